@@ -1,0 +1,52 @@
+// An IP address as RoCEv2 sees it: 16 bytes that are also the GID (IPv4 as ::ffff:a.b.c.d).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+
+namespace rdmaemu {
+
+struct NetAddress {
+  std::array<uint8_t, 16> bytes{};
+
+  friend auto operator<=>(const NetAddress&, const NetAddress&) = default;
+
+  static NetAddress Ipv4(uint32_t host_order);
+  static NetAddress FromGid(const ibv_gid& gid);
+  // Accepts "127.0.0.1" and "::1" alike.
+  static std::optional<NetAddress> Parse(std::string_view text);
+
+  ibv_gid ToGid() const;
+  bool IsIpv4() const;
+  bool IsZero() const;
+  bool IsLinkLocal() const;  // fe80::/10
+  bool IsMulticast() const;  // 224.0.0.0/4 or ff00::/8
+  uint32_t ToIpv4() const;   // host order; only where IsIpv4()
+  std::string ToString() const;
+};
+
+// The MAC of an emulated port and the link-local GID that comes from it hold the port's IPv4
+// address (02:00:a:b:c:d), so that a GID of entry 0 leads to an address with no neighbour
+// discovery. The inverse answers nothing for other link-local addresses.
+NetAddress LinkLocalOf(const NetAddress& ipv4);
+std::optional<NetAddress> AddressOfLinkLocal(const NetAddress& link_local);
+
+}  // namespace rdmaemu
+
+template <>
+struct std::hash<rdmaemu::NetAddress> {
+  size_t operator()(const rdmaemu::NetAddress& address) const noexcept {
+    uint64_t high, low;
+    std::memcpy(&high, address.bytes.data(), 8);
+    std::memcpy(&low, address.bytes.data() + 8, 8);
+    return std::hash<uint64_t>()(high * 0x9E3779B97F4A7C15ull ^ low);
+  }
+};

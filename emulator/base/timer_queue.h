@@ -1,0 +1,52 @@
+// Deadlines by key: one a key, the earliest first, ties in the order of the keys, so that the
+// same deadlines always fire in the same order.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "emulator/base/time.h"
+
+namespace rdmaemu {
+
+template <class Key>
+class TimerQueue {
+ public:
+  // Sets or moves the key's deadline.
+  void Arm(const Key& key, Time deadline) {
+    auto [it, added] = deadlines_.try_emplace(key, deadline);
+    if (!added) {
+      if (it->second == deadline) return;
+      order_.erase({it->second, key});
+      it->second = deadline;
+    }
+    order_.insert({deadline, key});
+  }
+  void Cancel(const Key& key) {
+    auto it = deadlines_.find(key);
+    if (it == deadlines_.end()) return;
+    order_.erase({it->second, key});
+    deadlines_.erase(it);
+  }
+  bool Armed(const Key& key) const { return deadlines_.contains(key); }
+  std::optional<Time> Next() const {
+    if (order_.empty()) return std::nullopt;
+    return order_.begin()->first;
+  }
+  // Takes out one key whose deadline has come.
+  std::optional<Key> PopExpired(Time now) {
+    if (order_.empty() || order_.begin()->first > now) return std::nullopt;
+    Key key = order_.begin()->second;
+    order_.erase(order_.begin());
+    deadlines_.erase(key);
+    return key;
+  }
+
+ private:
+  std::map<Key, Time> deadlines_;
+  std::set<std::pair<Time, Key>> order_;
+};
+
+}  // namespace rdmaemu
