@@ -1,0 +1,101 @@
+// Connection management of one host: the IB CM protocol and, on top of it, RDMA CM ids with the
+// calls of the kernel's ucma (rdma_user_cm.h). Ids belong to event channels, channels to groups.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "emulator/base/memory.h"
+#include "emulator/base/net_address.h"
+#include "emulator/base/random.h"
+#include "emulator/base/result.h"
+#include "emulator/base/time.h"
+#include "emulator/base/uapi.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/profile.h"
+#include "emulator/wire/cm_message.h"
+
+namespace rdmaemu::cm {
+
+// A device as connection management sees it.
+struct CmDevice {
+  std::string name;
+  uint32_t index;        // ibdev_index
+  uint64_t node_guid;    // big endian, as in ibv_device_attr
+  uint8_t port = 1;
+  ibv_mtu active_mtu;
+  bool port_active;
+  uint8_t ack_delay;     // local_ca_ack_delay
+  uint8_t max_rd_atom;
+  const Profile* profile;
+};
+
+// From where to where a CM message goes; `source` is ours when sending, the peer's when receiving.
+struct CmRoute {
+  NetAddress source, destination;
+  uint8_t traffic_class = 0;
+};
+
+// What CM asks of its host.
+class CmEnvironment {
+ public:
+  virtual ~CmEnvironment() = default;
+  // The device that owns a local address; nullptr when no device of this host has it.
+  virtual const CmDevice* DeviceOf(const NetAddress& local) = 0;
+  virtual std::vector<const CmDevice*> Devices() = 0;
+  // Index of the address in its device's GID table.
+  virtual uint8_t GidIndexOf(const NetAddress& local) = 0;
+  // A host's own address from which the destination is reached (ip route get); nothing: no route.
+  virtual std::optional<NetAddress> SourceFor(const NetAddress& destination) = 0;
+  // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
+  virtual bool IsOwnAddress(const NetAddress& address) = 0;
+  virtual void Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
+};
+
+struct CmChannel {
+  uint32_t handle;
+  CounterId counter;
+};
+
+struct CmStatistics {
+  uint64_t messages_sent = 0, messages_received = 0, retransmissions = 0, duplicates = 0;
+  uint64_t dropped_no_match = 0, dropped_backlog_full = 0;
+};
+
+class Cm {
+ public:
+  Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace);
+  ~Cm();
+
+  Result<CmChannel> CreateChannel(GroupId group);                          // EMFILE, ENOMEM
+  Status DestroyChannel(Time now, GroupId group, uint32_t channel);        // with all its ids
+  // One command of rdma_user_cm.h on a channel: `command` is RDMA_USER_CM_CMD_*, `in` its struct
+  // (calls.h says which, where a pointer had to go), `out` its response. Answers the bytes of
+  // `out` that were filled. `response` members are not looked at. GET_EVENT answers EAGAIN when
+  // nothing is there: waiting is the caller's.
+  Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
+                      uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
+  void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
+  // Data came on a QP whose id waits for the RTU.
+  void CommunicationEstablished(Time now, uint64_t node_guid, uint32_t qpn);
+  // All of the group's channels and ids go, as when their descriptor is closed.
+  void GroupGone(Time now, GroupId group);
+  void DeviceRemoved(Time now, uint32_t device_index);
+
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const;
+
+  size_t ids() const;
+  size_t ids(GroupId group) const;
+  const CmStatistics& statistics() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rdmaemu::cm

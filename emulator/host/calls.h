@@ -1,0 +1,371 @@
+// The calls from a program to its host: one fixed-layout struct in, one out, as messages of a
+// SOCK_SEQPACKET socket (CallHeader and In; ReplyHeader and Out, with descriptors beside it where
+// the call says so) or by function call in an embedded host. Verbs structs are verbs.h's own;
+// connection management speaks the structs of rdma_user_cm.h.
+//
+// All calls answer at once: waiting (for an event, for acknowledgements) is the program's side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "emulator/base/uapi.h"
+
+namespace rdmaemu {
+
+// Changes with any layout in this file; a host answers another version with EPROTO.
+inline constexpr uint32_t kCallVersion = 1;
+inline constexpr size_t kMaxCallBytes = 16384;
+inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
+inline constexpr size_t kMaxReplyDescriptors = 4;
+inline constexpr uint32_t kMaxDevices = 16;
+inline constexpr uint32_t kMaxGidsPerCall = 64;
+inline constexpr uint32_t kMaxCmOptionBytes = 512;
+
+enum class CallOp : uint32_t {
+  kHello = 1,
+  kMapSegment,
+  kHostStatus,
+  kHostStop,
+  kListDevices,
+  kOpenDevice,
+  kCloseDevice,
+  kQueryDevice,
+  kQueryPort,
+  kQueryGids,
+  kQueryPkey,
+  kGetAsyncEvent,
+  kAllocPd,
+  kDeallocPd,
+  kRegMr,
+  kReregMr,
+  kDeregMr,
+  kAllocMw,
+  kDeallocMw,
+  kCreateChannel,
+  kDestroyChannel,
+  kTakeChannelOverflow,
+  kCreateCq,
+  kResizeCq,
+  kDestroyCq,
+  kCreateSrq,
+  kModifySrq,
+  kQuerySrq,
+  kDestroySrq,
+  kCreateQp,
+  kModifyQp,
+  kQueryQp,
+  kDestroyQp,
+  kCreateAh,
+  kDestroyAh,
+  kAttachMcast,
+  kDetachMcast,
+  kCmCreateChannel,
+  kCmDestroyChannel,
+  // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
+  kCmCommand = 0x100,
+};
+
+struct CallHeader {
+  uint32_t op;    // CallOp
+  uint32_t size;  // bytes of In that follow
+};
+struct ReplyHeader {
+  int32_t error;         // positive errno; 0: Out follows
+  uint32_t size;         // bytes of Out that follow
+  uint32_t descriptors;  // how many come as SCM_RIGHTS, in the order the call names them
+  uint32_t reserved;
+};
+
+struct Nothing {
+  uint64_t reserved = 0;
+};
+
+// A stretch of a segment; the program maps the segment once (kMapSegment).
+struct SharedSpan {
+  uint32_t segment;  // SegmentId
+  uint32_t offset;   // bytes
+  uint32_t length;   // bytes; 0: none
+  uint32_t reserved;
+};
+
+// ---- the connection
+
+// The first call on a connection. A forked child opens one of its own and shows its parent's
+// group token: it then shares every handle. Descriptors: doorbell eventfd.
+struct HelloIn {
+  uint32_t version;  // kCallVersion
+  uint32_t pid;      // as the program sees it; the host trusts SO_PEERCRED, not this
+  uint8_t group_token[16];  // zero: a new group
+  char program[64];         // for the trace and `rdmaemu hosts`
+};
+struct HelloOut {
+  uint32_t version;
+  uint32_t host_pid;  // for PR_SET_PTRACER
+  uint32_t process;   // ProcessId
+  uint32_t group;
+  uint8_t group_token[16];
+  SharedSpan doorbells;  // a DoorbellPage
+  char host_name[64];
+};
+
+// Descriptors: the segment's memfd.
+struct MapSegmentIn {
+  uint32_t segment;
+  uint32_t reserved;
+};
+struct MapSegmentOut {
+  uint64_t length;
+};
+
+struct HostStatusOut {  // JSON text, not terminated; its length is ReplyHeader::size
+  char json[1];
+};
+
+// ---- devices
+
+struct DeviceEntry {
+  char name[64];      // "rxe0"
+  char dev_name[64];  // "uverbs0"
+  uint64_t node_guid;  // big endian
+  uint32_t index;
+  int32_t node_type;       // ibv_node_type
+  int32_t transport_type;  // ibv_transport_type
+  uint32_t reserved;
+  char profile[32];
+};
+struct ListDevicesOut {
+  uint32_t count;
+  uint32_t reserved;
+  DeviceEntry devices[kMaxDevices];
+};
+
+// Descriptors: the asynchronous event counter.
+struct OpenDeviceIn {
+  uint32_t index;
+  uint32_t reserved;
+};
+struct OpenDeviceOut {
+  uint32_t context;
+  uint32_t completion_vectors;
+  uint32_t max_inline_bytes;
+  uint32_t reserved;
+};
+struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
+  uint32_t handle;
+  uint32_t reserved;
+};
+struct QueryDeviceOut {
+  ibv_device_attr_ex attr;
+};
+struct QueryPortIn {
+  uint32_t context;
+  uint32_t port;
+};
+struct QueryPortOut {
+  ibv_port_attr attr;
+};
+struct QueryGidsIn {
+  uint32_t context;
+  uint32_t port;
+  uint32_t first;  // table index
+  uint32_t count;  // at most kMaxGidsPerCall
+};
+struct QueryGidsOut {  // entries that are empty have gid_type 0 and a zero GID
+  uint32_t count;
+  uint32_t reserved;
+  ibv_gid_entry entries[kMaxGidsPerCall];
+};
+struct QueryPkeyIn {
+  uint32_t context;
+  uint32_t port;
+  int32_t index;
+  uint32_t reserved;
+};
+struct QueryPkeyOut {
+  uint16_t pkey_be;
+  uint16_t reserved[3];
+};
+// EAGAIN when no event is pending.
+struct GetAsyncEventOut {
+  int32_t type;  // ibv_event_type
+  uint32_t reserved;
+  uint64_t cookie;  // of the CQ, QP, SRQ; or the port's number
+};
+
+// ---- memory
+
+struct AllocPdIn {
+  uint32_t context;
+  uint32_t reserved;
+};
+struct HandleOut {
+  uint32_t handle;
+  uint32_t reserved;
+};
+struct RegMrIn {
+  uint32_t pd;
+  int32_t access;
+  uint64_t address;
+  uint64_t length;
+  uint64_t iova;
+};
+struct MrOut {
+  uint32_t handle;
+  uint32_t lkey, rkey;
+  uint32_t reserved;
+};
+struct ReregMrIn {
+  uint32_t handle;
+  uint32_t flags;  // IBV_REREG_MR_*
+  uint32_t pd;
+  int32_t access;
+  uint64_t address;
+  uint64_t length;
+};
+struct AllocMwIn {
+  uint32_t pd;
+  int32_t type;  // ibv_mw_type
+};
+struct MwOut {
+  uint32_t handle;
+  uint32_t rkey;
+};
+
+// ---- completion
+
+// Descriptors: the channel's counter.
+struct CreateChannelOut {
+  uint32_t handle;
+  uint32_t slots;   // of the ring of ChannelEntry
+  SharedSpan ring;  // Ring with 8-byte slots
+};
+struct TakeChannelOverflowOut {  // EAGAIN when there is none
+  uint64_t cq_cookie;
+};
+struct CreateCqIn {
+  uint32_t context;
+  uint32_t channel;  // 0: none
+  uint32_t entries;
+  uint32_t completion_vector;
+  uint64_t cookie;
+};
+struct CqOut {
+  uint32_t handle;
+  uint32_t entries;  // what the program may count on (a power of two less one)
+  uint32_t slots;
+  uint32_t reserved;
+  SharedSpan queue;  // CqControl, then Ring with 64-byte slots (CqEntry)
+};
+struct ResizeCqIn {
+  uint32_t handle;
+  uint32_t entries;
+};
+struct DestroyCqOut {
+  uint32_t async_events_reported;  // fetched by the program; ibv_destroy_cq waits for their acks
+  uint32_t reserved;
+};
+
+// ---- queues
+
+struct CreateSrqIn {
+  uint32_t pd;
+  uint32_t max_wr;
+  uint32_t max_sge;
+  uint32_t limit;
+  uint64_t cookie;
+};
+struct SrqOut {
+  uint32_t handle;
+  uint32_t srq_number;
+  uint32_t max_wr, max_sge;
+  uint32_t slots, slot_bytes;
+  SharedSpan queue;  // Ring (rxe_recv_wqe)
+};
+struct ModifySrqIn {
+  uint32_t handle;
+  int32_t mask;  // IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT
+  uint32_t max_wr;
+  uint32_t limit;
+};
+struct QuerySrqOut {
+  ibv_srq_attr attr;
+};
+struct DestroyOut {
+  uint32_t async_events_reported;
+  uint32_t reserved;
+};
+struct CreateQpIn {
+  uint32_t pd;
+  uint32_t send_cq, recv_cq;
+  uint32_t srq;  // 0: none
+  int32_t type;  // ibv_qp_type
+  uint32_t signal_all;
+  ibv_qp_cap cap;
+  uint32_t reserved;
+  uint64_t cookie;
+};
+struct CreateQpOut {
+  uint32_t handle;
+  uint32_t qpn;
+  uint32_t doorbell;  // slot in the DoorbellPage
+  uint32_t reserved;
+  ibv_qp_cap cap;
+  uint32_t send_slots, send_slot_bytes;
+  uint32_t recv_slots, recv_slot_bytes;
+  uint32_t reserved2;
+  SharedSpan send_queue;  // QpControl, then Ring (rxe_send_wqe)
+  SharedSpan recv_queue;  // Ring (rxe_recv_wqe); length 0 with an SRQ
+};
+struct ModifyQpIn {
+  uint32_t handle;
+  int32_t mask;  // IBV_QP_*
+  ibv_qp_attr attr;
+};
+struct QueryQpOut {
+  ibv_qp_attr attr;
+  ibv_qp_cap cap;
+  uint32_t signal_all;
+};
+struct CreateAhIn {
+  uint32_t pd;
+  uint32_t reserved;
+  ibv_ah_attr attr;
+};
+struct McastIn {
+  uint32_t qp;
+  uint16_t lid;
+  uint16_t reserved;
+  ibv_gid gid;
+};
+
+// ---- connection management
+
+// Descriptors: the channel's event counter.
+struct CmChannelOut {
+  uint32_t channel;
+  uint32_t reserved;
+};
+// A command of rdma_user_cm.h. `response` members are not used; MIGRATE_ID's `fd` is the handle of
+// the new channel (the call goes to the id's old one); QUERY_PATH and SET_OPTION have the structs
+// below because the kernel's hold a pointer or an open end.
+template <class Command>
+struct CmCall {
+  uint32_t channel;
+  uint32_t reserved;
+  Command command;
+};
+struct CmSetOption {
+  rdma_ucm_set_option command;  // optval is not used
+  uint8_t value[kMaxCmOptionBytes];
+};
+struct CmQueryPathOut {
+  uint32_t num_paths;
+  uint32_t reserved;
+  ib_path_rec_data paths[2];
+};
+
+static_assert(sizeof(ibv_qp_attr) % 8 == 0 && std::is_trivially_copyable_v<ibv_qp_attr>);
+
+}  // namespace rdmaemu

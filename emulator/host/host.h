@@ -1,0 +1,110 @@
+// A host: a kernel in user space. Devices, verbs objects, transports and connection management of
+// one machine behind one entry point per kind of input: calls, doorbells, packets, time. It does no
+// I/O, starts no thread and reads no clock; the runtime, a test or a simulation drives it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "emulator/base/memory.h"
+#include "emulator/base/net_address.h"
+#include "emulator/base/time.h"
+#include "emulator/host/calls.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/profile.h"
+#include "emulator/wire/icrc.h"
+
+namespace rdmaemu {
+
+// An address of the host. `on_wire` false: other hosts cannot reach it; it answers inside only.
+struct HostAddress {
+  NetAddress address;
+  uint32_t link_mtu_bytes = 1500;  // of its interface: bounds the path MTU, as rxe_set_mtu does
+  uint32_t interface_index = 0;
+  bool on_wire = true;
+};
+struct DeviceConfig {
+  std::string name;  // "rxe0"
+  Profile profile;
+  std::vector<HostAddress> addresses;
+};
+struct HostConfig {
+  std::string name;
+  std::vector<DeviceConfig> devices;
+  uint64_t seed = 0;
+};
+
+// Where a host's UDP payloads go; they are sealed and complete.
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Room for one UDP payload; empty when the network takes no more now.
+  virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                        size_t bytes) = 0;
+  // Sends what the last Allocate gave.
+  virtual void Commit() = 0;
+};
+
+// A descriptor that goes to the client with a reply.
+struct DoorbellDescriptor {};  // the eventfd that wakes the host
+using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
+
+struct Reply {
+  int error = 0;                                // positive errno
+  std::vector<std::byte> body;                  // Out of calls.h; empty on error
+  std::vector<ReplyDescriptor> descriptors;     // in the order calls.h names them
+};
+
+struct ProcessInfo {
+  uint32_t pid;
+  std::string program;
+};
+
+class Host {
+ public:
+  struct Environment {
+    Memory& memory;
+    SharedMemory& shared_memory;
+    EventCounters& counters;
+    Network& network;
+    trace::Sink& trace;
+  };
+  Host(HostConfig config, Environment environment);
+  ~Host();
+
+  // A process connected (its Hello carries the rest), or its connection ended.
+  ProcessId Attach(Time now, const ProcessInfo& info);
+  void Detach(Time now, ProcessId process);
+  // One message of calls.h, header included. Anything malformed answers EINVAL.
+  Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
+  // A UDP payload as it came, ICRC included.
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload);
+  // Looks at all doorbells; true when something was found.
+  bool PollDoorbells(Time now);
+  // Tells the programs whether a doorbell must wake the host. After PrepareSleep(true) the caller
+  // polls the doorbells once more before it really sleeps.
+  void PrepareSleep(bool asleep);
+  // Work that is ready; true when some is left. Call until false or until other input waits.
+  bool Work(Time now);
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const;
+
+  // The group a process belongs to, kNone before its Hello: processes of one group stand in for
+  // each other's memory when one has gone.
+  GroupId GroupOf(ProcessId process) const;
+  size_t processes() const;
+  bool stop_requested() const;  // kHostStop was called
+  std::string StatusJson(Time now) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,44 @@
+// What happened, as records: one per call, CM message, CM event, state change, completion error.
+// A sink turns them into text, JSON lines or pcapng; the pure core only fills them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "emulator/base/ids.h"
+#include "emulator/base/time.h"
+#include "emulator/wire/icrc.h"
+
+namespace rdmaemu::trace {
+
+struct Field {
+  std::string_view key;  // a literal
+  std::variant<int64_t, uint64_t, std::string> value;
+};
+
+struct Record {
+  Time time;
+  ProcessId process = ProcessId::kNone;  // on whose behalf; kNone: the host's own doing
+  std::string_view kind;                 // "call", "cm.send", "cm.receive", "cm.event", "qp.state", "async", "wc.error"
+  std::string object;                    // "qp 17", "id 3", "device rxe0"
+  std::string what;                      // "REQ", "ESTABLISHED", "RESET -> INIT"
+  std::vector<Field> fields;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  // False: nobody listens, do not build records.
+  virtual bool wants_records() const = 0;
+  virtual void Write(const Record& record) = 0;
+  // Packets, as they go to or come from UDP, or would have between two QPs of one host.
+  virtual bool wants_packets() const = 0;
+  virtual void WritePacket(Time time, const wire::UdpFlow& flow,
+                           std::span<const std::byte> udp_payload) = 0;
+};
+
+}  // namespace rdmaemu::trace

@@ -1,0 +1,85 @@
+// The transports of one host: RC, UC and UD for all its QPs. Work comes in by doorbells, packets
+// and deadlines; packets for other hosts go out through a DatagramSink, packets between two QPs of
+// this host as trains (train.h) that are never serialised.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "emulator/base/memory.h"
+#include "emulator/base/random.h"
+#include "emulator/base/time.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/objects.h"
+#include "emulator/wire/icrc.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu::transport {
+
+// Where bytes for UDP go. The engine fills what Allocate gave, up to but not including the ICRC.
+class DatagramSink {
+ public:
+  virtual ~DatagramSink() = default;
+  // Room for one UDP payload of `bytes` including 4 for the ICRC; empty when the network takes no
+  // more now (the packet is then lost, as in a full transmit queue).
+  virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                        size_t bytes) = 0;
+  // Seals (ICRC) and sends what the last Allocate gave.
+  virtual void Commit(Time now) = 0;
+};
+
+// Counters of what was dropped and why, and of what went through; `rdmaemu hosts --json`.
+struct EngineCounters {
+  uint64_t messages_sent = 0, bytes_sent = 0;       // completed requests of local QPs
+  uint64_t packets_sent = 0, packets_received = 0;  // on the wire
+  uint64_t local_packets = 0;                       // PSNs that stayed in this host
+  uint64_t retransmissions = 0, rnr_naks = 0, naks = 0, duplicates = 0;
+  uint64_t dropped_no_qp = 0, dropped_wrong_state = 0, dropped_wrong_address = 0,
+           dropped_wrong_pkey = 0, dropped_wrong_qkey = 0, dropped_no_receive = 0,
+           dropped_bad_opcode = 0;
+};
+
+// Told when data arrives on a QP in RTR that has not seen its RTU (COMM_EST).
+class CommunicationListener {
+ public:
+  virtual ~CommunicationListener() = default;
+  virtual void CommunicationEstablished(Time now, QueuePair& qp) = 0;
+};
+
+class Engine : public TransportHooks {
+ public:
+  struct Environment {
+    VerbsDirectory& verbs;
+    Memory& memory;
+    Random& random;
+    DatagramSink& sink;
+    trace::Sink& trace;
+    CommunicationListener& cm;
+  };
+  explicit Engine(Environment environment);
+  ~Engine() override;
+
+  // The program posted sends (ibv_post_send).
+  void Doorbell(Time now, QueuePair& qp);
+  // A packet from the wire whose ICRC holds; never one for QP 1.
+  void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const;
+  // Does up to a bounded amount of work that is ready (trains between local QPs, windows that
+  // opened); true when some is left.
+  bool Work(Time now);
+
+  void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
+  void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;
+  void QpDestroyed(Time now, QueuePair& qp) override;
+
+  const EngineCounters& counters() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rdmaemu::transport

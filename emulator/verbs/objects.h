@@ -1,0 +1,231 @@
+// The objects of verbs as a host keeps them: plain structs whose fields the transports read. They
+// are made, changed and destroyed by class Verbs (verbs.h) alone.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emulator/base/ids.h"
+#include "emulator/base/memory.h"
+#include "emulator/base/net_address.h"
+#include "emulator/base/result.h"
+#include "emulator/base/time.h"
+#include "emulator/verbs/profile.h"
+#include "emulator/verbs/ring.h"
+
+namespace rdmaemu {
+
+struct Device;
+struct QueuePair;
+
+// A program's number for an object; never 0. One space for all objects of a host.
+using Handle = uint32_t;
+
+// Where the packets of an address vector go.
+struct Path {
+  NetAddress source;       // one of the device's own addresses
+  NetAddress destination;  // IP of the peer (a link-local GID has been turned into its address)
+  uint8_t source_gid_index = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  uint32_t flow_label = 0;
+};
+
+struct AsyncEvent {
+  ibv_event_type type;
+  uint64_t cookie;  // the object's user cookie; a port event's port number
+};
+
+// An open device (ibv_open_device).
+struct Context {
+  Handle handle;
+  GroupId group;
+  Device* device;
+  CounterId async_counter;
+  std::deque<AsyncEvent> async_events;
+};
+
+struct ProtectionDomain {
+  Handle handle;
+  Context* context;
+  uint32_t users = 0;  // MRs, MWs, QPs, SRQs, AHs: EBUSY while above 0
+};
+
+struct MemoryRegion {
+  Handle handle;
+  ProtectionDomain* pd;
+  ProcessId process;        // whose address space
+  uint64_t user_address;    // where the bytes are in that process
+  uint64_t iova;            // what keys name them by
+  uint64_t length;          // bytes; 0 allowed
+  int access;               // IBV_ACCESS_*
+  uint32_t lkey, rkey;
+  bool remote_valid = true;  // cleared by SEND with invalidate or LOCAL_INV
+  uint32_t bound_windows = 0;
+};
+
+struct MemoryWindow {
+  Handle handle;
+  ProtectionDomain* pd;
+  ibv_mw_type type;
+  uint32_t rkey;
+  MemoryRegion* region = nullptr;  // what it is bound to; nullptr: unbound
+  QueuePair* qp = nullptr;         // type 2: only this QP may use it
+  uint64_t iova = 0, length = 0;
+  int access = 0;
+};
+
+// A completion channel: a counter and a ring of ChannelEntry in shared memory.
+struct CompletionChannel {
+  Handle handle;
+  Context* context;
+  CounterId counter;
+  Ring ring;
+  std::deque<uint64_t> overflow;  // cookies that found the ring full
+  uint32_t users = 0;
+};
+
+struct CompletionQueue {
+  Handle handle;
+  Context* context;
+  CompletionChannel* channel = nullptr;
+  uint64_t cookie;   // the program's pointer, given back in events
+  CqControl* control;
+  Ring ring;
+  uint32_t producer = 0;  // the host's own; the shared one is only published
+  bool overrun = false;
+  uint32_t users = 0;
+
+  // Appends a completion and raises the channel's event when the queue is armed for it. False:
+  // the queue was full (CQ overrun): CQ_ERR has been raised, and the caller puts its QP into ERR.
+  // Implemented in cq.cc; follows rxe_cq_post.
+  bool Push(const CqEntry& entry, bool solicited);
+  EventCounters* counters;
+  struct AsyncEventRaiser* async;
+};
+
+// A receive work request, checked and copied out of shared memory.
+struct RecvWqe {
+  uint64_t wr_id;
+  uint32_t length;  // sum of the SGEs
+  std::vector<rxe_sge> sges;
+};
+
+struct SharedReceiveQueue {
+  Handle handle;
+  ProtectionDomain* pd;
+  uint64_t cookie;
+  uint32_t srq_number;
+  uint32_t max_sge;
+  uint32_t limit = 0;  // SRQ_LIMIT is raised once when fewer are left; 0: not armed
+  Ring ring;
+  bool error = false;
+  uint32_t users = 0;
+};
+
+struct AddressHandle {
+  Handle handle;
+  ProtectionDomain* pd;
+  ibv_ah_attr attr;
+  Path path;
+};
+
+// What a transport keeps for a QP; each transport derives its own.
+struct TransportState {
+  virtual ~TransportState() = default;
+};
+
+struct QueuePair {
+  Handle handle;
+  uint32_t qpn;
+  ibv_qp_type type;
+  Device* device;
+  ProtectionDomain* pd;
+  CompletionQueue* send_cq;
+  CompletionQueue* recv_cq;
+  SharedReceiveQueue* srq = nullptr;
+  uint64_t cookie;
+  ibv_qp_cap cap;       // as asked for; the rings are rounded up from it
+  bool signal_all;      // sq_sig_all
+  ibv_qp_attr attr;     // current attributes, as ibv_query_qp answers; attr.qp_state is the state
+  Path path;            // RC, UC: valid from RTR on
+  QpControl* control;
+  Ring send_ring;       // rxe_send_wqe
+  Ring recv_ring;       // rxe_recv_wqe; empty when the QP has an SRQ
+  uint32_t doorbell;    // slot in its group's DoorbellPage
+  std::unique_ptr<TransportState> transport;
+
+  ibv_qp_state state() const { return attr.qp_state; }
+  GroupId group() const { return pd->context->group; }
+};
+
+// Raises asynchronous events on the context of an object; implemented by Verbs.
+struct AsyncEventRaiser {
+  virtual ~AsyncEventRaiser() = default;
+  virtual void RaiseQp(QueuePair& qp, ibv_event_type type) = 0;
+  virtual void RaiseCq(CompletionQueue& cq, ibv_event_type type) = 0;
+  virtual void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) = 0;
+};
+
+// What Verbs tells the transports; implemented by transport::Engine.
+struct TransportHooks {
+  virtual ~TransportHooks() = default;
+  // After ibv_modify_qp or an error changed the state; `from` is the one before. Entering ERR
+  // flushes, entering RESET forgets everything, entering SQD drains.
+  virtual void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) = 0;
+  // Attributes changed without a new state (RTS to RTS: min_rnr_timer, alternate path, ...).
+  virtual void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) = 0;
+  virtual void QpDestroyed(Time now, QueuePair& qp) = 0;
+};
+
+// Why a key did not give access to bytes; the transports turn it into a completion status or NAK.
+enum class MemoryFault : uint8_t {
+  kKey,     // no such key, another PD, invalidated, a window of another QP
+  kAccess,  // the key does not give this right
+  kRange,   // out of the region's bounds
+};
+// Bytes of a process that a key gave access to.
+struct MemoryRef {
+  ProcessId process;
+  MemoryRange range;
+};
+
+// What transports look up and change in verbs; implemented by Verbs.
+class VerbsDirectory : public AsyncEventRaiser {
+ public:
+  // The QP with this number on the device that owns the address; nullptr when there is none.
+  virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;
+  // True when packets to the address stay in this host.
+  virtual bool IsLocal(const NetAddress& address) = 0;
+  // Receivers of a multicast group on this host (attach_mcast), in the order of attachment.
+  virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group) = 0;
+  // `access` is what the operation needs: 0 for a gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
+  virtual tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
+                                                            int access) = 0;
+  // `access` is IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC. A length of 0 is always granted
+  // (measured: zero-byte operations with a bad rkey succeed). Windows and regions alike.
+  virtual tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
+                                                             uint64_t address, uint64_t length,
+                                                             int access) = 0;
+  // SEND with invalidate, LOCAL_INV. kKey when the key is not of this PD (and QP).
+  virtual tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) = 0;
+  // BIND_MW as it stands in a send WQE (rxe_send_wr::wr.mw).
+  virtual tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) = 0;
+  // The next receive of the QP's own queue or its SRQ, taken out of shared memory; nullopt when
+  // there is none (RNR). A malformed entry answers one with length 0 and a bad key.
+  virtual std::optional<RecvWqe> TakeReceive(QueuePair& qp) = 0;
+  virtual bool HasReceive(const QueuePair& qp) = 0;
+  // Address handle of a UD send; nullptr when it is not of the QP's PD.
+  virtual const AddressHandle* FindAh(const QueuePair& qp, Handle ah) = 0;
+  // The QP goes to ERR because of what it met (calls TransportHooks::QpStateChanged).
+  virtual void FailQp(Time now, QueuePair& qp) = 0;
+};
+
+}  // namespace rdmaemu

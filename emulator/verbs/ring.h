@@ -1,0 +1,142 @@
+// Work and completion queues as memory that a program and its host share. The layout is rdma_rxe's
+// (rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe, ib_uverbs_wc in rdma_user_rxe.h): one producer,
+// one consumer, an index masked on store. A ring of 2^n slots holds 2^n - 1 entries.
+//
+// The other side is hostile: sizes are kept here, never read back, and an index is masked before use.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "emulator/base/uapi.h"
+
+namespace rdmaemu {
+
+// One entry of a completion queue. A receive's wr_id and fields are ibv_wc's, by name.
+struct CqEntry {
+  ib_uverbs_wc wc;
+  uint64_t timestamp_ns;  // host time, for ibv_wc_read_completion_ts
+  uint64_t reserved;
+};
+static_assert(sizeof(CqEntry) == 64);
+
+// Stands before the ring of a completion queue.
+struct alignas(64) CqControl {
+  // Written by the program after it drained the queue, taken (exchanged with kCqUnarmed) by the
+  // host with the completion that raises the event. Both sides fence between this and the ring.
+  uint32_t armed;
+  uint32_t overrun;  // set by the host: the queue lost a completion
+};
+inline constexpr uint32_t kCqUnarmed = 0;
+inline constexpr uint32_t kCqArmedSolicited = 1;
+inline constexpr uint32_t kCqArmedAny = 2;
+
+// Stands before a send queue's ring; the host writes, the program reads.
+struct alignas(64) QpControl {
+  uint32_t state;  // ibv_qp_state as it is now: ibv_post_send refuses RESET, INIT and RTR
+};
+
+// One pending completion event in a channel's ring; the ring's consumer is any thread of any
+// process that took one from the channel's counter (compare-and-swap on consumer_index).
+struct ChannelEntry {
+  uint64_t cq_cookie;  // 0: the queue was destroyed meanwhile, take another from the counter
+};
+
+// What a group of processes shares with its host besides queues. A doorbell is one bit a send
+// queue; `summary` has one bit a word of `queues`.
+struct DoorbellPage {
+  static constexpr uint32_t kMaxQueues = 65536;
+  // The host stores 1 before it sleeps; a program that finds 1 after ringing exchanges it with 0
+  // and writes the doorbell eventfd.
+  alignas(64) uint32_t host_asleep;
+  alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
+  alignas(64) uint64_t queues[kMaxQueues / 64];
+};
+
+// Posts a doorbell; true when the host sleeps and must be woken by its eventfd.
+inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
+  const uint32_t word = slot / 64;
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  const uint64_t before =
+      std::atomic_ref(page.queues[word]).fetch_or(bit, std::memory_order_seq_cst);
+  // Who set the first bit of the word owes the summary.
+  if (before == 0) {
+    std::atomic_ref(page.summary[word / 64])
+        .fetch_or(uint64_t{1} << (word % 64), std::memory_order_seq_cst);
+  }
+  std::atomic_ref asleep(page.host_asleep);
+  return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
+}
+
+// A view of one ring, for either side. Not thread-safe: the caller holds the queue's lock.
+class Ring {
+ public:
+  Ring() = default;
+  // `slots` and `slot_bytes` are powers of two; the memory is BytesFor() long and 64-byte aligned.
+  Ring(std::byte* memory, uint32_t slots, uint32_t slot_bytes)
+      : buffer_(reinterpret_cast<rxe_queue_buf*>(memory)),
+        mask_(slots - 1),
+        shift_(static_cast<uint32_t>(std::countr_zero(slot_bytes))) {}
+
+  static size_t BytesFor(uint32_t slots, uint32_t slot_bytes) {
+    return sizeof(rxe_queue_buf) + size_t{slots} * slot_bytes;
+  }
+  // Slots for a queue that must hold `entries`: rxe_queue_init's rounding (4 gives 8, 7 usable).
+  static uint32_t SlotsFor(uint32_t entries) { return std::bit_ceil(entries + 1); }
+
+  // Writes the sizes and empty indices; the host does it once.
+  void Format() {
+    std::memset(static_cast<void*>(buffer_), 0, sizeof *buffer_);
+    buffer_->log2_elem_size = shift_;
+    buffer_->index_mask = mask_;
+  }
+
+  explicit operator bool() const { return buffer_ != nullptr; }
+  uint32_t usable() const { return mask_; }
+  uint32_t slot_bytes() const { return 1u << shift_; }
+
+  uint32_t Producer() const { return Load(buffer_->producer_index); }
+  uint32_t Consumer() const { return Load(buffer_->consumer_index); }
+  uint32_t Count() const { return (Producer() - Consumer()) & mask_; }
+  bool Empty() const { return Producer() == Consumer(); }
+  bool Full() const { return Count() == mask_; }
+  uint32_t Next(uint32_t index) const { return (index + 1) & mask_; }
+  uint32_t Distance(uint32_t from, uint32_t to) const { return (to - from) & mask_; }
+  void SetProducer(uint32_t index) { Store(buffer_->producer_index, index); }
+  void SetConsumer(uint32_t index) { Store(buffer_->consumer_index, index); }
+
+  std::byte* Slot(uint32_t index) const {
+    return reinterpret_cast<std::byte*>(buffer_->data) + (size_t{index & mask_} << shift_);
+  }
+  template <class T>
+  T* SlotAs(uint32_t index) const {
+    return reinterpret_cast<T*>(Slot(index));
+  }
+
+ private:
+  uint32_t Load(uint32_t& index) const {
+    return std::atomic_ref(index).load(std::memory_order_acquire) & mask_;
+  }
+  void Store(uint32_t& index, uint32_t value) {
+    std::atomic_ref(index).store(value & mask_, std::memory_order_release);
+  }
+
+  rxe_queue_buf* buffer_ = nullptr;
+  uint32_t mask_ = 0;
+  uint32_t shift_ = 0;
+};
+
+// Bytes of one send slot: the header, then SGEs or inline data, rounded to a power of two.
+inline uint32_t SendSlotBytes(uint32_t max_sge, uint32_t max_inline_bytes) {
+  const uint32_t room = std::max<uint32_t>(max_sge * sizeof(rxe_sge), max_inline_bytes);
+  return std::bit_ceil(static_cast<uint32_t>(sizeof(rxe_send_wqe)) + room);
+}
+inline uint32_t RecvSlotBytes(uint32_t max_sge) {
+  return std::bit_ceil(static_cast<uint32_t>(sizeof(rxe_recv_wqe) + max_sge * sizeof(rxe_sge)));
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,125 @@
+// RoCEv2 packets: the headers behind UDP port 4791 as one plain struct, and that struct as bytes.
+// Parse checks everything that can be checked without state; nobody else sees an offset.
+// Follows IBTA 9.2 (BTH and extended headers) and the split of the kernel's rxe_opcode.c.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "emulator/base/net_address.h"
+#include "emulator/base/result.h"
+
+namespace rdmaemu::wire {
+
+inline constexpr uint16_t kRoceUdpPort = 4791;
+inline constexpr uint32_t kGsiQpn = 1;
+inline constexpr uint32_t kGsiQkey = 0x80010000;
+inline constexpr uint32_t kMulticastQpn = 0xffffff;
+inline constexpr uint32_t kPsnMask = 0xffffff;
+inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr size_t kIcrcBytes = 4;
+inline constexpr size_t kMaxMtuBytes = 4096;
+// BTH, DETH or RETH or AtomicETH, ImmDt: the longest run of headers a packet can have.
+inline constexpr size_t kMaxHeaderBytes = 64;
+
+// The opcode is a transport class (upper three bits) and an operation (lower five).
+enum class TransportClass : uint8_t { kRc = 0x00, kUc = 0x20, kRd = 0x40, kUd = 0x60, kXrc = 0xa0 };
+
+enum class Operation : uint8_t {
+  kSendFirst = 0,
+  kSendMiddle = 1,
+  kSendLast = 2,
+  kSendLastImm = 3,
+  kSendOnly = 4,
+  kSendOnlyImm = 5,
+  kWriteFirst = 6,
+  kWriteMiddle = 7,
+  kWriteLast = 8,
+  kWriteLastImm = 9,
+  kWriteOnly = 10,
+  kWriteOnlyImm = 11,
+  kReadRequest = 12,
+  kReadResponseFirst = 13,
+  kReadResponseMiddle = 14,
+  kReadResponseLast = 15,
+  kReadResponseOnly = 16,
+  kAcknowledge = 17,
+  kAtomicAcknowledge = 18,
+  kCompareSwap = 19,
+  kFetchAdd = 20,
+  kSendLastInvalidate = 22,
+  kSendOnlyInvalidate = 23,
+};
+
+// What an opcode carries and where it stands in its message; one table for all (opcode.cc).
+struct OpcodeInfo {
+  const char* name;  // "RC SEND First"; nullptr: no such opcode
+  bool request, response;
+  bool first, middle, last, only;
+  bool send, write, read, atomic, ack;
+  bool reth, atomic_eth, aeth, atomic_ack_eth, deth, imm, ieth, payload;
+  uint8_t header_bytes;  // BTH and extended headers
+};
+const OpcodeInfo& Opcode(TransportClass transport, Operation operation);
+
+// Syndromes of an AETH (IBTA 9.7.5.1): the upper three bits tell the kind.
+enum class AckKind : uint8_t { kAck = 0x00, kRnrNak = 0x20, kNak = 0x60 };
+enum class NakCode : uint8_t {
+  kPsnSequence = 0,
+  kInvalidRequest = 1,
+  kRemoteAccess = 2,
+  kRemoteOperation = 3,
+  kInvalidRdRequest = 4,
+};
+inline constexpr uint8_t kAethUnlimitedCredits = 0x1f;
+
+// All fields in host order; those the opcode does not carry are zero.
+struct PacketHeaders {
+  TransportClass transport = TransportClass::kRc;
+  Operation operation = Operation::kSendOnly;
+  bool solicited = false;
+  bool mig_req = true;
+  bool ack_request = false;
+  uint8_t pad_bytes = 0;
+  uint16_t pkey = kDefaultPkey;
+  uint32_t destination_qpn = 0;  // 24 bits
+  uint32_t psn = 0;              // 24 bits
+  // RETH, or the address and rkey of AtomicETH
+  uint64_t remote_address = 0;
+  uint32_t rkey = 0;
+  uint32_t dma_length = 0;  // RETH
+  uint64_t swap_add = 0;    // AtomicETH: swap data, or what is added
+  uint64_t compare = 0;
+  uint8_t syndrome = 0;  // AETH
+  uint32_t msn = 0;      // AETH, 24 bits
+  uint64_t original = 0;  // AtomicAckETH
+  uint32_t qkey = 0;        // DETH
+  uint32_t source_qpn = 0;  // DETH, 24 bits
+  uint32_t immediate = 0;   // ImmDt as on the wire (big endian: ibv_wc::imm_data)
+  uint32_t invalidate_rkey = 0;  // IETH
+
+  const OpcodeInfo& info() const { return Opcode(transport, operation); }
+};
+
+struct Packet {
+  PacketHeaders headers;
+  std::span<const std::byte> payload;  // without padding and ICRC
+};
+
+// Why bytes were not taken as a packet; each has a counter in the host.
+enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
+
+// Takes a UDP payload including its ICRC (which VerifyIcrc in icrc.h has checked).
+tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
+
+// Writes the headers to `out` (at least kMaxHeaderBytes) and returns their length. Payload, pad
+// bytes and ICRC follow in that order; see SealPacket in icrc.h.
+size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out);
+
+// Opcode class and operation from and to the BTH byte.
+constexpr uint8_t OpcodeByte(TransportClass transport, Operation operation) {
+  return static_cast<uint8_t>(transport) | static_cast<uint8_t>(operation);
+}
+
+}  // namespace rdmaemu::wire
