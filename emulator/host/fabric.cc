@@ -1,0 +1,83 @@
+#include "emulator/host/fabric.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu {
+namespace {
+
+// BTH and DETH, the MAD, the ICRC.
+constexpr size_t kMaxMadDatagram = wire::kMaxHeaderBytes + wire::kMadBytes + wire::kIcrcBytes;
+
+wire::UdpFlow FlowOf(const cm::CmRoute& route) {
+  return {route.source, route.destination, wire::kRoceUdpPort, wire::kRoceUdpPort};
+}
+
+}  // namespace
+
+std::span<std::byte> Fabric::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                      size_t bytes) {
+  pending_flow_ = flow;
+  pending_ = network_.Allocate(flow, traffic_class, bytes);
+  if (pending_.empty()) counters_.dropped_network_full++;
+  return pending_;
+}
+
+void Fabric::Commit(Time now) {
+  wire::SealPacket(pending_flow_, pending_);
+  counters_.datagrams_sent++;
+  counters_.bytes_sent += pending_.size();
+  if (trace_.wants_packets()) trace_.WritePacket(now, pending_flow_, pending_);
+  network_.Commit();
+}
+
+size_t Fabric::BuildMad(const wire::CmMessage& message,
+                        std::span<std::byte> out) {
+  wire::PacketHeaders headers;
+  headers.transport = wire::TransportClass::kUd;
+  headers.operation = wire::Operation::kSendOnly;
+  headers.destination_qpn = wire::kGsiQpn;
+  headers.psn = gsi_psn_++ & wire::kPsnMask;
+  headers.qkey = wire::kGsiQkey;
+  headers.source_qpn = wire::kGsiQpn;
+  const size_t header_bytes = wire::EmitHeaders(headers, out);
+  wire::EmitCm(message, out.subspan(header_bytes).first<wire::kMadBytes>());
+  return header_bytes + wire::kMadBytes + wire::kIcrcBytes;
+}
+
+void Fabric::SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+  std::array<std::byte, kMaxMadDatagram> bytes{};
+  const size_t length = BuildMad(message, bytes);
+  const std::span<std::byte> room = Allocate(FlowOf(route), route.traffic_class, length);
+  if (room.size() != length) return;  // lost, as any packet may be: CM repeats it
+  std::copy_n(bytes.begin(), length, room.begin());
+  Commit(now);
+}
+
+void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+  if (local_.size() >= kMaxLocalMessages) {
+    counters_.dropped_gsi_queue++;
+    return;
+  }
+  if (trace_.wants_packets()) {
+    std::array<std::byte, kMaxMadDatagram> bytes{};
+    const std::span<std::byte> datagram = std::span(bytes).first(BuildMad(message, bytes));
+    wire::SealPacket(FlowOf(route), datagram);
+    trace_.WritePacket(now, FlowOf(route), datagram);
+  }
+  local_.push_back({route, message});
+}
+
+bool Fabric::DeliverLocal(Time now, cm::Cm& cm) {
+  for (size_t count = local_.size(); count > 0; count--) {
+    const LocalMessage next = std::move(local_.front());
+    local_.pop_front();
+    cm.Receive(now, next.route, next.message);
+  }
+  return !local_.empty();
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,60 @@
+// How packets leave a host's engine and connection manager: sealed and handed to the network, or,
+// for CM messages between two of the host's own addresses, queued and delivered by the next Work.
+#pragma once
+
+#include <deque>
+
+#include "emulator/base/time.h"
+#include "emulator/cm/cm.h"
+#include "emulator/host/host.h"
+#include "emulator/trace/trace.h"
+#include "emulator/transport/engine.h"
+
+namespace rdmaemu {
+
+// What the fabric saw, and why it dropped what it did; part of `rdmaemu hosts --json`.
+struct FabricCounters {
+  uint64_t datagrams_sent = 0, datagrams_received = 0, bytes_sent = 0, bytes_received = 0;
+  uint64_t dropped_network_full = 0, dropped_bad_icrc = 0, dropped_malformed = 0,
+           dropped_bad_mad = 0, dropped_gsi_key = 0, dropped_not_ours = 0, dropped_gsi_queue = 0;
+};
+
+class Fabric final : public transport::DatagramSink {
+ public:
+  // CM messages that may wait for local delivery; more are lost, as on a full GSI receive queue.
+  static constexpr size_t kMaxLocalMessages = 65536;
+
+  Fabric(Network& network, trace::Sink& trace) : network_(network), trace_(trace) {}
+
+  std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                size_t bytes) override;
+  void Commit(Time now) override;
+
+  // A CM message for another host, as a UD packet between the two GSIs.
+  void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
+  // A CM message to one of the host's own addresses.
+  void QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
+  // Delivers what was queued before the call; what that queues in turn waits for the next one.
+  bool DeliverLocal(Time now, cm::Cm& cm);
+  bool HasLocal() const { return !local_.empty(); }
+
+  FabricCounters& counters() { return counters_; }
+
+ private:
+  struct LocalMessage {
+    cm::CmRoute route;
+    wire::CmMessage message;
+  };
+  size_t BuildMad(const wire::CmMessage& message,
+                  std::span<std::byte> out);
+
+  Network& network_;
+  trace::Sink& trace_;
+  FabricCounters counters_;
+  std::deque<LocalMessage> local_;
+  wire::UdpFlow pending_flow_{};
+  std::span<std::byte> pending_;
+  uint32_t gsi_psn_ = 0;
+};
+
+}  // namespace rdmaemu
