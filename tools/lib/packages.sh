@@ -1,0 +1,57 @@
+# Debian packages this project needs, and how they are installed. Sourced by tools/quickstart,
+# tools/test and tools/rdmaemu; docs/dependencies.md says what each one is for.
+
+packages_build=(
+  bazel-bootstrap g++ python3
+  libibverbs-dev librdmacm-dev
+  libexpected-dev libisal-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
+)
+packages_quickstart=(rdmacm-utils)
+packages_test=(
+  libgtest-dev libgmock-dev libbenchmark-dev
+  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format
+)
+
+# packages_missing PACKAGE...: prints those that are not installed, one a line.
+packages_missing() {
+  local package
+  for package in "$@"; do
+    [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] ||
+      echo "$package"
+  done
+}
+
+# packages_ensure PACKAGE...: installs what is missing, as root or with sudo. Where neither is
+# possible it names the packages and returns 1. Prints nothing when nothing is missing.
+packages_ensure() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "error: this is not a Debian system (no dpkg-query); install by hand: $*" >&2
+    return 1
+  fi
+  local missing=()
+  mapfile -t missing < <(packages_missing "$@")
+  ((${#missing[@]})) || return 0
+
+  local as_root=()
+  if ((EUID != 0)); then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 && -t 2 ]]; }; then
+      as_root=(sudo)
+    else
+      echo "error: packages are missing and there is no root access to install them;" \
+        "as root, run: apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+  fi
+  echo "installing: ${missing[*]}" >&2
+  # tshark asks whether ordinary users may capture; nothing here captures from a device.
+  local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
+    apt-get install -y -qq --no-install-recommends "${missing[@]}")
+  # A fresh machine has no package lists yet, and old lists name files that are gone.
+  if ! "${install[@]}" >/dev/null 2>&1; then
+    "${as_root[@]}" apt-get update -qq >/dev/null || true
+    "${install[@]}" >/dev/null || {
+      echo "error: apt-get could not install ${missing[*]}; see its message above" >&2
+      return 1
+    }
+  fi
+}
