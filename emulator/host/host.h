@@ -36,6 +36,7 @@ struct DeviceConfig {
 };
 struct HostConfig {
   std::string name;
+  uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
   std::vector<DeviceConfig> devices;
   uint64_t seed = 0;
 };
