@@ -39,6 +39,7 @@ class Fabric final : public transport::DatagramSink {
   bool HasLocal() const { return !local_.empty(); }
 
   FabricCounters& counters() { return counters_; }
+  const FabricCounters& counters() const { return counters_; }
 
  private:
   struct LocalMessage {

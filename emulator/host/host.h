@@ -101,7 +101,7 @@ class Host {
   GroupId GroupOf(ProcessId process) const;
   size_t processes() const;
   bool stop_requested() const;  // kHostStop was called
-  std::string StatusJson(Time now) const;
+  std::string StatusJson() const;
 
  private:
   class Impl;

@@ -57,13 +57,4 @@ ConnectedProcess* Processes::Find(ProcessId process) {
   return it == processes_.end() ? nullptr : &it->second;
 }
 
-GroupToken Processes::TokenOf(GroupId group) const { return groups_.at(group).token; }
-
-std::vector<GroupId> Processes::Groups() const {
-  std::vector<GroupId> groups;
-  groups.reserve(groups_.size());
-  for (const auto& [group, members] : groups_) groups.push_back(group);
-  return groups;
-}
-
 }  // namespace rdmaemu

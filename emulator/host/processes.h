@@ -7,12 +7,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "emulator/base/ids.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/host/host.h"
+#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 
@@ -36,16 +36,18 @@ class Processes {
 
   const ConnectedProcess* Find(ProcessId process) const;
   ConnectedProcess* Find(ProcessId process);
-  GroupToken TokenOf(GroupId group) const;
   const std::map<ProcessId, ConnectedProcess>& all() const { return processes_; }
-  // Groups in the order they came.
-  std::vector<GroupId> Groups() const;
 
- private:
   struct Group {
     GroupToken token;
     size_t processes = 0;
+    DoorbellPage* doorbells = nullptr;  // set with the group's first Hello
   };
+  // In the order they came.
+  std::map<GroupId, Group>& groups() { return groups_; }
+  const std::map<GroupId, Group>& groups() const { return groups_; }
+
+ private:
   std::map<ProcessId, ConnectedProcess> processes_;
   std::map<GroupId, Group> groups_;
   uint32_t last_process_ = 0;

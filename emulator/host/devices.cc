@@ -1,0 +1,77 @@
+#include "emulator/host/devices.h"
+
+namespace rdmaemu {
+namespace {
+
+bool IsLoopback(const NetAddress& address) {
+  if (address.IsIpv4()) return address.ToIpv4() >> 24 == 127;
+  return address == *NetAddress::Parse("::1");
+}
+
+}  // namespace
+
+void HostDevices::Add(const DeviceConfig& config) {
+  const rdmaemu::Device& device = verbs_.AddDevice(config);
+  profiles_.push_back(config.profile);
+  const ibv_device_attr_ex attributes = verbs_.QueryDevice(device);
+  const ibv_port_attr port = verbs_.QueryPort(device);
+  devices_.push_back({.name = config.name,
+                      .index = static_cast<uint32_t>(devices_.size()),
+                      .node_guid = attributes.orig_attr.node_guid,
+                      .active_mtu = port.active_mtu,
+                      .port_active = port.state == IBV_PORT_ACTIVE,
+                      .ack_delay = attributes.orig_attr.local_ca_ack_delay,
+                      .max_rd_atom = static_cast<uint8_t>(attributes.orig_attr.max_qp_rd_atom),
+                      .profile = &profiles_.back()});
+  uint8_t gid_index = 0;  // entry 0 is the link-local GID
+  for (const HostAddress& address : config.addresses) {
+    addresses_[address.address] = {&devices_.back(), ++gid_index, address.on_wire};
+    order_.push_back(address.address);
+  }
+}
+
+uint64_t HostDevices::GuidOf(const std::string& device_name) const {
+  for (const cm::CmDevice& device : devices_) {
+    if (device.name == device_name) return device.node_guid;
+  }
+  return 0;
+}
+
+const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
+  const auto it = addresses_.find(local);
+  return it == addresses_.end() ? nullptr : it->second.device;
+}
+
+std::vector<const cm::CmDevice*> HostDevices::Devices() {
+  std::vector<const cm::CmDevice*> all;
+  for (const cm::CmDevice& device : devices_) all.push_back(&device);
+  return all;
+}
+
+uint8_t HostDevices::GidIndexOf(const NetAddress& local) {
+  const auto it = addresses_.find(local);
+  return it == addresses_.end() ? 0 : it->second.gid_index;
+}
+
+std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) {
+  if (addresses_.contains(destination)) return destination;
+  for (const NetAddress& own : order_) {
+    if (addresses_.at(own).on_wire && own.IsIpv4() == destination.IsIpv4() &&
+        (destination.IsMulticast() || IsLoopback(own) == IsLoopback(destination))) {
+      return own;
+    }
+  }
+  return std::nullopt;
+}
+
+bool HostDevices::IsOwnAddress(const NetAddress& address) { return addresses_.contains(address); }
+
+void HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+  if (addresses_.contains(route.destination)) {
+    fabric_.QueueLocal(now, route, message);
+  } else {
+    fabric_.SendMad(now, route, message);
+  }
+}
+
+}  // namespace rdmaemu

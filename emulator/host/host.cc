@@ -1,0 +1,347 @@
+#include "emulator/host/host.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "emulator/base/random.h"
+#include "emulator/cm/cm.h"
+#include "emulator/host/call_names.h"
+#include "emulator/host/devices.h"
+#include "emulator/host/fabric.h"
+#include "emulator/host/processes.h"
+#include "emulator/host/status.h"
+#include "emulator/host/verbs_calls.h"
+#include "emulator/transport/engine.h"
+#include "emulator/verbs/verbs.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu {
+namespace {
+
+template <class Out>
+void Fill(Reply& reply, const Out& out) {
+  reply.body.resize(sizeof out);
+  std::memcpy(reply.body.data(), &out, sizeof out);
+}
+
+template <class In>
+const In* As(std::span<const std::byte> body, In& storage) {
+  if (body.size() != sizeof storage) return nullptr;
+  std::memcpy(&storage, body.data(), sizeof storage);
+  return &storage;
+}
+
+Reply FailedReply(int error) {
+  Reply reply;
+  reply.error = error;
+  return reply;
+}
+
+std::string BoundedText(const char* text, size_t bytes) {
+  return std::string(text, strnlen(text, bytes));
+}
+
+}  // namespace
+
+class Host::Impl final : public transport::CommunicationListener {
+ public:
+  Impl(HostConfig config, Environment environment)
+      : config_(std::move(config)),
+        trace_(environment.trace),
+        random_(config_.seed),
+        fabric_(environment.network, environment.trace),
+        verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
+                environment.trace}),
+        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, *this}),
+        devices_(verbs_, fabric_),
+        cm_(devices_, environment.counters, random_, environment.trace) {
+    verbs_.SetTransport(&engine_);
+    for (const DeviceConfig& device : config_.devices) devices_.Add(device);
+  }
+
+  ProcessId Attach(const ProcessInfo& info) { return processes_.Attach(info); }
+
+  void Detach(Time now, ProcessId process) {
+    const std::optional<GroupId> gone = processes_.Detach(process);
+    if (!gone) return;
+    // Ids first: what they say to their peers should not depend on the QPs being there still.
+    cm_.GroupGone(now, *gone);
+    verbs_.GroupGone(now, *gone);
+  }
+
+  Reply Call(Time now, ProcessId process, std::span<const std::byte> message) {
+    CallHeader header;
+    const ConnectedProcess* caller = processes_.Find(process);
+    if (caller == nullptr || message.size() < sizeof header || message.size() > kMaxCallBytes) {
+      return FailedReply(EINVAL);
+    }
+    std::memcpy(&header, message.data(), sizeof header);
+    const std::span<const std::byte> body = message.subspan(sizeof header);
+    if (header.size != body.size()) return FailedReply(EINVAL);
+    Reply reply = Dispatch(now, process, *caller, CallOp{header.op}, body);
+    TraceCall(now, process, header.op, reply.error);
+    return reply;
+  }
+
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
+    FabricCounters& counters = fabric_.counters();
+    counters.datagrams_received++;
+    counters.bytes_received += udp_payload.size();
+    if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
+    if (!wire::VerifyIcrc(flow, udp_payload)) {
+      counters.dropped_bad_icrc++;
+      return;
+    }
+    const auto packet = wire::Parse(udp_payload);
+    if (!packet) {
+      counters.dropped_malformed++;
+    } else if (!verbs_.IsLocal(flow.destination) && !flow.destination.IsMulticast()) {
+      counters.dropped_not_ours++;
+    } else if (packet->headers.destination_qpn == wire::kGsiQpn) {
+      ReceiveMad(now, flow, *packet);
+    } else {
+      engine_.Receive(now, flow, *packet);
+    }
+  }
+
+  bool PollDoorbells(Time now) {
+    bool found = false;
+    for (auto& [group, members] : processes_.groups()) {
+      if (members.doorbells != nullptr) found |= PollGroup(now, group, *members.doorbells);
+    }
+    return found;
+  }
+
+  void PrepareSleep(bool asleep) {
+    for (auto& [group, members] : processes_.groups()) {
+      if (members.doorbells == nullptr) continue;
+      std::atomic_ref(members.doorbells->host_asleep).store(asleep ? 1 : 0);
+    }
+  }
+
+  bool Work(Time now) {
+    const bool engine_left = engine_.Work(now);
+    const bool messages_left = fabric_.DeliverLocal(now, cm_);
+    return engine_left || messages_left;
+  }
+
+  void Expire(Time now) {
+    engine_.Expire(now);
+    cm_.Expire(now);
+  }
+
+  std::optional<Time> NextDeadline() const {
+    const std::optional<Time> data = engine_.NextDeadline(), connections = cm_.NextDeadline();
+    if (!data || !connections) return data ? data : connections;
+    return std::min(*data, *connections);
+  }
+
+  GroupId GroupOf(ProcessId process) const {
+    const ConnectedProcess* found = processes_.Find(process);
+    return found == nullptr ? GroupId::kNone : found->group;
+  }
+  size_t processes() const { return processes_.all().size(); }
+  bool stop_requested() const { return stop_requested_; }
+
+  std::string StatusJson() const {
+    return rdmaemu::StatusJson(
+        {config_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
+  }
+
+  void CommunicationEstablished(Time now, QueuePair& qp) override {
+    cm_.CommunicationEstablished(now, devices_.GuidOf(qp.device->name), qp.qpn);
+  }
+
+ private:
+  Reply Dispatch(Time now, ProcessId process, const ConnectedProcess& caller, CallOp op,
+                 std::span<const std::byte> body) {
+    switch (op) {
+      case CallOp::kHello:
+        return Hello(process, body);
+      case CallOp::kHostStatus:
+        return StatusReply();
+      case CallOp::kHostStop:
+        stop_requested_ = true;
+        return Reply{};
+      default:
+        break;
+    }
+    if (caller.group == GroupId::kNone) return FailedReply(EPROTO);  // no Hello yet
+    if (op == CallOp::kMapSegment) return MapSegment(caller.group, body);
+    if (op == CallOp::kCmCreateChannel) return CreateCmChannel(caller.group);
+    if (op == CallOp::kCmDestroyChannel) return DestroyCmChannel(now, caller.group, body);
+    if (op >= CallOp::kCmCommand) return CmCommand(now, process, caller.group, op, body);
+    return DispatchVerbs(verbs_, now, caller.group, process, op, body);
+  }
+
+  Reply Hello(ProcessId process, std::span<const std::byte> body) {
+    HelloIn in;
+    if (body.size() < sizeof in.version) return FailedReply(EINVAL);
+    std::memcpy(&in.version, body.data(), sizeof in.version);
+    if (in.version != kCallVersion) return FailedReply(EPROTO);
+    if (As(body, in) == nullptr) return FailedReply(EINVAL);
+    GroupToken token;
+    std::copy(std::begin(in.group_token), std::end(in.group_token), token.begin());
+    const Result<GroupId> group = processes_.Join(process, token, random_);
+    if (!group) return FailedReply(group.error().code);
+    const Result<SharedSpan> doorbells = verbs_.DoorbellSpan(*group);
+    if (!doorbells) return FailedReply(doorbells.error().code);
+    Processes::Group& members = processes_.groups().at(*group);
+    members.doorbells = &verbs_.Doorbells(*group);
+
+    ConnectedProcess& joined = *processes_.Find(process);
+    if (const std::string program = BoundedText(in.program, sizeof in.program); !program.empty()) {
+      joined.info.program = program;
+    }
+    HelloOut out{};
+    out.version = kCallVersion;
+    out.process = static_cast<uint32_t>(process);
+    out.group = static_cast<uint32_t>(*group);
+    out.host_pid = config_.pid;
+    std::copy(members.token.begin(), members.token.end(), out.group_token);
+    out.doorbells = *doorbells;
+    config_.name.copy(out.host_name, sizeof out.host_name - 1);
+    Reply reply;
+    Fill(reply, out);
+    reply.descriptors.push_back(DoorbellDescriptor{});
+    return reply;
+  }
+
+  Reply MapSegment(GroupId group, std::span<const std::byte> body) {
+    MapSegmentIn in;
+    if (As(body, in) == nullptr) return FailedReply(EINVAL);
+    const SegmentId segment{in.segment};
+    const Result<uint64_t> length = verbs_.SegmentLength(group, segment);
+    if (!length) return FailedReply(length.error().code);
+    Reply reply;
+    Fill(reply, MapSegmentOut{*length});
+    reply.descriptors.push_back(segment);
+    return reply;
+  }
+
+  Reply StatusReply() const {
+    const std::string text = StatusJson();
+    if (text.size() > kMaxReplyBytes - sizeof(ReplyHeader)) return FailedReply(EMSGSIZE);
+    Reply reply;
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    reply.body.assign(bytes, bytes + text.size());
+    return reply;
+  }
+
+  Reply CreateCmChannel(GroupId group) {
+    const Result<cm::CmChannel> channel = cm_.CreateChannel(group);
+    if (!channel) return FailedReply(channel.error().code);
+    Reply reply;
+    Fill(reply, CmChannelOut{channel->handle, 0});
+    reply.descriptors.push_back(channel->counter);
+    return reply;
+  }
+
+  Reply DestroyCmChannel(Time now, GroupId group, std::span<const std::byte> body) {
+    HandleIn in;
+    if (As(body, in) == nullptr) return FailedReply(EINVAL);
+    const Status done = cm_.DestroyChannel(now, group, in.handle);
+    return done ? Reply{} : FailedReply(done.error().code);
+  }
+
+  Reply CmCommand(Time now, ProcessId process, GroupId group, CallOp op,
+                  std::span<const std::byte> body) {
+    struct {
+      uint32_t channel, reserved;
+    } target;
+    if (body.size() < sizeof target) return FailedReply(EINVAL);
+    std::memcpy(&target, body.data(), sizeof target);
+    const auto command =
+        static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kCmCommand);
+    Reply reply;
+    reply.body.resize(kMaxCmResponseBytes);
+    const Result<size_t> filled = cm_.Call(now, group, process, target.channel, command,
+                                           body.subspan(sizeof target), reply.body);
+    if (!filled) return FailedReply(filled.error().code);
+    reply.body.resize(*filled);
+    return reply;
+  }
+
+  void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    FabricCounters& counters = fabric_.counters();
+    const wire::PacketHeaders& headers = packet.headers;
+    if (headers.transport != wire::TransportClass::kUd || headers.qkey != wire::kGsiQkey ||
+        (headers.pkey & 0x7fff) != (wire::kDefaultPkey & 0x7fff)) {
+      counters.dropped_gsi_key++;
+      return;
+    }
+    const auto message = wire::ParseCm(packet.payload);
+    if (!message) {
+      counters.dropped_bad_mad++;
+      return;
+    }
+    cm_.Receive(now, {flow.source, flow.destination}, *message);
+  }
+
+  bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
+    bool found = false;
+    for (uint32_t i = 0; i < std::size(page.summary); i++) {
+      std::atomic_ref summary(page.summary[i]);
+      if (summary.load(std::memory_order_relaxed) == 0) continue;
+      for (uint64_t words = summary.exchange(0); words != 0; words &= words - 1) {
+        const uint32_t word = i * 64 + static_cast<uint32_t>(std::countr_zero(words));
+        uint64_t queues = std::atomic_ref(page.queues[word]).exchange(0);
+        for (; queues != 0; queues &= queues - 1) {
+          found = true;
+          const uint32_t slot = word * 64 + static_cast<uint32_t>(std::countr_zero(queues));
+          if (QueuePair* qp = verbs_.FindByDoorbell(group, slot)) engine_.Doorbell(now, *qp);
+        }
+      }
+    }
+    return found;
+  }
+
+  void TraceCall(Time now, ProcessId process, uint32_t op, int error) {
+    if (!trace_.wants_records()) return;
+    // A poll for events that found none says nothing.
+    if (error == EAGAIN) return;
+    trace::Record record{now, process, "call", {}, CallName(op), {}};
+    record.fields.push_back({"errno", int64_t{error}});
+    trace_.Write(record);
+  }
+
+  // The largest response of rdma_user_cm.h, with room.
+  static constexpr size_t kMaxCmResponseBytes = 1024;
+
+  HostConfig config_;
+  trace::Sink& trace_;
+  Random random_;
+  Fabric fabric_;
+  Verbs verbs_;
+  transport::Engine engine_;
+  HostDevices devices_;
+  cm::Cm cm_;
+  Processes processes_;
+  bool stop_requested_ = false;
+};
+
+Host::Host(HostConfig config, Environment environment)
+    : impl_(std::make_unique<Impl>(std::move(config), environment)) {}
+Host::~Host() = default;
+
+ProcessId Host::Attach(Time, const ProcessInfo& info) { return impl_->Attach(info); }
+void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
+Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
+  return impl_->Call(now, process, message);
+}
+void Host::Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
+  impl_->Receive(now, flow, udp_payload);
+}
+bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
+void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
+bool Host::Work(Time now) { return impl_->Work(now); }
+void Host::Expire(Time now) { impl_->Expire(now); }
+std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }
+GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }
+size_t Host::processes() const { return impl_->processes(); }
+bool Host::stop_requested() const { return impl_->stop_requested(); }
+std::string Host::StatusJson() const { return impl_->StatusJson(); }
+
+}  // namespace rdmaemu

@@ -1,0 +1,110 @@
+#include "emulator/host/status.h"
+
+#include <nlohmann/json.hpp>
+
+namespace rdmaemu {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json DevicesJson(const HostConfig& config) {
+  Json devices = Json::array();
+  for (const DeviceConfig& device : config.devices) {
+    Json addresses = Json::array(), on_wire = Json::array();
+    for (const HostAddress& address : device.addresses) {
+      addresses.push_back(address.address.ToString());
+      if (address.on_wire) on_wire.push_back(address.address.ToString());
+    }
+    devices.push_back({{"name", device.name},
+                       {"profile", device.profile.name},
+                       {"addresses", addresses},
+                       {"on_wire", on_wire}});
+  }
+  return devices;
+}
+
+Json ClientsJson(const Processes& processes) {
+  Json clients = Json::array();
+  for (const auto& [process, connected] : processes.all()) {
+    clients.push_back({{"process", static_cast<uint32_t>(process)},
+                       {"pid", connected.info.pid},
+                       {"program", connected.info.program},
+                       {"group", static_cast<uint32_t>(connected.group)}});
+  }
+  return clients;
+}
+
+Json CountersJson(const StatusSources& sources) {
+  const transport::EngineCounters& engine = sources.engine;
+  const FabricCounters& fabric = sources.fabric;
+  const cm::CmStatistics& cm = sources.cm.statistics();
+  return {{"messages_sent", engine.messages_sent},
+          {"bytes_sent", engine.bytes_sent},
+          {"packets_sent", engine.packets_sent},
+          {"packets_received", engine.packets_received},
+          {"local_packets", engine.local_packets},
+          {"retransmissions", engine.retransmissions},
+          {"rnr_naks", engine.rnr_naks},
+          {"naks", engine.naks},
+          {"duplicates", engine.duplicates},
+          {"datagrams_sent", fabric.datagrams_sent},
+          {"datagrams_received", fabric.datagrams_received},
+          {"datagram_bytes_sent", fabric.bytes_sent},
+          {"datagram_bytes_received", fabric.bytes_received},
+          {"cm_messages_sent", cm.messages_sent},
+          {"cm_messages_received", cm.messages_received},
+          {"cm_retransmissions", cm.retransmissions},
+          {"cm_duplicates", cm.duplicates},
+          {"dropped",
+           {{"no_qp", engine.dropped_no_qp},
+            {"wrong_state", engine.dropped_wrong_state},
+            {"wrong_address", engine.dropped_wrong_address},
+            {"wrong_pkey", engine.dropped_wrong_pkey},
+            {"wrong_qkey", engine.dropped_wrong_qkey},
+            {"no_receive", engine.dropped_no_receive},
+            {"bad_opcode", engine.dropped_bad_opcode},
+            {"network_full", fabric.dropped_network_full},
+            {"bad_icrc", fabric.dropped_bad_icrc},
+            {"malformed", fabric.dropped_malformed},
+            {"bad_mad", fabric.dropped_bad_mad},
+            {"gsi_key", fabric.dropped_gsi_key},
+            {"not_ours", fabric.dropped_not_ours},
+            {"gsi_queue", fabric.dropped_gsi_queue},
+            {"cm_no_match", cm.dropped_no_match},
+            {"cm_backlog_full", cm.dropped_backlog_full}}}};
+}
+
+}  // namespace
+
+std::string StatusJson(const StatusSources& sources) {
+  Json groups = Json::array();
+  size_t qps = 0;
+  for (const auto& [group, members] : sources.processes.groups()) {
+    const ObjectCounts counts = sources.verbs.Counts(group);
+    qps += counts.qps;
+    groups.push_back({{"group", static_cast<uint32_t>(group)},
+                      {"contexts", counts.contexts},
+                      {"pds", counts.pds},
+                      {"mrs", counts.mrs},
+                      {"mws", counts.mws},
+                      {"channels", counts.channels},
+                      {"cqs", counts.cqs},
+                      {"srqs", counts.srqs},
+                      {"qps", counts.qps},
+                      {"ahs", counts.ahs},
+                      {"ids", sources.cm.ids(group)}});
+  }
+  const Json status = {{"name", sources.config.name},
+                       {"pid", sources.config.pid},
+                       {"call_version", kCallVersion},
+                       {"devices", DevicesJson(sources.config)},
+                       {"clients", ClientsJson(sources.processes)},
+                       {"groups", groups},
+                       {"ids", sources.cm.ids()},
+                       {"qps", qps},
+                       {"counters", CountersJson(sources)}};
+  // Program names are bytes that a client chose: what is not UTF-8 is replaced, never thrown.
+  return status.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,29 @@
+// What a host holds, as the JSON that `rdmaemu hosts --json` prints.
+#pragma once
+
+#include <string>
+
+#include "emulator/cm/cm.h"
+#include "emulator/host/fabric.h"
+#include "emulator/host/host.h"
+#include "emulator/host/processes.h"
+#include "emulator/transport/engine.h"
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu {
+
+struct StatusSources {
+  const HostConfig& config;
+  const Processes& processes;
+  const Verbs& verbs;
+  const cm::Cm& cm;
+  const transport::EngineCounters& engine;
+  const FabricCounters& fabric;
+};
+
+// {"name", "pid", "devices": [{"name", "profile", "addresses", "on_wire"}], "clients": [{"process",
+// "pid", "program", "group"}], "groups": [{"group", objects by kind, "ids"}], "ids", "qps",
+// "counters": {...}}
+std::string StatusJson(const StatusSources& sources);
+
+}  // namespace rdmaemu
