@@ -23,9 +23,14 @@ Json DevicesJson(const HostConfig& config) {
   return devices;
 }
 
+// Clients and groups that are listed one by one; the totals count all. Keeps the text inside one
+// reply.
+constexpr size_t kMaxListed = 256;
+
 Json ClientsJson(const Processes& processes) {
   Json clients = Json::array();
   for (const auto& [process, connected] : processes.all()) {
+    if (clients.size() >= kMaxListed) break;
     clients.push_back({{"process", static_cast<uint32_t>(process)},
                        {"pid", connected.info.pid},
                        {"program", connected.info.program},
@@ -82,6 +87,7 @@ std::string StatusJson(const StatusSources& sources) {
   for (const auto& [group, members] : sources.processes.groups()) {
     const ObjectCounts counts = sources.verbs.Counts(group);
     qps += counts.qps;
+    if (groups.size() >= kMaxListed) continue;
     groups.push_back({{"group", static_cast<uint32_t>(group)},
                       {"contexts", counts.contexts},
                       {"pds", counts.pds},
@@ -100,6 +106,8 @@ std::string StatusJson(const StatusSources& sources) {
                        {"devices", DevicesJson(sources.config)},
                        {"clients", ClientsJson(sources.processes)},
                        {"groups", groups},
+                       {"clients_total", sources.processes.all().size()},
+                       {"groups_total", sources.processes.groups().size()},
                        {"ids", sources.cm.ids()},
                        {"qps", qps},
                        {"counters", CountersJson(sources)}};
