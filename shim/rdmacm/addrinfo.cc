@@ -1,0 +1,152 @@
+// Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. AF_IB names need
+// the ibacm service, which there is none of: they answer as the real library does without it.
+#include <netdb.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+struct FreeInfo {
+  void operator()(rdma_addrinfo* info) const { rdma_freeaddrinfo(info); }
+};
+using Info = std::unique_ptr<rdma_addrinfo, FreeInfo>;
+
+// A copy that rdma_freeaddrinfo frees; false when memory is out.
+bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_t* to_length) {
+  if (from == nullptr || length == 0) return true;
+  *to = static_cast<sockaddr*>(std::calloc(1, length));
+  if (*to == nullptr) return false;
+  std::memcpy(*to, from, length);
+  *to_length = length;
+  return true;
+}
+
+bool CopyName(const char* from, char** to) {
+  if (from == nullptr) return true;
+  *to = strdup(from);
+  return *to != nullptr;
+}
+
+addrinfo HintsFor(const rdma_addrinfo& hints) {
+  addrinfo out = {};
+  if ((hints.ai_flags & RAI_PASSIVE) != 0) out.ai_flags |= AI_PASSIVE;
+  if ((hints.ai_flags & RAI_NUMERICHOST) != 0) out.ai_flags |= AI_NUMERICHOST;
+  out.ai_family = hints.ai_family;
+  switch (hints.ai_qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      out.ai_socktype = SOCK_STREAM;
+      break;
+    case IBV_QPT_UD:
+      out.ai_socktype = SOCK_DGRAM;
+      break;
+    default:
+      break;
+  }
+  switch (hints.ai_port_space) {
+    case RDMA_PS_TCP:
+      out.ai_protocol = IPPROTO_TCP;
+      break;
+    case RDMA_PS_IPOIB:
+    case RDMA_PS_UDP:
+      out.ai_protocol = IPPROTO_UDP;
+      break;
+    case RDMA_PS_IB:
+      if (out.ai_socktype == SOCK_STREAM) out.ai_protocol = IPPROTO_TCP;
+      if (out.ai_socktype == SOCK_DGRAM) out.ai_protocol = IPPROTO_UDP;
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+// 0, an EAI_* code, or -1 with errno.
+int TakeFirst(const addrinfo& found, const rdma_addrinfo* hints, rdma_addrinfo& info) {
+  info.ai_family = found.ai_family;
+  info.ai_qp_type = found.ai_socktype == SOCK_DGRAM ? IBV_QPT_UD : IBV_QPT_RC;
+  info.ai_port_space = found.ai_protocol == IPPROTO_UDP ? RDMA_PS_UDP : RDMA_PS_TCP;
+  if (hints != nullptr && hints->ai_qp_type != 0) info.ai_qp_type = hints->ai_qp_type;
+  if (hints != nullptr && hints->ai_port_space != 0) info.ai_port_space = hints->ai_port_space;
+  const bool passive = hints != nullptr && (hints->ai_flags & RAI_PASSIVE) != 0;
+  bool copied = false;
+  if (passive) {
+    info.ai_flags = RAI_PASSIVE;
+    copied = CopyAddress(found.ai_addr, found.ai_addrlen, &info.ai_src_addr, &info.ai_src_len) &&
+             CopyName(found.ai_canonname, &info.ai_src_canonname);
+  } else {
+    copied = CopyAddress(found.ai_addr, found.ai_addrlen, &info.ai_dst_addr, &info.ai_dst_len) &&
+             CopyName(found.ai_canonname, &info.ai_dst_canonname);
+  }
+  return copied ? 0 : Fail(ENOMEM);
+}
+
+int Resolve(const char* node, const char* service, const rdma_addrinfo* hints,
+            rdma_addrinfo& info) {
+  addrinfo wanted = {};
+  if (hints != nullptr) wanted = HintsFor(*hints);
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &found);
+      error != 0) {
+    return error;
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> holder(found, freeaddrinfo);
+  return TakeFirst(*found, hints, info);
+}
+
+int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
+  info.ai_flags = hints.ai_flags;
+  info.ai_family = hints.ai_family;
+  info.ai_qp_type = hints.ai_qp_type;
+  info.ai_port_space = hints.ai_port_space;
+  return CopyAddress(hints.ai_dst_addr, hints.ai_dst_len, &info.ai_dst_addr, &info.ai_dst_len)
+             ? 0
+             : Fail(ENOMEM);
+}
+
+}  // namespace
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                     rdma_addrinfo** res) {
+  using namespace rdmaemu::rdmacm;
+  if (res == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
+    return Fail(EINVAL);
+  }
+  Info info(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
+  if (info == nullptr) return Fail(ENOMEM);
+  const int result = node != nullptr || service != nullptr ? Resolve(node, service, hints, *info)
+                                                           : TakeHints(*hints, *info);
+  if (result != 0) return result;
+  if (hints != nullptr && info->ai_src_len == 0 &&
+      !CopyAddress(hints->ai_src_addr, hints->ai_src_len, &info->ai_src_addr, &info->ai_src_len)) {
+    return Fail(ENOMEM);
+  }
+  *res = info.release();
+  return 0;
+}
+
+void rdma_freeaddrinfo(rdma_addrinfo* res) {
+  while (res != nullptr) {
+    rdma_addrinfo* next = res->ai_next;
+    std::free(res->ai_src_addr);
+    std::free(res->ai_dst_addr);
+    std::free(res->ai_src_canonname);
+    std::free(res->ai_dst_canonname);
+    std::free(res->ai_route);
+    std::free(res->ai_connect);
+    std::free(res);
+    res = next;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+// Event channels (rdma_create_event_channel(3)): a counter's descriptor, which poll and epoll
+// understand, and the host's handle beside it. The call to the host is here too.
+#include <unistd.h>
+
+#include <new>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm {
+
+bool IsForked(const Channel& channel) {
+  return rdmaemu_client_is_forked_from(channel.owner_pid) != 0;
+}
+
+int CallBytes(const Channel& channel, uint32_t command, const void* in, uint32_t in_size, void* out,
+              uint32_t out_size) {
+  if (IsForked(channel)) return EACCES;
+  return rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmCommand) + command, in, in_size, out,
+                             out_size, nullptr, nullptr, 0);
+}
+
+Channel* NewChannel() {
+  auto* channel = new (std::nothrow) Channel;
+  if (channel == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  Nothing in;
+  CmChannelOut out = {};
+  const int error = rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmCreateChannel), &in,
+                                        sizeof(in), &out, sizeof(out), nullptr, &channel->fd, 1);
+  if (error != 0) {
+    delete channel;
+    errno = error;
+    return nullptr;
+  }
+  channel->handle = out.channel;
+  channel->owner_pid = static_cast<uint32_t>(getpid());
+  return channel;
+}
+
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+rdma_event_channel* rdma_create_event_channel() { return rdmaemu::rdmacm::NewChannel(); }
+
+void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  using namespace rdmaemu;
+  if (channel == nullptr) return;
+  rdmacm::Channel& ours = rdmacm::Private(channel);
+  // A forked child closes its copy of the descriptor only: the channel is its parent's.
+  if (!rdmacm::IsForked(ours)) {
+    HandleIn in = {ours.handle, 0};
+    rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmDestroyChannel), &in, sizeof(in), nullptr,
+                        0, nullptr, nullptr, 0);
+  }
+  close(ours.fd);
+  delete &ours;
+}
+
+}  // extern "C"

@@ -1,0 +1,204 @@
+// Connections (rdma_listen(3), rdma_connect(3), rdma_accept(3), rdma_reject(3), rdma_disconnect(3),
+// rdma_establish(3), rdma_notify(3)): the transitions of the id's QP that librdmacm makes, and the
+// command to the host.
+#include <algorithm>
+#include <cstring>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+// IBTA's reason for a peer whose vendor options (ECE) are not supported.
+constexpr uint8_t kRejectVendorOption = 35;
+constexpr uint8_t kRetryCountByDefault = 7;
+
+// Only the TCP port space carries responder resources that a device can refuse.
+bool DepthsFit(const Id& id, const rdma_conn_param& param) {
+  if (id.ps != RDMA_PS_TCP) return true;
+  return (param.responder_resources == RDMA_MAX_RESP_RES ||
+          param.responder_resources <= id.device->max_responder_resources) &&
+         (param.initiator_depth == RDMA_MAX_INIT_DEPTH ||
+          param.initiator_depth <= id.device->max_initiator_depth);
+}
+
+// EINVAL when the user's and the address information's private data do not fit one length byte.
+int FillParameters(const Id& id, const rdma_conn_param* param, rdma_ucm_conn_param& out) {
+  out.valid = 1;
+  out.responder_resources = id.responder_resources;
+  out.initiator_depth = id.initiator_depth;
+  out.retry_count = kRetryCountByDefault;
+  out.rnr_retry_count = kRetryCountByDefault;
+  if (id.qp != nullptr) {
+    out.qp_num = id.qp->qp_num;
+    out.srq = id.qp->srq != nullptr ? 1 : 0;
+  } else if (param != nullptr) {
+    out.qp_num = param->qp_num;
+    out.srq = param->srq;
+  }
+  size_t length = id.connect_data.size();
+  std::copy(id.connect_data.begin(), id.connect_data.end(), out.private_data);
+  if (param != nullptr) {
+    out.flow_control = param->flow_control;
+    out.retry_count = param->retry_count;
+    out.rnr_retry_count = param->rnr_retry_count;
+    if (param->private_data != nullptr && param->private_data_len != 0) {
+      if (length + param->private_data_len > UINT8_MAX) return EINVAL;
+      std::memcpy(out.private_data + length, param->private_data, param->private_data_len);
+      length += param->private_data_len;
+    }
+  }
+  out.private_data_len = static_cast<uint8_t>(length);
+  return 0;
+}
+
+// What the device of the id's QP offers; a device without ECE offers nothing.
+rdma_ucm_ece LocalEce(const Id& id) {
+  ibv_ece ece = id.local_ece;
+  if (id.qp != nullptr && ibv_query_ece(id.qp, &ece) != 0) ece = {};
+  return {ece.vendor_id, ece.options};
+}
+
+int MoveQpForAccept(Id& id) {
+  if (id.qp == nullptr || IsDatagram(id)) return 0;
+  if (id.remote_ece.vendor_id != 0) {
+    const int error = ibv_set_ece(id.qp, &id.remote_ece);
+    if (error != 0 && error != EOPNOTSUPP) return error;
+  }
+  if (const int error = ModifyQpToReadyToReceive(id, id.responder_resources); error != 0) {
+    return error;
+  }
+  return ModifyQpToReadyToSend(id, id.initiator_depth);
+}
+
+int Reject(rdma_cm_id* id, const void* private_data, uint8_t private_data_len, uint8_t reason) {
+  if (id == nullptr) return Fail(EINVAL);
+  rdma_ucm_reject command = {};
+  command.id = Private(id).handle;
+  command.reason = reason;
+  if (private_data != nullptr && private_data_len != 0) {
+    std::memcpy(command.private_data, private_data, private_data_len);
+    command.private_data_len = private_data_len;
+  }
+  return ReturnErrno(Call(ChannelOf(Private(id)), RDMA_USER_CM_CMD_REJECT, command));
+}
+
+}  // namespace
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+int rdma_listen(rdma_cm_id* id, int backlog) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr) return Fail(EINVAL);
+  Id& ours = Private(id);
+  rdma_ucm_listen command = {};
+  command.id = ours.handle;
+  command.backlog = static_cast<uint32_t>(backlog);
+  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LISTEN, command); error != 0) {
+    return Fail(error);
+  }
+  return ReturnErrno(QueryAddresses(ours));  // an unbound id has a port now
+}
+
+int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr) return Fail(EINVAL);
+  Id& ours = Private(id);
+  if (IsForked(ChannelOf(ours))) return Fail(EACCES);
+  if (ours.device == nullptr) return Fail(EINVAL);
+  if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
+  ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
+                             ? conn_param->initiator_depth
+                             : ours.device->max_initiator_depth;
+  ours.responder_resources =
+      conn_param != nullptr && conn_param->responder_resources != RDMA_MAX_RESP_RES
+          ? conn_param->responder_resources
+          : ours.device->max_responder_resources;
+  rdma_ucm_connect command = {};
+  command.id = ours.handle;
+  command.ece = LocalEce(ours);
+  if (const int error = FillParameters(ours, conn_param, command.conn_param); error != 0) {
+    return Fail(error);
+  }
+  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_CONNECT, command); error != 0) {
+    return Fail(error);
+  }
+  return Complete(ours);
+}
+
+int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr) return Fail(EINVAL);
+  Id& ours = Private(id);
+  if (IsForked(ChannelOf(ours))) return Fail(EACCES);
+  if (ours.device == nullptr || (ours.qp == nullptr && conn_param == nullptr)) return Fail(EINVAL);
+  if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
+  // Left open, both stay what the request offered (rdma_get_cm_event stored it), as far as the
+  // device goes.
+  ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
+                             ? conn_param->initiator_depth
+                             : std::min(ours.initiator_depth, ours.device->max_initiator_depth);
+  ours.responder_resources =
+      conn_param != nullptr && conn_param->responder_resources != RDMA_MAX_RESP_RES
+          ? conn_param->responder_resources
+          : std::min(ours.responder_resources, ours.device->max_responder_resources);
+  if (const int error = MoveQpForAccept(ours); error != 0) return Fail(error);
+  rdma_ucm_accept command = {};
+  command.uid = reinterpret_cast<uintptr_t>(&ours);
+  command.id = ours.handle;
+  command.ece = LocalEce(ours);
+  if (const int error = FillParameters(ours, conn_param, command.conn_param); error != 0) {
+    return Fail(error);
+  }
+  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command); error != 0) {
+    ModifyQpToError(ours);
+    return Fail(error);
+  }
+  return IsDatagram(ours) ? 0 : Complete(ours);
+}
+
+int rdma_establish(rdma_cm_id* id) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr || id->qp != nullptr) return Fail(EINVAL);
+  Id& ours = Private(id);
+  rdma_ucm_accept command = {};  // without parameters: the RTU
+  command.uid = reinterpret_cast<uintptr_t>(&ours);
+  command.id = ours.handle;
+  return ReturnErrno(Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command));
+}
+
+int rdma_reject(rdma_cm_id* id, const void* private_data, uint8_t private_data_len) {
+  return rdmaemu::rdmacm::Reject(id, private_data, private_data_len, 0);
+}
+
+int rdma_reject_ece(rdma_cm_id* id, const void* private_data, uint8_t private_data_len) {
+  return rdmaemu::rdmacm::Reject(id, private_data, private_data_len,
+                                 rdmaemu::rdmacm::kRejectVendorOption);
+}
+
+int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr) return Fail(EINVAL);
+  rdma_ucm_notify command = {};
+  command.id = Private(id).handle;
+  command.event = static_cast<uint32_t>(event);
+  return ReturnErrno(Call(ChannelOf(Private(id)), RDMA_USER_CM_CMD_NOTIFY, command));
+}
+
+int rdma_disconnect(rdma_cm_id* id) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr) return Fail(EINVAL);
+  Id& ours = Private(id);
+  if (IsForked(ChannelOf(ours))) return Fail(EACCES);
+  if (id->verbs == nullptr) return Fail(EINVAL);
+  if (const int error = ModifyQpToError(ours); error != 0) return Fail(error);
+  rdma_ucm_disconnect command = {};
+  command.id = ours.handle;
+  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_DISCONNECT, command); error != 0) {
+    return Fail(error);
+  }
+  return Complete(ours);
+}
+
+}  // extern "C"

@@ -1,0 +1,147 @@
+// Devices as librdmacm sees them: each opened once a process, kept open, with one protection domain
+// while ids use it (rdma_get_devices(3)).
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <list>
+#include <vector>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+struct DeviceTable {
+  std::mutex mutex;
+  std::list<Device> devices;  // a list: ids hold pointers
+};
+
+// Never destroyed: ids may outlive static destructors in programs that exit from a thread.
+DeviceTable& Table() {
+  static auto* table = new DeviceTable;
+  return *table;
+}
+
+uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
+
+bool Open(ibv_device* found, Device& device) {
+  device.verbs = ibv_open_device(found);
+  if (device.verbs == nullptr) return false;
+  device.node_guid = ibv_get_device_guid(found);
+  device.index = static_cast<uint32_t>(ibv_get_device_index(found));
+  ibv_device_attr attributes = {};
+  if (const int error = ibv_query_device(device.verbs, &attributes); error != 0) {
+    ibv_close_device(device.verbs);
+    errno = error;
+    return false;
+  }
+  device.max_initiator_depth = ClampDepth(attributes.max_qp_init_rd_atom);
+  device.max_responder_resources = ClampDepth(attributes.max_qp_rd_atom);
+  return true;
+}
+
+bool Matches(const Device& device, uint64_t node_guid, uint32_t index) {
+  return device.node_guid == node_guid && device.index == index;
+}
+
+// Opens what is not open yet of the devices that `wanted` chooses. False with errno on failure.
+template <class Wanted>
+bool OpenMissing(DeviceTable& table, Wanted wanted) {
+  int count = 0;
+  ibv_device** found = ibv_get_device_list(&count);
+  if (found == nullptr) return false;
+  bool all_opened = true;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t node_guid = ibv_get_device_guid(found[i]);
+    const auto index = static_cast<uint32_t>(ibv_get_device_index(found[i]));
+    const bool open =
+        std::any_of(table.devices.begin(), table.devices.end(),
+                    [&](const Device& device) { return Matches(device, node_guid, index); });
+    if (open || !wanted(node_guid, index)) continue;
+    Device device;
+    if (Open(found[i], device)) {
+      table.devices.push_back(device);
+    } else {
+      all_opened = false;
+    }
+  }
+  ibv_free_device_list(found);
+  return all_opened;
+}
+
+Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
+  for (Device& device : table.devices) {
+    if (Matches(device, node_guid, index)) return &device;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
+  DeviceTable& table = Table();
+  std::lock_guard lock(table.mutex);
+  Device* device = Find(table, node_guid, index);
+  if (device == nullptr) {
+    errno = ENODEV;
+    OpenMissing(table, [&](uint64_t other_guid, uint32_t other_index) {
+      return other_guid == node_guid && other_index == index;
+    });
+    device = Find(table, node_guid, index);
+    if (device == nullptr) return nullptr;
+  }
+  if (device->pd == nullptr) {
+    device->pd = ibv_alloc_pd(device->verbs);
+    if (device->pd == nullptr) return nullptr;
+  }
+  ++device->users;
+  return device;
+}
+
+void ReleaseDevice(Device* device) {
+  std::lock_guard lock(Table().mutex);
+  if (--device->users != 0) return;
+  if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
+  // A program that destroys its id before its memory regions keeps the domain busy; the next id
+  // goes on with it.
+  if (device->pd != nullptr && ibv_dealloc_pd(device->pd) == 0) device->pd = nullptr;
+}
+
+ibv_xrcd* XrcdOf(Device* device) {
+  std::lock_guard lock(Table().mutex);
+  if (device->xrcd == nullptr) {
+    ibv_xrcd_init_attr attributes = {};
+    attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attributes.fd = -1;
+    attributes.oflags = O_CREAT;
+    device->xrcd = ibv_open_xrcd(device->verbs, &attributes);
+  }
+  return device->xrcd;
+}
+
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+ibv_context** rdma_get_devices(int* num_devices) {
+  using namespace rdmaemu::rdmacm;
+  DeviceTable& table = Table();
+  std::lock_guard lock(table.mutex);
+  OpenMissing(table, [](uint64_t, uint32_t) { return true; });
+  auto** list =
+      static_cast<ibv_context**>(std::calloc(table.devices.size() + 1, sizeof(ibv_context*)));
+  if (list == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  size_t count = 0;
+  for (const Device& device : table.devices) list[count++] = device.verbs;
+  if (num_devices != nullptr) *num_devices = static_cast<int>(count);
+  return list;
+}
+
+void rdma_free_devices(ibv_context** list) { std::free(list); }
+
+}  // extern "C"

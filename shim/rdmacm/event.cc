@@ -1,0 +1,249 @@
+// Events (rdma_get_cm_event(3), rdma_ack_cm_event(3)) and the steps of a handshake that librdmacm
+// takes when an event is fetched: an address fills the id, a request makes a new id, a reply takes
+// the QP to RTS and sends the RTU. Programs, and their bugs, depend on its happening here.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+using Response = rdma_ucm_event_resp;
+
+const void* TakePrivateData(Event& event, const uint8_t* data, uint8_t length) {
+  if (length == 0) return nullptr;
+  std::memcpy(event.private_data, data, length);
+  return event.private_data;
+}
+
+void TakeConnection(Event& event, const rdma_ucm_conn_param& from) {
+  rdma_conn_param& to = event.param.conn;
+  to.private_data = TakePrivateData(event, from.private_data, from.private_data_len);
+  to.private_data_len = from.private_data_len;
+  to.responder_resources = from.responder_resources;
+  to.initiator_depth = from.initiator_depth;
+  to.flow_control = from.flow_control;
+  to.retry_count = from.retry_count;
+  to.rnr_retry_count = from.rnr_retry_count;
+  to.srq = from.srq;
+  to.qp_num = from.qp_num;
+}
+
+void TakeDatagram(Event& event, const rdma_ucm_ud_param& from) {
+  rdma_ud_param& to = event.param.ud;
+  to.private_data = TakePrivateData(event, from.private_data, from.private_data_len);
+  to.private_data_len = from.private_data_len;
+  to.qp_num = from.qp_num;
+  to.qkey = from.qkey;
+  const ib_uverbs_ah_attr& ah = from.ah_attr;
+  std::memcpy(to.ah_attr.grh.dgid.raw, ah.grh.dgid, sizeof(ah.grh.dgid));
+  to.ah_attr.grh.flow_label = ah.grh.flow_label;
+  to.ah_attr.grh.sgid_index = ah.grh.sgid_index;
+  to.ah_attr.grh.hop_limit = ah.grh.hop_limit;
+  to.ah_attr.grh.traffic_class = ah.grh.traffic_class;
+  to.ah_attr.dlid = ah.dlid;
+  to.ah_attr.sl = ah.sl;
+  to.ah_attr.src_path_bits = ah.src_path_bits;
+  to.ah_attr.static_rate = ah.static_rate;
+  to.ah_attr.is_global = ah.is_global;
+  to.ah_attr.port_num = ah.port_num;
+}
+
+void TakeParameters(Event& event, const Response& response) {
+  if (IsDatagram(*event.owner)) {
+    TakeDatagram(event, response.param.ud);
+  } else {
+    TakeConnection(event, response.param.conn);
+  }
+}
+
+void CountAcknowledgement(Id& id, Multicast* multicast) {
+  std::lock_guard lock(id.mutex);
+  ++id.events_completed;
+  if (multicast != nullptr) ++multicast->events_completed;
+  id.acknowledged.notify_all();
+}
+
+// A step of ours that failed turns the event into the error of its kind.
+void FailStep(Event& event, int error, rdma_cm_event_type as) {
+  if (error == 0) return;
+  event.event = as;
+  event.status = -error;
+}
+
+int OnAddressResolved(Id& id) {
+  if (const int error = QueryAddresses(id); error != 0) return error;
+  return id.verbs == nullptr ? ENODEV : 0;
+}
+
+// The id of a request. Its first events may come before it is accepted and so before the host
+// knows its address here: the table of handles finds it.
+int OnConnectRequest(Event& event, const Response& response) {
+  Id& listener = *event.owner;
+  Id* id = NewId(listener.channel, listener.context, listener.ps, listener.qp_type);
+  uint32_t unused = 0;
+  if (id == nullptr) {
+    const int error = errno;
+    DestroyOnHost(ChannelOf(listener), response.id, &unused);
+    return error;
+  }
+  id->handle = response.id;
+  id->initiator_depth = event.param.conn.initiator_depth;
+  id->responder_resources = event.param.conn.responder_resources;
+  id->remote_ece.vendor_id = response.ece.vendor_id;
+  id->remote_ece.options = response.ece.attr_mod;
+  RegisterId(id);
+  int error = 0;
+  if (listener.synchronous && rdma_migrate_id(id, nullptr) != 0) error = errno;
+  if (error == 0) error = QueryAddresses(*id);
+  if (error == 0 && !IsDatagram(*id)) error = QueryPaths(*id);
+  if (error != 0) {
+    rdma_destroy_id(id);
+    return error;
+  }
+  event.listen_id = &listener;
+  event.id = id;
+  return 0;
+}
+
+// The active side's last steps: RTR, RTS, RTU. A failure is the peer's to know (REJ).
+int OnConnectResponse(Id& id) {
+  int error = ModifyQpToReadyToReceive(id, RDMA_MAX_RESP_RES);
+  if (error == 0) error = ModifyQpToReadyToSend(id, RDMA_MAX_INIT_DEPTH);
+  if (error != 0) {
+    ModifyQpToError(id);
+    rdma_ucm_reject reject = {};
+    reject.id = id.handle;
+    Call(ChannelOf(id), RDMA_USER_CM_CMD_REJECT, reject);
+    return error;
+  }
+  rdma_ucm_accept command = {};
+  command.uid = reinterpret_cast<uintptr_t>(&id);
+  command.id = id.handle;
+  error = Call(ChannelOf(id), RDMA_USER_CM_CMD_ACCEPT, command);
+  if (error != 0) ModifyQpToError(id);
+  return error;
+}
+
+// Turns what the host said into the caller's event. False: the event is not the caller's, because
+// its id was already reported as failed or has gone.
+bool Translate(const Response& response, Event& event) {
+  event.event = static_cast<rdma_cm_event_type>(response.event);
+  event.status = static_cast<int>(response.status);
+  if (response.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
+      response.event == RDMA_CM_EVENT_MULTICAST_ERROR) {
+    event.multicast = reinterpret_cast<Multicast*>(response.uid);
+    event.owner = event.multicast->id;
+  } else {
+    event.owner = response.uid != 0 ? reinterpret_cast<Id*>(response.uid) : FindId(response.id);
+  }
+  if (event.owner == nullptr) return false;
+  Id& id = *event.owner;
+  event.id = &id;
+  const bool over = id.connect_failed && (event.event == RDMA_CM_EVENT_REJECTED ||
+                                          event.event == RDMA_CM_EVENT_DISCONNECTED);
+  if (over) {
+    CountAcknowledgement(id, nullptr);
+    return false;
+  }
+  TakeParameters(event, response);
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      FailStep(event, OnAddressResolved(id), RDMA_CM_EVENT_ADDR_ERROR);
+      break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      FailStep(event, QueryPaths(id), RDMA_CM_EVENT_ROUTE_ERROR);
+      break;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      if (OnConnectRequest(event, response) != 0) {
+        CountAcknowledgement(id, nullptr);
+        return false;
+      }
+      break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: {
+      if (id.qp == nullptr) {
+        id.remote_ece.vendor_id = response.ece.vendor_id;
+        id.remote_ece.options = response.ece.attr_mod;
+        break;
+      }
+      const int error = OnConnectResponse(id);
+      id.connect_failed = error != 0;
+      event.event = RDMA_CM_EVENT_ESTABLISHED;
+      FailStep(event, error, RDMA_CM_EVENT_CONNECT_ERROR);
+      break;
+    }
+    case RDMA_CM_EVENT_REJECTED:
+      ModifyQpToError(id);
+      break;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      if (event.status == 0) {
+        FailStep(event, AttachAtJoin(*event.multicast, event.param.ud),
+                 RDMA_CM_EVENT_MULTICAST_ERROR);
+      }
+      event.param.ud.private_data = event.multicast->context;
+      break;
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+      event.param.ud.private_data = event.multicast->context;
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+}  // namespace
+
+int Complete(Id& id) {
+  if (!id.synchronous) return 0;
+  if (id.event != nullptr) {
+    rdma_ack_cm_event(id.event);
+    id.event = nullptr;
+  }
+  if (rdma_get_cm_event(id.channel, &id.event) != 0) return -1;
+  const int status = id.event->status;
+  if (status == 0) return 0;
+  if (id.event->event == RDMA_CM_EVENT_REJECTED) return Fail(ECONNREFUSED);
+  // A positive status is a peer's refusal (SIDR).
+  return Fail(status < 0 ? -status : ECONNREFUSED);
+}
+
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+// A thread may be cancelled while it waits: nothing is locked then, and what was allocated is
+// freed as the stack unwinds.
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  using namespace rdmaemu::rdmacm;
+  if (channel == nullptr || event == nullptr) return Fail(EINVAL);
+  Channel& ours = Private(channel);
+  if (IsForked(ours)) return Fail(EACCES);
+  std::unique_ptr<Event> taken(new (std::nothrow) Event);
+  if (taken == nullptr) return Fail(ENOMEM);
+  for (;;) {
+    if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
+    rdma_ucm_get_event command = {};
+    Response response = {};
+    const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
+    if (error == EAGAIN) continue;  // it moved with its id, or went with it
+    if (error != 0) return Fail(error);
+    static_cast<rdma_cm_event&>(*taken) = {};
+    taken->owner = nullptr;
+    taken->multicast = nullptr;
+    if (!Translate(response, *taken)) continue;
+    *event = taken.release();
+    return 0;
+  }
+}
+
+int rdma_ack_cm_event(rdma_cm_event* event) {
+  using namespace rdmaemu::rdmacm;
+  if (event == nullptr) return Fail(EINVAL);
+  const std::unique_ptr<Event> ours(static_cast<Event*>(event));
+  CountAcknowledgement(*ours->owner, ours->multicast);
+  return 0;
+}
+
+}  // extern "C"
