@@ -57,7 +57,9 @@ struct CmReq {
   uint8_t max_cm_retries = 0;   // 4 bits
   bool srq = false;
   uint32_t vendor_id = 0;  // ECE, 24 bits
-  CmPath primary, alternate;  // alternate with local_lid 0: none
+  CmPath primary;
+  // local_lid 0: none
+  CmPath alternate{.local_lid = 0, .remote_lid = 0, .local_gid = {}, .remote_gid = {}};
   PrivateData<92> private_data{};
 };
 struct CmMra {
@@ -118,6 +120,7 @@ struct CmSidrRep {
   uint32_t qkey = 0;
   PrivateData<72> additional_info{};
   PrivateData<136> private_data{};
+  uint32_t vendor_id = 0;  // ECE, 24 bits
 };
 
 using CmBody =
@@ -129,7 +132,14 @@ struct CmMessage {
   CmBody body;
 };
 
-enum class CmParseError : uint8_t { kTooShort, kBadClass, kBadVersion, kBadMethod, kUnknownAttribute };
+enum class CmParseError : uint8_t {
+  kTooShort,
+  kBadClass,
+  kBadVersion,
+  kBadMethod,
+  kUnknownAttribute,
+  kTooLong,
+};
 
 // `mad` is the payload of a UD packet to QP 1. LAP and APR answer kUnknownAttribute.
 tl::expected<CmMessage, CmParseError> ParseCm(std::span<const std::byte> mad);
