@@ -1,0 +1,152 @@
+// RoCEv2 headers to and from bytes. Offsets are IBTA 9.2 (BTH), 9.3.3 (DETH) and 9.3.4 to 9.3.7;
+// the order of extended headers is the order of the two walks below, which must stay the same.
+#include "emulator/wire/packet.h"
+
+#include <cstring>
+
+#include "emulator/wire/byte_order.h"
+
+namespace rdmaemu::wire {
+namespace {
+
+constexpr size_t kBthBytes = 12;
+constexpr uint8_t kSolicitedBit = 0x80;
+constexpr uint8_t kMigReqBit = 0x40;
+constexpr uint8_t kPadShift = 4;
+constexpr uint8_t kVersionMask = 0x0f;
+constexpr uint8_t kAckRequestBit = 0x80;
+constexpr uint8_t kTransportMask = 0xe0;
+constexpr uint8_t kOperationMask = 0x1f;
+
+uint8_t ByteAt(const std::byte* p, size_t offset) { return static_cast<uint8_t>(p[offset]); }
+
+void ParseBth(const std::byte* p, PacketHeaders& headers) {
+  headers.transport = static_cast<TransportClass>(ByteAt(p, 0) & kTransportMask);
+  headers.operation = static_cast<Operation>(ByteAt(p, 0) & kOperationMask);
+  headers.solicited = (ByteAt(p, 1) & kSolicitedBit) != 0;
+  headers.mig_req = (ByteAt(p, 1) & kMigReqBit) != 0;
+  headers.pad_bytes = ByteAt(p, 1) >> kPadShift & 3;
+  headers.pkey = static_cast<uint16_t>(LoadBig<2>(p + 2));
+  headers.destination_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
+  headers.ack_request = (ByteAt(p, 8) & kAckRequestBit) != 0;
+  headers.psn = static_cast<uint32_t>(LoadBig<3>(p + 9));
+}
+
+// Reads the extended headers from `p`, which has info.header_bytes - kBthBytes bytes.
+void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& headers) {
+  if (info.deth) {
+    headers.qkey = static_cast<uint32_t>(LoadBig<4>(p));
+    headers.source_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
+    p += 8;
+  }
+  if (info.reth) {
+    headers.remote_address = LoadBig<8>(p);
+    headers.rkey = static_cast<uint32_t>(LoadBig<4>(p + 8));
+    headers.dma_length = static_cast<uint32_t>(LoadBig<4>(p + 12));
+    p += 16;
+  }
+  if (info.atomic_eth) {
+    headers.remote_address = LoadBig<8>(p);
+    headers.rkey = static_cast<uint32_t>(LoadBig<4>(p + 8));
+    headers.swap_add = LoadBig<8>(p + 12);
+    headers.compare = LoadBig<8>(p + 20);
+    p += 28;
+  }
+  if (info.aeth) {
+    headers.syndrome = ByteAt(p, 0);
+    headers.msn = static_cast<uint32_t>(LoadBig<3>(p + 1));
+    p += 4;
+  }
+  if (info.atomic_ack_eth) {
+    headers.original = LoadBig<8>(p);
+    p += 8;
+  }
+  if (info.imm) {
+    std::memcpy(&headers.immediate, p, 4);
+    p += 4;
+  }
+  if (info.ieth) headers.invalidate_rkey = static_cast<uint32_t>(LoadBig<4>(p));
+}
+
+void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& headers) {
+  if (info.deth) {
+    StoreBig<4>(p, headers.qkey);
+    StoreBig<1>(p + 4, 0);
+    StoreBig<3>(p + 5, headers.source_qpn);
+    p += 8;
+  }
+  if (info.reth) {
+    StoreBig<8>(p, headers.remote_address);
+    StoreBig<4>(p + 8, headers.rkey);
+    StoreBig<4>(p + 12, headers.dma_length);
+    p += 16;
+  }
+  if (info.atomic_eth) {
+    StoreBig<8>(p, headers.remote_address);
+    StoreBig<4>(p + 8, headers.rkey);
+    StoreBig<8>(p + 12, headers.swap_add);
+    StoreBig<8>(p + 20, headers.compare);
+    p += 28;
+  }
+  if (info.aeth) {
+    StoreBig<1>(p, headers.syndrome);
+    StoreBig<3>(p + 1, headers.msn);
+    p += 4;
+  }
+  if (info.atomic_ack_eth) {
+    StoreBig<8>(p, headers.original);
+    p += 8;
+  }
+  if (info.imm) {
+    std::memcpy(p, &headers.immediate, 4);
+    p += 4;
+  }
+  if (info.ieth) StoreBig<4>(p, headers.invalidate_rkey);
+}
+
+}  // namespace
+
+tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
+  const std::byte* const p = udp_payload.data();
+  if (udp_payload.size() < kBthBytes + kIcrcBytes) {
+    return tl::make_unexpected(ParseError::kTooShort);
+  }
+  if ((ByteAt(p, 1) & kVersionMask) != 0) return tl::make_unexpected(ParseError::kBadVersion);
+  Packet packet;
+  ParseBth(p, packet.headers);
+  const OpcodeInfo& info = packet.headers.info();
+  if (info.name == nullptr) return tl::make_unexpected(ParseError::kBadOpcode);
+  if (udp_payload.size() < info.header_bytes + kIcrcBytes) {
+    return tl::make_unexpected(ParseError::kTooShort);
+  }
+  const size_t padded = udp_payload.size() - info.header_bytes - kIcrcBytes;
+  // The length of a First or Middle packet against the path MTU is the transport's to judge: it
+  // answers with a NAK, which needs the QP.
+  if (padded % 4 != 0 || (!info.payload && padded != 0)) {
+    return tl::make_unexpected(ParseError::kBadLength);
+  }
+  const size_t pad = packet.headers.pad_bytes;
+  if (pad > padded) return tl::make_unexpected(ParseError::kBadPadding);
+  if (padded - pad > kMaxMtuBytes) return tl::make_unexpected(ParseError::kBadLength);
+  ParseExtended(p + kBthBytes, info, packet.headers);
+  packet.payload = udp_payload.subspan(info.header_bytes, padded - pad);
+  return packet;
+}
+
+size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out) {
+  const OpcodeInfo& info = headers.info();
+  if (info.name == nullptr || out.size() < info.header_bytes) return 0;
+  std::byte* const p = out.data();
+  StoreBig<1>(p, OpcodeByte(headers.transport, headers.operation));
+  StoreBig<1>(p + 1, (headers.solicited ? kSolicitedBit : 0) | (headers.mig_req ? kMigReqBit : 0) |
+                         (headers.pad_bytes & 3) << kPadShift);
+  StoreBig<2>(p + 2, headers.pkey);
+  StoreBig<1>(p + 4, 0);  // reserved, FECN and BECN: outside the ICRC
+  StoreBig<3>(p + 5, headers.destination_qpn);
+  StoreBig<1>(p + 8, headers.ack_request ? kAckRequestBit : 0);
+  StoreBig<3>(p + 9, headers.psn);
+  EmitExtended(p + kBthBytes, info, headers);
+  return info.header_bytes;
+}
+
+}  // namespace rdmaemu::wire
