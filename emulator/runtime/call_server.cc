@@ -1,0 +1,192 @@
+#include "emulator/runtime/call_server.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "emulator/runtime/epoll_tag.h"
+
+namespace rdmaemu::runtime {
+
+std::string ProgramName(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/comm";
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char name[64];
+  const ssize_t got = fd ? read(fd.get(), name, sizeof name) : 0;
+  if (got <= 0) return {};
+  return std::string(name, static_cast<size_t>(got - (name[got - 1] == '\n' ? 1 : 0)));
+}
+
+CallServer::CallServer(int epoll_fd, Parts parts)
+    : epoll_fd_(epoll_fd),
+      parts_(parts),
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
+      buffer_(kMaxCallBytes) {}
+
+Status CallServer::Listen(const std::string& path) {
+  sockaddr_un name{};
+  if (path.size() >= sizeof name.sun_path) return Fail(ENAMETOOLONG);
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof name.sun_path - 1);
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    return Fail(errno);
+  }
+  epoll_event event = EventFor(EventKind::kListener, 0);
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd.get(), &event) != 0) return Fail(errno);
+  listener_ = std::move(fd);
+  path_ = path;
+  return {};
+}
+
+bool CallServer::Retire(Time now) {
+  unlink(path_.c_str());
+  Accept(now);
+  if (connections_.empty()) return true;
+  // The old socket goes: nobody can reach it by name. Who waits in its queue was just taken in, or
+  // sees its connection end before an answer and tries again.
+  return !Listen(path_).has_value();
+}
+
+void CallServer::Accept(Time now) {
+  for (int i = 0; i < kMaxAcceptsPerTurn; i++) {
+    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      Add(now, std::move(socket));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EMFILE && errno != ENFILE) return;
+    // Without a descriptor to take it, a connection would stay in the queue and keep the listener
+    // readable for ever.
+    spare_.Reset();
+    UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+}
+
+void CallServer::Add(Time now, UniqueFd socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (connections_.size() >= kMaxConnections ||
+      getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      peer.uid != geteuid()) {
+    return;
+  }
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);
+  const uint32_t number = ++last_connection_;
+  epoll_event event = EventFor(EventKind::kConnection, number);
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
+  Connection connection;
+  connection.socket = std::move(socket);
+  connection.process_fd.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (connection.process_fd) {
+    event = EventFor(EventKind::kClientExit, number);
+    epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, connection.process_fd.get(), &event);
+  }
+  connection.process =
+      parts_.host.Attach(now, {static_cast<uint32_t>(peer.pid), ProgramName(peer.pid)});
+  parts_.memory.AddProcess(connection.process, peer.pid);
+  connections_.emplace(number, std::move(connection));
+}
+
+void CallServer::Serve(Time now, uint32_t number) {
+  const auto it = connections_.find(number);
+  if (it == connections_.end()) return;
+  Connection& connection = it->second;
+  for (int i = 0; i < kMaxCallsPerTurn; i++) {
+    // MSG_TRUNC: the length as it was sent. Descriptors that come along are closed by the kernel.
+    const ssize_t got =
+        recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
+    const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
+    const Reply reply = parts_.host.Call(now, connection.process, message);
+    if (!connection.is_client) {
+      const GroupId group = parts_.host.GroupOf(connection.process);
+      if (group != GroupId::kNone) {
+        connection.is_client = ever_had_client_ = true;
+        clients_++;
+        parts_.memory.SetGroup(connection.process, group);
+      }
+    }
+    if (!SendReply(number, connection, reply)) return Drop(now, number);
+  }
+}
+
+int CallServer::DescriptorFor(uint32_t number, Connection& connection,
+                              const ReplyDescriptor& what) {
+  if (const auto* counter = std::get_if<CounterId>(&what)) {
+    return parts_.counters.Descriptor(*counter);
+  }
+  if (const auto* segment = std::get_if<SegmentId>(&what)) {
+    return parts_.segments.Descriptor(*segment);
+  }
+  if (!connection.doorbell) {
+    // One a connection, so that no client can read another's wake-up away. Edge-triggered: it
+    // never needs to be read, and never runs full.
+    connection.doorbell.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event event = EventFor(EventKind::kDoorbell, number, EPOLLIN | EPOLLET);
+    if (!connection.doorbell ||
+        epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, connection.doorbell.get(), &event) != 0) {
+      return -1;
+    }
+  }
+  return connection.doorbell.get();
+}
+
+bool CallServer::SendReply(uint32_t number, Connection& connection, const Reply& reply) {
+  ReplyHeader header{reply.error, static_cast<uint32_t>(reply.body.size()),
+                     static_cast<uint32_t>(reply.descriptors.size()), 0};
+  std::array<int, kMaxReplyDescriptors> descriptors;
+  if (reply.descriptors.size() > descriptors.size()) return false;
+  for (size_t i = 0; i < reply.descriptors.size(); i++) {
+    descriptors[i] = DescriptorFor(number, connection, reply.descriptors[i]);
+    if (descriptors[i] < 0) return false;
+  }
+  iovec vectors[2] = {{&header, sizeof header},
+                      {const_cast<std::byte*>(reply.body.data()), reply.body.size()}};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof descriptors)> control{};
+  msghdr message{};
+  message.msg_iov = vectors;
+  message.msg_iovlen = 2;
+  if (!reply.descriptors.empty()) {
+    const size_t bytes = reply.descriptors.size() * sizeof(int);
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), bytes);
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(connection.socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent >= 0;
+}
+
+void CallServer::Drop(Time now, uint32_t number) {
+  const auto it = connections_.find(number);
+  if (it == connections_.end()) return;
+  parts_.host.Detach(now, it->second.process);
+  parts_.memory.RemoveProcess(it->second.process);
+  if (it->second.is_client) clients_--;
+  connections_.erase(it);
+}
+
+void CallServer::DropAll(Time now) {
+  while (!connections_.empty()) Drop(now, connections_.begin()->first);
+}
+
+}  // namespace rdmaemu::runtime

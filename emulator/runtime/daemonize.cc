@@ -1,0 +1,102 @@
+#include "emulator/runtime/daemonize.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr char kReady = '+';  // the first byte of a message that is none
+
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[512];
+  for (;;) {
+    const ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+void WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) {
+  const std::string said = ReadAll(fd);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (!said.empty() && said[0] == kReady) return {};
+  if (!said.empty()) return tl::unexpected(said);
+  return tl::unexpected("the host process ended before it was ready; see " + log_path);
+}
+
+// Replaces the standard streams and closes all that was inherited, except `keep`, which becomes
+// descriptor 3.
+void DetachDescriptors(int keep, const std::string& log_path) {
+  const int null = open("/dev/null", O_RDWR);
+  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+  dup2(null, STDIN_FILENO);
+  dup2(log >= 0 ? log : null, STDOUT_FILENO);
+  dup2(log >= 0 ? log : null, STDERR_FILENO);
+  if (keep != STDERR_FILENO + 1) dup2(keep, STDERR_FILENO + 1);
+  close_range(STDERR_FILENO + 2, ~0u, 0);
+  fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
+}
+
+}  // namespace
+
+void ReadyNotice::Ready() {
+  if (fd_) WriteAll(fd_.get(), std::string_view(&kReady, 1));
+  fd_.Reset();
+}
+
+void ReadyNotice::Failed(const std::string& message) {
+  if (fd_) WriteAll(fd_.get(), message);
+  fd_.Reset();
+}
+
+DaemonizeResult Daemonize(const std::string& log_path) {
+  const auto failed = [](const char* what) {
+    DaemonizeResult result;
+    result.outcome = tl::unexpected("cannot start a host process: " + std::string(what) + ": " +
+                                    std::strerror(errno) + "; is a limit reached (ulimit -u, -n)?");
+    return result;
+  };
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return failed("pipe");
+  UniqueFd read_end(ends[0]), write_end(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return failed("fork");
+  if (child > 0) {
+    write_end.Reset();
+    DaemonizeResult result;
+    result.outcome = WaitForDaemon(read_end.get(), child, log_path);
+    return result;
+  }
+  setsid();
+  // The second fork: without the session's leadership no terminal can become ours again, and the
+  // daemon's parent is init from the start.
+  const pid_t daemon = fork();
+  if (daemon != 0) _exit(daemon < 0 ? 1 : 0);
+  [[maybe_unused]] const int changed = chdir("/");  // keep no directory busy
+  umask(077);
+  DetachDescriptors(write_end.Release(), log_path);
+  read_end.Release();  // closed above
+  DaemonizeResult result;
+  result.in_daemon = true;
+  result.notice = ReadyNotice(STDERR_FILENO + 1);
+  return result;
+}
+
+}  // namespace rdmaemu::runtime

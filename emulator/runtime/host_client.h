@@ -1,0 +1,40 @@
+// A tool's connection to a running host: status, stop, and being a client that keeps it alive.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+
+#include "emulator/base/result.h"
+#include "emulator/host/calls.h"
+#include "emulator/runtime/unique_fd.h"
+
+namespace rdmaemu::runtime {
+
+class HostClient {
+ public:
+  // A host that does not answer in this time is taken for hung (ETIMEDOUT).
+  static constexpr int kTimeoutSeconds = 5;
+
+  // ENOENT or ECONNREFUSED: no host listens there.
+  static Result<HostClient> Connect(const std::string& socket_path);
+
+  // JSON, see emulator/host/status.h.
+  Result<std::string> Status();
+  // Asks the host to end; it does so after it has answered.
+  rdmaemu::Status Stop();
+  // Becomes a client: EPROTO from a host of another version.
+  rdmaemu::Status Hello(const std::string& program);
+  // The host's process.
+  pid_t host_pid() const { return host_pid_; }
+
+ private:
+  HostClient(UniqueFd socket, pid_t host_pid) : socket_(std::move(socket)), host_pid_(host_pid) {}
+  Result<std::string> Call(CallOp op, std::span<const std::byte> body);
+
+  UniqueFd socket_;
+  pid_t host_pid_;
+};
+
+}  // namespace rdmaemu::runtime

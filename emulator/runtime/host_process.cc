@@ -1,0 +1,244 @@
+#include "emulator/runtime/host_process.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "emulator/runtime/epoll_tag.h"
+#include "emulator/runtime/host_setup.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+// Every connection, queue segment and event counter is a descriptor.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+timespec ToTimespec(Duration duration) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
+
+int WaitForEvents(int epoll_fd, std::span<epoll_event> events, Duration timeout) {
+  const int count = static_cast<int>(events.size());
+  if (timeout <= Duration::zero()) return epoll_wait(epoll_fd, events.data(), count, 0);
+  const timespec wait = ToTimespec(timeout);
+  const int ready = epoll_pwait2(epoll_fd, events.data(), count, &wait, nullptr);
+  if (ready >= 0 || errno != ENOSYS) return ready;
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+  return epoll_wait(epoll_fd, events.data(), count,
+                    static_cast<int>(std::min<int64_t>(milliseconds, 60'000)));
+}
+
+void PrintWarning(const std::string& line) { fprintf(stderr, "%s\n", line.c_str()); }
+
+}  // namespace
+
+OrMessage<std::unique_ptr<HostProcess>> HostProcess::Start(const Registry& registry,
+                                                           const HostOptions& options,
+                                                           UniqueFd lock, bool ends_alone) {
+  std::unique_ptr<HostProcess> process(
+      new HostProcess(registry, options, std::move(lock), ends_alone));
+  if (const OrMessage<void> opened = process->Open(); !opened) {
+    return tl::unexpected(opened.error());
+  }
+  return process;
+}
+
+HostProcess::HostProcess(const Registry& registry, const HostOptions& options, UniqueFd lock,
+                         bool ends_alone)
+    : registry_(registry),
+      options_(options),
+      lock_(std::move(lock)),
+      ends_alone_(ends_alone),
+      started_(clock_.Now()),
+      memory_(PrintWarning) {}
+
+HostProcess::~HostProcess() {
+  if (!lock_) return;
+  if (server_ != nullptr) unlink(registry_.SocketPath(options_.name).c_str());
+  // While the lock is still held, so that nobody else's file is removed.
+  unlink(registry_.LockPath(options_.name).c_str());
+}
+
+OrMessage<void> HostProcess::Open() {
+  RaiseDescriptorLimit();
+  OrMessage<HostConfig> config = MakeHostConfig(options_, InterfaceAddresses());
+  if (!config) return tl::unexpected(config.error());
+  config->pid = static_cast<uint32_t>(getpid());
+  OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
+  if (!network) return tl::unexpected(network.error());
+  network_ = std::move(*network);
+  if (const OrMessage<void> opened = trace_.Open(options_); !opened) return opened;
+  host_ = std::make_unique<Host>(
+      std::move(*config), Host::Environment{memory_, segments_, counters_, network_, trace_});
+  return WatchDescriptors();
+}
+
+OrMessage<void> HostProcess::WatchDescriptors() {
+  const auto failed = [](const char* what, int error) {
+    return tl::unexpected(std::string("cannot ") + what + ": " + std::strerror(error) +
+                          "; is a limit of this system reached (ulimit -n)?");
+  };
+  epoll_fd_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_fd_) return failed("make an epoll descriptor", errno);
+
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, number);
+  sigprocmask(SIG_BLOCK, &stops, nullptr);
+  signal_fd_.Reset(signalfd(-1, &stops, SFD_CLOEXEC | SFD_NONBLOCK));
+  epoll_event event = EventFor(EventKind::kSignal, 0);
+  if (!signal_fd_ || epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, signal_fd_.get(), &event) != 0) {
+    return failed("watch for signals", errno);
+  }
+  for (uint32_t i = 0; i < network_.ports().size(); i++) {
+    event = EventFor(EventKind::kUdpPort, i);
+    if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, network_.ports()[i].fd(), &event) != 0) {
+      return failed("watch a UDP port", errno);
+    }
+  }
+  server_ = std::make_unique<CallServer>(epoll_fd_.get(),
+                                         CallServer::Parts{*host_, memory_, segments_, counters_});
+  const std::string path = registry_.SocketPath(options_.name);
+  unlink(path.c_str());  // of a host that died; a living one would hold the lock
+  Registry::WriteRecord(lock_.get(), {getpid(), options_});
+  const Status listening = server_->Listen(path);
+  if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
+  return {};
+}
+
+void HostProcess::Run() {
+  while (!ended_) {
+    const Time now = clock_.Now();
+    const bool found = Scan(now);
+    switch (policy_.Next(found, now)) {
+      case IdlePolicy::Step::kScan:
+        break;
+      case IdlePolicy::Step::kYield:
+        sched_yield();
+        break;
+      case IdlePolicy::Step::kSleep:
+        EndIfUnused(now);
+        if (!ended_) Sleep();
+        break;
+    }
+  }
+  ShutDown();
+}
+
+bool HostProcess::Scan(Time now) {
+  bool found = host_->PollDoorbells(now);
+  found |= host_->Work(now);
+  if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
+    host_->Expire(now);
+    found = true;
+  }
+  network_.Flush();
+  if (!found || ++scans_since_poll_ >= kScansPerPoll) {
+    scans_since_poll_ = 0;
+    if (PollDescriptors(Duration::zero())) {
+      found = true;
+      scans_since_poll_ = kScansPerPoll;  // more of it is likely
+    }
+  }
+  return found;
+}
+
+bool HostProcess::PollDescriptors(Duration timeout) {
+  std::array<epoll_event, 64> events;
+  const int ready = WaitForEvents(epoll_fd_.get(), events, timeout);
+  bool found = false;
+  for (int i = 0; i < ready; i++) found |= Dispatch(events[static_cast<size_t>(i)]);
+  if (host_->stop_requested()) ended_ = true;
+  return found;
+}
+
+bool HostProcess::Dispatch(const epoll_event& event) {
+  const Time now = clock_.Now();
+  const uint32_t number = NumberOf(event);
+  switch (KindOf(event)) {
+    case EventKind::kListener:
+      server_->Accept(now);
+      break;
+    case EventKind::kConnection:
+      server_->Serve(now, number);
+      break;
+    case EventKind::kClientExit:
+      server_->Drop(now, number);
+      break;
+    case EventKind::kDoorbell:
+      return false;
+    case EventKind::kUdpPort:
+      for (int i = 0; i < kMaxReceivesPerTurn; i++) {
+        const bool any = network_.ports()[number].Receive(
+            [&](const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
+              host_->Receive(now, flow, udp_payload);
+            });
+        if (!any) break;
+      }
+      break;
+    case EventKind::kSignal:
+      ended_ = true;
+      break;
+  }
+  if (clients_before_ > 0 && server_->clients() == 0) last_client_left_ = now;
+  clients_before_ = server_->clients();
+  return true;
+}
+
+void HostProcess::Sleep() {
+  host_->PrepareSleep(true);
+  // A doorbell that rang before the programs could know that they must wake us.
+  const Time now = clock_.Now();
+  if (!host_->PollDoorbells(now)) {
+    trace_.Flush();
+    PollDescriptors(SleepTime(now));
+  }
+  host_->PrepareSleep(false);
+  policy_.Woke();
+}
+
+Duration HostProcess::SleepTime(Time now) const {
+  Time wake = now + std::chrono::hours(1);
+  if (const auto deadline = host_->NextDeadline()) wake = std::min(wake, *deadline);
+  if (const auto end = EndOfLife()) wake = std::min(wake, *end);
+  if (network_.blocked()) wake = std::min(wake, now + kBlockedRetry);
+  return wake - now;
+}
+
+std::optional<Time> HostProcess::EndOfLife() const {
+  // Connections that are not clients count too: who asks for the status is answered first.
+  if (!ends_alone_ || server_->connections() > 0) return std::nullopt;
+  if (!server_->ever_had_client()) return started_ + kFirstClientGrace;
+  if (!host_->NextDeadline()) return last_client_left_;
+  return last_client_left_ + kLinger;
+}
+
+void HostProcess::EndIfUnused(Time now) {
+  const std::optional<Time> end = EndOfLife();
+  if (end && now >= *end && server_->Retire(now)) ended_ = true;
+}
+
+void HostProcess::ShutDown() {
+  const Time now = clock_.Now();
+  // As after an orderly shutdown of a machine, peers learn that their connections have ended.
+  server_->DropAll(now);
+  host_->Work(now);
+  network_.Flush();
+  trace_.Flush();
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,228 @@
+#include "emulator/runtime/host_setup.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <memory>
+
+#include "emulator/runtime/port_owner.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr std::string_view kDefaultDevice = "rxe0";
+constexpr std::string_view kDefaultProfile = "rxe";
+
+std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
+  if (name == nullptr) return std::nullopt;
+  if (name->sa_family == AF_INET) {
+    return NetAddress::Ipv4(ntohl(reinterpret_cast<const sockaddr_in*>(name)->sin_addr.s_addr));
+  }
+  if (name->sa_family != AF_INET6) return std::nullopt;
+  NetAddress address;
+  std::memcpy(address.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(name)->sin6_addr, 16);
+  return address;
+}
+
+uint32_t MtuOf(int socket_fd, const char* interface) {
+  ifreq request{};
+  std::strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
+  if (ioctl(socket_fd, SIOCGIFMTU, &request) != 0 || request.ifr_mtu <= 0) return 1500;
+  return static_cast<uint32_t>(request.ifr_mtu);
+}
+
+// The interface that carries an address: its own, or the loopback's for all of 127.0.0.0/8.
+const InterfaceAddress* Carrier(const std::vector<InterfaceAddress>& machine,
+                                const NetAddress& address, uint32_t interface_index) {
+  for (const InterfaceAddress& candidate : machine) {
+    if (candidate.address == address &&
+        (interface_index == 0 || candidate.interface_index == interface_index)) {
+      return &candidate;
+    }
+  }
+  if (!IsLoopback(address)) return nullptr;
+  const auto loopback = std::find_if(machine.begin(), machine.end(),
+                                     [](const InterfaceAddress& each) { return each.loopback; });
+  return loopback == machine.end() ? nullptr : &*loopback;
+}
+
+OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
+                                                    const std::vector<InterfaceAddress>& machine) {
+  std::vector<HostAddress> chosen;
+  if (options.addresses.empty()) {
+    for (const char* text : {"127.0.0.1", "::1"}) {
+      chosen.push_back({.address = *NetAddress::Parse(text)});
+    }
+    for (const InterfaceAddress& own : machine) {
+      // A link-local address names a host only together with an interface, which RDMA CM ids of
+      // one host have no use for; entry 0 of the GID table is the device's own.
+      if (own.loopback || own.address.IsLinkLocal()) continue;
+      chosen.push_back({.address = own.address, .on_wire = false});
+    }
+  }
+  for (const std::string& text : options.addresses) {
+    const OrMessage<HostAddress> parsed = ParseAddressOption(text);
+    if (!parsed) return tl::unexpected(parsed.error());
+    const bool twice = std::any_of(chosen.begin(), chosen.end(), [&](const HostAddress& each) {
+      return each.address == parsed->address;
+    });
+    if (twice) return tl::unexpected("address " + text + " is given twice; name it once");
+    chosen.push_back(*parsed);
+  }
+  for (HostAddress& address : chosen) {
+    const InterfaceAddress* carrier = Carrier(machine, address.address, address.interface_index);
+    if (carrier == nullptr) continue;
+    address.link_mtu_bytes = carrier->mtu_bytes;
+    address.interface_index = carrier->interface_index;
+  }
+  return chosen;
+}
+
+uint64_t KernelSeed() {
+  uint64_t seed = 0;
+  // Keys and tokens come from this. The kernel's pool is ready long before a program runs.
+  while (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+  }
+  return seed;
+}
+
+std::string BindFailure(const Registry& registry, const NetAddress& address, int error) {
+  const std::string text = address.ToString();
+  if (error == EADDRINUSE) {
+    return "cannot listen on UDP port 4791 of " + text + ": it is in use " +
+           DescribePortOwner(registry, address) + "; or choose another address with --address";
+  }
+  if (error == EADDRNOTAVAIL) {
+    return "cannot use the address " + text +
+           ": no interface of this machine has it; use one that `ip address` shows, or any of"
+           " 127.0.0.0/8";
+  }
+  return "cannot open UDP port 4791 of " + text + ": " + std::strerror(error) +
+         "; choose another address with --address";
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> InterfaceAddresses() {
+  std::vector<InterfaceAddress> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    const std::optional<NetAddress> address = FromSocketAddress(each->ifa_addr);
+    if (!address || (each->ifa_flags & IFF_UP) == 0) continue;
+    addresses.push_back({*address, if_nametoindex(each->ifa_name),
+                         MtuOf(socket_fd.get(), each->ifa_name),
+                         (each->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  return addresses;
+}
+
+OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
+  const size_t equals = text.find('=');
+  const std::string name(text.substr(0, equals));
+  const std::string profile_name(equals == text.npos ? kDefaultProfile : text.substr(equals + 1));
+  const bool characters_fit = std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+  });
+  if (name.empty() || name.size() > 63 || !characters_fit) {  // IB_DEVICE_NAME_MAX
+    return tl::unexpected("\"" + name +
+                          "\" cannot be a device's name: use 1 to 63 letters, digits,"
+                          " '-' and '_', as in --device rxe0=rxe");
+  }
+  const Profile* profile = BuiltInProfile(profile_name);
+  if (profile == nullptr) {
+    return tl::unexpected("there is no device profile \"" + profile_name +
+                          "\"; choose one of: " + BuiltInProfileNames());
+  }
+  return DeviceOption{name, *profile};
+}
+
+OrMessage<HostAddress> ParseAddressOption(std::string_view text) {
+  const size_t percent = text.find('%');
+  const std::optional<NetAddress> address = NetAddress::Parse(text.substr(0, percent));
+  if (!address || address->IsZero() || address->IsMulticast() || *address == NetAddress::Ipv4(0) ||
+      *address == NetAddress::Ipv4(0xffffffff)) {
+    return tl::unexpected("\"" + std::string(text) +
+                          "\" is not the address of one host; give an IPv4 or IPv6 address, as in"
+                          " --address 127.0.1.1");
+  }
+  HostAddress parsed{.address = *address};
+  if (percent != text.npos) {
+    const std::string zone(text.substr(percent + 1));
+    parsed.interface_index = if_nametoindex(zone.c_str());
+    if (parsed.interface_index == 0) {
+      return tl::unexpected("there is no interface \"" + zone + "\" for the address " +
+                            std::string(text) + "; `ip link` shows their names");
+    }
+  } else if (address->IsLinkLocal()) {
+    return tl::unexpected("the link-local address " + std::string(text) +
+                          " needs its interface, as in --address fe80::1%eth0");
+  }
+  return parsed;
+}
+
+OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
+                                     const std::vector<InterfaceAddress>& machine) {
+  HostConfig config;
+  config.name = options.name;
+  config.seed = KernelSeed();
+  std::vector<std::string> devices = options.devices;
+  if (devices.empty()) devices.emplace_back(kDefaultDevice);
+  if (devices.size() > kMaxDevices) {
+    return tl::unexpected("a host has at most " + std::to_string(kMaxDevices) + " devices, and " +
+                          std::to_string(devices.size()) + " were asked for; use a second host");
+  }
+  for (const std::string& text : devices) {
+    OrMessage<DeviceOption> device = ParseDeviceOption(text);
+    if (!device) return tl::unexpected(device.error());
+    for (const DeviceConfig& other : config.devices) {
+      if (other.name != device->name) continue;
+      return tl::unexpected("device " + other.name + " is given twice; name it once");
+    }
+    config.devices.push_back({device->name, std::move(device->profile), {}});
+  }
+  const OrMessage<std::vector<HostAddress>> addresses = ChooseAddresses(options, machine);
+  if (!addresses) return tl::unexpected(addresses.error());
+  if (addresses->size() < config.devices.size()) {
+    return tl::unexpected("device " + config.devices[addresses->size()].name +
+                          " has no address: give at least one --address a device");
+  }
+  for (size_t i = 0; i < addresses->size(); i++) {
+    config.devices[i % config.devices.size()].addresses.push_back((*addresses)[i]);
+  }
+  return config;
+}
+
+OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& options,
+                                  HostConfig& config) {
+  UdpNetwork network;
+  std::optional<std::string> failure;
+  for (DeviceConfig& device : config.devices) {
+    std::erase_if(device.addresses, [&](const HostAddress& address) {
+      if (failure || !address.on_wire) return false;
+      Result<UdpPort> port = UdpPort::Open(address.address, address.interface_index);
+      if (port) {
+        network.Add(std::move(*port));
+        return false;
+      }
+      const int error = port.error().code;
+      const bool no_ipv6 = !address.address.IsIpv4() && options.addresses.empty() &&
+                           (error == EADDRNOTAVAIL || error == EAFNOSUPPORT);
+      if (!no_ipv6) failure = BindFailure(registry, address.address, error);
+      return no_ipv6;
+    });
+  }
+  if (failure) return tl::unexpected(*failure);
+  return network;
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,46 @@
+// From options to what a Host is made of: devices with their profiles, addresses with the
+// interfaces that carry them, the UDP sockets.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/host/host.h"
+#include "emulator/runtime/registry.h"
+#include "emulator/runtime/udp_network.h"
+
+namespace rdmaemu::runtime {
+
+// An address of one of the machine's interfaces.
+struct InterfaceAddress {
+  NetAddress address;
+  uint32_t interface_index = 0;
+  uint32_t mtu_bytes = 1500;
+  bool loopback = false;
+};
+// All that are up, in the kernel's order (getifaddrs(3)).
+std::vector<InterfaceAddress> InterfaceAddresses();
+
+// "rxe0" or "rxe0=rxe". The message lists the profiles when there is none of that name.
+struct DeviceOption {
+  std::string name;
+  Profile profile;
+};
+OrMessage<DeviceOption> ParseDeviceOption(std::string_view text);
+
+// "127.0.1.1", "::1", "fe80::1%eth0": the address and, where a zone is named, its interface.
+OrMessage<HostAddress> ParseAddressOption(std::string_view text);
+
+// Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
+// machine's own other addresses inside only. The addresses are dealt out to the devices in turn.
+OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
+                                     const std::vector<InterfaceAddress>& machine);
+
+// One socket for each address on the wire. Of the default addresses ::1 may be missing (a machine
+// without IPv6): it is then taken out of the config.
+OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& options,
+                                  HostConfig& config);
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,39 @@
+// When a host that finds nothing to do gives its core away, and when it sleeps. Spinning without
+// yielding starves the programs that it waits for when there are fewer cores than spinners; the
+// numbers are measured (docs/design.md).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "emulator/base/time.h"
+
+namespace rdmaemu::runtime {
+
+class IdlePolicy {
+ public:
+  static constexpr uint32_t kScansBeforeYield = 20;
+  // A yield may take longer than the time below; a few scans after it find what ran meanwhile.
+  static constexpr uint32_t kScansBeforeSleep = 40;
+  static constexpr Duration kAwake = std::chrono::microseconds(50);
+
+  enum class Step { kScan, kYield, kSleep };
+
+  // What to do after a scan.
+  Step Next(bool found_work, Time now) {
+    if (found_work) {
+      empty_scans_ = 0;
+      return Step::kScan;
+    }
+    if (empty_scans_++ == 0) idle_since_ = now;
+    if (empty_scans_ >= kScansBeforeSleep && now - idle_since_ >= kAwake) return Step::kSleep;
+    return empty_scans_ > kScansBeforeYield ? Step::kYield : Step::kScan;
+  }
+  void Woke() { empty_scans_ = 0; }
+
+ private:
+  uint32_t empty_scans_ = 0;
+  Time idle_since_{};
+};
+
+}  // namespace rdmaemu::runtime

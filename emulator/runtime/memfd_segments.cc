@@ -1,0 +1,53 @@
+#include "emulator/runtime/memfd_segments.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+namespace rdmaemu::runtime {
+namespace {
+
+size_t RoundToPages(size_t bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+MemfdSegments::~MemfdSegments() {
+  for (auto& [id, mapped] : segments_) munmap(mapped.address, mapped.bytes);
+}
+
+Result<Segment> MemfdSegments::CreateSegment(size_t bytes) {
+  if (bytes == 0 || bytes > kMaxTotalBytes) return Fail(ENOMEM);
+  const size_t rounded = RoundToPages(bytes);
+  if (segments_.size() >= kMaxSegments || rounded > kMaxTotalBytes - total_bytes_) {
+    return Fail(ENOMEM);
+  }
+  UniqueFd fd(memfd_create("rdmaemu", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // ib_uverbs answers ENOMEM for a queue that it cannot allocate, whatever ran out.
+  if (!fd || ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Fail(ENOMEM);
+  }
+  void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) return Fail(ENOMEM);
+  total_bytes_ += rounded;
+  const uint32_t id = ++last_id_;
+  segments_.emplace(id, Mapped{std::move(fd), address, rounded});
+  return Segment{SegmentId{id}, {static_cast<std::byte*>(address), rounded}};
+}
+
+void MemfdSegments::DestroySegment(SegmentId segment) {
+  const auto it = segments_.find(static_cast<uint32_t>(segment));
+  if (it == segments_.end()) return;
+  munmap(it->second.address, it->second.bytes);
+  total_bytes_ -= it->second.bytes;
+  segments_.erase(it);
+}
+
+int MemfdSegments::Descriptor(SegmentId segment) const {
+  const auto it = segments_.find(static_cast<uint32_t>(segment));
+  return it == segments_.end() ? -1 : it->second.fd.get();
+}
+
+}  // namespace rdmaemu::runtime

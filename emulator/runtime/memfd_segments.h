@@ -1,0 +1,39 @@
+// Shared memory as memfds. They are sealed against shrinking, so that a client cannot take pages
+// away under the host (that would be SIGBUS here), and against growing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "emulator/base/memory.h"
+#include "emulator/runtime/unique_fd.h"
+
+namespace rdmaemu::runtime {
+
+class MemfdSegments final : public SharedMemory {
+ public:
+  // Each takes a descriptor and a mapping (vm.max_map_count is 65530 by default).
+  static constexpr size_t kMaxSegments = 32768;
+  // All segments together; pages that nobody touched cost nothing.
+  static constexpr size_t kMaxTotalBytes = size_t{64} << 30;
+
+  ~MemfdSegments() override;
+
+  Result<Segment> CreateSegment(size_t bytes) override;
+  void DestroySegment(SegmentId segment) override;
+  // What is sent to a client that maps the segment; -1 when there is none of that id.
+  int Descriptor(SegmentId segment) const;
+
+ private:
+  struct Mapped {
+    UniqueFd fd;
+    void* address;
+    size_t bytes;
+  };
+  std::unordered_map<uint32_t, Mapped> segments_;
+  size_t total_bytes_ = 0;
+  uint32_t last_id_ = 0;
+};
+
+}  // namespace rdmaemu::runtime

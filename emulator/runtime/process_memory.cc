@@ -1,0 +1,226 @@
+#include "emulator/runtime/process_memory.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "emulator/runtime/memory_maps.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+// The pieces of one kernel call; more go in further calls. At most IOV_MAX.
+using Pieces = std::array<iovec, 64>;
+static_assert(std::tuple_size_v<Pieces> <= IOV_MAX);
+
+// One call moves at most this much; the kernel itself stops at 2 GiB less a page.
+constexpr size_t kMaxMoveBytes = size_t{1} << 30;
+
+// Walks over a list of vectors.
+class VectorCursor {
+ public:
+  explicit VectorCursor(std::span<const iovec> vectors) : vectors_(vectors) {}
+
+  struct Filled {
+    size_t count = 0, bytes = 0;
+  };
+  // Fills `out` with what comes next, at most `limit_bytes` of it, and stays where it is.
+  Filled Peek(Pieces& out, size_t limit_bytes) const {
+    Filled filled;
+    size_t offset = offset_;
+    for (size_t i = index_; i < vectors_.size() && filled.count < out.size(); i++, offset = 0) {
+      const size_t length = std::min(vectors_[i].iov_len - offset, limit_bytes - filled.bytes);
+      if (length == 0) continue;
+      out[filled.count++] = {static_cast<char*>(vectors_[i].iov_base) + offset, length};
+      filled.bytes += length;
+    }
+    return filled;
+  }
+  void Advance(size_t bytes) {
+    while (index_ < vectors_.size() && bytes >= vectors_[index_].iov_len - offset_) {
+      bytes -= vectors_[index_].iov_len - offset_;
+      index_++;
+      offset_ = 0;
+    }
+    offset_ += bytes;
+  }
+
+ private:
+  std::span<const iovec> vectors_;
+  size_t index_ = 0;
+  size_t offset_ = 0;
+};
+
+// Few ranges (one WQE's) are the rule; the list lives on the stack then.
+class Vectors {
+ public:
+  explicit Vectors(std::span<const MemoryRange> ranges) {
+    iovec* out = few_.data();
+    if (ranges.size() > few_.size()) {
+      many_.resize(ranges.size());
+      out = many_.data();
+    }
+    for (size_t i = 0; i < ranges.size(); i++) {
+      out[i] = {reinterpret_cast<void*>(ranges[i].address), ranges[i].length};
+      total_ += ranges[i].length;
+    }
+    view_ = {out, ranges.size()};
+  }
+  Vectors(const Vectors&) = delete;
+  Vectors& operator=(const Vectors&) = delete;
+
+  std::span<const iovec> view() const { return view_; }
+  size_t total_bytes() const { return total_; }
+
+ private:
+  std::array<iovec, 32> few_;
+  std::vector<iovec> many_;
+  std::span<const iovec> view_;
+  size_t total_ = 0;
+};
+
+}  // namespace
+
+ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
+    : warn_(std::move(warn)),
+      own_pid_(getpid()),
+      bounce_(std::make_unique<std::byte[]>(kBounceBytes)) {}
+
+void ProcessMemory::AddProcess(ProcessId process, pid_t pid) {
+  processes_[static_cast<uint32_t>(process)] = Known{pid};
+}
+
+void ProcessMemory::SetGroup(ProcessId process, GroupId group) {
+  const auto it = processes_.find(static_cast<uint32_t>(process));
+  if (it == processes_.end() || it->second.group == group) return;
+  it->second.group = group;
+  groups_[group].push_back(process);
+}
+
+void ProcessMemory::RemoveProcess(ProcessId process) {
+  const auto it = processes_.find(static_cast<uint32_t>(process));
+  if (it == processes_.end()) return;
+  const GroupId group = it->second.group;
+  it->second.alive = false;
+  if (group == GroupId::kNone) {
+    processes_.erase(it);
+    return;
+  }
+  const std::vector<ProcessId>& members = groups_[group];
+  const bool any_alive = std::any_of(members.begin(), members.end(), [&](ProcessId member) {
+    return processes_[static_cast<uint32_t>(member)].alive;
+  });
+  if (any_alive) return;
+  for (const ProcessId member : members) processes_.erase(static_cast<uint32_t>(member));
+  groups_.erase(group);
+}
+
+pid_t ProcessMemory::PidOf(ProcessId process) const {
+  const auto it = processes_.find(static_cast<uint32_t>(process));
+  if (it == processes_.end()) return 0;
+  if (it->second.alive) return it->second.pid;
+  const auto group = groups_.find(it->second.group);
+  if (group == groups_.end()) return 0;
+  for (const ProcessId member : group->second) {
+    const Known& known = processes_.at(static_cast<uint32_t>(member));
+    if (known.alive) return known.pid;
+  }
+  return 0;
+}
+
+Status ProcessMemory::Read(ProcessId process, std::span<const MemoryRange> from,
+                           std::span<std::byte> to) {
+  const Vectors remote(from);
+  const iovec local{to.data(), to.size()};
+  return Move(Direction::kRead, PidOf(process), {&local, 1}, remote.view());
+}
+
+Status ProcessMemory::Write(ProcessId process, std::span<const MemoryRange> to,
+                            std::span<const std::byte> from) {
+  const Vectors remote(to);
+  const iovec local{const_cast<std::byte*>(from.data()), from.size()};
+  return Move(Direction::kWrite, PidOf(process), {&local, 1}, remote.view());
+}
+
+Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
+                           ProcessId destination, std::span<const MemoryRange> to) {
+  const pid_t source_pid = PidOf(source), destination_pid = PidOf(destination);
+  const Vectors read(from), write(to);
+  // A side that is this process needs no bounce buffer: it is the call's local side.
+  if (destination_pid == own_pid_) {
+    return Move(Direction::kRead, source_pid, write.view(), read.view());
+  }
+  if (source_pid == own_pid_) {
+    return Move(Direction::kWrite, destination_pid, read.view(), write.view());
+  }
+  VectorCursor sources(read.view()), destinations(write.view());
+  Pieces pieces;
+  for (size_t left = read.total_bytes(); left > 0;) {
+    const VectorCursor::Filled in = sources.Peek(pieces, kBounceBytes);
+    const iovec filled{bounce_.get(), in.bytes};
+    const Status got = Move(Direction::kRead, source_pid, {&filled, 1}, {pieces.data(), in.count});
+    if (!got) return got;
+    for (size_t given = 0; given < in.bytes;) {
+      const VectorCursor::Filled out = destinations.Peek(pieces, in.bytes - given);
+      if (out.bytes == 0) return Fail(EFAULT);  // the lists' totals differ
+      const iovec part{bounce_.get() + given, out.bytes};
+      const Status put =
+          Move(Direction::kWrite, destination_pid, {&part, 1}, {pieces.data(), out.count});
+      if (!put) return put;
+      destinations.Advance(out.bytes);
+      given += out.bytes;
+    }
+    sources.Advance(in.bytes);
+    left -= in.bytes;
+  }
+  return {};
+}
+
+bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) {
+  if (range.length == 0) return true;
+  const pid_t pid = PidOf(process);
+  if (pid == 0 || !IsMapped(pid, range, write)) return false;
+  // The first byte tells whether the kernel lets us in at all, so that a program learns it when
+  // it registers memory and not from its first transfer.
+  std::byte probe;
+  const iovec local{&probe, 1}, remote{reinterpret_cast<void*>(range.address), 1};
+  return Move(Direction::kRead, pid, {&local, 1}, {&remote, 1}).has_value();
+}
+
+Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec> local,
+                           std::span<const iovec> remote) {
+  if (pid == 0) return Fail(EFAULT);
+  VectorCursor locals(local), remotes(remote);
+  Pieces local_pieces, remote_pieces;
+  for (;;) {
+    const VectorCursor::Filled here = locals.Peek(local_pieces, kMaxMoveBytes);
+    const VectorCursor::Filled there = remotes.Peek(remote_pieces, kMaxMoveBytes);
+    if (here.bytes == 0 && there.bytes == 0) return {};
+    // The kernel moves what both lists have room for.
+    const size_t expected = std::min(here.bytes, there.bytes);
+    if (expected == 0) return Fail(EFAULT);  // the lists' totals differ
+    const ssize_t moved = direction == Direction::kRead
+                              ? process_vm_readv(pid, local_pieces.data(), here.count,
+                                                 remote_pieces.data(), there.count, 0)
+                              : process_vm_writev(pid, local_pieces.data(), here.count,
+                                                  remote_pieces.data(), there.count, 0);
+    if (moved < 0 && errno == EPERM) Refused(pid);
+    if (moved != static_cast<ssize_t>(expected)) return Fail(EFAULT);
+    locals.Advance(expected);
+    remotes.Advance(expected);
+  }
+}
+
+void ProcessMemory::Refused(pid_t pid) {
+  if (warned_) return;
+  warned_ = true;
+  warn_("error: the kernel refuses access to the memory of process " + std::to_string(pid) +
+        " (process_vm_readv: EPERM), so its RDMA operations fail; the program must run as the"
+        " same user, in the same user namespace and be dumpable, /proc/sys/kernel/yama/ptrace_scope"
+        " must be 0 or 1, and a container's seccomp profile must allow process_vm_readv");
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,66 @@
+// Memory behind process_vm_readv and process_vm_writev (process_vm_readv(2)): a device reaches the
+// pages of whoever registered them. A process that has gone is stood in for by one of its group,
+// which was forked from it and has the same layout.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/base/memory.h"
+
+namespace rdmaemu::runtime {
+
+class ProcessMemory final : public Memory {
+ public:
+  // Copies between two processes move this much at a time (facts: 128 to 256 KiB is fastest).
+  static constexpr size_t kBounceBytes = size_t{128} << 10;
+
+  // `warn` gets one line, once, when the kernel refuses access to a client's memory.
+  explicit ProcessMemory(std::function<void(const std::string&)> warn);
+
+  void AddProcess(ProcessId process, pid_t pid);
+  // Called when the process said which group it belongs to.
+  void SetGroup(ProcessId process, GroupId group);
+  void RemoveProcess(ProcessId process);
+
+  Status Read(ProcessId process, std::span<const MemoryRange> from,
+              std::span<std::byte> to) override;
+  Status Write(ProcessId process, std::span<const MemoryRange> to,
+               std::span<const std::byte> from) override;
+  Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
+              std::span<const MemoryRange> to) override;
+  bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+
+ private:
+  enum class Direction { kRead, kWrite };
+  struct Known {
+    pid_t pid;
+    GroupId group = GroupId::kNone;
+    bool alive = true;
+  };
+
+  // The pid that answers for a process; 0 when there is none.
+  pid_t PidOf(ProcessId process) const;
+  // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may be of any
+  // length; EFAULT when anything was out of reach.
+  Status Move(Direction direction, pid_t pid, std::span<const iovec> local,
+              std::span<const iovec> remote);
+  void Refused(pid_t pid);
+
+  std::function<void(const std::string&)> warn_;
+  bool warned_ = false;
+  pid_t own_pid_;
+  std::unordered_map<uint32_t, Known> processes_;
+  std::map<GroupId, std::vector<ProcessId>> groups_;  // dead members too, while one is alive
+  std::unique_ptr<std::byte[]> bounce_;
+};
+
+}  // namespace rdmaemu::runtime

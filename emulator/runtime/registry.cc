@@ -1,0 +1,134 @@
+#include "emulator/runtime/registry.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace rdmaemu::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool IsOurDirectory(const char* path) {
+  struct stat status;
+  return stat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+std::string ChooseDirectory() {
+  if (const char* chosen = std::getenv("RDMAEMU_DIR"); chosen != nullptr && *chosen != '\0') {
+    return std::filesystem::absolute(chosen).lexically_normal().string();
+  }
+  if (const char* run = std::getenv("XDG_RUNTIME_DIR");
+      run != nullptr && *run != '\0' && IsOurDirectory(run)) {
+    return std::string(run) + "/rdmaemu";
+  }
+  return "/tmp/rdmaemu-" + std::to_string(geteuid());
+}
+
+}  // namespace
+
+OrMessage<Registry> Registry::Open() {
+  const std::string directory = ChooseDirectory();
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return tl::unexpected("cannot make the directory " + directory + " for hosts' sockets: " +
+                          std::strerror(errno) + "; set RDMAEMU_DIR to a directory of your own");
+  }
+  struct stat status;
+  // lstat: a link that somebody else put into /tmp must not lead us away.
+  if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+      status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
+    return tl::unexpected("the directory " + directory +
+                          " for hosts' sockets is not ours alone (owner or mode); remove it, or"
+                          " set RDMAEMU_DIR to a directory of your own with mode 0700");
+  }
+  Registry registry(directory);
+  if (registry.SocketPath(std::string(kMaxNameBytes, 'x')).size() >=
+      sizeof(sockaddr_un::sun_path)) {
+    return tl::unexpected("the path " + directory +
+                          " is too long for a Unix socket; set RDMAEMU_DIR to a shorter one");
+  }
+  return registry;
+}
+
+std::string Registry::Path(std::string_view name, std::string_view suffix) const {
+  return directory_ + "/" + std::string(name) + std::string(suffix);
+}
+
+std::vector<std::string> Registry::Names() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+    if (entry.path().extension() == ".sock") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<UniqueFd> Registry::TryLock(std::string_view name) const {
+  const std::string path = LockPath(name);
+  for (;;) {
+    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) return Fail(errno);
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
+    // A host that ends removes its lock file while it holds it: what we locked may have no name
+    // any more, and then it excludes nobody.
+    struct stat locked, named;
+    if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
+        locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
+      return fd;
+    }
+  }
+}
+
+std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
+  std::ifstream file(LockPath(name));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    HostRecord record;
+    record.pid = json.at("pid").get<pid_t>();
+    record.options.name = std::string(name);
+    record.options.addresses = json.at("address").get<std::vector<std::string>>();
+    record.options.devices = json.at("device").get<std::vector<std::string>>();
+    record.options.pcap_path = json.at("pcap").get<std::string>();
+    record.options.trace_path = json.at("trace").get<std::string>();
+    return record;
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
+  const Json json = {{"pid", record.pid},
+                     {"address", record.options.addresses},
+                     {"device", record.options.devices},
+                     {"pcap", record.options.pcap_path},
+                     {"trace", record.options.trace_path}};
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return ftruncate(lock_fd, 0) == 0 &&
+         pwrite(lock_fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+}
+
+std::optional<std::string> CheckHostName(std::string_view name) {
+  const bool characters_fit = std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  });
+  if (!name.empty() && characters_fit && name[0] != '.' && name.size() <= Registry::kMaxNameBytes) {
+    return std::nullopt;
+  }
+  return "\"" + std::string(name) + "\" cannot be a host's name: use 1 to " +
+         std::to_string(Registry::kMaxNameBytes) +
+         " letters, digits, '-', '_' and '.', not beginning with '.'";
+}
+
+}  // namespace rdmaemu::runtime

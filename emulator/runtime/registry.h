@@ -1,0 +1,69 @@
+// The directory where hosts can be found: NAME.sock, on which a host listens, NAME.lock, which it
+// holds (flock) from before it binds anything until it has gone, and NAME.log, what a daemon
+// printed. The lock file's text says which process it is and which options it was started with.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/base/result.h"
+#include "emulator/runtime/unique_fd.h"
+
+namespace rdmaemu::runtime {
+
+// Results of this folder's set-up functions: the error is one line for a person, saying what
+// happened, why, and what to do, without "error: ".
+template <class T>
+using OrMessage = tl::expected<T, std::string>;
+
+// What a host was started with, as given (paths absolute); empty: the default.
+struct HostOptions {
+  std::string name = "default";
+  std::vector<std::string> addresses;
+  std::vector<std::string> devices;  // NAME or NAME=PROFILE
+  std::string pcap_path;
+  std::string trace_path;
+};
+
+// What a lock file says.
+struct HostRecord {
+  pid_t pid = 0;
+  HostOptions options;
+};
+
+class Registry {
+ public:
+  static constexpr size_t kMaxNameBytes = 48;  // NAME.sock must fit into sun_path
+
+  // $RDMAEMU_DIR, else $XDG_RUNTIME_DIR/rdmaemu, else /tmp/rdmaemu-<uid>. Makes it with mode 0700;
+  // refuses one that is not ours or that others can write to.
+  static OrMessage<Registry> Open();
+
+  const std::string& directory() const { return directory_; }
+  std::string SocketPath(std::string_view name) const { return Path(name, ".sock"); }
+  std::string LockPath(std::string_view name) const { return Path(name, ".lock"); }
+  std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
+
+  // Names that have a socket, sorted. Whether anybody listens there is another question.
+  std::vector<std::string> Names() const;
+  // Takes the host's lock if nobody holds it; EWOULDBLOCK otherwise.
+  Result<UniqueFd> TryLock(std::string_view name) const;
+  // Who holds or held the lock.
+  std::optional<HostRecord> ReadRecord(std::string_view name) const;
+  static bool WriteRecord(int lock_fd, const HostRecord& record);
+
+ private:
+  explicit Registry(std::string directory) : directory_(std::move(directory)) {}
+  std::string Path(std::string_view name, std::string_view suffix) const;
+
+  std::string directory_;
+};
+
+// Nothing when the name can be a file's, else what is wrong with it.
+std::optional<std::string> CheckHostName(std::string_view name);
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,273 @@
+#include "emulator/runtime/udp_port.h"
+
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "emulator/wire/packet.h"
+
+// <netinet/udp.h> of older C libraries lacks these; values of <linux/udp.h>.
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr int kTtl = 64;  // rxe's, whatever the system's default is
+
+template <class T>
+bool SetOption(int fd, int level, int name, const T& value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+void SetBufferSizes(int fd) {
+  const int bytes = UdpPort::kSocketBufferBytes;
+  // FORCE needs CAP_NET_ADMIN; without it rmem_max and wmem_max are the limit.
+  if (!SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
+    SetOption(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+  if (!SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
+    SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+bool SetProtocolOptions(int fd, bool ipv4) {
+  const int on = 1;
+  SetOption(fd, SOL_UDP, UDP_GRO, on);  // bursts come in one piece where the kernel knows it
+  if (ipv4) {
+    const int discover = IP_PMTUDISC_DO;
+    return SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, discover) &&
+           SetOption(fd, IPPROTO_IP, IP_TTL, kTtl);
+  }
+  const int discover = IPV6_PMTUDISC_DO;
+  // rdma_rxe sends UDP over IPv6 with checksum 0, which the kernel drops unless told to take it.
+  return SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, on) &&
+         SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, discover) &&
+         SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kTtl) &&
+         SetOption(fd, SOL_UDP, UDP_NO_CHECK6_RX, on);
+}
+
+template <class T>
+void AddControl(msghdr& header, int level, int type, const T& value) {
+  auto* const base = static_cast<std::byte*>(header.msg_control);
+  auto* const control = reinterpret_cast<cmsghdr*>(base + header.msg_controllen);
+  control->cmsg_level = level;
+  control->cmsg_type = type;
+  control->cmsg_len = CMSG_LEN(sizeof value);
+  std::memcpy(CMSG_DATA(control), &value, sizeof value);
+  header.msg_controllen += CMSG_SPACE(sizeof value);
+}
+
+NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
+  if (storage.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(storage);
+    port = ntohs(ipv4.sin_port);
+    return NetAddress::Ipv4(ntohl(ipv4.sin_addr.s_addr));
+  }
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(storage);
+  port = ntohs(ipv6.sin6_port);
+  NetAddress address;
+  std::memcpy(address.bytes.data(), &ipv6.sin6_addr, address.bytes.size());
+  return address;
+}
+
+}  // namespace
+
+struct UdpPort::ReceiveBuffers {
+  struct Slot {
+    std::array<std::byte, 65536> bytes;
+    sockaddr_storage source;
+    alignas(cmsghdr) std::array<std::byte, 64> control;
+    iovec vector;
+  };
+  std::array<Slot, kReceiveBatch> slots;
+  std::array<mmsghdr, kReceiveBatch> messages;
+};
+
+bool IsLoopback(const NetAddress& address) {
+  if (address.IsIpv4()) return address.bytes[12] == 127;
+  NetAddress loopback;
+  loopback.bytes[15] = 1;
+  return address == loopback;
+}
+
+Result<UdpPort> UdpPort::Open(const NetAddress& address, uint32_t interface_index) {
+  const bool ipv4 = address.IsIpv4();
+  UniqueFd fd(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || !SetProtocolOptions(fd.get(), ipv4)) return Fail(errno);
+  SetBufferSizes(fd.get());
+  UdpPort port(std::move(fd), address, interface_index);
+  socklen_t size = 0;
+  const sockaddr_storage name = port.SocketAddress(address, wire::kRoceUdpPort, size);
+  if (bind(port.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return Fail(errno);
+  return port;
+}
+
+UdpPort::UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_index)
+    : fd_(std::move(fd)),
+      address_(address),
+      interface_index_(interface_index),
+      buffer_(kSendBufferBytes),
+      receive_(std::make_shared<ReceiveBuffers>()) {
+  waiting_.reserve(kMaxBatch);
+}
+
+sockaddr_storage UdpPort::SocketAddress(const NetAddress& address, uint16_t port,
+                                        socklen_t& size) const {
+  sockaddr_storage storage{};
+  if (address.IsIpv4()) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(storage);
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(port);
+    ipv4.sin_addr.s_addr = htonl(address.ToIpv4());
+    size = sizeof ipv4;
+    return storage;
+  }
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(storage);
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(port);
+  std::memcpy(&ipv6.sin6_addr, address.bytes.data(), address.bytes.size());
+  if (address.IsLinkLocal()) ipv6.sin6_scope_id = interface_index_;
+  size = sizeof ipv6;
+  return storage;
+}
+
+std::span<std::byte> UdpPort::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                       size_t bytes) {
+  allocated_ = {};
+  if (bytes == 0 || bytes > kMaxDatagramBytes) return {};
+  if (flow.destination.IsIpv4() != address_.IsIpv4()) return {};
+  if (waiting_.size() == kMaxBatch || buffer_.size() - used_bytes_ < bytes) {
+    if (!blocked_) Flush();
+    if (!waiting_.empty()) return {};
+  }
+  allocated_ = {used_bytes_, bytes, flow.destination, flow.destination_port, traffic_class};
+  return std::span(buffer_).subspan(used_bytes_, bytes);
+}
+
+void UdpPort::Commit() {
+  if (allocated_.bytes == 0) return;
+  used_bytes_ += allocated_.bytes;
+  waiting_.push_back(allocated_);
+  allocated_ = {};
+}
+
+size_t UdpPort::BurstLength(size_t first) const {
+  const Waiting& head = waiting_[first];
+  // Only where the kernel keeps a burst whole, on loopback: elsewhere it would number the IP IDs
+  // of the packets, which rdma_rxe on the other side does not expect under this ICRC.
+  if (!segmentation_ || !IsLoopback(head.destination)) return 1;
+  size_t count = 1, total = head.bytes;
+  for (size_t i = first + 1; i < waiting_.size() && count < kMaxSegments; i++, count++) {
+    const Waiting& next = waiting_[i];
+    if (next.destination != head.destination || next.traffic_class != head.traffic_class ||
+        next.destination_port != head.destination_port || next.bytes > head.bytes ||
+        total + next.bytes > kMaxDatagramBytes) {
+      break;
+    }
+    total += next.bytes;
+    if (next.bytes < head.bytes) return count + 1;  // a shorter one can only be the last
+  }
+  return count;
+}
+
+void UdpPort::Flush() {
+  struct Message {
+    sockaddr_storage destination;
+    iovec vector;
+    alignas(cmsghdr) std::array<std::byte, 64> control;
+    size_t datagrams;
+  };
+  constexpr size_t kMessages = 32;
+  std::array<Message, kMessages> messages;
+  std::array<mmsghdr, kMessages> headers;
+  blocked_ = false;
+  while (sent_ < waiting_.size()) {
+    size_t count = 0;
+    for (size_t next = sent_; next < waiting_.size() && count < kMessages; count++) {
+      Message& message = messages[count];
+      const Waiting& head = waiting_[next];
+      message.datagrams = BurstLength(next);
+      const Waiting& tail = waiting_[next + message.datagrams - 1];
+      message.vector = {buffer_.data() + head.offset, tail.offset + tail.bytes - head.offset};
+      msghdr& header = headers[count].msg_hdr;
+      header = {};
+      header.msg_name = &message.destination;
+      message.destination =
+          SocketAddress(head.destination, head.destination_port, header.msg_namelen);
+      header.msg_iov = &message.vector;
+      header.msg_iovlen = 1;
+      header.msg_control = message.control.data();
+      if (message.datagrams > 1) {
+        AddControl(header, SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(head.bytes));
+      }
+      if (head.traffic_class != 0 && address_.IsIpv4()) {
+        AddControl(header, IPPROTO_IP, IP_TOS, static_cast<int>(head.traffic_class));
+      } else if (head.traffic_class != 0) {
+        AddControl(header, IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(head.traffic_class));
+      }
+      if (header.msg_controllen == 0) header.msg_control = nullptr;
+      next += message.datagrams;
+    }
+    const int sent = sendmmsg(fd_.get(), headers.data(), static_cast<unsigned>(count), 0);
+    if (sent > 0) {
+      for (int i = 0; i < sent; i++) sent_ += messages[static_cast<size_t>(i)].datagrams;
+    } else if (errno == EAGAIN || errno == ENOBUFS) {
+      blocked_ = true;
+      return;
+    } else if (errno == EINTR) {
+      continue;
+    } else if (messages[0].datagrams > 1 && (errno == EINVAL || errno == EIO)) {
+      segmentation_ = false;  // a kernel or a device without it; the same ones go one by one
+    } else {
+      sent_ += messages[0].datagrams;
+    }
+  }
+  waiting_.clear();
+  sent_ = 0;
+  used_bytes_ = 0;
+}
+
+bool UdpPort::Receive(const Receiver& receiver) {
+  ReceiveBuffers& buffers = *receive_;
+  for (size_t i = 0; i < kReceiveBatch; i++) {
+    ReceiveBuffers::Slot& slot = buffers.slots[i];
+    slot.vector = {slot.bytes.data(), slot.bytes.size()};
+    msghdr& header = buffers.messages[i].msg_hdr;
+    header = {};
+    header.msg_name = &slot.source;
+    header.msg_namelen = sizeof slot.source;
+    header.msg_iov = &slot.vector;
+    header.msg_iovlen = 1;
+    header.msg_control = slot.control.data();
+    header.msg_controllen = slot.control.size();
+  }
+  const int count =
+      recvmmsg(fd_.get(), buffers.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+  for (int i = 0; i < count; i++) {
+    const ReceiveBuffers::Slot& slot = buffers.slots[static_cast<size_t>(i)];
+    const mmsghdr& message = buffers.messages[static_cast<size_t>(i)];
+    const size_t total = message.msg_len;
+    size_t segment = total;
+    for (cmsghdr* control = CMSG_FIRSTHDR(&message.msg_hdr); control != nullptr;
+         control = CMSG_NXTHDR(const_cast<msghdr*>(&message.msg_hdr), control)) {
+      int value = 0;
+      if (control->cmsg_level != SOL_UDP || control->cmsg_type != UDP_GRO) continue;
+      std::memcpy(&value, CMSG_DATA(control), sizeof value);
+      if (value > 0) segment = static_cast<size_t>(value);
+    }
+    wire::UdpFlow flow{};
+    flow.source = AddressFrom(slot.source, flow.source_port);
+    flow.destination = address_;
+    flow.destination_port = wire::kRoceUdpPort;
+    for (size_t offset = 0; offset < total; offset += segment) {
+      receiver(flow, std::span(slot.bytes).subspan(offset, std::min(segment, total - offset)));
+    }
+  }
+  return count > 0;
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,84 @@
+// One wire address of a host: an unconnected UDP socket on (address, 4791), with what RoCEv2 needs
+// of it. DF and IP ID 0 come from IP_PMTUDISC_DO on an unconnected socket; that is what makes the
+// ICRC computable before the kernel writes the IP header (docs/design.md).
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "emulator/base/net_address.h"
+#include "emulator/base/result.h"
+#include "emulator/runtime/unique_fd.h"
+#include "emulator/wire/icrc.h"
+
+namespace rdmaemu::runtime {
+
+class UdpPort {
+ public:
+  // Of one datagram and of one burst (UDP_SEGMENT): 65535 less the IP and UDP headers.
+  static constexpr size_t kMaxDatagramBytes = 65507;
+  static constexpr size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of Linux 6.1
+  static constexpr size_t kMaxBatch = 256;    // datagrams that wait for one sendmmsg
+  static constexpr size_t kSendBufferBytes = size_t{1} << 20;
+  static constexpr size_t kReceiveBatch = 16;                    // bursts of one recvmmsg
+  static constexpr size_t kSocketBufferBytes = size_t{8} << 20;  // asked for; rmem_max bounds it
+
+  // EADDRINUSE, EADDRNOTAVAIL and the like as bind(2). `interface_index` is the scope of a
+  // link-local IPv6 address.
+  static Result<UdpPort> Open(const NetAddress& address, uint32_t interface_index);
+
+  int fd() const { return fd_.get(); }
+  const NetAddress& address() const { return address_; }
+
+  // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
+  // the kernel has taken what waits. An Allocate without Commit is forgotten.
+  std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
+  void Commit();
+  // Gives what waits to the kernel. A datagram that the kernel refuses is lost, as on a wire.
+  void Flush();
+  // True after the kernel's buffer was full: Flush again when the socket is writable.
+  bool blocked() const { return blocked_; }
+  bool has_pending() const { return !waiting_.empty(); }
+
+  using Receiver =
+      std::function<void(const wire::UdpFlow& flow, std::span<const std::byte> udp_payload)>;
+  // Takes one batch from the socket; false when there was nothing.
+  bool Receive(const Receiver& receiver);
+
+ private:
+  struct Waiting {
+    size_t offset, bytes;
+    NetAddress destination;
+    uint16_t destination_port;
+    uint8_t traffic_class;
+  };
+  struct ReceiveBuffers;
+
+  UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_index);
+  // How many of the waiting datagrams from `first` on can leave as one burst.
+  size_t BurstLength(size_t first) const;
+  sockaddr_storage SocketAddress(const NetAddress& address, uint16_t port, socklen_t& size) const;
+
+  UniqueFd fd_;
+  NetAddress address_;
+  uint32_t interface_index_;
+  bool segmentation_ = true;  // until the kernel refuses UDP_SEGMENT
+  bool blocked_ = false;
+  std::vector<std::byte> buffer_;
+  size_t used_bytes_ = 0;
+  std::vector<Waiting> waiting_;
+  size_t sent_ = 0;  // of waiting_
+  Waiting allocated_{};
+  std::shared_ptr<ReceiveBuffers> receive_;
+};
+
+// 127.0.0.0/8 and ::1.
+bool IsLoopback(const NetAddress& address);
+
+}  // namespace rdmaemu::runtime
