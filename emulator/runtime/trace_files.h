@@ -2,12 +2,14 @@
 // pieces and whenever the host has nothing else to do.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/unique_fd.h"
+#include "emulator/trace/json_lines.h"
+#include "emulator/trace/pcapng.h"
 #include "emulator/trace/trace.h"
 
 namespace rdmaemu::runtime {
@@ -19,7 +21,9 @@ class AppendFile {
 
   OrMessage<void> Create(const std::string& path, const char* option);
   bool is_open() const { return static_cast<bool>(fd_); }
-  void Append(std::string_view bytes);
+  // Where the next bytes are added; Appended then writes when enough has gathered.
+  std::string& buffer() { return buffer_; }
+  void Appended();
   void Flush();
 
  private:
@@ -34,17 +38,16 @@ class TraceFiles final : public trace::Sink {
   OrMessage<void> Open(const HostOptions& options);
   void Flush();
 
-  bool wants_records() const override { return json_.is_open(); }
+  bool wants_records() const override { return json_file_.is_open(); }
   void Write(const trace::Record& record) override;
-  bool wants_packets() const override { return pcap_.is_open(); }
+  bool wants_packets() const override { return pcap_file_.is_open(); }
   void WritePacket(Time time, const wire::UdpFlow& flow,
                    std::span<const std::byte> udp_payload) override;
 
  private:
-  std::string host_name_;
-  // Adds up with a record's time to the time of day, for the capture.
-  Duration wall_clock_offset_{};
-  AppendFile json_, pcap_;
+  AppendFile json_file_, pcap_file_;
+  std::optional<trace::JsonLines> json_;
+  std::optional<trace::PcapngWriter> pcap_;
 };
 
 }  // namespace rdmaemu::runtime
