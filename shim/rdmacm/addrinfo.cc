@@ -1,5 +1,6 @@
-// Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. AF_IB names need
-// the ibacm service, which there is none of: they answer as the real library does without it.
+// Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. Turning an IP
+// address into an IB one takes the ibacm service; without it, as here, the IP address stands.
+#include <endian.h>
 #include <netdb.h>
 
 #include <cstdlib>
@@ -32,11 +33,36 @@ bool CopyName(const char* from, char** to) {
   return *to != nullptr;
 }
 
+// RAI_FAMILY makes AF_IB tell how the node is to be read: as a GID, in IPv6's notation.
+bool IsGid(const rdma_addrinfo& hints) {
+  return hints.ai_family == AF_IB && (hints.ai_flags & RAI_FAMILY) != 0;
+}
+
+bool CopyAsGid(const sockaddr* from, int port_space, sockaddr** to, socklen_t* to_length) {
+  sockaddr_in6 ipv6;
+  std::memcpy(&ipv6, from, sizeof(ipv6));
+  const uint16_t port = be16toh(ipv6.sin6_port);
+  sockaddr_ib ib = {};
+  ib.sib_family = AF_IB;
+  ib.sib_pkey = 0xffff;
+  ib.sib_flowinfo = ipv6.sin6_flowinfo;
+  std::memcpy(&ib.sib_addr, &ipv6.sin6_addr, sizeof(ib.sib_addr));
+  ib.sib_sid = htobe64((static_cast<uint64_t>(port_space) << 16) + port);
+  ib.sib_sid_mask = htobe64(RDMA_IB_IP_PS_MASK | (port != 0 ? RDMA_IB_IP_PORT_MASK : uint64_t{0}));
+  ib.sib_scope_id = ipv6.sin6_scope_id;
+  return CopyAddress(reinterpret_cast<const sockaddr*>(&ib), sizeof(ib), to, to_length);
+}
+
 addrinfo HintsFor(const rdma_addrinfo& hints) {
   addrinfo out = {};
   if ((hints.ai_flags & RAI_PASSIVE) != 0) out.ai_flags |= AI_PASSIVE;
   if ((hints.ai_flags & RAI_NUMERICHOST) != 0) out.ai_flags |= AI_NUMERICHOST;
-  out.ai_family = hints.ai_family;
+  if (hints.ai_family != AF_IB) {
+    out.ai_family = hints.ai_family;
+  } else if (IsGid(hints)) {
+    out.ai_family = AF_INET6;
+    out.ai_flags |= AI_NUMERICHOST;
+  }
   switch (hints.ai_qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
@@ -76,14 +102,16 @@ int TakeFirst(const addrinfo& found, const rdma_addrinfo* hints, rdma_addrinfo& 
   if (hints != nullptr && hints->ai_qp_type != 0) info.ai_qp_type = hints->ai_qp_type;
   if (hints != nullptr && hints->ai_port_space != 0) info.ai_port_space = hints->ai_port_space;
   const bool passive = hints != nullptr && (hints->ai_flags & RAI_PASSIVE) != 0;
-  bool copied = false;
-  if (passive) {
-    info.ai_flags = RAI_PASSIVE;
-    copied = CopyAddress(found.ai_addr, found.ai_addrlen, &info.ai_src_addr, &info.ai_src_len) &&
-             CopyName(found.ai_canonname, &info.ai_src_canonname);
+  if (passive) info.ai_flags = RAI_PASSIVE;
+  sockaddr** address = passive ? &info.ai_src_addr : &info.ai_dst_addr;
+  socklen_t* length = passive ? &info.ai_src_len : &info.ai_dst_len;
+  bool copied =
+      CopyName(found.ai_canonname, passive ? &info.ai_src_canonname : &info.ai_dst_canonname);
+  if (hints != nullptr && IsGid(*hints) && found.ai_family == AF_INET6) {
+    info.ai_family = AF_IB;
+    copied = copied && CopyAsGid(found.ai_addr, info.ai_port_space, address, length);
   } else {
-    copied = CopyAddress(found.ai_addr, found.ai_addrlen, &info.ai_dst_addr, &info.ai_dst_len) &&
-             CopyName(found.ai_canonname, &info.ai_dst_canonname);
+    copied = copied && CopyAddress(found.ai_addr, found.ai_addrlen, address, length);
   }
   return copied ? 0 : Fail(ENOMEM);
 }

@@ -31,7 +31,7 @@ int FillParameters(const Id& id, const rdma_conn_param* param, rdma_ucm_conn_par
   out.rnr_retry_count = kRetryCountByDefault;
   if (id.qp != nullptr) {
     out.qp_num = id.qp->qp_num;
-    out.srq = id.qp->srq != nullptr ? 1 : 0;
+    out.srq = id.qp->srq != nullptr || id.qp->qp_type == IBV_QPT_XRC_RECV ? 1 : 0;
   } else if (param != nullptr) {
     out.qp_num = param->qp_num;
     out.srq = param->srq;

@@ -129,7 +129,9 @@ ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
   DeviceTable& table = Table();
   std::lock_guard lock(table.mutex);
+  errno = ENODEV;
   OpenMissing(table, [](uint64_t, uint32_t) { return true; });
+  if (table.devices.empty()) return nullptr;
   auto** list =
       static_cast<ibv_context**>(std::calloc(table.devices.size() + 1, sizeof(ibv_context*)));
   if (list == nullptr) {

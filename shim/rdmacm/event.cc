@@ -90,8 +90,10 @@ int OnConnectRequest(Event& event, const Response& response) {
     return error;
   }
   id->handle = response.id;
-  id->initiator_depth = event.param.conn.initiator_depth;
-  id->responder_resources = event.param.conn.responder_resources;
+  if (!IsDatagram(*id)) {
+    id->initiator_depth = event.param.conn.initiator_depth;
+    id->responder_resources = event.param.conn.responder_resources;
+  }
   id->remote_ece.vendor_id = response.ece.vendor_id;
   id->remote_ece.options = response.ece.attr_mod;
   RegisterId(id);

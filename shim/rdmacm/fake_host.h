@@ -1,0 +1,116 @@
+// A host for the library's tests: answers what a test scripted, event by event, and keeps what it
+// was asked. It takes the place of the client that libibverbs.so.1 exports.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "shim/rdmacm/internal.h"
+
+namespace rdmaemu::rdmacm::testing {
+
+class FakeHost {
+ public:
+  static FakeHost& Get() {
+    static FakeHost host;
+    return host;
+  }
+
+  void Reset() {
+    std::lock_guard lock(mutex);
+    events.clear();
+    errors.clear();
+    commands.clear();
+    events_reported = 0;
+    forked = false;
+  }
+
+  // An event that GET_EVENT answers next; nullopt: the counter says one, but it has gone.
+  void Push(std::optional<rdma_ucm_event_resp> event) {
+    std::lock_guard lock(mutex);
+    events.push_back(event);
+    const uint64_t one = 1;
+    if (write(counter, &one, sizeof(one)) != sizeof(one)) abort();
+  }
+
+  int Answer(uint32_t command, const void* in, void* out, uint32_t out_size) {
+    std::lock_guard lock(mutex);
+    commands.push_back(command);
+    if (const auto error = errors.find(command); error != errors.end()) return error->second;
+    switch (command) {
+      case RDMA_USER_CM_CMD_CREATE_ID: {
+        last_uid = static_cast<const CmCall<rdma_ucm_create_id>*>(in)->command.uid;
+        return Put(rdma_ucm_create_id_resp{++last_id}, out, out_size);
+      }
+      case RDMA_USER_CM_CMD_DESTROY_ID:
+        return Put(rdma_ucm_destroy_id_resp{events_reported}, out, out_size);
+      case RDMA_USER_CM_CMD_MIGRATE_ID:
+        return Put(rdma_ucm_migrate_resp{events_reported}, out, out_size);
+      case RDMA_USER_CM_CMD_GET_EVENT: {
+        if (events.empty()) return EAGAIN;
+        const std::optional<rdma_ucm_event_resp> event = events.front();
+        events.pop_front();
+        if (!event.has_value()) return EAGAIN;
+        ++events_reported;
+        return Put(*event, out, out_size);
+      }
+      default:
+        return 0;
+    }
+  }
+
+  template <class T>
+  static int Put(const T& value, void* out, uint32_t out_size) {
+    if (out_size < sizeof(value)) return EINVAL;
+    std::memcpy(out, &value, sizeof(value));
+    return 0;
+  }
+
+  std::mutex mutex;
+  std::deque<std::optional<rdma_ucm_event_resp>> events;
+  std::map<uint32_t, int> errors;  // by command
+  std::vector<uint32_t> commands;
+  uint32_t last_id = 0;
+  uint64_t last_uid = 0;
+  uint32_t events_reported = 0;
+  bool forked = false;
+  int counter = -1;
+};
+
+}  // namespace rdmaemu::rdmacm::testing
+
+extern "C" {
+
+int rdmaemu_client_call(uint32_t op, const void* in, uint32_t, void* out, uint32_t out_size,
+                        uint32_t*, int* descriptors, uint32_t descriptor_count) {
+  using namespace rdmaemu;
+  auto& host = rdmacm::testing::FakeHost::Get();
+  constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
+  if (op >= kCommand) return host.Answer(op - kCommand, in, out, out_size);
+  if (op == static_cast<uint32_t>(CallOp::kCmCreateChannel) && descriptor_count == 1) {
+    host.counter = descriptors[0] = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
+    return rdmacm::testing::FakeHost::Put(CmChannelOut{1, 0}, out, out_size);
+  }
+  return 0;
+}
+
+int rdmaemu_client_wait(int counter_fd) {
+  uint64_t one = 0;
+  return read(counter_fd, &one, sizeof(one)) == sizeof(one) ? 0 : errno;
+}
+
+void rdmaemu_client_put_back(int) {}
+
+int rdmaemu_client_is_forked_from(uint32_t) {
+  return rdmaemu::rdmacm::testing::FakeHost::Get().forked ? 1 : 0;
+}
+
+}  // extern "C"
