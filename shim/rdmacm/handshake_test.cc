@@ -1,0 +1,115 @@
+// What fetching an event does to the id's QP.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "shim/rdmacm/fake_host.h"
+
+namespace {
+
+std::vector<ibv_qp_state> g_transitions;
+ibv_qp_state g_refused = IBV_QPS_UNKNOWN;
+
+}  // namespace
+
+// In the place of libibverbs' own.
+extern "C" int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int) {
+  g_transitions.push_back(attributes->qp_state);
+  return attributes->qp_state == g_refused ? EINVAL : 0;
+}
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+class Handshake : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    host_.Reset();
+    g_transitions.clear();
+    g_refused = IBV_QPS_UNKNOWN;
+    channel_ = rdma_create_event_channel();
+    ASSERT_EQ(rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP), 0);
+    id_->qp = &qp_;
+    host_.commands.clear();
+  }
+  void TearDown() override {
+    id_->qp = nullptr;
+    EXPECT_EQ(rdma_destroy_id(id_), 0);
+    rdma_destroy_event_channel(channel_);
+  }
+  void Push(uint32_t event, int status = 0) {
+    rdma_ucm_event_resp response = {};
+    response.uid = host_.last_uid;
+    response.event = event;
+    response.status = static_cast<uint32_t>(status);
+    host_.Push(response);
+  }
+  // The next event's type and status; -1 when there is none.
+  std::pair<int, int> Fetch() {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel_, &event) != 0) return {-1, errno};
+    const std::pair<int, int> result = {event->event, event->status};
+    rdma_ack_cm_event(event);
+    return result;
+  }
+  bool Asked(uint32_t command) {
+    return std::count(host_.commands.begin(), host_.commands.end(), command) != 0;
+  }
+
+  testing::FakeHost& host_ = testing::FakeHost::Get();
+  rdma_event_channel* channel_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+  ibv_qp qp_ = {};
+};
+
+using Seen = std::pair<int, int>;
+
+TEST_F(Handshake, AReplyTakesTheQpToRtsSendsTheRtuAndIsReportedAsEstablished) {
+  Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ESTABLISHED, 0));
+  EXPECT_EQ(g_transitions, (std::vector<ibv_qp_state>{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}));
+  EXPECT_TRUE(Asked(RDMA_USER_CM_CMD_ACCEPT));
+}
+
+TEST_F(Handshake, AReplyOnAnIdWithoutQpIsTheCallersToAnswer) {
+  id_->qp = nullptr;
+  Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_RESPONSE, 0));
+  EXPECT_TRUE(g_transitions.empty());
+  EXPECT_FALSE(Asked(RDMA_USER_CM_CMD_ACCEPT));
+}
+
+TEST_F(Handshake, AQpThatCannotFollowIsAConnectErrorThePeerIsRejectedAndNoLaterEndingIsReported) {
+  g_refused = IBV_QPS_RTS;
+  Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL));
+  EXPECT_EQ(g_transitions.back(), IBV_QPS_ERR);
+  EXPECT_TRUE(Asked(RDMA_USER_CM_CMD_REJECT));
+  EXPECT_FALSE(Asked(RDMA_USER_CM_CMD_ACCEPT));
+  Push(RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(Fetch(), Seen(-1, EAGAIN));
+}
+
+TEST_F(Handshake, ARefusedRtuIsAConnectErrorToo) {
+  host_.errors[RDMA_USER_CM_CMD_ACCEPT] = ENOTCONN;
+  Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -ENOTCONN));
+  EXPECT_EQ(g_transitions.back(), IBV_QPS_ERR);
+}
+
+TEST_F(Handshake, ARejectionTakesTheQpToErrAndADisconnectionLeavesIt) {
+  Push(RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_DISCONNECTED, 0));
+  EXPECT_TRUE(g_transitions.empty());
+  Push(RDMA_CM_EVENT_REJECTED, 28);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_REJECTED, 28));
+  EXPECT_EQ(g_transitions, std::vector<ibv_qp_state>{IBV_QPS_ERR});
+}
+
+TEST_F(Handshake, AnAddressWithoutADeviceIsAnAddressError) {
+  Push(RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV));
+}
+
+}  // namespace
+}  // namespace rdmaemu::rdmacm
