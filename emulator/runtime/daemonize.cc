@@ -41,17 +41,22 @@ OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) 
   return tl::unexpected("the host process ended before it was ready; see " + log_path);
 }
 
-// Replaces the standard streams and closes all that was inherited, except `keep`, which becomes
-// descriptor 3.
-void DetachDescriptors(int keep, const std::string& log_path) {
+constexpr int kNoticeFd = 3, kKeptFd = 4;
+
+// Replaces the standard streams and closes all that was inherited except two descriptors.
+void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   const int null = open("/dev/null", O_RDWR);
-  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+  const int log =
+      open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW, 0600);
   dup2(null, STDIN_FILENO);
   dup2(log >= 0 ? log : null, STDOUT_FILENO);
   dup2(log >= 0 ? log : null, STDERR_FILENO);
-  if (keep != STDERR_FILENO + 1) dup2(keep, STDERR_FILENO + 1);
-  close_range(STDERR_FILENO + 2, ~0u, 0);
-  fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
+  // Out of the way first: either may have the other's number.
+  notice = fcntl(notice, F_DUPFD, kKeptFd + 1);
+  kept = fcntl(kept, F_DUPFD, kKeptFd + 1);
+  dup3(notice, kNoticeFd, O_CLOEXEC);
+  dup3(kept, kKeptFd, O_CLOEXEC);
+  close_range(kKeptFd + 1, ~0u, 0);
 }
 
 }  // namespace
@@ -66,7 +71,7 @@ void ReadyNotice::Failed(const std::string& message) {
   fd_.Reset();
 }
 
-DaemonizeResult Daemonize(const std::string& log_path) {
+DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep) {
   const auto failed = [](const char* what) {
     DaemonizeResult result;
     result.outcome = tl::unexpected("cannot start a host process: " + std::string(what) + ": " +
@@ -91,11 +96,12 @@ DaemonizeResult Daemonize(const std::string& log_path) {
   if (daemon != 0) _exit(daemon < 0 ? 1 : 0);
   [[maybe_unused]] const int changed = chdir("/");  // keep no directory busy
   umask(077);
-  DetachDescriptors(write_end.Release(), log_path);
+  DetachDescriptors(write_end.Release(), keep.Release(), log_path);
   read_end.Release();  // closed above
   DaemonizeResult result;
   result.in_daemon = true;
-  result.notice = ReadyNotice(STDERR_FILENO + 1);
+  result.notice = ReadyNotice(kNoticeFd);
+  result.kept.Reset(kKeptFd);
   return result;
 }
 

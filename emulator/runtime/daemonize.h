@@ -24,9 +24,11 @@ class ReadyNotice {
 struct DaemonizeResult {
   bool in_daemon = false;
   ReadyNotice notice;       // in the daemon
+  UniqueFd kept;            // in the daemon: the descriptor that was to be kept
   OrMessage<void> outcome;  // in the parent
 };
-// Call with one thread. What the daemon prints goes to the end of `log_path`.
-DaemonizeResult Daemonize(const std::string& log_path);
+// Call with one thread. What the daemon prints goes to `log_path`, which is emptied. Of the
+// caller's descriptors only `keep` is open in the daemon.
+DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep);
 
 }  // namespace rdmaemu::runtime

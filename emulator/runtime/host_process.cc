@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -67,6 +68,10 @@ HostProcess::HostProcess(const Registry& registry, const HostOptions& options, U
 
 HostProcess::~HostProcess() {
   if (!lock_) return;
+  fflush(stderr);
+  struct stat log;
+  const std::string log_path = registry_.LogPath(options_.name);
+  if (stat(log_path.c_str(), &log) == 0 && log.st_size == 0) unlink(log_path.c_str());
   if (server_ != nullptr) unlink(registry_.SocketPath(options_.name).c_str());
   // While the lock is still held, so that nobody else's file is removed.
   unlink(registry_.LockPath(options_.name).c_str());

@@ -1,0 +1,30 @@
+// The subcommands of rdmaemu, as functions of their parsed options; main.cc parses. Each returns
+// the process's exit status and prints errors as one line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "emulator/runtime/registry.h"
+
+namespace rdmaemu::cli {
+
+// Of an error that is ours and not the program's that `run` runs (as env(1) and timeout(1) do).
+inline constexpr int kRunFailed = 125;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+
+// Runs a program on a host; exits with its status, 128 + n when signal n ended it.
+int Run(const runtime::HostOptions& options, const std::vector<std::string>& command);
+// Prints the environment that `run` gives to a program.
+int Env(const runtime::HostOptions& options);
+int Hosts(bool json);
+int Stop(const std::string& name);
+// A host itself: in the foreground until it is stopped, or as a daemon until its last client has
+// gone. With `daemonize` it returns when the host can be reached, also when it runs already.
+int HostMain(const runtime::HostOptions& options, bool daemonize);
+
+// "error: " and the line on stderr; returns `status`.
+int Fail(int status, const std::string& message);
+
+}  // namespace rdmaemu::cli

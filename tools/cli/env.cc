@@ -1,0 +1,32 @@
+// `rdmaemu env`: what `run` puts into a program's environment, as shell exports.
+#include <cstdio>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/environment.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+// For a POSIX shell, whatever the text.
+std::string Quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+int Env(const runtime::HostOptions& options) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  auto environment = ProgramEnvironment(*registry, options.name);
+  if (!environment) return Fail(kFailed, environment.error());
+  // The first call of a program will start the host, and must know how.
+  for (const auto& variable : OptionEnvironment(options)) environment->push_back(variable);
+  for (const auto& [name, value] : *environment) {
+    printf("export %s=%s\n", name.c_str(), Quoted(value).c_str());
+  }
+  return 0;
+}
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,105 @@
+#include "tools/cli/environment.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+namespace rdmaemu::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAddressVariable = "RDMAEMU_ADDRESS";
+constexpr const char* kDeviceVariable = "RDMAEMU_DEVICE";
+constexpr const char* kPcapVariable = "RDMAEMU_PCAP";
+constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string Joined(const std::vector<std::string>& parts, char separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += separator;
+    text += part;
+  }
+  return text;
+}
+
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string BinaryPath() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).string();
+}
+
+runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::string& binary_path) {
+  const fs::path here = fs::path(binary_path).parent_path();
+  const std::vector<std::vector<fs::path>> layouts = {
+      {here / "../lib/rdmaemu"},
+      {here / "../../shim/verbs", here / "../../shim/rdmacm"},
+  };
+  for (const std::vector<fs::path>& layout : layouts) {
+    std::error_code error;
+    if (!fs::exists(layout.front() / "libibverbs.so.1", error) ||
+        !fs::exists(layout.back() / "librdmacm.so.1", error)) {
+      continue;
+    }
+    std::vector<std::string> directories;
+    for (const fs::path& directory : layout) {
+      directories.push_back(directory.lexically_normal().string());
+    }
+    return directories;
+  }
+  return tl::unexpected("libibverbs.so.1 and librdmacm.so.1 are not beside " + binary_path +
+                        "; build them with: bazel build //shim/verbs:libibverbs.so.1"
+                        " //shim/rdmacm:librdmacm.so.1");
+}
+
+runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
+                                                   const std::string& host_name) {
+  const std::string binary = BinaryPath();
+  auto directories = LibraryDirectories(binary);
+  if (!directories) return tl::unexpected(directories.error());
+  for (const std::string& before : Split(Variable("LD_LIBRARY_PATH"), ':')) {
+    bool known = false;
+    for (const std::string& directory : *directories) known |= directory == before;
+    if (!known) directories->push_back(before);
+  }
+  return Environment{{"RDMAEMU_HOST", host_name},
+                     {"RDMAEMU_DIR", registry.directory()},
+                     {"RDMAEMU_BIN", binary},
+                     {"LD_LIBRARY_PATH", Joined(*directories, ':')}};
+}
+
+Environment OptionEnvironment(const runtime::HostOptions& options) {
+  const Environment all = {{kAddressVariable, Joined(options.addresses, ',')},
+                           {kDeviceVariable, Joined(options.devices, ',')},
+                           {kPcapVariable, options.pcap_path},
+                           {kTraceVariable, options.trace_path}};
+  Environment given;
+  for (const auto& variable : all) {
+    if (!variable.second.empty()) given.push_back(variable);
+  }
+  return given;
+}
+
+void ReadOptionEnvironment(runtime::HostOptions& options) {
+  if (options.addresses.empty()) options.addresses = Split(Variable(kAddressVariable), ',');
+  if (options.devices.empty()) options.devices = Split(Variable(kDeviceVariable), ',');
+  if (options.pcap_path.empty()) options.pcap_path = Variable(kPcapVariable);
+  if (options.trace_path.empty()) options.trace_path = Variable(kTraceVariable);
+}
+
+}  // namespace rdmaemu::cli

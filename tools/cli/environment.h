@@ -1,0 +1,30 @@
+// The environment that makes a program find our libraries and its host.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator/runtime/registry.h"
+
+namespace rdmaemu::cli {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// This program's own file.
+std::string BinaryPath();
+
+// The directories of libibverbs.so.1 and librdmacm.so.1, in an installed tree
+// (bin/../lib/rdmaemu) or as Bazel lays them out (tools/cli/../../shim/{verbs,rdmacm}).
+runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::string& binary_path);
+
+// RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, ours before what it had.
+runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
+                                                   const std::string& host_name);
+
+// What tells `rdmaemu host` its options where a library starts it; empty options are left out.
+Environment OptionEnvironment(const runtime::HostOptions& options);
+// Takes the options that are still empty from there.
+void ReadOptionEnvironment(runtime::HostOptions& options);
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,47 @@
+// `rdmaemu host`: a host itself.
+#include <cstdio>
+
+#include "emulator/runtime/daemonize.h"
+#include "emulator/runtime/host_process.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/running_host.h"
+
+namespace rdmaemu::cli {
+
+int Fail(int status, const std::string& message) {
+  fprintf(stderr, "error: %s\n", message.c_str());
+  return status;
+}
+
+int HostMain(const runtime::HostOptions& options, bool daemonize) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  auto decision = FindOrLock(*registry, options);
+  if (!decision) return Fail(kFailed, decision.error());
+  if (decision->running && daemonize) return 0;
+  if (decision->running) {
+    return Fail(kFailed, "host " + options.name + " runs already; stop it with: rdmaemu stop " +
+                             options.name + ", or give this one another --name");
+  }
+  runtime::UniqueFd lock = std::move(decision->lock);
+  runtime::ReadyNotice notice;
+  if (daemonize) {
+    runtime::DaemonizeResult result =
+        runtime::Daemonize(registry->LogPath(options.name), std::move(lock));
+    if (!result.in_daemon) {
+      return result.outcome ? 0 : Fail(kFailed, result.outcome.error());
+    }
+    notice = std::move(result.notice);
+    lock = std::move(result.kept);
+  }
+  auto process = runtime::HostProcess::Start(*registry, options, std::move(lock), daemonize);
+  if (!process) {
+    notice.Failed(process.error());
+    return Fail(kFailed, process.error());
+  }
+  notice.Ready();
+  (*process)->Run();
+  return 0;
+}
+
+}  // namespace rdmaemu::cli

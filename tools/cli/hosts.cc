@@ -1,0 +1,78 @@
+// `rdmaemu hosts`: what runs, asked from each host's socket.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "emulator/runtime/host_client.h"
+#include "tools/cli/commands.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Nothing where nobody listens (a host that died left its socket) or answers.
+Json AskHost(const runtime::Registry& registry, const std::string& name) {
+  auto client = runtime::HostClient::Connect(registry.SocketPath(name));
+  if (!client) return {};
+  const Result<std::string> status = client->Status();
+  if (!status) {
+    fprintf(stderr, "warning: host %s (pid %d) does not answer\n", name.c_str(),
+            static_cast<int>(client->host_pid()));
+    return {};
+  }
+  Json json = Json::parse(*status, nullptr, false);
+  if (!json.is_object()) return {};
+  // Who only asks, as we do, is no client.
+  Json clients = Json::array();
+  for (const Json& each : json.value("clients", Json::array())) {
+    if (each.value("group", 0u) != 0) clients.push_back(each);
+  }
+  json["clients"] = clients;
+  return json;
+}
+
+std::string Count(size_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+void PrintHost(const Json& host) {
+  printf("host %s (pid %u): %s, %s, %s\n", host.value("name", "?").c_str(), host.value("pid", 0u),
+         Count(host["clients"].size(), "client").c_str(),
+         Count(host.value("ids", size_t{0}), "id").c_str(),
+         Count(host.value("qps", size_t{0}), "QP").c_str());
+  for (const Json& device : host.value("devices", Json::array())) {
+    std::string addresses, inside;
+    const Json on_wire = device.value("on_wire", Json::array());
+    for (const Json& address : device.value("addresses", Json::array())) {
+      const bool reachable = std::find(on_wire.begin(), on_wire.end(), address) != on_wire.end();
+      (reachable ? addresses : inside) += " " + address.get<std::string>();
+    }
+    printf("  device %s (%s):%s%s%s\n", device.value("name", "?").c_str(),
+           device.value("profile", "?").c_str(), addresses.c_str(),
+           inside.empty() ? "" : "; inside only:", inside.c_str());
+  }
+  for (const Json& client : host["clients"]) {
+    printf("  client %u: %s\n", client.value("pid", 0u), client.value("program", "?").c_str());
+  }
+}
+
+}  // namespace
+
+int Hosts(bool json) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  Json hosts = Json::array();
+  for (const std::string& name : registry->Names()) {
+    Json host = AskHost(*registry, name);
+    if (!host.is_null()) hosts.push_back(std::move(host));
+  }
+  if (json) {
+    printf("%s\n", hosts.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  for (const Json& host : hosts) PrintHost(host);
+  if (hosts.empty()) printf("no host is running in %s\n", registry->directory().c_str());
+  return 0;
+}
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,143 @@
+// The command line of rdmaemu: subcommands, their options and help.
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "emulator/runtime/host_setup.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/environment.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using runtime::HostOptions;
+
+constexpr const char* kRunExample =
+    "Example, two machines on one laptop:\n"
+    "  rdmaemu run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 10\n"
+    "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
+    "Exits with CMD's status, 128+n when signal n ended it, 125 when CMD could not be started.";
+
+void AddHostOptions(CLI::App& app, HostOptions& options) {
+  // One value each time, so that an option never takes CMD for one.
+  app.add_option("--address", options.addresses,
+                 "Addresses of the host on the network (UDP port 4791); default 127.0.0.1 and ::1,"
+                 " and inside the host the machine's own others")
+      ->type_name("IP[,IP...]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--device", options.devices,
+                 "RDMA devices; addresses are dealt out to them in turn; default rxe0=rxe")
+      ->type_name("NAME[=PROFILE]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--pcap", options.pcap_path, "Write all packets to FILE (pcapng)")
+      ->type_name("FILE");
+  app.add_option("--trace", options.trace_path,
+                 "Write what happens to FILE (one JSON object a line)")
+      ->type_name("FILE");
+}
+
+std::string DefaultHostName() {
+  const char* const name = std::getenv("RDMAEMU_HOST");
+  return name == nullptr || *name == '\0' ? "default" : name;
+}
+
+// A daemon has another working directory.
+void MakePathsAbsolute(HostOptions& options) {
+  for (std::string* path : {&options.pcap_path, &options.trace_path}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+}
+
+// What can be said without looking at the machine is said before anything is started.
+std::optional<std::string> CheckOptions(const HostOptions& options) {
+  if (const auto wrong = runtime::CheckHostName(options.name)) return wrong;
+  for (const std::string& address : options.addresses) {
+    if (const auto parsed = runtime::ParseAddressOption(address); !parsed) return parsed.error();
+  }
+  for (const std::string& device : options.devices) {
+    if (const auto parsed = runtime::ParseDeviceOption(device); !parsed) return parsed.error();
+  }
+  return std::nullopt;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
+               "rdmaemu");
+  app.require_subcommand(1);
+  app.footer("rdmaemu COMMAND --help says more about one, with an example.");
+
+  HostOptions options;
+  options.name = DefaultHostName();
+  bool daemonize = false, json = false;
+
+  CLI::App* const run = app.add_subcommand(
+      "run", "Run a program on an emulated host: rdmaemu run [OPTIONS] -- CMD ARGS...");
+  run->add_option("--host", options.name, "Name of the host; started when it does not run")
+      ->type_name("NAME");
+  AddHostOptions(*run, options);
+  run->prefix_command();
+  run->footer(kRunExample);
+
+  CLI::App* const env = app.add_subcommand("env", "Print the environment of `run` for a shell");
+  env->add_option("--host", options.name, "Name of the host")->type_name("NAME");
+  AddHostOptions(*env, options);
+  env->footer(
+      "Example:\n  eval \"$(rdmaemu env --host a --address 127.0.1.1)\"; rping -s -a 127.0.1.1");
+
+  CLI::App* const hosts = app.add_subcommand("hosts", "List running hosts");
+  hosts->add_flag("--json", json, "For a program, with all counters");
+  hosts->footer("Example:\n  rdmaemu hosts --json | jq '.[].counters'");
+
+  CLI::App* const stop = app.add_subcommand("stop", "Stop a host, even one that is in use");
+  std::string stopped;
+  stop->add_option("NAME", stopped, "Name of the host")->required();
+  stop->footer("Example:\n  rdmaemu stop a");
+
+  CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
+  host->add_option("--name", options.name, "Name of the host")->type_name("NAME");
+  AddHostOptions(*host, options);
+  host->add_flag("--daemonize", daemonize,
+                 "Go into the background; return when programs can connect; end after the last"
+                 " program");
+  host->footer("Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
+
+  // All behind "--" is the program's, whatever it looks like.
+  char** const separator = std::find_if(
+      argv, argv + argc, [](const char* each) { return std::string_view(each) == "--"; });
+  std::vector<std::string> command(std::min(separator + 1, argv + argc), argv + argc);
+  try {
+    app.parse(static_cast<int>(separator - argv), argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // help
+    std::string message = error.what();
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    return Fail(kUsage, message + "; see rdmaemu --help");
+  }
+
+  if (*hosts) return Hosts(json);
+  if (*stop) return Stop(stopped);
+  if (*host) ReadOptionEnvironment(options);
+  MakePathsAbsolute(options);
+  if (const auto wrong = CheckOptions(options)) return Fail(*run ? kRunFailed : kUsage, *wrong);
+  if (*env) return Env(options);
+  if (*host) return HostMain(options, daemonize);
+
+  // Without "--" the program is what follows the options.
+  std::vector<std::string> rest = run->remaining();
+  if (!rest.empty() && rest[0].starts_with('-')) {
+    return Fail(kUsage, "there is no option " + rest[0] + "; see rdmaemu run --help");
+  }
+  rest.insert(rest.end(), command.begin(), command.end());
+  if (rest.empty()) {
+    return Fail(kUsage, "no program is given; put it behind --, as in: rdmaemu run -- rping -s");
+  }
+  return Run(options, rest);
+}
+
+}  // namespace
+}  // namespace rdmaemu::cli
+
+int main(int argc, char** argv) { return rdmaemu::cli::Main(argc, argv); }

@@ -1,0 +1,143 @@
+// `rdmaemu run`: a program on a host.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/environment.h"
+#include "tools/cli/running_host.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+// A host may end between its being found and our becoming its client.
+constexpr int kStartAttempts = 5;
+
+// Passed on to the program when somebody sends them to us. What a terminal sends (Ctrl-C) goes to
+// the whole foreground group, so the program has it already.
+constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                             SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
+
+std::vector<std::string> HostArguments(const std::string& binary,
+                                       const runtime::HostOptions& options) {
+  std::vector<std::string> arguments = {binary, "host", "--daemonize", "--name", options.name};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {option, value});
+  };
+  for (const std::string& address : options.addresses) add("--address", address);
+  for (const std::string& device : options.devices) add("--device", device);
+  add("--pcap", options.pcap_path);
+  add("--trace", options.trace_path);
+  return arguments;
+}
+
+[[noreturn]] void Execute(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  // 127 and 126 as a shell.
+  _exit(Fail(error == ENOENT ? 127 : 126,
+             "cannot run " + command[0] + ": " + std::strerror(error) +
+                 (error == ENOENT ? "; is it installed and in PATH?" : "")));
+}
+
+int ExitStatus(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+// Starts the host where needed; it has then said why it could not.
+bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) {
+  fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) Execute(HostArguments(binary, options));
+  int status = 0;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return child > 0 && ExitStatus(status) == 0;
+}
+
+// A connection to the host that keeps it alive, or the exit status after an error was printed.
+tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registry,
+                                                const runtime::HostOptions& options) {
+  const std::string binary = BinaryPath();
+  int error = 0;
+  for (int attempt = 0; attempt < kStartAttempts; attempt++) {
+    if (!EnsureHost(binary, options)) return tl::unexpected(kRunFailed);
+    auto client = runtime::HostClient::Connect(registry.SocketPath(options.name));
+    const Status joined =
+        client ? client->Hello("rdmaemu run") : rdmaemu::Fail(client.error().code);
+    if (joined) return std::move(*client);
+    error = joined.error().code;
+    if (error == EPROTO) {
+      return tl::unexpected(Fail(kRunFailed, VersionMessage(options.name, client->host_pid())));
+    }
+  }
+  return tl::unexpected(Fail(kRunFailed, "cannot connect to host " + options.name + ": " +
+                                             std::strerror(error) + "; see " +
+                                             registry.LogPath(options.name)));
+}
+
+// Waits for the program and passes signals on to it.
+int Supervise(pid_t child, const sigset_t& watched) {
+  for (;;) {
+    siginfo_t info;
+    const int number = sigwaitinfo(&watched, &info);
+    if (number < 0) continue;
+    if (number != SIGCHLD) {
+      if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
+      continue;
+    }
+    int status;
+    if (waitpid(child, &status, WNOHANG) == child) return ExitStatus(status);
+  }
+}
+
+}  // namespace
+
+int Run(const runtime::HostOptions& options, const std::vector<std::string>& command) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kRunFailed, registry.error());
+  const auto environment = ProgramEnvironment(*registry, options.name);
+  if (!environment) return Fail(kRunFailed, environment.error());
+  // The options given here are the whole truth about the host, not what an outer `env` left.
+  for (const char* name : {"RDMAEMU_ADDRESS", "RDMAEMU_DEVICE", "RDMAEMU_PCAP", "RDMAEMU_TRACE"}) {
+    unsetenv(name);
+  }
+  const auto client = JoinHost(*registry, options);
+  if (!client) return client.error();
+  for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
+
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGCHLD);
+  for (const int number : kPassedOn) sigaddset(&watched, number);
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) {
+    return Fail(kRunFailed, std::string("cannot start a process: ") + std::strerror(errno) +
+                                "; is a limit reached (ulimit -u)?");
+  }
+  if (child == 0) {
+    // Who kills us with SIGKILL means the program.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kRunFailed);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    Execute(command);
+  }
+  return Supervise(child, watched);
+}
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,150 @@
+#include "tools/cli/running_host.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "emulator/base/net_address.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+// How long a host may take to begin or to end.
+constexpr auto kChangeLimit = std::chrono::seconds(10);
+constexpr auto kPollInterval = std::chrono::milliseconds(2);
+
+// One spelling for what means the same: "rxe0" and "rxe0=rxe", "::1" and "0:0::1".
+std::string NormalDevice(const std::string& text) {
+  return text.find('=') == text.npos ? text + "=rxe" : text;
+}
+std::string NormalAddress(const std::string& text) {
+  const auto address = NetAddress::Parse(text);
+  return address ? address->ToString() : text;
+}
+
+std::string Joined(const std::vector<std::string>& parts, const char* none) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+  return text.empty() ? none : text;
+}
+
+template <class Normal>
+void CompareLists(const char* option, const std::vector<std::string>& asked,
+                  const std::vector<std::string>& running, Normal normal,
+                  std::vector<std::string>& differences) {
+  if (asked.empty()) return;
+  const auto normalised = [&](std::vector<std::string> list) {
+    std::transform(list.begin(), list.end(), list.begin(), normal);
+    return list;
+  };
+  if (normalised(asked) == normalised(running)) return;
+  differences.push_back(std::string(option) + " " + Joined(running, "(default)") + " instead of " +
+                        Joined(asked, ""));
+}
+
+void CompareFiles(const char* option, const std::string& asked, const std::string& running,
+                  std::vector<std::string>& differences) {
+  if (asked.empty() || asked == running) return;
+  differences.push_back(std::string(option) + " " + (running.empty() ? "(none)" : running) +
+                        " instead of " + asked);
+}
+
+struct RunningState {
+  size_t clients = 0;
+  bool same_version = false;
+};
+
+RunningState ParseState(const std::string& status) {
+  const Json json = Json::parse(status, nullptr, false);
+  RunningState state;
+  if (!json.is_object()) return state;
+  state.same_version = json.value("call_version", 0u) == kCallVersion;
+  for (const Json& client : json.value("clients", Json::array())) {
+    if (client.value("group", 0u) != 0) state.clients++;
+  }
+  return state;
+}
+
+}  // namespace
+
+std::vector<std::string> Differences(const runtime::HostOptions& asked,
+                                     const runtime::HostOptions& running) {
+  std::vector<std::string> differences;
+  CompareLists("address", asked.addresses, running.addresses, NormalAddress, differences);
+  CompareLists("device", asked.devices, running.devices, NormalDevice, differences);
+  CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
+  CompareFiles("trace", asked.trace_path, running.trace_path, differences);
+  return differences;
+}
+
+std::string VersionMessage(const std::string& name, pid_t pid) {
+  return "host " + name + " (pid " + std::to_string(pid) +
+         ") was started by another version of rdmaemu; stop it with: rdmaemu stop " + name;
+}
+
+std::string HungMessage(const std::string& name, pid_t pid) {
+  return "host " + name + " (pid " + std::to_string(pid) +
+         ") does not answer; end it with: kill -9 " + std::to_string(pid);
+}
+
+runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
+                                     runtime::HostClient& client) {
+  const pid_t pid = client.host_pid();
+  // A connection that ends before the answer is as good as one.
+  if (const Status asked = client.Stop(); !asked && asked.error().code == ETIMEDOUT) {
+    return tl::unexpected(HungMessage(name, pid));
+  }
+  for (const auto deadline = Clock::now() + kChangeLimit; Clock::now() < deadline;) {
+    const auto record = registry.ReadRecord(name);
+    // Gone, or already another one.
+    if (!record || record->pid != pid || registry.TryLock(name)) return {};
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return tl::unexpected(HungMessage(name, pid));
+}
+
+runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
+                                        const runtime::HostOptions& options) {
+  const std::string& name = options.name;
+  for (const auto deadline = Clock::now() + kChangeLimit; Clock::now() < deadline;) {
+    if (auto client = runtime::HostClient::Connect(registry.SocketPath(name))) {
+      const Result<std::string> status = client->Status();
+      if (!status && status.error().code == ETIMEDOUT) {
+        return tl::unexpected(HungMessage(name, client->host_pid()));
+      }
+      if (!status) continue;  // it ended just now
+      const RunningState state = ParseState(*status);
+      const auto record = registry.ReadRecord(name);
+      std::vector<std::string> differences;
+      if (record) differences = Differences(options, record->options);
+      if (differences.empty() && state.same_version) return Decision{true, {}};
+      if (state.clients > 0) {
+        if (!state.same_version) return tl::unexpected(VersionMessage(name, client->host_pid()));
+        return tl::unexpected("host " + name + " (pid " + std::to_string(client->host_pid()) +
+                              ") is in use and runs with " + Joined(differences, "") +
+                              "; stop it with: rdmaemu stop " + name + ", or use another --host");
+      }
+      const runtime::OrMessage<void> stopped = StopAndWait(registry, name, *client);
+      if (!stopped) return tl::unexpected(stopped.error());
+      continue;
+    }
+    Result<runtime::UniqueFd> lock = registry.TryLock(name);
+    if (lock) return Decision{false, std::move(*lock)};
+    if (lock.error().code != EWOULDBLOCK) {
+      return tl::unexpected("cannot lock " + registry.LockPath(name) + ": " +
+                            std::strerror(lock.error().code) +
+                            "; set RDMAEMU_DIR to a directory of your own");
+    }
+    std::this_thread::sleep_for(kPollInterval);  // it is beginning or ending
+  }
+  const auto record = registry.ReadRecord(name);
+  return tl::unexpected(HungMessage(name, record ? record->pid : 0));
+}
+
+}  // namespace rdmaemu::cli

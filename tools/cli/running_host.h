@@ -1,0 +1,34 @@
+// Finding a running host, comparing it with what was asked for, and ending it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "emulator/runtime/host_client.h"
+#include "emulator/runtime/registry.h"
+
+namespace rdmaemu::cli {
+
+// One phrase for each option that was asked for and differs from what the host was started with:
+// "address 127.0.1.1 instead of 127.0.1.2". Options not asked for do not matter.
+std::vector<std::string> Differences(const runtime::HostOptions& asked,
+                                     const runtime::HostOptions& running);
+
+// Makes sure that the lock is free or the host runs as asked. Nothing and a held lock: start it.
+// Nothing and no lock: it runs. A host that runs differently is stopped when it has no client.
+struct Decision {
+  bool running = false;
+  runtime::UniqueFd lock;
+};
+runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
+                                        const runtime::HostOptions& options);
+
+// Stops the host and waits until it has gone.
+runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
+                                     runtime::HostClient& client);
+
+// "host a has another version than this rdmaemu ...".
+std::string VersionMessage(const std::string& name, pid_t pid);
+std::string HungMessage(const std::string& name, pid_t pid);
+
+}  // namespace rdmaemu::cli
