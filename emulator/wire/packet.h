@@ -52,7 +52,10 @@ enum class Operation : uint8_t {
   kSendOnlyInvalidate = 23,
 };
 
-// What an opcode carries and where it stands in its message; one table for all (opcode.cc).
+// What an opcode carries and where it stands in its message; one table for all (opcode.cc). Of
+// first, middle, last, only one is set, and of send to ack: a READ response is `response` and
+// `read`, an ATOMIC acknowledge `response` and `atomic`; requests of one packet and acknowledges are
+// `only`. RD, XRC and CNP opcodes have no name yet.
 struct OpcodeInfo {
   const char* name;  // "RC SEND First"; nullptr: no such opcode
   bool request, response;
@@ -110,11 +113,13 @@ struct Packet {
 // Why bytes were not taken as a packet; each has a counter in the host.
 enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
 
-// Takes a UDP payload including its ICRC (which VerifyIcrc in icrc.h has checked).
+// Takes a UDP payload including its ICRC (which VerifyIcrc in icrc.h has checked). Payload is at
+// most kMaxMtuBytes; its length against the path MTU is the transport's to check, who answers a
+// wrong one with a NAK.
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
 
-// Writes the headers to `out` (at least kMaxHeaderBytes) and returns their length. Payload, pad
-// bytes and ICRC follow in that order; see SealPacket in icrc.h.
+// Writes the headers to `out` (at least kMaxHeaderBytes) and returns their length, 0 for an opcode
+// without a name. Payload, pad bytes (zeros) and ICRC follow in that order; see SealPacket in icrc.h.
 size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out);
 
 // Opcode class and operation from and to the BTH byte.
