@@ -1,0 +1,146 @@
+// Captures of a real kernel's rdma_rxe talking with a user-space peer, as test vectors: every ICRC
+// is explained by the IP ID that stands in the packet, every packet parses, every CM message comes
+// back to the same bytes. The peer sent packets that are wrong on purpose; those are counted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "emulator/wire/byte_order.h"
+#include "emulator/wire/cm_message.h"
+#include "emulator/wire/icrc.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu::wire {
+namespace {
+
+struct Datagram {
+  UdpFlow flow;
+  uint16_t ip_id;
+  std::vector<std::byte> payload;
+};
+
+NetAddress AddressAt(const std::byte* from, bool ipv4) {
+  if (ipv4) return NetAddress::Ipv4(static_cast<uint32_t>(LoadBig<4>(from)));
+  NetAddress address;
+  std::memcpy(address.bytes.data(), from, 16);
+  return address;
+}
+
+// The RoCE datagrams of a little-endian pcap file of Ethernet frames.
+std::vector<Datagram> Read(const std::string& name) {
+  std::ifstream file("emulator/wire/testdata/" + name, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto* const data = reinterpret_cast<const std::byte*>(text.data());
+  constexpr size_t kFileHeader = 24, kRecordHeader = 16, kEthernet = 14;
+  std::vector<Datagram> datagrams;
+  size_t at = kFileHeader;
+  while (at + kRecordHeader <= text.size()) {
+    uint32_t length;
+    std::memcpy(&length, data + at + 8, 4);
+    const std::byte* const frame = data + at + kRecordHeader;
+    at += kRecordHeader + length;
+    const uint64_t type = LoadBig<2>(frame + 12);
+    const bool ipv4 = type == 0x0800;
+    if (!ipv4 && type != 0x86dd) continue;
+    const std::byte* const ip = frame + kEthernet;
+    const std::byte* const udp = ip + (ipv4 ? 20 : 40);
+    if (ip[ipv4 ? 9 : 6] != std::byte{17} || LoadBig<2>(udp + 2) != kRoceUdpPort) continue;
+    datagrams.push_back(
+        {{AddressAt(ip + (ipv4 ? 12 : 8), ipv4), AddressAt(ip + (ipv4 ? 16 : 24), ipv4),
+          static_cast<uint16_t>(LoadBig<2>(udp)), kRoceUdpPort},
+         static_cast<uint16_t>(ipv4 ? LoadBig<2>(ip + 4) : 0),
+         {udp + 8, udp + LoadBig<2>(udp + 4)}});
+  }
+  return datagrams;
+}
+
+// A capture and how much of what its peer (never the kernel) sent is wrong on purpose.
+struct File {
+  const char* name;
+  int datagrams;
+  int other_ip_id;  // the ICRC was computed for ID 0, the socket sent another one
+  int bad_icrc;
+  int bad_packet;  // TVer 1
+  int cm_messages;
+  int bad_mad;  // class version, base version, method
+};
+
+class Capture : public testing::TestWithParam<File> {
+ protected:
+  void SetUp() override {
+    datagrams_ = Read(GetParam().name);
+    EXPECT_EQ(static_cast<int>(datagrams_.size()), GetParam().datagrams);
+  }
+  // Counts one more wrong datagram; the kernel must have sent none.
+  void Wrong(const Datagram& datagram, int& count) {
+    const std::string source = datagram.flow.source.ToString();
+    EXPECT_TRUE(source == "10.66.0.2" || source == "fd00:66::2") << source;
+    ++count;
+  }
+  std::vector<Datagram> datagrams_;
+};
+
+TEST_P(Capture, EveryIcrcIsExplainedByTheIpIdThatStandsInThePacket) {
+  int other_ip_id = 0, bad_icrc = 0;
+  for (const Datagram& datagram : datagrams_) {
+    const auto ip_id = VerifyIcrc(datagram.flow, datagram.payload);
+    if (!ip_id) {
+      Wrong(datagram, bad_icrc);
+    } else if (*ip_id != datagram.ip_id) {
+      Wrong(datagram, other_ip_id);
+    }
+  }
+  EXPECT_EQ(other_ip_id, GetParam().other_ip_id);
+  EXPECT_EQ(bad_icrc, GetParam().bad_icrc);
+}
+
+TEST_P(Capture, EveryPacketParsesAndItsHeadersComeBackTheSame) {
+  int bad_packet = 0;
+  for (const Datagram& datagram : datagrams_) {
+    const auto packet = Parse(datagram.payload);
+    if (!packet) {
+      EXPECT_EQ(packet.error(), ParseError::kBadVersion);
+      Wrong(datagram, bad_packet);
+      continue;
+    }
+    std::vector<std::byte> headers(kMaxHeaderBytes);
+    headers.resize(EmitHeaders(packet->headers, headers));
+    EXPECT_TRUE(std::equal(headers.begin(), headers.end(), datagram.payload.begin()));
+  }
+  EXPECT_EQ(bad_packet, GetParam().bad_packet);
+}
+
+TEST_P(Capture, EveryCmMessageComesBackToTheSameBytes) {
+  int cm_messages = 0, bad_mad = 0;
+  for (const Datagram& datagram : datagrams_) {
+    const auto packet = Parse(datagram.payload);
+    if (!packet || packet->headers.destination_qpn != kGsiQpn) continue;
+    const auto message = ParseCm(packet->payload);
+    if (!message) {
+      EXPECT_NE(message.error(), CmParseError::kUnknownAttribute);
+      Wrong(datagram, bad_mad);
+      continue;
+    }
+    ++cm_messages;
+    std::array<std::byte, kMadBytes> again;
+    EmitCm(*message, again);
+    const auto differs = std::mismatch(again.begin(), again.end(), packet->payload.begin());
+    EXPECT_EQ(differs.first, again.end())
+        << CmName(message->body) << " differs at byte " << differs.first - again.begin();
+  }
+  EXPECT_EQ(cm_messages, GetParam().cm_messages);
+  EXPECT_EQ(bad_mad, GetParam().bad_mad);
+}
+
+INSTANTIATE_TEST_SUITE_P(RealKernel, Capture,
+                         testing::Values(File{"steps1-5.pcap", 113, 0, 0, 0, 28, 0},
+                                         File{"variants-ipv6.pcap", 506, 4, 2, 2, 478, 6}),
+                         [](const auto& info) { return "File" + std::to_string(info.index); });
+
+}  // namespace
+}  // namespace rdmaemu::wire
