@@ -1,0 +1,35 @@
+# Builds rdmaemu and its two libraries, optimised, when their sources are newer. Sourced by
+# tools/rdmaemu, tools/quickstart and others. BAZEL may name another command (with options).
+
+# rdmaemu_build ROOT: builds where needed, with progress on stderr, and sets rdmaemu_binary.
+rdmaemu_build() {
+  local root=$1 stamp begun log
+  # A prefix of its own: bazel-bin changes with every build of another configuration.
+  rdmaemu_binary=$root/bazel-opt-bin/tools/cli/rdmaemu
+  stamp=$root/bazel-opt-built
+  if [[ -x $rdmaemu_binary && -e $stamp &&
+    -z $(find "$root"/{emulator,shim,tools,WORKSPACE,BUILD,.bazelrc} -newer "$stamp" \
+      -type f ! -name '*.py' ! -name '*.sh' -print -quit) ]]; then
+    return 0
+  fi
+  local bazel
+  read -ra bazel <<<"${BAZEL:-bazel}"
+  if ! command -v "${bazel[0]}" >/dev/null; then
+    echo "error: ${bazel[0]} is not installed; run tools/quickstart once, which installs what is" \
+      "missing, or: apt-get install bazel-bootstrap" >&2
+    return 1
+  fi
+  echo "building rdmaemu, optimised ..." >&2
+  # What is edited while the build runs is newer than its result.
+  begun=$(mktemp) log=$(mktemp)
+  if (cd "$root" && "${bazel[@]}" build -c opt --symlink_prefix=bazel-opt- --show_result=0 \
+    //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1) >"$log" 2>&1; then
+    mv "$begun" "$stamp"
+    rm -f "$log"
+  else
+    cat "$log" >&2
+    rm -f "$log" "$begun"
+    echo "error: the build failed, see above" >&2
+    return 1
+  fi
+}
