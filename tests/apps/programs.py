@@ -1,0 +1,222 @@
+"""Debian's own RDMA programs, unmodified, on emulated hosts; each case succeeds only by the
+program's own sign of success.
+
+usage: programs.py GROUP; GROUP is a key of GROUPS.
+"""
+
+import functools
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure  # noqa: E402
+
+LIMIT_S = 120
+ROUNDS = 100
+
+
+def expect(program, *patterns):
+    for pattern in patterns:
+        if not re.search(pattern, program.output, re.MULTILINE):
+            raise Failure("no sign of success (%s) in\n%s" % (pattern, program.describe()))
+
+
+class Case:
+    """A server and its client. `server` and `client` are argument lists with {server}, {client}
+    and {port}; `signs` are what both must print, `server_signs` and `client_signs` one of them."""
+
+    def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
+                 by_cm=True, limit_s=LIMIT_S):
+        self.name = name
+        self.server = server
+        self.client = client
+        self.server_signs = [*signs, *server_signs]
+        self.client_signs = [*signs, *client_signs]
+        self.by_cm = by_cm  # how the two find each other: rdma_cm or TCP
+        self.limit_s = limit_s
+
+    def run(self, hosts, group_index, index):
+        emulated.need(self.server[0])
+        third = group_index * 2 + hosts - 1
+        addresses = ["127.41.%d.%d" % (third, 2 * index + 1), "127.41.%d.%d" % (third, 2 * index + 2)]
+        if hosts == 1:
+            addresses[1] = addresses[0]
+        port = 18000 + third * 100 + index
+        fill = {"server": addresses[0], "client": addresses[1], "port": port}
+        names = ["one", "one"] if hosts == 1 else ["one", "two"]
+        with Emulator() as emulator:
+            server = emulator.start(names[0], addresses[0], [a.format(**fill) for a in self.server])
+            if self.by_cm:
+                emulator.wait_for_ids(names[0], server)
+            else:
+                emulated.wait_for_tcp_listener(port, server)
+            client = emulator.start(names[1], addresses[1], [a.format(**fill) for a in self.client])
+            both = lambda: "\n" + client.describe() + "\n" + server.describe()
+            status = client.wait(self.limit_s)
+            if status != 0:
+                raise Failure("the client ended with %s%s" % (status or "a time-out", both()))
+            status = server.wait(self.limit_s)
+            if status != 0:
+                raise Failure("the server ended with %s%s" % (status or "a time-out", both()))
+            expect(server, *self.server_signs)
+            expect(client, *self.client_signs)
+
+
+def rdmacm_utils():
+    rping = ["rping", "-a", "{server}", "-p", "{port}", "-v", "-V", "-C", str(ROUNDS)]
+    done = (r"^test complete$", r"^return status 0$")
+    tool = lambda name: ([name, "-b", "{server}", "-p", "{port}"],
+                         [name, "-s", "{server}", "-b", "{client}", "-p", "{port}"])
+    return [
+        Case("rping", [*rping, "-s"], [*rping, "-c"],
+             server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
+             client_signs=(r"^ping data: rdma-ping-99",)),
+        Case("rping_64KiB", [*rping, "-S", "65536", "-s"], [*rping, "-S", "65536", "-c"],
+             server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
+             client_signs=(r"^ping data: rdma-ping-99",)),
+        Case("ucmatose", *tool("ucmatose"), signs=done),
+        Case("ucmatose_many", *[[*side, "-c", "8", "-C", "50", "-S", "5000"] for side in tool("ucmatose")],
+             signs=done),
+        Case("ucmatose_migrate", *[[*side, "-m"] for side in tool("ucmatose")], signs=done),
+        Case("udaddy", *tool("udaddy"), signs=done),
+        Case("udaddy_many", *[[*side, "-c", "4", "-C", "20"] for side in tool("udaddy")], signs=done),
+        Case("rdma_server", ["rdma_server", "-p", "{port}"],
+             ["rdma_client", "-s", "{server}", "-p", "{port}"],
+             server_signs=(r"rdma_server: end 0",), client_signs=(r"rdma_client: end 0",)),
+    ]
+
+
+def pingpongs():
+    cases = []
+    for kind in ("rc", "uc", "ud", "srq"):
+        for events in (False, True):
+            base = ["ibv_%s_pingpong" % kind, "-d", "rxe0", "-g", "1", "-p", "{port}", "-n", "500",
+                    "-s", "1024" if kind == "ud" else "65536"]
+            if kind == "rc":
+                base.append("-c")  # compares what it received
+            if events:
+                base.append("-e")
+            cases.append(Case("ibv_%s_pingpong%s" % (kind, "_events" if events else ""), base,
+                              [*base, "{server}"],
+                              signs=(r"^\d+ bytes in [\d.]+ seconds = [\d.]+ Mbit/sec$",
+                                     r"^\d+ iters in [\d.]+ seconds = [\d.]+ usec/iter$"),
+                              by_cm=False))
+    new = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-p", "{port}", "-n", "500", "-N"]
+    cases.append(Case("ibv_rc_pingpong_extended_send", new, [*new, "{server}"],
+                      signs=(r"^\d+ iters in [\d.]+ seconds",), by_cm=False))
+    link_local = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "0", "-p", "{port}", "-n", "100"]
+    cases.append(Case("ibv_rc_pingpong_gid_0", link_local, [*link_local, "{server}"],
+                      signs=(r"^\d+ iters in [\d.]+ seconds",), by_cm=False))
+    return cases
+
+
+# A row of perftest's table: bytes, iterations, then figures of which the second is the average.
+ROW = r"^ *%d +%d +[\d.]+ +(?!0\.00)[\d.]+"
+
+
+def perftest_case(name, program, arguments, sizes, iterations, by_cm):
+    base = [program, "-d", "rxe0", "-F", "-p", "{port}", "-n", str(iterations), *arguments]
+    if by_cm:
+        base.append("-R")
+    signs = [ROW % (size, iterations) for size in sizes]
+    return Case(name + ("_R" if by_cm else ""), base, [*base, "{server}"], client_signs=signs,
+                by_cm=by_cm, limit_s=LIMIT_S)
+
+
+def perftest(by_cm):
+    cases = []
+    for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat",
+                    "ib_read_lat"):
+        add = lambda label, size, iterations, *more: cases.append(perftest_case(
+            program + "_" + label, program, ["-s", str(size), *more], [size], iterations, by_cm))
+        add("2B", 2, 500)
+        add("64KiB", 65536, 200)
+        add("8MiB", 8 << 20, 5)
+    add_bw = lambda name, arguments, size, iterations: cases.append(
+        perftest_case(name, name.split("__")[0], arguments, [size], iterations, by_cm))
+    add_bw("ib_atomic_bw__cas", ["-A", "CMP_AND_SWAP"], 8, 500)
+    add_bw("ib_atomic_bw__faa", ["-A", "FETCH_AND_ADD"], 8, 500)
+    if not by_cm:
+        add_bw("ib_send_bw__uc", ["-c", "UC", "-s", "1024"], 1024, 200)
+        add_bw("ib_write_bw__uc", ["-c", "UC", "-s", "1024"], 1024, 200)
+        add_bw("ib_send_lat__ud", ["-c", "UD", "-s", "1024"], 1024, 200)
+        add_bw("ib_send_bw__srq", ["--use-srq", "-s", "4096"], 4096, 200)
+    add_bw("ib_send_bw__events", ["-e", "-s", "4096"], 4096, 200)
+    add_bw("ib_write_bw__4qps", ["-q", "4", "-s", "65536"], 65536, 200)
+    if not by_cm:
+        for case in cases:
+            if case.name == "ib_write_bw__4qps":
+                case.client_signs = [ROW % (65536, 800)]
+    return cases
+
+
+def devices():
+    def ibv_devices():
+        emulated.need("ibv_devices")
+        with Emulator() as emulator:
+            program = emulator.start("one", "127.41.100.1", ["ibv_devices"])
+            if program.wait(LIMIT_S) != 0:
+                raise Failure(program.describe())
+            expect(program, r"^ +rxe0 +\t?[0-9a-f]{16}$")
+
+    def two_devices():
+        emulated.need("ibv_devices")
+        with Emulator() as emulator:
+            program = emulator.start("one", "127.41.100.3", ["ibv_devices"],
+                                     options=["--device", "rxe0", "--device", "other=rxe"])
+            if program.wait(LIMIT_S) != 0:
+                raise Failure(program.describe())
+            expect(program, r"^ +rxe0\s", r"^ +other\s")
+
+    def ibv_devinfo():
+        emulated.need("ibv_devinfo")
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "devinfo-rxe.txt")) as f:
+            wanted = [line for line in f.read().splitlines() if line and not line.startswith("#")]
+        with Emulator() as emulator:
+            program = emulator.start("one", "127.41.100.5", ["ibv_devinfo", "-v"])
+            if program.wait(LIMIT_S) != 0:
+                raise Failure(program.describe())
+            got = [" ".join(line.split()) for line in program.output.splitlines()]
+            missing = [line for line in wanted
+                       if not any(re.fullmatch(line_pattern(line), one) for one in got)]
+            if missing:
+                raise Failure("ibv_devinfo does not say\n  %s\nbut\n%s" %
+                              ("\n  ".join(missing), program.output))
+
+    return [("ibv_devices", ibv_devices), ("ibv_devices_two_devices", two_devices),
+            ("ibv_devinfo", ibv_devinfo)]
+
+
+def line_pattern(line):
+    """A wanted line, blanks joined; <...> in it is a regular expression."""
+    parts = re.split(r"<(.*?)>", " ".join(line.split()))
+    return "".join("(?:%s)" % part if i % 2 else re.escape(part) for i, part in enumerate(parts))
+
+
+# In this order: it makes each group's addresses and ports.
+GROUPS = {
+    "rdmacm_utils": rdmacm_utils,
+    "pingpongs": pingpongs,
+    "perftest": lambda: perftest(by_cm=False),
+    "perftest_R": lambda: perftest(by_cm=True),
+}
+
+
+def main():
+    group = sys.argv[1]
+    if group == "devices":
+        return emulated.run_cases("apps.devices", devices())
+    cases = []
+    for hosts, label in ((1, "one_host"), (2, "two_hosts")):
+        for index, case in enumerate(GROUPS[group]()):
+            cases.append(("%s.%s" % (case.name, label), functools.partial(
+                case.run, hosts, list(GROUPS).index(group), index)))
+    wanted = sys.argv[2:]
+    return emulated.run_cases(
+        "apps." + group, [one for one in cases if not wanted or one[0] in wanted])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+// Protection domains, memory regions and windows: access flags, bounds, keys, and what keeps what.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+
+#include "tests/contract/support/objects.h"
+
+namespace rdma_contract {
+namespace {
+
+class PdMr : public DeviceTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(DeviceTest::SetUp());
+    buffer = Allocate(16384);
+  }
+  Mr Register(int access) { return Mr(ibv_reg_mr(pd.get(), buffer.data, buffer.size, access)); }
+  Buffer buffer;
+};
+
+TEST_F(PdMr, DescribesWhatWasRegistered) {
+  const Mr mr = Register(kAllAccess);
+  ASSERT_TRUE(mr);
+  EXPECT_EQ(mr->addr, buffer.data);
+  EXPECT_EQ(mr->length, buffer.size);
+  EXPECT_EQ(mr->pd, pd.get());
+  EXPECT_EQ(mr->context, context.get());
+}
+
+TEST_F(PdMr, KeysAreOfThisRegionAlone) {
+  std::set<uint32_t> keys;
+  std::vector<Mr> regions;
+  for (int i = 0; i < 50; ++i) {
+    regions.push_back(Register(kAllAccess));
+    ASSERT_TRUE(regions.back());
+    EXPECT_TRUE(keys.insert(regions.back()->lkey).second);
+    EXPECT_EQ(regions.back()->lkey, regions.back()->rkey);
+  }
+}
+
+struct AccessCase {
+  int access;
+  bool accepted;
+  bool has_rkey;
+};
+class Access : public PdMr, public testing::WithParamInterface<AccessCase> {};
+TEST_P(Access, IsAcceptedOrRefusedAsTheKernelDoes) {
+  const Mr mr = Register(GetParam().access);
+  ASSERT_EQ(mr != nullptr, GetParam().accepted);
+  if (mr) {
+    EXPECT_EQ(mr->rkey != 0, GetParam().has_rkey);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Flags, Access,
+    testing::Values(AccessCase{0, true, false}, AccessCase{IBV_ACCESS_LOCAL_WRITE, true, false},
+                    AccessCase{IBV_ACCESS_REMOTE_WRITE, false, false},
+                    AccessCase{IBV_ACCESS_REMOTE_READ, true, true},
+                    AccessCase{IBV_ACCESS_REMOTE_ATOMIC, false, false},
+                    AccessCase{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, true, true},
+                    AccessCase{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC, true, true},
+                    AccessCase{IBV_ACCESS_MW_BIND, true, false},
+                    AccessCase{IBV_ACCESS_ON_DEMAND, false, false},
+                    AccessCase{IBV_ACCESS_RELAXED_ORDERING, true, false}));
+
+TEST_F(PdMr, RefusesLengthZero) {
+  EXPECT_EQ(ibv_reg_mr(pd.get(), buffer.data, 0, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(PdMr, RefusesMemoryThatIsNotThere) {
+  EXPECT_EQ(ibv_reg_mr(pd.get(), nullptr, 4096, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  void* page = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  munmap(static_cast<char*>(page) + 4096, 4096);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), page, 8192, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  munmap(page, 4096);
+}
+
+TEST_F(PdMr, ReadOnlyMemoryMayBeReadOnly) {
+  void* page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), page, 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  {
+    // Not through the inline of verbs.h with constant flags: those differ only in the symbol.
+    const Mr mr(ibv_reg_mr(pd.get(), page, 4096, 0));
+    EXPECT_TRUE(mr);
+  }
+  munmap(page, 4096);
+}
+
+TEST_F(PdMr, RefusesARangeThatWrapsAround) {
+  EXPECT_EQ(ibv_reg_mr(pd.get(), buffer.data, ~size_t{0}, kAllAccess), nullptr);
+}
+
+TEST_F(PdMr, KeepsItsPd) {
+  Mr mr = Register(kAllAccess);
+  EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+  mr.reset();
+  EXPECT_EQ(ibv_dealloc_pd(pd.release()), 0);
+}
+
+TEST_F(PdMr, WindowsAndAddressHandlesKeepTheirPd) {
+  Mw mw(ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1));
+  ASSERT_TRUE(mw);
+  EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+  mw.reset();
+  ibv_ah_attr path = PathToMyself();
+  Ah ah(ibv_create_ah(pd.get(), &path));
+  ASSERT_TRUE(ah);
+  EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+}
+
+TEST_F(PdMr, IovaGivesRemoteAddressesOfItsOwn) {
+  const Mr mr(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000, kAllAccess));
+  EXPECT_TRUE(mr);
+}
+
+TEST_F(PdMr, AdviceIsNotSupported) {
+  const Mr mr = Register(kAllAccess);
+  ibv_sge range{buffer.address(), 4096, mr->lkey};
+  EXPECT_EQ(ibv_advise_mr(pd.get(), IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1), EOPNOTSUPP);
+}
+
+TEST_F(PdMr, ClosingTheDeviceFreesWhatIsLeft) {
+  // As the kernel: objects die with their context.
+  ibv_context* other = OpenTestDevice();
+  ASSERT_NE(other, nullptr);
+  ASSERT_NE(ibv_alloc_pd(other), nullptr);
+  EXPECT_EQ(ibv_close_device(other), 0);
+}
+
+}  // namespace
+}  // namespace rdma_contract

@@ -1,0 +1,30 @@
+// Where a contract test runs: device and addresses from the environment, so that the same binary
+// judges the emulator, kernel rxe or real hardware. RDMA_TEST_DEVICE, RDMA_TEST_LOCAL,
+// RDMA_TEST_REMOTE (the peer's address; absent: the local one), RDMA_TEST_PEER_ENV.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#include <string>
+
+namespace rdma_contract {
+
+// "" when the variable is not set.
+std::string Variable(const char* name);
+
+std::string DeviceName();
+std::string LocalAddress();
+std::string RemoteAddress();
+bool TwoHosts();
+
+// Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"): what makes a process live on the peer's
+// machine. Has to run before the process's first call of either library.
+void BecomeThePeersMachine();
+
+// An IPv4 socket address; port in host order.
+sockaddr_in SocketAddress(const std::string& dotted, uint16_t port);
+// ::ffff:a.b.c.d
+ibv_gid GidOf(const std::string& dotted);
+
+}  // namespace rdma_contract

@@ -1,0 +1,128 @@
+// UD: datagrams of up to one MTU, with the 40 bytes of the global route before them, from anybody
+// who knows the Q_Key.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/contract/support/transfer.h"
+
+namespace rdma_contract {
+namespace {
+
+constexpr uint32_t kRouteBytes = 40;
+constexpr uint32_t kQkey = 0x11111111;
+
+class Ud : public testing::Test {
+ protected:
+  void SetUp() override {
+    pair = ConnectPair(local, remote, {.type = IBV_QPT_UD}, {.qkey = kQkey});
+    ah = local.CreateAh(pair.remote_address);
+    ASSERT_GE(ah, 0);
+    source = Allocate(8192);
+    sink = Allocate(8192 + kRouteBytes);
+    FillPattern(source.bytes(), 1);
+    from = local.Register(source);
+    to = remote.Register(sink);
+  }
+  WorkRequest Datagram(uint64_t wr_id, uint32_t bytes) {
+    WorkRequest request{.wr_id = wr_id, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
+    return request.Add(source.address(), bytes, from.lkey);
+  }
+  int PostReceive(uint64_t wr_id, uint32_t bytes = 8192 + kRouteBytes) {
+    return remote.PostReceive(pair.remote, WorkRequest{.wr_id = wr_id}.Add(sink.address(), bytes, to.lkey));
+  }
+  Side local{Place::kThisProcess};
+  Side remote{Place::kPeersMachine};
+  Pair pair;
+  int ah = -1;
+  Buffer source, sink;
+  Region from, to;
+};
+
+TEST_F(Ud, DatagramsOfEverySizeArriveBehindTheirRoute) {
+  for (const uint32_t size : {0u, 1u, 3u, 255u, 256u, 1000u, 1023u, 1024u}) {
+    SCOPED_TRACE(size);
+    memset(sink.data, 0, sink.size);
+    ASSERT_EQ(PostReceive(1), 0);
+    WorkRequest request = Datagram(2, size);
+    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.imm = 0x01020304;
+    ASSERT_EQ(local.PostSend(pair.local, request), 0);
+    const Completion sent = local.Poll(pair.local, Queue::kSend);
+    ASSERT_EQ(sent.wc.status, IBV_WC_SUCCESS) << Describe(sent);
+    const Completion received = remote.Poll(pair.remote, Queue::kReceive);
+    ASSERT_TRUE(received.found);
+    ASSERT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
+    EXPECT_EQ(received.wc.byte_len, size + kRouteBytes);
+    EXPECT_EQ(received.wc.src_qp, pair.local_address.qpn);
+    EXPECT_EQ(received.wc.wc_flags, unsigned{IBV_WC_GRH | IBV_WC_WITH_IMM});
+    EXPECT_EQ(ntohl(received.wc.imm_data), 0x01020304u);
+    EXPECT_EQ(FirstDifference(sink.bytes().subspan(kRouteBytes, size), 1), -1);
+    EXPECT_EQ(sink.data[kRouteBytes + size], 0);
+    // The route is an IPv4 header in the last 20 bytes: source and destination close it.
+    EXPECT_EQ(memcmp(sink.data + 32, pair.local_address.gid.raw + 12, 4), 0);
+    EXPECT_EQ(memcmp(sink.data + 36, pair.remote_address.gid.raw + 12, 4), 0);
+  }
+  EXPECT_TRUE(GuardsIntact());
+}
+
+TEST_F(Ud, AWrongQkeyIsDroppedWithoutAWord) {
+  ASSERT_EQ(PostReceive(1), 0);
+  WorkRequest request = Datagram(2, 10);
+  request.remote_qkey = 0x22222222;
+  ASSERT_EQ(local.PostSend(pair.local, request), 0);
+  EXPECT_EQ(local.Poll(pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
+  EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
+  ASSERT_EQ(local.PostSend(pair.local, Datagram(3, 10)), 0);
+  EXPECT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found);
+}
+
+TEST_F(Ud, AnUnknownQpNumberIsDroppedWithoutAWord) {
+  WorkRequest request = Datagram(2, 10);
+  request.remote_qpn = 0xabcdef;
+  ASSERT_EQ(local.PostSend(pair.local, request), 0);
+  EXPECT_EQ(local.Poll(pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
+}
+
+TEST_F(Ud, WithoutAReceiveADatagramIsLost) {
+  ASSERT_EQ(local.PostSend(pair.local, Datagram(2, 10)), 0);
+  EXPECT_EQ(local.Poll(pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
+  EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
+  ASSERT_EQ(PostReceive(1), 0);
+  EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
+}
+
+TEST_F(Ud, AReplyGoesBackToTheSourceOfADatagram) {
+  ASSERT_EQ(PostReceive(1), 0);
+  ASSERT_EQ(local.PostSend(pair.local, Datagram(2, 10)), 0);
+  const Completion received = remote.Poll(pair.remote, Queue::kReceive);
+  ASSERT_TRUE(received.found);
+  const int back = remote.CreateAh(pair.local_address);
+  ASSERT_GE(back, 0);
+  const Buffer answer = Allocate(64), here = Allocate(64 + kRouteBytes);
+  FillPattern(answer.bytes(), 9);
+  const Region a = remote.Register(answer), h = local.Register(here);
+  ASSERT_EQ(local.PostReceive(pair.local, ReceiveInto(3, here, h)), 0);
+  WorkRequest reply{.wr_id = 4, .ah = back, .remote_qpn = received.wc.src_qp, .remote_qkey = kQkey};
+  ASSERT_EQ(remote.PostSend(pair.remote, reply.Add(answer.address(), 64, a.lkey)), 0);
+  EXPECT_TRUE(local.Poll(pair.local, Queue::kReceive).found);
+  EXPECT_EQ(FirstDifference(here.bytes().subspan(kRouteBytes), 9), -1);
+}
+
+TEST_F(Ud, PiecesAreGatheredAndScattered) {
+  const Buffer route = Allocate(kRouteBytes), first = Allocate(10), second = Allocate(500);
+  const Region r = remote.Register(route), f = remote.Register(first), s = remote.Register(second);
+  WorkRequest receive{.wr_id = 1};
+  receive.Add(route.address(), kRouteBytes, r.lkey).Add(first.address(), 10, f.lkey).Add(second.address(), 500, s.lkey);
+  ASSERT_EQ(remote.PostReceive(pair.remote, receive), 0);
+  WorkRequest request{.wr_id = 2, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
+  AddPieces(request, source, from.lkey, {3, 0, 200, 57});
+  ASSERT_EQ(local.PostSend(pair.local, request), 0);
+  ASSERT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found);
+  EXPECT_EQ(FirstDifference(first.bytes(), 1), -1);
+  EXPECT_EQ(FirstDifference(second.bytes().first(250), 1, 10), -1);
+  EXPECT_TRUE(GuardsIntact());
+}
+
+}  // namespace
+}  // namespace rdma_contract

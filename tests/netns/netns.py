@@ -1,0 +1,98 @@
+"""Two network namespaces joined by a veth pair, one host in each: the packets cross a real link.
+
+The test enters a user namespace of its own (as an ordinary user too), makes two network namespaces
+inside, and runs everything there.
+"""
+
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, Skip  # noqa: E402
+
+LEFT, RIGHT = "10.250.1.1", "10.250.1.2"
+
+
+def run(*argv):
+    done = subprocess.run(argv, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=30)
+    if done.returncode != 0:
+        raise Skip("this machine does not let us: %s: %s" % (" ".join(argv), done.stdout.strip()))
+
+
+class Link:
+    """This process's namespace is the left end; a sleeping process holds the right one."""
+
+    def __init__(self):
+        self.holder = subprocess.Popen(
+            ["unshare", "-n", "sh", "-c", "echo ready; exec cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self.holder.stdout.readline().strip() != b"ready":
+            raise Skip("no second network namespace (unshare -n)")
+        self.enter = ["nsenter", "--net=/proc/%d/ns/net" % self.holder.pid, "--"]
+        run("ip", "link", "add", "left", "type", "veth", "peer", "name", "right",
+            "netns", str(self.holder.pid))
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "addr", "add", LEFT + "/24", "dev", "left")
+        run("ip", "link", "set", "left", "up")
+        run(*self.enter, "ip", "link", "set", "lo", "up")
+        run(*self.enter, "ip", "addr", "add", RIGHT + "/24", "dev", "right")
+        run(*self.enter, "ip", "link", "set", "right", "up")
+
+    def close(self):
+        self.holder.stdin.close()
+        self.holder.wait(10)
+
+
+def pair(server, client, signs, client_signs):
+    """Runs a server on the left host and a client on the right one."""
+    emulated.need(server[0])
+    link = Link()
+    try:
+        with Emulator() as emulator:
+            left = emulator.start("left", LEFT, server)
+            emulator.wait_for_ids("left", left)
+            right = emulator.start("right", RIGHT, client, prefix=link.enter)
+            status = right.wait(90)
+            both = "\n" + right.describe() + "\n" + left.describe()
+            if status != 0 or left.wait(30) != 0:
+                raise Failure("ended badly" + both)
+            for sign in signs:
+                if sign not in left.output:
+                    raise Failure("no '%s' from the server%s" % (sign, both))
+            for sign in client_signs:
+                if sign not in right.output:
+                    raise Failure("no '%s' from the client%s" % (sign, both))
+    finally:
+        link.close()
+
+
+def rping():
+    base = ["rping", "-a", LEFT, "-p", "18950", "-v", "-V", "-C", "20", "-S", "4096"]
+    pair([*base, "-s"], [*base, "-c"], ["DISCONNECT EVENT"], ["ping data: rdma-ping-19"])
+
+
+def ib_write_bw():
+    base = ["ib_write_bw", "-d", "rxe0", "-F", "-R", "-p", "18951", "-s", "65536", "-n", "100"]
+    pair(base, [*base, LEFT], [], [" 65536      100"])
+
+
+def main():
+    if os.environ.get("RDMA_TEST_INSIDE") != "1":
+        os.environ["RDMA_TEST_INSIDE"] = "1"
+        probe = subprocess.run(["unshare", "-rn", "true"], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+        if probe.returncode == 0:
+            os.execvp("unshare", ["unshare", "-rn", sys.executable, *sys.argv])
+        reason = "no user and network namespaces here: " + probe.stdout.strip()
+
+        def refused():
+            raise Skip(reason)
+        return emulated.run_cases("netns", [("rping", refused), ("ib_write_bw", refused)])
+    return emulated.run_cases("netns", [("rping", rping), ("ib_write_bw", ib_write_bw)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""The core is pure and its folders are in order: what DESIGN's rooms may include, and what they
+may call. A rule that no test keeps is broken within a week."""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Failure  # noqa: E402
+
+# <random> and <arpa/inet.h> are allowed: engines with a seed, and the text form of addresses.
+# A folder may include those before it; the pure ones end with host.
+ROOMS = ["emulator/base", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
+         "emulator/transport", "emulator/cm", "emulator/host", "emulator/runtime"]
+PURE = ROOMS[:ROOMS.index("emulator/host") + 1]
+LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; it alone may include system headers
+
+FORBIDDEN_HEADERS = re.compile(
+    r"(sys/(?!types\.h).*|unistd\.h|fcntl\.h|poll\.h|netdb\.h|signal\.h|pthread\.h|dirent\.h|"
+    r"time\.h|ctime|thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|"
+    r"stop_token|filesystem|fstream|iostream|cstdio|stdio\.h|dlfcn\.h|linux/.*|"
+    r"netinet/.*|net/.*|rdma/rdma_cma\.h|sched\.h|csignal)")
+FORBIDDEN_CALLS = re.compile(
+    r"(?<![\w.:>])(?:::|std::)?(getenv|setenv|clock_gettime|gettimeofday|time|rand|srand|random|"
+    r"sleep|usleep|nanosleep|system|fork|socket|sendto|recvfrom|mmap|open|fopen|printf|fprintf|"
+    r"puts|exit)\s*\(")
+FORBIDDEN_NAMES = re.compile(
+    r"(std::chrono::(system|steady|high_resolution)_clock|std::random_device|thread_local|"
+    r"std::(cout|cerr|thread|mutex|atomic_flag)\b)")
+MUTABLE_GLOBAL = re.compile(
+    r"^(?:static |inline |thread_local )*(?!.*\b(?:const|constexpr|constinit|using|typedef|extern|"
+    r"return|namespace|template|struct|class|enum|union|friend|operator|static_assert|if|case|delete|else)\b)"
+    r"[A-Za-z_][\w:<>,\* ]* [a-z_]\w*(?:\[[^\]]*\])?\s*(?:=[^=].*|\{.*\})?;$")
+
+
+def sources(folders):
+    for folder in folders:
+        for directory, _, names in os.walk(folder):
+            for name in sorted(names):
+                if name.endswith((".cc", ".h")):
+                    yield os.path.join(directory, name)
+
+
+def is_test(path):
+    return path.endswith(("_test.cc", "_bench.cc", "_fuzz.cc")) or "/testing/" in path
+
+
+def code_lines(path):
+    """Numbered lines without comments and the inside of strings."""
+    with open(path) as source:
+        text = source.read()
+    blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
+    text = re.sub(r"/\*.*?\*/", blank, text, flags=re.S)
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"//.*", "", line) if "#include" not in line else line
+        if "#include" not in line:
+            line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
+        yield number, line
+
+
+def included(line):
+    match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+    return match.group(1) if match else None
+
+
+def report(found, rule):
+    if found:
+        raise Failure("%s:\n  %s" % (rule, "\n  ".join(found)))
+
+
+def there_is_something_to_check():
+    if not any(True for _ in sources(PURE)):
+        raise Failure("no sources found: this test would pass on anything")
+
+
+def pure_rooms_include_no_io():
+    found = []
+    for path in sources(PURE):
+        if path == LAYOUTS or is_test(path):
+            continue
+        for number, line in code_lines(path):
+            header = included(line)
+            if header and FORBIDDEN_HEADERS.fullmatch(header):
+                found.append("%s:%d includes %s" % (path, number, header))
+    report(found, "no I/O, threads, clocks or randomness in the pure rooms")
+
+
+def pure_rooms_call_no_io():
+    found = []
+    for path in sources(PURE):
+        if is_test(path):
+            continue
+        for number, line in code_lines(path):
+            for rule in (FORBIDDEN_CALLS, FORBIDDEN_NAMES):
+                match = rule.search(line)
+                if match and included(line) is None:
+                    found.append("%s:%d %s" % (path, number, line.strip()))
+    report(found, "the pure rooms take time, memory, randomness and network as parameters")
+
+
+def pure_rooms_have_no_mutable_globals():
+    found = []
+    for path in sources(PURE):
+        if is_test(path):
+            continue
+        for number, line in code_lines(path):
+            # Namespace scope only: this code is formatted, so such a line begins at column 0.
+            if MUTABLE_GLOBAL.match(line):
+                found.append("%s:%d %s" % (path, number, line.strip()))
+    report(found, "no global state that changes")
+
+
+def rooms_include_only_rooms_before_them():
+    found = []
+    for index, room in enumerate(ROOMS):
+        for path in sources([room]):
+            if is_test(path):
+                continue
+            for number, line in code_lines(path):
+                header = included(line)
+                if not header or not header.startswith(("emulator/", "shim/", "tools/", "tests/")):
+                    continue
+                folder = "/".join(header.split("/")[:2])
+                if folder not in ROOMS[:index + 1]:
+                    found.append("%s:%d includes %s" % (path, number, header))
+    report(found, "a room includes only those before it: " + ", ".join(ROOMS))
+
+
+def the_shim_has_no_protocol_logic():
+    found = []
+    for path in sources(["shim"]):
+        if is_test(path):
+            continue
+        for number, line in code_lines(path):
+            header = included(line)
+            if header and header.startswith(("emulator/transport", "emulator/cm", "emulator/wire")):
+                found.append("%s:%d includes %s" % (path, number, header))
+    report(found, "the shim speaks calls and rings, no protocol")
+
+
+def contract_tests_use_public_headers_only():
+    found = []
+    for path in sources(["tests/contract"]):
+        for number, line in code_lines(path):
+            header = included(line)
+            if header and header.startswith(("emulator/", "shim/")):
+                found.append("%s:%d includes %s" % (path, number, header))
+    report(found, "contract tests run on any backend")
+
+
+def headers_are_guarded():
+    found = []
+    for path in sources(["emulator", "shim", "tools", "tests"]):
+        if path.endswith(".h"):
+            with open(path) as source:
+                if "#pragma once" not in source.read():
+                    found.append(path)
+    report(found, "#pragma once")
+
+
+def main():
+    # The real checkout, not Bazel's view of it: a file that no target names is checked too.
+    root = os.environ.get("RDMA_TEST_CHECKOUT") or os.path.dirname(
+        os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    os.chdir(root)
+    return emulated.run_cases("purity", [(f.__name__, f) for f in (
+        there_is_something_to_check, pure_rooms_include_no_io, pure_rooms_call_no_io,
+        pure_rooms_have_no_mutable_globals, rooms_include_only_rooms_before_them,
+        the_shim_has_no_protocol_logic, contract_tests_use_public_headers_only,
+        headers_are_guarded)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Emulated hosts for tests: a registry of their own, programs started on them, and all of it gone
+at the end. Results go to Bazel's XML file, so that cases can be counted."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import xml.sax.saxutils
+
+RDMAEMU = os.path.abspath("tools/cli/rdmaemu")
+
+
+class Skip(Exception):
+    """The machine cannot run this case; the text says why."""
+
+
+class Failure(Exception):
+    """The case failed; the text says how."""
+
+
+class Program:
+    """A running program whose output is collected; text may be waited for."""
+
+    def __init__(self, argv, env):
+        self.argv = argv
+        self.process = subprocess.Popen(
+            argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True)
+        self.chunks = []
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        while True:
+            chunk = os.read(self.process.stdout.fileno(), 65536)
+            with self.changed:
+                self.changed.notify_all()
+                if not chunk:
+                    return
+                self.chunks.append(chunk)
+
+    @property
+    def output(self):
+        return b"".join(self.chunks).decode(errors="replace")
+
+    def wait_for_text(self, text, limit_s):
+        until = time.monotonic() + limit_s
+        with self.changed:
+            while text not in self.output:
+                left = until - time.monotonic()
+                if left <= 0 or not self.reader.is_alive():
+                    return text in self.output
+                self.changed.wait(left)
+        return True
+
+    def wait(self, limit_s):
+        """The exit status; None when it did not end in time (and was ended)."""
+        try:
+            status = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return None
+        self.reader.join(10)
+        return status
+
+    def end(self):
+        """Ends the program and what it started: its own session, nobody else's."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is not None:
+                break
+            try:
+                os.killpg(self.process.pid, sign)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process.stdin.close()
+        self.reader.join(10)
+
+    def describe(self):
+        text = self.output
+        if len(text) > 20000:
+            text = text[:10000] + "\n[...]\n" + text[-10000:]
+        return "$ %s\n(status %s)\n%s" % (" ".join(self.argv), self.process.poll(), text)
+
+
+class Emulator:
+    """A registry of hosts; a context manager that leaves nothing behind."""
+
+    def __init__(self, prefix=()):
+        # Not TEST_TMPDIR: a Unix socket's path has at most 107 bytes.
+        self.directory = tempfile.mkdtemp(prefix="rdmaemu-test-", dir="/tmp")
+        self.env = dict(os.environ, RDMAEMU_DIR=self.directory)
+        for name in ("RDMAEMU_HOST", "RDMAEMU_BIN", "LD_LIBRARY_PATH", "LD_PRELOAD"):
+            self.env.pop(name, None)
+        self.prefix = list(prefix)
+        self.programs = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for program in reversed(self.programs):
+            program.end()
+        for host in self.hosts():
+            self.rdmaemu("stop", host["name"])
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def rdmaemu(self, *arguments):
+        return subprocess.run([*self.prefix, RDMAEMU, *arguments], env=self.env, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60)
+
+    def hosts(self):
+        result = self.rdmaemu("hosts", "--json")
+        if result.returncode != 0:
+            return []
+        parsed = json.loads(result.stdout or "[]")
+        return parsed["hosts"] if isinstance(parsed, dict) else parsed
+
+    def host(self, name):
+        for host in self.hosts():
+            if host["name"] == name:
+                return host
+        return None
+
+    def start(self, host, address, argv, options=(), env=None, prefix=()):
+        """Starts a program on a host; the host begins with its first program."""
+        command = [*self.prefix, *prefix, RDMAEMU, "run", "--host", host, "--address", address,
+                   *options, "--", *argv]
+        program = Program(command, dict(self.env, **(env or {})))
+        self.programs.append(program)
+        return program
+
+    def wait_for_ids(self, host, program, limit_s=30):
+        """Waits until a program has made a connection id on a host: it listens an instant later."""
+        until = time.monotonic() + limit_s
+        seen = 0
+        while seen < 2:
+            if program.process.poll() is not None:
+                raise Failure("the server ended before its client came\n" + program.describe())
+            if time.monotonic() > until:
+                raise Failure("the server made no id in %d s\n%s" % (limit_s, program.describe()))
+            status = self.host(host)
+            seen = seen + 1 if status and status.get("ids", 0) else 0
+            time.sleep(0.05)
+
+
+def wait_for_tcp_listener(port, program, limit_s=30):
+    """Waits until somebody in this network namespace listens on a TCP port."""
+    wanted = ":%04X" % port
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table) as lines:
+                for line in lines:
+                    fields = line.split()
+                    if fields[1].endswith(wanted) and fields[3] == "0A":
+                        return
+        if program.process.poll() is not None:
+            raise Failure("the server ended before its client came\n" + program.describe())
+        time.sleep(0.05)
+    raise Failure("nobody listens on port %d after %d s\n%s" % (port, limit_s, program.describe()))
+
+
+def need(program):
+    """The path of a program, or Skip."""
+    path = shutil.which(program)
+    if path is None:
+        raise Skip("%s is not installed" % program)
+    return path
+
+
+def run_cases(suite, cases):
+    """Runs (name, function) pairs; prints, writes the XML, and gives the exit status."""
+    results = []
+    for name, function in cases:
+        begin = time.monotonic()
+        kind, text = "passed", ""
+        try:
+            function()
+        except Skip as skip:
+            kind, text = "skipped", str(skip)
+        except Exception as error:  # a broken case must not hide the others
+            kind = "FAILED"
+            text = str(error) if isinstance(error, Failure) else traceback.format_exc()
+        seconds = time.monotonic() - begin
+        print("%s: %s (%.1f s)%s" % (name, kind, seconds, "\n" + text if text else ""))
+        sys.stdout.flush()
+        results.append((name, kind, text, seconds))
+    write_xml(suite, results)
+    return 1 if any(kind == "FAILED" for _, kind, _, _ in results) else 0
+
+
+def write_xml(suite, results):
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if not path:
+        return
+    quote = xml.sax.saxutils.quoteattr
+
+    def plain(text):
+        return "".join(c if c in "\n\t" or " " <= c <= "~" else "?" for c in text)
+
+    with open(path, "w") as out:
+        out.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n')
+        out.write("<testsuite name=%s tests=%s>\n" % (quote(suite), quote(str(len(results)))))
+        for name, kind, text, seconds in results:
+            out.write("<testcase classname=%s name=%s time=%s>" %
+                      (quote(suite), quote(name), quote("%.3f" % seconds)))
+            if kind == "skipped":
+                out.write("<skipped message=%s/>" % quote(plain(text)))
+            elif kind == "FAILED":
+                out.write("<failure message=%s/>" % quote(plain(text)[:20000]))
+            out.write("</testcase>\n")
+        out.write("</testsuite>\n</testsuites>\n")
