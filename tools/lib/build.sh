@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Builds rdmaemu and its two libraries, optimised, when their sources are newer. Sourced by
 # tools/rdmaemu, tools/quickstart and others. BAZEL may name another command (with options).
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Debian packages this project needs, and how they are installed. Sourced by tools/quickstart,
 # tools/test and tools/rdmaemu; docs/dependencies.md says what each one is for.
 

@@ -1,0 +1,85 @@
+#include "emulator/runtime/host_setup.h"
+
+#include <gtest/gtest.h>
+
+namespace rdmaemu::runtime {
+namespace {
+
+const std::vector<InterfaceAddress> kMachine = {
+    {*NetAddress::Parse("127.0.0.1"), 1, 65536, true},
+    {*NetAddress::Parse("::1"), 1, 65536, true},
+    {*NetAddress::Parse("192.0.2.7"), 2, 1400, false},
+    {*NetAddress::Parse("fe80::1"), 2, 1400, false},
+};
+
+std::vector<std::string> Addresses(const DeviceConfig& device) {
+  std::vector<std::string> texts;
+  for (const HostAddress& address : device.addresses) {
+    texts.push_back(address.address.ToString() + (address.on_wire ? "" : " inside"));
+  }
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(MakeHostConfig, TheDefaultIsLoopbackOnTheWireAndTheMachinesOwnInside) {
+  const auto config = MakeHostConfig({}, kMachine);
+  ASSERT_TRUE(config);
+  ASSERT_EQ(config->devices.size(), 1u);
+  EXPECT_EQ(config->devices[0].name, "rxe0");
+  EXPECT_EQ(config->devices[0].profile.name, "rxe");
+  EXPECT_EQ(Addresses(config->devices[0]), (Texts{"127.0.0.1", "::1", "192.0.2.7 inside"}));
+}
+
+TEST(MakeHostConfig, AnAddressHasItsInterfacesMtuAndAllOf127Loopbacks) {
+  const auto config = MakeHostConfig({.addresses = {"192.0.2.7", "127.0.1.9"}}, kMachine);
+  ASSERT_TRUE(config);
+  const auto& addresses = config->devices[0].addresses;
+  EXPECT_EQ(addresses[0].link_mtu_bytes, 1400u);
+  EXPECT_EQ(addresses[0].interface_index, 2u);
+  EXPECT_TRUE(addresses[0].on_wire);
+  EXPECT_EQ(addresses[1].link_mtu_bytes, 65536u);
+}
+
+TEST(MakeHostConfig, DealsAddressesOutToDevicesInTurn) {
+  const auto config = MakeHostConfig(
+      {.addresses = {"127.0.1.1", "127.0.1.2", "127.0.1.3"}, .devices = {"one", "two=rxe"}},
+      kMachine);
+  ASSERT_TRUE(config);
+  EXPECT_EQ(Addresses(config->devices[0]), (Texts{"127.0.1.1", "127.0.1.3"}));
+  EXPECT_EQ(Addresses(config->devices[1]), (Texts{"127.0.1.2"}));
+}
+
+TEST(MakeHostConfig, RefusesWhatNamesAThingTwiceOrLeavesADeviceWithoutAddress) {
+  EXPECT_FALSE(MakeHostConfig({.addresses = {"127.0.1.1", "127.0.1.1"}}, kMachine));
+  EXPECT_FALSE(MakeHostConfig({.devices = {"one", "one"}}, kMachine));
+  EXPECT_FALSE(MakeHostConfig({.addresses = {"127.0.1.1"}, .devices = {"one", "two"}}, kMachine));
+}
+
+TEST(ParseDeviceOption, NamesTheProfilesThatThereAre) {
+  const auto unknown = ParseDeviceOption("rxe0=nosuch");
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().find("nosuch"), std::string::npos);
+  EXPECT_NE(unknown.error().find(BuiltInProfileNames()), std::string::npos);
+  for (const char* text : {"", "=rxe", "a/b", "a b=rxe"}) EXPECT_FALSE(ParseDeviceOption(text));
+}
+
+TEST(ParseAddressOption, TakesAddressesOfOneHostOnly) {
+  EXPECT_TRUE(ParseAddressOption("127.0.1.1"));
+  EXPECT_TRUE(ParseAddressOption("2001:db8::1"));
+  for (const char* text : {"", "localhost", "127.0.0", "0.0.0.0", "::", "255.255.255.255",
+                           "224.0.0.1", "ff02::1", "127.0.0.1:4791"}) {
+    EXPECT_FALSE(ParseAddressOption(text)) << text;
+  }
+}
+
+TEST(ParseAddressOption, ALinkLocalAddressNeedsItsInterface) {
+  EXPECT_FALSE(ParseAddressOption("fe80::1"));
+  EXPECT_FALSE(ParseAddressOption("fe80::1%nosuchinterface"));
+  const auto scoped = ParseAddressOption("fe80::1%lo");
+  ASSERT_TRUE(scoped);
+  EXPECT_NE(scoped->interface_index, 0u);
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,38 @@
+#include "emulator/runtime/idle_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace rdmaemu::runtime {
+namespace {
+
+using Step = IdlePolicy::Step;
+constexpr Time At(int64_t microseconds) { return Time(std::chrono::microseconds(microseconds)); }
+
+TEST(IdlePolicy, ScansThenYieldsThenSleeps) {
+  IdlePolicy policy;
+  for (uint32_t i = 0; i < IdlePolicy::kScansBeforeYield; i++) {
+    EXPECT_EQ(policy.Next(false, At(0)), Step::kScan);
+  }
+  EXPECT_EQ(policy.Next(false, At(1)), Step::kYield);
+  for (uint32_t i = 0; i < 1000; i++) EXPECT_EQ(policy.Next(false, At(49)), Step::kYield);
+  EXPECT_EQ(policy.Next(false, At(50)), Step::kSleep);
+}
+
+TEST(IdlePolicy, ALongYieldIsFollowedByScansBeforeItSleeps) {
+  IdlePolicy policy;
+  while (policy.Next(false, At(0)) == Step::kScan) {
+  }
+  EXPECT_EQ(policy.Next(false, At(10'000)), Step::kYield);
+}
+
+TEST(IdlePolicy, WorkStartsItAnew) {
+  IdlePolicy policy;
+  for (uint32_t i = 0; i < 100; i++) policy.Next(false, At(0));
+  EXPECT_EQ(policy.Next(true, At(60)), Step::kScan);
+  EXPECT_EQ(policy.Next(false, At(60)), Step::kScan);
+  for (uint32_t i = 0; i < 100; i++) EXPECT_NE(policy.Next(false, At(61)), Step::kSleep);
+  EXPECT_EQ(policy.Next(false, At(111)), Step::kSleep);
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime

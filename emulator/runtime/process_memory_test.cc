@@ -1,0 +1,172 @@
+#include "emulator/runtime/process_memory.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <string>
+
+namespace rdmaemu::runtime {
+namespace {
+
+// A child with a copy of this process's memory as it was at the fork.
+class Child {
+ public:
+  Child() : pid_(fork()) {
+    if (pid_ == 0) {
+      for (;;) pause();
+    }
+  }
+  ~Child() { End(); }
+  void End() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+constexpr ProcessId kFirst{1}, kSecond{2};
+constexpr size_t kBytes = 300000;  // several bounce buffers
+
+class ProcessMemoryTest : public ::testing::Test {
+ protected:
+  ProcessMemoryTest() : buffer_(kBytes, '\0') {
+    for (size_t i = 0; i < kBytes; i++) buffer_[i] = static_cast<char>(i * 31 + (i >> 8));
+  }
+  MemoryRange Range(size_t offset, size_t length) const {
+    return {reinterpret_cast<uint64_t>(buffer_.data()) + offset, length};
+  }
+  std::string ReadAll(ProcessId process) {
+    std::string out(kBytes, '\0');
+    const MemoryRange whole = Range(0, kBytes);
+    EXPECT_TRUE(memory_.Read(process, {&whole, 1}, std::as_writable_bytes(std::span(out))));
+    return out;
+  }
+
+  std::string buffer_;
+  std::vector<std::string> warnings_;
+  ProcessMemory memory_{[this](const std::string& line) { warnings_.push_back(line); }};
+};
+
+TEST_F(ProcessMemoryTest, ReadGathersAndWriteScattersInOrder) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  const MemoryRange ranges[] = {Range(10, 3), Range(0, 0), Range(100, 5)};
+  std::string out(8, '\0');
+  ASSERT_TRUE(memory_.Read(kFirst, ranges, std::as_writable_bytes(std::span(out))));
+  EXPECT_EQ(out, buffer_.substr(10, 3) + buffer_.substr(100, 5));
+  const std::string in = "abcdefgh";
+  ASSERT_TRUE(memory_.Write(kFirst, ranges, std::as_bytes(std::span(in))));
+  std::string expected = buffer_;
+  expected.replace(10, 3, "abc").replace(100, 5, "defgh");
+  EXPECT_EQ(ReadAll(kFirst), expected);
+}
+
+TEST_F(ProcessMemoryTest, MoreRangesThanOneCallOfTheKernelTakesAreMoved) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  std::vector<MemoryRange> ranges;
+  std::string expected;
+  for (size_t i = 0; i < 5000; i++) {
+    ranges.push_back(Range(i * 50, 7));
+    expected += buffer_.substr(i * 50, 7);
+  }
+  std::string out(expected.size(), '\0');
+  ASSERT_TRUE(memory_.Read(kFirst, ranges, std::as_writable_bytes(std::span(out))));
+  EXPECT_EQ(out, expected);
+}
+
+TEST_F(ProcessMemoryTest, CopyMovesBetweenListsThatAreCutDifferently) {
+  Child first;
+  const std::string original = buffer_;
+  buffer_.assign(kBytes, '.');
+  Child second;
+  memory_.AddProcess(kFirst, first.pid());
+  memory_.AddProcess(kSecond, second.pid());
+  const MemoryRange from[] = {Range(1, 200001), Range(250000, 3)};
+  const MemoryRange to[] = {Range(0, 5), Range(5, 0), Range(99990, 199999)};
+  ASSERT_TRUE(memory_.Copy(kFirst, from, kSecond, to));
+  const std::string moved = original.substr(1, 200001) + original.substr(250000, 3);
+  std::string expected(kBytes, '.');
+  expected.replace(0, 5, moved.substr(0, 5)).replace(99990, 199999, moved.substr(5));
+  EXPECT_EQ(ReadAll(kSecond), expected);
+}
+
+TEST_F(ProcessMemoryTest, CopyWithinThisProcessNeedsNoOtherSide) {
+  memory_.AddProcess(kFirst, getpid());
+  const std::string expected = buffer_.substr(0, 1000);
+  const MemoryRange from = Range(0, 1000), to = Range(5000, 1000);
+  ASSERT_TRUE(memory_.Copy(kFirst, {&from, 1}, kFirst, {&to, 1}));
+  EXPECT_EQ(buffer_.substr(5000, 1000), expected);
+}
+
+TEST_F(ProcessMemoryTest, UnmappedBytesAndUnknownProcessesAreEfault) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  std::byte byte{};
+  const MemoryRange nowhere{16, 1};
+  EXPECT_EQ(memory_.Read(kFirst, {&nowhere, 1}, {&byte, 1}), Fail(EFAULT));
+  EXPECT_EQ(memory_.Write(kFirst, {&nowhere, 1}, {&byte, 1}), Fail(EFAULT));
+  const MemoryRange one = Range(0, 1);
+  EXPECT_EQ(memory_.Read(ProcessId{77}, {&one, 1}, {&byte, 1}), Fail(EFAULT));
+  const MemoryRange good_then_bad[] = {Range(0, 1), nowhere};
+  std::byte two[2];
+  EXPECT_EQ(memory_.Read(kFirst, good_then_bad, two), Fail(EFAULT));
+}
+
+TEST_F(ProcessMemoryTest, ListsOfDifferentTotalsAreEfault) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  const MemoryRange four = Range(0, 4);
+  std::byte two[2], eight[8];
+  EXPECT_EQ(memory_.Read(kFirst, {&four, 1}, two), Fail(EFAULT));
+  EXPECT_EQ(memory_.Read(kFirst, {&four, 1}, eight), Fail(EFAULT));
+  const MemoryRange five = Range(10, 5);
+  EXPECT_EQ(memory_.Copy(kFirst, {&five, 1}, kFirst, {&four, 1}), Fail(EFAULT));
+}
+
+TEST_F(ProcessMemoryTest, ASurvivorOfTheGroupStandsInForADeadProcess) {
+  Child parent, forked;
+  memory_.AddProcess(kFirst, parent.pid());
+  memory_.AddProcess(kSecond, forked.pid());
+  memory_.SetGroup(kFirst, GroupId{5});
+  memory_.SetGroup(kSecond, GroupId{5});
+  parent.End();
+  memory_.RemoveProcess(kFirst);
+  EXPECT_EQ(ReadAll(kFirst), buffer_);
+  memory_.RemoveProcess(kSecond);
+  std::byte byte;
+  const MemoryRange one = Range(0, 1);
+  EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(EFAULT));
+}
+
+TEST_F(ProcessMemoryTest, ReachableAsksForEveryPageAndForItsRights) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  char* const memory = static_cast<char*>(
+      mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  mprotect(memory + page, page, PROT_READ);
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  const auto reachable = [&](size_t offset, size_t length, bool write) {
+    return memory_.Reachable(kFirst, {reinterpret_cast<uint64_t>(memory) + offset, length}, write);
+  };
+  EXPECT_TRUE(reachable(0, page, true));
+  EXPECT_TRUE(reachable(0, 3 * page, false));
+  EXPECT_FALSE(reachable(0, page + 1, true));
+  EXPECT_TRUE(memory_.Reachable(kFirst, {0, 0}, true));
+  EXPECT_FALSE(memory_.Reachable(kFirst, {0, 1}, false));
+  child.End();
+  EXPECT_FALSE(reachable(0, page, false));
+  munmap(memory, 3 * page);
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,80 @@
+#include "emulator/runtime/registry.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+namespace rdmaemu::runtime {
+namespace {
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  RegistryTest() {
+    char name[] = "/tmp/rdmaemu-registry-test-XXXXXX";
+    directory_ = mkdtemp(name);
+    setenv("RDMAEMU_DIR", directory_.c_str(), 1);
+  }
+  ~RegistryTest() override {
+    unlink((directory_ + "/a.lock").c_str());
+    rmdir(directory_.c_str());
+    unsetenv("RDMAEMU_DIR");
+  }
+  std::string directory_;
+};
+
+TEST_F(RegistryTest, RefusesADirectoryThatOthersCanWriteTo) {
+  EXPECT_TRUE(Registry::Open());
+  chmod(directory_.c_str(), 0777);
+  EXPECT_FALSE(Registry::Open());
+}
+
+TEST_F(RegistryTest, AHostsLockIsHeldOnce) {
+  const auto registry = Registry::Open();
+  ASSERT_TRUE(registry);
+  Result<UniqueFd> lock = registry->TryLock("a");
+  ASSERT_TRUE(lock);
+  EXPECT_EQ(registry->TryLock("a").error(), Error{EWOULDBLOCK});
+  lock->Reset();
+  EXPECT_TRUE(registry->TryLock("a"));
+}
+
+TEST_F(RegistryTest, ALockFileThatWasRemovedExcludesNobody) {
+  const auto registry = Registry::Open();
+  ASSERT_TRUE(registry);
+  const Result<UniqueFd> lock = registry->TryLock("a");
+  unlink(registry->LockPath("a").c_str());
+  EXPECT_TRUE(registry->TryLock("a"));
+}
+
+TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
+  const auto registry = Registry::Open();
+  ASSERT_TRUE(registry);
+  EXPECT_FALSE(registry->ReadRecord("a"));
+  const Result<UniqueFd> lock = registry->TryLock("a");
+  ASSERT_TRUE(lock);
+  EXPECT_FALSE(registry->ReadRecord("a")) << "an empty lock file says nothing";
+  HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, "/tmp/\"p\"", ""}};
+  ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
+  record.options.addresses = {"127.0.1.1"};
+  ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
+  const auto read = registry->ReadRecord("a");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->pid, 42);
+  EXPECT_EQ(read->options.addresses, record.options.addresses);
+  EXPECT_EQ(read->options.devices, record.options.devices);
+  EXPECT_EQ(read->options.pcap_path, record.options.pcap_path);
+}
+
+TEST(CheckHostName, TakesWhatIsAFileNameAndNoPath) {
+  EXPECT_FALSE(CheckHostName("a"));
+  EXPECT_FALSE(CheckHostName("host-1.test_x"));
+  for (const char* name : {"", ".", "..", ".a", "a/b", "a b", "a\n"}) {
+    EXPECT_TRUE(CheckHostName(name)) << name;
+  }
+  EXPECT_FALSE(CheckHostName(std::string(48, 'x')));
+  EXPECT_TRUE(CheckHostName(std::string(49, 'x')));
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime

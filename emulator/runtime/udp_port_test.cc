@@ -1,0 +1,109 @@
+#include "emulator/runtime/udp_port.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "emulator/runtime/udp_network.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+// Addresses of this test alone.
+const NetAddress kFirst = NetAddress::Ipv4(0x7f4d0101), kSecond = NetAddress::Ipv4(0x7f4d0102);
+
+wire::UdpFlow FromFirstToSecond() {
+  return {kFirst, kSecond, wire::kRoceUdpPort, wire::kRoceUdpPort};
+}
+
+bool Send(UdpPort& port, const std::string& text, uint8_t traffic_class = 0) {
+  const std::span<std::byte> room = port.Allocate(FromFirstToSecond(), traffic_class, text.size());
+  if (room.empty()) return false;
+  std::memcpy(room.data(), text.data(), text.size());
+  port.Commit();
+  return true;
+}
+
+// All that has arrived; waits for the first.
+std::vector<std::string> Receive(UdpPort& port) {
+  pollfd readable{port.fd(), POLLIN, 0};
+  poll(&readable, 1, 5000);
+  std::vector<std::string> received;
+  while (port.Receive([&](const wire::UdpFlow& flow, std::span<const std::byte> payload) {
+    EXPECT_EQ(flow.source, kFirst);
+    EXPECT_EQ(flow.destination, kSecond);
+    EXPECT_EQ(flow.source_port, wire::kRoceUdpPort);
+    EXPECT_EQ(flow.destination_port, wire::kRoceUdpPort);
+    received.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+  })) {
+  }
+  return received;
+}
+
+TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  std::vector<std::string> sent;
+  // Equal ones, a short one, a longer one, a run longer than one burst, another traffic class.
+  for (const size_t bytes : {100, 100, 100, 40, 200, 200}) sent.emplace_back(bytes, 'a');
+  for (int i = 0; i < 70; i++) sent.emplace_back(1000, static_cast<char>('0' + i % 10));
+  for (const std::string& text : sent) ASSERT_TRUE(Send(*first, text));
+  ASSERT_TRUE(Send(*first, std::string(1000, 'T'), 0x20));
+  sent.emplace_back(1000, 'T');
+  first->Flush();
+  EXPECT_FALSE(first->has_pending());
+  EXPECT_EQ(Receive(*second), sent);
+}
+
+TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  for (size_t i = 0; i < UdpPort::kMaxBatch + 1; i++) ASSERT_TRUE(Send(*first, "x"));
+  EXPECT_TRUE(first->has_pending());
+  EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
+}
+
+TEST(UdpPort, WhatWasNotCommittedIsForgotten) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  EXPECT_FALSE(first->Allocate(FromFirstToSecond(), 0, 10).empty());
+  ASSERT_TRUE(Send(*first, "kept"));
+  first->Flush();
+  EXPECT_EQ(Receive(*second), std::vector<std::string>{"kept"});
+}
+
+TEST(UdpPort, RefusesWhatNoDatagramCanHold) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->Allocate(FromFirstToSecond(), 0, 0).empty());
+  EXPECT_TRUE(first->Allocate(FromFirstToSecond(), 0, UdpPort::kMaxDatagramBytes + 1).empty());
+  wire::UdpFlow to_ipv6 = FromFirstToSecond();
+  to_ipv6.destination = *NetAddress::Parse("::1");
+  EXPECT_TRUE(first->Allocate(to_ipv6, 0, 10).empty());
+}
+
+TEST(UdpPort, AnAddressInUseOrOfNobodyHereIsAnError) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(UdpPort::Open(kFirst, 0).error(), Error{EADDRINUSE});
+  EXPECT_EQ(UdpPort::Open(NetAddress::Ipv4(0xc6336401), 0).error(), Error{EADDRNOTAVAIL});
+}
+
+TEST(UdpNetwork, SendsThroughTheSocketOfTheSourceOnly) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  ASSERT_TRUE(first);
+  UdpNetwork network;
+  network.Add(std::move(*first));
+  EXPECT_FALSE(network.Allocate(FromFirstToSecond(), 0, 10).empty());
+  wire::UdpFlow other = FromFirstToSecond();
+  std::swap(other.source, other.destination);
+  EXPECT_TRUE(network.Allocate(other, 0, 10).empty());
+  network.Commit();  // of nothing
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime
