@@ -1,6 +1,6 @@
-// Messages of the IB communication manager (IBTA 12.6, attribute ids 0x10 to 0x1a) as plain structs,
-// and those as the 256 bytes of a MAD. Field names follow ibta_vol1_c12.h of the kernel. All fields
-// are in host order except GIDs and private data, which are bytes.
+// Messages of the IB communication manager (IBTA 12.6, attribute ids 0x10 to 0x1a) as plain
+// structs, and those as the 256 bytes of a MAD. Field names follow ibta_vol1_c12.h of the kernel.
+// All fields are in host order except GIDs and private data, which are bytes.
 #pragma once
 
 #include <array>
@@ -19,14 +19,18 @@ inline constexpr size_t kMadBytes = 256;
 template <size_t N>
 using PrivateData = std::array<uint8_t, N>;  // always the full field, zero-padded
 
-enum class CmMessageType : uint8_t { kReq = 0, kRep = 1, kOther = 2 };  // MRA and REJ "message" field
+enum class CmMessageType : uint8_t {
+  kReq = 0,
+  kRep = 1,
+  kOther = 2
+};  // MRA and REJ "message" field
 enum class CmTransport : uint8_t { kRc = 0, kUc = 1, kXrc = 3 };
 
 struct CmPath {
   uint16_t local_lid = 0xffff, remote_lid = 0xffff;
   NetAddress local_gid, remote_gid;
-  uint32_t flow_label = 0;   // 20 bits
-  uint8_t packet_rate = 0;   // 6 bits
+  uint32_t flow_label = 0;  // 20 bits
+  uint8_t packet_rate = 0;  // 6 bits
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   uint8_t service_level = 0;  // 4 bits
@@ -47,9 +51,9 @@ struct CmReq {
   CmTransport transport = CmTransport::kRc;
   uint8_t extended_transport = 0;  // 3 bits: 1 with kXrc
   bool end_to_end_flow_control = false;
-  uint32_t starting_psn = 0;               // 24 bits
-  uint8_t local_cm_response_timeout = 0;   // 5 bits
-  uint8_t retry_count = 0;                 // 3 bits
+  uint32_t starting_psn = 0;              // 24 bits
+  uint8_t local_cm_response_timeout = 0;  // 5 bits
+  uint8_t retry_count = 0;                // 3 bits
   uint16_t pkey = 0xffff;
   uint8_t path_mtu = 0;  // ibv_mtu, 4 bits
   bool rdc_exists = false;

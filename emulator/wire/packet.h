@@ -54,8 +54,8 @@ enum class Operation : uint8_t {
 
 // What an opcode carries and where it stands in its message; one table for all (opcode.cc). Of
 // first, middle, last, only one is set, and of send to ack: a READ response is `response` and
-// `read`, an ATOMIC acknowledge `response` and `atomic`; requests of one packet and acknowledges are
-// `only`. RD, XRC and CNP opcodes have no name yet.
+// `read`, an ATOMIC acknowledge `response` and `atomic`; requests of one packet and acknowledges
+// are `only`. RD, XRC and CNP opcodes have no name yet.
 struct OpcodeInfo {
   const char* name;  // "RC SEND First"; nullptr: no such opcode
   bool request, response;
@@ -94,12 +94,12 @@ struct PacketHeaders {
   uint32_t dma_length = 0;  // RETH
   uint64_t swap_add = 0;    // AtomicETH: swap data, or what is added
   uint64_t compare = 0;
-  uint8_t syndrome = 0;  // AETH
-  uint32_t msn = 0;      // AETH, 24 bits
-  uint64_t original = 0;  // AtomicAckETH
-  uint32_t qkey = 0;        // DETH
-  uint32_t source_qpn = 0;  // DETH, 24 bits
-  uint32_t immediate = 0;   // ImmDt as on the wire (big endian: ibv_wc::imm_data)
+  uint8_t syndrome = 0;          // AETH
+  uint32_t msn = 0;              // AETH, 24 bits
+  uint64_t original = 0;         // AtomicAckETH
+  uint32_t qkey = 0;             // DETH
+  uint32_t source_qpn = 0;       // DETH, 24 bits
+  uint32_t immediate = 0;        // ImmDt as on the wire (big endian: ibv_wc::imm_data)
   uint32_t invalidate_rkey = 0;  // IETH
 
   const OpcodeInfo& info() const { return Opcode(transport, operation); }
@@ -119,7 +119,8 @@ enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
 
 // Writes the headers to `out` (at least kMaxHeaderBytes) and returns their length, 0 for an opcode
-// without a name. Payload, pad bytes (zeros) and ICRC follow in that order; see SealPacket in icrc.h.
+// without a name. Payload, pad bytes (zeros) and ICRC follow in that order; see SealPacket in
+// icrc.h.
 size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out);
 
 // Opcode class and operation from and to the BTH byte.
