@@ -23,10 +23,10 @@ using OrMessage = tl::expected<T, std::string>;
 // What a host was started with, as given (paths absolute); empty: the default.
 struct HostOptions {
   std::string name = "default";
-  std::vector<std::string> addresses;
-  std::vector<std::string> devices;  // NAME or NAME=PROFILE
-  std::string pcap_path;
-  std::string trace_path;
+  std::vector<std::string> addresses = {};
+  std::vector<std::string> devices = {};  // NAME or NAME=PROFILE
+  std::string pcap_path = {};
+  std::string trace_path = {};
 };
 
 // What a lock file says.

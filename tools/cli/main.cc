@@ -108,6 +108,13 @@ int Main(int argc, char** argv) {
   char** const separator = std::find_if(
       argv, argv + argc, [](const char* each) { return std::string_view(each) == "--"; });
   std::vector<std::string> command(std::min(separator + 1, argv + argc), argv + argc);
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* each) {
+    return argc > 1 && each->get_name() == argv[1];
+  });
+  if (argc > 1 && argv[1][0] != '-' && !known) {
+    return Fail(kUsage, "there is no command " + std::string(argv[1]) + "; see rdmaemu --help");
+  }
   try {
     app.parse(static_cast<int>(separator - argv), argv);
   } catch (const CLI::ParseError& error) {

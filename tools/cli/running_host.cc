@@ -28,10 +28,10 @@ std::string NormalAddress(const std::string& text) {
   return address ? address->ToString() : text;
 }
 
-std::string Joined(const std::vector<std::string>& parts, const char* none) {
+std::string Joined(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
-  return text.empty() ? none : text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
 }
 
 template <class Normal>
@@ -127,7 +127,7 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       if (state.clients > 0) {
         if (!state.same_version) return tl::unexpected(VersionMessage(name, client->host_pid()));
         return tl::unexpected("host " + name + " (pid " + std::to_string(client->host_pid()) +
-                              ") is in use and runs with " + Joined(differences, "") +
+                              ") is in use and runs with " + Joined(differences, ", ") +
                               "; stop it with: rdmaemu stop " + name + ", or use another --host");
       }
       const runtime::OrMessage<void> stopped = StopAndWait(registry, name, *client);
