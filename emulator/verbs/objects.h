@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -17,12 +18,13 @@
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
+#include "emulator/verbs/arena.h"
+#include "emulator/verbs/device.h"
 #include "emulator/verbs/profile.h"
 #include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 
-struct Device;
 struct QueuePair;
 
 // A program's number for an object; never 0. One space for all objects of a host.
@@ -40,7 +42,8 @@ struct Path {
 
 struct AsyncEvent {
   ibv_event_type type;
-  uint64_t cookie;  // the object's user cookie; a port event's port number
+  uint64_t cookie;    // the object's user cookie; a port event's port number
+  Handle object = 0;  // the CQ, QP or SRQ; 0: the event is of the device or its port
 };
 
 // An open device (ibv_open_device).
@@ -61,11 +64,11 @@ struct ProtectionDomain {
 struct MemoryRegion {
   Handle handle;
   ProtectionDomain* pd;
-  ProcessId process;        // whose address space
-  uint64_t user_address;    // where the bytes are in that process
-  uint64_t iova;            // what keys name them by
-  uint64_t length;          // bytes; 0 allowed
-  int access;               // IBV_ACCESS_*
+  ProcessId process;      // whose address space
+  uint64_t user_address;  // where the bytes are in that process
+  uint64_t iova;          // what keys name them by
+  uint64_t length;        // bytes; 0 allowed
+  int access;             // IBV_ACCESS_*
   uint32_t lkey, rkey;
   bool remote_valid = true;  // cleared by SEND with invalidate or LOCAL_INV
   uint32_t bound_windows = 0;
@@ -90,13 +93,14 @@ struct CompletionChannel {
   Ring ring;
   std::deque<uint64_t> overflow;  // cookies that found the ring full
   uint32_t users = 0;
+  Span memory;  // the ring
 };
 
 struct CompletionQueue {
   Handle handle;
   Context* context;
   CompletionChannel* channel = nullptr;
-  uint64_t cookie;   // the program's pointer, given back in events
+  uint64_t cookie;  // the program's pointer, given back in events
   CqControl* control;
   Ring ring;
   uint32_t producer = 0;  // the host's own; the shared one is only published
@@ -109,13 +113,43 @@ struct CompletionQueue {
   bool Push(const CqEntry& entry, bool solicited);
   EventCounters* counters;
   struct AsyncEventRaiser* async;
+  Span memory;                  // CqControl, then the ring
+  uint32_t async_reported = 0;  // events of this queue that the program has fetched
+};
+
+// The SGEs of one receive, inline: the data path allocates nothing. Used as a vector is.
+class SgeList {
+ public:
+  static constexpr size_t kCapacity = 32;  // the largest max_sge a profile may have
+
+  SgeList() {}  // leaves the storage as it is: zeroing it would cost more than filling it
+  SgeList(const SgeList& other) { *this = other; }
+  SgeList& operator=(const SgeList& other) {
+    size_ = other.size_;
+    for (size_t i = 0; i < size_; i++) sges_[i] = other.sges_[i];
+    return *this;
+  }
+  // The caller has checked that there is room.
+  void push_back(const rxe_sge& sge) { sges_[size_++] = sge; }
+  void clear() { size_ = 0; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const rxe_sge& operator[](size_t i) const { return sges_[i]; }
+  rxe_sge& operator[](size_t i) { return sges_[i]; }
+  const rxe_sge* data() const { return sges_.data(); }
+  const rxe_sge* begin() const { return sges_.data(); }
+  const rxe_sge* end() const { return sges_.data() + size_; }
+
+ private:
+  size_t size_ = 0;
+  std::array<rxe_sge, kCapacity> sges_;
 };
 
 // A receive work request, checked and copied out of shared memory.
 struct RecvWqe {
   uint64_t wr_id;
   uint32_t length;  // sum of the SGEs
-  std::vector<rxe_sge> sges;
+  SgeList sges;
 };
 
 struct SharedReceiveQueue {
@@ -128,6 +162,9 @@ struct SharedReceiveQueue {
   Ring ring;
   bool error = false;
   uint32_t users = 0;
+  uint32_t max_wr = 0;  // as asked for
+  Span memory;          // the ring
+  uint32_t async_reported = 0;
 };
 
 struct AddressHandle {
@@ -152,14 +189,18 @@ struct QueuePair {
   CompletionQueue* recv_cq;
   SharedReceiveQueue* srq = nullptr;
   uint64_t cookie;
-  ibv_qp_cap cap;       // as asked for; the rings are rounded up from it
-  bool signal_all;      // sq_sig_all
-  ibv_qp_attr attr;     // current attributes, as ibv_query_qp answers; attr.qp_state is the state
-  Path path;            // RC, UC: valid from RTR on
+  ibv_qp_cap cap;    // as asked for; the rings are rounded up from it
+  bool signal_all;   // sq_sig_all
+  ibv_qp_attr attr;  // current attributes, as ibv_query_qp answers; attr.qp_state is the state
+  Path path;         // RC, UC: valid from RTR on
   QpControl* control;
-  Ring send_ring;       // rxe_send_wqe
-  Ring recv_ring;       // rxe_recv_wqe; empty when the QP has an SRQ
-  uint32_t doorbell;    // slot in its group's DoorbellPage
+  Ring send_ring;     // rxe_send_wqe
+  Ring recv_ring;     // rxe_recv_wqe; empty when the QP has an SRQ
+  uint32_t doorbell;  // slot in its group's DoorbellPage
+  Span send_memory;   // QpControl, then send_ring
+  Span recv_memory;   // recv_ring; length 0 with an SRQ
+  uint32_t async_reported = 0;
+  uint32_t multicast_groups = 0;
   std::unique_ptr<TransportState> transport;
 
   ibv_qp_state state() const { return attr.qp_state; }

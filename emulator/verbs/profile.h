@@ -14,26 +14,26 @@
 namespace rdmaemu {
 
 struct TransportProfile {
-  uint32_t ack_every_packets;        // an ACK is asked for at least this often (RXE_MAX_PKT_PER_ACK)
-  uint32_t max_unacked_packets;      // window of a sender on the wire (RXE_MAX_UNACKED_PSNS)
-  bool retry_count_7_is_endless;     // rxe: measured
+  uint32_t ack_every_packets;     // an ACK is asked for at least this often (RXE_MAX_PKT_PER_ACK)
+  uint32_t max_unacked_packets;   // window of a sender on the wire (RXE_MAX_UNACKED_PSNS)
+  bool retry_count_7_is_endless;  // rxe: measured
   uint32_t lowest_qpn;
 };
 
 struct CmProfile {
-  uint8_t response_timeout;      // exponent (20: 4096 ms)
-  uint8_t max_retries;           // 15
-  uint8_t packet_lifetime;       // exponent, RoCE (18 or 16)
-  uint8_t mra_service_timeout;   // exponent (24)
-  Duration timewait_floor;       // least timewait
-  uint32_t max_backlog;          // 1024
-  uint32_t ud_qkey;              // 0x01234567
+  uint8_t response_timeout;     // exponent (20: 4096 ms)
+  uint8_t max_retries;          // 15
+  uint8_t packet_lifetime;      // exponent, RoCE (18 or 16)
+  uint8_t mra_service_timeout;  // exponent (24)
+  Duration timewait_floor;      // least timewait
+  uint32_t max_backlog;         // 1024
+  uint32_t ud_qkey;             // 0x01234567
 };
 
 struct Profile {
   std::string name;
-  ibv_device_attr_ex device;   // limits; GUIDs are filled in per device
-  ibv_port_attr port;          // state and active_mtu are filled in per device
+  ibv_device_attr_ex device;  // limits; GUIDs are filled in per device
+  ibv_port_attr port;         // state and active_mtu are filled in per device
   ibv_node_type node_type;
   ibv_transport_type transport;
   uint32_t max_inline_bytes;

@@ -2,7 +2,8 @@
 // (rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe, ib_uverbs_wc in rdma_user_rxe.h): one producer,
 // one consumer, an index masked on store. A ring of 2^n slots holds 2^n - 1 entries.
 //
-// The other side is hostile: sizes are kept here, never read back, and an index is masked before use.
+// The other side is hostile: sizes are kept here, never read back, and an index is masked before
+// use.
 #pragma once
 
 #include <algorithm>

@@ -1,0 +1,63 @@
+// Memory that a host shares with one group of processes: 64-byte aligned stretches cut from a few
+// large segments, so that a queue costs no descriptor and a program maps little.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+
+#include "emulator/base/memory.h"
+#include "emulator/base/result.h"
+
+namespace rdmaemu {
+
+// A stretch of a shared segment. It turns into a call's SharedSpan (any aggregate whose first
+// members are segment, offset and length), which this folder must not know.
+struct Span {
+  SegmentId segment = SegmentId::kNone;
+  uint32_t offset = 0;         // bytes
+  uint32_t length = 0;         // bytes; 0: none
+  std::byte* bytes = nullptr;  // in the host's mapping
+
+  template <class Wire>
+  requires requires(const Wire& wire) { wire.segment, wire.offset, wire.length, wire.reserved; }
+  operator Wire() const { return {static_cast<uint32_t>(segment), offset, length, 0}; }
+};
+
+class Arena {
+ public:
+  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kSegmentBytes = size_t{1} << 20;
+  // What one group may hold: room for a few hundred of the deepest queues.
+  static constexpr size_t kMaxBytes = size_t{4} << 30;
+  // Offsets are 32 bits and a queue is far smaller than this.
+  static constexpr size_t kMaxSpanBytes = size_t{1} << 30;
+
+  explicit Arena(SharedMemory& memory) : memory_(memory) {}
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // A zeroed stretch of at least `bytes`. ENOMEM above the limits or when the system has no more.
+  Result<Span> Allocate(size_t bytes);
+  // The span must have come from Allocate. An empty one is ignored.
+  void Free(const Span& span);
+  // Bytes of one of this group's segments; EINVAL for any other.
+  Result<uint64_t> SegmentLength(SegmentId segment) const;
+  size_t total_bytes() const { return total_bytes_; }
+
+ private:
+  struct Shared {
+    std::span<std::byte> bytes;
+    std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
+  };
+  Span Take(SegmentId id, Shared& segment, std::map<uint32_t, uint32_t>::iterator hole,
+            uint32_t bytes);
+
+  SharedMemory& memory_;
+  std::map<SegmentId, Shared> segments_;
+  size_t total_bytes_ = 0;
+};
+
+}  // namespace rdmaemu

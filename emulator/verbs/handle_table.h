@@ -1,0 +1,124 @@
+// The handles of a host: one table for all kinds, a generation in every handle, so that a stale or
+// foreign number finds nothing. It owns the objects.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "emulator/verbs/objects.h"
+
+namespace rdmaemu {
+
+enum class ObjectKind : uint8_t { kContext, kPd, kMr, kMw, kChannel, kCq, kSrq, kQp, kAh, kCount };
+
+// What a group holds, in the order of the handles.
+using HandlesByKind = std::array<std::set<Handle>, static_cast<size_t>(ObjectKind::kCount)>;
+
+template <class T>
+struct KindOf;
+template <>
+struct KindOf<Context> {
+  static constexpr ObjectKind kKind = ObjectKind::kContext;
+};
+template <>
+struct KindOf<ProtectionDomain> {
+  static constexpr ObjectKind kKind = ObjectKind::kPd;
+};
+template <>
+struct KindOf<MemoryRegion> {
+  static constexpr ObjectKind kKind = ObjectKind::kMr;
+};
+template <>
+struct KindOf<MemoryWindow> {
+  static constexpr ObjectKind kKind = ObjectKind::kMw;
+};
+template <>
+struct KindOf<CompletionChannel> {
+  static constexpr ObjectKind kKind = ObjectKind::kChannel;
+};
+template <>
+struct KindOf<CompletionQueue> {
+  static constexpr ObjectKind kKind = ObjectKind::kCq;
+};
+template <>
+struct KindOf<SharedReceiveQueue> {
+  static constexpr ObjectKind kKind = ObjectKind::kSrq;
+};
+template <>
+struct KindOf<QueuePair> {
+  static constexpr ObjectKind kKind = ObjectKind::kQp;
+};
+template <>
+struct KindOf<AddressHandle> {
+  static constexpr ObjectKind kKind = ObjectKind::kAh;
+};
+
+class HandleTable {
+ public:
+  // Objects of a whole host; the rest of a handle's 32 bits is its generation.
+  static constexpr uint32_t kIndexBits = 22;
+  static constexpr uint32_t kMaxObjects = 1u << kIndexBits;
+
+  // Takes the object and writes its handle into it; 0 when the table is full.
+  template <class T>
+  Handle Insert(GroupId group, std::unique_ptr<T> object) {
+    uint32_t index;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      if (slots_.size() >= kMaxObjects) return 0;
+      index = static_cast<uint32_t>(slots_.size());
+      slots_.emplace_back();
+    }
+    Slot& slot = slots_[index];
+    const Handle handle = slot.generation << kIndexBits | index;
+    object->handle = handle;
+    slot.group = group;
+    slot.object = std::move(object);
+    return handle;
+  }
+  // nullptr when the handle is stale or unknown, of another kind or another group.
+  template <class T>
+  T* Find(GroupId group, Handle handle) const {
+    const Slot* slot = SlotOf(handle);
+    if (slot == nullptr || slot->group != group) return nullptr;
+    const auto* object = std::get_if<std::unique_ptr<T>>(&slot->object);
+    return object == nullptr ? nullptr : object->get();
+  }
+  // Destroys the object; the handle must be a live one.
+  void Erase(Handle handle) {
+    Slot& slot = slots_[handle & (kMaxObjects - 1)];
+    slot.object = std::monostate{};
+    slot.group = GroupId::kNone;
+    // Generation 0 is never given out, so that no handle is 0.
+    if (++slot.generation >= 1u << (32 - kIndexBits)) slot.generation = 1;
+    free_.push_back(handle & (kMaxObjects - 1));
+  }
+
+ private:
+  struct Slot {
+    std::variant<std::monostate, std::unique_ptr<Context>, std::unique_ptr<ProtectionDomain>,
+                 std::unique_ptr<MemoryRegion>, std::unique_ptr<MemoryWindow>,
+                 std::unique_ptr<CompletionChannel>, std::unique_ptr<CompletionQueue>,
+                 std::unique_ptr<SharedReceiveQueue>, std::unique_ptr<QueuePair>,
+                 std::unique_ptr<AddressHandle>>
+        object;
+    uint32_t generation = 1;
+    GroupId group = GroupId::kNone;
+  };
+  const Slot* SlotOf(Handle handle) const {
+    const uint32_t index = handle & (kMaxObjects - 1);
+    if (index >= slots_.size() || slots_[index].generation != handle >> kIndexBits) return nullptr;
+    return &slots_[index];
+  }
+
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace rdmaemu

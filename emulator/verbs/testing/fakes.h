@@ -1,0 +1,151 @@
+// What a host needs from outside, on the heap and in this process, for tests: shared segments,
+// counters that can be read, memory that is the test's own, a trace that is kept or ignored.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/base/memory.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/profile.h"
+
+namespace rdmaemu::testing {
+
+class FakeSharedMemory final : public SharedMemory {
+ public:
+  Result<Segment> CreateSegment(size_t bytes) override {
+    if (segments_.size() >= most_segments) return Fail(ENOMEM);
+    const SegmentId id{++last_};
+    // Page alignment, as a mapping has.
+    void* memory = ::operator new (bytes, std::align_val_t{4096});
+    std::memset(memory, 0, bytes);
+    segments_[id] = {static_cast<std::byte*>(memory), bytes};
+    return Segment{id, {static_cast<std::byte*>(memory), bytes}};
+  }
+  void DestroySegment(SegmentId segment) override { segments_.erase(segment); }
+  size_t live_segments() const { return segments_.size(); }
+  std::span<std::byte> Bytes(SegmentId id) const {
+    const auto& held = segments_.at(id);
+    return {held.bytes.get(), held.length};
+  }
+
+  size_t most_segments = SIZE_MAX;  // CreateSegment answers ENOMEM beyond
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{4096}); }
+  };
+  struct Held {
+    Held() = default;
+    Held(std::byte* memory, size_t size) : bytes(memory), length(size) {}
+    std::unique_ptr<std::byte, Free> bytes;
+    size_t length = 0;
+  };
+  std::map<SegmentId, Held> segments_;
+  uint32_t last_ = 0;
+};
+
+class FakeCounters final : public EventCounters {
+ public:
+  Result<CounterId> Create() override {
+    if (values_.size() >= most_counters) return Fail(EMFILE);
+    const CounterId id{++last_};
+    values_[id] = 0;
+    return id;
+  }
+  void Destroy(CounterId counter) override { values_.erase(counter); }
+  void Add(CounterId counter, uint32_t count) override { values_.at(counter) += count; }
+  uint32_t Remove(CounterId counter, uint32_t count) override {
+    uint64_t& value = values_.at(counter);
+    const auto taken = static_cast<uint32_t>(std::min<uint64_t>(value, count));
+    value -= taken;
+    return taken;
+  }
+  // What a program's read does: false where it would block.
+  bool Take(CounterId counter) { return Remove(counter, 1) == 1; }
+  uint64_t value(CounterId counter) const { return values_.at(counter); }
+  size_t live() const { return values_.size(); }
+
+  size_t most_counters = SIZE_MAX;
+
+ private:
+  std::map<CounterId, uint64_t> values_;
+  uint32_t last_ = 0;
+};
+
+// Every process's addresses are the test's own, except ranges that were made unreachable, and
+// processes that are gone.
+class FakeMemory final : public Memory {
+ public:
+  Status Read(ProcessId process, std::span<const MemoryRange> from,
+              std::span<std::byte> to) override {
+    size_t done = 0;
+    for (const MemoryRange& range : from) {
+      if (!Reachable(process, range, false)) return Fail(EFAULT);
+      if (range.length != 0) std::memcpy(to.data() + done, At(range), range.length);
+      done += range.length;
+    }
+    return {};
+  }
+  Status Write(ProcessId process, std::span<const MemoryRange> to,
+               std::span<const std::byte> from) override {
+    size_t done = 0;
+    for (const MemoryRange& range : to) {
+      if (!Reachable(process, range, true)) return Fail(EFAULT);
+      if (range.length != 0) std::memcpy(At(range), from.data() + done, range.length);
+      done += range.length;
+    }
+    return {};
+  }
+  Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
+              std::span<const MemoryRange> to) override {
+    size_t total = 0;
+    for (const MemoryRange& range : from) total += range.length;
+    std::vector<std::byte> between(total);
+    if (const Status read = Read(source, from, between); !read) return read;
+    copies++;
+    return Write(destination, to, between);
+  }
+  bool Reachable(ProcessId process, MemoryRange range, bool write) override {
+    if (gone.contains(process)) return false;
+    for (const Hole& hole : holes) {
+      if (range.length != 0 && range.address < hole.range.address + hole.range.length &&
+          hole.range.address < range.address + range.length && (write || !hole.read_only)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  struct Hole {
+    MemoryRange range;
+    bool read_only = false;  // true: it can be read, but not written
+  };
+  std::vector<Hole> holes;
+  std::map<ProcessId, bool> gone;
+  size_t copies = 0;
+
+ private:
+  static std::byte* At(const MemoryRange& range) {
+    return reinterpret_cast<std::byte*>(range.address);
+  }
+};
+
+class FakeTrace final : public trace::Sink {
+ public:
+  bool wants_records() const override { return keep_records; }
+  void Write(const trace::Record& record) override { records.push_back(record); }
+  bool wants_packets() const override { return keep_packets; }
+  void WritePacket(Time, const wire::UdpFlow&, std::span<const std::byte> payload) override {
+    packets.emplace_back(payload.begin(), payload.end());
+  }
+
+  bool keep_records = false, keep_packets = false;
+  std::vector<trace::Record> records;
+  std::vector<std::vector<std::byte>> packets;
+};
+
+}  // namespace rdmaemu::testing

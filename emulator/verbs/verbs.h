@@ -1,0 +1,282 @@
+// Verbs of one host: devices and the objects that programs make on them, with the checks, limits
+// and errno values of the kernel's ib_uverbs and rdma_rxe. It owns every object of objects.h;
+// the transports see them through VerbsDirectory.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/base/memory.h"
+#include "emulator/base/random.h"
+#include "emulator/base/result.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/arena.h"
+#include "emulator/verbs/device.h"
+#include "emulator/verbs/flat_map.h"
+#include "emulator/verbs/handle_table.h"
+#include "emulator/verbs/objects.h"
+
+namespace rdmaemu {
+
+// How many objects a group (or a host) has, by kind.
+struct ObjectCounts {
+  size_t contexts = 0, pds = 0, mrs = 0, mws = 0, channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
+};
+
+// What ibv_reg_mr asks for; `address` is the program's, keys name the bytes from `iova` on.
+struct MrRequest {
+  Handle pd;
+  int access;  // IBV_ACCESS_*
+  uint64_t address, length, iova;
+};
+// `pd`, `access` and the translation count as `flags` (IBV_REREG_MR_CHANGE_*) says.
+struct ReregRequest {
+  uint32_t flags;
+  Handle pd;
+  int access;
+  uint64_t address, length;
+};
+struct CqRequest {
+  Handle context;
+  Handle channel;  // 0: none
+  uint32_t entries;
+  uint32_t completion_vector;
+  uint64_t cookie;
+};
+struct SrqRequest {
+  Handle pd;
+  uint32_t max_wr, max_sge, limit;
+  uint64_t cookie;
+};
+struct QpRequest {
+  Handle pd;
+  Handle send_cq, recv_cq;
+  Handle srq;  // 0: none
+  int type;    // ibv_qp_type
+  bool signal_all;
+  ibv_qp_cap cap;
+  uint64_t cookie;
+};
+
+// Every call names the group that asks: a handle that does not exist, is of another kind or of
+// another group answers EINVAL. Pointers that calls answer are valid until the object is destroyed.
+class Verbs final : public VerbsDirectory {
+ public:
+  // Asynchronous events of one context, and completion events of one channel beyond its ring,
+  // that wait for the program; further ones are lost.
+  static constexpr size_t kMaxAsyncEvents = 4096;
+  static constexpr size_t kMaxChannelOverflow = 65536;
+  static constexpr uint32_t kChannelSlots = 1024;
+  // Contexts of one group: each costs a descriptor on both sides.
+  static constexpr size_t kMaxContexts = 1024;
+  static constexpr size_t kMaxChannels = 4096;
+
+  struct Environment {
+    SharedMemory& shared_memory;
+    EventCounters& counters;
+    Memory& memory;
+    Random& random;
+    trace::Sink& trace;
+  };
+  explicit Verbs(Environment environment);
+  ~Verbs() override;
+  Verbs(const Verbs&) = delete;
+  Verbs& operator=(const Verbs&) = delete;
+
+  // Must be set before the first QP changes its state; not owned.
+  void SetTransport(TransportHooks* transport) { transport_ = transport; }
+
+  // ---- devices
+  Device& AddDevice(DeviceSpec spec);
+  // Anything with a DeviceSpec's fields by name, such as the host's DeviceConfig.
+  template <class Config>
+  Device& AddDevice(const Config& config) {
+    DeviceSpec spec{config.name, config.profile, {}};
+    for (const auto& from : config.addresses) {
+      spec.addresses.push_back({from.address, from.link_mtu_bytes, from.on_wire});
+    }
+    return AddDevice(std::move(spec));
+  }
+  size_t devices() const { return devices_.size(); }
+  // nullptr when there is none.
+  Device* DeviceByIndex(uint32_t index);
+  Device* DeviceByName(std::string_view name);
+  Device* DeviceByAddress(const NetAddress& address);
+  // ibv_query_device_ex, ibv_query_port: the profile's values with GUIDs, state and active MTU.
+  ibv_device_attr_ex QueryDevice(const Device& device) const;
+  ibv_port_attr QueryPort(const Device& device) const;
+  // Raises PORT_ACTIVE or PORT_ERR on every context of the device when the state changes.
+  void SetPortState(Device& device, ibv_port_state state);
+  // Where an address vector leads (ib_init_ah_attr checks, RoCE): EINVAL without GRH, for another
+  // port, or for a GID table entry or destination that is empty.
+  Result<Path> ResolvePath(const Device& device, const ibv_ah_attr& attr) const;
+
+  // ---- what a group shares with its host
+  // The group's doorbells; made by the first call. ENOMEM.
+  Result<Span> DoorbellSpan(GroupId group);
+  // Only after DoorbellSpan succeeded.
+  DoorbellPage& Doorbells(GroupId group);
+  QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
+  // EINVAL when the segment is not this group's.
+  Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
+  // The group's last process has gone: QPs first, contexts last.
+  void GroupGone(Time now, GroupId group);
+  ObjectCounts Counts(GroupId group) const;
+
+  // ---- contexts
+  Result<Context*> Open(GroupId group, uint32_t device_index);  // ENODEV, EMFILE
+  Status Close(Time now, GroupId group, Handle context);        // with all that was made on it
+  Result<Context*> FindContext(GroupId group, Handle context);
+  // EAGAIN when none is pending.
+  Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
+
+  // ---- PD, MR, MW
+  Result<ProtectionDomain*> AllocPd(GroupId group, Handle context);
+  Status DeallocPd(GroupId group, Handle pd);  // EBUSY while in use
+  // EINVAL as ib_check_mr_access, EFAULT as ib_umem_get, ENOMEM above the profile's max_mr.
+  Result<MemoryRegion*> RegMr(GroupId group, ProcessId process, const MrRequest& request);
+  // On an error the region stays as it was. EBUSY with a window bound.
+  Result<MemoryRegion*> ReregMr(GroupId group, ProcessId process, Handle mr,
+                                const ReregRequest& request);
+  Status DeregMr(GroupId group, Handle mr);  // EINVAL with a window bound, as rxe
+  Result<MemoryWindow*> AllocMw(GroupId group, Handle pd, int type);
+  Status DeallocMw(GroupId group, Handle mw);
+
+  // ---- CQ
+  Result<CompletionChannel*> CreateChannel(GroupId group, Handle context);
+  Status DestroyChannel(GroupId group, Handle channel);  // EBUSY while a CQ uses it
+  // The cookie of the oldest event that is neither taken nor in reach of the reader who found the
+  // ring empty. EAGAIN when there is none.
+  Result<uint64_t> TakeChannelEvent(GroupId group, Handle channel);
+  Result<CompletionQueue*> CreateCq(GroupId group, const CqRequest& request);
+  // Moves the queue to other memory. EINVAL when fewer entries are asked for than are waiting.
+  Result<CompletionQueue*> ResizeCq(GroupId group, Handle cq, uint32_t entries);
+  // Answers how many asynchronous events of the object the program has fetched; those it has not
+  // are dropped. EBUSY while in use.
+  Result<uint32_t> DestroyCq(GroupId group, Handle cq);
+
+  // ---- SRQ
+  Result<SharedReceiveQueue*> CreateSrq(GroupId group, const SrqRequest& request);
+  // `mask`: IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT. A new size moves the queue to other memory.
+  Result<SharedReceiveQueue*> ModifySrq(GroupId group, Handle srq, int mask, uint32_t max_wr,
+                                        uint32_t limit);
+  Result<ibv_srq_attr> QuerySrq(GroupId group, Handle srq);
+  Result<uint32_t> DestroySrq(GroupId group, Handle srq);
+
+  // ---- QP
+  // EOPNOTSUPP for a type other than RC, UC, UD; EINVAL above the profile's limits.
+  Result<QueuePair*> CreateQp(GroupId group, const QpRequest& request);
+  // EINVAL as ib_modify_qp_is_ok and rxe_qp_chk_attr. Enumerations in `attr` must be in range
+  // where the mask names them.
+  Status ModifyQp(Time now, GroupId group, Handle qp, int mask, const ibv_qp_attr& attr);
+  Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
+  Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
+
+  // ---- AH, multicast
+  Result<AddressHandle*> CreateAh(GroupId group, Handle pd, const ibv_ah_attr& attr);
+  Status DestroyAh(GroupId group, Handle ah);
+  // EINVAL unless a UD QP and a multicast GID; ENOMEM above the profile's limits; attaching twice
+  // succeeds and counts once.
+  Status AttachMcast(GroupId group, Handle qp, const ibv_gid& gid);
+  Status DetachMcast(GroupId group, Handle qp, const ibv_gid& gid);  // EINVAL when not attached
+
+  // ---- VerbsDirectory
+  QueuePair* FindQp(const NetAddress& local, uint32_t qpn) override;
+  bool IsLocal(const NetAddress& address) override;
+  std::vector<QueuePair*> MulticastReceivers(const NetAddress& group) override;
+  tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
+                                                    int access) override;
+  tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
+                                                     uint64_t address, uint64_t length,
+                                                     int access) override;
+  tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) override;
+  tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) override;
+  std::optional<RecvWqe> TakeReceive(QueuePair& qp) override;
+  bool HasReceive(const QueuePair& qp) override;
+  const AddressHandle* FindAh(const QueuePair& qp, Handle ah) override;
+  void FailQp(Time now, QueuePair& qp) override;
+  void RaiseQp(QueuePair& qp, ibv_event_type type) override;
+  void RaiseCq(CompletionQueue& cq, ibv_event_type type) override;
+  void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) override;
+
+ private:
+  // Who a key belongs to. Keys are unique in their upper 24 bits; a window's lower 8 change with
+  // every bind.
+  struct KeyOwner {
+    MemoryRegion* region = nullptr;
+    MemoryWindow* window = nullptr;
+  };
+  struct Group {
+    explicit Group(SharedMemory& memory) : arena(memory) {}
+    Arena arena;
+    Span doorbells;
+    std::vector<QueuePair*> by_doorbell;  // by slot; nullptr: free
+    std::vector<uint32_t> free_doorbells;
+    HandlesByKind handles;
+  };
+  struct MulticastGroup {
+    std::vector<QueuePair*> members;  // in the order they were attached
+  };
+
+  Group& GroupOf(GroupId group);
+  template <class T>
+  Result<T*> Find(GroupId group, Handle handle);
+  // Gives the object its handle. ENFILE when the host has no more.
+  template <class T>
+  Result<T*> Adopt(GroupId group, std::unique_ptr<T> object);
+  template <class T>
+  void Drop(GroupId group, T& object);
+  // Objects of a kind on a device, against a limit of its profile.
+  template <class T>
+  bool Room(const Device& device, int64_t limit) const;
+  void CountUp(const Device& device, ObjectKind kind);
+
+  void CloseContext(Time now, GroupId group, Context& context);
+  void PushAsync(Context& context, const AsyncEvent& event);
+  // Drops the object's events that were not fetched.
+  void ForgetAsync(Context& context, Handle object);
+
+  Result<uint32_t> NewKey(KeyOwner owner);
+  Status CheckRegion(const Device& device, ProcessId process, int access, uint64_t address,
+                     uint64_t length, uint64_t iova);
+  void Unbind(MemoryWindow& window);
+  tl::expected<void, MemoryFault> CheckBind(const QueuePair& qp, const MemoryWindow& window,
+                                            const MemoryRegion* region, const rxe_send_wr& wr);
+  void RemoveMr(GroupId group, MemoryRegion& mr);
+  void RemoveMw(GroupId group, MemoryWindow& mw);
+  void RemoveChannel(GroupId group, CompletionChannel& channel);
+  void RemoveCq(GroupId group, CompletionQueue& cq);
+  void RemoveSrq(GroupId group, SharedReceiveQueue& srq);
+  void RemoveQp(Time now, GroupId group, QueuePair& qp);
+  void RemoveAh(GroupId group, AddressHandle& ah);
+
+  Result<uint32_t> TakeDoorbell(Group& group, QueuePair* qp);
+  Result<uint32_t> NewQpn(const Device& device);
+  Status CheckQpCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) const;
+  Status MapQueues(Group& group, QueuePair& qp);
+  Status CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const;
+  void ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& attr);
+  void SetQpState(Time now, QueuePair& qp, ibv_qp_state to);
+  void DetachAll(QueuePair& qp);
+
+  Environment environment_;
+  TransportHooks* transport_ = nullptr;
+  std::deque<Device> devices_;  // a deque: its elements stay where they are
+  std::unordered_map<NetAddress, Device*> by_address_;
+  HandleTable handles_;
+  std::map<GroupId, std::unique_ptr<Group>> groups_;
+  std::map<std::pair<uint32_t, ObjectKind>, int64_t> device_counts_;  // by device index
+  FlatMap<KeyOwner> keys_;                                            // by the upper 24 bits
+  FlatMap<QueuePair*> qps_;  // by QPN, which is unique in the host
+  uint32_t next_qpn_ = 0;    // 0: not drawn yet
+  uint32_t next_srq_number_ = 1;
+  std::map<NetAddress, MulticastGroup> multicast_;
+};
+
+}  // namespace rdmaemu
