@@ -1,0 +1,337 @@
+"""The rdmaemu command: statuses, environment, messages, and hosts that begin, end and survive."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
+                                "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure  # noqa: E402
+
+ADDRESS, OTHER = "127.77.0.1", "127.77.0.2"
+CALL_HELLO, CALL_STATUS = 1, 3
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def expect(result, status, *words):
+    """A result's status, and one line on stderr that holds the words."""
+    said = result.stdout + result.stderr
+    check(result.returncode == status, "status %s instead of %s: %s" %
+          (result.returncode, status, said))
+    for word in words:
+        check(word in said, "%r is not in: %s" % (word, said))
+    if words and status != 0:
+        lines = result.stderr.strip().split("\n")
+        check(len(lines) == 1 and lines[0].startswith("error: "), "not one line: " + said)
+
+
+def eventually(what, holds):
+    until = time.monotonic() + 30
+    while not holds():
+        check(time.monotonic() < until, what + " did not come true in 30 s")
+        time.sleep(0.01)
+
+
+def run(emulator, *arguments, host="h", options=("--address", ADDRESS)):
+    return emulator.rdmaemu("run", "--host", host, *options, "--", *arguments)
+
+
+def hold(emulator, host="h", address=ADDRESS, options=()):
+    """A host with a client that stays until its input ends."""
+    program = emulator.start(host, address, ["sh", "-c", "echo up; exec cat"], options)
+    check(program.wait_for_text("up\n", 30), program.describe())
+    return program
+
+
+def let_go(program):
+    program.process.stdin.close()
+    check(program.process.wait(30) == 0, program.describe())
+
+
+def connect(emulator, host="h"):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(30)
+    connection.connect(os.path.join(emulator.directory, host + ".sock"))
+    return connection
+
+
+def call(op, body=b""):
+    return struct.pack("=II", op, len(body)) + body
+
+
+# ---- help and usage
+
+
+def every_command_has_help_with_an_example():
+    with Emulator() as emulator:
+        for command in ("run", "env", "hosts", "stop", "host"):
+            result = emulator.rdmaemu(command, "--help")
+            expect(result, 0, "Example", "rdmaemu " + command)
+
+
+def wrong_usage_is_one_line():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu(), 2, "--help")
+        expect(emulator.rdmaemu("frob"), 2, "frob", "--help")
+        expect(emulator.rdmaemu("hosts", "--frob"), 2, "--frob")
+        expect(emulator.rdmaemu("run"), 2, "no program")
+        expect(emulator.rdmaemu("run", "--adress", ADDRESS, "true"), 2, "--adress")
+
+
+def wrong_values_say_what_would_be_right():
+    with Emulator() as emulator:
+        expect(run(emulator, "true", options=("--address", "127.0.1.300")), 125, "127.0.1.300",
+               "--address 127.0.1.1")
+        expect(run(emulator, "true", options=("--device", "rxe0=nosuch")), 125, "nosuch", "rxe")
+        expect(run(emulator, "true", options=("--address", "198.51.100.1")), 125, "198.51.100.1",
+               "127.0.0.0/8")
+        expect(run(emulator, "true", host="a/b"), 125, "a/b")
+        expect(emulator.rdmaemu("stop", "nosuch"), 1, "nosuch", "running: none")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
+# ---- run
+
+
+def run_exits_as_the_program_does():
+    with Emulator() as emulator:
+        expect(run(emulator, "true"), 0)
+        expect(run(emulator, "sh", "-c", "exit 7"), 7)
+        expect(run(emulator, "sh", "-c", "kill -9 $$"), 128 + 9)
+        expect(run(emulator, "/nosuch/program"), 127, "/nosuch/program")
+        expect(run(emulator, "/etc/passwd"), 126, "/etc/passwd")
+
+
+def run_leaves_the_programs_options_alone():
+    with Emulator() as emulator:
+        expect(run(emulator, "echo", "--address", "x", "--", "-y"), 0, "--address x -- -y\n")
+        result = emulator.rdmaemu("run", "--address", ADDRESS, "echo", "--json", "--", "--help")
+        expect(result, 0, "--json")
+
+
+def run_passes_signals_on():
+    with Emulator() as emulator:
+        program = emulator.start("h", ADDRESS, [
+            "sh", "-c", "trap 'exit 9' TERM; trap 'echo usr1' USR1; echo up;"
+            " while :; do sleep 0.05; done"])
+        check(program.wait_for_text("up\n", 30), program.describe())
+        program.process.send_signal(signal.SIGUSR1)
+        check(program.wait_for_text("usr1\n", 30), program.describe())
+        program.process.send_signal(signal.SIGTERM)
+        check(program.wait(30) == 9, program.describe())
+
+
+def run_and_env_give_the_same_environment():
+    names = ("RDMAEMU_HOST", "RDMAEMU_DIR", "RDMAEMU_BIN", "LD_LIBRARY_PATH")
+    show = ["sh", "-c", "; ".join('echo "$%s"' % name for name in names)]
+    with Emulator() as emulator:
+        emulator.env["LD_LIBRARY_PATH"] = "/somewhere's"
+        result = run(emulator, *show)
+        expect(result, 0)
+        exports = emulator.rdmaemu("env", "--host", "h").stdout
+        evaluated = subprocess.run(["sh", "-c", exports + show[2]], text=True, timeout=60,
+                                   stdout=subprocess.PIPE)
+        check(evaluated.stdout == result.stdout, exports)
+        host, directory, binary, libraries = result.stdout.splitlines()
+        check(host == "h" and directory == emulator.directory, result.stdout)
+        check(os.access(binary, os.X_OK), binary)
+        folders = libraries.split(":")
+        check(folders[-1] == "/somewhere's", libraries)
+        for name in ("libibverbs.so.1", "librdmacm.so.1"):
+            check(any(os.path.exists(os.path.join(folder, name)) for folder in folders[:-1]), name)
+
+
+def a_host_started_from_the_environment_has_its_options():
+    with Emulator() as emulator:
+        exports = emulator.rdmaemu("env", "--host", "h", "--address", ADDRESS + "," + OTHER,
+                                   "--device", "one", "--device", "two=rxe").stdout
+        subprocess.run(["sh", "-c", exports + '"$RDMAEMU_BIN" host --name h --daemonize'],
+                       env=emulator.env, check=True, timeout=60)
+        devices = emulator.host("h")["devices"]
+        check([(each["name"], each["addresses"]) for each in devices] ==
+              [("one", [ADDRESS]), ("two", [OTHER])], str(devices))
+
+
+# ---- hosts
+
+
+def a_second_program_joins_the_running_host():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        pid = emulator.host("h")["pid"]
+        expect(run(emulator, "true"), 0)
+        expect(run(emulator, "true", options=()), 0)
+        check(emulator.host("h")["pid"] == pid, "another host was started")
+        let_go(holder)
+
+
+def other_options_are_an_error_while_the_host_is_in_use():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        expect(run(emulator, "true", options=("--address", OTHER)), 125,
+               "address %s instead of %s" % (ADDRESS, OTHER), "rdmaemu stop h")
+        let_go(holder)
+
+
+def a_host_that_nobody_uses_is_replaced_when_others_options_are_asked_for():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu("host", "--name", "h", "--address", ADDRESS, "--daemonize"), 0)
+        expect(emulator.rdmaemu("host", "--name", "h", "--daemonize"), 0)
+        holder = hold(emulator, address=OTHER)
+        check(emulator.host("h")["devices"][0]["addresses"] == [OTHER], str(emulator.hosts()))
+        let_go(holder)
+
+
+def an_address_in_use_names_who_has_it():
+    with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        holder = hold(emulator)
+        expect(run(emulator, "true", host="other"), 125, ADDRESS, "host h ", "rdmaemu stop h")
+        let_go(holder)
+        taken.bind((OTHER, 4791))
+        expect(run(emulator, "true", options=("--address", OTHER)), 125, OTHER, str(os.getpid()))
+
+
+def hosts_lists_devices_addresses_and_clients():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu("hosts"), 0, "no host is running")
+        holder = hold(emulator, options=("--device", "dev7"))
+        expect(emulator.rdmaemu("hosts"), 0, "host h ", "1 client", "0 ids", "0 QPs",
+               "dev7 (rxe): " + ADDRESS, "rdmaemu run")
+        [host] = json.loads(emulator.rdmaemu("hosts", "--json").stdout)
+        check(host["name"] == "h" and len(host["clients"]) == 1, str(host))
+        check(host["clients"][0]["pid"] == holder.process.pid, str(host))
+        let_go(holder)
+
+
+def stop_ends_a_host_that_is_in_use():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        expect(emulator.rdmaemu("stop", "h"), 0)
+        check(emulator.hosts() == [], "it still runs")
+        expect(emulator.rdmaemu("host", "--name", "h", "--address", ADDRESS, "--daemonize"), 0)
+        let_go(holder)
+
+
+def a_host_ends_after_its_last_client_and_leaves_no_file():
+    with Emulator() as emulator:
+        expect(run(emulator, "true"), 0)
+        eventually("an empty directory", lambda: os.listdir(emulator.directory) == [])
+
+
+def a_host_that_was_killed_is_replaced():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        os.kill(emulator.host("h")["pid"], signal.SIGKILL)
+        expect(run(emulator, "echo", "again"), 0, "again")
+        let_go(holder)
+
+
+def many_starts_at_once_make_one_host():
+    with Emulator() as emulator:
+        programs = [emulator.start("h", ADDRESS, ["sh", "-c", "echo up; exec cat"])
+                    for _ in range(20)]
+        for program in programs:
+            check(program.wait_for_text("up\n", 60), program.describe())
+        [host] = emulator.hosts()
+        check(len(host["clients"]) == 20, str(host["clients"]))
+        for program in programs:
+            let_go(program)
+
+
+# ---- clients that misbehave
+
+
+def nonsense_costs_a_client_its_own_connection_at_most():
+    messages = [
+        b"\0",
+        struct.pack("=II", CALL_STATUS, 1000),
+        call(0xffffffff),
+        call(CALL_HELLO, b"\xff" * 100),
+        call(0x100, b"\xff" * 16000),
+        b"\xff" * 16384,
+        b"\xff" * 16385,
+        b"\xff" * 60000,
+        b"",
+    ]
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        with connect(emulator) as good:
+            for message in messages:
+                with connect(emulator) as bad:
+                    bad.send(message)
+                    bad.recv(65536)  # an error, or the end of the connection
+            good.send(call(CALL_STATUS))
+            check(b'"name":"h"' in good.recv(131072), "no status")
+        let_go(holder)
+
+
+def a_client_that_does_not_read_its_answers_is_dropped_alone():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        with connect(emulator) as deaf, connect(emulator) as good:
+            deaf.setblocking(False)
+            until = time.monotonic() + 60
+            dropped = False
+            while not dropped:
+                check(time.monotonic() < until, "it was never dropped")
+                try:
+                    deaf.send(call(CALL_STATUS))
+                except BlockingIOError:
+                    pass
+                except (BrokenPipeError, ConnectionResetError):
+                    dropped = True
+            good.send(call(CALL_STATUS))
+            check(b'"name":"h"' in good.recv(131072), "no status")
+        let_go(holder)
+
+
+def descriptors_that_clients_send_are_not_kept():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        folder = "/proc/%d/fd" % emulator.host("h")["pid"]
+        with connect(emulator) as client, open("/dev/zero") as zero:
+            client.send(call(CALL_STATUS))
+            client.recv(131072)
+            before = len(os.listdir(folder))
+            for _ in range(10):
+                socket.send_fds(client, [call(CALL_STATUS)], [zero.fileno()] * 3)
+                client.recv(131072)
+            check(len(os.listdir(folder)) == before, "the host kept descriptors")
+        let_go(holder)
+
+
+CASES = [
+    every_command_has_help_with_an_example,
+    wrong_usage_is_one_line,
+    wrong_values_say_what_would_be_right,
+    run_exits_as_the_program_does,
+    run_leaves_the_programs_options_alone,
+    run_passes_signals_on,
+    run_and_env_give_the_same_environment,
+    a_host_started_from_the_environment_has_its_options,
+    a_second_program_joins_the_running_host,
+    other_options_are_an_error_while_the_host_is_in_use,
+    a_host_that_nobody_uses_is_replaced_when_others_options_are_asked_for,
+    an_address_in_use_names_who_has_it,
+    hosts_lists_devices_addresses_and_clients,
+    stop_ends_a_host_that_is_in_use,
+    a_host_ends_after_its_last_client_and_leaves_no_file,
+    a_host_that_was_killed_is_replaced,
+    many_starts_at_once_make_one_host,
+    nonsense_costs_a_client_its_own_connection_at_most,
+    a_client_that_does_not_read_its_answers_is_dropped_alone,
+    descriptors_that_clients_send_are_not_kept,
+]
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("cli", [(case.__name__, case) for case in CASES]))
