@@ -14,7 +14,8 @@ constexpr uint32_t kBytes = 8192;
 // Local posts the faulty request 1 and a good request 2; both sides have receives posted before.
 class Errors : public testing::Test {
  protected:
-  void Join(const PathSpec& local_path = {}, const PathSpec& remote_path = {}, const QpSpec& spec = {}) {
+  void Join(const PathSpec& local_path = {}, const PathSpec& remote_path = {},
+            const QpSpec& spec = {}) {
     ASSERT_EQ(local.Open(), 0);
     ASSERT_EQ(remote.Open(), 0);
     pair.local = local.CreateQp(spec);
@@ -34,7 +35,8 @@ class Errors : public testing::Test {
     ASSERT_EQ(local.PostReceive(pair.local, ReceiveInto(300, here, h)), 0);
   }
   WorkRequest Write(uint32_t bytes = 64) {
-    WorkRequest request{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = there.address(), .rkey = t.rkey};
+    WorkRequest request{
+        .wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = there.address(), .rkey = t.rkey};
     return request.Add(here.address(), bytes, h.lkey);
   }
   WorkRequest Read(uint32_t bytes = 64) {
@@ -196,7 +198,8 @@ TEST_F(Errors, AtomicOnAQpThatAllowsNone) {
 
 TEST_F(Errors, ZeroByteOperationsWithABadRkeySucceed) {
   Join();
-  WorkRequest write{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = there.address(), .rkey = 0x12345};
+  WorkRequest write{
+      .wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = there.address(), .rkey = 0x12345};
   Succeeds(write);
   write.opcode = IBV_WR_RDMA_READ;
   Succeeds(write);
@@ -206,7 +209,8 @@ TEST_F(Errors, ZeroByteOperationsWithABadRkeySucceed) {
 
 TEST_F(Errors, SendWithABadLkey) {
   Join();
-  FailsWith(WorkRequest{.wr_id = 1}.Add(here.address(), 64, h.lkey ^ 0x00f0f000), IBV_WC_LOC_QP_OP_ERR);
+  FailsWith(WorkRequest{.wr_id = 1}.Add(here.address(), 64, h.lkey ^ 0x00f0f000),
+            IBV_WC_LOC_QP_OP_ERR);
   RemoteIsUntouched();
 }
 TEST_F(Errors, WriteWithABadLkey) {
@@ -218,7 +222,8 @@ TEST_F(Errors, WriteWithABadLkey) {
 }
 TEST_F(Errors, SendBeyondItsOwnRegion) {
   Join();
-  FailsWith(WorkRequest{.wr_id = 1}.Add(here.address() + kBytes - 10, 64, h.lkey), IBV_WC_LOC_PROT_ERR);
+  FailsWith(WorkRequest{.wr_id = 1}.Add(here.address() + kBytes - 10, 64, h.lkey),
+            IBV_WC_LOC_PROT_ERR);
   RemoteIsUntouched();
 }
 TEST_F(Errors, ReadWithABadLkey) {
@@ -264,7 +269,8 @@ TEST_F(Errors, MessageLargerThanItsReceive) {
   }
 }
 
-class ReceiveKeys : public testing::TestWithParam<int> {};  // the receive region's access, -1: bad lkey
+class ReceiveKeys : public testing::TestWithParam<int> {
+};  // the receive region's access, -1: bad lkey
 
 TEST_P(ReceiveKeys, ThatDoNotFitFailBothSides) {
   Side local(Place::kThisProcess), remote(Place::kPeersMachine);
@@ -313,7 +319,8 @@ TEST_F(Errors, AFullSendQueueSaysEnomem) {
   Join({.rnr_retry = 7}, {.min_rnr_timer = 20}, {.depth = 4});
   // Sends wait for receives that are not there: two were posted.
   int posted = 0, result = 0;
-  while (posted < 100 && (result = local.PostSend(pair.local, WorkRequest{.wr_id = 1}.Add(here.address(), 8, h.lkey))) == 0)
+  while (posted < 100 && (result = local.PostSend(pair.local, WorkRequest{.wr_id = 1}.Add(
+                                                                  here.address(), 8, h.lkey))) == 0)
     ++posted;
   EXPECT_EQ(result, ENOMEM);
   EXPECT_GE(posted, 7);  // 2^n - 1 for 4, and perhaps what was done meanwhile

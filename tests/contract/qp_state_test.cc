@@ -11,8 +11,8 @@ namespace {
 constexpr int kAccessInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kUcRtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRcRtr = kUcRtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kRcRts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                       IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kRcRts =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
 // The attributes a transition needs, -1 when it does not exist. SQE is never entered by request.
 int Required(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) {
@@ -238,7 +238,9 @@ TEST_F(QpStateTest, DepthsRoundUpAndAreTold) {
 }
 
 TEST_F(QpStateTest, CreationRefusesWhatTheDeviceHasNot) {
-  const auto fails = [&](ibv_qp_type type, ibv_qp_cap cap) { return !MakeQp(type, cq.get(), nullptr, cap); };
+  const auto fails = [&](ibv_qp_type type, ibv_qp_cap cap) {
+    return !MakeQp(type, cq.get(), nullptr, cap);
+  };
   EXPECT_TRUE(fails(IBV_QPT_RC, {1048577, 1, 1, 1, 0}));
   EXPECT_TRUE(fails(IBV_QPT_RC, {1, 1048577, 1, 1, 0}));
   EXPECT_TRUE(fails(IBV_QPT_RC, {1, 1, 33, 1, 0}));
@@ -260,7 +262,8 @@ TEST_P(PostInState, SendIsRefusedBeforeRts) {
   EXPECT_EQ(ibv_post_send(qp.get(), &wr, &bad), EINVAL);
   EXPECT_EQ(bad, &wr);
 }
-INSTANTIATE_TEST_SUITE_P(All, PostInState, testing::Values(IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR),
+INSTANTIATE_TEST_SUITE_P(All, PostInState,
+                         testing::Values(IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR),
                          [](const auto& info) { return kNames[info.param]; });
 
 TEST_F(QpStateTest, PostStopsAtTheFirstBadRequestAndNamesIt) {

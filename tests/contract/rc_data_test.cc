@@ -87,8 +87,12 @@ TEST_F(Rc, ReceiveLargerThanTheMessageLeavesItsRestAlone) {
   FillPattern(source.bytes(), 1);
   FillPattern(sink.bytes(), 2);
   const Region from = local.Register(source), to = remote.Register(sink);
-  ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(sink.address(), 4000, to.lkey)), 0);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 2}.Add(source.address(), 1500, from.lkey)), 0);
+  ASSERT_EQ(
+      remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(sink.address(), 4000, to.lkey)),
+      0);
+  ASSERT_EQ(
+      local.PostSend(pair.local, WorkRequest{.wr_id = 2}.Add(source.address(), 1500, from.lkey)),
+      0);
   const Completion received = remote.Poll(pair.remote, Queue::kReceive);
   ASSERT_TRUE(received.found);
   EXPECT_EQ(received.wc.byte_len, 1500u);
@@ -101,10 +105,15 @@ TEST_F(Rc, InlineDataIsTakenWhenItIsPosted) {
   const Buffer source = Allocate(256), sink = Allocate(256);
   const Region to = remote.Register(sink);
   FillPattern(source.bytes(), 3);
-  ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(sink.address(), 256, to.lkey)), 0);
+  ASSERT_EQ(
+      remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(sink.address(), 256, to.lkey)),
+      0);
   // Inline needs no region: the lkey is not looked at.
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 2, .flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}
-                                           .Add(source.address(), 256, 0xdead)), 0);
+  ASSERT_EQ(
+      local.PostSend(pair.local,
+                     WorkRequest{.wr_id = 2, .flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}.Add(
+                         source.address(), 256, 0xdead)),
+      0);
   memset(source.data, 0, source.size);
   ASSERT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found);
   EXPECT_EQ(FirstDifference(sink.bytes(), 3), -1);
@@ -116,9 +125,11 @@ TEST_F(Rc, UnsignalledWorkGivesNoCompletionButOrdersBeforeTheSignalledOne) {
   const Region from = local.Register(source), to = remote.Register(sink);
   for (uint64_t i = 0; i < 4; ++i) {
     source.data[i] = static_cast<uint8_t>(i + 1);
-    WorkRequest write{.wr_id = i, .opcode = IBV_WR_RDMA_WRITE,
+    WorkRequest write{.wr_id = i,
+                      .opcode = IBV_WR_RDMA_WRITE,
                       .flags = i == 3 ? unsigned{IBV_SEND_SIGNALED} : 0u,
-                      .remote_address = sink.address() + i, .rkey = to.rkey};
+                      .remote_address = sink.address() + i,
+                      .rkey = to.rkey};
     ASSERT_EQ(local.PostSend(pair.local, write.Add(source.address() + i, 1, from.lkey)), 0);
   }
   const Completion done = local.Poll(pair.local, Queue::kSend);
@@ -133,8 +144,12 @@ TEST_F(Rc, SqSigAllSignalsEveryRequest) {
   const Pair pair = ConnectPair(local, remote, {.signal_all = true});
   const Buffer sink = Allocate(8);
   const Region to = remote.Register(sink);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 9, .opcode = IBV_WR_RDMA_WRITE, .flags = 0,
-                                                   .remote_address = sink.address(), .rkey = to.rkey}), 0);
+  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 9,
+                                                   .opcode = IBV_WR_RDMA_WRITE,
+                                                   .flags = 0,
+                                                   .remote_address = sink.address(),
+                                                   .rkey = to.rkey}),
+            0);
   const Completion done = local.Poll(pair.local, Queue::kSend);
   ASSERT_TRUE(done.found);
   EXPECT_EQ(done.wc.wr_id, 9u);
@@ -145,13 +160,20 @@ TEST_F(Rc, FenceHoldsASendBackUntilTheReadBeforeItIsDone) {
   const Buffer here = Allocate(65536), there = Allocate(65536), echo = Allocate(65536);
   FillPattern(there.bytes(), 5);
   const Region h = local.Register(here), t = remote.Register(there), e = remote.Register(echo);
-  ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(echo.address(), 65536, e.lkey)), 0);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 2, .opcode = IBV_WR_RDMA_READ,
-                                                   .remote_address = there.address(), .rkey = t.rkey}
-                                           .Add(here.address(), 65536, h.lkey)), 0);
+  ASSERT_EQ(
+      remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(echo.address(), 65536, e.lkey)),
+      0);
+  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 2,
+                                                   .opcode = IBV_WR_RDMA_READ,
+                                                   .remote_address = there.address(),
+                                                   .rkey = t.rkey}
+                                           .Add(here.address(), 65536, h.lkey)),
+            0);
   // Sends what the READ brings: without the fence some of it would be old.
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 3, .flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE}
-                                           .Add(here.address(), 65536, h.lkey)), 0);
+  ASSERT_EQ(local.PostSend(pair.local,
+                           WorkRequest{.wr_id = 3, .flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE}.Add(
+                               here.address(), 65536, h.lkey)),
+            0);
   ASSERT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found);
   EXPECT_EQ(FirstDifference(echo.bytes(), 5), -1);
 }
@@ -161,10 +183,14 @@ TEST_F(Rc, SendsArriveInTheOrderTheyWerePosted) {
   const Buffer source = Allocate(8192), message = Allocate(100 * 4);
   const Region from = local.Register(source), m = remote.Register(message);
   for (uint32_t i = 0; i < 100; ++i)
-    ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = i}.Add(message.address() + 4 * i, 4, m.lkey)), 0);
+    ASSERT_EQ(remote.PostReceive(pair.remote,
+                                 WorkRequest{.wr_id = i}.Add(message.address() + 4 * i, 4, m.lkey)),
+              0);
   for (uint32_t i = 0; i < 100; ++i) {
     memcpy(source.data + 4 * i, &i, 4);
-    ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = i}.Add(source.address() + 4 * i, 4, from.lkey)), 0);
+    ASSERT_EQ(local.PostSend(pair.local,
+                             WorkRequest{.wr_id = i}.Add(source.address() + 4 * i, 4, from.lkey)),
+              0);
   }
   for (uint32_t i = 0; i < 100; ++i) {
     const Completion received = remote.Poll(pair.remote, Queue::kReceive);
@@ -187,11 +213,20 @@ TEST_F(Rc, BothDirectionsAtOnce) {
   const Buffer a = Allocate(size), b = Allocate(size), a_in = Allocate(size), b_in = Allocate(size);
   FillPattern(a.bytes(), 10);
   FillPattern(b.bytes(), 11);
-  const Region ra = local.Register(a), rai = local.Register(a_in), rb = remote.Register(b), rbi = remote.Register(b_in);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = b_in.address(),
-                                                   .rkey = rbi.rkey}.Add(a.address(), size, ra.lkey)), 0);
-  ASSERT_EQ(remote.PostSend(pair.remote, WorkRequest{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = a_in.address(),
-                                                     .rkey = rai.rkey}.Add(b.address(), size, rb.lkey)), 0);
+  const Region ra = local.Register(a), rai = local.Register(a_in), rb = remote.Register(b),
+               rbi = remote.Register(b_in);
+  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 1,
+                                                   .opcode = IBV_WR_RDMA_WRITE,
+                                                   .remote_address = b_in.address(),
+                                                   .rkey = rbi.rkey}
+                                           .Add(a.address(), size, ra.lkey)),
+            0);
+  ASSERT_EQ(remote.PostSend(pair.remote, WorkRequest{.wr_id = 1,
+                                                     .opcode = IBV_WR_RDMA_WRITE,
+                                                     .remote_address = a_in.address(),
+                                                     .rkey = rai.rkey}
+                                             .Add(b.address(), size, rb.lkey)),
+            0);
   ASSERT_TRUE(local.Poll(pair.local, Queue::kSend).found);
   ASSERT_TRUE(remote.Poll(pair.remote, Queue::kSend).found);
   EXPECT_EQ(FirstDifference(a_in.bytes(), 11), -1);
@@ -205,8 +240,12 @@ TEST_F(Rc, MoreReadsThanTheResponderHasResourcesForAllComplete) {
   FillPattern(there.bytes(), 12);
   const Region t = remote.Register(there), h = local.Register(here);
   for (uint32_t i = 0; i < 16; ++i)
-    ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = i, .opcode = IBV_WR_RDMA_READ, .remote_address = there.address(),
-                                                     .rkey = t.rkey}.Add(here.address() + size * i, size, h.lkey)), 0);
+    ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = i,
+                                                     .opcode = IBV_WR_RDMA_READ,
+                                                     .remote_address = there.address(),
+                                                     .rkey = t.rkey}
+                                             .Add(here.address() + size * i, size, h.lkey)),
+              0);
   for (uint32_t i = 0; i < 16; ++i) {
     const Completion done = local.Poll(pair.local, Queue::kSend);
     ASSERT_TRUE(done.found) << i;
@@ -223,8 +262,12 @@ TEST_F(Rc, CompareAndSwapSwapsOnlyOnAMatchAndAlwaysReturnsTheOldValue) {
   auto* before = reinterpret_cast<uint64_t*>(old.data);
   *value = 0x1122334455667788;
   const auto swap = [&](uint64_t compare, uint64_t replacement) {
-    WorkRequest cas{.wr_id = 1, .opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .remote_address = target.address(),
-                    .rkey = t.rkey, .compare_add = compare, .swap = replacement};
+    WorkRequest cas{.wr_id = 1,
+                    .opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
+                    .remote_address = target.address(),
+                    .rkey = t.rkey,
+                    .compare_add = compare,
+                    .swap = replacement};
     ASSERT_EQ(local.PostSend(pair.local, cas.Add(old.address(), 8, o.lkey)), 0);
     const Completion done = local.Poll(pair.local, Queue::kSend);
     ASSERT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
@@ -247,9 +290,13 @@ TEST_F(Rc, FetchAndAddAddsAndReturnsTheOldValue) {
   auto* value = reinterpret_cast<uint64_t*>(target.data);
   *value = ~uint64_t{0} - 10;  // wraps
   for (uint64_t i = 0; i < 50; ++i)
-    ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = i, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                                     .remote_address = target.address(), .rkey = t.rkey, .compare_add = 3}
-                                             .Add(old.address() + 8 * i, 8, o.lkey)), 0);
+    ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = i,
+                                                     .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                                     .remote_address = target.address(),
+                                                     .rkey = t.rkey,
+                                                     .compare_add = 3}
+                                             .Add(old.address() + 8 * i, 8, o.lkey)),
+              0);
   for (uint64_t i = 0; i < 50; ++i) {
     const Completion done = local.Poll(pair.local, Queue::kSend);
     ASSERT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
@@ -266,18 +313,24 @@ TEST_F(Rc, SendWithInvalidateEndsTheWindowItNames) {
   const Region from = local.Register(source);
   const Region under = remote.Register(window, kAllAccess | IBV_ACCESS_MW_BIND);
   const Region m = remote.Register(message);
-  const uint32_t rkey = remote.BindWindow(pair.remote, under.index, window, IBV_ACCESS_REMOTE_WRITE);
+  const uint32_t rkey =
+      remote.BindWindow(pair.remote, under.index, window, IBV_ACCESS_REMOTE_WRITE);
   ASSERT_NE(rkey, 0u);
-  WorkRequest write{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = window.address(), .rkey = rkey};
+  WorkRequest write{
+      .wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = window.address(), .rkey = rkey};
   write.Add(source.address(), 64, from.lkey);
   ASSERT_EQ(local.PostSend(pair.local, write), 0);
   Completion done = local.Poll(pair.local, Queue::kSend);
   ASSERT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
   EXPECT_EQ(FirstDifference(window.bytes(), 20), -1);
 
-  ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = 2}.Add(message.address(), 64, m.lkey)), 0);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 3, .opcode = IBV_WR_SEND_WITH_INV, .imm = rkey}
-                                           .Add(source.address(), 64, from.lkey)), 0);
+  ASSERT_EQ(
+      remote.PostReceive(pair.remote, WorkRequest{.wr_id = 2}.Add(message.address(), 64, m.lkey)),
+      0);
+  ASSERT_EQ(local.PostSend(pair.local,
+                           WorkRequest{.wr_id = 3, .opcode = IBV_WR_SEND_WITH_INV, .imm = rkey}.Add(
+                               source.address(), 64, from.lkey)),
+            0);
   const Completion received = remote.Poll(pair.remote, Queue::kReceive);
   ASSERT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
   EXPECT_NE(received.wc.wc_flags & IBV_WC_WITH_INV, 0u);
@@ -295,8 +348,12 @@ TEST_F(Rc, MisalignedBuffersMoveTheSameBytes) {
   const Buffer source = Allocate(3001, 13), sink = Allocate(3001, 7);
   FillPattern(source.bytes(), 30);
   const Region from = local.Register(source), to = remote.Register(sink);
-  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .remote_address = sink.address(),
-                                                   .rkey = to.rkey}.Add(source.address(), 3001, from.lkey)), 0);
+  ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 1,
+                                                   .opcode = IBV_WR_RDMA_WRITE,
+                                                   .remote_address = sink.address(),
+                                                   .rkey = to.rkey}
+                                           .Add(source.address(), 3001, from.lkey)),
+            0);
   ASSERT_TRUE(local.Poll(pair.local, Queue::kSend).found);
   EXPECT_EQ(FirstDifference(sink.bytes(), 30), -1);
   EXPECT_TRUE(GuardsIntact());
@@ -306,7 +363,8 @@ TEST_F(Rc, APlaceOfTheSendQueueIsFreeAgainAfterItsCompletion) {
   const Pair pair = ConnectPair(local, remote, {.depth = 4});
   const Buffer sink = Allocate(8);
   const Region to = remote.Register(sink);
-  const WorkRequest write{.opcode = IBV_WR_RDMA_WRITE, .remote_address = sink.address(), .rkey = to.rkey};
+  const WorkRequest write{
+      .opcode = IBV_WR_RDMA_WRITE, .remote_address = sink.address(), .rkey = to.rkey};
   for (int round = 0; round < 100; ++round) {
     ASSERT_EQ(local.PostSend(pair.local, write), 0) << round;
     ASSERT_TRUE(local.Poll(pair.local, Queue::kSend).found) << round;
@@ -318,12 +376,17 @@ TEST_F(Rc, ManyQueuePairsCarryTheirOwnBytes) {
   std::vector<Pair> pairs;
   const Buffer source = Allocate(kPairs * 2000), sink = Allocate(kPairs * 2000);
   FillPattern(source.bytes(), 40);
-  for (uint32_t i = 0; i < kPairs; ++i) pairs.push_back(ConnectPair(local, remote, {.depth = 8, .cqe = 16}));
+  for (uint32_t i = 0; i < kPairs; ++i)
+    pairs.push_back(ConnectPair(local, remote, {.depth = 8, .cqe = 16}));
   const Region from = local.Register(source), to = remote.Register(sink);
   for (uint32_t i = 0; i < kPairs; ++i)
-    ASSERT_EQ(local.PostSend(pairs[i].local, WorkRequest{.wr_id = i, .opcode = IBV_WR_RDMA_WRITE,
-                                                         .remote_address = sink.address() + i * 2000, .rkey = to.rkey}
-                                                 .Add(source.address() + i * 2000, 2000, from.lkey)), 0);
+    ASSERT_EQ(
+        local.PostSend(pairs[i].local, WorkRequest{.wr_id = i,
+                                                   .opcode = IBV_WR_RDMA_WRITE,
+                                                   .remote_address = sink.address() + i * 2000,
+                                                   .rkey = to.rkey}
+                                           .Add(source.address() + i * 2000, 2000, from.lkey)),
+        0);
   for (uint32_t i = 0; i < kPairs; ++i) {
     const Completion done = local.Poll(pairs[i].local, Queue::kSend);
     ASSERT_TRUE(done.found) << i;

@@ -23,10 +23,14 @@ TEST_P(UcData, MovesEveryByteAtEverySize) {
     SCOPED_TRACE(size);
     ResetArena();
     const Buffer source = Allocate(size + 1), sink = Allocate(size + 1), last = Allocate(8);
-    const Region from = local.Register(source), to = remote.Register(sink), l = remote.Register(last);
+    const Region from = local.Register(source), to = remote.Register(sink),
+                 l = remote.Register(last);
     FillPattern(source.bytes(), size);
-    WorkRequest receive{.wr_id = 1}, request{.wr_id = 2, .opcode = opcode, .imm = 77,
-                                             .remote_address = sink.address(), .rkey = to.rkey};
+    WorkRequest receive{.wr_id = 1}, request{.wr_id = 2,
+                                             .opcode = opcode,
+                                             .imm = 77,
+                                             .remote_address = sink.address(),
+                                             .rkey = to.rkey};
     if (TakesAReceive(opcode)) {
       if (opcode != IBV_WR_RDMA_WRITE_WITH_IMM) receive.Add(sink.address(), size, to.lkey);
       ASSERT_EQ(remote.PostReceive(pair.remote, receive), 0);
@@ -38,7 +42,9 @@ TEST_P(UcData, MovesEveryByteAtEverySize) {
     if (!TakesAReceive(opcode)) {
       // A message after it tells that it has arrived: packets keep their order.
       ASSERT_EQ(remote.PostReceive(pair.remote, ReceiveInto(3, last, l)), 0);
-      ASSERT_EQ(local.PostSend(pair.local, WorkRequest{.wr_id = 4}.Add(source.address(), 1, from.lkey)), 0);
+      ASSERT_EQ(
+          local.PostSend(pair.local, WorkRequest{.wr_id = 4}.Add(source.address(), 1, from.lkey)),
+          0);
       ASSERT_TRUE(local.Poll(pair.local, Queue::kSend).found);
     }
     const Completion received = remote.Poll(pair.remote, Queue::kReceive);
@@ -59,16 +65,16 @@ TEST_P(UcData, MovesEveryByteAtEverySize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, UcData,
-    testing::Combine(testing::Values(IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048,
-                                     IBV_MTU_4096),
-                     testing::Values(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
-                                     IBV_WR_RDMA_WRITE_WITH_IMM)),
-    [](const auto& info) {
-      return "Mtu" + std::to_string(128 << std::get<0>(info.param)) +
-             OperationName(std::get<1>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(All, UcData,
+                         testing::Combine(testing::Values(IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024,
+                                                          IBV_MTU_2048, IBV_MTU_4096),
+                                          testing::Values(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+                                                          IBV_WR_RDMA_WRITE,
+                                                          IBV_WR_RDMA_WRITE_WITH_IMM)),
+                         [](const auto& info) {
+                           return "Mtu" + std::to_string(128 << std::get<0>(info.param)) +
+                                  OperationName(std::get<1>(info.param));
+                         });
 
 class Uc : public testing::Test {
  protected:
@@ -99,19 +105,22 @@ TEST_F(Uc, AMessageWithoutAReceiveIsLostWithoutAWord) {
 }
 
 TEST_F(Uc, ABadRemoteKeyIsDroppedWithoutAWord) {
-  EXPECT_EQ(Post(WriteTo(1, source, from, sink.address(), to.rkey ^ 0x5500)).wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(Post(WriteTo(1, source, from, sink.address(), to.rkey ^ 0x5500)).wc.status,
+            IBV_WC_SUCCESS);
   EXPECT_EQ(local.StateOf(pair.local), IBV_QPS_RTS);
   EXPECT_EQ(remote.StateOf(pair.remote), IBV_QPS_RTS);
   EXPECT_EQ(Post(WriteTo(2, source, from, sink.address(), to.rkey)).wc.status, IBV_WC_SUCCESS);
 }
 
 TEST_F(Uc, KnowsNoReads) {
-  EXPECT_EQ(Post(ReadFrom(1, source, from, sink.address(), to.rkey)).wc.status, IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_EQ(Post(ReadFrom(1, source, from, sink.address(), to.rkey)).wc.status,
+            IBV_WC_LOC_QP_OP_ERR);
   EXPECT_EQ(local.StateOf(pair.local), IBV_QPS_ERR);
 }
 
 TEST_F(Uc, AReceiveTooSmallFailsTheReceiverAlone) {
-  ASSERT_EQ(remote.PostReceive(pair.remote, WorkRequest{.wr_id = 5}.Add(sink.address(), 64, to.lkey)), 0);
+  ASSERT_EQ(
+      remote.PostReceive(pair.remote, WorkRequest{.wr_id = 5}.Add(sink.address(), 64, to.lkey)), 0);
   EXPECT_EQ(Post(SendOf(1, source, from)).wc.status, IBV_WC_SUCCESS);
   const Completion received = remote.Poll(pair.remote, Queue::kReceive);
   EXPECT_EQ(received.wc.status, IBV_WC_LOC_QP_OP_ERR) << Describe(received);

@@ -25,11 +25,13 @@ class Ud : public testing::Test {
     to = remote.Register(sink);
   }
   WorkRequest Datagram(uint64_t wr_id, uint32_t bytes) {
-    WorkRequest request{.wr_id = wr_id, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
+    WorkRequest request{
+        .wr_id = wr_id, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
     return request.Add(source.address(), bytes, from.lkey);
   }
   int PostReceive(uint64_t wr_id, uint32_t bytes = 8192 + kRouteBytes) {
-    return remote.PostReceive(pair.remote, WorkRequest{.wr_id = wr_id}.Add(sink.address(), bytes, to.lkey));
+    return remote.PostReceive(pair.remote,
+                              WorkRequest{.wr_id = wr_id}.Add(sink.address(), bytes, to.lkey));
   }
   Side local{Place::kThisProcess};
   Side remote{Place::kPeersMachine};
@@ -113,9 +115,12 @@ TEST_F(Ud, PiecesAreGatheredAndScattered) {
   const Buffer route = Allocate(kRouteBytes), first = Allocate(10), second = Allocate(500);
   const Region r = remote.Register(route), f = remote.Register(first), s = remote.Register(second);
   WorkRequest receive{.wr_id = 1};
-  receive.Add(route.address(), kRouteBytes, r.lkey).Add(first.address(), 10, f.lkey).Add(second.address(), 500, s.lkey);
+  receive.Add(route.address(), kRouteBytes, r.lkey)
+      .Add(first.address(), 10, f.lkey)
+      .Add(second.address(), 500, s.lkey);
   ASSERT_EQ(remote.PostReceive(pair.remote, receive), 0);
-  WorkRequest request{.wr_id = 2, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
+  WorkRequest request{
+      .wr_id = 2, .ah = ah, .remote_qpn = pair.remote_address.qpn, .remote_qkey = kQkey};
   AddPieces(request, source, from.lkey, {3, 0, 200, 57});
   ASSERT_EQ(local.PostSend(pair.local, request), 0);
   ASSERT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found);

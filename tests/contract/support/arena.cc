@@ -29,7 +29,8 @@ bool IsGuard(const uint8_t* bytes) {
 }  // namespace
 
 void MapArena() {
-  void* mapped = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* mapped =
+      mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) abort();
   arena = static_cast<uint8_t*>(mapped);
 }

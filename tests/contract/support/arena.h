@@ -22,7 +22,8 @@ struct Buffer {
 void MapArena();
 // Forgets all buffers; each test begins so.
 void ResetArena();
-// A buffer of `size` bytes (0 is fine) whose start is `misalignment` bytes after a 64-byte boundary.
+// A buffer of `size` bytes (0 is fine) whose start is `misalignment` bytes after a 64-byte
+// boundary.
 Buffer Allocate(size_t size, size_t misalignment = 0);
 // All guards of all buffers are as they were laid; false names no one: compare buffers after it.
 bool GuardsIntact();

@@ -54,20 +54,20 @@ class LoopbackTest : public DeviceTest {
     attr.ah_attr = PathToMyself();
     const bool rc = qp->qp_type == IBV_QPT_RC;
     if (result == 0)
-      result = ibv_modify_qp(
-          qp, &attr,
-          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-              (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
+      result = ibv_modify_qp(qp, &attr,
+                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                 IBV_QP_RQ_PSN |
+                                 (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
     attr.retry_cnt = attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
     if (result == 0)
-      result = ibv_modify_qp(qp, &attr,
-                             IBV_QP_STATE | IBV_QP_SQ_PSN |
-                                 (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                           IBV_QP_MAX_QP_RD_ATOMIC
-                                     : 0));
+      result = ibv_modify_qp(
+          qp, &attr,
+          IBV_QP_STATE | IBV_QP_SQ_PSN |
+              (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                  : 0));
     return result;
   }
 

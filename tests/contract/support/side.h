@@ -32,11 +32,11 @@ struct QpSpec {
   uint32_t pieces = 4;
   uint32_t inline_bytes = 0;
   int cqe = 256;
-  int receive_cqe = 0;       // 0: as cqe
-  int srq = -1;              // index, -1: none
+  int receive_cqe = 0;  // 0: as cqe
+  int srq = -1;         // index, -1: none
   bool signal_all = false;
-  bool one_cq = false;       // send and receive share it
-  uint64_t extended_ops = 0; // IBV_QP_EX_WITH_*: create by ibv_create_qp_ex
+  bool one_cq = false;        // send and receive share it
+  uint64_t extended_ops = 0;  // IBV_QP_EX_WITH_*: create by ibv_create_qp_ex
 };
 
 struct QpAddress {
@@ -98,7 +98,7 @@ struct EventCopy {
   int error = 0;  // errno of rdma_get_cm_event
   rdma_cm_event_type event{};
   int status = 0;
-  int id = -1;         // index; a CONNECT_REQUEST brings a new one
+  int id = -1;  // index; a CONNECT_REQUEST brings a new one
   int listen_id = -1;
   bool has_private_data = false;
   uint8_t private_data_len = 0;
@@ -140,7 +140,7 @@ class Side {
 
   // ---- verbs. All give 0 or an errno, if nothing else is said.
   int Open();
-  int CreateQp(const QpSpec& spec = {});  // index; -errno on failure
+  int CreateQp(const QpSpec& spec = {});           // index; -errno on failure
   int CreateSrq(uint32_t depth, uint32_t pieces);  // index; -errno
   QpAddress AddressOf(int qp);
   int Connect(int qp, const PathSpec& path, const QpAddress& peer);

@@ -168,9 +168,8 @@ int MigrateStep(State& state, const NumberOrder& order) {
 
 int IndexOf(const State& state, const rdma_cm_id* id) {
   const auto found = std::find(state.ids.begin(), state.ids.end(), id);
-  return id == nullptr || found == state.ids.end()
-             ? -1
-             : static_cast<int>(found - state.ids.begin());
+  return id == nullptr || found == state.ids.end() ? -1
+                                                   : static_cast<int>(found - state.ids.begin());
 }
 
 EventCopy CopyOf(State& state, const rdma_cm_event& event) {

@@ -120,9 +120,9 @@ int ConnectStep(State& state, const ConnectOrder& order) {
   attr.port_num = 1;
   attr.qkey = path.qkey;
   attr.qp_access_flags = static_cast<unsigned>(path.access);
-  int result = ibv_modify_qp(pair.qp, &attr,
-                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                 (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+  int result = ibv_modify_qp(
+      pair.qp, &attr,
+      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
   if (result != 0 || path.up_to == IBV_QPS_INIT) return result;
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = path.mtu;
@@ -143,8 +143,7 @@ int ConnectStep(State& state, const ConnectOrder& order) {
   attr.rnr_retry = path.rnr_retry;
   attr.max_rd_atomic = path.reads;
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (rc)
-    mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  if (rc) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   return ibv_modify_qp(pair.qp, &attr, mask);
 }
 
@@ -161,7 +160,8 @@ int ModifyStep(State& state, const ModifyOrder& order) {
 int StateStep(State& state, const int& qp) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
-  const int result = ibv_query_qp(state.qps[static_cast<size_t>(qp)].qp, &attr, IBV_QP_STATE, &init);
+  const int result =
+      ibv_query_qp(state.qps[static_cast<size_t>(qp)].qp, &attr, IBV_QP_STATE, &init);
   return result != 0 ? -result : static_cast<int>(attr.qp_state);
 }
 
@@ -309,8 +309,10 @@ int AsyncStep(State& state, const int& limit_ms) {
 }
 
 void Check(int result, const char* what) {
-  if (result < 0) result = -result;
-  else if (result == 0) return;
+  if (result < 0)
+    result = -result;
+  else if (result == 0)
+    return;
   throw std::runtime_error(std::string(what) + ": " + strerror(result));
 }
 

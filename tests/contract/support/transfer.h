@@ -12,12 +12,18 @@ namespace rdma_contract {
 
 inline const char* OperationName(ibv_wr_opcode opcode) {
   switch (opcode) {
-    case IBV_WR_SEND: return "Send";
-    case IBV_WR_SEND_WITH_IMM: return "SendWithImm";
-    case IBV_WR_RDMA_WRITE: return "Write";
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return "WriteWithImm";
-    case IBV_WR_RDMA_READ: return "Read";
-    default: return "Other";
+    case IBV_WR_SEND:
+      return "Send";
+    case IBV_WR_SEND_WITH_IMM:
+      return "SendWithImm";
+    case IBV_WR_RDMA_WRITE:
+      return "Write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "WriteWithImm";
+    case IBV_WR_RDMA_READ:
+      return "Read";
+    default:
+      return "Other";
   }
 }
 
@@ -26,8 +32,8 @@ inline uint32_t BytesOf(ibv_mtu mtu) { return 128u << mtu; }
 // The sizes at which packets begin, end or change their kind.
 inline std::vector<uint32_t> SizesAround(ibv_mtu path_mtu) {
   const uint32_t mtu = BytesOf(path_mtu);
-  return {0,           1,           3,     mtu - 1,         mtu,    mtu + 1, 2 * mtu - 1,
-          2 * mtu,     2 * mtu + 1, 65536, (1u << 20) + 3, 8u << 20};
+  return {0,       1,           3,     mtu - 1,        mtu,     mtu + 1, 2 * mtu - 1,
+          2 * mtu, 2 * mtu + 1, 65536, (1u << 20) + 3, 8u << 20};
 }
 
 inline bool TakesAReceive(ibv_wr_opcode opcode) {
@@ -62,8 +68,11 @@ class Transfer {
         AddPieces(receive, there_, there_region_.lkey, there);
       ASSERT_EQ(remote_.PostReceive(pair_.remote, receive), 0);
     }
-    WorkRequest request{.wr_id = 2000, .opcode = opcode, .imm = kImmediate,
-                        .remote_address = there_.address(), .rkey = there_region_.rkey};
+    WorkRequest request{.wr_id = 2000,
+                        .opcode = opcode,
+                        .imm = kImmediate,
+                        .remote_address = there_.address(),
+                        .rkey = there_region_.rkey};
     AddPieces(request, here_, here_region_.lkey, here);
     ASSERT_EQ(local_.PostSend(pair_.local, request), 0);
 
@@ -71,10 +80,10 @@ class Transfer {
     ASSERT_TRUE(sent.found);
     ASSERT_EQ(sent.wc.status, IBV_WC_SUCCESS) << Describe(sent);
     EXPECT_EQ(sent.wc.wr_id, 2000u);
-    EXPECT_EQ(sent.wc.opcode, read                                 ? IBV_WC_RDMA_READ
-                              : opcode == IBV_WR_SEND ||
-                                      opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_SEND
-                                                                     : IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(sent.wc.opcode, read ? IBV_WC_RDMA_READ
+                              : opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM
+                                  ? IBV_WC_SEND
+                                  : IBV_WC_RDMA_WRITE);
     EXPECT_EQ(sent.wc.qp_num, pair_.local_address.qpn);
     if (TakesAReceive(opcode)) {
       const Completion received = remote_.Poll(pair_.remote, Queue::kReceive);
@@ -83,9 +92,8 @@ class Transfer {
       EXPECT_EQ(received.wc.wr_id, 1000u);
       EXPECT_EQ(received.wc.byte_len, size_);
       EXPECT_EQ(received.wc.qp_num, pair_.remote_address.qpn);
-      EXPECT_EQ(received.wc.opcode, opcode == IBV_WR_RDMA_WRITE_WITH_IMM
-                                        ? IBV_WC_RECV_RDMA_WITH_IMM
-                                        : IBV_WC_RECV);
+      EXPECT_EQ(received.wc.opcode,
+                opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
       EXPECT_EQ((received.wc.wc_flags & IBV_WC_WITH_IMM) != 0, HasImmediate(opcode));
       if (HasImmediate(opcode)) {
         EXPECT_EQ(ntohl(received.wc.imm_data), kImmediate);

@@ -1,0 +1,113 @@
+// A forked child uses the device its parent opened; connection ids it does not.
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "tests/contract/support/loopback.h"
+
+namespace rdma_contract {
+namespace {
+
+// Runs `body` in a forked child and gives what it returned; 255 when it did not end by itself.
+int InChild(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);  // a hang is a failure, not a time-out of the whole run
+    _exit(body());
+  }
+  int status = 0;
+  if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 255;
+  return WEXITSTATUS(status);
+}
+
+class Fork : public LoopbackTest {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(ibv_fork_init(), 0);
+    ASSERT_NO_FATAL_FAILURE(DeviceTest::SetUp());
+  }
+};
+
+TEST_F(Fork, ChildQueriesTheDeviceItsParentOpened) {
+  EXPECT_EQ(InChild([&] {
+              ibv_port_attr port{};
+              return ibv_query_port(context.get(), 1, &port);
+            }),
+            0);
+}
+
+TEST_F(Fork, ChildSendsOnItsParentsQp) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  ASSERT_EQ(PostReceive(b.get(), 5), 0);
+  EXPECT_EQ(InChild([&] {
+              FillPattern(data.bytes(), 9);
+              if (PostSend(a.get(), 6, IBV_SEND_SIGNALED) != 0) return 1;
+              const Completion sent = PollOne(send_cq.get());
+              return sent.found && sent.wc.status == IBV_WC_SUCCESS ? 0 : 2;
+            }),
+            0);
+  const Completion received = PollOne(receive_cq.get());
+  ASSERT_TRUE(received.found);
+  EXPECT_EQ(received.wc.wr_id, 5u);
+  EXPECT_EQ(received.wc.status, IBV_WC_SUCCESS);
+}
+
+TEST_F(Fork, ParentGoesOnAfterItsChildEnded) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  EXPECT_EQ(InChild([&] {
+              ibv_port_attr port{};
+              return ibv_query_port(context.get(), 1, &port);
+            }),
+            0);
+  ASSERT_EQ(PostReceive(b.get(), 1), 0);
+  ASSERT_EQ(PostSend(a.get(), 2, IBV_SEND_SIGNALED), 0);
+  EXPECT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(PollOne(receive_cq.get()).found);
+}
+
+TEST_F(Fork, ChildThatOnlyExitsTakesNothingAlong) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  EXPECT_EQ(InChild([] { return 7; }), 7);
+  EXPECT_EQ(StateOf(a.get()), IBV_QPS_RTS);
+}
+
+TEST_F(Fork, ChildMakesObjectsOfItsOwn) {
+  EXPECT_EQ(InChild([&] {
+              ibv_pd* own = ibv_alloc_pd(context.get());
+              if (own == nullptr) return 1;
+              ibv_cq* cq = ibv_create_cq(context.get(), 4, nullptr, nullptr, 0);
+              if (cq == nullptr) return 2;
+              return ibv_destroy_cq(cq) != 0 || ibv_dealloc_pd(own) != 0 ? 3 : 0;
+            }),
+            0);
+}
+
+TEST_F(Fork, ChildOpensTheDeviceAnew) {
+  EXPECT_EQ(InChild([] {
+              ibv_context* own = OpenTestDevice();
+              return own == nullptr || ibv_close_device(own) != 0 ? 1 : 0;
+            }),
+            0);
+}
+
+TEST_F(Fork, InheritedConnectionIdsAreRefused) {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  ASSERT_NE(channel, nullptr);
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in address = SocketAddress(LocalAddress(), 0);
+  EXPECT_EQ(InChild([&] {
+              return rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 ? 0 : errno;
+            }),
+            EACCES);
+  EXPECT_EQ(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)), 0);
+  rdma_destroy_id(id);
+  rdma_destroy_event_channel(channel);
+}
+
+}  // namespace
+}  // namespace rdma_contract
