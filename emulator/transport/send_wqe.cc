@@ -1,0 +1,104 @@
+#include "emulator/transport/send_wqe.h"
+
+#include <cstring>
+
+namespace rdmaemu::transport {
+namespace {
+
+bool IsData(uint32_t opcode) {
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+         opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE ||
+         opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool OpcodeFits(ibv_qp_type type, uint32_t opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+      return true;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_BIND_MW:
+      return type == IBV_QPT_RC || type == IBV_QPT_UC;
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_LOCAL_INV:
+      return type == IBV_QPT_RC;
+    default:
+      return false;
+  }
+}
+
+ibv_wc_status CopyInline(const QueuePair& qp, const std::byte* slot, uint32_t length,
+                         SendWqe& out) {
+  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
+  if (!IsData(out.wr.opcode) || length > room) return IBV_WC_LOC_QP_OP_ERR;
+  out.inline_data.resize(length);
+  if (length > 0) std::memcpy(out.inline_data.data(), slot + sizeof(rxe_send_wqe), length);
+  out.length = length;
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status CopySges(const QueuePair& qp, const std::byte* slot, uint32_t count,
+                       uint32_t max_message_bytes, SendWqe& out) {
+  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
+  if (count > qp.cap.max_send_sge || count > room / sizeof(rxe_sge)) return IBV_WC_LOC_QP_OP_ERR;
+  out.sges.resize(count);
+  if (count > 0) {
+    std::memcpy(out.sges.data(), slot + sizeof(rxe_send_wqe), count * sizeof(rxe_sge));
+  }
+  uint64_t total = 0;
+  for (const rxe_sge& sge : out.sges) total += sge.length;
+  if (total > max_message_bytes) return IBV_WC_LOC_LEN_ERR;
+  out.length = static_cast<uint32_t>(total);
+  if (out.is_atomic() && total < sizeof(uint64_t)) return IBV_WC_LOC_QP_OP_ERR;
+  return IBV_WC_SUCCESS;
+}
+
+}  // namespace
+
+void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes, SendWqe& out) {
+  const std::byte* slot = qp.send_ring.Slot(index);
+  rxe_send_wqe header;
+  std::memcpy(static_cast<void*>(&header), slot, sizeof header);
+  out.wr = header.wr;
+  out.length = 0;
+  out.sges.clear();
+  out.inline_data.clear();
+  out.is_inline = (out.wr.send_flags & IBV_SEND_INLINE) != 0;
+  out.done = out.started = false;
+  out.first_psn = out.last_psn = out.packets = out.sent = 0;
+  if (!OpcodeFits(qp.type, out.wr.opcode)) {
+    out.status = IBV_WC_LOC_QP_OP_ERR;
+  } else if (out.is_local()) {
+    out.status = IBV_WC_SUCCESS;
+  } else if (out.is_inline) {
+    out.status = CopyInline(qp, slot, header.dma.length, out);
+  } else {
+    out.status = CopySges(qp, slot, header.dma.num_sge, max_message_bytes, out);
+  }
+}
+
+ibv_wc_opcode CompletionOpcode(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
+    case IBV_WR_LOCAL_INV:
+      return IBV_WC_LOCAL_INV;
+    case IBV_WR_BIND_MW:
+      return IBV_WC_BIND_MW;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+}  // namespace rdmaemu::transport
