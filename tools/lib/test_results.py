@@ -1,0 +1,112 @@
+"""Counts the test cases of one or more Bazel runs and prints the closing line.
+
+usage: test_results.py DIRECTORY; for each stage it holds STAGE.json (Bazel's build events) and
+STAGE.status (its exit status). Exits 0 when something passed and nothing failed.
+"""
+
+import json
+import os
+import sys
+import urllib.parse
+import xml.etree.ElementTree
+
+# Bazel's exit statuses for "all well" and "some test failed"; all others are failures of their own.
+TEST_STATUSES = (0, 3)
+
+
+class Count:
+    def __init__(self):
+        self.passed = 0
+        self.failed = []  # text lines
+        self.skipped = []
+
+
+def local_name(tag):
+    return tag.rsplit("}", 1)[-1]
+
+
+def count_cases(path, label, count):
+    """Adds the cases of one test.xml; returns how many failed."""
+    failures = 0
+    for case in xml.etree.ElementTree.parse(path).iter():
+        if local_name(case.tag) != "testcase" or case.get("status") == "notrun":
+            continue
+        name = ".".join(part for part in (case.get("classname"), case.get("name")) if part)
+        children = {local_name(child.tag): child for child in case}
+        if "failure" in children or "error" in children:
+            count.failed.append("%s %s" % (label, name))
+            failures += 1
+        elif "skipped" in children or case.get("result") == "skipped":
+            reason = children["skipped"].get("message", "") if "skipped" in children else ""
+            count.skipped.append("%s %s: %s" % (label, name, " ".join(reason.split()) or "no reason given"))
+        else:
+            count.passed += 1
+    return failures
+
+
+def count_stage(directory, stage, count):
+    tests, results = set(), {}
+    path = os.path.join(directory, stage + ".json")
+    with open(path) as lines:
+        events = [json.loads(line) for line in lines if line.strip()]
+    for event in events:
+        key = event["id"]
+        if "targetConfigured" in key and "test" in event.get("configured", {}).get("targetKind", ""):
+            tests.add(key["targetConfigured"]["label"])
+        if "testResult" in key and "testResult" in event:
+            label = key["testResult"]["label"]
+            result = event["testResult"]
+            outputs = [one["uri"] for one in result.get("testActionOutput", [])
+                       if one["name"] == "test.xml"]
+            results.setdefault(label, []).append((result.get("status", "NO_STATUS"), outputs))
+    for label in sorted(results):
+        shown = label if stage == "tests" else "%s (%s)" % (label, stage)
+        for status, outputs in results[label]:
+            failures = 0
+            for uri in outputs:
+                try:
+                    failures += count_cases(urllib.parse.unquote(urllib.parse.urlparse(uri).path),
+                                            shown, count)
+                except (OSError, xml.etree.ElementTree.ParseError) as error:
+                    failures += 1
+                    count.failed.append("%s: its results cannot be read: %s" % (shown, error))
+            if status not in ("PASSED", "FLAKY") and failures == 0:
+                count.failed.append("%s: %s" % (shown, status))
+    # With --build_tests_only a filtered target is configured and gives no result: only a run that
+    # went wrong makes silence a failure.
+    status = read_status(directory, stage)
+    if status not in TEST_STATUSES:
+        for label in sorted(tests - set(results)):
+            count.failed.append("%s (%s): did not build or did not run" % (label, stage))
+        if not tests - set(results) and not count.failed:
+            count.failed.append("%s: bazel ended with status %d" % (stage, status))
+
+
+def read_status(directory, stage):
+    with open(os.path.join(directory, stage + ".status")) as text:
+        return int(text.read())
+
+
+def main():
+    directory = sys.argv[1]
+    count = Count()
+    stages = sorted((name[:-len(".status")] for name in os.listdir(directory)
+                     if name.endswith(".status")), key=lambda stage: (stage != "tests", stage))
+    for stage in stages:
+        try:
+            count_stage(directory, stage, count)
+        except (OSError, ValueError) as error:
+            count.failed.append("%s: bazel left no results: %s" % (stage, error))
+    for line in count.skipped:
+        print("skipped: " + line)
+    for line in count.failed:
+        print("FAILED: " + line)
+    closing = "%d passed, %d failed" % (count.passed, len(count.failed))
+    if count.skipped:
+        closing += ", %d skipped" % len(count.skipped)
+    print(closing)
+    return 1 if count.failed or not count.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
