@@ -1,0 +1,238 @@
+#include "emulator/host/testing/world.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace rdmaemu::testing {
+// One host's way into the world's network.
+class World::Port final : public Network {
+ public:
+  explicit Port(World& world) : world_(world) {}
+  std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
+    pending_ = {flow, std::vector<std::byte>(bytes)};
+    return pending_.bytes;
+  }
+  void Commit() override { world_.in_flight_.push_back(std::move(pending_)); }
+
+ private:
+  World& world_;
+  Datagram pending_;
+};
+
+struct World::Node {
+  Node(World& world, const NetAddress& own, HostConfig config)
+      : address(own),
+        port(world),
+        host(std::move(config),
+             {world.memory, world.segments, world.counters, port, world.trace}) {}
+  NetAddress address;
+  Port port;
+  Host host;
+};
+
+World::World() = default;
+World::~World() = default;
+
+Host& World::AddHost(const std::string& name, const std::string& address) {
+  HostConfig config;
+  config.name = name;
+  config.seed = nodes_.size() + 1;
+  HostAddress own;
+  own.address = *NetAddress::Parse(address);
+  config.devices.push_back({"rxe0", *BuiltInProfile("rxe"), {own}});
+  nodes_.push_back(std::make_unique<Node>(*this, own.address, std::move(config)));
+  return nodes_.back()->host;
+}
+
+void World::Settle() {
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& node : nodes_) {
+      found |= node->host.PollDoorbells(now);
+      found |= node->host.Work(now);
+    }
+    while (!in_flight_.empty()) {
+      found = true;
+      const Datagram datagram = std::move(in_flight_.front());
+      in_flight_.pop_front();
+      if (filter_ && !filter_(datagram)) continue;
+      for (const auto& node : nodes_) {
+        if (node->address == datagram.flow.destination) {
+          node->host.Receive(now, datagram.flow, datagram.bytes);
+        }
+      }
+    }
+  }
+}
+
+bool World::RunUntil(const std::function<bool()>& done, Duration limit) {
+  const Time end = now + limit;
+  for (;;) {
+    Settle();
+    if (done()) return true;
+    std::optional<Time> next;
+    for (const auto& node : nodes_) {
+      const std::optional<Time> deadline = node->host.NextDeadline();
+      if (deadline && (!next || *deadline < *next)) next = deadline;
+    }
+    if (!next || *next > end) return false;
+    now = std::max(now, *next);
+    for (const auto& node : nodes_) node->host.Expire(now);
+  }
+}
+
+Client::Client(World& world, Host& host, const std::string& program)
+    : Client(world, host, [&] {
+        HelloIn in{};
+        in.version = kCallVersion;
+        program.copy(in.program, sizeof in.program - 1);
+        return in;
+      }()) {}
+
+Client::Client(World& world, Host& host, const HelloIn& hello_in)
+    : world(world), host(host), process(host.Attach(world.now, {1, "unnamed"})) {
+  SayHello(hello_in);
+}
+
+void Client::SayHello(const HelloIn& in) {
+  if (Call(CallOp::kHello, in, hello) != 0) throw std::runtime_error("Hello was refused");
+}
+
+std::unique_ptr<Client> Client::Fork() {
+  HelloIn in{};
+  in.version = kCallVersion;
+  std::copy(std::begin(hello.group_token), std::end(hello.group_token), in.group_token);
+  return std::unique_ptr<Client>(new Client(world, host, in));
+}
+
+void Client::Kill() {
+  world.memory.gone[process] = true;
+  host.Detach(world.now, process);
+}
+
+Reply Client::CallBytes(uint32_t op, const void* in, size_t bytes) {
+  std::vector<std::byte> message(sizeof(CallHeader) + bytes);
+  const CallHeader header{op, static_cast<uint32_t>(bytes)};
+  std::memcpy(message.data(), &header, sizeof header);
+  std::memcpy(message.data() + sizeof header, in, bytes);
+  return host.Call(world.now, process, message);
+}
+
+std::byte* Client::At(const SharedSpan& span) {
+  return world.segments.Bytes(SegmentId{span.segment}).subspan(span.offset, span.length).data();
+}
+
+Verb::Verb(Client& owner, uint32_t cq_entries) : client(owner) {
+  OpenDeviceOut opened{};
+  HandleOut made{};
+  if (client.Call(CallOp::kOpenDevice, OpenDeviceIn{0, 0}, opened) != 0 ||
+      client.Call(CallOp::kAllocPd, AllocPdIn{opened.context, 0}, made) != 0 ||
+      client.Call(CallOp::kCreateCq, CreateCqIn{opened.context, 0, cq_entries, 0, 77}, cq) != 0) {
+    throw std::runtime_error("the device did not open");
+  }
+  context = opened.context;
+  pd = made.handle;
+  cq_ring_ = Ring(client.At(cq.queue) + sizeof(CqControl), cq.slots, sizeof(CqEntry));
+}
+
+Verb::Qp Verb::CreateQp(ibv_qp_type type, uint32_t depth, uint32_t sges) {
+  CreateQpIn in{};
+  in.pd = pd;
+  in.send_cq = in.recv_cq = cq.handle;
+  in.type = type;
+  in.cap = {depth, depth, sges, sges, 64};
+  Qp qp;
+  if (client.Call(CallOp::kCreateQp, in, qp.made) != 0) throw std::runtime_error("no QP");
+  qp.send = Ring(client.At(qp.made.send_queue) + sizeof(QpControl), qp.made.send_slots,
+                 qp.made.send_slot_bytes);
+  qp.recv = Ring(client.At(qp.made.recv_queue), qp.made.recv_slots, qp.made.recv_slot_bytes);
+  return qp;
+}
+
+int Verb::Modify(const Qp& qp, int mask, const ibv_qp_attr& attr) {
+  ModifyQpIn in{};
+  in.handle = qp.made.handle;
+  in.mask = mask;
+  in.attr = attr;
+  return client.Call(CallOp::kModifyQp, in);
+}
+
+void Verb::ConnectRc(const Qp& qp, const std::string& peer_address, uint32_t peer_qpn) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+      IBV_ACCESS_REMOTE_ATOMIC;
+  int failed = Modify(qp, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+                      attr);
+  attr = {};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = peer_qpn;
+  attr.max_dest_rd_atomic = 4;
+  attr.min_rnr_timer = 12;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.grh.sgid_index = 1;
+  attr.ah_attr.grh.hop_limit = 64;
+  attr.ah_attr.grh.dgid = NetAddress::Parse(peer_address)->ToGid();
+  failed |= Modify(qp,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                   attr);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 14;
+  attr.retry_cnt = 5;
+  attr.rnr_retry = 7;
+  attr.max_rd_atomic = 4;
+  failed |= Modify(qp,
+                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+                   attr);
+  if (failed != 0) throw std::runtime_error("the QP did not reach RTS");
+}
+
+MrOut Verb::Register(void* address, size_t bytes, int access) {
+  MrOut out{};
+  const auto start = reinterpret_cast<uint64_t>(address);
+  if (client.Call(CallOp::kRegMr, RegMrIn{pd, access, start, bytes, start}, out) != 0) {
+    throw std::runtime_error("no MR");
+  }
+  return out;
+}
+
+void Verb::PostRecv(Qp& qp, uint64_t wr_id, void* address, uint32_t bytes, uint32_t lkey) {
+  auto* wqe = qp.recv.SlotAs<rxe_recv_wqe>(qp.recv.Producer());
+  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+  wqe->wr_id = wr_id;
+  wqe->dma.num_sge = 1;
+  wqe->dma.length = wqe->dma.resid = bytes;
+  wqe->dma.sge[0] = {reinterpret_cast<uint64_t>(address), bytes, lkey};
+  qp.recv.SetProducer(qp.recv.Next(qp.recv.Producer()));
+}
+
+void Verb::PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address, uint32_t bytes,
+                    uint32_t lkey, const std::function<void(rxe_send_wqe&)>& fill) {
+  auto* wqe = qp.send.SlotAs<rxe_send_wqe>(qp.send.Producer());
+  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+  wqe->wr.wr_id = wr_id;
+  wqe->wr.opcode = opcode;
+  wqe->wr.send_flags = IBV_SEND_SIGNALED;
+  wqe->dma.num_sge = 1;
+  wqe->dma.length = wqe->dma.resid = bytes;
+  wqe->dma.sge[0] = {reinterpret_cast<uint64_t>(address), bytes, lkey};
+  if (fill) fill(*wqe);
+  qp.send.SetProducer(qp.send.Next(qp.send.Producer()));
+  RingDoorbell(*reinterpret_cast<DoorbellPage*>(client.At(client.hello.doorbells)),
+               qp.made.doorbell);
+}
+
+bool Verb::Poll(ib_uverbs_wc& wc) {
+  if (cq_ring_.Empty()) return false;
+  wc = cq_ring_.SlotAs<CqEntry>(cq_ring_.Consumer())->wc;
+  cq_ring_.SetConsumer(cq_ring_.Next(cq_ring_.Consumer()));
+  return true;
+}
+
+}  // namespace rdmaemu::testing

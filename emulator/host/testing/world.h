@@ -1,0 +1,122 @@
+// Hosts and their clients in one process: a network that delivers in order under virtual time, and
+// clients that speak calls.h and write rings as the shim does. The embedded way to drive a Host.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/host/host.h"
+#include "emulator/verbs/ring.h"
+#include "emulator/verbs/testing/fakes.h"
+
+namespace rdmaemu::testing {
+
+class World {
+ public:
+  struct Datagram {
+    wire::UdpFlow flow;
+    std::vector<std::byte> bytes;
+  };
+  // What the network does to a datagram; the default lets all pass.
+  using Filter = std::function<bool(const Datagram&)>;
+
+  World();
+  ~World();
+  // A host with one device rxe0 at the address.
+  Host& AddHost(const std::string& name, const std::string& address);
+  // Drives every host until nothing is ready. Time stands still.
+  void Settle();
+  // Settles, then lets time jump to the next deadline, until nothing is due before `limit` has
+  // passed or `done` holds. True when `done` held.
+  bool RunUntil(const std::function<bool()>& done, Duration limit);
+  void SetFilter(Filter filter) { filter_ = std::move(filter); }
+
+  Time now{};
+  FakeMemory memory;
+  FakeSharedMemory segments;
+  FakeCounters counters;
+  FakeTrace trace;
+
+ private:
+  class Port;
+  struct Node;
+  Filter filter_;
+  std::deque<Datagram> in_flight_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+// One process of a host.
+class Client {
+ public:
+  Client(World& world, Host& host, const std::string& program = "test");
+  // As after fork: a new connection that shows this one's token.
+  std::unique_ptr<Client> Fork();
+  // The connection ends, as after SIGKILL.
+  void Kill();
+
+  // One call; the answer's errno, with Out filled on 0.
+  template <class In, class Out>
+  int Call(CallOp op, const In& in, Out& out) {
+    Reply reply = CallBytes(static_cast<uint32_t>(op), &in, sizeof in);
+    if (reply.error == 0 && reply.body.size() == sizeof out) {
+      std::memcpy(&out, reply.body.data(), sizeof out);
+    }
+    descriptors = std::move(reply.descriptors);
+    return reply.error;
+  }
+  template <class In>
+  int Call(CallOp op, const In& in) {
+    Reply reply = CallBytes(static_cast<uint32_t>(op), &in, sizeof in);
+    descriptors = std::move(reply.descriptors);
+    return reply.error;
+  }
+  Reply CallBytes(uint32_t op, const void* in, size_t bytes);
+  std::byte* At(const SharedSpan& span);
+  CounterId Counter() const { return std::get<CounterId>(descriptors.at(0)); }
+
+  World& world;
+  Host& host;
+  ProcessId process;
+  HelloOut hello{};
+  std::vector<ReplyDescriptor> descriptors;  // of the last call
+
+ private:
+  Client(World& world, Host& host, const HelloIn& hello_in);
+  void SayHello(const HelloIn& in);
+};
+
+// An open device with a PD, one CQ and queue pairs, as a small verbs program has them.
+class Verb {
+ public:
+  explicit Verb(Client& client, uint32_t cq_entries = 64);
+
+  struct Qp {
+    CreateQpOut made;
+    Ring send, recv;
+  };
+  Qp CreateQp(ibv_qp_type type, uint32_t depth = 16, uint32_t sges = 2);
+  int Modify(const Qp& qp, int mask, const ibv_qp_attr& attr);
+  // INIT, RTR and RTS towards the peer's QP at the address.
+  void ConnectRc(const Qp& qp, const std::string& peer_address, uint32_t peer_qpn);
+  MrOut Register(void* address, size_t bytes, int access);
+  void PostRecv(Qp& qp, uint64_t wr_id, void* address, uint32_t bytes, uint32_t lkey);
+  // Fills the WQE's header by `fill`, gives it one SGE and rings the doorbell.
+  void PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address, uint32_t bytes,
+                uint32_t lkey, const std::function<void(rxe_send_wqe&)>& fill = {});
+  // The next completion; false when there is none.
+  bool Poll(ib_uverbs_wc& wc);
+
+  Client& client;
+  uint32_t context = 0, pd = 0;
+  CqOut cq{};
+
+ private:
+  Ring cq_ring_;
+};
+
+}  // namespace rdmaemu::testing
