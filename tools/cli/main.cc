@@ -102,7 +102,10 @@ int Main(int argc, char** argv) {
   host->add_flag("--daemonize", daemonize,
                  "Go into the background; return when programs can connect; end after the last"
                  " program");
-  host->footer("Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
+  host->footer(
+      "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE, RDMAEMU_PCAP and"
+      " RDMAEMU_TRACE, as `rdmaemu env` sets them.\n"
+      "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
   // All behind "--" is the program's, whatever it looks like.
   char** const separator = std::find_if(

@@ -98,8 +98,11 @@ int Supervise(pid_t child, const sigset_t& watched) {
       if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
       continue;
     }
+    // All that have ended: as a container's first process we inherit others' children too.
     int status;
-    if (waitpid(child, &status, WNOHANG) == child) return ExitStatus(status);
+    for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (ended == child) return ExitStatus(status);
+    }
   }
 }
 
