@@ -34,7 +34,7 @@ TEST_F(Device, IsInTheListWithItsNamesAndType) {
 TEST_F(Device, OutlivesTheListItCameFrom) {
   EXPECT_EQ(ibv_get_device_name(context->device), DeviceName());
   EXPECT_GE(context->async_fd, 0);
-  EXPECT_EQ(context->num_comp_vectors, 2);
+  EXPECT_GE(context->num_comp_vectors, 1);
 }
 
 TEST_F(Device, HasTheLimitsOfRxe) {

@@ -307,7 +307,7 @@ TEST_F(Rc, FetchAndAddAddsAndReturnsTheOldValue) {
 }
 
 TEST_F(Rc, SendWithInvalidateEndsTheWindowItNames) {
-  const Pair pair = ConnectPair(local, remote, {}, {.access = kAllAccess | IBV_ACCESS_MW_BIND});
+  const Pair pair = ConnectPair(local, remote);
   const Buffer source = Allocate(64), window = Allocate(64), message = Allocate(64);
   FillPattern(source.bytes(), 20);
   const Region from = local.Register(source);

@@ -87,6 +87,9 @@ class Survivor : public testing::Test {
 TEST_F(Survivor, ListenerDies) {
   ASSERT_NO_FATAL_FAILURE(Listen());
   passive->worker().Kill();
+  if (OnTheEmulator()) {
+    ASSERT_TRUE(HostsAreEmpty(kPatience_ms));
+  }
   ASSERT_NO_FATAL_FAILURE(Connect(*active, &active_id));
   Expect(*active, RDMA_CM_EVENT_REJECTED, 8);
 }
