@@ -14,9 +14,8 @@ extern "C" {
 // close-on-exec, owned by the caller. Thread-safe; not a cancellation point; restarts on EINTR.
 // Returns 0 or a positive errno: the host's, or EIO when the host is gone, ENODEV when none could
 // be reached (the reason has then been printed to stderr once).
-int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out,
-                        uint32_t out_size, uint32_t* out_filled, int* descriptors,
-                        uint32_t descriptor_count);
+int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
+                        uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
 
 // Takes one from an event counter's descriptor: blocks unless the descriptor is O_NONBLOCK.
 // Returns 0, EAGAIN, EINTR (as read(2) would), or EIO when the host is gone.

@@ -1,0 +1,479 @@
+// The connection: calls, shared segments, doorbells, fork, and the thread that sees the host die.
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <atomic>
+
+#include "emulator/verbs/ring.h"
+#include "shim/client/client.h"
+#include "shim/client/counters.h"
+#include "shim/client/fork_lock.h"
+#include "shim/client/launch.h"
+#include "shim/client/system.h"
+
+extern char* program_invocation_short_name;
+
+namespace rdmaemu::client {
+
+std::atomic<uint32_t> g_fork_generation{1};
+
+namespace {
+
+constexpr size_t kMaxSegments = 65536;
+constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
+constexpr size_t kWatcherStackBytes = 65536;
+
+struct MappedSegment {
+  uint32_t id;
+  uint64_t length;
+  std::byte* bytes;
+};
+
+struct Connection {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // one call at a time
+  int socket = -1;
+  // The parent's socket, kept by a forked child until it has its own: as long as it is open the
+  // host does not take the group for gone, even when the parent has ended.
+  int inherited_socket = -1;
+  bool greeted = false;  // place and token are set
+  HostPlace place{};
+  uint8_t token[16] = {};
+  uint32_t host_pid = 0;
+  std::atomic<bool> gone{false};
+  std::atomic<bool> must_rejoin{false};
+
+  std::atomic<DoorbellPage*> doorbells{nullptr};
+  std::atomic<int> doorbell_fd{-1};
+
+  pthread_mutex_t segments_mutex = PTHREAD_MUTEX_INITIALIZER;  // taken before `mutex`
+  MappedSegment* segments = nullptr;
+  size_t segment_count = 0, segment_room = 0;
+};
+Connection g_connection;
+
+void MarkGone() {
+  if (g_connection.gone.exchange(true)) return;
+  Complain(Complaint::kGone,
+           "host '%s' (process %u) has gone, and its devices with it; look for the reason with "
+           "`rdmaemu hosts`, and start this program again",
+           g_connection.place.name, g_connection.host_pid);
+  FillCounters();
+}
+
+// ---- one exchange of messages
+
+void CloseAll(const int* descriptors, size_t count) {
+  for (size_t i = 0; i < count; i++) SysClose(descriptors[i]);
+}
+
+size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]) {
+  size_t count = 0;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t here = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < here; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      if (count < kMaxReplyDescriptors) {
+        descriptors[count++] = fd;
+      } else {
+        SysClose(fd);
+      }
+    }
+  }
+  return count;
+}
+
+struct Buffer {
+  void* bytes;
+  uint32_t size;
+  uint32_t filled;
+};
+
+// Sends one call and takes its reply. EIO when the connection has broken.
+int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
+             uint32_t wanted) {
+  iovec parts[2] = {{&header, sizeof header}, {const_cast<void*>(in), header.size}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = header.size > 0 ? 2 : 1;
+  ssize_t moved;
+  do {
+    moved = SysSendMessage(socket, &message);
+  } while (moved < 0 && errno == EINTR);
+  if (moved < 0) return EIO;
+
+  ReplyHeader reply{};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxReplyDescriptors)];
+  parts[0] = {&reply, sizeof reply};
+  parts[1] = {out.bytes, out.size};
+  message = {};
+  message.msg_iov = parts;
+  message.msg_iovlen = out.size > 0 ? 2 : 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  do {
+    moved = SysReceiveMessage(socket, &message);
+  } while (moved < 0 && errno == EINTR);
+  if (moved < static_cast<ssize_t>(sizeof reply)) return EIO;
+
+  int came[kMaxReplyDescriptors];
+  const size_t count = TakeDescriptors(message, came);
+  out.filled = static_cast<uint32_t>(moved - sizeof reply);
+  if (reply.error != 0 || count != wanted) {
+    CloseAll(came, count);
+    return reply.error > 0 ? reply.error : EPROTO;
+  }
+  if (count > 0) memcpy(descriptors, came, count * sizeof(int));
+  return 0;
+}
+
+// ---- connecting
+
+int Connect(const HostPlace& place) {
+  const int fd = SysSocket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC);
+  if (fd < 0) return -1;
+  int result;
+  do {
+    result = SysConnect(fd, reinterpret_cast<const sockaddr*>(&place.socket), sizeof place.socket);
+  } while (result != 0 && errno == EINTR);
+  ucred peer{};
+  if (result == 0 && SysPeerCredentials(fd, &peer) == 0) {
+    if (peer.uid == geteuid()) return fd;
+    errno = EACCES;
+  }
+  const int error = errno;
+  SysClose(fd);
+  errno = error;
+  return -1;
+}
+
+int Greet(int socket, HelloOut& out, int& doorbell_fd) {
+  HelloIn in{};
+  in.version = kCallVersion;
+  in.pid = static_cast<uint32_t>(getpid());
+  memcpy(in.group_token, g_connection.token, sizeof in.group_token);
+  snprintf(in.program, sizeof in.program, "%s", program_invocation_short_name);
+  Buffer buffer{&out, sizeof out, 0};
+  const int error = Exchange(socket, {static_cast<uint32_t>(CallOp::kHello), sizeof in}, &in,
+                             buffer, &doorbell_fd, 1);
+  if (error == 0 && buffer.filled != sizeof out) {
+    SysClose(doorbell_fd);
+    return EPROTO;
+  }
+  return error;
+}
+
+void* Watch(void* argument) {
+  const int socket = static_cast<int>(reinterpret_cast<intptr_t>(argument));
+  for (;;) {
+    pollfd poll{socket, POLLRDHUP, 0};
+    if (SysPoll(&poll, 1) < 0 && errno == EINTR) continue;
+    break;  // hung up; or somebody closed the descriptor, which is the same to us
+  }
+  MarkGone();
+  return nullptr;
+}
+
+// Without the thread a host's death is found by the next call only.
+void StartWatcher(int socket) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return;
+  pthread_attr_setstacksize(&attributes, kWatcherStackBytes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigset_t all;
+  sigfillset(&all);
+  pthread_attr_setsigmask_np(&attributes, &all);
+  pthread_t thread;
+  pthread_create(&thread, &attributes, Watch,
+                 reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  pthread_attr_destroy(&attributes);
+}
+
+int MapSegment(uint32_t id, MappedSegment& out, int socket) {
+  MapSegmentIn in{id, 0};
+  MapSegmentOut answer{};
+  Buffer buffer{&answer, sizeof answer, 0};
+  int fd = -1;
+  const int error = Exchange(socket, {static_cast<uint32_t>(CallOp::kMapSegment), sizeof in}, &in,
+                             buffer, &fd, 1);
+  if (error != 0) return error;
+  struct stat status;
+  // Bytes past the file's end would be a SIGBUS.
+  const bool whole = buffer.filled == sizeof answer && fstat(fd, &status) == 0 &&
+                     answer.length > 0 && static_cast<uint64_t>(status.st_size) >= answer.length;
+  void* bytes =
+      whole ? mmap(nullptr, answer.length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  const int failure = whole ? errno : EPROTO;
+  SysClose(fd);
+  if (bytes == MAP_FAILED) return failure;
+  out = {id, answer.length, static_cast<std::byte*>(bytes)};
+  return 0;
+}
+
+bool AddSegment(const MappedSegment& segment) {
+  Connection& c = g_connection;
+  if (c.segment_count == c.segment_room) {
+    const size_t room = c.segment_room == 0 ? 16 : c.segment_room * 2;
+    if (room > kMaxSegments) return false;
+    auto* grown = static_cast<MappedSegment*>(realloc(c.segments, room * sizeof(MappedSegment)));
+    if (grown == nullptr) return false;
+    c.segments = grown;
+    c.segment_room = room;
+  }
+  c.segments[c.segment_count++] = segment;
+  return true;
+}
+
+std::byte* Place(const SharedSpan& span, const MappedSegment& segment) {
+  if (uint64_t{span.offset} + span.length > segment.length) {
+    errno = EPROTO;
+    return nullptr;
+  }
+  return segment.bytes + span.offset;
+}
+
+std::byte* FindSpan(const SharedSpan& span, bool& known) {
+  for (size_t i = 0; i < g_connection.segment_count; i++) {
+    if (g_connection.segments[i].id != span.segment) continue;
+    known = true;
+    return Place(span, g_connection.segments[i]);
+  }
+  known = false;
+  return nullptr;
+}
+
+// What Hello brought: permission for the host to reach our memory, and the doorbells.
+int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
+  Connection& c = g_connection;
+  if (hello.version != kCallVersion) return EPROTO;
+  c.host_pid = hello.host_pid;
+  // Fails where Yama is not there; then it is not needed either.
+  prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
+  memcpy(c.token, hello.group_token, sizeof c.token);
+  if (c.doorbells.load() == nullptr) {
+    if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
+    MappedSegment segment;
+    const int error = MapSegment(hello.doorbells.segment, segment, socket);
+    if (error != 0) return error;
+    // `mutex` alone is held: nobody maps segments before the first greeting is over.
+    if (!AddSegment(segment)) return ENOMEM;
+    std::byte* page = Place(hello.doorbells, segment);
+    if (page == nullptr) return EPROTO;
+    c.doorbells = reinterpret_cast<DoorbellPage*>(page);
+  }
+  if (c.doorbell_fd.load() < 0) {
+    c.doorbell_fd = doorbell_fd;
+  } else {
+    // A child's other threads may be writing to the number at this moment: it stays the same.
+    SysDup3(doorbell_fd, c.doorbell_fd, O_CLOEXEC);
+    SysClose(doorbell_fd);
+  }
+  return 0;
+}
+
+int GreetAndSettle(int socket) {
+  HelloOut hello{};
+  int doorbell_fd = -1;
+  int error = Greet(socket, hello, doorbell_fd);
+  if (error == 0) error = Settle(socket, hello, doorbell_fd);
+  return error;
+}
+
+// A forked child: its parent's host or none.
+int Rejoin() {
+  Connection& c = g_connection;
+  const int socket = Connect(c.place);
+  const int error = socket < 0 ? EIO : GreetAndSettle(socket);
+  if (error != 0) {
+    if (socket >= 0) SysClose(socket);
+    MarkGone();
+    return EIO;
+  }
+  c.socket = socket;
+  if (c.inherited_socket >= 0) SysClose(c.inherited_socket);
+  c.inherited_socket = -1;
+  c.must_rejoin = false;
+  StartWatcher(socket);
+  return 0;
+}
+
+void PrepareFork() {
+  pthread_mutex_lock(&g_connection.segments_mutex);
+  pthread_mutex_lock(&g_connection.mutex);
+  LockCountersForFork();
+}
+void AfterForkInParent() {
+  UnlockCountersAfterFork();
+  pthread_mutex_unlock(&g_connection.mutex);
+  pthread_mutex_unlock(&g_connection.segments_mutex);
+}
+void AfterForkInChild() {
+  Connection& c = g_connection;
+  ResetCountersInChild();
+  pthread_mutex_init(&c.mutex, nullptr);
+  pthread_mutex_init(&c.segments_mutex, nullptr);
+  g_fork_generation.fetch_add(1);
+  if (c.socket >= 0) {
+    c.inherited_socket = c.socket;
+    c.socket = -1;
+    c.must_rejoin = true;
+  }
+}
+
+void RegisterForkHandlers() { pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild); }
+
+int FirstConnect() {
+  Connection& c = g_connection;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, RegisterForkHandlers);
+  if (FindHostPlace(c.place) != 0) return ENODEV;
+  int error = ENODEV;
+  for (int attempt = 0; attempt < kStartAttempts; attempt++) {
+    const int socket = Connect(c.place);
+    if (socket < 0) {
+      error = errno;
+      if (error != ENOENT && error != ECONNREFUSED) break;
+      if (!StartHost(c.place)) return ENODEV;
+      continue;
+    }
+    error = GreetAndSettle(socket);
+    if (error == 0) {
+      c.socket = socket;
+      c.greeted = true;
+      StartWatcher(socket);
+      return 0;
+    }
+    SysClose(socket);
+    if (error != EIO) break;
+  }
+  if (error == EPROTO) {
+    Complain(Complaint::kUnreachable,
+             "no RDMA devices: host '%s' is of another version of rdmaemu; end it with `rdmaemu "
+             "stop %s` and try again",
+             c.place.name, c.place.name);
+  } else {
+    Complain(Complaint::kUnreachable,
+             "no RDMA devices: host '%s' at %s does not answer (%s); end it with `rdmaemu stop %s` "
+             "and try again",
+             c.place.name, c.place.socket.sun_path, strerror(error), c.place.name);
+  }
+  return ENODEV;
+}
+
+int EnsureConnected() {
+  Connection& c = g_connection;
+  if (c.gone.load()) return EIO;
+  if (c.socket >= 0) return 0;
+  return c.must_rejoin.load() ? Rejoin() : FirstConnect();
+}
+
+// A doorbell or a wait in a child that made no call yet: the host must know whose memory it is.
+void RejoinIfForked() {
+  if (!g_connection.must_rejoin.load(std::memory_order_relaxed)) return;
+  pthread_mutex_lock(&g_connection.mutex);
+  EnsureConnected();
+  pthread_mutex_unlock(&g_connection.mutex);
+}
+
+bool BringsCounter(uint32_t op) {
+  return op == static_cast<uint32_t>(CallOp::kOpenDevice) ||
+         op == static_cast<uint32_t>(CallOp::kCreateChannel) ||
+         op == static_cast<uint32_t>(CallOp::kCmCreateChannel);
+}
+
+}  // namespace
+
+std::byte* MapSpan(const SharedSpan& span) {
+  Connection& c = g_connection;
+  pthread_mutex_lock(&c.segments_mutex);
+  bool known;
+  std::byte* bytes = FindSpan(span, known);
+  if (!known) {
+    MappedSegment segment;
+    pthread_mutex_lock(&c.mutex);
+    int error = EnsureConnected();
+    if (error == 0) error = MapSegment(span.segment, segment, c.socket);
+    pthread_mutex_unlock(&c.mutex);
+    if (error == 0 && !AddSegment(segment)) {
+      munmap(segment.bytes, segment.length);
+      error = ENOMEM;
+    }
+    if (error == 0) {
+      bytes = Place(span, segment);
+    } else {
+      errno = error;
+    }
+  }
+  pthread_mutex_unlock(&c.segments_mutex);
+  return bytes;
+}
+
+bool IsDoorbell(uint32_t slot) {
+  return slot < DoorbellPage::kMaxQueues && g_connection.doorbells.load() != nullptr;
+}
+
+void RingQueue(uint32_t slot) {
+  RejoinIfForked();
+  if (RingDoorbell(*g_connection.doorbells.load(std::memory_order_relaxed), slot)) {
+    SysAddToEventfd(g_connection.doorbell_fd, 1);
+  }
+}
+
+bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
+
+}  // namespace rdmaemu::client
+
+extern "C" {
+
+int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
+                        uint32_t* out_filled, int* descriptors, uint32_t descriptor_count) {
+  using namespace rdmaemu::client;
+  if (in_size > rdmaemu::kMaxCallBytes - sizeof(rdmaemu::CallHeader) ||
+      descriptor_count > rdmaemu::kMaxReplyDescriptors) {
+    return EINVAL;
+  }
+  // Connecting opens files and spawns, which are cancellation points.
+  int cancel_state;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const int saved_errno = errno;
+  pthread_mutex_lock(&g_connection.mutex);
+  Buffer buffer{out, out_size, 0};
+  int error = EnsureConnected();
+  bool broken = false;
+  if (error == 0) {
+    error = Exchange(g_connection.socket, {op, in_size}, in, buffer, descriptors, descriptor_count);
+    // EIO is also an answer a host may give; only a dead socket ends the connection.
+    if (error == EIO) {
+      pollfd poll{g_connection.socket, POLLRDHUP, 0};
+      const timespec at_once{0, 0};
+      broken = syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
+    }
+  }
+  pthread_mutex_unlock(&g_connection.mutex);
+  if (broken) MarkGone();
+  if (error == 0 && BringsCounter(op)) {
+    for (uint32_t i = 0; i < descriptor_count; i++) RememberCounter(descriptors[i]);
+    // The host may have died before the counter was on the list.
+    if (HostIsGone()) FillCounters();
+  }
+  if (out_filled != nullptr) *out_filled = error == 0 ? buffer.filled : 0;
+  errno = saved_errno;
+  pthread_setcancelstate(cancel_state, nullptr);
+  return error;
+}
+
+int rdmaemu_client_is_forked_from(uint32_t owner_pid) {
+  return owner_pid != static_cast<uint32_t>(getpid());
+}
+}

@@ -1,0 +1,46 @@
+// A lock for a few instructions that spins, yields, and survives fork: a child whose parent's other
+// thread held the lock takes it over. Zeroed memory is an unlocked lock.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace rdmaemu::client {
+
+// One more in every forked child; never 0. Changed only by the child handler of fork.
+extern std::atomic<uint32_t> g_fork_generation;
+
+class ForkLock {
+ public:
+  void Lock() {
+    const uint32_t mine = g_fork_generation.load(std::memory_order_relaxed);
+    for (unsigned tries = 0;; tries++) {
+      uint32_t seen = owner_.load(std::memory_order_relaxed);
+      // What another generation left behind belongs to a thread that does not exist here.
+      if (seen != mine && owner_.compare_exchange_weak(seen, mine, std::memory_order_acquire)) {
+        return;
+      }
+      if (tries >= kSpins) sched_yield();
+    }
+  }
+  void Unlock() { owner_.store(0, std::memory_order_release); }
+
+ private:
+  static constexpr unsigned kSpins = 16;
+  std::atomic<uint32_t> owner_;
+};
+
+class ForkLockGuard {
+ public:
+  explicit ForkLockGuard(ForkLock& lock) : lock_(lock) { lock_.Lock(); }
+  ~ForkLockGuard() { lock_.Unlock(); }
+  ForkLockGuard(const ForkLockGuard&) = delete;
+  ForkLockGuard& operator=(const ForkLockGuard&) = delete;
+
+ private:
+  ForkLock& lock_;
+};
+
+}  // namespace rdmaemu::client

@@ -1,0 +1,46 @@
+// System calls that go past the C library's names: programs such as librspreload interpose
+// socket(), poll() and their kin, and a call from here must reach the kernel.
+#pragma once
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rdmaemu::client {
+
+// Each answers as its namesake: -1 and errno on failure. EINTR is the caller's.
+inline int SysSocket(int domain, int type) {
+  return static_cast<int>(syscall(SYS_socket, domain, type, 0));
+}
+inline int SysConnect(int fd, const sockaddr* name, socklen_t size) {
+  return static_cast<int>(syscall(SYS_connect, fd, name, size));
+}
+inline int SysPeerCredentials(int fd, ucred* out) {
+  socklen_t size = sizeof *out;
+  return static_cast<int>(syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, out, &size));
+}
+inline ssize_t SysSendMessage(int fd, const msghdr* message) {
+  return syscall(SYS_sendmsg, fd, message, MSG_NOSIGNAL);
+}
+inline ssize_t SysReceiveMessage(int fd, msghdr* message) {
+  return syscall(SYS_recvmsg, fd, message, MSG_CMSG_CLOEXEC);
+}
+inline int SysPoll(pollfd* fds, unsigned count) {
+  return static_cast<int>(syscall(SYS_ppoll, fds, count, nullptr, nullptr, 0));
+}
+inline void SysClose(int fd) { syscall(SYS_close, fd); }
+inline int SysDup3(int from, int to, int flags) {
+  return static_cast<int>(syscall(SYS_dup3, from, to, flags));
+}
+// An eventfd takes eight bytes or nothing, and never EINTR unless it would block.
+inline void SysAddToEventfd(int fd, uint64_t count) {
+  while (syscall(SYS_write, fd, &count, sizeof count) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace rdmaemu::client
