@@ -14,7 +14,8 @@ constexpr std::array<uint8_t, 12> kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 NetAddress NetAddress::Ipv4(uint32_t host_order) {
   NetAddress address;
   std::copy(kIpv4Prefix.begin(), kIpv4Prefix.end(), address.bytes.begin());
-  for (int i = 0; i < 4; i++) address.bytes[12 + i] = static_cast<uint8_t>(host_order >> (24 - 8 * i));
+  for (int i = 0; i < 4; i++)
+    address.bytes[12 + i] = static_cast<uint8_t>(host_order >> (24 - 8 * i));
   return address;
 }
 
@@ -65,16 +66,30 @@ std::string NetAddress::ToString() const {
 // EUI-64 of the MAC 02:00:a:b:c:d with the universal bit flipped: 0000:aaff:febb:ccdd.
 NetAddress LinkLocalOf(const NetAddress& ipv4) {
   NetAddress address;
-  address.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, ipv4.bytes[12], 0xff,
-                   0xfe, ipv4.bytes[13], ipv4.bytes[14], ipv4.bytes[15]};
+  address.bytes = {0xfe,
+                   0x80,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   ipv4.bytes[12],
+                   0xff,
+                   0xfe,
+                   ipv4.bytes[13],
+                   ipv4.bytes[14],
+                   ipv4.bytes[15]};
   return address;
 }
 
 std::optional<NetAddress> AddressOfLinkLocal(const NetAddress& link_local) {
   const auto& b = link_local.bytes;
-  NetAddress ipv4 = NetAddress::Ipv4(static_cast<uint32_t>(b[10]) << 24 |
-                                     static_cast<uint32_t>(b[13]) << 16 |
-                                     static_cast<uint32_t>(b[14]) << 8 | b[15]);
+  NetAddress ipv4 =
+      NetAddress::Ipv4(static_cast<uint32_t>(b[10]) << 24 | static_cast<uint32_t>(b[13]) << 16 |
+                       static_cast<uint32_t>(b[14]) << 8 | b[15]);
   if (!link_local.IsLinkLocal() || LinkLocalOf(ipv4) != link_local) return std::nullopt;
   return ipv4;
 }

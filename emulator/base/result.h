@@ -17,6 +17,8 @@ template <class T>
 using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
-inline tl::unexpected<Error> Fail(int errno_value) { return tl::make_unexpected(Error{errno_value}); }
+inline tl::unexpected<Error> Fail(int errno_value) {
+  return tl::make_unexpected(Error{errno_value});
+}
 
 }  // namespace rdmaemu

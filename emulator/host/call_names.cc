@@ -8,23 +8,34 @@ namespace rdmaemu {
 namespace {
 
 // In the order of CallOp, which starts at 1.
-constexpr const char* kCallNames[] = {
-    "Hello",       "MapSegment",     "HostStatus",         "HostStop",   "ListDevices",
-    "OpenDevice",  "CloseDevice",    "QueryDevice",        "QueryPort",  "QueryGids",
-    "QueryPkey",   "GetAsyncEvent",  "AllocPd",            "DeallocPd",  "RegMr",
-    "ReregMr",     "DeregMr",        "AllocMw",            "DeallocMw",  "CreateChannel",
-    "DestroyChannel", "TakeChannelOverflow", "CreateCq",   "ResizeCq",   "DestroyCq",
-    "CreateSrq",   "ModifySrq",      "QuerySrq",           "DestroySrq", "CreateQp",
-    "ModifyQp",    "QueryQp",        "DestroyQp",          "CreateAh",   "DestroyAh",
-    "AttachMcast", "DetachMcast",    "CmCreateChannel",    "CmDestroyChannel"};
+constexpr const char* kCallNames[] = {"Hello",           "MapSegment",
+                                      "HostStatus",      "HostStop",
+                                      "ListDevices",     "OpenDevice",
+                                      "CloseDevice",     "QueryDevice",
+                                      "QueryPort",       "QueryGids",
+                                      "QueryPkey",       "GetAsyncEvent",
+                                      "AllocPd",         "DeallocPd",
+                                      "RegMr",           "ReregMr",
+                                      "DeregMr",         "AllocMw",
+                                      "DeallocMw",       "CreateChannel",
+                                      "DestroyChannel",  "TakeChannelOverflow",
+                                      "CreateCq",        "ResizeCq",
+                                      "DestroyCq",       "CreateSrq",
+                                      "ModifySrq",       "QuerySrq",
+                                      "DestroySrq",      "CreateQp",
+                                      "ModifyQp",        "QueryQp",
+                                      "DestroyQp",       "CreateAh",
+                                      "DestroyAh",       "AttachMcast",
+                                      "DetachMcast",     "CmCreateChannel",
+                                      "CmDestroyChannel"};
 static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kCmDestroyChannel));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {
-    "CREATE_ID",  "DESTROY_ID",   "BIND_IP",       "RESOLVE_IP", "RESOLVE_ROUTE", "QUERY_ROUTE",
-    "CONNECT",    "LISTEN",       "ACCEPT",        "REJECT",     "DISCONNECT",    "INIT_QP_ATTR",
-    "GET_EVENT",  "GET_OPTION",   "SET_OPTION",    "NOTIFY",     "JOIN_IP_MCAST", "LEAVE_MCAST",
-    "MIGRATE_ID", "QUERY",        "BIND",          "RESOLVE_ADDR", "JOIN_MCAST"};
+    "CREATE_ID",  "DESTROY_ID", "BIND_IP",    "RESOLVE_IP",   "RESOLVE_ROUTE", "QUERY_ROUTE",
+    "CONNECT",    "LISTEN",     "ACCEPT",     "REJECT",       "DISCONNECT",    "INIT_QP_ATTR",
+    "GET_EVENT",  "GET_OPTION", "SET_OPTION", "NOTIFY",       "JOIN_IP_MCAST", "LEAVE_MCAST",
+    "MIGRATE_ID", "QUERY",      "BIND",       "RESOLVE_ADDR", "JOIN_MCAST"};
 static_assert(std::size(kCmCommandNames) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 
 }  // namespace

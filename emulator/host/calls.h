@@ -95,8 +95,8 @@ struct SharedSpan {
 // The first call on a connection. A forked child opens one of its own and shows its parent's
 // group token: it then shares every handle. Descriptors: doorbell eventfd.
 struct HelloIn {
-  uint32_t version;  // kCallVersion
-  uint32_t pid;      // as the program sees it; the host trusts SO_PEERCRED, not this
+  uint32_t version;         // kCallVersion
+  uint32_t pid;             // as the program sees it; the host trusts SO_PEERCRED, not this
   uint8_t group_token[16];  // zero: a new group
   char program[64];         // for the trace and `rdmaemu hosts`
 };
@@ -126,8 +126,8 @@ struct HostStatusOut {  // JSON text, not terminated; its length is ReplyHeader:
 // ---- devices
 
 struct DeviceEntry {
-  char name[64];      // "rxe0"
-  char dev_name[64];  // "uverbs0"
+  char name[64];       // "rxe0"
+  char dev_name[64];   // "uverbs0"
   uint64_t node_guid;  // big endian
   uint32_t index;
   int32_t node_type;       // ibv_node_type

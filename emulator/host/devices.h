@@ -41,7 +41,7 @@ class HostDevices final : public cm::CmEnvironment {
   };
   Verbs& verbs_;
   Fabric& fabric_;
-  std::deque<Profile> profiles_;       // deques: their elements stay where they are
+  std::deque<Profile> profiles_;  // deques: their elements stay where they are
   std::deque<cm::CmDevice> devices_;
   std::map<NetAddress, OwnAddress> addresses_;
   std::vector<NetAddress> order_;  // as configured

@@ -34,8 +34,7 @@ void Fabric::Commit(Time now) {
   network_.Commit();
 }
 
-size_t Fabric::BuildMad(const wire::CmMessage& message,
-                        std::span<std::byte> out) {
+size_t Fabric::BuildMad(const wire::CmMessage& message, std::span<std::byte> out) {
   wire::PacketHeaders headers;
   headers.transport = wire::TransportClass::kUd;
   headers.operation = wire::Operation::kSendOnly;

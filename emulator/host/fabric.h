@@ -46,8 +46,7 @@ class Fabric final : public transport::DatagramSink {
     cm::CmRoute route;
     wire::CmMessage message;
   };
-  size_t BuildMad(const wire::CmMessage& message,
-                  std::span<std::byte> out);
+  size_t BuildMad(const wire::CmMessage& message, std::span<std::byte> out);
 
   Network& network_;
   trace::Sink& trace_;

@@ -253,8 +253,7 @@ class Host::Impl final : public transport::CommunicationListener {
     } target;
     if (body.size() < sizeof target) return FailedReply(EINVAL);
     std::memcpy(&target, body.data(), sizeof target);
-    const auto command =
-        static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kCmCommand);
+    const auto command = static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kCmCommand);
     Reply reply;
     reply.body.resize(kMaxCmResponseBytes);
     const Result<size_t> filled = cm_.Call(now, group, process, target.channel, command,

@@ -57,9 +57,9 @@ struct DoorbellDescriptor {};  // the eventfd that wakes the host
 using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
 
 struct Reply {
-  int error = 0;                                // positive errno
-  std::vector<std::byte> body;                  // Out of calls.h; empty on error
-  std::vector<ReplyDescriptor> descriptors;     // in the order calls.h names them
+  int error = 0;                             // positive errno
+  std::vector<std::byte> body;               // Out of calls.h; empty on error
+  std::vector<ReplyDescriptor> descriptors;  // in the order calls.h names them
 };
 
 struct ProcessInfo {

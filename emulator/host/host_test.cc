@@ -6,16 +6,17 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "emulator/base/random.h"
 #include "emulator/host/testing/world.h"
 
 namespace rdmaemu {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using testing::Client;
 using testing::Verb;
 using testing::World;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -193,8 +194,9 @@ TEST(Host, MalformedMessagesAnswerEinvalAndLoseNothing) {
     for (std::byte& byte : message) byte = static_cast<std::byte>(random.Below(256));
     // Half of them have a header that fits, so that the calls themselves see the bytes.
     if (message.size() >= sizeof(CallHeader) && round % 2 == 0) {
-      const CallHeader header{random.Below(2) != 0 ? 5 + random.Below(36) : 0x100 + random.Below(24),
-                              static_cast<uint32_t>(message.size() - sizeof(CallHeader))};
+      const CallHeader header{
+          random.Below(2) != 0 ? 5 + random.Below(36) : 0x100 + random.Below(24),
+          static_cast<uint32_t>(message.size() - sizeof(CallHeader))};
       std::memcpy(message.data(), &header, sizeof header);
     }
     host.Call(world.now, client.process, message);
@@ -211,8 +213,7 @@ TEST(Host, CorruptAndForeignDatagramsAreCountedAndDropped) {
                            4791};
   pair.a_host.Receive(pair.world.now, flow, noise);
   pair.a_host.Receive(pair.world.now, flow, std::span(noise).first(3));
-  const auto dropped =
-      nlohmann::json::parse(pair.a_host.StatusJson())["counters"]["dropped"];
+  const auto dropped = nlohmann::json::parse(pair.a_host.StatusJson())["counters"]["dropped"];
   EXPECT_EQ(dropped["bad_icrc"], 2);
 }
 

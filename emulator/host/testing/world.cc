@@ -23,8 +23,8 @@ struct World::Node {
   Node(World& world, const NetAddress& own, HostConfig config)
       : address(own),
         port(world),
-        host(std::move(config),
-             {world.memory, world.segments, world.counters, port, world.trace}) {}
+        host(std::move(config), {world.memory, world.segments, world.counters, port, world.trace}) {
+  }
   NetAddress address;
   Port port;
   Host host;
@@ -161,11 +161,10 @@ void Verb::ConnectRc(const Qp& qp, const std::string& peer_address, uint32_t pee
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
-  attr.qp_access_flags =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-      IBV_ACCESS_REMOTE_ATOMIC;
-  int failed = Modify(qp, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-                      attr);
+  attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                         IBV_ACCESS_REMOTE_ATOMIC;
+  int failed =
+      Modify(qp, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, attr);
   attr = {};
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
