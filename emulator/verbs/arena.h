@@ -29,6 +29,7 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kSegmentBytes = size_t{1} << 20;
+  static constexpr size_t kPageBytes = 4096;
   // What one group may hold: room for a few hundred of the deepest queues.
   static constexpr size_t kMaxBytes = size_t{4} << 30;
   // Offsets are 32 bits and a queue is far smaller than this.
@@ -51,6 +52,7 @@ class Arena {
   struct Shared {
     std::span<std::byte> bytes;
     std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
+    uint32_t touched = 0;  // bytes beyond were never handed out and still are zero
   };
   Span Take(SegmentId id, Shared& segment, std::map<uint32_t, uint32_t>::iterator hole,
             uint32_t bytes);

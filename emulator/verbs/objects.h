@@ -201,6 +201,7 @@ struct QueuePair {
   Span recv_memory;   // recv_ring; length 0 with an SRQ
   uint32_t async_reported = 0;
   uint32_t multicast_groups = 0;
+  uint32_t bound_windows = 0;  // type 2
   std::unique_ptr<TransportState> transport;
 
   ibv_qp_state state() const { return attr.qp_state; }

@@ -105,6 +105,10 @@ class Ring {
   uint32_t Count() const { return (Producer() - Consumer()) & mask_; }
   bool Empty() const { return Producer() == Consumer(); }
   bool Full() const { return Count() == mask_; }
+  // Moves the consumer when it still is where the caller saw it; for rings of several consumers.
+  bool MoveConsumer(uint32_t from, uint32_t to) {
+    return std::atomic_ref(buffer_->consumer_index).compare_exchange_strong(from, to & mask_);
+  }
   uint32_t Next(uint32_t index) const { return (index + 1) & mask_; }
   uint32_t Distance(uint32_t from, uint32_t to) const { return (to - from) & mask_; }
   void SetProducer(uint32_t index) { Store(buffer_->producer_index, index); }

@@ -176,6 +176,9 @@ class Verbs final : public VerbsDirectory {
   // where the mask names them.
   Status ModifyQp(Time now, GroupId group, Handle qp, int mask, const ibv_qp_attr& attr);
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
+  // ibv_query_qp: `cap` in it is what the rings hold.
+  Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
+  // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 
   // ---- AH, multicast
@@ -220,45 +223,44 @@ class Verbs final : public VerbsDirectory {
     std::vector<uint32_t> free_doorbells;
     HandlesByKind handles;
   };
-  struct MulticastGroup {
-    std::vector<QueuePair*> members;  // in the order they were attached
-  };
 
   Group& GroupOf(GroupId group);
   template <class T>
-  Result<T*> Find(GroupId group, Handle handle);
-  // Gives the object its handle. ENFILE when the host has no more.
+  Result<T*> Find(GroupId group, Handle handle) const;
+  // Gives the object its handle and counts it. ENOMEM above `limit` a device or when the host has
+  // no more handles.
   template <class T>
-  Result<T*> Adopt(GroupId group, std::unique_ptr<T> object);
+  Result<T*> Adopt(Context& context, int64_t limit, std::unique_ptr<T> object);
+  // Uncounts and destroys.
   template <class T>
-  void Drop(GroupId group, T& object);
-  // Objects of a kind on a device, against a limit of its profile.
-  template <class T>
-  bool Room(const Device& device, int64_t limit) const;
-  void CountUp(const Device& device, ObjectKind kind);
+  void Drop(Context& context, T& object);
 
-  void CloseContext(Time now, GroupId group, Context& context);
+  void CloseContext(Time now, Context& context);
   void PushAsync(Context& context, const AsyncEvent& event);
   // Drops the object's events that were not fetched.
   void ForgetAsync(Context& context, Handle object);
+  void CountReported(GroupId group, const AsyncEvent& event);
 
+  // A key that cannot be guessed. ENOMEM when half of all are taken.
   Result<uint32_t> NewKey(KeyOwner owner);
-  Status CheckRegion(const Device& device, ProcessId process, int access, uint64_t address,
-                     uint64_t length, uint64_t iova);
+  Status CheckRegion(ProcessId process, int access, uint64_t address, uint64_t length);
   void Unbind(MemoryWindow& window);
-  tl::expected<void, MemoryFault> CheckBind(const QueuePair& qp, const MemoryWindow& window,
-                                            const MemoryRegion* region, const rxe_send_wr& wr);
-  void RemoveMr(GroupId group, MemoryRegion& mr);
-  void RemoveMw(GroupId group, MemoryWindow& mw);
-  void RemoveChannel(GroupId group, CompletionChannel& channel);
-  void RemoveCq(GroupId group, CompletionQueue& cq);
-  void RemoveSrq(GroupId group, SharedReceiveQueue& srq);
-  void RemoveQp(Time now, GroupId group, QueuePair& qp);
-  void RemoveAh(GroupId group, AddressHandle& ah);
+  tl::expected<MemoryRegion*, MemoryFault> CheckBind(const QueuePair& qp,
+                                                     const MemoryWindow& window,
+                                                     const rxe_send_wr& wr);
+  void RemoveMr(MemoryRegion& mr);
+  void RemoveMw(MemoryWindow& mw);
+  void RemoveChannel(CompletionChannel& channel);
+  void RemoveCq(CompletionQueue& cq);
+  void RemoveSrq(SharedReceiveQueue& srq);
+  void RemoveQp(Time now, QueuePair& qp);
+  void RemoveAh(AddressHandle& ah);
 
+  // ENOMEM when all slots are taken.
   Result<uint32_t> TakeDoorbell(Group& group, QueuePair* qp);
-  Result<uint32_t> NewQpn(const Device& device);
-  Status CheckQpCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) const;
+  void FreeDoorbell(Group& group, uint32_t slot);
+  Result<uint32_t> NewQpn(const Profile& profile);
+  Result<std::unique_ptr<QueuePair>> NewQp(GroupId group, const QpRequest& request);
   Status MapQueues(Group& group, QueuePair& qp);
   Status CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const;
   void ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& attr);
@@ -276,7 +278,9 @@ class Verbs final : public VerbsDirectory {
   FlatMap<QueuePair*> qps_;  // by QPN, which is unique in the host
   uint32_t next_qpn_ = 0;    // 0: not drawn yet
   uint32_t next_srq_number_ = 1;
-  std::map<NetAddress, MulticastGroup> multicast_;
+  // By group address; members in the order they were attached.
+  std::map<NetAddress, std::vector<QueuePair*>> multicast_;
+  int64_t multicast_members_ = 0;
 };
 
 }  // namespace rdmaemu

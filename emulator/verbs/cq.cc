@@ -1,0 +1,255 @@
+// Completion queues and channels: rings in shared memory, arming, and the events that follow.
+#include <algorithm>
+#include <atomic>
+
+#include "emulator/verbs/verbs_objects.h"
+
+namespace rdmaemu {
+namespace {
+
+struct MappedCq {
+  Span memory;
+  CqControl* control;
+  Ring ring;
+};
+
+Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
+  const uint32_t slots = Ring::SlotsFor(entries);
+  const Result<Span> memory =
+      arena.Allocate(sizeof(CqControl) + Ring::BytesFor(slots, sizeof(CqEntry)));
+  if (!memory) return Pass(memory.error());
+  MappedCq mapped{*memory, reinterpret_cast<CqControl*>(memory->bytes),
+                  Ring(memory->bytes + sizeof(CqControl), slots, sizeof(CqEntry))};
+  mapped.ring.Format();
+  return mapped;
+}
+
+void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& counters) {
+  // Once events went to the overflow, the order keeps all later ones there until it is empty.
+  if (channel.overflow.empty() && !channel.ring.Full()) {
+    const uint32_t at = channel.ring.Producer();
+    channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie = cookie;
+    channel.ring.SetProducer(channel.ring.Next(at));
+  } else {
+    if (channel.overflow.size() >= Verbs::kMaxChannelOverflow) return;
+    channel.overflow.push_back(cookie);
+  }
+  counters.Add(channel.counter, 1);
+}
+
+}  // namespace
+
+bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
+  const uint32_t next = ring.Next(producer);
+  if (next == ring.Consumer()) {
+    if (!overrun) {
+      overrun = true;
+      std::atomic_ref(control->overrun).store(1, std::memory_order_release);
+      async->RaiseCq(*this, IBV_EVENT_CQ_ERR);
+    }
+    return false;
+  }
+  *ring.SlotAs<CqEntry>(producer) = entry;
+  producer = next;
+  ring.SetProducer(next);
+  if (channel == nullptr) return true;
+  // Pairs with the program's fence between arming and its last look at the ring: one of the two
+  // sees the other's store. A read-modify-write is that fence here, and one that TSan understands.
+  std::atomic_ref armed(control->armed);
+  const uint32_t asked = armed.fetch_or(0, std::memory_order_seq_cst);
+  if (asked == kCqArmedAny || (asked == kCqArmedSolicited && solicited)) {
+    // Another thread may have turned "solicited" into "any" meanwhile: both are served by this.
+    if (armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed) {
+      RaiseChannel(*channel, cookie, *counters);
+    }
+  }
+  return true;
+}
+
+// ---- channels
+
+Result<CompletionChannel*> Verbs::CreateChannel(GroupId id, Handle handle) {
+  const Result<Context*> context = FindContext(id, handle);
+  if (!context) return Pass(context.error());
+  Group& group = GroupOf(id);
+  if (Counts(id).channels >= kMaxChannels) return Fail(EMFILE);
+  const Result<Span> memory =
+      group.arena.Allocate(Ring::BytesFor(kChannelSlots, sizeof(ChannelEntry)));
+  if (!memory) return Pass(memory.error());
+  const Result<CounterId> counter = environment_.counters.Create();
+  if (!counter) {
+    group.arena.Free(*memory);
+    return Pass(counter.error());
+  }
+  auto channel = std::make_unique<CompletionChannel>();
+  channel->context = *context;
+  channel->counter = *counter;
+  channel->memory = *memory;
+  channel->ring = Ring(memory->bytes, kChannelSlots, sizeof(ChannelEntry));
+  channel->ring.Format();
+  const auto adopted = Adopt(**context, INT64_MAX, std::move(channel));
+  if (!adopted) {
+    environment_.counters.Destroy(*counter);
+    group.arena.Free(*memory);
+  }
+  return adopted;
+}
+
+Status Verbs::DestroyChannel(GroupId id, Handle handle) {
+  const Result<CompletionChannel*> channel = Find<CompletionChannel>(id, handle);
+  if (!channel) return Pass(channel.error());
+  if ((*channel)->users != 0) return Fail(EBUSY);
+  RemoveChannel(**channel);
+  return {};
+}
+
+void Verbs::RemoveChannel(CompletionChannel& channel) {
+  environment_.counters.Destroy(channel.counter);
+  GroupOf(channel.context->group).arena.Free(channel.memory);
+  Drop(*channel.context, channel);
+}
+
+Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
+  const Result<CompletionChannel*> found = Find<CompletionChannel>(id, handle);
+  if (!found) return Pass(found.error());
+  CompletionChannel& channel = **found;
+  // The ring may have been empty only while events of a destroyed queue were taken out of it.
+  for (uint32_t tries = 0; tries <= channel.ring.usable() && !channel.ring.Empty(); tries++) {
+    const uint32_t at = channel.ring.Consumer();
+    const uint64_t cookie = channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie;
+    if (channel.ring.MoveConsumer(at, channel.ring.Next(at))) return cookie;
+  }
+  if (channel.overflow.empty()) return Fail(EAGAIN);
+  const uint64_t cookie = channel.overflow.front();
+  channel.overflow.pop_front();
+  return cookie;
+}
+
+// Takes the queue's events out of its channel. The host takes the whole ring as a consumer would,
+// which no reader can then disturb, and puts back what is of other queues. Readers that have
+// already taken a count for an event of this queue find an entry of cookie 0.
+static void ForgetChannelEvents(CompletionChannel& channel, uint64_t cookie,
+                                EventCounters& counters) {
+  std::deque<uint64_t> kept;
+  uint32_t dropped = 0;
+  const auto sort = [&](uint64_t event) {
+    if (event == cookie) {
+      dropped++;
+    } else {
+      kept.push_back(event);
+    }
+  };
+  for (uint32_t tries = 0; tries <= channel.ring.usable(); tries++) {
+    const uint32_t from = channel.ring.Consumer(), to = channel.ring.Producer();
+    std::deque<uint64_t> seen;
+    for (uint32_t at = from; at != to; at = channel.ring.Next(at)) {
+      seen.push_back(channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie);
+    }
+    if (!channel.ring.MoveConsumer(from, to)) continue;
+    for (const uint64_t event : seen) sort(event);
+    break;
+  }
+  for (const uint64_t event : channel.overflow) sort(event);
+  channel.overflow.clear();
+
+  const uint32_t taken_back = dropped == 0 ? 0 : counters.Remove(channel.counter, dropped);
+  for (uint32_t i = taken_back; i < dropped; i++) kept.push_front(0);
+  for (const uint64_t event : kept) {
+    if (channel.overflow.empty() && !channel.ring.Full()) {
+      const uint32_t at = channel.ring.Producer();
+      channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie = event;
+      channel.ring.SetProducer(channel.ring.Next(at));
+    } else {
+      channel.overflow.push_back(event);
+    }
+  }
+}
+
+// ---- queues
+
+Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
+  const Result<Context*> found = FindContext(id, request.context);
+  if (!found) return Pass(found.error());
+  Context& context = **found;
+  const Profile& profile = context.device->profile;
+  CompletionChannel* channel = nullptr;
+  if (request.channel != 0) {
+    const Result<CompletionChannel*> asked = Find<CompletionChannel>(id, request.channel);
+    if (!asked) return Pass(asked.error());
+    channel = *asked;
+  }
+  const auto most = static_cast<uint32_t>(profile.device.orig_attr.max_cqe);
+  if (request.entries == 0 || request.entries > most ||
+      request.completion_vector >= profile.completion_vectors) {
+    return Fail(EINVAL);
+  }
+  Arena& arena = GroupOf(id).arena;
+  const Result<MappedCq> mapped = MapCq(arena, request.entries);
+  if (!mapped) return Pass(mapped.error());
+  auto cq = std::make_unique<CompletionQueue>();
+  cq->context = &context;
+  cq->channel = channel;
+  cq->cookie = request.cookie;
+  cq->control = mapped->control;
+  cq->ring = mapped->ring;
+  cq->memory = mapped->memory;
+  cq->counters = &environment_.counters;
+  cq->async = this;
+  const auto adopted = Adopt(context, profile.device.orig_attr.max_cq, std::move(cq));
+  if (!adopted) {
+    arena.Free(mapped->memory);
+    return adopted;
+  }
+  if (channel != nullptr) channel->users++;
+  return adopted;
+}
+
+Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t entries) {
+  const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
+  if (!found) return found;
+  CompletionQueue& cq = **found;
+  const auto& limits = cq.context->device->profile.device.orig_attr;
+  const uint32_t consumer = cq.ring.Consumer();
+  const uint32_t waiting = cq.ring.Distance(consumer, cq.producer);
+  if (entries == 0 || entries > static_cast<uint32_t>(limits.max_cqe) || entries < waiting) {
+    return Fail(EINVAL);
+  }
+  Arena& arena = GroupOf(id).arena;
+  const Result<MappedCq> mapped = MapCq(arena, entries);
+  if (!mapped) return Pass(mapped.error());
+  Ring ring = mapped->ring;
+  for (uint32_t i = 0; i < waiting; i++) {
+    *ring.SlotAs<CqEntry>(i) = *cq.ring.SlotAs<CqEntry>(consumer + i);
+  }
+  ring.SetProducer(waiting);
+  mapped->control->armed = std::atomic_ref(cq.control->armed).load();
+  mapped->control->overrun = cq.overrun ? 1 : 0;
+  arena.Free(cq.memory);
+  cq.memory = mapped->memory;
+  cq.control = mapped->control;
+  cq.ring = ring;
+  cq.producer = waiting;
+  return &cq;
+}
+
+Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
+  const Result<CompletionQueue*> cq = Find<CompletionQueue>(id, handle);
+  if (!cq) return Pass(cq.error());
+  if ((*cq)->users != 0) return Fail(EBUSY);
+  const uint32_t reported = (*cq)->async_reported;
+  RemoveCq(**cq);
+  return reported;
+}
+
+void Verbs::RemoveCq(CompletionQueue& cq) {
+  Context& context = *cq.context;
+  if (cq.channel != nullptr) {
+    ForgetChannelEvents(*cq.channel, cq.cookie, environment_.counters);
+    cq.channel->users--;
+  }
+  ForgetAsync(context, cq.handle);
+  GroupOf(context.group).arena.Free(cq.memory);
+  Drop(context, cq);
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,135 @@
+#include "emulator/verbs/device.h"
+
+#include <algorithm>
+
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu {
+namespace {
+
+// Wire bytes that rxe takes off an interface's MTU (RXE_MAX_HDR_LENGTH).
+constexpr uint32_t kMaxHeaderBytes = 80;
+constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IB_PORT_PHYS_STATE_*
+
+// EUI-64 of the MAC 02:00:a:b:c:d that also makes the link-local GID; without an IPv4 address, the
+// lower half of the first address.
+uint64_t NodeGuid(const std::vector<DeviceAddress>& addresses) {
+  NetAddress link_local{};
+  for (const DeviceAddress& own : addresses) {
+    if (own.address.IsIpv4()) {
+      link_local = LinkLocalOf(own.address);
+      break;
+    }
+  }
+  if (link_local.IsZero() && !addresses.empty()) link_local = addresses.front().address;
+  uint64_t guid;
+  std::copy_n(link_local.bytes.begin() + 8, 8, reinterpret_cast<uint8_t*>(&guid));
+  return guid;
+}
+
+}  // namespace
+
+ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
+  const uint32_t room = link_mtu_bytes > kMaxHeaderBytes ? link_mtu_bytes - kMaxHeaderBytes : 0;
+  ibv_mtu mtu = IBV_MTU_256;
+  for (const ibv_mtu next : {IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
+    if (MtuBytes(next) <= room && next <= max_mtu) mtu = next;
+  }
+  return mtu;
+}
+
+Device& Verbs::AddDevice(DeviceSpec spec) {
+  Device& device = devices_.emplace_back();
+  device.name = std::move(spec.name);
+  device.index = static_cast<uint32_t>(devices_.size() - 1);
+  device.profile = std::move(spec.profile);
+  device.addresses = std::move(spec.addresses);
+  device.node_guid = NodeGuid(device.addresses);
+
+  uint32_t link_mtu_bytes = UINT32_MAX;
+  NetAddress link_local{};
+  for (const DeviceAddress& own : device.addresses) {
+    link_mtu_bytes = std::min(link_mtu_bytes, own.link_mtu_bytes);
+    if (link_local.IsZero() && own.address.IsIpv4()) link_local = LinkLocalOf(own.address);
+  }
+  device.active_mtu = ActiveMtu(link_mtu_bytes, device.profile.port.max_mtu);
+
+  // Entry 0 stays empty on a device without an IPv4 address, so that indices stay the same.
+  device.gids.push_back(link_local);
+  for (const DeviceAddress& own : device.addresses) device.gids.push_back(own.address);
+  for (const NetAddress& gid : device.gids) {
+    if (!gid.IsZero()) by_address_.try_emplace(gid, &device);
+  }
+  return device;
+}
+
+Device* Verbs::DeviceByIndex(uint32_t index) {
+  return index < devices_.size() ? &devices_[index] : nullptr;
+}
+
+Device* Verbs::DeviceByName(std::string_view name) {
+  for (Device& device : devices_) {
+    if (device.name == name) return &device;
+  }
+  return nullptr;
+}
+
+Device* Verbs::DeviceByAddress(const NetAddress& address) {
+  const auto found = by_address_.find(address);
+  return found == by_address_.end() ? nullptr : found->second;
+}
+
+bool Verbs::IsLocal(const NetAddress& address) { return by_address_.contains(address); }
+
+ibv_device_attr_ex Verbs::QueryDevice(const Device& device) const {
+  ibv_device_attr_ex attr = device.profile.device;
+  attr.orig_attr.node_guid = device.node_guid;
+  attr.orig_attr.sys_image_guid = device.node_guid;
+  return attr;
+}
+
+ibv_port_attr Verbs::QueryPort(const Device& device) const {
+  ibv_port_attr attr = device.profile.port;
+  attr.state = device.port_state;
+  attr.active_mtu = device.active_mtu;
+  attr.phys_state = device.port_state == IBV_PORT_ACTIVE ? kPhysicalLinkUp : kPhysicalDisabled;
+  return attr;
+}
+
+void Verbs::SetPortState(Device& device, ibv_port_state state) {
+  if (device.port_state == state) return;
+  device.port_state = state;
+  const ibv_event_type type =
+      state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  for (const auto& [id, group] : groups_) {
+    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
+      Context& context = *handles_.Find<Context>(id, handle);
+      if (context.device == &device) PushAsync(context, {type, Device::kPort});
+    }
+  }
+}
+
+Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) const {
+  if (attr.port_num != Device::kPort || attr.is_global == 0) return Fail(EINVAL);
+  const NetAddress destination = NetAddress::FromGid(attr.grh.dgid);
+  if (destination.IsZero()) return Fail(EINVAL);
+  if (attr.grh.sgid_index >= device.profile.port.gid_tbl_len) return Fail(EINVAL);
+  // An empty entry is ENODATA: measured.
+  if (attr.grh.sgid_index >= device.gids.size()) return Fail(ENODATA);
+  const NetAddress& source = device.gids[attr.grh.sgid_index];
+  if (source.IsZero()) return Fail(ENODATA);
+
+  Path path;
+  path.source = AddressOfLinkLocal(source).value_or(source);
+  path.destination = destination;
+  if (destination.IsLinkLocal()) {
+    path.destination = AddressOfLinkLocal(destination).value_or(destination);
+  }
+  path.source_gid_index = attr.grh.sgid_index;
+  path.traffic_class = attr.grh.traffic_class;
+  path.hop_limit = attr.grh.hop_limit != 0 ? attr.grh.hop_limit : Path{}.hop_limit;
+  path.flow_label = attr.grh.flow_label & 0xfffff;
+  return path;
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,334 @@
+// Queue pairs: creation, numbers, states and attributes.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "emulator/verbs/qp_state_table.h"
+#include "emulator/verbs/verbs_objects.h"
+
+namespace rdmaemu {
+namespace {
+
+constexpr uint32_t kQpnMask = 0xffffff;
+constexpr uint32_t kHighestQpn = 0xfffffe;  // 0xffffff is the multicast QPN
+constexpr uint32_t kPsnMask = 0xffffff;
+constexpr uint8_t kMaxTimeout = 31;
+
+// rxe_qp_chk_cap.
+Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
+  const ibv_device_attr& limits = profile.device.orig_attr;
+  const auto max_wr = static_cast<uint32_t>(limits.max_qp_wr);
+  const auto max_sge = static_cast<uint32_t>(limits.max_sge);
+  if (cap.max_send_wr > max_wr || cap.max_send_sge > max_sge ||
+      cap.max_inline_data > profile.max_inline_bytes) {
+    return Fail(EINVAL);
+  }
+  if (!has_srq && (cap.max_recv_wr > max_wr || cap.max_recv_sge > max_sge)) return Fail(EINVAL);
+  return {};
+}
+
+// What rxe answers: the room of a send slot counts as SGEs and as inline data alike.
+ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq) {
+  const uint32_t room =
+      std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
+  cap.max_send_sge = room / sizeof(rxe_sge);
+  cap.max_inline_data = room;
+  if (has_srq) cap.max_recv_wr = cap.max_recv_sge = 0;
+  return cap;
+}
+
+const char* StateName(ibv_qp_state state) {
+  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return state <= IBV_QPS_ERR ? kNames[state] : "unknown";
+}
+
+bool IsState(int state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
+
+}  // namespace
+
+Result<uint32_t> Verbs::NewQpn(const Profile& profile) {
+  const uint32_t lowest = profile.rc.lowest_qpn + 1;
+  // A random start: a QP of a host's next life shall not be taken for one of its last.
+  if (next_qpn_ == 0) next_qpn_ = lowest + environment_.random.Below(kHighestQpn - lowest + 1);
+  // Numbers go round all of their space before one comes again, so that late packets find nobody.
+  if (qps_.size() >= (kHighestQpn - lowest) / 2) return Fail(ENOMEM);
+  for (;;) {
+    if (next_qpn_ < lowest || next_qpn_ > kHighestQpn) next_qpn_ = lowest;
+    const uint32_t qpn = next_qpn_++;
+    if (qps_.Find(qpn) == nullptr) return qpn;
+  }
+}
+
+Status Verbs::MapQueues(Group& group, QueuePair& qp) {
+  const uint32_t send_slots = Ring::SlotsFor(qp.cap.max_send_wr);
+  const uint32_t send_bytes = SendSlotBytes(qp.cap.max_send_sge, qp.cap.max_inline_data);
+  const Result<Span> send =
+      group.arena.Allocate(sizeof(QpControl) + Ring::BytesFor(send_slots, send_bytes));
+  if (!send) return Pass(send.error());
+  qp.send_memory = *send;
+  qp.control = reinterpret_cast<QpControl*>(send->bytes);
+  qp.send_ring = Ring(send->bytes + sizeof(QpControl), send_slots, send_bytes);
+  qp.send_ring.Format();
+  if (qp.srq != nullptr) return {};
+  const uint32_t recv_slots = Ring::SlotsFor(qp.cap.max_recv_wr);
+  const uint32_t recv_bytes = RecvSlotBytes(qp.cap.max_recv_sge);
+  const Result<Span> recv = group.arena.Allocate(Ring::BytesFor(recv_slots, recv_bytes));
+  if (!recv) {
+    group.arena.Free(qp.send_memory);
+    return Pass(recv.error());
+  }
+  qp.recv_memory = *recv;
+  qp.recv_ring = Ring(recv->bytes, recv_slots, recv_bytes);
+  qp.recv_ring.Format();
+  return {};
+}
+
+// Checks the request and fills what comes from it.
+Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& request) {
+  const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, request.pd);
+  if (!pd) return Pass(pd.error());
+  if (request.type != IBV_QPT_RC && request.type != IBV_QPT_UC && request.type != IBV_QPT_UD) {
+    const bool exists = request.type == IBV_QPT_RAW_PACKET || request.type == IBV_QPT_XRC_SEND ||
+                        request.type == IBV_QPT_DRIVER;
+    return Fail(exists ? EOPNOTSUPP : EINVAL);
+  }
+  const Result<CompletionQueue*> send_cq = Find<CompletionQueue>(id, request.send_cq);
+  const Result<CompletionQueue*> recv_cq = Find<CompletionQueue>(id, request.recv_cq);
+  if (!send_cq || !recv_cq) return Fail(EINVAL);
+  Context& context = *(*pd)->context;
+  SharedReceiveQueue* srq = nullptr;
+  if (request.srq != 0) {
+    const Result<SharedReceiveQueue*> asked = Find<SharedReceiveQueue>(id, request.srq);
+    if (!asked) return Pass(asked.error());
+    srq = *asked;
+  }
+  if ((*send_cq)->context != &context || (*recv_cq)->context != &context ||
+      (srq != nullptr && srq->pd->context != &context)) {
+    return Fail(EINVAL);
+  }
+  const Status fits = CheckCap(context.device->profile, request.cap, srq != nullptr);
+  if (!fits) return Pass(fits.error());
+
+  auto qp = std::make_unique<QueuePair>();
+  qp->type = static_cast<ibv_qp_type>(request.type);
+  qp->device = context.device;
+  qp->pd = *pd;
+  qp->send_cq = *send_cq;
+  qp->recv_cq = *recv_cq;
+  qp->srq = srq;
+  qp->cookie = request.cookie;
+  qp->signal_all = request.signal_all;
+  qp->cap = GrantedCap(request.cap, srq != nullptr);
+  qp->attr = {};
+  qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
+  qp->attr.path_mtu = IBV_MTU_256;
+  return qp;
+}
+
+Result<QueuePair*> Verbs::CreateQp(GroupId id, const QpRequest& request) {
+  Result<std::unique_ptr<QueuePair>> made = NewQp(id, request);
+  if (!made) return Pass(made.error());
+  QueuePair& qp = **made;
+  Group& group = GroupOf(id);
+  Context& context = *qp.pd->context;
+  const Result<uint32_t> qpn = NewQpn(qp.device->profile);
+  if (!qpn) return Pass(qpn.error());
+  qp.qpn = *qpn;
+  const Status mapped = MapQueues(group, qp);
+  if (!mapped) return Pass(mapped.error());
+  const auto undo = [&](const Span& send, const Span& recv, int error) {
+    group.arena.Free(send);
+    group.arena.Free(recv);
+    return Fail(error);
+  };
+  const Span send = qp.send_memory, recv = qp.recv_memory;
+  const Result<uint32_t> doorbell = TakeDoorbell(group, &qp);
+  if (!doorbell) return undo(send, recv, doorbell.error().code);
+  qp.doorbell = *doorbell;
+  const auto adopted =
+      Adopt(context, qp.device->profile.device.orig_attr.max_qp, std::move(*made));
+  if (!adopted) {
+    FreeDoorbell(group, *doorbell);
+    return undo(send, recv, adopted.error().code);
+  }
+  qps_.Insert(qp.qpn, &qp);
+  qp.pd->users++;
+  qp.send_cq->users++;
+  qp.recv_cq->users++;
+  if (qp.srq != nullptr) qp.srq->users++;
+  return &qp;
+}
+
+Result<const QueuePair*> Verbs::FindQpByHandle(GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  return *qp;
+}
+
+Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
+  const Result<QueuePair*> found = Find<QueuePair>(group, handle);
+  if (!found) return Pass(found.error());
+  const QueuePair& qp = **found;
+  ibv_qp_attr attr = qp.attr;
+  attr.cap = qp.cap;
+  attr.cap.max_send_wr = qp.send_ring.usable();
+  if (qp.srq == nullptr) attr.cap.max_recv_wr = qp.recv_ring.usable();
+  return attr;
+}
+
+// rxe_qp_chk_attr, after what ib_uverbs and _ib_modify_qp look at.
+Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const {
+  if ((mask & IBV_QP_AV) != 0) {
+    const Result<Path> path = ResolvePath(*qp.device, attr.ah_attr);
+    if (!path) return Pass(path.error());
+  }
+  if ((mask & IBV_QP_ALT_PATH) != 0) {
+    const Result<Path> path = ResolvePath(*qp.device, attr.alt_ah_attr);
+    if (!path) return Pass(path.error());
+    if (attr.alt_port_num != Device::kPort || attr.alt_timeout > kMaxTimeout) return Fail(EINVAL);
+  }
+  const ibv_qp_state from = (mask & IBV_QP_CUR_STATE) != 0 ? attr.cur_qp_state : qp.state();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+  if (!IsState(from) || !IsState(to)) return Fail(EINVAL);
+  if (!QpTransitionAllowed(qp.type, from, to, mask)) return Fail(EINVAL);
+  // A send queue that still drains can only fail or wait.
+  if ((mask & IBV_QP_STATE) != 0 && qp.state() == IBV_QPS_SQD && qp.attr.sq_draining != 0 &&
+      to != IBV_QPS_ERR && to != IBV_QPS_RESET) {
+    return Fail(EINVAL);
+  }
+  const ibv_device_attr& limits = qp.device->profile.device.orig_attr;
+  if ((mask & IBV_QP_PORT) != 0 && attr.port_num != Device::kPort) return Fail(EINVAL);
+  if ((mask & IBV_QP_PATH_MTU) != 0 &&
+      (MtuBytes(attr.path_mtu) == 0 || attr.path_mtu > qp.device->profile.port.max_mtu)) {
+    return Fail(EINVAL);
+  }
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > limits.max_qp_rd_atom) {
+    return Fail(EINVAL);
+  }
+  if ((mask & IBV_QP_TIMEOUT) != 0 && attr.timeout > kMaxTimeout) return Fail(EINVAL);
+  return {};
+}
+
+// rxe_qp_from_attr. The attributes have been checked.
+void Verbs::ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& from) {
+  ibv_qp_attr& to = qp.attr;
+  const auto take = [&](int bit, auto ibv_qp_attr::*field) {
+    if ((mask & bit) != 0) to.*field = from.*field;
+  };
+  take(IBV_QP_EN_SQD_ASYNC_NOTIFY, &ibv_qp_attr::en_sqd_async_notify);
+  take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
+  take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
+  take(IBV_QP_PORT, &ibv_qp_attr::port_num);
+  take(IBV_QP_QKEY, &ibv_qp_attr::qkey);
+  take(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
+  take(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
+  take(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt);
+  take(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry);
+  take(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer);
+  take(IBV_QP_PATH_MIG_STATE, &ibv_qp_attr::path_mig_state);
+  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num & kQpnMask;
+  if ((mask & IBV_QP_RQ_PSN) != 0) to.rq_psn = from.rq_psn & kPsnMask;
+  if ((mask & IBV_QP_SQ_PSN) != 0) to.sq_psn = from.sq_psn & kPsnMask;
+  // rxe rounds both up to powers of two. 8 bits hold what 128 and less round to; more is cut.
+  const auto rounded = [](uint8_t depth) {
+    return static_cast<uint8_t>(depth == 0 ? 0 : std::min(std::bit_ceil(unsigned{depth}), 128u));
+  };
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) to.max_rd_atomic = rounded(from.max_rd_atomic);
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+    to.max_dest_rd_atomic = rounded(from.max_dest_rd_atomic);
+  }
+  if ((mask & IBV_QP_AV) != 0) {
+    to.ah_attr = from.ah_attr;
+    qp.path = *ResolvePath(*qp.device, from.ah_attr);
+  }
+  if ((mask & IBV_QP_ALT_PATH) != 0) {
+    to.alt_ah_attr = from.alt_ah_attr;
+    take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_pkey_index);
+    take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_port_num);
+    take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_timeout);
+  }
+}
+
+Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask,
+                       const ibv_qp_attr& attr) {
+  const Result<QueuePair*> found = Find<QueuePair>(group, handle);
+  if (!found) return Pass(found.error());
+  QueuePair& qp = **found;
+  const Status checked = CheckQpAttr(qp, mask, attr);
+  if (!checked) return checked;
+  ApplyQpAttr(qp, mask, attr);
+  if ((mask & IBV_QP_STATE) != 0) {
+    SetQpState(now, qp, attr.qp_state);
+  } else if (transport_ != nullptr && mask != 0) {
+    transport_->QpAttributesChanged(now, qp, mask);
+  }
+  return {};
+}
+
+void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
+  const ibv_qp_state from = qp.state();
+  qp.attr.qp_state = qp.attr.cur_qp_state = to;
+  if (to == IBV_QPS_RESET) {
+    // Forgotten, not flushed (rxe_queue_reset).
+    qp.send_ring.Format();
+    if (qp.recv_ring) qp.recv_ring.Format();
+    qp.attr.sq_draining = 0;
+  }
+  std::atomic_ref(qp.control->state).store(to, std::memory_order_release);
+  if (environment_.trace.wants_records()) {
+    environment_.trace.Write({now,
+                              ProcessId::kNone,
+                              "qp.state",
+                              "qp " + std::to_string(qp.qpn),
+                              std::string(StateName(from)) + " -> " + StateName(to),
+                              {}});
+  }
+  if (transport_ != nullptr) transport_->QpStateChanged(now, qp, from);
+}
+
+void Verbs::FailQp(Time now, QueuePair& qp) {
+  if (qp.state() == IBV_QPS_ERR || qp.state() == IBV_QPS_RESET) return;
+  SetQpState(now, qp, IBV_QPS_ERR);
+}
+
+Result<uint32_t> Verbs::DestroyQp(Time now, GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  if ((*qp)->multicast_groups != 0) return Fail(EBUSY);
+  const uint32_t reported = (*qp)->async_reported;
+  RemoveQp(now, **qp);
+  return reported;
+}
+
+void Verbs::RemoveQp(Time now, QueuePair& qp) {
+  Context& context = *qp.pd->context;
+  Group& group = GroupOf(context.group);
+  if (transport_ != nullptr) transport_->QpDestroyed(now, qp);
+  if (qp.multicast_groups != 0) DetachAll(qp);
+  if (qp.bound_windows != 0) {
+    for (const Handle handle : group.handles[static_cast<size_t>(ObjectKind::kMw)]) {
+      MemoryWindow& window = *handles_.Find<MemoryWindow>(context.group, handle);
+      if (window.qp == &qp) Unbind(window);
+    }
+  }
+  ForgetAsync(context, qp.handle);
+  FreeDoorbell(group, qp.doorbell);
+  group.arena.Free(qp.send_memory);
+  group.arena.Free(qp.recv_memory);
+  qps_.Erase(qp.qpn);
+  qp.pd->users--;
+  qp.send_cq->users--;
+  qp.recv_cq->users--;
+  if (qp.srq != nullptr) qp.srq->users--;
+  Drop(context, qp);
+}
+
+QueuePair* Verbs::FindQp(const NetAddress& local, uint32_t qpn) {
+  QueuePair** found = qps_.Find(qpn);
+  if (found == nullptr) return nullptr;
+  QueuePair* qp = *found;
+  // A connected QP's own address is the common case; UD and others take any of the device's.
+  return qp->path.source == local || qp->device->Owns(local) ? qp : nullptr;
+}
+
+}  // namespace rdmaemu

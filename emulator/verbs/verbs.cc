@@ -1,0 +1,220 @@
+#include "emulator/verbs/verbs.h"
+
+#include <new>
+
+#include "emulator/verbs/verbs_objects.h"
+
+namespace rdmaemu {
+
+Verbs::Verbs(Environment environment) : environment_(environment) {}
+
+// The transports may be gone by now: objects are simply freed.
+Verbs::~Verbs() = default;
+
+Verbs::Group& Verbs::GroupOf(GroupId group) {
+  std::unique_ptr<Group>& found = groups_[group];
+  if (!found) found = std::make_unique<Group>(environment_.shared_memory);
+  return *found;
+}
+
+// ---- what a group shares with its host
+
+Result<Span> Verbs::DoorbellSpan(GroupId id) {
+  Group& group = GroupOf(id);
+  if (group.doorbells.length == 0) {
+    const Result<Span> span = group.arena.Allocate(sizeof(DoorbellPage));
+    if (!span) return Pass(span.error());
+    group.doorbells = *span;
+    new (span->bytes) DoorbellPage{};
+  }
+  return group.doorbells;
+}
+
+DoorbellPage& Verbs::Doorbells(GroupId group) {
+  return *reinterpret_cast<DoorbellPage*>(GroupOf(group).doorbells.bytes);
+}
+
+QueuePair* Verbs::FindByDoorbell(GroupId id, uint32_t slot) {
+  const auto group = groups_.find(id);
+  if (group == groups_.end() || slot >= group->second->by_doorbell.size()) return nullptr;
+  return group->second->by_doorbell[slot];
+}
+
+Result<uint64_t> Verbs::SegmentLength(GroupId id, SegmentId segment) const {
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return Fail(EINVAL);
+  return group->second->arena.SegmentLength(segment);
+}
+
+Result<uint32_t> Verbs::TakeDoorbell(Group& group, QueuePair* qp) {
+  uint32_t slot;
+  if (!group.free_doorbells.empty()) {
+    slot = group.free_doorbells.back();
+    group.free_doorbells.pop_back();
+  } else {
+    if (group.by_doorbell.size() >= DoorbellPage::kMaxQueues) return Fail(ENOMEM);
+    slot = static_cast<uint32_t>(group.by_doorbell.size());
+    group.by_doorbell.push_back(nullptr);
+  }
+  group.by_doorbell[slot] = qp;
+  return slot;
+}
+
+void Verbs::FreeDoorbell(Group& group, uint32_t slot) {
+  group.by_doorbell[slot] = nullptr;
+  group.free_doorbells.push_back(slot);
+}
+
+void Verbs::GroupGone(Time now, GroupId id) {
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return;
+  auto& contexts = found->second->handles[static_cast<size_t>(ObjectKind::kContext)];
+  while (!contexts.empty()) CloseContext(now, *handles_.Find<Context>(id, *contexts.begin()));
+  groups_.erase(id);
+}
+
+ObjectCounts Verbs::Counts(GroupId id) const {
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return {};
+  const HandlesByKind& handles = found->second->handles;
+  const auto count = [&](ObjectKind kind) { return handles[static_cast<size_t>(kind)].size(); };
+  return {.contexts = count(ObjectKind::kContext),
+          .pds = count(ObjectKind::kPd),
+          .mrs = count(ObjectKind::kMr),
+          .mws = count(ObjectKind::kMw),
+          .channels = count(ObjectKind::kChannel),
+          .cqs = count(ObjectKind::kCq),
+          .srqs = count(ObjectKind::kSrq),
+          .qps = count(ObjectKind::kQp),
+          .ahs = count(ObjectKind::kAh)};
+}
+
+// ---- contexts
+
+Result<Context*> Verbs::Open(GroupId group, uint32_t device_index) {
+  Device* device = DeviceByIndex(device_index);
+  if (device == nullptr) return Fail(ENODEV);
+  if (Counts(group).contexts >= kMaxContexts) return Fail(EMFILE);
+  const Result<CounterId> counter = environment_.counters.Create();
+  if (!counter) return Pass(counter.error());
+  auto context = std::make_unique<Context>();
+  context->group = group;
+  context->device = device;
+  context->async_counter = *counter;
+  Context& kept = *context;
+  const Result<Context*> adopted = Adopt(kept, INT64_MAX, std::move(context));
+  if (!adopted) environment_.counters.Destroy(*counter);
+  return adopted;
+}
+
+Status Verbs::Close(Time now, GroupId group, Handle handle) {
+  const Result<Context*> context = FindContext(group, handle);
+  if (!context) return Pass(context.error());
+  CloseContext(now, **context);
+  return {};
+}
+
+Result<Context*> Verbs::FindContext(GroupId group, Handle handle) {
+  return Find<Context>(group, handle);
+}
+
+// In the order of uverbs_destroy_ufile_hw: users before what they use.
+void Verbs::CloseContext(Time now, Context& context) {
+  const GroupId id = context.group;
+  HandlesByKind& handles = GroupOf(id).handles;
+  // Copies: removal changes the sets.
+  const auto each = [&]<class T>(auto&& context_of, auto&& remove) {
+    const std::set<Handle> all = handles[static_cast<size_t>(KindOf<T>::kKind)];
+    for (const Handle handle : all) {
+      T& object = *handles_.Find<T>(id, handle);
+      if (context_of(object) == &context) remove(object);
+    }
+  };
+  const auto by_pd = [](const auto& object) { return object.pd->context; };
+  const auto direct = [](const auto& object) { return object.context; };
+  each.template operator()<AddressHandle>(by_pd, [&](AddressHandle& ah) { RemoveAh(ah); });
+  each.template operator()<QueuePair>(by_pd, [&](QueuePair& qp) { RemoveQp(now, qp); });
+  each.template operator()<MemoryWindow>(by_pd, [&](MemoryWindow& mw) { RemoveMw(mw); });
+  each.template operator()<MemoryRegion>(by_pd, [&](MemoryRegion& mr) { RemoveMr(mr); });
+  each.template operator()<SharedReceiveQueue>(by_pd,
+                                               [&](SharedReceiveQueue& srq) { RemoveSrq(srq); });
+  each.template operator()<CompletionQueue>(direct, [&](CompletionQueue& cq) { RemoveCq(cq); });
+  each.template operator()<CompletionChannel>(
+      direct, [&](CompletionChannel& channel) { RemoveChannel(channel); });
+  each.template operator()<ProtectionDomain>(direct,
+                                             [&](ProtectionDomain& pd) { Drop(context, pd); });
+  environment_.counters.Destroy(context.async_counter);
+  Drop(context, context);
+}
+
+// ---- asynchronous events
+
+void Verbs::PushAsync(Context& context, const AsyncEvent& event) {
+  if (context.async_events.size() >= kMaxAsyncEvents) return;
+  context.async_events.push_back(event);
+  environment_.counters.Add(context.async_counter, 1);
+}
+
+void Verbs::ForgetAsync(Context& context, Handle object) {
+  const size_t dropped = std::erase_if(
+      context.async_events, [&](const AsyncEvent& event) { return event.object == object; });
+  if (dropped != 0) {
+    environment_.counters.Remove(context.async_counter, static_cast<uint32_t>(dropped));
+  }
+}
+
+void Verbs::CountReported(GroupId group, const AsyncEvent& event) {
+  if (event.object == 0) return;
+  if (auto* cq = handles_.Find<CompletionQueue>(group, event.object)) cq->async_reported++;
+  if (auto* qp = handles_.Find<QueuePair>(group, event.object)) qp->async_reported++;
+  if (auto* srq = handles_.Find<SharedReceiveQueue>(group, event.object)) srq->async_reported++;
+}
+
+Result<AsyncEvent> Verbs::TakeAsyncEvent(Time now, GroupId group, Handle handle) {
+  const Result<Context*> context = FindContext(group, handle);
+  if (!context) return Pass(context.error());
+  std::deque<AsyncEvent>& events = (*context)->async_events;
+  if (events.empty()) return Fail(EAGAIN);
+  const AsyncEvent event = events.front();
+  events.pop_front();
+  CountReported(group, event);
+  if (environment_.trace.wants_records()) {
+    environment_.trace.Write({now,
+                              ProcessId::kNone,
+                              "async",
+                              "device " + (*context)->device->name,
+                              ibv_event_type_str(event.type),
+                              {}});
+  }
+  return event;
+}
+
+void Verbs::RaiseQp(QueuePair& qp, ibv_event_type type) {
+  PushAsync(*qp.pd->context, {type, qp.cookie, qp.handle});
+}
+void Verbs::RaiseCq(CompletionQueue& cq, ibv_event_type type) {
+  PushAsync(*cq.context, {type, cq.cookie, cq.handle});
+}
+void Verbs::RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) {
+  PushAsync(*srq.pd->context, {type, srq.cookie, srq.handle});
+}
+
+// ---- PD
+
+Result<ProtectionDomain*> Verbs::AllocPd(GroupId group, Handle handle) {
+  const Result<Context*> context = FindContext(group, handle);
+  if (!context) return Pass(context.error());
+  auto pd = std::make_unique<ProtectionDomain>();
+  pd->context = *context;
+  return Adopt(**context, (*context)->device->profile.device.orig_attr.max_pd, std::move(pd));
+}
+
+Status Verbs::DeallocPd(GroupId group, Handle handle) {
+  const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(group, handle);
+  if (!pd) return Pass(pd.error());
+  if ((*pd)->users != 0) return Fail(EBUSY);
+  Drop(*(*pd)->context, **pd);
+  return {};
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,39 @@
+// How class Verbs finds, keeps and drops its objects; for its own .cc files.
+#pragma once
+
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu {
+
+template <class T>
+Result<T*> Verbs::Find(GroupId group, Handle handle) const {
+  T* object = handles_.Find<T>(group, handle);
+  if (object == nullptr) return Fail(EINVAL);
+  return object;
+}
+
+template <class T>
+Result<T*> Verbs::Adopt(Context& context, int64_t limit, std::unique_ptr<T> object) {
+  constexpr ObjectKind kKind = KindOf<T>::kKind;
+  int64_t& count = device_counts_[{context.device->index, kKind}];
+  if (count >= limit) return Fail(ENOMEM);
+  T* kept = object.get();
+  const Handle handle = handles_.Insert(context.group, std::move(object));
+  if (handle == 0) return Fail(ENOMEM);
+  count++;
+  GroupOf(context.group).handles[static_cast<size_t>(kKind)].insert(handle);
+  return kept;
+}
+
+template <class T>
+void Verbs::Drop(Context& context, T& object) {
+  constexpr ObjectKind kKind = KindOf<T>::kKind;
+  device_counts_[{context.device->index, kKind}]--;
+  GroupOf(context.group).handles[static_cast<size_t>(kKind)].erase(object.handle);
+  handles_.Erase(object.handle);
+}
+
+// For functions that pass an error on.
+inline tl::unexpected<Error> Pass(const Error& error) { return tl::make_unexpected(error); }
+
+}  // namespace rdmaemu
