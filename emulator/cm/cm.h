@@ -24,12 +24,12 @@ namespace rdmaemu::cm {
 // A device as connection management sees it.
 struct CmDevice {
   std::string name;
-  uint32_t index;        // ibdev_index
-  uint64_t node_guid;    // big endian, as in ibv_device_attr
+  uint32_t index;      // ibdev_index
+  uint64_t node_guid;  // big endian, as in ibv_device_attr
   uint8_t port = 1;
   ibv_mtu active_mtu;
   bool port_active;
-  uint8_t ack_delay;     // local_ca_ack_delay
+  uint8_t ack_delay;  // local_ca_ack_delay
   uint8_t max_rd_atom;
   const Profile* profile;
 };
@@ -71,8 +71,8 @@ class Cm {
   Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace);
   ~Cm();
 
-  Result<CmChannel> CreateChannel(GroupId group);                          // EMFILE, ENOMEM
-  Status DestroyChannel(Time now, GroupId group, uint32_t channel);        // with all its ids
+  Result<CmChannel> CreateChannel(GroupId group);                    // EMFILE, ENOMEM
+  Status DestroyChannel(Time now, GroupId group, uint32_t channel);  // with all its ids
   // One command of rdma_user_cm.h on a channel: `command` is RDMA_USER_CM_CMD_*, `in` its struct
   // (calls.h says which, where a pointer had to go), `out` its response. Answers the bytes of
   // `out` that were filled. `response` members are not looked at. GET_EVENT answers EAGAIN when

@@ -1,0 +1,81 @@
+#include "emulator/cm/cm.h"
+
+#include "emulator/cm/channel.h"
+#include "emulator/cm/commands.h"
+#include "emulator/cm/rdma_ids.h"
+
+namespace rdmaemu::cm {
+
+class Cm::Impl {
+ public:
+  Impl(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace)
+      : environment(environment), channels(counters), ids(environment, random, trace, channels) {}
+
+  void DestroyChannel(Time now, uint32_t channel) {
+    ids.DestroyOfChannel(now, channel);
+    channels.Destroy(channel);
+  }
+
+  CmEnvironment& environment;
+  Channels channels;
+  RdmaIds ids;
+};
+
+Cm::Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace)
+    : impl_(std::make_unique<Impl>(environment, counters, random, trace)) {}
+Cm::~Cm() = default;
+
+Result<CmChannel> Cm::CreateChannel(GroupId group) {
+  const Result<Channel*> channel = impl_->channels.Create(group);
+  if (!channel) return tl::make_unexpected(channel.error());
+  return CmChannel{(*channel)->handle, (*channel)->counter};
+}
+
+Status Cm::DestroyChannel(Time now, GroupId group, uint32_t channel) {
+  if (impl_->channels.Find(group, channel) == nullptr) return Fail(EBADF);
+  impl_->DestroyChannel(now, channel);
+  return {};
+}
+
+Result<size_t> Cm::Call(Time now, GroupId group, ProcessId process, uint32_t channel,
+                        uint32_t command, std::span<const std::byte> in, std::span<std::byte> out) {
+  Channel* on = impl_->channels.Find(group, channel);
+  if (on == nullptr) return Fail(EBADF);
+  CommandContext context{now, group, process, *on, impl_->channels, impl_->ids};
+  return RunCommand(context, command, in, out);
+}
+
+void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message) {
+  const CmDevice* device = impl_->environment.DeviceOf(route.destination);
+  if (device == nullptr) {
+    impl_->ids.ib_cm().statistics().dropped_no_match++;
+    return;
+  }
+  impl_->ids.ib_cm().Receive(now, route, *device, message);
+}
+
+void Cm::CommunicationEstablished(Time now, uint64_t node_guid, uint32_t qpn) {
+  IbCm& ib_cm = impl_->ids.ib_cm();
+  if (Connection* connection = ib_cm.FindWaitingForRtu(node_guid, qpn)) {
+    (void)ib_cm.Establish(now, *connection);
+  }
+}
+
+void Cm::GroupGone(Time now, GroupId group) {
+  for (const uint32_t channel : impl_->channels.OfGroup(group)) {
+    impl_->DestroyChannel(now, channel);
+  }
+}
+
+void Cm::DeviceRemoved(Time now, uint32_t device_index) {
+  impl_->ids.DeviceRemoved(now, device_index);
+}
+
+void Cm::Expire(Time now) { impl_->ids.ib_cm().Expire(now); }
+std::optional<Time> Cm::NextDeadline() const { return impl_->ids.ib_cm().NextDeadline(); }
+
+size_t Cm::ids() const { return impl_->ids.size(); }
+size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
+const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
+
+}  // namespace rdmaemu::cm

@@ -1,0 +1,94 @@
+// An RDMA CM id as the kernel's cma.c and ucma.c know it (rdma_id_private and ucma_context).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "emulator/base/ids.h"
+#include "emulator/base/net_address.h"
+#include "emulator/base/uapi.h"
+#include "emulator/cm/ib_cm.h"
+#include "emulator/cm/port_space.h"
+
+namespace rdmaemu::cm {
+
+enum class IdState : uint8_t {
+  kIdle,
+  kAddrBound,
+  kListen,
+  kAddrResolved,
+  kRouteResolved,
+  kConnect,
+  kDisconnect,
+  kRemoved,  // its device has gone: every command but destroying answers ENXIO
+};
+
+// What of its device an id keeps (the device itself may go).
+struct BoundDevice {
+  uint32_t index;
+  LocalPort local;
+  uint8_t port;
+  uint8_t active_mtu;  // ibv_mtu
+};
+
+// A path record (sa_path_rec) of a RoCE route.
+struct PathRecord {
+  uint64_t service_id = 0;
+  NetAddress sgid, dgid;
+  uint32_t flow_label = 0;
+  uint8_t hop_limit = 64;
+  uint8_t traffic_class = 0;
+  uint8_t service_level = 0;
+  uint8_t mtu = 0;  // ibv_mtu
+  uint8_t rate = 0;
+  uint8_t packet_lifetime = 0;  // exponent
+  uint8_t preference = 0;
+  uint8_t number_of_paths = 0;
+  uint16_t pkey = 0xffff;
+  bool reversible = true;
+};
+
+struct Membership {
+  uint32_t handle;
+  uint64_t uid;
+  SocketAddress group;
+  uint32_t events_reported = 0;
+};
+
+struct CmaId {
+  uint32_t handle = 0;
+  GroupId group = GroupId::kNone;
+  ProcessId process = ProcessId::kNone;
+  uint32_t channel = 0;
+  uint64_t uid = 0;  // 0: of a request not accepted yet; it gets no events
+  uint32_t events_reported = 0;
+
+  uint16_t port_space = 0;
+  ibv_qp_type qp_type = IBV_QPT_RC;
+  IdState state = IdState::kIdle;
+  PortBinding binding;  // source and destination address
+  bool holds_port = false;
+  bool af_only_set = false;
+  std::optional<BoundDevice> device;
+  uint64_t attach_order = 0;  // when it got its device
+  std::optional<uint8_t> type_of_service, ack_timeout;
+  std::optional<PathRecord> path;
+
+  uint32_t starting_psn = 0;  // 24 bits
+  uint32_t qpn = 0;
+  bool srq = false;
+  uint32_t qkey = 0;
+  rdma_ucm_ece ece = {};
+  uint64_t connection = 0;  // IbCm's key; 0: none
+  uint32_t backlog_left = 0;
+  std::map<uint32_t, Membership> memberships;
+
+  const SocketAddress& source() const { return binding.source; }
+  const SocketAddress& destination() const { return binding.destination; }
+  // The service that a port of this id's port space names (rdma_get_service_id).
+  uint64_t ServiceId(uint16_t port) const { return (uint64_t{port_space} << 16) + port; }
+  bool IsUd() const { return qp_type == IBV_QPT_UD; }
+};
+
+}  // namespace rdmaemu::cm

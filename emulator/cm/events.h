@@ -1,0 +1,42 @@
+// Events of RDMA CM ids as rdma_ucm_event_resp, built the way ucma_create_uevent fills them; their
+// numbers and names are those of rdma_cma.h and rdma_event_str(3).
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/base/uapi.h"
+
+namespace rdmaemu::cm {
+
+enum class EventType : uint32_t {
+  kAddrResolved,
+  kAddrError,
+  kRouteResolved,
+  kRouteError,
+  kConnectRequest,
+  kConnectResponse,
+  kConnectError,
+  kUnreachable,
+  kRejected,
+  kEstablished,
+  kDisconnected,
+  kDeviceRemoval,
+  kMulticastJoin,
+  kMulticastError,
+  kAddrChange,
+  kTimewaitExit,
+};
+
+const char* EventName(EventType type);  // "RDMA_CM_EVENT_ADDR_RESOLVED"
+
+// One event that waits on a channel.
+struct PendingEvent {
+  uint32_t id = 0;         // whose events_reported counts it: a CONNECT_REQUEST's listener
+  uint32_t new_id = 0;     // of a CONNECT_REQUEST
+  uint32_t multicast = 0;  // the membership of a MULTICAST_JOIN
+  rdma_ucm_event_resp response = {};
+
+  EventType type() const { return static_cast<EventType>(response.event); }
+};
+
+}  // namespace rdmaemu::cm

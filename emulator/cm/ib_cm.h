@@ -1,0 +1,245 @@
+// The IB CM protocol (IBTA 12) as the kernel's cm.c runs it: one Connection an exchange, from REQ
+// or SIDR_REQ to the end of timewait, with retransmission, duplicates, MRA and stale connections.
+// It knows nothing of RDMA CM ids: their owner hears of what happens through IbCmUser.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "emulator/base/random.h"
+#include "emulator/base/result.h"
+#include "emulator/base/time.h"
+#include "emulator/base/timer_queue.h"
+#include "emulator/cm/cm.h"
+#include "emulator/wire/cm_message.h"
+
+namespace rdmaemu::cm {
+
+// Reject reasons (ib_cm_rej_reason) that the CM itself gives.
+enum class RejectReason : uint16_t {
+  kTimeout = 4,
+  kInvalidServiceId = 8,
+  kStaleConnection = 10,
+  kInvalidGid = 12,
+  kInvalidAlternateGid = 18,
+  kConsumer = 28,
+  kVendorOption = 35,
+};
+enum class SidrStatus : uint8_t { kSuccess = 0, kUnsupported = 1, kReject = 2 };
+
+enum class IbCmState : uint8_t {
+  kIdle,  // over; the connection is forgotten once its owner lets go
+  kReqSent,
+  kMraReqReceived,
+  kReqReceived,
+  kMraReqSent,  // as in the kernel: the application holds the REQ, an MRA answers its repeats
+  kRepSent,
+  kMraRepReceived,
+  kRepReceived,
+  kMraRepSent,
+  kEstablished,
+  kDreqSent,
+  kDreqReceived,
+  kTimewait,
+  kSidrReqSent,
+  kSidrReqReceived,
+};
+
+enum class IbCmEventType : uint8_t {
+  kReqError,  // nobody answered
+  kRepError,
+  kRepReceived,
+  kRtuReceived,
+  kUserEstablished,
+  kDreqReceived,
+  kDreqError,
+  kDrepReceived,
+  kRejReceived,
+  kTimewaitExit,
+  kSidrReqError,
+  kSidrRepReceived,
+};
+
+// The local end: what of its device and path a connection keeps after the device has gone.
+struct LocalPort {
+  uint64_t node_guid_be = 0;
+  uint8_t ack_delay = 0;
+  CmProfile profile = {};
+};
+
+struct Connection {
+  uint64_t key = 0;    // never reused
+  uint32_t owner = 0;  // id handle; 0: nobody, the protocol is only brought to its end
+  IbCmState state = IbCmState::kIdle;
+  uint32_t local_id = 0, remote_id = 0;
+  uint64_t transaction_id = 0;
+  uint64_t service_id = 0;
+  LocalPort local;
+  CmRoute route;
+  uint8_t ack_timeout = 0;  // exponent of the QP's timeout, and of timewait
+  uint32_t flow_label = 0;
+  uint8_t hop_limit = 64;
+  wire::CmTransport transport = wire::CmTransport::kRc;
+  uint32_t local_qpn = 0, remote_qpn = 0;
+  uint32_t rq_psn = 0, sq_psn = 0;
+  uint8_t responder_resources = 0, initiator_depth = 0;
+  uint8_t retry_count = 0, rnr_retry_count = 0;
+  uint8_t path_mtu = 0;
+
+  // What is repeated until it is answered.
+  std::optional<wire::CmMessage> outstanding;
+  Duration response_timeout{}, repeat_after{};
+  uint8_t max_retries = 0, retries_left = 0;
+
+  // Entries in the tables of remote ends, while they stand there.
+  std::optional<std::pair<uint64_t, uint32_t>> remote_id_key, remote_qpn_key;
+  std::optional<std::pair<NetAddress, uint32_t>> sidr_key;
+};
+
+enum class RequestVerdict : uint8_t {
+  kTaken,
+  kDropped,  // silence: the peer's repeat may do better
+  kRefused,  // REJ 28, or SIDR_REP with status 2
+};
+
+// Who owns the connections. None of these calls back into IbCm.
+class IbCmUser {
+ public:
+  virtual ~IbCmUser() = default;
+  virtual bool Listens(const CmDevice& device, uint64_t service_id) = 0;
+  // A REQ or SIDR_REQ for a service id that somebody listens on. Taken: `connection.owner` is set.
+  virtual RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
+                                 const wire::CmMessage& message) = 0;
+  // `message` is what caused the event, nullptr when none did. Only for connections with an owner.
+  virtual void Event(Time now, const Connection& connection, IbCmEventType type,
+                     const wire::CmMessage* message) = 0;
+};
+
+struct ConnectParameters {
+  uint32_t owner;
+  LocalPort local;
+  CmRoute route;
+  wire::CmReq req;  // comm id, GUID, timeouts and ack timeout are filled in
+  uint8_t packet_lifetime;
+  uint32_t ece_attr_mod = 0;
+};
+struct SidrParameters {
+  uint32_t owner;
+  LocalPort local;
+  CmRoute route;
+  wire::CmSidrReq req;  // the request id is filled in
+  uint32_t flow_label = 0;
+};
+
+class IbCm {
+ public:
+  static constexpr size_t kMaxConnections = 262144;
+  static constexpr size_t kMaxTimewaitEntries = 65536;  // without an owner; the oldest goes first
+
+  IbCm(CmEnvironment& environment, Random& random, trace::Sink& trace, IbCmUser& user)
+      : environment_(environment), random_(random), trace_(trace), user_(user) {}
+
+  Connection* Find(uint64_t key);
+  // ENOMEM when there are too many connections.
+  Result<uint64_t> SendReq(Time now, const ConnectParameters& parameters);
+  Result<uint64_t> SendSidrReq(Time now, const SidrParameters& parameters);
+  // Fills in ids, GUID and ack delay. EINVAL in a state that has no REP to send; so the others.
+  Status SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod);
+  Status SendRtu(Time now, Connection& connection);
+  Status SendRej(Time now, Connection& connection, RejectReason reason,
+                 std::span<const uint8_t> additional_info, std::span<const uint8_t> private_data);
+  Status SendDreq(Time now, Connection& connection);
+  Status SendDrep(Time now, Connection& connection);
+  Status SendSidrRep(Time now, Connection& connection, wire::CmSidrRep rep, uint32_t ece_attr_mod);
+  // Data came before the RTU: EISCONN when established already, EINVAL in other states.
+  Status Establish(Time now, Connection& connection);
+  // Its owner lets go (ib_destroy_cm_id): the peer is told what the state asks for. An established
+  // connection lives on until its DREQ is answered or given up, and through timewait.
+  void Destroy(Time now, uint64_t key);
+
+  void Receive(Time now, const CmRoute& route, const CmDevice& device,
+               const wire::CmMessage& message);
+  // The connection that waits for an RTU with this local QP; nullptr when there is none.
+  Connection* FindWaitingForRtu(uint64_t node_guid_be, uint32_t qpn);
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const { return timers_.Next(); }
+
+  size_t connections() const { return connections_.size(); }
+  CmStatistics& statistics() { return statistics_; }
+  const CmStatistics& statistics() const { return statistics_; }
+
+ private:
+  Connection* Create();
+  void Forget(Connection& connection);
+  void Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
+  void SendOn(Time now, const Connection& connection, wire::CmBody body);
+  void SendUntilAnswered(Time now, Connection& connection, wire::CmMessage message,
+                         IbCmState state);
+  void StopRepeating(Connection& connection);
+  void EnterTimewait(Time now, Connection& connection);
+  void ResetToIdle(Connection& connection);
+  bool InsertRemoteId(Connection& connection, uint64_t guid, uint32_t remote_id);
+  bool InsertRemoteQpn(Connection& connection, uint64_t guid, uint32_t qpn);
+  void RemoveRemote(Connection& connection);
+  void TellOwner(Time now, Connection& connection, IbCmEventType type,
+                 const wire::CmMessage* message);
+  void DropIfOver(Connection& connection);
+  // cm_acquire_id: our id, and the peer's must be the one we know (0 while we know none).
+  Connection* Acquire(uint32_t local_id, uint32_t remote_id);
+  Connection* FindRejected(const wire::CmRej& rej);
+  void RejectReq(Time now, const CmRoute& received, const wire::CmMessage& message,
+                 uint32_t remote_id, wire::CmMessageType rejected, RejectReason reason,
+                 std::span<const uint8_t> additional_info = {});
+  void EndStale(Time now, uint64_t key);
+  wire::CmRej MakeRej(const Connection& connection, RejectReason reason) const;
+  bool AddressesAreValid(Time now, Connection& connection, const CmDevice& device,
+                         const wire::CmReq& req);
+  void TakeRequest(const wire::CmReq& req, const CmDevice& device, Connection& connection);
+  void Trace(Time now, std::string_view kind, uint32_t owner, const wire::CmMessage& message);
+  uint32_t OwnerOf(const wire::CmMessage& message);
+  void RetransmitOrGiveUp(Time now, Connection& connection);
+
+  void OnReq(Time now, const CmRoute& route, const CmDevice& device, const wire::CmMessage& message,
+             const wire::CmReq& req);
+  void OnDuplicateReq(Time now, uint64_t key);
+  void OnMra(Time now, const wire::CmMra& mra);
+  void OnRej(Time now, const wire::CmMessage& message, const wire::CmRej& rej);
+  void OnRep(Time now, const CmRoute& route, const wire::CmMessage& message,
+             const wire::CmRep& rep);
+  void OnDuplicateRep(Time now, const wire::CmRep& rep);
+  void OnRtu(Time now, const wire::CmMessage& message, const wire::CmRtu& rtu);
+  void OnDreq(Time now, const CmRoute& route, const wire::CmMessage& message,
+              const wire::CmDreq& dreq);
+  void OnDrep(Time now, const wire::CmMessage& message, const wire::CmDrep& drep);
+  void OnSidrReq(Time now, const CmRoute& route, const CmDevice& device,
+                 const wire::CmMessage& message, const wire::CmSidrReq& req);
+  void OnSidrRep(Time now, const wire::CmMessage& message, const wire::CmSidrRep& rep);
+
+  CmEnvironment& environment_;
+  Random& random_;
+  trace::Sink& trace_;
+  IbCmUser& user_;
+  CmStatistics statistics_;
+  uint64_t last_key_ = 0;
+  std::map<uint64_t, Connection> connections_;
+  std::unordered_map<uint32_t, uint64_t> by_local_id_;               // looked up only, never walked
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_id_;   // (CA GUID, communication id)
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_qpn_;  // (CA GUID, QPN)
+  std::map<std::pair<NetAddress, uint32_t>, uint64_t> by_sidr_;      // (peer, request id)
+  // (CA GUID as in the device, QPN): passive ends whose REP has not been answered.
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> waiting_for_rtu_;
+  std::deque<uint64_t> ownerless_timewait_;  // oldest first; may name what has ended meanwhile
+  TimerQueue<uint64_t> timers_;
+};
+
+// The exponent of a QP's timeout from a packet lifetime and an ack delay (cm_ack_timeout).
+uint8_t AckTimeoutExponent(uint8_t ack_delay, uint8_t packet_lifetime);
+// The IP address that a GID leads to.
+NetAddress AddressOfGid(const NetAddress& gid);
+
+}  // namespace rdmaemu::cm

@@ -1,0 +1,336 @@
+// Ids from birth to death: addresses, ports, routes, listening, migration, removal of a device.
+#include "emulator/cm/rdma_ids.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace rdmaemu::cm {
+
+// ---- life
+
+size_t RdmaIds::OfGroup(GroupId group) const {
+  const auto it = per_group_.find(group);
+  return it == per_group_.end() ? 0 : it->second;
+}
+
+Result<CmaId*> RdmaIds::Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
+                               uint16_t port_space, ibv_qp_type qp_type) {
+  if (OfGroup(group) >= kMaxIdsPerGroup) return Fail(ENOMEM);
+  per_group_[group]++;
+  CmaId& id = ids_[++last_handle_];
+  id.handle = last_handle_;
+  id.binding.id = id.handle;
+  id.group = group;
+  id.process = process;
+  id.channel = channel;
+  id.uid = uid;
+  id.port_space = port_space;
+  id.qp_type = qp_type;
+  id.starting_psn = random_.Next24();
+  return &id;
+}
+
+CmaId* RdmaIds::Find(uint32_t handle) {
+  const auto it = ids_.find(handle);
+  return it == ids_.end() ? nullptr : &it->second;
+}
+
+Result<CmaId*> RdmaIds::Get(uint32_t channel, uint32_t handle) {
+  CmaId* id = Find(handle);
+  if (id == nullptr) return Fail(ENOENT);
+  if (id->channel != channel) return Fail(EINVAL);
+  if (id->state == IdState::kRemoved) return Fail(ENXIO);
+  return id;
+}
+
+Result<CmaId*> RdmaIds::GetWithDevice(uint32_t channel, uint32_t handle) {
+  const Result<CmaId*> id = Get(channel, handle);
+  if (id && !(*id)->device) return Fail(EINVAL);
+  return id;
+}
+
+Result<uint32_t> RdmaIds::Destroy(Time now, uint32_t channel, uint32_t handle) {
+  CmaId* id = Find(handle);
+  if (id == nullptr) return Fail(ENOENT);
+  if (id->channel != channel) return Fail(EINVAL);
+  const uint32_t reported = id->events_reported;
+  Erase(now, *id);
+  return reported;
+}
+
+void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
+  std::vector<uint32_t> handles;
+  for (const auto& [handle, id] : ids_) {
+    if (id.channel == channel) handles.push_back(handle);
+  }
+  // A listener takes its unfetched requests along, so some may be gone when their turn comes.
+  for (const uint32_t handle : handles) {
+    if (CmaId* id = Find(handle)) Erase(now, *id);
+  }
+}
+
+void RdmaIds::Erase(Time now, CmaId& id) {
+  ReleaseResources(now, id);
+  const uint32_t handle = id.handle;
+  const std::vector<PendingEvent> unfetched = channels_.Take(
+      id.channel, [handle](const PendingEvent& event) { return event.id == handle; });
+  if (--per_group_[id.group] == 0) per_group_.erase(id.group);
+  ids_.erase(handle);
+  for (const PendingEvent& event : unfetched) {
+    if (event.new_id == 0) continue;
+    if (CmaId* requested = Find(event.new_id)) Erase(now, *requested);
+  }
+}
+
+void RdmaIds::ReleaseResources(Time now, CmaId& id) {
+  if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));
+  for (const auto& [handle, membership] : id.memberships) multicast_owner_.erase(handle);
+  id.memberships.clear();
+  ReleasePort(id);
+  id.device.reset();
+}
+
+void RdmaIds::ReleasePort(CmaId& id) {
+  if (std::exchange(id.holds_port, false)) ports_.Release(id.port_space, id.binding);
+}
+
+Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t new_channel) {
+  const Result<CmaId*> found = Get(channel, handle);
+  if (!found) return tl::make_unexpected(found.error());
+  CmaId& id = **found;
+  if (channel == new_channel) return id.events_reported;
+  id.channel = new_channel;
+  std::vector<PendingEvent> moved =
+      channels_.Take(channel, [handle](const PendingEvent& event) { return event.id == handle; });
+  for (PendingEvent& event : moved) {
+    // The kernel leaves a request's id behind, where nobody finds it any more; not copied.
+    if (CmaId* requested = Find(event.new_id)) requested->channel = new_channel;
+    channels_.Push(new_channel, std::move(event));
+  }
+  return id.events_reported;
+}
+
+void RdmaIds::EventReported(const PendingEvent& event) {
+  CmaId* id = Find(event.id);
+  if (id == nullptr) return;
+  id->events_reported++;
+  if (event.new_id != 0) id->backlog_left++;
+  const auto membership = id->memberships.find(event.multicast);
+  if (membership != id->memberships.end()) membership->second.events_reported++;
+}
+
+// ---- events
+
+PendingEvent RdmaIds::MakeEvent(const CmaId& id, EventType type, int status) const {
+  PendingEvent event;
+  event.id = id.handle;
+  event.response.uid = id.uid;
+  event.response.id = id.handle;
+  event.response.event = static_cast<uint32_t>(type);
+  event.response.status = static_cast<uint32_t>(status);
+  return event;
+}
+
+bool RdmaIds::Push(Time now, const CmaId& id, EventType type, int status) {
+  return Push(now, id, MakeEvent(id, type, status));
+}
+
+bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
+  // Errors on a request that is not accepted yet are told when it is (ucma_event_handler).
+  if (id.uid == 0 && event.new_id == 0) return false;
+  const uint32_t subject = event.new_id != 0 ? event.new_id : id.handle;
+  const EventType type = event.type();
+  const auto status = static_cast<int32_t>(event.response.status);
+  if (!channels_.Push(id.channel, std::move(event))) return false;
+  if (trace_.wants_records()) {
+    trace::Record record{
+        now, id.process, "cm.event", "id " + std::to_string(subject), EventName(type), {}};
+    record.fields.push_back({"status", int64_t{status}});
+    if (subject != id.handle) record.fields.push_back({"listener", uint64_t{id.handle}});
+    trace_.Write(record);
+  }
+  return true;
+}
+
+// ---- addresses
+
+Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
+  const CmDevice* device = environment_.DeviceOf(local);
+  if (device == nullptr) return Fail(environment_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
+  if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // of InfiniBand links only
+  id.device = BoundDevice{device->index,
+                          {device->node_guid, device->ack_delay, device->profile->cm},
+                          device->port,
+                          static_cast<uint8_t>(device->active_mtu)};
+  id.attach_order = ++last_attach_;
+  return {};
+}
+
+Status RdmaIds::Bind(CmaId& id, const SocketAddress& address) {
+  SocketAddress nowhere;
+  nowhere.family = address.family;
+  if (address.family == AF_INET) nowhere.address = NetAddress::Ipv4(0);
+  return BindWithDestination(id, address, nowhere);
+}
+
+Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
+                                    const SocketAddress& destination) {
+  if (source.IsNone()) return Fail(EAFNOSUPPORT);
+  if (id.state != IdState::kIdle) return Fail(EINVAL);
+  if (source.family == AF_INET6 && source.address.IsLinkLocal() && source.scope_id == 0) {
+    return Fail(EINVAL);
+  }
+  if (!source.IsAny()) {
+    if (const Status attached = AttachDevice(id, source.address); !attached) return attached;
+  }
+  const PortBinding before = id.binding;
+  id.binding.source = source;
+  id.binding.destination = destination;
+  id.binding.destination.family = source.family;
+  if (!id.af_only_set) id.binding.af_only = source.family == AF_INET;
+  if (const Status bound = ports_.Bind(id.port_space, id.binding, random_); !bound) {
+    id.binding = before;
+    id.device.reset();
+    return bound;
+  }
+  id.holds_port = true;
+  id.state = IdState::kAddrBound;
+  return {};
+}
+
+Status RdmaIds::ResolveLoopback(CmaId& id) {
+  const bool ipv4 = id.source().family == AF_INET;
+  const NetAddress loopback = *NetAddress::Parse(ipv4 ? "127.0.0.1" : "::1");
+  const std::optional<NetAddress> local = environment_.SourceFor(loopback);
+  if (!local) return Fail(ENODEV);
+  if (id.device) return {};
+  if (const Status attached = AttachDevice(id, *local); !attached) return attached;
+  id.binding.source.address = *local;
+  return {};
+}
+
+Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
+                               const SocketAddress& destination) {
+  if (id.state == IdState::kIdle) {
+    SocketAddress from = source;
+    if (from.IsNone()) {
+      from.family = destination.family;
+      from.scope_id = destination.scope_id;
+      if (from.family == AF_INET) from.address = NetAddress::Ipv4(0);
+    }
+    if (const Status bound = BindWithDestination(id, from, destination); !bound) return bound;
+  } else if (id.state != IdState::kAddrBound) {
+    return Fail(EINVAL);
+  }
+  if (id.source().family != destination.family) return Fail(EINVAL);
+  id.binding.destination = destination;
+  if (destination.IsAny()) {
+    if (const Status done = ResolveLoopback(id); !done) return done;
+  } else {
+    const std::optional<NetAddress> local = environment_.SourceFor(destination.address);
+    if (!local || destination.address == NetAddress::Ipv4(0xffffffff)) return Fail(ENETUNREACH);
+    if (!id.device) {
+      if (const Status attached = AttachDevice(id, *local); !attached) {
+        Push(now, id, EventType::kAddrError, -attached.error().code);
+        return {};
+      }
+      id.binding.source.address = *local;
+    }
+  }
+  id.state = IdState::kAddrResolved;
+  Push(now, id, EventType::kAddrResolved, 0);
+  return {};
+}
+
+// ---- routes
+
+PathRecord RdmaIds::MakePath(const CmaId& id) const {
+  PathRecord path;
+  path.sgid = id.source().address;
+  // A wildcard leads to ourselves.
+  path.dgid = id.destination().IsAny() ? path.sgid : id.destination().address;
+  path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
+  path.traffic_class = id.type_of_service.value_or(0);
+  path.mtu = id.device->active_mtu;
+  const uint8_t asked = id.ack_timeout.value_or(0);
+  path.packet_lifetime = asked != 0 ? static_cast<uint8_t>(std::min(asked - 1, 31))
+                                    : id.device->local.profile.packet_lifetime;
+  return path;
+}
+
+Status RdmaIds::ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms) {
+  if (timeout_ms == 0 || id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  id.path = MakePath(id);
+  id.state = IdState::kRouteResolved;
+  Push(now, id, EventType::kRouteResolved, 0);
+  return {};
+}
+
+Status RdmaIds::SetPath(Time now, CmaId& id, const PathRecord& path) {
+  if (!id.device || id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  id.path = path;
+  id.state = IdState::kRouteResolved;
+  Push(now, id, EventType::kRouteResolved, 0);
+  return {};
+}
+
+// ---- listening and options
+
+Status RdmaIds::Listen(CmaId& id, uint32_t backlog) {
+  if (id.state != IdState::kAddrBound) {
+    SocketAddress any;
+    any.family = AF_INET;
+    any.address = NetAddress::Ipv4(0);
+    if (const Status bound = Bind(id, any); !bound) return bound;
+  }
+  if (id.binding.reuse_address) {
+    if (const Status alone = ports_.CheckExclusive(id.port_space, id.binding); !alone) return alone;
+    id.binding.reuse_address = false;
+  }
+  uint32_t most = id.device ? id.device->local.profile.max_backlog : 0;
+  if (most == 0) {
+    for (const CmDevice* device : environment_.Devices()) {
+      most = std::max(most, device->profile->cm.max_backlog);
+    }
+  }
+  id.backlog_left = backlog == 0 || backlog > most ? most : backlog;
+  id.state = IdState::kListen;
+  return {};
+}
+
+Status RdmaIds::SetReuseAddress(CmaId& id, bool reuse) {
+  if (!(reuse && id.state != IdState::kListen) && id.state != IdState::kIdle) return Fail(EINVAL);
+  id.binding.reuse_address = reuse;
+  return {};
+}
+
+Status RdmaIds::SetAfOnly(CmaId& id, bool af_only) {
+  if (id.state != IdState::kIdle && id.state != IdState::kAddrBound) return Fail(EINVAL);
+  id.af_only_set = true;
+  id.binding.af_only = af_only;
+  return {};
+}
+
+Status RdmaIds::SetAckTimeout(CmaId& id, uint8_t timeout) {
+  if (id.qp_type != IBV_QPT_RC && id.qp_type != IBV_QPT_XRC_SEND) return Fail(EINVAL);
+  id.ack_timeout = timeout;
+  return {};
+}
+
+// ---- removal
+
+void RdmaIds::DeviceRemoved(Time now, uint32_t device_index) {
+  std::vector<CmaId*> bound;
+  for (auto& [handle, id] : ids_) {
+    if (id.device && id.device->index == device_index) bound.push_back(&id);
+  }
+  std::ranges::sort(bound, {}, &CmaId::attach_order);
+  for (CmaId* id : bound) id->state = IdState::kRemoved;
+  for (CmaId* id : bound) {
+    Push(now, *id, EventType::kDeviceRemoval, 0);
+    ReleaseResources(now, *id);
+  }
+}
+
+}  // namespace rdmaemu::cm

@@ -1,0 +1,124 @@
+// The RDMA CM ids of a host and what may be done with each (rdma_* of the kernel's cma.c, with the
+// events and counts of ucma.c): bind, resolve, listen, connect, multicast, migration, removal.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "emulator/base/random.h"
+#include "emulator/base/result.h"
+#include "emulator/cm/channel.h"
+#include "emulator/cm/cma_id.h"
+#include "emulator/cm/ib_cm.h"
+
+namespace rdmaemu::cm {
+
+class RdmaIds final : public IbCmUser {
+ public:
+  static constexpr size_t kMaxIdsPerGroup = 65536;
+  static constexpr size_t kMaxMembershipsPerId = 1024;
+
+  RdmaIds(CmEnvironment& environment, Random& random, trace::Sink& trace, Channels& channels)
+      : environment_(environment),
+        random_(random),
+        trace_(trace),
+        channels_(channels),
+        ib_cm_(environment, random, trace, *this) {}
+
+  IbCm& ib_cm() { return ib_cm_; }
+  const IbCm& ib_cm() const { return ib_cm_; }
+  size_t size() const { return ids_.size(); }
+  size_t OfGroup(GroupId group) const;
+
+  // ENOMEM: too many.
+  Result<CmaId*> Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
+                        uint16_t port_space, ibv_qp_type qp_type);
+  // ENOENT: no such id; EINVAL: on another channel; ENXIO: its device was removed.
+  Result<CmaId*> Get(uint32_t channel, uint32_t handle);
+  // As Get, for ids that have a device: EINVAL else.
+  Result<CmaId*> GetWithDevice(uint32_t channel, uint32_t handle);
+  // Answers how many of its events were reported.
+  Result<uint32_t> Destroy(Time now, uint32_t channel, uint32_t handle);
+  void DestroyOfChannel(Time now, uint32_t channel);
+  // Moves the id with its pending events; a listener takes its unfetched requests along.
+  Result<uint32_t> Migrate(uint32_t channel, uint32_t handle, uint32_t new_channel);
+  // What the taking of an event changes: who reported it, the listener's backlog.
+  void EventReported(const PendingEvent& event);
+
+  Status Bind(CmaId& id, const SocketAddress& address);
+  Status ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
+                        const SocketAddress& destination);
+  Status ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms);
+  Status SetPath(Time now, CmaId& id, const PathRecord& path);
+  Status Listen(CmaId& id, uint32_t backlog);
+  Status SetReuseAddress(CmaId& id, bool reuse);
+  Status SetAfOnly(CmaId& id, bool af_only);
+  Status SetAckTimeout(CmaId& id, uint8_t timeout);
+
+  Status Connect(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
+                 const rdma_ucm_ece& ece);
+  // Without parameters: sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish).
+  Status Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters,
+                const rdma_ucm_ece& ece);
+  Status Reject(Time now, CmaId& id, RejectReason reason, std::span<const uint8_t> private_data);
+  Status Disconnect(Time now, CmaId& id);
+  Status NotifyEstablished(Time now, CmaId& id);
+  // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).
+  Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
+
+  Result<uint32_t> JoinMulticast(Time now, CmaId& id, const SocketAddress& group, uint64_t uid);
+  Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
+
+  void DeviceRemoved(Time now, uint32_t device_index);
+
+  bool Listens(const CmDevice& device, uint64_t service_id) override;
+  RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
+                         const wire::CmMessage& message) override;
+  void Event(Time now, const Connection& connection, IbCmEventType type,
+             const wire::CmMessage* message) override;
+
+ private:
+  CmaId* Find(uint32_t handle);
+  void Erase(Time now, CmaId& id);
+  void ReleaseResources(Time now, CmaId& id);
+  void ReleasePort(CmaId& id);
+  Status BindWithDestination(CmaId& id, const SocketAddress& source,
+                             const SocketAddress& destination);
+  Status AttachDevice(CmaId& id, const NetAddress& local);
+  Status ResolveLoopback(CmaId& id);
+  void SetDefaultQkey(CmaId& id);
+  PathRecord MakePath(const CmaId& id) const;
+  // Queues an event; false when the id has no use for it or its channel is full.
+  bool Push(Time now, const CmaId& id, EventType type, int status);
+  bool Push(Time now, const CmaId& id, PendingEvent event);
+  PendingEvent MakeEvent(const CmaId& id, EventType type, int status) const;
+  CmaId* FindListener(const CmDevice& device, uint64_t service_id,
+                      const wire::RdmaCmHeader& header);
+  void SidrReplied(Time now, CmaId& id, const Connection& connection,
+                   const wire::CmMessage& message);
+  Status SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters);
+  Status SendSidrReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters);
+  Status AcceptRc(Time now, CmaId& id, Connection& connection,
+                  const rdma_ucm_conn_param& parameters);
+  Status AcceptUd(Time now, CmaId& id, Connection& connection,
+                  const rdma_ucm_conn_param* parameters);
+  ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
+                           uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
+
+  CmEnvironment& environment_;
+  Random& random_;
+  trace::Sink& trace_;
+  Channels& channels_;
+  IbCm ib_cm_;
+  PortSpaces ports_;
+  std::map<uint32_t, CmaId> ids_;
+  std::map<GroupId, size_t> per_group_;
+  std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
+  uint32_t last_handle_ = 0;
+  uint32_t last_membership_ = 0;
+  uint64_t last_attach_ = 0;
+};
+
+}  // namespace rdmaemu::cm

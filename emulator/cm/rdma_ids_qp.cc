@@ -1,0 +1,148 @@
+// What ids say about their QPs: attributes for each state, address vectors, Q_Keys, and multicast
+// groups (rdma_init_qp_attr, cm_init_qp_*_attr, cma_iboe_join_multicast of the kernel).
+#include <algorithm>
+#include <cstring>
+
+#include "emulator/cm/rdma_ids.h"
+
+namespace rdmaemu::cm {
+
+namespace {
+
+constexpr uint32_t kMulticastQpn = 0xffffff;
+constexpr uint8_t kMulticastHopLimit = 64;
+
+// Nothing is known of the remote end yet.
+bool KnowsRemote(IbCmState state) {
+  switch (state) {
+    case IbCmState::kReqReceived:
+    case IbCmState::kMraReqSent:
+    case IbCmState::kRepReceived:
+    case IbCmState::kMraRepSent:
+    case IbCmState::kRepSent:
+    case IbCmState::kMraRepReceived:
+    case IbCmState::kEstablished:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool MayInit(IbCmState state) {
+  return KnowsRemote(state) || state == IbCmState::kReqSent || state == IbCmState::kMraReqReceived;
+}
+
+}  // namespace
+
+void RdmaIds::SetDefaultQkey(CmaId& id) {
+  if (id.port_space == RDMA_PS_UDP || id.port_space == RDMA_PS_IB) {
+    id.qkey = id.device->local.profile.ud_qkey;
+  }
+}
+
+ib_uverbs_ah_attr RdmaIds::MakeAh(const CmaId& id, const NetAddress& local,
+                                  const NetAddress& remote, uint32_t flow_label, uint8_t hop_limit,
+                                  uint8_t traffic_class) const {
+  ib_uverbs_ah_attr ah = {};
+  std::ranges::copy(remote.bytes, ah.grh.dgid);
+  ah.grh.flow_label = flow_label;
+  ah.grh.sgid_index = environment_.GidIndexOf(local);
+  ah.grh.hop_limit = hop_limit;
+  ah.grh.traffic_class = traffic_class;
+  ah.is_global = 1;
+  ah.port_num = id.device->port;
+  return ah;
+}
+
+Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
+  if (id.state == IdState::kListen) return Fail(EINVAL);
+  ib_uverbs_qp_attr out = {};
+  out.qp_state = state;
+  const Connection* connection = ib_cm_.Find(id.connection);
+  if (connection == nullptr || id.IsUd()) {
+    // Whatever state was asked for: measured.
+    out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    out.port_num = id.device->port;
+    if (id.IsUd()) {
+      SetDefaultQkey(id);
+      out.qkey = id.qkey;
+      out.qp_attr_mask |= IBV_QP_QKEY;
+    } else {
+      out.qp_attr_mask |= IBV_QP_ACCESS_FLAGS;
+    }
+  } else if (state == IBV_QPS_INIT) {
+    if (!MayInit(connection->state)) return Fail(EINVAL);
+    out.qp_attr_mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    out.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (connection->responder_resources != 0) {
+      out.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    }
+    out.port_num = id.device->port;
+  } else if (state == IBV_QPS_RTR) {
+    if (!KnowsRemote(connection->state)) return Fail(EINVAL);
+    out.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    out.ah_attr = MakeAh(id, connection->route.source, id.path->dgid, connection->flow_label,
+                         connection->hop_limit, connection->route.traffic_class);
+    out.path_mtu = connection->path_mtu;
+    out.dest_qp_num = connection->remote_qpn;
+    if (connection->transport == wire::CmTransport::kRc) {
+      out.qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+      out.max_dest_rd_atomic = connection->responder_resources;
+    }
+  } else if (state == IBV_QPS_RTS) {
+    if (!KnowsRemote(connection->state)) return Fail(EINVAL);
+    out.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    out.sq_psn = connection->sq_psn;
+    if (connection->transport == wire::CmTransport::kRc) {
+      out.qp_attr_mask |=
+          IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+      out.timeout = id.ack_timeout.value_or(connection->ack_timeout);
+      out.retry_cnt = connection->retry_count;
+      out.rnr_retry = connection->rnr_retry_count;
+      out.max_rd_atomic = connection->initiator_depth;
+    }
+  } else {
+    return Fail(EINVAL);
+  }
+  if (state == IBV_QPS_RTR) out.rq_psn = id.starting_psn;
+  return out;
+}
+
+// ---- multicast
+
+Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const SocketAddress& group,
+                                        uint64_t uid) {
+  if (id.state != IdState::kAddrBound && id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  if (!id.IsUd() || group.IsAny()) return Fail(EINVAL);
+  if (group.family != AF_INET) return Fail(EOPNOTSUPP);  // as the kernel: RoCE v2 joins IPv4 alone
+  if (id.memberships.size() >= kMaxMembershipsPerId) return Fail(ENOMEM);
+  const uint32_t handle = ++last_membership_;
+  id.memberships[handle] = {handle, uid, group};
+  multicast_owner_[handle] = id.handle;
+  if (id.qkey == 0) SetDefaultQkey(id);
+  PendingEvent event = MakeEvent(id, EventType::kMulticastJoin, 0);
+  event.multicast = handle;
+  event.response.uid = uid;
+  event.response.id = handle;
+  rdma_ucm_ud_param& ud = event.response.param.ud;
+  ud.qp_num = kMulticastQpn;
+  ud.qkey = id.qkey;
+  ud.ah_attr = MakeAh(id, id.source().address, group.address, 0, kMulticastHopLimit, 0);
+  Push(now, id, std::move(event));
+  return handle;
+}
+
+Result<uint32_t> RdmaIds::LeaveMulticast(uint32_t channel, uint32_t handle) {
+  const auto owner = multicast_owner_.find(handle);
+  if (owner == multicast_owner_.end()) return Fail(ENOENT);
+  CmaId& id = *Find(owner->second);
+  if (id.channel != channel) return Fail(EINVAL);
+  const uint32_t reported = id.memberships.at(handle).events_reported;
+  id.memberships.erase(handle);
+  multicast_owner_.erase(owner);
+  channels_.Take(channel,
+                 [handle](const PendingEvent& event) { return event.multicast == handle; });
+  return reported;
+}
+
+}  // namespace rdmaemu::cm

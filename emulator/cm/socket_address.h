@@ -1,0 +1,36 @@
+// A socket address as RDMA CM ids carry it: a family, an IP address, a port. Wildcards keep their
+// family. AF_IB is not spoken here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "emulator/base/net_address.h"
+#include "emulator/base/result.h"
+
+namespace rdmaemu::cm {
+
+struct SocketAddress {
+  uint16_t family = 0;  // AF_INET or AF_INET6; 0: none yet
+  NetAddress address;
+  uint16_t port = 0;       // host order
+  uint32_t flow_info = 0;  // as in sockaddr_in6
+  uint32_t scope_id = 0;
+
+  bool IsAny() const;  // cma_zero_addr
+  bool IsNone() const { return family == 0; }
+};
+
+// Bytes of a sockaddr of the family, AF_IB included; 0 for a family that RDMA CM does not know
+// (rdma_addr_size).
+size_t SocketAddressBytes(uint16_t family);
+// The family member of a sockaddr of any kind; 0 when there is none.
+uint16_t FamilyOf(std::span<const std::byte> sockaddr);
+// EINVAL for a family that RDMA CM does not know or a span too short for it, EOPNOTSUPP for AF_IB.
+// Family 0 answers an address that IsNone.
+Result<SocketAddress> ParseSocketAddress(std::span<const std::byte> sockaddr);
+// Writes SocketAddressBytes(address.family) bytes and returns how many; nothing for none.
+size_t EmitSocketAddress(const SocketAddress& address, std::span<std::byte> sockaddr);
+
+}  // namespace rdmaemu::cm
