@@ -57,6 +57,10 @@ TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndNeedsOurVerbs) {
   EXPECT_NE(dynamic.find("Shared library: [libibverbs.so.1]"), std::string::npos) << dynamic;
 }
 
+TEST(Abi, BringsNoCxxRuntime) {
+  EXPECT_EQ(OutputOf("readelf -d -W " + g_library).find("libstdc++"), std::string::npos);
+}
+
 TEST(Abi, HasEveryVersionNode) {
   const std::string versions = OutputOf("readelf -V -W " + g_library);
   for (const char* node : {"RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3"}) {

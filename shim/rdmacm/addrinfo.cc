@@ -5,17 +5,11 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
 namespace {
-
-struct FreeInfo {
-  void operator()(rdma_addrinfo* info) const { rdma_freeaddrinfo(info); }
-};
-using Info = std::unique_ptr<rdma_addrinfo, FreeInfo>;
 
 // A copy that rdma_freeaddrinfo frees; false when memory is out.
 bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_t* to_length) {
@@ -125,8 +119,9 @@ int Resolve(const char* node, const char* service, const rdma_addrinfo* hints,
       error != 0) {
     return error;
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> holder(found, freeaddrinfo);
-  return TakeFirst(*found, hints, info);
+  const int result = TakeFirst(*found, hints, info);
+  freeaddrinfo(found);
+  return result;
 }
 
 int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
@@ -150,16 +145,19 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
   if (res == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
     return Fail(EINVAL);
   }
-  Info info(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
+  auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   if (info == nullptr) return Fail(ENOMEM);
-  const int result = node != nullptr || service != nullptr ? Resolve(node, service, hints, *info)
-                                                           : TakeHints(*hints, *info);
-  if (result != 0) return result;
-  if (hints != nullptr && info->ai_src_len == 0 &&
+  int result = node != nullptr || service != nullptr ? Resolve(node, service, hints, *info)
+                                                     : TakeHints(*hints, *info);
+  if (result == 0 && hints != nullptr && info->ai_src_len == 0 &&
       !CopyAddress(hints->ai_src_addr, hints->ai_src_len, &info->ai_src_addr, &info->ai_src_len)) {
-    return Fail(ENOMEM);
+    result = Fail(ENOMEM);
   }
-  *res = info.release();
+  if (result != 0) {
+    rdma_freeaddrinfo(info);
+    return result;
+  }
+  *res = info;
   return 0;
 }
 

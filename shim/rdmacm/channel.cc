@@ -2,8 +2,6 @@
 // understand, and the host's handle beside it. The call to the host is here too.
 #include <unistd.h>
 
-#include <new>
-
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
@@ -20,7 +18,7 @@ int CallBytes(const Channel& channel, uint32_t command, const void* in, uint32_t
 }
 
 Channel* NewChannel() {
-  auto* channel = new (std::nothrow) Channel;
+  auto* channel = Make<Channel>();
   if (channel == nullptr) {
     errno = ENOMEM;
     return nullptr;
@@ -30,7 +28,7 @@ Channel* NewChannel() {
   const int error = rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmCreateChannel), &in,
                                         sizeof(in), &out, sizeof(out), nullptr, &channel->fd, 1);
   if (error != 0) {
-    delete channel;
+    Free(channel);
     errno = error;
     return nullptr;
   }
@@ -56,7 +54,7 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
                         0, nullptr, nullptr, 0);
   }
   close(ours.fd);
-  delete &ours;
+  rdmacm::Free(&ours);
 }
 
 }  // extern "C"

@@ -36,8 +36,8 @@ int FillParameters(const Id& id, const rdma_conn_param* param, rdma_ucm_conn_par
     out.qp_num = param->qp_num;
     out.srq = param->srq;
   }
-  size_t length = id.connect_data.size();
-  std::copy(id.connect_data.begin(), id.connect_data.end(), out.private_data);
+  size_t length = id.connect_length;
+  std::memcpy(out.private_data, id.connect_data, length);
   if (param != nullptr) {
     out.flow_control = param->flow_control;
     out.retry_count = param->retry_count;

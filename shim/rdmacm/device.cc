@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <list>
-#include <vector>
 
 #include "shim/rdmacm/internal.h"
 
@@ -14,15 +12,17 @@ namespace rdmaemu::rdmacm {
 namespace {
 
 struct DeviceTable {
-  std::mutex mutex;
-  std::list<Device> devices;  // a list: ids hold pointers
+  Mutex mutex;
+  Device* first = nullptr;  // never taken out: ids hold pointers
 };
 
-// Never destroyed: ids may outlive static destructors in programs that exit from a thread.
-DeviceTable& Table() {
-  static auto* table = new DeviceTable;
-  return *table;
-}
+// Has no destructor to run: ids may outlive those of programs that exit from a thread.
+constinit union Storage {
+  constexpr Storage() : table() {}
+  ~Storage() {}
+  DeviceTable table;
+} g_storage;
+DeviceTable& Table() { return g_storage.table; }
 
 uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
@@ -42,47 +42,45 @@ bool Open(ibv_device* found, Device& device) {
   return true;
 }
 
-bool Matches(const Device& device, uint64_t node_guid, uint32_t index) {
-  return device.node_guid == node_guid && device.index == index;
+Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
+  for (Device* device = table.first; device != nullptr; device = device->next) {
+    if (device->node_guid == node_guid && device->index == index) return device;
+  }
+  return nullptr;
 }
 
-// Opens what is not open yet of the devices that `wanted` chooses. False with errno on failure.
+void OpenInto(DeviceTable& table, ibv_device* found) {
+  Owned<Device> device(Make<Device>());
+  if (device.get() == nullptr) {
+    errno = ENOMEM;
+    return;
+  }
+  if (!Open(found, *device)) return;
+  Device** last = &table.first;  // the order of the device list
+  while (*last != nullptr) last = &(*last)->next;
+  *last = device.Release();
+}
+
+// Opens what is not open yet of the devices that `wanted` chooses; errno tells what was refused.
 template <class Wanted>
-bool OpenMissing(DeviceTable& table, Wanted wanted) {
+void OpenMissing(DeviceTable& table, Wanted wanted) {
   int count = 0;
   ibv_device** found = ibv_get_device_list(&count);
-  if (found == nullptr) return false;
-  bool all_opened = true;
+  if (found == nullptr) return;
   for (int i = 0; i < count; ++i) {
     const uint64_t node_guid = ibv_get_device_guid(found[i]);
     const auto index = static_cast<uint32_t>(ibv_get_device_index(found[i]));
-    const bool open =
-        std::any_of(table.devices.begin(), table.devices.end(),
-                    [&](const Device& device) { return Matches(device, node_guid, index); });
-    if (open || !wanted(node_guid, index)) continue;
-    Device device;
-    if (Open(found[i], device)) {
-      table.devices.push_back(device);
-    } else {
-      all_opened = false;
-    }
+    if (Find(table, node_guid, index) != nullptr || !wanted(node_guid, index)) continue;
+    OpenInto(table, found[i]);
   }
   ibv_free_device_list(found);
-  return all_opened;
-}
-
-Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
-  for (Device& device : table.devices) {
-    if (Matches(device, node_guid, index)) return &device;
-  }
-  return nullptr;
 }
 
 }  // namespace
 
 Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
   DeviceTable& table = Table();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   Device* device = Find(table, node_guid, index);
   if (device == nullptr) {
     errno = ENODEV;
@@ -101,7 +99,7 @@ Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
 }
 
 void ReleaseDevice(Device* device) {
-  std::lock_guard lock(Table().mutex);
+  MutexLock lock(Table().mutex);
   if (--device->users != 0) return;
   if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
   // A program that destroys its id before its memory regions keeps the domain busy; the next id
@@ -110,7 +108,7 @@ void ReleaseDevice(Device* device) {
 }
 
 ibv_xrcd* XrcdOf(Device* device) {
-  std::lock_guard lock(Table().mutex);
+  MutexLock lock(Table().mutex);
   if (device->xrcd == nullptr) {
     ibv_xrcd_init_attr attributes = {};
     attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -128,18 +126,21 @@ extern "C" {
 ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
   DeviceTable& table = Table();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   errno = ENODEV;
   OpenMissing(table, [](uint64_t, uint32_t) { return true; });
-  if (table.devices.empty()) return nullptr;
-  auto** list =
-      static_cast<ibv_context**>(std::calloc(table.devices.size() + 1, sizeof(ibv_context*)));
+  size_t count = 0;
+  for (const Device* device = table.first; device != nullptr; device = device->next) ++count;
+  if (count == 0) return nullptr;
+  auto** list = static_cast<ibv_context**>(std::calloc(count + 1, sizeof(ibv_context*)));
   if (list == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
-  size_t count = 0;
-  for (const Device& device : table.devices) list[count++] = device.verbs;
+  size_t filled = 0;
+  for (const Device* device = table.first; device != nullptr; device = device->next) {
+    list[filled++] = device->verbs;
+  }
   if (num_devices != nullptr) *num_devices = static_cast<int>(count);
   return list;
 }

@@ -1,5 +1,5 @@
 // Endpoints and synchronous listeners (rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3)).
-#include <new>
+#include <cstring>
 
 #include "shim/rdmacm/internal.h"
 
@@ -7,14 +7,12 @@ namespace rdmaemu::rdmacm {
 namespace {
 
 constexpr int kResolveTimeoutMs = 2000;
-constexpr size_t kMaxConnectData = UINT8_MAX;  // one length byte carries it
 
 int MakePassive(Id& id, const rdma_addrinfo& info, ibv_pd* pd, const ibv_qp_init_attr* attributes) {
   if (rdma_bind_addr(&id, info.ai_src_addr) != 0) return -1;
   if (pd != nullptr) id.pd = pd;
   if (attributes == nullptr) return 0;
-  id.endpoint_qp.reset(new (std::nothrow) ibv_qp_init_attr(*attributes));
-  if (id.endpoint_qp == nullptr) return Fail(ENOMEM);
+  id.endpoint_qp = *attributes;
   id.endpoint_qp->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
   return 0;
 }
@@ -36,9 +34,10 @@ int MakeActive(Id& id, const rdma_addrinfo& info, ibv_pd* pd, ibv_qp_init_attr* 
     if (rdma_create_qp(&id, pd, attributes) != 0) return -1;
   }
   if (info.ai_connect_len != 0) {
-    if (info.ai_connect == nullptr || info.ai_connect_len > kMaxConnectData) return Fail(EINVAL);
-    const auto* data = static_cast<const uint8_t*>(info.ai_connect);
-    id.connect_data.assign(data, data + info.ai_connect_len);
+    if (info.ai_connect == nullptr || info.ai_connect_len > sizeof(id.connect_data))
+      return Fail(EINVAL);
+    std::memcpy(id.connect_data, info.ai_connect, info.ai_connect_len);
+    id.connect_length = static_cast<uint8_t>(info.ai_connect_len);
   }
   return 0;
 }
@@ -91,7 +90,7 @@ int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
     listen->event = event;
     return Fail(EINVAL);
   }
-  if (listener.endpoint_qp != nullptr) {
+  if (listener.endpoint_qp.has_value()) {
     ibv_qp_init_attr attributes = *listener.endpoint_qp;
     if (rdma_create_qp(event->id, listen->pd, &attributes) != 0) {
       // The request cannot be served, and nobody else knows its id: the peer is refused.

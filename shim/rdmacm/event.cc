@@ -3,7 +3,6 @@
 // the QP to RTS and sends the RTU. Programs, and their bugs, depend on its happening here.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "shim/rdmacm/internal.h"
 
@@ -60,10 +59,10 @@ void TakeParameters(Event& event, const Response& response) {
 }
 
 void CountAcknowledgement(Id& id, Multicast* multicast) {
-  std::lock_guard lock(id.mutex);
+  MutexLock lock(id.mutex);
   ++id.events_completed;
   if (multicast != nullptr) ++multicast->events_completed;
-  id.acknowledged.notify_all();
+  id.acknowledged.NotifyAll();
 }
 
 // A step of ours that failed turns the event into the error of its kind.
@@ -215,27 +214,23 @@ int Complete(Id& id) {
 
 extern "C" {
 
-// A thread may be cancelled while it waits: nothing is locked then, and what was allocated is
-// freed as the stack unwinds.
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   using namespace rdmaemu::rdmacm;
   if (channel == nullptr || event == nullptr) return Fail(EINVAL);
   Channel& ours = Private(channel);
   if (IsForked(ours)) return Fail(EACCES);
-  std::unique_ptr<Event> taken(new (std::nothrow) Event);
-  if (taken == nullptr) return Fail(ENOMEM);
   for (;;) {
+    // A thread may be cancelled here: it holds no lock and no memory.
     if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
     rdma_ucm_get_event command = {};
     Response response = {};
     const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
     if (error == EAGAIN) continue;  // it moved with its id, or went with it
     if (error != 0) return Fail(error);
-    static_cast<rdma_cm_event&>(*taken) = {};
-    taken->owner = nullptr;
-    taken->multicast = nullptr;
+    Owned<Event> taken(Make<Event>());
+    if (taken.get() == nullptr) return Fail(ENOMEM);
     if (!Translate(response, *taken)) continue;
-    *event = taken.release();
+    *event = taken.Release();
     return 0;
   }
 }
@@ -243,7 +238,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
 int rdma_ack_cm_event(rdma_cm_event* event) {
   using namespace rdmaemu::rdmacm;
   if (event == nullptr) return Fail(EINVAL);
-  const std::unique_ptr<Event> ours(static_cast<Event*>(event));
+  const Owned<Event> ours(static_cast<Event*>(event));
   CountAcknowledgement(*ours->owner, ours->multicast);
   return 0;
 }

@@ -1,7 +1,5 @@
 // The life of an id (rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3)).
 #include <cstdlib>
-#include <new>
-#include <unordered_map>
 
 #include "shim/rdmacm/internal.h"
 
@@ -9,20 +7,30 @@ namespace rdmaemu::rdmacm {
 namespace {
 
 // Ids by the host's handle: an event of an id that was not accepted yet names its handle alone.
-struct IdTable {
-  std::mutex mutex;
-  std::unordered_map<uint32_t, Id*> ids;
-};
+constexpr uint32_t kBuckets = 4096;
+constinit union Storage {
+  constexpr Storage() : table() {}
+  ~Storage() {}  // other threads may still call at exit
+  struct {
+    Mutex mutex;
+    Id* buckets[kBuckets] = {};
+  } table;
+} g_storage;
 
-IdTable& Table() {
-  static auto* table = new IdTable;  // never destroyed: other threads may still call at exit
-  return *table;
+Mutex& TableMutex() { return g_storage.table.mutex; }
+Id*& BucketOf(uint32_t handle) { return g_storage.table.buckets[handle % kBuckets]; }
+
+void Unregister(const Id* id) {
+  MutexLock lock(TableMutex());
+  Id** link = &BucketOf(id->handle);
+  while (*link != nullptr && *link != id) link = &(*link)->next_of_handle;
+  if (*link != nullptr) *link = id->next_of_handle;
 }
 
 }  // namespace
 
 Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp_type qp_type) {
-  auto* id = new (std::nothrow) Id;
+  Id* id = Make<Id>();
   if (id == nullptr) {
     errno = ENOMEM;
     return nullptr;
@@ -35,7 +43,7 @@ Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp
   if (channel == nullptr) {
     id->channel = NewChannel();
     if (id->channel == nullptr) {
-      delete id;
+      Free(id);
       return nullptr;
     }
     id->synchronous = true;
@@ -44,26 +52,30 @@ Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp
 }
 
 void RegisterId(Id* id) {
-  std::lock_guard lock(Table().mutex);
-  Table().ids[id->handle] = id;
+  MutexLock lock(TableMutex());
+  Id*& bucket = BucketOf(id->handle);
+  id->next_of_handle = bucket;
+  bucket = id;
 }
 
 Id* FindId(uint32_t handle) {
-  std::lock_guard lock(Table().mutex);
-  const auto found = Table().ids.find(handle);
-  return found == Table().ids.end() ? nullptr : found->second;
+  MutexLock lock(TableMutex());
+  Id* id = BucketOf(handle);
+  while (id != nullptr && id->handle != handle) id = id->next_of_handle;
+  return id;
 }
 
 void FreeId(Id* id) {
-  {
-    std::lock_guard lock(Table().mutex);
-    const auto found = Table().ids.find(id->handle);
-    if (found != Table().ids.end() && found->second == id) Table().ids.erase(found);
+  Unregister(id);
+  while (id->multicasts != nullptr) {
+    Multicast* multicast = id->multicasts;
+    id->multicasts = multicast->next;
+    Free(multicast);
   }
   if (id->device != nullptr) ReleaseDevice(id->device);
   if (id->synchronous) rdma_destroy_event_channel(id->channel);
   std::free(id->route.path_rec);
-  delete id;
+  Free(id);
 }
 
 int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space ps,
@@ -97,8 +109,8 @@ int DestroyOnHost(const Channel& channel, uint32_t handle, uint32_t* events_repo
 }
 
 void WaitForAcknowledgements(Id& id, uint32_t events_reported) {
-  std::unique_lock lock(id.mutex);
-  id.acknowledged.wait(lock, [&] { return id.events_completed >= events_reported; });
+  MutexLock lock(id.mutex);
+  while (id.events_completed < events_reported) id.acknowledged.Wait(id.mutex);
 }
 
 }  // namespace rdmaemu::rdmacm

@@ -4,14 +4,12 @@
 #pragma once
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <mutex>
-#include <vector>
+#include <optional>
 
 #include "shim/client/client_abi.h"
+#include "shim/rdmacm/sync.h"
 #include "shim/rdmacm/ucma_abi.h"
 
 namespace rdmaemu::rdmacm {
@@ -24,6 +22,7 @@ struct Channel : rdma_event_channel {
 
 // A device that connection management has opened: once a process, shared by all ids.
 struct Device {
+  Device* next = nullptr;
   ibv_context* verbs = nullptr;
   uint64_t node_guid = 0;  // big endian
   uint32_t index = 0;
@@ -38,6 +37,7 @@ struct Id;
 
 // One join of a multicast group.
 struct Multicast {
+  Multicast* next = nullptr;
   Id* id = nullptr;
   void* context = nullptr;
   sockaddr_storage address = {};
@@ -57,13 +57,16 @@ struct Id : rdma_cm_id {
   uint8_t responder_resources = 0;
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
-  std::unique_ptr<ibv_qp_init_attr> endpoint_qp;       // rdma_create_ep's, for rdma_get_request
-  std::vector<uint8_t> connect_data;                   // rdma_addrinfo's ai_connect
-  std::vector<std::unique_ptr<Multicast>> multicasts;  // under mutex
+  std::optional<ibv_qp_init_attr> endpoint_qp;  // rdma_create_ep's, for rdma_get_request
+  // rdma_addrinfo's ai_connect: goes before the caller's private data, under one length byte.
+  uint8_t connect_data[UINT8_MAX] = {};
+  uint8_t connect_length = 0;
 
-  std::mutex mutex;
-  std::condition_variable acknowledged;
-  uint32_t events_completed = 0;  // under mutex: acknowledged since the id was made
+  Mutex mutex;
+  Condition acknowledged;
+  uint32_t events_completed = 0;    // under mutex: acknowledged since the id was made
+  Multicast* multicasts = nullptr;  // under mutex
+  Id* next_of_handle = nullptr;     // in the table of handles, under its mutex
 };
 
 struct Event : rdma_cm_event {

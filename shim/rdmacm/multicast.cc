@@ -1,32 +1,38 @@
 // Multicast groups of an id (rdma_join_multicast(3), rdma_leave_multicast(3)): the QP is attached
 // when the join's event is fetched, as librdmacm does it.
-#include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
 namespace {
 
-void Forget(Id& id, const Multicast* multicast) {
-  std::lock_guard lock(id.mutex);
-  std::erase_if(id.multicasts, [&](const auto& each) { return each.get() == multicast; });
+// Takes the first membership that `match` answers true for out of the id's list.
+template <class Match>
+Multicast* TakeOut(Id& id, Match match) {
+  MutexLock lock(id.mutex);
+  Multicast** link = &id.multicasts;
+  while (*link != nullptr && !match(**link)) link = &(*link)->next;
+  Multicast* found = *link;
+  if (found != nullptr) *link = found->next;
+  return found;
+}
+
+void PutIn(Id& id, Multicast* multicast) {
+  MutexLock lock(id.mutex);
+  multicast->next = id.multicasts;
+  id.multicasts = multicast;
 }
 
 int Join(rdma_cm_id* id, const sockaddr* address, uint16_t join_flags, void* context) {
   if (id == nullptr || AddressLength(address) == 0) return Fail(EINVAL);
   Id& ours = Private(id);
-  auto made = std::unique_ptr<Multicast>(new (std::nothrow) Multicast);
-  if (made == nullptr) return Fail(ENOMEM);
-  Multicast* multicast = made.get();
+  Multicast* multicast = Make<Multicast>();
+  if (multicast == nullptr) return Fail(ENOMEM);
   multicast->id = &ours;
   multicast->context = context;
   std::memcpy(&multicast->address, address, AddressLength(address));
-  {
-    std::lock_guard lock(ours.mutex);
-    ours.multicasts.push_back(std::move(made));
-  }
+  PutIn(ours, multicast);
   rdma_ucm_join_mcast command = {};
   command.uid = reinterpret_cast<uintptr_t>(multicast);
   command.id = ours.handle;
@@ -36,23 +42,11 @@ int Join(rdma_cm_id* id, const sockaddr* address, uint16_t join_flags, void* con
   rdma_ucm_create_id_resp response = {};
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_JOIN_MCAST, command, &response);
       error != 0) {
-    Forget(ours, multicast);
+    Free(TakeOut(ours, [&](const Multicast& each) { return &each == multicast; }));
     return Fail(error);
   }
   multicast->handle = response.id;
   return Complete(ours);
-}
-
-std::unique_ptr<Multicast> TakeOut(Id& id, const sockaddr* address) {
-  std::lock_guard lock(id.mutex);
-  const auto found =
-      std::find_if(id.multicasts.begin(), id.multicasts.end(), [&](const auto& each) {
-        return std::memcmp(&each->address, address, AddressLength(address)) == 0;
-      });
-  if (found == id.multicasts.end()) return nullptr;
-  std::unique_ptr<Multicast> multicast = std::move(*found);
-  id.multicasts.erase(found);
-  return multicast;
 }
 
 }  // namespace
@@ -88,7 +82,9 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   using namespace rdmaemu::rdmacm;
   if (id == nullptr || AddressLength(addr) == 0) return Fail(EINVAL);
   Id& ours = Private(id);
-  const std::unique_ptr<Multicast> multicast = TakeOut(ours, addr);
+  Multicast* multicast = TakeOut(ours, [&](const Multicast& each) {
+    return std::memcmp(&each.address, addr, AddressLength(addr)) == 0;
+  });
   if (multicast == nullptr) return Fail(EADDRNOTAVAIL);
   if (id->qp != nullptr && multicast->attached) {
     ibv_detach_mcast(id->qp, &multicast->mgid, multicast->mlid);
@@ -98,11 +94,16 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   rdma_ucm_destroy_id_resp response = {};
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LEAVE_MCAST, command, &response);
       error != 0) {
+    PutIn(ours, multicast);  // events of it may still wait for their acknowledgement
     return Fail(error);
   }
-  std::unique_lock lock(ours.mutex);
-  ours.acknowledged.wait(lock,
-                         [&] { return multicast->events_completed >= response.events_reported; });
+  {
+    MutexLock lock(ours.mutex);
+    while (multicast->events_completed < response.events_reported) {
+      ours.acknowledged.Wait(ours.mutex);
+    }
+  }
+  Free(multicast);
   return 0;
 }
 

@@ -1,0 +1,85 @@
+// Locks and memory without the C++ runtime: a library that every program loads must not bring one
+// (a program may have another of its own).
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace rdmaemu::rdmacm {
+
+class Condition;
+
+class Mutex {
+ public:
+  constexpr Mutex() = default;
+  ~Mutex() { pthread_mutex_destroy(&mutex_); }
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+ private:
+  friend class Condition;
+  friend class MutexLock;
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_.mutex_); }
+  ~MutexLock() { pthread_mutex_unlock(&mutex_.mutex_); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+class Condition {
+ public:
+  constexpr Condition() = default;
+  ~Condition() { pthread_cond_destroy(&condition_); }
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+
+  void NotifyAll() { pthread_cond_broadcast(&condition_); }
+  // The caller holds the mutex.
+  void Wait(Mutex& mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
+
+ private:
+  pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
+};
+
+// An object in zeroed memory of the C library; nullptr when that is out.
+template <class T>
+T* Make() {
+  void* memory = std::calloc(1, sizeof(T));
+  return memory == nullptr ? nullptr : ::new (memory) T;
+}
+template <class T>
+void Free(T* object) {
+  if (object == nullptr) return;
+  object->~T();
+  std::free(object);
+}
+
+// Frees what it still holds at the end of its scope.
+template <class T>
+class Owned {
+ public:
+  explicit Owned(T* object) : object_(object) {}
+  ~Owned() { Free(object_); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  T* Release() { return std::exchange(object_, nullptr); }
+
+ private:
+  T* object_;
+};
+
+}  // namespace rdmaemu::rdmacm
