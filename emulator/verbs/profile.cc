@@ -1,0 +1,292 @@
+#include "emulator/verbs/profile.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <toml++/toml.h>
+#include <type_traits>
+
+#include "emulator/verbs/built_in_profiles.h"
+#include "emulator/verbs/objects.h"
+
+namespace rdmaemu {
+namespace {
+
+// Reads one table key by key, remembers the first thing that is wrong, and in the end finds the
+// keys that nobody asked for.
+class Reader {
+ public:
+  Reader(const toml::table& table, std::string prefix, std::string file, std::string& error)
+      : table_(table), prefix_(std::move(prefix)), file_(std::move(file)), error_(error) {}
+
+  template <class Number>
+    requires std::is_integral_v<Number>
+  void Read(const char* key, Number& to, int64_t least = 0) {
+    const uint64_t top = static_cast<uint64_t>(std::numeric_limits<Number>::max());
+    const toml::node* node = Get(key, "an integer");
+    if (node == nullptr) return;
+    // Numbers beyond TOML's range stand in a string, hexadecimal.
+    if (const auto text = node->value_exact<std::string>(); text && top > INT64_MAX) {
+      std::istringstream digits(*text);
+      uint64_t value = 0;
+      if (text->starts_with("0x") && digits >> std::hex >> value && digits.eof()) {
+        to = static_cast<Number>(value);
+        return;
+      }
+    }
+    const auto value = node->value_exact<int64_t>();
+    if (value && *value >= least && (*value < 0 || static_cast<uint64_t>(*value) <= top)) {
+      to = static_cast<Number>(*value);
+    } else {
+      Wrong(*node, key,
+            "must be an integer from " + std::to_string(least) + " to " + std::to_string(top));
+    }
+  }
+  void Read(const char* key, bool& to) {
+    const toml::node* node = Get(key, "true or false");
+    if (node == nullptr) return;
+    if (const auto value = node->value_exact<bool>()) {
+      to = *value;
+    } else {
+      Wrong(*node, key, "must be true or false");
+    }
+  }
+  void Read(const char* key, std::string& to) {
+    const toml::node* node = Get(key, "a string");
+    if (node == nullptr) return;
+    if (const auto value = node->value_exact<std::string>(); value && !value->empty()) {
+      to = *value;
+    } else {
+      Wrong(*node, key, "must be a string that is not empty");
+    }
+  }
+  // A number of at least `least` and at most `most`.
+  template <class Number>
+  void ReadWithin(const char* key, Number& to, int64_t least, int64_t most) {
+    int64_t value = 0;
+    const toml::node* node = Get(key, "an integer");
+    if (node == nullptr) return;
+    if (const auto found = node->value_exact<int64_t>()) value = *found;
+    if (!node->is_integer() || value < least || value > most) {
+      Wrong(*node, key,
+            "must be an integer from " + std::to_string(least) + " to " + std::to_string(most));
+      return;
+    }
+    to = static_cast<Number>(value);
+  }
+  template <class Enum>
+  void ReadName(const char* key, Enum& to, const std::map<std::string, Enum>& names) {
+    const toml::node* node = Get(key, "a string");
+    if (node == nullptr) return;
+    const auto value = node->value_exact<std::string>();
+    const auto found = value ? names.find(*value) : names.end();
+    if (found != names.end()) {
+      to = found->second;
+      return;
+    }
+    std::string all;
+    for (const auto& [name, unused] : names) all += (all.empty() ? "\"" : ", \"") + name + "\"";
+    Wrong(*node, key, "must be one of " + all);
+  }
+  // nullptr when it is missing, which has then been reported.
+  const toml::table* Table(const char* key) {
+    const toml::node* node = Get(key, "a table");
+    if (node == nullptr) return nullptr;
+    if (const toml::table* table = node->as_table()) return table;
+    Wrong(*node, key, "must be a table");
+    return nullptr;
+  }
+  void NoOthers() {
+    for (const auto& [key, node] : table_) {
+      if (known_.contains(std::string(key.str()))) continue;
+      Wrong(node, std::string(key.str()).c_str(), "is not a key of a profile");
+    }
+  }
+
+ private:
+  const toml::node* Get(const char* key, const char* wanted) {
+    known_.insert(key);
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) Wrong(table_, key, std::string("is missing: ") + wanted);
+    return node;
+  }
+  void Wrong(const toml::node& node, const char* key, const std::string& what) {
+    if (!error_.empty()) return;
+    const toml::source_position& at = node.source().begin;
+    error_ = file_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+             prefix_ + key + " " + what;
+  }
+
+  const toml::table& table_;
+  std::string prefix_, file_;
+  std::string& error_;
+  std::set<std::string> known_;
+};
+
+void ReadDevice(Reader& in, ibv_device_attr_ex& device) {
+  ibv_device_attr& to = device.orig_attr;
+  std::string firmware;
+  in.Read("fw_ver", firmware);
+  firmware.copy(to.fw_ver, sizeof to.fw_ver - 1);
+  in.Read("max_mr_size", to.max_mr_size);
+  in.Read("page_size_cap", to.page_size_cap);
+  in.Read("vendor_id", to.vendor_id);
+  in.Read("vendor_part_id", to.vendor_part_id);
+  in.Read("hw_ver", to.hw_ver);
+  in.ReadWithin("max_qp", to.max_qp, 1, 1 << 23);
+  in.ReadWithin("max_qp_wr", to.max_qp_wr, 1, 1 << 20);
+  in.Read("device_cap_flags", to.device_cap_flags);
+  device.device_cap_flags_ex = to.device_cap_flags;
+  // What the host's own structures have room for bounds what a profile may promise.
+  in.ReadWithin("max_sge", to.max_sge, 1, SgeList::kCapacity);
+  in.ReadWithin("max_sge_rd", to.max_sge_rd, 0, SgeList::kCapacity);
+  in.Read("max_cq", to.max_cq);
+  in.ReadWithin("max_cqe", to.max_cqe, 1, (1 << 22) - 1);
+  in.Read("max_mr", to.max_mr);
+  in.Read("max_pd", to.max_pd);
+  in.ReadWithin("max_qp_rd_atom", to.max_qp_rd_atom, 0, 128);
+  in.Read("max_ee_rd_atom", to.max_ee_rd_atom);
+  in.Read("max_res_rd_atom", to.max_res_rd_atom);
+  in.ReadWithin("max_qp_init_rd_atom", to.max_qp_init_rd_atom, 0, 128);
+  in.Read("max_ee_init_rd_atom", to.max_ee_init_rd_atom);
+  in.ReadName<ibv_atomic_cap>(
+      "atomic_cap", to.atomic_cap,
+      {{"none", IBV_ATOMIC_NONE}, {"hca", IBV_ATOMIC_HCA}, {"global", IBV_ATOMIC_GLOB}});
+  in.Read("max_ee", to.max_ee);
+  in.Read("max_rdd", to.max_rdd);
+  in.Read("max_mw", to.max_mw);
+  in.Read("max_raw_ipv6_qp", to.max_raw_ipv6_qp);
+  in.Read("max_raw_ethy_qp", to.max_raw_ethy_qp);
+  in.Read("max_mcast_grp", to.max_mcast_grp);
+  in.Read("max_mcast_qp_attach", to.max_mcast_qp_attach);
+  in.Read("max_total_mcast_qp_attach", to.max_total_mcast_qp_attach);
+  in.Read("max_ah", to.max_ah);
+  in.Read("max_fmr", to.max_fmr);
+  in.Read("max_map_per_fmr", to.max_map_per_fmr);
+  in.Read("max_srq", to.max_srq);
+  in.ReadWithin("max_srq_wr", to.max_srq_wr, 0, 1 << 20);
+  in.ReadWithin("max_srq_sge", to.max_srq_sge, 0, SgeList::kCapacity);
+  in.Read("max_pkeys", to.max_pkeys);
+  in.ReadWithin("local_ca_ack_delay", to.local_ca_ack_delay, 0, 31);
+  in.ReadWithin("phys_port_cnt", to.phys_port_cnt, Device::kPort, Device::kPort);
+}
+
+void ReadPort(Reader& in, ibv_port_attr& to) {
+  uint32_t max_mtu_bytes = 4096;
+  in.ReadWithin("max_mtu", max_mtu_bytes, 256, 4096);
+  to.max_mtu = IBV_MTU_256;
+  for (const ibv_mtu mtu : {IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
+    if (MtuBytes(mtu) <= max_mtu_bytes) to.max_mtu = mtu;
+  }
+  to.state = IBV_PORT_ACTIVE;
+  to.active_mtu = to.max_mtu;
+  in.ReadWithin("gid_tbl_len", to.gid_tbl_len, 1, 65535);
+  in.Read("port_cap_flags", to.port_cap_flags);
+  in.Read("max_msg_sz", to.max_msg_sz);
+  in.Read("pkey_tbl_len", to.pkey_tbl_len);
+  in.Read("max_vl_num", to.max_vl_num);
+  in.Read("active_width", to.active_width);
+  in.Read("active_speed", to.active_speed);
+  in.ReadName<uint8_t>(
+      "link_layer", to.link_layer,
+      {{"ethernet", IBV_LINK_LAYER_ETHERNET}, {"infiniband", IBV_LINK_LAYER_INFINIBAND}});
+}
+
+void ReadTransport(Reader& in, TransportProfile& to) {
+  in.Read("ack_every_packets", to.ack_every_packets, 1);
+  in.Read("max_unacked_packets", to.max_unacked_packets, 1);
+  in.Read("retry_count_7_is_endless", to.retry_count_7_is_endless);
+  in.ReadWithin("lowest_qpn", to.lowest_qpn, 2, 1 << 20);
+}
+
+void ReadCm(Reader& in, CmProfile& to) {
+  in.ReadWithin("response_timeout", to.response_timeout, 0, 31);
+  in.ReadWithin("max_retries", to.max_retries, 0, 15);
+  in.ReadWithin("packet_lifetime", to.packet_lifetime, 0, 31);
+  in.ReadWithin("mra_service_timeout", to.mra_service_timeout, 0, 31);
+  uint32_t timewait_floor_ms = 0;
+  in.Read("timewait_floor_ms", timewait_floor_ms);
+  to.timewait_floor = std::chrono::milliseconds(timewait_floor_ms);
+  in.Read("max_backlog", to.max_backlog);
+  in.Read("ud_qkey", to.ud_qkey);
+}
+
+void ReadHabits(Reader& in, Profile& to) {
+  in.Read("flush_receives_posted_in_error", to.flush_receives_posted_in_error);
+  in.Read("raises_qp_fatal", to.raises_qp_fatal);
+  in.Read("raises_last_wqe_reached", to.raises_last_wqe_reached);
+  in.Read("raises_comm_est", to.raises_comm_est);
+}
+
+}  // namespace
+
+tl::expected<Profile, std::string> ParseProfile(std::string_view toml,
+                                                std::string_view file_name) {
+  const std::string file(file_name);
+  toml::table root;
+  try {
+    root = toml::parse(toml, file);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position& at = error.source().begin;
+    return tl::make_unexpected(file + ":" + std::to_string(at.line) + ":" +
+                               std::to_string(at.column) + ": " +
+                               std::string(error.description()));
+  }
+  Profile profile{};
+  std::string error;
+  Reader top(root, "", file, error);
+  top.Read("name", profile.name);
+  top.ReadName<ibv_node_type>("node_type", profile.node_type,
+                              {{"ca", IBV_NODE_CA}, {"rnic", IBV_NODE_RNIC}});
+  top.ReadName<ibv_transport_type>("transport", profile.transport,
+                                   {{"ib", IBV_TRANSPORT_IB}, {"iwarp", IBV_TRANSPORT_IWARP}});
+  top.ReadWithin("max_inline_bytes", profile.max_inline_bytes, 0, 4096);
+  top.ReadWithin("completion_vectors", profile.completion_vectors, 1, 4096);
+  const auto section = [&](const char* key, auto read) {
+    const toml::table* table = top.Table(key);
+    if (table == nullptr) return;
+    Reader in(*table, std::string(key) + ".", file, error);
+    read(in);
+    in.NoOthers();
+  };
+  section("device", [&](Reader& in) { ReadDevice(in, profile.device); });
+  section("port", [&](Reader& in) { ReadPort(in, profile.port); });
+  section("rc", [&](Reader& in) { ReadTransport(in, profile.rc); });
+  section("cm", [&](Reader& in) { ReadCm(in, profile.cm); });
+  section("habits", [&](Reader& in) { ReadHabits(in, profile); });
+  top.NoOthers();
+  if (!error.empty()) return tl::make_unexpected(error);
+  return profile;
+}
+
+const Profile* BuiltInProfile(std::string_view name) {
+  // Parsed once; the embedded text is part of the program, so that an error in it is a defect
+  // which profile_test finds.
+  static const std::vector<Profile> kProfiles = [] {
+    std::vector<Profile> all;
+    for (const EmbeddedProfile& embedded : EmbeddedProfiles()) {
+      if (auto parsed = ParseProfile(embedded.toml, embedded.file_name)) {
+        all.push_back(std::move(*parsed));
+      }
+    }
+    return all;
+  }();
+  for (const Profile& profile : kProfiles) {
+    if (profile.name == name) return &profile;
+  }
+  return nullptr;
+}
+
+std::string BuiltInProfileNames() {
+  std::string names;
+  for (const EmbeddedProfile& embedded : EmbeddedProfiles()) {
+    const std::string_view name = embedded.file_name.substr(0, embedded.file_name.rfind('.'));
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return names;
+}
+
+}  // namespace rdmaemu
