@@ -60,7 +60,10 @@ int ExitStatus(int wait_status) {
 bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) {
   fflush(nullptr);
   const pid_t child = fork();
-  if (child == 0) Execute(HostArguments(binary, options));
+  if (child == 0) {
+    unsetenv("LD_PRELOAD");  // it is the program's, not the host's
+    Execute(HostArguments(binary, options));
+  }
   int status = 0;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
