@@ -52,7 +52,7 @@ class Arena {
   struct Shared {
     std::span<std::byte> bytes;
     std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
-    uint32_t touched = 0;  // bytes beyond were never handed out and still are zero
+    uint32_t touched = 0;               // bytes beyond were never handed out and still are zero
   };
   Span Take(SegmentId id, Shared& segment, std::map<uint32_t, uint32_t>::iterator hole,
             uint32_t bytes);

@@ -99,8 +99,7 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
 void Verbs::SetPortState(Device& device, ibv_port_state state) {
   if (device.port_state == state) return;
   device.port_state = state;
-  const ibv_event_type type =
-      state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   for (const auto& [id, group] : groups_) {
     for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
       Context& context = *handles_.Find<Context>(id, handle);

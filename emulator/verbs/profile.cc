@@ -1,12 +1,12 @@
 #include "emulator/verbs/profile.h"
 
+#include <toml++/toml.h>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <set>
 #include <sstream>
-#include <toml++/toml.h>
 #include <type_traits>
 
 #include "emulator/verbs/built_in_profiles.h"
@@ -23,7 +23,7 @@ class Reader {
       : table_(table), prefix_(std::move(prefix)), file_(std::move(file)), error_(error) {}
 
   template <class Number>
-    requires std::is_integral_v<Number>
+  requires std::is_integral_v<Number>
   void Read(const char* key, Number& to, int64_t least = 0) {
     const uint64_t top = static_cast<uint64_t>(std::numeric_limits<Number>::max());
     const toml::node* node = Get(key, "an integer");
@@ -223,8 +223,7 @@ void ReadHabits(Reader& in, Profile& to) {
 
 }  // namespace
 
-tl::expected<Profile, std::string> ParseProfile(std::string_view toml,
-                                                std::string_view file_name) {
+tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name) {
   const std::string file(file_name);
   toml::table root;
   try {
@@ -232,8 +231,7 @@ tl::expected<Profile, std::string> ParseProfile(std::string_view toml,
   } catch (const toml::parse_error& error) {
     const toml::source_position& at = error.source().begin;
     return tl::make_unexpected(file + ":" + std::to_string(at.line) + ":" +
-                               std::to_string(at.column) + ": " +
-                               std::string(error.description()));
+                               std::to_string(at.column) + ": " + std::string(error.description()));
   }
   Profile profile{};
   std::string error;

@@ -29,8 +29,7 @@ Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
 
 // What rxe answers: the room of a send slot counts as SGEs and as inline data alike.
 ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq) {
-  const uint32_t room =
-      std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
+  const uint32_t room = std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
   cap.max_send_sge = room / sizeof(rxe_sge);
   cap.max_inline_data = room;
   if (has_srq) cap.max_recv_wr = cap.max_recv_sge = 0;
@@ -145,8 +144,7 @@ Result<QueuePair*> Verbs::CreateQp(GroupId id, const QpRequest& request) {
   const Result<uint32_t> doorbell = TakeDoorbell(group, &qp);
   if (!doorbell) return undo(send, recv, doorbell.error().code);
   qp.doorbell = *doorbell;
-  const auto adopted =
-      Adopt(context, qp.device->profile.device.orig_attr.max_qp, std::move(*made));
+  const auto adopted = Adopt(context, qp.device->profile.device.orig_attr.max_qp, std::move(*made));
   if (!adopted) {
     FreeDoorbell(group, *doorbell);
     return undo(send, recv, adopted.error().code);
@@ -249,8 +247,7 @@ void Verbs::ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& from) {
   }
 }
 
-Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask,
-                       const ibv_qp_attr& attr) {
+Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask, const ibv_qp_attr& attr) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
   QueuePair& qp = **found;

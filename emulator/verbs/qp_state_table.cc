@@ -18,18 +18,17 @@ constexpr int kConnectedInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_F
 constexpr int kUcRtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRcRtr = kUcRtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kRtrOptional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-constexpr int kRcRts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                       IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kRcRts =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int kUdRts = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 constexpr int kUcRts =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 constexpr int kRcRtsOptional = kUcRts | IBV_QP_MIN_RNR_TIMER;
 constexpr int kNotify = IBV_QP_EN_SQD_ASYNC_NOTIFY;
-constexpr int kUcSqd = IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
-                       IBV_QP_PATH_MIG_STATE;
-constexpr int kRcSqd = kUcSqd | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-                       IBV_QP_MIN_RNR_TIMER;
+constexpr int kUcSqd =
+    IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE;
+constexpr int kRcSqd = kUcSqd | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
 // Going to RESET (from anywhere) and to ERR (from anywhere but RESET) takes no attribute and is
 // not listed.
@@ -46,11 +45,7 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_RTS, IBV_QPS_SQD, {0, kNotify}, {0, kNotify}, {0, kNotify}},
     {IBV_QPS_SQD, IBV_QPS_RTS, {0, kRcRtsOptional}, {0, kUcRts}, {0, kUdRts}},
     {IBV_QPS_SQD, IBV_QPS_SQD, {0, kRcSqd}, {0, kUcSqd}, {0, kUdKeys}},
-    {IBV_QPS_SQE,
-     IBV_QPS_RTS,
-     {0, 0},
-     {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
-     {0, kUdRts}},
+    {IBV_QPS_SQE, IBV_QPS_RTS, {0, 0}, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}, {0, kUdRts}},
 };
 
 bool Fits(const Attributes& attributes, int mask) {
