@@ -14,9 +14,7 @@ class Fifo {
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
-  const T& operator[](size_t index) const {
-    return slots_[(head_ + index) & (slots_.size() - 1)];
-  }
+  const T& operator[](size_t index) const { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   T& front() { return (*this)[0]; }
   T& back() { return (*this)[size_ - 1]; }
 

@@ -48,8 +48,8 @@ class Pieces {
   uint64_t length_ = 0;
   size_t count_ = 0;
   std::array<MemoryRange, kInline> inline_;
-  std::vector<MemoryRange> heap_;    // holds all of them once there are more than kInline
-  std::vector<ProcessId> owners_;    // one a range; empty while all are process_'s
+  std::vector<MemoryRange> heap_;  // holds all of them once there are more than kInline
+  std::vector<ProcessId> owners_;  // one a range; empty while all are process_'s
 };
 
 }  // namespace rdmaemu::transport

@@ -11,8 +11,8 @@
 namespace rdmaemu::transport {
 
 struct SendWqe {
-  rxe_send_wr wr;    // wr_id, opcode, flags, immediate, remote side
-  uint32_t length;   // bytes of payload; of the local buffer for READ and atomics
+  rxe_send_wr wr;   // wr_id, opcode, flags, immediate, remote side
+  uint32_t length;  // bytes of payload; of the local buffer for READ and atomics
   bool is_inline;
   std::vector<rxe_sge> sges;
   std::vector<std::byte> inline_data;
@@ -32,9 +32,7 @@ struct SendWqe {
   bool is_write() const {
     return wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
-  bool is_local() const {
-    return wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW;
-  }
+  bool is_local() const { return wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW; }
   bool needs_response() const { return is_read() || is_atomic(); }
 };
 

@@ -34,6 +34,8 @@ struct Train {
   // The local QP whose memory `pieces` names, and its life (QpContext::epoch); 0: from the wire.
   Handle origin = 0;
   uint64_t epoch = 0;
+  // Set by the receiver: the sender's memory could not be read, so nothing has arrived.
+  bool source_failed = false;
   std::vector<std::byte> own_bytes;  // what `bytes` points at while the train waits in a queue
 
   uint64_t length() const { return is_bytes ? bytes.size() : pieces.length(); }

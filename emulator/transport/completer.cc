@@ -1,0 +1,337 @@
+#include "emulator/transport/completer.h"
+
+#include <cstring>
+
+#include "emulator/transport/place.h"
+
+namespace rdmaemu::transport {
+namespace {
+
+constexpr uint8_t kSyndromeKindMask = 0xe0;
+constexpr uint8_t kSyndromeValueMask = 0x1f;
+
+// IBTA 9.7.5.2.8, table 45, in microseconds.
+constexpr uint32_t kRnrDelayUs[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
+                                      160,    240,   320,   480,    640,    960,    1280,   1920,
+                                      2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
+                                      40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+bool IsEndless(const QueuePair& qp) {
+  return qp.attr.retry_cnt == 7 && qp.device->profile.rc.retry_count_7_is_endless;
+}
+
+bool HoldsPsn(const SendWqe& request, uint32_t psn) {
+  return request.started && PsnDiff(psn, request.first_psn) >= 0 &&
+         PsnDiff(psn, request.last_psn) <= 0;
+}
+
+}  // namespace
+
+std::optional<Time> AckDeadline(Time now, const QueuePair& qp) {
+  if (qp.attr.timeout == 0) return std::nullopt;
+  return now + AckTimeout(qp.attr.timeout & 31);
+}
+
+void SeekTo(QpContext& context, uint32_t psn) {
+  RequesterState& s = context.requester;
+  s.next_psn = psn;
+  while (!s.reads.empty() && PsnDiff(s.reads.back(), psn) >= 0) s.reads.PopBack();
+  bool found = false;
+  s.cursor = s.requests.size();
+  for (size_t i = 0; i < s.requests.size(); ++i) {
+    SendWqe& request = s.requests[i];
+    if (request.done) continue;
+    if (found) {
+      if (!request.started) break;
+      request.sent = 0;
+    } else if (!request.started || PsnDiff(request.last_psn, psn) >= 0) {
+      found = true;
+      s.cursor = i;
+      request.sent = request.started && PsnDiff(psn, request.first_psn) > 0
+                         ? static_cast<uint32_t>(PsnDiff(psn, request.first_psn))
+                         : 0;
+    }
+  }
+  // A request that failed locally is a wall, wherever the search began.
+  for (size_t i = 0; i < s.cursor && i < s.requests.size(); ++i) {
+    if (s.requests[i].done && s.requests[i].status != IBV_WC_SUCCESS) s.cursor = i;
+  }
+}
+
+void Completer::Handle(Time now, QpContext& context, Train& train) {
+  RequesterState& s = context.requester;
+  // Answers to what was never sent: of an earlier life of the QP, or forged.
+  if (PsnDiff(train.last_psn(), s.highest_psn) >= 0) return;
+  switch (train.headers.operation) {
+    case wire::Operation::kAcknowledge:
+      return HandleAck(now, context, train.headers.psn, train.headers.syndrome);
+    case wire::Operation::kAtomicAcknowledge:
+      return HandleAtomic(now, context, train);
+    case wire::Operation::kReadResponseOnly:
+      return HandleRead(now, context, train);
+    default:
+      core_.counters.dropped_bad_opcode++;
+  }
+}
+
+void Completer::HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t syndrome) {
+  if (PsnDiff(psn, context.requester.unacked_psn) < 0) return;  // an old one, late
+  const auto kind = static_cast<wire::AckKind>(syndrome & kSyndromeKindMask);
+  // A NAK acknowledges what stands before it.
+  const uint32_t to = kind == wire::AckKind::kAck ? PsnAdd(psn, 1) : psn;
+  if (!Acknowledge(now, context, to)) {
+    return Retry(now, context, false, "response lost");
+  }
+  if (!IsSending(*context.qp)) return;
+  switch (kind) {
+    case wire::AckKind::kAck:
+      return CheckDrained(context);
+    case wire::AckKind::kRnrNak:
+      return HandleRnr(now, context, syndrome & kSyndromeValueMask);
+    case wire::AckKind::kNak:
+      if ((syndrome & kSyndromeValueMask) == static_cast<uint8_t>(wire::NakCode::kPsnSequence)) {
+        return Retry(now, context, false, "NAK: PSN sequence error");
+      }
+      return HandleFatalNak(now, context, psn, syndrome & kSyndromeValueMask);
+    default:
+      core_.counters.dropped_bad_opcode++;
+  }
+}
+
+void Completer::HandleRnr(Time now, QpContext& context, uint8_t timer) {
+  RequesterState& s = context.requester;
+  if (s.waiting_rnr || s.requests.empty() || PsnDiff(s.next_psn, s.unacked_psn) <= 0) return;
+  if (s.rnr_retries_left == 0) return Fail(now, context, IBV_WC_RNR_RETRY_EXC_ERR);
+  if (context.qp->attr.rnr_retry != 7) s.rnr_retries_left--;
+  core_.TraceRetry(now, context, "NAK: receiver not ready");
+  s.waiting_rnr = true;
+  core_.SetDeadline(context, now + std::chrono::microseconds(kRnrDelayUs[timer]));
+}
+
+void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code) {
+  RequesterState& s = context.requester;
+  if (s.requests.empty() || !HoldsPsn(s.requests.front(), psn)) return;
+  switch (static_cast<wire::NakCode>(code)) {
+    case wire::NakCode::kInvalidRequest:
+      return Fail(now, context, IBV_WC_REM_INV_REQ_ERR);
+    case wire::NakCode::kRemoteAccess:
+      return Fail(now, context, IBV_WC_REM_ACCESS_ERR);
+    default:
+      return Fail(now, context, IBV_WC_REM_OP_ERR);
+  }
+}
+
+bool Completer::Acknowledge(Time now, QpContext& context, uint32_t to) {
+  RequesterState& s = context.requester;
+  bool progress = false;
+  bool complete = true;
+  while (!s.requests.empty() && PsnDiff(to, s.unacked_psn) > 0) {
+    SendWqe& request = s.requests.front();
+    if (request.done) {
+      if (request.status != IBV_WC_SUCCESS) break;
+      Finish(now, context);
+      continue;
+    }
+    if (!request.started) break;
+    if (request.needs_response()) {
+      complete = false;
+      break;
+    }
+    progress = true;
+    if (PsnDiff(to, request.last_psn) <= 0) {
+      s.unacked_psn = to;
+      break;
+    }
+    s.unacked_psn = PsnAdd(request.last_psn, 1);
+    Finish(now, context);
+  }
+  if (progress) Progress(now, context);
+  CompleteDone(now, context);
+  return complete;
+}
+
+void Completer::Progress(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  s.retries_left = context.qp->attr.retry_cnt;
+  s.rnr_retries_left = context.qp->attr.rnr_retry;
+  s.retry_started = false;
+  while (!s.reads.empty() && PsnDiff(s.reads.front(), s.unacked_psn) < 0) s.reads.PopFront();
+  // After a go-back an answer to the first attempt may come: what it covers need not go again.
+  if (PsnDiff(s.unacked_psn, s.next_psn) > 0) SeekTo(context, s.unacked_psn);
+  if (s.waiting_rnr) return;
+  core_.SetDeadline(context, PsnDiff(s.next_psn, s.unacked_psn) > 0 ? AckDeadline(now, *context.qp)
+                                                                    : std::nullopt);
+  core_.MakeReady(context);
+}
+
+void Completer::HandleRead(Time now, QpContext& context, Train& train) {
+  RequesterState& s = context.requester;
+  const int32_t behind = PsnDiff(s.unacked_psn, train.headers.psn);
+  if (behind > 0) {
+    if (static_cast<uint32_t>(behind) >= train.packets) return;
+    train.DropFront(static_cast<uint32_t>(behind));
+  }
+  if (!Acknowledge(now, context, train.headers.psn)) {
+    return Retry(now, context, false, "READ response lost");
+  }
+  if (!IsSending(*context.qp) || s.requests.empty()) return;
+  SendWqe& request = s.requests.front();
+  if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
+      !HoldsPsn(request, train.last_psn())) {
+    return;
+  }
+  const uint64_t offset =
+      uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
+      context.mtu_bytes;
+  const uint64_t expected =
+      std::min<uint64_t>(uint64_t{train.packets} * context.mtu_bytes, request.length - offset);
+  if (train.length() != expected) return Fail(now, context, IBV_WC_BAD_RESP_ERR);
+  Pieces into;
+  if (core_.ResolveSges(*context.qp, request.sges, offset, expected, IBV_ACCESS_LOCAL_WRITE,
+                        into) != IBV_WC_SUCCESS) {
+    return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+  }
+  switch (Place(core_.env.memory, train, into)) {
+    case Placement::kPlaced:
+      break;
+    case Placement::kDestinationGone:
+      return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+    case Placement::kSourceGone:
+      return Fail(now, context, IBV_WC_REM_OP_ERR);
+  }
+  s.unacked_psn = PsnAdd(s.unacked_psn, train.packets);
+  if (PsnDiff(s.unacked_psn, request.last_psn) > 0) Finish(now, context);
+  Progress(now, context);
+  CompleteDone(now, context);
+  CheckDrained(context);
+}
+
+void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
+  RequesterState& s = context.requester;
+  if (PsnDiff(train.headers.psn, s.unacked_psn) < 0) return;
+  if (!Acknowledge(now, context, train.headers.psn)) {
+    return Retry(now, context, false, "response lost");
+  }
+  if (!IsSending(*context.qp) || s.requests.empty()) return;
+  SendWqe& request = s.requests.front();
+  if (!request.is_atomic() || request.done || !HoldsPsn(request, train.headers.psn)) return;
+  Pieces into;
+  std::array<std::byte, sizeof(uint64_t)> original;
+  std::memcpy(original.data(), &train.headers.original, sizeof original);
+  if (core_.ResolveSges(*context.qp, request.sges, 0, sizeof original, IBV_ACCESS_LOCAL_WRITE,
+                        into) != IBV_WC_SUCCESS ||
+      !into.Write(core_.env.memory, original)) {
+    return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+  }
+  s.unacked_psn = PsnAdd(request.last_psn, 1);
+  Finish(now, context);
+  Progress(now, context);
+  CompleteDone(now, context);
+  CheckDrained(context);
+}
+
+void Completer::Expire(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  if (!IsSending(*context.qp)) return;
+  if (s.waiting_rnr) {
+    s.waiting_rnr = false;
+    core_.counters.retransmissions++;
+    SeekTo(context, s.unacked_psn);
+    core_.MakeReady(context);
+  } else {
+    Retry(now, context, true, "ACK timeout");
+  }
+}
+
+void Completer::Retry(Time now, QpContext& context, bool timeout, const char* why) {
+  RequesterState& s = context.requester;
+  if (!IsSending(*context.qp) || s.waiting_rnr || (s.retry_started && !timeout)) return;
+  if (s.requests.empty() || PsnDiff(s.highest_psn, s.unacked_psn) <= 0) return;
+  if (s.retries_left == 0) return Fail(now, context, IBV_WC_RETRY_EXC_ERR);
+  if (!IsEndless(*context.qp)) s.retries_left--;
+  core_.counters.retransmissions++;
+  core_.TraceRetry(now, context, why);
+  s.retry_started = true;
+  SeekTo(context, s.unacked_psn);
+  core_.SetDeadline(context, AckDeadline(now, *context.qp));
+  core_.MakeReady(context);
+}
+
+void Completer::Finish(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  QueuePair& qp = *context.qp;
+  // The slot first: who polls the completion may post again at once.
+  s.consumer = qp.send_ring.Next(s.consumer);
+  qp.send_ring.SetConsumer(s.consumer);
+  // An overrun send queue raises CQ_ERR but leaves the QP as it is (measured on rxe).
+  (void)core_.CompleteSend(now, context, s.requests.front());
+  s.requests.PopFront();
+  if (s.cursor > 0) s.cursor--;
+}
+
+void Completer::Fail(Time now, QpContext& context, ibv_wc_status status) {
+  RequesterState& s = context.requester;
+  if (s.requests.empty()) return;
+  s.requests.front().status = status;
+  Finish(now, context);
+  core_.FailQp(now, *context.qp);
+}
+
+void Completer::CompleteDone(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  while (!s.requests.empty() && s.requests.front().done) {
+    if (s.requests.front().status != IBV_WC_SUCCESS) {
+      return Fail(now, context, s.requests.front().status);
+    }
+    Finish(now, context);
+    // What follows may have waited for this one (LOCAL_INV).
+    core_.MakeReady(context);
+  }
+}
+
+void Completer::FailRequest(Time now, QpContext& context, uint32_t psn, ibv_wc_status status) {
+  RequesterState& s = context.requester;
+  for (size_t i = 0; i < s.requests.size(); ++i) {
+    SendWqe& request = s.requests[i];
+    if (request.done || !HoldsPsn(request, psn)) continue;
+    request.status = status;
+    request.done = true;
+    s.cursor = std::min(s.cursor, i);
+    break;
+  }
+  CompleteDone(now, context);
+}
+
+void Completer::Flush(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  QueuePair& qp = *context.qp;
+  while (!s.requests.empty()) {
+    s.requests.front().status = IBV_WC_WR_FLUSH_ERR;
+    Finish(now, context);
+  }
+  // At most what the ring holds: the program may be posting while this runs.
+  SendWqe request;
+  for (uint32_t left = qp.send_ring.Distance(s.next_index, qp.send_ring.Producer()); left > 0;
+       left--) {
+    CopySendWqe(qp, s.next_index, qp.device->profile.port.max_msg_sz, request);
+    request.status = IBV_WC_WR_FLUSH_ERR;
+    s.next_index = s.consumer = qp.send_ring.Next(s.next_index);
+    qp.send_ring.SetConsumer(s.consumer);
+    (void)core_.CompleteSend(now, context, request);
+  }
+  s.reads.Clear();
+  s.cursor = 0;
+  s.waiting_rnr = false;
+}
+
+void Completer::CheckDrained(QpContext& context) {
+  RequesterState& s = context.requester;
+  QueuePair& qp = *context.qp;
+  if (qp.state() != IBV_QPS_SQD || s.drained) return;
+  if (!s.requests.empty() && s.requests.front().started) return;
+  s.drained = true;
+  qp.attr.sq_draining = 0;
+  core_.env.verbs.RaiseQp(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,199 @@
+#include "emulator/transport/core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rdmaemu::transport {
+
+QpContext& Core::ContextOf(QueuePair& qp) {
+  if (qp.transport == nullptr) {
+    auto context = std::make_unique<QpContext>(qp);
+    BeginLife(*context);
+    contexts_[qp.handle] = context.get();
+    qp.transport = std::move(context);
+  }
+  return static_cast<QpContext&>(*qp.transport);
+}
+
+QpContext* Core::Find(Handle qp) {
+  const auto it = contexts_.find(qp);
+  return it == contexts_.end() ? nullptr : it->second;
+}
+
+void Core::Forget(QueuePair& qp) {
+  if (qp.transport == nullptr) return;
+  round.Remove(static_cast<QpContext&>(*qp.transport));
+  timers_.Cancel(qp.handle);
+  contexts_.erase(qp.handle);
+  qp.transport.reset();
+}
+
+void Core::SetDeadline(QpContext& context, std::optional<Time> deadline) {
+  context.deadline = deadline;
+  if (!deadline || (context.armed && *context.armed <= *deadline)) return;
+  context.armed = deadline;
+  timers_.Arm(context.qp->handle, *deadline);
+}
+
+QpContext* Core::PopExpired(Time now) {
+  while (const std::optional<Handle> handle = timers_.PopExpired(now)) {
+    QpContext* context = Find(*handle);
+    if (context == nullptr) continue;
+    context->armed.reset();
+    if (!context->deadline) continue;
+    if (*context->deadline <= now) {
+      context->deadline.reset();
+      return context;
+    }
+    SetDeadline(*context, context->deadline);
+  }
+  return nullptr;
+}
+
+ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
+                                uint64_t length, int access, Pieces& out) {
+  out.Clear();
+  for (const rxe_sge& sge : sges) {
+    if (length == 0) break;
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    // Only the bytes that are used must be in bounds (measured: a receive may claim more than its
+    // region has).
+    rxe_sge used = sge;
+    used.addr += offset;
+    used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
+    const auto ref = env.verbs.ResolveLocal(qp, used, access);
+    if (!ref) {
+      return ref.error() == MemoryFault::kRange ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
+    }
+    out.Add(*ref);
+    offset = 0;
+    length -= used.length;
+  }
+  return length == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR;
+}
+
+Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
+  if (!local) return CutToWire(now, train);
+  if (!LocalRoom(limit)) return Fail(EAGAIN);
+  NoteLocal(now, train);
+  std::unique_ptr<Train> queued;
+  if (spare_.empty()) {
+    queued = std::make_unique<Train>();
+  } else {
+    queued = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  // Inline data belongs to a request that may be gone when the train arrives.
+  std::vector<std::byte> own = std::move(queued->own_bytes);
+  *queued = train;
+  own.assign(train.bytes.begin(), train.bytes.end());
+  queued->own_bytes = std::move(own);
+  queued->bytes = queued->own_bytes;
+  local_.Push(std::move(queued));
+  return {};
+}
+
+std::unique_ptr<Train> Core::TakeLocal() {
+  std::unique_ptr<Train> train = std::move(local_.front());
+  local_.PopFront();
+  return train;
+}
+
+void Core::GiveBack(std::unique_ptr<Train> train) { spare_.push_back(std::move(train)); }
+
+namespace {
+
+// ibv_wc_status_str's texts; the function itself is in the library that clients load.
+std::string_view StatusText(uint32_t status) {
+  switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+      return "local length error";
+    case IBV_WC_LOC_QP_OP_ERR:
+      return "local QP operation error";
+    case IBV_WC_LOC_PROT_ERR:
+      return "local protection error";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "Work Request Flushed Error";
+    case IBV_WC_MW_BIND_ERR:
+      return "memory bind operation error";
+    case IBV_WC_BAD_RESP_ERR:
+      return "bad response error";
+    case IBV_WC_REM_INV_REQ_ERR:
+      return "remote invalid request error";
+    case IBV_WC_REM_ACCESS_ERR:
+      return "remote access error";
+    case IBV_WC_REM_OP_ERR:
+      return "remote operation error";
+    case IBV_WC_RETRY_EXC_ERR:
+      return "transport retry counter exceeded";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return "RNR retry counter exceeded";
+    default:
+      return "general error";
+  }
+}
+
+void WriteError(Core& core, Time now, const QueuePair& qp, const ib_uverbs_wc& wc,
+                std::string_view queue) {
+  if (wc.status == IBV_WC_SUCCESS || !core.env.trace.wants_records()) return;
+  core.env.trace.Write({.time = now,
+                        .process = ProcessId::kNone,
+                        .kind = "wc.error",
+                        .object = "qp " + std::to_string(qp.qpn),
+                        .what = std::string(StatusText(wc.status)),
+                        .fields = {{"queue", std::string(queue)},
+                                   {"wr_id", uint64_t{wc.wr_id}},
+                                   {"status", int64_t{wc.status}}}});
+}
+
+}  // namespace
+
+bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
+  const QueuePair& qp = *context.qp;
+  const bool failed = request.status != IBV_WC_SUCCESS;
+  if (!failed) {
+    counters.messages_sent++;
+    counters.bytes_sent += request.length;
+    if (!qp.signal_all && (request.wr.send_flags & IBV_SEND_SIGNALED) == 0) return true;
+  }
+  CqEntry entry{};
+  entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
+  entry.wc.wr_id = request.wr.wr_id;
+  entry.wc.status = request.status;
+  entry.wc.qp_num = qp.qpn;
+  if (!failed) {
+    entry.wc.opcode = CompletionOpcode(request.opcode());
+    entry.wc.byte_len = request.length;
+    if (request.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+        request.wr.opcode == IBV_WR_SEND_WITH_IMM) {
+      entry.wc.wc_flags = IBV_WC_WITH_IMM;  // as rxe's make_send_cqe has it
+    }
+  }
+  WriteError(*this, now, qp, entry.wc, "send");
+  return qp.send_cq->Push(entry, failed);
+}
+
+bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool solicited) {
+  const QueuePair& qp = *context.qp;
+  entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
+  entry.wc.qp_num = qp.qpn;
+  WriteError(*this, now, qp, entry.wc, "receive");
+  return qp.recv_cq->Push(entry, solicited || entry.wc.status != IBV_WC_SUCCESS);
+}
+
+void Core::TraceRetry(Time now, const QpContext& context, const char* why) {
+  if (!env.trace.wants_records()) return;
+  env.trace.Write({.time = now,
+                   .process = ProcessId::kNone,
+                   .kind = "rc.retry",
+                   .object = "qp " + std::to_string(context.qp->qpn),
+                   .what = why,
+                   .fields = {{"psn", uint64_t{context.requester.unacked_psn}},
+                              {"retries_left", uint64_t{context.requester.retries_left}},
+                              {"rnr_retries_left", uint64_t{context.requester.rnr_retries_left}}}});
+}
+
+}  // namespace rdmaemu::transport

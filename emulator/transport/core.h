@@ -1,0 +1,99 @@
+// What requester, responder and completer share: the way out for trains, the queue of trains
+// between local QPs, timers, the round of QPs with something to do, completions and traces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/base/timer_queue.h"
+#include "emulator/transport/engine.h"
+#include "emulator/transport/fifo.h"
+#include "emulator/transport/qp_context.h"
+#include "emulator/transport/train.h"
+
+namespace rdmaemu::transport {
+
+// Payload of one train between local QPs at most; bounds what one step of work costs.
+inline constexpr uint64_t kMaxTrainBytes = 256 * 1024;
+// Trains that may wait between local QPs: new requests leave room for answers, and an ACK that
+// finds no room is lost as it would be on a wire.
+inline constexpr size_t kMaxLocalRequests = 4096;
+inline constexpr size_t kMaxLocalReads = 6144;
+inline constexpr size_t kMaxLocalTrains = 8192;
+// PSNs that a sender may have unacknowledged towards a QP of its own host.
+inline constexpr uint32_t kLocalWindowPackets = 65536;
+// What one QP does before it is another's turn.
+inline constexpr uint32_t kTrainsPerTurn = 16;
+inline constexpr uint32_t kWirePacketsPerTurn = 64;
+// What one call of Work does.
+inline constexpr uint32_t kTurnsPerWork = 64;
+inline constexpr uint32_t kWirePacketsPerWork = 256;
+inline constexpr uint32_t kTrainsPerWork = 512;
+inline constexpr uint64_t kLocalBytesPerWork = 4 * 1024 * 1024;
+// Deadlines that one call of Expire handles before it lets others work.
+inline constexpr uint32_t kExpirationsPerCall = 4096;
+
+class Core {
+ public:
+  explicit Core(Engine::Environment environment) : env(environment) {}
+
+  Engine::Environment env;
+  EngineCounters counters;
+
+  // The QP's context, made when it has none.
+  QpContext& ContextOf(QueuePair& qp);
+  QpContext* Find(Handle qp);  // nullptr when it is gone
+  void Forget(QueuePair& qp);
+  void BeginLife(QpContext& context) { context.epoch = ++last_epoch_; }
+
+  // Takes the QP into ERR, once.
+  void FailQp(Time now, QueuePair& qp) {
+    if (qp.state() != IBV_QPS_ERR) env.verbs.FailQp(now, qp);
+  }
+
+  void MakeReady(QpContext& context) { round.Push(context); }
+  Round round;
+
+  // Sets or clears when Expire must look at the QP.
+  void SetDeadline(QpContext& context, std::optional<Time> deadline);
+  std::optional<Time> NextDeadline() const { return timers_.Next(); }
+  // The next QP whose deadline has really come; nullptr when there is none.
+  QpContext* PopExpired(Time now);
+
+  // Local bytes of a scatter/gather list from `offset` on. IBV_WC_SUCCESS, or the status that rxe
+  // gives a request whose gather fails.
+  ibv_wc_status ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
+                            uint64_t length, int access, Pieces& out);
+
+  // Hands a train on: to the local queue, or cut into packets to the sink. EFAULT when its payload
+  // could not be read; EAGAIN when the local queue holds `limit` trains.
+  Status Transmit(Time now, const Train& train, bool local, size_t limit);
+  bool LocalRoom(size_t limit) const { return local_.size() < limit; }
+  bool HasLocal() const { return !local_.empty(); }
+  // The oldest local train; the caller gives it back.
+  std::unique_ptr<Train> TakeLocal();
+  void GiveBack(std::unique_ptr<Train> train);
+  // Counts a train that stays in the host, and writes its packets into the capture.
+  void NoteLocal(Time now, const Train& train);
+
+  // Completions. False: the queue overran.
+  bool CompleteSend(Time now, QpContext& context, const SendWqe& request);
+  bool CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool solicited);
+  void TraceRetry(Time now, const QpContext& context, const char* why);
+
+ private:
+  Status CutToWire(Time now, const Train& train);
+
+  std::unordered_map<Handle, QpContext*> contexts_;
+  uint64_t last_epoch_ = 0;
+  TimerQueue<Handle> timers_;
+  Fifo<std::unique_ptr<Train>> local_;
+  std::vector<std::unique_ptr<Train>> spare_;
+  std::vector<std::byte> wire_buffer_;
+};
+
+}  // namespace rdmaemu::transport

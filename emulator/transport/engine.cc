@@ -1,0 +1,291 @@
+#include "emulator/transport/engine.h"
+
+#include "emulator/transport/completer.h"
+#include "emulator/transport/core.h"
+#include "emulator/transport/requester.h"
+#include "emulator/transport/responder.h"
+#include "emulator/transport/unreliable.h"
+
+namespace rdmaemu::transport {
+namespace {
+
+std::optional<ibv_qp_type> TypeOf(wire::TransportClass transport) {
+  switch (transport) {
+    case wire::TransportClass::kRc:
+      return IBV_QPT_RC;
+    case wire::TransportClass::kUc:
+      return IBV_QPT_UC;
+    case wire::TransportClass::kUd:
+      return IBV_QPT_UD;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool TakesRequests(ibv_qp_state state) {
+  return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+         state == IBV_QPS_SQE;
+}
+
+// The low 15 bits; the top bit is membership (rxe's pkey_match against the default P_Key).
+bool PkeyMatches(uint16_t pkey) { return (pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff); }
+
+}  // namespace
+
+class Engine::Impl final : public Receiver {
+ public:
+  explicit Impl(Environment environment)
+      : core_(environment),
+        completer_(core_),
+        requester_(core_, completer_),
+        responder_(core_),
+        unreliable_(core_, completer_, *this) {}
+
+  void Doorbell(Time now, QueuePair& qp) {
+    QpContext& context = core_.ContextOf(qp);
+    if (qp.state() != IBV_QPS_ERR) return core_.MakeReady(context);
+    completer_.Flush(now, context);
+    if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);
+  }
+
+  void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    core_.counters.packets_received++;
+    const wire::OpcodeInfo& info = packet.headers.info();
+    Train& train = from_wire_;
+    train.headers = packet.headers;
+    train.headers.operation = WholeOperation(packet.headers.operation);
+    train.source = flow.source;
+    train.destination = flow.destination;
+    train.begins = info.first || info.only;
+    train.ends = info.last || info.only;
+    train.packets = 1;
+    train.is_bytes = true;
+    train.bytes = packet.payload;
+    // Multicast receivers of this host had their copy when it was sent.
+    if (flow.destination.IsMulticast() && core_.env.verbs.IsLocal(flow.source)) return;
+    Deliver(now, train);
+  }
+
+  void Deliver(Time now, Train& train) override {
+    if (train.headers.destination_qpn == wire::kMulticastQpn) {
+      for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination)) {
+        Dispatch(now, *qp, train);
+      }
+      return;
+    }
+    QueuePair* qp = core_.env.verbs.FindQp(train.destination, train.headers.destination_qpn);
+    if (qp == nullptr) {
+      core_.counters.dropped_no_qp++;
+      return;
+    }
+    Dispatch(now, *qp, train);
+  }
+
+  void Expire(Time now) {
+    for (uint32_t i = 0; i < kExpirationsPerCall; ++i) {
+      QpContext* context = core_.PopExpired(now);
+      if (context == nullptr) return;
+      completer_.Expire(now, *context);
+    }
+  }
+
+  std::optional<Time> NextDeadline() const { return core_.NextDeadline(); }
+
+  bool Work(Time now) {
+    const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
+    for (uint32_t i = 0; i < kTurnsPerWork && core_.counters.packets_sent < enough_sent; ++i) {
+      QpContext* context = core_.round.Pop();
+      if (context == nullptr) break;
+      if (Turn(now, *context)) core_.MakeReady(*context);
+    }
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal();
+         ++i) {
+      bytes += DeliverLocal(now);
+    }
+    return core_.HasLocal() || !core_.round.empty();
+  }
+
+  void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
+    QpContext& context = core_.ContextOf(qp);
+    switch (qp.state()) {
+      case IBV_QPS_RESET:
+        return Reset(context);
+      case IBV_QPS_INIT:
+        if (from == IBV_QPS_RESET) SyncRing(context);
+        return;
+      case IBV_QPS_RTR:
+        return Rtr(context);
+      case IBV_QPS_RTS:
+        return Rts(context, from);
+      case IBV_QPS_SQD:
+        context.requester.drained = false;
+        qp.attr.sq_draining = 1;
+        return completer_.CheckDrained(context);
+      case IBV_QPS_ERR:
+        core_.SetDeadline(context, std::nullopt);
+        core_.round.Remove(context);
+        if (core_.env.trace.wants_records()) TraceError(now, qp);
+        completer_.Flush(now, context);
+        responder_.Flush(now, context);
+        return core_.BeginLife(context);
+      default:
+        return;
+    }
+  }
+
+  void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
+  void Destroyed(QueuePair& qp) { core_.Forget(qp); }
+  const EngineCounters& counters() const { return core_.counters; }
+
+ private:
+  void SyncRing(QpContext& context) {
+    RequesterState& s = context.requester;
+    s.consumer = s.next_index = context.qp->send_ring.Consumer();
+  }
+
+  void Reset(QpContext& context) {
+    QueuePair& qp = *context.qp;
+    core_.SetDeadline(context, std::nullopt);
+    core_.round.Remove(context);
+    context.requester = {};
+    context.responder = {};
+    core_.BeginLife(context);
+    if (!qp.send_ring) return;
+    qp.send_ring.SetConsumer(qp.send_ring.Producer());
+    SyncRing(context);
+  }
+
+  void Readdress(QpContext& context) {
+    const QueuePair& qp = *context.qp;
+    if (qp.type == IBV_QPT_UD) {
+      context.mtu_bytes = wire::kMaxMtuBytes;  // a message is one packet, whatever it holds
+      return;
+    }
+    context.mtu_bytes = MtuBytes(qp.attr.path_mtu);
+    context.peer_is_local = core_.env.verbs.IsLocal(qp.path.destination);
+  }
+
+  void Rtr(QpContext& context) {
+    ResponderState& s = context.responder;
+    const QueuePair& qp = *context.qp;
+    Readdress(context);
+    s.expected_psn = s.ack_psn = qp.attr.rq_psn & wire::kPsnMask;
+    s.resources.assign(qp.attr.max_dest_rd_atomic, {});
+    s.next_resource = 0;
+  }
+
+  void Rts(QpContext& context, ibv_qp_state from) {
+    RequesterState& s = context.requester;
+    const QueuePair& qp = *context.qp;
+    Readdress(context);
+    if (from == IBV_QPS_RTR) {
+      s.next_psn = s.unacked_psn = s.highest_psn = qp.attr.sq_psn & wire::kPsnMask;
+      s.retries_left = qp.attr.retry_cnt;
+      s.rnr_retries_left = qp.attr.rnr_retry;
+    }
+    core_.MakeReady(context);
+  }
+
+  bool Turn(Time now, QpContext& context) {
+    const bool is_rc = context.qp->type == IBV_QPT_RC;
+    const bool answers_left = is_rc && responder_.Turn(now, context);
+    const bool requests_left =
+        is_rc ? requester_.Turn(now, context) : unreliable_.Turn(now, context);
+    completer_.CheckDrained(context);
+    return answers_left || requests_left;
+  }
+
+  // Answers the payload's bytes.
+  uint64_t DeliverLocal(Time now) {
+    std::unique_ptr<Train> train = core_.TakeLocal();
+    const uint64_t bytes = train->length();
+    train->source_failed = false;
+    QpContext* origin = train->info().request ? core_.Find(train->origin) : nullptr;
+    // A request that its sender has flushed or forgotten: its memory may be another's by now.
+    const bool stale =
+        train->info().request && (origin == nullptr || origin->epoch != train->epoch);
+    if (!stale) {
+      const uint32_t psn = train->headers.psn;
+      Deliver(now, *train);
+      // The sender may have gone meanwhile (a QP that is connected to itself).
+      if (train->source_failed && (origin = core_.Find(train->origin)) != nullptr) {
+        completer_.FailRequest(now, *origin, psn, IBV_WC_LOC_PROT_ERR);
+      }
+    }
+    core_.GiveBack(std::move(train));
+    return bytes;
+  }
+
+  void Dispatch(Time now, QueuePair& qp, Train& train) {
+    const wire::OpcodeInfo& info = train.info();
+    EngineCounters& counters = core_.counters;
+    if (TypeOf(train.headers.transport) != qp.type) {
+      counters.dropped_bad_opcode++;
+      return;
+    }
+    if (!(info.request ? TakesRequests(qp.state()) : IsSending(qp))) {
+      counters.dropped_wrong_state++;
+      return;
+    }
+    if (!PkeyMatches(train.headers.pkey)) {
+      counters.dropped_wrong_pkey++;
+      return;
+    }
+    QpContext& context = core_.ContextOf(qp);
+    if (qp.type == IBV_QPT_UD) {
+      if (train.headers.qkey != qp.attr.qkey) {
+        counters.dropped_wrong_qkey++;
+        return;
+      }
+      return unreliable_.HandleUd(now, context, train);
+    }
+    if (train.source != qp.path.destination || train.destination != qp.path.source) {
+      counters.dropped_wrong_address++;
+      return;
+    }
+    if (!info.request) return completer_.Handle(now, context, train);
+    if (qp.state() == IBV_QPS_RTR && !context.responder.established) {
+      context.responder.established = true;
+      if (qp.device->profile.raises_comm_est) core_.env.verbs.RaiseQp(qp, IBV_EVENT_COMM_EST);
+      core_.env.cm.CommunicationEstablished(now, qp);
+    }
+    if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
+    responder_.Handle(now, context, train);
+  }
+
+  void TraceError(Time now, const QueuePair& qp) {
+    core_.env.trace.Write({.time = now,
+                           .process = ProcessId::kNone,
+                           .kind = "qp.error",
+                           .object = "qp " + std::to_string(qp.qpn),
+                           .what = "flush",
+                           .fields = {}});
+  }
+
+  Core core_;
+  Completer completer_;
+  Requester requester_;
+  Responder responder_;
+  Unreliable unreliable_;
+  Train from_wire_;
+};
+
+Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environment)) {}
+Engine::~Engine() = default;
+
+void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
+void Engine::Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+  impl_->Receive(now, flow, packet);
+}
+void Engine::Expire(Time now) { impl_->Expire(now); }
+std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }
+bool Engine::Work(Time now) { return impl_->Work(now); }
+void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
+  impl_->StateChanged(now, qp, from);
+}
+void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
+void Engine::QpDestroyed(Time, QueuePair& qp) { impl_->Destroyed(qp); }
+const EngineCounters& Engine::counters() const { return impl_->counters(); }
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,135 @@
+// What the engine keeps for one QP: the requester's window of requests, the responder's place in
+// the stream of PSNs, and the QP's place in the engine's round of QPs with something to do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "emulator/base/time.h"
+#include "emulator/transport/fifo.h"
+#include "emulator/transport/psn.h"
+#include "emulator/transport/send_wqe.h"
+#include "emulator/verbs/objects.h"
+
+namespace rdmaemu::transport {
+
+struct RequesterState {
+  // Requests taken from the shared ring and not completed, in order of posting.
+  Fifo<SendWqe> requests;
+  size_t cursor = 0;         // the one to send from next; requests.size(): take another
+  uint32_t next_index = 0;   // ring index of the next request to take
+  uint32_t consumer = 0;     // ring index of the oldest that is not completed
+  uint32_t next_psn = 0;     // of the next packet, new or repeated
+  uint32_t unacked_psn = 0;  // the oldest whose arrival is not known
+  uint32_t highest_psn = 0;  // one past the highest ever sent
+  // Last PSNs of the READ requests and atomics that are on their way, in order.
+  Fifo<uint32_t> reads;
+  uint32_t packets_without_ack = 0;  // sent since an ACK was asked for
+  uint32_t retries_left = 0, rnr_retries_left = 0;
+  bool retry_started = false;  // since the last progress
+  bool waiting_rnr = false;
+  bool drained = false;  // SQD: SQ_DRAINED was raised
+};
+
+// What a responder remembers of a READ or atomic, to answer it again (IBTA 9.7.5.1.5).
+struct ResponderResource {
+  bool used = false;
+  bool atomic = false;
+  uint32_t first_psn = 0, last_psn = 0;
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t length = 0;
+  uint64_t original = 0;  // an atomic's answer
+};
+
+// An answer that waits for READ responses before it.
+struct Response {
+  enum class Kind : uint8_t { kAck, kAtomic, kRead };
+  Kind kind = Kind::kAck;
+  uint8_t syndrome = 0;
+  uint32_t psn = 0;
+  uint32_t msn = 0;
+  uint64_t original = 0;
+  // kRead: what is left of it.
+  bool begins = false;
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t length = 0;
+};
+
+enum class Message : uint8_t { kNone, kSend, kWrite };
+
+struct ResponderState {
+  uint32_t expected_psn = 0;
+  uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic: what a repeated ACK may cover
+  uint32_t msn = 0;
+  Message message = Message::kNone;  // what a FIRST began
+  bool nak_sent = false;             // for expected_psn: no second one
+  bool drop_message = false;         // UC: the rest of a broken message
+  bool established = false;          // COMM_EST was told
+  std::optional<RecvWqe> receive;
+  uint64_t received = 0;  // bytes of the message placed so far
+  // The WRITE in progress.
+  uint64_t write_address = 0;
+  uint32_t write_rkey = 0;
+  uint32_t write_length = 0;
+  uint32_t write_left = 0;
+  std::vector<ResponderResource> resources;  // max_dest_rd_atomic of them
+  size_t next_resource = 0;
+  Fifo<Response> responses;
+};
+
+struct QpContext final : TransportState {
+  explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
+
+  QueuePair* qp;
+  uint64_t epoch = 0;  // another one with every life of the QP; never 0
+  uint32_t mtu_bytes = 0;
+  bool peer_is_local = false;
+  RequesterState requester;
+  ResponderState responder;
+
+  // Timer: `deadline` is when something is due; `armed` is what the queue knows, which may be
+  // earlier: progress only moves `deadline`, and the queue is asked again when it fires.
+  std::optional<Time> deadline;
+  std::optional<Time> armed;
+
+  // Links of the round; null when not in it.
+  QpContext* round_next = nullptr;
+  QpContext* round_previous = nullptr;
+  bool in_round = false;
+};
+
+// First in, first out, with removal from the middle.
+class Round {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void Push(QpContext& context) {
+    if (context.in_round) return;
+    context.in_round = true;
+    context.round_next = nullptr;
+    context.round_previous = last_;
+    (last_ != nullptr ? last_->round_next : first_) = &context;
+    last_ = &context;
+  }
+  QpContext* Pop() {
+    QpContext* context = first_;
+    if (context != nullptr) Remove(*context);
+    return context;
+  }
+  void Remove(QpContext& context) {
+    if (!context.in_round) return;
+    context.in_round = false;
+    (context.round_previous != nullptr ? context.round_previous->round_next : first_) =
+        context.round_next;
+    (context.round_next != nullptr ? context.round_next->round_previous : last_) =
+        context.round_previous;
+  }
+
+ private:
+  QpContext* first_ = nullptr;
+  QpContext* last_ = nullptr;
+};
+
+}  // namespace rdmaemu::transport

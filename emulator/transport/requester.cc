@@ -1,0 +1,267 @@
+#include "emulator/transport/requester.h"
+
+#include <algorithm>
+
+namespace rdmaemu::transport {
+namespace {
+
+// PSNs of one message at most: comparisons must not wrap.
+constexpr uint64_t kMaxMessagePackets = 1u << 22;
+
+bool IsFenced(const QpContext& context, const SendWqe& request) {
+  const RequesterState& s = context.requester;
+  // rxe makes LOCAL_INV wait for everything before it.
+  if (request.wr.opcode == IBV_WR_LOCAL_INV) return &s.requests[0] != &request;
+  return (request.wr.send_flags & IBV_SEND_FENCE) != 0 && !s.reads.empty();
+}
+
+}  // namespace
+
+SendWqe* NextRequest(QpContext& context) {
+  RequesterState& s = context.requester;
+  const QueuePair& qp = *context.qp;
+  const bool draining = qp.state() == IBV_QPS_SQD;
+  if (s.cursor < s.requests.size()) {
+    SendWqe& request = s.requests[s.cursor];
+    return draining && !request.started && !request.done ? nullptr : &request;
+  }
+  if (draining || s.requests.size() >= qp.send_ring.usable() ||
+      s.next_index == qp.send_ring.Producer()) {
+    return nullptr;
+  }
+  const uint64_t most = std::min<uint64_t>(qp.device->profile.port.max_msg_sz,
+                                           kMaxMessagePackets * context.mtu_bytes);
+  SendWqe& request = s.requests.PushSlot();
+  CopySendWqe(qp, s.next_index, static_cast<uint32_t>(most), request);
+  s.next_index = qp.send_ring.Next(s.next_index);
+  return &request;
+}
+
+void AssignPsns(QpContext& context, SendWqe& request) {
+  if (request.started) return;
+  request.started = true;
+  request.packets = request.is_atomic() ? 1 : PacketsFor(request.length, context.mtu_bytes);
+  request.first_psn = context.requester.next_psn;
+  request.last_psn = PsnAdd(request.first_psn, request.packets - 1);
+}
+
+ibv_wc_status ExecuteLocal(Core& core, QueuePair& qp, const SendWqe& request) {
+  if (request.wr.opcode == IBV_WR_LOCAL_INV) {
+    return core.env.verbs.Invalidate(qp, request.wr.ex.invalidate_rkey) ? IBV_WC_SUCCESS
+                                                                        : IBV_WC_LOC_QP_OP_ERR;
+  }
+  return core.env.verbs.BindWindow(qp, request.wr) ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR;
+}
+
+wire::Operation DataOperation(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND_WITH_IMM:
+      return wire::Operation::kSendOnlyImm;
+    case IBV_WR_SEND_WITH_INV:
+      return wire::Operation::kSendOnlyInvalidate;
+    case IBV_WR_RDMA_WRITE:
+      return wire::Operation::kWriteOnly;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return wire::Operation::kWriteOnlyImm;
+    default:
+      return wire::Operation::kSendOnly;
+  }
+}
+
+ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, uint32_t packets,
+                       Train& train) {
+  const uint64_t offset = uint64_t{request.sent} * context.mtu_bytes;
+  const uint64_t bytes =
+      std::min<uint64_t>(uint64_t{packets} * context.mtu_bytes, request.length - offset);
+  train.begins = request.sent == 0;
+  train.ends = request.sent + packets == request.packets;
+  train.packets = packets;
+  train.mtu_bytes = context.mtu_bytes;
+  train.headers.psn = PsnAdd(request.first_psn, request.sent);
+  train.headers.solicited = train.ends && (request.wr.send_flags & IBV_SEND_SOLICITED) != 0 &&
+                            request.wr.opcode != IBV_WR_RDMA_WRITE;
+  if (request.is_write()) {
+    train.headers.remote_address = request.wr.wr.rdma.remote_addr + offset;
+    train.headers.rkey = request.wr.wr.rdma.rkey;
+    train.headers.dma_length = request.length;
+  }
+  if (request.wr.opcode == IBV_WR_SEND_WITH_INV) {
+    train.headers.invalidate_rkey = request.wr.ex.invalidate_rkey;
+  } else {
+    train.headers.immediate = request.wr.ex.imm_data;
+  }
+  train.is_bytes = request.is_inline;
+  train.bytes = {};
+  train.pieces.Clear();
+  if (request.is_inline) {
+    train.bytes = std::span(request.inline_data).subspan(offset, bytes);
+    return IBV_WC_SUCCESS;
+  }
+  return core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
+}
+
+bool Requester::Turn(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  uint32_t budget = context.peer_is_local ? kTrainsPerTurn : kWirePacketsPerTurn;
+  while (IsSending(*context.qp) && !s.waiting_rnr) {
+    SendWqe* request = NextRequest(context);
+    if (request == nullptr) return false;
+    if (request->done) {
+      if (request->status != IBV_WC_SUCCESS) return false;
+      s.cursor++;
+      continue;
+    }
+    if (budget == 0) return true;
+    if (request->status != IBV_WC_SUCCESS) {
+      request->done = true;
+      completer_.CompleteDone(now, context);
+      return false;
+    }
+    if (IsFenced(context, *request)) return false;
+    if (request->is_local()) {
+      budget--;
+      if (!RunLocal(now, context, *request)) return false;
+      continue;
+    }
+    switch (SendSome(now, context, *request, budget)) {
+      case Step::kSent:
+        break;
+      case Step::kBusy:
+        return true;
+      case Step::kFailed:
+        request->done = true;
+        completer_.CompleteDone(now, context);
+        return false;
+      case Step::kBlocked:
+        return false;
+    }
+  }
+  return false;
+}
+
+bool Requester::RunLocal(Time now, QpContext& context, SendWqe& request) {
+  request.status = ExecuteLocal(core_, *context.qp, request);
+  request.done = true;
+  const bool ok = request.status == IBV_WC_SUCCESS;
+  if (ok) context.requester.cursor++;
+  completer_.CompleteDone(now, context);
+  return ok;
+}
+
+void Requester::Address(QpContext& context, wire::Operation operation) {
+  const QueuePair& qp = *context.qp;
+  train_.headers = {};
+  train_.headers.transport = wire::TransportClass::kRc;
+  train_.headers.operation = operation;
+  train_.headers.destination_qpn = qp.attr.dest_qp_num;
+  train_.source = qp.path.source;
+  train_.destination = qp.path.destination;
+  train_.traffic_class = qp.path.traffic_class;
+  train_.hop_limit = qp.path.hop_limit;
+  train_.begins = train_.ends = true;
+  train_.packets = 1;
+  train_.mtu_bytes = context.mtu_bytes;
+  train_.is_bytes = false;
+  train_.bytes = {};
+  train_.pieces.Clear();
+  train_.origin = qp.handle;
+  train_.epoch = context.epoch;
+}
+
+Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& request,
+                                    uint32_t& budget) {
+  RequesterState& s = context.requester;
+  const TransportProfile& profile = context.qp->device->profile.rc;
+  const uint32_t window =
+      context.peer_is_local ? kLocalWindowPackets : std::max(1u, profile.max_unacked_packets);
+  const int32_t in_flight = PsnDiff(s.next_psn, s.unacked_psn);
+  if (in_flight >= static_cast<int32_t>(window)) return Step::kBlocked;
+  AssignPsns(context, request);
+  const uint32_t room = window - static_cast<uint32_t>(in_flight);
+  if (!request.needs_response()) return SendData(now, context, request, room, budget);
+  if (s.reads.size() >= context.qp->attr.max_rd_atomic) return Step::kBlocked;
+  const Step step =
+      request.is_read() ? SendRead(now, context, request, room) : SendAtomic(now, context, request);
+  if (step == Step::kSent) budget--;
+  return step;
+}
+
+Requester::Step Requester::SendData(Time now, QpContext& context, SendWqe& request, uint32_t room,
+                                    uint32_t& budget) {
+  RequesterState& s = context.requester;
+  const uint32_t most =
+      context.peer_is_local
+          ? std::max(1u, static_cast<uint32_t>(kMaxTrainBytes / context.mtu_bytes))
+          : budget;
+  const uint32_t packets = std::min({request.packets - request.sent, room, most});
+  Address(context, DataOperation(request.opcode()));
+  const ibv_wc_status loaded = LoadData(core_, context, request, packets, train_);
+  if (loaded != IBV_WC_SUCCESS) {
+    request.status = loaded;
+    return Step::kFailed;
+  }
+  const uint32_t without_ack = s.packets_without_ack + packets;
+  train_.headers.ack_request = train_.ends || packets == room ||
+                               without_ack >= context.qp->device->profile.rc.ack_every_packets;
+  const Step step = Dispatch(now, context, request, packets, kMaxLocalRequests);
+  if (step != Step::kSent) return step;
+  s.packets_without_ack = train_.headers.ack_request ? 0 : without_ack;
+  budget -= context.peer_is_local ? 1 : packets;
+  return step;
+}
+
+Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& request, uint32_t room) {
+  // A long READ goes as several requests of half a window each, so that its responses do not
+  // overrun this side's receive buffers. They are cut at the same places whenever they are sent
+  // again: the responder remembers each by its PSNs.
+  const TransportProfile& profile = context.qp->device->profile.rc;
+  const uint32_t chunk = context.peer_is_local ? kLocalWindowPackets / 2
+                                               : std::max(1u, profile.max_unacked_packets / 2);
+  const uint32_t packets = std::min(request.packets - request.sent, chunk - request.sent % chunk);
+  if (packets > room) return Step::kBlocked;
+  Address(context, wire::Operation::kReadRequest);
+  const uint64_t offset = uint64_t{request.sent} * context.mtu_bytes;
+  train_.headers.psn = PsnAdd(request.first_psn, request.sent);
+  train_.headers.ack_request = true;
+  train_.headers.remote_address = request.wr.wr.rdma.remote_addr + offset;
+  train_.headers.rkey = request.wr.wr.rdma.rkey;
+  train_.headers.dma_length = static_cast<uint32_t>(
+      std::min<uint64_t>(uint64_t{packets} * context.mtu_bytes, request.length - offset));
+  const Step step = Dispatch(now, context, request, packets, kMaxLocalRequests);
+  if (step == Step::kSent)
+    context.requester.reads.Push(PsnAdd(context.requester.next_psn, wire::kPsnMask));
+  return step;
+}
+
+Requester::Step Requester::SendAtomic(Time now, QpContext& context, SendWqe& request) {
+  const bool swap = request.wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  Address(context, swap ? wire::Operation::kCompareSwap : wire::Operation::kFetchAdd);
+  train_.headers.psn = request.first_psn;
+  train_.headers.ack_request = true;
+  train_.headers.remote_address = request.wr.wr.atomic.remote_addr;
+  train_.headers.rkey = request.wr.wr.atomic.rkey;
+  train_.headers.swap_add = swap ? request.wr.wr.atomic.swap : request.wr.wr.atomic.compare_add;
+  train_.headers.compare = swap ? request.wr.wr.atomic.compare_add : 0;
+  const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
+  if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
+  return step;
+}
+
+Requester::Step Requester::Dispatch(Time now, QpContext& context, SendWqe& request,
+                                    uint32_t packets, size_t limit) {
+  RequesterState& s = context.requester;
+  const Status sent = core_.Transmit(now, train_, context.peer_is_local, limit);
+  if (!sent) {
+    if (sent.error().code == EAGAIN) return Step::kBusy;
+    request.status = IBV_WC_LOC_PROT_ERR;
+    return Step::kFailed;
+  }
+  request.sent += packets;
+  s.next_psn = PsnAdd(train_.headers.psn, packets);
+  if (PsnDiff(s.next_psn, s.highest_psn) > 0) s.highest_psn = s.next_psn;
+  if (request.sent == request.packets) s.cursor++;
+  if (!context.deadline) core_.SetDeadline(context, AckDeadline(now, *context.qp));
+  return Step::kSent;
+}
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,506 @@
+#include "emulator/transport/responder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emulator/transport/place.h"
+
+namespace rdmaemu::transport {
+namespace {
+
+// Answers of one QP that may wait behind READ responses, besides one for each resource.
+constexpr size_t kSpareResponses = 8;
+
+constexpr uint8_t NakSyndrome(wire::NakCode code) {
+  return static_cast<uint8_t>(wire::AckKind::kNak) | static_cast<uint8_t>(code);
+}
+
+Message MessageOf(const Train& train) {
+  return train.info().write ? Message::kWrite : Message::kSend;
+}
+
+}  // namespace
+
+bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
+                   ibv_wc_status status, uint64_t bytes) {
+  ResponderState& s = context.responder;
+  CqEntry entry{};
+  entry.wc.wr_id = s.receive->wr_id;
+  entry.wc.status = status;
+  if (status == IBV_WC_SUCCESS) {
+    const wire::OpcodeInfo& info = train->info();
+    entry.wc.opcode = info.write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+    entry.wc.byte_len = static_cast<uint32_t>(bytes);
+    entry.wc.wc_flags = IBV_WC_GRH;
+    if (info.imm) {
+      entry.wc.wc_flags |= IBV_WC_WITH_IMM;
+      entry.wc.ex.imm_data = train->headers.immediate;
+    }
+    if (info.ieth) {
+      entry.wc.wc_flags |= IBV_WC_WITH_INV;
+      entry.wc.ex.invalidate_rkey = train->headers.invalidate_rkey;
+    }
+    if (info.deth) entry.wc.src_qp = train->headers.source_qpn;
+    entry.wc.port_num = context.qp->attr.port_num;
+  }
+  s.receive.reset();
+  return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
+}
+
+void Responder::Handle(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const int32_t ahead = PsnDiff(train.headers.psn, s.expected_psn);
+  if (ahead > 0) {
+    if (s.nak_sent) return;
+    s.nak_sent = true;
+    return Nak(now, context, wire::NakCode::kPsnSequence, s.expected_psn);
+  }
+  if (ahead < 0) {
+    const auto behind = static_cast<uint32_t>(-ahead);
+    core_.counters.duplicates += std::min(behind, train.packets);
+    if (behind >= train.packets) return Duplicate(now, context, train);
+    train.DropFront(behind);
+  }
+  s.nak_sent = false;
+  if (!InSequence(context, train)) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn,
+                 IBV_WC_REM_INV_REQ_ERR);
+  }
+  const wire::OpcodeInfo& info = train.info();
+  const unsigned rights = context.qp->attr.qp_access_flags;
+  if ((info.read && (rights & IBV_ACCESS_REMOTE_READ) == 0) ||
+      (info.write && (rights & IBV_ACCESS_REMOTE_WRITE) == 0) ||
+      (info.atomic && (rights & IBV_ACCESS_REMOTE_ATOMIC) == 0)) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn,
+                 IBV_WC_REM_INV_REQ_ERR);
+  }
+  if (info.read) return HandleRead(now, context, train);
+  if (info.atomic) return HandleAtomic(now, context, train);
+  HandleData(now, context, train);
+}
+
+bool Responder::InSequence(const QpContext& context, const Train& train) const {
+  const ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  if (s.message == Message::kNone) return train.begins;
+  return !train.begins && (info.send || info.write) && s.message == MessageOf(train);
+}
+
+void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  if (info.send || info.write) {
+    // C9-105. Never for the PSN of a READ: its response alone may acknowledge that.
+    return Answer(now, context,
+                  {.kind = Response::Kind::kAck,
+                   .syndrome = wire::kAethUnlimitedCredits,
+                   .psn = PsnAdd(s.ack_psn, wire::kPsnMask),
+                   .msn = s.msn});
+  }
+  ResponderResource* resource = Recall(context, train.headers.psn, info.atomic);
+  if (resource == nullptr) return;  // class D: dropped
+  if (info.atomic) {
+    return Answer(now, context,
+                  {.kind = Response::Kind::kAtomic,
+                   .syndrome = wire::kAethUnlimitedCredits,
+                   .psn = train.headers.psn,
+                   .msn = s.msn,
+                   .original = resource->original});
+  }
+  // The same READ, or the rest of it.
+  if (train.headers.rkey != resource->rkey || train.headers.remote_address < resource->address ||
+      train.headers.dma_length > resource->length ||
+      train.headers.remote_address - resource->address >
+          resource->length - train.headers.dma_length) {
+    return;
+  }
+  QueueRead(context, train);
+}
+
+ResponderResource& Responder::Remember(QpContext& context, const Train& train, uint32_t packets) {
+  ResponderState& s = context.responder;
+  const size_t count = context.qp->attr.max_dest_rd_atomic;
+  if (s.resources.size() != count) {
+    s.resources.assign(count, {});
+    s.next_resource = 0;
+  }
+  ResponderResource& resource = s.resources[s.next_resource];
+  s.next_resource = (s.next_resource + 1) % count;
+  resource = {.used = true,
+              .atomic = train.info().atomic,
+              .first_psn = train.headers.psn,
+              .last_psn = PsnAdd(train.headers.psn, packets - 1),
+              .address = train.headers.remote_address,
+              .rkey = train.headers.rkey,
+              .length = train.headers.dma_length,
+              .original = 0};
+  return resource;
+}
+
+ResponderResource* Responder::Recall(QpContext& context, uint32_t psn, bool atomic) {
+  for (ResponderResource& resource : context.responder.resources) {
+    if (resource.used && resource.atomic == atomic && PsnDiff(psn, resource.first_psn) >= 0 &&
+        PsnDiff(psn, resource.last_psn) <= 0) {
+      return &resource;
+    }
+  }
+  return nullptr;
+}
+
+void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const QueuePair& qp = *context.qp;
+  const uint32_t psn = train.headers.psn;
+  if (qp.attr.max_dest_rd_atomic == 0 ||
+      train.headers.dma_length > qp.device->profile.port.max_msg_sz) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
+  }
+  if (!core_.env.verbs.ResolveRemote(qp, train.headers.rkey, train.headers.remote_address,
+                                     train.headers.dma_length, IBV_ACCESS_REMOTE_READ)) {
+    return Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
+  }
+  const uint32_t packets = PacketsFor(train.headers.dma_length, context.mtu_bytes);
+  Remember(context, train, packets);
+  s.msn = PsnAdd(s.msn, 1);
+  s.expected_psn = PsnAdd(psn, packets);
+  QueueRead(context, train);
+}
+
+void Responder::QueueRead(QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const ResponderResource* resource = Recall(context, train.headers.psn, false);
+  Response read{.kind = Response::Kind::kRead,
+                .syndrome = wire::kAethUnlimitedCredits,
+                .psn = train.headers.psn,
+                .msn = s.msn,
+                // rxe's requester takes the rest of a READ as Middle and Last packets only.
+                .begins = resource != nullptr && resource->first_psn == train.headers.psn,
+                .address = train.headers.remote_address,
+                .rkey = train.headers.rkey,
+                .length = train.headers.dma_length};
+  core_.MakeReady(context);
+  // A repeated request moves the response that is still going out, rather than adding another.
+  for (size_t i = 0; resource != nullptr && i < s.responses.size(); ++i) {
+    Response& queued = s.responses[i];
+    if (queued.kind == Response::Kind::kRead && PsnDiff(queued.psn, resource->first_psn) >= 0 &&
+        PsnDiff(queued.psn, resource->last_psn) <= 0) {
+      queued = read;
+      return;
+    }
+  }
+  if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) s.responses.Push(read);
+}
+
+void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const QueuePair& qp = *context.qp;
+  const wire::PacketHeaders& headers = train.headers;
+  if (qp.attr.max_dest_rd_atomic == 0) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, headers.psn, IBV_WC_REM_INV_REQ_ERR);
+  }
+  const auto target = core_.env.verbs.ResolveRemote(qp, headers.rkey, headers.remote_address,
+                                                    sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
+  if (!target) {
+    return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
+  }
+  if (target->range.address % sizeof(uint64_t) != 0) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, headers.psn, IBV_WC_REM_INV_REQ_ERR);
+  }
+  uint64_t original = 0;
+  const MemoryRange range = target->range;
+  bool reached =
+      core_.env.memory
+          .Read(target->process, {&range, 1}, std::as_writable_bytes(std::span(&original, 1)))
+          .has_value();
+  uint64_t value = original;
+  if (headers.operation == wire::Operation::kFetchAdd) {
+    value += headers.swap_add;
+  } else if (original == headers.compare) {
+    value = headers.swap_add;
+  }
+  reached = reached && core_.env.memory.Write(target->process, {&range, 1},
+                                              std::as_bytes(std::span(&value, 1)));
+  if (!reached) {
+    return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
+  }
+  Remember(context, train, 1).original = original;
+  s.msn = PsnAdd(s.msn, 1);
+  s.expected_psn = s.ack_psn = PsnAdd(headers.psn, 1);
+  Answer(now, context,
+         {.kind = Response::Kind::kAtomic,
+          .syndrome = wire::kAethUnlimitedCredits,
+          .psn = headers.psn,
+          .msn = s.msn,
+          .original = original});
+}
+
+void Responder::HandleData(Time now, QpContext& context, Train& train) {
+  const wire::OpcodeInfo& info = train.info();
+  const bool consumes = info.send ? train.begins : info.imm && train.ends;
+  if (consumes && !context.responder.receive && !TakeReceive(now, context, train)) return;
+  if (!(info.write ? PlaceWrite(now, context, train) : PlaceSend(now, context, train))) return;
+  Accept(now, context, train);
+}
+
+// False: there is none, and the sender has been told (RNR NAK).
+bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  s.receive = core_.env.verbs.TakeReceive(*context.qp);
+  if (s.receive) return true;
+  const uint32_t psn = train.info().write ? train.last_psn() : train.headers.psn;
+  if (train.packets > 1 && train.info().write) {
+    // Only the last packet of a WRITE with immediate asks for a receive.
+    Train before = train;
+    before.KeepFront(train.packets - 1);
+    before.headers.ack_request = false;
+    if (!PlaceWrite(now, context, before)) return false;
+    Accept(now, context, before);
+  }
+  core_.counters.rnr_naks++;
+  s.nak_sent = true;
+  Answer(now, context,
+         {.kind = Response::Kind::kAck,
+          .syndrome = static_cast<uint8_t>(static_cast<uint8_t>(wire::AckKind::kRnrNak) |
+                                           (context.qp->attr.min_rnr_timer & 0x1f)),
+          .psn = psn,
+          .msn = s.msn});
+  return false;
+}
+
+bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  if (train.begins) s.received = 0;
+  const uint64_t bytes = train.length();
+  Pieces into;
+  // rxe answers alike to a receive that is too small, has a bad key or is out of bounds.
+  if (!s.receive || s.received + bytes > s.receive->length ||
+      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
+                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+    Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
+    return false;
+  }
+  switch (Place(core_.env.memory, train, into)) {
+    case Placement::kPlaced:
+      s.received += bytes;
+      return true;
+    case Placement::kSourceGone:
+      return false;
+    case Placement::kDestinationGone:
+      break;
+  }
+  Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
+  return false;
+}
+
+bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  if (train.begins) {
+    s.write_address = train.headers.remote_address;
+    s.write_rkey = train.headers.rkey;
+    s.write_length = s.write_left = train.headers.dma_length;
+  }
+  const uint64_t bytes = train.length();
+  const bool length_fits =
+      train.ends ? bytes == s.write_left
+                 : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
+  if (!length_fits || s.write_length > context.qp->device->profile.port.max_msg_sz) {
+    Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
+    return false;
+  }
+  if (bytes == 0) return true;
+  const auto target = core_.env.verbs.ResolveRemote(*context.qp, s.write_rkey, s.write_address,
+                                                    s.write_left, IBV_ACCESS_REMOTE_WRITE);
+  Placement placed = Placement::kDestinationGone;
+  if (target) {
+    Pieces into;
+    into.Add({target->process, {target->range.address, bytes}});
+    placed = Place(core_.env.memory, train, into);
+  }
+  if (placed == Placement::kDestinationGone) {
+    Fatal(now, context, wire::NakCode::kRemoteAccess, train.headers.psn, IBV_WC_REM_ACCESS_ERR);
+  }
+  if (placed != Placement::kPlaced) return false;
+  s.write_address += bytes;
+  s.write_left -= static_cast<uint32_t>(bytes);
+  return true;
+}
+
+void Responder::Accept(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  QueuePair& qp = *context.qp;
+  const bool invalidated =
+      !(info.ieth && train.ends) || core_.env.verbs.Invalidate(qp, train.headers.invalidate_rkey);
+  if (invalidated) {
+    s.expected_psn = s.ack_psn = PsnAdd(train.headers.psn, train.packets);
+    s.message = train.ends ? Message::kNone : MessageOf(train);
+    if (train.ends) s.msn = PsnAdd(s.msn, 1);
+  }
+  if (train.ends && (info.send || info.imm)) {
+    const bool posted = FinishReceive(core_, now, context, &train,
+                                      invalidated ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR,
+                                      info.write ? s.write_length : s.received);
+    if (!posted) return core_.FailQp(now, qp);
+  }
+  if (train.headers.ack_request) {
+    Answer(now, context,
+           {.kind = Response::Kind::kAck,
+            .syndrome = wire::kAethUnlimitedCredits,
+            .psn = train.last_psn(),
+            .msn = s.msn});
+  }
+  if (!invalidated) core_.FailQp(now, qp);
+}
+
+void Responder::Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn) {
+  core_.counters.naks++;
+  Answer(now, context,
+         {.kind = Response::Kind::kAck,
+          .syndrome = NakSyndrome(code),
+          .psn = psn,
+          .msn = context.responder.msn});
+}
+
+void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn,
+                      ibv_wc_status status) {
+  if (context.responder.receive) {
+    (void)FinishReceive(core_, now, context, nullptr, status, 0);
+  }
+  Nak(now, context, code, psn);
+  // What stands before the NAK must go out before the QP forgets it.
+  Drain(now, context);
+  core_.FailQp(now, *context.qp);
+}
+
+void Responder::Answer(Time now, QpContext& context, const Response& response) {
+  ResponderState& s = context.responder;
+  if (s.responses.empty()) return Emit(now, context, response);
+  const auto is_plain = [](const Response& r) {
+    return r.kind == Response::Kind::kAck && r.syndrome == wire::kAethUnlimitedCredits;
+  };
+  if (is_plain(response) && is_plain(s.responses.back())) {
+    s.responses.back() = response;
+  } else if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) {
+    s.responses.Push(response);
+  }
+}
+
+void Responder::Address(QpContext& context, wire::Operation operation, uint32_t psn) {
+  const QueuePair& qp = *context.qp;
+  train_.headers = {};
+  train_.headers.transport = wire::TransportClass::kRc;
+  train_.headers.operation = operation;
+  train_.headers.destination_qpn = qp.attr.dest_qp_num;
+  train_.headers.psn = psn;
+  train_.source = qp.path.source;
+  train_.destination = qp.path.destination;
+  train_.traffic_class = qp.path.traffic_class;
+  train_.hop_limit = qp.path.hop_limit;
+  train_.begins = train_.ends = true;
+  train_.packets = 1;
+  train_.mtu_bytes = context.mtu_bytes;
+  train_.is_bytes = false;
+  train_.bytes = {};
+  train_.pieces.Clear();
+}
+
+void Responder::Emit(Time now, QpContext& context, const Response& response) {
+  Address(context,
+          response.kind == Response::Kind::kAtomic ? wire::Operation::kAtomicAcknowledge
+                                                   : wire::Operation::kAcknowledge,
+          response.psn);
+  train_.headers.syndrome = response.syndrome;
+  train_.headers.msn = response.msn;
+  train_.headers.original = response.original;
+  // An answer that finds no room is lost; the requester asks again.
+  (void)core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains);
+}
+
+// The region has gone while its READ was being answered.
+void Responder::FailRead(Time now, QpContext& context, uint32_t psn) {
+  context.responder.responses.Clear();
+  Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
+}
+
+bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint32_t packets) {
+  const uint32_t left = PacketsFor(response.length, context.mtu_bytes);
+  packets = std::min(packets, left);
+  const uint64_t bytes = std::min<uint64_t>(uint64_t{packets} * context.mtu_bytes, response.length);
+  Address(context, wire::Operation::kReadResponseOnly, response.psn);
+  train_.headers.syndrome = response.syndrome;
+  train_.headers.msn = response.msn;
+  train_.begins = response.begins;
+  train_.ends = packets == left;
+  train_.packets = packets;
+  if (bytes > 0) {
+    const auto source = core_.env.verbs.ResolveRemote(*context.qp, response.rkey, response.address,
+                                                      response.length, IBV_ACCESS_REMOTE_READ);
+    if (!source) {
+      FailRead(now, context, response.psn);
+      return false;
+    }
+    train_.pieces.Add({source->process, {source->range.address, bytes}});
+  }
+  const Status sent = core_.Transmit(now, train_, context.peer_is_local, kMaxLocalReads);
+  if (!sent) {
+    if (sent.error().code == EAGAIN) return false;
+    FailRead(now, context, response.psn);
+    return false;
+  }
+  response.begins = false;
+  response.psn = PsnAdd(response.psn, packets);
+  response.address += bytes;
+  response.length -= static_cast<uint32_t>(bytes);
+  return true;
+}
+
+bool Responder::Turn(Time now, QpContext& context) {
+  ResponderState& s = context.responder;
+  uint32_t budget = context.peer_is_local ? kTrainsPerTurn : kWirePacketsPerTurn;
+  while (!s.responses.empty()) {
+    if (budget == 0) return true;
+    Response& response = s.responses.front();
+    if (response.kind != Response::Kind::kRead) {
+      Emit(now, context, response);
+      s.responses.PopFront();
+      budget--;
+      continue;
+    }
+    const uint32_t most =
+        context.peer_is_local
+            ? std::max(1u, static_cast<uint32_t>(kMaxTrainBytes / context.mtu_bytes))
+            : budget;
+    if (!EmitRead(now, context, response, most)) return !s.responses.empty();
+    if (train_.ends) s.responses.PopFront();
+    budget -= context.peer_is_local ? 1 : train_.packets;
+  }
+  return false;
+}
+
+void Responder::Drain(Time now, QpContext& context) {
+  ResponderState& s = context.responder;
+  // Ends: every round sends something or finds the local queue full.
+  while (!s.responses.empty()) {
+    const size_t before = s.responses.size();
+    const uint32_t psn = s.responses.front().psn;
+    Turn(now, context);
+    if (s.responses.size() == before && s.responses.front().psn == psn) break;
+  }
+  s.responses.Clear();
+}
+
+void Responder::Flush(Time now, QpContext& context) {
+  ResponderState& s = context.responder;
+  QueuePair& qp = *context.qp;
+  s.responses.Clear();
+  if (s.receive) (void)FinishReceive(core_, now, context, nullptr, IBV_WC_WR_FLUSH_ERR, 0);
+  if (qp.srq != nullptr) return;
+  // At most what the ring holds: the program may be posting while this runs.
+  for (uint32_t left = qp.recv_ring ? qp.recv_ring.usable() : 0; left > 0; left--) {
+    s.receive = core_.env.verbs.TakeReceive(qp);
+    if (!s.receive) break;
+    (void)FinishReceive(core_, now, context, nullptr, IBV_WC_WR_FLUSH_ERR, 0);
+  }
+}
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,51 @@
+// The responder of RC: requests are checked, executed once and in order, and answered; READs and
+// atomics are remembered to be answered again (the split of the kernel's rxe_resp.c).
+#pragma once
+
+#include "emulator/transport/core.h"
+
+namespace rdmaemu::transport {
+
+class Responder {
+ public:
+  explicit Responder(Core& core) : core_(core) {}
+
+  // A request for the QP, which is in RTR, RTS or SQD.
+  void Handle(Time now, QpContext& context, Train& train);
+  // Sends READ responses, up to a turn's bound; true when it stopped at the bound.
+  bool Turn(Time now, QpContext& context);
+  // Every receive completes with WR_FLUSH_ERR; those of an SRQ stay.
+  void Flush(Time now, QpContext& context);
+
+ private:
+  bool InSequence(const QpContext& context, const Train& train) const;
+  void Duplicate(Time now, QpContext& context, const Train& train);
+  void HandleRead(Time now, QpContext& context, const Train& train);
+  void HandleAtomic(Time now, QpContext& context, const Train& train);
+  void HandleData(Time now, QpContext& context, Train& train);
+  bool TakeReceive(Time now, QpContext& context, Train& train);
+  bool PlaceSend(Time now, QpContext& context, Train& train);
+  bool PlaceWrite(Time now, QpContext& context, Train& train);
+  void Accept(Time now, QpContext& context, const Train& train);
+  void QueueRead(QpContext& context, const Train& train);
+  ResponderResource& Remember(QpContext& context, const Train& train, uint32_t packets);
+  ResponderResource* Recall(QpContext& context, uint32_t psn, bool atomic);
+  void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
+  void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
+  void Answer(Time now, QpContext& context, const Response& response);
+  void Emit(Time now, QpContext& context, const Response& response);
+  // Sends at most `packets` of a READ response; false: the local queue is full, or it failed.
+  bool EmitRead(Time now, QpContext& context, Response& response, uint32_t packets);
+  void FailRead(Time now, QpContext& context, uint32_t psn);
+  void Drain(Time now, QpContext& context);
+  void Address(QpContext& context, wire::Operation operation, uint32_t psn);
+
+  Core& core_;
+  Train train_;  // used again for every answer
+};
+
+// The completion of the receive that the context holds, which it gives up. False: CQ overrun.
+bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
+                   ibv_wc_status status, uint64_t bytes);
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,288 @@
+#include "emulator/transport/unreliable.h"
+
+#include <algorithm>
+
+#include "emulator/transport/place.h"
+#include "emulator/transport/requester.h"
+#include "emulator/transport/responder.h"
+#include "emulator/wire/byte_order.h"
+
+namespace rdmaemu::transport {
+namespace {
+
+constexpr size_t kUdpHeaderBytes = 8;
+constexpr size_t kIpv4HeaderBytes = 20;
+constexpr uint8_t kProtocolUdp = 17;
+constexpr uint32_t kQkeyIsOwn = 0x80000000;  // IBTA 10.2.5: the high bit asks for the QP's own
+
+void FillIpv4(const Train& train, size_t udp_bytes, std::byte* out) {
+  using wire::StoreBig;
+  StoreBig<1>(out, 0x45);
+  StoreBig<1>(out + 1, train.traffic_class);
+  StoreBig<2>(out + 2, kIpv4HeaderBytes + udp_bytes);
+  StoreBig<2>(out + 6, 0x4000);  // do not fragment; the ID is 0
+  StoreBig<1>(out + 8, train.hop_limit);
+  StoreBig<1>(out + 9, kProtocolUdp);
+  StoreBig<4>(out + 12, train.source.ToIpv4());
+  StoreBig<4>(out + 16, train.destination.ToIpv4());
+  uint32_t sum = 0;
+  for (size_t i = 0; i < kIpv4HeaderBytes; i += 2) {
+    sum += static_cast<uint32_t>(wire::LoadBig<2>(out + i));
+  }
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum += sum >> 16;
+  StoreBig<2>(out + 10, ~sum & 0xffff);
+}
+
+void FillIpv6(const Train& train, size_t udp_bytes, std::byte* out) {
+  using wire::StoreBig;
+  StoreBig<4>(out, 6u << 28 | uint32_t{train.traffic_class} << 20);
+  StoreBig<2>(out + 4, udp_bytes);
+  StoreBig<1>(out + 6, kProtocolUdp);
+  StoreBig<1>(out + 7, train.hop_limit);
+  std::memcpy(out + 8, train.source.bytes.data(), 16);
+  std::memcpy(out + 24, train.destination.bytes.data(), 16);
+}
+
+}  // namespace
+
+std::array<std::byte, kGrhBytes> MakeGrh(const Train& train) {
+  std::array<std::byte, kGrhBytes> grh{};
+  const size_t padded = (train.length() + 3) & ~uint64_t{3};
+  const size_t udp_bytes = kUdpHeaderBytes + train.info().header_bytes + padded + wire::kIcrcBytes;
+  if (train.destination.IsIpv4()) {
+    FillIpv4(train, udp_bytes, grh.data() + kGrhBytes - kIpv4HeaderBytes);
+  } else {
+    FillIpv6(train, udp_bytes, grh.data());
+  }
+  return grh;
+}
+
+bool Unreliable::Turn(Time now, QpContext& context) {
+  RequesterState& s = context.requester;
+  const bool is_ud = context.qp->type == IBV_QPT_UD;
+  uint32_t budget = kTrainsPerTurn;
+  while (IsSending(*context.qp)) {
+    SendWqe* request = NextRequest(context);
+    if (request == nullptr) return false;
+    if (budget-- == 0) return true;
+    if (request->status == IBV_WC_SUCCESS) {
+      if (request->is_local()) {
+        request->status = ExecuteLocal(core_, *context.qp, *request);
+        request->done = true;
+      } else {
+        request->status = is_ud ? SendUd(now, context, *request) : SendUc(now, context, *request);
+      }
+    }
+    // The receiver may have been this very QP, and may have failed it.
+    if (!IsSending(*context.qp)) return false;
+    if (request->status != IBV_WC_SUCCESS) request->done = true;
+    if (!request->done) continue;
+    s.cursor++;
+    completer_.CompleteDone(now, context);
+  }
+  return false;
+}
+
+ibv_wc_status Unreliable::Hand(Time now, bool local) {
+  if (!local) {
+    return core_.Transmit(now, train_, false, 0) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
+  }
+  core_.NoteLocal(now, train_);
+  train_.source_failed = false;
+  receiver_.Deliver(now, train_);
+  return train_.source_failed ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
+// Sends one train of the request, which is done with its last.
+ibv_wc_status Unreliable::SendUc(Time now, QpContext& context, SendWqe& request) {
+  RequesterState& s = context.requester;
+  const QueuePair& qp = *context.qp;
+  AssignPsns(context, request);
+  const uint32_t most = context.peer_is_local
+                            ? static_cast<uint32_t>(kMaxTrainBytes / context.mtu_bytes)
+                            : kWirePacketsPerTurn;
+  const uint32_t packets = std::min(request.packets - request.sent, most);
+  train_.headers = {};
+  train_.headers.transport = wire::TransportClass::kUc;
+  train_.headers.operation = DataOperation(request.opcode());
+  train_.headers.destination_qpn = qp.attr.dest_qp_num;
+  train_.source = qp.path.source;
+  train_.destination = qp.path.destination;
+  train_.traffic_class = qp.path.traffic_class;
+  train_.hop_limit = qp.path.hop_limit;
+  const ibv_wc_status loaded = LoadData(core_, context, request, packets, train_);
+  if (loaded != IBV_WC_SUCCESS) return loaded;
+  request.sent += packets;
+  request.done = request.sent == request.packets;
+  s.next_psn = PsnAdd(train_.headers.psn, packets);
+  return Hand(now, context.peer_is_local);
+}
+
+ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request) {
+  RequesterState& s = context.requester;
+  const QueuePair& qp = *context.qp;
+  request.done = true;
+  const AddressHandle* ah = core_.env.verbs.FindAh(qp, request.wr.wr.ud.ah_num);
+  if (ah == nullptr) return IBV_WC_LOC_QP_OP_ERR;
+  // C10-93.1.1: a message above the port's MTU is not sent, and that is no error.
+  if (request.length > MtuBytes(qp.device->active_mtu)) {
+    s.next_psn = PsnAdd(s.next_psn, 1);
+    return IBV_WC_SUCCESS;
+  }
+  train_.headers = {};
+  train_.headers.transport = wire::TransportClass::kUd;
+  train_.headers.operation = DataOperation(request.opcode());
+  train_.headers.destination_qpn = request.wr.wr.ud.remote_qpn & wire::kPsnMask;
+  train_.headers.source_qpn = qp.qpn;
+  const uint32_t qkey = request.wr.wr.ud.remote_qkey;
+  train_.headers.qkey = (qkey & kQkeyIsOwn) != 0 ? qp.attr.qkey : qkey;
+  train_.source = ah->path.source;
+  train_.destination = ah->path.destination;
+  train_.traffic_class = ah->path.traffic_class;
+  train_.hop_limit = ah->path.hop_limit;
+  request.packets = 1;
+  request.first_psn = request.last_psn = s.next_psn;
+  request.started = true;
+  const ibv_wc_status loaded = LoadData(core_, context, request, 1, train_);
+  if (loaded != IBV_WC_SUCCESS) return loaded;
+  s.next_psn = PsnAdd(s.next_psn, 1);
+  if (train_.destination.IsMulticast()) return SendMulticast(now, context);
+  return Hand(now, core_.env.verbs.IsLocal(train_.destination));
+}
+
+// To every receiver on this host, the sender too if it joined, and to the wire.
+ibv_wc_status Unreliable::SendMulticast(Time now, QpContext& context) {
+  train_.headers.destination_qpn = wire::kMulticastQpn;
+  const ibv_wc_status sent = Hand(now, false);
+  if (sent != IBV_WC_SUCCESS || !IsSending(*context.qp)) return sent;
+  return Hand(now, true);
+}
+
+void Unreliable::FailReceive(Time now, QpContext& context, ibv_wc_status status) {
+  (void)FinishReceive(core_, now, context, nullptr, status, 0);
+  core_.FailQp(now, *context.qp);
+}
+
+void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  if (!s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
+  if (!s.receive) {
+    core_.counters.dropped_no_receive++;
+    return;
+  }
+  const uint64_t bytes = kGrhBytes + train.length();
+  const std::span<const rxe_sge> sges(s.receive->sges.data(), s.receive->sges.size());
+  Pieces header, payload;
+  if (bytes > s.receive->length ||
+      core_.ResolveSges(*context.qp, sges, 0, kGrhBytes, IBV_ACCESS_LOCAL_WRITE, header) !=
+          IBV_WC_SUCCESS ||
+      core_.ResolveSges(*context.qp, sges, kGrhBytes, train.length(), IBV_ACCESS_LOCAL_WRITE,
+                        payload) != IBV_WC_SUCCESS) {
+    return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+  }
+  const Placement placed = Place(core_.env.memory, train, payload);
+  if (placed == Placement::kSourceGone) return;  // the receive serves the next packet
+  if (placed == Placement::kDestinationGone || !header.Write(core_.env.memory, MakeGrh(train))) {
+    return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+  }
+  if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS, bytes)) {
+    core_.FailQp(now, *context.qp);
+  }
+}
+
+void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  const Message message = info.write ? Message::kWrite : Message::kSend;
+  if (train.begins) {
+    s.drop_message = false;  // whatever came before, a new message begins
+  } else if (s.drop_message || train.headers.psn != s.expected_psn || s.message != message) {
+    s.drop_message = true;
+    s.message = Message::kNone;
+    return;
+  }
+  s.message = Message::kNone;
+  s.drop_message = true;  // unless all goes well
+  const bool placed =
+      info.write ? PlaceUcWrite(now, context, train) : PlaceUcSend(now, context, train);
+  if (!placed) return;
+  s.drop_message = false;
+  s.expected_psn = PsnAdd(train.headers.psn, train.packets);
+  if (!train.ends) {
+    s.message = message;
+    return;
+  }
+  if (!info.send && !info.imm) return;
+  if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS,
+                     info.write ? s.write_length : s.received)) {
+    core_.FailQp(now, *context.qp);
+  }
+}
+
+bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  if (train.begins) {
+    s.received = 0;
+    if (!s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
+    if (!s.receive) {
+      core_.counters.dropped_no_receive++;
+      return false;
+    }
+  }
+  if (!s.receive) return false;
+  const uint64_t bytes = train.length();
+  Pieces into;
+  if (s.received + bytes > s.receive->length ||
+      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
+                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+    FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+    return false;
+  }
+  switch (Place(core_.env.memory, train, into)) {
+    case Placement::kPlaced:
+      s.received += bytes;
+      return true;
+    case Placement::kDestinationGone:
+      FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+      return false;
+    case Placement::kSourceGone:
+      return false;
+  }
+  return false;
+}
+
+bool Unreliable::PlaceUcWrite(Time, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const QueuePair& qp = *context.qp;
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
+  if (train.begins) {
+    s.write_address = train.headers.remote_address;
+    s.write_rkey = train.headers.rkey;
+    s.write_length = s.write_left = train.headers.dma_length;
+  }
+  const uint64_t bytes = train.length();
+  const bool length_fits =
+      train.ends ? bytes == s.write_left
+                 : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
+  if (!length_fits) return false;
+  if (train.info().imm && train.ends && !s.receive) {
+    s.receive = core_.env.verbs.TakeReceive(*context.qp);
+    if (!s.receive) {
+      core_.counters.dropped_no_receive++;
+      return false;
+    }
+  }
+  if (bytes == 0) return true;
+  const auto target = core_.env.verbs.ResolveRemote(qp, s.write_rkey, s.write_address, s.write_left,
+                                                    IBV_ACCESS_REMOTE_WRITE);
+  if (!target) return false;
+  Pieces into;
+  into.Add({target->process, {target->range.address, bytes}});
+  if (Place(core_.env.memory, train, into) != Placement::kPlaced) return false;
+  s.write_address += bytes;
+  s.write_left -= static_cast<uint32_t>(bytes);
+  return true;
+}
+
+}  // namespace rdmaemu::transport
