@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "emulator/verbs/event_name.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -183,7 +184,7 @@ Result<AsyncEvent> Verbs::TakeAsyncEvent(Time now, GroupId group, Handle handle)
                               ProcessId::kNone,
                               "async",
                               "device " + (*context)->device->name,
-                              ibv_event_type_str(event.type),
+                              AsyncEventName(event.type),
                               {}});
   }
   return event;
