@@ -1,0 +1,107 @@
+// Completion channels: a counter to wait on, and a ring that says which queue each count is for.
+
+#include <fcntl.h>
+#include <sched.h>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+// A wake-up through the kernel costs ten times a yield, so that a short wait is worth some.
+constexpr int kYieldsBeforeBlocking = 100;
+
+void YieldWhileEmpty(const Channel& channel) {
+  if (!channel.ring.Empty()) return;
+  const int flags = fcntl(channel.base.fd, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
+  for (int i = 0; i < kYieldsBeforeBlocking && channel.ring.Empty(); i++) sched_yield();
+}
+
+// The queue whose event was taken from the counter, already counted for it; nullptr when it has
+// been destroyed since. Processes that share the channel through fork compete for entries.
+CompletionQueue* TakeEntry(Channel& channel) {
+  ForkLockGuard guard(channel.lock);
+  uint64_t cookie = 0;
+  for (;;) {
+    const uint32_t consumer = channel.ring.Consumer();
+    if (consumer == channel.ring.Producer()) {
+      TakeChannelOverflowOut reply{};
+      if (CallOnHandle(CallOp::kTakeChannelOverflow, channel.handle, reply) == 0) {
+        cookie = reply.cq_cookie;
+      }
+      break;
+    }
+    cookie = std::atomic_ref(channel.ring.SlotAs<ChannelEntry>(consumer)->cq_cookie).load();
+    if (channel.ring.MoveConsumer(consumer, channel.ring.Next(consumer))) break;
+  }
+  auto* cq = FromCookie<CompletionQueue>(cookie);
+  if (cq != nullptr) cq->comp_events_reported++;
+  return cq;
+}
+
+}  // namespace
+}  // namespace rdmaemu::shim
+
+using namespace rdmaemu;
+using namespace rdmaemu::shim;
+
+RDMAEMU_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  Channel* channel = New<Channel>();
+  if (channel == nullptr) return nullptr;
+  CreateChannelOut reply{};
+  int fd = -1;
+  int error = client::Call(CallOp::kCreateChannel, HandleIn{Of(context)->handle, 0}, reply, &fd, 1);
+  if (error == 0) {
+    channel->ring = RingAt(client::MapSpan(reply.ring), reply.ring, 0, reply.slots,
+                           sizeof(ChannelEntry));
+    if (!channel->ring) {
+      error = errno;
+      CallOnHandle(CallOp::kDestroyChannel, reply.handle);
+      client::CloseCounter(fd);
+    }
+  }
+  if (error != 0) {
+    free(channel);
+    return NullWith(error);
+  }
+  channel->base.context = context;
+  channel->base.fd = fd;
+  channel->handle = reply.handle;
+  return &channel->base;
+}
+
+RDMAEMU_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+  ibv_context* context = base->context;
+  pthread_mutex_lock(&context->mutex);
+  const bool used = base->refcnt != 0;
+  pthread_mutex_unlock(&context->mutex);
+  if (used) return EBUSY;
+  const int error = CallOnHandle(CallOp::kDestroyChannel, Of(base)->handle);
+  if (error != 0 && error != EIO) return ErrnoWith(error);
+  client::CloseCounter(base->fd);
+  free(Of(base));
+  return 0;
+}
+
+RDMAEMU_EXPORT int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq_out,
+                                    void** cq_context_out) {
+  Channel& channel = *Of(base);
+  for (;;) {
+    YieldWhileEmpty(channel);
+    const int error = rdmaemu_client_wait(base->fd);
+    if (error != 0) return MinusOneWith(error);
+    CompletionQueue* cq = TakeEntry(channel);
+    if (cq == nullptr) continue;
+    *cq_out = &cq->base;
+    *cq_context_out = cq->base.cq_context;
+    return 0;
+  }
+}
+
+RDMAEMU_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
+  pthread_mutex_lock(&cq->mutex);
+  cq->comp_events_completed += count;
+  pthread_cond_signal(&cq->cond);
+  pthread_mutex_unlock(&cq->mutex);
+}

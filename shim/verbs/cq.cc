@@ -1,0 +1,151 @@
+// Completion queues: created by calls, drained from the shared ring, armed by a word beside it.
+
+#include <sched.h>
+#include <string.h>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+// A spinning program yields early: on few cores its host could not run otherwise (100 empty polls
+// before a yield already starve it).
+constexpr unsigned kEmptyPollsBeforeYield = 4;
+
+static_assert(sizeof(ib_uverbs_wc) == sizeof(ibv_wc) &&
+              offsetof(ib_uverbs_wc, wc_flags) == offsetof(ibv_wc, wc_flags) &&
+              offsetof(ib_uverbs_wc, dlid_path_bits) == offsetof(ibv_wc, dlid_path_bits));
+
+// Takes over the queue that a reply describes; 0 or an errno.
+int Adopt(CompletionQueue& cq, const CqOut& reply) {
+  std::byte* bytes = client::MapSpan(reply.queue);
+  const Ring ring =
+      RingAt(bytes, reply.queue, sizeof(CqControl), reply.slots, sizeof(CqEntry));
+  if (!ring) return errno;
+  cq.control = reinterpret_cast<CqControl*>(bytes);
+  cq.ring = ring;
+  cq.base.cqe = static_cast<int>(reply.entries);
+  return 0;
+}
+
+}  // namespace
+
+void YieldAfterEmptyPolls() {
+  static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
+  if (++empty_polls < kEmptyPollsBeforeYield) return;
+  empty_polls = 0;
+  sched_yield();
+}
+
+CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
+                                       ibv_comp_channel* channel, uint32_t vector) {
+  CompletionQueue* cq = New<CompletionQueue>();
+  if (cq == nullptr) return nullptr;
+  const uint32_t channel_handle = channel == nullptr ? 0 : Of(channel)->handle;
+  const CreateCqIn in{Of(context)->handle, channel_handle, entries, vector, CookieOf(cq)};
+  CqOut reply{};
+  int error = client::Call(CallOp::kCreateCq, in, reply);
+  if (error == 0) {
+    error = Adopt(*cq, reply);
+    if (error != 0) {
+      DestroyCqOut destroyed{};
+      CallOnHandle(CallOp::kDestroyCq, reply.handle, destroyed);
+    }
+  }
+  if (error != 0) {
+    free(cq);
+    return NullWith(error);
+  }
+  cq->base.context = context;
+  cq->base.channel = channel;
+  cq->base.cq_context = cq_context;
+  cq->base.handle = reply.handle;
+  pthread_mutex_init(&cq->base.mutex, nullptr);
+  pthread_cond_init(&cq->base.cond, nullptr);
+  if (channel != nullptr) {
+    pthread_mutex_lock(&context->mutex);
+    channel->refcnt++;
+    pthread_mutex_unlock(&context->mutex);
+  }
+  return cq;
+}
+
+int PollCq(ibv_cq* base, int count, ibv_wc* out) {
+  CompletionQueue& cq = *Of(base);
+  if (client::HostIsGone()) return MinusOneWith(EIO);
+  cq.lock.Lock();
+  const uint32_t producer = cq.ring.Producer();
+  uint32_t consumer = cq.ring.Consumer();
+  int taken = 0;
+  while (taken < count && consumer != producer) {
+    memcpy(&out[taken++], &cq.ring.SlotAs<CqEntry>(consumer)->wc, sizeof *out);
+    consumer = cq.ring.Next(consumer);
+  }
+  if (taken > 0) cq.ring.SetConsumer(consumer);
+  cq.lock.Unlock();
+  if (taken == 0) YieldAfterEmptyPolls();
+  return taken;
+}
+
+// Follows rxe_req_notify_cq: a queue that is armed for any completion stays so.
+int RequestNotify(ibv_cq* base, int solicited_only) {
+  const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny;
+  std::atomic_ref armed(Of(base)->control->armed);
+  uint32_t now = armed.load();
+  while (now < wanted && !armed.compare_exchange_weak(now, wanted)) {
+  }
+  // The program polls once more after this, and must not do so before the host can see it.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return 0;
+}
+
+}  // namespace rdmaemu::shim
+
+using namespace rdmaemu;
+using namespace rdmaemu::shim;
+
+RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
+                                     ibv_comp_channel* channel, int vector) {
+  if (entries <= 0 || vector < 0) return NullWith(EINVAL);
+  CompletionQueue* cq =
+      CreateCompletionQueue(context, static_cast<uint32_t>(entries), cq_context, channel,
+                            static_cast<uint32_t>(vector));
+  return cq == nullptr ? nullptr : &cq->base;
+}
+
+RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
+  if (entries <= 0) return ErrnoWith(EINVAL);
+  CompletionQueue& cq = *Of(base);
+  ForkLockGuard guard(cq.lock);  // nobody polls the old ring while the host moves it
+  CqOut reply{};
+  int error = client::Call(CallOp::kResizeCq,
+                           ResizeCqIn{base->handle, static_cast<uint32_t>(entries)}, reply);
+  if (error == 0) error = Adopt(cq, reply);
+  return ErrnoWith(error);
+}
+
+RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
+  CompletionQueue* cq = Of(base);
+  ibv_comp_channel* channel = base->channel;
+  DestroyCqOut reply{};
+  const int error = CallOnHandle(CallOp::kDestroyCq, base->handle, reply);
+  if (error != 0) return ErrnoWith(error);
+  uint32_t reported = 0;
+  if (channel != nullptr) {
+    // Who took an event of this queue before the host withdrew the rest has counted it by now.
+    ForkLockGuard guard(Of(channel)->lock);
+    reported = cq->comp_events_reported;
+  }
+  WaitForAcks(base->mutex, base->cond, base->comp_events_completed, reported);
+  WaitForAcks(base->mutex, base->cond, base->async_events_completed,
+              reply.async_events_reported);
+  if (channel != nullptr) {
+    pthread_mutex_lock(&base->context->mutex);
+    channel->refcnt--;
+    pthread_mutex_unlock(&base->context->mutex);
+  }
+  pthread_mutex_destroy(&base->mutex);
+  pthread_cond_destroy(&base->cond);
+  free(cq);
+  return 0;
+}

@@ -1,0 +1,86 @@
+// The extended way of reading completions: ibv_start_poll, ibv_next_poll and the readers. The lock
+// is held from start to end, as rxe's.
+
+#include <string.h>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+bool TakeCurrent(CompletionQueue& cq) {
+  const uint32_t consumer = cq.ring.Consumer();
+  if (consumer == cq.ring.Producer()) return false;
+  memcpy(&cq.current, cq.ring.Slot(consumer), sizeof cq.current);
+  cq.ring.SetConsumer(cq.ring.Next(consumer));
+  cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
+  cq.extended.wr_id = cq.current.wc.wr_id;
+  return true;
+}
+
+int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
+  CompletionQueue& cq = *Of(base);
+  if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
+  if (client::HostIsGone()) return EIO;
+  if (!cq.single_threaded) cq.lock.Lock();
+  if (TakeCurrent(cq)) return 0;
+  if (!cq.single_threaded) cq.lock.Unlock();
+  YieldAfterEmptyPolls();
+  return ENOENT;
+}
+int NextPoll(ibv_cq_ex* base) { return TakeCurrent(*Of(base)) ? 0 : ENOENT; }
+void EndPoll(ibv_cq_ex* base) {
+  if (!Of(base)->single_threaded) Of(base)->lock.Unlock();
+}
+
+ibv_wc_opcode ReadOpcode(ibv_cq_ex* cq) {
+  return static_cast<ibv_wc_opcode>(Of(cq)->current.wc.opcode);
+}
+uint32_t ReadVendorErr(ibv_cq_ex* cq) { return Of(cq)->current.wc.vendor_err; }
+uint32_t ReadByteLen(ibv_cq_ex* cq) { return Of(cq)->current.wc.byte_len; }
+__be32 ReadImmData(ibv_cq_ex* cq) { return Of(cq)->current.wc.ex.imm_data; }
+uint32_t ReadQpNum(ibv_cq_ex* cq) { return Of(cq)->current.wc.qp_num; }
+uint32_t ReadSrcQp(ibv_cq_ex* cq) { return Of(cq)->current.wc.src_qp; }
+unsigned ReadWcFlags(ibv_cq_ex* cq) { return Of(cq)->current.wc.wc_flags; }
+uint32_t ReadSlid(ibv_cq_ex* cq) { return Of(cq)->current.wc.slid; }
+uint8_t ReadSl(ibv_cq_ex* cq) { return Of(cq)->current.wc.sl; }
+uint8_t ReadDlidPathBits(ibv_cq_ex* cq) { return Of(cq)->current.wc.dlid_path_bits; }
+
+}  // namespace
+
+void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
+  ibv_cq_ex& ex = cq.extended;
+  ex.start_poll = StartPoll;
+  ex.next_poll = NextPoll;
+  ex.end_poll = EndPoll;
+  ex.read_opcode = ReadOpcode;
+  ex.read_vendor_err = ReadVendorErr;
+  ex.read_wc_flags = ReadWcFlags;
+  if ((wc_flags & IBV_WC_EX_WITH_BYTE_LEN) != 0) ex.read_byte_len = ReadByteLen;
+  if ((wc_flags & IBV_WC_EX_WITH_IMM) != 0) ex.read_imm_data = ReadImmData;
+  if ((wc_flags & IBV_WC_EX_WITH_QP_NUM) != 0) ex.read_qp_num = ReadQpNum;
+  if ((wc_flags & IBV_WC_EX_WITH_SRC_QP) != 0) ex.read_src_qp = ReadSrcQp;
+  if ((wc_flags & IBV_WC_EX_WITH_SLID) != 0) ex.read_slid = ReadSlid;
+  if ((wc_flags & IBV_WC_EX_WITH_SL) != 0) ex.read_sl = ReadSl;
+  if ((wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS) != 0) ex.read_dlid_path_bits = ReadDlidPathBits;
+}
+
+// Follows ibv_create_cq_ex(3); rxe has the standard fields and no timestamps.
+ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
+  if ((attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+      (attr->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0 ||
+      (has_flags && (attr->flags & ~kFlags) != 0)) {
+    return NullWith(EOPNOTSUPP);
+  }
+  if (attr->cqe == 0 || attr->cqe > INT32_MAX) return NullWith(EINVAL);
+  CompletionQueue* cq = CreateCompletionQueue(context, attr->cqe, attr->cq_context, attr->channel,
+                                              attr->comp_vector);
+  if (cq == nullptr) return nullptr;
+  cq->single_threaded = has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  SetReaders(*cq, attr->wc_flags);
+  return &cq->extended;
+}
+
+}  // namespace rdmaemu::shim

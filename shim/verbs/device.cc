@@ -1,0 +1,84 @@
+// The list of devices and what can be asked of one that is not open.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+// Every device that was ever listed: a pointer that a program holds stays good, and the same device
+// is the same pointer, whenever it asks.
+Device* g_known[kMaxDevices];
+size_t g_known_count = 0;
+ForkLock g_known_lock;
+
+Device* NewDevice(const DeviceEntry& entry) {
+  Device* device = New<Device>();
+  if (device == nullptr) return nullptr;
+  device->base.node_type = static_cast<ibv_node_type>(entry.node_type);
+  device->base.transport_type = static_cast<ibv_transport_type>(entry.transport_type);
+  // The host's strings are checked for their end here: they go into buffers of the same size.
+  snprintf(device->base.name, sizeof device->base.name, "%.63s", entry.name);
+  snprintf(device->base.dev_name, sizeof device->base.dev_name, "%.63s", entry.dev_name);
+  snprintf(device->base.dev_path, sizeof device->base.dev_path,
+           "/sys/class/infiniband_verbs/%s", device->base.dev_name);
+  snprintf(device->base.ibdev_path, sizeof device->base.ibdev_path, "/sys/class/infiniband/%s",
+           device->base.name);
+  device->index = entry.index;
+  device->node_guid_be = entry.node_guid;
+  return device;
+}
+
+Device* Known(const DeviceEntry& entry) {
+  ForkLockGuard guard(g_known_lock);
+  for (size_t i = 0; i < g_known_count; i++) {
+    Device* device = g_known[i];
+    if (device->index == entry.index && device->node_guid_be == entry.node_guid &&
+        strncmp(device->base.name, entry.name, sizeof entry.name) == 0) {
+      return device;
+    }
+  }
+  if (g_known_count == kMaxDevices) return nullptr;
+  Device* device = NewDevice(entry);
+  if (device != nullptr) g_known[g_known_count++] = device;
+  return device;
+}
+
+}  // namespace
+}  // namespace rdmaemu::shim
+
+using namespace rdmaemu;
+using namespace rdmaemu::shim;
+
+// Follows ibv_get_device_list(3). A host that cannot be reached is a machine without devices: the
+// list is empty, errno says why, and the reason was printed.
+RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
+  if (count_out != nullptr) *count_out = 0;
+  auto** list = static_cast<ibv_device**>(calloc(kMaxDevices + 1, sizeof(ibv_device*)));
+  if (list == nullptr) return nullptr;
+  ListDevicesOut reply{};
+  const int error = client::Call(CallOp::kListDevices, Nothing{}, reply);
+  if (error != 0) {
+    errno = error;
+    return list;
+  }
+  int count = 0;
+  for (uint32_t i = 0; i < reply.count && i < kMaxDevices; i++) {
+    Device* device = Known(reply.devices[i]);
+    if (device != nullptr) list[count++] = &device->base;
+  }
+  if (count_out != nullptr) *count_out = count;
+  return list;
+}
+
+RDMAEMU_EXPORT void ibv_free_device_list(ibv_device** list) { free(list); }
+
+RDMAEMU_EXPORT const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+RDMAEMU_EXPORT int ibv_get_device_index(ibv_device* device) {
+  return static_cast<int>(Of(device)->index);
+}
+
+RDMAEMU_EXPORT __be64 ibv_get_device_guid(ibv_device* device) { return Of(device)->node_guid_be; }

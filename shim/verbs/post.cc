@@ -1,0 +1,206 @@
+// Posting: work requests become rxe's queue entries in shared memory, and one doorbell a list.
+// Checks and errno values are those of rdma-core's rxe provider and the kernel's rxe_post_send.
+
+#include <string.h>
+
+#include "shim/verbs/objects.h"
+#include "shim/verbs/recv_request.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+bool IsAtomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+uint64_t TotalBytes(const ibv_sge* sges, int count) {
+  uint64_t total = 0;
+  for (int i = 0; i < count; i++) total += sges[i].length;
+  return total;
+}
+
+ibv_qp_state StateOf(const QueuePair& qp) {
+  return static_cast<ibv_qp_state>(
+      std::atomic_ref(qp.control->state).load(std::memory_order_acquire));
+}
+
+int CheckSend(const QueuePair& qp, const ibv_send_wr& wr, uint64_t bytes) {
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
+  if (bytes > UINT32_MAX) return EINVAL;
+  const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  if (IsAtomic(wr.opcode) && (bytes < 8 || (wr.wr.atomic.remote_addr & 7) != 0)) return EINVAL;
+  if (is_inline && bytes > qp.max_inline_bytes) return EINVAL;
+  if (is_inline && (IsAtomic(wr.opcode) || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
+  if (wr.opcode == IBV_WR_BIND_MW && (wr.num_sge != 0 || wr.bind_mw.mw == nullptr)) return EINVAL;
+  if (qp.base.qp_type == IBV_QPT_UD && wr.wr.ud.ah == nullptr) return EINVAL;
+  return 0;
+}
+
+void FillWindow(rxe_send_wr& out, const ibv_send_wr& wr) {
+  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+  out.wr.mw.addr = info.addr;
+  out.wr.mw.length = info.length;
+  out.wr.mw.mr_lkey = info.mr == nullptr ? 0 : info.mr->lkey;
+  out.wr.mw.mw_rkey = wr.bind_mw.mw->rkey;
+  out.wr.mw.rkey = wr.bind_mw.rkey;
+  out.wr.mw.access = info.mw_access_flags;
+}
+
+void FillOperation(const QueuePair& qp, rxe_send_wqe& out, const ibv_send_wr& wr) {
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      out.wr.wr.rdma.remote_addr = wr.wr.rdma.remote_addr;
+      out.wr.wr.rdma.rkey = wr.wr.rdma.rkey;
+      out.iova = wr.wr.rdma.remote_addr;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      out.wr.wr.atomic.remote_addr = wr.wr.atomic.remote_addr;
+      out.wr.wr.atomic.compare_add = wr.wr.atomic.compare_add;
+      out.wr.wr.atomic.swap = wr.wr.atomic.swap;
+      out.wr.wr.atomic.rkey = wr.wr.atomic.rkey;
+      out.iova = wr.wr.atomic.remote_addr;
+      break;
+    case IBV_WR_BIND_MW:
+      FillWindow(out.wr, wr);
+      break;
+    default:
+      if (qp.base.qp_type == IBV_QPT_UD) {
+        out.wr.wr.ud.remote_qpn = wr.wr.ud.remote_qpn;
+        out.wr.wr.ud.remote_qkey = wr.wr.ud.remote_qkey;
+        out.wr.wr.ud.ah_num = wr.wr.ud.ah->handle;
+      }
+      break;
+  }
+}
+
+void FillData(rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
+  out.dma.length = bytes;
+  out.dma.resid = bytes;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    std::byte* to = reinterpret_cast<std::byte*>(&out + 1);
+    for (int i = 0; i < wr.num_sge; i++) {
+      const ibv_sge& sge = wr.sg_list[i];
+      if (sge.length == 0) continue;
+      memcpy(to, FromCookie<void>(sge.addr), sge.length);
+      to += sge.length;
+    }
+  } else {
+    static_assert(sizeof(rxe_sge) == sizeof(ibv_sge));
+    out.dma.num_sge = static_cast<uint32_t>(wr.num_sge);
+    if (wr.num_sge > 0) {
+      memcpy(&out + 1, wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(ibv_sge));
+    }
+  }
+}
+
+void FillSend(QueuePair& qp, rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
+  memset(static_cast<void*>(&out), 0, sizeof out);
+  out.wr.wr_id = wr.wr_id;
+  out.wr.opcode = wr.opcode;
+  out.wr.send_flags = wr.send_flags;
+  out.wr.ex.invalidate_rkey = wr.invalidate_rkey;  // or the immediate data, as it stands
+  out.ssn = qp.next_ssn++;
+  FillOperation(qp, out, wr);
+  FillData(out, wr, bytes);
+}
+
+int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
+  const uint64_t bytes = wr.num_sge > 0 ? TotalBytes(wr.sg_list, wr.num_sge) : 0;
+  const int error = CheckSend(qp, wr, bytes);
+  if (error != 0) return error;
+  if (qp.send_ring.Next(producer) == qp.send_ring.Consumer()) return ENOMEM;
+  FillSend(qp, *qp.send_ring.SlotAs<rxe_send_wqe>(producer), wr, static_cast<uint32_t>(bytes));
+  producer = qp.send_ring.Next(producer);
+  return 0;
+}
+
+int PostOneRecv(Ring& ring, uint32_t max_sge, uint32_t producer, const ibv_recv_wr& wr) {
+  if (ring.Next(producer) == ring.Consumer()) return ENOMEM;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge ||
+      sizeof(rxe_recv_wqe) + static_cast<size_t>(wr.num_sge) * sizeof(rxe_sge) >
+          ring.slot_bytes()) {
+    return EINVAL;
+  }
+  const uint64_t bytes = TotalBytes(wr.sg_list, wr.num_sge);
+  auto* out = ring.SlotAs<rxe_recv_wqe>(producer);
+  memset(static_cast<void*>(out), 0, sizeof *out);
+  out->wr_id = wr.wr_id;
+  out->dma.length = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+  out->dma.resid = out->dma.length;
+  out->dma.num_sge = static_cast<uint32_t>(wr.num_sge);
+  if (wr.num_sge > 0) {
+    memcpy(out + 1, wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(ibv_sge));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int PostReceives(Ring& ring, uint32_t max_sge, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  uint32_t producer = ring.Producer();
+  const uint32_t before = producer;
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    error = PostOneRecv(ring, max_sge, producer, *wr);
+    if (error != 0) {
+      *bad = wr;
+      break;
+    }
+    producer = ring.Next(producer);
+  }
+  if (producer != before) ring.SetProducer(producer);
+  return error;
+}
+
+// The whole list, or what stands before *bad. Unlike rxe, a queue pair that cannot send takes
+// nothing: there the requests stayed behind and were flushed later.
+int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
+  QueuePair& qp = *Of(base);
+  if (bad == nullptr || wr == nullptr) return EINVAL;
+  if (client::HostIsGone()) {
+    *bad = wr;
+    return EIO;
+  }
+  int error = 0;
+  bool posted = false;
+  {
+    ForkLockGuard guard(qp.send_lock);
+    const ibv_qp_state state = StateOf(qp);
+    if (state < IBV_QPS_RTS) {
+      *bad = wr;
+      return EINVAL;
+    }
+    uint32_t producer = qp.send_ring.Producer();
+    const uint32_t before = producer;
+    for (; wr != nullptr; wr = wr->next) {
+      error = PostOneSend(qp, producer, *wr);
+      if (error != 0) {
+        *bad = wr;
+        break;
+      }
+    }
+    posted = producer != before;
+    if (posted) qp.send_ring.SetProducer(producer);
+  }
+  if (posted) client::RingQueue(qp.doorbell);
+  return error;
+}
+
+int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  QueuePair& qp = *Of(base);
+  if (bad == nullptr || wr == nullptr || !qp.recv_ring) return EINVAL;
+  int error;
+  {
+    ForkLockGuard guard(qp.recv_lock);
+    error = PostReceives(qp.recv_ring, qp.max_recv_sge, wr, bad);
+  }
+  // Receives are found when a packet comes; in ERR none will, and devices that flush late receives
+  // have to hear of them.
+  if (StateOf(qp) == IBV_QPS_ERR) client::RingQueue(qp.doorbell);
+  return error;
+}
+
+}  // namespace rdmaemu::shim

@@ -1,0 +1,199 @@
+// The extended way of posting: ibv_wr_start, one builder a request, setters, ibv_wr_complete. The
+// send lock is held from start to complete or abort; nothing is seen by the host before complete.
+
+#include <string.h>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+void Start(ibv_qp_ex* base) {
+  QueuePair& qp = *Of(base);
+  qp.send_lock.Lock();
+  qp.started_at = qp.next_slot = qp.send_ring.Producer();
+  qp.building = nullptr;
+  qp.build_error = 0;
+}
+
+int Complete(ibv_qp_ex* base) {
+  QueuePair& qp = *Of(base);
+  int error = qp.build_error;
+  if (client::HostIsGone()) error = EIO;
+  const auto state = std::atomic_ref(qp.control->state).load(std::memory_order_acquire);
+  if (error == 0 && state < IBV_QPS_RTS) error = EINVAL;
+  const bool posted = error == 0 && qp.next_slot != qp.started_at;
+  if (posted) qp.send_ring.SetProducer(qp.next_slot);
+  qp.building = nullptr;
+  qp.send_lock.Unlock();
+  if (posted) client::RingQueue(qp.doorbell);
+  return error;
+}
+
+void Abort(ibv_qp_ex* base) {
+  QueuePair& qp = *Of(base);
+  qp.building = nullptr;
+  qp.send_lock.Unlock();
+}
+
+// The next request, to be filled; nullptr when the list has failed already.
+rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
+  QueuePair& qp = *Of(base);
+  qp.building = nullptr;
+  if (qp.build_error != 0) return nullptr;
+  if (qp.send_ring.Next(qp.next_slot) == qp.send_ring.Consumer()) {
+    qp.build_error = ENOMEM;
+    return nullptr;
+  }
+  auto* wqe = qp.send_ring.SlotAs<rxe_send_wqe>(qp.next_slot);
+  memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+  wqe->wr.wr_id = base->wr_id;
+  wqe->wr.send_flags = base->wr_flags & ~unsigned{IBV_SEND_INLINE};
+  wqe->wr.opcode = opcode;
+  wqe->ssn = qp.next_ssn++;
+  qp.building = wqe;
+  qp.next_slot = qp.send_ring.Next(qp.next_slot);
+  return wqe;
+}
+
+void Rdma(ibv_qp_ex* base, ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm) {
+  rxe_send_wqe* wqe = Begin(base, opcode);
+  if (wqe == nullptr) return;
+  wqe->wr.wr.rdma.remote_addr = address;
+  wqe->wr.wr.rdma.rkey = rkey;
+  wqe->wr.ex.imm_data = imm;
+  wqe->iova = address;
+}
+void RdmaRead(ibv_qp_ex* qp, uint32_t rkey, uint64_t address) {
+  Rdma(qp, IBV_WR_RDMA_READ, rkey, address, 0);
+}
+void RdmaWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t address) {
+  Rdma(qp, IBV_WR_RDMA_WRITE, rkey, address, 0);
+}
+void RdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, __be32 imm) {
+  Rdma(qp, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm);
+}
+
+void Atomic(ibv_qp_ex* base, ibv_wr_opcode opcode, uint32_t rkey, uint64_t address,
+            uint64_t compare_add, uint64_t swap) {
+  rxe_send_wqe* wqe = Begin(base, opcode);
+  if (wqe == nullptr) return;
+  if ((address & 7) != 0) Of(base)->build_error = EINVAL;
+  wqe->wr.wr.atomic.remote_addr = address;
+  wqe->wr.wr.atomic.compare_add = compare_add;
+  wqe->wr.wr.atomic.swap = swap;
+  wqe->wr.wr.atomic.rkey = rkey;
+  wqe->iova = address;
+}
+void CompareSwap(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap) {
+  Atomic(qp, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
+}
+void FetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t add) {
+  Atomic(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
+}
+
+void Send(ibv_qp_ex* qp) { Begin(qp, IBV_WR_SEND); }
+void SendImm(ibv_qp_ex* qp, __be32 imm) {
+  rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_IMM);
+  if (wqe != nullptr) wqe->wr.ex.imm_data = imm;
+}
+void SendInv(ibv_qp_ex* qp, uint32_t rkey) {
+  rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_INV);
+  if (wqe != nullptr) wqe->wr.ex.invalidate_rkey = rkey;
+}
+void LocalInv(ibv_qp_ex* qp, uint32_t rkey) {
+  rxe_send_wqe* wqe = Begin(qp, IBV_WR_LOCAL_INV);
+  if (wqe != nullptr) wqe->wr.ex.invalidate_rkey = rkey;
+}
+void BindWindow(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
+  rxe_send_wqe* wqe = Begin(qp, IBV_WR_BIND_MW);
+  if (wqe == nullptr) return;
+  wqe->wr.wr.mw.addr = info->addr;
+  wqe->wr.wr.mw.length = info->length;
+  wqe->wr.wr.mw.mr_lkey = info->mr == nullptr ? 0 : info->mr->lkey;
+  wqe->wr.wr.mw.mw_rkey = mw->rkey;
+  wqe->wr.wr.mw.rkey = rkey;
+  wqe->wr.wr.mw.access = info->mw_access_flags;
+}
+
+void SetUdAddress(ibv_qp_ex* base, ibv_ah* ah, uint32_t qpn, uint32_t qkey) {
+  rxe_send_wqe* wqe = Of(base)->building;
+  if (wqe == nullptr) return;
+  if (ah == nullptr) {
+    Of(base)->build_error = EINVAL;
+    return;
+  }
+  wqe->wr.wr.ud.ah_num = ah->handle;
+  wqe->wr.wr.ud.remote_qpn = qpn;
+  wqe->wr.wr.ud.remote_qkey = qkey;
+}
+
+void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
+  QueuePair& qp = *Of(base);
+  rxe_send_wqe* wqe = qp.building;
+  if (wqe == nullptr) return;
+  uint64_t bytes = 0;
+  if (count > qp.max_send_sge) qp.build_error = EINVAL;
+  for (size_t i = 0; i < count && qp.build_error == 0; i++) bytes += sges[i].length;
+  const bool is_atomic = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                         wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (bytes > UINT32_MAX || (is_atomic && bytes < 8)) qp.build_error = EINVAL;
+  if (qp.build_error != 0) return;
+  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
+  wqe->dma.num_sge = static_cast<uint32_t>(count);
+  if (count > 0) memcpy(wqe + 1, sges, count * sizeof *sges);
+}
+void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
+  const ibv_sge sge{address, length, lkey};
+  SetSges(qp, 1, &sge);
+}
+
+void SetInlineList(ibv_qp_ex* base, size_t count, const ibv_data_buf* buffers) {
+  QueuePair& qp = *Of(base);
+  rxe_send_wqe* wqe = qp.building;
+  if (wqe == nullptr || qp.build_error != 0) return;
+  std::byte* to = reinterpret_cast<std::byte*>(wqe + 1);
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (buffers[i].length > qp.max_inline_bytes - bytes) {
+      qp.build_error = EINVAL;
+      return;
+    }
+    if (buffers[i].length > 0) memcpy(to + bytes, buffers[i].addr, buffers[i].length);
+    bytes += buffers[i].length;
+  }
+  wqe->wr.send_flags |= IBV_SEND_INLINE;
+  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
+}
+void SetInline(ibv_qp_ex* qp, void* address, size_t length) {
+  const ibv_data_buf buffer{address, length};
+  SetInlineList(qp, 1, &buffer);
+}
+
+}  // namespace
+
+void SetBuilders(QueuePair& qp, uint64_t ops) {
+  ibv_qp_ex& ex = qp.extended;
+  qp.has_extended = true;
+  ex.wr_start = Start;
+  ex.wr_complete = Complete;
+  ex.wr_abort = Abort;
+  ex.wr_set_sge = SetSge;
+  ex.wr_set_sge_list = SetSges;
+  ex.wr_set_inline_data = SetInline;
+  ex.wr_set_inline_data_list = SetInlineList;
+  if (qp.base.qp_type == IBV_QPT_UD) ex.wr_set_ud_addr = SetUdAddress;
+  // A builder that was not asked for stays empty, as in the real library.
+  if ((ops & IBV_QP_EX_WITH_RDMA_WRITE) != 0) ex.wr_rdma_write = RdmaWrite;
+  if ((ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) != 0) ex.wr_rdma_write_imm = RdmaWriteImm;
+  if ((ops & IBV_QP_EX_WITH_SEND) != 0) ex.wr_send = Send;
+  if ((ops & IBV_QP_EX_WITH_SEND_WITH_IMM) != 0) ex.wr_send_imm = SendImm;
+  if ((ops & IBV_QP_EX_WITH_RDMA_READ) != 0) ex.wr_rdma_read = RdmaRead;
+  if ((ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) != 0) ex.wr_atomic_cmp_swp = CompareSwap;
+  if ((ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0) ex.wr_atomic_fetch_add = FetchAdd;
+  if ((ops & IBV_QP_EX_WITH_LOCAL_INV) != 0) ex.wr_local_inv = LocalInv;
+  if ((ops & IBV_QP_EX_WITH_BIND_MW) != 0) ex.wr_bind_mw = BindWindow;
+  if ((ops & IBV_QP_EX_WITH_SEND_WITH_INV) != 0) ex.wr_send_inv = SendInv;
+}
+
+}  // namespace rdmaemu::shim
