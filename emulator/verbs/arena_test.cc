@@ -1,0 +1,80 @@
+#include "emulator/verbs/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "emulator/verbs/flat_map.h"
+#include "emulator/verbs/testing/fakes.h"
+
+namespace rdmaemu {
+namespace {
+
+TEST(Arena, CutsAlignedStretchesFromFewSegments) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span a = *arena.Allocate(100), b = *arena.Allocate(1);
+  EXPECT_EQ(memory.live_segments(), 1u);
+  EXPECT_EQ(a.segment, b.segment);
+  EXPECT_EQ(b.offset % Arena::kAlignment, 0u);
+  EXPECT_GE(b.offset, a.offset + 100);
+  EXPECT_EQ(*arena.SegmentLength(a.segment), Arena::kSegmentBytes);
+  EXPECT_EQ(arena.SegmentLength(SegmentId{99}), Fail(EINVAL));
+}
+
+TEST(Arena, WhatIsHandedOutAgainIsZero) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span first = *arena.Allocate(4096);
+  std::memset(first.bytes, 0xff, first.length);
+  arena.Free(first);
+  const Span second = *arena.Allocate(8192);
+  EXPECT_EQ(second.bytes, first.bytes);
+  EXPECT_TRUE(std::all_of(second.bytes, second.bytes + second.length,
+                          [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+TEST(Arena, NeighboursMergeWhenFreedInAnyOrder) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const size_t third = Arena::kSegmentBytes / 4;
+  const Span a = *arena.Allocate(third), b = *arena.Allocate(third), c = *arena.Allocate(third);
+  const Span d = *arena.Allocate(third);
+  arena.Free(a);
+  arena.Free(c);
+  arena.Free(d);
+  arena.Free(b);
+  ASSERT_TRUE(arena.Allocate(Arena::kSegmentBytes));
+  EXPECT_EQ(memory.live_segments(), 1u);
+}
+
+TEST(Arena, LargeSegmentsGoBackAndLimitsHold) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span large = *arena.Allocate(3 * Arena::kSegmentBytes);
+  arena.Free(large);
+  EXPECT_EQ(memory.live_segments(), 0u);
+  EXPECT_EQ(arena.total_bytes(), 0u);
+  EXPECT_EQ(arena.Allocate(Arena::kMaxSpanBytes + 1).error().code, ENOMEM);
+  memory.most_segments = 0;
+  EXPECT_EQ(arena.Allocate(1).error().code, ENOMEM);
+}
+
+TEST(FlatMap, ErasingKeepsWhatProbedPastTheHole) {
+  FlatMap<uint32_t> map;
+  for (uint32_t key = 1; key <= 5000; key++) map.Insert(key * 4096, key);
+  for (uint32_t key = 1; key <= 5000; key += 2) map.Erase(key * 4096);
+  map.Erase(3);  // not there
+  EXPECT_EQ(map.size(), 2500u);
+  for (uint32_t key = 1; key <= 5000; key++) {
+    uint32_t* found = map.Find(key * 4096);
+    ASSERT_EQ(found != nullptr, key % 2 == 0) << key;
+    if (found != nullptr) {
+      ASSERT_EQ(*found, key);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rdmaemu
