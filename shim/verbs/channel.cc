@@ -53,8 +53,8 @@ RDMAEMU_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   int fd = -1;
   int error = client::Call(CallOp::kCreateChannel, HandleIn{Of(context)->handle, 0}, reply, &fd, 1);
   if (error == 0) {
-    channel->ring = RingAt(client::MapSpan(reply.ring), reply.ring, 0, reply.slots,
-                           sizeof(ChannelEntry));
+    channel->ring =
+        RingAt(client::MapSpan(reply.ring), reply.ring, 0, reply.slots, sizeof(ChannelEntry));
     if (!channel->ring) {
       error = errno;
       CallOnHandle(CallOp::kDestroyChannel, reply.handle);

@@ -83,8 +83,7 @@ void SetOperations(Context& context) {
 
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* out, size_t out_bytes) {
   QueryPortOut reply{};
-  const int error =
-      client::Call(CallOp::kQueryPort, QueryPortIn{Of(context)->handle, port}, reply);
+  const int error = client::Call(CallOp::kQueryPort, QueryPortIn{Of(context)->handle, port}, reply);
   if (error != 0) return ErrnoWith(error);
   memset(out, 0, out_bytes);
   memcpy(out, &reply.attr, std::min(out_bytes, sizeof reply.attr));
@@ -109,8 +108,8 @@ namespace {
 // Entries [first, first + count) of a port's GID table.
 int QueryGids(ibv_context* context, uint32_t port, uint32_t first, uint32_t count,
               QueryGidsOut& out) {
-  const int error = client::Call(
-      CallOp::kQueryGids, QueryGidsIn{Of(context)->handle, port, first, count}, out);
+  const int error =
+      client::Call(CallOp::kQueryGids, QueryGidsIn{Of(context)->handle, port, first, count}, out);
   return error != 0 ? error : out.count > kMaxGidsPerCall ? EPROTO : 0;
 }
 
@@ -246,8 +245,8 @@ RDMAEMU_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsign
 
 RDMAEMU_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
   QueryPkeyOut reply{};
-  const int error = client::Call(CallOp::kQueryPkey,
-                                 QueryPkeyIn{Of(context)->handle, port, index, 0}, reply);
+  const int error =
+      client::Call(CallOp::kQueryPkey, QueryPkeyIn{Of(context)->handle, port, index, 0}, reply);
   if (error != 0) return MinusOneWith(error);
   *pkey = reply.pkey_be;
   return 0;

@@ -19,8 +19,7 @@ static_assert(sizeof(ib_uverbs_wc) == sizeof(ibv_wc) &&
 // Takes over the queue that a reply describes; 0 or an errno.
 int Adopt(CompletionQueue& cq, const CqOut& reply) {
   std::byte* bytes = client::MapSpan(reply.queue);
-  const Ring ring =
-      RingAt(bytes, reply.queue, sizeof(CqControl), reply.slots, sizeof(CqEntry));
+  const Ring ring = RingAt(bytes, reply.queue, sizeof(CqControl), reply.slots, sizeof(CqEntry));
   if (!ring) return errno;
   cq.control = reinterpret_cast<CqControl*>(bytes);
   cq.ring = ring;
@@ -107,9 +106,8 @@ using namespace rdmaemu::shim;
 RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
                                      ibv_comp_channel* channel, int vector) {
   if (entries <= 0 || vector < 0) return NullWith(EINVAL);
-  CompletionQueue* cq =
-      CreateCompletionQueue(context, static_cast<uint32_t>(entries), cq_context, channel,
-                            static_cast<uint32_t>(vector));
+  CompletionQueue* cq = CreateCompletionQueue(context, static_cast<uint32_t>(entries), cq_context,
+                                              channel, static_cast<uint32_t>(vector));
   return cq == nullptr ? nullptr : &cq->base;
 }
 
@@ -137,8 +135,7 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
     reported = cq->comp_events_reported;
   }
   WaitForAcks(base->mutex, base->cond, base->comp_events_completed, reported);
-  WaitForAcks(base->mutex, base->cond, base->async_events_completed,
-              reply.async_events_reported);
+  WaitForAcks(base->mutex, base->cond, base->async_events_completed, reply.async_events_reported);
   if (channel != nullptr) {
     pthread_mutex_lock(&base->context->mutex);
     channel->refcnt--;

@@ -67,7 +67,8 @@ void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
 
 // Follows ibv_create_cq_ex(3); rxe has the standard fields and no timestamps.
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
-  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  constexpr uint32_t kFlags =
+      IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   if ((attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
       (attr->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0 ||
@@ -75,8 +76,8 @@ ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     return NullWith(EOPNOTSUPP);
   }
   if (attr->cqe == 0 || attr->cqe > INT32_MAX) return NullWith(EINVAL);
-  CompletionQueue* cq = CreateCompletionQueue(context, attr->cqe, attr->cq_context, attr->channel,
-                                              attr->comp_vector);
+  CompletionQueue* cq =
+      CreateCompletionQueue(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector);
   if (cq == nullptr) return nullptr;
   cq->single_threaded = has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   SetReaders(*cq, attr->wc_flags);

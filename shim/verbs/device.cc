@@ -22,8 +22,8 @@ Device* NewDevice(const DeviceEntry& entry) {
   // The host's strings are checked for their end here: they go into buffers of the same size.
   snprintf(device->base.name, sizeof device->base.name, "%.63s", entry.name);
   snprintf(device->base.dev_name, sizeof device->base.dev_name, "%.63s", entry.dev_name);
-  snprintf(device->base.dev_path, sizeof device->base.dev_path,
-           "/sys/class/infiniband_verbs/%s", device->base.dev_name);
+  snprintf(device->base.dev_path, sizeof device->base.dev_path, "/sys/class/infiniband_verbs/%s",
+           device->base.dev_name);
   snprintf(device->base.ibdev_path, sizeof device->base.ibdev_path, "/sys/class/infiniband/%s",
            device->base.name);
   device->index = entry.index;

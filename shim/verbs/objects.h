@@ -51,8 +51,8 @@ struct CompletionQueue {
   bool single_threaded;  // IBV_CREATE_CQ_ATTR_SINGLE_THREADED: start_poll does not lock
   CqControl* control;
   Ring ring;
-  CqEntry current;                 // of start_poll and next_poll
-  uint32_t comp_events_reported;   // under the channel's lock
+  CqEntry current;                // of start_poll and next_poll
+  uint32_t comp_events_reported;  // under the channel's lock
 };
 
 struct SharedReceiveQueue {
@@ -78,9 +78,9 @@ struct QueuePair {
   Ring send_ring, recv_ring;
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
-  uint32_t started_at;          // producer index to go back to
-  uint32_t next_slot;           // where the next request goes
-  rxe_send_wqe* building;       // the request that setters fill; nullptr before the first
+  uint32_t started_at;     // producer index to go back to
+  uint32_t next_slot;      // where the next request goes
+  rxe_send_wqe* building;  // the request that setters fill; nullptr before the first
   int build_error;
 };
 
@@ -108,7 +108,9 @@ T* FromCookie(uint64_t cookie) {
 }
 
 // Calls that take a handle and answer nothing, or one struct.
-inline int CallOnHandle(CallOp op, uint32_t handle) { return client::Call(op, HandleIn{handle, 0}); }
+inline int CallOnHandle(CallOp op, uint32_t handle) {
+  return client::Call(op, HandleIn{handle, 0});
+}
 template <class Out>
 int CallOnHandle(CallOp op, uint32_t handle, Out& out) {
   return client::Call(op, HandleIn{handle, 0}, out);

@@ -33,8 +33,7 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length
                                         unsigned access) {
   ibv_mr* mr = New<ibv_mr>();
   if (mr == nullptr) return nullptr;
-  const RegMrIn in{pd->handle,
-                   static_cast<int32_t>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}),
+  const RegMrIn in{pd->handle, static_cast<int32_t>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}),
                    CookieOf(address), length, iova};
   MrOut reply{};
   const int error = client::Call(CallOp::kRegMr, in, reply);

@@ -11,8 +11,8 @@ namespace {
 int Adopt(QueuePair& qp, const CreateQpOut& reply) {
   if (!client::IsDoorbell(reply.doorbell)) return EPROTO;
   std::byte* send = client::MapSpan(reply.send_queue);
-  qp.send_ring = RingAt(send, reply.send_queue, sizeof(QpControl), reply.send_slots,
-                        reply.send_slot_bytes);
+  qp.send_ring =
+      RingAt(send, reply.send_queue, sizeof(QpControl), reply.send_slots, reply.send_slot_bytes);
   if (!qp.send_ring) return errno;
   qp.control = reinterpret_cast<QpControl*>(send);
   if (reply.recv_queue.length > 0) {
@@ -82,15 +82,14 @@ QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap&
 
 // Follows ibv_create_qp_ex(3) as far as rxe does: PD, creation flags (none) and send_ops_flags.
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr) {
-  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                              IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  constexpr uint32_t kKnown =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   constexpr uint64_t kUdOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   constexpr uint64_t kUcOps = kUdOps | IBV_QP_EX_WITH_RDMA_WRITE |
                               IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_BIND_MW;
   constexpr uint64_t kRcOps = kUcOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_LOCAL_INV |
                               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                              IBV_QP_EX_WITH_SEND_WITH_INV;
+                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
   if ((attr->comp_mask & ~kKnown) != 0) return NullWith(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr ||
       attr->pd->context != context) {
@@ -145,8 +144,12 @@ RDMAEMU_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask,
   if (error != 0) return ErrnoWith(error);
   *attr = reply.attr;
   if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
-  *init_attr = {qp->qp_context, qp->send_cq, qp->recv_cq,
-                qp->srq,        reply.cap,   qp->qp_type,
+  *init_attr = {qp->qp_context,
+                qp->send_cq,
+                qp->recv_cq,
+                qp->srq,
+                reply.cap,
+                qp->qp_type,
                 static_cast<int>(reply.signal_all)};
   return 0;
 }

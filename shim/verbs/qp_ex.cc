@@ -135,8 +135,8 @@ void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
   uint64_t bytes = 0;
   if (count > qp.max_send_sge) qp.build_error = EINVAL;
   for (size_t i = 0; i < count && qp.build_error == 0; i++) bytes += sges[i].length;
-  const bool is_atomic = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-                         wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  const bool is_atomic =
+      wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
   if (bytes > UINT32_MAX || (is_atomic && bytes < 8)) qp.build_error = EINVAL;
   if (qp.build_error != 0) return;
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);

@@ -9,8 +9,8 @@ namespace rdmaemu::shim {
 namespace {
 
 int Adopt(SharedReceiveQueue& srq, const SrqOut& reply) {
-  const Ring ring = RingAt(client::MapSpan(reply.queue), reply.queue, 0, reply.slots,
-                           reply.slot_bytes);
+  const Ring ring =
+      RingAt(client::MapSpan(reply.queue), reply.queue, 0, reply.slots, reply.slot_bytes);
   if (!ring) return errno;
   srq.ring = ring;
   srq.max_sge = reply.max_sge;

@@ -1,0 +1,48 @@
+// The twins of version IBVERBS_1.0, from before 2007: structs of another layout, which no program
+// of today uses (none of the 91 that were looked at). ibv_get_device_list says so, and without a
+// device the others cannot be reached with anything valid; each refuses in the way it can.
+
+#include "shim/verbs/objects.h"
+
+using namespace rdmaemu::shim;
+
+#define RDMAEMU_OLD(result, name, answer) \
+  extern "C" __attribute__((symver(#name "@IBVERBS_1.0"), used)) result old_##name() { answer; }
+
+RDMAEMU_OLD(void, ibv_ack_async_event, return )
+RDMAEMU_OLD(void, ibv_ack_cq_events, return )
+RDMAEMU_OLD(void*, ibv_alloc_pd, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_attach_mcast, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_close_device, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_create_ah, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_create_cq, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_create_qp, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_create_srq, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_dealloc_pd, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_dereg_mr, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_destroy_ah, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_destroy_cq, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_destroy_qp, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_destroy_srq, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_detach_mcast, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(void, ibv_free_device_list, return )
+RDMAEMU_OLD(int, ibv_get_async_event, return MinusOneWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_get_cq_event, return MinusOneWith(EOPNOTSUPP))
+RDMAEMU_OLD(uint64_t, ibv_get_device_guid, return 0)
+RDMAEMU_OLD(void*, ibv_get_device_list, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_get_device_name, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_modify_qp, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_modify_srq, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_open_device, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_device, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_gid, return MinusOneWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_pkey, return MinusOneWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_port, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_qp, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_query_srq, return ErrnoWith(EOPNOTSUPP))
+RDMAEMU_OLD(void*, ibv_reg_mr, return NullWith(EOPNOTSUPP))
+RDMAEMU_OLD(int, ibv_resize_cq, return ErrnoWith(EOPNOTSUPP))
+
+// Providers from before 2010 announced themselves so.
+extern "C" __attribute__((symver("ibv_register_driver@IBVERBS_1.1"), used)) void
+old_register_driver(const char*, void*) {}

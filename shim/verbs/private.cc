@@ -1,0 +1,94 @@
+// The private node IBVERBS_PRIVATE_34, which provider libraries (libmlx5, libefa) are linked
+// against with BIND_NOW: without these names nothing that loads them starts. No provider ever runs
+// here, so that all but the registration refuse. Their arguments are the kernel's business and not
+// looked at.
+
+#include "shim/verbs/objects.h"
+
+using namespace rdmaemu::shim;
+
+// Read by providers when a device goes away.
+extern "C" {
+extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
+bool verbs_allow_disassociate_destroy = false;
+}
+
+// libmlx5 and libefa announce themselves in their constructors.
+RDMAEMU_EXPORT void verbs_register_driver_34(const void*) {}
+
+RDMAEMU_EXPORT void __verbs_log(void*, uint32_t, const char*, ...) {}
+RDMAEMU_EXPORT void verbs_set_ops(void*, const void*) {}
+RDMAEMU_EXPORT void verbs_uninit_context(void*) {}
+RDMAEMU_EXPORT void verbs_init_cq(ibv_cq*, ibv_context*, ibv_comp_channel*, void*) {}
+RDMAEMU_EXPORT unsigned __ioctl_final_num_attrs(unsigned count, void*) { return count; }
+RDMAEMU_EXPORT void* _verbs_init_and_alloc_context(ibv_device*, int, size_t, void*, uint32_t) {
+  return NullWith(EOPNOTSUPP);
+}
+RDMAEMU_EXPORT ibv_context* verbs_open_device(ibv_device*, void*) { return NullWith(EOPNOTSUPP); }
+RDMAEMU_EXPORT int ibv_read_ibdev_sysfs_file(char*, size_t, void*, const char*, ...) {
+  return MinusOneWith(EOPNOTSUPP);
+}
+
+#define RDMAEMU_REFUSE(name) \
+  RDMAEMU_EXPORT int name() { return ErrnoWith(EOPNOTSUPP); }
+
+RDMAEMU_REFUSE(execute_ioctl)
+RDMAEMU_REFUSE(ibv_cmd_advise_mr)
+RDMAEMU_REFUSE(ibv_cmd_alloc_dm)
+RDMAEMU_REFUSE(ibv_cmd_alloc_mw)
+RDMAEMU_REFUSE(ibv_cmd_alloc_pd)
+RDMAEMU_REFUSE(ibv_cmd_attach_mcast)
+RDMAEMU_REFUSE(ibv_cmd_close_xrcd)
+RDMAEMU_REFUSE(ibv_cmd_create_ah)
+RDMAEMU_REFUSE(ibv_cmd_create_counters)
+RDMAEMU_REFUSE(ibv_cmd_create_cq)
+RDMAEMU_REFUSE(ibv_cmd_create_cq_ex)
+RDMAEMU_REFUSE(ibv_cmd_create_flow)
+RDMAEMU_REFUSE(ibv_cmd_create_flow_action_esp)
+RDMAEMU_REFUSE(ibv_cmd_create_qp)
+RDMAEMU_REFUSE(ibv_cmd_create_qp_ex2)
+RDMAEMU_REFUSE(ibv_cmd_create_qp_ex)
+RDMAEMU_REFUSE(ibv_cmd_create_rwq_ind_table)
+RDMAEMU_REFUSE(ibv_cmd_create_srq)
+RDMAEMU_REFUSE(ibv_cmd_create_srq_ex)
+RDMAEMU_REFUSE(ibv_cmd_create_wq)
+RDMAEMU_REFUSE(ibv_cmd_dealloc_mw)
+RDMAEMU_REFUSE(ibv_cmd_dealloc_pd)
+RDMAEMU_REFUSE(ibv_cmd_dereg_mr)
+RDMAEMU_REFUSE(ibv_cmd_destroy_ah)
+RDMAEMU_REFUSE(ibv_cmd_destroy_counters)
+RDMAEMU_REFUSE(ibv_cmd_destroy_cq)
+RDMAEMU_REFUSE(ibv_cmd_destroy_flow)
+RDMAEMU_REFUSE(ibv_cmd_destroy_flow_action)
+RDMAEMU_REFUSE(ibv_cmd_destroy_qp)
+RDMAEMU_REFUSE(ibv_cmd_destroy_rwq_ind_table)
+RDMAEMU_REFUSE(ibv_cmd_destroy_srq)
+RDMAEMU_REFUSE(ibv_cmd_destroy_wq)
+RDMAEMU_REFUSE(ibv_cmd_detach_mcast)
+RDMAEMU_REFUSE(ibv_cmd_free_dm)
+RDMAEMU_REFUSE(ibv_cmd_get_context)
+RDMAEMU_REFUSE(ibv_cmd_modify_cq)
+RDMAEMU_REFUSE(ibv_cmd_modify_flow_action_esp)
+RDMAEMU_REFUSE(ibv_cmd_modify_qp)
+RDMAEMU_REFUSE(ibv_cmd_modify_qp_ex)
+RDMAEMU_REFUSE(ibv_cmd_modify_srq)
+RDMAEMU_REFUSE(ibv_cmd_modify_wq)
+RDMAEMU_REFUSE(ibv_cmd_open_qp)
+RDMAEMU_REFUSE(ibv_cmd_open_xrcd)
+RDMAEMU_REFUSE(ibv_cmd_poll_cq)
+RDMAEMU_REFUSE(ibv_cmd_post_recv)
+RDMAEMU_REFUSE(ibv_cmd_post_send)
+RDMAEMU_REFUSE(ibv_cmd_post_srq_recv)
+RDMAEMU_REFUSE(ibv_cmd_query_context)
+RDMAEMU_REFUSE(ibv_cmd_query_device_any)
+RDMAEMU_REFUSE(ibv_cmd_query_mr)
+RDMAEMU_REFUSE(ibv_cmd_query_port)
+RDMAEMU_REFUSE(ibv_cmd_query_qp)
+RDMAEMU_REFUSE(ibv_cmd_query_srq)
+RDMAEMU_REFUSE(ibv_cmd_read_counters)
+RDMAEMU_REFUSE(ibv_cmd_reg_dm_mr)
+RDMAEMU_REFUSE(ibv_cmd_reg_dmabuf_mr)
+RDMAEMU_REFUSE(ibv_cmd_reg_mr)
+RDMAEMU_REFUSE(ibv_cmd_req_notify_cq)
+RDMAEMU_REFUSE(ibv_cmd_rereg_mr)
+RDMAEMU_REFUSE(ibv_cmd_resize_cq)
