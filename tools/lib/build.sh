@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Builds rdmaemu and its two libraries, optimised, when their sources are newer. Sourced by
-# tools/rdmaemu, tools/quickstart and others. BAZEL may name another command (with options).
+# tools/rdmaemu and tools/quickstart. BAZEL_STARTUP_OPTIONS and BAZEL_OPTIONS are handed on to Bazel,
+# as in tools/test, whose defaults they share: other startup options would restart the server.
 
 # rdmaemu_build ROOT: builds where needed, with progress on stderr, and sets rdmaemu_binary.
 rdmaemu_build() {
@@ -13,17 +14,19 @@ rdmaemu_build() {
       -type f ! -name '*.py' ! -name '*.sh' -print -quit) ]]; then
     return 0
   fi
-  local bazel
-  read -ra bazel <<<"${BAZEL:-bazel}"
-  if ! command -v "${bazel[0]}" >/dev/null; then
-    echo "error: ${bazel[0]} is not installed; run tools/quickstart once, which installs what is" \
+  local startup options
+  read -ra startup <<<"${BAZEL_STARTUP_OPTIONS:---host_jvm_args=-Xmx1g}"
+  read -ra options <<<"${BAZEL_OPTIONS:-}"
+  if ! command -v bazel >/dev/null; then
+    echo "error: bazel is not installed; run tools/quickstart once, which installs what is" \
       "missing, or: apt-get install bazel-bootstrap" >&2
     return 1
   fi
   echo "building rdmaemu, optimised ..." >&2
   # What is edited while the build runs is newer than its result.
   begun=$(mktemp) log=$(mktemp)
-  if (cd "$root" && "${bazel[@]}" build -c opt --symlink_prefix=bazel-opt- --show_result=0 \
+  if (cd "$root" && bazel "${startup[@]}" build --config=opt --symlink_prefix=bazel-opt- \
+    --show_result=0 "${options[@]}" \
     //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1) >"$log" 2>&1; then
     mv "$begun" "$stamp"
     rm -f "$log"
