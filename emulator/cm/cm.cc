@@ -76,6 +76,7 @@ std::optional<Time> Cm::NextDeadline() const { return impl_->ids.ib_cm().NextDea
 
 size_t Cm::ids() const { return impl_->ids.size(); }
 size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
+size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }
 const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
 
 }  // namespace rdmaemu::cm

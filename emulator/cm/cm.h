@@ -91,6 +91,8 @@ class Cm {
 
   size_t ids() const;
   size_t ids(GroupId group) const;
+  // Protocol objects, timewait and those whose ids are gone included.
+  size_t connections() const;
   const CmStatistics& statistics() const;
 
  private:

@@ -16,9 +16,6 @@ using In = std::span<const std::byte>;
 using Out = std::span<std::byte>;
 using Filled = Result<size_t>;
 
-constexpr size_t kMaxOptionBytes = 512;    // calls.h: kMaxCmOptionBytes
-constexpr size_t kMaxPathsInResponse = 2;  // calls.h: CmQueryPathOut
-
 // The command, copied: programs' memory is not aligned, and its size was checked by the table.
 template <class T>
 T Load(In in) {
@@ -218,10 +215,7 @@ Filled QueryGid(const CmaId& id, Out out) {
 }
 
 Filled QueryPath(const CmaId& id, Out out) {
-  struct {
-    uint32_t num_paths, reserved;
-    ib_path_rec_data paths[kMaxPathsInResponse];
-  } response = {};
+  QueryPathResponse response = {};
   size_t bytes = 2 * sizeof(uint32_t);
   if (id.path) {
     response.num_paths = 1;
@@ -325,11 +319,6 @@ Filled Notify(CommandContext& context, In in, Out) {
 }
 
 // ---- options
-
-struct SetOptionCommand {  // calls.h: CmSetOption
-  rdma_ucm_set_option command;
-  uint8_t value[kMaxOptionBytes];
-};
 
 Filled SetIdOption(CommandContext& context, CmaId& id, const SetOptionCommand& option) {
   const uint32_t length = option.command.optlen;
