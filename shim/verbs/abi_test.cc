@@ -1,0 +1,133 @@
+// The built library against the list of names that programs were linked with, and the texts and
+// rates against the values that the real library gives.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace {
+
+std::string g_library, g_names;
+
+std::string OutputOf(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string output;
+  char chunk[4096];
+  for (size_t got = 0; (got = fread(chunk, 1, sizeof chunk, pipe.get())) > 0;) {
+    output.append(chunk, got);
+  }
+  return output;
+}
+
+// Exported names with their versions; the version nodes' own symbols are left out.
+std::set<std::string> Exported() {
+  std::set<std::string> names;
+  std::istringstream lines(OutputOf("readelf --dyn-syms -W " + g_library));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, value, size, type, bind, visibility, section, name;
+    words >> number >> value >> size >> type >> bind >> visibility >> section >> name;
+    if (section == "UND" || section == "ABS" || (bind != "GLOBAL" && bind != "WEAK")) continue;
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST(Abi, ExportsTheNamesOfTheListOurOwnFourAndNoOthers) {
+  std::set<std::string> expected;
+  std::ifstream list(g_names);
+  for (std::string line; std::getline(list, line);) expected.insert(line);
+  ASSERT_EQ(expected.size(), 180u);
+  for (const char* own : {"call", "wait", "put_back", "is_forked_from"}) {
+    expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
+  }
+  EXPECT_EQ(Exported(), expected);
+}
+
+TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndBringsNoCxxRuntime) {
+  const std::string dynamic = OutputOf("readelf -d -W " + g_library);
+  EXPECT_NE(dynamic.find("soname: [libibverbs.so.1]"), std::string::npos) << dynamic;
+  EXPECT_EQ(dynamic.find("libstdc++"), std::string::npos) << dynamic;
+  EXPECT_EQ(dynamic.find("libgcc_s"), std::string::npos) << dynamic;
+}
+
+TEST(Abi, VersionNodesAreChildrenOfTheOneBefore) {
+  const std::string versions = OutputOf("readelf -V -W " + g_library);
+  std::string parent;
+  for (const char* node :
+       {"1.0", "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14"}) {
+    const std::string name = std::string("IBVERBS_") + node;
+    const size_t at = versions.find("Name: " + name + "\n");
+    ASSERT_NE(at, std::string::npos) << name;
+    if (!parent.empty()) {
+      EXPECT_NE(versions.find("Parent 1: " + parent, at), std::string::npos) << name;
+    }
+    parent = name;
+  }
+}
+
+template <class F>
+F* Loaded(const char* name, const char* version) {
+  static void* library = dlopen(g_library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library, nullptr) << dlerror();
+  return library == nullptr ? nullptr : reinterpret_cast<F*>(dlvsym(library, name, version));
+}
+
+TEST(Strings, AreThoseOfTheRealLibrary) {
+  auto* status = Loaded<const char*(int)>("ibv_wc_status_str", "IBVERBS_1.1");
+  auto* event = Loaded<const char*(int)>("ibv_event_type_str", "IBVERBS_1.1");
+  auto* node = Loaded<const char*(int)>("ibv_node_type_str", "IBVERBS_1.1");
+  auto* port = Loaded<const char*(int)>("ibv_port_state_str", "IBVERBS_1.1");
+  ASSERT_TRUE(status && event && node && port);
+  EXPECT_STREQ(status(IBV_WC_WR_FLUSH_ERR), "Work Request Flushed Error");
+  EXPECT_STREQ(status(IBV_WC_TM_RNDV_INCOMPLETE), "TM software rendezvous");
+  EXPECT_STREQ(status(IBV_WC_TM_RNDV_INCOMPLETE + 1), "unknown");
+  EXPECT_STREQ(event(IBV_EVENT_QP_LAST_WQE_REACHED), "last WQE reached");
+  EXPECT_STREQ(event(-1), "unknown");
+  EXPECT_STREQ(node(IBV_NODE_CA), "InfiniBand channel adapter");
+  EXPECT_STREQ(port(IBV_PORT_ACTIVE_DEFER), "active defer");
+}
+
+TEST(Rates, AreThoseOfTheRealLibrary) {
+  auto* to_mbps = Loaded<int(ibv_rate)>("ibv_rate_to_mbps", "IBVERBS_1.1");
+  auto* to_multiple = Loaded<int(ibv_rate)>("ibv_rate_to_mult", "IBVERBS_1.0");
+  auto* from_multiple = Loaded<ibv_rate(int)>("mult_to_ibv_rate", "IBVERBS_1.0");
+  ASSERT_TRUE(to_mbps && to_multiple && from_multiple);
+  EXPECT_EQ(to_mbps(IBV_RATE_100_GBPS), 103125);
+  EXPECT_EQ(to_multiple(IBV_RATE_100_GBPS), -1);
+  EXPECT_EQ(to_multiple(IBV_RATE_28_GBPS), 11);
+  EXPECT_EQ(from_multiple(11), IBV_RATE_28_GBPS);
+  EXPECT_EQ(from_multiple(-1), IBV_RATE_MAX);
+}
+
+TEST(Import, AnswersEopnotsupp) {
+  auto* import = Loaded<ibv_context*(int)>("ibv_import_device", "IBVERBS_1.10");
+  ASSERT_NE(import, nullptr);
+  errno = 0;
+  EXPECT_EQ(import(0), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST(OldTwins, RefuseToListDevices) {
+  auto* list = Loaded<void*(int*)>("ibv_get_device_list", "IBVERBS_1.0");
+  ASSERT_NE(list, nullptr);
+  errno = 0;
+  EXPECT_EQ(list(nullptr), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 3) return 2;
+  g_library = argv[1];
+  g_names = argv[2];
+  return RUN_ALL_TESTS();
+}

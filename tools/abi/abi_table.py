@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Makes docs/abi.md out of shim/abi_status.txt, which marks every exported name.
+
+abi_table.py STATUS          prints the page
+abi_table.py STATUS PAGE     fails when PAGE is not what would be printed
+"""
+import sys
+
+STATES = {
+    "complete": "does what its manual page says",
+    "no-op": "succeeds because there is nothing to do",
+    "unsupported": "answers EOPNOTSUPP",
+}
+LIBRARIES = (("libibverbs.so.1", "IBVERBS_"), ("librdmacm.so.1", "RDMACM_"))
+
+HEAD = """# What the libraries export
+
+Every name and version of rdma-core 44, and what stands behind it. This page is made by
+`tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`; a test fails when it is stale.
+
+"""
+
+# Inline functions of verbs.h reach these through the context, so that no name shows them.
+OPERATIONS = """
+## Operations without a name
+
+Inline functions of `verbs.h` go through slots of the context. Present: `poll_cq`, `req_notify_cq`,
+`post_send`, `post_recv`, `post_srq_recv`, `alloc_mw`, `bind_mw`, `dealloc_mw`, `query_port`,
+`query_device_ex`, `create_cq_ex` (standard fields, no timestamps, as rxe), `create_qp_ex` (PD and
+`send_ops_flags`; the `ibv_wr_*` builders of RC, UC and UD). Answering EOPNOTSUPP: XRC domains and
+`open_qp`, `create_srq_ex` other than basic, `get_srq_num`, thread and parent domains, `modify_cq`,
+`query_rt_values`, `advise_mr`, null MRs, device memory, counters, flows and flow actions, work queues
+and indirection tables, rate limits, tag matching.
+"""
+
+
+def read(path):
+    rows = []
+    with open(path, encoding="utf-8") as table:
+        for number, line in enumerate(table, 1):
+            words = line.rstrip("\n").split(" ", 2)
+            if len(words) < 2 or "@" not in words[0] or words[1] not in STATES:
+                sys.exit(f"{path}:{number}: not 'NAME@VERSION STATE [NOTE]' with a state of "
+                         f"{', '.join(STATES)}")
+            rows.append((words[0], words[1], words[2] if len(words) > 2 else ""))
+    names = [row[0] for row in rows]
+    if len(names) != len(set(names)):
+        sys.exit(f"{path}: a name stands there twice")
+    return rows
+
+
+def page(rows):
+    text = HEAD
+    text += "".join(f"- **{state}**: {meaning}.\n" for state, meaning in STATES.items())
+    for library, prefix in LIBRARIES:
+        mine = sorted(row for row in rows if row[0].rsplit("@", 1)[1].startswith(prefix))
+        counts = ", ".join(f"{sum(row[1] == state for row in mine)} {state}" for state in STATES)
+        text += f"\n## {library}: {len(mine)} names ({counts})\n\n| name | state | |\n|---|---|---|\n"
+        text += "".join(f"| `{name}` | {state} | {note} |\n" for name, state, note in mine)
+    return text + OPERATIONS
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    made = page(read(sys.argv[1]))
+    if len(sys.argv) == 2:
+        sys.stdout.write(made)
+        return
+    with open(sys.argv[2], encoding="utf-8") as there:
+        if there.read() != made:
+            sys.exit(f"{sys.argv[2]} is stale: tools/abi/abi_table.py {sys.argv[1]} > docs/abi.md")
+
+
+main()
