@@ -1,0 +1,320 @@
+// Two hosts' verbs and transports in one thread, joined by a wire that loses and repeats what the
+// test tells it to, with virtual time: the world of the transport tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/transport/engine.h"
+#include "emulator/verbs/testing/fakes.h"
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu::transport::testing {
+
+inline constexpr GroupId kGroup{1};
+inline constexpr ProcessId kProcess{1};
+
+struct Datagram {
+  wire::UdpFlow flow;
+  std::vector<std::byte> bytes;
+};
+
+// One host: verbs, an engine, and what leaves it.
+class Node final : public DatagramSink, public CommunicationListener {
+ public:
+  explicit Node(const std::string& address)
+      : random(7),
+        address(*NetAddress::Parse(address)),
+        verbs({shared_memory, counters, memory, random, trace}),
+        engine({verbs, memory, random, *this, trace, *this}) {
+    verbs.SetTransport(&engine);
+    Profile profile = *BuiltInProfile("rxe");
+    verbs.AddDevice(DeviceSpec{"rxe0", profile, {{this->address, 9000, true}}});
+    context = *verbs.Open(kGroup, 0);
+    pd = *verbs.AllocPd(kGroup, context->handle);
+  }
+
+  std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
+    pending = {flow, std::vector<std::byte>(bytes)};
+    return pending.bytes;
+  }
+  void Commit(Time) override {
+    wire::SealPacket(pending.flow, pending.bytes);
+    out.push_back(std::move(pending));
+  }
+  void CommunicationEstablished(Time, QueuePair&) override { established++; }
+
+  rdmaemu::testing::FakeSharedMemory shared_memory;
+  rdmaemu::testing::FakeCounters counters;
+  rdmaemu::testing::FakeMemory memory;
+  rdmaemu::testing::FakeTrace trace;
+  Random random;
+  NetAddress address;
+  Verbs verbs;
+  Engine engine;
+  Context* context;
+  ProtectionDomain* pd;
+  Datagram pending;
+  std::deque<Datagram> out;
+  int established = 0;
+};
+
+// What the wire does with a packet.
+enum class Fate { kDeliver, kDrop, kDuplicate };
+
+// A QP with its queues and one region over `buffer`.
+struct Endpoint {
+  Node* node;
+  CompletionQueue* send_cq;
+  CompletionQueue* recv_cq;
+  QueuePair* qp;
+  MemoryRegion* mr;
+  std::vector<std::byte> buffer;
+
+  uint64_t At(size_t offset) const { return reinterpret_cast<uint64_t>(buffer.data()) + offset; }
+  rxe_sge Sge(size_t offset, uint32_t length) const { return {At(offset), length, mr->lkey}; }
+
+  // Posts what `wr` says with these SGEs, or, inline, with these bytes.
+  void Post(rxe_send_wr wr, std::vector<rxe_sge> sges) {
+    Ring& ring = qp->send_ring;
+    ASSERT_FALSE(ring.Full());
+    auto* wqe = ring.SlotAs<rxe_send_wqe>(ring.Producer());
+    std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+    wqe->wr = wr;
+    auto* data = reinterpret_cast<std::byte*>(wqe) + sizeof *wqe;
+    if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+      for (const rxe_sge& sge : sges) {
+        std::memcpy(data + wqe->dma.length, reinterpret_cast<void*>(sge.addr), sge.length);
+        wqe->dma.length += sge.length;
+      }
+    } else {
+      wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
+      if (!sges.empty()) std::memcpy(data, sges.data(), sges.size() * sizeof(rxe_sge));
+    }
+    ring.SetProducer(ring.Next(ring.Producer()));
+  }
+  void PostReceive(uint64_t wr_id, std::vector<rxe_sge> sges) {
+    Ring& ring = qp->recv_ring;
+    ASSERT_FALSE(ring.Full());
+    auto* wqe = ring.SlotAs<rxe_recv_wqe>(ring.Producer());
+    std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+    wqe->wr_id = wr_id;
+    wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
+    for (const rxe_sge& sge : sges) wqe->dma.length += sge.length;
+    if (!sges.empty()) {
+      std::memcpy(reinterpret_cast<std::byte*>(wqe) + sizeof *wqe, sges.data(),
+                  sges.size() * sizeof(rxe_sge));
+    }
+    ring.SetProducer(ring.Next(ring.Producer()));
+  }
+  static std::vector<ib_uverbs_wc> Poll(CompletionQueue& cq) {
+    std::vector<ib_uverbs_wc> all;
+    for (; !cq.ring.Empty(); cq.ring.SetConsumer(cq.ring.Next(cq.ring.Consumer()))) {
+      all.push_back(cq.ring.SlotAs<CqEntry>(cq.ring.Consumer())->wc);
+    }
+    return all;
+  }
+  std::vector<ib_uverbs_wc> Sent() { return Poll(*send_cq); }
+  std::vector<ib_uverbs_wc> Received() { return Poll(*recv_cq); }
+};
+
+struct Link {
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint32_t psn_a = 100, psn_b = 500;
+  uint8_t timeout = 14, retry_count = 3, rnr_retry = 3, min_rnr_timer = 1;
+  uint8_t rd_atomic = 4;
+  int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  bool to_rts_b = true;
+};
+
+class World {
+ public:
+  explicit World(bool local) : a("10.1.0.1"), other(local ? nullptr : new Node("10.1.0.2")) {}
+
+  Node& b() { return other ? *other : a; }
+
+  Endpoint Make(Node& node, ibv_qp_type type, size_t buffer_bytes, uint32_t depth = 63,
+                uint32_t cq_entries = 255) {
+    Endpoint e{&node, nullptr, nullptr, nullptr, nullptr, std::vector<std::byte>(buffer_bytes)};
+    e.send_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, 0, cq_entries, 0, 1});
+    e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, 0, cq_entries, 0, 2});
+    e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
+                                         e.send_cq->handle,
+                                         e.recv_cq->handle,
+                                         0,
+                                         type,
+                                         false,
+                                         {.max_send_wr = depth,
+                                          .max_recv_wr = depth,
+                                          .max_send_sge = 8,
+                                          .max_recv_sge = 8,
+                                          .max_inline_data = 256},
+                                         3});
+    e.mr = *node.verbs.RegMr(kGroup, kProcess,
+                             {node.pd->handle,
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+                              e.At(0), buffer_bytes, e.At(0)});
+    return e;
+  }
+  void Modify(Endpoint& e, const ibv_qp_attr& attr, int mask) {
+    const Status done = e.node->verbs.ModifyQp(now, kGroup, e.qp->handle, mask, attr);
+    ASSERT_TRUE(done.has_value()) << "state " << attr.qp_state << " errno " << done.error().code;
+  }
+  void SetState(Endpoint& e, ibv_qp_state state) {
+    ibv_qp_attr attr{};
+    attr.qp_state = state;
+    Modify(e, attr, IBV_QP_STATE);
+  }
+  static ibv_ah_attr AddressOf(const Endpoint& e) {
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.dgid = e.node->address.ToGid();
+    attr.grh.sgid_index = 1;
+    attr.grh.hop_limit = 64;
+    return attr;
+  }
+  void Connect(Endpoint& e, const Endpoint& peer, const Link& link, uint32_t own_psn,
+               uint32_t peer_psn, bool to_rts) {
+    const bool rc = e.qp->type == IBV_QPT_RC;
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = static_cast<unsigned>(link.access);
+    Modify(e, attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = link.mtu;
+    attr.dest_qp_num = peer.qp->qpn;
+    attr.rq_psn = peer_psn;
+    attr.max_dest_rd_atomic = attr.max_rd_atomic = link.rd_atomic;
+    attr.min_rnr_timer = link.min_rnr_timer;
+    attr.ah_attr = AddressOf(peer);
+    Modify(e, attr,
+           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
+    if (!to_rts) return;
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn = own_psn;
+    attr.timeout = link.timeout;
+    attr.retry_cnt = link.retry_count;
+    attr.rnr_retry = link.rnr_retry;
+    Modify(e, attr,
+           IBV_QP_STATE | IBV_QP_SQ_PSN |
+               (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                   : 0));
+  }
+  void Join(Endpoint& x, Endpoint& y, const Link& link = {}) {
+    Connect(x, y, link, link.psn_a, link.psn_b, true);
+    Connect(y, x, link, link.psn_b, link.psn_a, link.to_rts_b);
+  }
+  void ReadyUd(Endpoint& e, uint32_t qkey) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = qkey;
+    Modify(e, attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+    SetState(e, IBV_QPS_RTR);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn = 9;
+    Modify(e, attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  }
+
+  void Ring(Endpoint& e) { e.node->engine.Doorbell(now, *e.qp); }
+  // Works until all is quiet, moving time to the next deadline up to `limit` from now.
+  void Run(Duration limit = std::chrono::seconds(10)) {
+    const Time end = now + limit;
+    for (int steps = 0; steps < 1'000'000; ++steps) {
+      if (Step()) continue;
+      const auto next = EarliestDeadline();
+      if (!next || *next > end) return;
+      now = std::max(now, *next);
+      a.engine.Expire(now);
+      if (other) other->engine.Expire(now);
+    }
+    ADD_FAILURE() << "the world does not come to rest";
+  }
+
+  // Decides on each packet that goes over the wire; by its BTH and in order.
+  std::function<Fate(const wire::Packet&)> fate = [](const wire::Packet&) {
+    return Fate::kDeliver;
+  };
+  Time now{};
+  Node a;
+  std::unique_ptr<Node> other;
+  std::vector<std::string> seen;  // names of the packets that went over the wire
+
+ private:
+  bool Step() {
+    bool busy = a.engine.Work(now);
+    if (other) {
+      busy |= other->engine.Work(now);
+      busy |= Carry(a, *other);
+      busy |= Carry(*other, a);
+    }
+    return busy;
+  }
+  bool Carry(Node& from, Node& to) {
+    if (from.out.empty()) return false;
+    const Datagram datagram = std::move(from.out.front());
+    from.out.pop_front();
+    EXPECT_TRUE(wire::VerifyIcrc(datagram.flow, datagram.bytes).has_value());
+    const auto packet = wire::Parse(datagram.bytes);
+    EXPECT_TRUE(packet.has_value());
+    if (!packet) return true;
+    seen.push_back(packet->headers.info().name);
+    const Fate what = fate(*packet);
+    if (what == Fate::kDrop) return true;
+    to.engine.Receive(now, datagram.flow, *packet);
+    if (what == Fate::kDuplicate) to.engine.Receive(now, datagram.flow, *packet);
+    return true;
+  }
+  std::optional<Time> EarliestDeadline() {
+    std::optional<Time> first = a.engine.NextDeadline();
+    if (other) {
+      const auto second = other->engine.NextDeadline();
+      if (!first || (second && *second < *first)) first = second;
+    }
+    return first;
+  }
+};
+
+inline void FillPattern(std::span<std::byte> bytes, uint32_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>((i * 131 + seed * 7 + (i >> 8)) & 0xff);
+  }
+}
+
+inline rxe_send_wr SendWr(ibv_wr_opcode opcode, uint64_t wr_id,
+                          uint32_t flags = IBV_SEND_SIGNALED) {
+  rxe_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = opcode;
+  wr.send_flags = flags;
+  return wr;
+}
+inline rxe_send_wr RdmaWr(ibv_wr_opcode opcode, uint64_t wr_id, const Endpoint& peer, size_t offset,
+                          uint32_t flags = IBV_SEND_SIGNALED) {
+  rxe_send_wr wr = SendWr(opcode, wr_id, flags);
+  wr.wr.rdma.remote_addr = peer.At(offset);
+  wr.wr.rdma.rkey = peer.mr->rkey;
+  return wr;
+}
+inline rxe_send_wr AtomicWr(ibv_wr_opcode opcode, uint64_t wr_id, const Endpoint& peer,
+                            size_t offset, uint64_t compare_add, uint64_t swap = 0) {
+  rxe_send_wr wr = SendWr(opcode, wr_id);
+  wr.wr.atomic.remote_addr = peer.At(offset);
+  wr.wr.atomic.rkey = peer.mr->rkey;
+  wr.wr.atomic.compare_add = compare_add;
+  wr.wr.atomic.swap = swap;
+  return wr;
+}
+
+}  // namespace rdmaemu::transport::testing
