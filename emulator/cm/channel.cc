@@ -9,7 +9,8 @@ Channels::~Channels() {
 }
 
 Result<Channel*> Channels::Create(GroupId group) {
-  if (per_group_[group] >= kMaxChannelsPerGroup) return Fail(EMFILE);
+  const auto held = per_group_.find(group);
+  if (held != per_group_.end() && held->second >= kMaxChannelsPerGroup) return Fail(EMFILE);
   const Result<CounterId> counter = counters_.Create();
   if (!counter) return tl::make_unexpected(counter.error());
   per_group_[group]++;

@@ -2,6 +2,7 @@
 // the kernel keeps in a struct ucma_file.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -47,7 +48,7 @@ class Channels {
   std::vector<PendingEvent> Take(uint32_t handle, const Match& match) {
     std::vector<PendingEvent> taken;
     const auto it = channels_.find(handle);
-    if (it == channels_.end()) return taken;
+    if (it == channels_.end() || std::ranges::none_of(it->second.events, match)) return taken;
     std::deque<PendingEvent> kept;
     for (PendingEvent& event : it->second.events) {
       if (match(event)) {
@@ -57,9 +58,7 @@ class Channels {
       }
     }
     it->second.events.swap(kept);
-    if (!taken.empty()) {
-      counters_.Remove(it->second.counter, static_cast<uint32_t>(taken.size()));
-    }
+    counters_.Remove(it->second.counter, static_cast<uint32_t>(taken.size()));
     return taken;
   }
 

@@ -126,7 +126,10 @@ void IbCm::EnterTimewait(Time now, Connection& connection) {
   const Duration length =
       std::max(CmTimeout(connection.ack_timeout), connection.local.profile.timewait_floor);
   timers_.Arm(connection.key, now + length);
-  if (connection.owner != 0) return;
+  if (connection.owner == 0) BoundOwnerlessTimewait(connection);
+}
+
+void IbCm::BoundOwnerlessTimewait(Connection& connection) {
   ownerless_timewait_.push_back(connection.key);
   while (ownerless_timewait_.size() > kMaxTimewaitEntries) {
     Connection* oldest = Find(ownerless_timewait_.front());
@@ -314,6 +317,16 @@ Status IbCm::Establish(Time now, Connection& connection) {
   return {};
 }
 
+// A peer may have asked for hours between repeats; nobody waits that long for an id that has gone.
+void IbCm::HurryDreq(Time now, Connection& connection) {
+  const CmProfile& profile = connection.local.profile;
+  const Duration ours =
+      2 * CmTimeout(profile.packet_lifetime) + CmTimeout(profile.response_timeout);
+  if (connection.repeat_after <= ours) return;
+  connection.repeat_after = ours;
+  timers_.Arm(connection.key, now + ours);
+}
+
 Connection* IbCm::FindWaitingForRtu(uint64_t node_guid_be, uint32_t qpn) {
   const auto it = waiting_for_rtu_.find({node_guid_be, qpn});
   return it == waiting_for_rtu_.end() ? nullptr : Find(it->second);
@@ -356,8 +369,10 @@ void IbCm::Destroy(Time now, uint64_t key) {
   }
   connection.owner = 0;
   if (connection.state == IbCmState::kTimewait) {
-    ownerless_timewait_.push_back(connection.key);
-  } else if (connection.state != IbCmState::kDreqSent) {
+    BoundOwnerlessTimewait(connection);
+  } else if (connection.state == IbCmState::kDreqSent) {
+    HurryDreq(now, connection);
+  } else {
     Forget(connection);
   }
 }

@@ -182,6 +182,8 @@ class IbCm {
                          IbCmState state);
   void StopRepeating(Connection& connection);
   void EnterTimewait(Time now, Connection& connection);
+  void BoundOwnerlessTimewait(Connection& connection);
+  void HurryDreq(Time now, Connection& connection);
   void ResetToIdle(Connection& connection);
   bool InsertRemoteId(Connection& connection, uint64_t guid, uint32_t remote_id);
   bool InsertRemoteQpn(Connection& connection, uint64_t guid, uint32_t qpn);

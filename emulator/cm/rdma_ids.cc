@@ -24,6 +24,7 @@ Result<CmaId*> RdmaIds::Create(GroupId group, ProcessId process, uint32_t channe
   id.group = group;
   id.process = process;
   id.channel = channel;
+  by_channel_.insert({channel, id.handle});
   id.uid = uid;
   id.port_space = port_space;
   id.qp_type = qp_type;
@@ -60,13 +61,13 @@ Result<uint32_t> RdmaIds::Destroy(Time now, uint32_t channel, uint32_t handle) {
 }
 
 void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
-  std::vector<uint32_t> handles;
-  for (const auto& [handle, id] : ids_) {
-    if (id.channel == channel) handles.push_back(handle);
-  }
-  // A listener takes its unfetched requests along, so some may be gone when their turn comes.
-  for (const uint32_t handle : handles) {
-    if (CmaId* id = Find(handle)) Erase(now, *id);
+  // All events go first, so that no id has to look through them. Requests nobody fetched are ids of
+  // this channel as well.
+  channels_.Take(channel, [](const PendingEvent&) { return true; });
+  for (auto it = by_channel_.lower_bound({channel, 0});
+       it != by_channel_.end() && it->first == channel;
+       it = by_channel_.lower_bound({channel, 0})) {
+    Erase(now, *Find(it->second));
   }
 }
 
@@ -76,6 +77,7 @@ void RdmaIds::Erase(Time now, CmaId& id) {
   const std::vector<PendingEvent> unfetched = channels_.Take(
       id.channel, [handle](const PendingEvent& event) { return event.id == handle; });
   if (--per_group_[id.group] == 0) per_group_.erase(id.group);
+  by_channel_.erase({id.channel, handle});
   ids_.erase(handle);
   for (const PendingEvent& event : unfetched) {
     if (event.new_id == 0) continue;
@@ -100,12 +102,17 @@ Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t ne
   if (!found) return tl::make_unexpected(found.error());
   CmaId& id = **found;
   if (channel == new_channel) return id.events_reported;
-  id.channel = new_channel;
+  const auto move = [&](CmaId& moving) {
+    by_channel_.erase({moving.channel, moving.handle});
+    moving.channel = new_channel;
+    by_channel_.insert({new_channel, moving.handle});
+  };
+  move(id);
   std::vector<PendingEvent> moved =
       channels_.Take(channel, [handle](const PendingEvent& event) { return event.id == handle; });
   for (PendingEvent& event : moved) {
     // The kernel leaves a request's id behind, where nobody finds it any more; not copied.
-    if (CmaId* requested = Find(event.new_id)) requested->channel = new_channel;
+    if (CmaId* requested = Find(event.new_id)) move(*requested);
     channels_.Push(new_channel, std::move(event));
   }
   return id.events_reported;

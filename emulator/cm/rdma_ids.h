@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "emulator/base/random.h"
@@ -114,6 +116,7 @@ class RdmaIds final : public IbCmUser {
   IbCm ib_cm_;
   PortSpaces ports_;
   std::map<uint32_t, CmaId> ids_;
+  std::set<std::pair<uint32_t, uint32_t>> by_channel_;  // (channel, id)
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   uint32_t last_handle_ = 0;

@@ -273,5 +273,28 @@ TEST_F(CmTest, AnEndedProgramsDreqIsGivenUpInTheEnd) {
   EXPECT_EQ(net.sent["DREQ"], 32);
 }
 
+TEST_F(StrangerTest, AskingForHoursBetweenRepeatsDoesNotKeepAnEndedProgramsConnection) {
+  if (with_header) wire::EmitRdmaCmHeader(header, req.private_data);
+  req.local_cm_response_timeout = 31;
+  const CmRoute route{header.source, header.destination};
+  server_node.cm.Receive(net.now, route, {7, 0, req});
+  passive = server.Expect(EventType::kConnectRequest).id;
+  wire::CmRtu rtu;
+  net.filter = [&rtu](const wire::CmMessage& message) {
+    if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
+      rtu.remote_comm_id = rep->local_comm_id;
+      rtu.local_comm_id = rep->remote_comm_id;
+    }
+    return Net::Fate{.lost = true};
+  };
+  Accept();
+  server_node.cm.Receive(net.now, route, {7, 0, rtu});
+  server.Expect(EventType::kEstablished);
+  server_node.cm.GroupGone(net.now, server.group);
+  net.Run(2min);
+  EXPECT_EQ(net.sent["DREQ"], 16);
+  EXPECT_EQ(server_node.cm.connections(), 0u);
+}
+
 }  // namespace
 }  // namespace rdmaemu::cm
