@@ -295,9 +295,12 @@ TEST_F(Connection, WithoutAQpTheAnswerIsAnEventAndEstablishCompletesIt) {
 TEST_F(Connection, AcceptingAResponseIsRefusedAndRejectsIt) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
-  ASSERT_EQ(active.CmConnect(active_id, {}), 0);
+  ConnectSpec spec;
+  spec.qp_num = 123;
+  ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
-  ASSERT_EQ(passive.Accept(request.id, {}), 0);
+  spec.qp_num = 124;  // one number twice would be a stale connection
+  ASSERT_EQ(passive.Accept(request.id, spec), 0);
   ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
   EXPECT_EQ(active.Accept(active_id, {}), EINVAL);
   ExpectEvent(passive, RDMA_CM_EVENT_REJECTED, 28);
@@ -337,6 +340,7 @@ TEST_F(Datagrams, PrivateDataHasItsLimits) {
   ExpectPrivateData(request, 180, 180, 8);
   ASSERT_GE(passive.CreateCmQp(request.id), 0);
   EXPECT_EQ(passive.Accept(request.id, ConnectSpec(137)), EINVAL);
+  ExpectEvent(active, RDMA_CM_EVENT_UNREACHABLE, 2);  // a failed accept rejects
   int second = -1;
   ASSERT_NO_FATAL_FAILURE(Resolve(&second, RDMA_PS_UDP));
   ASSERT_GE(active.CreateCmQp(second), 0);

@@ -117,8 +117,12 @@ TEST_F(PdMr, WindowsAndAddressHandlesKeepTheirPd) {
 }
 
 TEST_F(PdMr, IovaGivesRemoteAddressesOfItsOwn) {
-  const Mr mr(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000, kAllAccess));
+  const uint64_t in_page = buffer.address() % 4096;  // both must agree on it
+  const Mr mr(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000 + in_page, kAllAccess));
   EXPECT_TRUE(mr);
+  EXPECT_EQ(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000 + in_page + 1, kAllAccess),
+            nullptr);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 TEST_F(PdMr, AdviceIsNotSupported) {

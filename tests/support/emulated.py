@@ -13,7 +13,7 @@ import time
 import traceback
 import xml.sax.saxutils
 
-RDMAEMU = os.path.abspath("tools/cli/rdmaemu")
+RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmaemu")
 
 
 class Skip(Exception):

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -308,12 +309,8 @@ int AsyncStep(State& state, const int& limit_ms) {
   return static_cast<int>(event.event_type);
 }
 
-void Check(int result, const char* what) {
-  if (result < 0)
-    result = -result;
-  else if (result == 0)
-    return;
-  throw std::runtime_error(std::string(what) + ": " + strerror(result));
+void Check(int error, const char* what) {
+  if (error != 0) throw std::runtime_error(std::string(what) + ": " + strerror(error));
 }
 
 }  // namespace
@@ -395,8 +392,10 @@ Pair ConnectPair(Side& local, Side& remote, const QpSpec& spec, const PathSpec& 
   Pair pair{};
   QpSpec unshared = spec;
   unshared.srq = -1;  // an SRQ belongs to the remote side
-  Check(pair.local = local.CreateQp(unshared), "create the local QP");
-  if (pair.local >= 0) Check(pair.remote = remote.CreateQp(spec), "create the remote QP");
+  pair.local = local.CreateQp(unshared);
+  Check(std::max(-pair.local, 0), "create the local QP");
+  pair.remote = remote.CreateQp(spec);
+  Check(std::max(-pair.remote, 0), "create the remote QP");
   pair.local_address = local.AddressOf(pair.local);
   pair.remote_address = remote.AddressOf(pair.remote);
   Check(remote.Connect(pair.remote, path, pair.local_address), "connect the remote QP");
