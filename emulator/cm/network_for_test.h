@@ -97,7 +97,7 @@ class Node final : public CmEnvironment {
   bool removed = false;
   FakeCounters counters;
   NoTrace trace;
-  Random random;
+  Random generator;
   Cm cm;
 };
 
@@ -164,8 +164,8 @@ inline Node::Node(Net& network, const char* address, uint64_t seed)
              .ack_delay = 15,
              .max_rd_atom = 128,
              .profile = &profile},
-      random(seed),
-      cm(*this, counters, random, trace) {}
+      generator(seed),
+      cm(*this, counters, generator, trace) {}
 
 inline void Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
   net.Carry(route, message);
