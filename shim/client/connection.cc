@@ -31,6 +31,7 @@ namespace {
 constexpr size_t kMaxSegments = 65536;
 constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
 constexpr size_t kWatcherStackBytes = 65536;
+constexpr time_t kJoinLimitSeconds = 1;  // a fork never waits longer for its child
 
 struct MappedSegment {
   uint32_t id;
@@ -294,10 +295,15 @@ int GreetAndSettle(int socket) {
 int Rejoin() {
   Connection& c = g_connection;
   const int socket = Connect(c.place);
-  const int error = socket < 0 ? EIO : GreetAndSettle(socket);
+  int error = socket >= 0 ? GreetAndSettle(socket) : errno;
   if (error != 0) {
     if (socket >= 0) SysClose(socket);
-    MarkGone();
+    // Nobody listens, or the group has ended: there is nothing to come back to. Anything else
+    // (no descriptor left, say) may pass. The counters are the parent's too and stay as they are.
+    if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
+      c.gone = true;
+      c.must_rejoin = false;
+    }
     return EIO;
   }
   c.socket = socket;
@@ -308,15 +314,33 @@ int Rejoin() {
   return 0;
 }
 
+// A host takes a process's objects away when it ends, unless a child has joined the group by then,
+// and daemon(3) ends the parent at once: so fork returns in the parent when the child has joined.
+int g_join_pipe[2] = {-1, -1};
+
 void PrepareFork() {
-  pthread_mutex_lock(&g_connection.segments_mutex);
-  pthread_mutex_lock(&g_connection.mutex);
+  Connection& c = g_connection;
+  pthread_mutex_lock(&c.segments_mutex);
+  pthread_mutex_lock(&c.mutex);
   LockCountersForFork();
+  g_join_pipe[0] = g_join_pipe[1] = -1;
+  const bool joins = (c.socket >= 0 || c.must_rejoin.load()) && !c.gone.load();
+  if (joins && pipe2(g_join_pipe, O_CLOEXEC) != 0) g_join_pipe[0] = g_join_pipe[1] = -1;
 }
 void AfterForkInParent() {
+  const int saved_errno = errno;
+  const int joined = g_join_pipe[0];
+  if (joined >= 0) SysClose(g_join_pipe[1]);
   UnlockCountersAfterFork();
   pthread_mutex_unlock(&g_connection.mutex);
   pthread_mutex_unlock(&g_connection.segments_mutex);
+  if (joined >= 0) {
+    pollfd poll{joined, POLLIN, 0};  // hangs up when the child has joined, or ended
+    const timespec limit{kJoinLimitSeconds, 0};
+    syscall(SYS_ppoll, &poll, 1, &limit, nullptr, 0);
+    SysClose(joined);
+  }
+  errno = saved_errno;
 }
 void AfterForkInChild() {
   Connection& c = g_connection;
@@ -329,6 +353,11 @@ void AfterForkInChild() {
     c.socket = -1;
     c.must_rejoin = true;
   }
+  if (g_join_pipe[0] < 0) return;
+  // When this fails the first call tries again.
+  if (c.must_rejoin.load()) Rejoin();
+  SysClose(g_join_pipe[0]);
+  SysClose(g_join_pipe[1]);
 }
 
 void RegisterForkHandlers() { pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild); }
