@@ -66,6 +66,17 @@ TEST_F(RcLoss, AnyPacketOfASendMayBeLost) {
   }
 }
 
+TEST_F(RcLoss, AGapIsNamedByOneNakAndMendedBeforeAnyTimeout) {
+  world.Join(x, y);
+  Affect("RC SEND Middle", 0, Fate::kDrop);
+  y.PostReceive(1, {y.Sge(0, 6000)});
+  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 6000)});
+  world.Ring(x);
+  world.Run(std::chrono::milliseconds(1));
+  EXPECT_EQ(x.Sent().size(), 1u);
+  EXPECT_EQ(world.b().engine.counters().naks, 1u);
+}
+
 TEST_F(RcLoss, AnyPacketOfASendMayComeTwice) {
   world.Join(x, y);
   for (const char* name : {"RC SEND First", "RC SEND Middle", "RC SEND Last", "RC Acknowledge"}) {
