@@ -43,7 +43,7 @@ class Case:
         addresses = ["127.41.%d.%d" % (third, 2 * index + 1), "127.41.%d.%d" % (third, 2 * index + 2)]
         if hosts == 1:
             addresses[1] = addresses[0]
-        port = 18000 + third * 100 + index
+        port = 21000 + third * 100 + index
         fill = {"server": addresses[0], "client": addresses[1], "port": port}
         names = ["one", "one"] if hosts == 1 else ["one", "two"]
         with Emulator() as emulator:
@@ -67,21 +67,24 @@ class Case:
 def rdmacm_utils():
     rping = ["rping", "-a", "{server}", "-p", "{port}", "-v", "-V", "-C", str(ROUNDS)]
     done = (r"^test complete$", r"^return status 0$")
-    tool = lambda name: ([name, "-b", "{server}", "-p", "{port}"],
-                         [name, "-s", "{server}", "-b", "{client}", "-p", "{port}"])
+    ucmatose = (["ucmatose", "-b", "{server}", "-p", "{port}"],
+                ["ucmatose", "-s", "{server}", "-b", "{client}", "-p", "{port}"])
+    # Its port is fixed, and its -p another thing; hosts have ports of their own.
+    udaddy = (["udaddy", "-b", "{server}"], ["udaddy", "-s", "{server}", "-b", "{client}"])
     return [
         Case("rping", [*rping, "-s"], [*rping, "-c"],
              server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
              client_signs=(r"^ping data: rdma-ping-99",)),
-        Case("rping_64KiB", [*rping, "-S", "65536", "-s"], [*rping, "-S", "65536", "-c"],
+        # 64 KiB, its closing zero included: the most that rping takes.
+        Case("rping_64KiB", [*rping, "-S", "65535", "-s"], [*rping, "-S", "65535", "-c"],
              server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
              client_signs=(r"^ping data: rdma-ping-99",)),
-        Case("ucmatose", *tool("ucmatose"), signs=done),
-        Case("ucmatose_many", *[[*side, "-c", "8", "-C", "50", "-S", "5000"] for side in tool("ucmatose")],
+        Case("ucmatose", *ucmatose, signs=done),
+        Case("ucmatose_many", *[[*side, "-c", "8", "-C", "50", "-S", "5000"] for side in ucmatose],
              signs=done),
-        Case("ucmatose_migrate", *[[*side, "-m"] for side in tool("ucmatose")], signs=done),
-        Case("udaddy", *tool("udaddy"), signs=done),
-        Case("udaddy_many", *[[*side, "-c", "4", "-C", "20"] for side in tool("udaddy")], signs=done),
+        Case("ucmatose_migrate", *[[*side, "-m"] for side in ucmatose], signs=done),
+        Case("udaddy", *udaddy, signs=done),
+        Case("udaddy_many", *[[*side, "-c", "4", "-C", "20"] for side in udaddy], signs=done),
         Case("rdma_server", ["rdma_server", "-p", "{port}"],
              ["rdma_client", "-s", "{server}", "-p", "{port}"],
              server_signs=(r"rdma_server: end 0",), client_signs=(r"rdma_client: end 0",)),
@@ -162,7 +165,8 @@ def devices():
         emulated.need("ibv_devices")
         with Emulator() as emulator:
             program = emulator.start("one", "127.41.100.3", ["ibv_devices"],
-                                     options=["--device", "rxe0", "--device", "other=rxe"])
+                                     options=["--address", "127.41.100.4", "--device", "rxe0",
+                                              "--device", "other=rxe"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
             expect(program, r"^ +rxe0\s", r"^ +other\s")
