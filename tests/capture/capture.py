@@ -104,7 +104,7 @@ def main():
     def trace_tells_the_cm_events():
         ready()
         text = "\n".join(recording.trace)
-        for event in ("ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED"):
+        for event in ("ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT_RESPONSE", "DISCONNECTED"):
             if event not in text:
                 raise Failure("no %s in\n%s" % (event, text[:20000]))
 

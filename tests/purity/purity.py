@@ -22,7 +22,7 @@ FORBIDDEN_HEADERS = re.compile(
     r"stop_token|filesystem|fstream|iostream|cstdio|stdio\.h|dlfcn\.h|linux/.*|"
     r"netinet/.*|net/.*|rdma/rdma_cma\.h|sched\.h|csignal)")
 FORBIDDEN_CALLS = re.compile(
-    r"(?<![\w.:>])(?:::|std::)?(getenv|setenv|clock_gettime|gettimeofday|time|rand|srand|random|"
+    r"(?<![\w.:>])(?:::|std::)?(getenv|setenv|clock_gettime|gettimeofday|time|rand|srand|"
     r"sleep|usleep|nanosleep|system|fork|socket|sendto|recvfrom|mmap|open|fopen|printf|fprintf|"
     r"puts|exit)\s*\(")
 FORBIDDEN_NAMES = re.compile(
