@@ -215,7 +215,7 @@ Filled QueryGid(const CmaId& id, Out out) {
 }
 
 Filled QueryPath(const CmaId& id, Out out) {
-  QueryPathResponse response = {};
+  CmQueryPathOut response = {};
   size_t bytes = 2 * sizeof(uint32_t);
   if (id.path) {
     response.num_paths = 1;
@@ -320,7 +320,7 @@ Filled Notify(CommandContext& context, In in, Out) {
 
 // ---- options
 
-Filled SetIdOption(CommandContext& context, CmaId& id, const SetOptionCommand& option) {
+Filled SetIdOption(CommandContext& context, CmaId& id, const CmSetOption& option) {
   const uint32_t length = option.command.optlen;
   int number;
   std::memcpy(&number, option.value, sizeof number);
@@ -343,7 +343,7 @@ Filled SetIdOption(CommandContext& context, CmaId& id, const SetOptionCommand& o
   }
 }
 
-Filled SetIbPath(CommandContext& context, CmaId& id, const SetOptionCommand& option) {
+Filled SetIbPath(CommandContext& context, CmaId& id, const CmSetOption& option) {
   constexpr uint32_t kPrimary = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
   if (option.command.optlen % sizeof(ib_path_rec_data) != 0) return Fail(EINVAL);
   for (size_t at = 0; at < option.command.optlen; at += sizeof(ib_path_rec_data)) {
@@ -358,10 +358,10 @@ Filled SetIbPath(CommandContext& context, CmaId& id, const SetOptionCommand& opt
 }
 
 Filled SetOption(CommandContext& context, In in, Out) {
-  const auto option = Load<SetOptionCommand>(in);
+  const auto option = Load<CmSetOption>(in);
   const Result<CmaId*> id = IdOf(context, option.command.id);
   if (!id) return tl::make_unexpected(id.error());
-  if (option.command.optlen > kMaxOptionBytes) return Fail(EINVAL);
+  if (option.command.optlen > kMaxCmOptionBytes) return Fail(EINVAL);
   switch (option.command.level) {
     case RDMA_OPTION_ID:
       return SetIdOption(context, **id, option);
@@ -445,7 +445,7 @@ constexpr std::array<CommandEntry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> MakeTable() 
       Entry<rdma_ucm_init_qp_attr>(InitQpAttr, sizeof(ib_uverbs_qp_attr));
   table[RDMA_USER_CM_CMD_GET_EVENT] =
       Entry<rdma_ucm_get_event>(GetEvent, offsetof(rdma_ucm_event_resp, reserved));
-  table[RDMA_USER_CM_CMD_SET_OPTION] = Entry<SetOptionCommand>(SetOption);
+  table[RDMA_USER_CM_CMD_SET_OPTION] = Entry<CmSetOption>(SetOption);
   table[RDMA_USER_CM_CMD_NOTIFY] = Entry<rdma_ucm_notify>(Notify);
   table[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = Entry<rdma_ucm_join_ip_mcast>(JoinIpMcast, kId);
   table[RDMA_USER_CM_CMD_LEAVE_MCAST] = Entry<rdma_ucm_destroy_id>(LeaveMcast, kReported);

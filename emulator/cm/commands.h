@@ -7,22 +7,10 @@
 #include <span>
 
 #include "emulator/cm/channel.h"
+#include "emulator/cm/command_structs.h"
 #include "emulator/cm/rdma_ids.h"
 
 namespace rdmaemu::cm {
-
-// Where the kernel's structs hold a pointer or have an open end: the layouts of CmSetOption and
-// CmQueryPathOut in emulator/host/calls.h.
-inline constexpr size_t kMaxOptionBytes = 512;
-struct SetOptionCommand {
-  rdma_ucm_set_option command;  // optval is not used
-  uint8_t value[kMaxOptionBytes];
-};
-struct QueryPathResponse {
-  uint32_t num_paths;
-  uint32_t reserved;
-  ib_path_rec_data paths[2];
-};
 
 struct CommandContext {
   Time now;

@@ -18,7 +18,7 @@ uint16_t PortOf(const __kernel_sockaddr_storage& storage) {
 }
 template <class T>
 int SetOption(Program& program, uint32_t id, uint32_t level, uint32_t name, const T& value) {
-  SetOptionCommand option = {};
+  CmSetOption option = {};
   option.command.id = id;
   option.command.level = level;
   option.command.optname = name;
@@ -169,8 +169,8 @@ TEST_F(CmTest, AQueryTellsAddressesGidsAndThePath) {
   std::memcpy(&ib, &gids.dst_addr, sizeof ib);
   EXPECT_EQ(std::memcmp(&ib.sib_addr, NetAddress::Parse("10.0.0.2")->bytes.data(), 16), 0);
   EXPECT_EQ(be64toh(ib.sib_sid), 0x01060000u + 7000);
-  const auto paths = client.Ask<QueryPathResponse>(RDMA_USER_CM_CMD_QUERY,
-                                                   rdma_ucm_query{0, id, RDMA_USER_CM_QUERY_PATH});
+  const auto paths = client.Ask<CmQueryPathOut>(RDMA_USER_CM_CMD_QUERY,
+                                                rdma_ucm_query{0, id, RDMA_USER_CM_QUERY_PATH});
   ASSERT_EQ(paths.num_paths, 1u);
   uint8_t record[64];
   std::memcpy(record, paths.paths[0].path_rec, sizeof record);
@@ -198,8 +198,8 @@ TEST_F(CmTest, AGivenPathStandsInForResolvingTheRoute) {
   const uint32_t id = client.Create();
   ASSERT_EQ(client.Resolve(id, "10.0.0.2", 7000), 0);
   ASSERT_EQ(client.Route(id), 0);
-  auto paths = client.Ask<QueryPathResponse>(RDMA_USER_CM_CMD_QUERY,
-                                             rdma_ucm_query{0, id, RDMA_USER_CM_QUERY_PATH});
+  auto paths = client.Ask<CmQueryPathOut>(RDMA_USER_CM_CMD_QUERY,
+                                          rdma_ucm_query{0, id, RDMA_USER_CM_QUERY_PATH});
   const uint32_t other = client.Create();
   ASSERT_EQ(client.Resolve(other, "10.0.0.2", 7000), 0);
   EXPECT_EQ(SetOption(client, other, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths.paths[0]), 0);

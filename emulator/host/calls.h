@@ -11,6 +11,8 @@
 #include <type_traits>
 
 #include "emulator/base/uapi.h"
+#include "emulator/cm/command_structs.h"
+#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 
@@ -21,7 +23,6 @@ inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near
 inline constexpr size_t kMaxReplyDescriptors = 4;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxGidsPerCall = 64;
-inline constexpr uint32_t kMaxCmOptionBytes = 512;
 
 enum class CallOp : uint32_t {
   kHello = 1,
@@ -80,14 +81,6 @@ struct ReplyHeader {
 
 struct Nothing {
   uint64_t reserved = 0;
-};
-
-// A stretch of a segment; the program maps the segment once (kMapSegment).
-struct SharedSpan {
-  uint32_t segment;  // SegmentId
-  uint32_t offset;   // bytes
-  uint32_t length;   // bytes; 0: none
-  uint32_t reserved;
 };
 
 // ---- the connection
@@ -349,23 +342,13 @@ struct CmChannelOut {
 };
 // A command of rdma_user_cm.h. `response` members are not used; MIGRATE_ID's `fd` is the handle of
 // the new channel (the call goes to the id's old one); QUERY_PATH and SET_OPTION have the structs
-// below because the kernel's hold a pointer or an open end.
+// of command_structs.h.
 template <class Command>
 struct CmCall {
   uint32_t channel;
   uint32_t reserved;
   Command command;
 };
-struct CmSetOption {
-  rdma_ucm_set_option command;  // optval is not used
-  uint8_t value[kMaxCmOptionBytes];
-};
-struct CmQueryPathOut {
-  uint32_t num_paths;
-  uint32_t reserved;
-  ib_path_rec_data paths[2];
-};
-
 static_assert(sizeof(ibv_qp_attr) % 8 == 0 && std::is_trivially_copyable_v<ibv_qp_attr>);
 
 }  // namespace rdmaemu

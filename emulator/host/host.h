@@ -17,23 +17,11 @@
 #include "emulator/base/time.h"
 #include "emulator/host/calls.h"
 #include "emulator/trace/trace.h"
-#include "emulator/verbs/profile.h"
+#include "emulator/verbs/device.h"
 #include "emulator/wire/icrc.h"
 
 namespace rdmaemu {
 
-// An address of the host. `on_wire` false: other hosts cannot reach it; it answers inside only.
-struct HostAddress {
-  NetAddress address;
-  uint32_t link_mtu_bytes = 1500;  // of its interface: bounds the path MTU, as rxe_set_mtu does
-  uint32_t interface_index = 0;
-  bool on_wire = true;
-};
-struct DeviceConfig {
-  std::string name;  // "rxe0"
-  Profile profile;
-  std::vector<HostAddress> addresses;
-};
 struct HostConfig {
   std::string name;
   uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded

@@ -36,7 +36,7 @@ class Node final : public DatagramSink, public CommunicationListener {
         engine({verbs, memory, random, *this, trace, *this}) {
     verbs.SetTransport(&engine);
     Profile profile = *BuiltInProfile("rxe");
-    verbs.AddDevice(DeviceSpec{"rxe0", profile, {{this->address, 9000, true}}});
+    verbs.AddDevice(DeviceConfig{"rxe0", profile, {{this->address, 9000}}});
     context = *verbs.Open(kGroup, 0);
     pd = *verbs.AllocPd(kGroup, context->handle);
   }

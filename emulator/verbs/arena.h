@@ -9,20 +9,18 @@
 
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
+#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 
-// A stretch of a shared segment. It turns into a call's SharedSpan (any aggregate whose first
-// members are segment, offset and length), which this folder must not know.
+// A stretch of a shared segment, with where the host has it.
 struct Span {
   SegmentId segment = SegmentId::kNone;
   uint32_t offset = 0;         // bytes
   uint32_t length = 0;         // bytes; 0: none
   std::byte* bytes = nullptr;  // in the host's mapping
 
-  template <class Wire>
-  requires requires(const Wire& wire) { wire.segment, wire.offset, wire.length, wire.reserved; }
-  operator Wire() const { return {static_cast<uint32_t>(segment), offset, length, 0}; }
+  operator SharedSpan() const { return {static_cast<uint32_t>(segment), offset, length, 0}; }
 };
 
 class Arena {

@@ -13,9 +13,9 @@ constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IB_PORT_PHYS_S
 
 // EUI-64 of the MAC 02:00:a:b:c:d that also makes the link-local GID; without an IPv4 address, the
 // lower half of the first address.
-uint64_t NodeGuid(const std::vector<DeviceAddress>& addresses) {
+uint64_t NodeGuid(const std::vector<HostAddress>& addresses) {
   NetAddress link_local{};
-  for (const DeviceAddress& own : addresses) {
+  for (const HostAddress& own : addresses) {
     if (own.address.IsIpv4()) {
       link_local = LinkLocalOf(own.address);
       break;
@@ -38,17 +38,17 @@ ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
   return mtu;
 }
 
-Device& Verbs::AddDevice(DeviceSpec spec) {
+Device& Verbs::AddDevice(DeviceConfig config) {
   Device& device = devices_.emplace_back();
-  device.name = std::move(spec.name);
+  device.name = std::move(config.name);
   device.index = static_cast<uint32_t>(devices_.size() - 1);
-  device.profile = std::move(spec.profile);
-  device.addresses = std::move(spec.addresses);
+  device.profile = std::move(config.profile);
+  device.addresses = std::move(config.addresses);
   device.node_guid = NodeGuid(device.addresses);
 
   uint32_t link_mtu_bytes = UINT32_MAX;
   NetAddress link_local{};
-  for (const DeviceAddress& own : device.addresses) {
+  for (const HostAddress& own : device.addresses) {
     link_mtu_bytes = std::min(link_mtu_bytes, own.link_mtu_bytes);
     if (link_local.IsZero() && own.address.IsIpv4()) link_local = LinkLocalOf(own.address);
   }
@@ -56,7 +56,7 @@ Device& Verbs::AddDevice(DeviceSpec spec) {
 
   // Entry 0 stays empty on a device without an IPv4 address, so that indices stay the same.
   device.gids.push_back(link_local);
-  for (const DeviceAddress& own : device.addresses) device.gids.push_back(own.address);
+  for (const HostAddress& own : device.addresses) device.gids.push_back(own.address);
   for (const NetAddress& gid : device.gids) {
     if (!gid.IsZero()) by_address_.try_emplace(gid, &device);
   }

@@ -9,16 +9,17 @@
 
 namespace rdmaemu {
 
-// An address that a device is made with; the fields are those of the host's HostAddress.
-struct DeviceAddress {
+// An address of a host. `on_wire` false: other hosts cannot reach it; it answers inside only.
+struct HostAddress {
   NetAddress address;
-  uint32_t link_mtu_bytes = 1500;
-  bool on_wire = true;  // false: other hosts cannot reach it
+  uint32_t link_mtu_bytes = 1500;  // of its interface: bounds the path MTU, as rxe_set_mtu does
+  uint32_t interface_index = 0;
+  bool on_wire = true;
 };
-struct DeviceSpec {
-  std::string name;
+struct DeviceConfig {
+  std::string name;  // "rxe0"
   Profile profile;
-  std::vector<DeviceAddress> addresses;
+  std::vector<HostAddress> addresses;
 };
 
 struct Device {
@@ -28,7 +29,7 @@ struct Device {
   std::string name;
   uint32_t index;  // in the order of AddDevice
   Profile profile;
-  std::vector<DeviceAddress> addresses;
+  std::vector<HostAddress> addresses;
   // Entry 0 is the link-local address made from the first IPv4 address; then one an address.
   std::vector<NetAddress> gids;
   uint64_t node_guid;  // big endian

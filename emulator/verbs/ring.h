@@ -41,6 +41,14 @@ struct alignas(64) QpControl {
   uint32_t state;  // ibv_qp_state as it is now: ibv_post_send refuses RESET, INIT and RTR
 };
 
+// A stretch of a segment; the program maps the segment once (kMapSegment).
+struct SharedSpan {
+  uint32_t segment;  // SegmentId
+  uint32_t offset;   // bytes
+  uint32_t length;   // bytes; 0: none
+  uint32_t reserved;
+};
+
 // One pending completion event in a channel's ring; the ring's consumer is any thread of any
 // process that took one from the channel's counter (compare-and-swap on consumer_index).
 struct ChannelEntry {

@@ -93,16 +93,7 @@ class Verbs final : public VerbsDirectory {
   void SetTransport(TransportHooks* transport) { transport_ = transport; }
 
   // ---- devices
-  Device& AddDevice(DeviceSpec spec);
-  // Anything with a DeviceSpec's fields by name, such as the host's DeviceConfig.
-  template <class Config>
-  Device& AddDevice(const Config& config) {
-    DeviceSpec spec{config.name, config.profile, {}};
-    for (const auto& from : config.addresses) {
-      spec.addresses.push_back({from.address, from.link_mtu_bytes, from.on_wire});
-    }
-    return AddDevice(std::move(spec));
-  }
+  Device& AddDevice(DeviceConfig config);
   size_t devices() const { return devices_.size(); }
   // nullptr when there is none.
   Device* DeviceByIndex(uint32_t index);

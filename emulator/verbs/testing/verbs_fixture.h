@@ -34,10 +34,10 @@ struct VerbsFixture {
 
   VerbsFixture() {
     verbs.SetTransport(&transport);
-    DeviceSpec spec{"rxe0", *BuiltInProfile("rxe"), {}};
-    spec.addresses.push_back({address, 1500, true});
-    spec.addresses.push_back({*NetAddress::Parse("fd00::1"), 1500, true});
-    device = &verbs.AddDevice(std::move(spec));
+    DeviceConfig config{"rxe0", *BuiltInProfile("rxe"), {}};
+    config.addresses.push_back({address});
+    config.addresses.push_back({*NetAddress::Parse("fd00::1")});
+    device = &verbs.AddDevice(std::move(config));
     context = *verbs.Open(kGroup, 0);
     pd = *verbs.AllocPd(kGroup, context->handle);
   }
