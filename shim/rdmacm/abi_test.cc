@@ -1,54 +1,23 @@
 // The built library against the list of names that programs were linked with.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <fstream>
-#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
+
+#include "shim/testing/elf.h"
 
 namespace {
 
-std::string g_library, g_status_table;
+using rdmaemu::testing::ExportedNames;
+using rdmaemu::testing::NamesIn;
+using rdmaemu::testing::OutputOf;
 
-std::string OutputOf(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string output;
-  char chunk[4096];
-  for (size_t got = 0; (got = fread(chunk, 1, sizeof(chunk), pipe.get())) > 0;) {
-    output.append(chunk, got);
-  }
-  return output;
-}
+std::string g_library, g_names;
 
-std::set<std::string> NamesInTable() {
-  std::set<std::string> names;
-  std::ifstream table(g_status_table);
-  for (std::string line; std::getline(table, line);) {
-    const std::string name = line.substr(0, line.find(' '));
-    if (name.find("@@RDMACM_") != std::string::npos) names.insert(name);
-  }
-  return names;
-}
-
-std::set<std::string> NamesInLibrary() {
-  std::set<std::string> names;
-  std::istringstream lines(OutputOf("readelf --dyn-syms -W " + g_library));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string number, value, size, type, bind, visibility, section, name;
-    words >> number >> value >> size >> type >> bind >> visibility >> section >> name;
-    if (section == "UND" || bind != "GLOBAL" || type == "OBJECT") continue;
-    names.insert(name);
-  }
-  return names;
-}
-
-TEST(Abi, ExportsTheNamesOfTheTableAndNoOthers) {
-  const std::set<std::string> expected = NamesInTable();
+TEST(Abi, ExportsTheNamesOfTheListAndNoOthers) {
+  const std::set<std::string> expected = NamesIn(g_names);
   ASSERT_EQ(expected.size(), 68u);
-  EXPECT_EQ(NamesInLibrary(), expected);
+  EXPECT_EQ(ExportedNames(g_library), expected);
 }
 
 TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndNeedsOurVerbs) {
@@ -74,6 +43,6 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc != 3) return 2;
   g_library = argv[1];
-  g_status_table = argv[2];
+  g_names = argv[2];
   return RUN_ALL_TESTS();
 }

@@ -4,50 +4,26 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
-#include <cstdio>
-#include <fstream>
-#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
+
+#include "shim/testing/elf.h"
 
 namespace {
 
+using rdmaemu::testing::ExportedNames;
+using rdmaemu::testing::NamesIn;
+using rdmaemu::testing::OutputOf;
+
 std::string g_library, g_names;
 
-std::string OutputOf(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string output;
-  char chunk[4096];
-  for (size_t got = 0; (got = fread(chunk, 1, sizeof chunk, pipe.get())) > 0;) {
-    output.append(chunk, got);
-  }
-  return output;
-}
-
-// Exported names with their versions; the version nodes' own symbols are left out.
-std::set<std::string> Exported() {
-  std::set<std::string> names;
-  std::istringstream lines(OutputOf("readelf --dyn-syms -W " + g_library));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string number, value, size, type, bind, visibility, section, name;
-    words >> number >> value >> size >> type >> bind >> visibility >> section >> name;
-    if (section == "UND" || section == "ABS" || (bind != "GLOBAL" && bind != "WEAK")) continue;
-    names.insert(name);
-  }
-  return names;
-}
-
 TEST(Abi, ExportsTheNamesOfTheListOurOwnFourAndNoOthers) {
-  std::set<std::string> expected;
-  std::ifstream list(g_names);
-  for (std::string line; std::getline(list, line);) expected.insert(line);
+  std::set<std::string> expected = NamesIn(g_names);
   ASSERT_EQ(expected.size(), 180u);
   for (const char* own : {"call", "wait", "put_back", "is_forked_from"}) {
     expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
   }
-  EXPECT_EQ(Exported(), expected);
+  EXPECT_EQ(ExportedNames(g_library), expected);
 }
 
 TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndBringsNoCxxRuntime) {
