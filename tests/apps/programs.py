@@ -37,20 +37,20 @@ class Case:
         self.by_cm = by_cm  # how the two find each other: rdma_cm or TCP
         self.limit_s = limit_s
 
-    def run(self, hosts, group_index, index):
+    def run(self, hosts):
         emulated.need(self.server[0])
-        third = group_index * 2 + hosts - 1
-        addresses = ["127.41.%d.%d" % (third, 2 * index + 1), "127.41.%d.%d" % (third, 2 * index + 2)]
+        addresses = emulated.free_addresses(hosts)
         if hosts == 1:
-            addresses[1] = addresses[0]
-        port = 21000 + third * 100 + index
+            addresses *= 2
+        port = emulated.free_tcp_port()
         fill = {"server": addresses[0], "client": addresses[1], "port": port}
         names = ["one", "one"] if hosts == 1 else ["one", "two"]
         with Emulator() as emulator:
-            server = emulator.start(names[0], addresses[0], [a.format(**fill) for a in self.server])
+            server_argv = [a.format(**fill) for a in self.server]
             if self.by_cm:
-                emulator.wait_for_ids(names[0], server)
+                server = emulator.start_listening(names[0], addresses[0], server_argv)
             else:
+                server = emulator.start(names[0], addresses[0], server_argv)
                 emulated.wait_for_tcp_listener(port, server)
             client = emulator.start(names[1], addresses[1], [a.format(**fill) for a in self.client])
             both = lambda: "\n" + client.describe() + "\n" + server.describe()
@@ -156,7 +156,7 @@ def devices():
     def ibv_devices():
         emulated.need("ibv_devices")
         with Emulator() as emulator:
-            program = emulator.start("one", "127.41.100.1", ["ibv_devices"])
+            program = emulator.start("one", emulated.free_addresses(1)[0], ["ibv_devices"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
             expect(program, r"^ +rxe0 +\t?[0-9a-f]{16}$")
@@ -164,8 +164,9 @@ def devices():
     def two_devices():
         emulated.need("ibv_devices")
         with Emulator() as emulator:
-            program = emulator.start("one", "127.41.100.3", ["ibv_devices"],
-                                     options=["--address", "127.41.100.4", "--device", "rxe0",
+            first, second = emulated.free_addresses(2)
+            program = emulator.start("one", first, ["ibv_devices"],
+                                     options=["--address", second, "--device", "rxe0",
                                               "--device", "other=rxe"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
@@ -176,7 +177,9 @@ def devices():
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "devinfo-rxe.txt")) as f:
             wanted = [line for line in f.read().splitlines() if line and not line.startswith("#")]
         with Emulator() as emulator:
-            program = emulator.start("one", "127.41.100.5", ["ibv_devinfo", "-v"])
+            address = emulated.free_addresses(1)[0]
+            wanted.append("GID[ 1]: ::ffff:%s, RoCE v2" % address)
+            program = emulator.start("one", address, ["ibv_devinfo", "-v"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
             got = [" ".join(line.split()) for line in program.output.splitlines()]
@@ -196,7 +199,6 @@ def line_pattern(line):
     return "".join("(?:%s)" % part if i % 2 else re.escape(part) for i, part in enumerate(parts))
 
 
-# In this order: it makes each group's addresses and ports.
 GROUPS = {
     "rdmacm_utils": rdmacm_utils,
     "pingpongs": pingpongs,
@@ -211,9 +213,8 @@ def main():
         return emulated.run_cases("apps.devices", devices())
     cases = []
     for hosts, label in ((1, "one_host"), (2, "two_hosts")):
-        for index, case in enumerate(GROUPS[group]()):
-            cases.append(("%s.%s" % (case.name, label), functools.partial(
-                case.run, hosts, list(GROUPS).index(group), index)))
+        for case in GROUPS[group]():
+            cases.append(("%s.%s" % (case.name, label), functools.partial(case.run, hosts)))
     wanted = sys.argv[2:]
     return emulated.run_cases(
         "apps." + group, [one for one in cases if not wanted or one[0] in wanted])

@@ -2,8 +2,8 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
-def contract_test(name, index, hosts = [1, 2], size = "medium", tags = []):
-    """Args: index: 1 to 250, this suite's alone; addresses are made from it."""
+def contract_test(name, hosts = [1, 2], size = "medium", tags = []):
+    """Args: hosts: on how many hosts it runs, a target each."""
     cc_binary(
         name = name + "_binary",
         testonly = 1,
@@ -19,7 +19,6 @@ def contract_test(name, index, hosts = [1, 2], size = "medium", tags = []):
                 "$(location run.py)",
                 "$(location :%s_binary)" % name,
                 str(count),
-                str(index),
             ],
             data = [":%s_binary" % name, "run.py", "//tests/support:emulated"],
             tags = tags,

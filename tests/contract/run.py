@@ -1,21 +1,21 @@
 """Runs a contract test on one emulated host, or on two that are joined by UDP on loopback.
 
-usage: run.py BINARY HOSTS INDEX [TEST ARGUMENTS...]; INDEX makes the addresses this target's own.
+usage: run.py BINARY HOSTS [TEST ARGUMENTS...]
 """
 
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from emulated import RDMAEMU, Emulator  # noqa: E402
+from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 
 LIMIT_S = int(os.environ.get("TEST_TIMEOUT", "900")) - 20  # before Bazel ends us without a word
 
 
 def main():
-    binary, hosts, index = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    local = "127.40.%d.%d" % (index, hosts * 10 + 1)
-    remote = "127.40.%d.%d" % (index, hosts * 10 + 2) if hosts == 2 else local
+    binary, hosts = os.path.abspath(sys.argv[1]), int(sys.argv[2])
+    addresses = free_addresses(hosts)
+    local, remote = addresses[0], addresses[-1]
     with Emulator() as emulator:
         # A host lives as long as it has clients: somebody holds each one.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
@@ -32,7 +32,7 @@ def main():
         }
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
-        test = emulator.start("a", local, [binary, *sys.argv[4:]], env=env)
+        test = emulator.start("a", local, [binary, *sys.argv[3:]], env=env)
         status = test.wait(LIMIT_S)
         print(test.output)
         if status is None:

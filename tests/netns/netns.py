@@ -59,8 +59,7 @@ def pair(server, client, signs, client_signs):
     link = Link()
     try:
         with Emulator() as emulator:
-            left = emulator.start("left", LEFT, server)
-            emulator.wait_for_ids("left", left)
+            left = emulator.start_listening("left", LEFT, server)
             right = emulator.start("right", RIGHT, client, prefix=link.enter)
             status = right.wait(90)
             both = "\n" + right.describe() + "\n" + left.describe()

@@ -3,8 +3,10 @@ at the end. Results go to Bazel's XML file, so that cases can be counted."""
 
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ import time
 import traceback
 import xml.sax.saxutils
 
+ROCE_PORT = 4791
 RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmaemu")
 
 
@@ -22,6 +25,37 @@ class Skip(Exception):
 
 class Failure(Exception):
     """The case failed; the text says how."""
+
+
+def free_addresses(count):
+    """Loopback addresses that nobody has: other runs of these tests may be under way."""
+    for _ in range(1000):
+        prefix = "127.%d.%d." % (random.randint(100, 254), random.randint(0, 255))
+        addresses = [prefix + str(last) for last in range(1, count + 1)]
+        sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in addresses]
+        try:
+            for one, address in zip(sockets, addresses):
+                one.bind((address, ROCE_PORT))
+            return addresses
+        except OSError:
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+    raise Failure("no free loopback addresses")
+
+
+def free_tcp_port():
+    """A port below the ephemeral ones that nobody listens on."""
+    for _ in range(1000):
+        port = random.randint(20000, 32000)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
+            try:
+                one.bind(("0.0.0.0", port))
+                return port
+            except OSError:
+                continue
+    raise Failure("no free TCP port")
 
 
 class Program:
@@ -141,18 +175,20 @@ class Emulator:
         self.programs.append(program)
         return program
 
-    def wait_for_ids(self, host, program, limit_s=30):
-        """Waits until a program has made a connection id on a host: it listens an instant later."""
+    def start_listening(self, host, address, argv, options=(), limit_s=30):
+        """Starts a server and waits until it listens by rdma_cm: its host's trace says so."""
+        trace = os.path.join(self.directory, host + ".trace")
+        program = self.start(host, address, argv, [*options, "--trace", trace])
         until = time.monotonic() + limit_s
-        seen = 0
-        while seen < 2:
+        while time.monotonic() < until:
+            if os.path.exists(trace):
+                with open(trace) as lines:
+                    if any('"LISTEN"' in line and '"errno":0' in line for line in lines):
+                        return program
             if program.process.poll() is not None:
                 raise Failure("the server ended before its client came\n" + program.describe())
-            if time.monotonic() > until:
-                raise Failure("the server made no id in %d s\n%s" % (limit_s, program.describe()))
-            status = self.host(host)
-            seen = seen + 1 if status and status.get("ids", 0) else 0
-            time.sleep(0.05)
+            time.sleep(0.02)
+        raise Failure("the server did not listen in %d s\n%s" % (limit_s, program.describe()))
 
 
 def wait_for_tcp_listener(port, program, limit_s=30):
