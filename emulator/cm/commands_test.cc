@@ -177,6 +177,7 @@ TEST_F(CmTest, AQueryTellsAddressesGidsAndThePath) {
   EXPECT_EQ(record[47], 64);    // hop limit
   EXPECT_EQ(record[48], 0x20);  // traffic class
   EXPECT_EQ(record[54], 0x80 | IBV_MTU_1024);
+  EXPECT_EQ(record[49], 0x80 | 1);  // reversible, one path
   EXPECT_EQ(record[56], 0x80 | 9);  // lifetime: one less than the ACK timeout
   const auto route =
       client.Ask<rdma_ucm_query_route_resp>(RDMA_USER_CM_CMD_QUERY_ROUTE, rdma_ucm_query{0, id, 0});

@@ -260,6 +260,7 @@ PathRecord RdmaIds::MakePath(const CmaId& id) const {
   path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
   path.traffic_class = id.type_of_service.value_or(0);
   path.mtu = id.device->active_mtu;
+  path.number_of_paths = 1;
   const uint8_t asked = id.ack_timeout.value_or(0);
   path.packet_lifetime = asked != 0 ? static_cast<uint8_t>(std::min(asked - 1, 31))
                                     : id.device->local.profile.packet_lifetime;

@@ -296,6 +296,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     path.traffic_class = req->primary.traffic_class;
     path.service_level = req->primary.service_level;
     path.mtu = req->path_mtu;
+    path.number_of_paths = 1;
     path.rate = req->primary.packet_rate;
     path.pkey = req->pkey;
     path.packet_lifetime =
