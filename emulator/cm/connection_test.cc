@@ -215,6 +215,32 @@ TEST_F(CmTest, SilenceIsUnreachableAfterSixteenRequests) {
   EndAll();
 }
 
+// rxe's packet lifetime is 18: measured, 99 s until a REQ is given up and 102 s until a DREQ is.
+TEST_F(CmTest, WithThePacketLifetimeOfRxeSilenceLasts98Seconds) {
+  client_node.profile.cm.packet_lifetime = 18;
+  Lose("REQ", 1000);
+  active = client.Resolved("10.0.0.2", 7000);
+  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
+  net.Run(98304ms - 1ms);
+  client.ExpectNothing();
+  net.Run(1ms);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  EXPECT_EQ(net.sent["REQ"], 16);
+  EndAll();
+}
+
+TEST_F(CmTest, WithThePacketLifetimeOfRxeADisconnectWaits98Seconds) {
+  client_node.profile.cm.packet_lifetime = 18;
+  Establish();
+  Lose("DREQ", 1000);
+  ASSERT_EQ(client.Disconnect(active), 0);
+  net.Run(98304ms - 1ms);
+  client.ExpectNothing();
+  net.Run(1ms);
+  client.Expect(EventType::kDisconnected, -ETIMEDOUT);
+  EXPECT_EQ(net.sent["DREQ"], 16);
+}
+
 TEST_F(CmTest, ARequestThatTheServerHoldsIsNotGivenUp) {
   active = client.Resolved("10.0.0.2", 7000);
   ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
