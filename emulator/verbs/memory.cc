@@ -99,6 +99,7 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
   if (!found) return found;
   if (request.flags == 0 || (request.flags & ~kKnownFlags) != 0) return Fail(EINVAL);
   MemoryRegion& region = **found;
+  if (!region.pd->context->device->profile.reregisters_regions) return Fail(EOPNOTSUPP);
   if (region.bound_windows != 0) return Fail(EBUSY);
 
   MemoryRegion changed = region;

@@ -99,7 +99,17 @@ TEST_F(MemoryKeys, InvalidationEndsRemoteUseOnly) {
   EXPECT_FALSE(verbs.Invalidate(*qp, region->rkey));
 }
 
+TEST_F(MemoryKeys, ReregistrationIsRefusedWhereTheProfileHasNone) {
+  EXPECT_EQ(verbs
+                .ReregMr(kGroup, kProcess, Mr()->handle,
+                         {IBV_REREG_MR_CHANGE_ACCESS, 0, IBV_ACCESS_LOCAL_WRITE, 0, 0})
+                .error()
+                .code,
+            EOPNOTSUPP);
+}
+
 TEST_F(MemoryKeys, ReregistrationChangesWhatItNamesAndNothingOnError) {
+  device->profile.reregisters_regions = true;
   MemoryRegion* region = Mr();
   const auto other = *verbs.AllocPd(kGroup, context->handle);
   ASSERT_TRUE(verbs.ReregMr(kGroup, kProcess, region->handle,

@@ -219,6 +219,7 @@ void ReadHabits(Reader& in, Profile& to) {
   in.Read("raises_qp_fatal", to.raises_qp_fatal);
   in.Read("raises_last_wqe_reached", to.raises_last_wqe_reached);
   in.Read("raises_comm_est", to.raises_comm_est);
+  in.Read("reregisters_regions", to.reregisters_regions);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ struct Profile {
   bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and friends; rxe: no
   bool raises_last_wqe_reached;
   bool raises_comm_est;
+  bool reregisters_regions;  // ibv_rereg_mr; rxe: no
 };
 
 // Parses a profile's TOML; the error says file, line, column and what would have been right.

@@ -65,7 +65,7 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, in
 }
 
 // Follows ibv_rereg_mr(3), enum ibv_rereg_mr_err_code. The host leaves the region as it was when it
-// refuses, so that a failure never makes it unusable.
+// refuses; what a call of the kernel refused is ERR_CMD all the same.
 RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
                                 int access) {
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -85,7 +85,7 @@ RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address
   const int error = client::Call(CallOp::kReregMr, in, reply);
   if (error != 0) {
     errno = error;
-    return IBV_REREG_MR_ERR_INPUT;
+    return IBV_REREG_MR_ERR_CMD;
   }
   mr->lkey = reply.lkey;
   mr->rkey = reply.rkey;
