@@ -269,6 +269,24 @@ TEST_F(MeasuredVerbs, GoingFromInitToErrorFlushesTheReceives) {
   ExpectFailure(Next(receive_cq.get()), 101, IBV_WC_WR_FLUSH_ERR);
 }
 
+// The kernel's rxe: 7 is no count, whatever became of the peer.
+TEST_F(MeasuredVerbs, SevenRetriesWaitForEver) {
+  Connect();
+  b.reset();
+  ASSERT_EQ(Post(a.get(), Request(IBV_WR_SEND)), 0);
+  ExpectNone(send_cq.get());
+  EXPECT_EQ(StateOf(a.get()), IBV_QPS_RTS);
+}
+
+TEST_F(MeasuredVerbs, InErrorALateSendIsFlushedAndALateReceiveStays) {
+  Connect();
+  ASSERT_EQ(ToError(b.get()), 0);
+  ASSERT_EQ(PostReceive(b.get(), 100), 0);
+  ASSERT_EQ(Post(b.get(), Request(IBV_WR_SEND)), 0);
+  ExpectFailure(Next(send_cq.get()), 1, IBV_WC_WR_FLUSH_ERR);
+  ExpectNone(receive_cq.get());
+}
+
 TEST_F(MeasuredVerbs, ADestroyedQpFlushesNothing) {
   Connect();
   ASSERT_EQ(PostReceive(b.get(), 100), 0);
