@@ -100,17 +100,20 @@ std::string StatusJson(const StatusSources& sources) {
                       {"ahs", counts.ahs},
                       {"ids", sources.cm.ids(group)}});
   }
-  const Json status = {{"name", sources.config.name},
-                       {"pid", sources.config.pid},
-                       {"call_version", kCallVersion},
-                       {"devices", DevicesJson(sources.config)},
-                       {"clients", ClientsJson(sources.processes)},
-                       {"groups", groups},
-                       {"clients_total", sources.processes.all().size()},
-                       {"groups_total", sources.processes.groups().size()},
-                       {"ids", sources.cm.ids()},
-                       {"qps", qps},
-                       {"counters", CountersJson(sources)}};
+  const Json status = {
+      {"name", sources.config.name},
+      {"pid", sources.config.pid},
+      {"call_version", kCallVersion},
+      {"devices", DevicesJson(sources.config)},
+      {"clients", ClientsJson(sources.processes)},
+      {"groups", groups},
+      {"clients_total", sources.processes.all().size()},
+      {"groups_total", sources.processes.groups().size()},
+      {"ids", sources.cm.ids()},
+      // Of the CM protocol: one outlives its id in timewait, or until its peer answers.
+      {"connections", sources.cm.connections()},
+      {"qps", qps},
+      {"counters", CountersJson(sources)}};
   // Program names are bytes that a client chose: what is not UTF-8 is replaced, never thrown.
   return status.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
