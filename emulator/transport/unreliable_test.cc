@@ -1,4 +1,5 @@
 // UC and UD: what arrives, what is dropped without a word, and the header before a UD payload.
+#include "emulator/transport/unreliable.h"
 #include "emulator/transport/harness.h"
 #include "emulator/transport/send_wqe.h"
 
@@ -31,6 +32,24 @@ class Ud : public Unconnected {
   }
   Endpoint x, y;
 };
+
+TEST(RouteOfADatagram, FillsAllFortyBytesWithIpv6) {
+  Train train;
+  train.headers.transport = wire::TransportClass::kUd;
+  train.headers.operation = wire::Operation::kSendOnly;
+  train.source = *NetAddress::Parse("fd00::1");
+  train.destination = *NetAddress::Parse("fd00::2");
+  train.traffic_class = 0x5a;
+  train.hop_limit = 9;
+  const std::array<std::byte, kGrhBytes> grh = MakeGrh(train);
+  const auto at = [&](size_t i) { return std::to_integer<unsigned>(grh[i]); };
+  EXPECT_EQ(at(0) << 8 | at(1), 0x65a0u);
+  EXPECT_EQ(at(4) << 8 | at(5), 8u + 12 + 8 + 4);  // UDP, BTH, DETH, ICRC
+  EXPECT_EQ(at(6), 17u);
+  EXPECT_EQ(at(7), 9u);
+  EXPECT_EQ(std::memcmp(&grh[8], train.source.bytes.data(), 16), 0);
+  EXPECT_EQ(std::memcmp(&grh[24], train.destination.bytes.data(), 16), 0);
+}
 
 TEST_P(Ud, AMessageComesBehindTheHeaderOfItsPacket) {
   y.PostReceive(5, {y.Sge(0, 30), y.Sge(100, 4000)});
