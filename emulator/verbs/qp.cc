@@ -119,8 +119,10 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   qp->signal_all = request.signal_all;
   qp->cap = GrantedCap(request.cap, srq != nullptr);
   qp->attr = {};
+  // What rxe answers before anything was set; cur_qp_state stays 0 for ever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
   qp->attr.path_mtu = IBV_MTU_256;
+  qp->attr.ah_attr.is_global = qp->attr.alt_ah_attr.is_global = 1;
   return qp;
 }
 
@@ -264,7 +266,7 @@ Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask, const i
 
 void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
   const ibv_qp_state from = qp.state();
-  qp.attr.qp_state = qp.attr.cur_qp_state = to;
+  qp.attr.qp_state = to;
   if (to == IBV_QPS_RESET) {
     // Forgotten, not flushed (rxe_queue_reset).
     qp.send_ring.Format();

@@ -222,6 +222,19 @@ TEST_F(QpStateTest, QueryGivesBackWhatWasSet) {
   EXPECT_EQ(init.send_cq, cq.get());
 }
 
+// As measured on rxe: cur_qp_state is never told, the address is global before there is one.
+TEST_F(QpStateTest, QueryInInitTellsTheSmallestMtuAndAGlobalAddress) {
+  const Qp qp = In(IBV_QPT_RC, IBV_QPS_INIT);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(qp.get(), &attr, (1 << 21) - 1, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_INIT);
+  EXPECT_EQ(attr.cur_qp_state, 0);
+  EXPECT_EQ(attr.path_mtu, IBV_MTU_256);
+  EXPECT_EQ(attr.ah_attr.is_global, 1);
+  EXPECT_EQ(attr.ah_attr.port_num, 0);
+}
+
 TEST_F(QpStateTest, DepthsRoundUpAndAreTold) {
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq.get();
