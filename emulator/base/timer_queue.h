@@ -30,7 +30,6 @@ class TimerQueue {
     order_.erase({it->second, key});
     deadlines_.erase(it);
   }
-  bool Armed(const Key& key) const { return deadlines_.contains(key); }
   std::optional<Time> Next() const {
     if (order_.empty()) return std::nullopt;
     return order_.begin()->first;

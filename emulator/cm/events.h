@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "emulator/base/cm_event_names.h"
 #include "emulator/base/uapi.h"
 
 namespace rdmaemu::cm {
@@ -27,7 +28,7 @@ enum class EventType : uint32_t {
   kTimewaitExit,
 };
 
-const char* EventName(EventType type);  // "RDMA_CM_EVENT_ADDR_RESOLVED"
+inline const char* EventName(EventType type) { return CmEventName(static_cast<uint32_t>(type)); }
 
 // One event that waits on a channel.
 struct PendingEvent {

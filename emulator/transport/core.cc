@@ -196,4 +196,22 @@ void Core::TraceRetry(Time now, const QpContext& context, const char* why) {
                               {"rnr_retries_left", uint64_t{context.requester.rnr_retries_left}}}});
 }
 
+void AddressRc(const QpContext& context, wire::Operation operation, Train& train) {
+  const QueuePair& qp = *context.qp;
+  train.headers = {};
+  train.headers.transport = wire::TransportClass::kRc;
+  train.headers.operation = operation;
+  train.headers.destination_qpn = qp.attr.dest_qp_num;
+  train.source = qp.path.source;
+  train.destination = qp.path.destination;
+  train.traffic_class = qp.path.traffic_class;
+  train.hop_limit = qp.path.hop_limit;
+  train.begins = train.ends = true;
+  train.packets = 1;
+  train.mtu_bytes = context.mtu_bytes;
+  train.is_bytes = false;
+  train.bytes = {};
+  train.pieces.Clear();
+}
+
 }  // namespace rdmaemu::transport

@@ -96,4 +96,7 @@ class Core {
   std::vector<std::byte> wire_buffer_;
 };
 
+// Makes `train` an empty packet of the QP's connection, to be filled.
+void AddressRc(const QpContext& context, wire::Operation operation, Train& train);
+
 }  // namespace rdmaemu::transport

@@ -149,22 +149,8 @@ bool Requester::RunLocal(Time now, QpContext& context, SendWqe& request) {
 }
 
 void Requester::Address(QpContext& context, wire::Operation operation) {
-  const QueuePair& qp = *context.qp;
-  train_.headers = {};
-  train_.headers.transport = wire::TransportClass::kRc;
-  train_.headers.operation = operation;
-  train_.headers.destination_qpn = qp.attr.dest_qp_num;
-  train_.source = qp.path.source;
-  train_.destination = qp.path.destination;
-  train_.traffic_class = qp.path.traffic_class;
-  train_.hop_limit = qp.path.hop_limit;
-  train_.begins = train_.ends = true;
-  train_.packets = 1;
-  train_.mtu_bytes = context.mtu_bytes;
-  train_.is_bytes = false;
-  train_.bytes = {};
-  train_.pieces.Clear();
-  train_.origin = qp.handle;
+  AddressRc(context, operation, train_);
+  train_.origin = context.qp->handle;
   train_.epoch = context.epoch;
 }
 

@@ -47,6 +47,18 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
   return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
 }
 
+bool TakeWriteLength(QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  if (train.begins) {
+    s.write_address = train.headers.remote_address;
+    s.write_rkey = train.headers.rkey;
+    s.write_length = s.write_left = train.headers.dma_length;
+  }
+  const uint64_t bytes = train.length();
+  return train.ends ? bytes == s.write_left
+                    : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
+}
+
 void Responder::Handle(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const int32_t ahead = PsnDiff(train.headers.psn, s.expected_psn);
@@ -294,15 +306,8 @@ bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
 
 bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
-  if (train.begins) {
-    s.write_address = train.headers.remote_address;
-    s.write_rkey = train.headers.rkey;
-    s.write_length = s.write_left = train.headers.dma_length;
-  }
+  const bool length_fits = TakeWriteLength(context, train);
   const uint64_t bytes = train.length();
-  const bool length_fits =
-      train.ends ? bytes == s.write_left
-                 : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
   if (!length_fits || s.write_length > context.qp->device->profile.port.max_msg_sz) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
@@ -386,22 +391,8 @@ void Responder::Answer(Time now, QpContext& context, const Response& response) {
 }
 
 void Responder::Address(QpContext& context, wire::Operation operation, uint32_t psn) {
-  const QueuePair& qp = *context.qp;
-  train_.headers = {};
-  train_.headers.transport = wire::TransportClass::kRc;
-  train_.headers.operation = operation;
-  train_.headers.destination_qpn = qp.attr.dest_qp_num;
+  AddressRc(context, operation, train_);
   train_.headers.psn = psn;
-  train_.source = qp.path.source;
-  train_.destination = qp.path.destination;
-  train_.traffic_class = qp.path.traffic_class;
-  train_.hop_limit = qp.path.hop_limit;
-  train_.begins = train_.ends = true;
-  train_.packets = 1;
-  train_.mtu_bytes = context.mtu_bytes;
-  train_.is_bytes = false;
-  train_.bytes = {};
-  train_.pieces.Clear();
 }
 
 void Responder::Emit(Time now, QpContext& context, const Response& response) {

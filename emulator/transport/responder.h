@@ -44,6 +44,9 @@ class Responder {
   Train train_;  // used again for every answer
 };
 
+// Notes where a WRITE goes, at its first packet. False: its bytes are not those that the RETH
+// announced.
+bool TakeWriteLength(QpContext& context, const Train& train);
 // The completion of the receive that the context holds, which it gives up. False: CQ overrun.
 bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
                    ibv_wc_status status, uint64_t bytes);

@@ -256,16 +256,8 @@ bool Unreliable::PlaceUcWrite(Time, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
   if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
-  if (train.begins) {
-    s.write_address = train.headers.remote_address;
-    s.write_rkey = train.headers.rkey;
-    s.write_length = s.write_left = train.headers.dma_length;
-  }
+  if (!TakeWriteLength(context, train)) return false;
   const uint64_t bytes = train.length();
-  const bool length_fits =
-      train.ends ? bytes == s.write_left
-                 : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
-  if (!length_fits) return false;
   if (train.info().imm && train.ends && !s.receive) {
     s.receive = core_.env.verbs.TakeReceive(*context.qp);
     if (!s.receive) {

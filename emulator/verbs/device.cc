@@ -67,18 +67,6 @@ Device* Verbs::DeviceByIndex(uint32_t index) {
   return index < devices_.size() ? &devices_[index] : nullptr;
 }
 
-Device* Verbs::DeviceByName(std::string_view name) {
-  for (Device& device : devices_) {
-    if (device.name == name) return &device;
-  }
-  return nullptr;
-}
-
-Device* Verbs::DeviceByAddress(const NetAddress& address) {
-  const auto found = by_address_.find(address);
-  return found == by_address_.end() ? nullptr : found->second;
-}
-
 bool Verbs::IsLocal(const NetAddress& address) { return by_address_.contains(address); }
 
 ibv_device_attr_ex Verbs::QueryDevice(const Device& device) const {

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -97,8 +96,6 @@ class Verbs final : public VerbsDirectory {
   size_t devices() const { return devices_.size(); }
   // nullptr when there is none.
   Device* DeviceByIndex(uint32_t index);
-  Device* DeviceByName(std::string_view name);
-  Device* DeviceByAddress(const NetAddress& address);
   // ibv_query_device_ex, ibv_query_port: the profile's values with GUIDs, state and active MTU.
   ibv_device_attr_ex QueryDevice(const Device& device) const;
   ibv_port_attr QueryPort(const Device& device) const;

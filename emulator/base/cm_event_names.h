@@ -1,10 +1,13 @@
-#include "emulator/cm/events.h"
+// Names of RDMA CM events, for traces and for rdma_event_str(3).
+#pragma once
 
+#include <cstdint>
 #include <iterator>
 
-namespace rdmaemu::cm {
+namespace rdmaemu {
 
-const char* EventName(EventType type) {
+// `event` is an rdma_cm_event_type as it came.
+inline const char* CmEventName(uint32_t event) {
   static constexpr const char* kNames[] = {
       "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
       "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
@@ -15,8 +18,7 @@ const char* EventName(EventType type) {
       "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
       "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT",
   };
-  const auto index = static_cast<uint32_t>(type);
-  return index < std::size(kNames) ? kNames[index] : "UNKNOWN EVENT";
+  return event < std::size(kNames) ? kNames[event] : "UNKNOWN EVENT";
 }
 
-}  // namespace rdmaemu::cm
+}  // namespace rdmaemu
