@@ -13,6 +13,9 @@ packages_test=(
   rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format
 )
 
+packages_fuzz=(clang libclang-rt-14-dev)
+packages_softroce=(qemu-system-x86 cpio)
+
 # packages_missing PACKAGE...: prints those that are not installed, one a line.
 packages_missing() {
   local package
