@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/transport/engine.h"
@@ -66,8 +67,30 @@ class Node final : public DatagramSink, public CommunicationListener {
   int established = 0;
 };
 
-// What the wire does with a packet.
-enum class Fate { kDeliver, kDrop, kDuplicate };
+// What the wire does with a packet. One that is held arrives when Release is called.
+enum class Fate { kDeliver, kDrop, kDuplicate, kHold };
+
+// A packet that went over the wire, whatever became of it there.
+struct Seen {
+  wire::PacketHeaders headers;
+  size_t payload_bytes;
+  Time when;
+};
+
+// Writes a receive into a QP's or an SRQ's ring.
+inline void PostReceiveTo(Ring& ring, uint64_t wr_id, const std::vector<rxe_sge>& sges) {
+  ASSERT_FALSE(ring.Full());
+  auto* wqe = ring.SlotAs<rxe_recv_wqe>(ring.Producer());
+  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
+  wqe->wr_id = wr_id;
+  wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
+  for (const rxe_sge& sge : sges) wqe->dma.length += sge.length;
+  if (!sges.empty()) {
+    std::memcpy(reinterpret_cast<std::byte*>(wqe) + sizeof *wqe, sges.data(),
+                sges.size() * sizeof(rxe_sge));
+  }
+  ring.SetProducer(ring.Next(ring.Producer()));
+}
 
 // A QP with its queues and one region over `buffer`.
 struct Endpoint {
@@ -100,19 +123,8 @@ struct Endpoint {
     }
     ring.SetProducer(ring.Next(ring.Producer()));
   }
-  void PostReceive(uint64_t wr_id, std::vector<rxe_sge> sges) {
-    Ring& ring = qp->recv_ring;
-    ASSERT_FALSE(ring.Full());
-    auto* wqe = ring.SlotAs<rxe_recv_wqe>(ring.Producer());
-    std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-    wqe->wr_id = wr_id;
-    wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
-    for (const rxe_sge& sge : sges) wqe->dma.length += sge.length;
-    if (!sges.empty()) {
-      std::memcpy(reinterpret_cast<std::byte*>(wqe) + sizeof *wqe, sges.data(),
-                  sges.size() * sizeof(rxe_sge));
-    }
-    ring.SetProducer(ring.Next(ring.Producer()));
+  void PostReceive(uint64_t wr_id, const std::vector<rxe_sge>& sges) {
+    PostReceiveTo(qp->recv_ring, wr_id, sges);
   }
   static std::vector<ib_uverbs_wc> Poll(CompletionQueue& cq) {
     std::vector<ib_uverbs_wc> all;
@@ -141,14 +153,14 @@ class World {
   Node& b() { return other ? *other : a; }
 
   Endpoint Make(Node& node, ibv_qp_type type, size_t buffer_bytes, uint32_t depth = 63,
-                uint32_t cq_entries = 255) {
+                uint32_t cq_entries = 255, Handle srq = 0) {
     Endpoint e{&node, nullptr, nullptr, nullptr, nullptr, std::vector<std::byte>(buffer_bytes)};
     e.send_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, 0, cq_entries, 0, 1});
     e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, 0, cq_entries, 0, 2});
     e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
                                          e.send_cq->handle,
                                          e.recv_cq->handle,
-                                         0,
+                                         srq,
                                          type,
                                          false,
                                          {.max_send_wr = depth,
@@ -250,6 +262,14 @@ class World {
   Node a;
   std::unique_ptr<Node> other;
   std::vector<std::string> seen;  // names of the packets that went over the wire
+  std::vector<Seen> packets;      // and what they were
+
+  // What was held arrives, in the order it was sent.
+  void Release() {
+    for (const auto& [to, datagram] : std::exchange(held_, {})) {
+      to->engine.Receive(now, datagram.flow, *wire::Parse(datagram.bytes));
+    }
+  }
 
  private:
   bool Step() {
@@ -270,8 +290,13 @@ class World {
     EXPECT_TRUE(packet.has_value());
     if (!packet) return true;
     seen.push_back(packet->headers.info().name);
+    packets.push_back({packet->headers, packet->payload.size(), now});
     const Fate what = fate(*packet);
     if (what == Fate::kDrop) return true;
+    if (what == Fate::kHold) {
+      held_.emplace_back(&to, datagram);
+      return true;
+    }
     to.engine.Receive(now, datagram.flow, *packet);
     if (what == Fate::kDuplicate) to.engine.Receive(now, datagram.flow, *packet);
     return true;
@@ -284,6 +309,8 @@ class World {
     }
     return first;
   }
+
+  std::deque<std::pair<Node*, Datagram>> held_;
 };
 
 inline void FillPattern(std::span<std::byte> bytes, uint32_t seed) {

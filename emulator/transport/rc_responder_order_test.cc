@@ -1,0 +1,189 @@
+// The responder and the order of requests: what it acknowledges, with which PSN and message
+// number, what it says to a gap and to a request that it has executed before.
+#include "emulator/transport/scripted_peer.h"
+
+namespace rdmaemu::transport::testing {
+namespace {
+
+using enum wire::Operation;
+
+class RcResponderOrder : public ScriptedPeer {
+ protected:
+  void PostReceives(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) x.PostReceive(i, {x.Sge(0, 4096)});
+  }
+  const std::vector<std::byte> full = std::vector<std::byte>(1024, std::byte{0xaa});
+};
+
+// IBTA 9.7.5.1.1: an ACK is due where the request asks for one, and only there.
+TEST_F(RcResponderOrder, ARequestThatAsksForNoAckGetsNone) {
+  Begin();
+  PostReceives(2);
+  EXPECT_TRUE(Say(Packet(kSendOnly, kPeerPsn)).empty());
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn + 1)), kPeerPsn + 1, 2);
+  EXPECT_EQ(x.Received().size(), 2u);
+}
+
+// IBTA 9.7.7.1 (C9-147): the MSN counts messages, not packets, and grows with their last packet.
+TEST_F(RcResponderOrder, TheMessageNumberGrowsWithTheLastPacketOfAMessage) {
+  Begin();
+  PostReceives(1);
+  ExpectAck(Say(Request(kSendFirst, kPeerPsn), full), kPeerPsn, 0);
+  ExpectAck(Say(Request(kSendMiddle, kPeerPsn + 1), full), kPeerPsn + 1, 0);
+  ExpectAck(Say(Request(kSendLast, kPeerPsn + 2), full), kPeerPsn + 2, 1);
+}
+
+// IBTA 9.7.7.1: every kind of message counts once, a READ when its request is accepted.
+TEST_F(RcResponderOrder, EveryKindOfMessageCountsOnce) {
+  Begin();
+  PostReceives(2);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  ExpectAck(Say(Remote(kWriteOnly, kPeerPsn + 1, 0, 1024), full), kPeerPsn + 1, 2);
+  ExpectAck(Say(Remote(kWriteOnlyImm, kPeerPsn + 2, 0, 1024), full), kPeerPsn + 2, 3);
+  const auto read = Say(Remote(kReadRequest, kPeerPsn + 3, 0, 3000));
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read.front().headers.msn, 4u);
+  EXPECT_EQ(read.back().headers.msn, 4u);
+  const Out added = One(Say(Atomic(kFetchAdd, kPeerPsn + 6, 0, 1)));
+  EXPECT_EQ(added.headers.msn, 5u);
+  const Out swapped = One(Say(Atomic(kCompareSwap, kPeerPsn + 7, 0, 1)));
+  EXPECT_EQ(swapped.headers.msn, 6u);
+}
+
+// IBTA 9.7.7.1: the MSN has 24 bits and wraps.
+TEST_F(RcResponderOrder, MessageNumbersWrapAt24Bits) {
+  Begin();
+  PostReceives(2);
+  const wire::PacketHeaders headers = Packet(kWriteOnly, kPeerPsn);
+  wire::PacketHeaders next = headers;
+  for (uint32_t i = 0; i < 0xffffff - 1; ++i) {
+    next.psn = PsnAdd(kPeerPsn, i);
+    Hand(next);
+  }
+  const uint32_t psn = PsnAdd(kPeerPsn, 0xffffff - 1);
+  ExpectAck(Say(Request(kSendOnly, psn)), psn, 0xffffff);
+  ExpectAck(Say(Request(kSendOnly, PsnAdd(psn, 1))), PsnAdd(psn, 1), 0);
+  // A repeated request is told the number of now, in its wrapped form.
+  ExpectAck(Say(Request(kSendOnly, psn)), PsnAdd(psn, 1), 0);
+  ExpectAck(Say(Request(kWriteOnly, PsnAdd(psn, 2))), PsnAdd(psn, 2), 1);
+}
+
+// IBTA 9.7.5.1.3 (C9-114): one NAK for a gap; then silence until the missing request has come.
+TEST_F(RcResponderOrder, AGapGetsOneNakUntilTheMissingRequestComes) {
+  Begin();
+  PostReceives(5);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  const uint8_t sequence = Nak(wire::NakCode::kPsnSequence);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn + 2)), kPeerPsn + 1, 1, sequence);
+  EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 3)).empty());
+  EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 2)).empty());
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn + 1)), kPeerPsn + 1, 2);
+  // The next gap is another one.
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn + 4)), kPeerPsn + 2, 2, sequence);
+  EXPECT_EQ(world.a.engine.counters().naks, 2u);
+  EXPECT_EQ(x.Received().size(), 2u);
+}
+
+// rxe's check_psn: a repeated request is no progress, so it does not allow a second NAK.
+TEST_F(RcResponderOrder, ARepeatedRequestDoesNotCallForASecondNak) {
+  Begin();
+  PostReceives(3);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  EXPECT_EQ(Say(Request(kSendOnly, kPeerPsn + 2)).size(), 1u);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 2)).empty());
+}
+
+// A gap inside a message leaves what has arrived of it in place.
+TEST_F(RcResponderOrder, AMessageGoesOnWhereItsGapIsMended) {
+  Begin();
+  PostReceives(1);
+  Hand(Packet(kSendFirst, kPeerPsn), full);
+  const std::vector<std::byte> last(10, std::byte{0xcc});
+  ExpectAck(Say(Request(kSendLast, kPeerPsn + 2), last), kPeerPsn + 1, 0,
+            Nak(wire::NakCode::kPsnSequence));
+  const std::vector<std::byte> middle(1024, std::byte{0xbb});
+  EXPECT_TRUE(Say(Packet(kSendMiddle, kPeerPsn + 1), middle).empty());
+  ExpectAck(Say(Request(kSendLast, kPeerPsn + 2), last), kPeerPsn + 2, 1);
+  const auto received = x.Received();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].byte_len, 2058u);
+  EXPECT_EQ(x.buffer[1023], std::byte{0xaa});
+  EXPECT_EQ(x.buffer[1024], std::byte{0xbb});
+  EXPECT_EQ(x.buffer[2057], std::byte{0xcc});
+}
+
+// C9-105: a repeated SEND or WRITE is acknowledged again, with the PSN of the newest one and the
+// message number of now, and has no other effect.
+TEST_F(RcResponderOrder, ARepeatedSendIsAcknowledgedAndNotExecuted) {
+  Begin();
+  PostReceives(3);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn + 1)), kPeerPsn + 1, 2);
+  EXPECT_EQ(x.Received().size(), 2u);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn), full), kPeerPsn + 1, 2);
+  EXPECT_TRUE(x.Received().empty());
+  EXPECT_EQ(x.buffer[0], std::byte{0});
+  EXPECT_EQ(world.a.engine.counters().duplicates, 1u);
+}
+
+TEST_F(RcResponderOrder, ARepeatedWriteDoesNotTouchMemoryAgain) {
+  Begin();
+  ExpectAck(Say(Remote(kWriteOnly, kPeerPsn, 64, 1024), full), kPeerPsn, 1);
+  std::ranges::fill(x.buffer, std::byte{1});  // the program has changed it since
+  ExpectAck(Say(Remote(kWriteOnly, kPeerPsn, 64, 1024), full), kPeerPsn, 1);
+  EXPECT_EQ(x.buffer[64], std::byte{1});
+}
+
+// A packet of a message that is still arriving may come twice as well.
+TEST_F(RcResponderOrder, ARepeatedMiddlePacketIsNotPlacedTwice) {
+  Begin();
+  PostReceives(1);
+  Hand(Packet(kSendFirst, kPeerPsn), full);
+  Hand(Packet(kSendMiddle, kPeerPsn + 1), full);
+  ExpectAck(Say(Request(kSendFirst, kPeerPsn), full), kPeerPsn + 1, 0);
+  ExpectAck(Say(Request(kSendLast, kPeerPsn + 2), full), kPeerPsn + 2, 1);
+  EXPECT_EQ(x.Received()[0].byte_len, 3072u);
+}
+
+// rxe's ack_psn: a READ is acknowledged by its response alone, so the ACK for a repeated SEND stays
+// before the READ that followed it.
+TEST_F(RcResponderOrder, ARepeatedSendNeverAcknowledgesTheReadBehindIt) {
+  Begin();
+  PostReceives(1);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  EXPECT_EQ(Say(Remote(kReadRequest, kPeerPsn + 1, 0, 2048)).size(), 2u);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 2);
+}
+
+// IBTA 9.7.5.2.8: without a receive the answer is an RNR NAK with the QP's timer, and nothing that
+// follows is taken until the request itself comes again.
+TEST_F(RcResponderOrder, WithoutAReceiveNothingBehindIsTakenUntilTheRequestComesAgain) {
+  Link link;
+  link.min_rnr_timer = 17;
+  Begin(link);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 0, RnrNak(17));
+  EXPECT_TRUE(Say(Remote(kWriteOnly, kPeerPsn + 1, 0, 1024), full).empty());
+  EXPECT_EQ(x.buffer[0], std::byte{0});
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 0, RnrNak(17));  // still none
+  PostReceives(1);
+  ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 1);
+  ExpectAck(Say(Remote(kWriteOnly, kPeerPsn + 1, 0, 1024), full), kPeerPsn + 1, 2);
+  EXPECT_EQ(world.a.engine.counters().rnr_naks, 2u);
+}
+
+// Only the last packet of a WRITE with immediate asks for a receive: what came before stays.
+TEST_F(RcResponderOrder, AWriteWithImmediateIsHeldUpAtItsLastPacketOnly) {
+  Begin();
+  Hand(Remote(kWriteFirst, kPeerPsn, 0, 2048), full);
+  EXPECT_EQ(One(Hear()).headers.syndrome, wire::kAethUnlimitedCredits);
+  ExpectAck(Say(Request(kWriteLastImm, kPeerPsn + 1), full), kPeerPsn + 1, 0, RnrNak(1));
+  x.PostReceive(9, {});
+  ExpectAck(Say(Request(kWriteLastImm, kPeerPsn + 1), full), kPeerPsn + 1, 1);
+  const auto received = x.Received();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].byte_len, 2048u);
+}
+
+}  // namespace
+}  // namespace rdmaemu::transport::testing
