@@ -14,7 +14,9 @@ packages_test=(
 )
 
 packages_fuzz=(clang libclang-rt-14-dev)
-packages_softroce=(qemu-system-x86 cpio)
+packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
+# The siw module, which only tools/softroce --siw and its bench want.
+packages_softroce_siw=(gcc-12 make libelf1)
 
 # packages_missing PACKAGE...: prints those that are not installed, one a line.
 packages_missing() {
