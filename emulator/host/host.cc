@@ -188,6 +188,7 @@ class Host::Impl final : public transport::CommunicationListener {
     if (!group) return FailedReply(group.error().code);
     const Result<SharedSpan> doorbells = verbs_.DoorbellSpan(*group);
     if (!doorbells) return FailedReply(doorbells.error().code);
+    verbs_.ProcessJoined(*group, process);
     Processes::Group& members = processes_.groups().at(*group);
     members.doorbells = &verbs_.Doorbells(*group);
 

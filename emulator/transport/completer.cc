@@ -191,7 +191,7 @@ void Completer::HandleRead(Time now, QpContext& context, Train& train) {
                         into) != IBV_WC_SUCCESS) {
     return Fail(now, context, IBV_WC_LOC_PROT_ERR);
   }
-  switch (Place(core_.env.memory, train, into)) {
+  switch (Place(core_, train, into)) {
     case Placement::kPlaced:
       break;
     case Placement::kDestinationGone:

@@ -86,12 +86,7 @@ Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
     queued = std::move(spare_.back());
     spare_.pop_back();
   }
-  // Inline data belongs to a request that may be gone when the train arrives.
-  std::vector<std::byte> own = std::move(queued->own_bytes);
   *queued = train;
-  own.assign(train.bytes.begin(), train.bytes.end());
-  queued->own_bytes = std::move(own);
-  queued->bytes = queued->own_bytes;
   local_.Push(std::move(queued));
   return {};
 }

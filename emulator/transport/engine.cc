@@ -123,6 +123,7 @@ class Engine::Impl final : public Receiver {
         qp.attr.sq_draining = 1;
         return completer_.CheckDrained(context);
       case IBV_QPS_ERR:
+        Settle(context);
         core_.SetDeadline(context, std::nullopt);
         core_.round.Remove(context);
         if (core_.env.trace.wants_records()) TraceError(now, qp);
@@ -135,10 +136,20 @@ class Engine::Impl final : public Receiver {
   }
 
   void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
-  void Destroyed(QueuePair& qp) { core_.Forget(qp); }
+  void Destroyed(QueuePair& qp) {
+    Settle(core_.ContextOf(qp));
+    core_.Forget(qp);
+  }
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
+  // A program that has ended a QP may give its buffers away.
+  void Settle(QpContext& context) {
+    if (context.responder.waiting.high == 0) return;
+    core_.env.verbs.SettlePayloads(*context.qp);
+    context.responder.waiting = {};
+  }
+
   void SyncRing(QpContext& context) {
     RequesterState& s = context.requester;
     s.consumer = s.next_index = context.qp->send_ring.Consumer();
@@ -146,6 +157,7 @@ class Engine::Impl final : public Receiver {
 
   void Reset(QpContext& context) {
     QueuePair& qp = *context.qp;
+    Settle(context);
     core_.SetDeadline(context, std::nullopt);
     core_.round.Remove(context);
     context.requester = {};

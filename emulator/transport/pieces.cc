@@ -99,6 +99,16 @@ Status Pieces::CopyPiecewise(Memory& memory, const Pieces& to) const {
   return {};
 }
 
+bool Pieces::IsAt(std::span<const rxe_sge> sges) const {
+  size_t i = 0;
+  for (const MemoryRange& range : ranges()) {
+    while (i < sges.size() && sges[i].length == 0) i++;
+    if (i == sges.size() || sges[i].addr != range.address) return false;
+    i++;
+  }
+  return true;
+}
+
 bool Pieces::Reachable(Memory& memory, bool write) const {
   for (size_t i = 0; i < count_; ++i) {
     if (!memory.Reachable(owner(i), ranges()[i], write)) return false;

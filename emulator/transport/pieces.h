@@ -28,18 +28,18 @@ class Pieces {
   Status Write(Memory& memory, std::span<const std::byte> from) const;
   Status CopyTo(Memory& memory, const Pieces& to) const;
   bool Reachable(Memory& memory, bool write) const;
-
- private:
-  static constexpr size_t kInline = 4;  // more ranges than this go to the heap
-
+  // True when the first ranges begin where the SGEs do: addresses and keys name the same bytes.
+  bool IsAt(std::span<const rxe_sge> sges) const;
+  // True when all is memory of this process.
+  bool IsOf(ProcessId process) const { return !mixed() && process_ == process; }
   std::span<const MemoryRange> ranges() const {
     return heap_.empty() ? std::span<const MemoryRange>(inline_.data(), count_)
                          : std::span<const MemoryRange>(heap_);
   }
-  std::span<MemoryRange> ranges() {
-    return heap_.empty() ? std::span<MemoryRange>(inline_.data(), count_)
-                         : std::span<MemoryRange>(heap_);
-  }
+
+ private:
+  static constexpr size_t kInline = 4;  // more ranges than this go to the heap
+
   bool mixed() const { return !owners_.empty(); }
   ProcessId owner(size_t index) const { return mixed() ? owners_[index] : process_; }
   Status CopyPiecewise(Memory& memory, const Pieces& to) const;

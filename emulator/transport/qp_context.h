@@ -60,6 +60,11 @@ struct Response {
 
 enum class Message : uint8_t { kNone, kSend, kWrite };
 
+// Bounds of the payloads that may still wait beside their completions (slab.h).
+struct WaitingBytes {
+  uint64_t low = UINT64_MAX, high = 0;
+};
+
 struct ResponderState {
   uint32_t expected_psn = 0;
   uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic: what a repeated ACK may cover
@@ -69,7 +74,9 @@ struct ResponderState {
   bool drop_message = false;         // UC: the rest of a broken message
   bool established = false;          // COMM_EST was told
   std::optional<RecvWqe> receive;
-  uint64_t received = 0;  // bytes of the message placed so far
+  uint64_t received = 0;       // bytes of the message placed so far
+  bool payload_waits = false;  // of the message whose completion comes next
+  WaitingBytes waiting;
   // The WRITE in progress.
   uint64_t write_address = 0;
   uint32_t write_rkey = 0;

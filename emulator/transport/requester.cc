@@ -94,10 +94,19 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
   train.bytes = {};
   train.pieces.Clear();
   if (request.is_inline) {
-    train.bytes = std::span(request.inline_data).subspan(offset, bytes);
+    train.bytes = request.data.subspan(offset, bytes);
     return IBV_WC_SUCCESS;
   }
-  return core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
+  const ibv_wc_status resolved =
+      core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
+  // What the program took from the addresses of the SGEs is the payload only where keys mean these
+  // very addresses (not with ibv_reg_mr_iova).
+  if (resolved == IBV_WC_SUCCESS && bytes > 0 && bytes <= request.data.size() &&
+      train.pieces.IsAt(request.sges)) {
+    train.is_bytes = true;
+    train.bytes = request.data.subspan(offset, bytes);
+  }
+  return resolved;
 }
 
 bool Requester::Turn(Time now, QpContext& context) {

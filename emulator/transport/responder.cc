@@ -43,6 +43,8 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
     if (info.deth) entry.wc.src_qp = train->headers.source_qpn;
     entry.wc.port_num = context.qp->attr.port_num;
   }
+  if (s.payload_waits) entry.payload = kPayloadWaits;
+  s.payload_waits = false;
   s.receive.reset();
   return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
 }
@@ -167,10 +169,13 @@ void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
       train.headers.dma_length > qp.device->profile.port.max_msg_sz) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
   }
-  if (!core_.env.verbs.ResolveRemote(qp, train.headers.rkey, train.headers.remote_address,
-                                     train.headers.dma_length, IBV_ACCESS_REMOTE_READ)) {
+  const auto source =
+      core_.env.verbs.ResolveRemote(qp, train.headers.rkey, train.headers.remote_address,
+                                    train.headers.dma_length, IBV_ACCESS_REMOTE_READ);
+  if (!source) {
     return Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
   }
+  if (train.headers.dma_length > 0) SettleBefore(core_, context, source->range);
   const uint32_t packets = PacketsFor(train.headers.dma_length, context.mtu_bytes);
   Remember(context, train, packets);
   s.msn = PsnAdd(s.msn, 1);
@@ -220,6 +225,7 @@ void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
   }
   uint64_t original = 0;
   const MemoryRange range = target->range;
+  SettleBefore(core_, context, range);
   bool reached =
       core_.env.memory
           .Read(target->process, {&range, 1}, std::as_writable_bytes(std::span(&original, 1)))
@@ -291,7 +297,7 @@ bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
     Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
     return false;
   }
-  switch (Place(core_.env.memory, train, into)) {
+  switch (PlaceReceived(core_, context, train, {}, into)) {
     case Placement::kPlaced:
       s.received += bytes;
       return true;
@@ -319,7 +325,8 @@ bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   if (target) {
     Pieces into;
     into.Add({target->process, {target->range.address, bytes}});
-    placed = Place(core_.env.memory, train, into);
+    SettleBefore(core_, context, {target->range.address, bytes});
+    placed = Place(core_, train, into);
   }
   if (placed == Placement::kDestinationGone) {
     Fatal(now, context, wire::NakCode::kRemoteAccess, train.headers.psn, IBV_WC_REM_ACCESS_ERR);

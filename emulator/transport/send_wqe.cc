@@ -35,8 +35,7 @@ ibv_wc_status CopyInline(const QueuePair& qp, const std::byte* slot, uint32_t le
                          SendWqe& out) {
   const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
   if (!IsData(out.wr.opcode) || length > room) return IBV_WC_LOC_QP_OP_ERR;
-  out.inline_data.resize(length);
-  if (length > 0) std::memcpy(out.inline_data.data(), slot + sizeof(rxe_send_wqe), length);
+  out.data = {slot + sizeof(rxe_send_wqe), length};
   out.length = length;
   return IBV_WC_SUCCESS;
 }
@@ -66,7 +65,7 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
   out.wr = header.wr;
   out.length = 0;
   out.sges.clear();
-  out.inline_data.clear();
+  out.data = {};
   out.is_inline = (out.wr.send_flags & IBV_SEND_INLINE) != 0;
   out.done = out.started = false;
   out.first_psn = out.last_psn = out.packets = out.sent = 0;
@@ -78,6 +77,10 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
     out.status = CopyInline(qp, slot, header.dma.length, out);
   } else {
     out.status = CopySges(qp, slot, header.dma.num_sge, max_message_bytes, out);
+    if (header.state == kPayloadTaken && out.length <= kSlabBytes && IsData(out.wr.opcode) &&
+        *qp.pd->context->sole_process != ProcessId::kNone) {
+      out.data = {qp.slab + size_t{index} * kSlabBytes, out.length};
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "emulator/verbs/objects.h"
@@ -15,7 +16,9 @@ struct SendWqe {
   uint32_t length;  // bytes of payload; of the local buffer for READ and atomics
   bool is_inline;
   std::vector<rxe_sge> sges;
-  std::vector<std::byte> inline_data;
+  // Inline data, or what the program took when it posted (slab.h), in shared memory: it stands
+  // there until the request has completed. Empty: the payload is where the SGEs say.
+  std::span<const std::byte> data;
   // IBV_WC_SUCCESS, or why the request will fail when its turn to complete comes.
   ibv_wc_status status;
   bool done;     // nothing to wait for any more

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "emulator/base/net_address.h"
 #include "emulator/transport/pieces.h"
@@ -29,14 +28,15 @@ struct Train {
   uint32_t packets = 1;
   uint32_t mtu_bytes = wire::kMaxMtuBytes;  // payload of each packet but the message's last
   bool is_bytes = false;
-  std::span<const std::byte> bytes;  // where is_bytes
-  Pieces pieces;                     // otherwise
+  // Where is_bytes: of a packet, or of the sender's shared memory, where they stand as long as the
+  // sender waits for the answer.
+  std::span<const std::byte> bytes;
+  Pieces pieces;  // otherwise
   // The local QP whose memory `pieces` names, and its life (QpContext::epoch); 0: from the wire.
   Handle origin = 0;
   uint64_t epoch = 0;
   // Set by the receiver: the sender's memory could not be read, so nothing has arrived.
   bool source_failed = false;
-  std::vector<std::byte> own_bytes;  // what `bytes` points at while the train waits in a queue
 
   uint64_t length() const { return is_bytes ? bytes.size() : pieces.length(); }
   const wire::OpcodeInfo& info() const { return headers.info(); }

@@ -173,17 +173,15 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
   }
   const uint64_t bytes = kGrhBytes + train.length();
   const std::span<const rxe_sge> sges(s.receive->sges.data(), s.receive->sges.size());
-  Pieces header, payload;
+  Pieces into;
   if (bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, sges, 0, kGrhBytes, IBV_ACCESS_LOCAL_WRITE, header) !=
-          IBV_WC_SUCCESS ||
-      core_.ResolveSges(*context.qp, sges, kGrhBytes, train.length(), IBV_ACCESS_LOCAL_WRITE,
-                        payload) != IBV_WC_SUCCESS) {
+      core_.ResolveSges(*context.qp, sges, 0, bytes, IBV_ACCESS_LOCAL_WRITE, into) !=
+          IBV_WC_SUCCESS) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
-  const Placement placed = Place(core_.env.memory, train, payload);
+  const Placement placed = PlaceReceived(core_, context, train, MakeGrh(train), into);
   if (placed == Placement::kSourceGone) return;  // the receive serves the next packet
-  if (placed == Placement::kDestinationGone || !header.Write(core_.env.memory, MakeGrh(train))) {
+  if (placed == Placement::kDestinationGone) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
   if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS, bytes)) {
@@ -239,7 +237,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
     FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
     return false;
   }
-  switch (Place(core_.env.memory, train, into)) {
+  switch (PlaceReceived(core_, context, train, {}, into)) {
     case Placement::kPlaced:
       s.received += bytes;
       return true;
@@ -271,7 +269,8 @@ bool Unreliable::PlaceUcWrite(Time, QpContext& context, Train& train) {
   if (!target) return false;
   Pieces into;
   into.Add({target->process, {target->range.address, bytes}});
-  if (Place(core_.env.memory, train, into) != Placement::kPlaced) return false;
+  SettleBefore(core_, context, {target->range.address, bytes});
+  if (Place(core_, train, into) != Placement::kPlaced) return false;
   s.write_address += bytes;
   s.write_left -= static_cast<uint32_t>(bytes);
   return true;

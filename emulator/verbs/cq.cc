@@ -11,15 +11,17 @@ struct MappedCq {
   Span memory;
   CqControl* control;
   Ring ring;
+  ReceiveSlot* slots;
 };
 
 Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
   const uint32_t slots = Ring::SlotsFor(entries);
-  const Result<Span> memory =
-      arena.Allocate(sizeof(CqControl) + Ring::BytesFor(slots, sizeof(CqEntry)));
+  const Result<Span> memory = arena.Allocate(sizeof(CqControl) + BytesWithReceiveSlab(slots));
   if (!memory) return Pass(memory.error());
   MappedCq mapped{*memory, reinterpret_cast<CqControl*>(memory->bytes),
-                  Ring(memory->bytes + sizeof(CqControl), slots, sizeof(CqEntry))};
+                  Ring(memory->bytes + sizeof(CqControl), slots, sizeof(CqEntry)),
+                  reinterpret_cast<ReceiveSlot*>(memory->bytes + sizeof(CqControl) +
+                                                 SlabOffset(slots, sizeof(CqEntry)))};
   mapped.ring.Format();
   return mapped;
 }
@@ -64,6 +66,81 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
     }
   }
   return true;
+}
+
+namespace {
+
+// While another thread of the program is between Claim and the end of a copy of kSlabBytes; one
+// that was stopped there for good keeps nobody waiting.
+constexpr int kMaxLooksAtCopy = 100000;
+
+void AwaitPlacing(ReceiveSlot& slot) {
+  std::atomic_ref state(slot.state);
+  for (int i = 0; i < kMaxLooksAtCopy; i++) {
+    if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) return;
+  }
+}
+
+}  // namespace
+
+void CompletionQueue::Settle(Memory& memory, ProcessId process) {
+  has_waiting = false;
+  uint32_t at = ring.Consumer();
+  for (uint32_t left = ring.Distance(at, producer); left > 0; left--, at = ring.Next(at)) {
+    ReceiveSlot& slot = slots[at];
+    if (!slot.Claim()) {
+      AwaitPlacing(slot);
+      continue;
+    }
+    // The program may change the slot meanwhile: only where in its own memory its payload goes.
+    std::array<MemoryRange, ReceiveSlot::kMaxPieces> to;
+    size_t pieces = 0;
+    uint64_t room = kSlabBytes;
+    for (size_t i = 0; i < to.size() && i < slot.pieces; i++) {
+      to[i] = {slot.to[i].address, std::min(slot.to[i].length, room)};
+      room -= to[i].length;
+      pieces++;
+    }
+    // What has gone meanwhile gets nothing, as pinned pages that nobody maps any more would.
+    (void)memory.Write(process, std::span(to).first(pieces),
+                       std::span(slot.payload).first(kSlabBytes - room));
+    slot.SetState(ReceiveSlot::kPlaced);
+  }
+}
+
+ReceiveSlot* Verbs::NextReceiveSlot(QueuePair& qp) {
+  CompletionQueue& cq = *qp.recv_cq;
+  if (*cq.context->sole_process == ProcessId::kNone) return nullptr;
+  if (cq.ring.Next(cq.producer) == cq.ring.Consumer()) return nullptr;
+  if (!cq.has_waiting) {
+    cq.has_waiting = true;
+    GroupOf(cq.context->group).waiting.push_back(&cq);
+  }
+  return &cq.slots[cq.producer];
+}
+
+void Verbs::SettlePayloads(QueuePair& qp) {
+  // The queue stays in its group's list, which SettleGroup empties.
+  CompletionQueue& cq = *qp.recv_cq;
+  if (!cq.has_waiting) return;
+  cq.Settle(environment_.memory, *cq.context->sole_process);
+  cq.has_waiting = true;
+}
+
+void Verbs::SettleGroup(Group& group) {
+  for (CompletionQueue* cq : group.waiting) cq->Settle(environment_.memory, group.sole_process);
+  group.waiting.clear();
+}
+
+void Verbs::ProcessJoined(GroupId id, ProcessId process) {
+  Group& group = GroupOf(id);
+  if (!group.has_process) {
+    group.has_process = true;
+    group.sole_process = process;
+  } else if (group.sole_process != process) {
+    SettleGroup(group);
+    group.sole_process = ProcessId::kNone;
+  }
 }
 
 // ---- channels
@@ -192,6 +269,7 @@ Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
   cq->cookie = request.cookie;
   cq->control = mapped->control;
   cq->ring = mapped->ring;
+  cq->slots = mapped->slots;
   cq->memory = mapped->memory;
   cq->counters = &environment_.counters;
   cq->async = this;
@@ -218,8 +296,10 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<MappedCq> mapped = MapCq(arena, entries);
   if (!mapped) return Pass(mapped.error());
   Ring ring = mapped->ring;
+  SettleGroup(GroupOf(id));  // the slots stay behind
   for (uint32_t i = 0; i < waiting; i++) {
     *ring.SlotAs<CqEntry>(i) = *cq.ring.SlotAs<CqEntry>(consumer + i);
+    ring.SlotAs<CqEntry>(i)->payload = 0;
   }
   ring.SetProducer(waiting);
   mapped->control->armed = std::atomic_ref(cq.control->armed).load();
@@ -228,6 +308,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   cq.memory = mapped->memory;
   cq.control = mapped->control;
   cq.ring = ring;
+  cq.slots = mapped->slots;
   cq.producer = waiting;
   return &cq;
 }
@@ -243,6 +324,7 @@ Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
 
 void Verbs::RemoveCq(CompletionQueue& cq) {
   Context& context = *cq.context;
+  if (cq.has_waiting) SettleGroup(GroupOf(context.group));
   if (cq.channel != nullptr) {
     ForgetChannelEvents(*cq.channel, cq.cookie, environment_.counters);
     cq.channel->users--;

@@ -22,6 +22,7 @@
 #include "emulator/verbs/device.h"
 #include "emulator/verbs/profile.h"
 #include "emulator/verbs/ring.h"
+#include "emulator/verbs/slab.h"
 
 namespace rdmaemu {
 
@@ -52,6 +53,9 @@ struct Context {
   GroupId group;
   Device* device;
   CounterId async_counter;
+  // The group's only process, kNone once there were several: payloads may be left for the program
+  // to place, and taken from it early, only where there is no doubt whose memory is meant.
+  const ProcessId* sole_process;
   std::deque<AsyncEvent> async_events;
 };
 
@@ -111,9 +115,13 @@ struct CompletionQueue {
   // the queue was full (CQ overrun): CQ_ERR has been raised, and the caller puts its QP into ERR.
   // Implemented in cq.cc; follows rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
+  // Places what the program has not placed yet of the payloads that wait beside completions.
+  void Settle(Memory& memory, ProcessId process);
   EventCounters* counters;
   struct AsyncEventRaiser* async;
-  Span memory;                  // CqControl, then the ring
+  Span memory;                  // CqControl, the ring, its ReceiveSlots
+  ReceiveSlot* slots;           // one an entry of the ring
+  bool has_waiting = false;     // payloads since the last Settle
   uint32_t async_reported = 0;  // events of this queue that the program has fetched
 };
 
@@ -195,9 +203,10 @@ struct QueuePair {
   Path path;         // RC, UC: valid from RTR on
   QpControl* control;
   Ring send_ring;     // rxe_send_wqe
+  std::byte* slab;    // kSlabBytes an entry of send_ring
   Ring recv_ring;     // rxe_recv_wqe; empty when the QP has an SRQ
   uint32_t doorbell;  // slot in its group's DoorbellPage
-  Span send_memory;   // QpControl, then send_ring
+  Span send_memory;   // QpControl, send_ring, slab
   Span recv_memory;   // recv_ring; length 0 with an SRQ
   uint32_t async_reported = 0;
   uint32_t multicast_groups = 0;
@@ -264,6 +273,11 @@ class VerbsDirectory : public AsyncEventRaiser {
   // there is none (RNR). A malformed entry answers one with length 0 and a bad key.
   virtual std::optional<RecvWqe> TakeReceive(QueuePair& qp) = 0;
   virtual bool HasReceive(const QueuePair& qp) = 0;
+  // Where the payload of the QP's next receive completion may wait for the program to place it;
+  // nullptr when the host must place it. Valid until something is pushed to the queue.
+  virtual ReceiveSlot* NextReceiveSlot(QueuePair& qp) = 0;
+  // Places the payloads that wait beside the completions of the QP's receive queue.
+  virtual void SettlePayloads(QueuePair& qp) = 0;
   // Address handle of a UD send; nullptr when it is not of the QP's PD.
   virtual const AddressHandle* FindAh(const QueuePair& qp, Handle ah) = 0;
   // The QP goes to ERR because of what it met (calls TransportHooks::QpStateChanged).

@@ -62,12 +62,13 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   const uint32_t send_slots = Ring::SlotsFor(qp.cap.max_send_wr);
   const uint32_t send_bytes = SendSlotBytes(qp.cap.max_send_sge, qp.cap.max_inline_data);
   const Result<Span> send =
-      group.arena.Allocate(sizeof(QpControl) + Ring::BytesFor(send_slots, send_bytes));
+      group.arena.Allocate(sizeof(QpControl) + BytesWithSendSlab(send_slots, send_bytes));
   if (!send) return Pass(send.error());
   qp.send_memory = *send;
   qp.control = reinterpret_cast<QpControl*>(send->bytes);
   qp.send_ring = Ring(send->bytes + sizeof(QpControl), send_slots, send_bytes);
   qp.send_ring.Format();
+  qp.slab = send->bytes + sizeof(QpControl) + SlabOffset(send_slots, send_bytes);
   if (qp.srq != nullptr) return {};
   const uint32_t recv_slots = Ring::SlotsFor(qp.cap.max_recv_wr);
   const uint32_t recv_bytes = RecvSlotBytes(qp.cap.max_recv_sge);

@@ -21,7 +21,7 @@ namespace rdmaemu {
 struct CqEntry {
   ib_uverbs_wc wc;
   uint64_t timestamp_ns;  // host time, for ibv_wc_read_completion_ts
-  uint64_t reserved;
+  uint64_t payload;       // kPayloadWaits (slab.h), or 0
 };
 static_assert(sizeof(CqEntry) == 64);
 

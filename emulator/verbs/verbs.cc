@@ -69,6 +69,10 @@ void Verbs::FreeDoorbell(Group& group, uint32_t slot) {
 void Verbs::GroupGone(Time now, GroupId id) {
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
+  // Nobody is left to see payloads that wait.
+  found->second->sole_process = ProcessId::kNone;
+  for (CompletionQueue* cq : found->second->waiting) cq->has_waiting = false;
+  found->second->waiting.clear();
   auto& contexts = found->second->handles[static_cast<size_t>(ObjectKind::kContext)];
   while (!contexts.empty()) CloseContext(now, *handles_.Find<Context>(id, *contexts.begin()));
   groups_.erase(id);
@@ -102,6 +106,7 @@ Result<Context*> Verbs::Open(GroupId group, uint32_t device_index) {
   context->group = group;
   context->device = device;
   context->async_counter = *counter;
+  context->sole_process = &GroupOf(group).sole_process;
   Context& kept = *context;
   const Result<Context*> adopted = Adopt(kept, INT64_MAX, std::move(context));
   if (!adopted) environment_.counters.Destroy(*counter);

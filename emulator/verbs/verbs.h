@@ -113,6 +113,8 @@ class Verbs final : public VerbsDirectory {
   QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
   // EINVAL when the segment is not this group's.
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
+  // A process said that it is of the group.
+  void ProcessJoined(GroupId group, ProcessId process);
   // The group's last process has gone: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
@@ -190,6 +192,8 @@ class Verbs final : public VerbsDirectory {
   tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) override;
   std::optional<RecvWqe> TakeReceive(QueuePair& qp) override;
   bool HasReceive(const QueuePair& qp) override;
+  ReceiveSlot* NextReceiveSlot(QueuePair& qp) override;
+  void SettlePayloads(QueuePair& qp) override;
   const AddressHandle* FindAh(const QueuePair& qp, Handle ah) override;
   void FailQp(Time now, QueuePair& qp) override;
   void RaiseQp(QueuePair& qp, ibv_event_type type) override;
@@ -209,10 +213,15 @@ class Verbs final : public VerbsDirectory {
     Span doorbells;
     std::vector<QueuePair*> by_doorbell;  // by slot; nullptr: free
     std::vector<uint32_t> free_doorbells;
+    bool has_process = false;
+    ProcessId sole_process = ProcessId::kNone;
+    std::vector<CompletionQueue*> waiting;  // those with has_waiting
     HandlesByKind handles;
   };
 
   Group& GroupOf(GroupId group);
+  // Places all payloads that wait for the group's programs.
+  void SettleGroup(Group& group);
   template <class T>
   Result<T*> Find(GroupId group, Handle handle) const;
   // Gives the object its handle and counts it. ENOMEM above `limit` a device or when the host has

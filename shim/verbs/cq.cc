@@ -21,8 +21,11 @@ int Adopt(CompletionQueue& cq, const CqOut& reply) {
   std::byte* bytes = client::MapSpan(reply.queue);
   const Ring ring = RingAt(bytes, reply.queue, sizeof(CqControl), reply.slots, sizeof(CqEntry));
   if (!ring) return errno;
+  if (sizeof(CqControl) + BytesWithReceiveSlab(reply.slots) > reply.queue.length) return EPROTO;
   cq.control = reinterpret_cast<CqControl*>(bytes);
   cq.ring = ring;
+  cq.slots = reinterpret_cast<ReceiveSlot*>(bytes + sizeof(CqControl) +
+                                            SlabOffset(reply.slots, sizeof(CqEntry)));
   cq.base.cqe = static_cast<int>(reply.entries);
   return 0;
 }
@@ -76,14 +79,29 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();
   int taken = 0;
+  ProgramMemory memory;
   while (taken < count && consumer != producer) {
-    memcpy(&out[taken++], &cq.ring.SlotAs<CqEntry>(consumer)->wc, sizeof *out);
+    const CqEntry& entry = *cq.ring.SlotAs<CqEntry>(consumer);
+    if (entry.payload == kPayloadWaits) PlacePayload(cq, consumer, memory);
+    memcpy(&out[taken++], &entry.wc, sizeof *out);
     consumer = cq.ring.Next(consumer);
   }
   if (taken > 0) cq.ring.SetConsumer(consumer);
   cq.lock.Unlock();
   if (taken == 0) YieldAfterEmptyPolls();
   return taken;
+}
+
+void PlacePayload(CompletionQueue& cq, uint32_t index, ProgramMemory& memory) {
+  ReceiveSlot& slot = cq.slots[index];
+  if (!slot.Claim()) return;  // the host has placed it already
+  const std::byte* from = slot.payload;
+  for (uint32_t i = 0; i < slot.pieces && i < ReceiveSlot::kMaxPieces; i++) {
+    // Memory that has gone since gets nothing: a device has the pages pinned, and nobody sees them.
+    (void)memory.Write(slot.to[i].address, from, slot.to[i].length);
+    from += slot.to[i].length;
+  }
+  slot.SetState(ReceiveSlot::kPlaced);
 }
 
 // Follows rxe_req_notify_cq: a queue that is armed for any completion stays so.

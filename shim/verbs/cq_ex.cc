@@ -12,6 +12,10 @@ bool TakeCurrent(CompletionQueue& cq) {
   const uint32_t consumer = cq.ring.Consumer();
   if (consumer == cq.ring.Producer()) return false;
   memcpy(&cq.current, cq.ring.Slot(consumer), sizeof cq.current);
+  if (cq.current.payload == kPayloadWaits) {
+    ProgramMemory memory;
+    PlacePayload(cq, consumer, memory);
+  }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;

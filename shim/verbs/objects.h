@@ -11,8 +11,10 @@
 #include "emulator/base/uapi.h"
 #include "emulator/host/calls.h"
 #include "emulator/verbs/ring.h"
+#include "emulator/verbs/slab.h"
 #include "shim/client/client.h"
 #include "shim/client/fork_lock.h"
+#include "shim/verbs/program_memory.h"
 
 namespace rdmaemu::shim {
 
@@ -51,6 +53,7 @@ struct CompletionQueue {
   bool single_threaded;  // IBV_CREATE_CQ_ATTR_SINGLE_THREADED: start_poll does not lock
   CqControl* control;
   Ring ring;
+  ReceiveSlot* slots;             // one an entry of the ring
   CqEntry current;                // of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
 };
@@ -76,11 +79,13 @@ struct QueuePair {
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
+  std::byte* slab;  // kSlabBytes an entry of send_ring
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index to go back to
   uint32_t next_slot;      // where the next request goes
   rxe_send_wqe* building;  // the request that setters fill; nullptr before the first
+  uint32_t building_at;    // its index
   int build_error;
 };
 
@@ -166,10 +171,15 @@ int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
 int RequestNotify(ibv_cq* cq, int solicited_only);
+// Places the payload that waits beside the completion at `index`, which is about to be consumed.
+void PlacePayload(CompletionQueue& cq, uint32_t index, ProgramMemory& memory);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+// Takes what the request carries into its slab slot when it is small and can be read. `wqe` is the
+// entry at `index`, with its SGEs behind it.
+void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe, ProgramMemory& memory);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 // A completion queue, for ibv_create_cq and ibv_create_cq_ex; nullptr and errno.

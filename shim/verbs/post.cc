@@ -96,7 +96,9 @@ void FillData(rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
   }
 }
 
-void FillSend(QueuePair& qp, rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
+void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t bytes,
+              ProgramMemory& memory) {
+  rxe_send_wqe& out = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
   memset(static_cast<void*>(&out), 0, sizeof out);
   out.wr.wr_id = wr.wr_id;
   out.wr.opcode = wr.opcode;
@@ -105,14 +107,15 @@ void FillSend(QueuePair& qp, rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t 
   out.ssn = qp.next_ssn++;
   FillOperation(qp, out, wr);
   FillData(out, wr, bytes);
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) TakePayload(qp, index, out, memory);
 }
 
-int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
+int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr, ProgramMemory& memory) {
   const uint64_t bytes = wr.num_sge > 0 ? TotalBytes(wr.sg_list, wr.num_sge) : 0;
   const int error = CheckSend(qp, wr, bytes);
   if (error != 0) return error;
   if (qp.send_ring.Next(producer) == qp.send_ring.Consumer()) return ENOMEM;
-  FillSend(qp, *qp.send_ring.SlotAs<rxe_send_wqe>(producer), wr, static_cast<uint32_t>(bytes));
+  FillSend(qp, producer, wr, static_cast<uint32_t>(bytes), memory);
   producer = qp.send_ring.Next(producer);
   return 0;
 }
@@ -138,6 +141,23 @@ int PostOneRecv(Ring& ring, uint32_t max_sge, uint32_t producer, const ibv_recv_
 }
 
 }  // namespace
+
+void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe, ProgramMemory& memory) {
+  wqe.state = 0;
+  const uint32_t opcode = wqe.wr.opcode;
+  if (wqe.dma.length == 0 || wqe.dma.length > kSlabBytes) return;
+  if (opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW ||
+      IsAtomic(static_cast<ibv_wr_opcode>(opcode))) {
+    return;
+  }
+  std::byte* to = qp.slab + size_t{index} * kSlabBytes;
+  const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
+    if (!memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
+    to += sges[i].length;
+  }
+  wqe.state = kPayloadTaken;
+}
 
 int PostReceives(Ring& ring, uint32_t max_sge, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   uint32_t producer = ring.Producer();
@@ -175,8 +195,9 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     uint32_t producer = qp.send_ring.Producer();
     const uint32_t before = producer;
+    ProgramMemory memory;
     for (; wr != nullptr; wr = wr->next) {
-      error = PostOneSend(qp, producer, *wr);
+      error = PostOneSend(qp, producer, *wr, memory);
       if (error != 0) {
         *bad = wr;
         break;

@@ -14,7 +14,12 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
   qp.send_ring =
       RingAt(send, reply.send_queue, sizeof(QpControl), reply.send_slots, reply.send_slot_bytes);
   if (!qp.send_ring) return errno;
+  if (sizeof(QpControl) + BytesWithSendSlab(reply.send_slots, reply.send_slot_bytes) >
+      reply.send_queue.length) {
+    return EPROTO;
+  }
   qp.control = reinterpret_cast<QpControl*>(send);
+  qp.slab = send + sizeof(QpControl) + SlabOffset(reply.send_slots, reply.send_slot_bytes);
   if (reply.recv_queue.length > 0) {
     qp.recv_ring = RingAt(client::MapSpan(reply.recv_queue), reply.recv_queue, 0, reply.recv_slots,
                           reply.recv_slot_bytes);

@@ -52,6 +52,7 @@ rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
   wqe->wr.opcode = opcode;
   wqe->ssn = qp.next_ssn++;
   qp.building = wqe;
+  qp.building_at = qp.next_slot;
   qp.next_slot = qp.send_ring.Next(qp.next_slot);
   return wqe;
 }
@@ -142,6 +143,8 @@ void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
   wqe->dma.num_sge = static_cast<uint32_t>(count);
   if (count > 0) memcpy(wqe + 1, sges, count * sizeof *sges);
+  ProgramMemory memory;
+  TakePayload(qp, qp.building_at, *wqe, memory);
 }
 void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
@@ -163,6 +166,7 @@ void SetInlineList(ibv_qp_ex* base, size_t count, const ibv_data_buf* buffers) {
     bytes += buffers[i].length;
   }
   wqe->wr.send_flags |= IBV_SEND_INLINE;
+  wqe->state = 0;  // nothing in the slab
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
 }
 void SetInline(ibv_qp_ex* qp, void* address, size_t length) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include "emulator/verbs/slab.h"
 
 namespace rdmaemu::testing {
 // One host's way into the world's network.
@@ -229,9 +230,26 @@ void Verb::PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address,
 
 bool Verb::Poll(ib_uverbs_wc& wc) {
   if (cq_ring_.Empty()) return false;
-  wc = cq_ring_.SlotAs<CqEntry>(cq_ring_.Consumer())->wc;
+  const uint32_t at = cq_ring_.Consumer();
+  const CqEntry& entry = *cq_ring_.SlotAs<CqEntry>(at);
+  wc = entry.wc;
+  if (entry.payload == kPayloadWaits) PlacePayload(at);
   cq_ring_.SetConsumer(cq_ring_.Next(cq_ring_.Consumer()));
   return true;
+}
+
+// As the library does it, in memory that is there.
+void Verb::PlacePayload(uint32_t index) {
+  auto* slots = reinterpret_cast<ReceiveSlot*>(client.At(cq.queue) + sizeof(CqControl) +
+                                               SlabOffset(cq.slots, sizeof(CqEntry)));
+  ReceiveSlot& slot = slots[index];
+  if (!slot.Claim()) return;
+  const std::byte* from = slot.payload;
+  for (uint32_t i = 0; i < slot.pieces; i++) {
+    std::memcpy(reinterpret_cast<void*>(slot.to[i].address), from, slot.to[i].length);
+    from += slot.to[i].length;
+  }
+  slot.SetState(ReceiveSlot::kPlaced);
 }
 
 }  // namespace rdmaemu::testing

@@ -116,6 +116,7 @@ class Verb {
   CqOut cq{};
 
  private:
+  void PlacePayload(uint32_t index);
   Ring cq_ring_;
 };
 

@@ -1,0 +1,76 @@
+#include "emulator/transport/place.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rdmaemu::transport {
+namespace {
+
+Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
+  if (train.is_bytes) {
+    return into.Write(memory, train.bytes) ? Placement::kPlaced : Placement::kDestinationGone;
+  }
+  if (train.pieces.CopyTo(memory, into)) return Placement::kPlaced;
+  if (!into.Reachable(memory, /*write=*/true)) return Placement::kDestinationGone;
+  train.source_failed = true;
+  return Placement::kSourceGone;
+}
+
+// Where the whole of a small message may wait; nullptr when it must be placed now.
+ReceiveSlot* SlotFor(Core& core, QpContext& context, const Train& train, const Pieces& into) {
+  if (!train.begins || !train.ends || into.length() > kSlabBytes || into.empty() ||
+      into.ranges().size() > ReceiveSlot::kMaxPieces ||
+      !into.IsOf(*context.qp->pd->context->sole_process)) {
+    return nullptr;
+  }
+  return core.env.verbs.NextReceiveSlot(*context.qp);
+}
+
+}  // namespace
+
+Placement Place(Core& core, Train& train, const Pieces& into) {
+  return PlaceNow(core.env.memory, train, into);
+}
+
+Placement PlaceReceived(Core& core, QpContext& context, Train& train,
+                        std::span<const std::byte> before, const Pieces& into) {
+  ReceiveSlot* slot = SlotFor(core, context, train, into);
+  if (slot == nullptr) {
+    if (before.empty()) return PlaceNow(core.env.memory, train, into);
+    Pieces header = into, payload = into;
+    header.Truncate(before.size());
+    payload.DropFront(before.size());
+    const Placement placed = PlaceNow(core.env.memory, train, payload);
+    if (placed != Placement::kPlaced) return placed;
+    return header.Write(core.env.memory, before) ? Placement::kPlaced : Placement::kDestinationGone;
+  }
+  if (!before.empty()) std::memcpy(slot->payload, before.data(), before.size());
+  const std::span<std::byte> room(slot->payload + before.size(), train.length());
+  if (train.is_bytes) {
+    if (!room.empty()) std::memcpy(room.data(), train.bytes.data(), room.size());
+  } else if (!train.pieces.Read(core.env.memory, room)) {
+    train.source_failed = true;
+    return Placement::kSourceGone;
+  }
+  ResponderState& s = context.responder;
+  if (context.qp->recv_cq->ring.Empty()) s.waiting = {};
+  slot->pieces = static_cast<uint32_t>(into.ranges().size());
+  for (size_t i = 0; i < into.ranges().size(); i++) {
+    const MemoryRange& range = into.ranges()[i];
+    slot->to[i] = {range.address, range.length};
+    s.waiting.low = std::min(s.waiting.low, range.address);
+    s.waiting.high = std::max(s.waiting.high, range.address + range.length);
+  }
+  slot->SetState(ReceiveSlot::kWaiting);
+  s.payload_waits = true;
+  return Placement::kPlaced;
+}
+
+void SettleBefore(Core& core, QpContext& context, const MemoryRange& range) {
+  WaitingBytes& waiting = context.responder.waiting;
+  if (range.address >= waiting.high || waiting.low >= range.address + range.length) return;
+  core.env.verbs.SettlePayloads(*context.qp);
+  waiting = {};
+}
+
+}  // namespace rdmaemu::transport
