@@ -61,6 +61,14 @@ bool TakeWriteLength(QpContext& context, const Train& train) {
                     : bytes == uint64_t{train.packets} * context.mtu_bytes && bytes < s.write_left;
 }
 
+bool SendLengthFits(const QpContext& context, const Train& train) {
+  const uint64_t bytes = train.length();
+  const uint64_t full = uint64_t{train.packets} * context.mtu_bytes;
+  if (!train.ends) return bytes == full;
+  const bool is_only = train.begins && train.packets == 1;
+  return bytes <= full && (is_only || bytes > full - context.mtu_bytes);
+}
+
 void Responder::Handle(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const int32_t ahead = PsnDiff(train.headers.psn, s.expected_psn);
@@ -287,6 +295,10 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
 
 bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
+  if (!SendLengthFits(context, train)) {
+    Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
+    return false;
+  }
   if (train.begins) s.received = 0;
   const uint64_t bytes = train.length();
   Pieces into;

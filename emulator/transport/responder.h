@@ -47,6 +47,9 @@ class Responder {
 // Notes where a WRITE goes, at its first packet. False: its bytes are not those that the RETH
 // announced.
 bool TakeWriteLength(QpContext& context, const Train& train);
+// True when the packets of a SEND have the sizes that their places in the message ask for: First
+// and Middle full, Last not empty, none above the path MTU (IBTA C9-92, C9-93).
+bool SendLengthFits(const QpContext& context, const Train& train);
 // The completion of the receive that the context holds, which it gives up. False: CQ overrun.
 bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
                    ibv_wc_status status, uint64_t bytes);

@@ -220,6 +220,7 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
 
 bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
+  if (!SendLengthFits(context, train)) return false;
   if (train.begins) {
     s.received = 0;
     if (!s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
