@@ -17,6 +17,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;  // clang before 17 does not find this itself
 
 // A service that nobody may have: the P_Key must be the default partition's.
 bool IsDefaultPkey(uint16_t pkey) { return (pkey & 0x7fff) == 0x7fff; }

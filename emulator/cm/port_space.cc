@@ -1,7 +1,6 @@
 #include "emulator/cm/port_space.h"
 
 #include <algorithm>
-#include <ranges>
 
 namespace rdmaemu::cm {
 
@@ -35,7 +34,8 @@ Status PortSpaces::Check(const Key& key, const PortBinding& binding, bool reuse)
   const auto it = owners_.find(key);
   if (it == owners_.end()) return {};
   // The kernel meets the youngest first; it decides which of two conflicts is told.
-  for (const PortBinding* other : it->second | std::views::reverse) {
+  for (auto each = it->second.rbegin(); each != it->second.rend(); ++each) {
+    const PortBinding* other = *each;
     if (other == &binding || (reuse && other->reuse_address)) continue;
     if (binding.af_only && other->af_only && binding.source.family != other->source.family) {
       continue;

@@ -13,7 +13,7 @@ packages_test=(
   rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format
 )
 
-packages_fuzz=(clang libclang-rt-14-dev)
+packages_fuzz=(clang libclang-rt-14-dev llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
 # The siw module, which only tools/softroce --siw and its bench want.
 packages_softroce_siw=(gcc-12 make libelf1)

@@ -45,25 +45,24 @@ Host& World::AddHost(const std::string& name, const std::string& address) {
   return nodes_.back()->host;
 }
 
-void World::Settle() {
-  for (bool found = true; found;) {
-    found = false;
+bool World::Step() {
+  bool found = false;
+  for (const auto& node : nodes_) {
+    found |= node->host.PollDoorbells(now);
+    found |= node->host.Work(now);
+  }
+  while (!in_flight_.empty()) {
+    found = true;
+    const Datagram datagram = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (filter_ && !filter_(datagram)) continue;
     for (const auto& node : nodes_) {
-      found |= node->host.PollDoorbells(now);
-      found |= node->host.Work(now);
-    }
-    while (!in_flight_.empty()) {
-      found = true;
-      const Datagram datagram = std::move(in_flight_.front());
-      in_flight_.pop_front();
-      if (filter_ && !filter_(datagram)) continue;
-      for (const auto& node : nodes_) {
-        if (node->address == datagram.flow.destination) {
-          node->host.Receive(now, datagram.flow, datagram.bytes);
-        }
+      if (node->address == datagram.flow.destination) {
+        node->host.Receive(now, datagram.flow, datagram.bytes);
       }
     }
   }
+  return found;
 }
 
 bool World::RunUntil(const std::function<bool()>& done, Duration limit) {

@@ -29,8 +29,14 @@ class World {
   ~World();
   // A host with one device rxe0 at the address.
   Host& AddHost(const std::string& name, const std::string& address);
-  // Drives every host until nothing is ready. Time stands still.
-  void Settle();
+  // One round: every host looks at its doorbells and works once, and what is in flight arrives.
+  // True when there was something to do. Time stands still.
+  bool Step();
+  // Steps until nothing is ready.
+  void Settle() {
+    while (Step()) {
+    }
+  }
   // Settles, then lets time jump to the next deadline, until nothing is due before `limit` has
   // passed or `done` holds. True when `done` held.
   bool RunUntil(const std::function<bool()>& done, Duration limit);

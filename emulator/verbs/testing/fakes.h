@@ -2,6 +2,8 @@
 // counters that can be read, memory that is the test's own, a trace that is kept or ignored.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,37 +16,57 @@
 
 namespace rdmaemu::testing {
 
+// Mappings as the runtime's are: pages that cost nothing until they are touched, and nothing mapped
+// before and behind, so that a step outside is a fault.
 class FakeSharedMemory final : public SharedMemory {
  public:
   Result<Segment> CreateSegment(size_t bytes) override {
     if (segments_.size() >= most_segments) return Fail(ENOMEM);
+    const auto mapping = std::make_shared<Mapping>(bytes);
+    if (mapping->bytes.data() == nullptr) return Fail(ENOMEM);
     const SegmentId id{++last_};
-    // Page alignment, as a mapping has.
-    void* memory = ::operator new (bytes, std::align_val_t{4096});
-    std::memset(memory, 0, bytes);
-    segments_[id] = {static_cast<std::byte*>(memory), bytes};
-    return Segment{id, {static_cast<std::byte*>(memory), bytes}};
+    segments_[id] = mapping;
+    return Segment{id, mapping->bytes};
   }
-  void DestroySegment(SegmentId segment) override { segments_.erase(segment); }
+  void DestroySegment(SegmentId segment) override {
+    if (programs_keep_mappings) kept_.push_back(segments_[segment]);
+    segments_.erase(segment);
+  }
   size_t live_segments() const { return segments_.size(); }
-  std::span<std::byte> Bytes(SegmentId id) const {
-    const auto& held = segments_.at(id);
-    return {held.bytes.get(), held.length};
+  std::span<std::byte> Bytes(SegmentId id) const { return segments_.at(id)->bytes; }
+  // Every segment that is live, in the order of their making.
+  std::vector<std::span<std::byte>> All() const {
+    std::vector<std::span<std::byte>> all;
+    for (const auto& [id, mapping] : segments_) all.push_back(mapping->bytes);
+    return all;
   }
 
   size_t most_segments = SIZE_MAX;  // CreateSegment answers ENOMEM beyond
+  // A destroyed segment stays writable, as it does in a program that has it mapped.
+  bool programs_keep_mappings = false;
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{4096}); }
+  struct Mapping {
+    explicit Mapping(size_t size) {
+      void* const room = mmap(nullptr, size + 2 * kGuardBytes, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (room == MAP_FAILED) return;
+      auto* const start = static_cast<std::byte*>(room) + kGuardBytes;
+      mprotect(start, size, PROT_READ | PROT_WRITE);
+      bytes = {start, size};
+    }
+    ~Mapping() {
+      if (bytes.data() != nullptr) {
+        munmap(bytes.data() - kGuardBytes, bytes.size() + 2 * kGuardBytes);
+      }
+    }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    static constexpr size_t kGuardBytes = 4096;
+    std::span<std::byte> bytes;
   };
-  struct Held {
-    Held() = default;
-    Held(std::byte* memory, size_t size) : bytes(memory), length(size) {}
-    std::unique_ptr<std::byte, Free> bytes;
-    size_t length = 0;
-  };
-  std::map<SegmentId, Held> segments_;
+  std::map<SegmentId, std::shared_ptr<Mapping>> segments_;
+  std::vector<std::shared_ptr<Mapping>> kept_;
   uint32_t last_ = 0;
 };
 

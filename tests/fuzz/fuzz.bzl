@@ -1,0 +1,34 @@
+"""One fuzz target: a program, its corpus, and the test that runs it (docs/fuzzing.md)."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary")
+
+def fuzz_target(name, deps):
+    """NAME_fuzz.cc with corpus/NAME/*.
+
+    Under --config=fuzz it is a libFuzzer program and the test runs it for a time; elsewhere it
+    goes over the corpus once.
+    """
+    cc_binary(
+        name = name + "_target",
+        testonly = 1,
+        srcs = [name + "_fuzz.cc"],
+        linkopts = select({
+            ":fuzzing": ["-fsanitize=fuzzer"],
+            "//conditions:default": [],
+        }),
+        deps = deps + [":input"] + select({
+            ":fuzzing": [],
+            "//conditions:default": [":replay"],
+        }),
+    )
+    corpus = native.glob(["corpus/%s/*" % name])
+    native.sh_test(
+        name = name,
+        timeout = "long",
+        srcs = ["fuzz.sh"],
+        args = [
+            "$(location :%s_target)" % name,
+            "$(location %s)" % corpus[0],
+        ],
+        data = [":%s_target" % name] + corpus,
+    )

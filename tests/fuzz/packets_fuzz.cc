@@ -1,0 +1,157 @@
+// Packets into a host with live queue pairs: valid ones of their connections with fields changed,
+// answers to what the host has sent, and raw bytes, between the program's own doings and time.
+#include "tests/fuzz/scene.h"
+
+namespace rdmaemu::fuzz {
+namespace {
+
+using wire::Operation;
+using wire::PacketHeaders;
+using wire::TransportClass;
+
+TransportClass ClassOf(ibv_qp_type type) {
+  return type == IBV_QPT_RC   ? TransportClass::kRc
+         : type == IBV_QPT_UC ? TransportClass::kUc
+                              : TransportClass::kUd;
+}
+
+uint32_t PayloadBytes(Input& in, const wire::OpcodeInfo& info) {
+  constexpr uint32_t kMtuBytes = 1024;
+  if (!info.payload) return in.OneIn(32) ? in.U8() : 0;
+  switch (in.Below(4)) {
+    case 0:
+      return kMtuBytes;
+    case 1:
+      return in.Below(wire::kMaxMtuBytes + 64);
+    default:
+      return in.U8();
+  }
+}
+
+std::vector<std::byte> Build(PacketHeaders headers, uint32_t payload_bytes, uint8_t fill) {
+  headers.pad_bytes = static_cast<uint8_t>(-payload_bytes & 3);
+  std::array<std::byte, wire::kMaxHeaderBytes> bytes{};
+  const size_t header_bytes = wire::EmitHeaders(headers, bytes);
+  std::vector<std::byte> datagram(bytes.begin(), bytes.begin() + header_bytes);
+  datagram.resize(header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes,
+                  std::byte{fill});
+  return datagram;
+}
+
+// A few bytes are others, mostly of the headers.
+void Spoil(Input& in, std::vector<std::byte>& datagram) {
+  for (uint32_t left = in.Below(4); left > 0 && !datagram.empty(); --left) {
+    const size_t at = in.OneIn(4) ? in.U16() : in.Below(32);
+    datagram[at % datagram.size()] = static_cast<std::byte>(in.U8());
+  }
+  if (in.OneIn(32)) datagram.resize(in.U8());
+}
+
+void Send(DataScene& scene, Input& in, const PacketHeaders& headers, uint32_t payload_bytes) {
+  std::vector<std::byte> datagram = Build(headers, payload_bytes, in.U8());
+  if (in.OneIn(4)) Spoil(in, datagram);
+  const bool sealed = !in.OneIn(16);
+  const char* const source = in.OneIn(16) ? kOwnAddress : kPeerAddress;
+  const char* destination = in.OneIn(32) ? "10.9.9.9" : kOwnAddress;
+  if (headers.destination_qpn == wire::kMulticastQpn) destination = kGroupAddress;
+  scene.Receive(source, destination, std::move(datagram), sealed);
+}
+
+// A request of the peer, in or out of sequence.
+void Request(DataScene& scene, Input& in) {
+  ScenePair& pair = in.Pick(scene.pairs);
+  PacketHeaders headers;
+  headers.transport = ClassOf(pair.type);
+  headers.operation = static_cast<Operation>(in.Below(24));
+  const wire::OpcodeInfo& info = headers.info();
+  const uint8_t flags = in.U8();
+  headers.solicited = (flags & 1) != 0;
+  headers.ack_request = (flags & 2) != 0;
+  headers.destination_qpn = pair.qp.made.qpn;
+  if ((flags & 0x30) == 0x30) headers.destination_qpn = wire::kMulticastQpn;
+  const int ahead = (flags & 0xc0) == 0xc0 ? static_cast<int8_t>(in.U8()) : 0;
+  headers.psn = (pair.next_psn + static_cast<uint32_t>(ahead)) & wire::kPsnMask;
+  headers.remote_address = kMemoryAt + in.U16();
+  headers.rkey = in.OneIn(4) ? in.Pick(scene.windows).rkey : in.Pick(scene.regions).rkey;
+  const uint32_t payload_bytes = info.name == nullptr ? 0 : PayloadBytes(in, info);
+  headers.dma_length = info.read || in.OneIn(4) ? in.Edge32() : payload_bytes;
+  headers.swap_add = in.U8();
+  headers.qkey = in.OneIn(16) ? in.U32() : kQkey;
+  headers.source_qpn = kPeerQpn;
+  headers.syndrome = in.U8();
+  headers.invalidate_rkey = headers.rkey;
+  if (ahead == 0 && info.request) {
+    const uint32_t packets = info.read ? std::max(1u, (headers.dma_length + 1023) / 1024) : 1;
+    pair.next_psn = (pair.next_psn + packets) & wire::kPsnMask;
+  }
+  Send(scene, in, headers, payload_bytes);
+}
+
+// An answer to a request that the host has sent.
+void Answer(DataScene& scene, Input& in) {
+  if (scene.sent.empty()) return Request(scene, in);
+  const auto asked = wire::Parse(in.Pick(scene.sent).bytes);
+  if (!asked) return;
+  PacketHeaders headers;
+  headers.transport = asked->headers.transport;
+  // The peer's numbers of its queue pairs follow each other, as the scene's pairs do.
+  const uint32_t index = asked->headers.destination_qpn - kPeerQpn;
+  headers.destination_qpn = scene.pairs[index % scene.pairs.size()].qp.made.qpn;
+  headers.psn = (asked->headers.psn + (in.OneIn(4) ? in.U8() - 128u : 0)) & wire::kPsnMask;
+  headers.operation = static_cast<Operation>(13 + in.Below(6));
+  if (in.OneIn(2)) {
+    headers.operation = asked->headers.info().read     ? Operation::kReadResponseFirst
+                        : asked->headers.info().atomic ? Operation::kAtomicAcknowledge
+                                                       : Operation::kAcknowledge;
+  }
+  constexpr uint8_t kSyndromes[] = {wire::kAethUnlimitedCredits, 0x20, 0x60, 0x61, 0x62, 0x63};
+  headers.syndrome = in.OneIn(4) ? in.U8() : kSyndromes[in.Below(std::size(kSyndromes))];
+  headers.original = in.U8();
+  Send(scene, in, headers, PayloadBytes(in, headers.info()));
+}
+
+void Raw(DataScene& scene, Input& in) {
+  const auto bytes = in.Bytes(in.U8());
+  const bool sealed = in.OneIn(2);
+  scene.Receive(kPeerAddress, kOwnAddress, {bytes.begin(), bytes.end()}, sealed);
+}
+
+void Act(DataScene& scene, Input& in) {
+  const uint8_t action = in.U8();
+  switch (action & 15) {
+    case 0:
+      return Raw(scene, in);
+    case 1:
+      return scene.Pass(in);
+    case 2:
+      return scene.PostSend(in);
+    case 3:
+      return scene.PostReceive(in);
+    case 4:
+      return scene.Change(in);
+    case 5:
+      return scene.PollAll();
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+      Answer(scene, in);
+      break;
+    default:
+      Request(scene, in);
+      break;
+  }
+  if ((action & 0x80) != 0) scene.world.Step();
+}
+
+}  // namespace
+}  // namespace rdmaemu::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  rdmaemu::fuzz::Input in(data, size);
+  rdmaemu::fuzz::DataScene scene;
+  scene.world.trace.keep_records = scene.world.trace.keep_packets = in.OneIn(16);
+  while (!in.empty()) rdmaemu::fuzz::Act(scene, in);
+  scene.Rest();
+  return 0;
+}
