@@ -114,7 +114,7 @@ Reply Client::CallBytes(uint32_t op, const void* in, size_t bytes) {
   std::vector<std::byte> message(sizeof(CallHeader) + bytes);
   const CallHeader header{op, static_cast<uint32_t>(bytes)};
   std::memcpy(message.data(), &header, sizeof header);
-  std::memcpy(message.data() + sizeof header, in, bytes);
+  if (bytes != 0) std::memcpy(message.data() + sizeof header, in, bytes);
   return host.Call(world.now, process, message);
 }
 
