@@ -1,0 +1,148 @@
+#include "bench/rdma/reference.h"
+
+#include <sched.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace rdma_bench {
+namespace {
+
+// Round trips in a second of a fast machine: how many fit into a round.
+constexpr double kYieldsPerSecond = 250000;
+constexpr double kWakesPerSecond = 20000;
+
+// This thread on one processor, until the end of its life.
+class Pinned {
+ public:
+  // The first or the last of those that the process may use.
+  enum class Where { kFirst, kLast };
+  explicit Pinned(Where where) {
+    Require(sched_getaffinity(0, sizeof before_, &before_) == 0, "sched_getaffinity");
+    int chosen = -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+      if (!CPU_ISSET(cpu, &before_)) continue;
+      chosen = cpu;
+      if (where == Where::kFirst) break;
+    }
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(chosen, &one);
+    Require(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
+  }
+  ~Pinned() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+template <class Move>
+double RateFor(size_t span, size_t message_bytes, double seconds, Move move) {
+  Walk walk(span, message_bytes);
+  uint64_t messages = 0;
+  const double begin = NowSeconds();
+  double now = begin;
+  for (; now - begin < seconds; now = NowSeconds(), messages++) move(walk.Next());
+  return static_cast<double>(messages * message_bytes) / (now - begin);
+}
+
+// Orders the server's side, then runs ours; `trip` is one round trip.
+template <class Trip>
+std::vector<double> PingPong(Control& control, Task task, uint32_t count, Pinned::Where where,
+                             Trip trip) {
+  control.words().ping = 0;
+  control.words().pong = 0;
+  control.Send(Order{.task = task, .count = count});
+  control.Receive<Report>();
+  std::vector<double> one_way_us;
+  one_way_us.reserve(count);
+  {
+    const Pinned pinned(where);
+    for (uint32_t number = 1; number <= count; number++) {
+      const double begin = NowSeconds();
+      trip(number);
+      one_way_us.push_back((NowSeconds() - begin) * 1e6 / 2);
+    }
+  }
+  control.Receive<Report>();
+  std::sort(one_way_us.begin(), one_way_us.end());
+  return one_way_us;
+}
+
+void Wait(int event) {
+  uint64_t value;
+  Require(read(event, &value, sizeof value) == sizeof value, "read of an eventfd");
+}
+void Wake(int event) {
+  const uint64_t value = 1;
+  Require(write(event, &value, sizeof value) == sizeof value, "write to an eventfd");
+}
+
+uint32_t Trips(double seconds, double per_second) {
+  return static_cast<uint32_t>(std::max(100.0, seconds * per_second));
+}
+
+}  // namespace
+
+double MemcpyFor(const Buffer& from, const Buffer& to, size_t message_bytes, double seconds) {
+  return RateFor(from.size(), message_bytes, seconds, [&](size_t place) {
+    std::memcpy(to.data() + place, from.data() + place, message_bytes);
+    asm volatile("" ::: "memory");
+  });
+}
+
+double ProcessVmFor(const Buffer& own, const ServerFacts& server, bool write, size_t message_bytes,
+                    double seconds) {
+  const auto move = write ? process_vm_writev : process_vm_readv;
+  return RateFor(own.size(), message_bytes, seconds, [&](size_t place) {
+    const iovec local{own.data() + place, message_bytes};
+    const iovec remote{reinterpret_cast<void*>(server.buffer + place), message_bytes};
+    Require(move(server.pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(message_bytes),
+            write ? "process_vm_writev" : "process_vm_readv");
+  });
+}
+
+std::vector<double> YieldPingPongFor(Control& control, double seconds) {
+  SharedWords& words = control.words();
+  return PingPong(control, Task::kYieldPingPong, Trips(seconds, kYieldsPerSecond),
+                  Pinned::Where::kFirst, [&](uint32_t number) {
+                    words.ping.store(number, std::memory_order_release);
+                    while (words.pong.load(std::memory_order_acquire) != number) sched_yield();
+                  });
+}
+
+void YieldPong(Control& control, const Order& order) {
+  const Pinned pinned(Pinned::Where::kFirst);
+  SharedWords& words = control.words();
+  control.Send(Report{});
+  for (uint32_t number = 1; number <= order.count; number++) {
+    while (words.ping.load(std::memory_order_acquire) != number) sched_yield();
+    words.pong.store(number, std::memory_order_release);
+  }
+  control.Send(Report{});
+}
+
+std::vector<double> WakePingPongFor(Control& control, double seconds) {
+  cpu_set_t allowed;
+  Require(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "sched_getaffinity");
+  if (CPU_COUNT(&allowed) < 2) return {};
+  return PingPong(control, Task::kWakePingPong, Trips(seconds, kWakesPerSecond),
+                  Pinned::Where::kLast, [&](uint32_t) {
+                    Wake(control.ping_event());
+                    Wait(control.pong_event());
+                  });
+}
+
+void WakePong(Control& control, const Order& order) {
+  const Pinned pinned(Pinned::Where::kFirst);
+  control.Send(Report{});
+  for (uint32_t number = 0; number < order.count; number++) {
+    Wait(control.ping_event());
+    Wake(control.pong_event());
+  }
+  control.Send(Report{});
+}
+
+}  // namespace rdma_bench

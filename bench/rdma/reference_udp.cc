@@ -1,0 +1,166 @@
+// Plain UDP sockets as fast as they go: segmentation and coalescing by the kernel, a CRC by isa-l.
+#include <isa-l.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "bench/rdma/reference.h"
+
+namespace rdma_bench {
+namespace {
+
+constexpr size_t kHeaderBytes = 100;  // as many as a packet with headers and a CRC has beside them
+constexpr size_t kPayloadBytes = 4096;
+constexpr size_t kCrcBytes = 4;
+constexpr size_t kPacketBytes = kHeaderBytes + kPayloadBytes + kCrcBytes;
+static_assert(kPacketBytes == 4200);
+constexpr size_t kBurstPackets = 15;  // 63,000 bytes; a burst may have 65,507
+constexpr size_t kBurstBytes = kBurstPackets * kPacketBytes;
+// Bursts that are not acknowledged: they fit into the receive buffer that an ordinary user gets.
+constexpr uint64_t kWindowBursts = 4;
+constexpr int kSocketBufferBytes = 4 << 20;
+constexpr size_t kMessageBytes = size_t{1} << 20;
+constexpr timeval kPatience{5, 0};
+
+class UdpSocket {
+ public:
+  UdpSocket() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    Require(fd_ >= 0, "socket");
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    Require(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
+    const int bytes = kSocketBufferBytes;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);  // as much as we may have
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+  }
+  ~UdpSocket() { close(fd_); }
+  UdpSocket(const UdpSocket&) = delete;
+  UdpSocket& operator=(const UdpSocket&) = delete;
+
+  void SetOption(int name, int value) {
+    Require(setsockopt(fd_, SOL_UDP, name, &value, sizeof value) == 0, "a UDP option");
+  }
+  void ConnectTo(uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    Require(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "connect");
+  }
+  uint16_t port() const {
+    sockaddr_in address{};
+    socklen_t bytes = sizeof address;
+    Require(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes) == 0, "getsockname");
+    return ntohs(address.sin_port);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A burst that lies in the message, with headers and CRCs beside it.
+class Burst {
+ public:
+  Burst() {
+    for (size_t i = 0; i < kBurstPackets; i++) {
+      headers_[i].fill(static_cast<unsigned char>(i));
+      pieces_[3 * i] = {headers_[i].data(), kHeaderBytes};
+      pieces_[3 * i + 2] = {&crcs_[i], kCrcBytes};
+    }
+    header_.msg_iov = pieces_.data();
+  }
+  void Send(int fd, std::byte* payload, size_t packets) {
+    for (size_t i = 0; i < packets; i++) {
+      std::byte* const here = payload + i * kPayloadBytes;
+      pieces_[3 * i + 1] = {here, kPayloadBytes};
+      const uint32_t crc = crc32_gzip_refl(0, headers_[i].data(), kHeaderBytes);
+      crcs_[i] = crc32_gzip_refl(crc, reinterpret_cast<unsigned char*>(here), kPayloadBytes);
+    }
+    header_.msg_iovlen = 3 * packets;
+    Require(sendmsg(fd, &header_, 0) == static_cast<ssize_t>(packets * kPacketBytes),
+            "sendmsg of a burst");
+  }
+
+ private:
+  std::array<std::array<unsigned char, kHeaderBytes>, kBurstPackets> headers_;
+  std::array<uint32_t, kBurstPackets> crcs_;
+  std::array<iovec, 3 * kBurstPackets> pieces_;
+  msghdr header_{};
+};
+
+uint64_t ReceivePackets(int fd) {
+  uint64_t packets = 0;
+  Require(recv(fd, &packets, sizeof packets, 0) == sizeof packets,
+          "an acknowledgement (was a packet lost?)");
+  return packets;
+}
+
+}  // namespace
+
+double UdpFor(const Buffer& own, Control& control, double seconds) {
+  UdpSocket socket;
+  socket.SetOption(UDP_SEGMENT, static_cast<int>(kPacketBytes));
+  control.Send(Order{.task = Task::kUdpSink});
+  socket.ConnectTo(control.Receive<Report>().port);
+  Burst burst;
+  Walk messages(own.size(), kMessageBytes);
+  uint64_t sent = 0, acknowledged = 0, bytes = 0;
+  const double begin = NowSeconds();
+  while (NowSeconds() - begin < seconds) {
+    std::byte* const message = own.data() + messages.Next();
+    for (size_t done = 0; done < kMessageBytes;) {
+      const size_t packets = std::min(kBurstPackets, (kMessageBytes - done) / kPayloadBytes);
+      while (sent + packets - acknowledged > kWindowBursts * kBurstPackets) {
+        acknowledged = ReceivePackets(socket.fd());
+      }
+      burst.Send(socket.fd(), message + done, packets);
+      sent += packets;
+      done += packets * kPayloadBytes;
+    }
+    bytes += kMessageBytes;
+  }
+  while (acknowledged < sent) acknowledged = ReceivePackets(socket.fd());
+  const double rate = static_cast<double>(bytes) / (NowSeconds() - begin);
+  const char end = 0;
+  Require(send(socket.fd(), &end, 1, 0) == 1, "sending the end");
+  control.Receive<Report>();
+  return rate;
+}
+
+void UdpSink(Control& control, const Buffer& own) {
+  UdpSocket socket;
+  socket.SetOption(UDP_GRO, 1);
+  control.Send(Report{.port = socket.port()});
+  Walk places(own.size(), kBurstBytes);
+  uint64_t packets = 0;
+  for (;;) {
+    std::byte* const place = own.data() + places.Next();
+    sockaddr_in sender{};
+    socklen_t sender_bytes = sizeof sender;
+    const ssize_t got = recvfrom(socket.fd(), place, kBurstBytes, 0,
+                                 reinterpret_cast<sockaddr*>(&sender), &sender_bytes);
+    Require(got > 0, "receiving a burst");
+    if (got == 1) break;
+    for (ssize_t done = 0; done < got; done += kPacketBytes, packets++) {
+      auto* const packet = reinterpret_cast<unsigned char*>(place + done);
+      uint32_t stated;
+      std::memcpy(&stated, packet + kPacketBytes - kCrcBytes, kCrcBytes);
+      if (crc32_gzip_refl(0, packet, kPacketBytes - kCrcBytes) != stated) {
+        throw Failure("a packet of the UDP reference has a wrong CRC");
+      }
+    }
+    Require(sendto(socket.fd(), &packets, sizeof packets, 0, reinterpret_cast<sockaddr*>(&sender),
+                   sender_bytes) == sizeof packets,
+            "sending an acknowledgement");
+  }
+  control.Send(Report{.messages = packets});
+}
+
+}  // namespace rdma_bench
