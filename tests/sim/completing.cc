@@ -1,0 +1,266 @@
+// Completions: each is held against what was posted, and its memory against the model.
+#include <algorithm>
+
+#include "tests/sim/traffic.h"
+
+namespace rdmaemu::sim {
+namespace {
+
+const char* StatusName(uint32_t status) {
+  switch (status) {
+    case IBV_WC_SUCCESS:
+      return "success";
+    case IBV_WC_LOC_LEN_ERR:
+      return "LOC_LEN_ERR";
+    case IBV_WC_LOC_QP_OP_ERR:
+      return "LOC_QP_OP_ERR";
+    case IBV_WC_LOC_PROT_ERR:
+      return "LOC_PROT_ERR";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "WR_FLUSH_ERR";
+    case IBV_WC_MW_BIND_ERR:
+      return "MW_BIND_ERR";
+    case IBV_WC_REM_INV_REQ_ERR:
+      return "REM_INV_REQ_ERR";
+    case IBV_WC_REM_ACCESS_ERR:
+      return "REM_ACCESS_ERR";
+    case IBV_WC_REM_OP_ERR:
+      return "REM_OP_ERR";
+    case IBV_WC_RETRY_EXC_ERR:
+      return "RETRY_EXC_ERR";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return "RNR_RETRY_EXC_ERR";
+    default:
+      return "another error";
+  }
+}
+
+CompletionChecker::Ended EndedWith(uint32_t status) {
+  if (status == IBV_WC_SUCCESS) return CompletionChecker::Ended::kSuccess;
+  return status == IBV_WC_WR_FLUSH_ERR ? CompletionChecker::Ended::kFlushed
+                                       : CompletionChecker::Ended::kError;
+}
+
+}  // namespace
+
+void Traffic::Harvest(Program& program) {
+  if (!program.Lives()) return;
+  std::vector<ib_uverbs_wc> taken;
+  for (const auto& queue : program.queues()) {
+    Ring& ring = queue->ring;
+    while (!ring.Empty()) {
+      taken.push_back(ring.SlotAs<CqEntry>(ring.Consumer())->wc);
+      ring.SetConsumer(ring.Next(ring.Consumer()));
+    }
+  }
+  // An error on one queue explains what was flushed on another.
+  for (const ib_uverbs_wc& wc : taken) {
+    if (EndedWith(wc.status) != CompletionChecker::Ended::kError) continue;
+    const auto found = by_qpn_.find({&program, wc.qp_num});
+    if (found != by_qpn_.end()) MayFlush(*found->second);
+  }
+  for (const ib_uverbs_wc& wc : taken) Completed(program, wc);
+}
+
+void Traffic::CheckAcknowledged() {
+  for (const auto& [stream, number] : acknowledged_) delivery_.Acknowledged(stream, number);
+  acknowledged_.clear();
+}
+
+void Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
+  world_.tally().Count(std::string("status.") + StatusName(wc.status));
+  const auto found = by_qpn_.find({&program, wc.qp_num});
+  if (found == by_qpn_.end()) {
+    world_.verdict().Complain(
+        "completions", program.name() + ": a completion (wr_id " + std::to_string(wc.wr_id) +
+                           ") of qp " + std::to_string(wc.qp_num) + ", which does not exist");
+    return;
+  }
+  if (world_.recorder().tells_story()) {
+    world_.recorder().Say(world_.now(), program.name(),
+                          found->second->name() + (Program::IsReceive(wc.wr_id) ? " receive" : "") +
+                              " wr_id " + std::to_string(wc.wr_id) +
+                              " completes: " + StatusName(wc.status));
+  }
+  if (Program::IsReceive(wc.wr_id)) {
+    ReceiveCompleted(*found->second, wc);
+  } else {
+    RequestCompleted(*found->second, wc);
+  }
+}
+
+void Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+  completions_.Complete(endpoint.sends_checked, wc.wr_id, EndedWith(wc.status));
+  const auto found = std::ranges::find(endpoint.sends, uint64_t{wc.wr_id}, &Request::wr_id);
+  if (found == endpoint.sends.end()) return;
+  const auto status = static_cast<ibv_wc_status>(wc.status);
+  if (status != IBV_WC_SUCCESS) {
+    JudgeStatus(endpoint, *found, status);
+    endpoint.stage = endpoint.stage == Stage::kGone ? Stage::kGone : Stage::kError;
+    MayFlush(endpoint);
+    if (endpoint.peer != nullptr) endpoint.peer->disturbed = true;
+  }
+  // Those before it ended well without a word: completions come in the order of posting.
+  while (endpoint.sends.front().wr_id != wc.wr_id) {
+    Settle(endpoint, endpoint.sends.front(), IBV_WC_SUCCESS);
+    endpoint.sends.pop_front();
+  }
+  Settle(endpoint, endpoint.sends.front(), status);
+  endpoint.sends.pop_front();
+}
+
+bool Traffic::RetriesExcused(const Endpoint& endpoint, const Request&) const {
+  if (endpoint.disturbed) return true;
+  return !endpoint.SameMachine() && !world_.network().perfect();
+}
+
+void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_wc_status status) {
+  const auto complain = [&](const char* why) {
+    world_.verdict().Complain("status", endpoint.name() + ", wr_id " +
+                                            std::to_string(request.wr_id) + " ended with " +
+                                            StatusName(status) + ": " + why);
+  };
+  if (status == IBV_WC_WR_FLUSH_ERR) return;  // the order of completions tells whether it may be
+  if (request.planted == status) return;
+  if (status == IBV_WC_RETRY_EXC_ERR) {
+    if (!RetriesExcused(endpoint, request)) complain("nothing kept the peer from answering");
+    if (endpoint.link.retry_count == 7 && world_.plan().endless_retries) {
+      complain("seven retries have no end in this profile");
+    }
+    return;
+  }
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) {
+    if (endpoint.link.rnr_retry == 7) complain("seven RNR retries have no end");
+    if (!request.message) complain("it asks for no receive");
+    return;
+  }
+  complain("nothing that the programs did explains it");
+}
+
+// The request has ended; without a status nobody will tell how.
+void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status) {
+  Program& program = *endpoint.program;
+  const bool done = status == IBV_WC_SUCCESS;
+  if (done && request.planted) {
+    world_.verdict().Complain(
+        "status", endpoint.name() + ", wr_id " + std::to_string(request.wr_id) +
+                      " succeeded, and ought to fail with " + StatusName(*request.planted));
+  }
+  if (done && request.message) acknowledged_.push_back({endpoint.stream, *request.message});
+  if (program.Lives()) {
+    for (size_t i = 0; i < request.sinks.size(); i++) {
+      if (done) {
+        program.model().Done(request.sink_claims[i]);
+      } else {
+        program.model().Undecided(request.sink_claims[i]);
+      }
+      program.heap().Give(request.sinks[i]);
+    }
+    for (const Piece& piece : request.sources) {
+      // Used again at once: what is still read from it now would be wrong.
+      program.model().Store(piece.offset, program.Fresh(piece.length));
+      program.heap().Give(piece);
+    }
+  }
+  // A failed WRITE's packets may come late: its target is never used again.
+  if (request.target_program != nullptr && done && endpoint.type == IBV_QPT_RC &&
+      request.target_program->Lives()) {
+    request.target_program->model().Done(request.target_claim);
+    request.target_program->heap().Give(request.target);
+  }
+}
+
+void Traffic::GiveBack(Program& program, Receive& receive) {
+  for (size_t i = 0; i < receive.claims.size(); i++) {
+    program.model().Undecided(receive.claims[i]);
+    if (receive.pieces[i].length > 0) program.heap().Give(receive.pieces[i]);
+  }
+}
+
+void Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+  ReceiveQueue& queue = *endpoint.receives;
+  completions_.Complete(queue.checked, wc.wr_id, EndedWith(wc.status));
+  const auto found = std::ranges::find(queue.posted, uint64_t{wc.wr_id}, &Receive::wr_id);
+  if (found == queue.posted.end()) return;
+  Receive receive = std::move(*found);
+  queue.posted.erase(found);
+  if (wc.status == IBV_WC_SUCCESS) {
+    Arrived(endpoint, receive, wc);
+  } else {
+    if (endpoint.stage != Stage::kGone) endpoint.stage = Stage::kError;
+    if (endpoint.receives->srq == 0) endpoint.receives->dead = true;
+    MayFlush(endpoint);
+    if (endpoint.peer != nullptr) endpoint.peer->disturbed = true;
+    GiveBack(*endpoint.program, receive);
+  }
+  if (keep_receiving_) PostReceives(endpoint, 2);
+}
+
+void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc) {
+  Message message;
+  message.length = wc.byte_len;
+  message.write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) message.immediate = wc.ex.imm_data;
+  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) message.invalidated = wc.ex.invalidate_rkey;
+  if (endpoint.peer == nullptr) {
+    world_.verdict().Complain("delivery", endpoint.name() + " received without a peer");
+    return GiveBack(*endpoint.program, receive);
+  }
+  Endpoint& sender = *endpoint.peer;
+  const uint64_t number = delivery_.arrived(sender.stream);
+  if (const Message* next = delivery_.Next(sender.stream)) message.tag = next->tag;
+  delivery_.Arrived(sender.stream, message);
+  std::vector<std::byte> content;
+  if (number < sender.contents.size()) content = std::move(sender.contents[number]);
+  if (content.size() > receive.length) content.resize(receive.length);
+  std::span<const std::byte> rest(content);
+  for (size_t i = 0; i < receive.claims.size(); i++) {
+    const Piece& piece = receive.pieces[i];
+    const size_t here = std::min<size_t>(rest.size(), piece.length);
+    endpoint.program->model().DoneLent(receive.claims[i], rest.first(here));
+    rest = rest.subspan(here);
+    if (piece.length > 0) endpoint.program->heap().Give(piece);
+  }
+}
+
+bool Traffic::MustEnd(const Endpoint& endpoint) const {
+  if (endpoint.stage == Stage::kGone || !endpoint.program->Runs()) return false;
+  // Tries for ever, and nobody answers.
+  const bool endless = endpoint.link.retry_count == 7 && world_.plan().endless_retries;
+  return !(endless && endpoint.disturbed);
+}
+
+size_t Traffic::Outstanding() const {
+  size_t sum = 0;
+  for (const auto& endpoint : endpoints_) {
+    if (MustEnd(*endpoint)) sum += completions_.Outstanding(endpoint->sends_checked);
+  }
+  return sum;
+}
+
+// Each request may wait for one timeout for each retry of the one before it, and for a receive;
+// packets go at least half a window a round trip.
+Duration Traffic::Bound() const {
+  Duration longest{};
+  const Duration round_trip = 2 * (world_.plan().latency + world_.plan().jitter) +
+                              2 * world_.plan().cpu_delay + std::chrono::microseconds(10);
+  for (const auto& endpoint : endpoints_) {
+    if (!MustEnd(*endpoint) || endpoint->sends.empty()) continue;
+    constexpr auto kLongestRnr = std::chrono::milliseconds(656);
+    Duration sum = (endpoint->link.retry_count + 2) * AckTimeout(endpoint->link.timeout);
+    for (const Request& request : endpoint->sends) {
+      sum += round_trip * (4 + request.length / 256 / 32) + kLongestRnr;
+      sum += AckTimeout(endpoint->link.timeout);
+    }
+    longest = std::max(longest, sum);
+  }
+  return longest + world_.plan().most_delay;
+}
+
+void Traffic::ExpectAllEnded() {
+  for (const auto& endpoint : endpoints_) {
+    if (MustEnd(*endpoint)) completions_.ExpectAllEnded(endpoint->sends_checked);
+  }
+}
+
+}  // namespace rdmaemu::sim

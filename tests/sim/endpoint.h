@@ -1,0 +1,106 @@
+// What the simulation knows of one queue pair: how it is connected, what was posted to it and what
+// must become of that.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/checkers/completion_checker.h"
+#include "tests/sim/checkers/delivery_checker.h"
+#include "tests/sim/program.h"
+
+namespace rdmaemu::sim {
+
+struct Endpoint;
+
+// A posted receive.
+struct Receive {
+  uint64_t wr_id = 0;
+  std::vector<Piece> pieces;
+  std::vector<MemoryModel::Claim> claims;  // one a piece
+  uint32_t length = 0;
+  bool planted = false;  // it cannot take what comes: bad key, or too small
+};
+
+// The receives of one queue pair, or those that several share.
+struct ReceiveQueue {
+  Program* program = nullptr;
+  uint32_t srq = 0;  // handle; 0: a queue pair's own
+  Ring ring;
+  CompletionChecker::Queue checked = 0;
+  std::deque<Receive> posted;
+  uint32_t depth = 0;
+  uint32_t users = 0;
+  uint32_t buffer_bytes = 0;  // of each receive
+  bool dead = false;          // nothing posted here is ever taken again
+};
+
+// A posted send request.
+struct Request {
+  uint64_t wr_id = 0;
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  bool signalled = false;
+  uint32_t length = 0;
+  Time posted{};
+  std::optional<ibv_wc_status> planted;  // how it is bound to fail
+  std::vector<Piece> sources;            // of the heap; given back when it has completed
+  std::vector<Piece> sinks;              // where a READ or atomic brings bytes to
+  std::vector<MemoryModel::Claim> sink_claims;
+  Program* target_program = nullptr;  // of a WRITE
+  Piece target;
+  MemoryModel::Claim target_claim = 0;
+  std::optional<uint64_t> message;  // number in the stream
+};
+
+// How two ends are connected.
+struct Link {
+  uint8_t timeout = 14, retry_count = 7, rnr_retry = 7, min_rnr_timer = 1;
+  uint8_t reads = 4;  // outstanding READs and atomics
+  ibv_mtu mtu = IBV_MTU_1024;
+  bool ipv6 = false;
+};
+
+enum class Stage : uint8_t {
+  kMade,   // INIT or less: receives may be posted
+  kReady,  // RTS
+  kError,  // in ERR, as far as its program knows
+  kGone,   // destroyed, or its process or host has gone
+};
+
+struct Endpoint {
+  uint32_t number = 0;
+  Program* program = nullptr;
+  ibv_qp_type type = IBV_QPT_RC;
+  CreateQpOut made{};
+  Ring send_ring;
+  CompletionQueueOf* send_cq = nullptr;
+  CompletionQueueOf* recv_cq = nullptr;
+  uint32_t depth = 0;
+  uint32_t inline_bytes = 0;
+  bool signal_all = false;
+  std::shared_ptr<ReceiveQueue> receives;
+  Stage stage = Stage::kMade;
+
+  Endpoint* peer = nullptr;
+  Link link;
+  // What may have kept the peer from answering, ever: it was not ready, it failed, it paused.
+  bool disturbed = false;
+  CompletionChecker::Queue sends_checked = 0;
+  DeliveryChecker::Stream stream = 0;  // of what this end sends
+  std::deque<Request> sends;
+  std::deque<std::vector<std::byte>> contents;  // of the stream's messages, until they arrive
+
+  std::string name() const {
+    return program->name() + " qp " + std::to_string(made.qpn) + " (#" + std::to_string(number) +
+           ")";
+  }
+  bool Usable() const { return stage == Stage::kReady && program->Runs(); }
+  bool SameMachine() const {
+    return peer != nullptr && &program->machine() == &peer->program->machine();
+  }
+};
+
+}  // namespace rdmaemu::sim

@@ -1,0 +1,89 @@
+#include "tests/sim/machine.h"
+
+#include <utility>
+
+namespace rdmaemu::sim {
+namespace {
+
+constexpr uint32_t kDirectionOut = 1;
+
+NetAddress Ipv6Of(uint32_t index) {
+  NetAddress address{};
+  address.bytes[0] = 0xfd;
+  address.bytes[15] = static_cast<uint8_t>(index + 1);
+  return address;
+}
+
+}  // namespace
+
+class Machine::Port final : public Network {
+ public:
+  explicit Port(const MachineSetup& setup) : setup_(setup) {}
+  std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
+    if (!setup_.network->Takes(flow)) return {};
+    pending_ = {flow, std::vector<std::byte>(bytes), false};
+    return pending_.bytes;
+  }
+  void Commit() override {
+    setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, pending_.bytes);
+    setup_.network->Send(*setup_.now, std::move(pending_));
+  }
+
+ private:
+  const MachineSetup& setup_;
+  Datagram pending_;
+};
+
+class Machine::Trace final : public trace::Sink {
+ public:
+  Trace(Recorder& recorder, const std::string& name) : recorder_(recorder), name_(name) {}
+  bool wants_records() const override { return recorder_.wants_records(); }
+  void Write(const trace::Record& record) override { recorder_.Add(name_, record); }
+  bool wants_packets() const override { return false; }  // the port has them
+  void WritePacket(Time, const wire::UdpFlow&, std::span<const std::byte>) override {}
+
+ private:
+  Recorder& recorder_;
+  const std::string& name_;
+};
+
+Machine::Machine(MachineSetup setup)
+    : memory(*setup.verdict),
+      setup_(std::move(setup)),
+      name_(std::string("m") + std::to_string(setup_.index)),
+      ipv4_(NetAddress::Ipv4(0x0a000001 + setup_.index)),
+      ipv6_(Ipv6Of(setup_.index)),
+      port_(std::make_unique<Port>(setup_)),
+      trace_(std::make_unique<Trace>(*setup_.recorder, name_)) {}
+
+Machine::~Machine() = default;
+
+void Machine::Start(uint64_t seed) {
+  HostConfig config;
+  config.name = name_;
+  config.seed = seed;
+  config.devices.push_back({"rxe0", setup_.profile, {{ipv4_}, {ipv6_}}});
+  host_ = std::make_unique<Host>(std::move(config),
+                                 Host::Environment{memory, segments, counters, *port_, *trace_});
+  life_++;
+}
+
+void Machine::Crash() {
+  host_.reset();
+  memory.Clear();
+  socket_.clear();
+  paused_ = false;
+}
+
+std::deque<Datagram> Machine::Resume() {
+  paused_ = false;
+  return std::exchange(socket_, {});
+}
+
+bool Machine::KeepForLater(const Datagram& datagram) {
+  if (socket_.size() >= kSocketDatagrams) return false;
+  socket_.push_back(datagram);
+  return true;
+}
+
+}  // namespace rdmaemu::sim

@@ -1,0 +1,122 @@
+#include "tests/sim/network.h"
+
+#include <algorithm>
+
+namespace rdmaemu::sim {
+namespace {
+
+// By the upper three bits of the BTH's opcode (IBTA 9.2.1): UC and UD cannot put right what the
+// network repeats or reorders. GSI datagrams are UD, but CM can.
+bool IsUnreliableData(const Datagram& datagram) {
+  constexpr std::byte kClass{0xe0}, kUc{0x20}, kUd{0x60};
+  if (datagram.bytes.size() < 12) return false;
+  const std::byte transport = datagram.bytes[0] & kClass;
+  const bool is_gsi = datagram.bytes[5] == std::byte{0} && datagram.bytes[6] == std::byte{0} &&
+                      datagram.bytes[7] == std::byte{1};
+  return transport == kUc || (transport == kUd && !is_gsi);
+}
+
+}  // namespace
+
+bool SimNetwork::perfect() const {
+  const Misfortunes& m = plan_.misfortunes;
+  return m.lose + m.repeat + m.reorder + m.delay + m.corrupt + m.refuse == 0 &&
+         plan_.partition == 0;
+}
+
+bool SimNetwork::Takes(const wire::UdpFlow&) {
+  if (healed_ || !Happens(plan_.misfortunes.refuse)) return true;
+  tally_.Count("network.refused");
+  return false;
+}
+
+void SimNetwork::Observe(const Datagram& datagram, std::string_view what) {
+  if (observer_) observer_(datagram, what);
+}
+
+void SimNetwork::Send(Time now, Datagram datagram) {
+  const Misfortunes& m = plan_.misfortunes;
+  const std::pair direction{datagram.flow.source, datagram.flow.destination};
+  Time arrival = now + plan_.latency;
+  if (plan_.jitter.count() > 0) {
+    arrival += Duration(random_.Below(static_cast<uint32_t>(plan_.jitter.count())));
+  }
+  Time& last = last_arrival_[direction];
+  if (healed_) {
+    last = std::max(last + Duration(1), arrival);
+    return Arrive(last, std::move(datagram));
+  }
+  if (parted_.contains(std::minmax(direction.first, direction.second))) {
+    tally_.Count("network.parted");
+    return Observe(datagram, "lost in a partition");
+  }
+  if (Happens(m.lose)) {
+    tally_.Count("network.lost");
+    return Observe(datagram, "lost");
+  }
+  if (Happens(m.corrupt)) Corrupt(datagram);
+  const bool spared = plan_.spares_unreliable && IsUnreliableData(datagram);
+  if (!spared && Happens(m.repeat)) {
+    tally_.Count("network.repeated");
+    Observe(datagram, "repeated");
+    if (IsUnreliableData(datagram)) unreliable_copies_++;
+    const auto most = static_cast<uint32_t>((plan_.most_delay - plan_.latency).count());
+    Arrive(now + plan_.latency + Duration(random_.Below(most + 1)), datagram);
+  }
+  if (!spared && Happens(m.reorder)) {
+    tally_.Count("network.reordered");
+    Observe(datagram, "held back");
+    if (IsUnreliableData(datagram)) unreliable_reordered_ = true;
+    const auto most = static_cast<uint32_t>(plan_.latency.count() * 3);
+    return Arrive(arrival + Duration(random_.Below(most + 1)), std::move(datagram));
+  }
+  if (Happens(m.delay)) {
+    tally_.Count("network.delayed");
+    Observe(datagram, "delayed with all behind it");
+    const auto most = static_cast<uint32_t>((plan_.most_delay - plan_.latency).count());
+    arrival += Duration(random_.Below(most + 1));
+  }
+  // The limit on age holds for what waits behind a delayed datagram, too.
+  last = std::min(std::max(last + Duration(1), arrival), now + plan_.most_delay);
+  Arrive(last, std::move(datagram));
+}
+
+void SimNetwork::Arrive(Time when, Datagram datagram) {
+  timeline_.At(when, [this, datagram = std::move(datagram)] {
+    if (datagram.corrupt) corrupted_arrivals_++;
+    receiver_(datagram);
+  });
+}
+
+void SimNetwork::Corrupt(Datagram& datagram) {
+  tally_.Count("network.corrupted");
+  Observe(datagram, "corrupted");
+  datagram.corrupt = true;
+  std::vector<std::byte>& bytes = datagram.bytes;
+  const auto bits = static_cast<uint32_t>(bytes.size() * 8);
+  // Byte 4 of the BTH is masked in the ICRC: FECN and BECN change on the way.
+  const auto flip = [&](uint32_t bit) {
+    if (bit / 8 != 4) bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  };
+  switch (random_.Below(3)) {
+    case 0:  // one bit
+      for (uint32_t bit = random_.Below(bits);; bit = random_.Below(bits)) {
+        flip(bit);
+        if (bit / 8 != 4) return;
+      }
+    case 1:  // a burst: the first byte is one that counts
+    {
+      const uint32_t at = 5 + random_.Below(static_cast<uint32_t>(bytes.size()) - 5);
+      flip(at * 8);
+      for (uint32_t bit = at * 8 + 1; bit < std::min(bits, at * 8 + 16); bit++) {
+        if (random_.Below(2) == 0) flip(bit);
+      }
+      return;
+    }
+    default:  // cut short
+      bytes.resize(random_.Below(static_cast<uint32_t>(bytes.size())));
+      return;
+  }
+}
+
+}  // namespace rdmaemu::sim

@@ -1,0 +1,82 @@
+// The network between the machines of a run: each datagram takes its time, and meets what the plan
+// has for it: it is lost, repeated, overtaken, held up, has bits turned over, or is not even taken.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "emulator/base/random.h"
+#include "emulator/base/time.h"
+#include "emulator/wire/icrc.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/tally.h"
+#include "tests/sim/timeline.h"
+
+namespace rdmaemu::sim {
+
+struct Datagram {
+  wire::UdpFlow flow;
+  std::vector<std::byte> bytes;
+  bool corrupt = false;
+};
+
+class SimNetwork {
+ public:
+  // Gets what arrives, at its time.
+  using Receiver = std::function<void(const Datagram&)>;
+  // Told of what was done to a datagram that was not simply passed on.
+  using Observer = std::function<void(const Datagram&, std::string_view what)>;
+
+  SimNetwork(const Plan& plan, Random& random, Timeline& timeline, Tally& tally)
+      : plan_(plan), random_(random), timeline_(timeline), tally_(tally) {}
+
+  void SetReceiver(Receiver receiver) { receiver_ = std::move(receiver); }
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
+  // False: the machine's transmit queue is full.
+  bool Takes(const wire::UdpFlow& flow);
+  void Send(Time now, Datagram datagram);
+
+  // Nothing passes between the two machines until Heal or Join.
+  void Part(const NetAddress& a, const NetAddress& b) { parted_.insert(std::minmax(a, b)); }
+  void Join(const NetAddress& a, const NetAddress& b) { parted_.erase(std::minmax(a, b)); }
+  // From now on every datagram arrives, in order.
+  void Heal() {
+    healed_ = true;
+    parted_.clear();
+  }
+  bool healed() const { return healed_; }
+  // Whether the plan has misfortunes at all.
+  bool perfect() const;
+  // Copies that the network made of UC and UD datagrams, and whether it let any overtake another.
+  uint64_t unreliable_copies() const { return unreliable_copies_; }
+  bool unreliable_reordered() const { return unreliable_reordered_; }
+  uint64_t corrupted_arrivals() const { return corrupted_arrivals_; }
+
+ private:
+  bool Happens(uint32_t chance) { return chance != 0 && random_.Below(10'000) < chance; }
+  void Observe(const Datagram& datagram, std::string_view what);
+  void Arrive(Time when, Datagram datagram);
+  void Corrupt(Datagram& datagram);
+
+  const Plan& plan_;
+  Random& random_;
+  Timeline& timeline_;
+  Tally& tally_;
+  Receiver receiver_;
+  Observer observer_;
+  bool healed_ = false;
+  std::set<std::pair<NetAddress, NetAddress>> parted_;
+  // When the last datagram of a direction arrives: later ones do not overtake it by themselves.
+  std::map<std::pair<NetAddress, NetAddress>, Time> last_arrival_;
+  uint64_t unreliable_copies_ = 0;
+  bool unreliable_reordered_ = false;
+  uint64_t corrupted_arrivals_ = 0;
+};
+
+}  // namespace rdmaemu::sim

@@ -1,0 +1,68 @@
+#include "tests/sim/plan.h"
+
+#include "emulator/base/random.h"
+
+namespace rdmaemu::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+Misfortunes DrawMisfortunes(Random& random) {
+  Misfortunes out;
+  // A fifth of all networks is perfect: nothing may fail there for the network's sake.
+  if (random.Below(5) == 0) return out;
+  const uint32_t severity = random.Below(4) == 0 ? 1500 : 200;
+  const auto draw = [&](uint32_t most) { return random.Below(3) == 0 ? 0 : random.Below(most); };
+  out.lose = draw(severity);
+  out.repeat = draw(severity);
+  out.reorder = draw(severity);
+  out.delay = draw(severity / 4);
+  out.corrupt = draw(severity / 2);
+  out.refuse = draw(severity / 8);
+  return out;
+}
+
+}  // namespace
+
+Plan MakePlan(uint64_t seed) {
+  // Seeds that differ by one shall differ in everything.
+  Random random(seed * 0x9E3779B97F4A7C15ull + 1);
+  Plan plan;
+  plan.seed = seed;
+  plan.machines = 2 + (random.Below(3) == 0 ? random.Below(4) : random.Below(2));
+  plan.processes_per_machine = 1 + random.Below(3);
+  plan.latency = microseconds(1 + random.Below(random.Below(4) == 0 ? 2000 : 50));
+  plan.jitter = plan.latency / (1 + random.Below(8));
+  plan.misfortunes = DrawMisfortunes(random);
+  plan.spares_unreliable = random.Below(2) == 0;
+  plan.most_delay = plan.latency * 4 + milliseconds(random.Below(80));
+  plan.cpu_delay = random.Below(2) == 0 ? Duration{} : Duration(random.Below(5000));
+  plan.steps = 40 + random.Below(200);
+  plan.step_every = microseconds(1 + random.Below(random.Below(3) == 0 ? 2000 : 100));
+  plan.strict_flush = random.Below(4) == 0;
+  plan.endless_retries = random.Below(4) != 0;
+  plan.kill = random.Below(3) == 0 ? 1 + random.Below(2) : 0;
+  plan.pause = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.restart = random.Below(5) == 0 ? 1 + random.Below(2) : 0;
+  plan.partition = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.misuse = random.Below(2) == 0 ? 0 : random.Below(40);
+  return plan;
+}
+
+std::string Describe(const Plan& plan) {
+  const auto us = [](Duration d) {
+    return std::to_string(std::chrono::duration_cast<microseconds>(d).count()) + " us";
+  };
+  const Misfortunes& m = plan.misfortunes;
+  return std::to_string(plan.machines) + " machines, " +
+         std::to_string(plan.processes_per_machine) + " processes each, latency " +
+         us(plan.latency) + ", of 10,000 datagrams " + std::to_string(m.lose) + " lost, " +
+         std::to_string(m.repeat) + " repeated, " + std::to_string(m.reorder) + " reordered, " +
+         std::to_string(m.delay) + " delayed up to " + us(plan.most_delay) + ", " +
+         std::to_string(m.corrupt) + " corrupted, " + std::to_string(m.refuse) + " refused; " +
+         std::to_string(plan.steps) + " steps every " + us(plan.step_every) +
+         (plan.spares_unreliable ? "; UC and UD are spared" : "");
+}
+
+}  // namespace rdmaemu::sim

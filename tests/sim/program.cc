@@ -1,0 +1,98 @@
+#include "tests/sim/program.h"
+
+#include <stdexcept>
+
+namespace rdmaemu::sim {
+namespace {
+
+void Must(int error, const char* what) {
+  if (error != 0) throw std::runtime_error(std::string(what) + ": errno " + std::to_string(error));
+}
+
+constexpr uint64_t kPageBytes = 4096;
+
+}  // namespace
+
+Program::Program(World& world, Machine& machine, uint32_t number)
+    : world_(world),
+      number_(number),
+      name_(machine.name() + ".p" + std::to_string(number)),
+      // Each at another address; two processes of one host at the same would hide mix-ups.
+      base_(0x7f0000000000 + uint64_t{number} * 0x10000000),
+      memory_(kMemoryBytes),
+      heap_(kHeapAt, kMemoryBytes, world.random()) {
+  for (uint64_t at = 0; at < kConstantBytes; at += 8) {
+    const uint64_t word = world.random().Next64();
+    std::memcpy(memory_.data() + at, &word, sizeof word);
+  }
+  model_ = std::make_unique<MemoryModel>(world.verdict(), name_, memory_);
+  process_ = std::make_unique<Process>(
+      world, machine, name_, base_, memory_,
+      [this](uint64_t offset, uint64_t length) { model_->Written(offset, length); });
+  OpenDeviceOut opened{};
+  HandleOut made{};
+  Must(process_->Call(CallOp::kOpenDevice, OpenDeviceIn{0, 0}, opened), "open the device");
+  context_ = opened.context;
+  Must(process_->Call(CallOp::kAllocPd, AllocPdIn{context_, 0}, made), "allocate a PD");
+  pd_ = made.handle;
+  Must(Register(0, kMemoryBytes,
+                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
+                region_),
+       "register the memory");
+}
+
+int Program::Register(uint64_t begin, uint64_t end, int access, Region& out) {
+  out = {};
+  out.access = access;
+  out.begin = begin;
+  out.end = end;
+  // Keys name bytes by an address that is not the process's own.
+  out.iova = (uint64_t{world_.random().Next32()} * kPageBytes) + (base_ + begin) % kPageBytes;
+  return process_->Call(CallOp::kRegMr, RegMrIn{pd_, access, base_ + begin, end - begin, out.iova},
+                        out.mr);
+}
+
+CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
+  // Several queues share what QPs there are, in no order.
+  const auto count = static_cast<uint32_t>(queues_.size());
+  if (count > 0) {
+    CompletionQueueOf& queue = *queues_[world_.random().Below(count)];
+    if (queue.room >= entries && world_.random().Below(4) != 0) {
+      queue.room -= entries;
+      return queue;
+    }
+  }
+  auto queue = std::make_unique<CompletionQueueOf>();
+  Must(process_->Call(CallOp::kCreateCq, CreateCqIn{context_, 0, kCqEntries, 0, count + 1},
+                      queue->made),
+       "create a CQ");
+  queue->ring =
+      Ring(process_->At(queue->made.queue) + sizeof(CqControl), queue->made.slots, sizeof(CqEntry));
+  queue->room = kCqEntries - entries;
+  queues_.push_back(std::move(queue));
+  return *queues_.back();
+}
+
+Piece Program::Constant(uint32_t length) {
+  const auto room = static_cast<uint32_t>(kConstantBytes - length);
+  return {world_.random().Below(room + 1), length};
+}
+
+std::vector<std::byte> Program::Fresh(uint32_t length) {
+  std::vector<std::byte> bytes(length);
+  uint64_t word = world_.random().Next64();
+  for (uint32_t i = 0; i < length; i++) {
+    if (i % 8 == 0) word = word * 0x5851F42D4C957F2Dull + 0x14057B7EF767814Full;
+    bytes[i] = static_cast<std::byte>(word >> (8 * (7 - i % 8)));
+  }
+  return bytes;
+}
+
+std::optional<Piece> Program::TakeFilled(uint32_t length) {
+  const std::optional<Piece> piece = heap_.Take(length);
+  if (piece) model_->Store(piece->offset, Fresh(length));
+  return piece;
+}
+
+}  // namespace rdmaemu::sim

@@ -1,0 +1,89 @@
+// A program of a run: a process with its memory, its device, regions and completion queues, and a
+// model of what each byte of its memory may be.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/sim/checkers/memory_model.h"
+#include "tests/sim/heap.h"
+#include "tests/sim/process.h"
+
+namespace rdmaemu::sim {
+
+// A region as a program knows it: keys, and how the addresses that keys name differ from its own.
+struct Region {
+  MrOut mr{};
+  int access = 0;
+  uint64_t begin = 0, end = 0;  // offsets in the memory
+  uint64_t iova = 0;            // of `begin`
+  uint64_t Iova(uint64_t offset) const { return iova + (offset - begin); }
+};
+
+struct CompletionQueueOf {
+  CqOut made{};
+  Ring ring;
+  uint32_t room = 0;  // entries that no queue pair has been promised yet
+};
+
+class Program {
+ public:
+  // The layout of a program's memory: bytes that never change, words for atomics, the heap.
+  static constexpr uint64_t kConstantBytes = 16 * 1024;
+  static constexpr uint64_t kWords = 64;
+  static constexpr uint64_t kWordsAt = kConstantBytes;
+  static constexpr uint64_t kHeapAt = kWordsAt + kWords * 8;
+  static constexpr uint64_t kMemoryBytes = 512 * 1024;
+  static constexpr uint32_t kCqEntries = 1023;
+
+  Program(World& world, Machine& machine, uint32_t number);
+
+  const std::string& name() const { return name_; }
+  uint32_t number() const { return number_; }
+  Machine& machine() { return process_->machine(); }
+  Process& process() { return *process_; }
+  bool Runs() const { return process_->Runs(); }
+  bool Lives() const { return process_->Lives(); }
+  MemoryModel& model() { return *model_; }
+  Heap& heap() { return heap_; }
+  std::span<const std::byte> bytes() const { return memory_; }
+  // The region that all rights are granted on, over all of the memory.
+  const Region& region() const { return region_; }
+  uint32_t context() const { return context_; }
+  uint32_t pd() const { return pd_; }
+  uint64_t base() const { return base_; }
+
+  // A completion queue with room for `entries` more; the program makes another when none has.
+  CompletionQueueOf& QueueWithRoom(uint32_t entries);
+  std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
+  // EINVAL and the like as the host says; 0 fills `out`.
+  int Register(uint64_t begin, uint64_t end, int access, Region& out);
+
+  uint64_t NextWrId(bool receive) { return ++last_wr_id_ << 1 | (receive ? 1 : 0); }
+  static bool IsReceive(uint64_t wr_id) { return (wr_id & 1) != 0; }
+
+  // Bytes that never change, so that a gather or READ of them has one right result.
+  Piece Constant(uint32_t length);
+  // A place whose bytes are fresh; nothing when the heap is full.
+  std::optional<Piece> TakeFilled(uint32_t length);
+  std::vector<std::byte> Fresh(uint32_t length);
+
+ private:
+  World& world_;
+  uint32_t number_;
+  std::string name_;
+  uint64_t base_;
+  std::vector<std::byte> memory_;
+  std::unique_ptr<MemoryModel> model_;
+  Heap heap_;
+  std::unique_ptr<Process> process_;
+  uint32_t context_ = 0, pd_ = 0;
+  Region region_;
+  std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
+  uint64_t last_wr_id_ = 0;
+};
+
+}  // namespace rdmaemu::sim

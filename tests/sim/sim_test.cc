@@ -1,0 +1,35 @@
+// Ten thousand seeds: none may break a promise, all together must have met every case that the
+// simulation claims to cover, and the same seed must do the same twice.
+#include <gtest/gtest.h>
+
+#include "tests/sim/seeds.h"
+
+namespace rdmaemu::sim {
+namespace {
+
+constexpr uint64_t kSeeds = 10'000;
+
+TEST(Simulation, KeepsThePromisesOfRdma) {
+  const Summary summary = RunSeeds(1, kSeeds, [](uint64_t, size_t) { return true; });
+  for (const Outcome& failure : summary.failures) ADD_FAILURE() << Report(failure);
+  if (!summary.failures.empty()) return;
+  for (const std::string& missing : summary.tally.Missing()) {
+    ADD_FAILURE() << missing << " never happened in " << summary.runs << " runs";
+  }
+}
+
+TEST(Simulation, DiffersFromSeedToSeed) {
+  Tally tally;
+  EXPECT_NE(RunSeed(1, Recorder::Detail::kRecords, tally).hash,
+            RunSeed(2, Recorder::Detail::kRecords, tally).hash);
+}
+
+// What tells the story must not change it.
+TEST(Simulation, DoesTheSameWhenItsStoryIsTold) {
+  Tally tally;
+  EXPECT_EQ(RunSeed(7, Recorder::Detail::kRecords, tally).hash,
+            RunSeed(7, Recorder::Detail::kStory, tally).hash);
+}
+
+}  // namespace
+}  // namespace rdmaemu::sim

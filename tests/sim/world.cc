@@ -1,0 +1,173 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace rdmaemu::sim {
+namespace {
+
+Profile ProfileOf(const Plan& plan) {
+  Profile profile = *BuiltInProfile("rxe");
+  profile.flush_receives_posted_in_error = plan.strict_flush;
+  profile.rc.retry_count_7_is_endless = plan.endless_retries;
+  return profile;
+}
+
+uint32_t IndexOf(const std::string& machine_name) {
+  return static_cast<uint32_t>(std::stoul(machine_name.substr(1)));
+}
+
+}  // namespace
+
+World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tally)
+    : plan_(plan),
+      recorder_(recorder),
+      verdict_(verdict),
+      tally_(tally),
+      random_(plan.seed),
+      network_(plan, random_, timeline_, tally) {
+  network_.SetReceiver([this](const Datagram& datagram) { Deliver(datagram); });
+  if (recorder.tells_story()) {
+    network_.SetObserver([this](const Datagram& datagram, std::string_view what) {
+      recorder_.Say(now_, "net",
+                    datagram.flow.source.ToString() + " to " +
+                        datagram.flow.destination.ToString() + ", " +
+                        std::to_string(datagram.bytes.size()) + " bytes: " + std::string(what));
+    });
+  }
+  for (uint32_t i = 0; i < plan.machines; i++) {
+    machines_.push_back(std::make_unique<Machine>(
+        MachineSetup{i, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
+    awake_.push_back(false);
+    machines_.back()->Start(random_.Next64());
+  }
+}
+
+void World::Wake(Machine& machine) {
+  const uint32_t index = IndexOf(machine.name());
+  if (awake_[index] || !machine.runs()) return;
+  awake_[index] = true;
+  const auto most = static_cast<uint32_t>(plan_.cpu_delay.count());
+  After(Duration(most == 0 ? 0 : random_.Below(most + 1)),
+        [this, &machine, index, life = machine.life()] {
+          awake_[index] = false;
+          Work(machine, life);
+        });
+}
+
+void World::Work(Machine& machine, uint32_t life) {
+  if (!machine.runs() || machine.life() != life) return;
+  const bool found = machine.host().PollDoorbells(now_);
+  const bool left = machine.host().Work(now_);
+  if (harvester_) harvester_(machine);
+  if (found || left) Wake(machine);
+}
+
+void World::Deliver(const Datagram& datagram) {
+  for (const auto& machine : machines_) {
+    if (!machine->Owns(datagram.flow.destination)) continue;
+    if (!machine->up()) return tally_.Count("network.nobody");
+    if (machine->paused()) {
+      if (!machine->KeepForLater(datagram)) tally_.Count("network.socket_full");
+      return;
+    }
+    return Receive(*machine, datagram);
+  }
+}
+
+void World::Receive(Machine& machine, const Datagram& datagram) {
+  recorder_.AddPacket(now_, IndexOf(machine.name()) << 1, datagram.bytes);
+  machine.host().Receive(now_, datagram.flow, datagram.bytes);
+  if (harvester_) harvester_(machine);
+  Wake(machine);
+}
+
+void World::Pause(Machine& machine) {
+  machine.Pause();
+  tally_.Count("fault.pause");
+  if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "paused");
+}
+
+void World::Resume(Machine& machine) {
+  if (!machine.paused()) return;
+  if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "resumed");
+  const uint32_t life = machine.life();
+  for (const Datagram& datagram : machine.Resume()) {
+    if (machine.runs() && machine.life() == life) Receive(machine, datagram);
+  }
+  Wake(machine);
+}
+
+void World::CountOf(Machine& machine) {
+  const auto counters = nlohmann::json::parse(machine.host().StatusJson()).at("counters");
+  bad_icrcs_of_the_dead_ += counters.at("dropped").at("bad_icrc").get<uint64_t>();
+}
+
+void World::Crash(Machine& machine) {
+  CountOf(machine);
+  machine.Crash();
+  tally_.Count("fault.crash");
+  if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "crashed");
+}
+
+void World::Start(Machine& machine, uint64_t seed) {
+  machine.Start(seed);
+  tally_.Count("fault.restart");
+  if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "started again");
+}
+
+uint64_t World::bad_icrcs() const {
+  uint64_t sum = bad_icrcs_of_the_dead_;
+  for (const auto& machine : machines_) {
+    if (!machine->up()) continue;
+    const auto counters = nlohmann::json::parse(machine->host().StatusJson()).at("counters");
+    sum += counters.at("dropped").at("bad_icrc").get<uint64_t>();
+  }
+  return sum;
+}
+
+std::optional<Time> World::NextTime() const {
+  std::optional<Time> next = timeline_.Next();
+  for (const auto& machine : machines_) {
+    if (!machine->runs()) continue;
+    const std::optional<Time> deadline = machine->host().NextDeadline();
+    if (deadline && (!next || *deadline < *next)) next = deadline;
+  }
+  return next;
+}
+
+void World::Step(Time when) {
+  steps_at_one_time_ = when > now_ ? 0 : steps_at_one_time_ + 1;
+  now_ = std::max(now_, when);
+  if (steps_at_one_time_ == kMaxStepsAtOneTime) {
+    verdict_.Complain("clock", "time stands still: something asks again and again for now");
+  }
+  for (const auto& machine : machines_) {
+    if (!machine->runs()) continue;
+    const std::optional<Time> deadline = machine->host().NextDeadline();
+    if (!deadline || *deadline > now_) continue;
+    machine->host().Expire(now_);
+    const std::optional<Time> later = machine->host().NextDeadline();
+    if (later && *later <= now_) {
+      verdict_.Complain("clock", machine->name() + " still asks for a deadline that has passed");
+    }
+    if (harvester_) harvester_(*machine);
+    Wake(*machine);
+    return;
+  }
+  if (timeline_.Next() && *timeline_.Next() <= now_) timeline_.Take()();
+}
+
+bool World::RunUntil(const std::function<bool()>& done, Time limit) {
+  while (!done()) {
+    const std::optional<Time> next = NextTime();
+    if (!next || *next > limit || !verdict_.clean()) {
+      if (!next || *next > limit) now_ = std::max(now_, limit);
+      return done();
+    }
+    Step(*next);
+  }
+  return true;
+}
+
+}  // namespace rdmaemu::sim
