@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 namespace rdmaemu::fuzz {
@@ -25,7 +26,7 @@ class Input {
   bool OneIn(uint32_t times) { return Below(times) == times - 1; }
   template <class Container>
   auto& Pick(Container& from) {
-    return from[Below(static_cast<uint32_t>(from.size()))];
+    return from[Below(static_cast<uint32_t>(std::size(from)))];
   }
   // Up to `most` bytes; fewer at the end.
   std::span<const std::byte> Bytes(size_t most) {

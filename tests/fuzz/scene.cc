@@ -5,6 +5,7 @@
 #include "emulator/trace/json_lines.h"
 #include "emulator/trace/pcapng.h"
 #include "emulator/trace/text_timeline.h"
+#include "emulator/verbs/slab.h"
 
 namespace rdmaemu::fuzz {
 namespace {
@@ -52,7 +53,9 @@ Scene::Scene() : host(world.AddHost("fuzz", kOwnAddress)) {
 
 Scene::~Scene() {
   WriteTrace();
-  for (const auto& client : clients) client->Kill();
+  for (const auto& client : clients) {
+    if (!world.memory.gone[client->process]) client->Kill();
+  }
   REQUIRE(host.processes() == 0);
   REQUIRE(world.segments.live_segments() == 0);
   REQUIRE(world.counters.live() == 0);
@@ -139,6 +142,9 @@ void DataScene::MakeQueues() {
           0);
   REQUIRE(client.Call(CallOp::kCreateSrq, CreateSrqIn{verb.pd, 15, 2, 3, 79}, srq) == 0);
   srq_ring = Ring(client.At(srq.queue), srq.slots, srq.slot_bytes);
+  for (const CqOut* each : {&verb.cq, &cq}) {
+    cq_rings.emplace_back(client.At(each->queue) + sizeof(CqControl), each->slots, sizeof(CqEntry));
+  }
   spans = {verb.cq.queue, cq.queue, channel.ring, srq.queue, client.hello.doorbells};
   auto* const control = reinterpret_cast<CqControl*>(client.At(cq.queue));
   std::atomic_ref(control->armed).store(kCqArmedAny);
@@ -283,6 +289,7 @@ void DataScene::PostSend(Input& in) {
       }
     }
     if (in.OneIn(8)) wqe.dma.num_sge = in.Edge32();
+    if (in.OneIn(4)) wqe.state = kPayloadTaken;
   });
 }
 
@@ -296,10 +303,7 @@ void DataScene::PostReceive(Input& in) {
 }
 
 void DataScene::PollAll() {
-  ib_uverbs_wc wc;
-  // At most what the ring holds: its producer index may be anything.
-  for (uint32_t left = verb.cq.slots; left > 0 && verb.Poll(wc); --left) {
-  }
+  for (Ring& ring : cq_rings) ring.SetConsumer(ring.Producer());
 }
 
 void DataScene::Change(Input& in) {
@@ -324,6 +328,7 @@ void DataScene::Change(Input& in) {
         return;
       }
       spans.push_back(cq.queue);
+      cq_rings[0] = Ring(client.At(cq.queue) + sizeof(CqControl), cq.slots, sizeof(CqEntry));
       return;
     }
     case 5: {

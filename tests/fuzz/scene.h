@@ -63,7 +63,8 @@ class DataScene : public Scene {
  public:
   DataScene();
 
-  // The program does something that it may do.
+  // The program does something that it may do. Payloads that wait beside completions are left
+  // there: nothing that the shared memory says is taken for true here.
   void PostSend(Input& in);
   void PostReceive(Input& in);
   void PollAll();
@@ -75,6 +76,7 @@ class DataScene : public Scene {
   std::vector<ScenePair> pairs;
   SrqOut srq{};
   Ring srq_ring;
+  std::vector<Ring> cq_rings;
   std::vector<MrOut> regions;
   std::vector<MwOut> windows;
   std::vector<uint32_t> address_handles;
