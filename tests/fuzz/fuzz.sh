@@ -11,7 +11,7 @@ fresh="$(mktemp -d "${TEST_TMPDIR:?}/corpus.XXXXXX")"
 # entropic schedule costs more than it finds where one run takes a third of a millisecond.
 export ASAN_OPTIONS="quarantine_size_mb=64:malloc_context_size=12${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 # Memory: a host's is bounded by named limits, and what these inputs reach lies far below.
-"$binary" -max_total_time=60 -max_len=2048 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
+"$binary" -max_total_time=60 -max_len=512 -len_control=0 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
   -entropic=0 -print_final_stats=1 -artifact_prefix="$found/" "$@" "$fresh" "$corpus" 2>&1 |
   tail -n 120
 status="${PIPESTATUS[0]}"

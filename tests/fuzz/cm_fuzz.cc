@@ -1,0 +1,351 @@
+// CM messages into a host with listeners and with conversations in every state: each message as the
+// conversation would have it and changed, repeated, out of place, between the program's own calls.
+#include <array>
+
+#include "emulator/wire/cm_message.h"
+#include "tests/fuzz/calls.h"
+
+namespace rdmaemu::fuzz {
+namespace {
+
+constexpr uint16_t kPort = 7000;
+constexpr uint64_t kPeerGuid = 0x0200000a00000002;
+constexpr size_t kStates = 11;
+
+// What the peer knows of one connection.
+struct Talk {
+  uint32_t ours = 0;    // the host's communication id
+  uint32_t theirs = 0;  // the peer's
+  uint32_t qpn = 17;    // the host's
+};
+
+uint64_t ServiceId(uint16_t port_space) { return (uint64_t{port_space} << 16) + kPort; }
+
+// A program that connects and is connected to, and the peer at the other end of it all.
+class CmScene : public Scene {
+ public:
+  CmScene() : client(AddClient()) {
+    for (int i = 0; i < 2; ++i) {
+      CmChannelOut out{};
+      REQUIRE(client.Call(CallOp::kCmCreateChannel, Nothing{}, out) == 0);
+      calls.channels.push_back(out.channel);
+      if (i == 0) counter = client.Counter();
+    }
+    calls.AddCmCommands();
+    Listen(RDMA_PS_TCP);
+    Listen(RDMA_PS_UDP);
+    talks.emplace_back();
+  }
+
+  // Brings one connection into the state of that number.
+  void Reach(uint32_t state) {
+    switch (state) {
+      case 0:  // REQ sent
+        Connect(RDMA_PS_TCP);
+        return;
+      case 1:  // REP received
+        Reply(Connect(RDMA_PS_TCP));
+        return;
+      case 2:  // established
+        Establish();
+        return;
+      case 3:  // DREQ sent
+        Do(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{Establish()});
+        return;
+      case 4:  // timewait
+        Do(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{Establish()});
+        Send(wire::CmDrep{talks.back().theirs, talks.back().ours, {}});
+        return;
+      case 5:  // REQ received, nobody looked
+        Request();
+        return;
+      case 6:  // REP sent
+        Accept();
+        return;
+      case 7:  // established, passive
+        Accept();
+        Send(wire::CmRtu{talks.back().theirs, talks.back().ours, {}});
+        return;
+      case 8:  // DREQ received
+        Establish();
+        Send(wire::CmDreq{talks.back().theirs, talks.back().ours, talks.back().qpn, {}});
+        return;
+      case 9:  // SIDR_REQ sent
+        Connect(RDMA_PS_UDP);
+        return;
+      default:  // SIDR_REQ received
+        RequestSidr();
+        return;
+    }
+  }
+
+  // A message of the peer, changed in some places.
+  void SendChanged(Input& in) {
+    const Talk& talk = in.Pick(talks);
+    wire::CmMessage message{.transaction_id = talk.ours, .body = Body(in, talk)};
+    std::array<std::byte, wire::kMadBytes> mad;
+    wire::EmitCm(message, mad);
+    for (uint32_t left = in.Below(4); left > 0; --left) {
+      // The fields, mostly; seldom the MAD's own header or the end of the private data.
+      const uint32_t at = in.OneIn(8) ? in.Below(256) : 24 + in.Below(160);
+      mad[at] = static_cast<std::byte>(in.U8());
+    }
+    SendMad(mad, in.OneIn(32) ? "10.7.7.7" : kPeerAddress, !in.OneIn(32));
+  }
+  void SendRaw(Input& in) {
+    std::array<std::byte, wire::kMadBytes> mad{};
+    const auto bytes = in.Bytes(in.U8());
+    std::copy(bytes.begin(), bytes.end(), mad.begin());
+    SendMad(mad, kPeerAddress, true);
+  }
+
+  testing::Client& client;
+  CounterId counter;  // of the first channel's events
+  Calls calls;
+  std::vector<Talk> talks;
+
+ private:
+  template <class Command>
+  rdmaemu::Reply Do(uint32_t command, const Command& in) {
+    const CmCall<Command> call{calls.channels[0], 0, in};
+    const uint32_t op = static_cast<uint32_t>(CallOp::kCmCommand) + command;
+    rdmaemu::Reply reply = client.CallBytes(op, &call, sizeof call);
+    REQUIRE(reply.error == 0);
+    calls.Learn(op, reply);
+    return reply;
+  }
+  template <class Out>
+  static Out As(const rdmaemu::Reply& reply) {
+    Out out{};
+    std::memcpy(&out, reply.body.data(), std::min(sizeof out, reply.body.size()));
+    return out;
+  }
+  template <class To, class From>
+  static To Widened(const From& from) {
+    To to{};
+    std::memcpy(&to, &from, sizeof from);
+    return to;
+  }
+
+  // The latest event; those of earlier conversations that nobody fetched go before it.
+  rdma_ucm_event_resp Event() {
+    rdma_ucm_event_resp event = TakeEvent();
+    while (world.counters.value(counter) > 0) event = TakeEvent();
+    return event;
+  }
+  rdma_ucm_event_resp TakeEvent() {
+    REQUIRE(world.counters.Take(counter));
+    return As<rdma_ucm_event_resp>(Do(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}));
+  }
+  uint32_t CreateId(uint16_t port_space) {
+    const uint8_t type = port_space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
+    return As<rdma_ucm_create_id_resp>(
+               Do(RDMA_USER_CM_CMD_CREATE_ID, rdma_ucm_create_id{5, 0, port_space, type, {}}))
+        .id;
+  }
+  void Listen(uint16_t port_space) {
+    const uint32_t id = CreateId(port_space);
+    Do(RDMA_USER_CM_CMD_BIND_IP,
+       rdma_ucm_bind_ip{0, Widened<sockaddr_in6>(Ipv4Socket(kOwnAddress, kPort)), id});
+    Do(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 4});
+  }
+  static rdma_ucm_conn_param Parameters() {
+    rdma_ucm_conn_param parameters{};
+    parameters.qp_num = 17;
+    parameters.private_data_len = 8;
+    parameters.responder_resources = parameters.initiator_depth = 1;
+    parameters.retry_count = parameters.rnr_retry_count = 2;
+    parameters.valid = 1;
+    return parameters;
+  }
+
+  // What the host sent last; the peer learns its id from it.
+  template <class Body>
+  Body LastSent() {
+    REQUIRE(!sent.empty());
+    const auto packet = wire::Parse(sent.back().bytes);
+    REQUIRE(packet.has_value());
+    const auto message = wire::ParseCm(packet->payload);
+    REQUIRE(message.has_value() && std::holds_alternative<Body>(message->body));
+    return std::get<Body>(message->body);
+  }
+  uint32_t Connect(uint16_t port_space) {
+    const uint32_t id = CreateId(port_space);
+    Do(RDMA_USER_CM_CMD_RESOLVE_IP,
+       rdma_ucm_resolve_ip{{}, Widened<sockaddr_in6>(Ipv4Socket(kPeerAddress, kPort)), id, 2000});
+    Event();
+    Do(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 2000});
+    Event();
+    Do(RDMA_USER_CM_CMD_CONNECT, rdma_ucm_connect{Parameters(), id, 0, {}});
+    world.Step();
+    if (port_space == RDMA_PS_UDP) {
+      talks.push_back({LastSent<wire::CmSidrReq>().request_id, NewId(), 0});
+    } else {
+      talks.push_back({LastSent<wire::CmReq>().local_comm_id, NewId(), 17});
+    }
+    return id;
+  }
+  uint32_t Reply(uint32_t id) {
+    wire::CmRep rep;
+    rep.local_comm_id = talks.back().theirs;
+    rep.remote_comm_id = talks.back().ours;
+    rep.local_qpn = talks.back().theirs;
+    rep.local_ca_guid = kPeerGuid;
+    rep.responder_resources = rep.initiator_depth = 1;
+    Send(rep);
+    return id;
+  }
+  uint32_t Establish() {
+    const uint32_t id = Reply(Connect(RDMA_PS_TCP));
+    Event();
+    Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{5, {}, id, 0, {}});
+    return id;
+  }
+  wire::CmReq MakeReq(uint32_t theirs, uint16_t port_space) const {
+    wire::CmReq req;
+    req.local_comm_id = req.local_qpn = theirs;
+    req.service_id = ServiceId(port_space);
+    req.local_ca_guid = kPeerGuid;
+    req.responder_resources = req.initiator_depth = 1;
+    req.remote_cm_response_timeout = req.local_cm_response_timeout = 20;
+    req.max_cm_retries = 3;
+    req.path_mtu = IBV_MTU_1024;
+    req.primary.local_gid = *NetAddress::Parse(kPeerAddress);
+    req.primary.remote_gid = *NetAddress::Parse(kOwnAddress);
+    FillHeader(req.private_data);
+    return req;
+  }
+  void Request() {
+    talks.push_back({0, NewId(), 17});
+    Send(MakeReq(talks.back().theirs, RDMA_PS_TCP));
+  }
+  void Accept() {
+    Request();
+    const uint32_t id = Event().id;
+    Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, Parameters(), id, 0, {}});
+    world.Step();
+    talks.back().ours = LastSent<wire::CmRep>().local_comm_id;
+  }
+  wire::CmSidrReq MakeSidrReq(uint32_t theirs) const {
+    wire::CmSidrReq req;
+    req.request_id = theirs;
+    req.service_id = ServiceId(RDMA_PS_UDP);
+    FillHeader(req.private_data);
+    return req;
+  }
+  void RequestSidr() {
+    talks.push_back({0, NewId(), 0});
+    Send(MakeSidrReq(talks.back().theirs));
+  }
+  static void FillHeader(std::span<uint8_t> private_data) {
+    wire::EmitRdmaCmHeader(
+        {4, 9000, *NetAddress::Parse(kPeerAddress), *NetAddress::Parse(kOwnAddress)}, private_data);
+  }
+
+  wire::CmBody Body(Input& in, const Talk& talk) {
+    const auto which = static_cast<wire::CmMessageType>(in.Below(3));
+    switch (in.Below(9)) {
+      case 0: {
+        const bool fresh = in.OneIn(2);
+        if (fresh && talks.size() < 64) talks.push_back({0, NewId(), 17});
+        return MakeReq(fresh ? talks.back().theirs : talk.theirs, RDMA_PS_TCP);
+      }
+      case 1:
+        return wire::CmMra{talk.theirs, talk.ours, which, static_cast<uint8_t>(in.Below(32)), {}};
+      case 2: {
+        wire::CmRej rej;
+        rej.local_comm_id = talk.theirs;
+        rej.remote_comm_id = talk.ours;
+        rej.message = which;
+        rej.reason = in.U8();
+        return rej;
+      }
+      case 3: {
+        wire::CmRep rep;
+        rep.local_comm_id = rep.local_qpn = talk.theirs;
+        rep.remote_comm_id = talk.ours;
+        rep.local_ca_guid = kPeerGuid;
+        return rep;
+      }
+      case 4:
+        return wire::CmRtu{talk.theirs, talk.ours, {}};
+      case 5:
+        return wire::CmDreq{talk.theirs, talk.ours, talk.qpn, {}};
+      case 6:
+        return wire::CmDrep{talk.theirs, talk.ours, {}};
+      case 7:
+        return MakeSidrReq(in.OneIn(2) ? talk.theirs : NewId());
+      default: {
+        wire::CmSidrRep rep;
+        rep.request_id = talk.ours;
+        rep.service_id = ServiceId(RDMA_PS_UDP);
+        rep.status = static_cast<uint8_t>(in.Below(4));
+        rep.qpn = 3;
+        return rep;
+      }
+    }
+  }
+  void Send(wire::CmBody body) {
+    std::array<std::byte, wire::kMadBytes> mad;
+    wire::EmitCm({.transaction_id = talks.back().ours, .body = std::move(body)}, mad);
+    SendMad(mad, kPeerAddress, true);
+  }
+  void SendMad(std::span<const std::byte, wire::kMadBytes> mad, const char* source, bool sealed) {
+    wire::PacketHeaders headers;
+    headers.transport = wire::TransportClass::kUd;
+    headers.destination_qpn = headers.source_qpn = wire::kGsiQpn;
+    headers.qkey = wire::kGsiQkey;
+    std::array<std::byte, wire::kMaxHeaderBytes> bytes;
+    const size_t header_bytes = wire::EmitHeaders(headers, bytes);
+    std::vector<std::byte> datagram(bytes.begin(), bytes.begin() + header_bytes);
+    datagram.insert(datagram.end(), mad.begin(), mad.end());
+    datagram.resize(datagram.size() + wire::kIcrcBytes);
+    Receive(source, kOwnAddress, std::move(datagram), sealed);
+    world.Step();
+  }
+  uint32_t NewId() { return last_id_++; }
+
+  uint32_t last_id_ = 0x1000;
+};
+
+void Act(CmScene& scene, Input& in) {
+  switch (in.Below(16)) {
+    case 0:
+      return scene.SendRaw(in);
+    case 1:
+      return scene.Pass(in);
+    case 2:
+      // Ids that the host gave meanwhile come back as well.
+      if (!scene.sent.empty()) {
+        const auto& last = scene.sent.back();
+        scene.Receive(kPeerAddress, kOwnAddress, last.bytes, true);
+      }
+      return;
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+      scene.calls.Make(in, scene.client);
+      scene.world.Step();
+      return;
+    default:
+      return scene.SendChanged(in);
+  }
+}
+
+}  // namespace
+}  // namespace rdmaemu::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace rdmaemu::fuzz;
+  Input in(data, size);
+  CmScene scene;
+  scene.world.trace.keep_records = in.OneIn(16);
+  // A few conversations; each costs time to begin.
+  for (uint32_t left = in.Below(4); left > 0; --left) scene.Reach(in.Below(kStates));
+  while (!in.empty()) rdmaemu::fuzz::Act(scene, in);
+  scene.Rest();
+  return 0;
+}

@@ -1,0 +1,56 @@
+#include "tests/fuzz/shared_memory.h"
+
+namespace rdmaemu::fuzz {
+namespace {
+
+// A stretch of the segment where the queues of the scene begin, or any other.
+std::span<std::byte> Choose(DataScene& scene, Input& in) {
+  if (!in.OneIn(8)) {
+    const SharedSpan& span = in.Pick(scene.spans);
+    const std::span<std::byte> segment = scene.world.segments.Bytes(SegmentId{span.segment});
+    // Controls and indices stand within the first 512 bytes; entries and slabs behind them.
+    const uint32_t at = span.offset + (in.OneIn(4) ? in.U16() : in.Below(128) * 4);
+    return segment.subspan(std::min<size_t>(at, segment.size()));
+  }
+  const auto all = scene.world.segments.All();
+  if (all.empty()) return {};
+  const std::span<std::byte> segment = all[in.Below(static_cast<uint32_t>(all.size()))];
+  return segment.subspan(in.U32() % segment.size());
+}
+
+void Put(std::span<std::byte> at, const void* value, size_t bytes) {
+  if (!at.empty()) std::memcpy(at.data(), value, std::min(bytes, at.size()));
+}
+
+}  // namespace
+
+void Scribble(DataScene& scene, Input& in) {
+  const std::span<std::byte> at = Choose(scene, in);
+  switch (in.Below(6)) {
+    case 0: {
+      const auto bytes = in.Bytes(in.Below(64));
+      if (!bytes.empty()) Put(at, bytes.data(), bytes.size());
+      return;
+    }
+    case 1: {
+      const uint64_t address = kMemoryAt + in.U16();
+      return Put(at, &address, sizeof address);
+    }
+    case 2: {
+      const uint32_t key = in.Pick(scene.regions).lkey;
+      return Put(at, &key, sizeof key);
+    }
+    case 3: {
+      // A stretch of one value: whole entries.
+      const size_t bytes = std::min<size_t>(in.U16() % 2048, at.size());
+      if (bytes > 0) std::memset(at.data(), in.U8(), bytes);
+      return;
+    }
+    default: {
+      const uint32_t number = in.Edge32();
+      return Put(at, &number, sizeof number);
+    }
+  }
+}
+
+}  // namespace rdmaemu::fuzz
