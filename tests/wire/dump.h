@@ -1,0 +1,64 @@
+// A pcapng file of packets, and beside it what was put into each: a line a packet, its name and
+// then field=value separated by tabs. Fields have our own names; tshark.py knows tshark's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator/base/random.h"
+#include "emulator/trace/pcapng.h"
+#include "emulator/wire/icrc.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu::dump {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+std::string Hex(std::span<const uint8_t> bytes);
+
+// What fields are filled with: the same numbers for the same variant.
+class Values {
+ public:
+  // No bit set, all set, every other, the others; from 4 on random ones.
+  static constexpr int kVariants = 10;
+
+  explicit Values(int variant) : variant_(variant), random_(static_cast<uint64_t>(variant)) {}
+  uint64_t Bits(size_t width);
+  void Fill(std::span<uint8_t> bytes);
+
+ private:
+  int variant_;
+  Random random_;
+};
+
+class Dump {
+ public:
+  Dump();
+  const std::string& file() const { return file_; }
+  const std::string& expected() const { return expected_; }
+
+  // Pads and seals the packet; its headers' fields are noted, then `fields`.
+  void Packet(const std::string& name, const wire::UdpFlow& flow, wire::PacketHeaders headers,
+              std::span<const std::byte> payload, const Fields& fields = {});
+
+ private:
+  void Note(const std::string& field, const std::string& value) {
+    expected_ += "\t" + field + "=" + value;
+  }
+  void Note(const std::string& field, uint64_t value) { Note(field, std::to_string(value)); }
+  void NoteFlow(const wire::UdpFlow& flow);
+  void NoteHeaders(const wire::PacketHeaders& headers);
+
+  trace::PcapngWriter writer_;
+  std::string file_, expected_;
+  Time time_{};
+  uint64_t wall_seconds_, wall_nanoseconds_ = 0;
+};
+
+void DumpOpcodes(Dump& dump, const wire::UdpFlow& flow);
+void DumpCmMessages(Dump& dump, const wire::UdpFlow& flow);
+
+}  // namespace rdmaemu::dump
