@@ -47,11 +47,7 @@ void Traffic::Harvest(Program& program) {
   if (!program.Lives()) return;
   std::vector<ib_uverbs_wc> taken;
   for (const auto& queue : program.queues()) {
-    Ring& ring = queue->ring;
-    while (!ring.Empty()) {
-      taken.push_back(ring.SlotAs<CqEntry>(ring.Consumer())->wc);
-      ring.SetConsumer(ring.Next(ring.Consumer()));
-    }
+    while (const auto wc = program.process().Poll(queue->made, queue->ring)) taken.push_back(*wc);
   }
   // An error on one queue explains what was flushed on another.
   for (const ib_uverbs_wc& wc : taken) {

@@ -129,7 +129,7 @@ bool Traffic::Post(Endpoint& endpoint, Request request, rxe_send_wr wr,
   wr.opcode = request.opcode;
   if (request.signalled && !endpoint.signal_all) wr.send_flags |= IBV_SEND_SIGNALED;
   request.posted = world_.now();
-  if (!Process::WriteSend(endpoint.send_ring, wr, sges, inline_bytes)) {
+  if (!program.process().WriteSend(endpoint.made, endpoint.send_ring, wr, sges, inline_bytes)) {
     world_.verdict().Complain("verbs", endpoint.name() +
                                            " has no room for the requests that it "
                                            "was granted");

@@ -50,8 +50,24 @@ std::byte* Process::At(const SharedSpan& span) {
   return machine_.segments.Bytes(SegmentId{span.segment}).subspan(span.offset, span.length).data();
 }
 
-bool Process::WriteSend(Ring& ring, const rxe_send_wr& wr, std::span<const rxe_sge> sges,
-                        std::span<const std::byte> inline_bytes) {
+// As the library does it: from the addresses of the SGEs, wherever these can be read.
+void Process::TakePayload(const CreateQpOut& qp, uint32_t index, rxe_send_wqe& wqe,
+                          std::span<const rxe_sge> sges) {
+  if (wqe.dma.length == 0 || wqe.dma.length > kSlabBytes) return;
+  std::byte* slot = At(qp.send_queue) + sizeof(QpControl) +
+                    SlabOffset(qp.send_slots, qp.send_slot_bytes) + size_t{index} * kSlabBytes;
+  size_t taken = 0;
+  for (const rxe_sge& sge : sges) {
+    const MemoryRange range{sge.addr, sge.length};
+    if (!machine_.memory.Reachable(id_, range, false)) return;
+    (void)machine_.memory.Read(id_, {&range, 1}, {slot + taken, range.length});
+    taken += range.length;
+  }
+  wqe.state = kPayloadTaken;
+}
+
+bool Process::WriteSend(const CreateQpOut& qp, Ring& ring, const rxe_send_wr& wr,
+                        std::span<const rxe_sge> sges, std::span<const std::byte> inline_bytes) {
   if (ring.Full()) return false;
   auto* wqe = ring.SlotAs<rxe_send_wqe>(ring.Producer());
   std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
@@ -65,9 +81,37 @@ bool Process::WriteSend(Ring& ring, const rxe_send_wr& wr, std::span<const rxe_s
     wqe->dma.resid = wqe->dma.length;
     wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
     if (!sges.empty()) std::memcpy(data, sges.data(), sges.size_bytes());
+    const uint32_t opcode = wr.opcode;
+    if (opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV ||
+        opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+      TakePayload(qp, ring.Producer(), *wqe, sges);
+    }
   }
   ring.SetProducer(ring.Next(ring.Producer()));
   return true;
+}
+
+std::optional<ib_uverbs_wc> Process::Poll(const CqOut& cq, Ring& ring) {
+  if (ring.Empty()) return std::nullopt;
+  const uint32_t at = ring.Consumer();
+  const CqEntry& entry = *ring.SlotAs<CqEntry>(at);
+  if (entry.payload == kPayloadWaits) {
+    auto* slots = reinterpret_cast<ReceiveSlot*>(At(cq.queue) + sizeof(CqControl) +
+                                                 SlabOffset(cq.slots, sizeof(CqEntry)));
+    ReceiveSlot& slot = slots[at];
+    if (slot.Claim()) {
+      const std::byte* from = slot.payload;
+      for (uint32_t i = 0; i < slot.pieces; i++) {
+        const MemoryRange to{slot.to[i].address, slot.to[i].length};
+        (void)machine_.memory.Write(id_, {&to, 1}, {from, to.length});
+        from += to.length;
+      }
+      slot.SetState(ReceiveSlot::kPlaced);
+    }
+  }
+  const ib_uverbs_wc wc = entry.wc;
+  ring.SetConsumer(ring.Next(at));
+  return wc;
 }
 
 bool Process::WriteReceive(Ring& ring, uint64_t wr_id, std::span<const rxe_sge> sges) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emulator/verbs/ring.h"
+#include "emulator/verbs/slab.h"
 #include "tests/sim/world.h"
 
 namespace rdmaemu::sim {
@@ -56,14 +57,19 @@ class Process {
   std::optional<CounterId> TakeCounter();
 
   std::byte* At(const SharedSpan& span);
-  // Writes a request into the ring; false when it is full. Doorbells are rung apart.
-  static bool WriteSend(Ring& ring, const rxe_send_wr& wr, std::span<const rxe_sge> sges,
-                        std::span<const std::byte> inline_bytes);
+  // Writes a request into the QP's ring, its payload beside it where it is small; false when the
+  // ring is full. Doorbells are rung apart.
+  bool WriteSend(const CreateQpOut& qp, Ring& ring, const rxe_send_wr& wr,
+                 std::span<const rxe_sge> sges, std::span<const std::byte> inline_bytes);
   static bool WriteReceive(Ring& ring, uint64_t wr_id, std::span<const rxe_sge> sges);
+  // Takes the oldest completion out of the queue, and puts a payload that waits there in its place.
+  std::optional<ib_uverbs_wc> Poll(const CqOut& cq, Ring& ring);
   void RingBell(uint32_t doorbell);
 
  private:
   Reply CallBytes(uint32_t op, const void* in, size_t bytes);
+  void TakePayload(const CreateQpOut& qp, uint32_t index, rxe_send_wqe& wqe,
+                   std::span<const rxe_sge> sges);
 
   World& world_;
   Machine& machine_;
