@@ -28,6 +28,12 @@ class Memory {
   // Scatters `from` over `to`; the lengths must add up to from.size().
   virtual Status Write(ProcessId process, std::span<const MemoryRange> to,
                        std::span<const std::byte> from) = 0;
+  // The same with a host side of several parts: a train's packets, whose headers stand between
+  // the payloads. One call of the system, where there is one, for all of them.
+  virtual Status ReadParts(ProcessId process, std::span<const MemoryRange> from,
+                           std::span<const std::span<std::byte>> to);
+  virtual Status WriteParts(ProcessId process, std::span<const MemoryRange> to,
+                            std::span<const std::span<const std::byte>> from);
   // Moves bytes between two processes (which may be one). Both lists must have the same total.
   virtual Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
                       std::span<const MemoryRange> to) = 0;

@@ -20,17 +20,28 @@ wire::UdpFlow FlowOf(const cm::CmRoute& route) {
 
 std::span<std::byte> Fabric::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                       size_t bytes) {
+  std::span<std::byte> room;
+  AllocateRun(flow, traffic_class, {&bytes, 1}, {&room, 1});
+  return room;
+}
+
+size_t Fabric::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                           std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
+  const size_t count = network_.AllocateRun(flow, traffic_class, bytes, rooms);
+  if (count == 0) counters_.dropped_network_full++;
   pending_flow_ = flow;
-  pending_ = network_.Allocate(flow, traffic_class, bytes);
-  if (pending_.empty()) counters_.dropped_network_full++;
-  return pending_;
+  pending_.assign(rooms.begin(), rooms.begin() + static_cast<ptrdiff_t>(count));
+  return count;
 }
 
 void Fabric::Commit(Time now) {
-  wire::SealPacket(pending_flow_, pending_);
-  counters_.datagrams_sent++;
-  counters_.bytes_sent += pending_.size();
-  if (trace_.wants_packets()) trace_.WritePacket(now, pending_flow_, pending_);
+  for (const std::span<std::byte> datagram : pending_) {
+    wire::SealPacket(pending_flow_, datagram);
+    counters_.datagrams_sent++;
+    counters_.bytes_sent += datagram.size();
+    if (trace_.wants_packets()) trace_.WritePacket(now, pending_flow_, datagram);
+  }
+  pending_.clear();
   network_.Commit();
 }
 

@@ -28,6 +28,8 @@ class Fabric final : public transport::DatagramSink {
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                 size_t bytes) override;
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                     std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
   void Commit(Time now) override;
 
   // A CM message for another host, as a UD packet between the two GSIs.
@@ -53,7 +55,7 @@ class Fabric final : public transport::DatagramSink {
   FabricCounters counters_;
   std::deque<LocalMessage> local_;
   wire::UdpFlow pending_flow_{};
-  std::span<std::byte> pending_;
+  std::vector<std::span<std::byte>> pending_;  // what Commit seals and sends
   uint32_t gsi_psn_ = 0;
 };
 

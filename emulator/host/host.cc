@@ -85,25 +85,25 @@ class Host::Impl final : public transport::CommunicationListener {
     return reply;
   }
 
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
-    FabricCounters& counters = fabric_.counters();
-    counters.datagrams_received++;
-    counters.bytes_received += udp_payload.size();
-    if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
-    if (!wire::VerifyIcrc(flow, udp_payload)) {
-      counters.dropped_bad_icrc++;
-      return;
+  void Receive(Time now, const wire::UdpFlow& flow,
+               std::span<const std::span<const std::byte>> udp_payloads) {
+    const bool is_ours = verbs_.IsLocal(flow.destination) || flow.destination.IsMulticast();
+    received_.clear();
+    for (const std::span<const std::byte> udp_payload : udp_payloads) {
+      const auto packet = CheckReceived(now, flow, udp_payload);
+      if (!packet) continue;
+      if (!is_ours) {
+        fabric_.counters().dropped_not_ours++;
+      } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
+        received_.push_back(*packet);
+      } else {
+        // Its effects come between those of the packets before and after it.
+        engine_.Receive(now, flow, received_);
+        received_.clear();
+        ReceiveMad(now, flow, *packet);
+      }
     }
-    const auto packet = wire::Parse(udp_payload);
-    if (!packet) {
-      counters.dropped_malformed++;
-    } else if (!verbs_.IsLocal(flow.destination) && !flow.destination.IsMulticast()) {
-      counters.dropped_not_ours++;
-    } else if (packet->headers.destination_qpn == wire::kGsiQpn) {
-      ReceiveMad(now, flow, *packet);
-    } else {
-      engine_.Receive(now, flow, *packet);
-    }
+    engine_.Receive(now, flow, received_);
   }
 
   bool PollDoorbells(Time now) {
@@ -264,6 +264,22 @@ class Host::Impl final : public transport::CommunicationListener {
     return reply;
   }
 
+  std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
+                                            std::span<const std::byte> udp_payload) {
+    FabricCounters& counters = fabric_.counters();
+    counters.datagrams_received++;
+    counters.bytes_received += udp_payload.size();
+    if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
+    if (!wire::VerifyIcrc(flow, udp_payload)) {
+      counters.dropped_bad_icrc++;
+      return std::nullopt;
+    }
+    const auto packet = wire::Parse(udp_payload);
+    if (packet) return *packet;
+    counters.dropped_malformed++;
+    return std::nullopt;
+  }
+
   void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     FabricCounters& counters = fabric_.counters();
     const wire::PacketHeaders& headers = packet.headers;
@@ -319,6 +335,7 @@ class Host::Impl final : public transport::CommunicationListener {
   HostDevices devices_;
   cm::Cm cm_;
   Processes processes_;
+  std::vector<wire::Packet> received_;  // of one call; used again
   bool stop_requested_ = false;
 };
 
@@ -331,8 +348,9 @@ void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
 Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
   return impl_->Call(now, process, message);
 }
-void Host::Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
-  impl_->Receive(now, flow, udp_payload);
+void Host::Receive(Time now, const wire::UdpFlow& flow,
+                   std::span<const std::span<const std::byte>> udp_payloads) {
+  impl_->Receive(now, flow, udp_payloads);
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }

@@ -36,7 +36,14 @@ class Network {
   // Room for one UDP payload; empty when the network takes no more now.
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
-  // Sends what the last Allocate gave.
+  // Room for several payloads of one flow that leave one after the other; answers how many of
+  // them got room (DatagramSink::AllocateRun).
+  virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                             std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
+    rooms[0] = Allocate(flow, traffic_class, bytes[0]);
+    return rooms[0].empty() ? 0 : 1;
+  }
+  // Sends what the last Allocate or AllocateRun gave.
   virtual void Commit() = 0;
 };
 
@@ -72,8 +79,13 @@ class Host {
   void Detach(Time now, ProcessId process);
   // One message of calls.h, header included. Anything malformed answers EINVAL.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
-  // A UDP payload as it came, ICRC included.
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload);
+  // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
+  // they do what they would do one by one (Engine::Receive).
+  void Receive(Time now, const wire::UdpFlow& flow,
+               std::span<const std::span<const std::byte>> udp_payloads);
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
+    Receive(now, flow, {&udp_payload, 1});
+  }
   // Looks at all doorbells; true when something was found.
   bool PollDoorbells(Time now);
   // Tells the programs whether a doorbell must wake the host. After PrepareSleep(true) the caller

@@ -189,8 +189,9 @@ bool HostProcess::Dispatch(const epoll_event& event) {
     case EventKind::kUdpPort:
       for (int i = 0; i < kMaxReceivesPerTurn; i++) {
         const bool any = network_.ports()[number].Receive(
-            [&](const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
-              host_->Receive(now, flow, udp_payload);
+            [&](const wire::UdpFlow& flow,
+                std::span<const std::span<const std::byte>> udp_payloads) {
+              host_->Receive(now, flow, udp_payloads);
             });
         if (!any) break;
       }

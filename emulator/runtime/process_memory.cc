@@ -54,20 +54,23 @@ class VectorCursor {
   size_t offset_ = 0;
 };
 
-// Few ranges (one WQE's) are the rule; the list lives on the stack then.
+// Few ranges (one WQE's, or a train's packets) are the rule; the list lives on the stack then.
 class Vectors {
  public:
   explicit Vectors(std::span<const MemoryRange> ranges) {
-    iovec* out = few_.data();
-    if (ranges.size() > few_.size()) {
-      many_.resize(ranges.size());
-      out = many_.data();
-    }
+    iovec* const out = Room(ranges.size());
     for (size_t i = 0; i < ranges.size(); i++) {
       out[i] = {reinterpret_cast<void*>(ranges[i].address), ranges[i].length};
       total_ += ranges[i].length;
     }
-    view_ = {out, ranges.size()};
+  }
+  template <class Byte>
+  explicit Vectors(std::span<const std::span<Byte>> parts) {
+    iovec* const out = Room(parts.size());
+    for (size_t i = 0; i < parts.size(); i++) {
+      out[i] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
+      total_ += parts[i].size();
+    }
   }
   Vectors(const Vectors&) = delete;
   Vectors& operator=(const Vectors&) = delete;
@@ -76,7 +79,17 @@ class Vectors {
   size_t total_bytes() const { return total_; }
 
  private:
-  std::array<iovec, 32> few_;
+  iovec* Room(size_t count) {
+    iovec* room = few_.data();
+    if (count > few_.size()) {
+      many_.resize(count);
+      room = many_.data();
+    }
+    view_ = {room, count};
+    return room;
+  }
+
+  std::array<iovec, 64> few_;
   std::vector<iovec> many_;
   std::span<const iovec> view_;
   size_t total_ = 0;
@@ -143,6 +156,18 @@ Status ProcessMemory::Write(ProcessId process, std::span<const MemoryRange> to,
   const Vectors remote(to);
   const iovec local{const_cast<std::byte*>(from.data()), from.size()};
   return Move(Direction::kWrite, PidOf(process), {&local, 1}, remote.view());
+}
+
+Status ProcessMemory::ReadParts(ProcessId process, std::span<const MemoryRange> from,
+                                std::span<const std::span<std::byte>> to) {
+  const Vectors remote(from), local(to);
+  return Move(Direction::kRead, PidOf(process), local.view(), remote.view());
+}
+
+Status ProcessMemory::WriteParts(ProcessId process, std::span<const MemoryRange> to,
+                                 std::span<const std::span<const std::byte>> from) {
+  const Vectors remote(to), local(from);
+  return Move(Direction::kWrite, PidOf(process), local.view(), remote.view());
 }
 
 Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,

@@ -35,6 +35,10 @@ class ProcessMemory final : public Memory {
               std::span<std::byte> to) override;
   Status Write(ProcessId process, std::span<const MemoryRange> to,
                std::span<const std::byte> from) override;
+  Status ReadParts(ProcessId process, std::span<const MemoryRange> from,
+                   std::span<const std::span<std::byte>> to) override;
+  Status WriteParts(ProcessId process, std::span<const MemoryRange> to,
+                    std::span<const std::span<const std::byte>> from) override;
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;

@@ -6,14 +6,22 @@ namespace rdmaemu::runtime {
 
 std::span<std::byte> UdpNetwork::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                           size_t bytes) {
+  std::span<std::byte> room;
+  AllocateRun(flow, traffic_class, {&bytes, 1}, {&room, 1});
+  return room;
+}
+
+size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                               std::span<const size_t> bytes,
+                               std::span<std::span<std::byte>> rooms) {
   allocated_ = nullptr;
   for (UdpPort& port : ports_) {
     if (port.address() != flow.source) continue;
-    const std::span<std::byte> room = port.Allocate(flow, traffic_class, bytes);
-    if (!room.empty()) allocated_ = &port;
-    return room;
+    const size_t count = port.AllocateRun(flow, traffic_class, bytes, rooms);
+    if (count > 0) allocated_ = &port;
+    return count;
   }
-  return {};
+  return 0;
 }
 
 void UdpNetwork::Commit() {

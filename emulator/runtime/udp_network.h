@@ -16,6 +16,8 @@ class UdpNetwork final : public Network {
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                 size_t bytes) override;
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                     std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
   void Commit() override;
 
   // Gives to the kernel what waits.

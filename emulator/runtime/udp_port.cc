@@ -85,6 +85,7 @@ struct UdpPort::ReceiveBuffers {
   };
   std::array<Slot, kReceiveBatch> slots;
   std::array<mmsghdr, kReceiveBatch> messages;
+  std::vector<std::span<const std::byte>> payloads;
 };
 
 bool IsLoopback(const NetAddress& address) {
@@ -137,22 +138,35 @@ sockaddr_storage UdpPort::SocketAddress(const NetAddress& address, uint16_t port
 
 std::span<std::byte> UdpPort::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                        size_t bytes) {
-  allocated_ = {};
-  if (bytes == 0 || bytes > kMaxDatagramBytes) return {};
-  if (flow.destination.IsIpv4() != address_.IsIpv4()) return {};
-  if (waiting_.size() == kMaxBatch || buffer_.size() - used_bytes_ < bytes) {
-    if (!blocked_) Flush();
-    if (!waiting_.empty()) return {};
+  std::span<std::byte> room;
+  AllocateRun(flow, traffic_class, {&bytes, 1}, {&room, 1});
+  return room;
+}
+
+size_t UdpPort::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                            std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
+  waiting_.resize(committed_);
+  if (flow.destination.IsIpv4() != address_.IsIpv4()) return 0;
+  size_t offset = waiting_.empty() ? 0 : waiting_.back().offset + waiting_.back().bytes;
+  for (size_t i = 0; i < bytes.size(); i++) {
+    if (bytes[i] == 0 || bytes[i] > kMaxDatagramBytes) return i;
+    if (waiting_.size() == kMaxBatch || buffer_.size() - offset < bytes[i]) {
+      if (i > 0) return i;
+      if (!blocked_) Flush();
+      if (!waiting_.empty()) return 0;
+      offset = 0;
+    }
+    waiting_.push_back({offset, bytes[i], flow.destination, flow.destination_port, traffic_class});
+    rooms[i] = std::span(buffer_).subspan(offset, bytes[i]);
+    offset += bytes[i];
   }
-  allocated_ = {used_bytes_, bytes, flow.destination, flow.destination_port, traffic_class};
-  return std::span(buffer_).subspan(used_bytes_, bytes);
+  return bytes.size();
 }
 
 void UdpPort::Commit() {
-  if (allocated_.bytes == 0) return;
-  used_bytes_ += allocated_.bytes;
-  waiting_.push_back(allocated_);
-  allocated_ = {};
+  committed_ = waiting_.size();
+  if (committed_ == 0 || blocked_) return;
+  if (waiting_.back().offset + waiting_.back().bytes >= kFlushBytes) Flush();
 }
 
 size_t UdpPort::BurstLength(size_t first) const {
@@ -185,6 +199,7 @@ void UdpPort::Flush() {
   std::array<Message, kMessages> messages;
   std::array<mmsghdr, kMessages> headers;
   blocked_ = false;
+  waiting_.resize(committed_);
   while (sent_ < waiting_.size()) {
     size_t count = 0;
     for (size_t next = sent_; next < waiting_.size() && count < kMessages; count++) {
@@ -227,8 +242,7 @@ void UdpPort::Flush() {
     }
   }
   waiting_.clear();
-  sent_ = 0;
-  used_bytes_ = 0;
+  sent_ = committed_ = 0;
 }
 
 bool UdpPort::Receive(const Receiver& receiver) {
@@ -247,6 +261,14 @@ bool UdpPort::Receive(const Receiver& receiver) {
   }
   const int count =
       recvmmsg(fd_.get(), buffers.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+  wire::UdpFlow flow{};
+  flow.destination = address_;
+  flow.destination_port = wire::kRoceUdpPort;
+  std::vector<std::span<const std::byte>>& payloads = buffers.payloads;
+  const auto hand_over = [&] {
+    if (!payloads.empty()) receiver(flow, payloads);
+    payloads.clear();
+  };
   for (int i = 0; i < count; i++) {
     const ReceiveBuffers::Slot& slot = buffers.slots[static_cast<size_t>(i)];
     const mmsghdr& message = buffers.messages[static_cast<size_t>(i)];
@@ -259,14 +281,18 @@ bool UdpPort::Receive(const Receiver& receiver) {
       std::memcpy(&value, CMSG_DATA(control), sizeof value);
       if (value > 0) segment = static_cast<size_t>(value);
     }
-    wire::UdpFlow flow{};
-    flow.source = AddressFrom(slot.source, flow.source_port);
-    flow.destination = address_;
-    flow.destination_port = wire::kRoceUdpPort;
+    wire::UdpFlow from{};
+    from.source = AddressFrom(slot.source, from.source_port);
+    if (from.source != flow.source || from.source_port != flow.source_port) {
+      hand_over();
+      flow.source = from.source;
+      flow.source_port = from.source_port;
+    }
     for (size_t offset = 0; offset < total; offset += segment) {
-      receiver(flow, std::span(slot.bytes).subspan(offset, std::min(segment, total - offset)));
+      payloads.push_back(std::span(slot.bytes).subspan(offset, std::min(segment, total - offset)));
     }
   }
+  hand_over();
   return count > 0;
 }
 

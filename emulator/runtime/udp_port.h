@@ -26,6 +26,8 @@ class UdpPort {
   static constexpr size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of Linux 6.1
   static constexpr size_t kMaxBatch = 256;    // datagrams that wait for one sendmmsg
   static constexpr size_t kSendBufferBytes = size_t{1} << 20;
+  // What waits is sent as soon as it is this much: it should still be in a core's cache then.
+  static constexpr size_t kFlushBytes = size_t{128} << 10;
   static constexpr size_t kReceiveBatch = 16;                    // bursts of one recvmmsg
   static constexpr size_t kSocketBufferBytes = size_t{8} << 20;  // asked for; rmem_max bounds it
 
@@ -39,15 +41,21 @@ class UdpPort {
   // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
   // the kernel has taken what waits. An Allocate without Commit is forgotten.
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
+  // The same for several, one after the other; answers how many got room.
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                     std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
+  // What was allocated last is complete. Sends when enough waits that sending more at once gains
+  // nothing.
   void Commit();
   // Gives what waits to the kernel. A datagram that the kernel refuses is lost, as on a wire.
   void Flush();
   // True after the kernel's buffer was full: Flush again when the socket is writable.
   bool blocked() const { return blocked_; }
-  bool has_pending() const { return !waiting_.empty(); }
+  bool has_pending() const { return committed_ > 0; }
 
-  using Receiver =
-      std::function<void(const wire::UdpFlow& flow, std::span<const std::byte> udp_payload)>;
+  // Gets what came of one flow without a break, as much as one batch holds.
+  using Receiver = std::function<void(const wire::UdpFlow& flow,
+                                      std::span<const std::span<const std::byte>> udp_payloads)>;
   // Takes one batch from the socket; false when there was nothing.
   bool Receive(const Receiver& receiver);
 
@@ -71,10 +79,9 @@ class UdpPort {
   bool segmentation_ = true;  // until the kernel refuses UDP_SEGMENT
   bool blocked_ = false;
   std::vector<std::byte> buffer_;
-  size_t used_bytes_ = 0;
   std::vector<Waiting> waiting_;
-  size_t sent_ = 0;  // of waiting_
-  Waiting allocated_{};
+  size_t sent_ = 0;       // of waiting_
+  size_t committed_ = 0;  // of waiting_: what follows is allocated only
   std::shared_ptr<ReceiveBuffers> receive_;
 };
 

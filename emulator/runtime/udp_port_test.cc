@@ -33,13 +33,16 @@ std::vector<std::string> Receive(UdpPort& port) {
   pollfd readable{port.fd(), POLLIN, 0};
   poll(&readable, 1, 5000);
   std::vector<std::string> received;
-  while (port.Receive([&](const wire::UdpFlow& flow, std::span<const std::byte> payload) {
-    EXPECT_EQ(flow.source, kFirst);
-    EXPECT_EQ(flow.destination, kSecond);
-    EXPECT_EQ(flow.source_port, wire::kRoceUdpPort);
-    EXPECT_EQ(flow.destination_port, wire::kRoceUdpPort);
-    received.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
-  })) {
+  while (port.Receive(
+      [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
+        EXPECT_EQ(flow.source, kFirst);
+        EXPECT_EQ(flow.destination, kSecond);
+        EXPECT_EQ(flow.source_port, wire::kRoceUdpPort);
+        EXPECT_EQ(flow.destination_port, wire::kRoceUdpPort);
+        for (const std::span<const std::byte> payload : payloads) {
+          received.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+        }
+      })) {
   }
   return received;
 }

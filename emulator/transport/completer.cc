@@ -180,26 +180,53 @@ void Completer::HandleRead(Time now, QpContext& context, Train& train) {
       !HoldsPsn(request, train.last_psn())) {
     return;
   }
+  const ibv_wc_status placed = PlaceRead(context, request, train);
+  if (placed != IBV_WC_SUCCESS) return Fail(now, context, placed);
+  FinishRead(now, context, request, train.packets);
+}
+
+bool Completer::HandleRun(Time now, QpContext& context, Train& train) {
+  const RequesterState& s = context.requester;
+  if (train.headers.operation != wire::Operation::kReadResponseOnly || s.requests.empty() ||
+      train.headers.psn != s.unacked_psn || PsnDiff(train.last_psn(), s.highest_psn) >= 0) {
+    return false;
+  }
+  const SendWqe& request = s.requests[0];
+  if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
+      !HoldsPsn(request, train.last_psn()) ||
+      PlaceRead(context, request, train) != IBV_WC_SUCCESS) {
+    return false;
+  }
+  FinishRead(now, context, request, train.packets);
+  return true;
+}
+
+ibv_wc_status Completer::PlaceRead(QpContext& context, const SendWqe& request, Train& train) {
   const uint64_t offset =
       uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
       context.mtu_bytes;
   const uint64_t expected =
       std::min<uint64_t>(uint64_t{train.packets} * context.mtu_bytes, request.length - offset);
-  if (train.length() != expected) return Fail(now, context, IBV_WC_BAD_RESP_ERR);
+  if (train.length() != expected) return IBV_WC_BAD_RESP_ERR;
   Pieces into;
   if (core_.ResolveSges(*context.qp, request.sges, offset, expected, IBV_ACCESS_LOCAL_WRITE,
                         into) != IBV_WC_SUCCESS) {
-    return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+    return IBV_WC_LOC_PROT_ERR;
   }
   switch (Place(core_, train, into)) {
     case Placement::kPlaced:
-      break;
+      return IBV_WC_SUCCESS;
     case Placement::kDestinationGone:
-      return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+      return IBV_WC_LOC_PROT_ERR;
     case Placement::kSourceGone:
-      return Fail(now, context, IBV_WC_REM_OP_ERR);
+      break;
   }
-  s.unacked_psn = PsnAdd(s.unacked_psn, train.packets);
+  return IBV_WC_REM_OP_ERR;
+}
+
+void Completer::FinishRead(Time now, QpContext& context, const SendWqe& request, uint32_t packets) {
+  RequesterState& s = context.requester;
+  s.unacked_psn = PsnAdd(s.unacked_psn, packets);
   if (PsnDiff(s.unacked_psn, request.last_psn) > 0) Finish(now, context);
   Progress(now, context);
   CompleteDone(now, context);

@@ -12,6 +12,10 @@ class Completer {
 
   // An ACK, NAK, READ response or atomic acknowledge for the QP, which is in RTS or SQD.
   void Handle(Time now, QpContext& context, Train& train);
+  // Several packets of a READ response whose payload is in Train::parts, when they are the next
+  // that is waited for. False: they must come one by one; nothing has changed but memory, with the
+  // bytes that they will write again.
+  bool HandleRun(Time now, QpContext& context, Train& train);
   // The ACK timeout or the RNR timer has come.
   void Expire(Time now, QpContext& context);
   // Completes the requests at the front that wait for nothing; the first that failed takes the QP
@@ -29,6 +33,9 @@ class Completer {
   void HandleRnr(Time now, QpContext& context, uint8_t timer);
   void HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code);
   void HandleRead(Time now, QpContext& context, Train& train);
+  // IBV_WC_SUCCESS, or what the request fails with.
+  ibv_wc_status PlaceRead(QpContext& context, const SendWqe& request, Train& train);
+  void FinishRead(Time now, QpContext& context, const SendWqe& request, uint32_t packets);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
   // All before `to` has arrived at the peer. False when a READ or atomic among it was not
   // answered: its answer is lost.

@@ -30,6 +30,33 @@ bool TakesRequests(ibv_qp_state state) {
 // The low 15 bits; the top bit is membership (rxe's pkey_match against the default P_Key).
 bool PkeyMatches(uint16_t pkey) { return (pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff); }
 
+// How many packets from the first on are consecutive ones of one RC message and may travel as one
+// train: all but the last have the same length and ask for no acknowledgement.
+size_t RunLength(std::span<const wire::Packet> packets) {
+  const wire::PacketHeaders& first = packets[0].headers;
+  const wire::OpcodeInfo& kind = first.info();
+  if (first.transport != wire::TransportClass::kRc || !kind.payload) return 1;
+  size_t count = 1;
+  for (; count < packets.size(); ++count) {
+    const wire::Packet& before = packets[count - 1];
+    const wire::PacketHeaders& next = packets[count].headers;
+    const wire::OpcodeInfo& before_info = before.headers.info();
+    const wire::OpcodeInfo& info = next.info();
+    if (before_info.last || before_info.only || before.headers.ack_request ||
+        before.headers.solicited || before.payload.size() != packets[0].payload.size()) {
+      break;
+    }
+    if (next.transport != first.transport || info.first || info.only || info.send != kind.send ||
+        info.write != kind.write || info.read != kind.read || info.atomic || info.ack ||
+        (info.write && info.imm) ||  // takes a receive, which those before it must not
+        next.destination_qpn != first.destination_qpn || next.pkey != first.pkey ||
+        next.psn != PsnAdd(before.headers.psn, 1)) {
+      break;
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 class Engine::Impl final : public Receiver {
@@ -48,22 +75,19 @@ class Engine::Impl final : public Receiver {
     if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);
   }
 
-  void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    core_.counters.packets_received++;
-    const wire::OpcodeInfo& info = packet.headers.info();
-    Train& train = from_wire_;
-    train.headers = packet.headers;
-    train.headers.operation = WholeOperation(packet.headers.operation);
-    train.source = flow.source;
-    train.destination = flow.destination;
-    train.begins = info.first || info.only;
-    train.ends = info.last || info.only;
-    train.packets = 1;
-    train.is_bytes = true;
-    train.bytes = packet.payload;
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+    core_.counters.packets_received += packets.size();
     // Multicast receivers of this host had their copy when it was sent.
     if (flow.destination.IsMulticast() && core_.env.verbs.IsLocal(flow.source)) return;
-    Deliver(now, train);
+    responder_.CollectAcks(packets.size() > 1);
+    while (!packets.empty()) {
+      const size_t run = RunLength(packets);
+      if (run == 1 || !ReceiveRun(now, flow, packets.first(run))) {
+        for (const wire::Packet& packet : packets.first(run)) ReceiveOne(now, flow, packet);
+      }
+      packets = packets.subspan(run);
+    }
+    responder_.SendCollectedAcks(now);
   }
 
   void Deliver(Time now, Train& train) override {
@@ -150,6 +174,53 @@ class Engine::Impl final : public Receiver {
     context.responder.waiting = {};
   }
 
+  void LoadFromWire(const wire::UdpFlow& flow, const wire::Packet& first,
+                    const wire::Packet& last) {
+    Train& train = from_wire_;
+    train.headers = first.headers;
+    train.source = flow.source;
+    train.destination = flow.destination;
+    train.begins = first.headers.info().first || first.headers.info().only;
+    train.ends = last.headers.info().last || last.headers.info().only;
+    train.packets = 1;
+    train.is_bytes = true;
+    train.bytes = first.payload;
+    train.parts = {};
+  }
+
+  void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    LoadFromWire(flow, packet, packet);
+    from_wire_.headers.operation = WholeOperation(packet.headers.operation);
+    Deliver(now, from_wire_);
+  }
+
+  // Takes the packets as one train. False: something about them wants them one by one, and nothing
+  // has changed but memory that they will write once more.
+  bool ReceiveRun(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+    const wire::Packet& last = packets.back();
+    QueuePair* qp = core_.env.verbs.FindQp(flow.destination, last.headers.destination_qpn);
+    if (qp == nullptr || qp->type != IBV_QPT_RC) return false;
+    QpContext& context = core_.ContextOf(*qp);
+    if (packets.front().payload.size() != context.mtu_bytes) return false;
+    LoadFromWire(flow, packets.front(), last);
+    Train& train = from_wire_;
+    train.headers.operation =
+        WholeOperation(train.ends ? last.headers.operation : packets.front().headers.operation);
+    train.headers.ack_request = last.headers.ack_request;
+    train.headers.solicited = last.headers.solicited;
+    train.headers.immediate = last.headers.immediate;
+    train.headers.invalidate_rkey = last.headers.invalidate_rkey;
+    train.packets = static_cast<uint32_t>(packets.size());
+    train.mtu_bytes = context.mtu_bytes;
+    parts_.clear();
+    for (const wire::Packet& packet : packets) parts_.push_back(packet.payload);
+    train.parts = parts_;
+    if (Refusal(*qp, train) != nullptr) return false;
+    if (!train.info().request) return completer_.HandleRun(now, context, train);
+    if (qp->state() == IBV_QPS_RTR && !context.responder.established) return false;
+    return responder_.HandleRun(now, context, train);
+  }
+
   void SyncRing(QpContext& context) {
     RequesterState& s = context.requester;
     s.consumer = s.next_index = context.qp->send_ring.Consumer();
@@ -229,33 +300,31 @@ class Engine::Impl final : public Receiver {
     return bytes;
   }
 
-  void Dispatch(Time now, QueuePair& qp, Train& train) {
-    const wire::OpcodeInfo& info = train.info();
+  // The counter of why the QP does not take a packet; nullptr: it does.
+  uint64_t* Refusal(const QueuePair& qp, const Train& train) {
     EngineCounters& counters = core_.counters;
-    if (TypeOf(train.headers.transport) != qp.type) {
-      counters.dropped_bad_opcode++;
-      return;
+    if (TypeOf(train.headers.transport) != qp.type) return &counters.dropped_bad_opcode;
+    if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {
+      return &counters.dropped_wrong_state;
     }
-    if (!(info.request ? TakesRequests(qp.state()) : IsSending(qp))) {
-      counters.dropped_wrong_state++;
-      return;
+    if (!PkeyMatches(train.headers.pkey)) return &counters.dropped_wrong_pkey;
+    if (qp.type == IBV_QPT_UD) {
+      return train.headers.qkey == qp.attr.qkey ? nullptr : &counters.dropped_wrong_qkey;
     }
-    if (!PkeyMatches(train.headers.pkey)) {
-      counters.dropped_wrong_pkey++;
+    if (train.source != qp.path.destination || train.destination != qp.path.source) {
+      return &counters.dropped_wrong_address;
+    }
+    return nullptr;
+  }
+
+  void Dispatch(Time now, QueuePair& qp, Train& train) {
+    if (uint64_t* const counter = Refusal(qp, train); counter != nullptr) {
+      ++*counter;
       return;
     }
     QpContext& context = core_.ContextOf(qp);
-    if (qp.type == IBV_QPT_UD) {
-      if (train.headers.qkey != qp.attr.qkey) {
-        counters.dropped_wrong_qkey++;
-        return;
-      }
-      return unreliable_.HandleUd(now, context, train);
-    }
-    if (train.source != qp.path.destination || train.destination != qp.path.source) {
-      counters.dropped_wrong_address++;
-      return;
-    }
+    const wire::OpcodeInfo& info = train.info();
+    if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     if (!info.request) return completer_.Handle(now, context, train);
     if (qp.state() == IBV_QPS_RTR && !context.responder.established) {
       context.responder.established = true;
@@ -281,14 +350,15 @@ class Engine::Impl final : public Receiver {
   Responder responder_;
   Unreliable unreliable_;
   Train from_wire_;
+  std::vector<std::span<const std::byte>> parts_;  // of from_wire_
 };
 
 Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environment)) {}
 Engine::~Engine() = default;
 
 void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
-void Engine::Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-  impl_->Receive(now, flow, packet);
+void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+  impl_->Receive(now, flow, packets);
 }
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }

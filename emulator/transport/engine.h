@@ -26,7 +26,15 @@ class DatagramSink {
   // more now (the packet is then lost, as in a full transmit queue).
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
-  // Seals (ICRC) and sends what the last Allocate gave.
+  // Room for several payloads of one flow that leave one after the other, in `rooms`, so that one
+  // read of the program's memory fills them all. Answers how many got room: the first ones, as
+  // many as fit now; 0 as Allocate. `rooms` is as long as `bytes`.
+  virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                             std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
+    rooms[0] = Allocate(flow, traffic_class, bytes[0]);
+    return rooms[0].empty() ? 0 : 1;
+  }
+  // Seals (ICRC) and sends what the last Allocate or AllocateRun gave.
   virtual void Commit(Time now) = 0;
 };
 
@@ -63,8 +71,13 @@ class Engine : public TransportHooks {
 
   // The program posted sends (ibv_post_send).
   void Doorbell(Time now, QueuePair& qp);
-  // A packet from the wire whose ICRC holds; never one for QP 1.
-  void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
+  // Packets from the wire whose ICRC holds, in the order of their arrival; never one for QP 1.
+  // What each does is what it would do alone, but for acknowledgements, of which a QP sends one a
+  // call, and the payloads of consecutive packets, which move together.
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
+  void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    Receive(now, flow, {&packet, 1});
+  }
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
   // Does up to a bounded amount of work that is ready (trains between local QPs, windows that

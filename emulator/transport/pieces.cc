@@ -76,6 +76,29 @@ Status Pieces::Write(Memory& memory, std::span<const std::byte> from) const {
   return {};
 }
 
+Status Pieces::ReadParts(Memory& memory, std::span<const std::span<std::byte>> to) const {
+  if (length_ == 0) return {};
+  if (!mixed()) return memory.ReadParts(process_, ranges(), to);
+  std::vector<std::byte> whole(length_);
+  const Status read = Read(memory, whole);
+  size_t offset = 0;
+  for (const std::span<std::byte> part : to) {
+    std::copy_n(whole.begin() + static_cast<ptrdiff_t>(offset), part.size(), part.begin());
+    offset += part.size();
+  }
+  return read;
+}
+
+Status Pieces::WriteParts(Memory& memory, std::span<const std::span<const std::byte>> from) const {
+  if (length_ == 0) return {};
+  if (!mixed()) return memory.WriteParts(process_, ranges(), from);
+  std::vector<std::byte> whole;
+  for (const std::span<const std::byte> part : from) {
+    whole.insert(whole.end(), part.begin(), part.end());
+  }
+  return Write(memory, whole);
+}
+
 Status Pieces::CopyTo(Memory& memory, const Pieces& to) const {
   if (length_ == 0) return {};
   if (mixed() || to.mixed()) return CopyPiecewise(memory, to);

@@ -25,6 +25,8 @@ class Pieces {
 
   // All answer EFAULT when a byte was out of reach. The payloads must be of the same length.
   Status Read(Memory& memory, std::span<std::byte> to) const;
+  Status ReadParts(Memory& memory, std::span<const std::span<std::byte>> to) const;
+  Status WriteParts(Memory& memory, std::span<const std::span<const std::byte>> from) const;
   Status Write(Memory& memory, std::span<const std::byte> from) const;
   Status CopyTo(Memory& memory, const Pieces& to) const;
   bool Reachable(Memory& memory, bool write) const;

@@ -7,6 +7,9 @@ namespace rdmaemu::transport {
 namespace {
 
 Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
+  if (!train.parts.empty()) {
+    return into.WriteParts(memory, train.parts) ? Placement::kPlaced : Placement::kDestinationGone;
+  }
   if (train.is_bytes) {
     return into.Write(memory, train.bytes) ? Placement::kPlaced : Placement::kDestinationGone;
   }
@@ -18,8 +21,8 @@ Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
 
 // Where the whole of a small message may wait; nullptr when it must be placed now.
 ReceiveSlot* SlotFor(Core& core, QpContext& context, const Train& train, const Pieces& into) {
-  if (!train.begins || !train.ends || into.length() > kSlabBytes || into.empty() ||
-      into.ranges().size() > ReceiveSlot::kMaxPieces ||
+  if (!train.begins || !train.ends || !train.parts.empty() || into.length() > kSlabBytes ||
+      into.empty() || into.ranges().size() > ReceiveSlot::kMaxPieces ||
       !into.IsOf(*context.qp->pd->context->sole_process)) {
     return nullptr;
   }

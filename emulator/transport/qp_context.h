@@ -85,6 +85,7 @@ struct ResponderState {
   std::vector<ResponderResource> resources;  // max_dest_rd_atomic of them
   size_t next_resource = 0;
   Fifo<Response> responses;
+  std::optional<Response> collected_ack;  // within one Engine::Receive
 };
 
 struct QpContext final : TransportState {

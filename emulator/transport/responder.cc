@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "emulator/transport/place.h"
-
 namespace rdmaemu::transport {
 namespace {
 
@@ -99,6 +97,31 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
   if (info.read) return HandleRead(now, context, train);
   if (info.atomic) return HandleAtomic(now, context, train);
   HandleData(now, context, train);
+}
+
+bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  const bool writable = (context.qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
+  if (train.headers.psn != s.expected_psn || !InSequence(context, train)) return false;
+  if (!info.send && !(info.write && writable)) return false;
+  if (info.send && train.begins && !s.receive) {
+    s.receive = core_.env.verbs.TakeReceive(*context.qp);
+    if (!s.receive) return false;
+  }
+  if (info.write) {
+    if (!TakeWriteLength(context, train) ||
+        s.write_length > context.qp->device->profile.port.max_msg_sz ||
+        WriteToRemote(context, train) != Placement::kPlaced) {
+      return false;
+    }
+  } else if (!SendLengthFits(context, train) ||
+             WriteToReceive(context, train) != Placement::kPlaced) {
+    return false;
+  }
+  s.nak_sent = false;
+  Accept(now, context, train);
+  return true;
 }
 
 bool Responder::InSequence(const QpContext& context, const Train& train) const {
@@ -293,60 +316,64 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
   return false;
 }
 
-bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
+// rxe answers alike to a receive that is too small, has a bad key, is out of bounds or unmapped.
+Placement Responder::WriteToReceive(QpContext& context, Train& train) {
   ResponderState& s = context.responder;
+  if (train.begins) s.received = 0;
+  const uint64_t bytes = train.length();
+  Pieces into;
+  if (!s.receive || s.received + bytes > s.receive->length ||
+      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
+                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+    return Placement::kDestinationGone;
+  }
+  const Placement placed = PlaceReceived(core_, context, train, {}, into);
+  if (placed == Placement::kPlaced) s.received += bytes;
+  return placed;
+}
+
+bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
   if (!SendLengthFits(context, train)) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
   }
-  if (train.begins) s.received = 0;
-  const uint64_t bytes = train.length();
-  Pieces into;
-  // rxe answers alike to a receive that is too small, has a bad key or is out of bounds.
-  if (!s.receive || s.received + bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
-                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+  const Placement placed = WriteToReceive(context, train);
+  if (placed == Placement::kDestinationGone) {
     Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
-    return false;
   }
-  switch (PlaceReceived(core_, context, train, {}, into)) {
-    case Placement::kPlaced:
-      s.received += bytes;
-      return true;
-    case Placement::kSourceGone:
-      return false;
-    case Placement::kDestinationGone:
-      break;
-  }
-  Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
-  return false;
+  return placed == Placement::kPlaced;
+}
+
+// The bytes that TakeWriteLength has accepted.
+Placement Responder::WriteToRemote(QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const uint64_t bytes = train.length();
+  if (bytes == 0) return Placement::kPlaced;
+  const auto target = core_.env.verbs.ResolveRemote(*context.qp, s.write_rkey, s.write_address,
+                                                    s.write_left, IBV_ACCESS_REMOTE_WRITE);
+  if (!target) return Placement::kDestinationGone;
+  Pieces into;
+  into.Add({target->process, {target->range.address, bytes}});
+  SettleBefore(core_, context, {target->range.address, bytes});
+  const Placement placed = Place(core_, train, into);
+  if (placed != Placement::kPlaced) return placed;
+  s.write_address += bytes;
+  s.write_left -= static_cast<uint32_t>(bytes);
+  return placed;
 }
 
 bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const bool length_fits = TakeWriteLength(context, train);
-  const uint64_t bytes = train.length();
   if (!length_fits || s.write_length > context.qp->device->profile.port.max_msg_sz) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
   }
-  if (bytes == 0) return true;
-  const auto target = core_.env.verbs.ResolveRemote(*context.qp, s.write_rkey, s.write_address,
-                                                    s.write_left, IBV_ACCESS_REMOTE_WRITE);
-  Placement placed = Placement::kDestinationGone;
-  if (target) {
-    Pieces into;
-    into.Add({target->process, {target->range.address, bytes}});
-    SettleBefore(core_, context, {target->range.address, bytes});
-    placed = Place(core_, train, into);
-  }
+  const Placement placed = WriteToRemote(context, train);
   if (placed == Placement::kDestinationGone) {
     Fatal(now, context, wire::NakCode::kRemoteAccess, train.headers.psn, IBV_WC_REM_ACCESS_ERR);
   }
-  if (placed != Placement::kPlaced) return false;
-  s.write_address += bytes;
-  s.write_left -= static_cast<uint32_t>(bytes);
-  return true;
+  return placed == Placement::kPlaced;
 }
 
 void Responder::Accept(Time now, QpContext& context, const Train& train) {
@@ -398,15 +425,34 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
 
 void Responder::Answer(Time now, QpContext& context, const Response& response) {
   ResponderState& s = context.responder;
-  if (s.responses.empty()) return Emit(now, context, response);
   const auto is_plain = [](const Response& r) {
     return r.kind == Response::Kind::kAck && r.syndrome == wire::kAethUnlimitedCredits;
   };
+  if (collecting_acks_ && s.responses.empty() && is_plain(response)) {
+    if (!s.collected_ack) owing_acks_.push_back(&context);
+    s.collected_ack = response;
+    return;
+  }
+  SendCollectedAck(now, context);
+  if (s.responses.empty()) return Emit(now, context, response);
   if (is_plain(response) && is_plain(s.responses.back())) {
     s.responses.back() = response;
   } else if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) {
     s.responses.Push(response);
   }
+}
+
+void Responder::SendCollectedAck(Time now, QpContext& context) {
+  std::optional<Response> ack;
+  ack.swap(context.responder.collected_ack);
+  if (ack) Emit(now, context, *ack);
+}
+
+void Responder::SendCollectedAcks(Time now) {
+  // What another answer has taken along is not there any more.
+  for (QpContext* context : owing_acks_) SendCollectedAck(now, *context);
+  owing_acks_.clear();
+  collecting_acks_ = false;
 }
 
 void Responder::Address(QpContext& context, wire::Operation operation, uint32_t psn) {

@@ -2,7 +2,10 @@
 // atomics are remembered to be answered again (the split of the kernel's rxe_resp.c).
 #pragma once
 
+#include <vector>
+
 #include "emulator/transport/core.h"
+#include "emulator/transport/place.h"
 
 namespace rdmaemu::transport {
 
@@ -12,6 +15,13 @@ class Responder {
 
   // A request for the QP, which is in RTR, RTS or SQD.
   void Handle(Time now, QpContext& context, Train& train);
+  // Several packets of a SEND or WRITE whose payload is in Train::parts, when all of them can be
+  // executed. False: they must come one by one; nothing has changed but memory, with the bytes that
+  // they will write again, and that a receive was taken.
+  bool HandleRun(Time now, QpContext& context, Train& train);
+  // While collecting, a QP's acknowledgements wait for SendCollectedAcks, which sends the last.
+  void CollectAcks(bool collect) { collecting_acks_ = collect; }
+  void SendCollectedAcks(Time now);
   // Sends READ responses, up to a turn's bound; true when it stopped at the bound.
   bool Turn(Time now, QpContext& context);
   // Every receive completes with WR_FLUSH_ERR; those of an SRQ stay.
@@ -26,6 +36,8 @@ class Responder {
   bool TakeReceive(Time now, QpContext& context, Train& train);
   bool PlaceSend(Time now, QpContext& context, Train& train);
   bool PlaceWrite(Time now, QpContext& context, Train& train);
+  Placement WriteToReceive(QpContext& context, Train& train);
+  Placement WriteToRemote(QpContext& context, Train& train);
   void Accept(Time now, QpContext& context, const Train& train);
   void QueueRead(QpContext& context, const Train& train);
   ResponderResource& Remember(QpContext& context, const Train& train, uint32_t packets);
@@ -33,6 +45,7 @@ class Responder {
   void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
   void Answer(Time now, QpContext& context, const Response& response);
+  void SendCollectedAck(Time now, QpContext& context);
   void Emit(Time now, QpContext& context, const Response& response);
   // Sends at most `packets` of a READ response; false: the local queue is full, or it failed.
   bool EmitRead(Time now, QpContext& context, Response& response, uint32_t packets);
@@ -42,6 +55,8 @@ class Responder {
 
   Core& core_;
   Train train_;  // used again for every answer
+  bool collecting_acks_ = false;
+  std::vector<QpContext*> owing_acks_;
 };
 
 // Notes where a WRITE goes, at its first packet. False: its bytes are not those that the RETH

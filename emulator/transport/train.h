@@ -31,6 +31,9 @@ struct Train {
   // Where is_bytes: of a packet, or of the sender's shared memory, where they stand as long as the
   // sender waits for the answer.
   std::span<const std::byte> bytes;
+  // The payloads of several packets as they came, instead of `bytes`; only Engine::Receive makes
+  // such a train, and hands it to nobody who takes packets off it.
+  std::span<const std::span<const std::byte>> parts;
   Pieces pieces;  // otherwise
   // The local QP whose memory `pieces` names, and its life (QpContext::epoch); 0: from the wire.
   Handle origin = 0;
@@ -38,7 +41,10 @@ struct Train {
   // Set by the receiver: the sender's memory could not be read, so nothing has arrived.
   bool source_failed = false;
 
-  uint64_t length() const { return is_bytes ? bytes.size() : pieces.length(); }
+  uint64_t length() const {
+    if (!parts.empty()) return uint64_t{packets - 1} * mtu_bytes + parts.back().size();
+    return is_bytes ? bytes.size() : pieces.length();
+  }
   const wire::OpcodeInfo& info() const { return headers.info(); }
   uint32_t last_psn() const { return PsnAdd(headers.psn, packets - 1); }
 

@@ -1,6 +1,6 @@
 // A train cut into packets: bytes for the sink, or for a capture of what never left the host. The
 // payload is read from the program's memory in batches, because a call a packet costs more than
-// the packet.
+// the packet; for the sink straight to where the packets are.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +11,8 @@ namespace rdmaemu::transport {
 namespace {
 
 constexpr uint64_t kReadBatchBytes = 64 * 1024;
+// Packets that are filled by one read: what a burst of the network holds or more.
+constexpr uint32_t kMaxRunPackets = 32;
 
 wire::UdpFlow FlowOf(const Train& train) {
   return {train.source, train.destination, wire::kRoceUdpPort, wire::kRoceUdpPort};
@@ -37,14 +39,26 @@ size_t DatagramBytes(const wire::PacketHeaders& headers, uint64_t payload_bytes)
   return headers.info().header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes;
 }
 
+// Writes everything but payload and ICRC; answers where the payload belongs.
+std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,
+                                std::span<std::byte> out) {
+  const size_t length = wire::EmitHeaders(headers, out);
+  std::memset(out.data() + length + payload_bytes, 0, headers.pad_bytes);
+  return out.subspan(length, payload_bytes);
+}
+
 // Writes everything but the ICRC.
 void Fill(const wire::PacketHeaders& headers, std::span<const std::byte> payload,
           std::span<std::byte> out) {
-  std::array<std::byte, wire::kMaxHeaderBytes> header_bytes;
-  const size_t length = wire::EmitHeaders(headers, header_bytes);
-  std::memcpy(out.data(), header_bytes.data(), length);
-  if (!payload.empty()) std::memcpy(out.data() + length, payload.data(), payload.size());
-  std::memset(out.data() + length + payload.size(), 0, headers.pad_bytes);
+  const std::span<std::byte> room = FillAround(headers, payload.size(), out);
+  if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
+}
+
+void CopyParts(std::span<const std::byte> from, std::span<const std::span<std::byte>> to) {
+  for (const std::span<std::byte> part : to) {
+    if (!part.empty()) std::memcpy(part.data(), from.data(), part.size());
+    from = from.subspan(part.size());
+  }
 }
 
 // Calls packet(headers, payload) for each packet of the train, in order, until one answers false.
@@ -87,18 +101,41 @@ Status Cut(Memory& memory, const Train& train, std::vector<std::byte>& buffer,
 
 Status Core::CutToWire(Time now, const Train& train) {
   const wire::UdpFlow flow = FlowOf(train);
-  return Cut(env.memory, train, wire_buffer_,
-             [&](const wire::PacketHeaders& headers, std::span<const std::byte> payload) {
-               const size_t bytes = DatagramBytes(headers, payload.size());
-               const std::span<std::byte> room =
-                   env.sink.Allocate(flow, train.traffic_class, bytes);
-               // A full network loses what follows too: it would only arrive out of order.
-               if (room.size() < bytes) return false;
-               Fill(headers, payload, room);
-               env.sink.Commit(now);
-               counters.packets_sent++;
-               return true;
-             });
+  std::array<size_t, kMaxRunPackets> sizes;
+  std::array<std::span<std::byte>, kMaxRunPackets> rooms;
+  Pieces rest;
+  if (!train.is_bytes) rest = train.pieces;
+  for (uint32_t begin = 0; begin < train.packets;) {
+    const uint32_t wanted = std::min(train.packets - begin, kMaxRunPackets);
+    for (uint32_t i = 0; i < wanted; ++i) {
+      const uint64_t payload = PayloadOf(train, begin + i);
+      sizes[i] = DatagramBytes(HeadersOf(train, begin + i, payload), payload);
+    }
+    const size_t count = env.sink.AllocateRun(
+        flow, train.traffic_class, std::span(sizes).first(wanted), std::span(rooms).first(wanted));
+    // A full network loses what follows too: it would only arrive out of order.
+    if (count == 0) return {};
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint64_t payload = PayloadOf(train, begin + i);
+      rooms[i] = FillAround(HeadersOf(train, begin + i, payload), payload, rooms[i]);
+      bytes += payload;
+    }
+    const uint64_t offset = uint64_t{begin} * train.mtu_bytes;
+    const std::span<const std::span<std::byte>> into = std::span(rooms).first(count);
+    if (train.is_bytes) {
+      CopyParts(train.bytes.subspan(offset, bytes), into);
+    } else if (bytes > 0) {
+      Pieces now_read = rest;
+      now_read.Truncate(bytes);
+      if (const Status read = now_read.ReadParts(env.memory, into); !read) return read;
+      rest.DropFront(bytes);
+    }
+    env.sink.Commit(now);
+    counters.packets_sent += count;
+    begin += static_cast<uint32_t>(count);
+  }
+  return {};
 }
 
 void Core::NoteLocal(Time now, const Train& train) {

@@ -122,6 +122,11 @@ class FakeMemory final : public Memory {
     }
     return {};
   }
+  Status WriteParts(ProcessId process, std::span<const MemoryRange> to,
+                    std::span<const std::span<const std::byte>> from) override {
+    gathered_writes++;
+    return Memory::WriteParts(process, to, from);
+  }
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override {
     size_t total = 0;
@@ -149,6 +154,7 @@ class FakeMemory final : public Memory {
   std::vector<Hole> holes;
   std::map<ProcessId, bool> gone;
   size_t copies = 0;
+  size_t gathered_writes = 0;  // calls of WriteParts
 
  private:
   static std::byte* At(const MemoryRange& range) {
