@@ -7,6 +7,7 @@ namespace rdma_bench {
 namespace {
 
 constexpr int kResolve_ms = 5000;
+constexpr uint32_t kDepth = 16;  // of the queues: small ones, what is measured is connecting
 
 void Start(Endpoint& endpoint, sockaddr_in destination) {
   rdma_cm_id* const id = endpoint.NewId();
@@ -56,7 +57,7 @@ Volume ConnectFor(Endpoint& endpoint, const std::string& peer, uint16_t port, un
         Require(rdma_resolve_route(happened.id, kResolve_ms) == 0, "rdma_resolve_route");
         break;
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
-        endpoint.CreateQp(happened.id);
+        endpoint.CreateQp(happened.id, kDepth, kDepth);
         Require(rdma_connect(happened.id, &parameters) == 0, "rdma_connect");
         break;
       case RDMA_CM_EVENT_ESTABLISHED:
@@ -96,7 +97,7 @@ void AcceptAll(Endpoint& endpoint, Control& control) {
     switch (happened.event) {
       case RDMA_CM_EVENT_CONNECT_REQUEST:
         alive++;
-        endpoint.CreateQp(happened.id);
+        endpoint.CreateQp(happened.id, kDepth, kDepth);
         Require(rdma_accept(happened.id, &parameters) == 0, "rdma_accept");
         break;
       case RDMA_CM_EVENT_DISCONNECTED:

@@ -13,11 +13,12 @@ enum class Task : uint32_t {
   kDisconnect,     // take them down
   kReceive,        // take messages until one with immediate data came on every QP
   kEcho,           // answer each message with one, until one with immediate data came
-  kAcceptAll,      // accept and drop connections until the client says kStop
-  kStop,           // ends kAcceptAll; the client's order after its last connection
+  kAcceptAll,      // accept and drop connections until kStop
   kYieldPingPong,  // references, see reference.h
   kWakePingPong,
   kUdpSink,
+  kTcpAcceptAll,  // until kStop
+  kStop,
   kQuit,
 };
 
@@ -31,7 +32,7 @@ struct Order {
 
 struct Report {
   uint64_t messages = 0;
-  uint16_t port = 0;  // kUdpSink, host byte order
+  uint16_t port = 0;  // kUdpSink and kTcpAcceptAll, host byte order
 };
 
 // Of the server; sent once, when the client has come.

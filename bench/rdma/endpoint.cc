@@ -92,11 +92,11 @@ rdma_cm_id* Endpoint::NewId() {
   return id;
 }
 
-void Endpoint::CreateQp(rdma_cm_id* id) {
+void Endpoint::CreateQp(rdma_cm_id* id, uint32_t send_depth, uint32_t receive_depth) {
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_;
   init.qp_type = IBV_QPT_RC;
-  init.cap = {kSendDepth, kReceiveDepth, 1, 1, kInlineBytes};
+  init.cap = {send_depth, receive_depth, 1, 1, kInlineBytes};
   Require(rdma_create_qp(id, pd_, &init) == 0, "rdma_create_qp");
 }
 
@@ -106,7 +106,7 @@ void Endpoint::Accept(unsigned qps) {
   while (ids_.size() < qps) {
     rdma_cm_id* const id = ExpectEvent(channel_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
     ids_.push_back(id);
-    CreateQp(id);
+    CreateQp(id, kSendDepth, kReceiveDepth);
     rdma_conn_param parameters = ConnectionParameters();
     Require(rdma_accept(id, &parameters) == 0, "rdma_accept");
     WaitAndAck(channel_, RDMA_CM_EVENT_ESTABLISHED);
@@ -127,7 +127,7 @@ void Endpoint::Connect(const std::string& peer, uint16_t port, unsigned qps) {
     WaitAndAck(channel_, RDMA_CM_EVENT_ADDR_RESOLVED);
     Require(rdma_resolve_route(id, kResolve_ms) == 0, "rdma_resolve_route");
     WaitAndAck(channel_, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    CreateQp(id);
+    CreateQp(id, kSendDepth, kReceiveDepth);
     rdma_conn_param parameters = ConnectionParameters();
     Require(rdma_connect(id, &parameters) == 0, "rdma_connect");
     WaitAndAck(channel_, RDMA_CM_EVENT_ESTABLISHED);

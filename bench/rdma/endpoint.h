@@ -49,8 +49,8 @@ class Endpoint {
   // Waits for completions, by polling or by events, and throws Failure when one is bad.
   unsigned NextCompletions(std::span<ibv_wc> completions, bool block_on_events);
 
-  // For connections beside those above: an id gets a QP like theirs.
-  void CreateQp(rdma_cm_id* id);
+  // For connections beside those above.
+  void CreateQp(rdma_cm_id* id, uint32_t send_depth, uint32_t receive_depth);
   rdma_cm_id* NewId();
   rdma_event_channel* channel() const { return channel_; }
   sockaddr_in own_address() const { return address_; }

@@ -102,12 +102,13 @@ class Client {
     const double seconds = options_.round_seconds;
     const auto ends_with = [&](const char* end) { return figure.what.ends_with(end); };
     if (figure.what == "connections") {
+      const double tcp = TcpConnectFor(control_, seconds);
       control_.Send(Order{.task = Task::kAcceptAll});
       const Volume volume =
           ConnectFor(endpoint_, options_.peer, server_.rdma_port, figure.count, seconds);
       control_.Send(Order{.task = Task::kStop});
       control_.Receive<Report>();
-      return {{"ours", static_cast<double>(volume.messages) / volume.seconds}};
+      return {{"tcp", tcp}, {"ours", static_cast<double>(volume.messages) / volume.seconds}};
     }
     if (figure.what == "send_rate" || figure.what == "send_rate_inline") {
       // 16 a call with the last one signalled, 128 outstanding in all (32 a QP at least).
@@ -214,6 +215,9 @@ void Serve(const Options& options) {
         break;
       case Task::kUdpSink:
         UdpSink(control, endpoint.buffer());
+        break;
+      case Task::kTcpAcceptAll:
+        TcpAcceptAll(control);
         break;
       case Task::kStop:
         throw Failure("the client stopped what was not under way");

@@ -17,6 +17,8 @@ double ProcessVmFor(const Buffer& own, const ServerFacts& server, bool write, si
 // UDP with UDP_SEGMENT and UDP_GRO on loopback, packets of 4200 bytes with 4096 of payload, and a
 // CRC of each on both sides; payload bytes a second.
 double UdpFor(const Buffer& own, Control& control, double seconds);
+// TCP connections a second on loopback, one at a time, each accepted and reset.
+double TcpConnectFor(Control& control, double seconds);
 
 // One-way times in microseconds, half of each round trip, sorted.
 // Two processes on one processor that yield to each other:
@@ -28,5 +30,6 @@ std::vector<double> WakePingPongFor(Control& control, double seconds);
 void YieldPong(Control& control, const Order& order);
 void WakePong(Control& control, const Order& order);
 void UdpSink(Control& control, const Buffer& own);
+void TcpAcceptAll(Control& control);
 
 }  // namespace rdma_bench

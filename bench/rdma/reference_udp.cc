@@ -20,7 +20,8 @@ constexpr size_t kPacketBytes = kHeaderBytes + kPayloadBytes + kCrcBytes;
 static_assert(kPacketBytes == 4200);
 constexpr size_t kBurstPackets = 15;  // 63,000 bytes; a burst may have 65,507
 constexpr size_t kBurstBytes = kBurstPackets * kPacketBytes;
-// Bursts that are not acknowledged: they fit into the receive buffer that an ordinary user gets.
+// Bursts that are not acknowledged: more of them are no faster, and these fit into the receive
+// buffer that an ordinary user gets.
 constexpr uint64_t kWindowBursts = 4;
 constexpr int kSocketBufferBytes = 4 << 20;
 constexpr size_t kMessageBytes = size_t{1} << 20;
@@ -35,8 +36,12 @@ class UdpSocket {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Require(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
     const int bytes = kSocketBufferBytes;
-    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);  // as much as we may have
-    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    // As much as we may have; more than the system's limit with CAP_NET_ADMIN alone.
+    for (const auto& [force, plain] :
+         {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}}) {
+      if (setsockopt(fd_, SOL_SOCKET, force, &bytes, sizeof bytes) != 0)
+        setsockopt(fd_, SOL_SOCKET, plain, &bytes, sizeof bytes);
+    }
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
   }
   ~UdpSocket() { close(fd_); }
