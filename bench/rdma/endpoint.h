@@ -13,10 +13,10 @@
 
 namespace rdma_bench {
 
-// Sized for 16 QPs whose receives and sends are all complete and not polled yet.
+constexpr unsigned kMostQps = 32;
 constexpr uint32_t kSendDepth = 256;
 constexpr uint32_t kReceiveDepth = 512;
-constexpr int kCqEntries = 16384;
+constexpr int kCqEntries = 32767;  // rdma_rxe's limit; more than all sends and receives of a side
 constexpr uint32_t kInlineBytes = 64;
 constexpr uint8_t kReadsInFlight = 16;
 

@@ -1,0 +1,31 @@
+// What one figure measures, and how it is written: `what:bytes:count`, e.g. write:65536 or
+// send_rate:64:16.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+
+namespace rdma_bench {
+
+enum class Measure {
+  kBandwidth,    // 16 outstanding
+  kMessageRate,  // small messages, posted as lists
+  kLatency,
+  kConnections,
+};
+
+struct Figure {
+  Measure measure;
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  bool block_on_events = false;
+  bool inline_data = false;
+  uint32_t bytes = 0;
+  unsigned count = 1;  // QPs; of connections, how many are made at a time
+};
+
+// Throws Failure.
+Figure ParseFigure(const std::string& text);
+
+}  // namespace rdma_bench

@@ -1,0 +1,25 @@
+// What the two processes are told by their command lines.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/rdma/base.h"
+
+namespace rdma_bench {
+
+struct Options {
+  std::string control_path, address, peer;
+  bool huge_pages = false;
+  size_t buffer_mib = 16;
+  unsigned rounds = 5;
+  double round_seconds = 0.1;
+  bool over_udp = false;
+  bool ours_only = false;
+  std::vector<std::string> figures;
+
+  Pages pages() const { return huge_pages ? Pages::kHuge : Pages::kOrdinary; }
+  size_t buffer_bytes() const { return buffer_mib << 20; }
+};
+
+}  // namespace rdma_bench
