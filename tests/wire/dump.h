@@ -5,19 +5,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "emulator/base/random.h"
 #include "emulator/trace/pcapng.h"
 #include "emulator/wire/icrc.h"
 #include "emulator/wire/packet.h"
+#include "tests/wire/fields.h"
 
 namespace rdmaemu::dump {
-
-using Fields = std::vector<std::pair<std::string, std::string>>;
-
-std::string Hex(std::span<const uint8_t> bytes);
 
 // What fields are filled with: the same numbers for the same variant.
 class Values {
@@ -50,7 +45,6 @@ class Dump {
   }
   void Note(const std::string& field, uint64_t value) { Note(field, std::to_string(value)); }
   void NoteFlow(const wire::UdpFlow& flow);
-  void NoteHeaders(const wire::PacketHeaders& headers);
 
   trace::PcapngWriter writer_;
   std::string file_, expected_;

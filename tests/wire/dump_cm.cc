@@ -30,7 +30,7 @@ class Filler {
   template <size_t N>
   void Bytes(size_t byte, std::array<uint8_t, N>& value) {
     values_.Fill(value);
-    Note(byte, 0, 8 * N, Hex(value));
+    Note(byte, 0, 8 * N, Hex(std::span<const uint8_t>(value)));
   }
   const Fields& fields() const { return fields_; }
 
@@ -40,28 +40,6 @@ class Filler {
         std::to_string(byte) + "." + std::to_string(bit) + "/" + std::to_string(width), value);
   }
   Values& values_;
-  Fields fields_;
-};
-
-// Notes what stands in a finished message.
-class Noter {
- public:
-  template <class M>
-  using MessageOf = const M&;
-
-  template <class T>
-  void Bits(size_t byte, size_t bit, size_t width, const T& value) {
-    fields_.emplace_back(
-        std::to_string(byte) + "." + std::to_string(bit) + "/" + std::to_string(width),
-        std::to_string(static_cast<uint64_t>(value) & cm_fields::LowBits(width)));
-  }
-  template <size_t N>
-  void Bytes(size_t byte, const std::array<uint8_t, N>& value) {
-    fields_.emplace_back(std::to_string(byte) + ".0/" + std::to_string(8 * N), Hex(value));
-  }
-  const Fields& fields() const { return fields_; }
-
- private:
   Fields fields_;
 };
 
@@ -116,9 +94,7 @@ void DumpRdmaCm(Dump& dump, const UdpFlow& flow) {
                                 .source = flow.source,
                                 .destination = flow.destination};
       EmitRdmaCmHeader(header, req.private_data);
-      Noter noter;
-      cm_fields::Layout(noter, std::as_const(req));
-      Fields fields = noter.fields();
+      Fields fields = CmFields(req);
       fields.emplace_back("rdma_cm.port_space", std::to_string(port_space & 0xff));
       fields.emplace_back("rdma_cm.port", std::to_string(port));
       fields.emplace_back("rdma_cm.version", "0");
@@ -127,8 +103,9 @@ void DumpRdmaCm(Dump& dump, const UdpFlow& flow) {
       const std::string ip = ipv4 ? "ipv4" : "ipv6";
       fields.emplace_back("rdma_cm.source_" + ip, flow.source.ToString());
       fields.emplace_back("rdma_cm.destination_" + ip, flow.destination.ToString());
-      fields.emplace_back("rdma_cm.private_data",
-                          Hex(std::span(req.private_data).subspan(RdmaCmHeader::kBytes)));
+      fields.emplace_back(
+          "rdma_cm.private_data",
+          Hex(std::span<const uint8_t>(req.private_data).subspan(RdmaCmHeader::kBytes)));
       DumpMessage(dump, flow, req, fields, values);
     }
   }
