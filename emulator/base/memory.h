@@ -40,6 +40,11 @@ class Memory {
   // True when every page of the range can be reached now, and written if `write`: what
   // registering memory pins (ib_umem_get's EFAULT).
   virtual bool Reachable(ProcessId process, MemoryRange range, bool write) = 0;
+  // The number by which threads of `taker` may reach the memory of `owner` themselves
+  // (process_vm_writev's pid); 0: they cannot.
+  virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
+  // Gives the core away for a moment: the caller waits for what another process is doing.
+  virtual void LetOthersRun() = 0;
 };
 
 struct Segment {

@@ -138,6 +138,8 @@ class Host::Impl final : public transport::CommunicationListener {
     return std::min(*data, *connections);
   }
 
+  bool AwaitsCopies() const { return engine_.AwaitsCopies(); }
+
   GroupId GroupOf(ProcessId process) const {
     const ConnectedProcess* found = processes_.Find(process);
     return found == nullptr ? GroupId::kNone : found->group;
@@ -355,6 +357,7 @@ void Host::Receive(Time now, const wire::UdpFlow& flow,
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
 bool Host::Work(Time now) { return impl_->Work(now); }
+bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }
 GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }

@@ -93,6 +93,8 @@ class Host {
   void PrepareSleep(bool asleep);
   // Work that is ready; true when some is left. Call until false or until other input waits.
   bool Work(Time now);
+  // Programs copy for the host, and make no call when they have: look again without sleeping.
+  bool AwaitsCopies() const;
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
 

@@ -136,6 +136,10 @@ void HostProcess::Run() {
         sched_yield();
         break;
       case IdlePolicy::Step::kSleep:
+        if (host_->AwaitsCopies()) {
+          sched_yield();
+          break;
+        }
         EndIfUnused(now);
         if (!ended_) Sleep();
         break;

@@ -1,6 +1,8 @@
 #include "emulator/runtime/process_memory.h"
 
 #include <limits.h>
+#include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,6 +97,13 @@ class Vectors {
   size_t total_ = 0;
 };
 
+bool SharesPidNamespace(pid_t pid) {
+  struct stat own, other;
+  return stat("/proc/self/ns/pid", &own) == 0 &&
+         stat(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 }  // namespace
 
 ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
@@ -103,7 +112,7 @@ ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
       bounce_(std::make_unique<std::byte[]>(kBounceBytes)) {}
 
 void ProcessMemory::AddProcess(ProcessId process, pid_t pid) {
-  processes_[static_cast<uint32_t>(process)] = Known{pid};
+  processes_[static_cast<uint32_t>(process)] = Known{pid, SharesPidNamespace(pid)};
 }
 
 void ProcessMemory::SetGroup(ProcessId process, GroupId group) {
@@ -214,6 +223,17 @@ bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) 
   const iovec local{&probe, 1}, remote{reinterpret_cast<void*>(range.address), 1};
   return Move(Direction::kRead, pid, {&local, 1}, {&remote, 1}).has_value();
 }
+
+uint32_t ProcessMemory::PidFor(ProcessId taker, ProcessId owner) {
+  const auto from = processes_.find(static_cast<uint32_t>(taker));
+  const auto to = processes_.find(static_cast<uint32_t>(owner));
+  if (from == processes_.end() || to == processes_.end()) return 0;
+  const Known &one = from->second, &other = to->second;
+  const bool direct = one.alive && other.alive && one.same_numbers && other.same_numbers;
+  return direct ? static_cast<uint32_t>(other.pid) : 0;
+}
+
+void ProcessMemory::LetOthersRun() { sched_yield(); }
 
 Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec> local,
                            std::span<const iovec> remote) {

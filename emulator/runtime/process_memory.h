@@ -42,11 +42,14 @@ class ProcessMemory final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+  uint32_t PidFor(ProcessId taker, ProcessId owner) override;
+  void LetOthersRun() override;
 
  private:
   enum class Direction { kRead, kWrite };
   struct Known {
     pid_t pid;
+    bool same_numbers;  // it is in this process's pid namespace: pids mean the same to both
     GroupId group = GroupId::kNone;
     bool alive = true;
   };

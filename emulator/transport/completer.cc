@@ -164,6 +164,22 @@ void Completer::Progress(Time now, QpContext& context) {
   core_.MakeReady(context);
 }
 
+bool Completer::Target(QpContext& context, const Train& train, Pieces& into) {
+  const RequesterState& s = context.requester;
+  if (s.requests.empty() || train.headers.psn != s.unacked_psn) return false;
+  const SendWqe& request = s.requests[0];
+  if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
+      !HoldsPsn(request, train.last_psn())) {
+    return false;
+  }
+  const uint64_t offset =
+      uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
+      context.mtu_bytes;
+  return offset + train.length() <= request.length &&
+         core_.ResolveSges(*context.qp, request.sges, offset, train.length(),
+                           IBV_ACCESS_LOCAL_WRITE, into) == IBV_WC_SUCCESS;
+}
+
 void Completer::HandleRead(Time now, QpContext& context, Train& train) {
   RequesterState& s = context.requester;
   const int32_t behind = PsnDiff(s.unacked_psn, train.headers.psn);
@@ -265,6 +281,9 @@ void Completer::Expire(Time now, QpContext& context) {
     core_.counters.retransmissions++;
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);
+  } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty()) {
+    // Nothing is lost: a thread of a program is copying.
+    core_.SetDeadline(context, AckDeadline(now, *context.qp));
   } else {
     Retry(now, context, true, "ACK timeout");
   }

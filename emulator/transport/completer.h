@@ -16,6 +16,9 @@ class Completer {
   // that is waited for. False: they must come one by one; nothing has changed but memory, with the
   // bytes that they will write again.
   bool HandleRun(Time now, QpContext& context, Train& train);
+  // Where the payload of a READ response goes that is about to be handled; false when that is not
+  // known.
+  bool Target(QpContext& context, const Train& train, Pieces& into);
   // The ACK timeout or the RNR timer has come.
   void Expire(Time now, QpContext& context);
   // Completes the requests at the front that wait for nothing; the first that failed takes the QP

@@ -1,7 +1,10 @@
 #include "emulator/transport/engine.h"
 
+#include <algorithm>
+
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
+#include "emulator/transport/parking.h"
 #include "emulator/transport/requester.h"
 #include "emulator/transport/responder.h"
 #include "emulator/transport/unreliable.h"
@@ -66,7 +69,10 @@ class Engine::Impl final : public Receiver {
         completer_(core_),
         requester_(core_, completer_),
         responder_(core_),
-        unreliable_(core_, completer_, *this) {}
+        unreliable_(core_, completer_, *this),
+        parking_(core_, responder_, completer_, [this](Time now, std::unique_ptr<Train> train) {
+          HandleLocal(now, std::move(train), /*may_park=*/false);
+        }) {}
 
   void Doorbell(Time now, QueuePair& qp) {
     QpContext& context = core_.ContextOf(qp);
@@ -90,10 +96,13 @@ class Engine::Impl final : public Receiver {
     responder_.SendCollectedAcks(now);
   }
 
-  void Deliver(Time now, Train& train) override {
+  void Deliver(Time now, Train& train) override { Deliver(now, train, nullptr); }
+
+  // `local`: who owns the train, which may be taken to wait.
+  void Deliver(Time now, Train& train, std::unique_ptr<Train>* local) {
     if (train.headers.destination_qpn == wire::kMulticastQpn) {
       for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination)) {
-        Dispatch(now, *qp, train);
+        Dispatch(now, *qp, train, nullptr);
       }
       return;
     }
@@ -102,7 +111,7 @@ class Engine::Impl final : public Receiver {
       core_.counters.dropped_no_qp++;
       return;
     }
-    Dispatch(now, *qp, train);
+    Dispatch(now, *qp, train, local);
   }
 
   void Expire(Time now) {
@@ -113,7 +122,11 @@ class Engine::Impl final : public Receiver {
     }
   }
 
-  std::optional<Time> NextDeadline() const { return core_.NextDeadline(); }
+  std::optional<Time> NextDeadline() const {
+    const std::optional<Time> timer = core_.NextDeadline(), copy = parking_.NextDeadline();
+    return timer && copy ? std::min(*timer, *copy) : timer ? timer : copy;
+  }
+  bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
 
   bool Work(Time now) {
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
@@ -122,12 +135,13 @@ class Engine::Impl final : public Receiver {
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
+    const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal();
          ++i) {
       bytes += DeliverLocal(now);
     }
-    return core_.HasLocal() || !core_.round.empty();
+    return unparked || core_.HasLocal() || !core_.round.empty();
   }
 
   void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
@@ -147,6 +161,7 @@ class Engine::Impl final : public Receiver {
         qp.attr.sq_draining = 1;
         return completer_.CheckDrained(context);
       case IBV_QPS_ERR:
+        EndCopies(context);
         Settle(context);
         core_.SetDeadline(context, std::nullopt);
         core_.round.Remove(context);
@@ -161,12 +176,19 @@ class Engine::Impl final : public Receiver {
 
   void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
   void Destroyed(QueuePair& qp) {
+    EndCopies(core_.ContextOf(qp));
     Settle(core_.ContextOf(qp));
     core_.Forget(qp);
   }
+  void MemoryGoing(ProcessId process) { parking_.WithdrawFor(process); }
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
+  void EndCopies(QpContext& context) {
+    parking_.Drop(context);
+    parking_.WithdrawFrom(context);
+  }
+
   // A program that has ended a QP may give its buffers away.
   void Settle(QpContext& context) {
     if (context.responder.waiting.high == 0) return;
@@ -228,6 +250,7 @@ class Engine::Impl final : public Receiver {
 
   void Reset(QpContext& context) {
     QueuePair& qp = *context.qp;
+    EndCopies(context);
     Settle(context);
     core_.SetDeadline(context, std::nullopt);
     core_.round.Remove(context);
@@ -283,6 +306,11 @@ class Engine::Impl final : public Receiver {
   uint64_t DeliverLocal(Time now) {
     std::unique_ptr<Train> train = core_.TakeLocal();
     const uint64_t bytes = train->length();
+    HandleLocal(now, std::move(train), /*may_park=*/true);
+    return bytes;
+  }
+
+  void HandleLocal(Time now, std::unique_ptr<Train> train, bool may_park) {
     train->source_failed = false;
     QpContext* origin = train->info().request ? core_.Find(train->origin) : nullptr;
     // A request that its sender has flushed or forgotten: its memory may be another's by now.
@@ -290,14 +318,14 @@ class Engine::Impl final : public Receiver {
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
     if (!stale) {
       const uint32_t psn = train->headers.psn;
-      Deliver(now, *train);
+      Deliver(now, *train, may_park ? &train : nullptr);
+      if (train == nullptr) return;  // it waits for a copy
       // The sender may have gone meanwhile (a QP that is connected to itself).
       if (train->source_failed && (origin = core_.Find(train->origin)) != nullptr) {
         completer_.FailRequest(now, *origin, psn, IBV_WC_LOC_PROT_ERR);
       }
     }
     core_.GiveBack(std::move(train));
-    return bytes;
   }
 
   // The counter of why the QP does not take a packet; nullptr: it does.
@@ -317,7 +345,7 @@ class Engine::Impl final : public Receiver {
     return nullptr;
   }
 
-  void Dispatch(Time now, QueuePair& qp, Train& train) {
+  void Dispatch(Time now, QueuePair& qp, Train& train, std::unique_ptr<Train>* local) {
     if (uint64_t* const counter = Refusal(qp, train); counter != nullptr) {
       ++*counter;
       return;
@@ -325,13 +353,18 @@ class Engine::Impl final : public Receiver {
     QpContext& context = core_.ContextOf(qp);
     const wire::OpcodeInfo& info = train.info();
     if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
-    if (!info.request) return completer_.Handle(now, context, train);
+    const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
+    if (!info.request) {
+      if (may_park && parking_.Park(now, context, *local)) return;
+      return completer_.Handle(now, context, train);
+    }
     if (qp.state() == IBV_QPS_RTR && !context.responder.established) {
       context.responder.established = true;
       if (qp.device->profile.raises_comm_est) core_.env.verbs.RaiseQp(qp, IBV_EVENT_COMM_EST);
       core_.env.cm.CommunicationEstablished(now, qp);
     }
     if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
+    if (may_park && parking_.Park(now, context, *local)) return;
     responder_.Handle(now, context, train);
   }
 
@@ -349,6 +382,7 @@ class Engine::Impl final : public Receiver {
   Requester requester_;
   Responder responder_;
   Unreliable unreliable_;
+  Parking parking_;
   Train from_wire_;
   std::vector<std::span<const std::byte>> parts_;  // of from_wire_
 };
@@ -367,6 +401,8 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
   impl_->StateChanged(now, qp, from);
 }
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
+void Engine::MemoryGoing(ProcessId process) { impl_->MemoryGoing(process); }
+bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Engine::QpDestroyed(Time, QueuePair& qp) { impl_->Destroyed(qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
 

@@ -83,10 +83,13 @@ class Engine : public TransportHooks {
   // Does up to a bounded amount of work that is ready (trains between local QPs, windows that
   // opened); true when some is left.
   bool Work(Time now);
+  // Programs copy for this host, and say nothing when they have: look again soon.
+  bool AwaitsCopies() const;
 
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;
   void QpDestroyed(Time now, QueuePair& qp) override;
+  void MemoryGoing(ProcessId process) override;
 
   const EngineCounters& counters() const;
 

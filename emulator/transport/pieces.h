@@ -32,6 +32,8 @@ class Pieces {
   bool Reachable(Memory& memory, bool write) const;
   // True when the first ranges begin where the SGEs do: addresses and keys name the same bytes.
   bool IsAt(std::span<const rxe_sge> sges) const;
+  // Whose memory the first range is.
+  ProcessId process() const { return process_; }
   // True when all is memory of this process.
   bool IsOf(ProcessId process) const { return !mixed() && process_ == process; }
   std::span<const MemoryRange> ranges() const {

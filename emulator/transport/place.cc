@@ -7,6 +7,7 @@ namespace rdmaemu::transport {
 namespace {
 
 Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
+  if (train.placed) return Placement::kPlaced;
   if (!train.parts.empty()) {
     return into.WriteParts(memory, train.parts) ? Placement::kPlaced : Placement::kDestinationGone;
   }
@@ -23,7 +24,7 @@ Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
 ReceiveSlot* SlotFor(Core& core, QpContext& context, const Train& train, const Pieces& into) {
   if (!train.begins || !train.ends || !train.parts.empty() || into.length() > kSlabBytes ||
       into.empty() || into.ranges().size() > ReceiveSlot::kMaxPieces ||
-      !into.IsOf(*context.qp->pd->context->sole_process)) {
+      !into.IsOf(context.qp->share().sole_process)) {
     return nullptr;
   }
   return core.env.verbs.NextReceiveSlot(*context.qp);

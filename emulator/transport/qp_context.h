@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "emulator/base/time.h"
+#include "emulator/transport/copy_jobs.h"
 #include "emulator/transport/fifo.h"
 #include "emulator/transport/psn.h"
 #include "emulator/transport/send_wqe.h"
+#include "emulator/transport/train.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu::transport {
@@ -29,7 +32,8 @@ struct RequesterState {
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress
   bool waiting_rnr = false;
-  bool drained = false;  // SQD: SQ_DRAINED was raised
+  bool drained = false;         // SQD: SQ_DRAINED was raised
+  uint32_t awaited_copies = 0;  // of its trains, parked at the peer
 };
 
 // What a responder remembers of a READ or atomic, to answer it again (IBTA 9.7.5.1.5).
@@ -88,6 +92,18 @@ struct ResponderState {
   std::optional<Response> collected_ack;  // within one Engine::Receive
 };
 
+// Trains that wait for a copy, or behind one (parking.h).
+struct ParkedTrain {
+  std::unique_ptr<Train> train;
+  JobTicket ticket;
+  bool tried = false;  // offered once, or not worth it
+};
+struct ParkedStream {
+  Fifo<ParkedTrain> trains;
+  bool in_order = true;   // all of them have tickets: the next one's place is known
+  uint32_t next_psn = 0;  // of the train behind them
+};
+
 struct QpContext final : TransportState {
   explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
 
@@ -97,6 +113,8 @@ struct QpContext final : TransportState {
   bool peer_is_local = false;
   RequesterState requester;
   ResponderState responder;
+  ParkedStream parked[2];  // requests, responses
+  bool is_parking = false;
 
   // Timer: `deadline` is when something is due; `armed` is what the queue knows, which may be
   // earlier: progress only moves `deadline`, and the queue is asked again when it fires.

@@ -22,6 +22,10 @@ class Responder {
   // While collecting, a QP's acknowledgements wait for SendCollectedAcks, which sends the last.
   void CollectAcks(bool collect) { collecting_acks_ = collect; }
   void SendCollectedAcks(Time now);
+  // Where the payload of a train goes that is about to be handled, or will be right after the train
+  // before the PSN `after`. Takes the receive of a SEND. False when that is not known, or nothing
+  // may be placed there.
+  bool Target(QpContext& context, const Train& train, const uint32_t* after, Pieces& into);
   // Sends READ responses, up to a turn's bound; true when it stopped at the bound.
   bool Turn(Time now, QpContext& context);
   // Every receive completes with WR_FLUSH_ERR; those of an SRQ stay.

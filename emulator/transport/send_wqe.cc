@@ -78,7 +78,7 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
   } else {
     out.status = CopySges(qp, slot, header.dma.num_sge, max_message_bytes, out);
     if (header.state == kPayloadTaken && out.length <= kSlabBytes && IsData(out.wr.opcode) &&
-        *qp.pd->context->sole_process != ProcessId::kNone) {
+        qp.share().sole_process != ProcessId::kNone) {
       out.data = {qp.slab + size_t{index} * kSlabBytes, out.length};
     }
   }

@@ -38,6 +38,8 @@ struct Train {
   // The local QP whose memory `pieces` names, and its life (QpContext::epoch); 0: from the wire.
   Handle origin = 0;
   uint64_t epoch = 0;
+  // A copy job has put the payload where it belongs.
+  bool placed = false;
   // Set by the receiver: the sender's memory could not be read, so nothing has arrived.
   bool source_failed = false;
 

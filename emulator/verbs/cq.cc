@@ -110,7 +110,7 @@ void CompletionQueue::Settle(Memory& memory, ProcessId process) {
 
 ReceiveSlot* Verbs::NextReceiveSlot(QueuePair& qp) {
   CompletionQueue& cq = *qp.recv_cq;
-  if (*cq.context->sole_process == ProcessId::kNone) return nullptr;
+  if (cq.context->share->sole_process == ProcessId::kNone) return nullptr;
   if (cq.ring.Next(cq.producer) == cq.ring.Consumer()) return nullptr;
   if (!cq.has_waiting) {
     cq.has_waiting = true;
@@ -123,23 +123,27 @@ void Verbs::SettlePayloads(QueuePair& qp) {
   // The queue stays in its group's list, which SettleGroup empties.
   CompletionQueue& cq = *qp.recv_cq;
   if (!cq.has_waiting) return;
-  cq.Settle(environment_.memory, *cq.context->sole_process);
+  cq.Settle(environment_.memory, cq.context->share->sole_process);
   cq.has_waiting = true;
 }
 
 void Verbs::SettleGroup(Group& group) {
-  for (CompletionQueue* cq : group.waiting) cq->Settle(environment_.memory, group.sole_process);
+  for (CompletionQueue* cq : group.waiting) {
+    cq->Settle(environment_.memory, group.share.sole_process);
+  }
   group.waiting.clear();
 }
 
 void Verbs::ProcessJoined(GroupId id, ProcessId process) {
   Group& group = GroupOf(id);
-  if (!group.has_process) {
-    group.has_process = true;
-    group.sole_process = process;
-  } else if (group.sole_process != process) {
+  GroupShare& share = group.share;
+  if (!share.has_process) {
+    share.has_process = true;
+    share.sole_process = process;
+  } else if (share.sole_process != process) {
     SettleGroup(group);
-    group.sole_process = ProcessId::kNone;
+    if (transport_ != nullptr) transport_->MemoryGoing(share.sole_process);
+    share.sole_process = ProcessId::kNone;
   }
 }
 

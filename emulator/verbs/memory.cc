@@ -136,6 +136,7 @@ Status Verbs::DeregMr(GroupId group, Handle handle) {
 void Verbs::RemoveMr(MemoryRegion& region) {
   // What has been received is in its place when the program may give the memory away.
   SettleGroup(GroupOf(region.pd->context->group));
+  if (transport_ != nullptr) transport_->MemoryGoing(region.process);
   keys_.Erase(KeyIndex(region.lkey));
   region.pd->users--;
   Drop(*region.pd->context, region);

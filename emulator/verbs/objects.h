@@ -19,6 +19,7 @@
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 #include "emulator/verbs/arena.h"
+#include "emulator/verbs/copy_jobs.h"
 #include "emulator/verbs/device.h"
 #include "emulator/verbs/profile.h"
 #include "emulator/verbs/ring.h"
@@ -47,15 +48,28 @@ struct AsyncEvent {
   Handle object = 0;  // the CQ, QP or SRQ; 0: the event is of the device or its port
 };
 
+// What a transport keeps for a QP or a group; each transport derives its own.
+struct TransportState {
+  virtual ~TransportState() = default;
+};
+
+// What a group of processes shares with its host besides objects.
+struct GroupShare {
+  bool has_process = false;
+  // The group's only process, kNone once there were several: payloads may be left for the program
+  // to place, or copied by it, only where there is no doubt whose memory is meant.
+  ProcessId sole_process = ProcessId::kNone;
+  JobPage* jobs = nullptr;
+  std::unique_ptr<TransportState> board;
+};
+
 // An open device (ibv_open_device).
 struct Context {
   Handle handle;
   GroupId group;
   Device* device;
   CounterId async_counter;
-  // The group's only process, kNone once there were several: payloads may be left for the program
-  // to place, and taken from it early, only where there is no doubt whose memory is meant.
-  const ProcessId* sole_process;
+  GroupShare* share;
   std::deque<AsyncEvent> async_events;
 };
 
@@ -182,11 +196,6 @@ struct AddressHandle {
   Path path;
 };
 
-// What a transport keeps for a QP; each transport derives its own.
-struct TransportState {
-  virtual ~TransportState() = default;
-};
-
 struct QueuePair {
   Handle handle;
   uint32_t qpn;
@@ -215,6 +224,7 @@ struct QueuePair {
 
   ibv_qp_state state() const { return attr.qp_state; }
   GroupId group() const { return pd->context->group; }
+  GroupShare& share() const { return *pd->context->share; }
 };
 
 // Raises asynchronous events on the context of an object; implemented by Verbs.
@@ -234,6 +244,9 @@ struct TransportHooks {
   // Attributes changed without a new state (RTS to RTS: min_rnr_timer, alternate path, ...).
   virtual void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) = 0;
   virtual void QpDestroyed(Time now, QueuePair& qp) = 0;
+  // The process may give memory away that was registered: whoever still copies to it or from it on
+  // the host's behalf has ended when this returns.
+  virtual void MemoryGoing(ProcessId process) = 0;
 };
 
 // Why a key did not give access to bytes; the transports turn it into a completion status or NAK.

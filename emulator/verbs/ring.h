@@ -14,6 +14,7 @@
 #include <span>
 
 #include "emulator/base/uapi.h"
+#include "emulator/verbs/copy_jobs.h"
 
 namespace rdmaemu {
 
@@ -64,7 +65,14 @@ struct DoorbellPage {
   alignas(64) uint32_t host_asleep;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
+  JobPage jobs;
 };
+
+// True when the host sleeps and must be woken by its eventfd; for whoever has just left it work.
+inline bool MustWakeHost(DoorbellPage& page) {
+  std::atomic_ref asleep(page.host_asleep);
+  return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
+}
 
 // Posts a doorbell; true when the host sleeps and must be woken by its eventfd.
 inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
@@ -77,8 +85,7 @@ inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
     std::atomic_ref(page.summary[word / 64])
         .fetch_or(uint64_t{1} << (word % 64), std::memory_order_seq_cst);
   }
-  std::atomic_ref asleep(page.host_asleep);
-  return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
+  return MustWakeHost(page);
 }
 
 // A view of one ring, for either side. Not thread-safe: the caller holds the queue's lock.

@@ -26,7 +26,7 @@ Result<Span> Verbs::DoorbellSpan(GroupId id) {
     const Result<Span> span = group.arena.Allocate(sizeof(DoorbellPage));
     if (!span) return Pass(span.error());
     group.doorbells = *span;
-    new (span->bytes) DoorbellPage{};
+    group.share.jobs = &(new (span->bytes) DoorbellPage{})->jobs;
   }
   return group.doorbells;
 }
@@ -70,7 +70,7 @@ void Verbs::GroupGone(Time now, GroupId id) {
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
   // Nobody is left to see payloads that wait.
-  found->second->sole_process = ProcessId::kNone;
+  found->second->share.sole_process = ProcessId::kNone;
   for (CompletionQueue* cq : found->second->waiting) cq->has_waiting = false;
   found->second->waiting.clear();
   auto& contexts = found->second->handles[static_cast<size_t>(ObjectKind::kContext)];
@@ -106,7 +106,7 @@ Result<Context*> Verbs::Open(GroupId group, uint32_t device_index) {
   context->group = group;
   context->device = device;
   context->async_counter = *counter;
-  context->sole_process = &GroupOf(group).sole_process;
+  context->share = &GroupOf(group).share;
   Context& kept = *context;
   const Result<Context*> adopted = Adopt(kept, INT64_MAX, std::move(context));
   if (!adopted) environment_.counters.Destroy(*counter);

@@ -213,8 +213,7 @@ class Verbs final : public VerbsDirectory {
     Span doorbells;
     std::vector<QueuePair*> by_doorbell;  // by slot; nullptr: free
     std::vector<uint32_t> free_doorbells;
-    bool has_process = false;
-    ProcessId sole_process = ProcessId::kNone;
+    GroupShare share;
     std::vector<CompletionQueue*> waiting;  // those with has_waiting
     HandlesByKind handles;
   };

@@ -37,6 +37,11 @@ std::byte* MapSpan(const SharedSpan& span);
 void RingQueue(uint32_t slot);
 bool IsDoorbell(uint32_t slot);
 
+// Copies that the host would like this process to do; nullptr before the first call. Who has done
+// some says so.
+JobPage* Jobs();
+void JobsDone();
+
 // The host has gone: calls answer EIO, counters are readable, queues stand still.
 bool HostIsGone();
 

@@ -459,6 +459,17 @@ void RingQueue(uint32_t slot) {
   }
 }
 
+JobPage* Jobs() {
+  DoorbellPage* page = g_connection.doorbells.load(std::memory_order_relaxed);
+  return page == nullptr ? nullptr : &page->jobs;
+}
+
+void JobsDone() {
+  if (MustWakeHost(*g_connection.doorbells.load(std::memory_order_relaxed))) {
+    SysAddToEventfd(g_connection.doorbell_fd, 1);
+  }
+}
+
 bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
 
 }  // namespace rdmaemu::client

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -32,7 +33,8 @@ int Adopt(CompletionQueue& cq, const CqOut& reply) {
 
 }  // namespace
 
-void YieldAfterEmptyPolls() {
+void AfterEmptyPoll() {
+  if (DoCopyJobs()) return;
   static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
   if (++empty_polls < kEmptyPollsBeforeYield) return;
   empty_polls = 0;
@@ -88,7 +90,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   }
   if (taken > 0) cq.ring.SetConsumer(consumer);
   cq.lock.Unlock();
-  if (taken == 0) YieldAfterEmptyPolls();
+  if (taken == 0) AfterEmptyPoll();
   return taken;
 }
 

@@ -29,7 +29,7 @@ int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
   if (!cq.single_threaded) cq.lock.Lock();
   if (TakeCurrent(cq)) return 0;
   if (!cq.single_threaded) cq.lock.Unlock();
-  YieldAfterEmptyPolls();
+  AfterEmptyPoll();
   return ENOENT;
 }
 int NextPoll(ibv_cq_ex* base) { return TakeCurrent(*Of(base)) ? 0 : ENOENT; }

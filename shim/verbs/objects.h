@@ -185,7 +185,8 @@ int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 // A completion queue, for ibv_create_cq and ibv_create_cq_ex; nullptr and errno.
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
                                        ibv_comp_channel* channel, uint32_t vector);
-void YieldAfterEmptyPolls();
+// What a thread does that polls and finds nothing: copies that the host asks for, or it yields.
+void AfterEmptyPoll();
 // The readers of ibv_cq_ex that wc_flags asks for.
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags);
 

@@ -102,6 +102,9 @@ class FakeCounters final : public EventCounters {
 // processes that are gone.
 class FakeMemory final : public Memory {
  public:
+  uint32_t PidFor(ProcessId, ProcessId owner) override { return pids[owner]; }
+  void LetOthersRun() override {}
+  std::map<ProcessId, uint32_t> pids;  // 0: threads of other processes cannot reach it
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {
     size_t done = 0;
