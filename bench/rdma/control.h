@@ -27,7 +27,6 @@ struct Order {
   uint32_t qps = 1;
   uint32_t message_bytes = 0;
   uint32_t block_on_events = 0;
-  uint32_t count = 0;  // of a ping-pong: round trips
 };
 
 struct Report {

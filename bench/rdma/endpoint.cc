@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <array>
 
 namespace rdma_bench {
@@ -12,6 +13,8 @@ constexpr uint32_t kReceiveList = 16;
 // rdma_cm leaves 0, which is the longest (655 ms). 0.01 ms: a receiver that is late is late by a
 // time slice, not by a configured wait.
 constexpr uint8_t kMinRnrTimer = 1;
+
+uint32_t ReceiveDepth(unsigned qps) { return std::min(kMostReceives, kReceivesInAll / qps); }
 
 void WaitAndAck(rdma_event_channel* channel, rdma_cm_event_type expected) {
   ExpectEvent(channel, expected);
@@ -106,7 +109,7 @@ void Endpoint::Accept(unsigned qps) {
   while (ids_.size() < qps) {
     rdma_cm_id* const id = ExpectEvent(channel_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
     ids_.push_back(id);
-    CreateQp(id, kSendDepth, kReceiveDepth);
+    CreateQp(id, kSendDepth, ReceiveDepth(qps));
     rdma_conn_param parameters = ConnectionParameters();
     Require(rdma_accept(id, &parameters) == 0, "rdma_accept");
     WaitAndAck(channel_, RDMA_CM_EVENT_ESTABLISHED);
@@ -127,7 +130,7 @@ void Endpoint::Connect(const std::string& peer, uint16_t port, unsigned qps) {
     WaitAndAck(channel_, RDMA_CM_EVENT_ADDR_RESOLVED);
     Require(rdma_resolve_route(id, kResolve_ms) == 0, "rdma_resolve_route");
     WaitAndAck(channel_, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    CreateQp(id, kSendDepth, kReceiveDepth);
+    CreateQp(id, kSendDepth, ReceiveDepth(qps));
     rdma_conn_param parameters = ConnectionParameters();
     Require(rdma_connect(id, &parameters) == 0, "rdma_connect");
     WaitAndAck(channel_, RDMA_CM_EVENT_ESTABLISHED);
@@ -161,8 +164,9 @@ void Endpoint::DestroyConnections() {
 void Endpoint::PostReceives(size_t message_bytes) {
   receive_bytes_ = message_bytes;
   receive_walk_ = Walk(buffer_.size(), message_bytes);
+  const uint32_t depth = ReceiveDepth(qps());
   for (unsigned qp = 0; qp < qps(); qp++) {
-    for (uint32_t done = 0; done < kReceiveDepth; done += kReceiveList) {
+    for (uint32_t done = 0; done < depth; done += kReceiveList) {
       PostReceiveList(qp, kReceiveList);
     }
   }

@@ -15,7 +15,9 @@ namespace rdma_bench {
 
 constexpr unsigned kMostQps = 32;
 constexpr uint32_t kSendDepth = 256;
-constexpr uint32_t kReceiveDepth = 512;
+// Shared out among the QPs: what a sender can send before the receiver's next time slice.
+constexpr uint32_t kReceivesInAll = 8192;
+constexpr uint32_t kMostReceives = 4096;  // of one QP
 constexpr int kCqEntries = 32767;  // rdma_rxe's limit; more than all sends and receives of a side
 constexpr uint32_t kInlineBytes = 64;
 constexpr uint8_t kReadsInFlight = 16;
@@ -41,7 +43,7 @@ class Endpoint {
   void Disconnect();
   void Disconnected();
 
-  // Keeps kReceiveDepth receives of this size posted on every QP from here on.
+  // Keeps receives of this size posted on every QP from here on.
   void PostReceives(size_t message_bytes);
   // One receive of this QP was used up. Reposts as lists.
   void ReceiveUsed(unsigned qp);

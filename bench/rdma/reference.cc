@@ -10,9 +10,8 @@
 namespace rdma_bench {
 namespace {
 
-// Round trips in a second of a fast machine: how many fit into a round.
-constexpr double kYieldsPerSecond = 250000;
-constexpr double kWakesPerSecond = 20000;
+// In place of a round trip's number: there are no more.
+constexpr uint32_t kEnd = UINT32_MAX;
 
 // This thread on one processor, until the end of its life.
 class Pinned {
@@ -48,23 +47,27 @@ double RateFor(size_t span, size_t message_bytes, double seconds, Move move) {
   return static_cast<double>(messages * message_bytes) / (now - begin);
 }
 
-// Orders the server's side, then runs ours; `trip` is one round trip.
+// Orders the server's side, then runs ours until the time is over; `trip` is one round trip, and
+// with kEnd as its number the last half of one.
 template <class Trip>
-std::vector<double> PingPong(Control& control, Task task, uint32_t count, Pinned::Where where,
+std::vector<double> PingPong(Control& control, Task task, double seconds, Pinned::Where where,
                              Trip trip) {
   control.words().ping = 0;
   control.words().pong = 0;
-  control.Send(Order{.task = task, .count = count});
+  control.Send(Order{.task = task});
   control.Receive<Report>();
   std::vector<double> one_way_us;
-  one_way_us.reserve(count);
   {
     const Pinned pinned(where);
-    for (uint32_t number = 1; number <= count; number++) {
-      const double begin = NowSeconds();
+    const double begin = NowSeconds();
+    double before = begin;
+    for (uint32_t number = 1; before - begin < seconds; number++) {
       trip(number);
-      one_way_us.push_back((NowSeconds() - begin) * 1e6 / 2);
+      const double now = NowSeconds();
+      one_way_us.push_back((now - before) * 1e6 / 2);
+      before = now;
     }
+    trip(kEnd);
   }
   control.Receive<Report>();
   std::sort(one_way_us.begin(), one_way_us.end());
@@ -78,10 +81,6 @@ void Wait(int event) {
 void Wake(int event) {
   const uint64_t value = 1;
   Require(write(event, &value, sizeof value) == sizeof value, "write to an eventfd");
-}
-
-uint32_t Trips(double seconds, double per_second) {
-  return static_cast<uint32_t>(std::max(100.0, seconds * per_second));
 }
 
 }  // namespace
@@ -106,20 +105,26 @@ double ProcessVmFor(const Buffer& own, const ServerFacts& server, bool write, si
 
 std::vector<double> YieldPingPongFor(Control& control, double seconds) {
   SharedWords& words = control.words();
-  return PingPong(control, Task::kYieldPingPong, Trips(seconds, kYieldsPerSecond),
-                  Pinned::Where::kFirst, [&](uint32_t number) {
+  return PingPong(control, Task::kYieldPingPong, seconds, Pinned::Where::kFirst,
+                  [&](uint32_t number) {
                     words.ping.store(number, std::memory_order_release);
+                    if (number == kEnd) return;
                     while (words.pong.load(std::memory_order_acquire) != number) sched_yield();
                   });
 }
 
-void YieldPong(Control& control, const Order& order) {
+void YieldPong(Control& control) {
   const Pinned pinned(Pinned::Where::kFirst);
   SharedWords& words = control.words();
   control.Send(Report{});
-  for (uint32_t number = 1; number <= order.count; number++) {
-    while (words.ping.load(std::memory_order_acquire) != number) sched_yield();
+  for (uint32_t last = 0; last != kEnd;) {
+    const uint32_t number = words.ping.load(std::memory_order_acquire);
+    if (number == last) {
+      sched_yield();
+      continue;
+    }
     words.pong.store(number, std::memory_order_release);
+    last = number;
   }
   control.Send(Report{});
 }
@@ -128,18 +133,21 @@ std::vector<double> WakePingPongFor(Control& control, double seconds) {
   cpu_set_t allowed;
   Require(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "sched_getaffinity");
   if (CPU_COUNT(&allowed) < 2) return {};
-  return PingPong(control, Task::kWakePingPong, Trips(seconds, kWakesPerSecond),
-                  Pinned::Where::kLast, [&](uint32_t) {
+  SharedWords& words = control.words();
+  return PingPong(control, Task::kWakePingPong, seconds, Pinned::Where::kLast,
+                  [&](uint32_t number) {
+                    words.ping.store(number, std::memory_order_release);
                     Wake(control.ping_event());
-                    Wait(control.pong_event());
+                    if (number != kEnd) Wait(control.pong_event());
                   });
 }
 
-void WakePong(Control& control, const Order& order) {
+void WakePong(Control& control) {
   const Pinned pinned(Pinned::Where::kFirst);
   control.Send(Report{});
-  for (uint32_t number = 0; number < order.count; number++) {
+  for (;;) {
     Wait(control.ping_event());
+    if (control.words().ping.load(std::memory_order_acquire) == kEnd) break;
     Wake(control.pong_event());
   }
   control.Send(Report{});

@@ -27,8 +27,8 @@ std::vector<double> YieldPingPongFor(Control& control, double seconds);
 std::vector<double> WakePingPongFor(Control& control, double seconds);
 
 // The server's sides.
-void YieldPong(Control& control, const Order& order);
-void WakePong(Control& control, const Order& order);
+void YieldPong(Control& control);
+void WakePong(Control& control);
 void UdpSink(Control& control, const Buffer& own);
 void TcpAcceptAll(Control& control);
 

@@ -29,9 +29,9 @@ void Obey(Endpoint& endpoint, Control& control, const Order& order) {
       AcceptAll(endpoint, control);
       return control.Send(Report{});
     case Task::kYieldPingPong:
-      return YieldPong(control, order);
+      return YieldPong(control);
     case Task::kWakePingPong:
-      return WakePong(control, order);
+      return WakePong(control);
     case Task::kUdpSink:
       return UdpSink(control, endpoint.buffer());
     case Task::kTcpAcceptAll:
