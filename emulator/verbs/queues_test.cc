@@ -167,5 +167,22 @@ TEST_F(Queues, AnSrqResizesWithItsReceivesAndRefusesWhatDoesNotFit) {
   EXPECT_EQ(verbs.CreateSrq(kGroup, {pd->handle, 8, 28, 0, 0}).error().code, EINVAL);
 }
 
+// An embedded host that crashes leaves no descriptor open.
+TEST(QueuesOfAHost, GiveTheirCountersBackWhenItEnds) {
+  testing::FakeCounters counters;
+  {
+    testing::FakeSharedMemory shared_memory;
+    testing::FakeMemory memory;
+    testing::FakeTrace trace;
+    Random random(1);
+    Verbs verbs({shared_memory, counters, memory, random, trace});
+    verbs.AddDevice({"rxe0", *BuiltInProfile("rxe"), {{*NetAddress::Parse("10.0.0.1")}}});
+    Context* context = *verbs.Open(GroupId{1}, 0);
+    ASSERT_TRUE(verbs.CreateChannel(GroupId{1}, context->handle));
+    EXPECT_EQ(counters.live(), 2u);
+  }
+  EXPECT_EQ(counters.live(), 0u);
+}
+
 }  // namespace
 }  // namespace rdmaemu

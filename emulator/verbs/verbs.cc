@@ -10,7 +10,17 @@ namespace rdmaemu {
 Verbs::Verbs(Environment environment) : environment_(environment) {}
 
 // The transports may be gone by now: objects are simply freed.
-Verbs::~Verbs() = default;
+// Segments go with their arenas; counters are descriptors that nobody else would close.
+Verbs::~Verbs() {
+  for (const auto& [id, group] : groups_) {
+    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kChannel)]) {
+      environment_.counters.Destroy(handles_.Find<CompletionChannel>(id, handle)->counter);
+    }
+    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
+      environment_.counters.Destroy(handles_.Find<Context>(id, handle)->async_counter);
+    }
+  }
+}
 
 Verbs::Group& Verbs::GroupOf(GroupId group) {
   std::unique_ptr<Group>& found = groups_[group];

@@ -105,7 +105,7 @@ void Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
   endpoint.sends.pop_front();
 }
 
-bool Traffic::RetriesExcused(const Endpoint& endpoint, const Request&) const {
+bool Traffic::RetriesExcused(const Endpoint& endpoint) const {
   if (endpoint.disturbed) return true;
   return !endpoint.SameMachine() && !world_.network().perfect();
 }
@@ -119,7 +119,7 @@ void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_
   if (status == IBV_WC_WR_FLUSH_ERR) return;  // the order of completions tells whether it may be
   if (request.planted == status) return;
   if (status == IBV_WC_RETRY_EXC_ERR) {
-    if (!RetriesExcused(endpoint, request)) complain("nothing kept the peer from answering");
+    if (!RetriesExcused(endpoint)) complain("nothing kept the peer from answering");
     if (endpoint.link.retry_count == 7 && world_.plan().endless_retries) {
       complain("seven retries have no end in this profile");
     }
@@ -127,7 +127,10 @@ void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_
   }
   if (status == IBV_WC_RNR_RETRY_EXC_ERR) {
     if (endpoint.link.rnr_retry == 7) complain("seven RNR retries have no end");
-    if (!request.message) complain("it asks for no receive");
+    if (request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_READ ||
+        request.atomic) {
+      complain("it asks for no receive");
+    }
     return;
   }
   complain("nothing that the programs did explains it");
@@ -142,7 +145,13 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
         "status", endpoint.name() + ", wr_id " + std::to_string(request.wr_id) +
                       " succeeded, and ought to fail with " + StatusName(*request.planted));
   }
+  WindowMoves(endpoint, request, done);
   if (done && request.message) acknowledged_.push_back({endpoint.stream, *request.message});
+  if (done && request.atomic && program.Lives()) {
+    uint64_t original;
+    std::memcpy(&original, program.bytes().data() + request.sinks[0].offset, sizeof original);
+    atomics_.Ended(request.atomic->word, request.atomic->operation, world_.now(), original);
+  }
   if (program.Lives()) {
     for (size_t i = 0; i < request.sinks.size(); i++) {
       if (done) {
@@ -162,7 +171,9 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
   if (request.target_program != nullptr && done && endpoint.type == IBV_QPT_RC &&
       request.target_program->Lives()) {
     request.target_program->model().Done(request.target_claim);
-    request.target_program->heap().Give(request.target);
+    if (request.window == Request::Window::kNone) {
+      request.target_program->heap().Give(request.target);
+    }
   }
 }
 
@@ -183,13 +194,40 @@ void Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
   if (wc.status == IBV_WC_SUCCESS) {
     Arrived(endpoint, receive, wc);
   } else {
+    if (wc.status != IBV_WC_WR_FLUSH_ERR && !endpoint.receives_may_fail) {
+      world_.verdict().Complain("status", endpoint.name() + ", a receive ended with " +
+                                              StatusName(wc.status) +
+                                              ", and nothing that its peer did explains it");
+    }
     if (endpoint.stage != Stage::kGone) endpoint.stage = Stage::kError;
-    if (endpoint.receives->srq == 0) endpoint.receives->dead = true;
+    if (queue.srq == 0) queue.dead = true;
     MayFlush(endpoint);
     if (endpoint.peer != nullptr) endpoint.peer->disturbed = true;
     GiveBack(*endpoint.program, receive);
   }
   if (keep_receiving_) PostReceives(endpoint, 2);
+}
+
+// The received bytes, one after the other.
+std::vector<std::byte> Traffic::BytesOf(Program& program, const Receive& receive, uint32_t length) {
+  std::vector<std::byte> bytes;
+  for (const Piece& piece : receive.pieces) {
+    const auto here = program.bytes().subspan(
+        piece.offset, std::min<size_t>(piece.length, length - bytes.size()));
+    bytes.insert(bytes.end(), here.begin(), here.end());
+  }
+  return bytes;
+}
+
+void Traffic::Place(Program& program, Receive& receive, std::span<const std::byte> content,
+                    bool rest_may_change) {
+  for (size_t i = 0; i < receive.claims.size(); i++) {
+    const Piece& piece = receive.pieces[i];
+    const size_t here = std::min<size_t>(content.size(), piece.length);
+    program.model().DoneLent(receive.claims[i], content.first(here), rest_may_change);
+    content = content.subspan(here);
+    if (piece.length > 0) program.heap().Give(piece);
+  }
 }
 
 void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc) {
@@ -198,6 +236,7 @@ void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& 
   message.write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) message.immediate = wc.ex.imm_data;
   if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) message.invalidated = wc.ex.invalidate_rkey;
+  if (endpoint.type != IBV_QPT_RC) return TaggedArrived(endpoint, receive, wc, message);
   if (endpoint.peer == nullptr) {
     world_.verdict().Complain("delivery", endpoint.name() + " received without a peer");
     return GiveBack(*endpoint.program, receive);
@@ -208,22 +247,55 @@ void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& 
   delivery_.Arrived(sender.stream, message);
   std::vector<std::byte> content;
   if (number < sender.contents.size()) content = std::move(sender.contents[number]);
-  if (content.size() > receive.length) content.resize(receive.length);
-  std::span<const std::byte> rest(content);
-  for (size_t i = 0; i < receive.claims.size(); i++) {
-    const Piece& piece = receive.pieces[i];
-    const size_t here = std::min<size_t>(rest.size(), piece.length);
-    endpoint.program->model().DoneLent(receive.claims[i], rest.first(here));
-    rest = rest.subspan(here);
-    if (piece.length > 0) endpoint.program->heap().Give(piece);
+  Place(*endpoint.program, receive, content, false);
+}
+
+// UC and UD: what it is stands in its first bytes, or in the immediate data of a WRITE.
+void Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc,
+                            Message message) {
+  Program& program = *endpoint.program;
+  std::vector<std::byte> header;
+  uint64_t tag = message.immediate.value_or(0);
+  if (!message.write) {
+    const uint32_t skip = endpoint.type == IBV_QPT_UD ? 40 : 0;
+    std::vector<std::byte> bytes = BytesOf(program, receive, wc.byte_len);
+    if (bytes.size() < skip + sizeof tag) {
+      world_.verdict().Complain("delivery", endpoint.name() + " received less than was ever sent");
+      return GiveBack(program, receive);
+    }
+    std::memcpy(&tag, bytes.data() + skip, sizeof tag);
+    header.assign(bytes.begin(), bytes.begin() + skip);
+    message.length -= skip;
   }
+  message.tag = tag;
+  const auto found = tagged_.find(tag);
+  if (found == tagged_.end() || found->second.to != &endpoint ||
+      (endpoint.type == IBV_QPT_UD && wc.src_qp != found->second.from->made.qpn)) {
+    world_.verdict().Complain(
+        "delivery", endpoint.name() + ", wr_id " + std::to_string(wc.wr_id) + ", received " +
+                        std::to_string(message.length) + " bytes" +
+                        (message.write ? " of a WRITE" : "") + " that nobody sent to it (tag " +
+                        std::to_string(tag) + (found == tagged_.end() ? ")" : ", another's)"));
+    return GiveBack(program, receive);
+  }
+  const Tagged& sent = found->second;
+  const SimNetwork& network = world_.network();
+  if (network.unreliable_copies() > 0 || network.unreliable_reordered()) {
+    delivery_.Excuse(sent.from->stream);
+  }
+  delivery_.Arrived(sent.from->stream, message);
+  world_.tally().Count(endpoint.type == IBV_QPT_UD ? "arrived.UD" : "arrived.UC");
+  std::vector<std::byte> content = std::move(header);
+  content.insert(content.end(), sent.content.begin(), sent.content.end());
+  // On UC the receive may have begun with a message that was broken off.
+  Place(program, receive, content, endpoint.type == IBV_QPT_UC);
 }
 
 bool Traffic::MustEnd(const Endpoint& endpoint) const {
   if (endpoint.stage == Stage::kGone || !endpoint.program->Runs()) return false;
   // Tries for ever, and nobody answers.
   const bool endless = endpoint.link.retry_count == 7 && world_.plan().endless_retries;
-  return !(endless && endpoint.disturbed);
+  return !(endless && endpoint.disturbed) && endpoint.stage != Stage::kMade;
 }
 
 size_t Traffic::Outstanding() const {

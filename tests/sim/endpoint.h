@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/checkers/atomic_checker.h"
 #include "tests/sim/checkers/completion_checker.h"
 #include "tests/sim/checkers/delivery_checker.h"
 #include "tests/sim/program.h"
@@ -53,6 +54,21 @@ struct Request {
   Piece target;
   MemoryModel::Claim target_claim = 0;
   std::optional<uint64_t> message;  // number in the stream
+  struct Atomic {
+    AtomicChecker::Word word;
+    uint64_t operation;
+  };
+  std::optional<Atomic> atomic;
+  enum class Window : uint8_t { kNone, kBind, kUse, kInvalidate };
+  Window window = Window::kNone;  // what it does to the connection's window
+};
+
+// A memory window over bytes of one end, through which the other end writes.
+struct WindowOf {
+  enum class State : uint8_t { kNone, kBinding, kBound, kInUse, kInvalidating, kInvalid };
+  State state = State::kNone;
+  uint32_t handle = 0, rkey = 0;
+  Piece piece;
 };
 
 // How two ends are connected.
@@ -92,6 +108,13 @@ struct Endpoint {
   DeliveryChecker::Stream stream = 0;  // of what this end sends
   std::deque<Request> sends;
   std::deque<std::vector<std::byte>> contents;  // of the stream's messages, until they arrive
+  WindowOf window;                              // over this end's memory
+  unsigned rights = 0;                          // IBV_ACCESS_*
+  bool draining = false;                        // in SQD
+  // The peer asked for something that takes a receive of this end with it.
+  bool receives_may_fail = false;
+  // A request was posted that is bound to fail: nothing behind it may arrive.
+  bool walled = false;
 
   std::string name() const {
     return program->name() + " qp " + std::to_string(made.qpn) + " (#" + std::to_string(number) +

@@ -82,10 +82,7 @@ void SimNetwork::Send(Time now, Datagram datagram) {
 }
 
 void SimNetwork::Arrive(Time when, Datagram datagram) {
-  timeline_.At(when, [this, datagram = std::move(datagram)] {
-    if (datagram.corrupt) corrupted_arrivals_++;
-    receiver_(datagram);
-  });
+  timeline_.At(when, [this, datagram = std::move(datagram)] { receiver_(datagram); });
 }
 
 void SimNetwork::Corrupt(Datagram& datagram) {

@@ -56,7 +56,6 @@ class SimNetwork {
   // Copies that the network made of UC and UD datagrams, and whether it let any overtake another.
   uint64_t unreliable_copies() const { return unreliable_copies_; }
   bool unreliable_reordered() const { return unreliable_reordered_; }
-  uint64_t corrupted_arrivals() const { return corrupted_arrivals_; }
 
  private:
   bool Happens(uint32_t chance) { return chance != 0 && random_.Below(10'000) < chance; }
@@ -76,7 +75,6 @@ class SimNetwork {
   std::map<std::pair<NetAddress, NetAddress>, Time> last_arrival_;
   uint64_t unreliable_copies_ = 0;
   bool unreliable_reordered_ = false;
-  uint64_t corrupted_arrivals_ = 0;
 };
 
 }  // namespace rdmaemu::sim

@@ -8,6 +8,8 @@ namespace {
 
 // Messages on a slow network would outlast the run, and long ones only cost time.
 constexpr uint32_t kMostBytes = 24 * 1024;
+constexpr uint32_t kTagBytes = sizeof(uint64_t);
+constexpr uint32_t kGrhBytes = 40;
 
 const char* NameOf(ibv_wr_opcode opcode) {
   switch (opcode) {
@@ -152,6 +154,7 @@ bool Traffic::Post(Endpoint& endpoint, Request request, rxe_send_wr wr,
 bool Traffic::PostRequest(Endpoint& endpoint) {
   Random& random = world_.random();
   if (!endpoint.Usable() || endpoint.sends.size() >= endpoint.depth) return false;
+  if (endpoint.type == IBV_QPT_UD) return PostDatagram(endpoint);
   Request request;
   request.wr_id = endpoint.program->NextWrId(false);
   // The last one that fits is signalled: unsignalled requests keep their places until a later one
@@ -162,110 +165,239 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
   if (random.Below(5) == 0) wr.send_flags |= IBV_SEND_SOLICITED;
   if (random.Below(8) == 0) wr.send_flags |= IBV_SEND_FENCE;
   const bool is_rc = endpoint.type == IBV_QPT_RC;
-  switch (random.Below(is_rc ? 6 : 4)) {
+  const bool writes = (endpoint.peer->rights & IBV_ACCESS_REMOTE_WRITE) != 0;
+  if (random.Below(1000) < world_.plan().misuse || (!writes && random.Below(20) == 0)) {
+    return is_rc && PostMisuse(endpoint, std::move(request), wr);
+  }
+  const uint32_t what = writes ? random.Below(is_rc ? 12 : 6) : random.Below(3);
+  switch (what) {
     case 0:
+    case 1:
       request.opcode = IBV_WR_SEND;
       return PostSend(endpoint, std::move(request), wr);
-    case 1:
+    case 2:
       request.opcode = IBV_WR_SEND_WITH_IMM;
       return PostSend(endpoint, std::move(request), wr);
-    case 2:
+    case 3:
+    case 4:
       request.opcode = IBV_WR_RDMA_WRITE;
       return PostWrite(endpoint, std::move(request), wr);
-    case 3:
+    case 5:
       request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
       return PostWrite(endpoint, std::move(request), wr);
-    default:
+    case 6:
+    case 7:
       request.opcode = IBV_WR_RDMA_READ;
       return PostRead(endpoint, std::move(request), wr);
+    case 8:
+      return PostWindow(endpoint, std::move(request), wr);
+    default:
+      return PostAtomic(endpoint, std::move(request), wr);
   }
 }
 
 bool Traffic::PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   Random& random = world_.random();
+  const bool is_rc = endpoint.type == IBV_QPT_RC;
   const uint32_t most = std::min(kMostBytes, endpoint.peer->receives->buffer_bytes);
   std::vector<rxe_sge> sges;
   std::vector<std::byte> inline_bytes;
-  const bool is_inline = endpoint.inline_bytes > 0 && random.Below(3) == 0;
+  const bool is_inline = endpoint.inline_bytes >= kTagBytes && random.Below(3) == 0;
   request.length = DrawLength(is_inline ? std::min(most, endpoint.inline_bytes) : most);
+  Message message;
+  message.tag = request.wr_id;
   std::vector<std::byte> bytes;
-  if (is_inline) {
-    wr.send_flags |= IBV_SEND_INLINE;
-    bytes = inline_bytes = endpoint.program->Fresh(request.length);
+  if (!is_rc) {
+    // The order does not tell which one it is: its first bytes do.
+    request.length = std::max(request.length, kTagBytes);
+    bytes = endpoint.program->Fresh(request.length);
+    std::memcpy(&message.tag, bytes.data(), kTagBytes);
+    const auto place = endpoint.program->heap().Take(request.length);
+    if (!is_inline && !place) return false;
+    if (is_inline) {
+      if (place) endpoint.program->heap().Give(*place);
+    } else {
+      endpoint.program->model().Store(place->offset, bytes);
+      request.sources.push_back(*place);
+      const Region& region = endpoint.program->region();
+      sges.push_back({region.Iova(place->offset), request.length, region.mr.lkey});
+    }
+  } else if (is_inline) {
+    bytes = endpoint.program->Fresh(request.length);
   } else {
     bytes = Gather(endpoint, request.length, request, sges);
     request.length = static_cast<uint32_t>(bytes.size());
   }
-  Message message;
+  if (is_inline) {
+    wr.send_flags |= IBV_SEND_INLINE;
+    inline_bytes = bytes;
+    world_.tally().Count("op.inline");
+  }
   message.length = request.length;
-  message.tag = request.wr_id;
   if (request.opcode == IBV_WR_SEND_WITH_IMM) {
-    message.immediate = random.Next32();
-    wr.ex.imm_data = *message.immediate;
+    message.immediate = wr.ex.imm_data = random.Next32();
+  } else if (request.opcode == IBV_WR_SEND_WITH_INV) {
+    message.invalidated = wr.ex.invalidate_rkey;
   }
   request.message = delivery_.Sent(endpoint.stream, message);
-  endpoint.contents.push_back(std::move(bytes));
+  if (is_rc) {
+    endpoint.contents.push_back(std::move(bytes));
+  } else {
+    tagged_[message.tag] = {&endpoint, endpoint.peer, std::move(bytes)};
+  }
   return Post(endpoint, std::move(request), wr, sges, inline_bytes);
+}
+
+bool Traffic::PostDatagram(Endpoint& endpoint) {
+  Random& random = world_.random();
+  Program& program = *endpoint.program;
+  std::vector<Endpoint*> others;
+  for (const auto& other : endpoints_) {
+    if (other->type == IBV_QPT_UD && other->stage == Stage::kReady) others.push_back(other.get());
+  }
+  Endpoint& to = *others[random.Below(static_cast<uint32_t>(others.size()))];
+  Request request;
+  request.wr_id = program.NextWrId(false);
+  request.signalled =
+      endpoint.signal_all || random.Below(3) != 0 || endpoint.sends.size() + 1 >= endpoint.depth;
+  request.opcode = random.Below(2) == 0 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM;
+  request.length = std::max(kTagBytes, DrawLength(to.receives->buffer_bytes - kGrhBytes));
+  const auto place = program.TakeFilled(request.length);
+  if (!place) return false;
+  request.sources.push_back(*place);
+  Message message;
+  message.length = request.length;
+  const auto content = program.bytes().subspan(place->offset, place->length);
+  std::memcpy(&message.tag, content.data(), kTagBytes);
+  rxe_send_wr wr{};
+  if (request.opcode == IBV_WR_SEND_WITH_IMM) {
+    message.immediate = wr.ex.imm_data = random.Next32();
+  }
+  // A wrong key: it must not arrive, and that is nobody's error.
+  const bool wrong_key = random.Below(12) == 0;
+  wr.wr.ud.remote_qpn = to.made.qpn;
+  wr.wr.ud.remote_qkey = wrong_key ? kQkey + 1 : kQkey;
+  wr.wr.ud.ah_num = program.AddressHandleTo(to.program->machine(), random.Below(4) == 0);
+  if (wrong_key) {
+    world_.tally().Count("op.wrong_qkey");
+  } else {
+    request.message = delivery_.Sent(endpoint.stream, message);
+    tagged_[message.tag] = {&endpoint, &to, {content.begin(), content.end()}};
+  }
+  const Region& region = program.region();
+  return Post(endpoint, std::move(request), wr,
+              {{region.Iova(place->offset), place->length, region.mr.lkey}}, {});
 }
 
 bool Traffic::PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   Program& target = *endpoint.peer->program;
+  // On UC nobody says when the target may be used again, so it never is.
+  const uint32_t most = endpoint.type == IBV_QPT_RC ? kMostBytes : kMostBytes / 8;
   std::vector<rxe_sge> sges;
-  std::vector<std::byte> bytes = Gather(endpoint, DrawLength(kMostBytes), request, sges);
+  std::vector<std::byte> bytes = Gather(endpoint, DrawLength(most), request, sges);
   request.length = static_cast<uint32_t>(bytes.size());
   const std::optional<Piece> place = target.heap().Take(request.length);
   if (!place) {
-    for (const Piece& piece : request.sources) endpoint.program->heap().Give(piece);
+    Drop(*endpoint.program, request);
     return false;
   }
   request.target_program = &target;
   request.target = *place;
-  request.target_claim = target.model().Expect(place->offset, std::move(bytes));
   wr.wr.rdma.remote_addr = target.region().Iova(place->offset);
   wr.wr.rdma.rkey = target.region().mr.rkey;
   if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     Message message;
     message.length = request.length;
-    message.tag = request.wr_id;
     message.write = true;
-    message.immediate = wr.ex.imm_data = world_.random().Next32();
+    message.immediate = wr.ex.imm_data = ++last_tag_;
+    message.tag = endpoint.type == IBV_QPT_RC ? request.wr_id : last_tag_;
     request.message = delivery_.Sent(endpoint.stream, message);
-    endpoint.contents.emplace_back();
+    if (endpoint.type == IBV_QPT_RC) {
+      endpoint.contents.emplace_back();
+    } else {
+      tagged_[message.tag] = {&endpoint, endpoint.peer, {}};
+    }
   }
+  request.target_claim = target.model().Expect(place->offset, std::move(bytes));
   return Post(endpoint, std::move(request), wr, sges, {});
+}
+
+// Room for what comes back, in several places.
+bool Traffic::Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Request& request,
+                      std::vector<rxe_sge>& sges) {
+  Program& program = *endpoint.program;
+  for (const uint32_t part : Split(static_cast<uint32_t>(bytes.size()))) {
+    Piece piece{};
+    if (part > 0) {
+      const std::optional<Piece> taken = program.heap().Take(part);
+      if (!taken) return false;
+      piece = *taken;
+      const auto here = bytes.first(part);
+      request.sinks.push_back(piece);
+      request.sink_claims.push_back(
+          program.model().Expect(piece.offset, {here.begin(), here.end()}));
+    }
+    sges.push_back({program.region().Iova(piece.offset), part, program.region().mr.lkey});
+    bytes = bytes.subspan(part);
+  }
+  return true;
+}
+
+// It is not posted after all.
+void Traffic::Drop(Program& program, Request& request) {
+  for (size_t i = 0; i < request.sinks.size(); i++) {
+    program.model().Undecided(request.sink_claims[i]);
+    program.heap().Give(request.sinks[i]);
+  }
+  for (const Piece& piece : request.sources) program.heap().Give(piece);
 }
 
 bool Traffic::PostRead(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   Program& target = *endpoint.peer->program;
-  Program& program = *endpoint.program;
   const Piece from =
       target.Constant(std::min<uint32_t>(DrawLength(kMostBytes), Program::kConstantBytes));
   request.length = from.length;
   std::vector<rxe_sge> sges;
-  uint64_t offset = from.offset;
-  for (const uint32_t part : Split(from.length)) {
-    Piece piece{};
-    if (part > 0) {
-      const std::optional<Piece> taken = program.heap().Take(part);
-      if (!taken) {
-        for (size_t i = 0; i < request.sinks.size(); i++) {
-          program.model().Undecided(request.sink_claims[i]);
-          program.heap().Give(request.sinks[i]);
-        }
-        return false;
-      }
-      piece = *taken;
-      const auto bytes = target.bytes().subspan(offset, part);
-      request.sinks.push_back(piece);
-      request.sink_claims.push_back(
-          program.model().Expect(piece.offset, {bytes.begin(), bytes.end()}));
-    }
-    sges.push_back({program.region().Iova(piece.offset), part, program.region().mr.lkey});
-    offset += part;
+  if (!Scatter(endpoint, target.bytes().subspan(from.offset, from.length), request, sges)) {
+    Drop(*endpoint.program, request);
+    return false;
   }
-  wr.wr.rdma.remote_addr = target.region().Iova(from.offset);
-  wr.wr.rdma.rkey = target.region().mr.rkey;
+  const bool narrow = world_.random().Below(4) == 0;
+  const Region& region = narrow ? target.read_only() : target.region();
+  wr.wr.rdma.remote_addr = region.Iova(from.offset);
+  wr.wr.rdma.rkey = region.mr.rkey;
   return Post(endpoint, std::move(request), wr, sges, {});
+}
+
+bool Traffic::PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+  Random& random = world_.random();
+  Program& target = *endpoint.peer->program;
+  Program& program = *endpoint.program;
+  // Few words, so that many ends meet at one.
+  const uint64_t index = random.Below(4) == 0 ? random.Below(Program::kWords) : random.Below(4);
+  const AtomicChecker::Word word = target.word(index);
+  const bool adds = index % 2 == 0;
+  const uint64_t count = atomics_.Count(word);
+  if (adds && count >= AtomicChecker::kMostAdds) return false;
+  const std::optional<Piece> sink = program.heap().Take(sizeof(uint64_t));
+  if (!sink) return false;
+  request.opcode = adds ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+  request.length = sizeof(uint64_t);
+  request.sinks.push_back(*sink);
+  request.sink_claims.push_back(program.model().Lend(sink->offset, sink->length));
+  wr.wr.atomic.remote_addr = target.region().Iova(Program::kWordsAt + index * 8);
+  wr.wr.atomic.rkey = target.region().mr.rkey;
+  if (adds) {
+    wr.wr.atomic.compare_add = uint64_t{1} << count;
+    request.atomic = {word, atomics_.Add(word, world_.now(), wr.wr.atomic.compare_add)};
+  } else {
+    wr.wr.atomic.compare_add = atomics_.LastSeen(word);
+    wr.wr.atomic.swap = ++last_swap_;
+    request.atomic = {
+        word, atomics_.Swap(word, world_.now(), wr.wr.atomic.compare_add, wr.wr.atomic.swap)};
+  }
+  return Post(endpoint, std::move(request), wr,
+              {{program.region().Iova(sink->offset), sink->length, program.region().mr.lkey}}, {});
 }
 
 }  // namespace rdmaemu::sim

@@ -13,7 +13,7 @@ constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
 
-Program::Program(World& world, Machine& machine, uint32_t number)
+Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics)
     : world_(world),
       number_(number),
       name_(machine.name() + ".p" + std::to_string(number)),
@@ -26,6 +26,11 @@ Program::Program(World& world, Machine& machine, uint32_t number)
     std::memcpy(memory_.data() + at, &word, sizeof word);
   }
   model_ = std::make_unique<MemoryModel>(world.verdict(), name_, memory_);
+  for (uint64_t i = 0; i < kWords; i++) {
+    model_->Lend(kWordsAt + i * 8, 8);
+    const auto word = atomics.Open(name_ + " word " + std::to_string(i));
+    if (i == 0) first_word_ = word;
+  }
   process_ = std::make_unique<Process>(
       world, machine, name_, base_, memory_,
       [this](uint64_t offset, uint64_t length) { model_->Written(offset, length); });
@@ -40,6 +45,30 @@ Program::Program(World& world, Machine& machine, uint32_t number)
                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
                 region_),
        "register the memory");
+  Must(Register(0, kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, read_only_),
+       "register the memory again");
+}
+
+uint64_t Program::WordValue(uint64_t index) const {
+  uint64_t value;
+  std::memcpy(&value, memory_.data() + kWordsAt + index * 8, sizeof value);
+  return value;
+}
+
+uint32_t Program::AddressHandleTo(const Machine& machine, bool ipv6) {
+  const auto [it, made] = address_handles_.try_emplace({machine.name(), ipv6}, 0);
+  if (!made) return it->second;
+  CreateAhIn in{};
+  in.pd = pd_;
+  in.attr.is_global = 1;
+  in.attr.port_num = 1;
+  in.attr.grh.sgid_index = ipv6 ? 2 : 1;
+  in.attr.grh.hop_limit = 64;
+  in.attr.grh.dgid = (ipv6 ? machine.ipv6() : machine.ipv4()).ToGid();
+  HandleOut out{};
+  Must(process_->Call(CallOp::kCreateAh, in, out), "create an AH");
+  it->second = out.handle;
+  return out.handle;
 }
 
 int Program::Register(uint64_t begin, uint64_t end, int access, Region& out) {

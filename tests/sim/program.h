@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/checkers/atomic_checker.h"
 #include "tests/sim/checkers/memory_model.h"
 #include "tests/sim/heap.h"
 #include "tests/sim/process.h"
@@ -39,7 +40,7 @@ class Program {
   static constexpr uint64_t kMemoryBytes = 512 * 1024;
   static constexpr uint32_t kCqEntries = 1023;
 
-  Program(World& world, Machine& machine, uint32_t number);
+  Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics);
 
   const std::string& name() const { return name_; }
   uint32_t number() const { return number_; }
@@ -55,6 +56,16 @@ class Program {
   uint32_t context() const { return context_; }
   uint32_t pd() const { return pd_; }
   uint64_t base() const { return base_; }
+
+  // The same memory with fewer rights: nobody may write it from afar.
+  const Region& read_only() const { return read_only_; }
+  // Words for atomics: the even ones are added to, the odd ones swapped.
+  AtomicChecker::Word word(uint64_t index) const {
+    return first_word_ + static_cast<uint32_t>(index);
+  }
+  uint64_t WordValue(uint64_t index) const;
+  // An address handle towards a machine; made at its first use.
+  uint32_t AddressHandleTo(const Machine& machine, bool ipv6);
 
   // A completion queue with room for `entries` more; the program makes another when none has.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
@@ -81,7 +92,9 @@ class Program {
   Heap heap_;
   std::unique_ptr<Process> process_;
   uint32_t context_ = 0, pd_ = 0;
-  Region region_;
+  Region region_, read_only_;
+  AtomicChecker::Word first_word_ = 0;
+  std::map<std::pair<std::string, bool>, uint32_t> address_handles_;
   std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
   uint64_t last_wr_id_ = 0;
 };

@@ -10,6 +10,7 @@ constexpr int kAllRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMaxSges = 4;
+constexpr uint32_t kGrhBytes = 40, kDatagramBytes = 1024;
 constexpr uint32_t kReceiveBytes = 16 * 1024;  // of one queue, so that a program can have many
 
 uint32_t DrawPsn(Random& random) {
@@ -19,7 +20,47 @@ uint32_t DrawPsn(Random& random) {
 
 }  // namespace
 
-Endpoint* Traffic::Create(Program& program, ibv_qp_type type) {
+void Traffic::Say(const Program& program, const std::string& what) {
+  if (world_.recorder().tells_story()) world_.recorder().Say(world_.now(), program.name(), what);
+}
+
+std::shared_ptr<ReceiveQueue> Traffic::MakeReceives(Program& program, ibv_qp_type type,
+                                                    bool shared) {
+  Random& random = world_.random();
+  auto receives = std::make_shared<ReceiveQueue>();
+  receives->program = &program;
+  receives->buffer_bytes =
+      type == IBV_QPT_UD ? kGrhBytes + kDatagramBytes : 1u << (6 + random.Below(8));
+  receives->depth = 1 + random.Below(std::min(24u, kReceiveBytes / receives->buffer_bytes));
+  if (!shared) return receives;
+  SrqOut made{};
+  const CreateSrqIn in{program.pd(), receives->depth, kMaxSges, 0, 0};
+  if (program.process().Call(CallOp::kCreateSrq, in, made) != 0) return nullptr;
+  world_.tally().Count("op.create_srq");
+  receives->srq = made.handle;
+  receives->ring = Ring(program.process().At(made.queue), made.slots, made.slot_bytes);
+  receives->checked =
+      completions_.Open(CompletionChecker::Kind::kShared, program.name() + " shared receive queue");
+  return receives;
+}
+
+void Traffic::OpenQueues(Endpoint& endpoint) {
+  endpoint.sends_checked =
+      completions_.Open(CompletionChecker::Kind::kSend, endpoint.name() + " send queue");
+  if (endpoint.receives->srq == 0) {
+    endpoint.receives->checked =
+        completions_.Open(CompletionChecker::Kind::kReceive, endpoint.name() + " receive queue");
+  } else {
+    completions_.SetHolders(endpoint.receives->checked, ++endpoint.receives->users);
+  }
+  const auto promise = endpoint.type == IBV_QPT_RC   ? DeliveryChecker::Promise::kExactlyOnceInOrder
+                       : endpoint.type == IBV_QPT_UC ? DeliveryChecker::Promise::kAtMostOnceInOrder
+                                                     : DeliveryChecker::Promise::kAtMostOnce;
+  endpoint.stream = delivery_.Open(promise, "from " + endpoint.name());
+  by_qpn_[{endpoint.program, endpoint.made.qpn}] = &endpoint;
+}
+
+Endpoint* Traffic::Create(Program& program, ibv_qp_type type, bool shared) {
   Random& random = world_.random();
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->number = static_cast<uint32_t>(endpoints_.size());
@@ -28,51 +69,59 @@ Endpoint* Traffic::Create(Program& program, ibv_qp_type type) {
   endpoint->depth = 1 + random.Below(random.Below(3) == 0 ? 40 : 12);
   endpoint->inline_bytes = random.Below(2) == 0 ? 0 : random.Below(257);
   endpoint->signal_all = random.Below(4) == 0;
-  auto receives = std::make_shared<ReceiveQueue>();
-  receives->program = &program;
-  receives->buffer_bytes = type == IBV_QPT_UD ? 40 + 1024 : 1u << (6 + random.Below(8));
-  receives->depth = 1 + random.Below(std::min(24u, kReceiveBytes / receives->buffer_bytes));
-  receives->users = 1;
+  if (shared) {
+    std::shared_ptr<ReceiveQueue>& common = shared_receives_[&program];
+    if (common == nullptr) common = MakeReceives(program, type, true);
+    endpoint->receives = common;
+  } else {
+    endpoint->receives = MakeReceives(program, type, false);
+  }
+  if (endpoint->receives == nullptr) return nullptr;
   endpoint->send_cq = &program.QueueWithRoom(endpoint->depth);
-  endpoint->recv_cq = &program.QueueWithRoom(receives->depth);
+  endpoint->recv_cq = &program.QueueWithRoom(endpoint->receives->depth);
 
   CreateQpIn in{};
   in.pd = program.pd();
   in.send_cq = endpoint->send_cq->made.handle;
   in.recv_cq = endpoint->recv_cq->made.handle;
+  in.srq = endpoint->receives->srq;
   in.type = type;
   in.signal_all = endpoint->signal_all ? 1 : 0;
-  in.cap = {endpoint->depth, receives->depth, kMaxSges, kMaxSges, endpoint->inline_bytes};
+  in.cap = {endpoint->depth, endpoint->receives->depth, kMaxSges, kMaxSges, endpoint->inline_bytes};
   if (program.process().Call(CallOp::kCreateQp, in, endpoint->made) != 0) return nullptr;
   const CreateQpOut& made = endpoint->made;
   endpoint->send_ring = Ring(program.process().At(made.send_queue) + sizeof(QpControl),
                              made.send_slots, made.send_slot_bytes);
-  receives->ring =
-      Ring(program.process().At(made.recv_queue), made.recv_slots, made.recv_slot_bytes);
-  endpoint->receives = std::move(receives);
-  endpoint->sends_checked =
-      completions_.Open(CompletionChecker::Kind::kSend, endpoint->name() + " send queue");
-  endpoint->receives->checked =
-      completions_.Open(CompletionChecker::Kind::kReceive, endpoint->name() + " receive queue");
-  const auto promise = type == IBV_QPT_RC   ? DeliveryChecker::Promise::kExactlyOnceInOrder
-                       : type == IBV_QPT_UC ? DeliveryChecker::Promise::kAtMostOnceInOrder
-                                            : DeliveryChecker::Promise::kAtMostOnce;
-  endpoint->stream = delivery_.Open(promise, "from " + endpoint->name());
-  by_qpn_[{&program, made.qpn}] = endpoint.get();
+  if (endpoint->receives->srq == 0) {
+    endpoint->receives->ring =
+        Ring(program.process().At(made.recv_queue), made.recv_slots, made.recv_slot_bytes);
+  }
+  OpenQueues(*endpoint);
+  endpoints_.push_back(std::move(endpoint));
+  Say(program, "makes " + endpoints_.back()->name());
+  return endpoints_.back().get();
+}
 
+void Traffic::ToInit(Endpoint& endpoint) {
+  Random& random = world_.random();
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
-  attr.qp_access_flags = kAllRemote;
-  if (Modify(*endpoint, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-             attr) != 0) {
-    world_.verdict().Complain("verbs", endpoint->name() + " does not go to INIT");
+  attr.qp_access_flags = endpoint.rights = kAllRemote;
+  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  if (endpoint.type == IBV_QPT_UD) {
+    attr.qkey = kQkey;
+    mask |= IBV_QP_QKEY;
+  } else {
+    // Some refuse all that comes from afar but SENDs.
+    if (world_.plan().misuse > 0 && random.Below(12) == 0) {
+      attr.qp_access_flags = endpoint.rights = IBV_ACCESS_LOCAL_WRITE;
+    }
+    mask |= IBV_QP_ACCESS_FLAGS;
   }
-  endpoints_.push_back(std::move(endpoint));
-  if (world_.recorder().tells_story()) {
-    world_.recorder().Say(world_.now(), program.name(), "makes " + endpoints_.back()->name());
+  if (Modify(endpoint, mask, attr) != 0) {
+    world_.verdict().Complain("verbs", endpoint.name() + " does not go to INIT");
   }
-  return endpoints_.back().get();
 }
 
 int Traffic::Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr) {
@@ -102,21 +151,15 @@ Link Traffic::DrawLink(bool same_machine) {
   return link;
 }
 
-ibv_qp_attr Traffic::PathTo(const Endpoint& from, const Endpoint& to, const Link& link) {
+int Traffic::ToReadyToReceive(Endpoint& endpoint, uint32_t psn) {
+  const Link& link = endpoint.link;
+  const Machine& there = endpoint.peer->program->machine();
   ibv_qp_attr attr{};
-  Machine& there = to.program->machine();
-  (void)from;
   attr.ah_attr.is_global = 1;
   attr.ah_attr.port_num = 1;
   attr.ah_attr.grh.sgid_index = link.ipv6 ? 2 : 1;
   attr.ah_attr.grh.hop_limit = 64;
   attr.ah_attr.grh.dgid = (link.ipv6 ? there.ipv6() : there.ipv4()).ToGid();
-  return attr;
-}
-
-int Traffic::ToReadyToReceive(Endpoint& endpoint, uint32_t psn) {
-  const Link& link = endpoint.link;
-  ibv_qp_attr attr = PathTo(endpoint, *endpoint.peer, link);
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = link.mtu;
   attr.dest_qp_num = endpoint.peer->made.qpn;
@@ -144,39 +187,56 @@ int Traffic::ToReadyToSend(Endpoint& endpoint, uint32_t psn) {
   return Modify(endpoint, mask, attr);
 }
 
+void Traffic::MakeReady(Endpoint& endpoint, uint32_t receive_psn, uint32_t send_psn) {
+  if (endpoint.stage != Stage::kMade || !endpoint.program->Lives()) return;
+  if (!endpoint.program->Runs()) {  // its host is paused
+    world_.After(std::chrono::milliseconds(1), [this, &endpoint, receive_psn, send_psn] {
+      MakeReady(endpoint, receive_psn, send_psn);
+    });
+    return;
+  }
+  if (ToReadyToReceive(endpoint, receive_psn) != 0 || ToReadyToSend(endpoint, send_psn) != 0) {
+    world_.verdict().Complain("verbs", endpoint.name() + " does not go to RTS");
+    return;
+  }
+  endpoint.stage = Stage::kReady;
+}
+
 void Traffic::Connect(Endpoint& a, Endpoint& b, const Link& link, Duration late) {
   const uint32_t from_a = DrawPsn(world_.random()), from_b = DrawPsn(world_.random());
   a.peer = &b;
   b.peer = &a;
   a.link = b.link = link;
-  const auto make_ready = [this](Endpoint& end, uint32_t receive_psn, uint32_t send_psn) {
-    if (end.stage != Stage::kMade || !end.program->Lives()) return;
-    if (ToReadyToReceive(end, receive_psn) != 0 || ToReadyToSend(end, send_psn) != 0) {
-      world_.verdict().Complain("verbs", end.name() + " does not go to RTS");
-      return;
-    }
-    end.stage = Stage::kReady;
-  };
-  make_ready(a, from_b, from_a);
+  MakeReady(a, from_b, from_a);
   if (late.count() == 0) {
-    make_ready(b, from_a, from_b);
+    MakeReady(b, from_a, from_b);
   } else {
     a.disturbed = b.disturbed = true;
-    world_.After(late, [make_ready, &b, from_a, from_b] { make_ready(b, from_a, from_b); });
+    world_.After(late, [this, &b, from_a, from_b] { MakeReady(b, from_a, from_b); });
   }
-  world_.tally().Count(a.SameMachine() ? "connect.by_hand.same_machine" : "connect.by_hand.wire");
-  if (world_.recorder().tells_story()) {
-    world_.recorder().Say(
-        world_.now(), a.program->name(),
-        a.name() + " and " + b.name() + " are connected, PSNs " + std::to_string(from_a) + ", " +
-            std::to_string(from_b) + ", timeout " + std::to_string(link.timeout) + ", retries " +
-            std::to_string(link.retry_count) + ", rnr " + std::to_string(link.rnr_retry));
-  }
+  const std::string type = a.type == IBV_QPT_RC ? "RC" : "UC";
+  world_.tally().Count("connect." + type + (a.SameMachine() ? ".same_machine" : ".wire"));
+  Say(*a.program, type + " " + a.name() + " and " + b.name() + " are connected, PSNs " +
+                      std::to_string(from_a) + ", " + std::to_string(from_b) + ", timeout " +
+                      std::to_string(link.timeout) + ", retries " +
+                      std::to_string(link.retry_count) + ", rnr " + std::to_string(link.rnr_retry));
+}
+
+void Traffic::MakeDatagramReady(Endpoint& endpoint) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  int failed = Modify(endpoint, IBV_QP_STATE, attr);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = DrawPsn(world_.random());
+  failed |= Modify(endpoint, IBV_QP_STATE | IBV_QP_SQ_PSN, attr);
+  if (failed != 0) world_.verdict().Complain("verbs", endpoint.name() + " does not go to RTS");
+  endpoint.stage = Stage::kReady;
+  world_.tally().Count("connect.UD");
 }
 
 void Traffic::MayFlush(Endpoint& endpoint) {
   completions_.MayFlush(endpoint.sends_checked);
-  completions_.MayFlush(endpoint.receives->checked);
+  if (endpoint.receives->srq == 0) completions_.MayFlush(endpoint.receives->checked);
 }
 
 void Traffic::ToError(Endpoint& endpoint) {
@@ -186,9 +246,7 @@ void Traffic::ToError(Endpoint& endpoint) {
   endpoint.stage = Stage::kError;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  if (world_.recorder().tells_story()) {
-    world_.recorder().Say(world_.now(), endpoint.program->name(), endpoint.name() + " to ERR");
-  }
+  Say(*endpoint.program, endpoint.name() + " to ERR");
   world_.tally().Count("op.modify_to_error");
   if (Modify(endpoint, IBV_QP_STATE, attr) != 0) {
     world_.verdict().Complain("verbs", endpoint.name() + " does not go to ERR");
@@ -196,48 +254,101 @@ void Traffic::ToError(Endpoint& endpoint) {
   Harvest(*endpoint.program);
 }
 
+void Traffic::Drain(Endpoint& endpoint) {
+  if (!endpoint.Usable() || endpoint.draining) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  Say(*endpoint.program, endpoint.name() + " to SQD");
+  // It may be in ERR, which its program does not know yet.
+  if (Modify(endpoint, IBV_QP_STATE, attr) == 0) {
+    world_.tally().Count("op.drain");
+    endpoint.draining = true;
+  }
+}
+
+void Traffic::Undrain(Endpoint& endpoint) {
+  if (!endpoint.Usable() || !endpoint.draining) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  // Refused while requests are still on their way.
+  if (Modify(endpoint, IBV_QP_STATE, attr) != 0) return;
+  Say(*endpoint.program, endpoint.name() + " to RTS again");
+  world_.tally().Count("op.undrain");
+  endpoint.draining = false;
+}
+
+// Nothing that was posted completes any more.
+void Traffic::End(Endpoint& endpoint) {
+  Program& program = *endpoint.program;
+  completions_.Close(endpoint.sends_checked);
+  endpoint.stage = Stage::kGone;
+  if (endpoint.peer != nullptr) {
+    endpoint.peer->disturbed = true;
+    delivery_.Close(endpoint.peer->stream);
+  }
+  for (Request& request : endpoint.sends) Settle(endpoint, request, std::nullopt);
+  endpoint.sends.clear();
+  if (endpoint.receives->srq != 0) return;
+  completions_.Close(endpoint.receives->checked);
+  if (!program.Lives()) return;
+  for (Receive& receive : endpoint.receives->posted) GiveBack(program, receive);
+  endpoint.receives->posted.clear();
+}
+
+Endpoint* Traffic::Reset(Endpoint& endpoint) {
+  Program& program = *endpoint.program;
+  if (!program.Runs() || endpoint.stage == Stage::kGone) return nullptr;
+  Harvest(program);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  Say(program, endpoint.name() + " to RESET");
+  world_.tally().Count("op.reset");
+  if (Modify(endpoint, IBV_QP_STATE, attr) != 0) {
+    world_.verdict().Complain("verbs", endpoint.name() + " does not go to RESET");
+    return nullptr;
+  }
+  Harvest(program);
+  End(endpoint);
+  auto next = std::make_unique<Endpoint>();
+  next->number = static_cast<uint32_t>(endpoints_.size());
+  next->program = &program;
+  next->type = endpoint.type;
+  next->made = endpoint.made;
+  next->send_ring = endpoint.send_ring;
+  next->send_cq = endpoint.send_cq;
+  next->recv_cq = endpoint.recv_cq;
+  next->depth = endpoint.depth;
+  next->inline_bytes = endpoint.inline_bytes;
+  next->signal_all = endpoint.signal_all;
+  next->receives = endpoint.receives;
+  next->receives->dead = false;
+  OpenQueues(*next);
+  endpoints_.push_back(std::move(next));
+  return endpoints_.back().get();
+}
+
 void Traffic::Destroy(Endpoint& endpoint) {
-  if (endpoint.stage == Stage::kGone) return;
+  if (endpoint.stage == Stage::kGone || !endpoint.program->Runs()) return;
   Program& program = *endpoint.program;
   Harvest(program);
-  if (world_.recorder().tells_story()) {
-    world_.recorder().Say(world_.now(), program.name(), "destroys " + endpoint.name());
-  }
+  Say(program, "destroys " + endpoint.name());
   world_.tally().Count("op.destroy_qp");
   if (program.process().Call(CallOp::kDestroyQp, HandleIn{endpoint.made.handle, 0}) != 0) {
     world_.verdict().Complain("verbs", endpoint.name() + " cannot be destroyed");
   }
   // What completed before stands in the queue still, and may be polled.
   Harvest(program);
-  completions_.Close(endpoint.sends_checked);
-  if (endpoint.receives->srq == 0) completions_.Close(endpoint.receives->checked);
-  endpoint.stage = Stage::kGone;
-  if (endpoint.peer != nullptr) {
-    endpoint.peer->disturbed = true;
-    delivery_.Close(endpoint.peer->stream);
-  }
   endpoint.send_cq->room += endpoint.depth;
-  if (endpoint.receives->srq == 0) endpoint.recv_cq->room += endpoint.receives->depth;
+  endpoint.recv_cq->room += endpoint.receives->depth;
   by_qpn_.erase({&program, endpoint.made.qpn});
-  for (Request& request : endpoint.sends) Settle(endpoint, request, std::nullopt);
-  endpoint.sends.clear();
-  if (endpoint.receives->srq == 0) {
-    for (Receive& receive : endpoint.receives->posted) GiveBack(program, receive);
-    endpoint.receives->posted.clear();
-  }
+  End(endpoint);
 }
 
 void Traffic::Abandon(Program& program) {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->program != &program || endpoint->stage == Stage::kGone) continue;
-    endpoint->stage = Stage::kGone;
-    completions_.Close(endpoint->sends_checked);
-    completions_.Close(endpoint->receives->checked);
-    for (Request& request : endpoint->sends) Settle(*endpoint, request, std::nullopt);
-    endpoint->sends.clear();
-    if (endpoint->peer == nullptr) continue;
-    endpoint->peer->disturbed = true;
-    delivery_.Close(endpoint->peer->stream);
+    End(*endpoint);
+    if (endpoint->receives->srq != 0) completions_.Close(endpoint->receives->checked);
   }
 }
 

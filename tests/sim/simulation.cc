@@ -12,6 +12,7 @@ namespace {
 
 // Queue pairs of one run, dead ones included.
 constexpr size_t kMaxEndpoints = 40;
+constexpr size_t kMaxPrograms = 24;
 
 class Simulation {
  public:
@@ -32,10 +33,10 @@ class Simulation {
   }
 
  private:
-  Program& StartProgram(Machine& machine) {
-    programs_.push_back(
-        std::make_unique<Program>(world_, machine, static_cast<uint32_t>(programs_.size() + 1)));
-    return *programs_.back();
+  void StartProgram(Machine& machine) {
+    if (programs_.size() >= kMaxPrograms) return;
+    programs_.push_back(std::make_unique<Program>(
+        world_, machine, static_cast<uint32_t>(programs_.size() + 1), traffic_.atomics()));
   }
 
   void Harvest(Machine& machine) {
@@ -60,57 +61,188 @@ class Simulation {
 
   void Step() {
     Random& random = world_.random();
+    if (traffic_.endpoints().empty()) return ConnectTwo();
+    const uint32_t trouble = plan_.kill + plan_.pause + plan_.restart + plan_.partition;
+    if (trouble > 0 && random.Below(100) < trouble) return MakeTrouble(random.Below(trouble));
     const uint32_t what = random.Below(100);
-    if (traffic_.endpoints().empty() || what < 5) return ConnectTwo();
+    if (what < 5) return ConnectTwo();
+    if (what < 7) return AddDatagramQueue();
     Endpoint& endpoint = Any(traffic_.endpoints());
-    if (what < 20) {
+    if (what < 22) {
       traffic_.PostReceives(endpoint, 1 + random.Below(8));
-    } else if (what < 97) {
+    } else if (what < 94) {
       for (uint32_t left = 1 + random.Below(6); left > 0; left--) {
         if (!traffic_.PostRequest(endpoint)) break;
       }
-    } else if (what < 98) {
+    } else if (what < 96) {
+      endpoint.draining ? traffic_.Undrain(endpoint) : traffic_.Drain(endpoint);
+    } else if (what < 97) {
       if (endpoint.stage == Stage::kReady && random.Below(2) == 0) traffic_.ToError(endpoint);
-    } else if (endpoint.program->Runs() && random.Below(2) == 0) {
+    } else if (what < 98) {
+      Recycle(endpoint);
+    } else if (random.Below(2) == 0) {
       traffic_.Destroy(endpoint);
     }
   }
 
+  bool IsFull() { return traffic_.endpoints().size() + 2 > kMaxEndpoints; }
+
   void ConnectTwo() {
-    if (traffic_.endpoints().size() >= kMaxEndpoints) return;
     Random& random = world_.random();
+    if (IsFull()) return;
     Program& a = Any(programs_);
     Program& b = Any(programs_);
     if (!a.Runs() || !b.Runs()) return;
-    Endpoint* from = traffic_.Create(a, IBV_QPT_RC);
-    Endpoint* to = traffic_.Create(b, IBV_QPT_RC);
+    const ibv_qp_type type = random.Below(4) == 0 ? IBV_QPT_UC : IBV_QPT_RC;
+    Endpoint* from = traffic_.Create(a, type, type == IBV_QPT_RC && random.Below(4) == 0);
+    Endpoint* to = traffic_.Create(b, type, type == IBV_QPT_RC && random.Below(4) == 0);
     if (from == nullptr || to == nullptr) return;
-    traffic_.PostReceives(*from, random.Below(20));
-    traffic_.PostReceives(*to, random.Below(20));
-    traffic_.Connect(*from, *to, traffic_.DrawLink(&a.machine() == &b.machine()), Duration{});
+    Join(*from, *to);
+  }
+
+  void Join(Endpoint& from, Endpoint& to) {
+    Random& random = world_.random();
+    traffic_.ToInit(from);
+    traffic_.ToInit(to);
+    traffic_.PostReceives(from, random.Below(20));
+    traffic_.PostReceives(to, random.Below(20));
+    const bool same = &from.program->machine() == &to.program->machine();
+    const Duration late = random.Below(6) == 0 ? Duration(random.Below(5'000'000)) : Duration{};
+    traffic_.Connect(from, to, traffic_.DrawLink(same), late);
+  }
+
+  void AddDatagramQueue() {
+    Program& program = Any(programs_);
+    if (!program.Runs() || IsFull()) return;
+    Endpoint* endpoint = traffic_.Create(program, IBV_QPT_UD, false);
+    if (endpoint == nullptr) return;
+    traffic_.ToInit(*endpoint);
+    traffic_.PostReceives(*endpoint, world_.random().Below(20));
+    traffic_.MakeDatagramReady(*endpoint);
+  }
+
+  // The same queue pair in another life, with another peer. Its program waits until what is on its
+  // way to the old one has gone, as it ought to.
+  void Recycle(Endpoint& endpoint) {
+    if (endpoint.type == IBV_QPT_UD || plan_.pause > 0 || IsFull()) return;
+    // Its peer goes first: what that went on sending would look like the new peer's.
+    if (Endpoint* peer = endpoint.peer; peer != nullptr && peer->stage != Stage::kGone) {
+      if (!peer->program->Runs()) return;
+      traffic_.Destroy(*peer);
+    }
+    Endpoint* again = traffic_.Reset(endpoint);
+    if (again == nullptr) return;
+    world_.After(2 * plan_.most_delay, [this, again] {
+      Program& other = Any(programs_);
+      if (again->stage != Stage::kMade || !again->program->Runs() || !other.Runs() || IsFull()) {
+        return;
+      }
+      Endpoint* peer = traffic_.Create(other, again->type, false);
+      if (peer != nullptr) Join(*peer, *again);
+    });
+  }
+
+  void MakeTrouble(uint32_t what) {
+    Machine& machine = *world_.machines()[world_.random().Below(plan_.machines)];
+    if (what < plan_.kill) return KillOne();
+    what -= plan_.kill;
+    if (what < plan_.pause) return PauseFor(machine);
+    what -= plan_.pause;
+    if (what < plan_.restart) return Restart(machine);
+    Part(machine);
+  }
+
+  void KillOne() {
+    Program& program = Any(programs_);
+    if (!program.Runs()) return;
+    Harvest(program.machine());
+    if (world_.recorder().tells_story()) {
+      world_.recorder().Say(world_.now(), program.name(), "is killed");
+    }
+    world_.tally().Count("fault.kill");
+    program.process().Kill();
+    traffic_.Abandon(program);
+    StartProgram(program.machine());
+  }
+
+  void PauseFor(Machine& machine) {
+    if (!machine.runs()) return;
+    traffic_.Disturb(machine);
+    world_.Pause(machine);
+    world_.After(Duration(world_.random().Below(200'000'000)),
+                 [this, &machine] { world_.Resume(machine); });
+  }
+
+  void Restart(Machine& machine) {
+    if (!machine.up()) return;
+    traffic_.Disturb(machine);
+    world_.Crash(machine);
+    for (const auto& program : programs_) {
+      if (&program->machine() == &machine) traffic_.Abandon(*program);
+    }
+    world_.After(Duration(world_.random().Below(50'000'000)), [this, &machine] {
+      if (machine.up()) return;
+      world_.Start(machine, world_.random().Next64());
+      for (uint32_t i = 0; i < plan_.processes_per_machine; i++) StartProgram(machine);
+    });
+  }
+
+  void Part(Machine& machine) {
+    Machine& other = *world_.machines()[world_.random().Below(plan_.machines)];
+    if (&machine == &other) return;
+    world_.tally().Count("fault.partition");
+    world_.network().Part(machine.ipv4(), other.ipv4());
+    world_.network().Part(machine.ipv6(), other.ipv6());
+    world_.After(Duration(world_.random().Below(400'000'000)), [this, &machine, &other] {
+      world_.network().Join(machine.ipv4(), other.ipv4());
+      world_.network().Join(machine.ipv6(), other.ipv6());
+    });
   }
 
   // The network heals, and everybody takes what comes: all that was begun must end.
   void CalmDown() {
+    // Pauses and restarts end first: nobody can be asked to answer meanwhile.
     world_.network().Heal();
     if (world_.recorder().tells_story()) world_.recorder().Say(world_.now(), "net", "heals");
+    world_.RunUntil(
+        [this] {
+          return std::ranges::all_of(world_.machines(), [](const auto& m) { return m->runs(); });
+        },
+        world_.now() + std::chrono::seconds(1));
     traffic_.KeepReceiving();
     for (const auto& endpoint : traffic_.endpoints()) {
       if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, UINT32_MAX);
     }
+    ContinueDrained();
     world_.RunUntil([this] { return traffic_.Outstanding() == 0; },
                     world_.now() + traffic_.Bound());
     traffic_.ExpectAllEnded();
     // What is still on its way arrives, and must find nothing to do.
     world_.RunUntil([] { return false; }, world_.now() + plan_.most_delay * 2);
     for (const auto& program : programs_) {
-      if (program->Lives()) program->model().Check();
+      if (program->Lives()) CheckMemory(*program);
     }
-    if (world_.network().corrupted_arrivals() != world_.bad_icrcs()) {
-      world_.verdict().Complain("icrc", std::to_string(world_.network().corrupted_arrivals()) +
-                                            " corrupted datagrams arrived, " +
-                                            std::to_string(world_.bad_icrcs()) +
-                                            " were dropped for their ICRC");
+    if (world_.corrupt_received() != world_.bad_icrcs()) {
+      world_.verdict().Complain(
+          "icrc", std::to_string(world_.corrupt_received()) + " corrupted datagrams arrived, " +
+                      std::to_string(world_.bad_icrcs()) + " were dropped for their ICRC");
+    }
+  }
+
+  // Queues in SQD go on as soon as they may.
+  void ContinueDrained() {
+    bool left = false;
+    for (const auto& endpoint : traffic_.endpoints()) {
+      traffic_.Undrain(*endpoint);
+      left = left || (endpoint->Usable() && endpoint->draining);
+    }
+    if (left) world_.After(std::chrono::milliseconds(1), [this] { ContinueDrained(); });
+  }
+
+  void CheckMemory(Program& program) {
+    program.model().Check();
+    for (uint64_t i = 0; i < Program::kWords; i++) {
+      traffic_.atomics().Finish(program.word(i), program.WordValue(i));
     }
   }
 

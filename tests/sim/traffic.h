@@ -3,7 +3,11 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/endpoint.h"
@@ -13,30 +17,45 @@ namespace rdmaemu::sim {
 class Traffic {
  public:
   explicit Traffic(World& world)
-      : world_(world), completions_(world.verdict()), delivery_(world.verdict()) {}
+      : world_(world),
+        completions_(world.verdict()),
+        delivery_(world.verdict()),
+        atomics_(world.verdict()) {}
 
-  // A queue pair in INIT; nullptr when the host refused.
-  Endpoint* Create(Program& program, ibv_qp_type type);
+  AtomicChecker& atomics() { return atomics_; }
+
+  // ---- life
+  // A queue pair in RESET; nullptr when the host refused. `shared`: it may take its receives from a
+  // queue that several share.
+  Endpoint* Create(Program& program, ibv_qp_type type, bool shared);
+  void ToInit(Endpoint& endpoint);
   // Both to RTS, by hand. The second end becomes ready later when `late` is not 0.
   void Connect(Endpoint& a, Endpoint& b, const Link& link, Duration late);
   Link DrawLink(bool same_machine);
-
-  // Posts what its queue has room for, up to `most`.
-  void PostReceives(Endpoint& endpoint, uint32_t most);
-  // A random request; false when nothing could be posted.
-  bool PostRequest(Endpoint& endpoint);
-
+  // A UD queue pair to RTS.
+  void MakeDatagramReady(Endpoint& endpoint);
   void ToError(Endpoint& endpoint);
+  // RTS to SQD, and back once it has drained.
+  void Drain(Endpoint& endpoint);
+  void Undrain(Endpoint& endpoint);
+  // To RESET: what it was is over; answers the same queue pair as a new endpoint, in RESET.
+  Endpoint* Reset(Endpoint& endpoint);
   void Destroy(Endpoint& endpoint);
   // The program or its host has gone.
   void Abandon(Program& program);
   void Disturb(Machine& machine);
 
+  // ---- work
+  // Posts what its queue has room for, up to `most`.
+  void PostReceives(Endpoint& endpoint, uint32_t most);
+  // A random request; false when nothing could be posted.
+  bool PostRequest(Endpoint& endpoint);
   // Takes all completions of the program's queues.
   void Harvest(Program& program);
   // After all programs of a machine were harvested: what their senders were told must be true.
   void CheckAcknowledged();
 
+  // ---- the end
   // While true, receives are posted as soon as they are used up, so that nobody waits for one.
   void KeepReceiving() { keep_receiving_ = true; }
   std::deque<std::unique_ptr<Endpoint>>& endpoints() { return endpoints_; }
@@ -47,22 +66,47 @@ class Traffic {
   void ExpectAllEnded();
 
  private:
-  struct Chosen;
+  static constexpr uint32_t kQkey = 0x11111111;
 
-  ibv_qp_attr PathTo(const Endpoint& from, const Endpoint& to, const Link& link);
+  // A message that tells by itself who sent it, for where the order does not.
+  struct Tagged {
+    Endpoint *from, *to;
+    std::vector<std::byte> content;
+  };
+
+  std::shared_ptr<ReceiveQueue> MakeReceives(Program& program, ibv_qp_type type, bool shared);
+  void OpenQueues(Endpoint& endpoint);
   int Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr);
   int ToReadyToReceive(Endpoint& endpoint, uint32_t psn);
   int ToReadyToSend(Endpoint& endpoint, uint32_t psn);
+  void MakeReady(Endpoint& endpoint, uint32_t receive_psn, uint32_t send_psn);
   void MayFlush(Endpoint& endpoint);
+  void End(Endpoint& endpoint);
   bool MustEnd(const Endpoint& endpoint) const;
+  void Say(const Program& program, const std::string& what);
 
   bool PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool PostDatagram(Endpoint& endpoint);
   bool PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr);
   bool PostRead(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  // Something that must fail.
+  bool PostMisuse(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  // The next step in the life of a memory window of the connection.
+  bool PostWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool BindWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool UseWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, rxe_send_wr wr);
+  void WindowMoves(Endpoint& endpoint, const Request& request, bool done);
+  // Nothing behind this request may arrive.
+  void Wall(Endpoint& endpoint);
   bool Post(Endpoint& endpoint, Request request, rxe_send_wr wr, const std::vector<rxe_sge>& sges,
             const std::vector<std::byte>& inline_bytes);
   std::vector<std::byte> Gather(Endpoint& endpoint, uint32_t length, Request& request,
                                 std::vector<rxe_sge>& sges);
+  bool Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Request& request,
+               std::vector<rxe_sge>& sges);
+  void Drop(Program& program, Request& request);
   std::vector<uint32_t> Split(uint32_t length);
   uint32_t DrawLength(uint32_t most);
 
@@ -70,16 +114,25 @@ class Traffic {
   void RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
   void Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status);
   void JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_wc_status status);
-  bool RetriesExcused(const Endpoint& endpoint, const Request& request) const;
+  bool RetriesExcused(const Endpoint& endpoint) const;
   void ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
   void Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc);
+  void TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc, Message message);
+  void Place(Program& program, Receive& receive, std::span<const std::byte> content,
+             bool rest_may_change);
+  std::vector<std::byte> BytesOf(Program& program, const Receive& receive, uint32_t length);
   void GiveBack(Program& program, Receive& receive);
 
   World& world_;
   CompletionChecker completions_;
   DeliveryChecker delivery_;
+  AtomicChecker atomics_;
   std::deque<std::unique_ptr<Endpoint>> endpoints_;
   std::map<std::pair<Program*, uint32_t>, Endpoint*> by_qpn_;
+  std::map<Program*, std::shared_ptr<ReceiveQueue>> shared_receives_;
+  std::unordered_map<uint64_t, Tagged> tagged_;  // looked up only
+  uint64_t last_swap_ = 0;
+  uint32_t last_tag_ = 0;
   // Messages whose senders were told that they have arrived.
   std::vector<std::pair<DeliveryChecker::Stream, uint64_t>> acknowledged_;
   bool keep_receiving_ = false;

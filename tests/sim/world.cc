@@ -77,6 +77,7 @@ void World::Deliver(const Datagram& datagram) {
 
 void World::Receive(Machine& machine, const Datagram& datagram) {
   recorder_.AddPacket(now_, IndexOf(machine.name()) << 1, datagram.bytes);
+  if (datagram.corrupt) corrupt_received_++;
   machine.host().Receive(now_, datagram.flow, datagram.bytes);
   if (harvester_) harvester_(machine);
   Wake(machine);

@@ -41,7 +41,8 @@ class World {
   bool RunUntil(const std::function<bool()>& done, Time limit);
   // Nothing will happen any more by itself.
   bool Idle() const { return !NextTime().has_value(); }
-  // Datagrams that hosts of all lives have dropped for their ICRC.
+  // Corrupt datagrams that hosts of all lives have got, and those that they dropped for the ICRC.
+  uint64_t corrupt_received() const { return corrupt_received_; }
   uint64_t bad_icrcs() const;
 
  private:
@@ -67,7 +68,7 @@ class World {
   std::vector<bool> awake_;  // a Work is on the timeline
   Harvester harvester_;
   uint32_t steps_at_one_time_ = 0;
-  uint64_t bad_icrcs_of_the_dead_ = 0;
+  uint64_t bad_icrcs_of_the_dead_ = 0, corrupt_received_ = 0;
 };
 
 }  // namespace rdmaemu::sim

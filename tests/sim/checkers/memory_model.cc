@@ -98,7 +98,7 @@ void MemoryModel::Done(Claim claim) {
   targets_.erase(it);
 }
 
-void MemoryModel::DoneLent(Claim claim, std::span<const std::byte> prefix) {
+void MemoryModel::DoneLent(Claim claim, std::span<const std::byte> prefix, bool rest_may_change) {
   const auto it = FindTarget(claim);
   if (it == targets_.end()) return;
   const auto& [offset, target] = *it;
@@ -109,7 +109,7 @@ void MemoryModel::DoneLent(Claim claim, std::span<const std::byte> prefix) {
                          std::to_string(prefix.size()) + " received is not what was sent");
   }
   const uint64_t behind = target.length - prefix.size();
-  Learn(offset, prefix.size());
+  Learn(offset, rest_may_change ? target.length : prefix.size());
   CheckKnown(offset + prefix.size(), offset + prefix.size() + behind);
   offsets_.erase(claim);
   targets_.erase(it);

@@ -34,8 +34,9 @@ class MemoryModel {
 
   // The operation succeeded: its bytes are there. Nobody writes them any more.
   void Done(Claim claim);
-  // As Done, for lent bytes: the first are these, those behind them were not touched.
-  void DoneLent(Claim claim, std::span<const std::byte> prefix);
+  // As Done, for lent bytes: the first are these; those behind them were not touched, unless
+  // `rest_may_change`.
+  void DoneLent(Claim claim, std::span<const std::byte> prefix, bool rest_may_change = false);
   // The operation failed: each byte may be the old or the new one. Nobody writes any more.
   void Undecided(Claim claim);
   // Looks at all bytes.
