@@ -48,7 +48,7 @@ Result<size_t> Cm::Call(Time now, GroupId group, ProcessId process, uint32_t cha
 void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message) {
   const CmDevice* device = impl_->environment.DeviceOf(route.destination);
   if (device == nullptr) {
-    impl_->ids.ib_cm().statistics().dropped_no_match++;
+    impl_->ids.ib_cm().statistics().dropped_no_device++;
     return;
   }
   impl_->ids.ib_cm().Receive(now, route, *device, message);

@@ -117,7 +117,10 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
     return;
   }
   Connection* made = Create();
-  if (made == nullptr) return;  // as when the kernel is out of memory: the repeat may do better
+  if (made == nullptr) {  // as when the kernel is out of memory: the repeat may do better
+    statistics_.dropped_no_room++;
+    return;
+  }
   Connection& connection = *made;
   connection.transaction_id = message.transaction_id;
   connection.route = {route.destination, route.source, req.primary.traffic_class};
@@ -233,7 +236,10 @@ void IbCm::OnRep(Time now, const CmRoute& route, const wire::CmMessage& message,
     statistics_.dropped_no_match++;
     return;
   }
-  if (!InsertRemoteId(connection, rep.local_ca_guid, rep.local_comm_id)) return;
+  if (!InsertRemoteId(connection, rep.local_ca_guid, rep.local_comm_id)) {
+    statistics_.dropped_id_in_use++;
+    return;
+  }
   if (const auto live = by_remote_qpn_.find({rep.local_ca_guid, rep.local_qpn});
       live != by_remote_qpn_.end()) {
     const uint64_t stale = live->second;
@@ -354,7 +360,10 @@ void IbCm::OnSidrReq(Time now, const CmRoute& route, const CmDevice& device,
     return;
   }
   Connection* made = Create();
-  if (made == nullptr) return;
+  if (made == nullptr) {
+    statistics_.dropped_no_room++;
+    return;
+  }
   Connection& connection = *made;
   connection.local = {device.node_guid, device.ack_delay, device.profile->cm};
   connection.transaction_id = message.transaction_id;

@@ -2,6 +2,7 @@
 // for CM messages between two of the host's own addresses, queued and delivered by the next Work.
 #pragma once
 
+#include <array>
 #include <deque>
 
 #include "emulator/base/time.h"
@@ -15,8 +16,10 @@ namespace rdmaemu {
 // What the fabric saw, and why it dropped what it did; part of `rdmaemu hosts --json`.
 struct FabricCounters {
   uint64_t datagrams_sent = 0, datagrams_received = 0, bytes_sent = 0, bytes_received = 0;
-  uint64_t dropped_network_full = 0, dropped_bad_icrc = 0, dropped_malformed = 0,
-           dropped_bad_mad = 0, dropped_gsi_key = 0, dropped_not_ours = 0, dropped_gsi_queue = 0;
+  uint64_t dropped_network_full = 0, dropped_bad_icrc = 0, dropped_gsi_key = 0,
+           dropped_not_ours = 0, dropped_gsi_queue = 0;
+  std::array<uint64_t, 5> dropped_unparsed{};      // by wire::ParseError
+  std::array<uint64_t, 6> dropped_unparsed_mad{};  // by wire::CmParseError
 };
 
 class Fabric final : public transport::DatagramSink {

@@ -278,7 +278,7 @@ class Host::Impl final : public transport::CommunicationListener {
     }
     const auto packet = wire::Parse(udp_payload);
     if (packet) return *packet;
-    counters.dropped_malformed++;
+    counters.dropped_unparsed.at(static_cast<size_t>(packet.error()))++;
     return std::nullopt;
   }
 
@@ -292,7 +292,7 @@ class Host::Impl final : public transport::CommunicationListener {
     }
     const auto message = wire::ParseCm(packet.payload);
     if (!message) {
-      counters.dropped_bad_mad++;
+      counters.dropped_unparsed_mad.at(static_cast<size_t>(message.error()))++;
       return;
     }
     cm_.Receive(now, {flow.source, flow.destination}, *message);

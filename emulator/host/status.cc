@@ -39,6 +39,53 @@ Json ClientsJson(const Processes& processes) {
   return clients;
 }
 
+// One key for each reason; docs/counters.md says what they mean.
+Json DroppedJson(const transport::EngineCounters& engine, const FabricCounters& fabric,
+                 const cm::CmStatistics& cm) {
+  return {{"network_full", fabric.dropped_network_full},
+          {"bad_icrc", fabric.dropped_bad_icrc},
+          {"packet_too_short", fabric.dropped_unparsed[0]},
+          {"packet_version", fabric.dropped_unparsed[1]},
+          {"packet_opcode", fabric.dropped_unparsed[2]},
+          {"packet_length", fabric.dropped_unparsed[3]},
+          {"packet_padding", fabric.dropped_unparsed[4]},
+          {"not_ours", fabric.dropped_not_ours},
+          {"gsi_key", fabric.dropped_gsi_key},
+          {"gsi_queue", fabric.dropped_gsi_queue},
+          {"mad_too_short", fabric.dropped_unparsed_mad[0]},
+          {"mad_class", fabric.dropped_unparsed_mad[1]},
+          {"mad_version", fabric.dropped_unparsed_mad[2]},
+          {"mad_method", fabric.dropped_unparsed_mad[3]},
+          {"mad_attribute", fabric.dropped_unparsed_mad[4]},
+          {"mad_too_long", fabric.dropped_unparsed_mad[5]},
+          {"no_qp", engine.dropped_no_qp},
+          {"wrong_state", engine.dropped_wrong_state},
+          {"wrong_address", engine.dropped_wrong_address},
+          {"wrong_pkey", engine.dropped_wrong_pkey},
+          {"wrong_qkey", engine.dropped_wrong_qkey},
+          {"bad_opcode", engine.dropped_bad_opcode},
+          {"bad_syndrome", engine.dropped_bad_syndrome},
+          {"own_multicast", engine.dropped_own_multicast},
+          {"no_group", engine.dropped_no_group},
+          {"no_receive", engine.dropped_no_receive},
+          {"out_of_sequence", engine.dropped_out_of_sequence},
+          {"wrong_length", engine.dropped_wrong_length},
+          {"no_access", engine.dropped_no_access},
+          {"no_memory", engine.dropped_no_memory},
+          {"old_request", engine.dropped_old_request},
+          {"old_answer", engine.dropped_old_answer},
+          {"unexpected_answer", engine.dropped_unexpected_answer},
+          {"answer_gap", engine.dropped_answer_gap},
+          {"answer_queue_full", engine.dropped_answer_queue_full},
+          {"sender_gone", engine.dropped_sender_gone},
+          {"above_mtu", engine.dropped_above_mtu},
+          {"cm_no_device", cm.dropped_no_device},
+          {"cm_no_match", cm.dropped_no_match},
+          {"cm_backlog_full", cm.dropped_backlog_full},
+          {"cm_id_in_use", cm.dropped_id_in_use},
+          {"cm_no_room", cm.dropped_no_room}};
+}
+
 Json CountersJson(const StatusSources& sources) {
   const transport::EngineCounters& engine = sources.engine;
   const FabricCounters& fabric = sources.fabric;
@@ -60,23 +107,7 @@ Json CountersJson(const StatusSources& sources) {
           {"cm_messages_received", cm.messages_received},
           {"cm_retransmissions", cm.retransmissions},
           {"cm_duplicates", cm.duplicates},
-          {"dropped",
-           {{"no_qp", engine.dropped_no_qp},
-            {"wrong_state", engine.dropped_wrong_state},
-            {"wrong_address", engine.dropped_wrong_address},
-            {"wrong_pkey", engine.dropped_wrong_pkey},
-            {"wrong_qkey", engine.dropped_wrong_qkey},
-            {"no_receive", engine.dropped_no_receive},
-            {"bad_opcode", engine.dropped_bad_opcode},
-            {"network_full", fabric.dropped_network_full},
-            {"bad_icrc", fabric.dropped_bad_icrc},
-            {"malformed", fabric.dropped_malformed},
-            {"bad_mad", fabric.dropped_bad_mad},
-            {"gsi_key", fabric.dropped_gsi_key},
-            {"not_ours", fabric.dropped_not_ours},
-            {"gsi_queue", fabric.dropped_gsi_queue},
-            {"cm_no_match", cm.dropped_no_match},
-            {"cm_backlog_full", cm.dropped_backlog_full}}}};
+          {"dropped", DroppedJson(engine, fabric, cm)}};
 }
 
 }  // namespace

@@ -61,7 +61,10 @@ void SeekTo(QpContext& context, uint32_t psn) {
 void Completer::Handle(Time now, QpContext& context, Train& train) {
   RequesterState& s = context.requester;
   // Answers to what was never sent: of an earlier life of the QP, or forged.
-  if (PsnDiff(train.last_psn(), s.highest_psn) >= 0) return;
+  if (PsnDiff(train.last_psn(), s.highest_psn) >= 0) {
+    core_.counters.dropped_unexpected_answer++;
+    return;
+  }
   switch (train.headers.operation) {
     case wire::Operation::kAcknowledge:
       return HandleAck(now, context, train.headers.psn, train.headers.syndrome);
@@ -75,11 +78,15 @@ void Completer::Handle(Time now, QpContext& context, Train& train) {
 }
 
 void Completer::HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t syndrome) {
-  if (PsnDiff(psn, context.requester.unacked_psn) < 0) return;  // an old one, late
+  if (PsnDiff(psn, context.requester.unacked_psn) < 0) {  // late
+    core_.counters.dropped_old_answer++;
+    return;
+  }
   const auto kind = static_cast<wire::AckKind>(syndrome & kSyndromeKindMask);
   // A NAK acknowledges what stands before it.
   const uint32_t to = kind == wire::AckKind::kAck ? PsnAdd(psn, 1) : psn;
   if (!Acknowledge(now, context, to)) {
+    core_.counters.dropped_answer_gap++;
     return Retry(now, context, false, "response lost");
   }
   if (!IsSending(*context.qp)) return;
@@ -94,13 +101,16 @@ void Completer::HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t sy
       }
       return HandleFatalNak(now, context, psn, syndrome & kSyndromeValueMask);
     default:
-      core_.counters.dropped_bad_opcode++;
+      core_.counters.dropped_bad_syndrome++;
   }
 }
 
 void Completer::HandleRnr(Time now, QpContext& context, uint8_t timer) {
   RequesterState& s = context.requester;
-  if (s.waiting_rnr || s.requests.empty() || PsnDiff(s.next_psn, s.unacked_psn) <= 0) return;
+  if (s.waiting_rnr || s.requests.empty() || PsnDiff(s.next_psn, s.unacked_psn) <= 0) {
+    core_.counters.dropped_old_answer++;
+    return;
+  }
   if (s.rnr_retries_left == 0) return Fail(now, context, IBV_WC_RNR_RETRY_EXC_ERR);
   if (context.qp->attr.rnr_retry != 7) s.rnr_retries_left--;
   core_.TraceRetry(now, context, "NAK: receiver not ready");
@@ -110,7 +120,10 @@ void Completer::HandleRnr(Time now, QpContext& context, uint8_t timer) {
 
 void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code) {
   RequesterState& s = context.requester;
-  if (s.requests.empty() || !HoldsPsn(s.requests.front(), psn)) return;
+  if (s.requests.empty() || !HoldsPsn(s.requests.front(), psn)) {
+    core_.counters.dropped_unexpected_answer++;
+    return;
+  }
   switch (static_cast<wire::NakCode>(code)) {
     case wire::NakCode::kInvalidRequest:
       return Fail(now, context, IBV_WC_REM_INV_REQ_ERR);
@@ -184,16 +197,21 @@ void Completer::HandleRead(Time now, QpContext& context, Train& train) {
   RequesterState& s = context.requester;
   const int32_t behind = PsnDiff(s.unacked_psn, train.headers.psn);
   if (behind > 0) {
-    if (static_cast<uint32_t>(behind) >= train.packets) return;
+    if (static_cast<uint32_t>(behind) >= train.packets) {
+      core_.counters.dropped_old_answer += train.packets;
+      return;
+    }
     train.DropFront(static_cast<uint32_t>(behind));
   }
   if (!Acknowledge(now, context, train.headers.psn)) {
+    core_.counters.dropped_answer_gap += train.packets;
     return Retry(now, context, false, "READ response lost");
   }
   if (!IsSending(*context.qp) || s.requests.empty()) return;
   SendWqe& request = s.requests.front();
   if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
       !HoldsPsn(request, train.last_psn())) {
+    core_.counters.dropped_unexpected_answer += train.packets;
     return;
   }
   const ibv_wc_status placed = PlaceRead(context, request, train);
@@ -251,13 +269,20 @@ void Completer::FinishRead(Time now, QpContext& context, const SendWqe& request,
 
 void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   RequesterState& s = context.requester;
-  if (PsnDiff(train.headers.psn, s.unacked_psn) < 0) return;
+  if (PsnDiff(train.headers.psn, s.unacked_psn) < 0) {
+    core_.counters.dropped_old_answer++;
+    return;
+  }
   if (!Acknowledge(now, context, train.headers.psn)) {
+    core_.counters.dropped_answer_gap++;
     return Retry(now, context, false, "response lost");
   }
   if (!IsSending(*context.qp) || s.requests.empty()) return;
   SendWqe& request = s.requests.front();
-  if (!request.is_atomic() || request.done || !HoldsPsn(request, train.headers.psn)) return;
+  if (!request.is_atomic() || request.done || !HoldsPsn(request, train.headers.psn)) {
+    core_.counters.dropped_unexpected_answer++;
+    return;
+  }
   Pieces into;
   std::array<std::byte, sizeof(uint64_t)> original;
   std::memcpy(original.data(), &train.headers.original, sizeof original);

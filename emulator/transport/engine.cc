@@ -84,7 +84,10 @@ class Engine::Impl final : public Receiver {
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
     core_.counters.packets_received += packets.size();
     // Multicast receivers of this host had their copy when it was sent.
-    if (flow.destination.IsMulticast() && core_.env.verbs.IsLocal(flow.source)) return;
+    if (flow.destination.IsMulticast() && core_.env.verbs.IsLocal(flow.source)) {
+      core_.counters.dropped_own_multicast += packets.size();
+      return;
+    }
     responder_.CollectAcks(packets.size() > 1);
     while (!packets.empty()) {
       const size_t run = RunLength(packets);
@@ -211,6 +214,11 @@ class Engine::Impl final : public Receiver {
   }
 
   void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    if (packet.headers.destination_qpn == wire::kMulticastQpn &&
+        core_.env.verbs.MulticastReceivers(flow.destination).empty()) {
+      core_.counters.dropped_no_group++;
+      return;
+    }
     LoadFromWire(flow, packet, packet);
     from_wire_.headers.operation = WholeOperation(packet.headers.operation);
     Deliver(now, from_wire_);
@@ -316,7 +324,9 @@ class Engine::Impl final : public Receiver {
     // A request that its sender has flushed or forgotten: its memory may be another's by now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
-    if (!stale) {
+    if (stale) {
+      core_.counters.dropped_sender_gone += train->packets;
+    } else {
       const uint32_t psn = train->headers.psn;
       Deliver(now, *train, may_park ? &train : nullptr);
       if (train == nullptr) return;  // it waits for a copy

@@ -44,9 +44,15 @@ struct EngineCounters {
   uint64_t packets_sent = 0, packets_received = 0;  // on the wire
   uint64_t local_packets = 0;                       // PSNs that stayed in this host
   uint64_t retransmissions = 0, rnr_naks = 0, naks = 0, duplicates = 0;
+  // Packets that were thrown away; what each means to a user stands in docs/counters.md. A packet
+  // that was answered with a NAK, or that failed its QP, counts there and not here.
   uint64_t dropped_no_qp = 0, dropped_wrong_state = 0, dropped_wrong_address = 0,
            dropped_wrong_pkey = 0, dropped_wrong_qkey = 0, dropped_no_receive = 0,
-           dropped_bad_opcode = 0;
+           dropped_bad_opcode = 0, dropped_own_multicast = 0, dropped_no_group = 0,
+           dropped_out_of_sequence = 0, dropped_wrong_length = 0, dropped_no_access = 0,
+           dropped_no_memory = 0, dropped_old_request = 0, dropped_old_answer = 0,
+           dropped_unexpected_answer = 0, dropped_answer_gap = 0, dropped_bad_syndrome = 0,
+           dropped_answer_queue_full = 0, dropped_sender_gone = 0, dropped_above_mtu = 0;
 };
 
 // Told when data arrives on a QP in RTR that has not seen its RTU (COMM_EST).

@@ -71,6 +71,7 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const int32_t ahead = PsnDiff(train.headers.psn, s.expected_psn);
   if (ahead > 0) {
+    core_.counters.dropped_out_of_sequence += train.packets;
     if (s.nak_sent) return;
     s.nak_sent = true;
     return Nak(now, context, wire::NakCode::kPsnSequence, s.expected_psn);
@@ -169,7 +170,10 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .msn = s.msn});
   }
   ResponderResource* resource = Recall(context, train.headers.psn, info.atomic);
-  if (resource == nullptr) return;  // class D: dropped
+  if (resource == nullptr) {  // class D
+    core_.counters.dropped_old_request++;
+    return;
+  }
   if (info.atomic) {
     return Answer(now, context,
                   {.kind = Response::Kind::kAtomic,
@@ -183,6 +187,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
       train.headers.dma_length > resource->length ||
       train.headers.remote_address - resource->address >
           resource->length - train.headers.dma_length) {
+    core_.counters.dropped_old_request++;
     return;
   }
   QueueRead(context, train);
@@ -262,7 +267,7 @@ void Responder::QueueRead(QpContext& context, const Train& train) {
       return;
     }
   }
-  if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) s.responses.Push(read);
+  Enqueue(s, read);
 }
 
 void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
@@ -463,8 +468,16 @@ void Responder::Answer(Time now, QpContext& context, const Response& response) {
   if (s.responses.empty()) return Emit(now, context, response);
   if (is_plain(response) && is_plain(s.responses.back())) {
     s.responses.back() = response;
-  } else if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) {
+  } else {
+    Enqueue(s, response);
+  }
+}
+
+void Responder::Enqueue(ResponderState& s, const Response& response) {
+  if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) {
     s.responses.Push(response);
+  } else {
+    core_.counters.dropped_answer_queue_full++;
   }
 }
 
@@ -495,7 +508,9 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;
   // An answer that finds no room is lost; the requester asks again.
-  (void)core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains);
+  if (!core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains)) {
+    core_.counters.dropped_answer_queue_full++;
+  }
 }
 
 // The region has gone while its READ was being answered.

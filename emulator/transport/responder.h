@@ -49,6 +49,8 @@ class Responder {
   void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
   void Answer(Time now, QpContext& context, const Response& response);
+  // Behind READ responses that are on their way; lost when there is no room.
+  void Enqueue(ResponderState& s, const Response& response);
   void SendCollectedAck(Time now, QpContext& context);
   void Emit(Time now, QpContext& context, const Response& response);
   // Sends at most `packets` of a READ response; false: the local queue is full, or it failed.

@@ -128,6 +128,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   // C10-93.1.1: a message above the port's MTU is not sent, and that is no error.
   if (request.length > MtuBytes(qp.device->active_mtu)) {
     s.next_psn = PsnAdd(s.next_psn, 1);
+    core_.counters.dropped_above_mtu++;
     return IBV_WC_SUCCESS;
   }
   train_.headers = {};
@@ -198,6 +199,7 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
   } else if (s.drop_message || train.headers.psn != s.expected_psn || s.message != message) {
     s.drop_message = true;
     s.message = Message::kNone;
+    core_.counters.dropped_out_of_sequence += train.packets;
     return;
   }
   s.message = Message::kNone;
@@ -220,16 +222,19 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
 
 bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
-  if (!SendLengthFits(context, train)) return false;
+  EngineCounters& counters = core_.counters;
+  if (!SendLengthFits(context, train)) {
+    counters.dropped_wrong_length += train.packets;
+    return false;
+  }
   if (train.begins) {
     s.received = 0;
     if (!s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
-    if (!s.receive) {
-      core_.counters.dropped_no_receive++;
-      return false;
-    }
   }
-  if (!s.receive) return false;
+  if (!s.receive) {
+    counters.dropped_no_receive += train.packets;
+    return false;
+  }
   const uint64_t bytes = train.length();
   Pieces into;
   if (s.received + bytes > s.receive->length ||
@@ -254,24 +259,37 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
 bool Unreliable::PlaceUcWrite(Time, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
-  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
-  if (!TakeWriteLength(context, train)) return false;
+  EngineCounters& counters = core_.counters;
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    counters.dropped_no_access += train.packets;
+    return false;
+  }
+  if (!TakeWriteLength(context, train)) {
+    counters.dropped_wrong_length += train.packets;
+    return false;
+  }
   const uint64_t bytes = train.length();
   if (train.info().imm && train.ends && !s.receive) {
     s.receive = core_.env.verbs.TakeReceive(*context.qp);
     if (!s.receive) {
-      core_.counters.dropped_no_receive++;
+      counters.dropped_no_receive += train.packets;
       return false;
     }
   }
   if (bytes == 0) return true;
   const auto target = core_.env.verbs.ResolveRemote(qp, s.write_rkey, s.write_address, s.write_left,
                                                     IBV_ACCESS_REMOTE_WRITE);
-  if (!target) return false;
+  if (!target) {
+    counters.dropped_no_access += train.packets;
+    return false;
+  }
   Pieces into;
   into.Add({target->process, {target->range.address, bytes}});
   SettleBefore(core_, context, {target->range.address, bytes});
-  if (Place(core_, train, into) != Placement::kPlaced) return false;
+  if (Place(core_, train, into) != Placement::kPlaced) {
+    if (!train.source_failed) counters.dropped_no_memory += train.packets;
+    return false;
+  }
   s.write_address += bytes;
   s.write_left -= static_cast<uint32_t>(bytes);
   return true;

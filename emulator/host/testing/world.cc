@@ -10,6 +10,7 @@ class World::Port final : public Network {
  public:
   explicit Port(World& world) : world_(world) {}
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
+    if (world_.in_flight_.size() >= world_.network_room) return {};
     pending_ = {flow, std::vector<std::byte>(bytes)};
     return pending_.bytes;
   }

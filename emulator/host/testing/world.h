@@ -42,6 +42,8 @@ class World {
   bool RunUntil(const std::function<bool()>& done, Duration limit);
   void SetFilter(Filter filter) { filter_ = std::move(filter); }
 
+  // Datagrams that the network has room for until it next delivers.
+  size_t network_room = SIZE_MAX;
   Time now{};
   FakeMemory memory;
   FakeSharedMemory segments;
