@@ -1,0 +1,274 @@
+// Copies that the program's polling thread does for its host: what is offered to whom, in which
+// order it takes effect, and what happens to copies that nobody does.
+#include "emulator/transport/copy_jobs.h"
+
+#include "emulator/transport/harness.h"
+
+namespace rdmaemu::transport::testing {
+namespace {
+
+constexpr uint32_t kSize = 64 * 1024;
+
+class CopyJobsTest : public ::testing::Test {
+ protected:
+  CopyJobsTest() : world(/*local=*/true) {
+    EXPECT_TRUE(world.a.verbs.DoorbellSpan(kGroup));
+    world.a.verbs.ProcessJoined(kGroup, kProcess);
+    world.a.memory.pids[kProcess] = 4711;
+    jobs = &world.a.verbs.Doorbells(kGroup).jobs;
+    x = world.Make(world.a, IBV_QPT_RC, 4 * kSize);
+    y = world.Make(world.a, IBV_QPT_RC, 4 * kSize);
+    world.Join(x, y);
+    FillPattern(x.buffer, 1);
+    FillPattern(y.buffer, 200);
+  }
+  void Write(uint64_t wr_id, size_t at) {
+    x.Post(RdmaWr(IBV_WR_RDMA_WRITE, wr_id, y, at), {x.Sge(at, kSize)});
+    world.Ring(x);
+  }
+  // Lets the host work; time stands still, so that no offer ends.
+  void Work() {
+    while (world.a.engine.Work(world.now)) {
+    }
+  }
+  void Poll() { jobs->polls++; }
+  bool Arrived(size_t at) const {
+    return std::equal(x.buffer.begin() + static_cast<long>(at),
+                      x.buffer.begin() + static_cast<long>(at + kSize),
+                      y.buffer.begin() + static_cast<long>(at));
+  }
+  CopyJob& Job(uint32_t number) { return jobs->jobs[number % JobPage::kSlots]; }
+  // What the program's thread does with an offered job.
+  void Take(uint32_t number) { ASSERT_TRUE(Job(number).Claim(CopyJob::kTaken)); }
+  void Do(uint32_t number) {
+    CopyJob& job = Job(number);
+    uint64_t done = 0;
+    const auto at = [](const CopyRange& range) { return reinterpret_cast<char*>(range.address); };
+    ASSERT_EQ(job.own_count, 1u);
+    ASSERT_EQ(job.other_count, 1u);
+    done = job.own[0].length;
+    ASSERT_EQ(job.other[0].length, done);
+    if (job.pull != 0) {
+      std::memcpy(at(job.own[0]), at(job.other[0]), done);
+    } else {
+      std::memcpy(at(job.other[0]), at(job.own[0]), done);
+    }
+    job.Set(CopyJob::kDone);
+  }
+  void ExpectSent(std::vector<uint64_t> wr_ids, ibv_wc_status status = IBV_WC_SUCCESS) {
+    const auto sent = x.Sent();
+    ASSERT_EQ(sent.size(), wr_ids.size());
+    for (size_t i = 0; i < sent.size(); i++) {
+      EXPECT_EQ(sent[i].wr_id, wr_ids[i]);
+      EXPECT_EQ(sent[i].status, uint32_t{status});
+    }
+  }
+
+  World world;
+  JobPage* jobs;
+  Endpoint x, y;
+};
+
+TEST_F(CopyJobsTest, AWriteCompletesWhenTheProgramHasCopiedIt) {
+  Poll();
+  Write(1, 0);
+  Work();
+  ASSERT_EQ(jobs->offered, 1u);
+  EXPECT_EQ(Job(0).pid, 4711u);
+  EXPECT_FALSE(Arrived(0)) << "the host left it to the program";
+  EXPECT_TRUE(world.a.engine.AwaitsCopies());
+  Take(0);
+  Work();
+  ExpectSent({});
+  Do(0);
+  Work();
+  ExpectSent({1});
+  EXPECT_TRUE(Arrived(0));
+  EXPECT_FALSE(world.a.engine.AwaitsCopies());
+}
+
+TEST_F(CopyJobsTest, AProgramThatDoesNotPollIsAskedForNothing) {
+  Write(1, 0);
+  Work();
+  EXPECT_EQ(jobs->offered, 0u);
+  ExpectSent({1});
+  Poll();
+  Write(2, 0);
+  Work();
+  EXPECT_EQ(jobs->offered, 1u);
+  world.Run();
+  world.now += kPollingWithin;
+  Write(3, 0);
+  Work();
+  EXPECT_EQ(jobs->offered, 1u) << "its last look is too long ago";
+}
+
+TEST_F(CopyJobsTest, AnOfferThatNobodyTakesIsTheHosts) {
+  Poll();
+  Write(1, 0);
+  Work();
+  ExpectSent({});
+  EXPECT_EQ(world.a.engine.NextDeadline(), world.now + kOfferFor);
+  world.now += kOfferFor;
+  Work();
+  ExpectSent({1});
+  EXPECT_TRUE(Arrived(0));
+  EXPECT_FALSE(Job(0).Claim(CopyJob::kTaken)) << "it is too late to take it";
+}
+
+TEST_F(CopyJobsTest, WritesAreOfferedTogetherAndCompleteInTheirOrder) {
+  Poll();
+  for (uint32_t i = 0; i < 3; i++) Write(i + 1, i * kSize);
+  Work();
+  ASSERT_EQ(jobs->offered, 3u);
+  for (uint32_t i = 0; i < 3; i++) Take(i);
+  Do(1);
+  Do(2);
+  Work();
+  ExpectSent({});
+  Do(0);
+  Work();
+  ExpectSent({1, 2, 3});
+  for (uint32_t i = 0; i < 3; i++) EXPECT_TRUE(Arrived(i * kSize));
+}
+
+TEST_F(CopyJobsTest, WhatFollowsACopyWaitsForIt) {
+  Poll();
+  y.PostReceive(9, {y.Sge(3 * kSize, 64)});
+  Write(1, 0);
+  x.Post(SendWr(IBV_WR_SEND, 2), {x.Sge(0, 16)});
+  world.Ring(x);
+  Work();
+  EXPECT_TRUE(y.Received().empty()) << "the SEND tells the peer that the WRITE is there";
+  Take(0);
+  Do(0);
+  Work();
+  EXPECT_EQ(y.Received().size(), 1u);
+  ExpectSent({1, 2});
+}
+
+TEST_F(CopyJobsTest, SendsAndReadsAreCopiedTheSameWay) {
+  Poll();
+  y.PostReceive(9, {y.Sge(kSize, kSize)});
+  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(kSize, kSize)});
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 1u);
+  Take(0);
+  Do(0);
+  Work();
+  ExpectSent({1});
+  const auto received = y.Received();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].byte_len, kSize);
+  EXPECT_TRUE(Arrived(kSize));
+
+  Poll();
+  x.Post(RdmaWr(IBV_WR_RDMA_READ, 2, y, 2 * kSize), {x.Sge(2 * kSize, kSize)});
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 2u);
+  Take(1);
+  Do(1);
+  Work();
+  ExpectSent({2});
+  EXPECT_TRUE(Arrived(2 * kSize));
+}
+
+TEST_F(CopyJobsTest, ACopyThatFailedIsTheHostsToTryAgain) {
+  Poll();
+  Write(1, 0);
+  Work();
+  Take(0);
+  Job(0).Set(CopyJob::kFailed);
+  Work();
+  ExpectSent({1});
+  EXPECT_TRUE(Arrived(0));
+  Write(2, kSize);
+  Work();
+  EXPECT_EQ(jobs->offered, 2u);
+}
+
+TEST_F(CopyJobsTest, AProgramThatMayNotReachOthersIsAskedOnce) {
+  Poll();
+  Write(1, 0);
+  Work();
+  Take(0);
+  Job(0).Set(CopyJob::kRefused);
+  Work();
+  ExpectSent({1});
+  Poll();
+  Write(2, kSize);
+  Work();
+  EXPECT_EQ(jobs->offered, 1u);
+  ExpectSent({2});
+}
+
+TEST_F(CopyJobsTest, ABadKeyIsFoundBeforeAnythingIsOffered) {
+  Poll();
+  rxe_send_wr wr = RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0);
+  wr.wr.rdma.rkey ^= 0x100;
+  x.Post(wr, {x.Sge(0, kSize)});
+  world.Ring(x);
+  Work();
+  EXPECT_EQ(jobs->offered, 0u);
+  ExpectSent({1}, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(CopyJobsTest, MemoryIsNotTouchedAfterItsRegionWent) {
+  Poll();
+  Write(1, 0);
+  Work();
+  ASSERT_TRUE(world.a.verbs.DeregMr(kGroup, y.mr->handle));
+  EXPECT_FALSE(Job(0).Claim(CopyJob::kTaken)) << "the offer was withdrawn";
+  Work();
+  ExpectSent({1}, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_FALSE(Arrived(0));
+}
+
+TEST_F(CopyJobsTest, WhatWaitsIsDroppedWithItsQp) {
+  for (Endpoint* end : {&x, &y}) {
+    SCOPED_TRACE(end == &x ? "sender" : "receiver");
+    Poll();
+    Write(1, 0);
+    Write(2, kSize);
+    Work();
+    const uint32_t offered = jobs->offered;
+    world.SetState(*end, IBV_QPS_ERR);
+    EXPECT_FALSE(Job(offered - 2).Claim(CopyJob::kTaken));
+    EXPECT_FALSE(Job(offered - 1).Claim(CopyJob::kTaken));
+    Work();
+    EXPECT_FALSE(world.a.engine.AwaitsCopies());
+    world.Run();
+    EXPECT_EQ(x.Sent().size(), 2u);
+    EXPECT_FALSE(Arrived(0));
+    for (Endpoint* each : {&x, &y}) world.SetState(*each, IBV_QPS_RESET);
+    world.Join(x, y);
+  }
+}
+
+TEST_F(CopyJobsTest, ASlowCopyIsNoLostPacket) {
+  Poll();
+  Write(1, 0);
+  Work();
+  Take(0);
+  // The ACK timeout is 67 ms, retried three times.
+  world.Run(std::chrono::seconds(5));
+  ExpectSent({});
+  EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);
+  Do(0);
+  world.Run();
+  ExpectSent({1});
+}
+
+TEST_F(CopyJobsTest, AGroupOfTwoProcessesCopiesNothing) {
+  world.a.verbs.ProcessJoined(kGroup, ProcessId{2});
+  Poll();
+  Write(1, 0);
+  Work();
+  EXPECT_EQ(jobs->offered, 0u);
+  ExpectSent({1});
+}
+
+}  // namespace
+}  // namespace rdmaemu::transport::testing

@@ -1,0 +1,160 @@
+// Small payloads in shared memory: taken by the program when it posts, placed by it when it polls,
+// and in their place in time for whoever else looks there.
+#include "emulator/verbs/slab.h"
+
+#include "emulator/transport/harness.h"
+
+namespace rdmaemu::transport::testing {
+namespace {
+
+constexpr uint32_t kSize = 100;
+
+class SlabTest : public ::testing::TestWithParam<bool> {
+ protected:
+  SlabTest() : world(GetParam()) {
+    for (Node* node : {&world.a, &world.b()}) node->verbs.ProcessJoined(kGroup, kProcess);
+    x = world.Make(world.a, IBV_QPT_RC, 4096);
+    y = world.Make(world.b(), IBV_QPT_RC, 4096);
+    world.Join(x, y);
+    FillPattern(x.buffer, 1);
+    std::ranges::fill(y.buffer, std::byte{0xee});
+  }
+  void Send(uint64_t wr_id, std::vector<rxe_sge> sges) {
+    x.Post(SendWr(IBV_WR_SEND, wr_id), std::move(sges));
+    world.Ring(x);
+    world.Run();
+  }
+  bool Arrived() const {
+    return std::equal(x.buffer.begin(), x.buffer.begin() + kSize, y.buffer.begin());
+  }
+  ReceiveSlot& Slot(uint32_t index) { return y.recv_cq->slots[index]; }
+
+  World world;
+  Endpoint x, y;
+};
+
+TEST_P(SlabTest, AReceiveIsPlacedByWhoPollsIt) {
+  y.PostReceive(1, {y.Sge(0, 40), y.Sge(40, 60)});
+  Send(1, {x.Sge(0, kSize)});
+  EXPECT_FALSE(Arrived());
+  const CqEntry entry = *y.recv_cq->ring.SlotAs<CqEntry>(0);
+  EXPECT_EQ(entry.payload, kPayloadWaits);
+  EXPECT_EQ(entry.wc.byte_len, kSize);
+  ReceiveSlot& slot = Slot(0);
+  ASSERT_EQ(slot.pieces, 2u);
+  EXPECT_EQ(slot.to[0].address, y.At(0));
+  EXPECT_EQ(slot.to[0].length, 40u);
+  EXPECT_EQ(slot.to[1].address, y.At(40));
+  EXPECT_EQ(slot.to[1].length, 60u);
+  EXPECT_EQ(std::memcmp(slot.payload, x.buffer.data(), kSize), 0);
+  EXPECT_TRUE(slot.Claim());
+  EXPECT_FALSE(slot.Claim()) << "one of program and host places it";
+}
+
+TEST_P(SlabTest, AReadAfterASendSeesWhatWasSent) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  Send(1, {x.Sge(0, kSize)});
+  x.Post(RdmaWr(IBV_WR_RDMA_READ, 2, y, 0), {x.Sge(2048, kSize)});
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(std::memcmp(&x.buffer[2048], x.buffer.data(), kSize), 0);
+  EXPECT_TRUE(Arrived());
+  EXPECT_FALSE(Slot(0).Claim());
+}
+
+TEST_P(SlabTest, AWriteAfterASendIsNotOverwrittenByThePoll) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  Send(1, {x.Sge(0, kSize)});
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+  EXPECT_FALSE(Slot(0).Claim());
+}
+
+TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeMemoryIsGivenAway) {
+  const auto receive = [&] {
+    std::ranges::fill(y.buffer, std::byte{0xee});
+    y.PostReceive(1, {y.Sge(0, kSize)});
+    Send(1, {x.Sge(0, kSize)});
+    EXPECT_FALSE(Arrived());
+  };
+  receive();
+  world.SetState(y, IBV_QPS_ERR);
+  EXPECT_TRUE(Arrived()) << "the QP went into ERR";
+  for (Endpoint* end : {&x, &y}) world.SetState(*end, IBV_QPS_RESET);
+  world.Join(x, y);
+
+  receive();
+  y.node->verbs.ProcessJoined(kGroup, ProcessId{2});
+  EXPECT_TRUE(Arrived()) << "a second process joined";
+  std::ranges::fill(y.buffer, std::byte{0xee});
+  y.PostReceive(2, {y.Sge(0, kSize)});
+  Send(2, {x.Sge(0, kSize)});
+  EXPECT_TRUE(Arrived()) << "the host cannot know which of the two will poll";
+}
+
+TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeItsRegionGoes) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  Send(1, {x.Sge(0, kSize)});
+  ASSERT_TRUE(y.node->verbs.DeregMr(kGroup, y.mr->handle));
+  EXPECT_TRUE(Arrived());
+}
+
+TEST_P(SlabTest, WhatWasReceivedMovesWithAResizedQueue) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  Send(1, {x.Sge(0, kSize)});
+  ASSERT_TRUE(y.node->verbs.ResizeCq(kGroup, y.recv_cq->handle, 500));
+  EXPECT_TRUE(Arrived());
+  EXPECT_EQ(y.recv_cq->ring.SlotAs<CqEntry>(0)->payload, 0u);
+}
+
+TEST_P(SlabTest, ASendCarriesWhatWasThereWhenItWasPosted) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  const uint32_t index = x.qp->send_ring.Producer();
+  std::memcpy(x.qp->slab + size_t{index} * kSlabBytes, x.buffer.data(), kSize);
+  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, kSize)});
+  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  std::vector<std::byte> posted(x.buffer.begin(), x.buffer.begin() + kSize);
+  std::ranges::fill(x.buffer, std::byte{0x11});
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(std::memcmp(Slot(0).payload, posted.data(), kSize), 0);
+}
+
+TEST_P(SlabTest, KeysAreCheckedForWhatWasTakenToo) {
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  const uint32_t index = x.qp->send_ring.Producer();
+  rxe_sge sge = x.Sge(0, kSize);
+  sge.lkey ^= 0x100;
+  x.Post(SendWr(IBV_WR_SEND, 1), {sge});
+  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  world.Ring(x);
+  world.Run();
+  const auto sent = x.Sent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_NE(sent[0].status, uint32_t{IBV_WC_SUCCESS});
+  EXPECT_TRUE(y.Received().empty());
+}
+
+TEST_P(SlabTest, AnAddressThatIsNotTheProgramsIsReadThroughItsRegion) {
+  // ibv_reg_mr_iova: keys name the bytes by other addresses than the program's own.
+  const auto mr = x.node->verbs.RegMr(
+      kGroup, kProcess,
+      {x.node->pd->handle, IBV_ACCESS_LOCAL_WRITE, x.At(0), 4096, x.At(0) + 4096});
+  ASSERT_TRUE(mr);
+  y.PostReceive(1, {y.Sge(0, kSize)});
+  const uint32_t index = x.qp->send_ring.Producer();
+  std::memset(x.qp->slab + size_t{index} * kSlabBytes, 0x77, kSize);
+  x.Post(SendWr(IBV_WR_SEND, 1), {{x.At(0) + 4096, kSize, (*mr)->lkey}});
+  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(std::memcmp(Slot(0).payload, x.buffer.data(), kSize), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, SlabTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "One" : "Two"; });
+
+}  // namespace
+}  // namespace rdmaemu::transport::testing
