@@ -1,4 +1,4 @@
-"""bench/table runs to its end and gives every row; how fast anything was is not judged."""
+"""The benchmarks run to their end and give every row; how fast anything was is not judged."""
 
 import json
 import os
@@ -51,9 +51,20 @@ def unknown_row():
         raise Failure("status %d: %s" % (done.returncode, done.stderr))
 
 
+def calls_bench():
+    with emulated.Emulator() as emulator:
+        [address] = emulated.free_addresses(1)
+        program = emulator.start("calls", address, [
+            os.path.abspath("bench/calls_bench"), "--benchmark_min_time=0.001"])
+        status = program.wait(60)
+        if status != 0 or "PostReceive" not in program.output or "ERROR" in program.output:
+            raise Failure("ended badly\n" + program.describe())
+
+
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("bench_table", [
         ("every_row", every_row),
         ("markdown_of_one_row", markdown_of_one_row),
         ("unknown_row", unknown_row),
+        ("calls_bench", calls_bench),
     ]))
