@@ -32,6 +32,8 @@ class AddressSpaces final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+  uint32_t PidFor(ProcessId, ProcessId) override { return 0; }
+  void LetOthersRun() override {}
 
  private:
   struct Space {
