@@ -12,9 +12,11 @@ namespace rdmaemu::runtime {
 
 class IdlePolicy {
  public:
-  static constexpr uint32_t kScansBeforeYield = 20;
+  // A scan that finds nothing looks at the descriptors too, and costs what a yield does: more of
+  // them only keep the programs on this core waiting.
+  static constexpr uint32_t kScansBeforeYield = 2;
   // A yield may take longer than the time below; a few scans after it find what ran meanwhile.
-  static constexpr uint32_t kScansBeforeSleep = 40;
+  static constexpr uint32_t kScansBeforeSleep = 8;
   static constexpr Duration kAwake = std::chrono::microseconds(50);
 
   enum class Step { kScan, kYield, kSleep };

@@ -136,6 +136,7 @@ void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8
 
 bool Completer::Acknowledge(Time now, QpContext& context, uint32_t to) {
   RequesterState& s = context.requester;
+  const uint32_t before = s.unacked_psn;
   bool progress = false;
   bool complete = true;
   while (!s.requests.empty() && PsnDiff(to, s.unacked_psn) > 0) {
@@ -158,13 +159,16 @@ bool Completer::Acknowledge(Time now, QpContext& context, uint32_t to) {
     s.unacked_psn = PsnAdd(request.last_psn, 1);
     Finish(now, context);
   }
-  if (progress) Progress(now, context);
+  if (progress) {
+    Progress(now, context, static_cast<uint32_t>(PsnDiff(s.unacked_psn, before)));
+  }
   CompleteDone(now, context);
   return complete;
 }
 
-void Completer::Progress(Time now, QpContext& context) {
+void Completer::Progress(Time now, QpContext& context, uint32_t count) {
   RequesterState& s = context.requester;
+  s.window.Acknowledged(count);
   s.retries_left = context.qp->attr.retry_cnt;
   s.rnr_retries_left = context.qp->attr.rnr_retry;
   s.retry_started = false;
@@ -262,7 +266,7 @@ void Completer::FinishRead(Time now, QpContext& context, const SendWqe& request,
   RequesterState& s = context.requester;
   s.unacked_psn = PsnAdd(s.unacked_psn, packets);
   if (PsnDiff(s.unacked_psn, request.last_psn) > 0) Finish(now, context);
-  Progress(now, context);
+  Progress(now, context, packets);
   CompleteDone(now, context);
   CheckDrained(context);
 }
@@ -293,7 +297,7 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   }
   s.unacked_psn = PsnAdd(request.last_psn, 1);
   Finish(now, context);
-  Progress(now, context);
+  Progress(now, context, 1);
   CompleteDone(now, context);
   CheckDrained(context);
 }
@@ -323,6 +327,7 @@ void Completer::Retry(Time now, QpContext& context, bool timeout, const char* wh
   core_.counters.retransmissions++;
   core_.TraceRetry(now, context, why);
   s.retry_started = true;
+  s.window.Lost();
   SeekTo(context, s.unacked_psn);
   core_.SetDeadline(context, AckDeadline(now, *context.qp));
   core_.MakeReady(context);

@@ -43,7 +43,8 @@ class Completer {
   // All before `to` has arrived at the peer. False when a READ or atomic among it was not
   // answered: its answer is lost.
   bool Acknowledge(Time now, QpContext& context, uint32_t to);
-  void Progress(Time now, QpContext& context);
+  // `count` more packets have arrived, up to unacked_psn.
+  void Progress(Time now, QpContext& context, uint32_t count);
   void Retry(Time now, QpContext& context, bool timeout, const char* why);
   void Finish(Time now, QpContext& context);
   void Fail(Time now, QpContext& context, ibv_wc_status status);

@@ -297,6 +297,7 @@ class Engine::Impl final : public Receiver {
       s.next_psn = s.unacked_psn = s.highest_psn = qp.attr.sq_psn & wire::kPsnMask;
       s.retries_left = qp.attr.retry_cnt;
       s.rnr_retries_left = qp.attr.rnr_retry;
+      s.window.Reset(qp.device->profile.rc.max_unacked_packets);
     }
     core_.MakeReady(context);
   }

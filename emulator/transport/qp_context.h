@@ -11,6 +11,7 @@
 #include "emulator/transport/copy_jobs.h"
 #include "emulator/transport/fifo.h"
 #include "emulator/transport/psn.h"
+#include "emulator/transport/send_window.h"
 #include "emulator/transport/send_wqe.h"
 #include "emulator/transport/train.h"
 #include "emulator/verbs/objects.h"
@@ -28,6 +29,7 @@ struct RequesterState {
   uint32_t highest_psn = 0;  // one past the highest ever sent
   // Last PSNs of the READ requests and atomics that are on their way, in order.
   Fifo<uint32_t> reads;
+  SendWindow window;                 // towards another host
   uint32_t packets_without_ack = 0;  // sent since an ACK was asked for
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress

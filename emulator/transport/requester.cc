@@ -166,11 +166,12 @@ void Requester::Address(QpContext& context, wire::Operation operation) {
 Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& request,
                                     uint32_t& budget) {
   RequesterState& s = context.requester;
-  const TransportProfile& profile = context.qp->device->profile.rc;
-  const uint32_t window =
-      context.peer_is_local ? kLocalWindowPackets : std::max(1u, profile.max_unacked_packets);
+  const uint32_t window = context.peer_is_local ? kLocalWindowPackets : s.window.packets();
   const int32_t in_flight = PsnDiff(s.next_psn, s.unacked_psn);
-  if (in_flight >= static_cast<int32_t>(window)) return Step::kBlocked;
+  if (in_flight >= static_cast<int32_t>(window)) {
+    s.window.NoteFull();
+    return Step::kBlocked;
+  }
   AssignPsns(context, request);
   const uint32_t room = window - static_cast<uint32_t>(in_flight);
   if (!request.needs_response()) return SendData(now, context, request, room, budget);
@@ -213,7 +214,11 @@ Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& reque
   const uint32_t chunk = context.peer_is_local ? kLocalWindowPackets / 2
                                                : std::max(1u, profile.max_unacked_packets / 2);
   const uint32_t packets = std::min(request.packets - request.sent, chunk - request.sent % chunk);
-  if (packets > room) return Step::kBlocked;
+  // One goes in any case, or a small window would let none go ever.
+  if (packets > room && context.requester.next_psn != context.requester.unacked_psn) {
+    context.requester.window.NoteFull();
+    return Step::kBlocked;
+  }
   Address(context, wire::Operation::kReadRequest);
   const uint64_t offset = uint64_t{request.sent} * context.mtu_bytes;
   train_.headers.psn = PsnAdd(request.first_psn, request.sent);

@@ -15,7 +15,7 @@ namespace rdmaemu {
 
 struct TransportProfile {
   uint32_t ack_every_packets;     // an ACK is asked for at least this often (RXE_MAX_PKT_PER_ACK)
-  uint32_t max_unacked_packets;   // window of a sender on the wire (RXE_MAX_UNACKED_PSNS)
+  uint32_t max_unacked_packets;   // a sender's window on the wire at first (RXE_MAX_UNACKED_PSNS)
   bool retry_count_7_is_endless;  // rxe: measured
   uint32_t lowest_qpn;
 };
