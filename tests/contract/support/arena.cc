@@ -1,6 +1,7 @@
 #include "tests/contract/support/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +12,8 @@ namespace rdma_contract {
 namespace {
 
 constexpr uint8_t kGuardByte = 0xa5;
+// Far below what the kernel gives to programs, libraries and stacks: free in every process.
+void* const kArenaAddress = reinterpret_cast<void*>(uintptr_t{0x1000'0000'0000});
 
 uint8_t* arena = nullptr;
 size_t used = 0;
@@ -28,10 +31,17 @@ bool IsGuard(const uint8_t* bytes) {
 
 }  // namespace
 
-void MapArena() {
-  void* mapped =
-      mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) abort();
+int MapArena() {
+  const int memory_fd = memfd_create("arena", 0);
+  if (memory_fd < 0 || ftruncate(memory_fd, kArenaBytes) != 0) abort();
+  MapArenaOf(memory_fd);
+  return memory_fd;
+}
+
+void MapArenaOf(int memory_fd) {
+  void* mapped = mmap(kArenaAddress, kArenaBytes, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_FIXED_NOREPLACE, memory_fd, 0);
+  if (mapped != kArenaAddress) abort();
   arena = static_cast<uint8_t*>(mapped);
 }
 

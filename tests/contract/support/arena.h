@@ -18,8 +18,10 @@ struct Buffer {
   uint64_t address() const { return reinterpret_cast<uint64_t>(data); }
 };
 
-// Maps the arena; before any peer process starts.
-void MapArena();
+// Maps the arena, before any peer process starts. Gives the descriptor of its memory, by which a
+// process that was executed anew maps the same.
+int MapArena();
+void MapArenaOf(int memory_fd);
 // Forgets all buffers; each test begins so.
 void ResetArena();
 // A buffer of `size` bytes (0 is fine) whose start is `misalignment` bytes after a 64-byte

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/contract/support/arena.h"
@@ -32,8 +33,9 @@ class FreshArena : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "--hold") == 0) return Hold();
-  rdma_contract::MapArena();
-  rdma_contract::StartNursery();
+  if (argc == 4 && strcmp(argv[1], "--worker") == 0)
+    rdma_contract::ServeAnew(atoi(argv[2]), atoi(argv[3]));
+  rdma_contract::StartNursery(rdma_contract::MapArena());
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new FreshArena);
   return RUN_ALL_TESTS();

@@ -1,5 +1,6 @@
 #include "tests/contract/support/worker.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,11 +11,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/contract/support/arena.h"
 #include "tests/contract/support/environment.h"
 #include "tests/contract/support/state.h"
+
+// Where the linker put this program: a step's place in it is the same in every process.
+extern "C" const char __ehdr_start[];
 
 namespace rdma_contract {
 namespace {
@@ -24,12 +30,16 @@ constexpr int kStepLimit_ms = 120'000;
 
 int nursery = -1;  // the socket to the nursery
 
-struct Order {  // a step over a socket; the arguments follow
-  void (*raw)(State&, void*, const void*, void*);
-  void* step;
+using Raw = void (*)(State&, void*, const void*, void*);
+
+struct Order {  // a step over a socket, both functions as offsets; the arguments follow
+  uintptr_t raw;
+  uintptr_t step;
   size_t argument_bytes;
   size_t result_bytes;
 };
+
+uintptr_t Base() { return reinterpret_cast<uintptr_t>(__ehdr_start); }
 
 bool SendAll(int socket, const void* data, size_t bytes) {
   const char* next = static_cast<const char*>(data);
@@ -68,14 +78,23 @@ bool ReceiveAll(int socket, void* data, size_t bytes, int limit_ms) {
       arguments.resize(order.argument_bytes / sizeof(std::max_align_t) + 1);
       result.assign(order.result_bytes / sizeof(std::max_align_t) + 1, {});
       if (!ReceiveAll(socket, arguments.data(), order.argument_bytes, -1)) break;
-      order.raw(state, order.step, arguments.data(), result.data());
+      const auto raw = reinterpret_cast<Raw>(Base() + order.raw);
+      raw(state, reinterpret_cast<void*>(Base() + order.step), arguments.data(), result.data());
       if (!SendAll(socket, result.data(), order.result_bytes)) break;
     }
   }
   _exit(0);
 }
 
-[[noreturn]] void RunNursery(int orders) {
+[[noreturn]] void ExecuteOnThePeersMachine(int socket, int arena_fd) {
+  BecomeThePeersMachine();
+  if (fcntl(socket, F_SETFD, 0) != 0) _exit(1);
+  execl("/proc/self/exe", "worker", "--worker", std::to_string(socket).c_str(),
+        std::to_string(arena_fd).c_str(), nullptr);
+  _exit(1);
+}
+
+[[noreturn]] void RunNursery(int orders, int arena_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGCHLD, SIG_IGN);
   for (;;) {
@@ -96,7 +115,7 @@ bool ReceiveAll(int socket, void* data, size_t bytes, int limit_ms) {
       close(orders);
       signal(SIGCHLD, SIG_DFL);
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (place == Place::kPeersMachine) BecomeThePeersMachine();
+      if (place == Place::kPeersMachine && TwoHosts()) ExecuteOnThePeersMachine(socket, arena_fd);
       Serve(socket);
     }
     close(socket);
@@ -182,7 +201,8 @@ class ProcessWorker : public Worker {
   }
   void Start(Raw raw, void* step, const void* arguments, size_t argument_bytes,
              size_t result_bytes) override {
-    const Order order{raw, step, argument_bytes, result_bytes};
+    const Order order{reinterpret_cast<uintptr_t>(raw) - Base(),
+                      reinterpret_cast<uintptr_t>(step) - Base(), argument_bytes, result_bytes};
     if (!SendAll(socket_, &order, sizeof order) || !SendAll(socket_, arguments, argument_bytes))
       throw std::runtime_error("the worker process is gone");
   }
@@ -211,14 +231,19 @@ std::unique_ptr<Worker> StartWorker(Place place) {
   return std::make_unique<ProcessWorker>(place);
 }
 
-void StartNursery() {
+void ServeAnew(int socket, int arena_fd) {
+  MapArenaOf(arena_fd);
+  Serve(socket);
+}
+
+void StartNursery(int arena_fd) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) abort();
   const pid_t pid = fork();
   if (pid < 0) abort();
   if (pid == 0) {
     close(pair[0]);
-    RunNursery(pair[1]);
+    RunNursery(pair[1], arena_fd);
   }
   close(pair[1]);
   nursery = pair[0];

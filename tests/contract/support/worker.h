@@ -64,7 +64,11 @@ class Worker {
 std::unique_ptr<Worker> StartWorker(Place place);
 
 // Forks the process from which all others come, before either library has been used: on a machine
-// of its own, a process must not inherit what this one has opened.
-void StartNursery();
+// of its own, a process must not inherit what this one has opened. One on the peer's machine is
+// executed anew, because that machine may have other libraries.
+void StartNursery(int arena_fd);
+
+// How such a process begins: `--worker SOCKET ARENA`.
+[[noreturn]] void ServeAnew(int socket, int arena_fd);
 
 }  // namespace rdma_contract
