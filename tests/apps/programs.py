@@ -11,21 +11,12 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
+import perftest as perftest_programs  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 LIMIT_S = 120
 
-# With -R perftest connects twice, and its server closes the first listener before it opens the
-# second: a client that is quick finds nobody, on any RDMA device. Such a case runs again.
-PERFTEST_RACE = "Event: RDMA_CM_EVENT_REJECTED; error: 8."
-PERFTEST_ATTEMPTS = 12  # each loses about one time in six on a busy machine
 ROUNDS = 100
-
-
-def expect(program, *patterns):
-    for pattern in patterns:
-        if not re.search(pattern, program.output, re.MULTILINE):
-            raise Failure("no sign of success (%s) in\n%s" % (pattern, program.describe()))
 
 
 class Case:
@@ -49,7 +40,7 @@ class Case:
             try:
                 return self.run_once(hosts)
             except Failure as failure:
-                if PERFTEST_RACE not in str(failure) or attempt + 1 == self.attempts:
+                if perftest_programs.RACE not in str(failure) or attempt + 1 == self.attempts:
                     raise
                 print("perftest's client came before its server listened again; once more")
 
@@ -75,8 +66,8 @@ class Case:
             status = server.wait(self.limit_s)
             if status != 0:
                 raise Failure("the server ended with %s%s" % (status or "a time-out", both()))
-            expect(server, *self.server_signs)
-            expect(client, *self.client_signs)
+            server.expect(*self.server_signs)
+            client.expect(*self.client_signs)
 
 
 def rdmacm_utils():
@@ -130,17 +121,13 @@ def pingpongs():
     return cases
 
 
-# A row of perftest's table: bytes, iterations, then figures of which the second is the average.
-ROW = r"^ *%d +%d +[\d.]+ +(?!0\.00)[\d.]+"
-
-
 def perftest_case(name, program, arguments, sizes, iterations, by_cm):
     base = [program, "-d", "rxe0", "-F", "-p", "{port}", "-n", str(iterations), *arguments]
     if by_cm:
         base.append("-R")
-    signs = [ROW % (size, iterations) for size in sizes]
+    signs = [perftest_programs.ROW % (size, iterations) for size in sizes]
     return Case(name + ("_R" if by_cm else ""), base, [*base, "{server}"], client_signs=signs,
-                by_cm=by_cm, attempts=PERFTEST_ATTEMPTS if by_cm else 1)
+                by_cm=by_cm, attempts=perftest_programs.ATTEMPTS if by_cm else 1)
 
 
 def perftest(by_cm):
@@ -163,7 +150,8 @@ def perftest(by_cm):
         add_bw("ib_send_bw__srq", ["--use-srq", "-s", "4096"], 4096, 200)
     add_bw("ib_send_bw__events", ["-e", "-s", "4096"], 4096, 200)
     add_bw("ib_write_bw__4qps", ["-q", "4", "-s", "65536"], 65536, 200)
-    cases[-1].client_signs = [ROW % (65536, 4 * 200)]  # it counts the iterations of all QPs
+    # It counts the iterations of all QPs.
+    cases[-1].client_signs = [perftest_programs.ROW % (65536, 4 * 200)]
     return cases
 
 
@@ -174,7 +162,7 @@ def devices():
             program = emulator.start("one", emulated.free_addresses(1)[0], ["ibv_devices"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
-            expect(program, r"^ +rxe0 +\t?[0-9a-f]{16}$")
+            program.expect(r"^ +rxe0 +\t?[0-9a-f]{16}$")
 
     def two_devices():
         emulated.need("ibv_devices")
@@ -185,7 +173,7 @@ def devices():
                                               "--device", "other=rxe"])
             if program.wait(LIMIT_S) != 0:
                 raise Failure(program.describe())
-            expect(program, r"^ +rxe0\s", r"^ +other\s")
+            program.expect(r"^ +rxe0\s", r"^ +other\s")
 
     def ibv_devinfo():
         emulated.need("ibv_devinfo")

@@ -4,6 +4,7 @@ at the end. Results go to Bazel's XML file, so that cases can be counted."""
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -120,6 +121,12 @@ class Program:
         self.process.stdin.close()
         self.reader.join(10)
 
+    def expect(self, *patterns):
+        """Fails unless the output has a match of each, by lines."""
+        for pattern in patterns:
+            if not re.search(pattern, self.output, re.MULTILINE):
+                raise Failure("no sign of success (%s) in\n%s" % (pattern, self.describe()))
+
     def describe(self):
         text = self.output
         if len(text) > 20000:
@@ -175,6 +182,12 @@ class Emulator:
         self.programs.append(program)
         return program
 
+    def start_outside(self, argv, env=None):
+        """Starts a program that was put on no host, and ends with the others."""
+        program = Program(argv, dict(env or self.env))
+        self.programs.append(program)
+        return program
+
     def start_listening(self, host, address, argv, options=(), limit_s=30):
         """Starts a server and waits until it listens by rdma_cm: its host's trace says so."""
         trace = os.path.join(self.directory, host + ".trace")
@@ -192,16 +205,19 @@ class Emulator:
 
 
 def wait_for_tcp_listener(port, program, limit_s=30):
-    """Waits until somebody in this network namespace listens on a TCP port."""
+    """Waits until somebody in the program's network namespace listens on a TCP port."""
     wanted = ":%04X" % port
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with open(table) as lines:
-                for line in lines:
-                    fields = line.split()
-                    if fields[1].endswith(wanted) and fields[3] == "0A":
-                        return
+        for table in ("tcp", "tcp6"):
+            try:
+                with open("/proc/%d/net/%s" % (program.process.pid, table)) as text:
+                    lines = text.read().splitlines()
+            except OSError:  # it has ended
+                lines = []
+            for fields in map(str.split, lines):
+                if fields[1].endswith(wanted) and fields[3] == "0A":
+                    return
         if program.process.poll() is not None:
             raise Failure("the server ended before its client came\n" + program.describe())
         time.sleep(0.05)

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Boots the machine and runs a command in it. Sourced by tools/softroce, whose options are its
 # variables: root, parts, out, limit_s, siw, mtu, memory_mib, cpus, accel, and what kernel.sh sets.
+# shellcheck disable=SC2034,SC2054,SC2154
 
 # machine_settings: what the machine's own scripts read.
 machine_settings() {
@@ -33,10 +34,10 @@ machine_run() {
   local shares=(
     -fsdev "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"
     -device virtio-9p-pci,fsdev=host,mount_tag=host
-    -fsdev "local,id=control,path=$control,security_model=none"
+    -fsdev "local,id=control,path=${control//,/,,},security_model=none"
     -device virtio-9p-pci,fsdev=control,mount_tag=control
   )
-  [[ -n $out ]] && shares+=(-fsdev "local,id=out,path=$out,security_model=none"
+  [[ -n $out ]] && shares+=(-fsdev "local,id=out,path=${out//,/,,},security_model=none"
     -device virtio-9p-pci,fsdev=out,mount_tag=out)
   # setpriv: whoever ends this script, even by SIGKILL, ends the machine.
   exec 3> >(cat) 4> >(cat >&2)

@@ -1,0 +1,67 @@
+"""Runs inside the virtual machine of tools/softroce: the emulator in the namespace `peer`, the
+kernel's rdma_rxe in the first one, a veth pair between them.
+
+usage: in_machine.py [TEXT...]; only the cases whose names hold one of the texts
+"""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import emulated  # noqa: E402
+from contract_cases import contract_cases, contract_under_loss  # noqa: E402
+from emulated import Failure  # noqa: E402
+from peers import IN_NAMESPACE, run  # noqa: E402
+from program_cases import program_cases, programs_under_loss  # noqa: E402
+
+LINKS = (([], "roce0"), (IN_NAMESPACE, "peer0"))
+LOSS = ["loss", "random", "1%"]
+
+
+def step(function):
+    """A change of the machine between cases, which fails as a case of its own."""
+    return ("machine." + function.__name__, function)
+
+
+@step
+def larger_mtu():
+    """So that every path MTU can be had."""
+    for prefix, link in LINKS:
+        run(*prefix, "ip", "link", "set", link, "mtu", "9000")
+
+
+@step
+def loss_begins():
+    run("modprobe", "sch_netem")
+    for prefix, link in LINKS:
+        run(*prefix, "tc", "qdisc", "add", "dev", link, "root", "netem", *LOSS)
+
+
+@step
+def both_ends_lost_packets():
+    for prefix, link in LINKS:
+        shown = run(*prefix, "tc", "-s", "qdisc", "show", "dev", link)
+        dropped = re.search(r"dropped (\d+)", shown)
+        if not dropped or int(dropped.group(1)) == 0:
+            raise Failure("%s lost nothing:\n%s" % (link, shown))
+
+
+def main():
+    wanted = sys.argv[1:]
+
+    def chosen(cases):
+        return [one for one in cases if not wanted or any(text in one[0] for text in wanted)]
+    cases = chosen(program_cases())
+    contract = chosen(contract_cases())
+    under_loss = chosen(programs_under_loss() + contract_under_loss())
+    if contract or under_loss:
+        cases += [larger_mtu, *contract]
+    if under_loss:
+        cases += [loss_begins, *under_loss, both_ends_lost_packets]
+    return emulated.run_cases("softroce.real_peer", cases)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""What tests know of perftest's programs (ib_write_bw and its kin)."""
+
+# With -R perftest connects twice, and its server closes the first listener before it opens the
+# second: a client that is quick finds nobody, on any RDMA device. Such a case runs again.
+RACE = "Event: RDMA_CM_EVENT_REJECTED; error: 8."
+ATTEMPTS = 12  # each loses about one time in six on a busy machine
+
+# A row of the table, by bytes and iterations, of whose figures one at least is not zero: bandwidths
+# of small messages on a slow machine are printed as 0.00.
+ROW = r"^ *%d +%d +.*[1-9]"
