@@ -325,7 +325,7 @@ class Engine::Impl final : public Receiver {
     // A request that its sender has flushed or forgotten: its memory may be another's by now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
-    if (stale) {
+    if (stale || IsRevoked(now, *train)) {
       core_.counters.dropped_sender_gone += train->packets;
     } else {
       const uint32_t psn = train->headers.psn;
@@ -337,6 +337,18 @@ class Engine::Impl final : public Receiver {
       }
     }
     core_.GiveBack(std::move(train));
+  }
+
+  // A READ response whose memory was withdrawn since it was sent: its QP says so instead.
+  bool IsRevoked(Time now, const Train& train) {
+    if (train.info().request || train.pieces.empty() || train.placed) return false;
+    QpContext* const answerer = core_.Find(train.answerer);
+    if (answerer == nullptr) return true;
+    if (responder_.MayStillRead(*answerer, train)) return false;
+    if (TakesRequests(answerer->qp->state())) {
+      responder_.FailRead(now, *answerer, train.headers.psn);
+    }
+    return true;
   }
 
   // The counter of why the QP does not take a packet; nullptr: it does.
@@ -366,6 +378,10 @@ class Engine::Impl final : public Receiver {
     if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
     if (!info.request) {
+      if (local != nullptr && train.epoch != context.epoch) {  // not to this life of the QP
+        core_.counters.dropped_old_answer += train.packets;
+        return;
+      }
       if (may_park && parking_.Park(now, context, *local)) return;
       return completer_.Handle(now, context, train);
     }

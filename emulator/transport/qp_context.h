@@ -72,6 +72,7 @@ struct WaitingBytes {
 };
 
 struct ResponderState {
+  uint64_t peer_epoch = 0;  // the life of the local QP that asked last; 0: it is on another host
   uint32_t expected_psn = 0;
   uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic: what a repeated ACK may cover
   uint32_t msn = 0;

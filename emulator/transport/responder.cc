@@ -69,6 +69,7 @@ bool SendLengthFits(const QpContext& context, const Train& train) {
 
 void Responder::Handle(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
+  s.peer_epoch = train.epoch;
   const int32_t ahead = PsnDiff(train.headers.psn, s.expected_psn);
   if (ahead > 0) {
     core_.counters.dropped_out_of_sequence += train.packets;
@@ -497,6 +498,8 @@ void Responder::SendCollectedAcks(Time now) {
 void Responder::Address(QpContext& context, wire::Operation operation, uint32_t psn) {
   AddressRc(context, operation, train_);
   train_.headers.psn = psn;
+  train_.epoch = context.responder.peer_epoch;
+  train_.answerer = context.qp->handle;
 }
 
 void Responder::Emit(Time now, QpContext& context, const Response& response) {
@@ -511,6 +514,13 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   if (!core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains)) {
     core_.counters.dropped_answer_queue_full++;
   }
+}
+
+bool Responder::MayStillRead(const QpContext& context, const Train& train) const {
+  return core_.env.verbs
+      .ResolveRemote(*context.qp, train.headers.rkey, train.headers.remote_address, train.length(),
+                     IBV_ACCESS_REMOTE_READ)
+      .has_value();
 }
 
 // The region has gone while its READ was being answered.
@@ -537,6 +547,8 @@ bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint3
       return false;
     }
     train_.pieces.Add({source->process, {source->range.address, bytes}});
+    train_.headers.rkey = response.rkey;
+    train_.headers.remote_address = response.address;
   }
   const Status sent = core_.Transmit(now, train_, context.peer_is_local, kMaxLocalReads);
   if (!sent) {

@@ -28,6 +28,10 @@ class Responder {
   bool Target(QpContext& context, const Train& train, const uint32_t* after, Pieces& into);
   // Sends READ responses, up to a turn's bound; true when it stopped at the bound.
   bool Turn(Time now, QpContext& context);
+  // Whether what a READ response of the QP names is still the peer's to read; ibv_dereg_mr and
+  // LOCAL_INV do not wait for those that are on their way. FailRead answers in their stead.
+  bool MayStillRead(const QpContext& context, const Train& train) const;
+  void FailRead(Time now, QpContext& context, uint32_t psn);
   // Every receive completes with WR_FLUSH_ERR; those of an SRQ stay.
   void Flush(Time now, QpContext& context);
 
@@ -55,7 +59,6 @@ class Responder {
   void Emit(Time now, QpContext& context, const Response& response);
   // Sends at most `packets` of a READ response; false: the local queue is full, or it failed.
   bool EmitRead(Time now, QpContext& context, Response& response, uint32_t packets);
-  void FailRead(Time now, QpContext& context, uint32_t psn);
   void Drain(Time now, QpContext& context);
   void Address(QpContext& context, wire::Operation operation, uint32_t psn);
 

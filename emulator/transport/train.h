@@ -35,9 +35,13 @@ struct Train {
   // such a train, and hands it to nobody who takes packets off it.
   std::span<const std::span<const std::byte>> parts;
   Pieces pieces;  // otherwise
-  // The local QP whose memory `pieces` names, and its life (QpContext::epoch); 0: from the wire.
+  // Of a request: the local QP whose memory `pieces` names, and its life (QpContext::epoch). Of an
+  // answer: the life of the QP that asked. 0: from the wire.
   Handle origin = 0;
   uint64_t epoch = 0;
+  // Of a READ response: the local QP that gives it. Key and address of what `pieces` names stand in
+  // the headers, which do not carry them on the wire.
+  Handle answerer = 0;
   // A copy job has put the payload where it belongs.
   bool placed = false;
   // Set by the receiver: the sender's memory could not be read, so nothing has arrived.

@@ -1,0 +1,88 @@
+// What still waits between local QPs when one of its ends changes: an answer to an earlier life of
+// a QP, a READ response whose region is withdrawn.
+#include "emulator/transport/harness.h"
+
+namespace rdmaemu::transport::testing {
+namespace {
+
+class WaitingTrains : public ::testing::Test {
+ protected:
+  WaitingTrains() {
+    x = world.Make(world.a, IBV_QPT_RC, 4096);
+    y = world.Make(world.a, IBV_QPT_RC, 4096);
+    world.Join(x, y);
+    for (int i = 0; i < static_cast<int>(2 * kManyRounds); ++i)
+      others.push_back(world.Make(world.a, IBV_QPT_RC, 64));
+    for (size_t i = 0; i < others.size(); i += 2) world.Join(others[i], others[i + 1]);
+    world.Run();
+  }
+  // Requests of so many other QPs: with kOneTurnEach all have their turn in one round of work and
+  // what follows waits for the next; with kManyRounds it waits longer.
+  static constexpr size_t kOneTurnEach = 45, kManyRounds = 70;
+  void FillQueue(size_t pairs) {
+    for (size_t i = 0; i < 2 * pairs; i += 2) {
+      for (uint64_t k = 0; k < 63; ++k) {
+        others[i].Post(RdmaWr(IBV_WR_RDMA_WRITE, k, others[i + 1], 0, 0), {});
+      }
+      world.Ring(others[i]);
+    }
+  }
+  void Work(int rounds) {
+    for (int i = 0; i < rounds; ++i) ASSERT_TRUE(world.a.engine.Work(world.now));
+  }
+
+  World world{true};
+  Endpoint x, y;
+  std::vector<Endpoint> others;
+};
+
+// IBTA 10.3.1.1 (RESET): what was on its way to a QP is not for its next connection, though that
+// has the same numbers.
+TEST_F(WaitingTrains, AnAnswerToAnEarlierLifeAcknowledgesNothing) {
+  y.PostReceive(1, {y.Sge(0, 8)});
+  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 8)});
+  world.Ring(x);
+  FillQueue(kOneTurnEach);
+  Work(1);
+  ASSERT_EQ(y.Received().size(), 1u);  // it came, and its ACK waits
+  ASSERT_TRUE(x.Sent().empty());
+  for (Endpoint* e : {&x, &y}) world.SetState(*e, IBV_QPS_RESET);
+  Link link;
+  link.rnr_retry = 0;
+  world.Join(x, y, link);
+  x.Post(SendWr(IBV_WR_SEND, 2), {x.Sge(0, 8)});  // nobody has posted a receive for it
+  world.Ring(x);
+  world.Run();
+  const auto sent = x.Sent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].wr_id, 2u);
+  EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_RNR_RETRY_EXC_ERR});
+}
+
+// ibv_dereg_mr(3): when it has returned, the device reads the memory no more.
+TEST_F(WaitingTrains, AReadResponseDoesNotBringWhatARegionHeldAfterItsEnd) {
+  for (const bool destroy : {false, true}) {
+    for (int rounds = 1; rounds < 8; ++rounds) {
+      SCOPED_TRACE(std::to_string(rounds) + (destroy ? ", QP destroyed" : ", region gone"));
+      y = world.Make(world.a, IBV_QPT_RC, 4096);
+      x = world.Make(world.a, IBV_QPT_RC, 4096);
+      world.Join(x, y);
+      world.Run();
+      x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(0, 2048)});
+      world.Ring(x);
+      FillQueue(kManyRounds);
+      Work(rounds);
+      if (destroy) {
+        ASSERT_TRUE(world.a.verbs.DestroyQp(world.now, kGroup, y.qp->handle).has_value());
+      }
+      ASSERT_TRUE(world.a.verbs.DeregMr(kGroup, y.mr->handle).has_value());
+      std::ranges::fill(y.buffer, std::byte{0x55});  // a secret, in memory that is free again
+      world.Run();
+      ASSERT_EQ(x.Sent().size(), 1u);
+      EXPECT_TRUE(std::ranges::find(x.buffer, std::byte{0x55}) == x.buffer.end());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rdmaemu::transport::testing
