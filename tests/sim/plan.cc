@@ -46,6 +46,7 @@ Plan MakePlan(uint64_t seed) {
   plan.pause = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
   plan.restart = random.Below(5) == 0 ? 1 + random.Below(2) : 0;
   plan.partition = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.connects = random.Below(3) == 0 ? 0 : 5 + random.Below(30);
   plan.misuse = random.Below(2) == 0 ? 0 : random.Below(40);
   return plan;
 }

@@ -35,7 +35,8 @@ struct Plan {
 
   // Inclinations, as weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;
-  uint32_t misuse = 0;  // chance in 1000 that a request is planted to fail
+  uint32_t connects = 0;  // chance in 100 that a step is one of connection management
+  uint32_t misuse = 0;    // chance in 1000 that a request is planted to fail
 };
 
 Plan MakePlan(uint64_t seed);

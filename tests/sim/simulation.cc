@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tests/sim/connections.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -17,7 +18,10 @@ constexpr size_t kMaxPrograms = 24;
 class Simulation {
  public:
   Simulation(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tally)
-      : plan_(plan), world_(plan, recorder, verdict, tally), traffic_(world_) {
+      : plan_(plan),
+        world_(plan, recorder, verdict, tally),
+        traffic_(world_),
+        connections_(world_, traffic_) {
     world_.SetHarvester([this](Machine& machine) { Harvest(machine); });
   }
 
@@ -41,7 +45,9 @@ class Simulation {
 
   void Harvest(Machine& machine) {
     for (const auto& program : programs_) {
-      if (program->Lives() && &program->machine() == &machine) traffic_.Harvest(*program);
+      if (!program->Lives() || &program->machine() != &machine) continue;
+      traffic_.Harvest(*program);
+      connections_.Harvest(*program);
     }
     traffic_.CheckAcknowledged();
   }
@@ -67,6 +73,7 @@ class Simulation {
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
     if (what < 7) return AddDatagramQueue();
+    if (random.Below(100) < plan_.connects) return connections_.Step(Any(programs_));
     Endpoint& endpoint = Any(traffic_.endpoints());
     if (what < 22) {
       traffic_.PostReceives(endpoint, 1 + random.Below(8));
@@ -162,12 +169,14 @@ class Simulation {
     world_.tally().Count("fault.kill");
     program.process().Kill();
     traffic_.Abandon(program);
+    connections_.Abandon(program);
     StartProgram(program.machine());
   }
 
   void PauseFor(Machine& machine) {
     if (!machine.runs()) return;
     traffic_.Disturb(machine);
+    connections_.Disturb(machine);
     world_.Pause(machine);
     world_.After(Duration(world_.random().Below(200'000'000)),
                  [this, &machine] { world_.Resume(machine); });
@@ -176,9 +185,12 @@ class Simulation {
   void Restart(Machine& machine) {
     if (!machine.up()) return;
     traffic_.Disturb(machine);
+    connections_.Disturb(machine);
     world_.Crash(machine);
     for (const auto& program : programs_) {
-      if (&program->machine() == &machine) traffic_.Abandon(*program);
+      if (&program->machine() != &machine) continue;
+      traffic_.Abandon(*program);
+      connections_.Abandon(*program);
     }
     world_.After(Duration(world_.random().Below(50'000'000)), [this, &machine] {
       if (machine.up()) return;
@@ -210,6 +222,7 @@ class Simulation {
         },
         world_.now() + std::chrono::seconds(1));
     traffic_.KeepReceiving();
+    connections_.CalmDown();
     for (const auto& endpoint : traffic_.endpoints()) {
       if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, UINT32_MAX);
     }
@@ -217,6 +230,9 @@ class Simulation {
     world_.RunUntil([this] { return traffic_.Outstanding() == 0; },
                     world_.now() + traffic_.Bound());
     traffic_.ExpectAllEnded();
+    world_.RunUntil([this] { return !connections_.IsWaiting(); },
+                    world_.now() + connections_.Bound());
+    connections_.Finish();
     // What is still on its way arrives, and must find nothing to do.
     world_.RunUntil([] { return false; }, world_.now() + plan_.most_delay * 2);
     for (const auto& program : programs_) {
@@ -275,6 +291,7 @@ class Simulation {
   const Plan& plan_;
   World world_;
   Traffic traffic_;
+  Connections connections_;
   std::deque<std::unique_ptr<Program>> programs_;
   uint32_t steps_ = 0;
 };

@@ -34,6 +34,8 @@ class Traffic {
   Link DrawLink(bool same_machine);
   // A UD queue pair to RTS.
   void MakeDatagramReady(Endpoint& endpoint);
+  // What else the connection manager's ways need.
+  int Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr);
   void ToError(Endpoint& endpoint);
   // RTS to SQD, and back once it has drained.
   void Drain(Endpoint& endpoint);
@@ -76,7 +78,6 @@ class Traffic {
 
   std::shared_ptr<ReceiveQueue> MakeReceives(Program& program, ibv_qp_type type, bool shared);
   void OpenQueues(Endpoint& endpoint);
-  int Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr);
   int ToReadyToReceive(Endpoint& endpoint, uint32_t psn);
   int ToReadyToSend(Endpoint& endpoint, uint32_t psn);
   void MakeReady(Endpoint& endpoint, uint32_t receive_psn, uint32_t send_psn);

@@ -1,0 +1,226 @@
+#include "tests/sim/checkers/cm_checker.h"
+
+#include <algorithm>
+
+namespace rdmaemu::sim {
+namespace {
+
+constexpr int32_t kRejectTimeout = 4, kRejectServiceId = 8, kRejectStale = 10, kRejectConsumer = 28;
+
+const char* NameOf(CmEventKind event) {
+  constexpr const char* kNames[] = {
+      "ADDR_RESOLVED",   "ADDR_ERROR",       "ROUTE_RESOLVED", "ROUTE_ERROR",
+      "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR",  "UNREACHABLE",
+      "REJECTED",        "ESTABLISHED",      "DISCONNECTED",   "DEVICE_REMOVAL",
+      "MULTICAST_JOIN",  "MULTICAST_ERROR",  "ADDR_CHANGE",    "TIMEWAIT_EXIT"};
+  const auto number = static_cast<size_t>(event);
+  return number < std::size(kNames) ? kNames[number] : "an unknown event";
+}
+
+}  // namespace
+
+void CmChecker::Complain(const State& state, const std::string& what) {
+  verdict_.Complain("cm", state.name + ": " + what);
+}
+
+bool CmChecker::PartnerDid(const State& state, CmCallKind call) const {
+  return std::ranges::any_of(state.partners,
+                             [&](Id partner) { return Did(ids_.at(partner), call); });
+}
+
+bool CmChecker::MayBeStale(const State& state) const {
+  return state.may_be_stale || std::ranges::any_of(state.partners, [&](Id partner) {
+           return ids_.at(partner).may_be_stale;
+         });
+}
+
+void CmChecker::Created(Id id, const std::string& name, bool datagram) {
+  State state;
+  state.name = name;
+  state.datagram = datagram;
+  ids_[id] = std::move(state);
+}
+
+void CmChecker::Called(Id id, CmCallKind call, const Bytes& private_data) {
+  State& state = ids_.at(id);
+  // Of what is not connected, or not yet, a disconnect ends nothing.
+  if (call == CmCallKind::kDisconnect && IsConnected(id)) state.disconnecting = true;
+  state.called |= Bit(call);
+  if (call == CmCallKind::kConnect || call == CmCallKind::kAccept || call == CmCallKind::kReject) {
+    state.said = private_data;
+  }
+}
+
+// What is heard is what was said, and zeros behind it.
+bool CmChecker::Heard(const State& speaker, std::span<const uint8_t> heard) {
+  const auto& said = speaker.said;
+  return heard.size() >= said.size() && std::ranges::equal(said, heard.first(said.size())) &&
+         std::ranges::all_of(heard.subspan(said.size()), [](uint8_t byte) { return byte == 0; });
+}
+
+void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active,
+                          std::span<const uint8_t> private_data) {
+  const State& listening = ids_.at(listener);
+  if (!Did(listening, CmCallKind::kListen))
+    Complain(listening, "a request, and it does not listen");
+  if (Did(listening, CmCallKind::kDestroy)) Complain(listening, "a request after its end");
+  const auto asks = ids_.find(active);
+  if (asks == ids_.end() || !Did(asks->second, CmCallKind::kConnect)) {
+    return Complain(listening, "a request from nobody who connects");
+  }
+  // What is over is forgotten: a repeat that comes later is a new request, as in the kernel, which
+  // forgets the pair of GUID and communication id when timewait begins.
+  const bool all_over = std::ranges::all_of(asks->second.partners, [&](Id partner) {
+    const State& before = ids_.at(partner);
+    return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
+           Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
+           Saw(before, CmEventKind::kUnreachable);
+  });
+  if (!all_over && !asks->second.datagram) {
+    Complain(listening, "a second request for one connect of " + asks->second.name);
+  }
+  asks->second.partners.push_back(id);
+  State state;
+  state.name = name;
+  state.passive = true;
+  state.datagram = asks->second.datagram;
+  state.partners.push_back(active);
+  state.disturbed = asks->second.disturbed;
+  if (!Heard(asks->second, private_data)) {
+    Complain(state, "its private data is not what " + asks->second.name + " has said");
+  }
+  ids_[id] = std::move(state);
+}
+
+bool CmChecker::IsConnected(Id id) const {
+  const State& state = ids_.at(id);
+  if (state.datagram || Did(state, CmCallKind::kDestroy)) return false;
+  return state.passive ? Saw(state, CmEventKind::kEstablished) : Did(state, CmCallKind::kEstablish);
+}
+
+const char* CmChecker::WhyNotEstablished(const State& state) const {
+  if (state.datagram) {
+    if (state.passive) return "a UD listener's side never gets it";
+    return PartnerDid(state, CmCallKind::kAccept) ? nullptr : "the other side did not accept";
+  }
+  if (!state.passive) return "the active side has established it itself";
+  if (!Did(state, CmCallKind::kAccept)) return "it was not accepted";
+  return PartnerDid(state, CmCallKind::kEstablish) ? nullptr
+                                                   : "the other side was not ready to use it";
+}
+
+const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const {
+  if (state.datagram) return "UD requests are not rejected, but unreachable";
+  if (!state.passive && !Did(state, CmCallKind::kConnect)) return "nothing was asked for";
+  if (state.passive && !Did(state, CmCallKind::kAccept)) return "nobody knows of the id yet";
+  switch (status) {
+    case kRejectServiceId:
+      return state.passive ? "only a request can miss its service" : nullptr;
+    case kRejectStale:
+      return MayBeStale(state) ? nullptr : "its QP is of no other connection";
+    case kRejectTimeout:
+    case kRejectConsumer:
+      // A listener that goes refuses requests that nobody has seen.
+      if (!state.passive && state.partners.empty()) return nullptr;
+      return PartnerDid(state, CmCallKind::kReject) || PartnerDid(state, CmCallKind::kDestroy)
+                 ? nullptr
+                 : "the other side did not reject";
+    default:
+      return "nobody gives this reason";
+  }
+}
+
+const char* CmChecker::WhyNotDisconnected(const State& state) const {
+  if (state.datagram) return "UD has no connections";
+  if (!Did(state, state.passive ? CmCallKind::kAccept : CmCallKind::kEstablish)) {
+    return "it was not connected";
+  }
+  if (Did(state, CmCallKind::kDisconnect) || MayBeStale(state)) return nullptr;
+  return PartnerDid(state, CmCallKind::kDisconnect) || PartnerDid(state, CmCallKind::kDestroy)
+             ? nullptr
+             : "neither side has disconnected";
+}
+
+const char* CmChecker::WhyNot(const State& state, CmEventKind event, int32_t status) const {
+  if (Did(state, CmCallKind::kDestroy)) return "the id was destroyed";
+  if (Saw(state, event)) return "it came before";
+  const bool over = Saw(state, CmEventKind::kRejected) || Saw(state, CmEventKind::kUnreachable);
+  if (over) return "the connection attempt had ended";
+  switch (event) {
+    case CmEventKind::kAddrResolved:
+    case CmEventKind::kAddrError:
+      return Did(state, CmCallKind::kResolveAddress) ? nullptr : "no address was asked for";
+    case CmEventKind::kRouteResolved:
+      return Did(state, CmCallKind::kResolveRoute) ? nullptr : "no route was asked for";
+    case CmEventKind::kConnectResponse:
+      if (state.passive || !Did(state, CmCallKind::kConnect)) return "nothing was asked for";
+      return PartnerDid(state, CmCallKind::kAccept) ? nullptr : "nobody accepted";
+    case CmEventKind::kUnreachable:
+      if (!Did(state, state.passive ? CmCallKind::kAccept : CmCallKind::kConnect)) {
+        return "nothing was asked for";
+      }
+      if (state.datagram && status > 0) return nullptr;  // the answer is no
+      return state.disturbed ? nullptr : "nothing kept the other side from answering";
+    case CmEventKind::kRejected:
+      return WhyNotRejected(state, status);
+    case CmEventKind::kEstablished:
+      return WhyNotEstablished(state);
+    case CmEventKind::kDisconnected:
+      return WhyNotDisconnected(state);
+    case CmEventKind::kTimewaitExit:
+      return Saw(state, CmEventKind::kDisconnected) ? nullptr : "it was not disconnected";
+    default:
+      return "nothing causes it";
+  }
+}
+
+void CmChecker::Event(Id id, CmEventKind event, int32_t status,
+                      std::span<const uint8_t> private_data) {
+  const auto it = ids_.find(id);
+  if (it == ids_.end()) {
+    return verdict_.Complain("cm", std::string(NameOf(event)) + " on an id that does not exist");
+  }
+  State& state = it->second;
+  if (const char* why = WhyNot(state, event, status)) {
+    Complain(state,
+             std::string(NameOf(event)) + " (status " + std::to_string(status) + "), but " + why);
+  }
+  const bool answers = event == CmEventKind::kConnectResponse ||
+                       (state.datagram && event == CmEventKind::kEstablished);
+  const bool refuses = event == CmEventKind::kRejected && status == kRejectConsumer &&
+                       PartnerDid(state, CmCallKind::kReject);
+  if ((answers || refuses) && !std::ranges::any_of(state.partners, [&](Id partner) {
+        const State& speaker = ids_.at(partner);
+        return Heard(speaker, private_data) ||
+               (refuses && Did(speaker, CmCallKind::kDestroy) &&
+                std::ranges::all_of(private_data, [](uint8_t byte) { return byte == 0; }));
+      })) {
+    Complain(state, "its private data is not what the other side has said");
+  }
+  state.seen |= Bit(event);
+}
+
+bool CmChecker::IsWaiting(Id id) const {
+  const State& state = ids_.at(id);
+  if (Did(state, CmCallKind::kDestroy) || Did(state, CmCallKind::kReject)) return false;
+  const bool ended = Saw(state, CmEventKind::kRejected) || Saw(state, CmEventKind::kUnreachable) ||
+                     Saw(state, CmEventKind::kDisconnected);
+  if (ended) return false;
+  if (!state.passive && Did(state, CmCallKind::kConnect) &&
+      !Saw(state, CmEventKind::kConnectResponse) && !Saw(state, CmEventKind::kEstablished)) {
+    return true;
+  }
+  if (state.passive && !state.datagram && Did(state, CmCallKind::kAccept) &&
+      !Saw(state, CmEventKind::kEstablished)) {
+    return true;
+  }
+  return state.disconnecting;
+}
+
+void CmChecker::Finish() {
+  for (const auto& [id, state] : ids_) {
+    if (IsWaiting(id)) Complain(state, "it still waits for the end of what it asked for");
+  }
+}
+
+}  // namespace rdmaemu::sim
