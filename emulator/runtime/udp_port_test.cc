@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -70,11 +71,105 @@ TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
   EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
 }
 
+// Packets of 4 KiB as a WRITE has them: a longer first one, then more than one burst holds.
+TEST(UdpPort, ARunLongerThanABurstKeepsItsDatagrams) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  std::vector<size_t> sizes(40, 4112);
+  sizes.front() = 4128;
+  sizes.back() = 1000;
+  std::vector<std::span<std::byte>> rooms(sizes.size());
+  ASSERT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), sizes.size());
+  std::vector<std::string> sent;
+  for (size_t i = 0; i < rooms.size(); i++) {
+    ASSERT_EQ(rooms[i].size(), sizes[i]);
+    sent.emplace_back(sizes[i], static_cast<char>('0' + i));
+    std::memcpy(rooms[i].data(), sent.back().data(), sizes[i]);
+  }
+  first->Commit();
+  first->Flush();
+  EXPECT_EQ(Receive(*second), sent);
+}
+
+TEST(UdpPort, TheLargestDatagramAndTheLargestBurstFit) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  std::vector<std::string> sent{std::string(UdpPort::kMaxDatagramBytes, 'L')};
+  for (size_t i = 0; i < UdpPort::kMaxSegments; i++) {
+    sent.emplace_back(UdpPort::kMaxDatagramBytes / UdpPort::kMaxSegments, 's');
+  }
+  for (const std::string& text : sent) ASSERT_TRUE(Send(*first, text));
+  first->Flush();
+  EXPECT_EQ(Receive(*second), sent);
+}
+
+TEST(UdpPort, ARunGetsWhatRoomThereIs) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  for (size_t i = 0; i < UdpPort::kMaxBatch - 3; i++) ASSERT_TRUE(Send(*first, "x"));
+  const std::vector<size_t> sizes(8, 1);
+  std::vector<std::span<std::byte>> rooms(sizes.size());
+  EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), 3u);
+  first->Commit();
+  // What waits goes out to make room.
+  EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), sizes.size());
+  first->Flush();
+  EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
+}
+
+// A sender's cache still holds what leaves soon.
+TEST(UdpPort, EnoughBytesGoOutByThemselves) {
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  ASSERT_TRUE(first && second);
+  size_t sent = 0;
+  for (const std::string text(4096, 'x'); sent < UdpPort::kFlushBytes; sent += text.size()) {
+    ASSERT_TRUE(Send(*first, text));
+  }
+  EXPECT_FALSE(first->has_pending());
+  EXPECT_EQ(Receive(*second).size(), sent / 4096);
+}
+
+TEST(UdpPort, HandsOverWhatCameOfOneFlowTogetherAndOfAnotherApart) {
+  const NetAddress third_address = NetAddress::Ipv4(0x7f4d0103);
+  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0),
+                  third = UdpPort::Open(third_address, 0);
+  ASSERT_TRUE(first && second && third);
+  const auto send_from = [&](UdpPort& port, char what) {
+    const wire::UdpFlow flow{port.address(), kSecond, wire::kRoceUdpPort, wire::kRoceUdpPort};
+    for (int i = 0; i < 3; i++) {
+      port.Allocate(flow, 0, 8)[0] = static_cast<std::byte>(what);
+      port.Commit();
+    }
+    port.Flush();
+  };
+  send_from(*first, 'f');
+  send_from(*third, 't');
+  send_from(*first, 'f');
+  std::string calls;
+  while (calls.size() < 9) {
+    pollfd readable{second->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&readable, 1, 5000), 1);
+    second->Receive(
+        [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
+          for (const std::span<const std::byte> payload : payloads) {
+            EXPECT_EQ(flow.source, payload[0] == std::byte{'f'} ? kFirst : third_address);
+            calls += static_cast<char>(payload[0]);
+          }
+        });
+  }
+  EXPECT_EQ(calls, "ffftttfff");
+}
+
 TEST(UdpPort, WhatWasNotCommittedIsForgotten) {
   Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
   ASSERT_TRUE(first && second);
+  const std::array<size_t, 3> sizes{10, 20, 30};
+  std::array<std::span<std::byte>, 3> rooms;
   EXPECT_FALSE(first->Allocate(FromFirstToSecond(), 0, 10).empty());
+  EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), 3u);
+  EXPECT_FALSE(first->has_pending());
   ASSERT_TRUE(Send(*first, "kept"));
+  EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), 3u);
   first->Flush();
   EXPECT_EQ(Receive(*second), std::vector<std::string>{"kept"});
 }
