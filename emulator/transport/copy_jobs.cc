@@ -111,11 +111,13 @@ void CopyJobs::GiveBack(const JobTicket& ticket) {
 void CopyJobs::Withdraw(const JobTicket& ticket) {
   CopyJob& job = JobOf(ticket);
   if (job.Claim(CopyJob::kFree)) return;
-  for (int i = 0; i < kMaxWaitsForCopy; i++) {
+  JobBoard& board = BoardOf(*ticket.share);
+  // Once a group has kept the host waiting in vain, its other jobs do not.
+  for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
     if (job.Now() != CopyJob::kTaken) return;
     memory_.LetOthersRun();
   }
-  BoardOf(*ticket.share).refused = true;
+  board.stopped = board.refused = true;
 }
 
 }  // namespace rdmaemu::transport

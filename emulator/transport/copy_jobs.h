@@ -34,7 +34,8 @@ struct JobBoard final : TransportState {
   uint32_t offered = 0;  // as published
   uint32_t polls = 0;    // when last looked at
   Time polled_at{};      // when it was seen to have grown
-  bool refused = false;  // the kernel lets the program not reach others, or it stopped in a copy
+  bool refused = false;  // no more jobs: the kernel lets the program not reach others, or:
+  bool stopped = false;  // a thread of it stopped in a copy
   uint32_t in_use = 0;
 };
 

@@ -247,6 +247,16 @@ TEST_F(CopyJobsTest, WhatWaitsIsDroppedWithItsQp) {
   }
 }
 
+TEST_F(CopyJobsTest, AProgramThatStoppedInItsCopiesKeepsTheHostWaitingOnce) {
+  Poll();
+  for (uint64_t i = 0; i < 3; i++) Write(i + 1, 0);
+  Work();
+  ASSERT_EQ(jobs->offered, 3u);
+  for (uint32_t i = 0; i < 3; i++) Take(i);
+  world.SetState(x, IBV_QPS_ERR);
+  EXPECT_EQ(world.a.memory.moments_given, kMaxWaitsForCopy);
+}
+
 TEST_F(CopyJobsTest, ASlowCopyIsNoLostPacket) {
   Poll();
   Write(1, 0);

@@ -71,12 +71,13 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
 namespace {
 
 // While another thread of the program is between Claim and the end of a copy of kSlabBytes; one
-// that was stopped there for good keeps nobody waiting.
-constexpr int kMaxLooksAtCopy = 100000;
+// that was stopped there for good keeps nobody waiting, nor does a program that says so of every
+// slot: the looks are those of all slots together.
+constexpr int kMaxLooksAtCopies = 100000;
 
-void AwaitPlacing(ReceiveSlot& slot) {
+void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
   std::atomic_ref state(slot.state);
-  for (int i = 0; i < kMaxLooksAtCopy; i++) {
+  for (; looks_left > 0; looks_left--) {
     if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) return;
   }
 }
@@ -85,11 +86,12 @@ void AwaitPlacing(ReceiveSlot& slot) {
 
 void CompletionQueue::Settle(Memory& memory, ProcessId process) {
   has_waiting = false;
+  int looks_left = kMaxLooksAtCopies;
   uint32_t at = ring.Consumer();
   for (uint32_t left = ring.Distance(at, producer); left > 0; left--, at = ring.Next(at)) {
     ReceiveSlot& slot = slots[at];
     if (!slot.Claim()) {
-      AwaitPlacing(slot);
+      AwaitPlacing(slot, looks_left);
       continue;
     }
     // The program may change the slot meanwhile: only where in its own memory its payload goes.

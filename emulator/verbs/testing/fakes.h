@@ -103,7 +103,8 @@ class FakeCounters final : public EventCounters {
 class FakeMemory final : public Memory {
  public:
   uint32_t PidFor(ProcessId, ProcessId owner) override { return pids[owner]; }
-  void LetOthersRun() override {}
+  void LetOthersRun() override { moments_given++; }
+  int moments_given = 0;
   std::map<ProcessId, uint32_t> pids;  // 0: threads of other processes cannot reach it
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {
