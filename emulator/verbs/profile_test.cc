@@ -57,6 +57,17 @@ TEST(Profile, ErrorsNameThePlaceAndWhatWouldBeRight) {
   EXPECT_NE(ErrorAfter("[port]", "[port").find("mine.toml:"), std::string::npos);
 }
 
+// With assertions on, as in sanitizer builds, toml++ ended the program here.
+TEST(Profile, ATableThatBeginsAsNoKeyDoesIsAnError) {
+  EXPECT_NE(ErrorAfter("[port]", "[, port]").find("mine.toml:"), std::string::npos);
+}
+
+TEST(Profile, IsAscii) {
+  const std::string error = ErrorAfter("max_cqe = 32767", "max_cqe = 32767 \xc3\xa9");
+  EXPECT_EQ(error.substr(0, 16), "mine.toml:22:17:");
+  EXPECT_NE(error.find("ASCII"), std::string::npos);
+}
+
 TEST(Profile, MayNotPromiseMoreSgesThanAReceiveHasRoomFor) {
   EXPECT_NE(ErrorAfter("max_sge = 32", "max_sge = 33").find("from 1 to 32"), std::string::npos);
 }
