@@ -89,9 +89,7 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
   }
 }
 
-std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
-  std::ifstream file(LockPath(name));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   try {
@@ -106,6 +104,11 @@ std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
   } catch (const Json::exception&) {
     return std::nullopt;
   }
+}
+
+std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
+  std::ifstream file(LockPath(name));
+  return ParseRecord(name, std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
 bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {

@@ -35,6 +35,9 @@ struct HostRecord {
   HostOptions options;
 };
 
+// The text of a lock file; nothing when it is not one.
+std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view text);
+
 class Registry {
  public:
   static constexpr size_t kMaxNameBytes = 48;  // NAME.sock must fit into sun_path

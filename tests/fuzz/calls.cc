@@ -1,25 +1,18 @@
 #include "tests/fuzz/calls.h"
 
-#include <arpa/inet.h>
+#include "emulator/host/testing/cm_program.h"
 
 namespace rdmaemu::fuzz {
 namespace {
+
+using testing::CmProgram;
+using testing::Ipv4Socket;
 
 template <class To, class From>
 To Widened(const From& from) {
   To to{};
   std::memcpy(&to, &from, sizeof from);
   return to;
-}
-
-rdma_ucm_conn_param Parameters() {
-  rdma_ucm_conn_param parameters{};
-  parameters.qp_num = 17;
-  parameters.private_data_len = 8;
-  parameters.responder_resources = parameters.initiator_depth = 1;
-  parameters.retry_count = parameters.rnr_retry_count = 2;
-  parameters.valid = 1;
-  return parameters;
 }
 
 void Put(std::vector<std::byte>& body, size_t at, const void* value, size_t bytes) {
@@ -29,19 +22,11 @@ void Put(std::vector<std::byte>& body, size_t at, const void* value, size_t byte
 
 }  // namespace
 
-sockaddr_in Ipv4Socket(const char* address, uint16_t port) {
-  sockaddr_in socket{};
-  socket.sin_family = AF_INET;
-  socket.sin_port = htons(port);
-  REQUIRE(inet_pton(AF_INET, address, &socket.sin_addr) == 1);
-  return socket;
-}
-
 void Calls::AddCmCommands() {
-  const auto own = Widened<sockaddr_in6>(Ipv4Socket(kOwnAddress, 0));
-  const auto peer = Widened<sockaddr_in6>(Ipv4Socket(kPeerAddress, 7000));
-  const auto self = Widened<sockaddr_in6>(Ipv4Socket(kOwnAddress, 7000));
-  const auto group = Widened<sockaddr_in6>(Ipv4Socket(kGroupAddress, 0));
+  const auto own = Ipv4Socket(kOwnAddress, 0);
+  const auto peer = Ipv4Socket(kPeerAddress, 7000);
+  const auto self = Ipv4Socket(kOwnAddress, 7000);
+  const auto group = Ipv4Socket(kGroupAddress, 0);
   using Storage = decltype(rdma_ucm_bind::addr);
   constexpr uint32_t id = kIdHere;
   Add(CallOp::kCmCreateChannel, Nothing{});
@@ -57,9 +42,9 @@ void Calls::AddCmCommands() {
         rdma_ucm_resolve_addr{id, 2000, 0, sizeof(sockaddr_in), 0, {}, Widened<Storage>(self)});
   AddCm(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 2000});
   AddCm(RDMA_USER_CM_CMD_QUERY_ROUTE, rdma_ucm_query{0, id, 0});
-  AddCm(RDMA_USER_CM_CMD_CONNECT, rdma_ucm_connect{Parameters(), id, 0, {}});
+  AddCm(RDMA_USER_CM_CMD_CONNECT, rdma_ucm_connect{CmProgram::Parameters(), id, 0, {}});
   AddCm(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 4});
-  AddCm(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{9, Parameters(), id, 0, {}});
+  AddCm(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{9, CmProgram::Parameters(), id, 0, {}});
   AddCm(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{9, {}, id, 0, {}});
   AddCm(RDMA_USER_CM_CMD_REJECT, rdma_ucm_reject{id, 8, 0, {}, {}});
   AddCm(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id});
@@ -211,8 +196,8 @@ void Calls::Patch(Input& in, std::vector<std::byte>& body) const {
     case 3: {
       constexpr const char* kAddresses[] = {kOwnAddress, kPeerAddress, kGroupAddress,
                                             "0.0.0.0",   "127.0.0.1",  "10.9.9.9"};
-      const sockaddr_in socket = Ipv4Socket(in.Pick(kAddresses), in.OneIn(2) ? 7000 : in.U16());
-      return Put(body, at, &socket, sizeof socket);
+      const sockaddr_in6 socket = Ipv4Socket(in.Pick(kAddresses), in.OneIn(2) ? 7000 : in.U16());
+      return Put(body, at, &socket, sizeof(sockaddr_in));
     }
     case 4: {
       const auto bytes = in.Bytes(in.Below(32));

@@ -62,7 +62,4 @@ class Calls {
   std::vector<Template> templates_;
 };
 
-// Addresses as a program writes them.
-sockaddr_in Ipv4Socket(const char* address, uint16_t port);
-
 }  // namespace rdmaemu::fuzz

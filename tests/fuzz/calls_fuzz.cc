@@ -34,6 +34,10 @@ void Act(DataScene& scene, Calls& calls, Input& in) {
     case 6:
       scene.world.Step();
       break;
+    case 7:
+      scene.PollAll();
+      scene.TakeJobs(in);
+      break;
     default:
       // Mostly the one that has something.
       calls.Make(in, in.OneIn(4) ? client : scene.client);

@@ -2,6 +2,7 @@
 // conversation would have it and changed, repeated, out of place, between the program's own calls.
 #include <array>
 
+#include "emulator/host/testing/cm_program.h"
 #include "emulator/wire/cm_message.h"
 #include "tests/fuzz/calls.h"
 
@@ -24,16 +25,14 @@ uint64_t ServiceId(uint16_t port_space) { return (uint64_t{port_space} << 16) + 
 // A program that connects and is connected to, and the peer at the other end of it all.
 class CmScene : public Scene {
  public:
-  CmScene() : client(AddClient()) {
-    for (int i = 0; i < 2; ++i) {
-      CmChannelOut out{};
-      REQUIRE(client.Call(CallOp::kCmCreateChannel, Nothing{}, out) == 0);
-      calls.channels.push_back(out.channel);
-      if (i == 0) counter = client.Counter();
-    }
+  CmScene() : program(AddClient()) {
+    CmChannelOut second{};
+    REQUIRE(program.client.Call(CallOp::kCmCreateChannel, Nothing{}, second) == 0);
+    calls.channels = {program.channel, second.channel};
     calls.AddCmCommands();
-    Listen(RDMA_PS_TCP);
-    Listen(RDMA_PS_UDP);
+    for (const uint16_t port_space : {RDMA_PS_TCP, RDMA_PS_UDP}) {
+      calls.ids.Add(program.Listen(port_space, kOwnAddress, kPort, 4));
+    }
     talks.emplace_back();
   }
 
@@ -50,10 +49,10 @@ class CmScene : public Scene {
         Establish();
         return;
       case 3:  // DREQ sent
-        Do(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{Establish()});
+        program.Disconnect(Establish());
         return;
       case 4:  // timewait
-        Do(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{Establish()});
+        program.Disconnect(Establish());
         Send(wire::CmDrep{talks.back().theirs, talks.back().ours, {}});
         return;
       case 5:  // REQ received, nobody looked
@@ -99,66 +98,11 @@ class CmScene : public Scene {
     SendMad(mad, kPeerAddress, true);
   }
 
-  testing::Client& client;
-  CounterId counter;  // of the first channel's events
+  testing::CmProgram program;
   Calls calls;
   std::vector<Talk> talks;
 
  private:
-  template <class Command>
-  rdmaemu::Reply Do(uint32_t command, const Command& in) {
-    const CmCall<Command> call{calls.channels[0], 0, in};
-    const uint32_t op = static_cast<uint32_t>(CallOp::kCmCommand) + command;
-    rdmaemu::Reply reply = client.CallBytes(op, &call, sizeof call);
-    REQUIRE(reply.error == 0);
-    calls.Learn(op, reply);
-    return reply;
-  }
-  template <class Out>
-  static Out As(const rdmaemu::Reply& reply) {
-    Out out{};
-    std::memcpy(&out, reply.body.data(), std::min(sizeof out, reply.body.size()));
-    return out;
-  }
-  template <class To, class From>
-  static To Widened(const From& from) {
-    To to{};
-    std::memcpy(&to, &from, sizeof from);
-    return to;
-  }
-
-  // The latest event; those of earlier conversations that nobody fetched go before it.
-  rdma_ucm_event_resp Event() {
-    rdma_ucm_event_resp event = TakeEvent();
-    while (world.counters.value(counter) > 0) event = TakeEvent();
-    return event;
-  }
-  rdma_ucm_event_resp TakeEvent() {
-    REQUIRE(world.counters.Take(counter));
-    return As<rdma_ucm_event_resp>(Do(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}));
-  }
-  uint32_t CreateId(uint16_t port_space) {
-    const uint8_t type = port_space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
-    return As<rdma_ucm_create_id_resp>(
-               Do(RDMA_USER_CM_CMD_CREATE_ID, rdma_ucm_create_id{5, 0, port_space, type, {}}))
-        .id;
-  }
-  void Listen(uint16_t port_space) {
-    const uint32_t id = CreateId(port_space);
-    Do(RDMA_USER_CM_CMD_BIND_IP,
-       rdma_ucm_bind_ip{0, Widened<sockaddr_in6>(Ipv4Socket(kOwnAddress, kPort)), id});
-    Do(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 4});
-  }
-  static rdma_ucm_conn_param Parameters() {
-    rdma_ucm_conn_param parameters{};
-    parameters.qp_num = 17;
-    parameters.private_data_len = 8;
-    parameters.responder_resources = parameters.initiator_depth = 1;
-    parameters.retry_count = parameters.rnr_retry_count = 2;
-    parameters.valid = 1;
-    return parameters;
-  }
-
   // What the host sent last; the peer learns its id from it.
   template <class Body>
   Body LastSent() {
@@ -170,13 +114,8 @@ class CmScene : public Scene {
     return std::get<Body>(message->body);
   }
   uint32_t Connect(uint16_t port_space) {
-    const uint32_t id = CreateId(port_space);
-    Do(RDMA_USER_CM_CMD_RESOLVE_IP,
-       rdma_ucm_resolve_ip{{}, Widened<sockaddr_in6>(Ipv4Socket(kPeerAddress, kPort)), id, 2000});
-    Event();
-    Do(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 2000});
-    Event();
-    Do(RDMA_USER_CM_CMD_CONNECT, rdma_ucm_connect{Parameters(), id, 0, {}});
+    const uint32_t id = program.Connect(port_space, kPeerAddress, kPort);
+    calls.ids.Add(id);
     world.Step();
     if (port_space == RDMA_PS_UDP) {
       talks.push_back({LastSent<wire::CmSidrReq>().request_id, NewId(), 0});
@@ -197,8 +136,8 @@ class CmScene : public Scene {
   }
   uint32_t Establish() {
     const uint32_t id = Reply(Connect(RDMA_PS_TCP));
-    Event();
-    Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{5, {}, id, 0, {}});
+    program.Event();
+    program.Establish(id);
     return id;
   }
   wire::CmReq MakeReq(uint32_t theirs, uint16_t port_space) const {
@@ -221,8 +160,9 @@ class CmScene : public Scene {
   }
   void Accept() {
     Request();
-    const uint32_t id = Event().id;
-    Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, Parameters(), id, 0, {}});
+    const uint32_t id = program.Event().id;
+    program.Accept(id);
+    calls.ids.Add(id);
     world.Step();
     talks.back().ours = LastSent<wire::CmRep>().local_comm_id;
   }
@@ -327,7 +267,7 @@ void Act(CmScene& scene, Input& in) {
     case 6:
     case 7:
     case 8:
-      scene.calls.Make(in, scene.client);
+      scene.calls.Make(in, scene.program.client);
       scene.world.Step();
       return;
     default:

@@ -2,11 +2,11 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
-def fuzz_target(name, deps):
+def fuzz_target(name, deps, options = []):
     """NAME_fuzz.cc with corpus/NAME/*.
 
     Under --config=fuzz it is a libFuzzer program and the test runs it for a time; elsewhere it
-    goes over the corpus once.
+    goes over the corpus once. `options` are libFuzzer's, over those of fuzz.sh.
     """
     cc_binary(
         name = name + "_target",
@@ -29,6 +29,6 @@ def fuzz_target(name, deps):
         args = [
             "$(location :%s_target)" % name,
             "$(location %s)" % corpus[0],
-        ],
+        ] + options,
         data = [":%s_target" % name] + corpus,
     )

@@ -130,8 +130,11 @@ void Act(DataScene& scene, Input& in) {
     case 4:
       return scene.Change(in);
     case 5:
-      return scene.PollAll();
+      scene.PollAll();
+      return scene.TakeJobs(in);
     case 6:
+      // What comes now comes together, until it is delivered.
+      return (action & 0x40) != 0 ? scene.Hold() : scene.Deliver();
     case 7:
     case 8:
     case 9:

@@ -52,6 +52,7 @@ Scene::Scene() : host(world.AddHost("fuzz", kOwnAddress)) {
 }
 
 Scene::~Scene() {
+  Deliver();
   WriteTrace();
   for (const auto& client : clients) {
     if (!world.memory.gone[client->process]) client->Kill();
@@ -88,7 +89,23 @@ void Scene::Receive(const char* source, const char* destination, std::vector<std
   const wire::UdpFlow flow{*NetAddress::Parse(source), *NetAddress::Parse(destination),
                            wire::kRoceUdpPort, wire::kRoceUdpPort};
   if (sealed) wire::SealPacket(flow, datagram);
-  host.Receive(world.now, flow, datagram);
+  if (!holding_) return host.Receive(world.now, flow, datagram);
+  held_.push_back({flow, std::move(datagram)});
+}
+
+void Scene::Deliver() {
+  holding_ = false;
+  // A burst is of one flow.
+  for (size_t begin = 0, end = 0; begin < held_.size(); begin = end) {
+    std::vector<std::span<const std::byte>> burst;
+    const auto is_same = [&](const wire::UdpFlow& flow) {
+      return flow.source == held_[begin].flow.source &&
+             flow.destination == held_[begin].flow.destination;
+    };
+    for (; end < held_.size() && is_same(held_[end].flow); ++end) burst.push_back(held_[end].bytes);
+    host.Receive(world.now, held_[begin].flow, burst);
+  }
+  held_.clear();
 }
 
 void Scene::WriteTrace() {
@@ -107,7 +124,11 @@ void Scene::WriteTrace() {
 
 // ---- data
 
-DataScene::DataScene() : client(AddClient()), verb(client) {
+DataScene::DataScene()
+    : client(AddClient()),
+      verb(client),
+      jobs(reinterpret_cast<DoorbellPage*>(client.At(client.hello.doorbells))->jobs) {
+  world.memory.pids[client.process] = 1;
   MakeQueues();
   constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
@@ -146,6 +167,10 @@ void DataScene::MakeQueues() {
     cq_rings.emplace_back(client.At(each->queue) + sizeof(CqControl), each->slots, sizeof(CqEntry));
   }
   spans = {verb.cq.queue, cq.queue, channel.ring, srq.queue, client.hello.doorbells};
+  SharedSpan row = client.hello.doorbells;
+  row.offset += offsetof(DoorbellPage, jobs);
+  spans.push_back(row);
+  std::atomic_ref(jobs.polls).store(1);
   auto* const control = reinterpret_cast<CqControl*>(client.At(cq.queue));
   std::atomic_ref(control->armed).store(kCqArmedAny);
   pairs.push_back(MakePair(IBV_QPT_RC, 0));
@@ -255,6 +280,7 @@ void DataScene::StartWork() {
   Post(1, IBV_WR_RDMA_WRITE, 0, 100);
   Post(2, IBV_WR_RDMA_WRITE, 0, 2000);
   Post(4, IBV_WR_SEND, 0, 1500);
+  Post(4, IBV_WR_RDMA_WRITE, 0, 5000);
   Post(5, IBV_WR_RDMA_READ, 0, 1500);
   world.Step();
 }
@@ -263,7 +289,7 @@ void DataScene::PostSend(Input& in) {
   ScenePair& pair = in.Pick(pairs);
   if (pair.qp.send.Full()) return;
   const auto opcode = static_cast<ibv_wr_opcode>(in.Below(12));
-  const uint32_t offset = in.U16(), bytes = in.OneIn(8) ? in.Edge32() : in.Below(5000);
+  const uint32_t offset = in.U16(), bytes = in.OneIn(8) ? in.Edge32() : in.Below(9000);
   const MrOut& local = in.Pick(regions);
   verb.PostSend(pair.qp, 1, opcode, Memory() + offset, bytes, local.lkey, [&](rxe_send_wqe& wqe) {
     rxe_send_wr& wr = wqe.wr;
@@ -304,6 +330,15 @@ void DataScene::PostReceive(Input& in) {
 
 void DataScene::PollAll() {
   for (Ring& ring : cq_rings) ring.SetConsumer(ring.Producer());
+  std::atomic_ref(jobs.polls).fetch_add(1);
+}
+
+void DataScene::TakeJobs(Input& in) {
+  constexpr CopyJob::State kEnds[] = {CopyJob::kDone, CopyJob::kDone, CopyJob::kFailed,
+                                      CopyJob::kTaken, CopyJob::kRefused};
+  for (CopyJob& job : jobs.jobs) {
+    if (job.Now() == CopyJob::kOffered && job.Claim(CopyJob::kTaken)) job.Set(in.Pick(kEnds));
+  }
 }
 
 void DataScene::Change(Input& in) {

@@ -42,6 +42,9 @@ class Scene {
   // The bytes as a datagram from `source` to `destination`, its ICRC made right when `sealed`.
   void Receive(const char* source, const char* destination, std::vector<std::byte> datagram,
                bool sealed);
+  // What Receive gets until Deliver comes in one burst, as one read of a socket brings it.
+  void Hold() { holding_ = true; }
+  void Deliver();
   // The writers of all trace formats over what was recorded; nothing when the scene keeps none.
   void WriteTrace();
 
@@ -49,6 +52,10 @@ class Scene {
   Host& host;
   std::vector<std::unique_ptr<testing::Client>> clients;
   std::deque<testing::World::Datagram> sent;  // to the peer: the last few
+
+ private:
+  bool holding_ = false;
+  std::vector<testing::World::Datagram> held_;
 };
 
 // One queue pair as its program and its peer see it.
@@ -68,6 +75,8 @@ class DataScene : public Scene {
   void PostSend(Input& in);
   void PostReceive(Input& in);
   void PollAll();
+  // Its polling thread takes the copies that the host offers it, and says of them what it likes.
+  void TakeJobs(Input& in);
   // It changes or destroys an object, or makes one.
   void Change(Input& in);
 
@@ -77,6 +86,7 @@ class DataScene : public Scene {
   SrqOut srq{};
   Ring srq_ring;
   std::vector<Ring> cq_rings;
+  JobPage& jobs;
   std::vector<MrOut> regions;
   std::vector<MwOut> windows;
   std::vector<uint32_t> address_handles;

@@ -53,4 +53,34 @@ void Scribble(DataScene& scene, Input& in) {
   }
 }
 
+void ActAndScribble(DataScene& scene, Input& in) {
+  switch (in.Below(16)) {
+    case 0:
+      return scene.Pass(in);
+    case 1:
+      return scene.PostSend(in);
+    case 2:
+      return scene.PostReceive(in);
+    case 3:
+      return scene.Change(in);
+    case 4:
+      scene.PollAll();
+      return scene.TakeJobs(in);
+    case 5: {
+      auto& page = *reinterpret_cast<DoorbellPage*>(scene.client.At(scene.client.hello.doorbells));
+      (void)RingDoorbell(page, in.OneIn(2) ? in.Below(8) : in.U32() % DoorbellPage::kMaxQueues);
+      return;
+    }
+    case 6:
+    case 7:
+    case 8:
+      scene.world.Step();
+      return;
+    case 9:
+      return scene.host.PrepareSleep(in.OneIn(2));
+    default:
+      return Scribble(scene, in);
+  }
+}
+
 }  // namespace rdmaemu::fuzz

@@ -9,4 +9,7 @@ namespace rdmaemu::fuzz {
 // Changes some bytes of one of the segments that the host shares with its programs.
 void Scribble(DataScene& scene, Input& in);
 
+// One thing that the program, time or its scribbling does.
+void ActAndScribble(DataScene& scene, Input& in);
+
 }  // namespace rdmaemu::fuzz

@@ -89,9 +89,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> bytes(rest.begin(), rest.end());
   PacketComesBack(bytes);
   MadComesBack(bytes);
-  // Most inputs are shorter than a MAD: zeros behind them.
+  // Most inputs are shorter than a MAD, and few begin as one of CM does: class 7, version 2, Send,
+  // an attribute that is known.
   std::vector<std::byte> mad(bytes);
   mad.resize(rdmaemu::wire::kMadBytes);
+  constexpr uint8_t kStart[] = {1, 7, 2, 3};
+  std::memcpy(mad.data(), kStart, sizeof kStart);
+  mad[16] = {};
+  mad[17] = static_cast<std::byte>(0x10 + static_cast<uint8_t>(mad[17]) % 9);
   MadComesBack(mad);
   PrivateHeaderComesBack(bytes);
   IcrcHolds(flow, bytes);

@@ -35,13 +35,13 @@ struct World::Node {
 World::World() = default;
 World::~World() = default;
 
-Host& World::AddHost(const std::string& name, const std::string& address) {
+Host& World::AddHost(const std::string& name, const std::string& address, const Profile& profile) {
   HostConfig config;
   config.name = name;
   config.seed = nodes_.size() + 1;
   HostAddress own;
   own.address = *NetAddress::Parse(address);
-  config.devices.push_back({"rxe0", *BuiltInProfile("rxe"), {own}});
+  config.devices.push_back({"rxe0", profile, {own}});
   nodes_.push_back(std::make_unique<Node>(*this, own.address, std::move(config)));
   return nodes_.back()->host;
 }

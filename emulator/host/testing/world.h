@@ -28,7 +28,8 @@ class World {
   World();
   ~World();
   // A host with one device rxe0 at the address.
-  Host& AddHost(const std::string& name, const std::string& address);
+  Host& AddHost(const std::string& name, const std::string& address,
+                const Profile& profile = *BuiltInProfile("rxe"));
   // One round: every host looks at its doorbells and works once, and what is in flight arrives.
   // True when there was something to do. Time stands still.
   bool Step();
