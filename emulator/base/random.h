@@ -1,27 +1,55 @@
-// Seeded random numbers: one generator a host, so that a seed repeats a run. The engine is the
-// standard's, whose sequence is fixed by the standard; ranges are cut here because the
-// distributions' are not.
+// Seeded random numbers: one generator a host, so that a seed repeats a run. They become keys,
+// queue pair numbers, communication ids and tokens, so they come from a cipher: who has seen any
+// number of them cannot tell the next. A host that nobody gave a seed has one of 256 bits from the
+// kernel; a seed of 64 bits is for runs that shall repeat themselves.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <random>
+
+#include "emulator/base/chacha.h"
 
 namespace rdmaemu {
 
+struct RandomSeed {
+  ChaChaKey key{};
+
+  RandomSeed() = default;
+  // The short form: what a test or a simulation gives.
+  RandomSeed(uint64_t seed)  // NOLINT(google-explicit-constructor): a number is a seed
+      : key{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)} {}
+};
+
 class Random {
  public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
+  explicit Random(const RandomSeed& seed) : key_(seed.key) {}
 
-  uint64_t Next64() { return engine_(); }
-  uint32_t Next32() { return static_cast<uint32_t>(engine_() >> 32); }
-  uint32_t Next24() { return static_cast<uint32_t>(engine_() >> 40); }
+  uint64_t Next64() {
+    if (used_ == block_.size()) Refill();
+    const uint64_t low = block_[used_];
+    const uint64_t high = block_[used_ + 1];
+    used_ += 2;
+    return high << 32 | low;
+  }
+  uint32_t Next32() { return static_cast<uint32_t>(Next64() >> 32); }
+  uint32_t Next24() { return static_cast<uint32_t>(Next64() >> 40); }
   // Uniform in [0, bound); bound must not be 0.
   uint32_t Below(uint32_t bound) {
-    return static_cast<uint32_t>((static_cast<unsigned __int128>(engine_()) * bound) >> 64);
+    return static_cast<uint32_t>((static_cast<unsigned __int128>(Next64()) * bound) >> 64);
   }
 
  private:
-  std::mt19937_64 engine_;
+  void Refill() {
+    block_ = ChaCha20(key_, static_cast<uint32_t>(blocks_),
+                      {static_cast<uint32_t>(blocks_ >> 32), 0, 0});
+    blocks_++;
+    used_ = 0;
+  }
+
+  ChaChaKey key_;
+  uint64_t blocks_ = 0;
+  ChaChaBlock block_{};
+  size_t used_ = std::tuple_size_v<ChaChaBlock>;
 };
 
 }  // namespace rdmaemu

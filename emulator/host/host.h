@@ -14,6 +14,7 @@
 
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
+#include "emulator/base/random.h"
 #include "emulator/base/time.h"
 #include "emulator/host/calls.h"
 #include "emulator/trace/trace.h"
@@ -26,7 +27,7 @@ struct HostConfig {
   std::string name;
   uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
   std::vector<DeviceConfig> devices;
-  uint64_t seed = 0;
+  RandomSeed seed;  // of keys, numbers and tokens; the same one repeats them
 };
 
 // Where a host's UDP payloads go; they are sealed and complete.

@@ -1,5 +1,5 @@
 // Who is connected to a host: processes, and the groups that forked processes form. A group's
-// token admits its children; it is as hard to guess as the host's seed.
+// token admits its children; its 128 bits are as hard to guess as the host's seed.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 #include "emulator/runtime/eventfd_counters.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 
@@ -20,14 +19,9 @@ void EventfdCounters::Destroy(CounterId counter) {
 }
 
 void EventfdCounters::Add(CounterId counter, uint32_t count) {
-  const int fd = Descriptor(counter);
-  if (fd < 0 || count == 0) return;
-  // A write to a counter that its client has filled up would block. Such a client keeps a readable
-  // descriptor and loses nothing that it could have counted.
-  pollfd writable{fd, POLLOUT, 0};
-  if (poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0) return;
-  const uint64_t value = count;
-  [[maybe_unused]] const ssize_t written = write(fd, &value, sizeof value);
+  // A client that has filled its counter keeps a readable descriptor and loses nothing that it
+  // could have counted.
+  if (const int fd = Descriptor(counter); fd >= 0) signal_.Add(fd, count);
 }
 
 uint32_t EventfdCounters::Remove(CounterId counter, uint32_t count) {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "emulator/base/memory.h"
+#include "emulator/runtime/eventfd_signal.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
@@ -22,6 +23,7 @@ class EventfdCounters final : public EventCounters {
   int Descriptor(CounterId counter) const;
 
  private:
+  EventfdSignal signal_;
   std::unordered_map<uint32_t, UniqueFd> counters_;
   uint32_t last_id_ = 0;
 };

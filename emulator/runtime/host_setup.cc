@@ -85,10 +85,10 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
   return chosen;
 }
 
-uint64_t KernelSeed() {
-  uint64_t seed = 0;
-  // Keys and tokens come from this. The kernel's pool is ready long before a program runs.
-  while (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+RandomSeed KernelSeed() {
+  RandomSeed seed;
+  // Up to 256 bytes come whole, or not at all when a signal interrupts (getrandom(2)).
+  while (getrandom(seed.key.data(), sizeof seed.key, 0) != sizeof seed.key) {
   }
   return seed;
 }

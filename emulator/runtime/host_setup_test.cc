@@ -56,6 +56,14 @@ TEST(MakeHostConfig, RefusesWhatNamesAThingTwiceOrLeavesADeviceWithoutAddress) {
   EXPECT_FALSE(MakeHostConfig({.addresses = {"127.0.1.1"}, .devices = {"one", "two"}}, kMachine));
 }
 
+TEST(MakeHostConfig, EveryHostHasASeedOfItsOwnOf256Bits) {
+  const auto first = MakeHostConfig({}, kMachine), second = MakeHostConfig({}, kMachine);
+  ASSERT_TRUE(first && second);
+  for (size_t word = 0; word < first->seed.key.size(); word++) {
+    EXPECT_NE(first->seed.key[word], second->seed.key[word]) << "once in 4 billion by chance";
+  }
+}
+
 TEST(ParseDeviceOption, NamesTheProfilesThatThereAre) {
   const auto unknown = ParseDeviceOption("rxe0=nosuch");
   ASSERT_FALSE(unknown);

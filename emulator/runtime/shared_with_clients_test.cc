@@ -2,7 +2,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <thread>
 
 #include "emulator/runtime/eventfd_counters.h"
 #include "emulator/runtime/memfd_segments.h"
@@ -36,13 +41,48 @@ TEST(EventfdCounters, RemoveDoesNotBlockOnADescriptorThatTheClientLeftBlocking) 
   EXPECT_EQ(counters.Remove(counter, 1), 0u);
 }
 
-TEST(EventfdCounters, AddDoesNotBlockOnACounterThatTheClientFilled) {
+// A client fills its counter to the brim whenever there is room. Where a write followed a look, it
+// would sooner or later fill it between the two; that write would never return.
+TEST(EventfdCounters, AddNeverWaitsForAClientThatKeepsItsCounterFull) {
   EventfdCounters counters;
   const CounterId counter = *counters.Create();
-  const uint64_t most = UINT64_MAX - 1;
-  ASSERT_EQ(write(counters.Descriptor(counter), &most, sizeof most), 8);
-  counters.Add(counter, 1);
-  EXPECT_TRUE(Readable(counters.Descriptor(counter)));
+  const int fd = counters.Descriptor(counter);
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> rounds{0};
+  std::thread client([&] {
+    while (!stop.load()) {
+      uint64_t one = 0;
+      iovec into{&one, sizeof one};
+      [[maybe_unused]] const ssize_t got = preadv2(fd, &into, 1, -1, RWF_NOWAIT);
+      // Non-blocking for the moment of its own write: the flag is the host's as well.
+      fcntl(fd, F_SETFL, O_NONBLOCK);
+      for (uint64_t room = UINT64_MAX - 1; room > 0; room /= 2) {
+        [[maybe_unused]] const ssize_t written = write(fd, &room, sizeof room);
+      }
+      fcntl(fd, F_SETFL, 0);
+      rounds++;
+    }
+  });
+  while (rounds.load() == 0) std::this_thread::yield();
+  for (int i = 0; i < 100'000; i++) counters.Add(counter, 1);
+  stop = true;
+  client.join();
+  pollfd readable{fd, POLLIN, 0};
+  EXPECT_EQ(poll(&readable, 1, 0), 1);
+}
+
+TEST(EventfdSignal, AddsAnyCountAndIsWhatThisSystemHas) {
+  EventfdSignal signal;
+  ASSERT_TRUE(signal.never_waits()) << "io_submit(2) is refused here";
+  const UniqueFd fd(eventfd(0, EFD_CLOEXEC));
+  signal.Add(fd.get(), 0);
+  EXPECT_FALSE(Readable(fd.get()));
+  for (uint64_t count : {1u, 31u, 32u, 33u, 1000u}) {
+    signal.Add(fd.get(), static_cast<uint32_t>(count));
+    uint64_t value = 0;
+    ASSERT_EQ(read(fd.get(), &value, sizeof value), 8);
+    EXPECT_EQ(value, count);
+  }
 }
 
 TEST(EventfdCounters, ForgetsWhatWasDestroyed) {

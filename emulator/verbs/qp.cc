@@ -47,14 +47,10 @@ bool IsState(int state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR;
 
 Result<uint32_t> Verbs::NewQpn(const Profile& profile) {
   const uint32_t lowest = profile.rc.lowest_qpn + 1;
-  // A random start: a QP of a host's next life shall not be taken for one of its last.
-  if (next_qpn_ == 0) next_qpn_ = lowest + environment_.random.Below(kHighestQpn - lowest + 1);
-  // Numbers go round all of their space before one comes again, so that late packets find nobody.
   if (qps_.size() >= (kHighestQpn - lowest) / 2) return Fail(ENOMEM);
   for (;;) {
-    if (next_qpn_ < lowest || next_qpn_ > kHighestQpn) next_qpn_ = lowest;
-    const uint32_t qpn = next_qpn_++;
-    if (qps_.Find(qpn) == nullptr) return qpn;
+    const uint32_t qpn = qpns_.Next();
+    if (qpn >= lowest && qpn <= kHighestQpn && qps_.Find(qpn) == nullptr) return qpn;
   }
 }
 

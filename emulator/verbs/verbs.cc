@@ -7,7 +7,7 @@
 
 namespace rdmaemu {
 
-Verbs::Verbs(Environment environment) : environment_(environment) {}
+Verbs::Verbs(Environment environment) : environment_(environment), qpns_(environment.random) {}
 
 // The transports may be gone by now: objects are simply freed.
 // Segments go with their arenas; counters are descriptors that nobody else would close.

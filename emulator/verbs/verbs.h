@@ -14,6 +14,7 @@
 #include "emulator/base/memory.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
+#include "emulator/base/scrambled_sequence.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/arena.h"
 #include "emulator/verbs/device.h"
@@ -272,7 +273,8 @@ class Verbs final : public VerbsDirectory {
   std::map<std::pair<uint32_t, ObjectKind>, int64_t> device_counts_;  // by device index
   FlatMap<KeyOwner> keys_;                                            // by the upper 24 bits
   FlatMap<QueuePair*> qps_;  // by QPN, which is unique in the host
-  uint32_t next_qpn_ = 0;    // 0: not drawn yet
+  // Round all of their space before one comes again, so that late packets find nobody.
+  ScrambledSequence qpns_;
   uint32_t next_srq_number_ = 1;
   // By group address; members in the order they were attached.
   std::map<NetAddress, std::vector<QueuePair*>> multicast_;
