@@ -85,6 +85,46 @@ def ib_write_bw():
     pair(base, [*base, LEFT], [], [" 65536      100"])
 
 
+def udp_sockets():
+    """Local addresses of this namespace's sockets on RoCE's port, as /proc/net has them."""
+    found = set()
+    for table in ("/proc/net/udp", "/proc/net/udp6"):
+        with open(table) as lines:
+            for line in lines:
+                address, _, port = line.split()[1].rpartition(":")
+                if port == "%04X" % emulated.ROCE_PORT:
+                    found.add(address)
+    return found
+
+
+def hexadecimal(address):
+    return "".join("%02X" % int(part) for part in reversed(address.split(".")))
+
+
+def loopback_only_unless_told():
+    """A host without --address binds no address that another machine could reach, though this one
+    has one; with the option it does."""
+    link = Link()
+    try:
+        with Emulator() as emulator:
+            emulator.start_host("private", [])
+            bound = udp_sockets()
+            loopback = {hexadecimal("127.0.0.1"), "00000000000000000000000001000000"}
+            if hexadecimal("127.0.0.1") not in bound or not bound <= loopback:
+                raise Failure("a default host has sockets at %s" % sorted(bound))
+            emulator.rdmaemu("stop", "private")
+            emulator.start_host("public", ["--address", LEFT])
+            bound = udp_sockets()
+            if bound != {hexadecimal(LEFT)}:
+                raise Failure("a host at %s has sockets at %s" % (LEFT, sorted(bound)))
+    finally:
+        link.close()
+
+
+CASES = [("rping", rping), ("ib_write_bw", ib_write_bw),
+         ("loopback_only_unless_told", loopback_only_unless_told)]
+
+
 def main():
     if os.environ.get("RDMA_TEST_INSIDE") != "1":
         os.environ["RDMA_TEST_INSIDE"] = "1"
@@ -96,8 +136,8 @@ def main():
 
         def refused():
             raise Skip(reason)
-        return emulated.run_cases("netns", [("rping", refused), ("ib_write_bw", refused)])
-    return emulated.run_cases("netns", [("rping", rping), ("ib_write_bw", ib_write_bw)])
+        return emulated.run_cases("netns", [(name, refused) for name, _ in CASES])
+    return emulated.run_cases("netns", CASES)
 
 
 if __name__ == "__main__":

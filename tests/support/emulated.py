@@ -188,6 +188,18 @@ class Emulator:
         self.programs.append(program)
         return program
 
+    def start_host(self, name, options, prefix=(), limit_s=30):
+        """Starts a host that lives until it is told to end; waits until it answers."""
+        program = Program([*self.prefix, *prefix, RDMAEMU, "host", "--name", name, *options],
+                          self.env)
+        self.programs.append(program)
+        until = time.monotonic() + limit_s
+        while self.host(name) is None:
+            if program.process.poll() is not None or time.monotonic() > until:
+                raise Failure("the host did not start\n" + program.describe())
+            time.sleep(0.02)
+        return program
+
     def start_listening(self, host, address, argv, options=(), limit_s=30):
         """Starts a server and waits until it listens by rdma_cm: its host's trace says so."""
         trace = os.path.join(self.directory, host + ".trace")

@@ -35,10 +35,11 @@ struct World::Node {
 World::World() = default;
 World::~World() = default;
 
-Host& World::AddHost(const std::string& name, const std::string& address, const Profile& profile) {
+Host& World::AddHost(const std::string& name, const std::string& address, const Profile& profile,
+                     uint64_t seed) {
   HostConfig config;
   config.name = name;
-  config.seed = nodes_.size() + 1;
+  config.seed = seed != 0 ? seed : nodes_.size() + 1;
   HostAddress own;
   own.address = *NetAddress::Parse(address);
   config.devices.push_back({"rxe0", profile, {own}});

@@ -27,9 +27,9 @@ class World {
 
   World();
   ~World();
-  // A host with one device rxe0 at the address.
+  // A host with one device rxe0 at the address; without a seed it has its number's.
   Host& AddHost(const std::string& name, const std::string& address,
-                const Profile& profile = *BuiltInProfile("rxe"));
+                const Profile& profile = *BuiltInProfile("rxe"), uint64_t seed = 0);
   // One round: every host looks at its doorbells and works once, and what is in flight arrives.
   // True when there was something to do. Time stands still.
   bool Step();
