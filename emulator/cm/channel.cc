@@ -15,7 +15,7 @@ Result<Channel*> Channels::Create(GroupId group) {
   if (!counter) return tl::make_unexpected(counter.error());
   per_group_[group]++;
   const uint32_t handle = ++last_handle_;
-  return &channels_.emplace(handle, Channel{handle, group, *counter, {}}).first->second;
+  return &channels_.emplace(handle, Channel{handle, group, *counter, {}, {}}).first->second;
 }
 
 void Channels::Destroy(uint32_t handle) {
@@ -42,13 +42,29 @@ std::vector<uint32_t> Channels::OfGroup(GroupId group) const {
 bool Channels::Push(uint32_t handle, PendingEvent event) {
   const auto it = channels_.find(handle);
   if (it == channels_.end() || it->second.events.size() >= kMaxEventsPerChannel) return false;
-  it->second.events.push_back(std::move(event));
-  counters_.Add(it->second.counter, 1);
+  Channel& channel = it->second;
+  const uint64_t place = ++channel.last_place;
+  channel.by_id.insert({event.id, place});
+  channel.events.emplace_hint(channel.events.end(), place, std::move(event));
+  counters_.Add(channel.counter, 1);
   return true;
 }
 
 const PendingEvent* Channels::Front(Channel& channel) const {
-  return channel.events.empty() ? nullptr : &channel.events.front();
+  return channel.events.empty() ? nullptr : &channel.events.begin()->second;
+}
+
+void Channels::PopFront(Channel& channel) {
+  const auto oldest = channel.events.begin();
+  channel.by_id.erase({oldest->second.id, oldest->first});
+  channel.events.erase(oldest);
+}
+
+void Channels::Clear(uint32_t handle) {
+  const auto it = channels_.find(handle);
+  if (it == channels_.end()) return;
+  it->second.events.clear();
+  it->second.by_id.clear();
 }
 
 }  // namespace rdmaemu::cm

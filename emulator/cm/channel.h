@@ -2,11 +2,10 @@
 // the kernel keeps in a struct ucma_file.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "emulator/base/ids.h"
@@ -20,7 +19,9 @@ struct Channel {
   uint32_t handle;
   GroupId group;
   CounterId counter;
-  std::deque<PendingEvent> events;
+  std::map<uint64_t, PendingEvent> events;        // in the order they came
+  std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
+  uint64_t last_place = 0;
 };
 
 class Channels {
@@ -42,25 +43,34 @@ class Channels {
   bool Push(uint32_t channel, PendingEvent event);
   // The oldest event stays until the caller takes it; nullptr when there is none.
   const PendingEvent* Front(Channel& channel) const;
-  void PopFront(Channel& channel) { channel.events.pop_front(); }
-  // Takes out the events that `match` answers true for, in order; nobody will be woken for them.
+  void PopFront(Channel& channel);
+  // Takes out an id's events that `match` answers true for, in order; nobody will be woken for
+  // them. Costs what the id has waiting, whatever the others have.
   template <class Match>
-  std::vector<PendingEvent> Take(uint32_t handle, const Match& match) {
+  std::vector<PendingEvent> Take(uint32_t handle, uint32_t id, const Match& match) {
     std::vector<PendingEvent> taken;
-    const auto it = channels_.find(handle);
-    if (it == channels_.end() || std::ranges::none_of(it->second.events, match)) return taken;
-    std::deque<PendingEvent> kept;
-    for (PendingEvent& event : it->second.events) {
-      if (match(event)) {
-        taken.push_back(event);
-      } else {
-        kept.push_back(event);
+    const auto found = channels_.find(handle);
+    if (found == channels_.end()) return taken;
+    Channel& channel = found->second;
+    for (auto it = channel.by_id.lower_bound({id, 0});
+         it != channel.by_id.end() && it->first == id;) {
+      const auto event = channel.events.find(it->second);
+      if (!match(event->second)) {
+        ++it;
+        continue;
       }
+      taken.push_back(std::move(event->second));
+      channel.events.erase(event);
+      it = channel.by_id.erase(it);
     }
-    it->second.events.swap(kept);
-    counters_.Remove(it->second.counter, static_cast<uint32_t>(taken.size()));
+    if (!taken.empty()) counters_.Remove(channel.counter, static_cast<uint32_t>(taken.size()));
     return taken;
   }
+  std::vector<PendingEvent> Take(uint32_t handle, uint32_t id) {
+    return Take(handle, id, [](const PendingEvent&) { return true; });
+  }
+  // Drops all that waits on a channel that is about to go, and its counter with it.
+  void Clear(uint32_t handle);
 
  private:
   EventCounters& counters_;

@@ -63,7 +63,7 @@ Result<uint32_t> RdmaIds::Destroy(Time now, uint32_t channel, uint32_t handle) {
 void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
   // All events go first, so that no id has to look through them. Requests nobody fetched are ids of
   // this channel as well.
-  channels_.Take(channel, [](const PendingEvent&) { return true; });
+  channels_.Clear(channel);
   for (auto it = by_channel_.lower_bound({channel, 0});
        it != by_channel_.end() && it->first == channel;
        it = by_channel_.lower_bound({channel, 0})) {
@@ -74,8 +74,7 @@ void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
 void RdmaIds::Erase(Time now, CmaId& id) {
   ReleaseResources(now, id);
   const uint32_t handle = id.handle;
-  const std::vector<PendingEvent> unfetched = channels_.Take(
-      id.channel, [handle](const PendingEvent& event) { return event.id == handle; });
+  const std::vector<PendingEvent> unfetched = channels_.Take(id.channel, handle);
   if (--per_group_[id.group] == 0) per_group_.erase(id.group);
   by_channel_.erase({id.channel, handle});
   ids_.erase(handle);
@@ -108,8 +107,7 @@ Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t ne
     by_channel_.insert({new_channel, moving.handle});
   };
   move(id);
-  std::vector<PendingEvent> moved =
-      channels_.Take(channel, [handle](const PendingEvent& event) { return event.id == handle; });
+  std::vector<PendingEvent> moved = channels_.Take(channel, handle);
   for (PendingEvent& event : moved) {
     // The kernel leaves a request's id behind, where nobody finds it any more; not copied.
     if (CmaId* requested = Find(event.new_id)) move(*requested);

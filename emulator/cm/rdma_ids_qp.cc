@@ -140,7 +140,7 @@ Result<uint32_t> RdmaIds::LeaveMulticast(uint32_t channel, uint32_t handle) {
   const uint32_t reported = id.memberships.at(handle).events_reported;
   id.memberships.erase(handle);
   multicast_owner_.erase(owner);
-  channels_.Take(channel,
+  channels_.Take(channel, id.handle,
                  [handle](const PendingEvent& event) { return event.multicast == handle; });
   return reported;
 }

@@ -204,7 +204,10 @@ TEST_F(Forged, UdTakesNothingWithoutItsQkeyAndNeverAWrite) {
   Arrive(kStranger, Write(ud, TransportClass::kUc));
   ExpectDropped("bad_opcode");
   Arrive(kStranger, Send(ud, TransportClass::kUd));
-  EXPECT_EQ(memory[40 + 7], 8) << "the Q_Key is all that UD asks for";
+  ib_uverbs_wc wc;
+  ASSERT_TRUE(verb.Poll(wc)) << "the Q_Key is all that UD asks for";
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(wc.byte_len, 40 + sizeof kPayload);
 }
 
 TEST_F(Forged, AQueuePairThatIsNotConnectedTakesNothing) {

@@ -81,6 +81,12 @@ void CallServer::Add(Time now, UniqueFd socket) {
       peer.uid != geteuid()) {
     return;
   }
+  const auto others = per_process_.find(peer.pid);
+  // 0: a process of another namespace, which has no number here.
+  if (peer.pid != 0 && others != per_process_.end() &&
+      others->second >= kMaxConnectionsPerProcess) {
+    return;
+  }
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);
   const uint32_t number = ++last_connection_;
   epoll_event event = EventFor(EventKind::kConnection, number);
@@ -95,6 +101,8 @@ void CallServer::Add(Time now, UniqueFd socket) {
   connection.process =
       parts_.host.Attach(now, {static_cast<uint32_t>(peer.pid), ProgramName(peer.pid)});
   parts_.memory.AddProcess(connection.process, peer.pid);
+  connection.pid = peer.pid;
+  per_process_[peer.pid]++;
   connections_.emplace(number, std::move(connection));
 }
 
@@ -182,6 +190,7 @@ void CallServer::Drop(Time now, uint32_t number) {
   parts_.host.Detach(now, it->second.process);
   parts_.memory.RemoveProcess(it->second.process);
   if (it->second.is_client) clients_--;
+  if (--per_process_[it->second.pid] == 0) per_process_.erase(it->second.pid);
   connections_.erase(it);
 }
 

@@ -20,6 +20,8 @@ namespace rdmaemu::runtime {
 class CallServer {
  public:
   static constexpr size_t kMaxConnections = 4096;
+  // A program has one, and another for a moment when its host is about to end.
+  static constexpr uint32_t kMaxConnectionsPerProcess = 8;
   static constexpr int kMaxAcceptsPerTurn = 64;
   static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before the others have a turn
   // Holds at least two of the largest replies; a client that lets it run full is dropped.
@@ -58,6 +60,7 @@ class CallServer {
     UniqueFd process_fd;  // readable when the process has ended, even if a fork keeps the socket
     UniqueFd doorbell;
     ProcessId process = ProcessId::kNone;
+    pid_t pid = 0;
     bool is_client = false;
   };
 
@@ -72,6 +75,7 @@ class CallServer {
   UniqueFd listener_;
   UniqueFd spare_;  // given up to take and close a connection when descriptors have run out
   std::map<uint32_t, Connection> connections_;
+  std::map<pid_t, uint32_t> per_process_;
   uint32_t last_connection_ = 0;
   size_t clients_ = 0;
   bool ever_had_client_ = false;

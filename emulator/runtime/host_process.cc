@@ -1,5 +1,6 @@
 #include "emulator/runtime/host_process.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/host_setup.h"
@@ -205,6 +207,7 @@ bool HostProcess::Dispatch(const epoll_event& event) {
       break;
   }
   if (clients_before_ > 0 && server_->clients() == 0) last_client_left_ = now;
+  if (server_->clients() < clients_before_) heap_may_shrink_ = true;
   clients_before_ = server_->clients();
   return true;
 }
@@ -215,6 +218,8 @@ void HostProcess::Sleep() {
   const Time now = clock_.Now();
   if (!host_->PollDoorbells(now)) {
     trace_.Flush();
+    // What a program's objects took goes back to the system, once there is time for it.
+    if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
     PollDescriptors(SleepTime(now));
   }
   host_->PrepareSleep(false);

@@ -62,6 +62,7 @@ class HostProcess {
   Time started_;
   Time last_client_left_{};
   size_t clients_before_ = 0;
+  bool heap_may_shrink_ = false;  // a client has left since the last sleep
   bool ended_ = false;
   int scans_since_poll_ = 0;
   UniqueFd epoll_fd_, signal_fd_;

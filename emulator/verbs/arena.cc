@@ -1,7 +1,10 @@
 #include "emulator/verbs/arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 namespace rdmaemu {
 namespace {
@@ -18,27 +21,38 @@ Result<Span> Arena::Allocate(size_t bytes) {
   if (bytes == 0) return Span{};
   if (bytes > kMaxSpanBytes) return Fail(ENOMEM);
   const auto rounded = static_cast<uint32_t>(RoundUp(bytes, kAlignment));
-  for (auto& [id, segment] : segments_) {
-    for (auto hole = segment.free.begin(); hole != segment.free.end(); ++hole) {
-      if (hole->second >= rounded) return Take(id, segment, hole, rounded);
-    }
+  if (const auto hole = holes_.lower_bound({rounded, SegmentId::kNone, 0}); hole != holes_.end()) {
+    return Take(hole->segment, hole->offset, rounded);
   }
-  const size_t segment_bytes = std::max(kSegmentBytes, RoundUp(rounded, kPageBytes));
+  const size_t growth = std::clamp(std::bit_floor(total_bytes_), kSegmentBytes, kMaxGrowthBytes);
+  const size_t segment_bytes = std::max(growth, RoundUp(rounded, kPageBytes));
   if (total_bytes_ + segment_bytes > kMaxBytes) return Fail(ENOMEM);
   const Result<Segment> created = memory_.CreateSegment(segment_bytes);
   if (!created) return tl::make_unexpected(created.error());
   total_bytes_ += segment_bytes;
   Shared& segment = segments_[created->id];
   segment.bytes = created->bytes;
-  segment.free[0] = static_cast<uint32_t>(segment_bytes);
-  return Take(created->id, segment, segment.free.begin(), rounded);
+  AddHole(created->id, segment, 0, static_cast<uint32_t>(segment_bytes));
+  return Take(created->id, 0, rounded);
 }
 
-Span Arena::Take(SegmentId id, Shared& segment, std::map<uint32_t, uint32_t>::iterator hole,
-                 uint32_t bytes) {
-  const auto [offset, length] = *hole;
+void Arena::AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length) {
+  segment.free[offset] = length;
+  holes_.insert({length, id, offset});
+}
+
+void Arena::RemoveHole(SegmentId id, Shared& segment, uint32_t offset) {
+  const auto hole = segment.free.find(offset);
+  holes_.erase({hole->second, id, offset});
   segment.free.erase(hole);
-  if (length > bytes) segment.free[offset + bytes] = length - bytes;
+}
+
+Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes) {
+  if (id == spare_) spare_ = SegmentId::kNone;
+  Shared& segment = segments_.at(id);
+  const uint32_t length = segment.free.at(offset);
+  RemoveHole(id, segment, offset);
+  if (length > bytes) AddHole(id, segment, offset + bytes, length - bytes);
   std::byte* memory = segment.bytes.data() + offset;
   if (offset < segment.touched) {
     std::memset(memory, 0, std::min(bytes, segment.touched - offset));
@@ -51,28 +65,42 @@ void Arena::Free(const Span& span) {
   if (span.length == 0) return;
   const auto found = segments_.find(span.segment);
   if (found == segments_.end()) return;
-  auto& free = found->second.free;
-  auto hole = free.emplace(span.offset, span.length).first;
-  if (const auto next = std::next(hole);
-      next != free.end() && hole->first + hole->second == next->first) {
-    hole->second += next->second;
-    free.erase(next);
+  Shared& segment = found->second;
+  uint32_t offset = span.offset, length = span.length;
+  if (const auto next = segment.free.find(offset + length); next != segment.free.end()) {
+    length += next->second;
+    RemoveHole(span.segment, segment, next->first);
   }
-  if (hole != free.begin()) {
-    const auto before = std::prev(hole);
-    if (before->first + before->second == hole->first) {
-      before->second += hole->second;
-      free.erase(hole);
-      hole = before;
+  if (const auto after = segment.free.lower_bound(offset); after != segment.free.begin()) {
+    const auto [before, bytes] = *std::prev(after);
+    if (before + bytes == offset) {
+      offset = before;
+      length += bytes;
+      RemoveHole(span.segment, segment, before);
     }
   }
-  // A large segment that is empty goes back to the system; a small one is kept for the next queue.
-  const size_t segment_bytes = found->second.bytes.size();
-  if (segment_bytes > kSegmentBytes && hole->second == segment_bytes) {
-    total_bytes_ -= segment_bytes;
-    memory_.DestroySegment(found->first);
-    segments_.erase(found);
+  AddHole(span.segment, segment, offset, length);
+  if (length == segment.bytes.size()) Emptied(span.segment);
+}
+
+// Of the segments that are empty, the largest that may be kept stays.
+void Arena::Emptied(SegmentId id) {
+  const auto bytes_of = [&](SegmentId each) { return segments_.at(each).bytes.size(); };
+  if (bytes_of(id) > kMaxSpareBytes) return Destroy(id);
+  if (spare_ == SegmentId::kNone) {
+    spare_ = id;
+    return;
   }
+  if (bytes_of(id) > bytes_of(spare_)) std::swap(id, spare_);
+  Destroy(id);
+}
+
+void Arena::Destroy(SegmentId id) {
+  const auto found = segments_.find(id);
+  total_bytes_ -= found->second.bytes.size();
+  RemoveHole(id, found->second, 0);
+  memory_.DestroySegment(id);
+  segments_.erase(found);
 }
 
 Result<uint64_t> Arena::SegmentLength(SegmentId segment) const {

@@ -2,9 +2,11 @@
 // large segments, so that a queue costs no descriptor and a program maps little.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 
 #include "emulator/base/memory.h"
@@ -27,6 +29,12 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kSegmentBytes = size_t{1} << 20;
+  // A group that has much gets more at a time, so that its mappings stay few; pages that nobody
+  // touched cost nothing.
+  static constexpr size_t kMaxGrowthBytes = size_t{32} << 20;
+  // An empty segment of at most this is kept for the next queue: programs never unmap what they
+  // were shown once, so one that makes and destroys a queue in turn must not get a new one each.
+  static constexpr size_t kMaxSpareBytes = kMaxGrowthBytes;
   static constexpr size_t kPageBytes = 4096;
   // What one group may hold: room for a few hundred of the deepest queues.
   static constexpr size_t kMaxBytes = size_t{4} << 30;
@@ -52,11 +60,23 @@ class Arena {
     std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
     uint32_t touched = 0;               // bytes beyond were never handed out and still are zero
   };
-  Span Take(SegmentId id, Shared& segment, std::map<uint32_t, uint32_t>::iterator hole,
-            uint32_t bytes);
+  // By length, so that the smallest hole that is large enough is found at once.
+  struct Hole {
+    uint32_t length;
+    SegmentId segment;
+    uint32_t offset;
+    auto operator<=>(const Hole&) const = default;
+  };
+  Span Take(SegmentId id, uint32_t offset, uint32_t bytes);
+  void AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length);
+  void RemoveHole(SegmentId id, Shared& segment, uint32_t offset);
+  void Emptied(SegmentId id);
+  void Destroy(SegmentId id);
 
   SharedMemory& memory_;
   std::map<SegmentId, Shared> segments_;
+  std::set<Hole> holes_;
+  SegmentId spare_ = SegmentId::kNone;  // an empty segment
   size_t total_bytes_ = 0;
 };
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "emulator/base/random.h"
 #include "emulator/verbs/flat_map.h"
 #include "emulator/verbs/testing/fakes.h"
 
@@ -49,16 +52,64 @@ TEST(Arena, NeighboursMergeWhenFreedInAnyOrder) {
   EXPECT_EQ(memory.live_segments(), 1u);
 }
 
-TEST(Arena, LargeSegmentsGoBackAndLimitsHold) {
+TEST(Arena, OneEmptySegmentIsKeptSoThatAQueueInTurnsNeedsNoNewOne) {
   testing::FakeSharedMemory memory;
   Arena arena(memory);
   const Span large = *arena.Allocate(3 * Arena::kSegmentBytes);
   arena.Free(large);
+  EXPECT_EQ(arena.Allocate(3 * Arena::kSegmentBytes)->segment, large.segment);
+  const Span second = *arena.Allocate(5 * Arena::kSegmentBytes);
+  arena.Free(large);
+  arena.Free(second);
+  EXPECT_EQ(memory.live_segments(), 1u);
+  EXPECT_EQ(arena.Allocate(1)->segment, second.segment) << "the larger one";
+}
+
+TEST(Arena, HugeSegmentsGoBackAndLimitsHold) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span huge = *arena.Allocate(Arena::kMaxSpareBytes + 1);
+  arena.Free(huge);
   EXPECT_EQ(memory.live_segments(), 0u);
   EXPECT_EQ(arena.total_bytes(), 0u);
   EXPECT_EQ(arena.Allocate(Arena::kMaxSpanBytes + 1).error().code, ENOMEM);
   memory.most_segments = 0;
   EXPECT_EQ(arena.Allocate(1).error().code, ENOMEM);
+}
+
+TEST(Arena, AGroupThatHasMuchHasFewSegments) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  for (int i = 0; i < 10000; i++) ASSERT_TRUE(arena.Allocate(10000));  // 95 MiB
+  EXPECT_LE(memory.live_segments(), 9u);
+}
+
+// Random queues come and go: no two overlap, all are zero, and in the end one segment is left.
+TEST(Arena, StretchesNeverOverlap) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  Random random(11);
+  std::vector<Span> held;
+  for (int i = 0; i < 20000; i++) {
+    if (held.size() < 300 && random.Below(2) == 0) {
+      const Span span = *arena.Allocate(1 + random.Below(random.Below(20) == 0 ? 900000 : 9000));
+      ASSERT_TRUE(std::all_of(span.bytes, span.bytes + span.length,
+                              [](std::byte byte) { return byte == std::byte{0}; }));
+      std::memset(span.bytes, 0xee, span.length);
+      held.push_back(span);
+    } else if (!held.empty()) {
+      std::swap(held[random.Below(static_cast<uint32_t>(held.size()))], held.back());
+      std::memset(held.back().bytes, 0x11, held.back().length);
+      arena.Free(held.back());
+      held.pop_back();
+    }
+  }
+  for (const Span& span : held) {
+    EXPECT_TRUE(std::all_of(span.bytes, span.bytes + span.length,
+                            [](std::byte byte) { return byte == std::byte{0xee}; }));
+    arena.Free(span);
+  }
+  EXPECT_EQ(memory.live_segments(), 1u);
 }
 
 TEST(FlatMap, ErasingKeepsWhatProbedPastTheHole) {

@@ -51,6 +51,11 @@ QueuePair* Verbs::FindByDoorbell(GroupId id, uint32_t slot) {
   return group->second->by_doorbell[slot];
 }
 
+uint32_t Verbs::DoorbellSlots(GroupId id) const {
+  const auto group = groups_.find(id);
+  return group == groups_.end() ? 0 : static_cast<uint32_t>(group->second->by_doorbell.size());
+}
+
 Result<uint64_t> Verbs::SegmentLength(GroupId id, SegmentId segment) const {
   const auto group = groups_.find(id);
   if (group == groups_.end()) return Fail(EINVAL);

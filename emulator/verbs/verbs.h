@@ -112,6 +112,8 @@ class Verbs final : public VerbsDirectory {
   // Only after DoorbellSpan succeeded.
   DoorbellPage& Doorbells(GroupId group);
   QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
+  // Slots that were ever given out: bits beyond them are a program's mischief.
+  uint32_t DoorbellSlots(GroupId group) const;
   // EINVAL when the segment is not this group's.
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
   // A process said that it is of the group.

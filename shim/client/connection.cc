@@ -245,7 +245,8 @@ std::byte* Place(const SharedSpan& span, const MappedSegment& segment) {
 }
 
 std::byte* FindSpan(const SharedSpan& span, bool& known) {
-  for (size_t i = 0; i < g_connection.segment_count; i++) {
+  // A new queue is most often in the newest segment.
+  for (size_t i = g_connection.segment_count; i-- > 0;) {
     if (g_connection.segments[i].id != span.segment) continue;
     known = true;
     return Place(span, g_connection.segments[i]);

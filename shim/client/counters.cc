@@ -13,17 +13,14 @@
 namespace rdmaemu::client {
 namespace {
 
-constexpr size_t kMaxCounters = 65536;
-constexpr uint64_t kForGood = uint64_t{1} << 40;  // more than anybody reads
-
-struct Counter {
-  int fd;
-  long eventfd_id;  // the kernel's own number, from /proc/self/fdinfo
-};
+constexpr size_t kMaxDescriptors = size_t{1} << 20;  // the highest number, and so the table
+constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than anybody reads
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
-Counter* g_counters = nullptr;
-size_t g_count = 0, g_room = 0;
+// By descriptor: the kernel's own number of the eventfd, from /proc/self/fdinfo; one more than it;
+// 0: none of ours.
+long* g_eventfd_ids = nullptr;
+size_t g_room = 0;
 
 // The number by which the kernel tells eventfds apart; -1 when the descriptor is not one (or /proc
 // is missing).
@@ -40,13 +37,15 @@ long EventfdId(int fd) {
   return id == nullptr ? -1 : strtol(id + strlen("eventfd-id:"), nullptr, 10);
 }
 
-bool Grow() {
-  if (g_count < g_room) return true;
-  if (g_room >= kMaxCounters) return false;
-  const size_t room = g_room == 0 ? 16 : g_room * 2;
-  auto* grown = static_cast<Counter*>(realloc(g_counters, room * sizeof(Counter)));
+bool HasRoomFor(size_t fd) {
+  if (fd < g_room) return true;
+  if (fd >= kMaxDescriptors) return false;
+  size_t room = g_room == 0 ? 64 : g_room;
+  while (room <= fd) room *= 2;
+  auto* grown = static_cast<long*>(realloc(g_eventfd_ids, room * sizeof(long)));
   if (grown == nullptr) return false;
-  g_counters = grown;
+  memset(grown + g_room, 0, (room - g_room) * sizeof(long));
+  g_eventfd_ids = grown;
   g_room = room;
   return true;
 }
@@ -57,33 +56,24 @@ void RememberCounter(int fd) {
   const long id = EventfdId(fd);
   if (id < 0) return;
   pthread_mutex_lock(&g_mutex);
-  size_t i = 0;
-  while (i < g_count && g_counters[i].fd != fd) i++;
-  if (i < g_count) {
-    g_counters[i].eventfd_id = id;
-  } else if (Grow()) {
-    g_counters[g_count++] = {fd, id};
-  }
+  // Numbers of eventfds begin at 0.
+  if (HasRoomFor(static_cast<size_t>(fd))) g_eventfd_ids[fd] = id + 1;
   pthread_mutex_unlock(&g_mutex);
 }
 
 void CloseCounter(int fd) {
   pthread_mutex_lock(&g_mutex);
-  for (size_t i = 0; i < g_count; i++) {
-    if (g_counters[i].fd == fd) {
-      g_counters[i] = g_counters[--g_count];
-      break;
-    }
-  }
+  if (fd >= 0 && static_cast<size_t>(fd) < g_room) g_eventfd_ids[fd] = 0;
   SysClose(fd);
   pthread_mutex_unlock(&g_mutex);
 }
 
 void FillCounters() {
   pthread_mutex_lock(&g_mutex);
-  for (size_t i = 0; i < g_count; i++) {
-    if (EventfdId(g_counters[i].fd) == g_counters[i].eventfd_id) {
-      SysAddToEventfd(g_counters[i].fd, kForGood);
+  for (size_t fd = 0; fd < g_room; fd++) {
+    if (g_eventfd_ids[fd] == 0) continue;
+    if (EventfdId(static_cast<int>(fd)) + 1 == g_eventfd_ids[fd]) {
+      SysAddToEventfd(static_cast<int>(fd), kForGood);
     }
   }
   pthread_mutex_unlock(&g_mutex);

@@ -233,6 +233,8 @@ TEST_F(Strangers, CannotSendDatagramsWithoutTheQkey) {
   ExpectDropped(headers, "wrong_qkey", stranger);
   headers.qkey = kQkey;
   Deliver(stranger, headers);
+  ibv_wc wc{};
+  ASSERT_EQ(ibv_poll_cq(cq, 1, &wc), 1);  // which is when a small payload is placed
   EXPECT_EQ(memory[40 + 7], 8) << "the Q_Key is all that UD asks for";
 }
 
