@@ -172,6 +172,7 @@ void Completer::Progress(Time now, QpContext& context, uint32_t count) {
   s.retries_left = context.qp->attr.retry_cnt;
   s.rnr_retries_left = context.qp->attr.rnr_retry;
   s.retry_started = false;
+  s.probing = false;
   while (!s.reads.empty() && PsnDiff(s.reads.front(), s.unacked_psn) < 0) s.reads.PopFront();
   // After a go-back an answer to the first attempt may come: what it covers need not go again.
   if (PsnDiff(s.unacked_psn, s.next_psn) > 0) SeekTo(context, s.unacked_psn);
@@ -307,6 +308,7 @@ void Completer::Expire(Time now, QpContext& context) {
   if (!IsSending(*context.qp)) return;
   if (s.waiting_rnr) {
     s.waiting_rnr = false;
+    s.probing = true;
     core_.counters.retransmissions++;
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);

@@ -139,11 +139,13 @@ class Engine::Impl final : public Receiver {
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
+    responder_.CollectAcks(true);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal();
          ++i) {
       bytes += DeliverLocal(now);
     }
+    responder_.SendCollectedAcks(now);
     return unparked || core_.HasLocal() || !core_.round.empty();
   }
 

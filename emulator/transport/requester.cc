@@ -168,6 +168,7 @@ Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& reque
   RequesterState& s = context.requester;
   const uint32_t window = context.peer_is_local ? kLocalWindowPackets : s.window.packets();
   const int32_t in_flight = PsnDiff(s.next_psn, s.unacked_psn);
+  if (s.probing && in_flight > 0) return Step::kBlocked;
   if (in_flight >= static_cast<int32_t>(window)) {
     s.window.NoteFull();
     return Step::kBlocked;
