@@ -308,7 +308,7 @@ void Completer::Expire(Time now, QpContext& context) {
   if (!IsSending(*context.qp)) return;
   if (s.waiting_rnr) {
     s.waiting_rnr = false;
-    s.probing = true;
+    s.probing = context.peer_is_local;
     core_.counters.retransmissions++;
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);

@@ -34,8 +34,8 @@ struct RequesterState {
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress
   bool waiting_rnr = false;
-  // After an RNR wait one burst goes out, the rest when it has been acknowledged: a receiver that is
-  // still not ready would refuse a whole window each time.
+  // After an RNR wait for a QP of this host one burst goes out, the rest when it has been
+  // acknowledged: a receiver that is still not ready would cost the host a whole window each time.
   bool probing = false;
   bool drained = false;         // SQD: SQ_DRAINED was raised
   uint32_t awaited_copies = 0;  // of its trains, parked at the peer
