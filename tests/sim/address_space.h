@@ -32,8 +32,13 @@ class AddressSpaces final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
-  uint32_t PidFor(ProcessId, ProcessId) override { return 0; }
-  void LetOthersRun() override {}
+  // Processes reach each other by their ids.
+  uint32_t PidFor(ProcessId, ProcessId owner) override {
+    return helpers_ ? static_cast<uint32_t>(owner) : 0;
+  }
+  void LetOthersRun() override { helpers_(); }
+  // What runs when the host waits for the threads that copy for it. Without it none do.
+  void SetHelpers(std::function<void()> helpers) { helpers_ = std::move(helpers); }
 
  private:
   struct Space {
@@ -46,6 +51,7 @@ class AddressSpaces final : public Memory {
   std::byte* Find(ProcessId process, const MemoryRange& range, Space** space);
 
   Verdict& verdict_;
+  std::function<void()> helpers_;
   std::map<ProcessId, Space> spaces_;
 };
 

@@ -45,17 +45,24 @@ CompletionChecker::Ended EndedWith(uint32_t status) {
 
 void Traffic::Harvest(Program& program) {
   if (!program.Lives()) return;
-  std::vector<ib_uverbs_wc> taken;
+  std::vector<std::pair<CompletionQueueOf*, ib_uverbs_wc>> taken;
   for (const auto& queue : program.queues()) {
-    while (const auto wc = program.process().Poll(queue->made, queue->ring)) taken.push_back(*wc);
+    while (const auto wc = program.process().Poll(queue->made, queue->ring)) {
+      taken.emplace_back(queue.get(), *wc);
+    }
   }
   // An error on one queue explains what was flushed on another.
-  for (const ib_uverbs_wc& wc : taken) {
+  for (const auto& [queue, wc] : taken) {
     if (EndedWith(wc.status) != CompletionChecker::Ended::kError) continue;
     const auto found = by_qpn_.find({&program, wc.qp_num});
     if (found != by_qpn_.end()) MayFlush(*found->second);
   }
-  for (const ib_uverbs_wc& wc : taken) Completed(program, wc);
+  for (const auto& [queue, wc] : taken) {
+    const bool solicited = Completed(program, wc) || wc.status != IBV_WC_SUCCESS;
+    if (queue->events) events_.Completed(*queue->events, solicited);
+  }
+  program.HarvestEvents();
+  events_.Settled();
 }
 
 void Traffic::CheckAcknowledged() {
@@ -63,14 +70,14 @@ void Traffic::CheckAcknowledged() {
   acknowledged_.clear();
 }
 
-void Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
+bool Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
   world_.tally().Count(std::string("status.") + StatusName(wc.status));
   const auto found = by_qpn_.find({&program, wc.qp_num});
   if (found == by_qpn_.end()) {
     world_.verdict().Complain(
         "completions", program.name() + ": a completion (wr_id " + std::to_string(wc.wr_id) +
                            ") of qp " + std::to_string(wc.qp_num) + ", which does not exist");
-    return;
+    return false;
   }
   if (world_.recorder().tells_story()) {
     world_.recorder().Say(world_.now(), program.name(),
@@ -78,17 +85,14 @@ void Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
                               " wr_id " + std::to_string(wc.wr_id) +
                               " completes: " + StatusName(wc.status));
   }
-  if (Program::IsReceive(wc.wr_id)) {
-    ReceiveCompleted(*found->second, wc);
-  } else {
-    RequestCompleted(*found->second, wc);
-  }
+  return Program::IsReceive(wc.wr_id) ? ReceiveCompleted(*found->second, wc)
+                                      : RequestCompleted(*found->second, wc);
 }
 
-void Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+bool Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
   completions_.Complete(endpoint.sends_checked, wc.wr_id, EndedWith(wc.status));
   const auto found = std::ranges::find(endpoint.sends, uint64_t{wc.wr_id}, &Request::wr_id);
-  if (found == endpoint.sends.end()) return;
+  if (found == endpoint.sends.end()) return false;
   const auto status = static_cast<ibv_wc_status>(wc.status);
   if (status != IBV_WC_SUCCESS) {
     JudgeStatus(endpoint, *found, status);
@@ -103,6 +107,7 @@ void Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
   }
   Settle(endpoint, endpoint.sends.front(), status);
   endpoint.sends.pop_front();
+  return false;
 }
 
 bool Traffic::RetriesExcused(const Endpoint& endpoint) const {
@@ -184,15 +189,16 @@ void Traffic::GiveBack(Program& program, Receive& receive) {
   }
 }
 
-void Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+bool Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
   ReceiveQueue& queue = *endpoint.receives;
   completions_.Complete(queue.checked, wc.wr_id, EndedWith(wc.status));
   const auto found = std::ranges::find(queue.posted, uint64_t{wc.wr_id}, &Receive::wr_id);
-  if (found == queue.posted.end()) return;
+  if (found == queue.posted.end()) return false;
   Receive receive = std::move(*found);
   queue.posted.erase(found);
+  bool solicited = true;
   if (wc.status == IBV_WC_SUCCESS) {
-    Arrived(endpoint, receive, wc);
+    solicited = Arrived(endpoint, receive, wc);
   } else {
     if (wc.status != IBV_WC_WR_FLUSH_ERR && !endpoint.receives_may_fail) {
       world_.verdict().Complain("status", endpoint.name() + ", a receive ended with " +
@@ -206,6 +212,7 @@ void Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
     GiveBack(*endpoint.program, receive);
   }
   if (keep_receiving_) PostReceives(endpoint, 2);
+  return solicited;
 }
 
 // The received bytes, one after the other.
@@ -230,7 +237,7 @@ void Traffic::Place(Program& program, Receive& receive, std::span<const std::byt
   }
 }
 
-void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc) {
+bool Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc) {
   Message message;
   message.length = wc.byte_len;
   message.write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
@@ -239,19 +246,24 @@ void Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& 
   if (endpoint.type != IBV_QPT_RC) return TaggedArrived(endpoint, receive, wc, message);
   if (endpoint.peer == nullptr) {
     world_.verdict().Complain("delivery", endpoint.name() + " received without a peer");
-    return GiveBack(*endpoint.program, receive);
+    GiveBack(*endpoint.program, receive);
+    return false;
   }
   Endpoint& sender = *endpoint.peer;
   const uint64_t number = delivery_.arrived(sender.stream);
-  if (const Message* next = delivery_.Next(sender.stream)) message.tag = next->tag;
+  if (const Message* next = delivery_.Next(sender.stream)) {
+    message.tag = next->tag;
+    message.solicited = next->solicited;
+  }
   delivery_.Arrived(sender.stream, message);
   std::vector<std::byte> content;
   if (number < sender.contents.size()) content = std::move(sender.contents[number]);
   Place(*endpoint.program, receive, content, false);
+  return message.solicited;
 }
 
 // UC and UD: what it is stands in its first bytes, or in the immediate data of a WRITE.
-void Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc,
+bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc,
                             Message message) {
   Program& program = *endpoint.program;
   std::vector<std::byte> header;
@@ -261,7 +273,8 @@ void Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverb
     std::vector<std::byte> bytes = BytesOf(program, receive, wc.byte_len);
     if (bytes.size() < skip + sizeof tag) {
       world_.verdict().Complain("delivery", endpoint.name() + " received less than was ever sent");
-      return GiveBack(program, receive);
+      GiveBack(program, receive);
+      return false;
     }
     std::memcpy(&tag, bytes.data() + skip, sizeof tag);
     header.assign(bytes.begin(), bytes.begin() + skip);
@@ -276,7 +289,8 @@ void Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverb
                         std::to_string(message.length) + " bytes" +
                         (message.write ? " of a WRITE" : "") + " that nobody sent to it (tag " +
                         std::to_string(tag) + (found == tagged_.end() ? ")" : ", another's)"));
-    return GiveBack(program, receive);
+    GiveBack(program, receive);
+    return false;
   }
   const Tagged& sent = found->second;
   const SimNetwork& network = world_.network();
@@ -289,6 +303,7 @@ void Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverb
   content.insert(content.end(), sent.content.begin(), sent.content.end());
   // On UC the receive may have begun with a message that was broken off.
   Place(program, receive, content, endpoint.type == IBV_QPT_UC);
+  return sent.solicited;
 }
 
 bool Traffic::MustEnd(const Endpoint& endpoint) const {

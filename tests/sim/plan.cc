@@ -38,10 +38,11 @@ Plan MakePlan(uint64_t seed) {
   plan.spares_unreliable = random.Below(2) == 0;
   plan.most_delay = plan.latency * 4 + milliseconds(random.Below(80));
   plan.cpu_delay = random.Below(2) == 0 ? Duration{} : Duration(random.Below(5000));
-  plan.steps = 40 + random.Below(200);
+  plan.steps = 40 + random.Below(random.Below(4) == 0 ? 600 : 200);
   plan.step_every = microseconds(1 + random.Below(random.Below(3) == 0 ? 2000 : 100));
   plan.strict_flush = random.Below(4) == 0;
   plan.endless_retries = random.Below(4) != 0;
+  plan.helps = random.Below(2) == 0;
   plan.kill = random.Below(3) == 0 ? 1 + random.Below(2) : 0;
   plan.pause = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
   plan.restart = random.Below(5) == 0 ? 1 + random.Below(2) : 0;

@@ -32,6 +32,7 @@ struct Plan {
   Duration step_every{};      // on average
   bool strict_flush = false;  // the profile flushes receives that were posted in ERR
   bool endless_retries = true;
+  bool helps = false;  // threads of the programs copy for their host
 
   // Inclinations, as weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;

@@ -239,11 +239,12 @@ bool Traffic::PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   } else if (request.opcode == IBV_WR_SEND_WITH_INV) {
     message.invalidated = wr.ex.invalidate_rkey;
   }
+  message.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
   request.message = delivery_.Sent(endpoint.stream, message);
   if (is_rc) {
     endpoint.contents.push_back(std::move(bytes));
   } else {
-    tagged_[message.tag] = {&endpoint, endpoint.peer, std::move(bytes)};
+    tagged_[message.tag] = {&endpoint, endpoint.peer, std::move(bytes), message.solicited};
   }
   return Post(endpoint, std::move(request), wr, sges, inline_bytes);
 }
@@ -282,7 +283,7 @@ bool Traffic::PostDatagram(Endpoint& endpoint) {
     world_.tally().Count("op.wrong_qkey");
   } else {
     request.message = delivery_.Sent(endpoint.stream, message);
-    tagged_[message.tag] = {&endpoint, &to, {content.begin(), content.end()}};
+    tagged_[message.tag] = {&endpoint, &to, {content.begin(), content.end()}, false};
   }
   const Region& region = program.region();
   return Post(endpoint, std::move(request), wr,
@@ -311,11 +312,12 @@ bool Traffic::PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr) {
     message.write = true;
     message.immediate = wr.ex.imm_data = ++last_tag_;
     message.tag = endpoint.type == IBV_QPT_RC ? request.wr_id : last_tag_;
+    message.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
     request.message = delivery_.Sent(endpoint.stream, message);
     if (endpoint.type == IBV_QPT_RC) {
       endpoint.contents.emplace_back();
     } else {
-      tagged_[message.tag] = {&endpoint, endpoint.peer, {}};
+      tagged_[message.tag] = {&endpoint, endpoint.peer, {}, message.solicited};
     }
   }
   request.target_claim = target.model().Expect(place->offset, std::move(bytes));

@@ -1,6 +1,7 @@
 #include "tests/sim/process.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 namespace rdmaemu::sim {
@@ -131,6 +132,40 @@ bool Process::WriteReceive(Ring& ring, uint64_t wr_id, std::span<const rxe_sge> 
 void Process::RingBell(uint32_t doorbell) {
   if (!Lives()) return;
   RingDoorbell(*reinterpret_cast<DoorbellPage*>(At(hello_.doorbells)), doorbell);
+  world_.Wake(machine_);
+}
+
+void Process::TakeCopies() {
+  if (!Lives()) return;
+  JobPage& page = reinterpret_cast<DoorbellPage*>(At(hello_.doorbells))->jobs;
+  page.polls++;
+  // Jobs of one queue pair must not overtake each other: not before those that were begun.
+  if (!taken_.empty()) return;
+  if (page.offered - page.next > JobPage::kSlots) page.next = page.offered - JobPage::kSlots;
+  for (; page.next != page.offered; page.next++) {
+    CopyJob& job = page.jobs[page.next % JobPage::kSlots];
+    if (job.number == page.next && job.Claim(CopyJob::kTaken)) taken_.push_back(&job);
+  }
+}
+
+void Process::FinishCopies() {
+  if (!Lives() || taken_.empty()) return;
+  for (CopyJob* job : taken_) {
+    std::array<MemoryRange, CopyJob::kMaxRanges> own, other;
+    for (uint32_t i = 0; i < job->own_count; i++)
+      own[i] = {job->own[i].address, job->own[i].length};
+    for (uint32_t i = 0; i < job->other_count; i++) {
+      other[i] = {job->other[i].address, job->other[i].length};
+    }
+    const std::span mine = std::span<const MemoryRange>(own).first(job->own_count);
+    const std::span theirs = std::span<const MemoryRange>(other).first(job->other_count);
+    const ProcessId peer{job->pid};
+    const Status copied = job->pull != 0 ? machine_.memory.Copy(peer, theirs, id_, mine)
+                                         : machine_.memory.Copy(id_, mine, peer, theirs);
+    job->Set(copied ? CopyJob::kDone : CopyJob::kFailed);
+    world_.tally().Count(copied ? "copy.done" : "copy.failed");
+  }
+  taken_.clear();
   world_.Wake(machine_);
 }
 

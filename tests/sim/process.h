@@ -65,6 +65,9 @@ class Process {
   // Takes the oldest completion out of the queue, and puts a payload that waits there in its place.
   std::optional<ib_uverbs_wc> Poll(const CqOut& cq, Ring& ring);
   void RingBell(uint32_t doorbell);
+  // A thread that polls takes the copies that its host offers, and, some time later, does them.
+  void TakeCopies();
+  void FinishCopies();
 
  private:
   Reply CallBytes(uint32_t op, const void* in, size_t bytes);
@@ -78,6 +81,7 @@ class Process {
   ProcessId id_{};
   HelloOut hello_{};
   std::vector<ReplyDescriptor> descriptors_;
+  std::vector<CopyJob*> taken_;
 };
 
 }  // namespace rdmaemu::sim

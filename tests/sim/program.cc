@@ -13,8 +13,10 @@ constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
 
-Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics)
+Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics,
+                 EventChecker& events)
     : world_(world),
+      events_(events),
       number_(number),
       name_(machine.name() + ".p" + std::to_string(number)),
       // Each at another address; two processes of one host at the same would hide mix-ups.
@@ -38,6 +40,10 @@ Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker&
   HandleOut made{};
   Must(process_->Call(CallOp::kOpenDevice, OpenDeviceIn{0, 0}, opened), "open the device");
   context_ = opened.context;
+  Must(process_->Call(CallOp::kCreateChannel, HandleIn{context_, 0}, channel_),
+       "create a completion channel");
+  channel_counter_ = process_->TakeCounter().value_or(CounterId{});
+  channel_ring_ = Ring(process_->At(channel_.ring), channel_.slots, sizeof(ChannelEntry));
   Must(process_->Call(CallOp::kAllocPd, AllocPdIn{context_, 0}, made), "allocate a PD");
   pd_ = made.handle;
   Must(Register(0, kMemoryBytes,
@@ -96,14 +102,48 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
     }
   }
   auto queue = std::make_unique<CompletionQueueOf>();
-  Must(process_->Call(CallOp::kCreateCq, CreateCqIn{context_, 0, kCqEntries, 0, count + 1},
-                      queue->made),
+  const bool with_channel = world_.random().Below(2) == 0;
+  Must(process_->Call(
+           CallOp::kCreateCq,
+           CreateCqIn{context_, with_channel ? channel_.handle : 0, kCqEntries, 0, count + 1},
+           queue->made),
        "create a CQ");
+  if (with_channel) queue->events = events_.Open(name_ + " cq " + std::to_string(count + 1));
   queue->ring =
       Ring(process_->At(queue->made.queue) + sizeof(CqControl), queue->made.slots, sizeof(CqEntry));
   queue->room = kCqEntries - entries;
   queues_.push_back(std::move(queue));
   return *queues_.back();
+}
+
+// As the library's ibv_req_notify_cq has it.
+void Program::Arm() {
+  if (queues_.empty() || !Lives()) return;
+  CompletionQueueOf& queue = *queues_[world_.random().Below(static_cast<uint32_t>(queues_.size()))];
+  if (!queue.events) return;
+  const bool solicited = world_.random().Below(2) == 0;
+  auto& control = *reinterpret_cast<CqControl*>(process_->At(queue.made.queue));
+  if (control.armed != kCqArmedAny) control.armed = solicited ? kCqArmedSolicited : kCqArmedAny;
+  events_.Armed(*queue.events, solicited);
+  world_.tally().Count(solicited ? "event.armed_solicited" : "event.armed");
+}
+
+void Program::HarvestEvents() {
+  while (Lives() && machine().counters.Take(channel_counter_)) {
+    if (channel_ring_.Empty()) {
+      world_.verdict().Complain("events", name_ + ": its channel is readable, and has no event");
+      return;
+    }
+    const uint32_t at = channel_ring_.Consumer();
+    const uint64_t cookie = channel_ring_.SlotAs<ChannelEntry>(at)->cq_cookie;
+    channel_ring_.SetConsumer(channel_ring_.Next(at));
+    world_.tally().Count("event.raised");
+    if (cookie == 0 || cookie > queues_.size() || !queues_[cookie - 1]->events) {
+      world_.verdict().Complain("events", name_ + ": an event of no queue");
+    } else {
+      events_.Raised(*queues_[cookie - 1]->events);
+    }
+  }
 }
 
 Piece Program::Constant(uint32_t length) {

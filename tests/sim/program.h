@@ -3,12 +3,15 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tests/sim/checkers/atomic_checker.h"
+#include "tests/sim/checkers/event_checker.h"
 #include "tests/sim/checkers/memory_model.h"
 #include "tests/sim/heap.h"
 #include "tests/sim/process.h"
@@ -27,7 +30,8 @@ struct Region {
 struct CompletionQueueOf {
   CqOut made{};
   Ring ring;
-  uint32_t room = 0;  // entries that no queue pair has been promised yet
+  uint32_t room = 0;                          // entries that no queue pair has been promised yet
+  std::optional<EventChecker::Queue> events;  // where it has the program's channel
 };
 
 class Program {
@@ -40,7 +44,8 @@ class Program {
   static constexpr uint64_t kMemoryBytes = 512 * 1024;
   static constexpr uint32_t kCqEntries = 1023;
 
-  Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics);
+  Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics,
+          EventChecker& events);
 
   const std::string& name() const { return name_; }
   uint32_t number() const { return number_; }
@@ -70,6 +75,10 @@ class Program {
   // A completion queue with room for `entries` more; the program makes another when none has.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
+  // Asks for an event of a queue that has the channel.
+  void Arm();
+  // Takes the channel's events.
+  void HarvestEvents();
   // EINVAL and the like as the host says; 0 fills `out`.
   int Register(uint64_t begin, uint64_t end, int access, Region& out);
 
@@ -84,6 +93,7 @@ class Program {
 
  private:
   World& world_;
+  EventChecker& events_;
   uint32_t number_;
   std::string name_;
   uint64_t base_;
@@ -92,6 +102,9 @@ class Program {
   Heap heap_;
   std::unique_ptr<Process> process_;
   uint32_t context_ = 0, pd_ = 0;
+  CreateChannelOut channel_{};
+  CounterId channel_counter_{};
+  Ring channel_ring_;
   Region region_, read_only_;
   AtomicChecker::Word first_word_ = 0;
   std::map<std::pair<std::string, bool>, uint32_t> address_handles_;

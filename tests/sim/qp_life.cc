@@ -215,6 +215,7 @@ void Traffic::Connect(Endpoint& a, Endpoint& b, const Link& link, Duration late)
     world_.After(late, [this, &b, from_a, from_b] { MakeReady(b, from_a, from_b); });
   }
   const std::string type = a.type == IBV_QPT_RC ? "RC" : "UC";
+  if (from_a > kPsnMask - 64) world_.tally().Count("connect.psn_wraps");
   world_.tally().Count("connect." + type + (a.SameMachine() ? ".same_machine" : ".wire"));
   Say(*a.program, type + " " + a.name() + " and " + b.name() + " are connected, PSNs " +
                       std::to_string(from_a) + ", " + std::to_string(from_b) + ", timeout " +

@@ -23,6 +23,14 @@ class Simulation {
         traffic_(world_),
         connections_(world_, traffic_) {
     world_.SetHarvester([this](Machine& machine) { Harvest(machine); });
+    if (!plan.helps) return;
+    for (const auto& machine : world_.machines()) {
+      machine->memory.SetHelpers([this, here = machine.get()] {
+        for (const auto& program : programs_) {
+          if (&program->machine() == here) program->process().FinishCopies();
+        }
+      });
+    }
   }
 
   void Run() {
@@ -39,8 +47,9 @@ class Simulation {
  private:
   void StartProgram(Machine& machine) {
     if (programs_.size() >= kMaxPrograms) return;
-    programs_.push_back(std::make_unique<Program>(
-        world_, machine, static_cast<uint32_t>(programs_.size() + 1), traffic_.atomics()));
+    programs_.push_back(std::make_unique<Program>(world_, machine,
+                                                  static_cast<uint32_t>(programs_.size() + 1),
+                                                  traffic_.atomics(), traffic_.events()));
   }
 
   void Harvest(Machine& machine) {
@@ -48,8 +57,18 @@ class Simulation {
       if (!program->Lives() || &program->machine() != &machine) continue;
       traffic_.Harvest(*program);
       connections_.Harvest(*program);
+      if (plan_.helps && world_.random().Below(2) == 0) Help(*program);
     }
     traffic_.CheckAcknowledged();
+  }
+
+  // A thread of the program polls: it takes what its host offers to copy, and may be stopped for a
+  // while before it has done it.
+  void Help(Program& program) {
+    program.process().TakeCopies();
+    if (world_.random().Below(4) != 0) return program.process().FinishCopies();
+    world_.After(Duration(world_.random().Below(100'000)),
+                 [&program] { program.process().FinishCopies(); });
   }
 
   void ScheduleStep() {
@@ -72,6 +91,7 @@ class Simulation {
     if (trouble > 0 && random.Below(100) < trouble) return MakeTrouble(random.Below(trouble));
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
+    if (random.Below(10) == 0) return Any(programs_).Arm();
     if (what < 7) return AddDatagramQueue();
     if (random.Below(100) < plan_.connects) return connections_.Step(Any(programs_));
     Endpoint& endpoint = Any(traffic_.endpoints());
@@ -238,6 +258,7 @@ class Simulation {
     for (const auto& program : programs_) {
       if (program->Lives()) CheckMemory(*program);
     }
+    world_.TallyHosts();
     if (world_.corrupt_received() != world_.bad_icrcs()) {
       world_.verdict().Complain(
           "icrc", std::to_string(world_.corrupt_received()) + " corrupted datagrams arrived, " +

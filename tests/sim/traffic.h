@@ -20,9 +20,11 @@ class Traffic {
       : world_(world),
         completions_(world.verdict()),
         delivery_(world.verdict()),
-        atomics_(world.verdict()) {}
+        atomics_(world.verdict()),
+        events_(world.verdict()) {}
 
   AtomicChecker& atomics() { return atomics_; }
+  EventChecker& events() { return events_; }
 
   // ---- life
   // A queue pair in RESET; nullptr when the host refused. `shared`: it may take its receives from a
@@ -74,6 +76,7 @@ class Traffic {
   struct Tagged {
     Endpoint *from, *to;
     std::vector<std::byte> content;
+    bool solicited;
   };
 
   std::shared_ptr<ReceiveQueue> MakeReceives(Program& program, ibv_qp_type type, bool shared);
@@ -111,14 +114,15 @@ class Traffic {
   std::vector<uint32_t> Split(uint32_t length);
   uint32_t DrawLength(uint32_t most);
 
-  void Completed(Program& program, const ib_uverbs_wc& wc);
-  void RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
+  // These answer whether a queue that is armed for solicited completions raises its event.
+  bool Completed(Program& program, const ib_uverbs_wc& wc);
+  bool RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
   void Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status);
   void JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_wc_status status);
   bool RetriesExcused(const Endpoint& endpoint) const;
-  void ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
-  void Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc);
-  void TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc, Message message);
+  bool ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
+  bool Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc);
+  bool TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc, Message message);
   void Place(Program& program, Receive& receive, std::span<const std::byte> content,
              bool rest_may_change);
   std::vector<std::byte> BytesOf(Program& program, const Receive& receive, uint32_t length);
@@ -128,6 +132,7 @@ class Traffic {
   CompletionChecker completions_;
   DeliveryChecker delivery_;
   AtomicChecker atomics_;
+  EventChecker events_;
   std::deque<std::unique_ptr<Endpoint>> endpoints_;
   std::map<std::pair<Program*, uint32_t>, Endpoint*> by_qpn_;
   std::map<Program*, std::shared_ptr<ReceiveQueue>> shared_receives_;

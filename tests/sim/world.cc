@@ -6,6 +6,9 @@
 namespace rdmaemu::sim {
 namespace {
 
+// A host that waits for copies gives its core away and looks again.
+constexpr Duration kLookAgain(500);
+
 Profile ProfileOf(const Plan& plan) {
   Profile profile = *BuiltInProfile("rxe");
   profile.flush_receives_posted_in_error = plan.strict_flush;
@@ -43,12 +46,12 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
   }
 }
 
-void World::Wake(Machine& machine) {
+void World::Wake(Machine& machine, Duration least) {
   const uint32_t index = IndexOf(machine.name());
   if (awake_[index] || !machine.runs()) return;
   awake_[index] = true;
   const auto most = static_cast<uint32_t>(plan_.cpu_delay.count());
-  After(Duration(most == 0 ? 0 : random_.Below(most + 1)),
+  After(least + Duration(most == 0 ? 0 : random_.Below(most + 1)),
         [this, &machine, index, life = machine.life()] {
           awake_[index] = false;
           Work(machine, life);
@@ -57,10 +60,20 @@ void World::Wake(Machine& machine) {
 
 void World::Work(Machine& machine, uint32_t life) {
   if (!machine.runs() || machine.life() != life) return;
-  const bool found = machine.host().PollDoorbells(now_);
-  const bool left = machine.host().Work(now_);
+  Host& host = machine.host();
+  if (host.NextDeadline() && *host.NextDeadline() <= now_) host.Expire(now_);
+  const bool found = host.PollDoorbells(now_);
+  const bool left = host.Work(now_);
+  const std::optional<Time> deadline = host.NextDeadline();
+  const bool awaits_copies = host.AwaitsCopies();
   if (harvester_) harvester_(machine);
-  if (found || left) Wake(machine);
+  if (found || left) {
+    Wake(machine);
+  } else if (awaits_copies) {
+    Wake(machine, kLookAgain);
+  } else if (deadline && *deadline <= now_) {
+    verdict_.Complain("clock", machine.name() + " still asks for a deadline that has passed");
+  }
 }
 
 void World::Deliver(const Datagram& datagram) {
@@ -101,7 +114,13 @@ void World::Resume(Machine& machine) {
 
 void World::CountOf(Machine& machine) {
   const auto counters = nlohmann::json::parse(machine.host().StatusJson()).at("counters");
-  bad_icrcs_of_the_dead_ += counters.at("dropped").at("bad_icrc").get<uint64_t>();
+  bad_icrcs_ += counters.at("dropped").at("bad_icrc").get<uint64_t>();
+  for (const auto& [name, value] : counters.items()) {
+    if (value.is_number_unsigned()) tally_.Count("host." + name, value.get<uint64_t>());
+  }
+  for (const auto& [name, value] : counters.at("dropped").items()) {
+    if (value.is_number_unsigned()) tally_.Count("host.dropped." + name, value.get<uint64_t>());
+  }
 }
 
 void World::Crash(Machine& machine) {
@@ -117,21 +136,12 @@ void World::Start(Machine& machine, uint64_t seed) {
   if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "started again");
 }
 
-uint64_t World::bad_icrcs() const {
-  uint64_t sum = bad_icrcs_of_the_dead_;
-  for (const auto& machine : machines_) {
-    if (!machine->up()) continue;
-    const auto counters = nlohmann::json::parse(machine->host().StatusJson()).at("counters");
-    sum += counters.at("dropped").at("bad_icrc").get<uint64_t>();
-  }
-  return sum;
-}
-
 std::optional<Time> World::NextTime() const {
   std::optional<Time> next = timeline_.Next();
-  for (const auto& machine : machines_) {
-    if (!machine->runs()) continue;
-    const std::optional<Time> deadline = machine->host().NextDeadline();
+  for (size_t i = 0; i < machines_.size(); i++) {
+    // Who is at work looks at its deadlines by itself.
+    if (!machines_[i]->runs() || awake_[i]) continue;
+    const std::optional<Time> deadline = machines_[i]->host().NextDeadline();
     if (deadline && (!next || *deadline < *next)) next = deadline;
   }
   return next;
@@ -143,18 +153,10 @@ void World::Step(Time when) {
   if (steps_at_one_time_ == kMaxStepsAtOneTime) {
     verdict_.Complain("clock", "time stands still: something asks again and again for now");
   }
-  for (const auto& machine : machines_) {
-    if (!machine->runs()) continue;
-    const std::optional<Time> deadline = machine->host().NextDeadline();
-    if (!deadline || *deadline > now_) continue;
-    machine->host().Expire(now_);
-    const std::optional<Time> later = machine->host().NextDeadline();
-    if (later && *later <= now_) {
-      verdict_.Complain("clock", machine->name() + " still asks for a deadline that has passed");
-    }
-    if (harvester_) harvester_(*machine);
-    Wake(*machine);
-    return;
+  for (size_t i = 0; i < machines_.size(); i++) {
+    if (!machines_[i]->runs() || awake_[i]) continue;
+    const std::optional<Time> deadline = machines_[i]->host().NextDeadline();
+    if (deadline && *deadline <= now_) return Wake(*machines_[i]);
   }
   if (timeline_.Next() && *timeline_.Next() <= now_) timeline_.Take()();
 }

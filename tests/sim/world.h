@@ -29,8 +29,8 @@ class World {
 
   void At(Time when, Timeline::Action action) { timeline_.At(when, std::move(action)); }
   void After(Duration delay, Timeline::Action action) { At(now_ + delay, std::move(action)); }
-  // The machine's host may have work: it does it at its own pace.
-  void Wake(Machine& machine);
+  // The machine's host may have work: it does it at its own pace, and not before `least`.
+  void Wake(Machine& machine, Duration least = {});
 
   void Pause(Machine& machine);
   void Resume(Machine& machine);
@@ -43,7 +43,13 @@ class World {
   bool Idle() const { return !NextTime().has_value(); }
   // Corrupt datagrams that hosts of all lives have got, and those that they dropped for the ICRC.
   uint64_t corrupt_received() const { return corrupt_received_; }
-  uint64_t bad_icrcs() const;
+  uint64_t bad_icrcs() const { return bad_icrcs_; }
+  // Adds up what the hosts that run now have counted; once, at the end.
+  void TallyHosts() {
+    for (const auto& machine : machines_) {
+      if (machine->up()) CountOf(*machine);
+    }
+  }
 
  private:
   // Steps at one instant that end in the suspicion that the clock stands still.
@@ -68,7 +74,7 @@ class World {
   std::vector<bool> awake_;  // a Work is on the timeline
   Harvester harvester_;
   uint32_t steps_at_one_time_ = 0;
-  uint64_t bad_icrcs_of_the_dead_ = 0, corrupt_received_ = 0;
+  uint64_t bad_icrcs_ = 0, corrupt_received_ = 0;
 };
 
 }  // namespace rdmaemu::sim

@@ -46,14 +46,12 @@ void CmChecker::Called(Id id, CmCallKind call, const Bytes& private_data) {
   // Of what is not connected, or not yet, a disconnect ends nothing.
   if (call == CmCallKind::kDisconnect && IsConnected(id)) state.disconnecting = true;
   state.called |= Bit(call);
-  if (call == CmCallKind::kConnect || call == CmCallKind::kAccept || call == CmCallKind::kReject) {
-    state.said = private_data;
-  }
+  if (call == CmCallKind::kConnect || call == CmCallKind::kAccept) state.said = private_data;
+  if (call == CmCallKind::kReject) state.said_in_reject = private_data;
 }
 
 // What is heard is what was said, and zeros behind it.
-bool CmChecker::Heard(const State& speaker, std::span<const uint8_t> heard) {
-  const auto& said = speaker.said;
+bool CmChecker::Heard(const Bytes& said, std::span<const uint8_t> heard) {
   return heard.size() >= said.size() && std::ranges::equal(said, heard.first(said.size())) &&
          std::ranges::all_of(heard.subspan(said.size()), [](uint8_t byte) { return byte == 0; });
 }
@@ -86,7 +84,7 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
   state.datagram = asks->second.datagram;
   state.partners.push_back(active);
   state.disturbed = asks->second.disturbed;
-  if (!Heard(asks->second, private_data)) {
+  if (!Heard(asks->second.said, private_data)) {
     Complain(state, "its private data is not what " + asks->second.name + " has said");
   }
   ids_[id] = std::move(state);
@@ -191,7 +189,7 @@ void CmChecker::Event(Id id, CmEventKind event, int32_t status,
                        PartnerDid(state, CmCallKind::kReject);
   if ((answers || refuses) && !std::ranges::any_of(state.partners, [&](Id partner) {
         const State& speaker = ids_.at(partner);
-        return Heard(speaker, private_data) ||
+        return Heard(answers ? speaker.said : speaker.said_in_reject, private_data) ||
                (refuses && Did(speaker, CmCallKind::kDestroy) &&
                 std::ranges::all_of(private_data, [](uint8_t byte) { return byte == 0; }));
       })) {

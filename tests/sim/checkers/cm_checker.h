@@ -78,7 +78,7 @@ class CmChecker {
     std::vector<Id> partners;
     uint32_t called = 0, seen = 0;  // bits of CmCallKind and CmEventKind
     bool may_be_stale = false, disturbed = false, disconnecting = false;
-    Bytes said;
+    Bytes said, said_in_reject;
   };
 
   static uint32_t Bit(CmCallKind call) { return 1u << static_cast<uint32_t>(call); }
@@ -92,7 +92,7 @@ class CmChecker {
   const char* WhyNotEstablished(const State& state) const;
   const char* WhyNotRejected(const State& state, int32_t status) const;
   const char* WhyNotDisconnected(const State& state) const;
-  static bool Heard(const State& speaker, std::span<const uint8_t> heard);
+  static bool Heard(const Bytes& said, std::span<const uint8_t> heard);
   void Complain(const State& state, const std::string& what);
 
   Verdict& verdict_;

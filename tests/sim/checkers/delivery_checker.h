@@ -18,6 +18,7 @@ struct Message {
   std::optional<uint32_t> immediate;
   bool write = false;  // a WRITE with immediate
   std::optional<uint32_t> invalidated;
+  bool solicited = false;  // its sender asked for an event; a receive does not show it
 };
 
 class DeliveryChecker {
