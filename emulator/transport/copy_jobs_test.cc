@@ -132,6 +132,28 @@ TEST_F(CopyJobsTest, WritesAreOfferedTogetherAndCompleteInTheirOrder) {
   for (uint32_t i = 0; i < 3; i++) EXPECT_TRUE(Arrived(i * kSize));
 }
 
+TEST_F(CopyJobsTest, WhatTheRowHasNoRoomForIsOfferedWhenItHas) {
+  constexpr uint32_t kWrites = JobPage::kSlots + 8;
+  constexpr uint32_t kBytes = 4096;
+  std::vector<uint64_t> wr_ids;
+  Poll();
+  for (uint32_t i = 0; i < kWrites; i++) {
+    x.Post(RdmaWr(IBV_WR_RDMA_WRITE, i, y, i * kBytes), {x.Sge(i * kBytes, kBytes)});
+    wr_ids.push_back(i);
+  }
+  world.Ring(x);
+  for (uint32_t done = 0; done < kWrites; done++) {
+    Work();
+    ASSERT_GT(jobs->offered, done);
+    EXPECT_LE(jobs->offered - done, JobPage::kSlots);
+    Take(done);
+    Do(done);
+  }
+  Work();
+  ExpectSent(wr_ids);
+  EXPECT_TRUE(std::equal(x.buffer.begin(), x.buffer.begin() + kWrites * kBytes, y.buffer.begin()));
+}
+
 TEST_F(CopyJobsTest, WhatFollowsACopyWaitsForIt) {
   Poll();
   y.PostReceive(9, {y.Sge(3 * kSize, 64)});

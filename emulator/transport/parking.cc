@@ -8,19 +8,18 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   ParkedStream& stream = context.parked[train->info().request ? 0 : 1];
   const bool behind = !stream.trains.empty();
   if (!behind && (train->is_bytes || train->length() < kMinJobBytes)) return false;
-  ParkedTrain parked{std::move(train), {}, false};
-  if (!behind) stream.in_order = true;
-  const bool offered = Offer(now, context, stream, parked);
-  if (!offered && !behind) {
-    train = std::move(parked.train);
+  stream.trains.Push({std::move(train), {}});
+  OfferAhead(now, context, stream);
+  if (!behind && !stream.trains.front().ticket) {
+    train = std::move(stream.trains.front().train);
+    stream.trains.PopFront();
+    stream.looked_at = 0;
     return false;
   }
-  if (QpContext* origin = core_.Find(parked.train->origin)) {
-    if (origin->epoch == parked.train->epoch) origin->requester.awaited_copies++;
+  const Train& parked = *stream.trains.back().train;
+  if (QpContext* origin = core_.Find(parked.origin)) {
+    if (origin->epoch == parked.epoch) origin->requester.awaited_copies++;
   }
-  stream.in_order = offered;
-  stream.next_psn = PsnAdd(parked.train->last_psn(), 1);
-  stream.trains.Push(std::move(parked));
   if (!context.is_parking) {
     context.is_parking = true;
     waiting_.push_back(context.qp->handle);
@@ -28,11 +27,21 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   return true;
 }
 
-// The copy of a train at the front, or right behind trains that all are being copied.
-bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, ParkedTrain& parked) {
+// A train behind one that is not being copied is looked at again when it is the first: where it
+// goes may depend on what the other one does.
+void Parking::OfferAhead(Time now, QpContext& context, ParkedStream& stream) {
+  while (stream.looked_at < stream.trains.size()) {
+    const size_t at = stream.looked_at;
+    if (at > 0 && !stream.trains[at - 1].ticket) return;
+    if (!Offer(now, context, stream, at) && at > 0) return;
+    stream.looked_at++;
+  }
+}
+
+bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, size_t at) {
+  ParkedTrain& parked = stream.trains[at];
   const Train& train = *parked.train;
-  if (train.is_bytes || train.length() < kMinJobBytes || !stream.in_order) return false;
-  const bool front = stream.trains.empty() || &parked == &stream.trains.front();
+  if (train.is_bytes || train.length() < kMinJobBytes) return false;
   QpContext* requester = &context;
   QpContext* other = nullptr;
   if (train.info().request) {
@@ -45,11 +54,12 @@ bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, ParkedTr
     other = &core_.ContextOf(*peer);
   }
   Pieces into;
-  const bool known =
-      train.info().request
-          ? responder_.Target(context, train, front ? nullptr : &stream.next_psn, into)
-          : front && completer_.Target(context, train, into);
-  if (!known) return false;
+  if (train.info().request) {
+    const uint32_t after = at == 0 ? 0 : PsnAdd(stream.trains[at - 1].train->last_psn(), 1);
+    if (!responder_.Target(context, train, at == 0 ? nullptr : &after, into)) return false;
+  } else if (at > 0 || !completer_.Target(context, train, into)) {
+    return false;
+  }
   parked.ticket = jobs_.Offer(now, requester->qp->share(), other->qp->share(), train.pieces, into);
   return static_cast<bool>(parked.ticket);
 }
@@ -83,21 +93,15 @@ bool Parking::Turn(Time now, uint32_t trains) {
 // Delivers the stream's front when it is ready.
 bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
   if (stream.trains.empty()) return false;
+  OfferAhead(now, context, stream);
   ParkedTrain& front = stream.trains.front();
-  JobOutcome outcome = JobOutcome::kNotCopied;
-  if (front.ticket) {
-    outcome = jobs_.Look(now, front.ticket);
-  } else if (!front.tried) {
-    front.tried = true;
-    stream.in_order = true;
-    if (Offer(now, context, stream, front)) outcome = JobOutcome::kWaiting;
-    stream.in_order = false;
-  }
+  const JobOutcome outcome = front.ticket ? jobs_.Look(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;
   front.train->placed = outcome == JobOutcome::kCopied;
   std::unique_ptr<Train> train = std::move(front.train);
   if (front.ticket) jobs_.GiveBack(front.ticket);
   stream.trains.PopFront();
+  stream.looked_at--;
   if (QpContext* origin = core_.Find(train->origin)) {
     if (origin->epoch == train->epoch) origin->requester.awaited_copies--;
   }
@@ -124,7 +128,6 @@ void Parking::End(ParkedTrain& parked) {
   jobs_.Withdraw(parked.ticket);
   jobs_.GiveBack(parked.ticket);
   parked.ticket = {};
-  parked.tried = true;
 }
 
 void Parking::Drop(QpContext& context) {
@@ -138,6 +141,7 @@ void Parking::Drop(QpContext& context) {
       }
       core_.GiveBack(std::move(parked.train));
     }
+    stream.looked_at = 0;
   }
 }
 

@@ -41,7 +41,9 @@ class Parking {
   void WithdrawFor(ProcessId process);
 
  private:
-  bool Offer(Time now, QpContext& context, ParkedStream& stream, ParkedTrain& parked);
+  // Offers the copies whose places are known by now.
+  void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
+  bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);
   bool TurnStream(Time now, QpContext& context, ParkedStream& stream);
   template <class Predicate>
   void WithdrawIf(Predicate concerns);

@@ -102,12 +102,10 @@ struct ResponderState {
 struct ParkedTrain {
   std::unique_ptr<Train> train;
   JobTicket ticket;
-  bool tried = false;  // offered once, or not worth it
 };
 struct ParkedStream {
   Fifo<ParkedTrain> trains;
-  bool in_order = true;   // all of them have tickets: the next one's place is known
-  uint32_t next_psn = 0;  // of the train behind them
+  size_t looked_at = 0;  // of them, from the front, were offered to be copied, or will not be
 };
 
 struct QpContext final : TransportState {
