@@ -222,7 +222,8 @@ TEST(RcBatch, AReceiverOfBatchesEndsWhereAReceiverOfSinglePacketsDoes) {
   }
 }
 
-// Likewise for a requester, whose READ responses come in batches.
+// Likewise for a requester, whose READ responses come in batches. How much it has sent by then may
+// differ: its window grows with every answer that found it full, and a batch is one answer.
 TEST(RcBatch, ARequesterOfBatchesEndsWhereARequesterOfSinglePacketsDoes) {
   for (uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -249,7 +250,6 @@ TEST(RcBatch, ARequesterOfBatchesEndsWhereARequesterOfSinglePacketsDoes) {
     EXPECT_TRUE(single.x.buffer == batched.x.buffer);
     EXPECT_EQ(single.x.qp->state(), batched.x.qp->state());
     ExpectSameCompletions(single.x.Sent(), batched.x.Sent());
-    EXPECT_EQ(single.world.a.out.size(), batched.world.a.out.size());
     EXPECT_EQ(single.world.a.engine.counters().retransmissions,
               batched.world.a.engine.counters().retransmissions);
   }
