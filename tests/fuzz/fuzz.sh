@@ -19,5 +19,5 @@ status="${PIPESTATUS[0]}"
 
 echo "The inputs that failed are kept in bazel-testlogs/tests/fuzz/$(basename "$binary" _target)/test.outputs (or the outputs.zip there):"
 ls "$found"
-echo "To repeat one:  bazel run --config=fuzz //tests/fuzz:$(basename "$binary") -- FILE"
+echo "To repeat one (an absolute path):  bazel run --config=fuzz //tests/fuzz:$(basename "$binary") -- FILE"
 exit "$status"
