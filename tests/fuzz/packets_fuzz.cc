@@ -9,12 +9,6 @@ using wire::Operation;
 using wire::PacketHeaders;
 using wire::TransportClass;
 
-TransportClass ClassOf(ibv_qp_type type) {
-  return type == IBV_QPT_RC   ? TransportClass::kRc
-         : type == IBV_QPT_UC ? TransportClass::kUc
-                              : TransportClass::kUd;
-}
-
 uint32_t PayloadBytes(Input& in, const wire::OpcodeInfo& info) {
   constexpr uint32_t kMtuBytes = 1024;
   if (!info.payload) return in.OneIn(32) ? in.U8() : 0;
@@ -26,16 +20,6 @@ uint32_t PayloadBytes(Input& in, const wire::OpcodeInfo& info) {
     default:
       return in.U8();
   }
-}
-
-std::vector<std::byte> Build(PacketHeaders headers, uint32_t payload_bytes, uint8_t fill) {
-  headers.pad_bytes = static_cast<uint8_t>(-payload_bytes & 3);
-  std::array<std::byte, wire::kMaxHeaderBytes> bytes{};
-  const size_t header_bytes = wire::EmitHeaders(headers, bytes);
-  std::vector<std::byte> datagram(bytes.begin(), bytes.begin() + header_bytes);
-  datagram.resize(header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes,
-                  std::byte{fill});
-  return datagram;
 }
 
 // A few bytes are others, mostly of the headers.

@@ -40,6 +40,22 @@ ibv_ah_attr AddressVector(const char* destination) {
 
 }  // namespace
 
+wire::TransportClass ClassOf(ibv_qp_type type) {
+  return type == IBV_QPT_RC   ? wire::TransportClass::kRc
+         : type == IBV_QPT_UC ? wire::TransportClass::kUc
+                              : wire::TransportClass::kUd;
+}
+
+std::vector<std::byte> Build(wire::PacketHeaders headers, uint32_t payload_bytes, uint8_t fill) {
+  headers.pad_bytes = static_cast<uint8_t>(-payload_bytes & 3);
+  std::array<std::byte, wire::kMaxHeaderBytes> bytes{};
+  const size_t header_bytes = wire::EmitHeaders(headers, bytes);
+  std::vector<std::byte> datagram(bytes.begin(), bytes.begin() + header_bytes);
+  datagram.resize(header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes,
+                  std::byte{fill});
+  return datagram;
+}
+
 Scene::Scene() : host(world.AddHost("fuzz", kOwnAddress)) {
   std::memset(Memory(), 0x5a, kMemoryBytes);
   world.memory.holes = {{{0, kMemoryAt}},
@@ -257,6 +273,7 @@ void DataScene::MakeAddressHandle(const char* destination) {
 }
 
 void DataScene::Post(size_t pair, ibv_wr_opcode opcode, uint32_t offset, uint32_t bytes) {
+  if (pairs[pair].qp.send.Full()) return;
   verb.PostSend(pairs[pair].qp, opcode, opcode, Memory() + offset, bytes, regions[0].lkey,
                 [&](rxe_send_wqe& wqe) {
                   const bool atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -326,6 +343,20 @@ void DataScene::PostReceive(Input& in) {
   Verb::Qp into{{}, {}, ring};
   const uint32_t offset = in.U16(), bytes = in.OneIn(8) ? in.Edge32() : in.Below(5000);
   verb.PostRecv(into, 2, Memory() + offset, bytes, in.Pick(regions).lkey);
+}
+
+void DataScene::ReceiveSend(size_t index, uint8_t bytes) {
+  // The last two are connected to each other.
+  if (index >= 4) return Post(9 - index, IBV_WR_SEND, 0, bytes);
+  ScenePair& pair = pairs[index];
+  wire::PacketHeaders headers;
+  headers.transport = ClassOf(pair.type);
+  headers.operation = wire::Operation::kSendOnly;
+  headers.ack_request = true;
+  headers.destination_qpn = pair.qp.made.qpn;
+  headers.psn = pair.next_psn++ & wire::kPsnMask;
+  headers.qkey = kQkey;
+  Receive(kPeerAddress, kOwnAddress, Build(headers, bytes, 0), true);
 }
 
 void DataScene::PollAll() {

@@ -25,6 +25,10 @@ inline constexpr const char* kGroupAddress = "224.1.2.3";
 inline constexpr uint32_t kPeerQpn = 0x55;
 inline constexpr uint32_t kQkey = 0x11;
 
+wire::TransportClass ClassOf(ibv_qp_type type);
+// A packet without its ICRC: headers, payload of one value, padding.
+std::vector<std::byte> Build(wire::PacketHeaders headers, uint32_t payload_bytes, uint8_t fill);
+
 // A host with programs, and the fuzzer as everything that surrounds it.
 class Scene {
  public:
@@ -77,6 +81,8 @@ class DataScene : public Scene {
   void PollAll();
   // Its polling thread takes the copies that the host offers it, and says of them what it likes.
   void TakeJobs(Input& in);
+  // The peer, or the other end on this host, sends something small that is in order.
+  void ReceiveSend(size_t pair, uint8_t bytes);
   // It changes or destroys an object, or makes one.
   void Change(Input& in);
 

@@ -3,6 +3,19 @@
 namespace rdmaemu::fuzz {
 namespace {
 
+// The header of an entry that one of the two sides looks at next, and what stands behind it.
+std::span<std::byte> ChooseEntry(DataScene& scene, Input& in) {
+  const ScenePair& pair = in.Pick(scene.pairs);
+  const uint32_t which = in.Below(8);
+  const Ring& ring = which < 4   ? pair.qp.send
+                     : which < 7 ? (pair.qp.recv ? pair.qp.recv : scene.srq_ring)
+                                 : in.Pick(scene.cq_rings);
+  const uint32_t at = (in.OneIn(4) ? ring.Producer() : ring.Consumer()) + in.Below(3);
+  // No more than the entry: the ring may be at its segment's end.
+  const std::span<std::byte> entry(ring.Slot(at), ring.slot_bytes());
+  return entry.subspan(in.Below(64) * size_t{4} % entry.size());
+}
+
 // A stretch of the segment where the queues of the scene begin, or any other.
 std::span<std::byte> Choose(DataScene& scene, Input& in) {
   if (!in.OneIn(8)) {
@@ -25,7 +38,7 @@ void Put(std::span<std::byte> at, const void* value, size_t bytes) {
 }  // namespace
 
 void Scribble(DataScene& scene, Input& in) {
-  const std::span<std::byte> at = Choose(scene, in);
+  const std::span<std::byte> at = in.OneIn(2) ? ChooseEntry(scene, in) : Choose(scene, in);
   switch (in.Below(6)) {
     case 0: {
       const auto bytes = in.Bytes(in.Below(64));
@@ -53,6 +66,25 @@ void Scribble(DataScene& scene, Input& in) {
   }
 }
 
+// An entry is changed, and the host takes it at once.
+void ChangeTaken(DataScene& scene, Input& in) {
+  const size_t index = in.Below(static_cast<uint32_t>(scene.pairs.size()));
+  ScenePair& pair = scene.pairs[index];
+  const bool sends = in.OneIn(2);
+  Ring& ring = sends ? pair.qp.send : pair.qp.recv ? pair.qp.recv : scene.srq_ring;
+  std::byte* const entry = ring.Slot(sends ? ring.Producer() : ring.Consumer());
+  const uint32_t number = in.Edge32();
+  std::memcpy(entry + in.Below(sends ? 64 : 16) * 4, &number, sizeof number);
+  if (sends) {
+    ring.SetProducer(ring.Next(ring.Producer()));
+    auto& page = *reinterpret_cast<DoorbellPage*>(scene.client.At(scene.client.hello.doorbells));
+    (void)RingDoorbell(page, pair.qp.made.doorbell);
+  } else {
+    scene.ReceiveSend(index, in.U8());
+  }
+  scene.world.Step();
+}
+
 void ActAndScribble(DataScene& scene, Input& in) {
   switch (in.Below(16)) {
     case 0:
@@ -77,6 +109,9 @@ void ActAndScribble(DataScene& scene, Input& in) {
       scene.world.Step();
       return;
     case 9:
+    case 10:
+      return ChangeTaken(scene, in);
+    case 11:
       return scene.host.PrepareSleep(in.OneIn(2));
     default:
       return Scribble(scene, in);
