@@ -55,7 +55,7 @@ JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const Pieces& from, con
   const uint32_t pid = memory_.PidFor(share.sole_process, other.process());
   if (pid == 0) return {};
 
-  known = {true, other.process(), now};
+  known = {true, share.sole_process, other.process(), now};
   board.in_use++;
   CopyJob& job = share.jobs->jobs[slot];
   job.number = board.offered;
@@ -98,8 +98,8 @@ bool CopyJobs::IsOffered(const JobTicket& ticket) {
 }
 
 bool CopyJobs::Concerns(const JobTicket& ticket, ProcessId process) {
-  return ticket.share->sole_process == process ||
-         BoardOf(*ticket.share).known[ticket.slot].other == process;
+  const JobBoard::Known& known = BoardOf(*ticket.share).known[ticket.slot];
+  return known.own == process || known.other == process;
 }
 
 void CopyJobs::GiveBack(const JobTicket& ticket) {

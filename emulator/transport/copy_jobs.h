@@ -27,7 +27,9 @@ inline constexpr int kMaxWaitsForCopy = 20000;
 struct JobBoard final : TransportState {
   struct Known {
     bool in_use = false;
-    ProcessId other = ProcessId::kNone;
+    // Whose memory it moves. The first is the group's process when the job was offered: by the time
+    // the job has to end the group may have several, or none.
+    ProcessId own = ProcessId::kNone, other = ProcessId::kNone;
     Time offered_at{};
   };
   std::array<Known, JobPage::kSlots> known;
