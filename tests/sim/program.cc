@@ -116,6 +116,24 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   return *queues_.back();
 }
 
+void Program::DestroyAll() {
+  const auto destroy = [this](CallOp op, uint32_t handle, const char* what) {
+    const int error = process_->Call(op, HandleIn{handle, 0});
+    if (error == 0) return;
+    world_.verdict().Complain("leaks", name_ + " cannot give back " + what + ", errno " +
+                                           std::to_string(error) + ": something uses it still");
+  };
+  for (const uint32_t window : windows_) destroy(CallOp::kDeallocMw, window, "a memory window");
+  for (const auto& [to, handle] : address_handles_) destroy(CallOp::kDestroyAh, handle, "an AH");
+  destroy(CallOp::kDeregMr, region_.mr.handle, "a region");
+  destroy(CallOp::kDeregMr, read_only_.mr.handle, "a region");
+  for (const auto& queue : queues_) destroy(CallOp::kDestroyCq, queue->made.handle, "a CQ");
+  queues_.clear();
+  destroy(CallOp::kDestroyChannel, channel_.handle, "a completion channel");
+  destroy(CallOp::kDeallocPd, pd_, "a PD");
+  destroy(CallOp::kCloseDevice, context_, "the device");
+}
+
 // As the library's ibv_req_notify_cq has it.
 void Program::Arm() {
   if (queues_.empty() || !Lives()) return;

@@ -75,6 +75,11 @@ class Program {
   // A completion queue with room for `entries` more; the program makes another when none has.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
+  // Memory windows, to be freed with the rest.
+  void Keep(uint32_t window) { windows_.push_back(window); }
+  // Gives everything back in order, after its queue pairs and shared queues; each must be let go.
+  void DestroyAll();
+
   // Asks for an event of a queue that has the channel.
   void Arm();
   // Takes the channel's events.
@@ -109,6 +114,7 @@ class Program {
   AtomicChecker::Word first_word_ = 0;
   std::map<std::pair<std::string, bool>, uint32_t> address_handles_;
   std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
+  std::vector<uint32_t> windows_;
   uint64_t last_wr_id_ = 0;
 };
 

@@ -345,6 +345,17 @@ void Traffic::Destroy(Endpoint& endpoint) {
   End(endpoint);
 }
 
+void Traffic::DestroyAll(Program& program) {
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->program == &program) Destroy(*endpoint);
+  }
+  const auto shared = shared_receives_.find(&program);
+  if (shared == shared_receives_.end() || shared->second == nullptr) return;
+  if (program.process().Call(CallOp::kDestroySrq, HandleIn{shared->second->srq, 0}) != 0) {
+    world_.verdict().Complain("leaks", program.name() + " cannot give back its SRQ");
+  }
+}
+
 void Traffic::Abandon(Program& program) {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->program != &program || endpoint->stage == Stage::kGone) continue;

@@ -284,7 +284,17 @@ class Simulation {
   }
 
   void TearDown() {
-    for (const auto& program : programs_) program->process().Kill();
+    // Some give back what they have, the others just end.
+    for (const auto& program : programs_) {
+      if (program->Runs() && world_.random().Below(2) == 0) {
+        traffic_.DestroyAll(*program);
+        program->DestroyAll();
+        world_.tally().Count("end.orderly");
+      }
+      program->process().Kill();
+      traffic_.Abandon(*program);
+      connections_.Abandon(*program);
+    }
     world_.RunUntil([] { return false; }, world_.now() + std::chrono::hours(1));
     for (const auto& machine : world_.machines()) ExpectNothingLeft(*machine);
   }

@@ -45,6 +45,8 @@ class Traffic {
   // To RESET: what it was is over; answers the same queue pair as a new endpoint, in RESET.
   Endpoint* Reset(Endpoint& endpoint);
   void Destroy(Endpoint& endpoint);
+  // All of the program's queue pairs and its shared receive queue, in order.
+  void DestroyAll(Program& program);
   // The program or its host has gone.
   void Abandon(Program& program);
   void Disturb(Machine& machine);

@@ -40,6 +40,7 @@ bool Traffic::BindWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
     world_.verdict().Complain("verbs", endpoint.name() + " gets no memory window");
     return false;
   }
+  program.Keep(made.handle);
   const uint32_t key = (made.rkey & ~0xffu) | ((made.rkey + 1) & 0xff);
   window = {WindowOf::State::kBinding, made.handle, key, *piece};
   request.opcode = IBV_WR_BIND_MW;
