@@ -318,6 +318,10 @@ void Connections::FillParameters(CmId& id, rdma_ucm_conn_param& out, std::vector
   out.valid = 1;
   out.qp_num = id.endpoint != nullptr ? id.endpoint->made.qpn : id.lent_qpn;
   out.responder_resources = out.initiator_depth = static_cast<uint8_t>(1 + random.Below(16));
+  if (id.passive) {
+    out.responder_resources = id.responder_resources;
+    out.initiator_depth = id.initiator_depth;
+  }
   out.retry_count = static_cast<uint8_t>(random.Below(8));
   out.rnr_retry_count = static_cast<uint8_t>(random.Below(2) == 0 ? 7 : random.Below(7));
   said.resize(sizeof id.number +
@@ -389,6 +393,10 @@ void Connections::Requested(Program& program, const rdma_ucm_event_resp& event, 
   id.type = listener.type;
   id.ipv6 = listener.ipv6;
   id.passive = true;
+  if (!datagram) {
+    id.responder_resources = event.param.conn.responder_resources;
+    id.initiator_depth = event.param.conn.initiator_depth;
+  }
   by_handle_[{&program, id.handle}] = &id;
   uint32_t active = 0;
   if (length >= sizeof active) std::memcpy(&active, bytes, sizeof active);

@@ -26,6 +26,8 @@ struct CmId {
   Endpoint* endpoint = nullptr;
   uint32_t lent_qpn = 0;  // it names another's QP, and moves no data
   CmId* partner = nullptr;
+  // Of a request, as this side has them: what its accept must not exceed.
+  uint8_t responder_resources = 0, initiator_depth = 0;
 };
 
 class Connections {
