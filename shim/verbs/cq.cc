@@ -81,10 +81,14 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();
   int taken = 0;
-  ProgramMemory memory;
+  bool begun = false;
   while (taken < count && consumer != producer) {
     const CqEntry& entry = *cq.ring.SlotAs<CqEntry>(consumer);
-    if (entry.payload == kPayloadWaits) PlacePayload(cq, consumer, memory);
+    if (entry.payload == kPayloadWaits) {
+      if (!begun) cq.memory.Begin();
+      begun = true;
+      PlacePayload(cq, consumer);
+    }
     memcpy(&out[taken++], &entry.wc, sizeof *out);
     consumer = cq.ring.Next(consumer);
   }
@@ -94,13 +98,13 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   return taken;
 }
 
-void PlacePayload(CompletionQueue& cq, uint32_t index, ProgramMemory& memory) {
+void PlacePayload(CompletionQueue& cq, uint32_t index) {
   ReceiveSlot& slot = cq.slots[index];
   if (!slot.Claim()) return;  // the host has placed it already
   const std::byte* from = slot.payload;
   for (uint32_t i = 0; i < slot.pieces && i < ReceiveSlot::kMaxPieces; i++) {
     // Memory that has gone since gets nothing: a device has the pages pinned, and nobody sees them.
-    (void)memory.Write(slot.to[i].address, from, slot.to[i].length);
+    (void)cq.memory.Write(slot.to[i].address, from, slot.to[i].length);
     from += slot.to[i].length;
   }
   slot.SetState(ReceiveSlot::kPlaced);

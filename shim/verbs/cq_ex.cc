@@ -13,8 +13,8 @@ bool TakeCurrent(CompletionQueue& cq) {
   if (consumer == cq.ring.Producer()) return false;
   memcpy(&cq.current, cq.ring.Slot(consumer), sizeof cq.current);
   if (cq.current.payload == kPayloadWaits) {
-    ProgramMemory memory;
-    PlacePayload(cq, consumer, memory);
+    cq.memory.Begin();
+    PlacePayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);

@@ -54,6 +54,7 @@ struct CompletionQueue {
   CqControl* control;
   Ring ring;
   ReceiveSlot* slots;             // one an entry of the ring
+  ProgramMemory memory;           // that payloads are placed in
   CqEntry current;                // of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
 };
@@ -79,7 +80,8 @@ struct QueuePair {
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
-  std::byte* slab;  // kSlabBytes an entry of send_ring
+  std::byte* slab;       // kSlabBytes an entry of send_ring
+  ProgramMemory memory;  // that payloads are taken from
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index to go back to
@@ -172,14 +174,14 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
 int RequestNotify(ibv_cq* cq, int solicited_only);
 // Places the payload that waits beside the completion at `index`, which is about to be consumed.
-void PlacePayload(CompletionQueue& cq, uint32_t index, ProgramMemory& memory);
+void PlacePayload(CompletionQueue& cq, uint32_t index);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 // Takes what the request carries into its slab slot when it is small and can be read. `wqe` is the
 // entry at `index`, with its SGEs behind it.
-void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe, ProgramMemory& memory);
+void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 // A completion queue, for ibv_create_cq and ibv_create_cq_ex; nullptr and errno.

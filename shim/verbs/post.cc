@@ -96,8 +96,7 @@ void FillData(rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
   }
 }
 
-void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t bytes,
-              ProgramMemory& memory) {
+void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t bytes) {
   rxe_send_wqe& out = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
   memset(static_cast<void*>(&out), 0, sizeof out);
   out.wr.wr_id = wr.wr_id;
@@ -107,15 +106,15 @@ void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t byt
   out.ssn = qp.next_ssn++;
   FillOperation(qp, out, wr);
   FillData(out, wr, bytes);
-  if ((wr.send_flags & IBV_SEND_INLINE) == 0) TakePayload(qp, index, out, memory);
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) TakePayload(qp, index, out);
 }
 
-int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr, ProgramMemory& memory) {
+int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
   const uint64_t bytes = wr.num_sge > 0 ? TotalBytes(wr.sg_list, wr.num_sge) : 0;
   const int error = CheckSend(qp, wr, bytes);
   if (error != 0) return error;
   if (qp.send_ring.Next(producer) == qp.send_ring.Consumer()) return ENOMEM;
-  FillSend(qp, producer, wr, static_cast<uint32_t>(bytes), memory);
+  FillSend(qp, producer, wr, static_cast<uint32_t>(bytes));
   producer = qp.send_ring.Next(producer);
   return 0;
 }
@@ -142,7 +141,7 @@ int PostOneRecv(Ring& ring, uint32_t max_sge, uint32_t producer, const ibv_recv_
 
 }  // namespace
 
-void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe, ProgramMemory& memory) {
+void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe) {
   wqe.state = 0;
   const uint32_t opcode = wqe.wr.opcode;
   if (wqe.dma.length == 0 || wqe.dma.length > kSlabBytes) return;
@@ -153,7 +152,7 @@ void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe, ProgramMemory
   std::byte* to = qp.slab + size_t{index} * kSlabBytes;
   const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
   for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
-    if (!memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
+    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
     to += sges[i].length;
   }
   wqe.state = kPayloadTaken;
@@ -195,9 +194,9 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     uint32_t producer = qp.send_ring.Producer();
     const uint32_t before = producer;
-    ProgramMemory memory;
+    qp.memory.Begin();
     for (; wr != nullptr; wr = wr->next) {
-      error = PostOneSend(qp, producer, *wr, memory);
+      error = PostOneSend(qp, producer, *wr);
       if (error != 0) {
         *bad = wr;
         break;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,19 +46,25 @@ bool WriteThroughKernel(uintptr_t address, const void* from, size_t bytes) {
   return written;
 }
 
-// Where of `known` the page is kept.
-uintptr_t& Entry(uintptr_t* known, size_t count, uintptr_t page) {
-  return known[(page / kPageBytes) % count];
+}  // namespace
+
+void ProgramMemory::Begin() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  now_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-}  // namespace
+ProgramMemory::Page& ProgramMemory::Entry(uintptr_t page) {
+  return pages_[(page / kPageBytes) % kPages];
+}
 
 bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
   for (uintptr_t at = address; at < address + bytes; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
     const uintptr_t page = at & ~(kPageBytes - 1);
-    uintptr_t& known = Entry(readable_, kPages, page);
-    if (page == 0 || (known != page && !CanRead(at))) return false;
-    known = page;
+    Page& known = Entry(page);
+    if (known.address == page && now_ns_ < known.until_ns) continue;
+    if (page == 0 || !CanRead(at)) return false;
+    known = {page, now_ns_ + kBelievedFor_ns};
   }
   memcpy(to, reinterpret_cast<const void*>(address), bytes);
   return true;
@@ -67,13 +74,13 @@ bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
   const uintptr_t end = address + bytes;
   for (uintptr_t at = address; at < end; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
     const uintptr_t page = at & ~(kPageBytes - 1);
-    uintptr_t& known = Entry(writable_, kPages, page);
-    if (page != 0 && known == page) continue;
+    Page& known = Entry(page);
+    if (known.address == page && now_ns_ < known.until_ns) continue;
     if (std::min(end, page + kPageBytes) - at < kProbeBytes) {
       return WriteThroughKernel(address, from, bytes);
     }
     if (page == 0 || !CanWrite(at)) return false;
-    known = page;
+    known = {page, now_ns_ + kBelievedFor_ns};
   }
   memcpy(reinterpret_cast<void*>(address), from, bytes);
   return true;

@@ -11,6 +11,7 @@ namespace {
 void Start(ibv_qp_ex* base) {
   QueuePair& qp = *Of(base);
   qp.send_lock.Lock();
+  qp.memory.Begin();
   qp.started_at = qp.next_slot = qp.send_ring.Producer();
   qp.building = nullptr;
   qp.build_error = 0;
@@ -143,8 +144,7 @@ void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
   wqe->dma.num_sge = static_cast<uint32_t>(count);
   if (count > 0) memcpy(wqe + 1, sges, count * sizeof *sges);
-  ProgramMemory memory;
-  TakePayload(qp, qp.building_at, *wqe, memory);
+  TakePayload(qp, qp.building_at, *wqe);
 }
 void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
