@@ -59,7 +59,9 @@ ProgramMemory::Page& ProgramMemory::Entry(uintptr_t page) {
 }
 
 bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
-  for (uintptr_t at = address; at < address + bytes; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
+  const uintptr_t end = address + bytes;
+  if (end < address) return false;
+  for (uintptr_t at = address; at < end; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
     const uintptr_t page = at & ~(kPageBytes - 1);
     Page& known = Entry(page);
     if (known.address == page && now_ns_ < known.until_ns) continue;
@@ -72,6 +74,7 @@ bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
 
 bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
   const uintptr_t end = address + bytes;
+  if (end < address) return false;
   for (uintptr_t at = address; at < end; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
     const uintptr_t page = at & ~(kPageBytes - 1);
     Page& known = Entry(page);
