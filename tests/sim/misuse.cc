@@ -21,7 +21,8 @@ void Traffic::Wall(Endpoint& endpoint) {
   endpoint.contents.emplace_back();
   MayFlush(endpoint);
   MayFlush(*endpoint.peer);
-  endpoint.peer->disturbed = true;
+  // The peer's QP goes to ERR: when its NAK is lost, nobody answers any more.
+  endpoint.disturbed = endpoint.peer->disturbed = true;
   endpoint.peer->receives_may_fail = true;
 }
 

@@ -73,7 +73,11 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
   Program& program = *endpoint.program;
   ReceiveQueue& queue = *endpoint.receives;
   if (!program.Runs() || queue.dead || endpoint.stage == Stage::kGone) return;
-  for (uint32_t i = 0; i < most && queue.posted.size() < queue.depth; i++) {
+  // Of a shared queue, a QP that was destroyed may have taken a receive with it.
+  const auto waiting = [&queue]() -> size_t {
+    return queue.srq != 0 ? queue.ring.Count() : queue.posted.size();
+  };
+  for (uint32_t i = 0; i < most && waiting() < queue.depth; i++) {
     Receive receive;
     receive.wr_id = program.NextWrId(true);
     std::vector<rxe_sge> sges;

@@ -68,12 +68,14 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
   }
   // What is over is forgotten: a repeat that comes later is a new request, as in the kernel, which
   // forgets the pair of GUID and communication id when timewait begins.
-  const bool all_over = std::ranges::all_of(asks->second.partners, [&](Id partner) {
-    const State& before = ids_.at(partner);
-    return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
-           Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
-           Saw(before, CmEventKind::kUnreachable);
-  });
+  const bool given_up = Did(asks->second, CmCallKind::kDestroy);
+  const bool all_over =
+      given_up || std::ranges::all_of(asks->second.partners, [&](Id partner) {
+        const State& before = ids_.at(partner);
+        return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
+               Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
+               Saw(before, CmEventKind::kUnreachable);
+      });
   if (!all_over && !asks->second.datagram) {
     Complain(listening, "a second request for one connect of " + asks->second.name);
   }
