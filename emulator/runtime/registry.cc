@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace rdmaemu::runtime {
@@ -94,7 +95,12 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
   if (!json.is_object()) return std::nullopt;
   try {
     HostRecord record;
-    record.pid = json.at("pid").get<pid_t>();
+    // A number that no pid is must not be cut to one.
+    const Json& pid = json.at("pid");
+    if (!pid.is_number_integer()) return std::nullopt;
+    const auto number = pid.get<int64_t>();
+    if (number <= 0 || number > std::numeric_limits<pid_t>::max()) return std::nullopt;
+    record.pid = static_cast<pid_t>(number);
     record.options.name = std::string(name);
     record.options.addresses = json.at("address").get<std::vector<std::string>>();
     record.options.devices = json.at("device").get<std::vector<std::string>>();

@@ -66,6 +66,19 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   EXPECT_EQ(read->options.pcap_path, record.options.pcap_path);
 }
 
+// `rdmaemu stop` sends signals to what stands there: -1 would be everybody.
+TEST(ParseRecord, TakesOnlyWhatCanBeAPid) {
+  const auto with_pid = [](const std::string& pid) {
+    return ParseRecord(
+        "a", R"({"address": [], "device": [], "pcap": "", "trace": "", "pid": )" + pid + "}");
+  };
+  EXPECT_EQ(with_pid("42")->pid, 42);
+  for (const char* pid :
+       {"-1", "0", "12444000000", "1.5", "1e10", "18446744073709551615", "\"7\""}) {
+    EXPECT_FALSE(with_pid(pid)) << pid;
+  }
+}
+
 TEST(CheckHostName, TakesWhatIsAFileNameAndNoPath) {
   EXPECT_FALSE(CheckHostName("a"));
   EXPECT_FALSE(CheckHostName("host-1.test_x"));
