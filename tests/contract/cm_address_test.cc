@@ -162,7 +162,9 @@ TEST_F(Address, ResolutionFillsTheIdWhenItsEventIsFetched) {
 
 TEST_F(Address, StepsOutOfOrderAreRefused) {
   const int id = active.CreateId();
-  EXPECT_EQ(active.CmConnect(id, {}), EINVAL);
+  ConnectSpec none;
+  none.null_parameters = true;
+  EXPECT_EQ(active.CmConnect(id, none), EINVAL);
   EXPECT_EQ(active.Disconnect(id), EINVAL);
   EXPECT_EQ(active.Reject(id), EINVAL);
   EXPECT_EQ(active.Establish(id), EINVAL);

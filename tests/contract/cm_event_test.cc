@@ -274,16 +274,17 @@ TEST_F(Connection, WithoutAQpTheAnswerIsAnEventAndEstablishCompletesIt) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ConnectSpec spec(10, 7);
-  spec.qp_num = 121;
+  const uint32_t here = ForeignQpn(), there = ForeignQpn();
+  spec.qp_num = here;
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
   ASSERT_GE(request.id, 0);
-  EXPECT_EQ(request.conn.qp_num, 121u);
-  spec.qp_num = 122;
+  EXPECT_EQ(request.conn.qp_num, here);
+  spec.qp_num = there;
   ASSERT_EQ(passive.Accept(request.id, spec), 0);
   const EventCopy response = ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
   ExpectPrivateData(response, 196, 10, 7);
-  EXPECT_EQ(response.conn.qp_num, 122u);
+  EXPECT_EQ(response.conn.qp_num, there);
   ExpectQuiet(passive);
   ASSERT_EQ(active.Establish(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_ESTABLISHED);
@@ -296,10 +297,10 @@ TEST_F(Connection, AcceptingAResponseIsRefusedAndRejectsIt) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ConnectSpec spec;
-  spec.qp_num = 123;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
-  spec.qp_num = 124;  // one number twice would be a stale connection
+  spec.qp_num = ForeignQpn();  // one number twice would be a stale connection
   ASSERT_EQ(passive.Accept(request.id, spec), 0);
   ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
   EXPECT_EQ(active.Accept(active_id, {}), EINVAL);

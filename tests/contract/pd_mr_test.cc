@@ -66,7 +66,9 @@ INSTANTIATE_TEST_SUITE_P(
                     AccessCase{IBV_ACCESS_RELAXED_ORDERING, true, false}));
 
 TEST_F(PdMr, RefusesLengthZero) {
-  EXPECT_EQ(ibv_reg_mr(pd.get(), buffer.data, 0, kAllAccess), nullptr);
+  // At a page's beginning: elsewhere rxe counts the page that the address is in.
+  uint8_t* page = buffer.data - buffer.address() % 4096 + 4096;
+  EXPECT_EQ(ibv_reg_mr(pd.get(), page, 0, kAllAccess), nullptr);
   EXPECT_EQ(errno, EINVAL);
 }
 

@@ -255,20 +255,21 @@ def run_cases(suite, cases):
         except Skip as skip:
             kind, text = "skipped", str(skip)
         except Exception as error:  # a broken case must not hide the others
-            kind = "FAILED"
+            kind = "failed"
             text = str(error) if isinstance(error, Failure) else traceback.format_exc()
         seconds = time.monotonic() - begin
-        print("%s: %s (%.1f s)%s" % (name, kind, seconds, "\n" + text if text else ""))
+        shown = "FAILED" if kind == "failed" else kind
+        print("%s: %s (%.1f s)%s" % (name, shown, seconds, "\n" + text if text else ""))
         sys.stdout.flush()
         results.append((name, kind, text, seconds))
-    write_xml(suite, results)
-    return 1 if any(kind == "FAILED" for _, kind, _, _ in results) else 0
+    if os.environ.get("XML_OUTPUT_FILE"):
+        write_xml(suite, results, os.environ["XML_OUTPUT_FILE"])
+    return 1 if any(kind == "failed" for _, kind, _, _ in results) else 0
 
 
-def write_xml(suite, results):
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if not path:
-        return
+def write_xml(suite, results, path):
+    """JUnit's XML of (name, kind, text, seconds) rows; kinds: passed, failed, skipped, and differs,
+    which counts as skipped."""
     quote = xml.sax.saxutils.quoteattr
 
     def plain(text):
@@ -280,9 +281,9 @@ def write_xml(suite, results):
         for name, kind, text, seconds in results:
             out.write("<testcase classname=%s name=%s time=%s>" %
                       (quote(suite), quote(name), quote("%.3f" % seconds)))
-            if kind == "skipped":
+            if kind in ("skipped", "differs"):
                 out.write("<skipped message=%s/>" % quote(plain(text)))
-            elif kind == "FAILED":
+            elif kind == "failed":
                 out.write("<failure message=%s/>" % quote(plain(text)[:20000]))
             out.write("</testcase>\n")
         out.write("</testsuite>\n</testsuites>\n")

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What holds on one backend and not on another: reads tests/contract/differences.toml, judges results
+by it, and makes docs/differences.md out of it.
+
+differences.py TABLE          prints the page
+differences.py TABLE PAGE     fails when PAGE is not what would be printed
+"""
+
+import fnmatch
+import sys
+import tomllib
+
+BACKENDS = {
+    "emulator": "rdmaemu",
+    "rxe": "the kernel's rdma_rxe with rdma-core's libraries",
+    "siw": "the kernel's siw with rdma-core's libraries",
+}
+REASONS = {
+    "defect": "a defect of that backend, not copied",
+    "limit": "a limit of the emulator",
+    "habit": "a habit of that device, which has a right to it",
+    "layout": "the machine under that backend lacks what the test needs",
+}
+HOWS = {
+    "fails": "fails",
+    "hangs": "hangs",
+    "crashes": "takes the program down",
+}
+KEYS = {"file", "test", "on", "how", "what", "reason"}
+HANG_LIMIT_S = 15  # a test that is known to hang is not waited for any longer
+
+
+class Row:
+    def __init__(self, number, fields):
+        where = "difference %d (%s)" % (number, fields.get("test", "no test"))
+        if set(fields) - {"sometimes"} != KEYS:
+            raise ValueError("%s: needs exactly %s, and may have sometimes" %
+                             (where, ", ".join(sorted(KEYS))))
+        self.file, self.test, self.on = fields["file"], fields["test"], fields["on"]
+        self.how, self.what, self.reason = fields["how"], fields["what"], fields["reason"]
+        self.sometimes = fields.get("sometimes", False)
+        for value, allowed in [(self.how, HOWS), (self.reason, REASONS)] + [
+                (one, BACKENDS) for one in self.on]:
+            if value not in allowed:
+                raise ValueError("%s: '%s' is none of %s" % (where, value, ", ".join(allowed)))
+        self.used = set()  # backends on which a test was met
+
+    def matches(self, file, test):
+        return file == self.file and fnmatch.fnmatchcase(test, self.test)
+
+
+class Table:
+    def __init__(self, path):
+        with open(path, "rb") as text:
+            rows = tomllib.load(text).get("difference", [])
+        self.rows = [Row(number, fields) for number, fields in enumerate(rows, 1)]
+
+    def row(self, backend, file, test):
+        for row in self.rows:
+            if backend in row.on and row.matches(file, test):
+                return row
+        return None
+
+    def judge(self, backend, file, result):
+        """The kind and text of a result, the table considered: a failure that it names is
+        `differs`, a test that it names and that passes has failed."""
+        row = self.row(backend, file, result.name)
+        if row is None:
+            return result.kind, result.text
+        row.used.add(backend)
+        if result.kind == "failed":
+            return "differs", "%s (%s)" % (row.what, REASONS[row.reason])
+        if result.kind == "passed" and not row.sometimes:
+            return "failed", ("it passes on %s, and differences.toml says that it %s there: take it "
+                              "from the table (%s)" % (backend, HOWS[row.how], row.what))
+        return result.kind, result.text
+
+    def unused(self, backend, file):
+        """Rows of this file and backend that no result has met."""
+        return [row for row in self.rows
+                if row.file == file and backend in row.on and backend not in row.used]
+
+
+HEAD = """# Where backends differ
+
+The contract tests (`tests/contract`) hold the public API's behaviour. The same binaries run on the
+emulator (`tools/test`) and on the kernel's own drivers in a virtual machine (`tools/softroce test`,
+`tools/softroce test --on siw`). This page is every test that does not hold on all of them. The
+runners expect just these failures: a test that is named here and passes fails the run.
+
+It is made by `tests/contract/differences.py tests/contract/differences.toml > docs/differences.md`; a
+test fails when it is stale.
+
+"""
+
+
+def page(table):
+    text = HEAD
+    for backend, name in BACKENDS.items():
+        rows = sorted((row for row in table.rows if backend in row.on),
+                      key=lambda row: (list(REASONS).index(row.reason), row.file, row.test))
+        text += "## On %s: %s\n\n" % (backend, name)
+        if not rows:
+            text += "All hold.\n\n"
+            continue
+        for reason, meaning in REASONS.items():
+            mine = [row for row in rows if row.reason == reason]
+            if not mine:
+                continue
+            text += "%s:\n\n| test | it | what is so there |\n|---|---|---|\n" % (
+                meaning[0].upper() + meaning[1:])
+            text += "".join("| `%s` `%s` | %s%s | %s |\n" % (
+                row.file, row.test, HOWS[row.how], " at times" if row.sometimes else "", row.what)
+                for row in mine) + "\n"
+    return text.rstrip("\n") + "\n"
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    try:
+        made = page(Table(sys.argv[1]))
+    except ValueError as error:
+        sys.exit("%s: %s" % (sys.argv[1], error))
+    if len(sys.argv) == 2:
+        sys.stdout.write(made)
+        return
+    with open(sys.argv[2], encoding="utf-8") as there:
+        if there.read() != made:
+            sys.exit("docs/differences.md is stale; make it again: tests/contract/differences.py "
+                     "tests/contract/differences.toml > docs/differences.md")
+
+
+if __name__ == "__main__":
+    main()

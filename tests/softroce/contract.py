@@ -1,0 +1,264 @@
+"""The contract tests (tests/contract) on the kernel's own drivers: the same binaries, in the virtual
+machine. What fails there by the table tests/contract/differences.toml is expected, and only that.
+
+A test that hangs is told by name and the others go on; so do they, in a new machine, when the kernel
+itself goes down.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "contract"))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import emulated  # noqa: E402
+import harness  # noqa: E402
+from contract_in_machine import BESIDE_EACH_OTHER, ENVIRONMENT  # noqa: E402
+from differences import Table  # noqa: E402
+
+ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
+MACHINES = 6  # so many are started before the rest is given up
+MACHINE_LIMIT_S = 1500
+SILENCE_LIMIT_S = 300  # a machine in which nothing begins or ends for so long is ended
+EPILOG = """examples:
+  tools/softroce test                             rdma_rxe and siw, in one machine
+  tools/softroce test --on rxe --filter 'Connection.*'
+  tools/softroce test --on siw --filter '*Reject*' --repeat 10
+  tools/softroce test --json results.json
+
+A filter is gtest's: patterns with * and ?, joined by `:`. Rows of the table: docs/differences.md.
+"""
+
+
+class Case:
+    """One test on one driver, and what came of it in each round."""
+
+    def __init__(self, backend, file, name):
+        self.backend, self.file, self.name = backend, file, name
+        self.result = None
+
+    def key(self):
+        return self.backend, self.file, self.name
+
+    def label(self):
+        return "%s %s %s" % self.key()
+
+
+class Machine:
+    """One run of the virtual machine over some cases."""
+
+    def __init__(self, directory, number, plan, siw):
+        self.plan_path = os.path.join(directory, "plan.json")
+        self.results_path = os.path.join(directory, "results-%d.jsonl" % number)
+        with open(self.plan_path, "w") as text:
+            json.dump(plan, text)
+        self.process = subprocess.Popen(
+            [os.path.join(ROOT, "tools", "softroce"), "run", *(["--siw"] if siw else []),
+             "-t", str(MACHINE_LIMIT_S), "-o", directory, "--", "bash",
+             os.path.join(HERE, "..", "support", "python_test.sh"),
+             os.path.join(HERE, "contract_in_machine.py"), self.plan_path, self.results_path],
+            stdin=subprocess.DEVNULL)
+
+    def wait(self):
+        """Ends a machine that says nothing any more."""
+        size, since = -1, time.monotonic()
+        while self.process.poll() is None:
+            try:
+                self.process.wait(1)
+            except subprocess.TimeoutExpired:
+                pass
+            now = os.path.getsize(self.results_path) if os.path.exists(self.results_path) else 0
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > SILENCE_LIMIT_S:
+                print("nothing happened in the machine for %d s: ending it" % SILENCE_LIMIT_S)
+                self.process.terminate()
+                since = time.monotonic()
+        return self.process.returncode
+
+    def lines(self):
+        if not os.path.exists(self.results_path):
+            return []
+        with open(self.results_path) as text:
+            lines = text.read().split("\n")
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+class Suite:
+    def __init__(self, arguments, binaries):
+        with open(os.path.join(binaries, "manifest.json")) as text:
+            self.kinds = json.load(text)["binaries"]
+        self.binaries = binaries
+        self.table = Table(os.path.join(HERE, "..", "contract", "differences.toml"))
+        self.arguments = arguments
+        self.cases = {}
+        self.suspects = set()  # under way when a kernel went down
+        for binary in sorted(self.kinds):
+            file = binary.removesuffix("_binary")
+            names = harness.list_tests(os.path.join(binaries, binary), dict(os.environ),
+                                       arguments.filter)
+            for backend in arguments.on:
+                if backend in self.kinds[binary]:
+                    for name in names:
+                        case = Case(backend, file, name)
+                        self.cases[case.key()] = case
+
+    def plan(self, cases, beside):
+        """The machine's orders: one entry for each binary and driver."""
+        jobs = {}
+        for case in cases:
+            kinds = self.kinds[case.file + "_binary"]
+            job = jobs.setdefault((case.backend, case.file), {
+                "backend": case.backend, "file": case.file, "tests": [], "hanging": [],
+                "binary": os.path.join(self.binaries, case.file + "_binary"),
+                "slow": "slow" in kinds, "alone": "exclusive" in kinds})
+            job["tests"].append(case.name)
+            row = self.table.row(case.backend, case.file, case.name)
+            if row is not None and row.how == "hangs":
+                job["hanging"].append(case.name)
+        return {"jobs": list(jobs.values()), "beside": beside}
+
+    def run(self):
+        """Machines until every case has a result, or too many were started."""
+        with tempfile.TemporaryDirectory(prefix="softroce-test-", dir="/tmp") as directory:
+            for number in range(MACHINES):
+                left = [case for case in self.cases.values() if case.result is None]
+                if not left:
+                    return
+                # Who was under way when a kernel went down runs alone, so that it is known who did it.
+                suspects = [case for case in left if case.key() in self.suspects]
+                chosen = suspects[:1] or left
+                if number:
+                    print("a new machine, for %d tests" % len(chosen))
+                siw = any(case.backend == "siw" for case in chosen)
+                machine = Machine(directory, number, self.plan(chosen, BESIDE_EACH_OTHER), siw)
+                status = machine.wait()
+                self.take(machine.lines(), chosen, status)
+            for case in self.cases.values():
+                if case.result is None:
+                    case.result = harness.Result(case.name, "failed", "%d machines did not get as "
+                                                 "far as this test" % MACHINES)
+
+    def take(self, lines, chosen, status):
+        under_way = set()
+        for line in lines:
+            name = line.get("begun") or line["ended"]
+            key = (line["backend"], line["file"], name)
+            if "begun" in line:
+                under_way.add(key)
+                continue
+            under_way.discard(key)
+            case = self.cases[key]
+            result = harness.Result(name, line["kind"], line["text"], line["seconds"],
+                                    line["events"])
+            case.result = result
+        self.suspects -= {case.key() for case in chosen}
+        if status == 0:
+            for case in chosen:
+                if case.result is None:
+                    case.result = harness.Result(case.name, "failed", "it did not run")
+        elif len(under_way) == 1 or len(chosen) == 1:
+            for key in under_way or {chosen[0].key()}:
+                self.cases[key].result = harness.Result(
+                    key[2], "failed", "the machine ended with status %d while it ran" % status)
+        else:
+            self.suspects |= under_way
+
+    def judge(self):
+        """Rows (name, kind, text, seconds) by backend."""
+        judged = {backend: [] for backend in self.arguments.on}
+        for case in self.cases.values():
+            kind, text = self.table.judge(case.backend, case.file, case.result)
+            judged[case.backend].append(("%s.%s" % (case.file, case.name), kind, text,
+                                         case.result.seconds))
+        if self.arguments.filter == "*":
+            for binary, kinds in self.kinds.items():
+                file = binary.removesuffix("_binary")
+                for backend in self.arguments.on:
+                    if backend in kinds:
+                        judged[backend] += [
+                            ("%s.%s" % (file, row.test), "failed",
+                             "differences.toml names it, and there is no such test", 0)
+                            for row in self.table.unused(backend, file)]
+        return judged
+
+
+def repeated(suite, times):
+    """Runs the suite so often; a case's worst result counts, its table row each time."""
+    worst = {}
+    for number in range(times):
+        if times > 1:
+            print("round %d of %d" % (number + 1, times))
+        for case in suite.cases.values():
+            case.result = None
+        suite.run()
+        for backend, rows in suite.judge().items():
+            for row in rows:
+                key = backend, row[0]
+                if key not in worst or row[1] == "failed":
+                    worst[key] = row
+    return {backend: [row for (of, _), row in worst.items() if of == backend]
+            for backend in suite.arguments.on}
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="tools/softroce test", description=__doc__, epilog=EPILOG,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--on", action="append", choices=sorted(ENVIRONMENT), metavar="DRIVER",
+                        help="rxe or siw; may be given twice (both)")
+    parser.add_argument("--filter", default="*", metavar="F", help="only the tests of these names")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run all so often (1)")
+    parser.add_argument("--json", metavar="FILE", help="also writes every result, with the events seen")
+    parser.add_argument("--binaries", metavar="DIRECTORY", help=argparse.SUPPRESS)
+    parsed = parser.parse_args(arguments)
+    parsed.on = parsed.on or ["rxe", "siw"]
+    if parsed.repeat < 1:
+        parser.error("--repeat is at least 1")
+    return parsed
+
+
+def main():
+    arguments = parse(sys.argv[1:])
+    binaries = os.path.abspath(arguments.binaries or os.path.join(HERE, "..", "contract"))
+    suite = Suite(arguments, os.path.realpath(binaries))
+    if not suite.cases:
+        sys.exit("error: no contract test of the name %s runs on %s" %
+                 (arguments.filter, " or ".join(arguments.on)))
+    judged = repeated(suite, arguments.repeat)
+    status = 0
+    print()
+    for backend, rows in judged.items():
+        counts = {"passed": 0, "failed": 0, "skipped": 0, "differs": 0}
+        for name, kind, text, seconds in rows:
+            counts[kind] += 1
+            if kind == "failed":
+                status = 1
+                print("FAILED on %s: %s (%.1f s)\n%s" % (backend, name, seconds, text))
+            elif kind == "skipped":
+                print("skipped on %s: %s: %s" % (backend, name, " ".join(text.split())))
+        print("%s: %d passed, %d failed, %d skipped, %d differ as docs/differences.md says" % (
+            backend, counts["passed"], counts["failed"], counts["skipped"], counts["differs"]))
+    write(arguments, suite, judged)
+    return status
+
+
+def write(arguments, suite, judged):
+    if arguments.json:
+        tests = [{"backend": case.backend, "file": case.file, "test": case.name,
+                  "kind": case.result.kind, "seconds": case.result.seconds, "text": case.result.text,
+                  "events": case.result.events} for case in suite.cases.values()]
+        with open(arguments.json, "w") as text:
+            json.dump({"tests": tests}, text, indent=1)
+    xml = os.environ.get("XML_OUTPUT_FILE")
+    if xml:
+        emulated.write_xml("contract", [("%s.%s" % (backend, row[0]), *row[1:])
+                                        for backend, rows in judged.items() for row in rows], xml)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

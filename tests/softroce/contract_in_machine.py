@@ -1,0 +1,118 @@
+"""Runs inside the virtual machine of tools/softroce: the contract tests on the kernel's own drivers.
+Told by contract.py, to which every beginning and every end of a test goes by a file.
+
+usage: contract_in_machine.py PLAN RESULTS; PLAN is JSON, see contract.py
+"""
+
+import concurrent.futures
+import json
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contract"))
+import harness  # noqa: E402
+from differences import HANG_LIMIT_S  # noqa: E402
+
+# Where each driver's device is: tools/softroce.d/rdma-setup.
+ENVIRONMENT = {
+    "rxe": {"RDMA_TEST_DEVICE": "rxe0", "RDMA_TEST_LOCAL": "10.66.0.1"},
+    "siw": {"RDMA_TEST_DEVICE": "siw0", "RDMA_TEST_LOCAL": "10.88.0.1"},
+}
+BESIDE_EACH_OTHER = 4  # programs on the machine's two emulated processors; they wait a good deal
+MOST_SLOW = 64  # programs that only wait for the kernel's time-outs
+LIMIT_S = 90
+SLOW_LIMIT_S = 240
+STUCK_STATUS = 3  # a program holds the kernel: the rest wants a new machine
+
+
+class Results:
+    """The file that tells contract.py, line by line: it outlives the machine."""
+
+    def __init__(self, path):
+        self.file = open(path, "a", buffering=1)
+        self.lock = threading.Lock()
+
+    def tell(self, **fields):
+        with self.lock:
+            self.file.write(json.dumps(fields) + "\n")
+            self.file.flush()
+            os.fsync(self.file.fileno())
+
+
+class Job:
+    """Tests of one binary on one driver, in one process after the other."""
+
+    def __init__(self, plan, limit_s):
+        self.backend, self.file, self.binary = plan["backend"], plan["file"], plan["binary"]
+        self.tests, self.limit_s = plan["tests"], limit_s
+
+    def run(self, results):
+        def begun(name):
+            results.tell(begun=name, backend=self.backend, file=self.file)
+
+        def ended(result):
+            counts[result.kind] = counts.get(result.kind, 0) + 1
+            results.tell(ended=result.name, backend=self.backend, file=self.file, kind=result.kind,
+                         text=result.text, seconds=result.seconds, events=result.events)
+        counts = {}
+        env = dict(os.environ, RDMA_TEST_RECORD="1", RDMA_TEST_BACKEND=self.backend,
+                   **ENVIRONMENT[self.backend])
+        try:
+            harness.run_tests(self.binary, self.tests, env, self.limit_s, begun, ended)
+        finally:
+            print("%s %s: %s" % (self.backend, self.file, ", ".join(
+                "%d %s" % (counts[kind], kind) for kind in sorted(counts)) or "nothing"))
+            sys.stdout.flush()
+
+
+def jobs_of(plan):
+    """In the order in which they run: (those that wait, those of every kind, those alone)."""
+    waiting, common, alone = [], [], []
+    for one in plan:
+        hanging = [test for test in one["tests"] if test in one["hanging"]]
+        rest = [test for test in one["tests"] if test not in hanging]
+        single = lambda tests, limit_s: [Job(dict(one, tests=[test]), limit_s) for test in tests]
+        if one["alone"]:
+            alone += [Job(dict(one, tests=rest), LIMIT_S)] if rest else []
+            alone += single(hanging, HANG_LIMIT_S)
+            continue
+        waiting += single(hanging, HANG_LIMIT_S)
+        if one["slow"]:
+            waiting += single(rest, SLOW_LIMIT_S)
+        elif rest:
+            common.append(Job(dict(one, tests=rest), LIMIT_S))
+    return waiting, common, alone
+
+
+def main():
+    with open(sys.argv[1]) as text:
+        plan = json.load(text)
+    results = Results(sys.argv[2])
+    with open("/proc/sys/kernel/panic_on_oops", "w") as switch:
+        switch.write("1")  # a kernel that went wrong is told at once, not by strange tests later
+    waiting, common, alone = jobs_of(plan["jobs"])
+    stuck = []
+
+    def run(job):
+        try:
+            job.run(results)
+        except harness.Stuck as error:
+            stuck.append(str(error))
+
+    with concurrent.futures.ThreadPoolExecutor(MOST_SLOW) as slow, \
+            concurrent.futures.ThreadPoolExecutor(plan["beside"]) as pool:
+        for job in waiting:
+            slow.submit(run, job)
+        for job in common:
+            pool.submit(run, job)
+    for job in alone:
+        if not stuck:
+            run(job)
+    for text in stuck:
+        print(text)
+    return STUCK_STATUS if stuck else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
