@@ -54,13 +54,6 @@ void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message)
   impl_->ids.ib_cm().Receive(now, route, *device, message);
 }
 
-void Cm::CommunicationEstablished(Time now, uint64_t node_guid, uint32_t qpn) {
-  IbCm& ib_cm = impl_->ids.ib_cm();
-  if (Connection* connection = ib_cm.FindWaitingForRtu(node_guid, qpn)) {
-    (void)ib_cm.Establish(now, *connection);
-  }
-}
-
 void Cm::GroupGone(Time now, GroupId group) {
   for (const uint32_t channel : impl_->channels.OfGroup(group)) {
     impl_->DestroyChannel(now, channel);

@@ -81,8 +81,6 @@ class Cm {
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
-  // Data came on a QP whose id waits for the RTU.
-  void CommunicationEstablished(Time now, uint64_t node_guid, uint32_t qpn);
   // All of the group's channels and ids go, as when their descriptor is closed.
   void GroupGone(Time now, GroupId group);
   void DeviceRemoved(Time now, uint32_t device_index);

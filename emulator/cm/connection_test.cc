@@ -279,15 +279,6 @@ TEST_F(CmTest, CommEstStandsInForTheRtu) {
   EXPECT_EQ(server.Errno(RDMA_USER_CM_CMD_NOTIFY, notify), EINVAL);
 }
 
-TEST_F(CmTest, DataBeforeTheRtuEstablishesTheQpItCameOn) {
-  Request();
-  Accept();
-  server_node.cm.CommunicationEstablished(net.now, server_node.device.node_guid, kServerQpn + 1);
-  server.ExpectNothing();
-  server_node.cm.CommunicationEstablished(net.now, server_node.device.node_guid, kServerQpn);
-  server.Expect(EventType::kEstablished);
-}
-
 TEST_F(CmTest, OneHostConnectsToItself) {
   Program local(server_node, 3);
   const uint32_t id = local.Resolved("10.0.0.2", 7000);

@@ -103,17 +103,10 @@ void IbCm::SendUntilAnswered(Time now, Connection& connection, wire::CmMessage m
   connection.retries_left = connection.max_retries;
   connection.outstanding = std::move(message);
   timers_.Arm(connection.key, now + connection.repeat_after);
-  if (state == IbCmState::kRepSent) {
-    waiting_for_rtu_[{connection.local.node_guid_be, connection.local_qpn}] = connection.key;
-  }
   Send(now, connection.route, connection.owner, *connection.outstanding);
 }
 
 void IbCm::StopRepeating(Connection& connection) {
-  const auto waiting = waiting_for_rtu_.find({connection.local.node_guid_be, connection.local_qpn});
-  if (waiting != waiting_for_rtu_.end() && waiting->second == connection.key) {
-    waiting_for_rtu_.erase(waiting);
-  }
   if (!connection.outstanding) return;
   connection.outstanding.reset();
   timers_.Cancel(connection.key);
@@ -153,13 +146,13 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
   connection.local = parameters.local;
   connection.route = parameters.route;
   wire::CmReq req = parameters.req;
-  connection.ack_timeout =
-      AckTimeoutExponent(parameters.local.ack_delay, parameters.packet_lifetime);
+  connection.ack_timeout = static_cast<uint8_t>(parameters.packet_lifetime + 1);
   req.local_comm_id = connection.local_id;
   req.local_ca_guid = be64toh(parameters.local.node_guid_be);
   req.remote_cm_response_timeout = req.local_cm_response_timeout = profile.response_timeout;
   req.max_cm_retries = profile.max_retries;
-  req.primary.local_ack_timeout = connection.ack_timeout;
+  req.primary.local_ack_timeout =
+      AckTimeoutExponent(parameters.local.ack_delay, parameters.packet_lifetime);
   connection.service_id = req.service_id;
   connection.transport = req.transport;
   connection.local_qpn = req.local_qpn;
@@ -325,11 +318,6 @@ void IbCm::HurryDreq(Time now, Connection& connection) {
   if (connection.repeat_after <= ours) return;
   connection.repeat_after = ours;
   timers_.Arm(connection.key, now + ours);
-}
-
-Connection* IbCm::FindWaitingForRtu(uint64_t node_guid_be, uint32_t qpn) {
-  const auto it = waiting_for_rtu_.find({node_guid_be, qpn});
-  return it == waiting_for_rtu_.end() ? nullptr : Find(it->second);
 }
 
 void IbCm::Destroy(Time now, uint64_t key) {

@@ -81,7 +81,9 @@ struct Connection {
   uint64_t service_id = 0;
   LocalPort local;
   CmRoute route;
-  uint8_t ack_timeout = 0;  // exponent of the QP's timeout, and of timewait
+  // Exponent of the QP's timeout, of timewait and of what an MRA adds. Until the REP names the
+  // peer's ack delay the active side has its path's lifetime alone in it (the kernel's av.timeout).
+  uint8_t ack_timeout = 0;
   uint32_t flow_label = 0;
   uint8_t hop_limit = 64;
   wire::CmTransport transport = wire::CmTransport::kRc;
@@ -164,8 +166,6 @@ class IbCm {
 
   void Receive(Time now, const CmRoute& route, const CmDevice& device,
                const wire::CmMessage& message);
-  // The connection that waits for an RTU with this local QP; nullptr when there is none.
-  Connection* FindWaitingForRtu(uint64_t node_guid_be, uint32_t qpn);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
 
@@ -194,9 +194,9 @@ class IbCm {
   // cm_acquire_id: our id, and the peer's must be the one we know (0 while we know none).
   Connection* Acquire(uint32_t local_id, uint32_t remote_id);
   Connection* FindRejected(const wire::CmRej& rej);
-  void RejectReq(Time now, const CmRoute& received, const wire::CmMessage& message,
-                 uint32_t remote_id, wire::CmMessageType rejected, RejectReason reason,
-                 std::span<const uint8_t> additional_info = {});
+  // A REJ to a REQ or REP that has no connection here (cm_issue_rej).
+  void IssueRej(Time now, const CmRoute& received, const wire::CmMessage& message,
+                RejectReason reason);
   void EndStale(Time now, uint64_t key);
   wire::CmRej MakeRej(const Connection& connection, RejectReason reason) const;
   bool AddressesAreValid(Time now, Connection& connection, const CmDevice& device,
@@ -233,8 +233,6 @@ class IbCm {
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_id_;   // (CA GUID, communication id)
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_qpn_;  // (CA GUID, QPN)
   std::map<std::pair<NetAddress, uint32_t>, uint64_t> by_sidr_;      // (peer, request id)
-  // (CA GUID as in the device, QPN): passive ends whose REP has not been answered.
-  std::map<std::pair<uint64_t, uint32_t>, uint64_t> waiting_for_rtu_;
   std::deque<uint64_t> ownerless_timewait_;  // oldest first; may name what has ended meanwhile
   TimerQueue<uint64_t> timers_;
 };

@@ -43,15 +43,19 @@ void IbCm::Receive(Time now, const CmRoute& route, const CmDevice& device,
              message.body);
 }
 
-void IbCm::RejectReq(Time now, const CmRoute& received, const wire::CmMessage& message,
-                     uint32_t remote_id, CmMessageType rejected, RejectReason reason,
-                     std::span<const uint8_t> additional_info) {
+void IbCm::IssueRej(Time now, const CmRoute& received, const wire::CmMessage& message,
+                    RejectReason reason) {
   wire::CmRej rej;
-  rej.remote_comm_id = remote_id;
-  rej.message = rejected;
+  if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
+    // By both ids the peer finds its connection.
+    rej.message = CmMessageType::kRep;
+    rej.remote_comm_id = rep->local_comm_id;
+    rej.local_comm_id = rep->remote_comm_id;
+  } else {
+    rej.message = CmMessageType::kReq;
+    rej.remote_comm_id = std::get<wire::CmReq>(message.body).local_comm_id;
+  }
   rej.reason = static_cast<uint16_t>(reason);
-  std::ranges::copy(additional_info, rej.additional_info.begin());
-  rej.additional_info_bytes = static_cast<uint8_t>(additional_info.size());
   Send(now, {received.destination, received.source, received.traffic_class}, 0,
        {message.transaction_id, 0, std::move(rej)});
 }
@@ -75,9 +79,8 @@ void IbCm::TakeRequest(const wire::CmReq& req, const CmDevice& device, Connectio
   connection.flow_label = req.primary.flow_label;
   connection.response_timeout = CmTimeout(req.local_cm_response_timeout);
   connection.max_retries = req.max_cm_retries;
-  const uint8_t peers = req.primary.local_ack_timeout;
-  connection.ack_timeout =
-      AckTimeoutExponent(device.ack_delay, static_cast<uint8_t>(peers - (peers > 0 ? 1 : 0)));
+  // The peer has its own ack delay in it.
+  connection.ack_timeout = std::max(req.primary.local_ack_timeout, uint8_t{1});
 }
 
 bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& device,
@@ -106,14 +109,12 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
   }
   if (const auto live = by_remote_qpn_.find({req.local_ca_guid, req.local_qpn});
       live != by_remote_qpn_.end()) {
-    RejectReq(now, route, message, req.local_comm_id, CmMessageType::kReq,
-              RejectReason::kStaleConnection);
+    IssueRej(now, route, message, RejectReason::kStaleConnection);
     EndStale(now, live->second);
     return;
   }
   if (!user_.Listens(device, req.service_id)) {
-    RejectReq(now, route, message, req.local_comm_id, CmMessageType::kReq,
-              RejectReason::kInvalidServiceId);
+    IssueRej(now, route, message, RejectReason::kInvalidServiceId);
     return;
   }
   Connection* made = Create();
@@ -244,8 +245,7 @@ void IbCm::OnRep(Time now, const CmRoute& route, const wire::CmMessage& message,
       live != by_remote_qpn_.end()) {
     const uint64_t stale = live->second;
     RemoveRemote(connection);
-    RejectReq(now, route, message, rep.local_comm_id, CmMessageType::kRep,
-              RejectReason::kStaleConnection);
+    IssueRej(now, route, message, RejectReason::kStaleConnection);
     EndStale(now, stale);
     return;
   }

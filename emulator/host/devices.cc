@@ -30,13 +30,6 @@ void HostDevices::Add(const DeviceConfig& config) {
   }
 }
 
-uint64_t HostDevices::GuidOf(const std::string& device_name) const {
-  for (const cm::CmDevice& device : devices_) {
-    if (device.name == device_name) return device.node_guid;
-  }
-  return 0;
-}
-
 const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
   const auto it = addresses_.find(local);
   return it == addresses_.end() ? nullptr : it->second.device;

@@ -20,8 +20,6 @@ class HostDevices final : public cm::CmEnvironment {
   HostDevices(Verbs& verbs, Fabric& fabric) : verbs_(verbs), fabric_(fabric) {}
 
   void Add(const DeviceConfig& config);
-  // Big endian, as in ibv_device_attr.
-  uint64_t GuidOf(const std::string& device_name) const;
 
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;
   std::vector<const cm::CmDevice*> Devices() override;

@@ -45,7 +45,7 @@ std::string BoundedText(const char* text, size_t bytes) {
 
 }  // namespace
 
-class Host::Impl final : public transport::CommunicationListener {
+class Host::Impl final {
  public:
   Impl(HostConfig config, Environment environment)
       : config_(std::move(config)),
@@ -54,7 +54,7 @@ class Host::Impl final : public transport::CommunicationListener {
         fabric_(environment.network, environment.trace),
         verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
                 environment.trace}),
-        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, *this}),
+        engine_({verbs_, environment.memory, random_, fabric_, environment.trace}),
         devices_(verbs_, fabric_),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
@@ -150,10 +150,6 @@ class Host::Impl final : public transport::CommunicationListener {
   std::string StatusJson() const {
     return rdmaemu::StatusJson(
         {config_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
-  }
-
-  void CommunicationEstablished(Time now, QueuePair& qp) override {
-    cm_.CommunicationEstablished(now, devices_.GuidOf(qp.device->name), qp.qpn);
   }
 
  private:

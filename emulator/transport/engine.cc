@@ -390,7 +390,6 @@ class Engine::Impl final : public Receiver {
     if (qp.state() == IBV_QPS_RTR && !context.responder.established) {
       context.responder.established = true;
       if (qp.device->profile.raises_comm_est) core_.env.verbs.RaiseQp(qp, IBV_EVENT_COMM_EST);
-      core_.env.cm.CommunicationEstablished(now, qp);
     }
     if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
     if (may_park && parking_.Park(now, context, *local)) return;

@@ -55,13 +55,6 @@ struct EngineCounters {
            dropped_answer_queue_full = 0, dropped_sender_gone = 0, dropped_above_mtu = 0;
 };
 
-// Told when data arrives on a QP in RTR that has not seen its RTU (COMM_EST).
-class CommunicationListener {
- public:
-  virtual ~CommunicationListener() = default;
-  virtual void CommunicationEstablished(Time now, QueuePair& qp) = 0;
-};
-
 class Engine : public TransportHooks {
  public:
   struct Environment {
@@ -70,7 +63,6 @@ class Engine : public TransportHooks {
     Random& random;
     DatagramSink& sink;
     trace::Sink& trace;
-    CommunicationListener& cm;
   };
   explicit Engine(Environment environment);
   ~Engine() override;

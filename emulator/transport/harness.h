@@ -28,13 +28,13 @@ struct Datagram {
 };
 
 // One host: verbs, an engine, and what leaves it.
-class Node final : public DatagramSink, public CommunicationListener {
+class Node final : public DatagramSink {
  public:
   explicit Node(const std::string& address)
       : random(7),
         address(*NetAddress::Parse(address)),
         verbs({shared_memory, counters, memory, random, trace}),
-        engine({verbs, memory, random, *this, trace, *this}) {
+        engine({verbs, memory, random, *this, trace}) {
     verbs.SetTransport(&engine);
     Profile profile = *BuiltInProfile("rxe");
     verbs.AddDevice(DeviceConfig{"rxe0", profile, {{this->address, 9000}}});
@@ -50,7 +50,6 @@ class Node final : public DatagramSink, public CommunicationListener {
     wire::SealPacket(pending.flow, pending.bytes);
     out.push_back(std::move(pending));
   }
-  void CommunicationEstablished(Time, QueuePair&) override { established++; }
 
   rdmaemu::testing::FakeSharedMemory shared_memory;
   rdmaemu::testing::FakeCounters counters;
@@ -64,7 +63,6 @@ class Node final : public DatagramSink, public CommunicationListener {
   ProtectionDomain* pd;
   Datagram pending;
   std::deque<Datagram> out;
-  int established = 0;
 };
 
 // What the wire does with a packet. One that is held arrives when Release is called.
