@@ -218,7 +218,9 @@ TEST(Devices, AreListedByTheConnectionManagerToo) {
   ibv_context** list = rdma_get_devices(&count);
   ASSERT_NE(list, nullptr);
   EXPECT_GE(count, 1);
-  EXPECT_EQ(ibv_get_device_name(list[0]->device), DeviceName());
+  bool found = false;
+  for (int i = 0; i < count; ++i) found |= ibv_get_device_name(list[i]->device) == DeviceName();
+  EXPECT_TRUE(found);
   EXPECT_EQ(list[count], nullptr);
   rdma_free_devices(list);
 }

@@ -37,6 +37,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
                     "$(location :%s_binary)" % name,
                     str(count),
                     "$(location differences.toml)",
+                    "slow" if slow else "common",
                 ] + _HOST_OPTIONS[profile],
                 data = [
                     ":%s_binary" % name,

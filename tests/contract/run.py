@@ -1,8 +1,10 @@
 """Runs a contract test on one emulated host, or on two that are joined by UDP on loopback.
 
-usage: run.py BINARY HOSTS TABLE [HOST OPTIONS...]; TABLE is differences.toml
+usage: run.py BINARY HOSTS TABLE KIND [HOST OPTIONS...]; TABLE is differences.toml; KIND is `slow` when
+the tests wait for long time-outs, so that all run at once, each in a process of its own, or `common`
 """
 
+import concurrent.futures
 import os
 import sys
 
@@ -14,13 +16,15 @@ from differences import Table  # noqa: E402
 from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 
 LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
+SLOW_LIMIT_S = 280
+MOST_SLOW = 64
 BACKEND = "emulator"
 
 
-def run_on_hosts(binary, hosts, options):
+def run_on_hosts(binary, hosts, slow, options):
     """The results of all tests; Bazel's --test_filter chooses some."""
-    addresses = free_addresses(hosts)
-    local, remote = addresses[0], addresses[-1]
+    addresses = free_addresses(hosts + 1)
+    local, remote, nobody = addresses[0], addresses[hosts - 1], addresses[hosts]
     with Emulator() as emulator:
         # A host lives as long as it has clients: somebody holds each one.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
@@ -30,12 +34,18 @@ def run_on_hosts(binary, hosts, options):
                 raise emulated.Failure("host %s did not start\n%s" % (name, holder.describe()))
         env = dict(emulator.env, RDMA_TEST_LOCAL=local, RDMA_TEST_REMOTE=remote,
                    RDMA_TEST_RDMAEMU=RDMAEMU, RDMA_TEST_RECORD="1",
+                   RDMA_TEST_SILENT=nobody, RDMA_TEST_WITHOUT_RDMA=nobody,
                    RDMA_TEST_HOSTS=",".join(name for name, _ in machines))
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
         names = harness.list_tests(binary, env, os.environ.get("TESTBRIDGE_TEST_ONLY") or "*")
-        return harness.run_tests(binary, names, env, LIMIT_S, ended=tell,
-                                 prefix=[RDMAEMU, "run", "--host", "a", "--address", local, "--"])
+        prefix = [RDMAEMU, "run", "--host", "a", "--address", local, "--"]
+        if not slow:
+            return harness.run_tests(binary, names, env, LIMIT_S, ended=tell, prefix=prefix)
+        with concurrent.futures.ThreadPoolExecutor(MOST_SLOW) as pool:
+            runs = [pool.submit(harness.run_tests, binary, [name], env, SLOW_LIMIT_S, ended=tell,
+                                prefix=prefix) for name in names]
+        return [result for run in runs for result in run.result()]
 
 
 def tell(result):
@@ -50,7 +60,7 @@ def main():
     # gtest's own file would count what the table expects as failed.
     xml = os.environ.pop("XML_OUTPUT_FILE", None)
     judged = []
-    for result in run_on_hosts(binary, hosts, sys.argv[4:]):
+    for result in run_on_hosts(binary, hosts, sys.argv[4] == "slow", sys.argv[5:]):
         kind, text = table.judge(BACKEND, file, result)
         if (kind, text) != (result.kind, result.text):
             print("%s: %s: %s" % (result.name, kind, text))

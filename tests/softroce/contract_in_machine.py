@@ -16,8 +16,11 @@ from differences import HANG_LIMIT_S  # noqa: E402
 
 # Where each driver's device is: tools/softroce.d/rdma-setup.
 ENVIRONMENT = {
-    "rxe": {"RDMA_TEST_DEVICE": "rxe0", "RDMA_TEST_LOCAL": "10.66.0.1"},
-    "siw": {"RDMA_TEST_DEVICE": "siw0", "RDMA_TEST_LOCAL": "10.88.0.1"},
+    "rxe": {"RDMA_TEST_DEVICE": "rxe0", "RDMA_TEST_LOCAL": "10.66.0.1",
+            "RDMA_TEST_SILENT": "10.66.0.99", "RDMA_TEST_UNRESOLVED": "10.66.0.77",
+            "RDMA_TEST_WITHOUT_RDMA": "10.66.0.2"},
+    "siw": {"RDMA_TEST_DEVICE": "siw0", "RDMA_TEST_LOCAL": "10.88.0.1",
+            "RDMA_TEST_SILENT": "10.88.0.99"},
 }
 BESIDE_EACH_OTHER = 4  # programs on the machine's two emulated processors; they wait a good deal
 MOST_SLOW = 64  # programs that only wait for the kernel's time-outs

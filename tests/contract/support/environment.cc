@@ -25,6 +25,9 @@ std::string RemoteAddress() {
   const std::string address = Variable("RDMA_TEST_REMOTE");
   return address.empty() ? LocalAddress() : address;
 }
+std::string SilentAddress() { return Variable("RDMA_TEST_SILENT"); }
+std::string UnresolvedAddress() { return Variable("RDMA_TEST_UNRESOLVED"); }
+std::string AddressWithoutRdma() { return Variable("RDMA_TEST_WITHOUT_RDMA"); }
 bool TwoHosts() { return !Variable("RDMA_TEST_PEER_ENV").empty(); }
 
 void BecomeThePeersMachine() {

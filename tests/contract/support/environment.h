@@ -18,6 +18,14 @@ std::string LocalAddress();
 std::string RemoteAddress();
 bool TwoHosts();
 
+// Places that a test may want beside the two ends, "" where the machine has none: skip the test then.
+// An address that resolves and from which nothing ever comes (RDMA_TEST_SILENT).
+std::string SilentAddress();
+// One whose neighbour never answers, so that it does not resolve (RDMA_TEST_UNRESOLVED).
+std::string UnresolvedAddress();
+// A machine that is there and has no RDMA (RDMA_TEST_WITHOUT_RDMA).
+std::string AddressWithoutRdma();
+
 // Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"): what makes a process live on the peer's
 // machine. Has to run before the process's first call of either library.
 void BecomeThePeersMachine();
