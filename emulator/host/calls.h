@@ -17,7 +17,7 @@
 namespace rdmaemu {
 
 // Changes with any layout in this file; a host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 1;
+inline constexpr uint32_t kCallVersion = 2;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -27,6 +27,7 @@ inline constexpr uint32_t kMaxGidsPerCall = 64;
 enum class CallOp : uint32_t {
   kHello = 1,
   kMapSegment,
+  kShareCallPage,
   kHostStatus,
   kHostStop,
   kListDevices,
@@ -111,6 +112,9 @@ struct MapSegmentIn {
 struct MapSegmentOut {
   uint64_t length;
 };
+
+// kShareCallPage, Nothing in, nothing out, after Hello: the way to call without the socket
+// (call_page.h). Descriptors: the memfd of a CallPage. Answered by the socket's server alone.
 
 struct HostStatusOut {  // JSON text, not terminated; its length is ReplyHeader::size
   char json[1];

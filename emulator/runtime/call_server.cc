@@ -28,7 +28,8 @@ CallServer::CallServer(int epoll_fd, Parts parts)
     : epoll_fd_(epoll_fd),
       parts_(parts),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      buffer_(kMaxCallBytes) {}
+      buffer_(kMaxCallBytes),
+      pages_(parts.segments) {}
 
 Status CallServer::Listen(const std::string& path) {
   sockaddr_un name{};
@@ -118,16 +119,66 @@ void CallServer::Serve(Time now, uint32_t number) {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
-    const Reply reply = parts_.host.Call(now, connection.process, message);
-    if (!connection.is_client) {
-      const GroupId group = parts_.host.GroupOf(connection.process);
-      if (group != GroupId::kNone) {
-        connection.is_client = ever_had_client_ = true;
-        clients_++;
-        parts_.memory.SetGroup(connection.process, group);
-      }
+    if (!SendReply(number, connection, Answer(now, number, connection, message))) {
+      return Drop(now, number);
     }
-    if (!SendReply(number, connection, reply)) return Drop(now, number);
+  }
+}
+
+Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
+                         std::span<const std::byte> message) {
+  CallHeader header{};
+  if (message.size() >= sizeof header) std::memcpy(&header, message.data(), sizeof header);
+  if (header.op == static_cast<uint32_t>(CallOp::kShareCallPage)) {
+    return SharePage(number, connection);
+  }
+  Reply reply = parts_.host.Call(now, connection.process, message);
+  if (!connection.is_client) {
+    const GroupId group = parts_.host.GroupOf(connection.process);
+    if (group != GroupId::kNone) {
+      connection.is_client = ever_had_client_ = true;
+      clients_++;
+      parts_.memory.SetGroup(connection.process, group);
+    }
+  }
+  return reply;
+}
+
+Reply CallServer::SharePage(uint32_t number, const Connection& connection) {
+  if (!connection.is_client) return {.error = EPERM, .body = {}, .descriptors = {}};
+  const Result<SegmentId> page = pages_.Share(number);
+  if (!page) return {.error = page.error().code, .body = {}, .descriptors = {}};
+  return {.error = 0, .body = {}, .descriptors = {*page}};
+}
+
+void CallServer::ServePage(Time now, uint32_t number) {
+  pages_.Rang(number, [&](uint32_t who, std::span<const std::byte> message) {
+    return AnswerPage(now, who, message);
+  });
+  DropBroken(now);
+}
+
+bool CallServer::ServePages(Time now) {
+  const bool found = pages_.Look([&](uint32_t who, std::span<const std::byte> message) {
+    return AnswerPage(now, who, message);
+  });
+  DropBroken(now);
+  return found;
+}
+
+std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number,
+                                            std::span<const std::byte> message) {
+  Reply reply = Answer(now, number, connections_.at(number), message);
+  if (reply.descriptors.empty()) return reply;
+  broken_.push_back(number);
+  return std::nullopt;
+}
+
+void CallServer::DropBroken(Time now) {
+  while (!broken_.empty()) {
+    const uint32_t number = broken_.back();
+    broken_.pop_back();
+    Drop(now, number);
   }
 }
 
@@ -191,6 +242,7 @@ void CallServer::Drop(Time now, uint32_t number) {
   parts_.memory.RemoveProcess(it->second.process);
   if (it->second.is_client) clients_--;
   if (--per_process_[it->second.pid] == 0) per_process_.erase(it->second.pid);
+  pages_.Remove(number);
   connections_.erase(it);
 }
 

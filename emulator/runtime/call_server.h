@@ -6,10 +6,13 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "emulator/host/host.h"
+#include "emulator/runtime/call_pages.h"
 #include "emulator/runtime/eventfd_counters.h"
 #include "emulator/runtime/memfd_segments.h"
 #include "emulator/runtime/process_memory.h"
@@ -45,6 +48,11 @@ class CallServer {
   void Accept(Time now);
   // Serves what one connection has sent.
   void Serve(Time now, uint32_t connection);
+  // The same for calls by a shared page: of one connection that rang, and of all that are watched.
+  void ServePage(Time now, uint32_t connection);
+  bool ServePages(Time now);
+  // Before the host sleeps: callers ring from now on. True when one was too early for that.
+  bool StopWatchingPages() { return pages_.StopWatching(); }
   // Ends one connection: the process has gone or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
@@ -65,6 +73,11 @@ class CallServer {
   };
 
   void Add(Time now, UniqueFd socket);
+  Reply Answer(Time now, uint32_t number, Connection& connection,
+               std::span<const std::byte> message);
+  Reply SharePage(uint32_t number, const Connection& connection);
+  std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
+  void DropBroken(Time now);
   bool SendReply(uint32_t number, Connection& connection, const Reply& reply);
   // -1 when the host named something that is not there.
   int DescriptorFor(uint32_t number, Connection& connection, const ReplyDescriptor& what);
@@ -80,6 +93,8 @@ class CallServer {
   size_t clients_ = 0;
   bool ever_had_client_ = false;
   std::vector<std::byte> buffer_;
+  CallPages pages_;
+  std::vector<uint32_t> broken_;  // connections whose page asked for what no page can carry
 };
 
 // The name of the program that a process runs, as comm of proc(5); empty when it has gone.

@@ -11,7 +11,7 @@ enum class EventKind : uint32_t {
   kListener,
   kConnection,  // number: the connection's
   kClientExit,  // a client's pidfd; number: the connection's
-  kDoorbell,    // wakes, nothing more: the doorbells themselves are in shared memory
+  kDoorbell,    // a call on the connection's page, or a queue: the bells are in shared memory
   kUdpPort,     // number: index of the port
   kSignal,
 };

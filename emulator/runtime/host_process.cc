@@ -152,6 +152,7 @@ void HostProcess::Run() {
 
 bool HostProcess::Scan(Time now) {
   bool found = host_->PollDoorbells(now);
+  found |= server_->ServePages(now);
   found |= host_->Work(now);
   if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
     host_->Expire(now);
@@ -193,6 +194,7 @@ bool HostProcess::Dispatch(const epoll_event& event) {
       server_->Drop(now, number);
       break;
     case EventKind::kDoorbell:
+      server_->ServePage(now, number);
       return false;
     case EventKind::kUdpPort:
       for (int i = 0; i < kMaxReceivesPerTurn; i++) {
@@ -218,7 +220,7 @@ void HostProcess::Sleep() {
   host_->PrepareSleep(true);
   // A doorbell that rang before the programs could know that they must wake us.
   const Time now = clock_.Now();
-  if (!host_->PollDoorbells(now)) {
+  if (!host_->PollDoorbells(now) && !server_->StopWatchingPages()) {
     trace_.Flush();
     // What a program's objects took goes back to the system, once there is time for it.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);

@@ -18,6 +18,10 @@ class IdlePolicy {
   // A yield may take longer than the time below; a few scans after it find what ran meanwhile.
   static constexpr uint32_t kScansBeforeSleep = 8;
   static constexpr Duration kAwake = std::chrono::microseconds(50);
+  // Being woken costs about what so many yields cost. Where both are slow (a virtual machine, a
+  // busy one) the host waits longer before it sleeps, to a limit.
+  static constexpr uint32_t kScansThatCostAWakeUp = 150;
+  static constexpr Duration kAwakeAtMost = std::chrono::microseconds(500);
 
   enum class Step { kScan, kYield, kSleep };
 
@@ -28,7 +32,11 @@ class IdlePolicy {
       return Step::kScan;
     }
     if (empty_scans_++ == 0) idle_since_ = now;
-    if (empty_scans_ >= kScansBeforeSleep && now - idle_since_ >= kAwake) return Step::kSleep;
+    const Duration idle = now - idle_since_;
+    if (idle >= (empty_scans_ >= kScansThatCostAWakeUp ? kAwake : kAwakeAtMost) &&
+        empty_scans_ >= kScansBeforeSleep) {
+      return Step::kSleep;
+    }
     return empty_scans_ > kScansBeforeYield ? Step::kYield : Step::kScan;
   }
   void Woke() { empty_scans_ = 0; }

@@ -25,12 +25,19 @@ TEST(IdlePolicy, ALongYieldIsFollowedByScansBeforeItSleeps) {
   EXPECT_EQ(policy.Next(false, At(10'000)), Step::kYield);
 }
 
+TEST(IdlePolicy, FewScansInTheTimeOfManyMeanThatWakingUpIsSlowToo) {
+  IdlePolicy policy;
+  for (uint32_t i = 0; i < IdlePolicy::kScansBeforeYield; i++) policy.Next(false, At(0));
+  for (int64_t at = 0; at < 500; at += 10) EXPECT_EQ(policy.Next(false, At(at)), Step::kYield);
+  EXPECT_EQ(policy.Next(false, At(500)), Step::kSleep);
+}
+
 TEST(IdlePolicy, WorkStartsItAnew) {
   IdlePolicy policy;
-  for (uint32_t i = 0; i < 100; i++) policy.Next(false, At(0));
+  for (uint32_t i = 0; i < 200; i++) policy.Next(false, At(0));
   EXPECT_EQ(policy.Next(true, At(60)), Step::kScan);
   EXPECT_EQ(policy.Next(false, At(60)), Step::kScan);
-  for (uint32_t i = 0; i < 100; i++) EXPECT_NE(policy.Next(false, At(61)), Step::kSleep);
+  for (uint32_t i = 0; i < 200; i++) EXPECT_NE(policy.Next(false, At(61)), Step::kSleep);
   EXPECT_EQ(policy.Next(false, At(111)), Step::kSleep);
 }
 

@@ -18,6 +18,7 @@
 #include "shim/client/counters.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
+#include "shim/client/page_calls.h"
 #include "shim/client/system.h"
 
 extern char* program_invocation_short_name;
@@ -52,6 +53,9 @@ struct Connection {
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
+  // This process's own; nullptr: calls go by the socket.
+  std::atomic<CallPage*> page{nullptr};
+
   std::atomic<DoorbellPage*> doorbells{nullptr};
   std::atomic<int> doorbell_fd{-1};
 
@@ -68,6 +72,7 @@ void MarkGone() {
            "`rdmaemu hosts`, and start this program again",
            g_connection.place.name, g_connection.host_pid);
   FillCounters();
+  if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
 }
 
 // ---- one exchange of messages
@@ -94,12 +99,6 @@ size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]
   }
   return count;
 }
-
-struct Buffer {
-  void* bytes;
-  uint32_t size;
-  uint32_t filled;
-};
 
 // Sends one call and takes its reply. EIO when the connection has broken.
 int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
@@ -137,6 +136,20 @@ int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* de
   }
   if (count > 0) memcpy(descriptors, came, count * sizeof(int));
   return 0;
+}
+
+// A process without a page calls by its socket, and does well.
+CallPage* ShareCallPage(int socket) {
+  const Nothing in{};
+  Buffer nothing{nullptr, 0, 0};
+  int fd = -1;
+  if (Exchange(socket, {static_cast<uint32_t>(CallOp::kShareCallPage), sizeof in}, &in, nothing,
+               &fd, 1) != 0) {
+    return nullptr;
+  }
+  CallPage* const page = MapCallPage(fd);
+  SysClose(fd);
+  return page;
 }
 
 // ---- connecting
@@ -281,6 +294,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
     SysDup3(doorbell_fd, c.doorbell_fd, O_CLOEXEC);
     SysClose(doorbell_fd);
   }
+  c.page = ShareCallPage(socket);
   return 0;
 }
 
@@ -349,6 +363,8 @@ void AfterForkInChild() {
   pthread_mutex_init(&c.mutex, nullptr);
   pthread_mutex_init(&c.segments_mutex, nullptr);
   g_fork_generation.fetch_add(1);
+  // The parent's.
+  if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
   if (c.socket >= 0) {
     c.inherited_socket = c.socket;
     c.socket = -1;
@@ -493,13 +509,16 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   int error = EnsureConnected();
   bool broken = false;
   if (error == 0) {
-    error = Exchange(g_connection.socket, {op, in_size}, in, buffer, descriptors, descriptor_count);
-    // EIO is also an answer a host may give; only a dead socket ends the connection.
-    if (error == EIO) {
-      pollfd poll{g_connection.socket, POLLRDHUP, 0};
-      const timespec at_once{0, 0};
-      broken = syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
+    rdmaemu::CallPage* const page = g_connection.page.load();
+    if (page != nullptr && FitsPage(in_size, out_size, descriptor_count)) {
+      const PageCaller caller{g_connection.socket, g_connection.doorbell_fd, g_connection.gone};
+      error = ExchangeByPage(*page, {op, in_size}, in, buffer, caller);
+    } else {
+      error =
+          Exchange(g_connection.socket, {op, in_size}, in, buffer, descriptors, descriptor_count);
     }
+    // EIO is also an answer a host may give; only a dead socket ends the connection.
+    broken = error == EIO && SysHasHungUp(g_connection.socket);
   }
   pthread_mutex_unlock(&g_connection.mutex);
   if (broken) MarkGone();

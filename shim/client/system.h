@@ -33,6 +33,12 @@ inline ssize_t SysReceiveMessage(int fd, msghdr* message) {
 inline int SysPoll(pollfd* fds, unsigned count) {
   return static_cast<int>(syscall(SYS_ppoll, fds, count, nullptr, nullptr, 0));
 }
+// The peer of a socket has closed it, or this side has.
+inline bool SysHasHungUp(int fd) {
+  pollfd poll{fd, POLLRDHUP, 0};
+  const timespec at_once{0, 0};
+  return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
+}
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
 inline int SysDup3(int from, int to, int flags) {
   return static_cast<int>(syscall(SYS_dup3, from, to, flags));

@@ -1,0 +1,72 @@
+#include "emulator/runtime/call_pages.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+
+namespace rdmaemu::runtime {
+
+CallPages::CallPages(MemfdSegments& segments)
+    : segments_(segments), message_(sizeof(CallHeader) + CallPage::kMaxInBytes) {}
+
+Result<SegmentId> CallPages::Share(uint32_t connection) {
+  if (const auto it = pages_.find(connection); it != pages_.end()) return it->second.segment;
+  const Result<Segment> segment = segments_.CreateSegment(sizeof(CallPage));
+  if (!segment) return Fail(ENOMEM);
+  auto* const page = new (segment->bytes.data()) CallPage{};
+  pages_[connection] = {segment->id, page};
+  return segment->id;
+}
+
+void CallPages::Remove(uint32_t connection) {
+  const auto it = pages_.find(connection);
+  if (it == pages_.end()) return;
+  std::erase_if(watched_, [&](const Watched& watched) { return watched.connection == connection; });
+  segments_.DestroySegment(it->second.segment);
+  pages_.erase(it);
+}
+
+CallPages::Watched& CallPages::PlaceForOne() {
+  if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, nullptr, 0});
+  return *std::ranges::max_element(watched_, {}, &Watched::empty_looks);
+}
+
+bool CallPages::StopWatching() {
+  std::erase_if(watched_, [](const Watched& watched) { return MayForget(*watched.page); });
+  return !watched_.empty();
+}
+
+bool CallPages::MayForget(CallPage& page) {
+  if (!TurnAway(page)) return true;
+  std::atomic_ref(page.host_looks).store(1, std::memory_order_seq_cst);
+  return false;
+}
+
+bool CallPages::TurnAway(CallPage& page) {
+  std::atomic_ref(page.host_looks).store(0, std::memory_order_seq_cst);
+  return page.State() == CallPage::kAsked;
+}
+
+std::span<const std::byte> CallPages::Take(const CallPage& page) {
+  CallHeader header;
+  std::memcpy(&header, &page.call, sizeof header);
+  // A size that does not fit becomes one that no call has.
+  const size_t size = std::min<size_t>(header.size, CallPage::kMaxInBytes);
+  std::memcpy(message_.data(), &header, sizeof header);
+  std::memcpy(message_.data() + sizeof header, page.in, size);
+  return {message_.data(), sizeof header + size};
+}
+
+void CallPages::Answer(CallPage& page, const Reply& reply) {
+  const size_t size = std::min(reply.body.size(), CallPage::kMaxOutBytes);
+  page.reply = {reply.error, static_cast<uint32_t>(size), 0, 0};
+  std::memcpy(page.out, reply.body.data(), size);
+  if (page.MarkAnswered()) {
+    syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,71 @@
+#include "shim/client/page_calls.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "shim/client/system.h"
+
+namespace rdmaemu::client {
+namespace {
+
+// A host that is awake on another processor answers most calls within the spins; one that waits
+// for this processor gets it by the yields.
+constexpr int kSpins = 40;
+constexpr int kYields = 100;
+constexpr long kLookForHostNanoseconds = 100'000'000;  // should its end have gone unnoticed
+
+bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
+
+// False when the host has gone.
+bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
+  for (int i = 0; i < kSpins; i++) {
+    if (Answered(page)) return true;
+  }
+  for (int i = 0; i < kYields; i++) {
+    sched_yield();
+    if (Answered(page)) return true;
+  }
+  std::atomic_ref sleeps(page.caller_sleeps);
+  sleeps.store(1, std::memory_order_seq_cst);
+  while (!Answered(page) && !caller.gone.load()) {
+    const timespec limit{0, kLookForHostNanoseconds};
+    if (syscall(SYS_futex, &page.state, FUTEX_WAIT, CallPage::kAsked, &limit, nullptr, 0) != 0 &&
+        errno == ETIMEDOUT && SysHasHungUp(caller.socket)) {
+      break;
+    }
+  }
+  sleeps.store(0, std::memory_order_relaxed);
+  return Answered(page);
+}
+
+}  // namespace
+
+CallPage* MapCallPage(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPage)}) return nullptr;
+  void* const bytes = mmap(nullptr, sizeof(CallPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return bytes == MAP_FAILED ? nullptr : static_cast<CallPage*>(bytes);
+}
+
+int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
+                   const PageCaller& caller) {
+  page.call = header;
+  memcpy(page.in, in, header.size);
+  if (page.Ask()) SysAddToEventfd(caller.doorbell_fd, 1);
+  if (!AwaitAnswer(page, caller)) return EIO;
+  const ReplyHeader reply = page.reply;
+  out.filled = reply.size < out.size ? reply.size : out.size;
+  memcpy(out.bytes, page.out, out.filled);
+  std::atomic_ref(page.state).store(CallPage::kIdle, std::memory_order_relaxed);
+  return reply.error >= 0 ? reply.error : EPROTO;
+}
+
+void WakeCaller(CallPage& page) {
+  syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+}  // namespace rdmaemu::client
