@@ -18,8 +18,8 @@ std::string LocalAddress();
 std::string RemoteAddress();
 bool TwoHosts();
 
-// Places that a test may want beside the two ends, "" where the machine has none: skip the test then.
-// An address that resolves and from which nothing ever comes (RDMA_TEST_SILENT).
+// Places that a test may want beside the two ends, "" where the machine has none: skip the test
+// then. An address that resolves and from which nothing ever comes (RDMA_TEST_SILENT).
 std::string SilentAddress();
 // One whose neighbour never answers, so that it does not resolve (RDMA_TEST_UNRESOLVED).
 std::string UnresolvedAddress();
