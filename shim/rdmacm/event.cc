@@ -2,6 +2,7 @@
 // takes when an event is fetched: an address fills the id, a request makes a new id, a reply takes
 // the QP to RTS and sends the RTU. Programs, and their bugs, depend on its happening here.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "shim/rdmacm/internal.h"
@@ -206,8 +207,9 @@ int Complete(Id& id) {
   const int status = id.event->status;
   if (status == 0) return 0;
   if (id.event->event == RDMA_CM_EVENT_REJECTED) return Fail(ECONNREFUSED);
-  // A positive status is a peer's refusal (SIDR).
-  return Fail(status < 0 ? -status : ECONNREFUSED);
+  // A positive one is the status of a SIDR_REP, and stands where an errno would be, as in
+  // librdmacm.
+  return Fail(std::abs(status));
 }
 
 }  // namespace rdmaemu::rdmacm

@@ -145,6 +145,7 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   if (id == nullptr) return Fail(EINVAL);
   Id& ours = Private(id);
   const bool synchronous = channel == nullptr;
+  if (synchronous && ours.synchronous) return Fail(EINVAL);
   if (synchronous) {
     channel = NewChannel();
     if (channel == nullptr) return -1;

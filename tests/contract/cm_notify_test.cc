@@ -1,0 +1,174 @@
+// rdma_notify(3), and the ends of a connection that come about by themselves: a QP that cannot be
+// moved when the reply comes, answers for something that is no longer there.
+#include <cerrno>
+
+#include "tests/contract/support/direct.h"
+
+namespace rdma_contract {
+namespace {
+
+class Notify : public ConnectedTest {
+ protected:
+  // The passive side has replied, and the active side, which has no QP, has not answered yet.
+  void Respond() {
+    listener = Listener(passive_channel.get());
+    active = Resolved(PortOf(listener.get()));
+    rdma_conn_param param = ParametersWith({});
+    param.qp_num = 0x7001;
+    ASSERT_EQ(rdma_connect(active.get(), &param), 0);
+    passive = NextRequest(passive_channel.get());
+    ASSERT_TRUE(passive);
+    ASSERT_EQ(MakeQueues(passive.get()), 0);
+    ASSERT_EQ(rdma_accept(passive.get(), nullptr), 0);
+    Expect(channel.get(), RDMA_CM_EVENT_CONNECT_RESPONSE);
+  }
+  static int NotifyOf(const CmId& id, ibv_event_type type = IBV_EVENT_COMM_EST) {
+    return ErrnoOf(rdma_notify(id.get(), type));
+  }
+};
+
+TEST_F(Notify, CommunicationEstablishedForcesTheEventBeforeTheActiveSideAnswers) {
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
+  EXPECT_EQ(NotifyOf(passive), 0);
+  EXPECT_EQ(Expect(passive_channel.get(), RDMA_CM_EVENT_ESTABLISHED)->id, passive.get());
+}
+
+TEST_F(Notify, TheAnswerThatComesLaterIsNoSecondEvent) {
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  ASSERT_EQ(NotifyOf(passive), 0);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_EQ(ErrnoOf(rdma_establish(active.get())), 0);
+  EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
+  ASSERT_EQ(rdma_disconnect(active.get()), 0);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_F(Notify, AgainSaysThatItIsConnected) {
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  ASSERT_EQ(NotifyOf(passive), 0);
+  EXPECT_EQ(NotifyOf(passive), EISCONN);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
+}
+
+TEST_F(Notify, AConnectionThatIsEstablishedSaysSoOnBothSides) {
+  ASSERT_NO_FATAL_FAILURE(Establish());
+  EXPECT_EQ(NotifyOf(active), EISCONN);
+  EXPECT_EQ(NotifyOf(passive), EISCONN);
+}
+
+TEST_F(Notify, TheActiveSideHasNothingToForce) {
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  EXPECT_EQ(NotifyOf(active), EINVAL);
+}
+
+TEST_F(Notify, BeforeTheRequestIsAcceptedIsInvalid) {
+  listener = Listener(passive_channel.get());
+  active = Requesting(listener.get());
+  passive = NextRequest(passive_channel.get());
+  ASSERT_TRUE(passive);
+  EXPECT_EQ(NotifyOf(passive), EINVAL);
+  EXPECT_EQ(NotifyOf(active), EINVAL);
+}
+
+TEST_F(Notify, WithoutAConnectionIsInvalid) {
+  const CmId idle = NewId(channel.get()), bound = NewId(channel.get());
+  EXPECT_EQ(NotifyOf(idle), EINVAL);
+  ASSERT_EQ(BindTo(bound.get(), here), 0);
+  EXPECT_EQ(NotifyOf(bound), EINVAL);
+  listener = Listener(passive_channel.get());
+  EXPECT_EQ(NotifyOf(listener), EINVAL);
+}
+
+TEST_F(Notify, AfterTheEndIsInvalid) {
+  ASSERT_NO_FATAL_FAILURE(Establish());
+  ASSERT_EQ(rdma_disconnect(active.get()), 0);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(NotifyOf(active), EINVAL);
+  EXPECT_EQ(NotifyOf(passive), EINVAL);
+}
+
+TEST_F(Notify, OtherEventsAreInvalid) {
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  for (const ibv_event_type type : {IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SQ_DRAINED,
+                                    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_DEVICE_FATAL}) {
+    EXPECT_EQ(NotifyOf(passive, type), EINVAL) << ibv_event_type_str(type);
+  }
+  EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
+}
+
+TEST_F(Notify, ASynchronousAcceptEndsByIt) {
+  listener = Listener(nullptr);
+  active = Resolved(PortOf(listener.get()));
+  rdma_conn_param param = ParametersWith({});
+  param.qp_num = 0x7003;
+  ASSERT_EQ(rdma_connect(active.get(), &param), 0);
+  rdma_cm_id* request = nullptr;
+  ASSERT_EQ(rdma_get_request(listener.get(), &request), 0);
+  passive.reset(request);
+  ASSERT_EQ(MakeQueues(request), 0);
+  std::future<int> accepted =
+      std::async(std::launch::async, [&] { return ErrnoOf(rdma_accept(request, nullptr)); });
+  Expect(channel.get(), RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_TRUE(StillWaits(accepted));
+  EXPECT_EQ(NotifyOf(passive), 0);
+  EXPECT_EQ(accepted.get(), 0);
+}
+
+// ---- what goes wrong by itself
+
+TEST_F(Notify, AQpThatCannotBeMovedWhenTheReplyComesIsAConnectError) {
+  listener = Listener(passive_channel.get());
+  active = Requesting(listener.get());
+  passive = NextRequest(passive_channel.get());
+  ASSERT_TRUE(passive);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(active->qp, &attr, IBV_QP_STATE), 0);
+  ASSERT_EQ(MakeQueues(passive.get()), 0);
+  ASSERT_EQ(rdma_accept(passive.get(), nullptr), 0);
+  const CmEvent failed = NextEvent(channel.get());
+  ASSERT_TRUE(failed);
+  EXPECT_STREQ(rdma_event_str(failed->event), "RDMA_CM_EVENT_CONNECT_ERROR");
+  EXPECT_LT(failed->status, 0);
+  EXPECT_EQ(StateOf(active->qp), IBV_QPS_ERR);
+  // The rest of a connection that was reported as failed is no event any more.
+  EXPECT_EQ(ErrnoOf(rdma_disconnect(active.get())), 0);
+  EXPECT_FALSE(IsReadable(channel.get(), kQuiet_ms));
+}
+
+TEST_F(Notify, AcceptingWhenTheQpCannotBeMovedFailsAtOnce) {
+  listener = Listener(passive_channel.get());
+  active = Requesting(listener.get());
+  passive = NextRequest(passive_channel.get());
+  ASSERT_TRUE(passive);
+  ASSERT_EQ(MakeQueues(passive.get()), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(passive->qp, &attr, IBV_QP_STATE), 0);
+  EXPECT_EQ(ErrnoOf(rdma_accept(passive.get(), nullptr)), EINVAL);
+  EXPECT_FALSE(IsReadable(channel.get(), kQuiet_ms));  // the request is held still
+  EXPECT_EQ(ErrnoOf(rdma_reject(passive.get(), nullptr, 0)), 0);
+  Expect(channel.get(), RDMA_CM_EVENT_REJECTED, 28);
+}
+
+TEST_F(Notify, ARequestWithAQpNumberThatLivesIsStale) {
+  listener = Listener(passive_channel.get());
+  rdma_conn_param param = ParametersWith({});
+  param.qp_num = 0x7005;
+  active = Resolved(PortOf(listener.get()));
+  ASSERT_EQ(rdma_connect(active.get(), &param), 0);
+  passive = NextRequest(passive_channel.get());
+  ASSERT_TRUE(passive);
+  const CmId again = Resolved(PortOf(listener.get()));
+  ASSERT_EQ(rdma_connect(again.get(), &param), 0);
+  const CmEvent event = NextEvent(channel.get());
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->id, again.get());
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(event->status, 10);
+}
+
+}  // namespace
+}  // namespace rdma_contract
