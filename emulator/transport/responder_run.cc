@@ -1,0 +1,58 @@
+// What lets runs of packets be placed together: where a packet's bytes belong before it is handled,
+// and the short way for a packet whose kind and place the one before it has settled.
+#include "emulator/transport/responder.h"
+
+namespace rdmaemu::transport {
+
+bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
+  ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  const bool writable = (context.qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
+  if (train.headers.psn != s.expected_psn || !InSequence(context, train)) return false;
+  if (!info.send && !(info.write && writable)) return false;
+  if (info.send && train.begins && !s.receive) {
+    s.receive = core_.env.verbs.TakeReceive(*context.qp);
+    if (!s.receive) return false;
+  }
+  if (info.write) {
+    if (!TakeWriteLength(context, train) ||
+        s.write_length > context.qp->device->profile.port.max_msg_sz ||
+        WriteToRemote(context, train) != Placement::kPlaced) {
+      return false;
+    }
+  } else if (!SendLengthFits(context, train) ||
+             WriteToReceive(context, train) != Placement::kPlaced) {
+    return false;
+  }
+  s.nak_sent = false;
+  Accept(now, context, train);
+  return true;
+}
+
+bool Responder::Target(QpContext& context, const Train& train, const uint32_t* after,
+                       Pieces& into) {
+  ResponderState& s = context.responder;
+  const QueuePair& qp = *context.qp;
+  const wire::OpcodeInfo& info = train.info();
+  if (train.headers.psn != (after != nullptr ? *after : s.expected_psn)) return false;
+  if (after == nullptr && !InSequence(context, train)) return false;
+  const uint64_t bytes = train.length();
+  if (info.write) {
+    if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
+    const auto target = core_.env.verbs.ResolveRemote(
+        qp, train.headers.rkey, train.headers.remote_address, bytes, IBV_ACCESS_REMOTE_WRITE);
+    if (!target) return false;
+    SettleBefore(core_, context, target->range);
+    into.Add(*target);
+    return true;
+  }
+  // A SEND goes on where the one before ended.
+  if (!info.send || after != nullptr) return false;
+  if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
+  const uint64_t offset = train.begins ? 0 : s.received;
+  return s.receive && offset + bytes <= s.receive->length &&
+         core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, offset,
+                           bytes, IBV_ACCESS_LOCAL_WRITE, into) == IBV_WC_SUCCESS;
+}
+
+}  // namespace rdmaemu::transport
