@@ -15,9 +15,11 @@ constexpr const char* kExamples =
     "  bazel run //tests/sim -- --seed 4711              repeat one run and tell its story\n"
     "  bazel run -c opt //tests/sim -- --seeds 1..10000  what CI runs\n"
     "  bazel run -c opt //tests/sim -- --minutes 10      new seeds, with progress\n"
+    "  bazel run //tests/sim -- --cm --seed 4711         any call of RDMA CM at any moment\n"
     "Exits with 1 when a run failed.";
 
 struct Options {
+  bool cm = false;
   uint64_t seed = 0;
   std::string range;
   double minutes = 0;
@@ -36,6 +38,8 @@ bool ParseRange(const std::string& text, uint64_t& first, uint64_t& last) {
   return parse(text.substr(0, dots), first) && parse(text.substr(dots + 2), last) && first <= last;
 }
 
+const Kind& KindOf(const Options& options) { return options.cm ? kCm : kTraffic; }
+
 int RunOne(const Options& options) {
   std::ofstream trace;
   std::function<void(const std::string&)> lines;
@@ -48,9 +52,10 @@ int RunOne(const Options& options) {
     lines = [&trace](const std::string& line) { trace << line; };
   }
   Tally tally;
-  const Outcome outcome = RunSeed(options.seed, Recorder::Detail::kStory, tally, lines);
+  const Kind& kind = KindOf(options);
+  const Outcome outcome = kind.run(options.seed, Recorder::Detail::kStory, tally, lines);
   if (!outcome.complaints.empty()) {
-    std::cout << Report(outcome);
+    std::cout << Report(kind, outcome);
     return 1;
   }
   std::cout << "seed " << outcome.seed << ": " << outcome.plan << "\n"
@@ -58,14 +63,14 @@ int RunOne(const Options& options) {
   return 0;
 }
 
-int Finish(const Summary& summary) {
+int Finish(const Kind& kind, const Summary& summary) {
   std::cout << "what happened:\n" << summary.tally.ToText();
-  for (const Outcome& failure : summary.failures) std::cout << "\n" << Report(failure);
+  for (const Outcome& failure : summary.failures) std::cout << "\n" << Report(kind, failure);
   std::cout << summary.runs << " runs, " << summary.failures.size() << " failed\n";
   return summary.failures.empty() ? 0 : 1;
 }
 
-int RunRange(uint64_t first, uint64_t last, double minutes) {
+int RunRange(const Kind& kind, uint64_t first, uint64_t last, double minutes) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   auto told = start;
@@ -78,7 +83,7 @@ int RunRange(uint64_t first, uint64_t last, double minutes) {
     }
     return minutes == 0 || now - start < std::chrono::duration<double, std::ratio<60>>(minutes);
   };
-  return Finish(RunSeeds(first, last, more));
+  return Finish(kind, RunSeeds(kind, first, last, more));
 }
 
 int Main(int argc, char** argv) {
@@ -86,6 +91,7 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Simulates hosts, a bad network and random programs, and checks what RDMA promises.");
   app.footer(kExamples);
+  app.add_flag("--cm", options.cm, "Connection management alone: any call at any moment");
   CLI::Option* seed = app.add_option("--seed", options.seed, "Repeat this run")->type_name("N");
   CLI::Option* range = app.add_option("--seeds", options.range, "Run these, both ends included")
                            ->type_name("FROM..TO");
@@ -110,7 +116,7 @@ int Main(int argc, char** argv) {
             1'000'000 % 1'000'000'000'000;
     last = std::numeric_limits<uint64_t>::max();
   }
-  return RunRange(first, last, options.minutes);
+  return RunRange(KindOf(options), first, last, options.minutes);
 }
 
 }  // namespace

@@ -52,6 +52,37 @@ Plan MakePlan(uint64_t seed) {
   return plan;
 }
 
+Plan MakeCmPlan(uint64_t seed) {
+  Random random(seed * 0x9E3779B97F4A7C15ull + 2);
+  Plan plan;
+  plan.seed = seed;
+  plan.machines = 1 + random.Below(3);
+  plan.processes_per_machine = 1 + random.Below(2);
+  plan.latency = microseconds(1 + random.Below(random.Below(4) == 0 ? 300'000 : 2000));
+  plan.jitter = plan.latency / (1 + random.Below(8));
+  if (random.Below(4) != 0) {
+    const auto draw = [&](uint32_t most) { return random.Below(3) == 0 ? 0 : random.Below(most); };
+    plan.misfortunes = {.lose = draw(4000),
+                        .repeat = draw(4000),
+                        .reorder = draw(2000),
+                        .delay = draw(1000),
+                        .corrupt = draw(300),
+                        .refuse = draw(300)};
+  }
+  // Some meet copies that are older than any timewait.
+  plan.most_delay =
+      plan.latency * 4 + milliseconds(random.Below(random.Below(4) == 0 ? 60'000 : 3000));
+  plan.cpu_delay = random.Below(2) == 0 ? Duration{} : Duration(random.Below(5'000'000));
+  plan.steps = 50 + random.Below(random.Below(4) == 0 ? 1000 : 300);
+  plan.step_every = random.Below(3) == 0 ? milliseconds(1 + random.Below(3000))
+                                         : milliseconds(1 + random.Below(100));
+  plan.kill = random.Below(3) == 0 ? 1 + random.Below(2) : 0;
+  plan.pause = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.restart = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.partition = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  return plan;
+}
+
 std::string Describe(const Plan& plan) {
   const auto us = [](Duration d) {
     return std::to_string(std::chrono::duration_cast<microseconds>(d).count()) + " us";

@@ -41,6 +41,8 @@ struct Plan {
 };
 
 Plan MakePlan(uint64_t seed);
+// Of runs with connection management alone: slower steps, worse networks, older datagrams.
+Plan MakeCmPlan(uint64_t seed);
 std::string Describe(const Plan& plan);
 
 }  // namespace rdmaemu::sim

@@ -7,11 +7,11 @@
 namespace rdmaemu::sim {
 namespace {
 
-Outcome RunChecked(uint64_t seed, Tally& tally) {
-  if (seed % kTwiceEvery != 0) return RunSeed(seed, Recorder::Detail::kPackets, tally);
-  Outcome first = RunSeed(seed, Recorder::Detail::kRecords, tally);
+Outcome RunChecked(const Kind& kind, uint64_t seed, Tally& tally) {
+  if (seed % kTwiceEvery != 0) return kind.run(seed, Recorder::Detail::kPackets, tally, {});
+  Outcome first = kind.run(seed, Recorder::Detail::kRecords, tally, {});
   Tally second_tally;
-  const Outcome second = RunSeed(seed, Recorder::Detail::kRecords, second_tally);
+  const Outcome second = kind.run(seed, Recorder::Detail::kRecords, second_tally, {});
   if (first.hash != second.hash) {
     first.complaints.push_back("determinism: the seed was run twice and did not do the same");
   }
@@ -20,7 +20,8 @@ Outcome RunChecked(uint64_t seed, Tally& tally) {
 
 }  // namespace
 
-Summary RunSeeds(uint64_t first, uint64_t last, const std::function<bool(uint64_t, size_t)>& more) {
+Summary RunSeeds(const Kind& kind, uint64_t first, uint64_t last,
+                 const std::function<bool(uint64_t, size_t)>& more) {
   Summary summary;
   std::mutex mutex;
   uint64_t next = first;
@@ -36,7 +37,7 @@ Summary RunSeeds(uint64_t first, uint64_t last, const std::function<bool(uint64_
         }
         seed = next++;
       }
-      Outcome outcome = RunChecked(seed, tally);
+      Outcome outcome = RunChecked(kind, seed, tally);
       const std::lock_guard lock(mutex);
       summary.runs++;
       if (!outcome.complaints.empty()) summary.failures.push_back(std::move(outcome));
@@ -53,15 +54,16 @@ Summary RunSeeds(uint64_t first, uint64_t last, const std::function<bool(uint64_
   return summary;
 }
 
-std::string Report(const Outcome& failure) {
+std::string Report(const Kind& kind, const Outcome& failure) {
   // The same run once more, this time with words.
   Tally tally;
-  const Outcome told = RunSeed(failure.seed, Recorder::Detail::kStory, tally);
+  const Outcome told = kind.run(failure.seed, Recorder::Detail::kStory, tally, {});
   std::string text = "seed " + std::to_string(failure.seed) + ": " + failure.plan + "\n";
   text += "the last of what happened:\n";
   for (const std::string& line : told.story) text += "  " + line + "\n";
   for (const std::string& complaint : failure.complaints) text += "FAILED " + complaint + "\n";
-  text += "bazel run //tests/sim -- --seed " + std::to_string(failure.seed) + "\n";
+  text += std::string("bazel run //tests/sim -- ") + kind.option + "--seed " +
+          std::to_string(failure.seed) + "\n";
   return text;
 }
 

@@ -22,10 +22,10 @@ inline constexpr uint64_t kTwiceEvery = 50;
 
 // Runs first, first + 1, ... until `last` has run or `more` answers false. `more` is asked before
 // each seed, with what has run so far, by one thread at a time.
-Summary RunSeeds(uint64_t first, uint64_t last,
+Summary RunSeeds(const Kind& kind, uint64_t first, uint64_t last,
                  const std::function<bool(uint64_t runs, size_t failures)>& more);
 
 // What a person needs of a failed run: the line that repeats it, complaints, the story.
-std::string Report(const Outcome& failure);
+std::string Report(const Kind& kind, const Outcome& failure);
 
 }  // namespace rdmaemu::sim

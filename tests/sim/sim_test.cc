@@ -1,5 +1,5 @@
-// Ten thousand seeds: none may break a promise, all together must have met every case that the
-// simulation claims to cover, and the same seed must do the same twice.
+// Ten thousand seeds of each kind: none may break a promise, all together must have met every case
+// that the simulation claims to cover, and the same seed must do the same twice.
 #include <gtest/gtest.h>
 
 #include "tests/sim/seeds.h"
@@ -9,14 +9,18 @@ namespace {
 
 constexpr uint64_t kSeeds = 10'000;
 
-TEST(Simulation, KeepsThePromisesOfRdma) {
-  const Summary summary = RunSeeds(1, kSeeds, [](uint64_t, size_t) { return true; });
-  for (const Outcome& failure : summary.failures) ADD_FAILURE() << Report(failure);
+void RunAll(const Kind& kind) {
+  const Summary summary = RunSeeds(kind, 1, kSeeds, [](uint64_t, size_t) { return true; });
+  for (const Outcome& failure : summary.failures) ADD_FAILURE() << Report(kind, failure);
   if (!summary.failures.empty()) return;
-  for (const std::string& missing : summary.tally.Missing()) {
+  for (const std::string& missing : kind.missing(summary.tally)) {
     ADD_FAILURE() << missing << " never happened in " << summary.runs << " runs";
   }
 }
+
+TEST(Simulation, KeepsThePromisesOfRdma) { RunAll(kTraffic); }
+
+TEST(Simulation, KeepsTheOrderOfRdmaCmWhateverIsCalled) { RunAll(kCm); }
 
 TEST(Simulation, DiffersFromSeedToSeed) {
   Tally tally;
@@ -27,8 +31,10 @@ TEST(Simulation, DiffersFromSeedToSeed) {
 // What tells the story must not change it.
 TEST(Simulation, DoesTheSameWhenItsStoryIsTold) {
   Tally tally;
-  EXPECT_EQ(RunSeed(7, Recorder::Detail::kRecords, tally).hash,
-            RunSeed(7, Recorder::Detail::kStory, tally).hash);
+  for (const Kind* kind : {&kTraffic, &kCm}) {
+    EXPECT_EQ(kind->run(7, Recorder::Detail::kRecords, tally, {}).hash,
+              kind->run(7, Recorder::Detail::kStory, tally, {}).hash);
+  }
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "tests/sim/connections.h"
+#include "tests/sim/run.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -296,27 +295,7 @@ class Simulation {
       connections_.Abandon(*program);
     }
     world_.RunUntil([] { return false; }, world_.now() + std::chrono::hours(1));
-    for (const auto& machine : world_.machines()) ExpectNothingLeft(*machine);
-  }
-
-  void ExpectNothingLeft(Machine& machine) {
-    if (!machine.up()) return;
-    const auto status = nlohmann::json::parse(machine.host().StatusJson());
-    for (const char* what : {"clients_total", "groups_total", "ids", "connections", "qps"}) {
-      if (status.at(what).get<uint64_t>() != 0) {
-        world_.verdict().Complain(
-            "leaks", machine.name() + " has " + status.at(what).dump() + " " + what + " left");
-      }
-    }
-    if (machine.segments.live_segments() != 0 || machine.counters.live() != 0) {
-      world_.verdict().Complain(
-          "leaks", machine.name() + " has " + std::to_string(machine.segments.live_segments()) +
-                       " segments and " + std::to_string(machine.counters.live()) +
-                       " counters left");
-    }
-    if (machine.host().NextDeadline()) {
-      world_.verdict().Complain("leaks", machine.name() + " has a timer left");
-    }
+    world_.ExpectNothingLeft();
   }
 
   const Plan& plan_;
@@ -329,22 +308,8 @@ class Simulation {
 
 }  // namespace
 
-Outcome RunSeed(uint64_t seed, Recorder::Detail detail, Tally& tally,
-                const std::function<void(const std::string&)>& lines) {
-  const Plan plan = MakePlan(seed);
-  Recorder recorder(detail);
-  if (lines) recorder.SetLineSink(lines);
-  Verdict verdict;
-  try {
-    Simulation(plan, recorder, verdict, tally).Run();
-  } catch (const std::exception& error) {
-    verdict.Complain("simulation", std::string("stopped: ") + error.what());
-  }
-  return {seed,
-          recorder.hash(),
-          verdict.complaints(),
-          Describe(plan),
-          {recorder.lines().begin(), recorder.lines().end()}};
+Outcome RunSeed(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines) {
+  return RunPlan<Simulation>(MakePlan(seed), detail, tally, lines);
 }
 
 }  // namespace rdmaemu::sim

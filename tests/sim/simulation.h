@@ -20,8 +20,21 @@ struct Outcome {
   std::vector<std::string> story;       // the last lines, where they were asked for
 };
 
-// `lines` gets the story as JSON lines, all of it; it may be empty.
-Outcome RunSeed(uint64_t seed, Recorder::Detail detail, Tally& tally,
-                const std::function<void(const std::string&)>& lines = {});
+// Gets the story as JSON lines, all of it.
+using LineSink = std::function<void(const std::string&)>;
+
+// Data and connections of programs that mean it. `lines` may be empty.
+Outcome RunSeed(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines = {});
+// Connection management alone, of programs that make any call at any moment.
+Outcome RunCmSeed(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines = {});
+
+// A kind of run: how one is done, what repeats it, and what many of them must have met.
+struct Kind {
+  Outcome (*run)(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines);
+  const char* option;
+  std::vector<std::string> (*missing)(const Tally& tally);
+};
+inline constexpr Kind kTraffic{RunSeed, "", MissingOfTraffic};
+inline constexpr Kind kCm{RunCmSeed, "--cm ", MissingOfCm};
 
 }  // namespace rdmaemu::sim

@@ -1,9 +1,11 @@
 #include "tests/sim/tally.h"
 
+#include <span>
+
 namespace rdmaemu::sim {
 namespace {
 
-constexpr std::string_view kRequired[] = {
+constexpr std::string_view kOfTraffic[] = {
     // The network and the machines.
     "network.lost",
     "network.repeated",
@@ -110,15 +112,72 @@ constexpr std::string_view kRequired[] = {
     "cm.event.RDMA_CM_EVENT_TIMEWAIT_EXIT",
 };
 
-}  // namespace
+// Each call must have worked and have been refused, but for those that every id allows.
+constexpr std::string_view kOfCm[] = {
+    "network.lost",
+    "network.repeated",
+    "network.reordered",
+    "network.delayed",
+    "network.corrupted",
+    "network.parted",
+    "fault.kill",
+    "fault.pause",
+    "fault.crash",
+    "fault.partition",
+    "api.qp_number_used_again",
+    "api.rdma_bind_addr.works",
+    "api.rdma_bind_addr.refused",
+    "api.rdma_resolve_addr.works",
+    "api.rdma_resolve_addr.refused",
+    "api.rdma_resolve_route.works",
+    "api.rdma_resolve_route.refused",
+    "api.rdma_listen.works",
+    "api.rdma_listen.refused",
+    "api.rdma_connect.works",
+    "api.rdma_connect.refused",
+    "api.rdma_accept.works",
+    "api.rdma_accept.refused",
+    "api.rdma_establish.works",
+    "api.rdma_establish.refused",
+    "api.rdma_reject.works",
+    "api.rdma_reject.refused",
+    "api.rdma_disconnect.works",
+    "api.rdma_disconnect.refused",
+    "api.rdma_notify.works",
+    "api.rdma_notify.refused",
+    "api.rdma_migrate_id.works",
+    "api.rdma_migrate_id.refused",
+    "api.rdma_destroy_id.works",
+    "api.rdma_destroy_id.refused",
+    "api.event.RDMA_CM_EVENT_ADDR_RESOLVED",
+    "api.event.RDMA_CM_EVENT_ROUTE_RESOLVED",
+    "api.event.RDMA_CM_EVENT_CONNECT_REQUEST",
+    "api.event.RDMA_CM_EVENT_CONNECT_RESPONSE",
+    "api.event.RDMA_CM_EVENT_UNREACHABLE",
+    "api.event.RDMA_CM_EVENT_REJECTED",
+    "api.event.RDMA_CM_EVENT_ESTABLISHED",
+    "api.event.RDMA_CM_EVENT_DISCONNECTED",
+    "api.event.RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "api.rejected.4",
+    "api.rejected.8",
+    "api.rejected.10",
+    "api.rejected.28",
+    "host.cm_retransmissions",
+    "host.cm_duplicates",
+};
 
-std::vector<std::string> Tally::Missing() const {
+std::vector<std::string> Missing(const Tally& tally, std::span<const std::string_view> required) {
   std::vector<std::string> missing;
-  for (const std::string_view what : kRequired) {
-    if (Of(what) == 0) missing.emplace_back(what);
+  for (const std::string_view what : required) {
+    if (tally.Of(what) == 0) missing.emplace_back(what);
   }
   return missing;
 }
+
+}  // namespace
+
+std::vector<std::string> MissingOfTraffic(const Tally& tally) { return Missing(tally, kOfTraffic); }
+std::vector<std::string> MissingOfCm(const Tally& tally) { return Missing(tally, kOfCm); }
 
 std::string Tally::ToText() const {
   std::string text;

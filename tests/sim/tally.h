@@ -29,12 +29,14 @@ class Tally {
     return it == counts_.end() ? 0 : it->second;
   }
   const std::map<std::string, uint64_t, std::less<>>& counts() const { return counts_; }
-  // What must have happened in a large number of runs and did not.
-  std::vector<std::string> Missing() const;
   std::string ToText() const;
 
  private:
   std::map<std::string, uint64_t, std::less<>> counts_;
 };
+
+// What must have happened in a large number of runs and did not.
+std::vector<std::string> MissingOfTraffic(const Tally& tally);
+std::vector<std::string> MissingOfCm(const Tally& tally);
 
 }  // namespace rdmaemu::sim

@@ -123,6 +123,28 @@ void World::CountOf(Machine& machine) {
   }
 }
 
+void World::ExpectNothingLeft() {
+  for (const auto& machine : machines_) {
+    if (!machine->up()) continue;
+    const auto status = nlohmann::json::parse(machine->host().StatusJson());
+    for (const char* what : {"clients_total", "groups_total", "ids", "connections", "qps"}) {
+      if (status.at(what).get<uint64_t>() != 0) {
+        verdict_.Complain(
+            "leaks", machine->name() + " has " + status.at(what).dump() + " " + what + " left");
+      }
+    }
+    if (machine->segments.live_segments() != 0 || machine->counters.live() != 0) {
+      verdict_.Complain("leaks", machine->name() + " has " +
+                                     std::to_string(machine->segments.live_segments()) +
+                                     " segments and " + std::to_string(machine->counters.live()) +
+                                     " counters left");
+    }
+    if (machine->host().NextDeadline()) {
+      verdict_.Complain("leaks", machine->name() + " has a timer left");
+    }
+  }
+}
+
 void World::Crash(Machine& machine) {
   CountOf(machine);
   machine.Crash();

@@ -39,6 +39,9 @@ class World {
 
   // Runs until `done` holds or time would pass `limit`. True when `done` held.
   bool RunUntil(const std::function<bool()>& done, Time limit);
+  // All programs have ended, and what waited has run out: a complaint for each host that keeps
+  // anything.
+  void ExpectNothingLeft();
   // Nothing will happen any more by itself.
   bool Idle() const { return !NextTime().has_value(); }
   // Corrupt datagrams that hosts of all lives have got, and those that they dropped for the ICRC.

@@ -408,6 +408,13 @@ TEST_F(Connecting, NoStaleConnectionWithoutOne) {
   checker.Event(kActive, CmEventKind::kRejected, 10, {});
   EXPECT_FALSE(verdict.clean());
 }
+TEST_F(Connecting, ThePassiveSideMaySayItselfThatItIsEstablished) {
+  Request();
+  checker.Called(kPassive, CmCallKind::kAccept);
+  checker.Called(kPassive, CmCallKind::kNotify);
+  checker.Event(kPassive, CmEventKind::kEstablished, 0, {});
+  EXPECT_TRUE(verdict.clean());
+}
 TEST_F(Connecting, EveryConnectEnds) {
   Request();
   checker.Finish();

@@ -34,6 +34,17 @@ bool CmChecker::MayBeStale(const State& state) const {
          });
 }
 
+// What is over is forgotten: a repeat that comes later is a new request, as in the kernel, which
+// forgets the pair of GUID and communication id when timewait begins.
+bool CmChecker::IsForgotten(const State& active) const {
+  return std::ranges::all_of(active.partners, [&](Id partner) {
+    const State& before = ids_.at(partner);
+    return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
+           Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
+           Saw(before, CmEventKind::kUnreachable);
+  });
+}
+
 void CmChecker::Created(Id id, const std::string& name, bool datagram) {
   State state;
   state.name = name;
@@ -66,17 +77,8 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
   if (asks == ids_.end() || !Did(asks->second, CmCallKind::kConnect)) {
     return Complain(listening, "a request from nobody who connects");
   }
-  // What is over is forgotten: a repeat that comes later is a new request, as in the kernel, which
-  // forgets the pair of GUID and communication id when timewait begins.
   const bool given_up = Did(asks->second, CmCallKind::kDestroy);
-  const bool all_over =
-      given_up || std::ranges::all_of(asks->second.partners, [&](Id partner) {
-        const State& before = ids_.at(partner);
-        return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
-               Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
-               Saw(before, CmEventKind::kUnreachable);
-      });
-  if (!all_over && !asks->second.datagram) {
+  if (!given_up && !IsForgotten(asks->second) && !asks->second.datagram) {
     Complain(listening, "a second request for one connect of " + asks->second.name);
   }
   asks->second.partners.push_back(id);
@@ -105,8 +107,9 @@ const char* CmChecker::WhyNotEstablished(const State& state) const {
   }
   if (!state.passive) return "the active side has established it itself";
   if (!Did(state, CmCallKind::kAccept)) return "it was not accepted";
-  return PartnerDid(state, CmCallKind::kEstablish) ? nullptr
-                                                   : "the other side was not ready to use it";
+  return PartnerDid(state, CmCallKind::kEstablish) || Did(state, CmCallKind::kNotify)
+             ? nullptr
+             : "the other side was not ready to use it";
 }
 
 const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const {
@@ -120,8 +123,8 @@ const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const 
       return MayBeStale(state) ? nullptr : "its QP is of no other connection";
     case kRejectTimeout:
     case kRejectConsumer:
-      // A listener that goes refuses requests that nobody has seen.
-      if (!state.passive && state.partners.empty()) return nullptr;
+      // A listener that goes refuses requests that nobody has seen, repeats among them.
+      if (!state.passive && IsForgotten(state)) return nullptr;
       return PartnerDid(state, CmCallKind::kReject) || PartnerDid(state, CmCallKind::kDestroy)
                  ? nullptr
                  : "the other side did not reject";

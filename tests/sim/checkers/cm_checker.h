@@ -20,6 +20,7 @@ enum class CmCallKind : uint8_t {
   kConnect,
   kAccept,
   kEstablish,  // the active side sends its RTU
+  kNotify,     // the passive side says that data came before the RTU
   kReject,
   kDisconnect,
   kDestroy,  // or its process has died
@@ -62,6 +63,7 @@ class CmChecker {
   // Its connection request names a QP that another live connection has: it may be refused as stale,
   // and the other one ended.
   void MayBeStale(Id id) { ids_[id].may_be_stale = true; }
+  bool CouldBeStale(Id id) const { return MayBeStale(ids_.at(id)); }
   // The other side, or the network between, may have been away.
   void Disturbed(Id id) { ids_[id].disturbed = true; }
   bool IsConnected(Id id) const;
@@ -86,6 +88,8 @@ class CmChecker {
   static bool Did(const State& state, CmCallKind call) { return (state.called & Bit(call)) != 0; }
   static bool Saw(const State& state, CmEventKind event) { return (state.seen & Bit(event)) != 0; }
   bool PartnerDid(const State& state, CmCallKind call) const;
+  // Nobody knows of its request any more, so that a repeat of it is new.
+  bool IsForgotten(const State& active) const;
   bool MayBeStale(const State& state) const;  // it or its partner
   // Why the event may not come now; nullptr when it may.
   const char* WhyNot(const State& state, CmEventKind event, int32_t status) const;

@@ -1,0 +1,102 @@
+// Programs that make any call of RDMA CM at any moment, in its place or not, on ids that connect to
+// each other; what the calls answer and which events come is judged by a model of an id, and what
+// one side hears by what the other has done.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/checkers/cm_model.h"
+#include "tests/sim/process.h"
+
+namespace rdmaemu::sim {
+
+class CmCalls {
+ public:
+  explicit CmCalls(World& world)
+      : world_(world), model_(world.verdict()), causes_(world.verdict()) {}
+
+  // A program that has nothing yet.
+  void StartCaller(Machine& machine);
+  // Somebody does something.
+  void Step();
+  // Dies without a word; a machine's callers all at once when its host has crashed.
+  void KillOne();
+  void Crashed(Machine& machine);
+  // From now on events are taken as they come, and nothing new is begun.
+  void CalmDown();
+  void Harvest(Machine& machine);
+  bool IsWaiting() const;
+  // How long a connection attempt, and the end of a connection, may take.
+  static Duration Bound();
+  void Finish() { model_.Finish(); }
+  // All ids go, one by one or with their programs.
+  void EndAll();
+
+ private:
+  static constexpr size_t kMaxIds = 150, kMaxCallers = 12;
+  static constexpr uint32_t kChannels = 2;
+  struct Channel {
+    uint32_t handle;
+    CounterId counter;
+  };
+  struct Caller {
+    Machine* machine;
+    std::string name;
+    std::vector<std::byte> memory;
+    std::unique_ptr<Process> process;
+    std::array<Channel, kChannels> channels;
+  };
+  struct Id {
+    uint32_t number = 0;  // its uid; what it says begins with it
+    Caller* caller = nullptr;
+    uint32_t handle = 0, channel = 0;
+    uint16_t port_space = 0;
+    bool datagram = false, ipv6 = false, ended = false;
+    uint32_t qpn = 0;
+    uint16_t port = 0;  // of a listener
+    bool listens = false;
+    const Id* to = nullptr;               // a listener that it knows of
+    CmApi next = CmApi::kResolveAddress;  // what a program in its right mind would do
+  };
+
+  Id* Any(bool (*fits)(const Id&));
+  CmApi AnyCall();
+  Id* NewId(Caller& caller);
+  Id& Remember(Caller& caller, uint32_t handle, uint32_t channel, uint16_t port_space,
+               bool datagram);
+  void Call(Id& id, CmApi call);
+  // Takes all events first, so that the model knows where the host is; then calls.
+  template <class Command>
+  int Do(Id& id, CmApi call, uint32_t command, const Command& in, bool well_formed = true);
+  void Judge(Id& id, CmApi call, int error, bool well_formed);
+  void Bind(Id& id);
+  void ResolveAddress(Id& id);
+  void Connect(Id& id);
+  void Accept(Id& id);
+  void Reject(Id& id);
+  void Migrate(Id& id);
+  void Query(Id& id);
+  void Destroy(Id& id);
+  bool FillParameters(Id& id, rdma_ucm_conn_param& out, std::vector<uint8_t>& said, size_t most);
+  void DrawQpn(Id& id);
+  void Drain(Caller& caller);
+  void Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event);
+  void Requested(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event);
+  void End(Id& id);
+  void Say(const Id& id, const std::string& what);
+  static std::string NameOf(const Id& id);
+
+  World& world_;
+  CmModel model_;
+  CmChecker causes_;
+  std::deque<Caller> callers_;
+  std::deque<Id> ids_;
+  bool calm_ = false;
+};
+
+}  // namespace rdmaemu::sim
