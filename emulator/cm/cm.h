@@ -54,6 +54,12 @@ class CmEnvironment {
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
   virtual bool IsOwnAddress(const NetAddress& address) = 0;
   virtual void Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
+  // The device joins a multicast group on the link of its address `local`, or leaves it: each join
+  // is left once, and the device is a member as long as one is left. An errno of the network when
+  // the first cannot be had.
+  virtual Status JoinGroup(uint32_t device_index, const NetAddress& local,
+                           const NetAddress& group) = 0;
+  virtual void LeaveGroup(uint32_t device_index, const NetAddress& group) = 0;
 };
 
 struct CmChannel {

@@ -53,6 +53,7 @@ struct Membership {
   uint32_t handle;
   uint64_t uid;
   SocketAddress group;
+  bool receives;  // its device is a member of the group because of it
   uint32_t events_reported = 0;
 };
 

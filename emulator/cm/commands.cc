@@ -375,20 +375,23 @@ Filled SetOption(CommandContext& context, In in, Out) {
 
 // ---- multicast
 
-Filled JoinGroup(CommandContext& context, uint32_t handle, In sockaddr, uint64_t uid, Out out) {
+Filled JoinGroup(CommandContext& context, uint32_t handle, In sockaddr, uint64_t uid,
+                 bool send_only, Out out) {
   const Result<SocketAddress> group = ParseSocketAddress(sockaddr);
   if (!group) return tl::make_unexpected(group.error());
   if (group->IsNone()) return Fail(EINVAL);
   const Result<CmaId*> id = IdWithDevice(context, handle);
   if (!id) return tl::make_unexpected(id.error());
-  const Result<uint32_t> joined = context.ids.JoinMulticast(context.now, **id, *group, uid);
+  const Result<uint32_t> joined =
+      context.ids.JoinMulticast(context.now, **id, {*group, uid, send_only});
   if (!joined) return tl::make_unexpected(joined.error());
   return Store(rdma_ucm_create_id_resp{*joined}, out);
 }
 
 Filled JoinIpMcast(CommandContext& context, In in, Out out) {
   const auto command = Load<rdma_ucm_join_ip_mcast>(in);
-  return JoinGroup(context, command.id, BytesOf(command.addr), command.uid, out);
+  return JoinGroup(context, command.id, BytesOf(command.addr), command.uid, /*send_only=*/false,
+                   out);
 }
 
 Filled JoinMcast(CommandContext& context, In in, Out out) {
@@ -398,7 +401,8 @@ Filled JoinMcast(CommandContext& context, In in, Out out) {
       command.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) {
     return Fail(EINVAL);
   }
-  return JoinGroup(context, command.id, sockaddr, command.uid, out);
+  const bool send_only = command.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  return JoinGroup(context, command.id, sockaddr, command.uid, send_only, out);
 }
 
 Filled LeaveMcast(CommandContext& context, In in, Out out) {

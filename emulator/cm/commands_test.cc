@@ -271,33 +271,6 @@ TEST_F(CmTest, AnotherGroupsChannelIsNotOurs) {
             EBADF);
 }
 
-// ---- multicast
-
-TEST_F(CmTest, JoiningAGroupIsAnEventAndAnAddressVector) {
-  const uint32_t id = client.Create(RDMA_PS_UDP);
-  ASSERT_EQ(client.Bind(id, "10.0.0.1", 0), 0);
-  rdma_ucm_join_mcast join = {};
-  join.id = id;
-  join.uid = 4242;
-  Program::Address(join.addr, join.addr_size, "239.1.1.1", 0);
-  const uint32_t membership =
-      client.Ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_JOIN_MCAST, join).id;
-  const TakenEvent event = client.Expect(EventType::kMulticastJoin);
-  EXPECT_EQ(event.uid, 4242u);
-  EXPECT_EQ(event.id, membership);
-  EXPECT_EQ(event.raw.param.ud.qp_num, 0xffffffu);
-  EXPECT_EQ(event.raw.param.ud.qkey, 0x01234567u);
-  EXPECT_EQ(event.raw.param.ud.ah_attr.grh.dgid[15], 1);
-  rdma_ucm_destroy_id leave = {};
-  leave.id = membership;
-  EXPECT_EQ(
-      client.Ask<rdma_ucm_destroy_id_resp>(RDMA_USER_CM_CMD_LEAVE_MCAST, leave).events_reported,
-      1u);
-  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_LEAVE_MCAST, leave), ENOENT);
-  join.id = client.Resolved("10.0.0.2", 7000);
-  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_JOIN_MCAST, join), EINVAL);
-}
-
 // ---- removal
 
 TEST_F(CmTest, ARemovedDeviceIsToldToItsIdsInTheOrderTheyGotIt) {

@@ -89,8 +89,20 @@ class Node final : public CmEnvironment {
   }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
   void Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
+  Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {
+    if (groups_left == 0) return Fail(ENOBUFS);
+    groups_left--;
+    groups[group]++;
+    return {};
+  }
+  void LeaveGroup(uint32_t, const NetAddress& group) override {
+    groups_left++;
+    if (--groups[group] == 0) groups.erase(group);
+  }
 
   Net& net;
+  std::map<NetAddress, int> groups;  // how often each is joined
+  int groups_left = 1000;
   std::set<NetAddress> addresses;
   Profile profile = TestProfile();
   CmDevice device;

@@ -86,8 +86,7 @@ void RdmaIds::Erase(Time now, CmaId& id) {
 
 void RdmaIds::ReleaseResources(Time now, CmaId& id) {
   if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));
-  for (const auto& [handle, membership] : id.memberships) multicast_owner_.erase(handle);
-  id.memberships.clear();
+  LeaveAllMulticast(id);
   ReleasePort(id);
   id.device.reset();
 }

@@ -70,7 +70,14 @@ class RdmaIds final : public IbCmUser {
   // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).
   Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
 
-  Result<uint32_t> JoinMulticast(Time now, CmaId& id, const SocketAddress& group, uint64_t uid);
+  struct GroupRequest {
+    SocketAddress group;
+    uint64_t uid;
+    bool send_only;
+  };
+  // Answers the membership's handle. EINVAL for an id that is not UD or neither just bound nor just
+  // resolved; ENOTSUPP as the kernel has it (524) for an IPv6 group; what JoinGroup answers.
+  Result<uint32_t> JoinMulticast(Time now, CmaId& id, const GroupRequest& request);
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
   void DeviceRemoved(Time now, uint32_t device_index);
@@ -106,6 +113,9 @@ class RdmaIds final : public IbCmUser {
                   const rdma_ucm_conn_param& parameters);
   Status AcceptUd(Time now, CmaId& id, Connection& connection,
                   const rdma_ucm_conn_param* parameters);
+  PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
+  void EndMembership(const CmaId& id, const Membership& membership);
+  void LeaveAllMulticast(CmaId& id);
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
                            uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
 

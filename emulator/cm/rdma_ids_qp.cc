@@ -1,5 +1,5 @@
-// What ids say about their QPs: attributes for each state, address vectors, Q_Keys, and multicast
-// groups (rdma_init_qp_attr, cm_init_qp_*_attr, cma_iboe_join_multicast of the kernel).
+// What ids say about their QPs: attributes for each state, address vectors, Q_Keys
+// (rdma_init_qp_attr, cm_init_qp_*_attr of the kernel).
 #include <algorithm>
 #include <cstring>
 
@@ -8,9 +8,6 @@
 namespace rdmaemu::cm {
 
 namespace {
-
-constexpr uint32_t kMulticastQpn = 0xffffff;
-constexpr uint8_t kMulticastHopLimit = 64;
 
 // Nothing is known of the remote end yet.
 bool KnowsRemote(IbCmState state) {
@@ -106,43 +103,6 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   }
   if (state == IBV_QPS_RTR) out.rq_psn = id.starting_psn;
   return out;
-}
-
-// ---- multicast
-
-Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const SocketAddress& group,
-                                        uint64_t uid) {
-  if (id.state != IdState::kAddrBound && id.state != IdState::kAddrResolved) return Fail(EINVAL);
-  if (!id.IsUd() || group.IsAny()) return Fail(EINVAL);
-  if (group.family != AF_INET) return Fail(EOPNOTSUPP);  // as the kernel: RoCE v2 joins IPv4 alone
-  if (id.memberships.size() >= kMaxMembershipsPerId) return Fail(ENOMEM);
-  const uint32_t handle = ++last_membership_;
-  id.memberships[handle] = {handle, uid, group};
-  multicast_owner_[handle] = id.handle;
-  if (id.qkey == 0) SetDefaultQkey(id);
-  PendingEvent event = MakeEvent(id, EventType::kMulticastJoin, 0);
-  event.multicast = handle;
-  event.response.uid = uid;
-  event.response.id = handle;
-  rdma_ucm_ud_param& ud = event.response.param.ud;
-  ud.qp_num = kMulticastQpn;
-  ud.qkey = id.qkey;
-  ud.ah_attr = MakeAh(id, id.source().address, group.address, 0, kMulticastHopLimit, 0);
-  Push(now, id, std::move(event));
-  return handle;
-}
-
-Result<uint32_t> RdmaIds::LeaveMulticast(uint32_t channel, uint32_t handle) {
-  const auto owner = multicast_owner_.find(handle);
-  if (owner == multicast_owner_.end()) return Fail(ENOENT);
-  CmaId& id = *Find(owner->second);
-  if (id.channel != channel) return Fail(EINVAL);
-  const uint32_t reported = id.memberships.at(handle).events_reported;
-  id.memberships.erase(handle);
-  multicast_owner_.erase(owner);
-  channels_.Take(channel, id.handle,
-                 [handle](const PendingEvent& event) { return event.multicast == handle; });
-  return reported;
 }
 
 }  // namespace rdmaemu::cm

@@ -67,4 +67,29 @@ void HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage
   }
 }
 
+Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
+                              const NetAddress& group) {
+  const std::pair key{device_index, group};
+  if (const auto joined = groups_.find(key); joined != groups_.end()) {
+    joined->second.joins++;
+    return {};
+  }
+  const auto own = addresses_.find(local);
+  const bool on_wire = own != addresses_.end() && own->second.on_wire;
+  if (on_wire) {
+    if (const Status joined = fabric_.JoinGroup(local, group); !joined) return joined;
+  }
+  groups_[key] = {local, on_wire, 1};
+  verbs_.SetJoined(device_index, group, true);
+  return {};
+}
+
+void HostDevices::LeaveGroup(uint32_t device_index, const NetAddress& group) {
+  const auto joined = groups_.find({device_index, group});
+  if (joined == groups_.end() || --joined->second.joins > 0) return;
+  if (joined->second.on_wire) fabric_.LeaveGroup(joined->second.local, group);
+  verbs_.SetJoined(device_index, group, false);
+  groups_.erase(joined);
+}
+
 }  // namespace rdmaemu

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/cm/cm.h"
@@ -30,8 +31,17 @@ class HostDevices final : public cm::CmEnvironment {
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override;
   void Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
+  Status JoinGroup(uint32_t device_index, const NetAddress& local,
+                   const NetAddress& group) override;
+  void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
 
  private:
+  // A device has one link, that of the address by which it joined first.
+  struct JoinedGroup {
+    NetAddress local;
+    bool on_wire;
+    uint32_t joins;
+  };
   struct OwnAddress {
     const cm::CmDevice* device;
     uint8_t gid_index;
@@ -42,7 +52,8 @@ class HostDevices final : public cm::CmEnvironment {
   std::deque<Profile> profiles_;  // deques: their elements stay where they are
   std::deque<cm::CmDevice> devices_;
   std::map<NetAddress, OwnAddress> addresses_;
-  std::vector<NetAddress> order_;  // as configured
+  std::vector<NetAddress> order_;                                  // as configured
+  std::map<std::pair<uint32_t, NetAddress>, JoinedGroup> groups_;  // by device and group
 };
 
 }  // namespace rdmaemu

@@ -35,6 +35,14 @@ class Fabric final : public transport::DatagramSink {
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
   void Commit(Time now) override;
 
+  // As Network::JoinGroup and LeaveGroup.
+  Status JoinGroup(const NetAddress& local, const NetAddress& group) {
+    return network_.JoinGroup(local, group);
+  }
+  void LeaveGroup(const NetAddress& local, const NetAddress& group) {
+    network_.LeaveGroup(local, group);
+  }
+
   // A CM message for another host, as a UD packet between the two GSIs.
   void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   // A CM message to one of the host's own addresses.

@@ -86,7 +86,7 @@ class Host::Impl final {
   }
 
   void Receive(Time now, const wire::UdpFlow& flow,
-               std::span<const std::span<const std::byte>> udp_payloads) {
+               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
     const bool is_ours = verbs_.IsLocal(flow.destination) || flow.destination.IsMulticast();
     received_.clear();
     for (const std::span<const std::byte> udp_payload : udp_payloads) {
@@ -98,12 +98,12 @@ class Host::Impl final {
         received_.push_back(*packet);
       } else {
         // Its effects come between those of the packets before and after it.
-        engine_.Receive(now, flow, received_);
+        engine_.Receive(now, flow, received_, at);
         received_.clear();
         ReceiveMad(now, flow, *packet);
       }
     }
-    engine_.Receive(now, flow, received_);
+    engine_.Receive(now, flow, received_, at);
   }
 
   bool PollDoorbells(Time now) {
@@ -352,8 +352,8 @@ Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message
   return impl_->Call(now, process, message);
 }
 void Host::Receive(Time now, const wire::UdpFlow& flow,
-                   std::span<const std::span<const std::byte>> udp_payloads) {
-  impl_->Receive(now, flow, udp_payloads);
+                   std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
+  impl_->Receive(now, flow, udp_payloads, at);
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }

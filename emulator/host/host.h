@@ -15,6 +15,7 @@
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/random.h"
+#include "emulator/base/result.h"
 #include "emulator/base/time.h"
 #include "emulator/host/calls.h"
 #include "emulator/trace/trace.h"
@@ -46,6 +47,12 @@ class Network {
   }
   // Sends what the last Allocate or AllocateRun gave.
   virtual void Commit() = 0;
+  // From now on packets to the multicast group that come to the link of the own address `local` go
+  // to Host::Receive, with that address, until LeaveGroup; never asked twice for the same pair. An
+  // errno when the system has no more of what it takes. A network that brings every packet
+  // everywhere has nothing to do.
+  virtual Status JoinGroup(const NetAddress&, const NetAddress&) { return {}; }
+  virtual void LeaveGroup(const NetAddress&, const NetAddress&) {}
 };
 
 // A descriptor that goes to the client with a reply.
@@ -81,11 +88,14 @@ class Host {
   // One message of calls.h, header included. Anything malformed answers EINVAL.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
   // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
-  // they do what they would do one by one (Engine::Receive).
+  // they do what they would do one by one (Engine::Receive). `at`: the own address by which
+  // packets to a multicast group came; nullptr: any.
   void Receive(Time now, const wire::UdpFlow& flow,
-               std::span<const std::span<const std::byte>> udp_payloads);
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload) {
-    Receive(now, flow, {&udp_payload, 1});
+               std::span<const std::span<const std::byte>> udp_payloads,
+               const NetAddress* at = nullptr);
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
+               const NetAddress* at = nullptr) {
+    Receive(now, flow, {&udp_payload, 1}, at);
   }
   // Looks at all doorbells; true when something was found.
   bool PollDoorbells(Time now);

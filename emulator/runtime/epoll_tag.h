@@ -13,6 +13,7 @@ enum class EventKind : uint32_t {
   kClientExit,  // a client's pidfd; number: the connection's
   kDoorbell,    // a call on the connection's page, or a queue: the bells are in shared memory
   kUdpPort,     // number: index of the port
+  kGroupPort,   // number: the group's in UdpNetwork
   kSignal,
 };
 

@@ -111,11 +111,8 @@ OrMessage<void> HostProcess::WatchDescriptors() {
   if (!signal_fd_ || epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, signal_fd_.get(), &event) != 0) {
     return failed("watch for signals", errno);
   }
-  for (uint32_t i = 0; i < network_.ports().size(); i++) {
-    event = EventFor(EventKind::kUdpPort, i);
-    if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, network_.ports()[i].fd(), &event) != 0) {
-      return failed("watch a UDP port", errno);
-    }
+  if (const Status watched = network_.Watch(epoll_fd_.get()); !watched) {
+    return failed("watch a UDP port", watched.error().code);
   }
   server_ = std::make_unique<CallServer>(epoll_fd_.get(),
                                          CallServer::Parts{*host_, memory_, segments_, counters_});
@@ -197,14 +194,8 @@ bool HostProcess::Dispatch(const epoll_event& event) {
       server_->ServePage(now, number);
       return false;
     case EventKind::kUdpPort:
-      for (int i = 0; i < kMaxReceivesPerTurn; i++) {
-        const bool any = network_.ports()[number].Receive(
-            [&](const wire::UdpFlow& flow,
-                std::span<const std::span<const std::byte>> udp_payloads) {
-              host_->Receive(now, flow, udp_payloads);
-            });
-        if (!any) break;
-      }
+    case EventKind::kGroupPort:
+      ReceiveFrom(now, KindOf(event), number);
       break;
     case EventKind::kSignal:
       ended_ = true;
@@ -214,6 +205,17 @@ bool HostProcess::Dispatch(const epoll_event& event) {
   if (server_->clients() < clients_before_) heap_may_shrink_ = true;
   clients_before_ = server_->clients();
   return true;
+}
+
+void HostProcess::ReceiveFrom(Time now, EventKind kind, uint32_t number) {
+  const auto receive =
+      kind == EventKind::kUdpPort ? &UdpNetwork::ReceivePort : &UdpNetwork::ReceiveGroup;
+  const UdpNetwork::Handler handler =
+      [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads,
+          const NetAddress& at) { host_->Receive(now, flow, udp_payloads, &at); };
+  for (int i = 0; i < kMaxReceivesPerTurn; i++) {
+    if (!(network_.*receive)(number, handler)) break;
+  }
 }
 
 void HostProcess::Sleep() {

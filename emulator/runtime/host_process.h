@@ -10,6 +10,7 @@
 #include "emulator/host/host.h"
 #include "emulator/runtime/call_server.h"
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/idle_policy.h"
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/trace_files.h"
@@ -47,6 +48,8 @@ class HostProcess {
   // Handles what is ready; waits for it at most that long. True when something was.
   bool PollDescriptors(Duration timeout);
   bool Dispatch(const epoll_event& event);
+  // From a UDP port or a multicast group.
+  void ReceiveFrom(Time now, EventKind kind, uint32_t number);
   void Sleep();
   Duration SleepTime(Time now) const;
   // When the host may end by itself; nothing while it has clients.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "emulator/runtime/socket_options.h"
 #include "emulator/wire/packet.h"
 
 // <netinet/udp.h> of older C libraries lacks these; values of <linux/udp.h>.
@@ -20,18 +21,18 @@ namespace {
 
 constexpr int kTtl = 64;  // rxe's, whatever the system's default is
 
-template <class T>
-bool SetOption(int fd, int level, int name, const T& value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
-void SetBufferSizes(int fd) {
-  const int bytes = UdpPort::kSocketBufferBytes;
-  // FORCE needs CAP_NET_ADMIN; without it rmem_max and wmem_max are the limit.
-  if (!SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
-    SetOption(fd, SOL_SOCKET, SO_RCVBUF, bytes);
-  if (!SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
-    SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+// Packets to a multicast group leave by the link of the port's own address and no other, and reach
+// members on this machine too, as the kernel's rxe has it.
+bool SetMulticastOptions(int fd, const NetAddress& own, uint32_t interface_index) {
+  if (!own.IsIpv4()) {
+    return SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface_index)) &&
+           SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kTtl);
+  }
+  ip_mreqn link{};
+  link.imr_address.s_addr = htonl(own.ToIpv4());
+  link.imr_ifindex = static_cast<int>(interface_index);
+  return SetOption(fd, IPPROTO_IP, IP_MULTICAST_IF, link) &&
+         SetOption(fd, IPPROTO_IP, IP_MULTICAST_TTL, kTtl);
 }
 
 bool SetProtocolOptions(int fd, bool ipv4) {
@@ -61,32 +62,7 @@ void AddControl(msghdr& header, int level, int type, const T& value) {
   header.msg_controllen += CMSG_SPACE(sizeof value);
 }
 
-NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
-  if (storage.ss_family == AF_INET) {
-    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(storage);
-    port = ntohs(ipv4.sin_port);
-    return NetAddress::Ipv4(ntohl(ipv4.sin_addr.s_addr));
-  }
-  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(storage);
-  port = ntohs(ipv6.sin6_port);
-  NetAddress address;
-  std::memcpy(address.bytes.data(), &ipv6.sin6_addr, address.bytes.size());
-  return address;
-}
-
 }  // namespace
-
-struct UdpPort::ReceiveBuffers {
-  struct Slot {
-    std::array<std::byte, 65536> bytes;
-    sockaddr_storage source;
-    alignas(cmsghdr) std::array<std::byte, 64> control;
-    iovec vector;
-  };
-  std::array<Slot, kReceiveBatch> slots;
-  std::array<mmsghdr, kReceiveBatch> messages;
-  std::vector<std::span<const std::byte>> payloads;
-};
 
 bool IsLoopback(const NetAddress& address) {
   if (address.IsIpv4()) return address.bytes[12] == 127;
@@ -103,7 +79,10 @@ Result<UdpPort> UdpPort::Open(const NetAddress& address, uint32_t interface_inde
   UdpPort port(std::move(fd), address, interface_index);
   socklen_t size = 0;
   const sockaddr_storage name = port.SocketAddress(address, wire::kRoceUdpPort, size);
-  if (bind(port.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return Fail(errno);
+  if (bind(port.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
+      !SetMulticastOptions(port.fd(), address, interface_index)) {
+    return Fail(errno);
+  }
   return port;
 }
 
@@ -111,8 +90,7 @@ UdpPort::UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_inde
     : fd_(std::move(fd)),
       address_(address),
       interface_index_(interface_index),
-      buffer_(kSendBufferBytes),
-      receive_(std::make_shared<ReceiveBuffers>()) {
+      buffer_(kSendBufferBytes) {
   waiting_.reserve(kMaxBatch);
 }
 
@@ -243,57 +221,6 @@ void UdpPort::Flush() {
   }
   waiting_.clear();
   sent_ = committed_ = 0;
-}
-
-bool UdpPort::Receive(const Receiver& receiver) {
-  ReceiveBuffers& buffers = *receive_;
-  for (size_t i = 0; i < kReceiveBatch; i++) {
-    ReceiveBuffers::Slot& slot = buffers.slots[i];
-    slot.vector = {slot.bytes.data(), slot.bytes.size()};
-    msghdr& header = buffers.messages[i].msg_hdr;
-    header = {};
-    header.msg_name = &slot.source;
-    header.msg_namelen = sizeof slot.source;
-    header.msg_iov = &slot.vector;
-    header.msg_iovlen = 1;
-    header.msg_control = slot.control.data();
-    header.msg_controllen = slot.control.size();
-  }
-  const int count =
-      recvmmsg(fd_.get(), buffers.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
-  wire::UdpFlow flow{};
-  flow.destination = address_;
-  flow.destination_port = wire::kRoceUdpPort;
-  std::vector<std::span<const std::byte>>& payloads = buffers.payloads;
-  const auto hand_over = [&] {
-    if (!payloads.empty()) receiver(flow, payloads);
-    payloads.clear();
-  };
-  for (int i = 0; i < count; i++) {
-    const ReceiveBuffers::Slot& slot = buffers.slots[static_cast<size_t>(i)];
-    const mmsghdr& message = buffers.messages[static_cast<size_t>(i)];
-    const size_t total = message.msg_len;
-    size_t segment = total;
-    for (cmsghdr* control = CMSG_FIRSTHDR(&message.msg_hdr); control != nullptr;
-         control = CMSG_NXTHDR(const_cast<msghdr*>(&message.msg_hdr), control)) {
-      int value = 0;
-      if (control->cmsg_level != SOL_UDP || control->cmsg_type != UDP_GRO) continue;
-      std::memcpy(&value, CMSG_DATA(control), sizeof value);
-      if (value > 0) segment = static_cast<size_t>(value);
-    }
-    wire::UdpFlow from{};
-    from.source = AddressFrom(slot.source, from.source_port);
-    if (from.source != flow.source || from.source_port != flow.source_port) {
-      hand_over();
-      flow.source = from.source;
-      flow.source_port = from.source_port;
-    }
-    for (size_t offset = 0; offset < total; offset += segment) {
-      payloads.push_back(std::span(slot.bytes).subspan(offset, std::min(segment, total - offset)));
-    }
-  }
-  hand_over();
-  return count > 0;
 }
 
 }  // namespace rdmaemu::runtime

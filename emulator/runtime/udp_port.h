@@ -7,8 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,8 +26,6 @@ class UdpPort {
   static constexpr size_t kSendBufferBytes = size_t{1} << 20;
   // What waits is sent as soon as it is this much: it should still be in a core's cache then.
   static constexpr size_t kFlushBytes = size_t{128} << 10;
-  static constexpr size_t kReceiveBatch = 16;                    // bursts of one recvmmsg
-  static constexpr size_t kSocketBufferBytes = size_t{8} << 20;  // asked for; rmem_max bounds it
 
   // EADDRINUSE, EADDRNOTAVAIL and the like as bind(2). `interface_index` is the scope of a
   // link-local IPv6 address.
@@ -37,6 +33,7 @@ class UdpPort {
 
   int fd() const { return fd_.get(); }
   const NetAddress& address() const { return address_; }
+  uint32_t interface_index() const { return interface_index_; }
 
   // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
   // the kernel has taken what waits. An Allocate without Commit is forgotten.
@@ -53,12 +50,6 @@ class UdpPort {
   bool blocked() const { return blocked_; }
   bool has_pending() const { return committed_ > 0; }
 
-  // Gets what came of one flow without a break, as much as one batch holds.
-  using Receiver = std::function<void(const wire::UdpFlow& flow,
-                                      std::span<const std::span<const std::byte>> udp_payloads)>;
-  // Takes one batch from the socket; false when there was nothing.
-  bool Receive(const Receiver& receiver);
-
  private:
   struct Waiting {
     size_t offset, bytes;
@@ -66,7 +57,6 @@ class UdpPort {
     uint16_t destination_port;
     uint8_t traffic_class;
   };
-  struct ReceiveBuffers;
 
   UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_index);
   // How many of the waiting datagrams from `first` on can leave as one burst.
@@ -82,7 +72,6 @@ class UdpPort {
   std::vector<Waiting> waiting_;
   size_t sent_ = 0;       // of waiting_
   size_t committed_ = 0;  // of waiting_: what follows is allocated only
-  std::shared_ptr<ReceiveBuffers> receive_;
 };
 
 // 127.0.0.0/8 and ::1.

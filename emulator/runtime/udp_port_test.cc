@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "emulator/runtime/udp_network.h"
+#include "emulator/runtime/udp_receiver.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
@@ -34,7 +35,9 @@ std::vector<std::string> Receive(UdpPort& port) {
   pollfd readable{port.fd(), POLLIN, 0};
   poll(&readable, 1, 5000);
   std::vector<std::string> received;
-  while (port.Receive(
+  UdpReceiver receiver;
+  while (receiver.Receive(
+      port.fd(), port.address(),
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
         EXPECT_EQ(flow.source, kFirst);
         EXPECT_EQ(flow.destination, kSecond);
@@ -146,10 +149,12 @@ TEST(UdpPort, HandsOverWhatCameOfOneFlowTogetherAndOfAnotherApart) {
   send_from(*third, 't');
   send_from(*first, 'f');
   std::string calls;
+  UdpReceiver receiver;
   while (calls.size() < 9) {
     pollfd readable{second->fd(), POLLIN, 0};
     ASSERT_EQ(poll(&readable, 1, 5000), 1);
-    second->Receive(
+    receiver.Receive(
+        second->fd(), second->address(),
         [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
           for (const std::span<const std::byte> payload : payloads) {
             EXPECT_EQ(flow.source, payload[0] == std::byte{'f'} ? kFirst : third_address);

@@ -81,13 +81,10 @@ class Engine::Impl final : public Receiver {
     if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);
   }
 
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
+               const NetAddress* at) {
     core_.counters.packets_received += packets.size();
-    // Multicast receivers of this host had their copy when it was sent.
-    if (flow.destination.IsMulticast() && core_.env.verbs.IsLocal(flow.source)) {
-      core_.counters.dropped_own_multicast += packets.size();
-      return;
-    }
+    if (flow.destination.IsMulticast()) return ReceiveMulticast(now, flow, packets, at);
     responder_.CollectAcks(packets.size() > 1);
     while (!packets.empty()) {
       const size_t run = RunLength(packets);
@@ -104,7 +101,7 @@ class Engine::Impl final : public Receiver {
   // `local`: who owns the train, which may be taken to wait.
   void Deliver(Time now, Train& train, std::unique_ptr<Train>* local) {
     if (train.headers.destination_qpn == wire::kMulticastQpn) {
-      for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination)) {
+      for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination, nullptr)) {
         Dispatch(now, *qp, train, nullptr);
       }
       return;
@@ -215,14 +212,39 @@ class Engine::Impl final : public Receiver {
     train.parts = {};
   }
 
-  void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    if (packet.headers.destination_qpn == wire::kMulticastQpn &&
-        core_.env.verbs.MulticastReceivers(flow.destination).empty()) {
-      core_.counters.dropped_no_group++;
-      return;
-    }
+  void LoadOneFromWire(const wire::UdpFlow& flow, const wire::Packet& packet) {
     LoadFromWire(flow, packet, packet);
     from_wire_.headers.operation = WholeOperation(packet.headers.operation);
+  }
+
+  // Each receiver takes a datagram or loses it by itself, as rxe_rcv_mcast_pkt has it.
+  void ReceiveMulticast(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
+                        const NetAddress* at) {
+    // The receivers on this host had their copy when it was sent.
+    if (core_.env.verbs.IsLocal(flow.source)) {
+      core_.counters.dropped_own_multicast += packets.size();
+      return;
+    }
+    const std::vector<QueuePair*> receivers =
+        core_.env.verbs.MulticastReceivers(flow.destination, at);
+    for (const wire::Packet& packet : packets) {
+      if (packet.headers.destination_qpn != wire::kMulticastQpn) {
+        core_.counters.dropped_no_qp++;
+      } else if (receivers.empty()) {
+        core_.counters.dropped_no_group++;
+      } else {
+        LoadOneFromWire(flow, packet);
+        for (QueuePair* qp : receivers) Dispatch(now, *qp, from_wire_, nullptr);
+      }
+    }
+  }
+
+  void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    if (packet.headers.destination_qpn == wire::kMulticastQpn) {
+      core_.counters.dropped_no_group++;  // the address is no group's
+      return;
+    }
+    LoadOneFromWire(flow, packet);
     Deliver(now, from_wire_);
   }
 
@@ -419,8 +441,9 @@ Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environme
 Engine::~Engine() = default;
 
 void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
-void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
-  impl_->Receive(now, flow, packets);
+void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
+                     const NetAddress* at) {
+  impl_->Receive(now, flow, packets, at);
 }
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }

@@ -71,8 +71,10 @@ class Engine : public TransportHooks {
   void Doorbell(Time now, QueuePair& qp);
   // Packets from the wire whose ICRC holds, in the order of their arrival; never one for QP 1.
   // What each does is what it would do alone, but for acknowledgements, of which a QP sends one a
-  // call, and the payloads of consecutive packets, which move together.
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
+  // call, and the payloads of consecutive packets, which move together. `at`: the own address by
+  // which packets to a multicast group came, which says the device they are for; nullptr: any.
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
+               const NetAddress* at = nullptr);
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     Receive(now, flow, {&packet, 1});
   }

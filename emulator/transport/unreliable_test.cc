@@ -127,9 +127,10 @@ TEST_P(Ud, AnUnknownAddressHandleIsALocalError) {
   EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_LOC_QP_OP_ERR});
 }
 
-TEST_P(Ud, AGroupReachesAllThatJoinedTheSenderToo) {
+TEST_P(Ud, AGroupReachesAllThatJoinedAndAreAttachedTheSenderToo) {
   const NetAddress group = *NetAddress::Parse("239.1.2.3");
   for (Endpoint* e : {&x, &y}) {
+    e->node->verbs.SetJoined(0, group, true);
     ASSERT_TRUE(e->node->verbs.AttachMcast(kGroup, e->qp->handle, group.ToGid()).has_value());
     world.SetState(*e, IBV_QPS_RESET);
     world.ReadyUd(*e, 0x33);

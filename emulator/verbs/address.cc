@@ -1,6 +1,4 @@
 // Address handles and multicast groups.
-#include <algorithm>
-
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -41,46 +39,20 @@ const AddressHandle* Verbs::FindAh(const QueuePair& qp, Handle handle) {
 Status Verbs::AttachMcast(GroupId group, Handle handle, const ibv_gid& gid) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
-  const NetAddress address = NetAddress::FromGid(gid);
-  if ((*qp)->type != IBV_QPT_UD || !address.IsMulticast()) return Fail(EINVAL);
-  const ibv_device_attr& limits = (*qp)->device->profile.device.orig_attr;
-  auto found = multicast_.find(address);
-  if (found == multicast_.end()) {
-    if (multicast_.size() >= static_cast<size_t>(limits.max_mcast_grp)) return Fail(ENOMEM);
-  } else if (std::ranges::find(found->second, *qp) != found->second.end()) {
-    return {};
-  } else if (found->second.size() >= static_cast<size_t>(limits.max_mcast_qp_attach)) {
-    return Fail(ENOMEM);
-  }
-  if (multicast_members_ >= limits.max_total_mcast_qp_attach) return Fail(ENOMEM);
-  multicast_[address].push_back(*qp);
-  multicast_members_++;
-  (*qp)->multicast_groups++;
-  return {};
+  return multicast_.Attach(**qp, NetAddress::FromGid(gid));
 }
 
 Status Verbs::DetachMcast(GroupId group, Handle handle, const ibv_gid& gid) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
-  const auto found = multicast_.find(NetAddress::FromGid(gid));
-  if (found == multicast_.end() || std::erase(found->second, *qp) == 0) return Fail(EINVAL);
-  if (found->second.empty()) multicast_.erase(found);
-  multicast_members_--;
-  (*qp)->multicast_groups--;
-  return {};
+  return multicast_.Detach(**qp, NetAddress::FromGid(gid));
 }
 
-void Verbs::DetachAll(QueuePair& qp) {
-  for (auto it = multicast_.begin(); it != multicast_.end();) {
-    multicast_members_ -= static_cast<int64_t>(std::erase(it->second, &qp));
-    it = it->second.empty() ? multicast_.erase(it) : std::next(it);
-  }
-  qp.multicast_groups = 0;
-}
-
-std::vector<QueuePair*> Verbs::MulticastReceivers(const NetAddress& group) {
-  const auto found = multicast_.find(group);
-  return found == multicast_.end() ? std::vector<QueuePair*>{} : found->second;
+std::vector<QueuePair*> Verbs::MulticastReceivers(const NetAddress& group, const NetAddress* at) {
+  if (at == nullptr) return multicast_.Receivers(group, std::nullopt);
+  const auto device = by_address_.find(*at);
+  if (device == by_address_.end()) return {};
+  return multicast_.Receivers(group, device->second->index);
 }
 
 }  // namespace rdmaemu

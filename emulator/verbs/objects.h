@@ -268,8 +268,10 @@ class VerbsDirectory : public AsyncEventRaiser {
   virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;
   // True when packets to the address stay in this host.
   virtual bool IsLocal(const NetAddress& address) = 0;
-  // Receivers of a multicast group on this host (attach_mcast), in the order of attachment.
-  virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group) = 0;
+  // The QPs attached to a group, of those devices that have joined it: the device that has the
+  // address `at`, or, where the sender is on this host, all (nullptr).
+  virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
+                                                     const NetAddress* at) = 0;
   // `access` is what the operation needs: 0 for a gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
   virtual tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
                                                             int access) = 0;

@@ -300,7 +300,7 @@ void Verbs::RemoveQp(Time now, QueuePair& qp) {
   Context& context = *qp.pd->context;
   Group& group = GroupOf(context.group);
   if (transport_ != nullptr) transport_->QpDestroyed(now, qp);
-  if (qp.multicast_groups != 0) DetachAll(qp);
+  if (qp.multicast_groups != 0) multicast_.DetachAll(qp);
   if (qp.bound_windows != 0) {
     for (const Handle handle : group.handles[static_cast<size_t>(ObjectKind::kMw)]) {
       MemoryWindow& window = *handles_.Find<MemoryWindow>(context.group, handle);

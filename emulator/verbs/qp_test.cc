@@ -143,12 +143,16 @@ TEST_F(Qps, MulticastTakesUdQpsOnceInTheirOrder) {
   EXPECT_EQ(verbs.AttachMcast(kGroup, a->handle, peer.ToGid()).error().code, EINVAL);
   for (const QueuePair* qp : {b, a, b}) ASSERT_TRUE(verbs.AttachMcast(kGroup, qp->handle, gid));
   const auto group = NetAddress::FromGid(gid);
-  EXPECT_EQ(verbs.MulticastReceivers(group), (std::vector{b, a}));
+  EXPECT_TRUE(verbs.MulticastReceivers(group, nullptr).empty());  // attached, and not joined
+  verbs.SetJoined(device->index, group, true);
+  EXPECT_EQ(verbs.MulticastReceivers(group, nullptr), (std::vector{b, a}));
+  EXPECT_EQ(verbs.MulticastReceivers(group, &address), (std::vector{b, a}));
+  EXPECT_TRUE(verbs.MulticastReceivers(group, &peer).empty());  // no address of a device
   EXPECT_EQ(verbs.DestroyQp(now, kGroup, a->handle).error().code, EBUSY);
   ASSERT_TRUE(verbs.DetachMcast(kGroup, a->handle, gid));
   EXPECT_EQ(verbs.DetachMcast(kGroup, a->handle, gid).error().code, EINVAL);
   verbs.GroupGone(now, kGroup);
-  EXPECT_TRUE(verbs.MulticastReceivers(group).empty());
+  EXPECT_TRUE(verbs.MulticastReceivers(group, nullptr).empty());
 }
 
 TEST_F(Qps, AGroupThatGoesLeavesNothingBehind) {

@@ -20,6 +20,7 @@
 #include "emulator/verbs/device.h"
 #include "emulator/verbs/flat_map.h"
 #include "emulator/verbs/handle_table.h"
+#include "emulator/verbs/multicast.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu {
@@ -177,15 +178,19 @@ class Verbs final : public VerbsDirectory {
   // ---- AH, multicast
   Result<AddressHandle*> CreateAh(GroupId group, Handle pd, const ibv_ah_attr& attr);
   Status DestroyAh(GroupId group, Handle ah);
-  // EINVAL unless a UD QP and a multicast GID; ENOMEM above the profile's limits; attaching twice
-  // succeeds and counts once.
+  // Errors as MulticastGroups::Attach and Detach.
   Status AttachMcast(GroupId group, Handle qp, const ibv_gid& gid);
-  Status DetachMcast(GroupId group, Handle qp, const ibv_gid& gid);  // EINVAL when not attached
+  Status DetachMcast(GroupId group, Handle qp, const ibv_gid& gid);
+  // Whether a device (by its index) is a member of a group: attached QPs receive only then.
+  void SetJoined(uint32_t device, const NetAddress& group, bool joined) {
+    multicast_.SetJoined(device, group, joined);
+  }
 
   // ---- VerbsDirectory
   QueuePair* FindQp(const NetAddress& local, uint32_t qpn) override;
   bool IsLocal(const NetAddress& address) override;
-  std::vector<QueuePair*> MulticastReceivers(const NetAddress& group) override;
+  std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
+                                             const NetAddress* at) override;
   tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
                                                     int access) override;
   tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
@@ -264,7 +269,6 @@ class Verbs final : public VerbsDirectory {
   Status CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const;
   void ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& attr);
   void SetQpState(Time now, QueuePair& qp, ibv_qp_state to);
-  void DetachAll(QueuePair& qp);
 
   Environment environment_;
   TransportHooks* transport_ = nullptr;
@@ -278,9 +282,7 @@ class Verbs final : public VerbsDirectory {
   // Round all of their space before one comes again, so that late packets find nobody.
   ScrambledSequence qpns_;
   uint32_t next_srq_number_ = 1;
-  // By group address; members in the order they were attached.
-  std::map<NetAddress, std::vector<QueuePair*>> multicast_;
-  int64_t multicast_members_ = 0;
+  MulticastGroups multicast_;
 };
 
 }  // namespace rdmaemu

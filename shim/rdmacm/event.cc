@@ -66,11 +66,12 @@ void CountAcknowledgement(Id& id, Multicast* multicast) {
   id.acknowledged.NotifyAll();
 }
 
-// A step of ours that failed turns the event into the error of its kind.
+// A step of ours that failed turns the event into the error of its kind. The status is librdmacm's
+// -1, whatever the error was: measured.
 void FailStep(Event& event, int error, rdma_cm_event_type as) {
   if (error == 0) return;
   event.event = as;
-  event.status = -error;
+  event.status = -1;
 }
 
 int OnAddressResolved(Id& id) {

@@ -82,7 +82,7 @@ TEST_F(Handshake, AReplyOnAnIdWithoutQpIsTheCallersToAnswer) {
 TEST_F(Handshake, AQpThatCannotFollowIsAConnectErrorThePeerIsRejectedAndNoLaterEndingIsReported) {
   g_refused = IBV_QPS_RTS;
   Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
-  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL));
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -1));
   EXPECT_EQ(g_transitions.back(), IBV_QPS_ERR);
   EXPECT_TRUE(Asked(RDMA_USER_CM_CMD_REJECT));
   EXPECT_FALSE(Asked(RDMA_USER_CM_CMD_ACCEPT));
@@ -93,7 +93,7 @@ TEST_F(Handshake, AQpThatCannotFollowIsAConnectErrorThePeerIsRejectedAndNoLaterE
 TEST_F(Handshake, ARefusedRtuIsAConnectErrorToo) {
   host_.errors[RDMA_USER_CM_CMD_ACCEPT] = ENOTCONN;
   Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
-  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -ENOTCONN));
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_CONNECT_ERROR, -1));
   EXPECT_EQ(g_transitions.back(), IBV_QPS_ERR);
 }
 
@@ -108,7 +108,7 @@ TEST_F(Handshake, ARejectionTakesTheQpToErrAndADisconnectionLeavesIt) {
 
 TEST_F(Handshake, AnAddressWithoutADeviceIsAnAddressError) {
   Push(RDMA_CM_EVENT_ADDR_RESOLVED);
-  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV));
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ADDR_ERROR, -1));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ struct Multicast {
   uint32_t events_completed = 0;  // under the id's mutex
   ibv_gid mgid = {};
   uint16_t mlid = 0;
-  bool attached = false;  // the id's QP, at MULTICAST_JOIN
+  bool send_only = false;  // receives nothing: the QP is not attached
+  bool attached = false;   // the id's QP, at MULTICAST_JOIN
 };
 
 struct Id : rdma_cm_id {

@@ -31,6 +31,7 @@ int Join(rdma_cm_id* id, const sockaddr* address, uint16_t join_flags, void* con
   if (multicast == nullptr) return Fail(ENOMEM);
   multicast->id = &ours;
   multicast->context = context;
+  multicast->send_only = join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
   std::memcpy(&multicast->address, address, AddressLength(address));
   PutIn(ours, multicast);
   rdma_ucm_join_mcast command = {};
@@ -54,7 +55,7 @@ int Join(rdma_cm_id* id, const sockaddr* address, uint16_t join_flags, void* con
 int AttachAtJoin(Multicast& multicast, const rdma_ud_param& ud) {
   multicast.mgid = ud.ah_attr.grh.dgid;
   multicast.mlid = ud.ah_attr.dlid;
-  if (multicast.id->qp == nullptr) return 0;
+  if (multicast.id->qp == nullptr || multicast.send_only) return 0;
   const int error = ibv_attach_mcast(multicast.id->qp, &multicast.mgid, multicast.mlid);
   multicast.attached = error == 0;
   return error;
@@ -74,7 +75,7 @@ int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* mc_join_attr
   constexpr uint32_t kNeeded = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
   if (mc_join_attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return Fail(ENOTSUP);
   if ((mc_join_attr->comp_mask & kNeeded) != kNeeded) return Fail(EINVAL);
-  if (mc_join_attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return Fail(ENOTSUP);
+  if (mc_join_attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return Fail(EINVAL);
   return Join(id, mc_join_attr->addr, static_cast<uint16_t>(mc_join_attr->join_flags), context);
 }
 

@@ -59,9 +59,9 @@ bool World::Step() {
     in_flight_.pop_front();
     if (filter_ && !filter_(datagram)) continue;
     for (const auto& node : nodes_) {
-      if (node->address == datagram.flow.destination) {
-        node->host.Receive(now, datagram.flow, datagram.bytes);
-      }
+      const NetAddress& to = datagram.flow.destination;
+      if (node->address != to && !to.IsMulticast()) continue;
+      node->host.Receive(now, datagram.flow, datagram.bytes, &node->address);
     }
   }
   return found;
