@@ -54,6 +54,8 @@ void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message)
   impl_->ids.ib_cm().Receive(now, route, *device, message);
 }
 
+void Cm::QpEnded(Time now, uint32_t qpn) { impl_->ids.QpEnded(now, qpn); }
+
 void Cm::GroupGone(Time now, GroupId group) {
   for (const uint32_t channel : impl_->channels.OfGroup(group)) {
     impl_->DestroyChannel(now, channel);

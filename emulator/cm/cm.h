@@ -17,6 +17,7 @@
 #include "emulator/base/uapi.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/profile.h"
+#include "emulator/verbs/qp_connection.h"
 #include "emulator/wire/cm_message.h"
 
 namespace rdmaemu::cm {
@@ -60,6 +61,13 @@ class CmEnvironment {
   virtual Status JoinGroup(uint32_t device_index, const NetAddress& local,
                            const NetAddress& group) = 0;
   virtual void LeaveGroup(uint32_t device_index, const NetAddress& group) = 0;
+  // For devices whose connection manager is iw_cm: the group's QP of this number at this address.
+  // EINVAL: there is none, or it has been connected before.
+  virtual Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) = 0;
+  // It goes to RTS, EINVAL as above; to ERR, if it is there still. Both may be told by QpEnded.
+  virtual Status ConnectQp(Time now, GroupId group, uint32_t qpn,
+                           const QpConnection& connection) = 0;
+  virtual void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) = 0;
 };
 
 struct CmChannel {
@@ -87,6 +95,9 @@ class Cm {
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
+  // A QP went to ERR or RESET or is being destroyed: where the manager is iw_cm, so does its
+  // connection end.
+  void QpEnded(Time now, uint32_t qpn);
   // All of the group's channels and ids go, as when their descriptor is closed.
   void GroupGone(Time now, GroupId group);
   void DeviceRemoved(Time now, uint32_t device_index);

@@ -82,6 +82,11 @@ struct CmaId {
   uint32_t qkey = 0;
   rdma_ucm_ece ece = {};
   uint64_t connection = 0;  // IbCm's key; 0: none
+  // Of ids whose manager is iw_cm.
+  bool established = false;
+  uint32_t outcome_channel = 0;  // whose program waits there for what the peer's TCP would say
+  bool reset_by_peer = false;    // the request that this id is of has been withdrawn
+  uint8_t initiator_depth = 0, responder_resources = 0;  // as negotiated so far
   uint32_t backlog_left = 0;
   std::map<uint32_t, Membership> memberships;
 
@@ -89,6 +94,9 @@ struct CmaId {
   const SocketAddress& destination() const { return binding.destination; }
   // The service that a port of this id's port space names (rdma_get_service_id).
   uint64_t ServiceId(uint16_t port) const { return (uint64_t{port_space} << 16) + port; }
+  bool IsIwarp() const {
+    return device && device->local.profile.manager == ConnectionManager::kIwarp;
+  }
   bool IsUd() const { return qp_type == IBV_QPT_UD; }
 };
 

@@ -155,6 +155,9 @@ Filled ResolveRoute(CommandContext& context, In in, Out) {
   return Done(context.ids.ResolveRoute(context.now, **id, command.timeout_ms));
 }
 
+// iWARP's routes are IP's own: no record describes them.
+bool HasPath(const CmaId& id) { return id.path && !id.IsIwarp(); }
+
 Filled QueryRoute(CommandContext& context, In in, Out out) {
   const auto command = Load<rdma_ucm_query>(in);
   const Result<CmaId*> found = IdOf(context, command.id);
@@ -170,7 +173,7 @@ Filled QueryRoute(CommandContext& context, In in, Out out) {
     PathRecord path;
     path.dgid = id.destination().address;
     path.sgid = id.source().address;
-    response.num_paths = id.path ? 1 : 0;
+    response.num_paths = HasPath(id) ? 1 : 0;
     response.ib_route[0] = ToUserPath(id.path.value_or(path));
   }
   return Store(response, out);
@@ -204,7 +207,7 @@ Filled QueryGid(const CmaId& id, Out out) {
   const auto emit = [&id](const SocketAddress& address, auto& storage) {
     sockaddr_ib ib = {};
     ib.sib_family = AF_IB;
-    if (id.device) std::memcpy(&ib.sib_addr, address.address.bytes.data(), 16);
+    if (id.device && !id.IsIwarp()) std::memcpy(&ib.sib_addr, address.address.bytes.data(), 16);
     ib.sib_sid = htobe64(id.ServiceId(address.port));
     std::memcpy(&storage, &ib, sizeof ib);
     return static_cast<uint16_t>(sizeof ib);
@@ -217,7 +220,7 @@ Filled QueryGid(const CmaId& id, Out out) {
 Filled QueryPath(const CmaId& id, Out out) {
   CmQueryPathOut response = {};
   size_t bytes = 2 * sizeof(uint32_t);
-  if (id.path) {
+  if (HasPath(id)) {
     response.num_paths = 1;
     response.paths[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
     std::array<uint8_t, kPathRecordBytes> record;
@@ -255,7 +258,12 @@ Filled Connect(CommandContext& context, In in, Out) {
   if (command.conn_param.valid == 0) return Fail(EINVAL);
   const Result<CmaId*> id = IdWithDevice(context, command.id);
   if (!id) return tl::make_unexpected(id.error());
-  return Done(context.ids.Connect(context.now, **id, command.conn_param, command.ece));
+  // The outcome of a connect that blocks goes to a channel of the caller's own.
+  if (command.reserved != 0 && context.channels.Find(context.group, command.reserved) == nullptr) {
+    return Fail(EINVAL);
+  }
+  return Done(
+      context.ids.Connect(context.now, **id, command.conn_param, command.ece, command.reserved));
 }
 
 Filled Listen(CommandContext& context, In in, Out) {
@@ -270,11 +278,9 @@ Filled Accept(CommandContext& context, In in, Out) {
   const Result<CmaId*> id = IdWithDevice(context, command.id);
   if (!id) return tl::make_unexpected(id.error());
   if (command.conn_param.valid == 0) {
-    return Done(context.ids.Accept(context.now, **id, nullptr, command.ece));
+    return Done(context.ids.Accept(context.now, **id, nullptr, command.ece, 0));
   }
-  const Status accepted = context.ids.Accept(context.now, **id, &command.conn_param, command.ece);
-  if (accepted) (*id)->uid = command.uid;
-  return Done(accepted);
+  return Done(context.ids.Accept(context.now, **id, &command.conn_param, command.ece, command.uid));
 }
 
 Filled Reject(CommandContext& context, In in, Out) {
@@ -313,9 +319,7 @@ Filled Notify(CommandContext& context, In in, Out) {
   const auto command = Load<rdma_ucm_notify>(in);
   const Result<CmaId*> id = IdWithDevice(context, command.id);
   if (!id) return tl::make_unexpected(id.error());
-  // RoCE has no alternate paths, so the other event the kernel knows has nothing to act on.
-  if (command.event != IBV_EVENT_COMM_EST) return Fail(EINVAL);
-  return Done(context.ids.NotifyEstablished(context.now, **id));
+  return Done(context.ids.Notify(context.now, **id, command.event));
 }
 
 // ---- options

@@ -10,6 +10,14 @@ namespace rdmaemu::cm {
 
 using wire::CmMessageType;
 
+namespace {
+
+bool IsRequesting(const Connection& connection) {
+  return connection.state == IbCmState::kReqSent || connection.state == IbCmState::kMraReqReceived;
+}
+
+}  // namespace
+
 uint8_t AckTimeoutExponent(uint8_t ack_delay, uint8_t packet_lifetime) {
   int exponent = packet_lifetime + 1;
   if (exponent >= ack_delay) {
@@ -102,8 +110,15 @@ void IbCm::SendUntilAnswered(Time now, Connection& connection, wire::CmMessage m
   connection.repeat_after = connection.response_timeout;
   connection.retries_left = connection.max_retries;
   connection.outstanding = std::move(message);
-  timers_.Arm(connection.key, now + connection.repeat_after);
+  ArmRepeat(now, connection);
   Send(now, connection.route, connection.owner, *connection.outstanding);
+}
+
+void IbCm::ArmRepeat(Time now, Connection& connection) {
+  Time due = now + connection.repeat_after;
+  if (IsRequesting(connection) && connection.give_up_at)
+    due = std::min(due, *connection.give_up_at);
+  timers_.Arm(connection.key, due);
 }
 
 void IbCm::StopRepeating(Connection& connection) {
@@ -166,8 +181,12 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
   connection.max_retries = profile.max_retries;
   connection.response_timeout =
       2 * CmTimeout(parameters.packet_lifetime) + CmTimeout(profile.response_timeout);
+  if (parameters.give_up_after > Duration{}) {
+    connection.give_up_at = now + parameters.give_up_after;
+  }
   SendUntilAnswered(now, connection,
-                    {connection.transaction_id, parameters.ece_attr_mod, std::move(req)},
+                    {connection.transaction_id, parameters.ece_attr_mod, std::move(req),
+                     parameters.more_private_data},
                     IbCmState::kReqSent);
   return connection.key;
 }
@@ -190,7 +209,8 @@ Result<uint64_t> IbCm::SendSidrReq(Time now, const SidrParameters& parameters) {
   return connection.key;
 }
 
-Status IbCm::SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod) {
+Status IbCm::SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod,
+                     std::vector<uint8_t> more_private_data) {
   if (connection.state != IbCmState::kReqReceived && connection.state != IbCmState::kMraReqSent) {
     return Fail(EINVAL);
   }
@@ -202,8 +222,10 @@ Status IbCm::SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t
   connection.responder_resources = rep.responder_resources;
   connection.rq_psn = rep.starting_psn;
   connection.local_qpn = rep.local_qpn;
-  SendUntilAnswered(now, connection, {connection.transaction_id, ece_attr_mod, std::move(rep)},
-                    IbCmState::kRepSent);
+  SendUntilAnswered(
+      now, connection,
+      {connection.transaction_id, ece_attr_mod, std::move(rep), std::move(more_private_data)},
+      IbCmState::kRepSent);
   return {};
 }
 
@@ -242,7 +264,8 @@ wire::CmRej IbCm::MakeRej(const Connection& connection, RejectReason reason) con
 
 Status IbCm::SendRej(Time now, Connection& connection, RejectReason reason,
                      std::span<const uint8_t> additional_info,
-                     std::span<const uint8_t> private_data) {
+                     std::span<const uint8_t> private_data, uint32_t attribute_modifier,
+                     std::vector<uint8_t> more_private_data) {
   wire::CmRej rej = MakeRej(connection, reason);
   if (private_data.size() > rej.private_data.size() ||
       additional_info.size() > rej.additional_info.size()) {
@@ -267,8 +290,16 @@ Status IbCm::SendRej(Time now, Connection& connection, RejectReason reason,
     default:
       return Fail(EINVAL);
   }
-  SendOn(now, connection, std::move(rej));
+  Send(now, connection.route, connection.owner,
+       {connection.transaction_id, attribute_modifier, std::move(rej),
+        std::move(more_private_data)});
   return {};
+}
+
+void IbCm::Withdraw(Time now, Connection& connection) {
+  std::array<uint8_t, sizeof connection.local.node_guid_be> guid;
+  std::memcpy(guid.data(), &connection.local.node_guid_be, guid.size());
+  (void)SendRej(now, connection, RejectReason::kTimeout, guid, {});
 }
 
 Status IbCm::SendDreq(Time now, Connection& connection) {
@@ -317,15 +348,13 @@ void IbCm::HurryDreq(Time now, Connection& connection) {
       2 * CmTimeout(profile.packet_lifetime) + CmTimeout(profile.response_timeout);
   if (connection.repeat_after <= ours) return;
   connection.repeat_after = ours;
-  timers_.Arm(connection.key, now + ours);
+  ArmRepeat(now, connection);
 }
 
 void IbCm::Destroy(Time now, uint64_t key) {
   Connection* found = Find(key);
   if (found == nullptr) return;
   Connection& connection = *found;
-  std::array<uint8_t, 8> guid;
-  std::memcpy(guid.data(), &connection.local.node_guid_be, guid.size());
   switch (connection.state) {
     case IbCmState::kSidrReqReceived:
       (void)SendSidrRep(now, connection,
@@ -336,7 +365,7 @@ void IbCm::Destroy(Time now, uint64_t key) {
       break;
     case IbCmState::kReqSent:
     case IbCmState::kMraReqReceived:
-      (void)SendRej(now, connection, RejectReason::kTimeout, guid, {});
+      Withdraw(now, connection);
       break;
     case IbCmState::kReqReceived:
     case IbCmState::kMraReqSent:
@@ -370,7 +399,14 @@ void IbCm::Destroy(Time now, uint64_t key) {
 void IbCm::TellOwner(Time now, Connection& connection, IbCmEventType type,
                      const wire::CmMessage* message) {
   if (connection.owner != 0) {
-    user_.Event(now, connection, type, message);
+    const EventAnswer answer = user_.Event(now, connection, type, message);
+    if (answer == EventAnswer::kNo) {
+      (void)SendRej(now, connection, RejectReason::kConsumer, {}, {});
+    } else if (answer == EventAnswer::kYes && type == IbCmEventType::kRepReceived) {
+      (void)SendRtu(now, connection);
+    } else if (answer == EventAnswer::kYes) {
+      (void)SendDrep(now, connection);
+    }
     return;
   }
   // Nobody is there to answer a DREQ.
@@ -395,16 +431,20 @@ void IbCm::Expire(Time now) {
 }
 
 void IbCm::RetransmitOrGiveUp(Time now, Connection& connection) {
-  if (connection.retries_left > 0) {
-    connection.retries_left--;
+  const bool has_limit = IsRequesting(connection) && connection.give_up_at;
+  const bool goes_on = has_limit ? now < *connection.give_up_at : connection.retries_left > 0;
+  if (goes_on) {
+    if (connection.retries_left > 0) connection.retries_left--;
     statistics_.retransmissions++;
-    timers_.Arm(connection.key, now + connection.repeat_after);
+    ArmRepeat(now, connection);
     Send(now, connection.route, connection.owner, *connection.outstanding);
     return;
   }
   switch (connection.state) {
     case IbCmState::kReqSent:
     case IbCmState::kMraReqReceived:
+      // Who waits for so long and no longer says so: an accept would come too late.
+      if (connection.give_up_at) Withdraw(now, connection);
       ResetToIdle(connection);
       TellOwner(now, connection, IbCmEventType::kReqError, nullptr);
       break;

@@ -10,6 +10,7 @@
 #include <span>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
@@ -51,7 +52,8 @@ enum class IbCmState : uint8_t {
 };
 
 enum class IbCmEventType : uint8_t {
-  kReqError,  // nobody answered
+  kReqError,     // nobody answered
+  kMraReceived,  // somebody holds the REQ
   kRepError,
   kRepReceived,
   kRtuReceived,
@@ -96,6 +98,7 @@ struct Connection {
   // What is repeated until it is answered.
   std::optional<wire::CmMessage> outstanding;
   Duration response_timeout{}, repeat_after{};
+  std::optional<Time> give_up_at;  // a REQ, however often it was repeated and prolonged
   uint8_t max_retries = 0, retries_left = 0;
 
   // Entries in the tables of remote ends, while they stand there.
@@ -109,6 +112,9 @@ enum class RequestVerdict : uint8_t {
   kRefused,  // REJ 28, or SIDR_REP with status 2
 };
 
+// What the owner has the CM say at once: to a REP (RTU or REJ) and a DREQ (DREP).
+enum class EventAnswer : uint8_t { kLater, kYes, kNo };
+
 // Who owns the connections. None of these calls back into IbCm.
 class IbCmUser {
  public:
@@ -118,8 +124,8 @@ class IbCmUser {
   virtual RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
                                  const wire::CmMessage& message) = 0;
   // `message` is what caused the event, nullptr when none did. Only for connections with an owner.
-  virtual void Event(Time now, const Connection& connection, IbCmEventType type,
-                     const wire::CmMessage* message) = 0;
+  virtual EventAnswer Event(Time now, const Connection& connection, IbCmEventType type,
+                            const wire::CmMessage* message) = 0;
 };
 
 struct ConnectParameters {
@@ -129,6 +135,8 @@ struct ConnectParameters {
   wire::CmReq req;  // comm id, GUID, timeouts and ack timeout are filled in
   uint8_t packet_lifetime;
   uint32_t ece_attr_mod = 0;
+  std::vector<uint8_t> more_private_data = {};
+  Duration give_up_after{};  // however often it is repeated; zero: when the repeats end
 };
 struct SidrParameters {
   uint32_t owner;
@@ -151,10 +159,14 @@ class IbCm {
   Result<uint64_t> SendReq(Time now, const ConnectParameters& parameters);
   Result<uint64_t> SendSidrReq(Time now, const SidrParameters& parameters);
   // Fills in ids, GUID and ack delay. EINVAL in a state that has no REP to send; so the others.
-  Status SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod);
+  Status SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod,
+                 std::vector<uint8_t> more_private_data = {});
   Status SendRtu(Time now, Connection& connection);
   Status SendRej(Time now, Connection& connection, RejectReason reason,
-                 std::span<const uint8_t> additional_info, std::span<const uint8_t> private_data);
+                 std::span<const uint8_t> additional_info, std::span<const uint8_t> private_data,
+                 uint32_t attribute_modifier = 0, std::vector<uint8_t> more_private_data = {});
+  // A REQ that was sent is taken back: the peer is told, nobody here is.
+  void Withdraw(Time now, Connection& connection);
   Status SendDreq(Time now, Connection& connection);
   Status SendDrep(Time now, Connection& connection);
   Status SendSidrRep(Time now, Connection& connection, wire::CmSidrRep rep, uint32_t ece_attr_mod);
@@ -180,6 +192,8 @@ class IbCm {
   void SendOn(Time now, const Connection& connection, wire::CmBody body);
   void SendUntilAnswered(Time now, Connection& connection, wire::CmMessage message,
                          IbCmState state);
+  void SendMra(Time now, const Connection& connection, wire::CmMessageType message);
+  void ArmRepeat(Time now, Connection& connection);
   void StopRepeating(Connection& connection);
   void EnterTimewait(Time now, Connection& connection);
   void BoundOwnerlessTimewait(Connection& connection);

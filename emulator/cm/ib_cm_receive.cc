@@ -136,6 +136,11 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
   switch (user_.Request(now, connection, device, message)) {
     case RequestVerdict::kTaken:
       connection.state = IbCmState::kMraReqSent;
+      // TCP would have said at once that somebody listens: a peer elsewhere waits for that.
+      if (device.profile->cm.manager == ConnectionManager::kIwarp &&
+          environment_.DeviceOf(connection.route.destination) == nullptr) {
+        SendMra(now, connection, CmMessageType::kReq);
+      }
       return;
     case RequestVerdict::kRefused:
       (void)SendRej(now, connection, RejectReason::kConsumer, {}, {});
@@ -151,11 +156,15 @@ void IbCm::OnDuplicateReq(Time now, uint64_t key) {
   statistics_.duplicates++;
   Connection* connection = Find(key);
   if (connection == nullptr || connection->state != IbCmState::kMraReqSent) return;
-  SendOn(now, *connection,
-         wire::CmMra{connection->local_id,
-                     connection->remote_id,
-                     CmMessageType::kReq,
-                     connection->local.profile.mra_service_timeout,
+  SendMra(now, *connection, CmMessageType::kReq);
+}
+
+void IbCm::SendMra(Time now, const Connection& connection, CmMessageType message) {
+  SendOn(now, connection,
+         wire::CmMra{connection.local_id,
+                     connection.remote_id,
+                     message,
+                     connection.local.profile.mra_service_timeout,
                      {}});
 }
 
@@ -179,7 +188,11 @@ void IbCm::OnMra(Time now, const wire::CmMra& mra) {
   }
   connection->state = next;
   connection->repeat_after = CmTimeout(mra.service_timeout) + CmTimeout(connection->ack_timeout);
-  timers_.Arm(connection->key, now + connection->repeat_after);
+  if (connection->give_up_at) {
+    connection->give_up_at = now + connection->local.profile.reply_timeout;
+  }
+  ArmRepeat(now, *connection);
+  TellOwner(now, *connection, IbCmEventType::kMraReceived, nullptr);
 }
 
 Connection* IbCm::FindRejected(const wire::CmRej& rej) {
@@ -274,12 +287,7 @@ void IbCm::OnDuplicateRep(Time now, const wire::CmRep& rep) {
   if (connection->state == IbCmState::kEstablished) {
     SendOn(now, *connection, wire::CmRtu{connection->local_id, connection->remote_id, {}});
   } else if (connection->state == IbCmState::kMraRepSent) {
-    SendOn(now, *connection,
-           wire::CmMra{connection->local_id,
-                       connection->remote_id,
-                       CmMessageType::kRep,
-                       connection->local.profile.mra_service_timeout,
-                       {}});
+    SendMra(now, *connection, CmMessageType::kRep);
   }
 }
 

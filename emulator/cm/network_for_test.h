@@ -99,7 +99,28 @@ class Node final : public CmEnvironment {
     groups_left++;
     if (--groups[group] == 0) groups.erase(group);
   }
+  // The QPs that there are, unconnected; iw_cm takes them from one set to the next.
+  Status CheckConnectable(GroupId, const NetAddress&, uint32_t qpn) override {
+    if (!idle_qps.contains(qpn)) return Fail(EINVAL);
+    return {};
+  }
+  Status ConnectQp(Time, GroupId, uint32_t qpn, const QpConnection& connection) override {
+    if (idle_qps.erase(qpn) == 0) return Fail(EINVAL);
+    connected_qps[qpn] = connection;
+    return {};
+  }
+  void DisconnectQp(Time now, GroupId, const NetAddress&, uint32_t qpn) override {
+    EndQp(now, qpn);
+  }
+  // As ibv_modify_qp to ERR, or ibv_destroy_qp.
+  void EndQp(Time now, uint32_t qpn) {
+    connected_qps.erase(qpn);
+    idle_qps.erase(qpn);
+    cm.QpEnded(now, qpn);
+  }
 
+  std::set<uint32_t> idle_qps;
+  std::map<uint32_t, QpConnection> connected_qps;
   Net& net;
   std::map<NetAddress, int> groups;  // how often each is joined
   int groups_left = 1000;

@@ -86,6 +86,8 @@ void RdmaIds::Erase(Time now, CmaId& id) {
 
 void RdmaIds::ReleaseResources(Time now, CmaId& id) {
   if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));
+  TellOutcome(now, id, -ECONNABORTED);
+  ReleaseIwarpQp(now, id);
   LeaveAllMulticast(id);
   ReleasePort(id);
   id.device.reset();

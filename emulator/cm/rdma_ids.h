@@ -59,14 +59,19 @@ class RdmaIds final : public IbCmUser {
   Status SetAfOnly(CmaId& id, bool af_only);
   Status SetAckTimeout(CmaId& id, uint8_t timeout);
 
+  // EINPROGRESS: the manager is iw_cm, the peer on another host; `outcome_channel` gets an event
+  // whose status says whether the connect has succeeded. Without a channel the id's own does.
   Status Connect(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
-                 const rdma_ucm_ece& ece);
+                 const rdma_ucm_ece& ece, uint32_t outcome_channel = 0);
   // Without parameters: sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish).
-  Status Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters,
-                const rdma_ucm_ece& ece);
+  // With them: answers the request, after which the id's events carry `uid`.
+  Status Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters, const rdma_ucm_ece& ece,
+                uint64_t uid);
   Status Reject(Time now, CmaId& id, RejectReason reason, std::span<const uint8_t> private_data);
   Status Disconnect(Time now, CmaId& id);
-  Status NotifyEstablished(Time now, CmaId& id);
+  // rdma_notify: EINVAL for an event that the id's manager does not know.
+  Status Notify(Time now, CmaId& id, uint32_t event);
+  void QpEnded(Time now, uint32_t qpn);
   // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).
   Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
 
@@ -85,8 +90,8 @@ class RdmaIds final : public IbCmUser {
   bool Listens(const CmDevice& device, uint64_t service_id) override;
   RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
                          const wire::CmMessage& message) override;
-  void Event(Time now, const Connection& connection, IbCmEventType type,
-             const wire::CmMessage* message) override;
+  EventAnswer Event(Time now, const Connection& connection, IbCmEventType type,
+                    const wire::CmMessage* message) override;
 
  private:
   CmaId* Find(uint32_t handle);
@@ -105,6 +110,8 @@ class RdmaIds final : public IbCmUser {
   PendingEvent MakeEvent(const CmaId& id, EventType type, int status) const;
   CmaId* FindListener(const CmDevice& device, uint64_t service_id,
                       const wire::RdmaCmHeader& header);
+  void IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEventType type,
+               const wire::CmMessage* message);
   void SidrReplied(Time now, CmaId& id, const Connection& connection,
                    const wire::CmMessage& message);
   Status SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters);
@@ -116,6 +123,30 @@ class RdmaIds final : public IbCmUser {
   PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
   void EndMembership(const CmaId& id, const Membership& membership);
   void LeaveAllMulticast(CmaId& id);
+  // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
+  bool StaysInHost(const CmaId& id) {
+    return id.destination().IsAny() || environment_.DeviceOf(id.destination().address) != nullptr;
+  }
+  Status ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
+                      uint32_t outcome_channel);
+  bool TellOutcome(Time now, CmaId& id, int status);
+  EventAnswer IwarpRejected(Time now, CmaId& id, const wire::CmMessage& message);
+  Status AcceptIwarp(Time now, CmaId& id, Connection& connection,
+                     const rdma_ucm_conn_param* parameters, uint64_t uid);
+  Status RejectIwarp(Time now, CmaId& id, Connection& connection,
+                     std::span<const uint8_t> private_data);
+  Status DisconnectIwarp(Time now, CmaId& id);
+  EventAnswer IwarpEvent(Time now, CmaId& id, const Connection& connection, IbCmEventType type,
+                         const wire::CmMessage* message);
+  EventAnswer IwarpReply(Time now, CmaId& id, const Connection& connection,
+                         const wire::CmMessage& message);
+  Status StartIwarp(Time now, CmaId& id, const Connection& connection, uint32_t remote_qpn,
+                    uint32_t sq_psn);
+  void EndIwarp(Time now, CmaId& id);
+  void CloseIwarp(Time now, CmaId& id);
+  void ReleaseIwarpQp(Time now, CmaId& id);
+  static ib_uverbs_qp_attr IwarpQpAttr(const CmaId& id, bool is_connecting, ibv_qp_state state);
+  PendingEvent IwarpEstablished(const CmaId& id) const;
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
                            uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
 
@@ -129,6 +160,7 @@ class RdmaIds final : public IbCmUser {
   std::set<std::pair<uint32_t, uint32_t>> by_channel_;  // (channel, id)
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
+  std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
   uint32_t last_handle_ = 0;
   uint32_t last_membership_ = 0;
   uint64_t last_attach_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/cm/counted_data.h"
 #include "emulator/cm/rdma_ids.h"
 
 namespace rdmaemu::cm {
@@ -12,18 +13,24 @@ namespace {
 constexpr uint8_t kMaxRetryCount = 7;  // 3 bits on the wire
 constexpr uint32_t kQpnMask = 0xffffff;
 
-// rdma_cm's header and, behind it, the user's private data. EINVAL when they do not fit.
+// rdma_cm's header, which stands before the user's private data.
 template <size_t N>
-Status FillPrivateData(const CmaId& id, const PathRecord& path,
-                       const rdma_ucm_conn_param& parameters, wire::PrivateData<N>& out) {
-  constexpr size_t kHeader = wire::RdmaCmHeader::kBytes;
-  if (parameters.private_data_len > N - kHeader) return Fail(EINVAL);
+void FillHeader(const CmaId& id, const PathRecord& path, wire::PrivateData<N>& out) {
   wire::RdmaCmHeader header;
   header.ip_version = id.source().family == AF_INET ? 4 : 6;
   header.source_port = id.source().port;
   header.source = id.source().address;
   header.destination = id.destination().IsAny() ? path.dgid : id.destination().address;
   wire::EmitRdmaCmHeader(header, out);
+}
+
+// EINVAL when the user's private data do not fit behind the header.
+template <size_t N>
+Status FillPrivateData(const CmaId& id, const PathRecord& path,
+                       const rdma_ucm_conn_param& parameters, wire::PrivateData<N>& out) {
+  constexpr size_t kHeader = wire::RdmaCmHeader::kBytes;
+  if (parameters.private_data_len > N - kHeader) return Fail(EINVAL);
+  FillHeader(id, path, out);
   std::copy_n(parameters.private_data, parameters.private_data_len, out.begin() + kHeader);
   return {};
 }
@@ -55,13 +62,15 @@ void CopyPrivateData(const wire::PrivateData<N>& from, size_t skip, rdma_ucm_ud_
 // ---- the active side
 
 Status RdmaIds::Connect(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
-                        const rdma_ucm_ece& ece) {
+                        const rdma_ucm_ece& ece, uint32_t outcome_channel) {
   if (id.state != IdState::kRouteResolved || !id.path) return Fail(EINVAL);
   id.ece = ece;
   id.qpn = parameters.qp_num & kQpnMask;
   id.srq = parameters.srq != 0;
-  const Status sent = id.IsUd() ? SendSidrReq(now, id, parameters) : SendReq(now, id, parameters);
-  if (sent) id.state = IdState::kConnect;
+  const Status sent = id.IsIwarp() ? ConnectIwarp(now, id, parameters, outcome_channel)
+                      : id.IsUd()  ? SendSidrReq(now, id, parameters)
+                                   : SendReq(now, id, parameters);
+  if (sent || sent.error().code == EINPROGRESS) id.state = IdState::kConnect;
   return sent;
 }
 
@@ -76,7 +85,16 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
       .packet_lifetime = path.packet_lifetime,
       .ece_attr_mod = id.ece.attr_mod};
   wire::CmReq& req = connect.req;
-  if (const Status fits = FillPrivateData(id, path, parameters, req.private_data); !fits) {
+  if (id.IsIwarp()) {
+    FillHeader(id, path, req.private_data);
+    Result<CountedData> data = CarryCounted(DataOf(parameters), req.private_data,
+                                            wire::RdmaCmHeader::kBytes, StaysInHost(id));
+    if (!data) return tl::make_unexpected(data.error());
+    connect.ece_attr_mod = data->attribute_modifier;
+    connect.more_private_data = std::move(data->rest);
+    const CmProfile& profile = id.device->local.profile;
+    connect.give_up_after = StaysInHost(id) ? profile.reply_timeout : profile.connect_timeout;
+  } else if (const Status fits = FillPrivateData(id, path, parameters, req.private_data); !fits) {
     return fits;
   }
   req.service_id = id.ServiceId(id.destination().port);
@@ -127,7 +145,7 @@ Status RdmaIds::SendSidrReq(Time now, CmaId& id, const rdma_ucm_conn_param& para
 // ---- the passive side
 
 Status RdmaIds::Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters,
-                       const rdma_ucm_ece& ece) {
+                       const rdma_ucm_ece& ece, uint64_t uid) {
   if (id.state != IdState::kConnect) return Fail(EINVAL);
   id.ece = ece;
   Connection* connection = ib_cm_.Find(id.connection);
@@ -137,13 +155,16 @@ Status RdmaIds::Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameter
     id.srq = parameters->srq != 0;
   }
   Status done;
-  if (id.IsUd()) {
+  if (id.IsIwarp()) {
+    done = AcceptIwarp(now, id, *connection, parameters, uid);
+  } else if (id.IsUd()) {
     done = AcceptUd(now, id, *connection, parameters);
   } else if (parameters != nullptr) {
     done = AcceptRc(now, id, *connection, *parameters);
   } else {
     done = ib_cm_.SendRtu(now, *connection);
   }
+  if (done && parameters != nullptr) id.uid = uid;
   // Measured: an accept that fails tells the peer.
   if (!done) (void)Reject(now, id, RejectReason::kConsumer, {});
   return done;
@@ -184,6 +205,7 @@ Status RdmaIds::Reject(Time now, CmaId& id, RejectReason reason,
                        std::span<const uint8_t> private_data) {
   Connection* connection = ib_cm_.Find(id.connection);
   if (connection == nullptr) return Fail(EINVAL);
+  if (id.IsIwarp()) return RejectIwarp(now, id, *connection, private_data);
   if (!id.IsUd()) return ib_cm_.SendRej(now, *connection, reason, {}, private_data);
   wire::CmSidrRep rep;
   if (private_data.size() > rep.private_data.size()) return Fail(EINVAL);
@@ -193,6 +215,7 @@ Status RdmaIds::Reject(Time now, CmaId& id, RejectReason reason,
 }
 
 Status RdmaIds::Disconnect(Time now, CmaId& id) {
+  if (id.IsIwarp()) return DisconnectIwarp(now, id);
   // A listener with a device has a CM id in the kernel, for which there is nothing to do.
   if (id.state == IdState::kListen) return {};
   Connection* connection = ib_cm_.Find(id.connection);
@@ -201,9 +224,15 @@ Status RdmaIds::Disconnect(Time now, CmaId& id) {
   return {};  // in any other state too: measured
 }
 
-Status RdmaIds::NotifyEstablished(Time now, CmaId& id) {
+Status RdmaIds::Notify(Time now, CmaId& id, uint32_t event) {
   Connection* connection = ib_cm_.Find(id.connection);
-  if (connection == nullptr) return Fail(EINVAL);
+  if (id.IsIwarp()) {
+    // Whatever the event, there is nothing to do where data cannot come before its connection.
+    if (connection == nullptr && id.state != IdState::kListen) return Fail(EINVAL);
+    return {};
+  }
+  // RoCE has no alternate paths, so the other event the kernel knows has nothing to act on.
+  if (event != IBV_EVENT_COMM_EST || connection == nullptr) return Fail(EINVAL);
   return ib_cm_.Establish(now, *connection);
 }
 
@@ -251,7 +280,11 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
   if (listener == nullptr || !qp_type || listener->qp_type != *qp_type) {
     return RequestVerdict::kRefused;
   }
-  if (listener->backlog_left == 0) return RequestVerdict::kDropped;
+  const bool is_iwarp = device.profile->cm.manager == ConnectionManager::kIwarp;
+  if (is_iwarp && !req) return RequestVerdict::kRefused;
+  if (listener->backlog_left == 0) {
+    return is_iwarp ? RequestVerdict::kRefused : RequestVerdict::kDropped;
+  }
 
   // No uid before the accept.
   const Result<CmaId*> made = Create(listener->group, listener->process, listener->channel, 0,
@@ -267,7 +300,12 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
   PendingEvent event = MakeEvent(*listener, EventType::kConnectRequest, 0);
   event.new_id = event.response.id = id.handle;
   constexpr size_t kHeader = wire::RdmaCmHeader::kBytes;
-  if (req != nullptr) {
+  if (is_iwarp) {
+    rdma_ucm_conn_param& conn = event.response.param.conn;
+    TakeCounted(message, req->private_data, kHeader, conn);
+    conn.responder_resources = id.responder_resources = req->initiator_depth;
+    conn.initiator_depth = id.initiator_depth = req->responder_resources;
+  } else if (req != nullptr) {
     rdma_ucm_conn_param& conn = event.response.param.conn;
     CopyPrivateData(req->private_data, kHeader, conn);
     conn.responder_resources = req->initiator_depth;
@@ -310,15 +348,24 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
 
 // ---- what the protocol tells
 
-void RdmaIds::Event(Time now, const Connection& connection, IbCmEventType type,
-                    const wire::CmMessage* message) {
+EventAnswer RdmaIds::Event(Time now, const Connection& connection, IbCmEventType type,
+                           const wire::CmMessage* message) {
   CmaId* found = Find(connection.owner);
-  if (found == nullptr) return;
+  if (found == nullptr) return EventAnswer::kLater;
   CmaId& id = *found;
+  if (id.IsIwarp()) return IwarpEvent(now, id, connection, type, message);
+  IbEvent(now, id, connection, type, message);
+  return EventAnswer::kLater;  // the program's or its library's to give
+}
+
+void RdmaIds::IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEventType type,
+                      const wire::CmMessage* message) {
   const IdState wanted =
       type == IbCmEventType::kTimewaitExit ? IdState::kDisconnect : IdState::kConnect;
   if (id.state != wanted) return;
   switch (type) {
+    case IbCmEventType::kMraReceived:
+      return;
     case IbCmEventType::kReqError:
     case IbCmEventType::kRepError:
       Push(now, id, EventType::kUnreachable, -ETIMEDOUT);

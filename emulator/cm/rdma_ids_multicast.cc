@@ -16,6 +16,7 @@ constexpr int kNotSupportedByKernel = 524;
 
 Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const GroupRequest& request) {
   const SocketAddress& group = request.group;
+  if (id.IsIwarp()) return Fail(ENOSYS);
   if (id.state != IdState::kAddrBound && id.state != IdState::kAddrResolved) return Fail(EINVAL);
   if (!id.IsUd() || group.IsAny()) return Fail(EINVAL);
   if (group.family != AF_INET) return Fail(kNotSupportedByKernel);  // RoCE v2 joins IPv4 alone

@@ -56,6 +56,7 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   ib_uverbs_qp_attr out = {};
   out.qp_state = state;
   const Connection* connection = ib_cm_.Find(id.connection);
+  if (id.IsIwarp()) return IwarpQpAttr(id, connection != nullptr, state);
   if (connection == nullptr || id.IsUd()) {
     // Whatever state was asked for: measured.
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;

@@ -143,10 +143,17 @@ struct OpenDeviceIn {
   uint32_t index;
   uint32_t reserved;
 };
+// What a device does not have, so that posting and the extended calls refuse it at once.
+inline constexpr uint32_t kMissingImmediateData = 1;
+inline constexpr uint32_t kMissingExtendedCalls = 2;  // ibv_create_cq_ex, send_ops_flags
+inline constexpr uint32_t kMissingAtomics = 4;
+inline constexpr uint32_t kMissingWindows = 8;
 struct OpenDeviceOut {
   uint32_t context;
   uint32_t completion_vectors;
   uint32_t max_inline_bytes;
+  uint32_t missing;        // kMissing*
+  uint32_t max_read_sges;  // max_sge_rd
   uint32_t reserved;
 };
 struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
@@ -250,7 +257,7 @@ struct CreateCqIn {
 };
 struct CqOut {
   uint32_t handle;
-  uint32_t entries;  // what the program may count on (a power of two less one)
+  uint32_t entries;  // what the program may count on
   uint32_t slots;
   uint32_t reserved;
   SharedSpan queue;  // CqControl, then Ring with 64-byte slots (CqEntry)
@@ -306,12 +313,12 @@ struct CreateQpIn {
 struct CreateQpOut {
   uint32_t handle;
   uint32_t qpn;
-  uint32_t doorbell;  // slot in the DoorbellPage
-  uint32_t reserved;
+  uint32_t doorbell;      // slot in the DoorbellPage
+  uint32_t send_entries;  // requests that the send queue takes; its ring may have more room
   ibv_qp_cap cap;
   uint32_t send_slots, send_slot_bytes;
   uint32_t recv_slots, recv_slot_bytes;
-  uint32_t reserved2;
+  uint32_t recv_entries;
   SharedSpan send_queue;  // QpControl, then Ring (rxe_send_wqe)
   SharedSpan recv_queue;  // Ring (rxe_recv_wqe); length 0 with an SRQ
 };

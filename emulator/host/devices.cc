@@ -92,4 +92,15 @@ void HostDevices::LeaveGroup(uint32_t device_index, const NetAddress& group) {
   groups_.erase(joined);
 }
 
+Status HostDevices::CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) {
+  return verbs_.CheckConnectable(group, local, qpn);
+}
+Status HostDevices::ConnectQp(Time now, GroupId group, uint32_t qpn,
+                              const QpConnection& connection) {
+  return verbs_.ConnectQp(now, group, qpn, connection);
+}
+void HostDevices::DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) {
+  verbs_.DisconnectQp(now, group, local, qpn);
+}
+
 }  // namespace rdmaemu

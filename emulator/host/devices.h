@@ -34,6 +34,9 @@ class HostDevices final : public cm::CmEnvironment {
   Status JoinGroup(uint32_t device_index, const NetAddress& local,
                    const NetAddress& group) override;
   void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
+  Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) override;
+  Status ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnection& connection) override;
+  void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) override;
 
  private:
   // A device has one link, that of the address by which it joined first.

@@ -45,7 +45,7 @@ std::string BoundedText(const char* text, size_t bytes) {
 
 }  // namespace
 
-class Host::Impl final {
+class Host::Impl final : public transport::QpEndListener {
  public:
   Impl(HostConfig config, Environment environment)
       : config_(std::move(config)),
@@ -54,7 +54,7 @@ class Host::Impl final {
         fabric_(environment.network, environment.trace),
         verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
                 environment.trace}),
-        engine_({verbs_, environment.memory, random_, fabric_, environment.trace}),
+        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this}),
         devices_(verbs_, fabric_),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
@@ -151,6 +151,8 @@ class Host::Impl final {
     return rdmaemu::StatusJson(
         {config_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
   }
+
+  void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
  private:
   Reply Dispatch(Time now, ProcessId process, const ConnectedProcess& caller, CallOp op,

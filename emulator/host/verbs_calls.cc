@@ -54,6 +54,11 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
   out.context = (*context)->handle;
   out.completion_vectors = profile.completion_vectors;
   out.max_inline_bytes = profile.max_inline_bytes;
+  if (!profile.serves_immediate_data) out.missing |= kMissingImmediateData;
+  if (!profile.serves_extended_calls) out.missing |= kMissingExtendedCalls;
+  if (profile.device.orig_attr.atomic_cap == IBV_ATOMIC_NONE) out.missing |= kMissingAtomics;
+  if (profile.device.orig_attr.max_mw == 0) out.missing |= kMissingWindows;
+  out.max_read_sges = static_cast<uint32_t>(profile.device.orig_attr.max_sge_rd);
   descriptors.push_back((*context)->async_counter);
   return 0;
 }
@@ -90,6 +95,12 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
   const auto table = static_cast<uint32_t>((*device)->profile.port.gid_tbl_len);
   if (in.first >= table || in.count > kMaxGidsPerCall) return EINVAL;
   out.count = std::min(in.count, table - in.first);
+  if (!(*device)->profile.has_ip_gids) {
+    // An RNIC's only GID is its MAC (siw_query_gid); it is of no type that RoCE has.
+    out.entries[0].port_num = in.port;
+    out.entries[0].gid = (*device)->MacGid();
+    return 0;
+  }
   for (uint32_t i = 0; i < out.count; i++) {
     const uint32_t index = in.first + i;
     ibv_gid_entry& entry = out.entries[i];
@@ -194,8 +205,8 @@ int TakeChannelOverflow(const Caller& caller, const HandleIn& in, TakeChannelOve
 int FillCq(const Result<CompletionQueue*>& cq, CqOut& out) {
   if (!cq) return ErrorOf(cq);
   out.handle = (*cq)->handle;
-  out.entries = (*cq)->ring.usable();
-  out.slots = out.entries + 1;
+  out.entries = (*cq)->entries;
+  out.slots = (*cq)->ring.usable() + 1;
   out.queue = (*cq)->memory;
   return 0;
 }
@@ -264,6 +275,8 @@ int CreateQp(const Caller& caller, const CreateQpIn& in, CreateQpOut& out, Descr
   out.qpn = qp.qpn;
   out.doorbell = qp.doorbell;
   out.cap = qp.cap;
+  out.send_entries = qp.send_entries;
+  out.recv_entries = qp.recv_entries;
   out.send_slots = qp.send_ring.usable() + 1;
   out.send_slot_bytes = qp.send_ring.slot_bytes();
   out.send_queue = qp.send_memory;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "emulator/runtime/port_owner.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::string_view kDefaultDevice = "rxe0";
 constexpr std::string_view kDefaultProfile = "rxe";
+constexpr size_t kMaxProfileBytes = 65536;
 
 std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
   if (name == nullptr) return std::nullopt;
@@ -85,6 +87,30 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
   return chosen;
 }
 
+OrMessage<Profile> ReadProfileFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxProfileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.eof() || file.gcount() == 0) {
+    const bool is_long = file.gcount() > static_cast<std::streamsize>(kMaxProfileBytes);
+    return tl::unexpected("cannot read the device profile " + path + ": " +
+                          (is_long ? "it is longer than " + std::to_string(kMaxProfileBytes) +
+                                         " bytes, which no profile is"
+                                   : "there is no such file, or it is empty or not readable") +
+                          "; docs/profiles.md says how to write one");
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ParseProfile(text, path);
+}
+
+// Of a built-in name or a file.
+OrMessage<Profile> FindProfile(const std::string& text) {
+  if (IsProfileFile(text)) return ReadProfileFile(text);
+  if (const Profile* built_in = BuiltInProfile(text)) return *built_in;
+  return tl::unexpected("there is no device profile \"" + text + "\"; choose one of: " +
+                        BuiltInProfileNames() + "; or name a file, as in ./my-nic.toml");
+}
+
 RandomSeed KernelSeed() {
   RandomSeed seed;
   // Up to 256 bytes come whole, or not at all when a signal interrupts (getrandom(2)).
@@ -126,6 +152,16 @@ std::vector<InterfaceAddress> InterfaceAddresses() {
   return addresses;
 }
 
+bool IsProfileFile(std::string_view profile) {
+  return profile.find('/') != profile.npos || profile.ends_with(".toml");
+}
+
+OrMessage<std::string> DeviceOfProfile(const std::string& profile) {
+  const OrMessage<Profile> found = FindProfile(profile);
+  if (!found) return tl::unexpected(found.error());
+  return found->name + "0=" + profile;
+}
+
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
   const size_t equals = text.find('=');
   const std::string name(text.substr(0, equals));
@@ -138,12 +174,9 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
                           "\" cannot be a device's name: use 1 to 63 letters, digits,"
                           " '-' and '_', as in --device rxe0=rxe");
   }
-  const Profile* profile = BuiltInProfile(profile_name);
-  if (profile == nullptr) {
-    return tl::unexpected("there is no device profile \"" + profile_name +
-                          "\"; choose one of: " + BuiltInProfileNames());
-  }
-  return DeviceOption{name, *profile};
+  OrMessage<Profile> profile = FindProfile(profile_name);
+  if (!profile) return tl::unexpected(profile.error());
+  return DeviceOption{name, std::move(*profile)};
 }
 
 OrMessage<HostAddress> ParseAddressOption(std::string_view text) {

@@ -23,12 +23,17 @@ struct InterfaceAddress {
 // All that are up, in the kernel's order (getifaddrs(3)).
 std::vector<InterfaceAddress> InterfaceAddresses();
 
-// "rxe0" or "rxe0=rxe". The message lists the profiles when there is none of that name.
+// "rxe0", "rxe0=rxe" or "nic=/home/me/nic.toml": a profile is the name of a built-in one, or a file
+// when it has a '/' or ends in ".toml". The message lists the profiles when there is none of that
+// name, and says where a file is wrong.
 struct DeviceOption {
   std::string name;
   Profile profile;
 };
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text);
+// The device option that a profile alone stands for: "siw" gives "siw0=siw".
+OrMessage<std::string> DeviceOfProfile(const std::string& profile);
+bool IsProfileFile(std::string_view profile);
 
 // "127.0.1.1", "::1", "fe80::1%eth0": the address and, where a zone is named, its interface.
 OrMessage<HostAddress> ParseAddressOption(std::string_view text);

@@ -124,6 +124,7 @@ void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8
     core_.counters.dropped_unexpected_answer++;
     return;
   }
+  if (!context.qp->device->profile.tells_remote_errors) return EndUntold(now, context);
   switch (static_cast<wire::NakCode>(code)) {
     case wire::NakCode::kInvalidRequest:
       return Fail(now, context, IBV_WC_REM_INV_REQ_ERR);
@@ -132,6 +133,13 @@ void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8
     default:
       return Fail(now, context, IBV_WC_REM_OP_ERR);
   }
+}
+
+// Over TCP a request succeeds when it has been sent; that the peer refused it is told by the end of
+// the connection. Only one that still waits for an answer has not succeeded.
+void Completer::EndUntold(Time now, QpContext& context) {
+  if (!context.requester.requests.front().needs_response()) Finish(now, context);
+  core_.FailQp(now, *context.qp);
 }
 
 bool Completer::Acknowledge(Time now, QpContext& context, uint32_t to) {

@@ -34,6 +34,7 @@ class Completer {
  private:
   void HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t syndrome);
   void HandleRnr(Time now, QpContext& context, uint8_t timer);
+  void EndUntold(Time now, QpContext& context);
   void HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code);
   void HandleRead(Time now, QpContext& context, Train& train);
   // IBV_WC_SUCCESS, or what the request fails with.

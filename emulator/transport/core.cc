@@ -66,7 +66,9 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
     used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
     const auto ref = env.verbs.ResolveLocal(qp, used, access);
     if (!ref) {
-      return ref.error() == MemoryFault::kRange ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
+      const bool is_protection =
+          ref.error() == MemoryFault::kRange && qp.device->profile.tells_gather_errors_apart;
+      return is_protection ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
     }
     out.Add(*ref);
     offset = 0;

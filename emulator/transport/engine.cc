@@ -150,7 +150,8 @@ class Engine::Impl final : public Receiver {
     QpContext& context = core_.ContextOf(qp);
     switch (qp.state()) {
       case IBV_QPS_RESET:
-        return Reset(context);
+        Reset(context);
+        return TellEnded(now, qp);
       case IBV_QPS_INIT:
         if (from == IBV_QPS_RESET) SyncRing(context);
         return;
@@ -170,22 +171,28 @@ class Engine::Impl final : public Receiver {
         if (core_.env.trace.wants_records()) TraceError(now, qp);
         completer_.Flush(now, context);
         responder_.Flush(now, context);
-        return core_.BeginLife(context);
+        core_.BeginLife(context);
+        return TellEnded(now, qp);
       default:
         return;
     }
   }
 
   void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
-  void Destroyed(QueuePair& qp) {
+  void Destroyed(Time now, QueuePair& qp) {
     EndCopies(core_.ContextOf(qp));
     Settle(core_.ContextOf(qp));
     core_.Forget(qp);
+    TellEnded(now, qp);
   }
   void MemoryGoing(ProcessId process) { parking_.WithdrawFor(process); }
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
+  void TellEnded(Time now, QueuePair& qp) {
+    if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
+  }
+
   void EndCopies(QpContext& context) {
     parking_.Drop(context);
     parking_.WithdrawFrom(context);
@@ -454,7 +461,7 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
 void Engine::MemoryGoing(ProcessId process) { impl_->MemoryGoing(process); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
-void Engine::QpDestroyed(Time, QueuePair& qp) { impl_->Destroyed(qp); }
+void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
 
 }  // namespace rdmaemu::transport

@@ -55,6 +55,14 @@ struct EngineCounters {
            dropped_answer_queue_full = 0, dropped_sender_gone = 0, dropped_above_mtu = 0;
 };
 
+// Told of QPs that connection management may have connected.
+class QpEndListener {
+ public:
+  virtual ~QpEndListener() = default;
+  // The QP went to ERR or RESET, or is being destroyed; what waited in it has been flushed.
+  virtual void QpEnded(Time now, QueuePair& qp) = 0;
+};
+
 class Engine : public TransportHooks {
  public:
   struct Environment {
@@ -63,6 +71,7 @@ class Engine : public TransportHooks {
     Random& random;
     DatagramSink& sink;
     trace::Sink& trace;
+    QpEndListener* qp_ends = nullptr;  // nobody where nothing connects
   };
   explicit Engine(Environment environment);
   ~Engine() override;

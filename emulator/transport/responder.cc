@@ -29,7 +29,7 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
     const wire::OpcodeInfo& info = train->info();
     entry.wc.opcode = info.write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
     entry.wc.byte_len = static_cast<uint32_t>(bytes);
-    entry.wc.wc_flags = IBV_WC_GRH;
+    if (context.qp->device->profile.marks_grh) entry.wc.wc_flags = IBV_WC_GRH;
     if (info.imm) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.ex.imm_data = train->headers.immediate;
@@ -297,7 +297,18 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
   return false;
 }
 
+namespace {
+
 // rxe answers alike to a receive that is too small, has a bad key, is out of bounds or unmapped.
+ibv_wc_status ReceiveError(const QpContext& context, const Train& train) {
+  const ResponderState& s = context.responder;
+  if (!context.qp->device->profile.tells_receive_errors_apart) return IBV_WC_LOC_QP_OP_ERR;
+  const bool fits = s.receive && s.received + train.length() <= s.receive->length;
+  return fits ? IBV_WC_GENERAL_ERR : IBV_WC_LOC_LEN_ERR;
+}
+
+}  // namespace
+
 Placement Responder::WriteToReceive(QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   if (train.begins) s.received = 0;
@@ -320,7 +331,8 @@ bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
   }
   const Placement placed = WriteToReceive(context, train);
   if (placed == Placement::kDestinationGone) {
-    Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn, IBV_WC_LOC_QP_OP_ERR);
+    Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn,
+          ReceiveError(context, train));
   }
   return placed == Placement::kPlaced;
 }

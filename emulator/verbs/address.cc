@@ -7,6 +7,7 @@ Result<AddressHandle*> Verbs::CreateAh(GroupId id, Handle handle, const ibv_ah_a
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, handle);
   if (!pd) return Pass(pd.error());
   Context& context = *(*pd)->context;
+  if (context.device->profile.device.orig_attr.max_ah == 0) return Fail(EOPNOTSUPP);
   const Result<Path> path = ResolvePath(*context.device, attr);
   if (!path) return Pass(path.error());
   auto ah = std::make_unique<AddressHandle>();
@@ -39,6 +40,7 @@ const AddressHandle* Verbs::FindAh(const QueuePair& qp, Handle handle) {
 Status Verbs::AttachMcast(GroupId group, Handle handle, const ibv_gid& gid) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
+  if ((*qp)->device->profile.device.orig_attr.max_mcast_grp == 0) return Fail(EOPNOTSUPP);
   return multicast_.Attach(**qp, NetAddress::FromGid(gid));
 }
 

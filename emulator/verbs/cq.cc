@@ -267,12 +267,14 @@ Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
     return Fail(EINVAL);
   }
   Arena& arena = GroupOf(id).arena;
-  const Result<MappedCq> mapped = MapCq(arena, request.entries);
+  const uint32_t entries = UsableDepth(profile.queue_depths, request.entries);
+  const Result<MappedCq> mapped = MapCq(arena, entries);
   if (!mapped) return Pass(mapped.error());
   auto cq = std::make_unique<CompletionQueue>();
   cq->context = &context;
   cq->channel = channel;
   cq->cookie = request.cookie;
+  cq->entries = entries;
   cq->control = mapped->control;
   cq->ring = mapped->ring;
   cq->slots = mapped->slots;
@@ -292,14 +294,17 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
   if (!found) return found;
   CompletionQueue& cq = **found;
-  const auto& limits = cq.context->device->profile.device.orig_attr;
+  const Profile& profile = cq.context->device->profile;
+  if (!profile.resizes_cqs) return Fail(EOPNOTSUPP);
+  const auto& limits = profile.device.orig_attr;
   const uint32_t consumer = cq.ring.Consumer();
   const uint32_t waiting = cq.ring.Distance(consumer, cq.producer);
   if (entries == 0 || entries > static_cast<uint32_t>(limits.max_cqe) || entries < waiting) {
     return Fail(EINVAL);
   }
   Arena& arena = GroupOf(id).arena;
-  const Result<MappedCq> mapped = MapCq(arena, entries);
+  const uint32_t usable = UsableDepth(profile.queue_depths, entries);
+  const Result<MappedCq> mapped = MapCq(arena, usable);
   if (!mapped) return Pass(mapped.error());
   Ring ring = mapped->ring;
   SettleGroup(GroupOf(id));  // the slots stay behind
@@ -312,6 +317,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   mapped->control->overrun = cq.overrun ? 1 : 0;
   arena.Free(cq.memory);
   cq.memory = mapped->memory;
+  cq.entries = usable;
   cq.control = mapped->control;
   cq.ring = ring;
   cq.slots = mapped->slots;

@@ -1,6 +1,7 @@
 #include "emulator/verbs/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "emulator/verbs/verbs.h"
 
@@ -36,6 +37,13 @@ ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
     if (MtuBytes(next) <= room && next <= max_mtu) mtu = next;
   }
   return mtu;
+}
+
+ibv_gid Device::MacGid() const {
+  // The EUI-64 has ff:fe in the middle and the universal bit inverted.
+  uint8_t eui[sizeof node_guid];
+  std::memcpy(eui, &node_guid, sizeof eui);
+  return {.raw = {static_cast<uint8_t>(eui[0] ^ 2), eui[1], eui[2], eui[5], eui[6], eui[7]}};
 }
 
 Device& Verbs::AddDevice(DeviceConfig config) {

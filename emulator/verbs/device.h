@@ -36,6 +36,8 @@ struct Device {
   ibv_mtu active_mtu;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
 
+  // The emulated port's MAC (02:00 and its IPv4 address), padded to a GID as RNICs show it.
+  ibv_gid MacGid() const;
   bool Owns(const NetAddress& address) const {
     for (const NetAddress& own : gids) {
       if (own == address) return true;

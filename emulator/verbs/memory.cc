@@ -147,8 +147,9 @@ void Verbs::RemoveMr(MemoryRegion& region) {
 Result<MemoryWindow*> Verbs::AllocMw(GroupId group, Handle handle, int type) {
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(group, handle);
   if (!pd) return Pass(pd.error());
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return Fail(EINVAL);
   Context& context = *(*pd)->context;
+  if (context.device->profile.device.orig_attr.max_mw == 0) return Fail(EOPNOTSUPP);
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return Fail(EINVAL);
   auto window = std::make_unique<MemoryWindow>();
   window->pd = *pd;
   window->type = static_cast<ibv_mw_type>(type);

@@ -118,7 +118,8 @@ struct CompletionQueue {
   Handle handle;
   Context* context;
   CompletionChannel* channel = nullptr;
-  uint64_t cookie;  // the program's pointer, given back in events
+  uint64_t cookie;   // the program's pointer, given back in events
+  uint32_t entries;  // what the program may count on; the ring may have more
   CqControl* control;
   Ring ring;
   uint32_t producer = 0;  // the host's own; the shared one is only published
@@ -211,12 +212,13 @@ struct QueuePair {
   ibv_qp_attr attr;  // current attributes, as ibv_query_qp answers; attr.qp_state is the state
   Path path;         // RC, UC: valid from RTR on
   QpControl* control;
-  Ring send_ring;     // rxe_send_wqe
-  std::byte* slab;    // kSlabBytes an entry of send_ring
-  Ring recv_ring;     // rxe_recv_wqe; empty when the QP has an SRQ
-  uint32_t doorbell;  // slot in its group's DoorbellPage
-  Span send_memory;   // QpControl, send_ring, slab
-  Span recv_memory;   // recv_ring; length 0 with an SRQ
+  uint32_t send_entries = 0, recv_entries = 0;  // that the queues take; the rings may have more
+  Ring send_ring;                               // rxe_send_wqe
+  std::byte* slab;                              // kSlabBytes an entry of send_ring
+  Ring recv_ring;                               // rxe_recv_wqe; empty when the QP has an SRQ
+  uint32_t doorbell;                            // slot in its group's DoorbellPage
+  Span send_memory;                             // QpControl, send_ring, slab
+  Span recv_memory;                             // recv_ring; length 0 with an SRQ
   uint32_t async_reported = 0;
   uint32_t multicast_groups = 0;
   uint32_t bound_windows = 0;  // type 2

@@ -218,6 +218,15 @@ void ReadCm(Reader& in, CmProfile& to) {
   to.timewait_floor = std::chrono::milliseconds(timewait_floor_ms);
   in.Read("max_backlog", to.max_backlog);
   in.Read("ud_qkey", to.ud_qkey);
+  in.ReadName<ConnectionManager>(
+      "manager", to.manager,
+      {{"ib", ConnectionManager::kIb}, {"iwarp", ConnectionManager::kIwarp}});
+  uint32_t connect_timeout_ms = 0, reply_timeout_ms = 0;
+  in.Read("connect_timeout_ms", connect_timeout_ms);
+  to.connect_timeout = std::chrono::milliseconds(connect_timeout_ms);
+  in.Read("reply_timeout_ms", reply_timeout_ms);
+  to.reply_timeout = std::chrono::milliseconds(reply_timeout_ms);
+  in.ReadWithin("max_reply_private_data", to.max_reply_private_data, 0, UINT8_MAX);
 }
 
 void ReadHabits(Reader& in, Profile& to) {
@@ -226,6 +235,21 @@ void ReadHabits(Reader& in, Profile& to) {
   in.Read("raises_last_wqe_reached", to.raises_last_wqe_reached);
   in.Read("raises_comm_est", to.raises_comm_est);
   in.Read("reregisters_regions", to.reregisters_regions);
+  in.Read("serves_uc", to.serves_uc);
+  in.Read("serves_ud", to.serves_ud);
+  in.Read("serves_immediate_data", to.serves_immediate_data);
+  in.Read("serves_extended_calls", to.serves_extended_calls);
+  in.Read("resizes_cqs", to.resizes_cqs);
+  in.Read("allows_empty_queues", to.allows_empty_queues);
+  in.Read("reports_qp_state", to.reports_qp_state);
+  in.Read("has_ip_gids", to.has_ip_gids);
+  in.Read("marks_grh", to.marks_grh);
+  in.Read("tells_remote_errors", to.tells_remote_errors);
+  in.Read("tells_receive_errors_apart", to.tells_receive_errors_apart);
+  in.Read("tells_gather_errors_apart", to.tells_gather_errors_apart);
+  in.ReadName<QueueDepths>(
+      "queue_depths", to.queue_depths,
+      {{"ring", QueueDepths::kRing}, {"power_of_two", QueueDepths::kPowerOfTwo}});
 }
 
 // Line and column of a byte that is none. Other characters lead toml++ 3.3 to code that it says is

@@ -20,6 +20,13 @@ struct TransportProfile {
   uint32_t lowest_qpn;
 };
 
+// Which of the kernel's connection managers a device's ids have. It decides the steps of a
+// connection and of its queue pairs, who hears of what, and with which status.
+enum class ConnectionManager : uint8_t {
+  kIb,     // ib_cm: the library moves the QP; a reply waits for it
+  kIwarp,  // iw_cm: the device moves the QP, whose end and the connection's are one
+};
+
 struct CmProfile {
   uint8_t response_timeout;     // exponent (20: 4096 ms)
   uint8_t max_retries;          // 15
@@ -28,6 +35,17 @@ struct CmProfile {
   Duration timewait_floor;      // least timewait
   uint32_t max_backlog;         // 1024
   uint32_t ud_qkey;             // 0x01234567
+  ConnectionManager manager = ConnectionManager::kIb;
+  // Of kIwarp alone.
+  Duration connect_timeout{};  // until another host says that somebody listens
+  Duration reply_timeout{};    // from a connect to its accept; zero: as long as it is repeated
+  uint8_t max_reply_private_data = 0;  // bytes that an accept may bring
+};
+
+// How a queue's depth is rounded up, and what is answered of it.
+enum class QueueDepths : uint8_t {
+  kRing,        // 2^n - 1, the room of a ring of 2^n slots
+  kPowerOfTwo,  // 2^n; SGEs and inline data as they were asked for
 };
 
 struct Profile {
@@ -45,6 +63,20 @@ struct Profile {
   bool raises_last_wqe_reached;
   bool raises_comm_est;
   bool reregisters_regions;  // ibv_rereg_mr; rxe: no
+  bool serves_uc, serves_ud;
+  bool serves_immediate_data;
+  bool serves_extended_calls;  // ibv_create_cq_ex; ibv_create_qp_ex with send_ops_flags
+  bool resizes_cqs;
+  bool allows_empty_queues;  // a QP whose send or receive depth is 0
+  bool reports_qp_state;     // ibv_query_qp answers the state and what the QP was moved with
+  bool has_ip_gids;          // the GID table has the addresses (RoCE); else one GID of the MAC
+  bool marks_grh;            // IBV_WC_GRH in completions of connected receives
+  // A SEND or WRITE that the peer refuses completes with an error; else it has succeeded once it
+  // was sent, as over TCP, and the connection ends.
+  bool tells_remote_errors;
+  bool tells_receive_errors_apart;  // LOC_LEN_ERR, GENERAL_ERR; else LOC_QP_OP_ERR for all
+  bool tells_gather_errors_apart;   // LOC_PROT_ERR beyond a region; else LOC_QP_OP_ERR for all
+  QueueDepths queue_depths;
 };
 
 // Parses a profile's TOML; the error says file, line, column and what would have been right.

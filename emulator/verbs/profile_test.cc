@@ -31,7 +31,7 @@ TEST(Profile, EveryBuiltInOneParsesAndIsFoundByItsFileName) {
     EXPECT_NE(BuiltInProfile(parsed->name), nullptr);
   }
   EXPECT_EQ(BuiltInProfile("mlx9"), nullptr);
-  EXPECT_EQ(BuiltInProfileNames(), "rxe");
+  EXPECT_EQ(BuiltInProfileNames(), "rxe, siw");
 }
 
 TEST(Profile, RxeHasWhatWasMeasured) {

@@ -14,7 +14,7 @@ constexpr uint32_t kHighestQpn = 0xfffffe;  // 0xffffff is the multicast QPN
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint8_t kMaxTimeout = 31;
 
-// rxe_qp_chk_cap.
+// rxe_qp_chk_cap, siw_create_qp.
 Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
   const ibv_device_attr& limits = profile.device.orig_attr;
   const auto max_wr = static_cast<uint32_t>(limits.max_qp_wr);
@@ -24,11 +24,34 @@ Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
     return Fail(EINVAL);
   }
   if (!has_srq && (cap.max_recv_wr > max_wr || cap.max_recv_sge > max_sge)) return Fail(EINVAL);
+  if (!profile.allows_empty_queues &&
+      (cap.max_send_wr == 0 || (!has_srq && cap.max_recv_wr == 0))) {
+    return Fail(EINVAL);
+  }
   return {};
 }
 
+// 0, or the errno of a type that the device does not serve: the kernel knows more types.
+int CheckType(const Profile& profile, int type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return 0;
+    case IBV_QPT_UC:
+      return profile.serves_uc ? 0 : EOPNOTSUPP;
+    case IBV_QPT_UD:
+      return profile.serves_ud ? 0 : EOPNOTSUPP;
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_DRIVER:
+      return EOPNOTSUPP;
+    default:
+      return EINVAL;
+  }
+}
+
 // What rxe answers: the room of a send slot counts as SGEs and as inline data alike.
-ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq) {
+ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, QueueDepths depths) {
+  if (depths == QueueDepths::kPowerOfTwo) return cap;
   const uint32_t room = std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
   cap.max_send_sge = room / sizeof(rxe_sge);
   cap.max_inline_data = room;
@@ -55,7 +78,9 @@ Result<uint32_t> Verbs::NewQpn(const Profile& profile) {
 }
 
 Status Verbs::MapQueues(Group& group, QueuePair& qp) {
-  const uint32_t send_slots = Ring::SlotsFor(qp.cap.max_send_wr);
+  const QueueDepths depths = qp.device->profile.queue_depths;
+  qp.send_entries = UsableDepth(depths, qp.cap.max_send_wr);
+  const uint32_t send_slots = Ring::SlotsFor(qp.send_entries);
   const uint32_t send_bytes = SendSlotBytes(qp.cap.max_send_sge, qp.cap.max_inline_data);
   const Result<Span> send =
       group.arena.Allocate(sizeof(QpControl) + BytesWithSendSlab(send_slots, send_bytes));
@@ -66,7 +91,8 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   qp.send_ring.Format();
   qp.slab = send->bytes + sizeof(QpControl) + SlabOffset(send_slots, send_bytes);
   if (qp.srq != nullptr) return {};
-  const uint32_t recv_slots = Ring::SlotsFor(qp.cap.max_recv_wr);
+  qp.recv_entries = UsableDepth(depths, qp.cap.max_recv_wr);
+  const uint32_t recv_slots = Ring::SlotsFor(qp.recv_entries);
   const uint32_t recv_bytes = RecvSlotBytes(qp.cap.max_recv_sge);
   const Result<Span> recv = group.arena.Allocate(Ring::BytesFor(recv_slots, recv_bytes));
   if (!recv) {
@@ -83,15 +109,12 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
 Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& request) {
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, request.pd);
   if (!pd) return Pass(pd.error());
-  if (request.type != IBV_QPT_RC && request.type != IBV_QPT_UC && request.type != IBV_QPT_UD) {
-    const bool exists = request.type == IBV_QPT_RAW_PACKET || request.type == IBV_QPT_XRC_SEND ||
-                        request.type == IBV_QPT_DRIVER;
-    return Fail(exists ? EOPNOTSUPP : EINVAL);
-  }
+  Context& context = *(*pd)->context;
+  const Profile& profile = context.device->profile;
+  if (const int error = CheckType(profile, request.type); error != 0) return Fail(error);
   const Result<CompletionQueue*> send_cq = Find<CompletionQueue>(id, request.send_cq);
   const Result<CompletionQueue*> recv_cq = Find<CompletionQueue>(id, request.recv_cq);
   if (!send_cq || !recv_cq) return Fail(EINVAL);
-  Context& context = *(*pd)->context;
   SharedReceiveQueue* srq = nullptr;
   if (request.srq != 0) {
     const Result<SharedReceiveQueue*> asked = Find<SharedReceiveQueue>(id, request.srq);
@@ -102,7 +125,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
       (srq != nullptr && srq->pd->context != &context)) {
     return Fail(EINVAL);
   }
-  const Status fits = CheckCap(context.device->profile, request.cap, srq != nullptr);
+  const Status fits = CheckCap(profile, request.cap, srq != nullptr);
   if (!fits) return Pass(fits.error());
 
   auto qp = std::make_unique<QueuePair>();
@@ -114,7 +137,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   qp->srq = srq;
   qp->cookie = request.cookie;
   qp->signal_all = request.signal_all;
-  qp->cap = GrantedCap(request.cap, srq != nullptr);
+  qp->cap = GrantedCap(request.cap, srq != nullptr, profile.queue_depths);
   qp->attr = {};
   // What rxe answers before anything was set; cur_qp_state stays 0 for ever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
@@ -166,10 +189,23 @@ Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
   const QueuePair& qp = **found;
+  const Profile& profile = qp.device->profile;
   ibv_qp_attr attr = qp.attr;
+  if (!profile.reports_qp_state) {
+    // siw_query_qp: what it does not say stays 0.
+    attr = {};
+    attr.path_mtu = qp.device->active_mtu;
+    attr.max_rd_atomic = qp.attr.max_rd_atomic;
+    attr.max_dest_rd_atomic = qp.attr.max_dest_rd_atomic;
+    attr.qp_access_flags =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  }
   attr.cap = qp.cap;
-  attr.cap.max_send_wr = qp.send_ring.usable();
-  if (qp.srq == nullptr) attr.cap.max_recv_wr = qp.recv_ring.usable();
+  attr.cap.max_send_wr = qp.send_entries;
+  if (qp.srq == nullptr) attr.cap.max_recv_wr = qp.recv_entries;
+  if (profile.queue_depths == QueueDepths::kPowerOfTwo) {
+    attr.cap.max_inline_data = profile.max_inline_bytes;
+  }
   return attr;
 }
 
@@ -226,13 +262,9 @@ void Verbs::ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& from) {
   if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num & kQpnMask;
   if ((mask & IBV_QP_RQ_PSN) != 0) to.rq_psn = from.rq_psn & kPsnMask;
   if ((mask & IBV_QP_SQ_PSN) != 0) to.sq_psn = from.sq_psn & kPsnMask;
-  // rxe rounds both up to powers of two. 8 bits hold what 128 and less round to; more is cut.
-  const auto rounded = [](uint8_t depth) {
-    return static_cast<uint8_t>(depth == 0 ? 0 : std::min(std::bit_ceil(unsigned{depth}), 128u));
-  };
-  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) to.max_rd_atomic = rounded(from.max_rd_atomic);
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) to.max_rd_atomic = RoundedReads(from.max_rd_atomic);
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
-    to.max_dest_rd_atomic = rounded(from.max_dest_rd_atomic);
+    to.max_dest_rd_atomic = RoundedReads(from.max_dest_rd_atomic);
   }
   if ((mask & IBV_QP_AV) != 0) {
     to.ah_attr = from.ah_attr;
@@ -250,6 +282,9 @@ Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask, const i
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
   QueuePair& qp = **found;
+  if (qp.device->profile.cm.manager == ConnectionManager::kIwarp) {
+    return ModifyIwarpQp(now, qp, mask, attr);
+  }
   const Status checked = CheckQpAttr(qp, mask, attr);
   if (!checked) return checked;
   ApplyQpAttr(qp, mask, attr);

@@ -22,6 +22,7 @@
 #include "emulator/verbs/handle_table.h"
 #include "emulator/verbs/multicast.h"
 #include "emulator/verbs/objects.h"
+#include "emulator/verbs/qp_connection.h"
 
 namespace rdmaemu {
 
@@ -169,6 +170,12 @@ class Verbs final : public VerbsDirectory {
   // EINVAL as ib_modify_qp_is_ok and rxe_qp_chk_attr. Enumerations in `attr` must be in range
   // where the mask names them.
   Status ModifyQp(Time now, GroupId group, Handle qp, int mask, const ibv_qp_attr& attr);
+  // For a device whose connection manager is iw_cm (siw_accept, siw_connect): the group's QP goes
+  // to RTS. EINVAL: there is none of that number, or it has been connected already.
+  Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn);
+  Status ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnection& connection);
+  // Its connection has ended: the QP, if it is there still, goes to ERR and flushes.
+  void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn);
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp: `cap` in it is what the rings hold.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
@@ -268,6 +275,7 @@ class Verbs final : public VerbsDirectory {
   Status MapQueues(Group& group, QueuePair& qp);
   Status CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const;
   void ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& attr);
+  Status ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr& attr);
   void SetQpState(Time now, QueuePair& qp, ibv_qp_state to);
 
   Environment environment_;

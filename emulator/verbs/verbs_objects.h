@@ -1,6 +1,9 @@
 // How class Verbs finds, keeps and drops its objects; for its own .cc files.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {
@@ -31,6 +34,18 @@ void Verbs::Drop(Context& context, T& object) {
   device_counts_[{context.device->index, kKind}]--;
   GroupOf(context.group).handles[static_cast<size_t>(kKind)].erase(object.handle);
   handles_.Erase(object.handle);
+}
+
+// How many requests a queue takes that was asked to take `asked`.
+inline uint32_t UsableDepth(QueueDepths depths, uint32_t asked) {
+  if (depths == QueueDepths::kRing) return Ring::SlotsFor(asked) - 1;
+  return asked == 0 ? 0 : std::bit_ceil(asked);
+}
+
+// READs and atomics under way: rxe and siw round up to powers of two. 8 bits hold what 128 and less
+// round to; more is cut.
+inline uint8_t RoundedReads(uint8_t depth) {
+  return static_cast<uint8_t>(depth == 0 ? 0 : std::min(std::bit_ceil(unsigned{depth}), 128u));
 }
 
 // For functions that pass an error on.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
@@ -134,6 +135,8 @@ struct CmMessage {
   uint64_t transaction_id = 0;
   uint32_t attribute_modifier = 0;  // ECE's attr_mod in REQ and REP
   CmBody body;
+  // Private data that has no room in the MAD: never on the wire, between ids of one host alone.
+  std::vector<uint8_t> more_private_data = {};
 };
 
 enum class CmParseError : uint8_t {

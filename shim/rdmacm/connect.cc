@@ -59,6 +59,35 @@ rdma_ucm_ece LocalEce(const Id& id) {
   return {ece.vendor_id, ece.options};
 }
 
+// The channel on which the host tells what becomes of a connect that blocks: an RNIC's, whose TCP
+// connects within rdma_connect(3). Another device's connect has none.
+class ConnectOutcome {
+ public:
+  explicit ConnectOutcome(const Id& id) {
+    if (id.verbs->device->transport_type == IBV_TRANSPORT_IWARP) channel_ = NewChannel();
+  }
+  ~ConnectOutcome() { rdma_destroy_event_channel(channel_); }
+  ConnectOutcome(const ConnectOutcome&) = delete;
+  ConnectOutcome& operator=(const ConnectOutcome&) = delete;
+
+  uint32_t handle() const { return channel_ == nullptr ? 0 : channel_->handle; }
+  // 0 or a positive errno. A signal does not end it: TCP goes on connecting.
+  int Await() const {
+    rdma_ucm_event_resp outcome = {};
+    for (;;) {
+      const int error = rdmaemu_client_wait(channel_->fd);
+      if (error == EINTR) continue;
+      if (error != 0) return error;
+      const int taken = Call(*channel_, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, &outcome);
+      if (taken == EAGAIN) continue;
+      return taken != 0 ? taken : -static_cast<int>(outcome.status);
+    }
+  }
+
+ private:
+  Channel* channel_ = nullptr;
+};
+
 int MoveQpForAccept(Id& id) {
   if (id.qp == nullptr || IsDatagram(id)) return 0;
   if (id.remote_ece.vendor_id != 0) {
@@ -121,10 +150,11 @@ int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
   if (const int error = FillParameters(ours, conn_param, command.conn_param); error != 0) {
     return Fail(error);
   }
-  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_CONNECT, command); error != 0) {
-    return Fail(error);
-  }
-  return Complete(ours);
+  const ConnectOutcome outcome(ours);
+  command.reserved = outcome.handle();
+  int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_CONNECT, command);
+  if (error == EINPROGRESS) error = outcome.Await();
+  return error != 0 ? Fail(error) : Complete(ours);
 }
 
 int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {

@@ -146,6 +146,8 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   }
   context->handle = reply.context;
   context->max_inline_bytes = reply.max_inline_bytes;
+  context->missing = reply.missing;
+  context->max_read_sges = reply.max_read_sges;
   SetOperations(*context);
   ibv_context& base = context->extended.context;
   base.device = device;

@@ -73,6 +73,7 @@ void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   constexpr uint32_t kFlags =
       IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  if ((Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
   const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   if ((attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
       (attr->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0 ||

@@ -34,6 +34,8 @@ struct Context {
   char provider_room[512];
   uint32_t handle;
   uint32_t max_inline_bytes;
+  uint32_t missing;  // kMissing*
+  uint32_t max_read_sges;
   std::atomic<uint32_t> fatal_reported;
 };
 
@@ -77,6 +79,7 @@ struct QueuePair {
   uint32_t doorbell;
   uint32_t max_send_sge, max_recv_sge;
   uint32_t max_inline_bytes;
+  uint32_t send_entries, recv_entries;  // what the queues take; the rings may have more room
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;

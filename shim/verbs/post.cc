@@ -24,7 +24,27 @@ ibv_qp_state StateOf(const QueuePair& qp) {
       std::atomic_ref(qp.control->state).load(std::memory_order_acquire));
 }
 
+// Operations and lists of pieces that the device does not have.
+bool IsMissing(const Context& context, const ibv_send_wr& wr) {
+  const uint32_t missing = context.missing;
+  switch (wr.opcode) {
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return (missing & kMissingImmediateData) != 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return (missing & kMissingAtomics) != 0;
+    case IBV_WR_BIND_MW:
+      return (missing & kMissingWindows) != 0;
+    case IBV_WR_RDMA_READ:
+      return static_cast<uint32_t>(wr.num_sge) > context.max_read_sges;
+    default:
+      return false;
+  }
+}
+
 int CheckSend(const QueuePair& qp, const ibv_send_wr& wr, uint64_t bytes) {
+  if (IsMissing(*Of(qp.base.context), wr)) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
   if (bytes > UINT32_MAX) return EINVAL;
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
@@ -113,14 +133,15 @@ int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
   const uint64_t bytes = wr.num_sge > 0 ? TotalBytes(wr.sg_list, wr.num_sge) : 0;
   const int error = CheckSend(qp, wr, bytes);
   if (error != 0) return error;
-  if (qp.send_ring.Next(producer) == qp.send_ring.Consumer()) return ENOMEM;
+  if (qp.send_ring.Distance(qp.send_ring.Consumer(), producer) >= qp.send_entries) return ENOMEM;
   FillSend(qp, producer, wr, static_cast<uint32_t>(bytes));
   producer = qp.send_ring.Next(producer);
   return 0;
 }
 
-int PostOneRecv(Ring& ring, uint32_t max_sge, uint32_t producer, const ibv_recv_wr& wr) {
-  if (ring.Next(producer) == ring.Consumer()) return ENOMEM;
+int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, uint32_t producer,
+                const ibv_recv_wr& wr) {
+  if (ring.Distance(ring.Consumer(), producer) >= entries) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge ||
       sizeof(rxe_recv_wqe) + static_cast<size_t>(wr.num_sge) * sizeof(rxe_sge) >
           ring.slot_bytes()) {
@@ -158,12 +179,13 @@ void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe) {
   wqe.state = kPayloadTaken;
 }
 
-int PostReceives(Ring& ring, uint32_t max_sge, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr,
+                 ibv_recv_wr** bad) {
   uint32_t producer = ring.Producer();
   const uint32_t before = producer;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    error = PostOneRecv(ring, max_sge, producer, *wr);
+    error = PostOneRecv(ring, entries, max_sge, producer, *wr);
     if (error != 0) {
       *bad = wr;
       break;
@@ -215,7 +237,7 @@ int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int error;
   {
     ForkLockGuard guard(qp.recv_lock);
-    error = PostReceives(qp.recv_ring, qp.max_recv_sge, wr, bad);
+    error = PostReceives(qp.recv_ring, qp.recv_entries, qp.max_recv_sge, wr, bad);
   }
   // Receives are found when a packet comes; in ERR none will, and devices that flush late receives
   // have to hear of them.

@@ -31,6 +31,8 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
     return EPROTO;
   }
   qp.doorbell = reply.doorbell;
+  qp.send_entries = reply.send_entries;
+  qp.recv_entries = reply.recv_entries;
   qp.cap = reply.cap;
   qp.max_send_sge = reply.cap.max_send_sge;
   qp.max_recv_sge = reply.cap.max_recv_sge;
@@ -104,6 +106,7 @@ ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     return NullWith(EOPNOTSUPP);
   }
   const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (extended && (Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
   const uint64_t possible = attr->qp_type == IBV_QPT_RC   ? kRcOps
                             : attr->qp_type == IBV_QPT_UC ? kUcOps
                             : attr->qp_type == IBV_QPT_UD ? kUdOps

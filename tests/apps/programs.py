@@ -24,8 +24,9 @@ class Case:
     and {port}; `signs` are what both must print, `server_signs` and `client_signs` one of them."""
 
     def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
-                 by_cm=True, attempts=1, limit_s=LIMIT_S):
+                 by_cm=True, attempts=1, limit_s=LIMIT_S, options=()):
         self.name = name
+        self.options = options  # of the hosts
         self.server = server
         self.client = client
         self.server_signs = [*signs, *server_signs]
@@ -54,11 +55,13 @@ class Case:
         with Emulator() as emulator:
             server_argv = [a.format(**fill) for a in self.server]
             if self.by_cm:
-                server = emulator.start_listening(names[0], addresses[0], server_argv)
+                server = emulator.start_listening(names[0], addresses[0], server_argv,
+                                                  self.options)
             else:
-                server = emulator.start(names[0], addresses[0], server_argv)
+                server = emulator.start(names[0], addresses[0], server_argv, self.options)
                 emulated.wait_for_tcp_listener(port, server)
-            client = emulator.start(names[1], addresses[1], [a.format(**fill) for a in self.client])
+            client = emulator.start(names[1], addresses[1], [a.format(**fill) for a in self.client],
+                                    [] if hosts == 1 else self.options)
             both = lambda: "\n" + client.describe() + "\n" + server.describe()
             status = client.wait(self.limit_s)
             if status != 0:
@@ -121,8 +124,8 @@ def pingpongs():
     return cases
 
 
-def perftest_case(name, program, arguments, sizes, iterations, by_cm):
-    base = [program, "-d", "rxe0", "-F", "-p", "{port}", "-n", str(iterations), *arguments]
+def perftest_case(name, program, arguments, sizes, iterations, by_cm, device="rxe0"):
+    base = [program, "-d", device, "-F", "-p", "{port}", "-n", str(iterations), *arguments]
     if by_cm:
         base.append("-R")
     signs = [perftest_programs.ROW % (size, iterations) for size in sizes]
@@ -152,6 +155,17 @@ def perftest(by_cm):
     add_bw("ib_write_bw__4qps", ["-q", "4", "-s", "65536"], 65536, 200)
     # It counts the iterations of all QPs.
     cases[-1].client_signs = [perftest_programs.ROW % (65536, 4 * 200)]
+    return cases
+
+
+def siw():
+    """Programs that connect by rdma_cm, on a device that has iWARP's habits."""
+    wanted = ("rping", "rping_64KiB", "ucmatose", "ucmatose_many", "ucmatose_migrate", "rdma_server")
+    cases = [case for case in rdmacm_utils() if case.name in wanted]
+    for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat"):
+        cases.append(perftest_case(program, program, ["-s", "65536"], [65536], 200, True, "siw0"))
+    for case in cases:
+        case.options = ["--profile", "siw"]
     return cases
 
 
@@ -207,6 +221,7 @@ GROUPS = {
     "pingpongs": pingpongs,
     "perftest": lambda: perftest(by_cm=False),
     "perftest_R": lambda: perftest(by_cm=True),
+    "siw": siw,
 }
 
 

@@ -4,7 +4,7 @@ test` on the kernel's own drivers."""
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
 # What the emulator's hosts are told so that a device has the habits of a kernel driver.
-_HOST_OPTIONS = {"rxe": []}
+_HOST_OPTIONS = {"rxe": [], "siw": ["--profile", "siw"]}
 
 def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow = False, exclusive = False, size = "medium", tags = []):
     """Args:

@@ -26,6 +26,8 @@ def run_on_hosts(binary, hosts, slow, options):
     addresses = free_addresses(hosts + 1)
     local, remote, nobody = addresses[0], addresses[hosts - 1], addresses[hosts]
     with Emulator() as emulator:
+        if "--profile" in options:  # its device has its name
+            emulator.env["RDMA_TEST_DEVICE"] = options[options.index("--profile") + 1] + "0"
         # A host lives as long as it has clients: somebody holds each one.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
         for name, address in machines:

@@ -100,6 +100,21 @@ def wrong_values_say_what_would_be_right():
         check(emulator.hosts() == [], "a host was started all the same")
 
 
+def a_profile_is_a_name_or_a_file_and_names_its_device():
+    with Emulator() as emulator:
+        holder = hold(emulator, options=("--profile", "siw"))
+        expect(emulator.rdmaemu("hosts"), 0, "siw0 (siw): " + ADDRESS)
+        let_go(holder)
+        mine = os.path.join(emulator.directory, "mine.toml")
+        expect(run(emulator, "true", options=("--profile", mine)), 125, mine, "docs/profiles.md")
+        with open(mine, "w") as file:
+            file.write('name = "mine"\nnode_type = "bridge"\n')
+        expect(run(emulator, "true", options=("--profile", mine)), 125, mine + ":2:", "node_type",
+               '"rnic"')
+        expect(run(emulator, "true", options=("--device", "nic0=" + mine)), 125, mine + ":2:")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
 # ---- run
 
 
@@ -314,6 +329,7 @@ CASES = [
     every_command_has_help_with_an_example,
     wrong_usage_is_one_line,
     wrong_values_say_what_would_be_right,
+    a_profile_is_a_name_or_a_file_and_names_its_device,
     run_exits_as_the_program_does,
     run_leaves_the_programs_options_alone,
     run_passes_signals_on,

@@ -19,7 +19,7 @@ constexpr const char* kRunExample =
     "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
     "Exits with CMD's status, 128+n when signal n ended it, 125 when CMD could not be started.";
 
-void AddHostOptions(CLI::App& app, HostOptions& options) {
+void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
   // One value each time, so that an option never takes CMD for one.
   app.add_option("--address", options.addresses,
                  "Addresses of the host on the network (UDP port 4791); default 127.0.0.1 and ::1,"
@@ -32,11 +32,27 @@ void AddHostOptions(CLI::App& app, HostOptions& options) {
       ->type_name("NAME[=PROFILE]")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option("--profile", profiles,
+                 "A device with the habits of PROFILE, named after it: rxe, siw, or a file in TOML"
+                 " (docs/profiles.md); the same as --device NAME0=PROFILE")
+      ->type_name("PROFILE")
+      ->allow_extra_args(false);
   app.add_option("--pcap", options.pcap_path, "Write all packets to FILE (pcapng)")
       ->type_name("FILE");
   app.add_option("--trace", options.trace_path,
                  "Write what happens to FILE (one JSON object a line)")
       ->type_name("FILE");
+}
+
+// Devices that a profile alone stands for; or what is wrong with it.
+std::optional<std::string> AddProfiles(const std::vector<std::string>& profiles,
+                                       HostOptions& options) {
+  for (const std::string& profile : profiles) {
+    const auto device = runtime::DeviceOfProfile(profile);
+    if (!device) return device.error();
+    options.devices.push_back(*device);
+  }
+  return std::nullopt;
 }
 
 std::string DefaultHostName() {
@@ -48,6 +64,12 @@ std::string DefaultHostName() {
 void MakePathsAbsolute(HostOptions& options) {
   for (std::string* path : {&options.pcap_path, &options.trace_path}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+  for (std::string& device : options.devices) {
+    const size_t at = device.find('=') + 1;  // 0: no profile is named
+    if (at == 0 || !runtime::IsProfileFile(std::string_view(device).substr(at))) continue;
+    device = device.substr(0, at) +
+             std::filesystem::absolute(device.substr(at)).lexically_normal().string();
   }
 }
 
@@ -71,19 +93,20 @@ int Main(int argc, char** argv) {
 
   HostOptions options;
   options.name = DefaultHostName();
+  std::vector<std::string> profiles;
   bool daemonize = false, json = false;
 
   CLI::App* const run = app.add_subcommand(
       "run", "Run a program on an emulated host: rdmaemu run [OPTIONS] -- CMD ARGS...");
   run->add_option("--host", options.name, "Name of the host; started when it does not run")
       ->type_name("NAME");
-  AddHostOptions(*run, options);
+  AddHostOptions(*run, options, profiles);
   run->prefix_command();
   run->footer(kRunExample);
 
   CLI::App* const env = app.add_subcommand("env", "Print the environment of `run` for a shell");
   env->add_option("--host", options.name, "Name of the host")->type_name("NAME");
-  AddHostOptions(*env, options);
+  AddHostOptions(*env, options, profiles);
   env->footer(
       "Example:\n  eval \"$(rdmaemu env --host a --address 127.0.1.1)\"; rping -s -a 127.0.1.1");
 
@@ -98,7 +121,7 @@ int Main(int argc, char** argv) {
 
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
   host->add_option("--name", options.name, "Name of the host")->type_name("NAME");
-  AddHostOptions(*host, options);
+  AddHostOptions(*host, options, profiles);
   host->add_flag("--daemonize", daemonize,
                  "Go into the background; return when programs can connect; end after the last"
                  " program");
@@ -129,6 +152,9 @@ int Main(int argc, char** argv) {
 
   if (*hosts) return Hosts(json);
   if (*stop) return Stop(stopped);
+  if (const auto wrong = AddProfiles(profiles, options)) {
+    return Fail(*run ? kRunFailed : kUsage, *wrong);
+  }
   if (*host) ReadOptionEnvironment(options);
   MakePathsAbsolute(options);
   if (const auto wrong = CheckOptions(options)) return Fail(*run ? kRunFailed : kUsage, *wrong);

@@ -1,0 +1,52 @@
+// Private data of a device whose connection manager is iw_cm: the peer's event says how long it is,
+// where the messages of the IB CM have fields of a fixed length. The attribute modifier of the MAD,
+// which such devices need for nothing else (it is ECE's), tells the length plus one; what exceeds
+// the field travels beside the message, as far as both ids are on one host.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "emulator/base/result.h"
+#include "emulator/base/uapi.h"
+#include "emulator/wire/cm_message.h"
+
+namespace rdmaemu::cm {
+
+struct CountedData {
+  uint32_t attribute_modifier = 0;
+  std::vector<uint8_t> rest;
+};
+
+inline std::span<const uint8_t> DataOf(const rdma_ucm_conn_param& parameters) {
+  return std::span(parameters.private_data, parameters.private_data_len);
+}
+
+// Puts `data` into the field behind its first `skip` bytes. EINVAL: it does not fit, and the
+// message leaves the host.
+template <size_t N>
+Result<CountedData> CarryCounted(std::span<const uint8_t> data, wire::PrivateData<N>& field,
+                                 size_t skip, bool stays_in_host) {
+  const size_t fitting = std::min(data.size(), N - skip);
+  if (fitting < data.size() && !stays_in_host) return Fail(EINVAL);
+  std::ranges::copy(data.first(fitting), field.begin() + static_cast<ptrdiff_t>(skip));
+  const auto rest = data.subspan(fitting);
+  return CountedData{static_cast<uint32_t>(data.size()) + 1, {rest.begin(), rest.end()}};
+}
+
+// What a message brought. A peer that does not count (a modifier of 0) has filled the field.
+template <size_t N>
+void TakeCounted(const wire::CmMessage& message, const wire::PrivateData<N>& field, size_t skip,
+                 rdma_ucm_conn_param& to) {
+  const size_t there = std::min<size_t>(N - skip + message.more_private_data.size(), UINT8_MAX);
+  const uint32_t counted = message.attribute_modifier;
+  const size_t length = counted == 0 ? there : std::min<size_t>(counted - 1, there);
+  const size_t fitting = std::min(length, N - skip);
+  std::copy_n(field.begin() + static_cast<ptrdiff_t>(skip), fitting, to.private_data);
+  std::copy_n(message.more_private_data.begin(), length - fitting, to.private_data + fitting);
+  to.private_data_len = static_cast<uint8_t>(length);
+}
+
+}  // namespace rdmaemu::cm

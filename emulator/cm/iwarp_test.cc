@@ -1,0 +1,458 @@
+// Ids whose manager is iw_cm: who hears of what and when, what a failed step tells the peer, how
+// the QP's end and the connection's are one, and what a lossy network makes of it.
+#include "emulator/cm/network_for_test.h"
+
+namespace rdmaemu::cm {
+namespace {
+
+class Iwarp : public testing::Test {
+ protected:
+  static constexpr uint32_t kClientQpn = 17, kServerQpn = 23;
+  static constexpr uint64_t kServerUid = 777;
+
+  Iwarp() {
+    for (Node* node : {&client_node, &server_node}) {
+      node->profile.cm.manager = ConnectionManager::kIwarp;
+      node->profile.cm.connect_timeout = 130s;
+      node->profile.cm.reply_timeout = 10s;
+      node->profile.cm.max_reply_private_data = 252;
+    }
+    client_node.idle_qps = {kClientQpn};
+    server_node.idle_qps = {kServerQpn};
+    listener = server.Listener("10.0.0.2", 7000);
+  }
+
+  void Request(const std::string& data = "hello") {
+    active = client.Resolved("10.0.0.2", 7000);
+    ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn, data)), 0);
+    net.Settle();
+    request = server.Expect(EventType::kConnectRequest);
+    passive = request.id;
+  }
+  int Accept(const std::string& data = "welcome") {
+    return server.Accept(passive, kServerUid, Program::Parameters(kServerQpn, data));
+  }
+  void Establish() {
+    ASSERT_NO_FATAL_FAILURE(Request());
+    ASSERT_EQ(Accept(), 0);
+    server.Expect(EventType::kEstablished);
+    net.Settle();
+    client.Expect(EventType::kEstablished);
+  }
+  void ExpectBothDown() {
+    client.Expect(EventType::kDisconnected);
+    server.Expect(EventType::kDisconnected);
+    EXPECT_TRUE(client_node.connected_qps.empty());
+    EXPECT_TRUE(server_node.connected_qps.empty());
+    net.Run(10min);
+    client.ExpectNothing();  // no TIMEWAIT_EXIT
+    server.ExpectNothing();
+  }
+  // Loses the first message of a kind.
+  void Lose(const char* name) {
+    net.filter = [name, left = 1](const wire::CmMessage& message) mutable {
+      return Net::Fate{.lost = std::string_view(wire::CmName(message.body)) == name && left-- > 0};
+    };
+  }
+  void EndAll() {
+    client_node.cm.GroupGone(net.now, client.group);
+    server_node.cm.GroupGone(net.now, server.group);
+    net.Run(24h);
+    for (const auto& node : net.nodes) {
+      EXPECT_EQ(node->cm.ids(), 0u);
+      EXPECT_EQ(node->cm.connections(), 0u);
+      EXPECT_EQ(node->cm.NextDeadline(), std::nullopt);
+    }
+  }
+  static std::string DataOf(const TakenEvent& event) {
+    const rdma_ucm_conn_param& conn = event.raw.param.conn;
+    return {conn.private_data, conn.private_data + conn.private_data_len};
+  }
+
+  Net net;
+  Node& client_node = net.Add("10.0.0.1");
+  Node& server_node = net.Add("10.0.0.2");
+  Program client{client_node, 1};
+  Program server{server_node, 2};
+  uint32_t listener = 0, active = 0, passive = 0;
+  TakenEvent request = {};
+};
+
+TEST_F(Iwarp, TheAcceptItselfEstablishesThePassiveSideAndTheReplyTheActiveOne) {
+  Request();
+  EXPECT_EQ(DataOf(request), "hello");
+  EXPECT_EQ(request.raw.param.conn.qp_num, 0u);
+  EXPECT_EQ(request.raw.param.conn.retry_count, 0);
+  ASSERT_EQ(Accept(), 0);
+  const TakenEvent there = server.Expect(EventType::kEstablished);  // before anything travelled
+  EXPECT_EQ(there.uid, kServerUid);
+  EXPECT_EQ(DataOf(there), "");
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kEstablished)), "welcome");
+  ASSERT_TRUE(client_node.connected_qps.contains(kClientQpn));
+  ASSERT_TRUE(server_node.connected_qps.contains(kServerQpn));
+  const QpConnection& ours = client_node.connected_qps[kClientQpn];
+  const QpConnection& theirs = server_node.connected_qps[kServerQpn];
+  EXPECT_EQ(ours.remote_qpn, kServerQpn);
+  EXPECT_EQ(theirs.remote_qpn, kClientQpn);
+  EXPECT_EQ(ours.rq_psn, theirs.sq_psn);
+  EXPECT_EQ(theirs.rq_psn, ours.sq_psn);
+  EndAll();
+}
+
+// Measured: connect {3, 5} and accept {6, 2} give both ends what they can serve.
+TEST_F(Iwarp, TheDepthsAreNegotiated) {
+  active = client.Resolved("10.0.0.2", 7000);
+  rdma_ucm_conn_param asked = Program::Parameters(kClientQpn);
+  asked.responder_resources = 5;
+  asked.initiator_depth = 3;
+  ASSERT_EQ(client.Connect(active, asked), 0);
+  net.Settle();
+  request = server.Expect(EventType::kConnectRequest);
+  EXPECT_EQ(request.raw.param.conn.responder_resources, 3);
+  EXPECT_EQ(request.raw.param.conn.initiator_depth, 5);
+  rdma_ucm_conn_param answered = Program::Parameters(kServerQpn);
+  answered.responder_resources = 2;
+  answered.initiator_depth = 6;
+  ASSERT_EQ(server.Accept(request.id, kServerUid, answered), 0);
+  const TakenEvent there = server.Expect(EventType::kEstablished);
+  EXPECT_EQ(there.raw.param.conn.responder_resources, 5);
+  EXPECT_EQ(there.raw.param.conn.initiator_depth, 3);
+  net.Settle();
+  const TakenEvent here = client.Expect(EventType::kEstablished);
+  EXPECT_EQ(here.raw.param.conn.responder_resources, 3);
+  EXPECT_EQ(here.raw.param.conn.initiator_depth, 5);
+  EXPECT_EQ(client_node.connected_qps[kClientQpn].initiator_depth, 3);
+  EXPECT_EQ(client_node.connected_qps[kClientQpn].responder_resources, 5);
+  EXPECT_EQ(server_node.connected_qps[kServerQpn].initiator_depth, 5);
+  EXPECT_EQ(server_node.connected_qps[kServerQpn].responder_resources, 3);
+  EndAll();
+}
+
+TEST_F(Iwarp, ADisconnectEndsBothEndsAndTheirQps) {
+  Establish();
+  ASSERT_EQ(client.Disconnect(active), 0);
+  EXPECT_TRUE(client_node.connected_qps.empty());
+  net.Settle();
+  ExpectBothDown();
+  EXPECT_EQ(client.Disconnect(active), 0);
+  EXPECT_EQ(server.Disconnect(passive), 0);
+  EXPECT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), EINVAL);
+  EndAll();
+}
+
+TEST_F(Iwarp, ADisconnectBeforeTheReplyHasArrivedEndsThePeerToo) {
+  Request();
+  ASSERT_EQ(Accept(), 0);
+  server.Expect(EventType::kEstablished);
+  ASSERT_EQ(server.Disconnect(passive), 0);
+  server.Expect(EventType::kDisconnected);
+  net.Settle();
+  client.Expect(EventType::kEstablished);
+  client.Expect(EventType::kDisconnected);
+  EXPECT_TRUE(client_node.connected_qps.empty());
+  EndAll();
+}
+
+TEST_F(Iwarp, AQpThatFailsOrIsDestroyedEndsTheConnection) {
+  Establish();
+  server_node.EndQp(net.now, kServerQpn);
+  net.Settle();
+  ExpectBothDown();
+  EndAll();
+}
+
+TEST_F(Iwarp, AnIdThatIsDestroyedTakesItsQpAndThePeerDown) {
+  Establish();
+  ASSERT_EQ(server.Destroy(passive), 0);
+  EXPECT_TRUE(server_node.connected_qps.empty());
+  net.Settle();
+  client.Expect(EventType::kDisconnected);
+  EXPECT_TRUE(client_node.connected_qps.empty());
+  server.ExpectNothing();
+  EndAll();
+}
+
+TEST_F(Iwarp, AConnectThatNobodyAcceptsIsUnreachableInTenSecondsAndTheAcceptComesTooLate) {
+  Request();
+  net.Run(9800ms);
+  client.ExpectNothing();
+  net.Run(300ms);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  EXPECT_EQ(Accept(), ECONNRESET);
+  EXPECT_TRUE(server_node.connected_qps.empty());
+  net.Run(10min);
+  client.ExpectNothing();
+  server.ExpectNothing();
+  EndAll();
+}
+
+TEST_F(Iwarp, AHeldRequestIsNotProlongedByItsMra) {
+  net.filter = [](const wire::CmMessage& message) {
+    return Net::Fate{.lost = std::string_view(wire::CmName(message.body)) == "REP"};
+  };
+  Request();
+  ASSERT_EQ(Accept(), 0);
+  server.Expect(EventType::kEstablished);
+  net.Run(11s);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  server.Expect(EventType::kDisconnected);  // the peer has taken its request back
+  EndAll();
+}
+
+TEST_F(Iwarp, ARejectIsAResetWithThePrivateDataThatWereSent) {
+  Request();
+  ASSERT_EQ(server.Reject(passive, "no"), 0);
+  EXPECT_EQ(server.Reject(passive, "no"), EINVAL);
+  EXPECT_EQ(Accept(), EINVAL);
+  EXPECT_EQ(server.Disconnect(passive), 0);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kRejected, -ECONNRESET)), "no");
+  EXPECT_EQ(client.Disconnect(active), 0);
+  EndAll();
+}
+
+TEST_F(Iwarp, ARequestWhoseIdIsDestroyedIsAResetAndOneTakenBackMakesTheAcceptOne) {
+  Request();
+  ASSERT_EQ(server.Destroy(passive), 0);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kRejected, -ECONNRESET)), "");
+  client_node.idle_qps.insert(kClientQpn);
+  Request();
+  ASSERT_EQ(client.Destroy(active), 0);
+  net.Settle();
+  server.ExpectNothing();
+  EXPECT_EQ(Accept(), ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, NobodyListensOnAnotherHost) {
+  active = client.Resolved("10.0.0.2", 7001);
+  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
+  net.Settle();
+  client.Expect(EventType::kRejected, -ECONNREFUSED);
+  EndAll();
+}
+
+// rdma_connect(3) blocks on an RNIC: the library waits on a channel of its own.
+class IwarpBlocking : public Iwarp {
+ protected:
+  // Asks for a connection; the outcome comes on `waiting`.
+  void Begin(uint16_t port) {
+    active = client.Resolved("10.0.0.2", port);
+    EXPECT_EQ(Connect(), EINPROGRESS);
+  }
+  int Connect() {
+    rdma_ucm_connect in = {};
+    in.id = active;
+    in.conn_param = Program::Parameters(kClientQpn);
+    in.reserved = waiting.channel.handle;
+    return client.Errno(RDMA_USER_CM_CMD_CONNECT, in);
+  }
+  Program waiting{client_node, 1};
+};
+
+TEST_F(IwarpBlocking, SucceedsWhenTheRequestIsHeldNotWhenItIsAccepted) {
+  Begin(7000);
+  waiting.ExpectNothing();
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, 0);
+  client.ExpectNothing();
+  passive = server.Expect(EventType::kConnectRequest).id;
+  ASSERT_EQ(Accept(), 0);
+  net.Settle();
+  client.Expect(EventType::kEstablished);
+  waiting.ExpectNothing();
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, IsRefusedAndMayBeTriedAgain) {
+  Begin(7001);
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, -ECONNREFUSED);
+  client.ExpectNothing();
+  EXPECT_EQ(client.Disconnect(active), EINVAL);
+  server.Listener("10.0.0.2", 7001);
+  EXPECT_EQ(Connect(), EINPROGRESS);
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, 0);
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, TimesOutWhenNobodyIsThereAfterTcpsTime) {
+  net.filter = [](const wire::CmMessage&) { return Net::Fate{.lost = true}; };
+  Begin(7000);
+  net.Run(129s);
+  waiting.ExpectNothing();
+  net.Run(2s);
+  waiting.Expect(EventType::kEstablished, -ETIMEDOUT);
+  net.Run(10min);
+  client.ExpectNothing();
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, AHeldRequestIsUnreachableTenSecondsAfterItWasHeld) {
+  Lose("REQ");
+  Begin(7000);
+  net.Run(6s);
+  waiting.Expect(EventType::kEstablished, 0);
+  net.Run(8s);
+  client.ExpectNothing();
+  net.Run(2s);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, AnIdThatIsDestroyedWakesWhoWaits) {
+  Begin(7000);
+  ASSERT_EQ(client.Destroy(active), 0);
+  waiting.Expect(EventType::kEstablished, -ECONNABORTED);
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, TheChannelMustBeTheGroupsOwn) {
+  Program stranger(client_node, 3);
+  active = client.Resolved("10.0.0.2", 7000);
+  rdma_ucm_connect in = {};
+  in.id = active;
+  in.conn_param = Program::Parameters(kClientQpn);
+  in.reserved = stranger.channel.handle;
+  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_CONNECT, in), EINVAL);
+  EXPECT_EQ(net.sent["REQ"], 0);
+}
+
+TEST_F(Iwarp, NobodyListensOnThisHost) {
+  const uint32_t id = server.Resolved("10.0.0.2", 7001);
+  EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), ECONNREFUSED);
+  server.ExpectNothing();
+  // Nothing has begun: once somebody listens, it succeeds.
+  server.Listener("10.0.0.2", 7001);
+  EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), 0);
+  EndAll();
+}
+
+TEST_F(Iwarp, AFullBacklogIsAReset) {
+  server.Listener("10.0.0.2", 7002, 1);
+  client_node.idle_qps = {31, 32};
+  const uint32_t first = client.Resolved("10.0.0.2", 7002);
+  const uint32_t second = client.Resolved("10.0.0.2", 7002);
+  ASSERT_EQ(client.Connect(first, Program::Parameters(31)), 0);
+  ASSERT_EQ(client.Connect(second, Program::Parameters(32)), 0);
+  net.Settle();
+  EXPECT_EQ(client.Expect(EventType::kRejected, -ECONNRESET).id, second);
+  client.ExpectNothing();
+  EndAll();
+}
+
+TEST_F(Iwarp, PrivateDataBetweenHostsEndWhereTheMessagesDo) {
+  active = client.Resolved("10.0.0.2", 7000);
+  EXPECT_EQ(client.Connect(active, Program::Parameters(kClientQpn, std::string(57, 'x'))), EINVAL);
+  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn, std::string(56, 'x'))), 0);
+  net.Settle();
+  request = server.Expect(EventType::kConnectRequest);
+  EXPECT_EQ(DataOf(request), std::string(56, 'x'));
+  passive = request.id;
+  EXPECT_EQ(Accept(std::string(197, 'y')), EINVAL);  // and tells the peer
+  net.Settle();
+  client.Expect(EventType::kRejected, -ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, InsideAHostPrivateDataAreAsLongAsMpas) {
+  server_node.idle_qps = {kServerQpn, 24};
+  const uint32_t id = server.Resolved("10.0.0.2", 7000);
+  ASSERT_EQ(server.Connect(id, Program::Parameters(24, std::string(200, 'x'))), 0);
+  net.Settle();
+  request = server.Expect(EventType::kConnectRequest);
+  EXPECT_EQ(DataOf(request), std::string(200, 'x'));
+  passive = request.id;
+  ASSERT_EQ(Accept(std::string(252, 'y')), 0);
+  net.Settle();
+  server.Expect(EventType::kEstablished);
+  EXPECT_EQ(DataOf(server.Expect(EventType::kEstablished)), std::string(252, 'y'));
+  EndAll();
+}
+
+TEST_F(Iwarp, AnAcceptHasItsLimit) {
+  server_node.idle_qps = {kServerQpn, 24};
+  const uint32_t id = server.Resolved("10.0.0.2", 7000);
+  ASSERT_EQ(server.Connect(id, Program::Parameters(24)), 0);
+  net.Settle();
+  passive = server.Expect(EventType::kConnectRequest).id;
+  EXPECT_EQ(Accept(std::string(253, 'y')), EINVAL);
+  net.Settle();
+  server.Expect(EventType::kRejected, -ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, ConnectAndAcceptNeedAQpThatIsThere) {
+  active = client.Resolved("10.0.0.2", 7000);
+  EXPECT_EQ(client.Connect(active, Program::Parameters(999)), EINVAL);
+  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
+  const uint32_t other = client.Resolved("10.0.0.2", 7000);
+  EXPECT_EQ(client.Connect(other, Program::Parameters(kClientQpn)), EINVAL);  // taken
+  net.Settle();
+  passive = server.Expect(EventType::kConnectRequest).id;
+  EXPECT_EQ(server.Accept(passive, 1, Program::Parameters(999)), EINVAL);
+  net.Settle();
+  client.Expect(EventType::kRejected, -ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, AQpThatGoesWhileItConnectsTakesTheRequestBack) {
+  Request();
+  client_node.EndQp(net.now, kClientQpn);
+  client.Expect(EventType::kRejected, -ECONNRESET);
+  net.Settle();
+  EXPECT_EQ(Accept(), ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, LostAndRepeatedMessagesChangeNothing) {
+  for (const char* lost : {"REQ", "REP", "RTU", "DREQ", "DREP"}) {
+    SCOPED_TRACE(lost);
+    int losses = 1;
+    net.filter = [&losses, lost](const wire::CmMessage& message) {
+      if (std::string_view(wire::CmName(message.body)) == lost && losses-- > 0) {
+        return Net::Fate{.lost = true};
+      }
+      return Net::Fate{.copies = 2};
+    };
+    client_node.idle_qps = {kClientQpn};
+    server_node.idle_qps = {kServerQpn};
+    active = client.Resolved("10.0.0.2", 7000);
+    ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
+    net.Run(5s);
+    passive = server.Expect(EventType::kConnectRequest).id;
+    ASSERT_EQ(Accept(), 0);
+    server.Expect(EventType::kEstablished);
+    net.Run(4900ms);
+    client.Expect(EventType::kEstablished);
+    ASSERT_EQ(server.Disconnect(passive), 0);
+    net.Run(60s);
+    ExpectBothDown();
+  }
+  EndAll();
+}
+
+TEST_F(Iwarp, NoMulticastNoDatagramsNoAnswersInAStateThatHasNone) {
+  Establish();
+  EXPECT_EQ(client.Establish(active), EINVAL);
+  EXPECT_EQ(server.Reject(passive), EINVAL);
+  EXPECT_EQ(Accept(), EINVAL);
+  EXPECT_EQ(server.Disconnect(listener), EINVAL);
+  rdma_ucm_join_ip_mcast join = {};
+  join.id = server.Create(RDMA_PS_UDP);
+  ASSERT_EQ(server.Bind(join.id, "10.0.0.2", 0), 0);
+  join.addr.sin6_family = AF_INET;
+  EXPECT_EQ(server.Errno(RDMA_USER_CM_CMD_JOIN_IP_MCAST, join), ENOSYS);
+  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify{active, IBV_EVENT_CQ_ERR}), 0);
+  net.Settle();
+  client.ExpectNothing();
+  server.ExpectNothing();
+  EXPECT_TRUE(server_node.connected_qps.contains(kServerQpn));
+  EndAll();
+}
+
+}  // namespace
+}  // namespace rdmaemu::cm

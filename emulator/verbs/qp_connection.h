@@ -1,0 +1,19 @@
+// What takes a QP to RTS when its device's own connection manager does it (iw_cm), instead of the
+// program's ibv_modify_qp.
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/base/net_address.h"
+
+namespace rdmaemu {
+
+struct QpConnection {
+  NetAddress local, remote;
+  uint8_t traffic_class = 0;
+  uint32_t remote_qpn = 0;
+  uint32_t rq_psn = 0, sq_psn = 0;
+  uint8_t initiator_depth = 0, responder_resources = 0;  // READs that may be under way
+};
+
+}  // namespace rdmaemu
