@@ -43,6 +43,8 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
                     ":%s_binary" % name,
                     "differences.py",
                     "differences.toml",
+                    "events.py",
+                    "events/emulator.json",
                     "harness.py",
                     "run.py",
                     "//tests/support:emulated",
@@ -67,6 +69,7 @@ def contract_manifest(name):
     native.filegroup(
         name = "on_the_kernel",
         testonly = 1,
-        srcs = [name + ".json", "differences.py", "differences.toml", "harness.py"] + [":" + one for one in on_kernel],
+        srcs = [name + ".json", "differences.py", "differences.toml", "events.py", "harness.py"] +
+               native.glob(["events/*.json"]) + [":" + one for one in on_kernel],
         visibility = ["//visibility:public"],
     )

@@ -5,6 +5,7 @@ the tests wait for long time-outs, so that all run at once, each in a process of
 """
 
 import concurrent.futures
+import json
 import os
 import sys
 
@@ -13,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 import harness  # noqa: E402
 from differences import Table  # noqa: E402
+from events import Record  # noqa: E402
 from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 
 LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
@@ -61,14 +63,22 @@ def main():
     file = os.path.basename(binary).removesuffix("_binary")
     # gtest's own file would count what the table expects as failed.
     xml = os.environ.pop("XML_OUTPUT_FILE", None)
-    judged = []
+    judged, seen = [], []
+    record = Record(BACKEND)
     for result in run_on_hosts(binary, hosts, sys.argv[4] == "slow", sys.argv[5:]):
         kind, text = table.judge(BACKEND, file, result)
+        seen.append({"file": file, "test": result.name, "kind": kind, "events": result.events})
+        if kind == "passed" and record.stale(file, result.name, result.events):
+            kind, text = "failed", record.stale(file, result.name, result.events)
         if (kind, text) != (result.kind, result.text):
             print("%s: %s: %s" % (result.name, kind, text))
         judged.append((result.name, kind, text, result.seconds))
     for row in table.unused(BACKEND, file) if not os.environ.get("TESTBRIDGE_TEST_ONLY") else []:
         judged.append((row.test, "failed", "differences.toml names it, and there is no such test", 0))
+    outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
+    if outputs:  # for events.py record
+        with open(os.path.join(outputs, "events.json"), "w") as text:
+            json.dump({"tests": seen}, text)
     if xml:
         emulated.write_xml("contract." + file, judged, xml)
     return 1 if not judged or any(kind == "failed" for _, kind, _, _ in judged) else 0

@@ -20,6 +20,7 @@ import emulated  # noqa: E402
 import harness  # noqa: E402
 from contract_in_machine import BESIDE_EACH_OTHER, ENVIRONMENT  # noqa: E402
 from differences import Table  # noqa: E402
+from events import Record  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 MACHINES = 6  # so many are started before the rest is given up
@@ -172,8 +173,12 @@ class Suite:
     def judge(self):
         """Rows (name, kind, text, seconds) by backend."""
         judged = {backend: [] for backend in self.arguments.on}
+        records = {backend: Record(backend) for backend in self.arguments.on}
         for case in self.cases.values():
             kind, text = self.table.judge(case.backend, case.file, case.result)
+            stale = records[case.backend].stale(case.file, case.name, case.result.events)
+            if kind == "passed" and stale:
+                kind, text = "failed", stale
             judged[case.backend].append(("%s.%s" % (case.file, case.name), kind, text,
                                          case.result.seconds))
         if self.arguments.filter == "*":

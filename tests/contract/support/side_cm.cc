@@ -5,7 +5,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "tests/contract/support/record.h"
 #include "tests/contract/support/side.h"
 #include "tests/contract/support/state.h"
 
@@ -275,11 +274,7 @@ int Side::DestroyId(int id) { return worker_->Call(&DestroyIdStep, id); }
 int Side::Migrate(int id, bool to_new_channel) {
   return worker_->Call(&MigrateStep, NumberOrder{id, to_new_channel ? 1 : 0});
 }
-EventCopy Side::NextEvent(int limit_ms) {
-  const EventCopy event = worker_->Call(&NextEventStep, limit_ms);
-  RecordEvent(event);
-  return event;
-}
+EventCopy Side::NextEvent(int limit_ms) { return worker_->Call(&NextEventStep, limit_ms); }
 IdFields Side::FieldsOf(int id) { return worker_->Call(&FieldsStep, id); }
 
 std::string Describe(const EventCopy& event) {

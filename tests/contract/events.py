@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""The events of RDMA CM, each with its natural causes, and what every backend did: makes
+docs/events.md out of events.toml and of what the runs recorded (events/*.json).
+
+events.py page                       prints the page
+events.py check PAGE                 fails when PAGE is not what would be printed
+events.py record BACKEND RESULTS     takes over a run's events; RESULTS is what
+                                     `tools/softroce test --json` wrote, or the outputs.zip
+                                     of contract tests that Bazel ran (one or more files)
+"""
+
+import json
+import os
+import sys
+import tomllib
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BACKENDS = {"emulator": "rdmaemu", "rxe": "rdma_rxe", "siw": "siw"}
+EVENTS = ("ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_RESPONSE "
+          "CONNECT_ERROR UNREACHABLE REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL "
+          "MULTICAST_JOIN MULTICAST_ERROR ADDR_CHANGE TIMEWAIT_EXIT").split()
+NONE = "-"  # the test does not run there, or the event did not come
+
+
+class Cause:
+    """A row of the page: an event, what brings it about, and the test that does so; a backend may
+    have a test of its own."""
+
+    def __init__(self, fields):
+        self.event, self.cause = fields["event"], fields["cause"]
+        if self.event not in EVENTS:
+            raise ValueError("events.toml: '%s' is no event" % self.event)
+        self.tests = {}
+        for backend in BACKENDS:
+            own = fields.get(backend, fields)
+            if own.get("test"):
+                self.tests[backend] = (own["file"], own["test"])
+
+    def shown_by(self):
+        shown = []
+        for file, test in self.tests.values():
+            text = "`%s` `%s`" % (file, test)
+            if text not in shown:
+                shown.append(text)
+        return "<br>".join(shown) or "none: " + NONE
+
+
+def causes(path=os.path.join(HERE, "events.toml")):
+    with open(path, "rb") as text:
+        rows = [Cause(fields) for fields in tomllib.load(text)["event"]]
+    missing = set(EVENTS) - {row.event for row in rows}
+    if missing:
+        raise ValueError("events.toml has no row of %s" % ", ".join(sorted(missing)))
+    return sorted(rows, key=lambda row: EVENTS.index(row.event))
+
+
+def said(event, seen):
+    """What a test's recorded events say of one kind: each different one once, in order."""
+    words = []
+    for one in seen:
+        if one["event"] != "RDMA_CM_EVENT_" + event:
+            continue
+        text = "status %d" % one["status"]
+        if one["private_data_len"]:
+            text += ", %d bytes" % one["private_data_len"]
+        if text not in words:
+            words.append(text)
+    return "; ".join(words) or NONE
+
+
+class Record:
+    """What a backend's run has said, by test and event."""
+
+    def __init__(self, backend):
+        self.backend = backend
+        self.path = os.path.join(HERE, "events", backend + ".json")
+        self.said = {}
+        if os.path.exists(self.path):
+            with open(self.path) as text:
+                self.said = json.load(text)
+
+    def cell(self, cause):
+        test = self.said.get(" ".join(cause.tests.get(self.backend, ())), {})
+        return test.get(cause.event, NONE)
+
+    def take(self, results, rows):
+        """Replaces what was said by what these results say."""
+        new = {}
+        for row in rows:
+            key = row.tests.get(self.backend)
+            for one in results:
+                if key == (one["file"], one["test"]) and one["kind"] in ("passed", "differs"):
+                    new.setdefault(" ".join(key), {})[row.event] = said(row.event, one["events"])
+        self.said.update(new)
+        wanted = {" ".join(row.tests[self.backend]) for row in rows if self.backend in row.tests}
+        self.said = {key: self.said[key] for key in sorted(self.said) if key in wanted}
+
+    def store(self):
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(self.path, "w") as text:
+            json.dump(self.said, text, indent=1, sort_keys=True)
+            text.write("\n")
+
+    def stale(self, file, test, events):
+        """What a test's run says otherwise than the record, or ""."""
+        for event, text in self.said.get("%s %s" % (file, test), {}).items():
+            if said(event, events) != text:
+                return ("docs/events.md says that %s comes with '%s', and it came with '%s': if that is "
+                        "right, record it again (tests/contract/events.py)" %
+                        (event, text, said(event, events)))
+        return ""
+
+
+def read(path):
+    if not path.endswith(".zip"):
+        with open(path) as text:
+            return text.read()
+    with zipfile.ZipFile(path) as files:
+        return files.read("events.json")
+
+
+HEAD = """# The events of RDMA CM
+
+Every event that rdma_get_cm_event(3) names, what brings it about by nature, the contract test that
+shows it, and what each backend did in a test run: the event's status and, where there is any, the
+length of its private data. `-` says that the test has no such event there, or does not run there.
+
+This page is made of test runs by `tests/contract/events.py`, which says how; each run of these tests
+fails when it sees something else, and a test fails when this page is stale.
+
+"""
+
+
+def page():
+    records = {backend: Record(backend) for backend in BACKENDS}
+    text = HEAD + "| event | natural cause | %s | test |\n|---|---|%s---|\n" % (
+        " | ".join(BACKENDS.values()), "---|" * len(BACKENDS))
+    previous = None
+    for row in causes():
+        name = "" if row.event == previous else row.event
+        previous = row.event
+        text += "| %s | %s | %s | %s |\n" % (
+            name, row.cause, " | ".join(records[backend].cell(row) for backend in BACKENDS),
+            row.shown_by())
+    return text
+
+
+def main():
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    try:
+        if command == "page" and len(sys.argv) == 2:
+            sys.stdout.write(page())
+        elif command == "check" and len(sys.argv) == 3:
+            with open(sys.argv[2], encoding="utf-8") as there:
+                if there.read() != page():
+                    sys.exit("docs/events.md is stale; make it again: tests/contract/events.py page "
+                             "> docs/events.md")
+        elif command == "record" and len(sys.argv) > 3 and sys.argv[2] in BACKENDS:
+            record = Record(sys.argv[2])
+            results = []
+            for path in sys.argv[3:]:
+                results += json.loads(read(path))["tests"]
+            record.take([one for one in results
+                         if one.get("backend", record.backend) == record.backend], causes())
+            record.store()
+        else:
+            sys.exit(__doc__)
+    except ValueError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
