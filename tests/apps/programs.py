@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
@@ -24,7 +25,8 @@ class Case:
     and {port}; `signs` are what both must print, `server_signs` and `client_signs` one of them."""
 
     def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
-                 by_cm=True, attempts=1, limit_s=LIMIT_S, options=()):
+                 by_cm=True, attempts=1, limit_s=LIMIT_S, options=(),
+                 server_ends=True):
         self.name = name
         self.options = options  # of the hosts
         self.server = server
@@ -34,6 +36,7 @@ class Case:
         self.by_cm = by_cm  # how the two find each other: rdma_cm or TCP
         self.attempts = attempts
         self.limit_s = limit_s
+        self.server_ends = server_ends
 
     def run(self, hosts):
         emulated.need(self.server[0])
@@ -66,9 +69,10 @@ class Case:
             status = client.wait(self.limit_s)
             if status != 0:
                 raise Failure("the client ended with %s%s" % (status or "a time-out", both()))
-            status = server.wait(self.limit_s)
-            if status != 0:
-                raise Failure("the server ended with %s%s" % (status or "a time-out", both()))
+            if self.server_ends:
+                status = server.wait(self.limit_s)
+                if status != 0:
+                    raise Failure("the server ended with %s%s" % (status or "a time-out", both()))
             server.expect(*self.server_signs)
             client.expect(*self.client_signs)
 
@@ -97,7 +101,69 @@ def rdmacm_utils():
         Case("rdma_server", ["rdma_server", "-p", "{port}"],
              ["rdma_client", "-s", "{server}", "-p", "{port}"],
              server_signs=(r"rdma_server: end 0",), client_signs=(r"rdma_client: end 0",)),
+        # Its other type, XRC, is not served.
+        Case("rdma_xserver_rc", ["rdma_xserver", "-p", "{port}", "-c", "r"],
+             ["rdma_xclient", "-s", "{server}", "-p", "{port}", "-c", "r"],
+             server_signs=(r"rdma_xserver: end 0",), client_signs=(r"rdma_xclient: end 0",)),
     ]
+
+
+CONNECTIONS = 1000
+CLIENTS = 50
+
+
+def many_connections():
+    """A thousand at once of one program, and fifty programs at one server."""
+    steps = ("create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect",
+             "disconnect", "destroy")
+    cmtime = ["cmtime", "-p", "{port}", "-c", str(CONNECTIONS)]
+    return [Case("cmtime", [*cmtime, "-b", "{server}"],
+                 [*cmtime, "-s", "{server}", "-b", "{client}"],
+                 client_signs=[r"^%s *: +[\d.]+" % step for step in steps], server_ends=False),
+            PersistentServer("rping_persistent_server")]
+
+
+class PersistentServer:
+    """`rping -P`, whose clients come while those before them are served; it serves until it is
+    ended. It keeps one place for a request and takes it in another thread, so that of two that come
+    at the same moment one is lost, on any device: each client waits for the one before it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def run(self, hosts):
+        emulated.need("rping")
+        addresses = emulated.free_addresses(2)
+        port = str(emulated.free_tcp_port())
+        here = ("one", addresses[0])
+        there = here if hosts == 1 else ("two", addresses[1])
+        arguments = ["-a", addresses[0], "-p", port, "-v", "-C", "200"]
+        with Emulator() as emulator:
+            server = emulator.start_listening(*here, ["rping", "-s", "-P", *arguments])
+            trace = os.path.join(emulator.directory, here[0] + ".trace")
+            clients = []
+            for number in range(1, CLIENTS + 1):
+                clients.append(emulator.start(*there, ["rping", "-c", *arguments]))
+                self.wait_for_established(trace, number if hosts == 2 else 2 * number, server)
+            for client in clients:
+                status = client.wait(LIMIT_S)
+                if status != 0:
+                    raise Failure("a client ended with %s\n%s\n%s" % (
+                        status or "a time-out", client.describe(), server.describe()))
+                client.expect(r"^ping data: rdma-ping-199")
+            if server.process.poll() is not None:
+                raise Failure("the server ended\n" + server.describe())
+
+    @staticmethod
+    def wait_for_established(trace, count, server):
+        """Until the server's host has told so many ends of connections."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until and server.process.poll() is None:
+            with open(trace) as lines:
+                if sum('"RDMA_CM_EVENT_ESTABLISHED"' in line for line in lines) >= count:
+                    return
+            time.sleep(0.01)
+        raise Failure("the server did not establish %d connections\n%s" % (count, server.describe()))
 
 
 def pingpongs():
@@ -218,6 +284,7 @@ def line_pattern(line):
 
 GROUPS = {
     "rdmacm_utils": rdmacm_utils,
+    "many_connections": many_connections,
     "pingpongs": pingpongs,
     "perftest": lambda: perftest(by_cm=False),
     "perftest_R": lambda: perftest(by_cm=True),
