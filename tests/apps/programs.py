@@ -144,7 +144,7 @@ class PersistentServer:
             clients = []
             for number in range(1, CLIENTS + 1):
                 clients.append(emulator.start(*there, ["rping", "-c", *arguments]))
-                self.wait_for_established(trace, number if hosts == 2 else 2 * number, server)
+                self.wait_for_established(trace, number, server)
             for client in clients:
                 status = client.wait(LIMIT_S)
                 if status != 0:
@@ -156,7 +156,8 @@ class PersistentServer:
 
     @staticmethod
     def wait_for_established(trace, count, server):
-        """Until the server's host has told so many ends of connections."""
+        """Until the server's host has told it so many; a client makes ESTABLISHED itself, of the
+        response that its host tells."""
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until and server.process.poll() is None:
             with open(trace) as lines:

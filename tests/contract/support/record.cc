@@ -1,6 +1,6 @@
-// Tells the runner which connection management events a test has seen: docs/events.md is made of it.
-// This program's rdma_get_cm_event goes before the library's, so that whoever fetches an event is
-// seen. Off unless RDMA_TEST_RECORD is set.
+// Tells the runner which connection management events a test has seen: docs/events.md is made of
+// it. This program's rdma_get_cm_event goes before the library's, so that whoever fetches an event
+// is seen. Off unless RDMA_TEST_RECORD is set.
 #include <dlfcn.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
