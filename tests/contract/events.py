@@ -90,7 +90,7 @@ class Record:
         for row in rows:
             key = row.tests.get(self.backend)
             for one in results:
-                if key == (one["file"], one["test"]) and one["kind"] in ("passed", "differs"):
+                if key == (one["file"], one["test"]) and one["kind"] != "skipped":
                     new.setdefault(" ".join(key), {})[row.event] = said(row.event, one["events"])
         self.said.update(new)
         wanted = {" ".join(row.tests[self.backend]) for row in rows if self.backend in row.tests}
