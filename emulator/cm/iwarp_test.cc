@@ -408,6 +408,29 @@ TEST_F(Iwarp, AQpThatGoesWhileItConnectsTakesTheRequestBack) {
   EndAll();
 }
 
+// Measured (scenario removal): listener, passive DISCONNECTED, active, passive.
+TEST_F(Iwarp, ARemovedDeviceEndsItsConnectionsAndSaysSoOnce) {
+  server_node.idle_qps = {kServerQpn, 24};
+  active = server.Resolved("10.0.0.2", 7000);
+  ASSERT_EQ(server.Connect(active, Program::Parameters(24)), 0);
+  net.Settle();
+  passive = server.Expect(EventType::kConnectRequest).id;
+  ASSERT_EQ(Accept(), 0);
+  server.Expect(EventType::kEstablished);
+  net.Settle();
+  server.Expect(EventType::kEstablished);
+  server_node.cm.DeviceRemoved(net.now, 0);
+  net.Settle();
+  EXPECT_EQ(server.Expect(EventType::kDeviceRemoval).id, listener);
+  EXPECT_EQ(server.Expect(EventType::kDisconnected).id, passive);
+  EXPECT_EQ(server.Expect(EventType::kDeviceRemoval).id, active);
+  EXPECT_EQ(server.Expect(EventType::kDeviceRemoval).id, passive);
+  server.ExpectNothing();
+  EXPECT_TRUE(server_node.connected_qps.empty());
+  EXPECT_EQ(server.Disconnect(active), ENXIO);
+  EndAll();
+}
+
 TEST_F(Iwarp, LostAndRepeatedMessagesChangeNothing) {
   for (const char* lost : {"REQ", "REP", "RTU", "DREQ", "DREP"}) {
     SCOPED_TRACE(lost);

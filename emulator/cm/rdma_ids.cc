@@ -335,6 +335,7 @@ void RdmaIds::DeviceRemoved(Time now, uint32_t device_index) {
   std::ranges::sort(bound, {}, &CmaId::attach_order);
   for (CmaId* id : bound) id->state = IdState::kRemoved;
   for (CmaId* id : bound) {
+    if (id->IsIwarp()) EndRemovedIwarpPeer(now, *id);
     Push(now, *id, EventType::kDeviceRemoval, 0);
     ReleaseResources(now, *id);
   }

@@ -145,6 +145,7 @@ class RdmaIds final : public IbCmUser {
   void EndIwarp(Time now, CmaId& id);
   void CloseIwarp(Time now, CmaId& id);
   void ReleaseIwarpQp(Time now, CmaId& id);
+  void EndRemovedIwarpPeer(Time now, const CmaId& id);
   static ib_uverbs_qp_attr IwarpQpAttr(const CmaId& id, bool is_connecting, ibv_qp_state state);
   PendingEvent IwarpEstablished(const CmaId& id) const;
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,

@@ -145,6 +145,23 @@ void RdmaIds::ReleaseIwarpQp(Time now, CmaId& id) {
   environment_.DisconnectQp(now, id.group, id.source().address, id.qpn);
 }
 
+// Measured: who is connected to an id of the same device hears of that one's end before its own
+// DEVICE_REMOVAL comes.
+void RdmaIds::EndRemovedIwarpPeer(Time now, const CmaId& id) {
+  const Connection* connection = ib_cm_.Find(id.connection);
+  if (!id.established || connection == nullptr) return;
+  const auto it = by_qpn_.find(connection->remote_qpn);
+  if (it == by_qpn_.end() || it->second == id.handle) return;
+  CmaId& peer = *Find(it->second);
+  const Connection* back = ib_cm_.Find(peer.connection);
+  if (peer.state != IdState::kRemoved || !peer.established || back == nullptr ||
+      back->remote_qpn != id.qpn || peer.source().address != connection->route.destination) {
+    return;
+  }
+  ReleaseIwarpQp(now, peer);
+  Push(now, peer, EventType::kDisconnected, 0);
+}
+
 void RdmaIds::QpEnded(Time now, uint32_t qpn) {
   const auto it = by_qpn_.find(qpn);
   if (it == by_qpn_.end()) return;

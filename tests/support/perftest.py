@@ -3,6 +3,7 @@
 # With -R perftest connects twice, and its server closes the first listener before it opens the
 # second: a client that is quick finds nobody, on any RDMA device. Such a case runs again.
 RACE = "Event: RDMA_CM_EVENT_REJECTED; error: 8."
+IWARP_RACE = "Failed to connect through RDMA CM.\nERRNO: Connection refused."  # rdma_connect says it
 ATTEMPTS = 12  # each loses about one time in six on a busy machine
 
 # A row of the table, by bytes and iterations. It is printed when all of them have completed; its
