@@ -69,7 +69,6 @@ def contract_manifest(name):
     native.filegroup(
         name = "on_the_kernel",
         testonly = 1,
-        srcs = [name + ".json", "differences.py", "differences.toml", "events.py", "harness.py"] +
-               native.glob(["events/*.json"]) + [":" + one for one in on_kernel],
+        srcs = [name + ".json", ":runner"] + [":" + one for one in on_kernel],
         visibility = ["//visibility:public"],
     )

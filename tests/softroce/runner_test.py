@@ -1,0 +1,172 @@
+"""The runner of the contract tests, judged by test programs that hang, crash and take their machine
+down: each is told by name, and nothing else is lost."""
+
+import argparse
+import json
+import os
+import stat
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "contract"))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import contract  # noqa: E402
+import emulated  # noqa: E402
+import harness  # noqa: E402
+from differences import Table  # noqa: E402
+from emulated import Failure  # noqa: E402
+
+# Speaks as gtest does; a test's name says what it does.
+PROGRAM = """#!/usr/bin/env python3
+import os, signal, sys, time
+TESTS = %r
+if "--gtest_list_tests" in sys.argv:
+    print("Suite.")
+    for test in TESTS:
+        print("  " + test)
+    sys.exit(0)
+wanted = [one for one in sys.argv if one.startswith("--gtest_filter=")][0].split("=", 1)[1].split(":")
+status = 0
+for test in TESTS:
+    name = "Suite." + test
+    if name not in wanted and "*" not in wanted:
+        continue
+    print("[ RUN      ] " + name, flush=True)
+    if test == "Hangs":
+        time.sleep(1000)
+    if test == "Crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if test == "Fails":
+        print("file.cc:1: Failure", flush=True)
+        status = 1
+    if test == "Sees":
+        print('@event {"event": "RDMA_CM_EVENT_REJECTED", "status": 28, "private_data_len": 148}', flush=True)
+    print("[  %%s ] %%s (0 ms)" %% ("FAILED" if test == "Fails" else "     OK", name), flush=True)
+sys.exit(status)
+"""
+
+
+def program(directory, tests, name="fake_test_binary"):
+    path = os.path.join(directory, name)
+    with open(path, "w") as text:
+        text.write(PROGRAM % (tests,))
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return path
+
+
+def expect(found, wanted):
+    if found != wanted:
+        raise Failure("wanted %s, got %s" % (wanted, found))
+
+
+def results_of(tests, limit_s=60):
+    with tempfile.TemporaryDirectory() as directory:
+        binary = program(directory, tests)
+        names = harness.list_tests(binary, dict(os.environ))
+        return {one.name.removeprefix("Suite."): one
+                for one in harness.run_tests(binary, names, dict(os.environ), limit_s)}
+
+
+def kinds_of(results):
+    return {name: one.kind for name, one in results.items()}
+
+
+def failures_are_told_with_what_was_printed():
+    results = results_of(["Passes", "Fails"])
+    expect(kinds_of(results), {"Passes": "passed", "Fails": "failed"})
+    expect("file.cc:1" in results["Fails"].text, True)
+
+
+def a_crash_costs_its_own_test_alone():
+    results = results_of(["Passes", "Crashes", "PassesToo"])
+    expect(kinds_of(results), {"Passes": "passed", "Crashes": "failed", "PassesToo": "passed"})
+    expect("status -11" in results["Crashes"].text, True)
+
+
+def a_hang_costs_its_own_test_alone():
+    results = results_of(["Passes", "Hangs", "PassesToo"], limit_s=3)
+    expect(kinds_of(results), {"Passes": "passed", "Hangs": "failed", "PassesToo": "passed"})
+
+
+def events_belong_to_their_test():
+    results = results_of(["Sees", "Passes"])
+    expect([one["status"] for one in results["Sees"].events], [28])
+    expect(results["Passes"].events, [])
+
+
+ROW = """[[difference]]
+file = "fake_test"
+test = "Suite.%s"
+on = ["rxe"]
+how = "fails"
+what = "it is so there"
+reason = "defect"
+"""
+
+
+def table_of(*tests):
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as text:
+        text.write("\n".join(ROW % test for test in tests))
+        text.flush()
+        return Table(text.name)
+
+
+def the_table_expects_failures_and_nothing_else():
+    table = table_of("Fails", "Passes", "Gone")
+    judge = lambda backend, name, kind: table.judge(
+        backend, "fake_test", harness.Result("Suite." + name, kind))[0]
+    expect(judge("rxe", "Fails", "failed"), "differs")
+    expect(judge("rxe", "Passes", "passed"), "failed")
+    expect(judge("rxe", "Other", "failed"), "failed")
+    expect(judge("emulator", "Fails", "failed"), "failed")
+    expect([row.test for row in table.unused("rxe", "fake_test")], ["Suite.Gone"])
+
+
+class FallingMachine:
+    """A machine that goes down with the test called TakesItDown, after all others began."""
+
+    started = []
+
+    def __init__(self, directory, number, plan, siw):
+        del directory, number, siw
+        self.tests = [(job["backend"], job["file"], test) for job in plan["jobs"]
+                      for test in job["tests"]]
+        self.started.append(len(self.tests))
+
+    def wait(self):
+        return 125 if any("TakesItDown" in test for _, _, test in self.tests) else 0
+
+    def lines(self):
+        falls = self.wait() != 0
+        lines = []
+        for backend, file, test in self.tests:
+            lines.append({"begun": test, "backend": backend, "file": file})
+            # What runs beside the culprit does not end either.
+            if falls and ("TakesItDown" in test or "Beside" in test):
+                continue
+            lines.append({"ended": test, "backend": backend, "file": file, "kind": "passed",
+                          "text": "", "seconds": 0, "events": []})
+        return lines
+
+
+def who_takes_the_machine_down_is_told_by_name():
+    with tempfile.TemporaryDirectory() as directory:
+        program(directory, ["Passes", "Beside", "TakesItDown"])
+        with open(os.path.join(directory, "manifest.json"), "w") as text:
+            json.dump({"binaries": {"fake_test_binary": ["rxe"]}}, text)
+        contract.Machine, FallingMachine.started = FallingMachine, []
+        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="*"), directory)
+        suite.run()
+        expect({case.name: case.result.kind for case in suite.cases.values()},
+               {"Suite.Passes": "passed", "Suite.Beside": "passed", "Suite.TakesItDown": "failed"})
+        expect(FallingMachine.started, [3, 1, 1])
+
+
+CASES = (failures_are_told_with_what_was_printed, a_crash_costs_its_own_test_alone,
+         a_hang_costs_its_own_test_alone, events_belong_to_their_test,
+         the_table_expects_failures_and_nothing_else, who_takes_the_machine_down_is_told_by_name)
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("softroce.runner", [(one.__name__, one) for one in CASES]))
