@@ -15,7 +15,7 @@ packages_test=(
 
 packages_fuzz=(clang libclang-rt-14-dev llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
-# The siw module, which only tools/softroce --siw and its bench want.
+# The siw module, which tools/softroce --siw, its bench and its test want.
 packages_softroce_siw=(gcc-12 make libelf1)
 
 # packages_missing PACKAGE...: prints those that are not installed, one a line.
