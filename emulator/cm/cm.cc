@@ -1,5 +1,7 @@
 #include "emulator/cm/cm.h"
 
+#include <algorithm>
+
 #include "emulator/cm/channel.h"
 #include "emulator/cm/commands.h"
 #include "emulator/cm/rdma_ids.h"
@@ -66,8 +68,17 @@ void Cm::DeviceRemoved(Time now, uint32_t device_index) {
   impl_->ids.DeviceRemoved(now, device_index);
 }
 
-void Cm::Expire(Time now) { impl_->ids.ib_cm().Expire(now); }
-std::optional<Time> Cm::NextDeadline() const { return impl_->ids.ib_cm().NextDeadline(); }
+void Cm::Expire(Time now) {
+  impl_->ids.Expire(now);
+  impl_->ids.ib_cm().Expire(now);
+}
+
+std::optional<Time> Cm::NextDeadline() const {
+  const std::optional<Time> resolving = impl_->ids.NextDeadline(),
+                            protocol = impl_->ids.ib_cm().NextDeadline();
+  if (!resolving || !protocol) return resolving ? resolving : protocol;
+  return std::min(*resolving, *protocol);
+}
 
 size_t Cm::ids() const { return impl_->ids.size(); }
 size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }

@@ -52,6 +52,8 @@ class CmEnvironment {
   virtual uint8_t GidIndexOf(const NetAddress& local) = 0;
   // A host's own address from which the destination is reached (ip route get); nothing: no route.
   virtual std::optional<NetAddress> SourceFor(const NetAddress& destination) = 0;
+  // Nobody answers for the destination on its link: its address never resolves.
+  virtual bool IsSilent(const NetAddress& destination) = 0;
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
   virtual bool IsOwnAddress(const NetAddress& address) = 0;
   virtual void Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;

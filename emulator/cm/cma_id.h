@@ -16,6 +16,7 @@ namespace rdmaemu::cm {
 enum class IdState : uint8_t {
   kIdle,
   kAddrBound,
+  kAddrQuery,  // a neighbour is being looked for
   kListen,
   kAddrResolved,
   kRouteResolved,

@@ -121,7 +121,8 @@ Filled Bind(CommandContext& context, In in, Out) {
   return BindTo(context, command.id, sockaddr);
 }
 
-Filled ResolveTo(CommandContext& context, uint32_t handle, In source, In destination) {
+Filled ResolveTo(CommandContext& context, uint32_t handle, In source, In destination,
+                 uint32_t timeout_ms) {
   const Result<SocketAddress> from = ParseSocketAddress(source);
   const Result<SocketAddress> to = ParseSocketAddress(destination);
   if (!from) return tl::make_unexpected(from.error());
@@ -129,12 +130,13 @@ Filled ResolveTo(CommandContext& context, uint32_t handle, In source, In destina
   if (to->IsNone()) return Fail(EINVAL);
   const Result<CmaId*> id = IdOf(context, handle);
   if (!id) return tl::make_unexpected(id.error());
-  return Done(context.ids.ResolveAddress(context.now, **id, *from, *to));
+  return Done(context.ids.ResolveAddress(context.now, **id, *from, *to, timeout_ms));
 }
 
 Filled ResolveIp(CommandContext& context, In in, Out) {
   const auto command = Load<rdma_ucm_resolve_ip>(in);
-  return ResolveTo(context, command.id, BytesOf(command.src_addr), BytesOf(command.dst_addr));
+  return ResolveTo(context, command.id, BytesOf(command.src_addr), BytesOf(command.dst_addr),
+                   command.timeout_ms);
 }
 
 Filled ResolveAddr(CommandContext& context, In in, Out) {
@@ -145,7 +147,7 @@ Filled ResolveAddr(CommandContext& context, In in, Out) {
       (command.src_size != 0 && command.src_size != SocketAddressBytes(FamilyOf(source)))) {
     return Fail(EINVAL);
   }
-  return ResolveTo(context, command.id, source, destination);
+  return ResolveTo(context, command.id, source, destination, command.timeout_ms);
 }
 
 Filled ResolveRoute(CommandContext& context, In in, Out) {

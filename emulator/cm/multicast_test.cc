@@ -81,8 +81,29 @@ TEST_F(Joining, AnAddressThatHasGoneIsAnErrorWithStatusZero) {
 
 TEST_F(Joining, ADeviceThatIsRemovedLeavesItsGroups) {
   ASSERT_EQ(Join("239.1.1.1"), 0);
+  const uint32_t membership = client.Expect(EventType::kMulticastJoin).id;
   client_node.cm.DeviceRemoved(net.now, client_node.device.index);
   EXPECT_TRUE(groups().empty());
+  rdma_ucm_destroy_id leave = {};
+  leave.id = membership;
+  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_LEAVE_MCAST, leave), ENXIO);
+  EXPECT_EQ(client.Destroy(id), 0);
+  EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_LEAVE_MCAST, leave), ENOENT);
+}
+
+// The natural cause of ROUTE_ERROR on RoCE: librdmacm fetches the event, asks for the path, and the
+// device has gone meanwhile. The same makes an ADDR_RESOLVED an ADDR_ERROR.
+TEST_F(CmTest, AResolutionThatIsFetchedAfterItsDeviceWentCannotBeRead) {
+  const uint32_t id = client.Create();
+  ASSERT_EQ(client.Resolve(id, "10.0.0.2", 7000), 0);
+  client.Expect(EventType::kAddrResolved);
+  ASSERT_EQ(client.Route(id), 0);
+  client_node.cm.DeviceRemoved(net.now, client_node.device.index);
+  client.Expect(EventType::kRouteResolved);
+  for (const uint32_t what : {RDMA_USER_CM_QUERY_ADDR, RDMA_USER_CM_QUERY_PATH}) {
+    EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_QUERY, rdma_ucm_query{0, id, what}), ENXIO);
+  }
+  client.Expect(EventType::kDeviceRemoval);
 }
 
 }  // namespace

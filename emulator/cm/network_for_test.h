@@ -87,6 +87,9 @@ class Node final : public CmEnvironment {
     }
     return std::nullopt;
   }
+  bool IsSilent(const NetAddress& destination) override {
+    return destination.IsIpv4() && destination.ToIpv4() >> 16 == (10 << 8 | 99);
+  }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
   void Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {

@@ -73,6 +73,7 @@ void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
 
 void RdmaIds::Erase(Time now, CmaId& id) {
   ReleaseResources(now, id);
+  for (const auto& each : id.memberships) multicast_owner_.erase(each.first);
   const uint32_t handle = id.handle;
   const std::vector<PendingEvent> unfetched = channels_.Take(id.channel, handle);
   if (--per_group_[id.group] == 0) per_group_.erase(id.group);
@@ -88,7 +89,8 @@ void RdmaIds::ReleaseResources(Time now, CmaId& id) {
   if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));
   TellOutcome(now, id, -ECONNABORTED);
   ReleaseIwarpQp(now, id);
-  LeaveAllMulticast(id);
+  EndAllMemberships(id);
+  neighbours_.Cancel(id.handle);
   ReleasePort(id);
   id.device.reset();
 }
@@ -217,7 +219,7 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
 }
 
 Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
-                               const SocketAddress& destination) {
+                               const SocketAddress& destination, uint32_t timeout_ms) {
   if (id.state == IdState::kIdle) {
     SocketAddress from = source;
     if (from.IsNone()) {
@@ -233,6 +235,10 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
   id.binding.destination = destination;
   if (destination.IsAny()) {
     if (const Status done = ResolveLoopback(id); !done) return done;
+  } else if (environment_.IsSilent(destination.address)) {
+    id.state = IdState::kAddrQuery;
+    neighbours_.Arm(id.handle, now + std::chrono::milliseconds(timeout_ms));
+    return {};
   } else {
     const std::optional<NetAddress> local = environment_.SourceFor(destination.address);
     if (!local || destination.address == NetAddress::Ipv4(0xffffffff)) return Fail(ENETUNREACH);
@@ -247,6 +253,14 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
   id.state = IdState::kAddrResolved;
   Push(now, id, EventType::kAddrResolved, 0);
   return {};
+}
+
+void RdmaIds::Expire(Time now) {
+  while (const std::optional<uint32_t> handle = neighbours_.PopExpired(now)) {
+    CmaId& id = *Find(*handle);
+    id.state = IdState::kAddrBound;
+    Push(now, id, EventType::kAddrError, -ETIMEDOUT);
+  }
 }
 
 // ---- routes

@@ -11,6 +11,7 @@
 
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
+#include "emulator/base/timer_queue.h"
 #include "emulator/cm/channel.h"
 #include "emulator/cm/cma_id.h"
 #include "emulator/cm/ib_cm.h"
@@ -50,8 +51,10 @@ class RdmaIds final : public IbCmUser {
   void EventReported(const PendingEvent& event);
 
   Status Bind(CmaId& id, const SocketAddress& address);
+  // `timeout_ms` is how long a neighbour that does not answer is waited for: ADDR_ERROR with
+  // -ETIMEDOUT then (process_one_req of the kernel's addr.c), and the id may try again.
   Status ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
-                        const SocketAddress& destination);
+                        const SocketAddress& destination, uint32_t timeout_ms);
   Status ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms);
   Status SetPath(Time now, CmaId& id, const PathRecord& path);
   Status Listen(CmaId& id, uint32_t backlog);
@@ -87,6 +90,9 @@ class RdmaIds final : public IbCmUser {
 
   void DeviceRemoved(Time now, uint32_t device_index);
 
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const { return neighbours_.Next(); }
+
   bool Listens(const CmDevice& device, uint64_t service_id) override;
   RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
                          const wire::CmMessage& message) override;
@@ -121,8 +127,6 @@ class RdmaIds final : public IbCmUser {
   Status AcceptUd(Time now, CmaId& id, Connection& connection,
                   const rdma_ucm_conn_param* parameters);
   PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
-  void EndMembership(const CmaId& id, const Membership& membership);
-  void LeaveAllMulticast(CmaId& id);
   // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
   bool StaysInHost(const CmaId& id) {
     return id.destination().IsAny() || environment_.DeviceOf(id.destination().address) != nullptr;
@@ -148,6 +152,8 @@ class RdmaIds final : public IbCmUser {
   void EndRemovedIwarpPeer(Time now, const CmaId& id);
   static ib_uverbs_qp_attr IwarpQpAttr(const CmaId& id, bool is_connecting, ibv_qp_state state);
   PendingEvent IwarpEstablished(const CmaId& id) const;
+  void EndMembership(const CmaId& id, Membership& membership);
+  void EndAllMemberships(CmaId& id);
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
                            uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
 
@@ -162,6 +168,7 @@ class RdmaIds final : public IbCmUser {
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
+  TimerQueue<uint32_t> neighbours_;               // by id: until when it waits for one
   uint32_t last_handle_ = 0;
   uint32_t last_membership_ = 0;
   uint64_t last_attach_ = 0;

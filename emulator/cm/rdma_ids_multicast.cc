@@ -1,6 +1,8 @@
 // Multicast groups of ids (rdma_join_multicast, cma_iboe_join_multicast, destroy_mc and
 // ucma_leave_multicast of the kernel): a join asks no one, and makes the device a member of the IP
 // group until the id leaves or goes.
+#include <utility>
+
 #include "emulator/cm/rdma_ids.h"
 
 namespace rdmaemu::cm {
@@ -59,25 +61,25 @@ Result<uint32_t> RdmaIds::LeaveMulticast(uint32_t channel, uint32_t handle) {
   if (owner == multicast_owner_.end()) return Fail(ENOENT);
   CmaId& id = *Find(owner->second);
   if (id.channel != channel) return Fail(EINVAL);
+  if (id.state == IdState::kRemoved) return Fail(ENXIO);
   const auto membership = id.memberships.find(handle);
   const uint32_t reported = membership->second.events_reported;
   EndMembership(id, membership->second);
+  multicast_owner_.erase(owner);
   id.memberships.erase(membership);
   channels_.Take(channel, id.handle,
                  [handle](const PendingEvent& event) { return event.multicast == handle; });
   return reported;
 }
 
-void RdmaIds::EndMembership(const CmaId& id, const Membership& membership) {
-  multicast_owner_.erase(membership.handle);
-  if (membership.receives) {
+void RdmaIds::EndMembership(const CmaId& id, Membership& membership) {
+  if (std::exchange(membership.receives, false)) {
     environment_.LeaveGroup(id.device->index, membership.group.address);
   }
 }
 
-void RdmaIds::LeaveAllMulticast(CmaId& id) {
-  for (const auto& [handle, membership] : id.memberships) EndMembership(id, membership);
-  id.memberships.clear();
+void RdmaIds::EndAllMemberships(CmaId& id) {
+  for (auto& [handle, membership] : id.memberships) EndMembership(id, membership);
 }
 
 }  // namespace rdmaemu::cm

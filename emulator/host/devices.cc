@@ -1,5 +1,7 @@
 #include "emulator/host/devices.h"
 
+#include <algorithm>
+
 namespace rdmaemu {
 namespace {
 
@@ -55,6 +57,11 @@ std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) 
     }
   }
   return std::nullopt;
+}
+
+bool HostDevices::IsSilent(const NetAddress& destination) {
+  return std::ranges::any_of(silent_nets_,
+                             [&](const NetPrefix& net) { return net.Contains(destination); });
 }
 
 bool HostDevices::IsOwnAddress(const NetAddress& address) { return addresses_.contains(address); }

@@ -21,6 +21,7 @@ class HostDevices final : public cm::CmEnvironment {
   HostDevices(Verbs& verbs, Fabric& fabric) : verbs_(verbs), fabric_(fabric) {}
 
   void Add(const DeviceConfig& config);
+  void SetSilentNets(const std::vector<NetPrefix>& nets) { silent_nets_ = nets; }
 
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;
   std::vector<const cm::CmDevice*> Devices() override;
@@ -29,6 +30,7 @@ class HostDevices final : public cm::CmEnvironment {
   // addresses reach loopback only, others anything else: a default host, which is on the wire at
   // loopback alone, has no route to the network.
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
+  bool IsSilent(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override;
   void Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t device_index, const NetAddress& local,
@@ -55,6 +57,7 @@ class HostDevices final : public cm::CmEnvironment {
   std::deque<Profile> profiles_;  // deques: their elements stay where they are
   std::deque<cm::CmDevice> devices_;
   std::map<NetAddress, OwnAddress> addresses_;
+  std::vector<NetPrefix> silent_nets_;
   std::vector<NetAddress> order_;                                  // as configured
   std::map<std::pair<uint32_t, NetAddress>, JoinedGroup> groups_;  // by device and group
 };

@@ -59,6 +59,7 @@ class Host::Impl final : public transport::QpEndListener {
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
     for (const DeviceConfig& device : config_.devices) devices_.Add(device);
+    devices_.SetSilentNets(config_.silent_nets);
   }
 
   ProcessId Attach(const ProcessInfo& info) { return processes_.Attach(info); }

@@ -14,6 +14,7 @@
 
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
+#include "emulator/base/net_prefix.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
@@ -28,6 +29,7 @@ struct HostConfig {
   std::string name;
   uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
   std::vector<DeviceConfig> devices;
+  std::vector<NetPrefix> silent_nets = {};  // nobody answers for their addresses
   RandomSeed seed;  // of keys, numbers and tokens; the same one repeats them
 };
 

@@ -21,6 +21,7 @@ namespace {
 constexpr std::string_view kDefaultDevice = "rxe0";
 constexpr std::string_view kDefaultProfile = "rxe";
 constexpr size_t kMaxProfileBytes = 65536;
+constexpr size_t kMaxSilentNets = 64;
 
 std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
   if (name == nullptr) return std::nullopt;
@@ -203,6 +204,13 @@ OrMessage<HostAddress> ParseAddressOption(std::string_view text) {
   return parsed;
 }
 
+OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text) {
+  if (const std::optional<NetPrefix> net = NetPrefix::Parse(text)) return *net;
+  return tl::unexpected("\"" + std::string(text) +
+                        "\" is not a network; give its address and the number of its bits, as in"
+                        " --silent-net 10.99.0.0/16");
+}
+
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine) {
   HostConfig config;
@@ -222,6 +230,16 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
       return tl::unexpected("device " + other.name + " is given twice; name it once");
     }
     config.devices.push_back({device->name, std::move(device->profile), {}});
+  }
+  if (options.silent_nets.size() > kMaxSilentNets) {
+    return tl::unexpected("a host has at most " + std::to_string(kMaxSilentNets) +
+                          " silent networks, and " + std::to_string(options.silent_nets.size()) +
+                          " were asked for; name one with fewer bits");
+  }
+  for (const std::string& text : options.silent_nets) {
+    const OrMessage<NetPrefix> net = ParseSilentNetOption(text);
+    if (!net) return tl::unexpected(net.error());
+    config.silent_nets.push_back(*net);
   }
   const OrMessage<std::vector<HostAddress>> addresses = ChooseAddresses(options, machine);
   if (!addresses) return tl::unexpected(addresses.error());

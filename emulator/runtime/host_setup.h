@@ -38,6 +38,9 @@ bool IsProfileFile(std::string_view profile);
 // "127.0.1.1", "::1", "fe80::1%eth0": the address and, where a zone is named, its interface.
 OrMessage<HostAddress> ParseAddressOption(std::string_view text);
 
+// "10.99.0.0/16": where nobody answers.
+OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
+
 // Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
 // machine's own other addresses inside only. The addresses are dealt out to the devices in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,

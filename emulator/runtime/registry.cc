@@ -104,6 +104,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.name = std::string(name);
     record.options.addresses = json.at("address").get<std::vector<std::string>>();
     record.options.devices = json.at("device").get<std::vector<std::string>>();
+    record.options.silent_nets = json.at("silent_net").get<std::vector<std::string>>();
     record.options.pcap_path = json.at("pcap").get<std::string>();
     record.options.trace_path = json.at("trace").get<std::string>();
     return record;
@@ -121,6 +122,7 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
   const Json json = {{"pid", record.pid},
                      {"address", record.options.addresses},
                      {"device", record.options.devices},
+                     {"silent_net", record.options.silent_nets},
                      {"pcap", record.options.pcap_path},
                      {"trace", record.options.trace_path}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -24,7 +24,8 @@ using OrMessage = tl::expected<T, std::string>;
 struct HostOptions {
   std::string name = "default";
   std::vector<std::string> addresses = {};
-  std::vector<std::string> devices = {};  // NAME or NAME=PROFILE
+  std::vector<std::string> devices = {};      // NAME or NAME=PROFILE
+  std::vector<std::string> silent_nets = {};  // ADDRESS/BITS
   std::string pcap_path = {};
   std::string trace_path = {};
 };

@@ -57,11 +57,13 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, "/tmp/\"p\"", ""}};
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   record.options.addresses = {"127.0.1.1"};
+  record.options.silent_nets = {"10.99.0.0/16"};
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   const auto read = registry->ReadRecord("a");
   ASSERT_TRUE(read);
   EXPECT_EQ(read->pid, 42);
   EXPECT_EQ(read->options.addresses, record.options.addresses);
+  EXPECT_EQ(read->options.silent_nets, record.options.silent_nets);
   EXPECT_EQ(read->options.devices, record.options.devices);
   EXPECT_EQ(read->options.pcap_path, record.options.pcap_path);
 }

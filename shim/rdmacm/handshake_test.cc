@@ -106,6 +106,13 @@ TEST_F(Handshake, ARejectionTakesTheQpToErrAndADisconnectionLeavesIt) {
   EXPECT_EQ(g_transitions, std::vector<ibv_qp_state>{IBV_QPS_ERR});
 }
 
+// The device has gone since the route was resolved: ROUTE_ERROR's only cause on RoCE.
+TEST_F(Handshake, ARouteThatCannotBeReadIsARouteError) {
+  host_.errors[RDMA_USER_CM_CMD_QUERY] = ENXIO;
+  Push(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ROUTE_ERROR, -1));
+}
+
 TEST_F(Handshake, AnAddressWithoutADeviceIsAnAddressError) {
   Push(RDMA_CM_EVENT_ADDR_RESOLVED);
   EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ADDR_ERROR, -1));

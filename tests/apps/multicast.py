@@ -4,7 +4,6 @@ import functools
 import os
 import random
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
@@ -20,21 +19,6 @@ def new_group():
     return "239.%d.%d.%d" % tuple(random.randint(1, 250) for _ in range(3))
 
 
-def wait_for_attached(traces, receivers):
-    """Waits until as many QPs are attached to groups: the hosts' traces say so. What mckey prints
-    comes when it ends."""
-    until = time.monotonic() + LIMIT_S
-    while time.monotonic() < until:
-        attached = 0
-        for trace in filter(os.path.exists, traces):
-            with open(trace) as lines:
-                attached += sum('"AttachMcast"' in line and '"errno":0' in line for line in lines)
-        if attached >= receivers:
-            return
-        time.sleep(0.02)
-    raise Failure("%d of %d queue pairs were attached in %d s" % (attached, receivers, LIMIT_S))
-
-
 def mckey(hosts, connections=1, sender_options=()):
     emulated.need("mckey")
     group = new_group()
@@ -48,8 +32,9 @@ def mckey(hosts, connections=1, sender_options=()):
                     "-C", str(MESSAGES), "-S", "1000", *more]
             return emulator.start(names[at], addresses[at], argv, ["--trace", traces[at]])
         receivers = [start(i % hosts) for i in range(2)]
+        # What mckey prints comes when it ends.
         try:
-            wait_for_attached(traces, 2 * connections)
+            emulated.wait_for_calls(traces, "AttachMcast", 2 * connections)
         except Failure as failure:
             raise Failure("\n".join([str(failure)] + [one.describe() for one in receivers]))
         sender = start(2 % hosts, "-s", *sender_options)

@@ -21,6 +21,7 @@ LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
 SLOW_LIMIT_S = 280
 MOST_SLOW = 64
 BACKEND = "emulator"
+SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 
 def run_on_hosts(binary, hosts, slow, options):
@@ -33,12 +34,14 @@ def run_on_hosts(binary, hosts, slow, options):
         # A host lives as long as it has clients: somebody holds each one.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
         for name, address in machines:
-            holder = emulator.start(name, address, [binary, "--hold"], options=options)
+            holder = emulator.start(name, address, [binary, "--hold"],
+                                    options=[*options, "--silent-net", SILENT_NET])
             if not holder.wait_for_text("holding", 60):
                 raise emulated.Failure("host %s did not start\n%s" % (name, holder.describe()))
         env = dict(emulator.env, RDMA_TEST_LOCAL=local, RDMA_TEST_REMOTE=remote,
                    RDMA_TEST_RDMAEMU=RDMAEMU, RDMA_TEST_RECORD="1",
-                   RDMA_TEST_SILENT=nobody, RDMA_TEST_WITHOUT_RDMA=nobody,
+                   RDMA_TEST_SILENT=nobody, RDMA_TEST_UNRESOLVED=UNRESOLVED,
+                   RDMA_TEST_WITHOUT_RDMA=nobody,
                    RDMA_TEST_HOSTS=",".join(name for name, _ in machines))
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"

@@ -5,6 +5,7 @@ inside, and runs everything there.
 """
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -121,7 +122,72 @@ def loopback_only_unless_told():
         link.close()
 
 
-CASES = [("rping", rping), ("ib_write_bw", ib_write_bw),
+def multicast():
+    """A group over the link, both ways: each end has a receiver, and the sender is on one of them.
+    mckey's output comes when it ends; the hosts' traces say when the receivers are attached."""
+    emulated.need("mckey")
+    group = "239.250.1.1"
+    ends = (("left", LEFT, ()), ("right", RIGHT, None))
+    link = Link()
+    try:
+        for sender in (0, 1):
+            with Emulator() as emulator:
+                traces = [os.path.join(emulator.directory, name + ".trace") for name, _, _ in ends]
+
+                def start(end, *more):
+                    name, address, prefix = ends[end]
+                    argv = ["mckey", "-m", group, "-b", address, "-C", "10", *more]
+                    return emulator.start(name, address, argv, ["--trace", traces[end]],
+                                          prefix=link.enter if prefix is None else prefix)
+                receivers = [start(end) for end in (0, 1)]
+                emulated.wait_for_calls(traces, "AttachMcast", 2)
+                programs = [start(sender, "-s"), *receivers]
+                for program in programs:
+                    if program.wait(60) != 0:
+                        raise Failure("\n".join(one.describe() for one in programs))
+                    program.expect(r"^data transfers complete$", r"^return status 0$")
+    finally:
+        link.close()
+
+
+def multicast_of_loopback_only():
+    """A host on loopback alone whose program has joined a group takes nothing that comes to the
+    group by a link, though another program of the machine has joined it there."""
+    emulated.need("mckey")
+    group = "239.250.1.2"
+    link = Link()
+    try:
+        with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as member:
+            member.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            member.bind((group, emulated.ROCE_PORT))
+            member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                              socket.inet_aton(group) + socket.inet_aton(LEFT))
+            member.settimeout(10)
+            trace = os.path.join(emulator.directory, "private.trace")
+            emulator.start("private", "127.0.0.1", ["mckey", "-m", group, "-b", "127.0.0.1"],
+                           ["--trace", trace])
+            emulated.wait_for_calls([trace], "AttachMcast", 1)
+            run(*link.enter, sys.executable, "-c", SEND_TO_GROUP, group, RIGHT,
+                str(emulated.ROCE_PORT))
+            if member.recv(100) != b"from outside":
+                raise Failure("the packet did not come by the link")
+            counters = emulator.host("private")["counters"]
+            if counters["datagrams_received"] != 0:
+                raise Failure("a private host took a packet from the link: %s" % counters)
+    finally:
+        link.close()
+
+
+SEND_TO_GROUP = """
+import socket, sys
+group, own, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+    sender.sendto(b"from outside", (group, port))
+"""
+
+CASES = [("rping", rping), ("multicast", multicast),
+         ("multicast_of_loopback_only", multicast_of_loopback_only), ("ib_write_bw", ib_write_bw),
          ("loopback_only_unless_told", loopback_only_unless_told)]
 
 

@@ -216,6 +216,22 @@ class Emulator:
         raise Failure("the server did not listen in %d s\n%s" % (limit_s, program.describe()))
 
 
+def wait_for_calls(traces, call, count, limit_s=30):
+    """Waits until programs have made a call of a name so often with success: the hosts' traces say
+    so."""
+    until = time.monotonic() + limit_s
+    while True:
+        made = 0
+        for trace in filter(os.path.exists, traces):
+            with open(trace) as lines:
+                made += sum('"%s"' % call in line and '"errno":0' in line for line in lines)
+        if made >= count:
+            return
+        if time.monotonic() > until:
+            raise Failure("%d of %d calls %s in %d s" % (made, count, call, limit_s))
+        time.sleep(0.02)
+
+
 def wait_for_tcp_listener(port, program, limit_s=30):
     """Waits until somebody in the program's network namespace listens on a TCP port."""
     wanted = ":%04X" % port

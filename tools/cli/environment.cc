@@ -11,6 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAddressVariable = "RDMAEMU_ADDRESS";
 constexpr const char* kDeviceVariable = "RDMAEMU_DEVICE";
+constexpr const char* kSilentNetVariable = "RDMAEMU_SILENT_NET";
 constexpr const char* kPcapVariable = "RDMAEMU_PCAP";
 constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
 
@@ -86,6 +87,7 @@ runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& regi
 Environment OptionEnvironment(const runtime::HostOptions& options) {
   const Environment all = {{kAddressVariable, Joined(options.addresses, ',')},
                            {kDeviceVariable, Joined(options.devices, ',')},
+                           {kSilentNetVariable, Joined(options.silent_nets, ',')},
                            {kPcapVariable, options.pcap_path},
                            {kTraceVariable, options.trace_path}};
   Environment given;
@@ -98,6 +100,9 @@ Environment OptionEnvironment(const runtime::HostOptions& options) {
 void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.addresses.empty()) options.addresses = Split(Variable(kAddressVariable), ',');
   if (options.devices.empty()) options.devices = Split(Variable(kDeviceVariable), ',');
+  if (options.silent_nets.empty()) {
+    options.silent_nets = Split(Variable(kSilentNetVariable), ',');
+  }
   if (options.pcap_path.empty()) options.pcap_path = Variable(kPcapVariable);
   if (options.trace_path.empty()) options.trace_path = Variable(kTraceVariable);
 }

@@ -37,6 +37,12 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
                  " (docs/profiles.md); the same as --device NAME0=PROFILE")
       ->type_name("PROFILE")
       ->allow_extra_args(false);
+  app.add_option("--silent-net", options.silent_nets,
+                 "Networks in which nobody answers: resolving an address there ends in"
+                 " RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT, when its time is up")
+      ->type_name("IP/BITS[,...]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--pcap", options.pcap_path, "Write all packets to FILE (pcapng)")
       ->type_name("FILE");
   app.add_option("--trace", options.trace_path,
@@ -82,6 +88,9 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   for (const std::string& device : options.devices) {
     if (const auto parsed = runtime::ParseDeviceOption(device); !parsed) return parsed.error();
   }
+  for (const std::string& net : options.silent_nets) {
+    if (const auto parsed = runtime::ParseSilentNetOption(net); !parsed) return parsed.error();
+  }
   return std::nullopt;
 }
 
@@ -126,7 +135,8 @@ int Main(int argc, char** argv) {
                  "Go into the background; return when programs can connect; end after the last"
                  " program");
   host->footer(
-      "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE, RDMAEMU_PCAP and"
+      "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
+      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP and"
       " RDMAEMU_TRACE, as `rdmaemu env` sets them.\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 

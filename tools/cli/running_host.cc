@@ -78,6 +78,8 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
   std::vector<std::string> differences;
   CompareLists("address", asked.addresses, running.addresses, NormalAddress, differences);
   CompareLists("device", asked.devices, running.devices, NormalDevice, differences);
+  const auto as_given = [](const std::string& net) { return net; };
+  CompareLists("silent-net", asked.silent_nets, running.silent_nets, as_given, differences);
   CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
   CompareFiles("trace", asked.trace_path, running.trace_path, differences);
   return differences;
