@@ -104,7 +104,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.name = std::string(name);
     record.options.addresses = json.at("address").get<std::vector<std::string>>();
     record.options.devices = json.at("device").get<std::vector<std::string>>();
-    record.options.silent_nets = json.at("silent_net").get<std::vector<std::string>>();
+    record.options.silent_nets = json.value("silent_net", std::vector<std::string>());
     record.options.pcap_path = json.at("pcap").get<std::string>();
     record.options.trace_path = json.at("trace").get<std::string>();
     return record;

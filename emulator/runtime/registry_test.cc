@@ -54,7 +54,7 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   const Result<UniqueFd> lock = registry->TryLock("a");
   ASSERT_TRUE(lock);
   EXPECT_FALSE(registry->ReadRecord("a")) << "an empty lock file says nothing";
-  HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, "/tmp/\"p\"", ""}};
+  HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, {}, "/tmp/\"p\"", ""}};
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   record.options.addresses = {"127.0.1.1"};
   record.options.silent_nets = {"10.99.0.0/16"};

@@ -15,7 +15,7 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 ADDRESS, OTHER = "127.77.0.1", "127.77.0.2"
-CALL_HELLO, CALL_STATUS = 1, 3
+CALL_HELLO, CALL_STATUS = 1, 4
 
 
 def check(holds, text):
