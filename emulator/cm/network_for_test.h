@@ -17,6 +17,7 @@
 
 #include "emulator/cm/cm.h"
 #include "emulator/cm/events.h"
+#include "emulator/cm/socket_address.h"
 
 namespace rdmaemu::cm {
 
@@ -253,19 +254,9 @@ class Program {
   static void Address(__kernel_sockaddr_storage& storage, uint16_t& size, const char* address,
                       uint16_t port) {
     const NetAddress parsed = *NetAddress::Parse(address);
-    if (std::strchr(address, ':') == nullptr) {
-      sockaddr_in in = {};
-      in.sin_family = AF_INET;
-      in.sin_port = htons(port);
-      in.sin_addr.s_addr = htonl(parsed.ToIpv4());
-      std::memcpy(&storage, &in, size = sizeof in);
-    } else {
-      sockaddr_in6 in6 = {};
-      in6.sin6_family = AF_INET6;
-      in6.sin6_port = htons(port);
-      std::memcpy(&in6.sin6_addr, parsed.bytes.data(), 16);
-      std::memcpy(&storage, &in6, size = sizeof in6);
-    }
+    const uint16_t family = parsed.IsIpv4() ? AF_INET : AF_INET6;
+    size = static_cast<uint16_t>(EmitSocketAddress({family, parsed, port, 0, 0},
+                                                   std::as_writable_bytes(std::span(&storage, 1))));
   }
   int Bind(uint32_t id, const char* address, uint16_t port) {
     rdma_ucm_bind in = {};

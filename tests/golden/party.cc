@@ -1,6 +1,7 @@
 #include "tests/golden/party.h"
 
-#include <arpa/inet.h>
+#include "emulator/cm/socket_address.h"
+#include "emulator/host/user_qp_attr.h"
 
 namespace rdmaemu::golden {
 namespace {
@@ -10,57 +11,9 @@ constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 
 uint16_t Fill(__kernel_sockaddr_storage& storage, const std::string& address, uint16_t port) {
   const NetAddress parsed = *NetAddress::Parse(address);
-  if (parsed.IsIpv4()) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(port);
-    in.sin_addr.s_addr = htonl(parsed.ToIpv4());
-    std::memcpy(&storage, &in, sizeof in);
-    return sizeof in;
-  }
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = htons(port);
-  std::memcpy(&in6.sin6_addr, parsed.bytes.data(), parsed.bytes.size());
-  std::memcpy(&storage, &in6, sizeof in6);
-  return sizeof in6;
-}
-
-ibv_ah_attr FromKernel(const ib_uverbs_ah_attr& from) {
-  ibv_ah_attr to{};
-  std::memcpy(to.grh.dgid.raw, from.grh.dgid, sizeof to.grh.dgid.raw);
-  to.grh.flow_label = from.grh.flow_label;
-  to.grh.sgid_index = from.grh.sgid_index;
-  to.grh.hop_limit = from.grh.hop_limit;
-  to.grh.traffic_class = from.grh.traffic_class;
-  to.dlid = from.dlid;
-  to.sl = from.sl;
-  to.src_path_bits = from.src_path_bits;
-  to.static_rate = from.static_rate;
-  to.is_global = from.is_global;
-  to.port_num = from.port_num;
-  return to;
-}
-
-ibv_qp_attr FromKernel(const ib_uverbs_qp_attr& from) {
-  ibv_qp_attr to{};
-  to.qp_state = static_cast<ibv_qp_state>(from.qp_state);
-  to.path_mtu = static_cast<ibv_mtu>(from.path_mtu);
-  to.qkey = from.qkey;
-  to.rq_psn = from.rq_psn;
-  to.sq_psn = from.sq_psn;
-  to.dest_qp_num = from.dest_qp_num;
-  to.qp_access_flags = from.qp_access_flags;
-  to.ah_attr = FromKernel(from.ah_attr);
-  to.pkey_index = from.pkey_index;
-  to.max_rd_atomic = from.max_rd_atomic;
-  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
-  to.min_rnr_timer = from.min_rnr_timer;
-  to.port_num = from.port_num;
-  to.timeout = from.timeout;
-  to.retry_cnt = from.retry_cnt;
-  to.rnr_retry = from.rnr_retry;
-  return to;
+  const uint16_t family = parsed.IsIpv4() ? AF_INET : AF_INET6;
+  return static_cast<uint16_t>(cm::EmitSocketAddress(
+      {family, parsed, port, 0, 0}, std::as_writable_bytes(std::span(&storage, 1))));
 }
 
 }  // namespace
@@ -133,10 +86,9 @@ void Party::Modify(const testing::Verb::Qp& qp, uint32_t id, ibv_qp_state state)
   in.qp_state = state;
   ib_uverbs_qp_attr out{};
   Expect(Cm(RDMA_USER_CM_CMD_INIT_QP_ATTR, in, out) == 0, "INIT_QP_ATTR failed");
-  ibv_qp_attr attr = FromKernel(out);
+  ibv_qp_attr attr = ToUserQpAttr(out);
   attr.qp_state = state;
-  // As librdmacm: the kernel's mask has bits that ibv_modify_qp does not know.
-  int mask = static_cast<int>(out.qp_attr_mask & ~0xe00000u);
+  const int mask = ToUserQpAttrMask(out.qp_attr_mask);
   if (state == IBV_QPS_INIT && (mask & IBV_QP_ACCESS_FLAGS) != 0) {
     attr.qp_access_flags = static_cast<unsigned>(kAllAccess);
   }
@@ -173,7 +125,7 @@ ib_uverbs_wc Party::Completion() {
 
 uint32_t Party::CreateAh(const ib_uverbs_ah_attr& attr) {
   HandleOut out{};
-  Expect(client_.Call(CallOp::kCreateAh, CreateAhIn{verb_.pd, 0, FromKernel(attr)}, out) == 0,
+  Expect(client_.Call(CallOp::kCreateAh, CreateAhIn{verb_.pd, 0, ToUserAhAttr(attr)}, out) == 0,
          "no address handle");
   return out.handle;
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/cm/socket_address.h"
+#include "tests/sim/socket_addresses.h"
 
 namespace rdmaemu::sim {
 namespace {
@@ -11,12 +11,6 @@ constexpr uint16_t kFirstPort = 7000, kPorts = 3;
 constexpr size_t kMostInRequest = 56, kMostInReply = 196, kMostInReject = 148;
 constexpr size_t kMostInDatagramRequest = 180, kMostInDatagramReply = 136;
 constexpr size_t kMostInAll = 255;  // of what private_data_len can say
-
-uint16_t Fill(__kernel_sockaddr_storage& out, const NetAddress& address, uint16_t port) {
-  const uint16_t family = address.IsIpv4() ? AF_INET : AF_INET6;
-  return static_cast<uint16_t>(cm::EmitSocketAddress({family, address, port, 0, 0},
-                                                     std::as_writable_bytes(std::span(&out, 1))));
-}
 
 }  // namespace
 
@@ -82,15 +76,16 @@ void CmCalls::Crashed(Machine& machine) {
 }
 
 void CmCalls::EndAll() {
-  for (Caller& caller : callers_) {
-    if (!caller.process->Runs()) continue;
-    if (world_.random().Below(2) == 0) {
-      for (Id& id : ids_) {
-        if (id.caller == &caller && !id.ended) Destroy(id);
-      }
-    }
-    caller.process->Kill();
+  const bool orderly = world_.random().Below(2) == 0;
+  for (Id& id : ids_) {
+    if (orderly && !id.ended && id.caller->process->Runs()) Destroy(id);
   }
+  if (orderly) {
+    // Requests that nobody has taken went with their listeners.
+    for (const auto& machine : world_.machines()) world_.ExpectNone(*machine, {"ids"});
+    world_.tally().Count("end.orderly");
+  }
+  for (Caller& caller : callers_) caller.process->Kill();
 }
 
 // ---- what they do
@@ -189,8 +184,9 @@ void CmCalls::Step() {
                       : nullptr;
     if (id == nullptr) id = Any([](const Id& any) { return !any.ended; });
     if (id == nullptr) return;
+    if (!sensible) return Call(*id, AnyCall());
     Drain(*id->caller);  // it may know better what comes next
-    Call(*id, sensible ? id->next : AnyCall());
+    Call(*id, id->next);
   }
 }
 
@@ -207,9 +203,13 @@ void CmCalls::Call(Id& id, CmApi call) {
     case CmApi::kResolveRoute:
       Do(id, call, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id.handle, 2000});
       return;
-    case CmApi::kListen:
-      Do(id, call, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id.handle, world_.random().Below(3)});
+    case CmApi::kListen: {
+      const uint32_t backlog = world_.random().Below(3);
+      if (Do(id, call, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id.handle, backlog}) == 0) {
+        id.backlog = backlog;
+      }
       return;
+    }
     case CmApi::kConnect:
       return Connect(id);
     case CmApi::kAccept:
@@ -282,12 +282,11 @@ void CmCalls::Judge(Id& id, CmApi call, int error, bool well_formed) {
 void CmCalls::Bind(Id& id) {
   Random& random = world_.random();
   Machine& machine = *id.caller->machine;
-  const NetAddress any = id.ipv6 ? NetAddress{} : NetAddress::Ipv4(0);
   const NetAddress& own = id.ipv6 ? machine.ipv6() : machine.ipv4();
   rdma_ucm_bind bind{};
   bind.id = id.handle;
   const auto port = static_cast<uint16_t>(kFirstPort + random.Below(kPorts));
-  bind.addr_size = Fill(bind.addr, random.Below(3) == 0 ? any : own, port);
+  bind.addr_size = FillAddress(bind.addr, random.Below(3) == 0 ? AnyOf(own) : own, port);
   if (Do(id, CmApi::kBind, RDMA_USER_CM_CMD_BIND, bind) == 0) id.port = port;
 }
 
@@ -300,7 +299,7 @@ void CmCalls::ResolveAddress(Id& id) {
   rdma_ucm_resolve_addr resolve{};
   resolve.id = id.handle;
   resolve.timeout_ms = 2000;
-  resolve.dst_size = Fill(resolve.dst_addr, id.ipv6 ? to.ipv6() : to.ipv4(), port);
+  resolve.dst_size = FillAddress(resolve.dst_addr, id.ipv6 ? to.ipv6() : to.ipv4(), port);
   Do(id, CmApi::kResolveAddress, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve);
 }
 

@@ -58,7 +58,9 @@ class CmCalls {
     uint16_t port_space = 0;
     bool datagram = false, ipv6 = false, ended = false;
     uint32_t qpn = 0;
-    uint16_t port = 0;  // of a listener
+    uint32_t backlog = 0;  // of a listener; 0: the most that there may be
+    uint32_t waited = 0;   // requests that were waiting for it at once
+    uint16_t port = 0;     // of a listener
     bool listens = false;
     const Id* to = nullptr;               // a listener that it knows of
     CmApi next = CmApi::kResolveAddress;  // what a program in its right mind would do

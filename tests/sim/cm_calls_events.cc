@@ -7,6 +7,7 @@
 namespace rdmaemu::sim {
 
 void CmCalls::Drain(Caller& caller) {
+  for (Id& id : ids_) id.waited = 0;
   for (uint32_t i = 0; i < kChannels; i++) {
     const Channel& channel = caller.channels[i];
     rdma_ucm_event_resp event{};
@@ -78,7 +79,11 @@ void CmCalls::Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_re
 }
 
 void CmCalls::Requested(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event) {
-  const Id& listener = ids_[event.uid - 1];
+  Id& listener = ids_[event.uid - 1];
+  if (++listener.waited > listener.backlog && listener.backlog != 0) {
+    world_.verdict().Complain("cm", NameOf(listener) + ": more requests than its backlog of " +
+                                        std::to_string(listener.backlog));
+  }
   for (const Id& other : ids_) {
     if (other.caller == &caller && other.handle == event.id) {
       return world_.verdict().Complain("cm", NameOf(other) + ": it comes with a request again");

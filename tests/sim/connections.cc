@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "emulator/base/cm_event_names.h"
+#include "emulator/host/user_qp_attr.h"
+#include "tests/sim/socket_addresses.h"
 
 namespace rdmaemu::sim {
 namespace {
@@ -10,55 +11,6 @@ namespace {
 constexpr uint32_t kChannels = 2;
 constexpr size_t kMostInRequest = 56, kMostInReply = 196, kMostInReject = 148;
 constexpr size_t kMostInDatagramRequest = 180, kMostInDatagramReply = 136;
-
-sockaddr_storage AddressOf(const NetAddress& address, uint16_t port, bool any) {
-  sockaddr_storage out{};
-  if (address.IsIpv4()) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(port);
-    in.sin_addr.s_addr = any ? 0 : htonl(address.ToIpv4());
-    std::memcpy(&out, &in, sizeof in);
-  } else {
-    sockaddr_in6 in{};
-    in.sin6_family = AF_INET6;
-    in.sin6_port = htons(port);
-    if (!any) std::memcpy(&in.sin6_addr, address.bytes.data(), address.bytes.size());
-    std::memcpy(&out, &in, sizeof in);
-  }
-  return out;
-}
-
-uint16_t BytesOf(const NetAddress& address) {
-  return address.IsIpv4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-}
-
-ibv_qp_attr Convert(const ib_uverbs_qp_attr& from) {
-  ibv_qp_attr to{};
-  to.qp_state = static_cast<ibv_qp_state>(from.qp_state);
-  to.path_mtu = static_cast<ibv_mtu>(from.path_mtu);
-  to.qkey = from.qkey;
-  to.rq_psn = from.rq_psn;
-  to.sq_psn = from.sq_psn;
-  to.dest_qp_num = from.dest_qp_num;
-  to.qp_access_flags = from.qp_access_flags;
-  std::memcpy(to.ah_attr.grh.dgid.raw, from.ah_attr.grh.dgid, 16);
-  to.ah_attr.grh.flow_label = from.ah_attr.grh.flow_label;
-  to.ah_attr.grh.sgid_index = from.ah_attr.grh.sgid_index;
-  to.ah_attr.grh.hop_limit = from.ah_attr.grh.hop_limit;
-  to.ah_attr.grh.traffic_class = from.ah_attr.grh.traffic_class;
-  to.ah_attr.is_global = from.ah_attr.is_global;
-  to.ah_attr.port_num = from.ah_attr.port_num;
-  to.pkey_index = from.pkey_index;
-  to.port_num = from.port_num;
-  to.max_rd_atomic = from.max_rd_atomic;
-  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
-  to.min_rnr_timer = from.min_rnr_timer;
-  to.timeout = from.timeout;
-  to.retry_cnt = from.retry_cnt;
-  to.rnr_retry = from.rnr_retry;
-  return to;
-}
 
 }  // namespace
 
@@ -86,11 +38,6 @@ std::vector<Connections::Channel>& Connections::ChannelsOf(Program& program) {
     channels.push_back({made.channel, program.process().TakeCounter().value_or(CounterId{})});
   }
   return channels;
-}
-
-template <class Command>
-int Connections::Call(const CmId& id, uint32_t command, const Command& in) {
-  return id.program->process().Cm(ChannelsOf(*id.program)[id.channel].handle, command, in);
 }
 
 CmId* Connections::NewId(Program& program, uint16_t port_space, ibv_qp_type type) {
@@ -195,9 +142,8 @@ void Connections::Listen(Program& program) {
   id->port = static_cast<uint16_t>(kFirstPort + random.Below(kPorts));
   rdma_ucm_bind bind{};
   bind.id = id->handle;
-  bind.addr_size = BytesOf(address);
-  const sockaddr_storage where = AddressOf(address, id->port, random.Below(3) == 0);
-  std::memcpy(&bind.addr, &where, sizeof bind.addr);
+  const bool any = random.Below(3) == 0;
+  bind.addr_size = FillAddress(bind.addr, any ? AnyOf(address) : address, id->port);
   rdma_ucm_listen listen{};
   listen.id = id->handle;
   listen.backlog = random.Below(2) == 0 ? 0 : 1 + random.Below(4);
@@ -235,9 +181,7 @@ void Connections::BeginConnect(Program& program) {
   rdma_ucm_resolve_addr resolve{};
   resolve.id = id->handle;
   resolve.timeout_ms = 2000;
-  resolve.dst_size = BytesOf(address);
-  const sockaddr_storage where = AddressOf(address, port, false);
-  std::memcpy(&resolve.dst_addr, &where, sizeof resolve.dst_addr);
+  resolve.dst_size = FillAddress(resolve.dst_addr, address, port);
   checker_.Called(id->number, CmCallKind::kResolveAddress);
   Say(*id, "looks for " + machine->name() + " port " + std::to_string(port));
   if (Call(*id, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve) != 0) {
@@ -267,9 +211,7 @@ void Connections::ConnectAgain(CmId& id) {
   rdma_ucm_resolve_addr resolve{};
   resolve.id = again->handle;
   resolve.timeout_ms = 2000;
-  resolve.dst_size = BytesOf(address);
-  const sockaddr_storage where = AddressOf(address, to->port, false);
-  std::memcpy(&resolve.dst_addr, &where, sizeof resolve.dst_addr);
+  resolve.dst_size = FillAddress(resolve.dst_addr, address, to->port);
   checker_.Called(again->number, CmCallKind::kResolveAddress);
   world_.tally().Count("cm.qp_number_used_again");
   Say(*again, "will name the QP of " + NameOf(id));
@@ -298,7 +240,7 @@ bool Connections::MoveTo(CmId& id, ibv_qp_state state) {
   if (id.program->process().Cm(channel, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, said) != 0) {
     return false;
   }
-  ibv_qp_attr attr = Convert(said);
+  ibv_qp_attr attr = ToUserQpAttr(said);
   attr.qp_state = state;
   Endpoint& endpoint = *id.endpoint;
   if (state == IBV_QPS_INIT) endpoint.rights = attr.qp_access_flags;
@@ -309,7 +251,7 @@ bool Connections::MoveTo(CmId& id, ibv_qp_state state) {
     endpoint.link.reads = attr.max_rd_atomic;
     endpoint.link.ipv6 = id.ipv6;
   }
-  return traffic_.Modify(endpoint, static_cast<int>(said.qp_attr_mask), attr) == 0;
+  return traffic_.Modify(endpoint, ToUserQpAttrMask(said.qp_attr_mask), attr) == 0;
 }
 
 void Connections::FillParameters(CmId& id, rdma_ucm_conn_param& out, std::vector<uint8_t>& said,
@@ -488,94 +430,7 @@ void Connections::Disconnect(CmId& id) {
   (void)Call(id, RDMA_USER_CM_CMD_DISCONNECT, command);
 }
 
-// ---- events
-
-void Connections::Harvest(Program& program) {
-  const auto found = channels_.find(&program);
-  if (found == channels_.end() || !program.Lives()) return;
-  for (const Channel& channel : found->second) {
-    while (program.machine().counters.Take(channel.counter)) {
-      rdma_ucm_event_resp event{};
-      const int error = program.process().Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT,
-                                             rdma_ucm_get_event{}, event);
-      if (error != 0) {
-        world_.verdict().Complain("cm", program.name() + ": its channel is readable, and errno " +
-                                            std::to_string(error) + " says there is no event");
-        break;
-      }
-      Happened(program, event);
-    }
-  }
-}
-
-void Connections::Happened(Program& program, const rdma_ucm_event_resp& event) {
-  const auto kind = static_cast<CmEventKind>(event.event);
-  if (event.uid == 0 || event.uid > ids_.size()) {
-    world_.verdict().Complain("cm", program.name() + ": an event of nobody's id");
-    return;
-  }
-  CmId& id = *ids_[event.uid - 1];
-  if (kind == CmEventKind::kConnectRequest) return Requested(program, event, id);
-  if (event.id != id.handle || id.program != &program) {
-    world_.verdict().Complain("cm", program.name() + ": an event whose id and uid do not agree");
-    return;
-  }
-  world_.tally().Count(std::string("cm.event.") + CmEventName(event.event));
-  if (kind == CmEventKind::kRejected) {
-    world_.tally().Count("cm.rejected." + std::to_string(event.status));
-  }
-  const bool datagram = id.type == IBV_QPT_UD && kind == CmEventKind::kEstablished;
-  const uint8_t* bytes = datagram ? event.param.ud.private_data : event.param.conn.private_data;
-  const size_t length =
-      datagram ? event.param.ud.private_data_len : event.param.conn.private_data_len;
-  Say(id, std::string("hears ") + CmEventName(event.event) + ", status " +
-              std::to_string(static_cast<int32_t>(event.status)));
-  checker_.Event(id.number, kind, static_cast<int32_t>(event.status), {bytes, length});
-  if (kind == CmEventKind::kConnectResponse) {
-    uint32_t passive = 0;
-    if (length >= sizeof passive) std::memcpy(&passive, bytes, sizeof passive);
-    if (passive > 0 && passive <= ids_.size()) id.partner = ids_[passive - 1].get();
-  }
-  const Duration later = calm_ ? Duration(1000) : Duration(world_.random().Below(500'000));
-  world_.After(later, [this, &id, kind] { React(id, kind); });
-}
-
-void Connections::React(CmId& id, CmEventKind event) {
-  if (id.ended || !id.program->Lives()) return;
-  if (!id.program->Runs()) {
-    world_.After(std::chrono::milliseconds(1), [this, &id, event] { React(id, event); });
-    return;
-  }
-  switch (event) {
-    case CmEventKind::kAddrResolved: {
-      rdma_ucm_resolve_route command{};
-      command.id = id.handle;
-      command.timeout_ms = 2000;
-      checker_.Called(id.number, CmCallKind::kResolveRoute);
-      (void)Call(id, RDMA_USER_CM_CMD_RESOLVE_ROUTE, command);
-      return;
-    }
-    case CmEventKind::kRouteResolved:
-      return calm_ ? Destroy(id) : Connect(id);
-    case CmEventKind::kConnectResponse:
-      return Establish(id);
-    case CmEventKind::kEstablished:
-      if (id.passive && id.endpoint != nullptr && id.endpoint->stage == Stage::kMade &&
-          id.endpoint->peer != nullptr && id.endpoint->peer->peer == id.endpoint) {
-        id.endpoint->stage = Stage::kReady;
-      }
-      return;
-    case CmEventKind::kDisconnected:
-      return Disconnect(id);
-    case CmEventKind::kRejected:
-    case CmEventKind::kUnreachable:
-    case CmEventKind::kAddrError:
-      if (id.endpoint != nullptr) traffic_.Destroy(*id.endpoint);
-      return Destroy(id);
-    default:
-      return;
-  }
-}
+// ---- ends
 
 void Connections::Abandon(Program& program) {
   channels_.erase(&program);

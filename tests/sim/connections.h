@@ -61,7 +61,9 @@ class Connections {
   std::vector<Channel>& ChannelsOf(Program& program);
   CmId* NewId(Program& program, uint16_t port_space, ibv_qp_type type);
   template <class Command>
-  int Call(const CmId& id, uint32_t command, const Command& in);
+  int Call(const CmId& id, uint32_t command, const Command& in) {
+    return id.program->process().Cm(ChannelsOf(*id.program)[id.channel].handle, command, in);
+  }
   void Listen(Program& program);
   void BeginConnect(Program& program);
   // Connects with the number of a QP that another id has connected already.

@@ -124,6 +124,7 @@ constexpr std::string_view kOfCm[] = {
     "fault.pause",
     "fault.crash",
     "fault.partition",
+    "end.orderly",
     "api.qp_number_used_again",
     "api.rdma_bind_addr.works",
     "api.rdma_bind_addr.refused",

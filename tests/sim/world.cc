@@ -123,16 +123,20 @@ void World::CountOf(Machine& machine) {
   }
 }
 
+void World::ExpectNone(Machine& machine, std::initializer_list<const char*> whats) {
+  if (!machine.up()) return;
+  const auto status = nlohmann::json::parse(machine.host().StatusJson());
+  for (const char* what : whats) {
+    if (status.at(what).get<uint64_t>() == 0) continue;
+    verdict_.Complain("leaks",
+                      machine.name() + " has " + status.at(what).dump() + " " + what + " left");
+  }
+}
+
 void World::ExpectNothingLeft() {
   for (const auto& machine : machines_) {
     if (!machine->up()) continue;
-    const auto status = nlohmann::json::parse(machine->host().StatusJson());
-    for (const char* what : {"clients_total", "groups_total", "ids", "connections", "qps"}) {
-      if (status.at(what).get<uint64_t>() != 0) {
-        verdict_.Complain(
-            "leaks", machine->name() + " has " + status.at(what).dump() + " " + what + " left");
-      }
-    }
+    ExpectNone(*machine, {"clients_total", "groups_total", "ids", "connections", "qps"});
     if (machine->segments.live_segments() != 0 || machine->counters.live() != 0) {
       verdict_.Complain("leaks", machine->name() + " has " +
                                      std::to_string(machine->segments.live_segments()) +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -39,6 +40,8 @@ class World {
 
   // Runs until `done` holds or time would pass `limit`. True when `done` held.
   bool RunUntil(const std::function<bool()>& done, Time limit);
+  // A complaint for each of these members of its host's status that is not 0.
+  void ExpectNone(Machine& machine, std::initializer_list<const char*> whats);
   // All programs have ended, and what waited has run out: a complaint for each host that keeps
   // anything.
   void ExpectNothingLeft();
