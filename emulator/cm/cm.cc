@@ -68,6 +68,10 @@ void Cm::DeviceRemoved(Time now, uint32_t device_index) {
   impl_->ids.DeviceRemoved(now, device_index);
 }
 
+void Cm::AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index) {
+  impl_->ids.AddressMoved(now, address, to_device_index);
+}
+
 void Cm::Expire(Time now) {
   impl_->ids.Expire(now);
   impl_->ids.ib_cm().Expire(now);

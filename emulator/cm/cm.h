@@ -29,7 +29,6 @@ struct CmDevice {
   uint64_t node_guid;  // big endian, as in ibv_device_attr
   uint8_t port = 1;
   ibv_mtu active_mtu;
-  bool port_active;
   uint8_t ack_delay;  // local_ca_ack_delay
   uint8_t max_rd_atom;
   const Profile* profile;
@@ -56,7 +55,9 @@ class CmEnvironment {
   virtual bool IsSilent(const NetAddress& destination) = 0;
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
   virtual bool IsOwnAddress(const NetAddress& address) = 0;
-  virtual void Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
+  // False: it cannot leave, and the kernel would be told so at once (a MAD whose send fails); what
+  // is lost on its way answers true.
+  virtual bool Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
   // The device joins a multicast group on the link of its address `local`, or leaves it: each join
   // is left once, and the device is a member as long as one is left. An errno of the network when
   // the first cannot be had.
@@ -102,7 +103,14 @@ class Cm {
   void QpEnded(Time now, uint32_t qpn);
   // All of the group's channels and ids go, as when their descriptor is closed.
   void GroupGone(Time now, GroupId group);
+  // Ids with the device hear DEVICE_REMOVAL, in the order in which they got it, and then answer
+  // ENXIO; those without one (wildcard listeners, unbound ids) hear nothing. To be called while
+  // the device can still send.
   void DeviceRemoved(Time now, uint32_t device_index);
+  // The address is another device's now, as after a bond's failover to a link with another MAC:
+  // ids that are bound to it on a device other than that hear ADDR_CHANGE, in the same order. They
+  // stay what they are (cma_netdev_change).
+  void AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index);
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;

@@ -93,10 +93,18 @@ void IbCm::RemoveRemote(Connection& connection) {
 
 // ---- sending
 
-void IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message) {
+bool IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message) {
   statistics_.messages_sent++;
   Trace(now, "cm.send", owner, message);
-  environment_.Send(now, route, message);
+  return environment_.Send(now, route, message);
+}
+
+// A MAD whose send fails is not repeated (cm_send_handler, cm_process_send_error).
+void IbCm::SendOutstanding(Time now, Connection& connection) {
+  if (Send(now, connection.route, connection.owner, *connection.outstanding)) return;
+  connection.retries_left = 0;
+  if (connection.give_up_at) connection.give_up_at = now;
+  timers_.Arm(connection.key, now);
 }
 
 void IbCm::SendOn(Time now, const Connection& connection, wire::CmBody body) {
@@ -111,7 +119,7 @@ void IbCm::SendUntilAnswered(Time now, Connection& connection, wire::CmMessage m
   connection.retries_left = connection.max_retries;
   connection.outstanding = std::move(message);
   ArmRepeat(now, connection);
-  Send(now, connection.route, connection.owner, *connection.outstanding);
+  SendOutstanding(now, connection);
 }
 
 void IbCm::ArmRepeat(Time now, Connection& connection) {
@@ -437,7 +445,7 @@ void IbCm::RetransmitOrGiveUp(Time now, Connection& connection) {
     if (connection.retries_left > 0) connection.retries_left--;
     statistics_.retransmissions++;
     ArmRepeat(now, connection);
-    Send(now, connection.route, connection.owner, *connection.outstanding);
+    SendOutstanding(now, connection);
     return;
   }
   switch (connection.state) {

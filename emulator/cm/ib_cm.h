@@ -188,7 +188,9 @@ class IbCm {
  private:
   Connection* Create();
   void Forget(Connection& connection);
-  void Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
+  // False: it could not leave, and nobody need wait for an answer.
+  bool Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
+  void SendOutstanding(Time now, Connection& connection);
   void SendOn(Time now, const Connection& connection, wire::CmBody body);
   void SendUntilAnswered(Time now, Connection& connection, wire::CmMessage message,
                          IbCmState state);

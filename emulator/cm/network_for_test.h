@@ -92,7 +92,7 @@ class Node final : public CmEnvironment {
     return destination.IsIpv4() && destination.ToIpv4() >> 16 == (10 << 8 | 99);
   }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
-  void Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
+  bool Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {
     if (groups_left == 0) return Fail(ENOBUFS);
     groups_left--;
@@ -132,6 +132,7 @@ class Node final : public CmEnvironment {
   Profile profile = TestProfile();
   CmDevice device;
   bool removed = false;
+  bool port_down = false;  // and its device says at once that nothing leaves
   FakeCounters counters;
   NoTrace trace;
   Random generator;
@@ -197,15 +198,16 @@ inline Node::Node(Net& network, const char* address, uint64_t seed)
              .index = 0,
              .node_guid = 0x1111111111111111ull * seed,
              .active_mtu = IBV_MTU_1024,
-             .port_active = true,
              .ack_delay = 15,
              .max_rd_atom = 128,
              .profile = &profile},
       generator(seed),
       cm(*this, counters, generator, trace) {}
 
-inline void Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
+inline bool Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
+  if (port_down) return false;
   net.Carry(route, message);
+  return true;
 }
 
 struct TakenEvent {

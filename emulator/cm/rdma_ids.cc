@@ -1,4 +1,4 @@
-// Ids from birth to death: addresses, ports, routes, listening, migration, removal of a device.
+// Ids from birth to death: addresses, ports, routes, listening, migration.
 #include "emulator/cm/rdma_ids.h"
 
 #include <algorithm>
@@ -337,22 +337,6 @@ Status RdmaIds::SetAckTimeout(CmaId& id, uint8_t timeout) {
   if (id.qp_type != IBV_QPT_RC && id.qp_type != IBV_QPT_XRC_SEND) return Fail(EINVAL);
   id.ack_timeout = timeout;
   return {};
-}
-
-// ---- removal
-
-void RdmaIds::DeviceRemoved(Time now, uint32_t device_index) {
-  std::vector<CmaId*> bound;
-  for (auto& [handle, id] : ids_) {
-    if (id.device && id.device->index == device_index) bound.push_back(&id);
-  }
-  std::ranges::sort(bound, {}, &CmaId::attach_order);
-  for (CmaId* id : bound) id->state = IdState::kRemoved;
-  for (CmaId* id : bound) {
-    if (id->IsIwarp()) EndRemovedIwarpPeer(now, *id);
-    Push(now, *id, EventType::kDeviceRemoval, 0);
-    ReleaseResources(now, *id);
-  }
 }
 
 }  // namespace rdmaemu::cm

@@ -89,6 +89,7 @@ class RdmaIds final : public IbCmUser {
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
   void DeviceRemoved(Time now, uint32_t device_index);
+  void AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index);
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return neighbours_.Next(); }
@@ -101,6 +102,10 @@ class RdmaIds final : public IbCmUser {
 
  private:
   CmaId* Find(uint32_t handle);
+  // Ids that have a device and for which `match` holds, in the order in which they got it, which is
+  // that of cma_device's list.
+  template <class Match>
+  std::vector<CmaId*> Attached(const Match& match);
   void Erase(Time now, CmaId& id);
   void ReleaseResources(Time now, CmaId& id);
   void ReleasePort(CmaId& id);

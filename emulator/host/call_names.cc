@@ -47,8 +47,9 @@ constexpr const char* kCallNames[] = {"Hello",
                                       "AttachMcast",
                                       "DetachMcast",
                                       "CmCreateChannel",
-                                      "CmDestroyChannel"};
-static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kCmDestroyChannel));
+                                      "CmDestroyChannel",
+                                      "ChangeDevice"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kChangeDevice));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {

@@ -65,6 +65,7 @@ enum class CallOp : uint32_t {
   kDetachMcast,
   kCmCreateChannel,
   kCmDestroyChannel,
+  kChangeDevice,
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
@@ -196,6 +197,26 @@ struct GetAsyncEventOut {
   int32_t type;  // ibv_event_type
   uint32_t reserved;
   uint64_t cookie;  // of the CQ, QP, SRQ; or the port's number
+};
+
+// What `rdmaemu device|port|address` do to a host that runs. Needs no Hello, like kHostStop.
+enum class DeviceChange : uint32_t {
+  kRemoveDevice = 1,
+  kAddDevice,  // `profile` may be empty for one that was removed
+  kPortDown,
+  kPortUp,
+  kAddAddress,
+  kRemoveAddress,  // from whatever device has it
+  kMoveAddress,    // to the device that is named
+};
+struct ChangeDeviceIn {
+  uint32_t change;  // DeviceChange
+  uint32_t on_wire;
+  char device[64];
+  char profile[32];
+  uint8_t address[16];  // as a GID
+  uint32_t link_mtu_bytes;
+  uint32_t interface_index;
 };
 
 // ---- memory

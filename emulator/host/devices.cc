@@ -1,6 +1,7 @@
 #include "emulator/host/devices.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rdmaemu {
 namespace {
@@ -12,46 +13,166 @@ bool IsLoopback(const NetAddress& address) {
 
 }  // namespace
 
-void HostDevices::Add(const DeviceConfig& config) {
-  const rdmaemu::Device& device = verbs_.AddDevice(config);
-  profiles_.push_back(config.profile);
-  const ibv_device_attr_ex attributes = verbs_.QueryDevice(device);
-  const ibv_port_attr port = verbs_.QueryPort(device);
-  devices_.push_back({.name = config.name,
-                      .index = static_cast<uint32_t>(devices_.size()),
-                      .node_guid = attributes.orig_attr.node_guid,
-                      .active_mtu = port.active_mtu,
-                      .port_active = port.state == IBV_PORT_ACTIVE,
-                      .ack_delay = attributes.orig_attr.local_ca_ack_delay,
-                      .max_rd_atom = static_cast<uint8_t>(attributes.orig_attr.max_qp_rd_atom),
-                      .profile = &profiles_.back()});
-  uint8_t gid_index = 0;  // entry 0 is the link-local GID
-  for (const HostAddress& address : config.addresses) {
-    addresses_[address.address] = {&devices_.back(), ++gid_index, address.on_wire};
-    order_.push_back(address.address);
-  }
+// ---- changes
+
+HostDevices::Entry& HostDevices::NewEntry(const DeviceConfig& config) {
+  Entry& entry = by_name_[config.name];
+  entry.config = config;
+  order_.push_back(&entry);
+  return entry;
 }
+
+void HostDevices::Attach(Entry& entry) {
+  Device& device = verbs_.AddDevice(entry.config);
+  const ibv_device_attr& attributes = entry.config.profile.device.orig_attr;
+  entry.device = &device;
+  entry.config.node_guid = device.node_guid;  // it returns with the same
+  entry.cm = {.name = entry.config.name,
+              .index = device.index,
+              .node_guid = device.node_guid,
+              .active_mtu = device.active_mtu,
+              .ack_delay = attributes.local_ca_ack_delay,
+              .max_rd_atom = static_cast<uint8_t>(attributes.max_qp_rd_atom),
+              .profile = &entry.config.profile};
+}
+
+void HostDevices::Start(const DeviceConfig& config) {
+  Entry& entry = NewEntry(config);
+  for (const HostAddress& own : config.addresses) {
+    addresses_[own.address] = {&entry, own.on_wire};
+    address_order_.push_back(own.address);
+  }
+  Attach(entry);
+}
+
+HostDevices::Entry* HostDevices::Find(const std::string& name) {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &found->second;
+}
+
+HostDevices::Entry* HostDevices::FindPresent(const std::string& name) {
+  Entry* entry = Find(name);
+  return entry == nullptr || entry->device == nullptr ? nullptr : entry;
+}
+
+Status HostDevices::Remove(Time now, const std::string& name) {
+  Entry* entry = FindPresent(name);
+  if (entry == nullptr) return Fail(ENODEV);
+  // While the device can still send: peers hear of the end of their connections, as they do of
+  // one that the kernel removes in good order.
+  cm_->DeviceRemoved(now, entry->cm.index);
+  Device& device = *std::exchange(entry->device, nullptr);
+  verbs_.RemoveDevice(now, device);
+  return {};
+}
+
+Status HostDevices::Add(const std::string& name, const Profile* profile) {
+  Entry* entry = Find(name);
+  if (entry != nullptr && entry->device != nullptr) return Fail(EEXIST);
+  if (entry == nullptr && profile == nullptr) return Fail(EINVAL);
+  const bool remembers = entry != nullptr || by_name_.size() < kMaxNames;
+  if (verbs_.devices().size() >= kMaxDevices || !remembers) return Fail(ENOSPC);
+  if (entry == nullptr) entry = &NewEntry({name, *profile, {}});
+  if (profile != nullptr) entry->config.profile = *profile;
+  Attach(*entry);
+  return {};
+}
+
+Status HostDevices::SetPort(const std::string& name, bool up) {
+  Entry* entry = FindPresent(name);
+  if (entry == nullptr) return Fail(ENODEV);
+  verbs_.SetPortState(*entry->device, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+  return {};
+}
+
+Status HostDevices::GiveTo(Entry& entry, const HostAddress& address) {
+  if (const Status added = verbs_.AddAddress(*entry.device, address); !added) return added;
+  entry.config.addresses.push_back(address);
+  entry.cm.active_mtu = entry.device->active_mtu;
+  return {};
+}
+
+Status HostDevices::AddAddress(const std::string& name, const HostAddress& address) {
+  Entry* entry = FindPresent(name);
+  if (entry == nullptr) return Fail(ENODEV);
+  if (addresses_.contains(address.address)) return Fail(EEXIST);
+  if (addresses_.size() >= kMaxAddresses) return Fail(ENOSPC);
+  if (address.on_wire) {
+    if (const Status open = network_.Open(address); !open) return open;
+  }
+  if (const Status given = GiveTo(*entry, address); !given) {
+    network_.Close(address.address);
+    return given;
+  }
+  addresses_[address.address] = {entry, address.on_wire};
+  address_order_.push_back(address.address);
+  return {};
+}
+
+void HostDevices::TakeFrom(OwnAddress& own, const NetAddress& address) {
+  Entry& from = *own.owner;
+  std::erase_if(from.config.addresses,
+                [&](const HostAddress& each) { return each.address == address; });
+  if (from.device == nullptr) return;
+  verbs_.RemoveAddress(*from.device, address);
+  from.cm.active_mtu = from.device->active_mtu;
+}
+
+Status HostDevices::RemoveAddress(const NetAddress& address) {
+  const auto own = addresses_.find(address);
+  if (own == addresses_.end()) return Fail(EADDRNOTAVAIL);
+  TakeFrom(own->second, address);
+  if (own->second.on_wire) network_.Close(address);
+  addresses_.erase(own);
+  std::erase(address_order_, address);
+  return {};
+}
+
+Status HostDevices::MoveAddress(Time now, const NetAddress& address, const std::string& to) {
+  Entry* entry = FindPresent(to);
+  if (entry == nullptr) return Fail(ENODEV);
+  const auto own = addresses_.find(address);
+  if (own == addresses_.end()) return Fail(EADDRNOTAVAIL);
+  Entry& from = *own->second.owner;
+  if (&from == entry) return Fail(EALREADY);
+  const HostAddress moving = *std::ranges::find(
+      from.config.addresses, address, [](const HostAddress& each) { return each.address; });
+  if (const Status given = GiveTo(*entry, moving); !given) return given;
+  TakeFrom(own->second, address);
+  own->second.owner = entry;
+  cm_->AddressMoved(now, address, entry->cm.index);
+  return {};
+}
+
+// ---- what there is
 
 const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
   const auto it = addresses_.find(local);
-  return it == addresses_.end() ? nullptr : it->second.device;
+  if (it == addresses_.end() || it->second.owner->device == nullptr) return nullptr;
+  return &it->second.owner->cm;
 }
 
 std::vector<const cm::CmDevice*> HostDevices::Devices() {
   std::vector<const cm::CmDevice*> all;
-  for (const cm::CmDevice& device : devices_) all.push_back(&device);
+  for (const Entry* entry : order_) {
+    if (entry->device != nullptr) all.push_back(&entry->cm);
+  }
   return all;
 }
 
 uint8_t HostDevices::GidIndexOf(const NetAddress& local) {
   const auto it = addresses_.find(local);
-  return it == addresses_.end() ? 0 : it->second.gid_index;
+  if (it == addresses_.end() || it->second.owner->device == nullptr) return 0;
+  const std::vector<NetAddress>& gids = it->second.owner->device->gids;
+  const auto entry = std::ranges::find(gids, local);
+  return entry == gids.end() ? 0 : static_cast<uint8_t>(entry - gids.begin());
 }
 
 std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) {
   if (addresses_.contains(destination)) return destination;
-  for (const NetAddress& own : order_) {
-    if (addresses_.at(own).on_wire && own.IsIpv4() == destination.IsIpv4() &&
+  for (const NetAddress& own : address_order_) {
+    const OwnAddress& found = addresses_.at(own);
+    if (found.on_wire && !IsDown(*found.owner) && own.IsIpv4() == destination.IsIpv4() &&
         (destination.IsMulticast() || IsLoopback(own) == IsLoopback(destination))) {
       return own;
     }
@@ -64,14 +185,18 @@ bool HostDevices::IsSilent(const NetAddress& destination) {
                              [&](const NetPrefix& net) { return net.Contains(destination); });
 }
 
-bool HostDevices::IsOwnAddress(const NetAddress& address) { return addresses_.contains(address); }
-
-void HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-  if (addresses_.contains(route.destination)) {
-    fabric_.QueueLocal(now, route, message);
-  } else {
+bool HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+  const auto source = addresses_.find(route.source);
+  if (source == addresses_.end() || source->second.owner->device == nullptr) return true;  // lost
+  const Entry& from = *source->second.owner;
+  if (IsDown(from)) return !from.config.profile.fails_sends_without_link;
+  const auto destination = addresses_.find(route.destination);
+  if (destination == addresses_.end()) {
     fabric_.SendMad(now, route, message);
+  } else if (!IsDown(*destination->second.owner)) {
+    fabric_.QueueLocal(now, route, message);
   }
+  return true;
 }
 
 Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,

@@ -1,8 +1,8 @@
-// The host's devices as connection management sees them: addresses, GID indices, and which own
-// address reaches a destination.
+// The host's devices while it runs: their addresses, GID indices, which own address reaches a
+// destination, and their changes: removal and return, ports, addresses that come, go and move.
 #pragma once
 
-#include <deque>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,21 +18,60 @@ namespace rdmaemu {
 
 class HostDevices final : public cm::CmEnvironment {
  public:
-  HostDevices(Verbs& verbs, Fabric& fabric) : verbs_(verbs), fabric_(fabric) {}
+  // Names of devices that a host remembers, those of removed ones among them.
+  static constexpr size_t kMaxNames = 64;
+  // Addresses of one host that more can be added to: each on the wire is a socket, and the index
+  // of a GID has 8 bits in an address vector.
+  static constexpr size_t kMaxAddresses = 254;
 
-  void Add(const DeviceConfig& config);
+  // What the host knows of a device's name. A removed device keeps its place, addresses and
+  // profile, and returns with them.
+  struct Entry {
+    DeviceConfig config;
+    Device* device = nullptr;  // nullptr: removed
+    cm::CmDevice cm;           // valid while there is a device
+  };
+
+  HostDevices(Verbs& verbs, Fabric& fabric, Network& network)
+      : verbs_(verbs), fabric_(fabric), network_(network) {}
+
   void SetSilentNets(const std::vector<NetPrefix>& nets) { silent_nets_ = nets; }
+  // Set before anything is removed; not owned.
+  void SetCm(cm::Cm* cm) { cm_ = cm; }
+
+  // ---- changes. ENODEV: no device of that name is there.
+
+  // A device of the host's configuration; the network serves its addresses already.
+  void Start(const DeviceConfig& config);
+  // Its ids hear of it, then it is gone; its addresses stay the host's, without a device.
+  Status Remove(Time now, const std::string& name);
+  // Brings back a removed device, with another profile where one is given, or makes a new one,
+  // which has no address yet. EEXIST: it is there; EINVAL: a new one without a profile; ENOSPC:
+  // the host has kMaxDevices.
+  Status Add(const std::string& name, const Profile* profile);
+  Status SetPort(const std::string& name, bool up);
+  // EEXIST: a device of this host has the address; ENOSPC: a table is full; else the network's.
+  Status AddAddress(const std::string& name, const HostAddress& address);
+  // EADDRNOTAVAIL: no device of this host has it.
+  Status RemoveAddress(const NetAddress& address);
+  // EALREADY: the device has it.
+  Status MoveAddress(Time now, const NetAddress& address, const std::string& to);
+
+  // ---- what there is
+
+  // In the order they were first named.
+  const std::vector<Entry*>& entries() const { return order_; }
 
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;
   std::vector<const cm::CmDevice*> Devices() override;
   uint8_t GidIndexOf(const NetAddress& local) override;
-  // The destination itself when it is ours. Else the first wire address of its family; loopback
-  // addresses reach loopback only, others anything else: a default host, which is on the wire at
-  // loopback alone, has no route to the network.
+  // The destination itself when it is ours. Else the first wire address of its family on a link
+  // that is up; loopback addresses reach loopback only, others anything else: a default host, which
+  // is on the wire at loopback alone, has no route to the network.
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
   bool IsSilent(const NetAddress& destination) override;
-  bool IsOwnAddress(const NetAddress& address) override;
-  void Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
+  bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
+  bool Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t device_index, const NetAddress& local,
                    const NetAddress& group) override;
   void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
@@ -48,17 +87,31 @@ class HostDevices final : public cm::CmEnvironment {
     uint32_t joins;
   };
   struct OwnAddress {
-    const cm::CmDevice* device;
-    uint8_t gid_index;
+    Entry* owner;
     bool on_wire;
   };
+  // nullptr when the name is unknown, or its device was removed.
+  Entry* Find(const std::string& name);
+  Entry* FindPresent(const std::string& name);
+  Entry& NewEntry(const DeviceConfig& config);
+  void Attach(Entry& entry);
+  // A port that is down has no route; an address without a device is on an interface all the same.
+  static bool IsDown(const Entry& entry) {
+    return entry.device != nullptr && entry.device->port_state != IBV_PORT_ACTIVE;
+  }
+  // Takes the address from its device's lists; `own` stays in addresses_.
+  void TakeFrom(OwnAddress& own, const NetAddress& address);
+  Status GiveTo(Entry& entry, const HostAddress& address);
+
   Verbs& verbs_;
   Fabric& fabric_;
-  std::deque<Profile> profiles_;  // deques: their elements stay where they are
-  std::deque<cm::CmDevice> devices_;
+  Network& network_;
+  cm::Cm* cm_ = nullptr;
+  std::map<std::string, Entry> by_name_;  // its objects stay where they are
+  std::vector<Entry*> order_;
   std::map<NetAddress, OwnAddress> addresses_;
   std::vector<NetPrefix> silent_nets_;
-  std::vector<NetAddress> order_;                                  // as configured
+  std::vector<NetAddress> address_order_;                          // in the order they came
   std::map<std::pair<uint32_t, NetAddress>, JoinedGroup> groups_;  // by device and group
 };
 

@@ -339,6 +339,14 @@ const Case kCases[] = {
        ASSERT_EQ(p.client.Call(CallOp::kCreateAh, in, ah), 0);
        p.Post(p.ud, IBV_WR_SEND, 5000, [&](rxe_send_wqe& wqe) { wqe.wr.wr.ud.ah_num = ah.handle; });
      }},
+    {"no_link",
+     [](Peer& p) {
+       ChangeDeviceIn in{};
+       in.change = static_cast<uint32_t>(DeviceChange::kPortDown);
+       std::strcpy(in.device, "rxe0");
+       ASSERT_EQ(p.client.Call(CallOp::kChangeDevice, in), 0);
+       p.ReceiveMad(Peer::Mad(wire::CmRtu{5, 6, {}}));
+     }},
     // ---- connection management
     {"cm_no_device",
      [](Peer& p) { p.ReceiveMad(Peer::Mad(wire::CmRtu{}), wire::kGsiQkey, kPeer, kGroup); }},

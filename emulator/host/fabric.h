@@ -17,7 +17,7 @@ namespace rdmaemu {
 struct FabricCounters {
   uint64_t datagrams_sent = 0, datagrams_received = 0, bytes_sent = 0, bytes_received = 0;
   uint64_t dropped_network_full = 0, dropped_bad_icrc = 0, dropped_gsi_key = 0,
-           dropped_not_ours = 0, dropped_gsi_queue = 0;
+           dropped_not_ours = 0, dropped_gsi_queue = 0, dropped_no_link = 0;
   std::array<uint64_t, 5> dropped_unparsed{};      // by wire::ParseError
   std::array<uint64_t, 6> dropped_unparsed_mad{};  // by wire::CmParseError
 };

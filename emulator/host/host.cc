@@ -8,6 +8,7 @@
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
 #include "emulator/host/call_names.h"
+#include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
 #include "emulator/host/processes.h"
@@ -55,11 +56,12 @@ class Host::Impl final : public transport::QpEndListener {
         verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
                 environment.trace}),
         engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this}),
-        devices_(verbs_, fabric_),
+        devices_(verbs_, fabric_, environment.network),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
-    for (const DeviceConfig& device : config_.devices) devices_.Add(device);
+    devices_.SetCm(&cm_);
     devices_.SetSilentNets(config_.silent_nets);
+    for (const DeviceConfig& device : config_.devices) devices_.Start(device);
   }
 
   ProcessId Attach(const ProcessInfo& info) { return processes_.Attach(info); }
@@ -88,13 +90,17 @@ class Host::Impl final : public transport::QpEndListener {
 
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
-    const bool is_ours = verbs_.IsLocal(flow.destination) || flow.destination.IsMulticast();
+    const bool is_multicast = flow.destination.IsMulticast();
+    const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
+    const bool arrives = is_multicast || verbs_.Carries(flow.destination);
     received_.clear();
     for (const std::span<const std::byte> udp_payload : udp_payloads) {
       const auto packet = CheckReceived(now, flow, udp_payload);
       if (!packet) continue;
       if (!is_ours) {
         fabric_.counters().dropped_not_ours++;
+      } else if (!arrives) {
+        fabric_.counters().dropped_no_link++;
       } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
         received_.push_back(*packet);
       } else {
@@ -150,7 +156,7 @@ class Host::Impl final : public transport::QpEndListener {
 
   std::string StatusJson() const {
     return rdmaemu::StatusJson(
-        {config_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
+        {config_, devices_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
   }
 
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
@@ -166,6 +172,8 @@ class Host::Impl final : public transport::QpEndListener {
       case CallOp::kHostStop:
         stop_requested_ = true;
         return Reply{};
+      case CallOp::kChangeDevice:
+        return ChangeDevice(devices_, now, body);
       default:
         break;
     }

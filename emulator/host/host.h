@@ -55,6 +55,10 @@ class Network {
   // everywhere has nothing to do.
   virtual Status JoinGroup(const NetAddress&, const NetAddress&) { return {}; }
   virtual void LeaveGroup(const NetAddress&, const NetAddress&) {}
+  // A host that runs gets another address, which it is to be reached at from now on, or loses one.
+  // Open answers as bind(2). Networks that carry whatever they are given have nothing to do.
+  virtual Status Open(const HostAddress&) { return {}; }
+  virtual void Close(const NetAddress&) {}
 };
 
 // A descriptor that goes to the client with a reply.

@@ -7,9 +7,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json DevicesJson(const HostConfig& config) {
+Json DevicesJson(const HostDevices& all) {
   Json devices = Json::array();
-  for (const DeviceConfig& device : config.devices) {
+  for (const HostDevices::Entry* entry : all.entries()) {
+    const DeviceConfig& device = entry->config;
+    const bool present = entry->device != nullptr;
     Json addresses = Json::array(), on_wire = Json::array();
     for (const HostAddress& address : device.addresses) {
       addresses.push_back(address.address.ToString());
@@ -17,6 +19,9 @@ Json DevicesJson(const HostConfig& config) {
     }
     devices.push_back({{"name", device.name},
                        {"profile", device.profile.name},
+                       {"present", present},
+                       {"index", present ? Json(entry->device->index) : Json()},
+                       {"port", present && entry->device->Carries() ? "active" : "down"},
                        {"addresses", addresses},
                        {"on_wire", on_wire}});
   }
@@ -79,6 +84,7 @@ Json DroppedJson(const transport::EngineCounters& engine, const FabricCounters& 
           {"answer_queue_full", engine.dropped_answer_queue_full},
           {"sender_gone", engine.dropped_sender_gone},
           {"above_mtu", engine.dropped_above_mtu},
+          {"no_link", engine.dropped_no_link + fabric.dropped_no_link},
           {"cm_no_device", cm.dropped_no_device},
           {"cm_no_match", cm.dropped_no_match},
           {"cm_backlog_full", cm.dropped_backlog_full},
@@ -135,7 +141,7 @@ std::string StatusJson(const StatusSources& sources) {
       {"name", sources.config.name},
       {"pid", sources.config.pid},
       {"call_version", kCallVersion},
-      {"devices", DevicesJson(sources.config)},
+      {"devices", DevicesJson(sources.devices)},
       {"clients", ClientsJson(sources.processes)},
       {"groups", groups},
       {"clients_total", sources.processes.all().size()},

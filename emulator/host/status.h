@@ -4,6 +4,7 @@
 #include <string>
 
 #include "emulator/cm/cm.h"
+#include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
 #include "emulator/host/host.h"
 #include "emulator/host/processes.h"
@@ -14,6 +15,7 @@ namespace rdmaemu {
 
 struct StatusSources {
   const HostConfig& config;
+  const HostDevices& devices;
   const Processes& processes;
   const Verbs& verbs;
   const cm::Cm& cm;
@@ -21,7 +23,8 @@ struct StatusSources {
   const FabricCounters& fabric;
 };
 
-// {"name", "pid", "devices": [{"name", "profile", "addresses", "on_wire"}], "clients": [{"process",
+// {"name", "pid", "devices": [{"name", "profile", "present", "index", "port": "active" or "down",
+// "addresses", "on_wire"}], "clients": [{"process",
 // "pid", "program", "group"}], "groups": [{"group", objects by kind, "ids"}], "ids", "qps",
 // "counters": {...}}
 std::string StatusJson(const StatusSources& sources);

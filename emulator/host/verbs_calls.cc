@@ -30,13 +30,13 @@ void CopyText(std::string_view text, std::span<char> to) { text.copy(to.data(), 
 // ---- devices
 
 int ListDevices(const Caller& caller, const Nothing&, ListDevicesOut& out, Descriptors&) {
-  const auto count = std::min<size_t>(caller.verbs.devices(), kMaxDevices);
-  out.count = static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < count; i++) {
-    const Device& device = *caller.verbs.DeviceByIndex(i);
+  const std::vector<Device*> devices = caller.verbs.devices();
+  out.count = static_cast<uint32_t>(std::min<size_t>(devices.size(), kMaxDevices));
+  for (uint32_t i = 0; i < out.count; i++) {
+    const Device& device = *devices[i];
     DeviceEntry& entry = out.devices[i];
     CopyText(device.name, entry.name);
-    CopyText("uverbs" + std::to_string(i), entry.dev_name);
+    CopyText("uverbs" + std::to_string(device.index), entry.dev_name);
     CopyText(device.profile.name, entry.profile);
     entry.node_guid = device.node_guid;
     entry.index = device.index;

@@ -57,6 +57,13 @@ rdmaemu::Status HostClient::Stop() {
   return {};
 }
 
+rdmaemu::Status HostClient::ChangeDevice(const ChangeDeviceIn& change) {
+  const Result<std::string> answer =
+      Call(CallOp::kChangeDevice, std::as_bytes(std::span(&change, 1)));
+  if (!answer) return Fail(answer.error().code);
+  return {};
+}
+
 rdmaemu::Status HostClient::Hello(const std::string& program) {
   HelloIn in{};
   in.version = kCallVersion;

@@ -24,6 +24,8 @@ class HostClient {
   Result<std::string> Status();
   // Asks the host to end; it does so after it has answered.
   rdmaemu::Status Stop();
+  // Changes the host's devices; the host answers when it is done. HostDevices says which errors.
+  rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change);
   // Becomes a client: EPROTO from a host of another version.
   rdmaemu::Status Hello(const std::string& program);
   // The host's process.

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -79,12 +78,7 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
     if (twice) return tl::unexpected("address " + text + " is given twice; name it once");
     chosen.push_back(*parsed);
   }
-  for (HostAddress& address : chosen) {
-    const InterfaceAddress* carrier = Carrier(machine, address.address, address.interface_index);
-    if (carrier == nullptr) continue;
-    address.link_mtu_bytes = carrier->mtu_bytes;
-    address.interface_index = carrier->interface_index;
-  }
+  for (HostAddress& address : chosen) TakeFromInterface(machine, address);
   return chosen;
 }
 
@@ -167,10 +161,7 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
   const size_t equals = text.find('=');
   const std::string name(text.substr(0, equals));
   const std::string profile_name(equals == text.npos ? kDefaultProfile : text.substr(equals + 1));
-  const bool characters_fit = std::all_of(name.begin(), name.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
-  });
-  if (name.empty() || name.size() > 63 || !characters_fit) {  // IB_DEVICE_NAME_MAX
+  if (!IsDeviceName(name)) {
     return tl::unexpected("\"" + name +
                           "\" cannot be a device's name: use 1 to 63 letters, digits,"
                           " '-' and '_', as in --device rxe0=rxe");
@@ -183,8 +174,7 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
 OrMessage<HostAddress> ParseAddressOption(std::string_view text) {
   const size_t percent = text.find('%');
   const std::optional<NetAddress> address = NetAddress::Parse(text.substr(0, percent));
-  if (!address || address->IsZero() || address->IsMulticast() || *address == NetAddress::Ipv4(0) ||
-      *address == NetAddress::Ipv4(0xffffffff)) {
+  if (!address || !IsHostAddress(*address)) {
     return tl::unexpected("\"" + std::string(text) +
                           "\" is not the address of one host; give an IPv4 or IPv6 address, as in"
                           " --address 127.0.1.1");
@@ -209,6 +199,13 @@ OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text) {
   return tl::unexpected("\"" + std::string(text) +
                         "\" is not a network; give its address and the number of its bits, as in"
                         " --silent-net 10.99.0.0/16");
+}
+
+void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress& address) {
+  const InterfaceAddress* carrier = Carrier(machine, address.address, address.interface_index);
+  if (carrier == nullptr) return;
+  address.link_mtu_bytes = carrier->mtu_bytes;
+  address.interface_index = carrier->interface_index;
 }
 
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,

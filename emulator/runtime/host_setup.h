@@ -41,6 +41,9 @@ OrMessage<HostAddress> ParseAddressOption(std::string_view text);
 // "10.99.0.0/16": where nobody answers.
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
 
+// The MTU and number of the interface that carries the address, where one does.
+void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress& address);
+
 // Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
 // machine's own other addresses inside only. The addresses are dealt out to the devices in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,

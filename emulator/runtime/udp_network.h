@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,10 +19,14 @@ class UdpNetwork final : public Network {
   static constexpr size_t kMaxGroups = 4096;  // a socket each
 
   // Sends per Host::Work must leave before the loop sleeps: the loop calls Flush.
-  void Add(UdpPort port) { ports_.push_back(std::move(port)); }
-  // Has all sockets watched, those of groups joined later too: kUdpPort with the index of the port,
-  // kGroupPort with the number of the group. An errno of epoll_ctl(2).
+  void Add(UdpPort port);
+  // Has all sockets watched, those of addresses and groups that come later too: kUdpPort and
+  // kGroupPort with their numbers. An errno of epoll_ctl(2).
   Status Watch(int epoll_fd);
+
+  // An address that the host gets while it runs; EADDRINUSE, EADDRNOTAVAIL and the like.
+  Status Open(const HostAddress& address) override;
+  void Close(const NetAddress& address) override;
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                 size_t bytes) override;
@@ -37,7 +42,7 @@ class UdpNetwork final : public Network {
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
   // Takes one batch from the port or group of that number; false when there was nothing, or when
-  // the group has been left.
+  // the group has been left or the port closed.
   bool ReceivePort(uint32_t number, const Handler& handler);
   bool ReceiveGroup(uint32_t number, const Handler& handler);
 
@@ -45,13 +50,14 @@ class UdpNetwork final : public Network {
   void Flush();
   // True when the kernel did not take all: Flush again a little later.
   bool blocked() const;
-  std::span<UdpPort> ports() { return ports_; }
 
  private:
   bool Receive(int fd, const NetAddress& destination, const NetAddress& at, const Handler& handler);
+  Status WatchPort(uint32_t number);
+  UdpPort* PortOf(const NetAddress& address) const;  // nullptr: there is none
 
-  std::vector<UdpPort> ports_;
-  std::map<uint32_t, GroupPort> groups_;  // by number; none comes twice
+  std::vector<std::unique_ptr<UdpPort>> ports_;  // by number; nullptr: free
+  std::map<uint32_t, GroupPort> groups_;         // by number; none comes twice
   uint32_t last_group_ = 0;
   int epoll_fd_ = -1;  // not ours
   UdpReceiver receiver_;

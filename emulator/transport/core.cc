@@ -77,7 +77,14 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
   return length == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR;
 }
 
+bool Core::Leaves(const Train& train) {
+  if (env.verbs.Carries(train.source)) return true;
+  counters.dropped_no_link += train.packets;
+  return false;
+}
+
 Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
+  if (!Leaves(train)) return {};  // lost, as on a wire that was cut
   if (!local) return CutToWire(now, train);
   if (!LocalRoom(limit)) return Fail(EAGAIN);
   NoteLocal(now, train);

@@ -55,6 +55,13 @@ class Core {
     if (qp.state() != IBV_QPS_ERR) env.verbs.FailQp(now, qp);
   }
 
+  // The same for a fault that no completion tells of; devices that have the habit raise the event.
+  void FailQp(Time now, QueuePair& qp, ibv_event_type event) {
+    if (qp.state() == IBV_QPS_ERR) return;
+    if (qp.device->profile.raises_qp_fatal) env.verbs.RaiseQp(qp, event);
+    env.verbs.FailQp(now, qp);
+  }
+
   void MakeReady(QpContext& context) { round.Push(context); }
   Round round;
 
@@ -72,6 +79,14 @@ class Core {
   // Hands a train on: to the local queue, or cut into packets to the sink. EFAULT when its payload
   // could not be read; EAGAIN when the local queue holds `limit` trains.
   Status Transmit(Time now, const Train& train, bool local, size_t limit);
+  // False, and counted: the train's source has no way out.
+  bool Leaves(const Train& train);
+  // The QP's requests fail now instead of being lost: its port is down or its address has gone,
+  // and its device has the habit. What a removed device sends is lost (measured on rxe).
+  bool FailsSends(const QueuePair& qp) const {
+    return !env.verbs.Carries(qp) && qp.device->present &&
+           qp.device->profile.fails_sends_without_link;
+  }
   bool LocalRoom(size_t limit) const { return local_.size() < limit; }
   bool HasLocal() const { return !local_.empty(); }
   // The oldest local train; the caller gives it back.

@@ -171,6 +171,10 @@ class Engine::Impl final : public Receiver {
         if (core_.env.trace.wants_records()) TraceError(now, qp);
         completer_.Flush(now, context);
         responder_.Flush(now, context);
+        if (from != IBV_QPS_ERR && qp.srq != nullptr &&
+            qp.device->profile.raises_last_wqe_reached) {
+          core_.env.verbs.RaiseQp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
         core_.BeginLife(context);
         return TellEnded(now, qp);
       default:
@@ -385,6 +389,7 @@ class Engine::Impl final : public Receiver {
   // The counter of why the QP does not take a packet; nullptr: it does.
   uint64_t* Refusal(const QueuePair& qp, const Train& train) {
     EngineCounters& counters = core_.counters;
+    if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
     if (TypeOf(train.headers.transport) != qp.type) return &counters.dropped_bad_opcode;
     if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {
       return &counters.dropped_wrong_state;

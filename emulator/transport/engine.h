@@ -52,7 +52,8 @@ struct EngineCounters {
            dropped_out_of_sequence = 0, dropped_wrong_length = 0, dropped_no_access = 0,
            dropped_no_memory = 0, dropped_old_request = 0, dropped_old_answer = 0,
            dropped_unexpected_answer = 0, dropped_answer_gap = 0, dropped_bad_syndrome = 0,
-           dropped_answer_queue_full = 0, dropped_sender_gone = 0, dropped_above_mtu = 0;
+           dropped_answer_queue_full = 0, dropped_sender_gone = 0, dropped_above_mtu = 0,
+           dropped_no_link = 0;
 };
 
 // Told of QPs that connection management may have connected.

@@ -132,6 +132,10 @@ bool Requester::Turn(Time now, QpContext& context) {
       if (!RunLocal(now, context, *request)) return false;
       continue;
     }
+    if (core_.FailsSends(*context.qp)) {
+      request->status = IBV_WC_LOC_QP_OP_ERR;
+      continue;
+    }
     switch (SendSome(now, context, *request, budget)) {
       case Step::kSent:
         break;

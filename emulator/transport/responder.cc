@@ -9,6 +9,18 @@ namespace {
 // Answers of one QP that may wait behind READ responses, besides one for each resource.
 constexpr size_t kSpareResponses = 8;
 
+// What a responder's fault is to its own program (IBTA 10.10.2.3, table 56, class C).
+constexpr ibv_event_type EventOf(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::kRemoteAccess:
+      return IBV_EVENT_QP_ACCESS_ERR;
+    case wire::NakCode::kInvalidRequest:
+      return IBV_EVENT_QP_REQ_ERR;
+    default:
+      return IBV_EVENT_QP_FATAL;
+  }
+}
+
 constexpr uint8_t NakSyndrome(wire::NakCode code) {
   return static_cast<uint8_t>(wire::AckKind::kNak) | static_cast<uint8_t>(code);
 }
@@ -384,7 +396,7 @@ void Responder::Accept(Time now, QpContext& context, const Train& train) {
     const bool posted = FinishReceive(core_, now, context, &train,
                                       invalidated ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR,
                                       info.write ? s.write_length : s.received);
-    if (!posted) return core_.FailQp(now, qp);
+    if (!posted) return core_.FailQp(now, qp, IBV_EVENT_QP_FATAL);
   }
   if (train.headers.ack_request) {
     Answer(now, context,
@@ -407,13 +419,13 @@ void Responder::Nak(Time now, QpContext& context, wire::NakCode code, uint32_t p
 
 void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn,
                       ibv_wc_status status) {
-  if (context.responder.receive) {
-    (void)FinishReceive(core_, now, context, nullptr, status, 0);
-  }
+  const bool completes = context.responder.receive.has_value();
+  if (completes) (void)FinishReceive(core_, now, context, nullptr, status, 0);
   Nak(now, context, code, psn);
   // What stands before the NAK must go out before the QP forgets it.
   Drain(now, context);
-  core_.FailQp(now, *context.qp);
+  if (completes) return core_.FailQp(now, *context.qp);
+  core_.FailQp(now, *context.qp, EventOf(code));
 }
 
 void Responder::Answer(Time now, QpContext& context, const Response& response) {

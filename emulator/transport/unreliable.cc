@@ -70,6 +70,8 @@ bool Unreliable::Turn(Time now, QpContext& context) {
       if (request->is_local()) {
         request->status = ExecuteLocal(core_, *context.qp, *request);
         request->done = true;
+      } else if (core_.FailsSends(*context.qp)) {
+        request->status = IBV_WC_LOC_QP_OP_ERR;
       } else {
         request->status = is_ud ? SendUd(now, context, *request) : SendUc(now, context, *request);
       }
@@ -88,6 +90,7 @@ ibv_wc_status Unreliable::Hand(Time now, bool local) {
   if (!local) {
     return core_.Transmit(now, train_, false, 0) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
   }
+  if (!core_.Leaves(train_)) return IBV_WC_SUCCESS;
   core_.NoteLocal(now, train_);
   train_.source_failed = false;
   receiver_.Deliver(now, train_);
@@ -186,7 +189,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
   if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS, bytes)) {
-    core_.FailQp(now, *context.qp);
+    core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
   }
 }
 
@@ -216,7 +219,7 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
   if (!info.send && !info.imm) return;
   if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS,
                      info.write ? s.write_length : s.received)) {
-    core_.FailQp(now, *context.qp);
+    core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
   }
 }
 

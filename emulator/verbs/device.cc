@@ -30,6 +30,19 @@ uint64_t NodeGuid(const std::vector<HostAddress>& addresses) {
 
 }  // namespace
 
+bool IsDeviceName(std::string_view name) {
+  const bool characters_fit = std::ranges::all_of(name, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_';
+  });
+  return !name.empty() && name.size() < IBV_SYSFS_NAME_MAX && characters_fit;
+}
+
+bool IsHostAddress(const NetAddress& address) {
+  return !address.IsZero() && !address.IsMulticast() && address != NetAddress::Ipv4(0) &&
+         address != NetAddress::Ipv4(0xffffffff);
+}
+
 ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
   const uint32_t room = link_mtu_bytes > kMaxHeaderBytes ? link_mtu_bytes - kMaxHeaderBytes : 0;
   ibv_mtu mtu = IBV_MTU_256;
@@ -47,32 +60,44 @@ ibv_gid Device::MacGid() const {
 }
 
 Device& Verbs::AddDevice(DeviceConfig config) {
-  Device& device = devices_.emplace_back();
+  const uint32_t index = next_device_index_++;
+  Device& device = devices_[index];
   device.name = std::move(config.name);
-  device.index = static_cast<uint32_t>(devices_.size() - 1);
+  device.index = index;
   device.profile = std::move(config.profile);
   device.addresses = std::move(config.addresses);
-  device.node_guid = NodeGuid(device.addresses);
+  device.node_guid = config.node_guid != 0 ? config.node_guid : NodeGuid(device.addresses);
+  // Of one that is added without an address; 0 would mean no device at all.
+  while (device.node_guid == 0) device.node_guid = environment_.random.Next64();
 
-  uint32_t link_mtu_bytes = UINT32_MAX;
-  NetAddress link_local{};
-  for (const HostAddress& own : device.addresses) {
-    link_mtu_bytes = std::min(link_mtu_bytes, own.link_mtu_bytes);
-    if (link_local.IsZero() && own.address.IsIpv4()) link_local = LinkLocalOf(own.address);
-  }
-  device.active_mtu = ActiveMtu(link_mtu_bytes, device.profile.port.max_mtu);
-
+  SetActiveMtu(device);
   // Entry 0 stays empty on a device without an IPv4 address, so that indices stay the same.
-  device.gids.push_back(link_local);
+  device.gids.push_back({});
   for (const HostAddress& own : device.addresses) device.gids.push_back(own.address);
-  for (const NetAddress& gid : device.gids) {
-    if (!gid.IsZero()) by_address_.try_emplace(gid, &device);
-  }
+  SetLinkLocalGid(device);
+  ListAddresses();
   return device;
 }
 
+void Verbs::SetActiveMtu(Device& device) {
+  uint32_t link_mtu_bytes = UINT32_MAX;
+  for (const HostAddress& own : device.addresses) {
+    link_mtu_bytes = std::min(link_mtu_bytes, own.link_mtu_bytes);
+  }
+  device.active_mtu = ActiveMtu(link_mtu_bytes, device.profile.port.max_mtu);
+}
+
+std::vector<Device*> Verbs::devices() {
+  std::vector<Device*> all;
+  for (auto& [index, device] : devices_) {
+    if (device.present) all.push_back(&device);
+  }
+  return all;
+}
+
 Device* Verbs::DeviceByIndex(uint32_t index) {
-  return index < devices_.size() ? &devices_[index] : nullptr;
+  const auto found = devices_.find(index);
+  return found == devices_.end() || !found->second.present ? nullptr : &found->second;
 }
 
 bool Verbs::IsLocal(const NetAddress& address) { return by_address_.contains(address); }
@@ -90,18 +115,6 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
   attr.active_mtu = device.active_mtu;
   attr.phys_state = device.port_state == IBV_PORT_ACTIVE ? kPhysicalLinkUp : kPhysicalDisabled;
   return attr;
-}
-
-void Verbs::SetPortState(Device& device, ibv_port_state state) {
-  if (device.port_state == state) return;
-  device.port_state = state;
-  const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-  for (const auto& [id, group] : groups_) {
-    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
-      Context& context = *handles_.Find<Context>(id, handle);
-      if (context.device == &device) PushAsync(context, {type, Device::kPort});
-    }
-  }
 }
 
 Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) const {

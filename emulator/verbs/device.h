@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/base/net_address.h"
@@ -20,6 +21,7 @@ struct DeviceConfig {
   std::string name;  // "rxe0"
   Profile profile;
   std::vector<HostAddress> addresses;
+  uint64_t node_guid = 0;  // big endian; 0: made from the addresses, or drawn where there is none
 };
 
 struct Device {
@@ -27,17 +29,22 @@ struct Device {
   static constexpr uint16_t kPkey = 0xffff;
 
   std::string name;
-  uint32_t index;  // in the order of AddDevice
+  uint32_t index;  // of AddDevice; a device that was removed and returns has a new one
   Profile profile;
   std::vector<HostAddress> addresses;
-  // Entry 0 is the link-local address made from the first IPv4 address; then one an address.
+  // Entry 0 is the link-local address made from the first IPv4 address; then one an address. An
+  // entry whose address has gone is zero, until the next new address takes it.
   std::vector<NetAddress> gids;
   uint64_t node_guid;  // big endian
   ibv_mtu active_mtu;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
+  // False: removed, and here for the contexts alone that are still open.
+  bool present = true;
 
   // The emulated port's MAC (02:00 and its IPv4 address), padded to a GID as RNICs show it.
   ibv_gid MacGid() const;
+  // Packets pass: it is there and its port is up.
+  bool Carries() const { return present && port_state == IBV_PORT_ACTIVE; }
   bool Owns(const NetAddress& address) const {
     for (const NetAddress& own : gids) {
       if (own == address) return true;
@@ -45,6 +52,11 @@ struct Device {
     return false;
   }
 };
+
+// 1 to 63 letters, digits, '-' and '_' (IB_DEVICE_NAME_MAX).
+bool IsDeviceName(std::string_view name);
+// Can be one host's: neither a wildcard nor multicast nor broadcast.
+bool IsHostAddress(const NetAddress& address);
 
 // What rxe_set_mtu makes of an interface's MTU: less 80 bytes of headers, rounded down to an IB
 // MTU, at least 256, at most `max_mtu`.

@@ -270,6 +270,11 @@ class VerbsDirectory : public AsyncEventRaiser {
   virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;
   // True when packets to the address stay in this host.
   virtual bool IsLocal(const NetAddress& address) = 0;
+  // False: no packet passes at this address of the host now, because its device was removed, its
+  // port is down, or no device has the address any more.
+  virtual bool Carries(const NetAddress& local) const = 0;
+  // The same for a QP: its device, and the address that it is connected at.
+  virtual bool Carries(const QueuePair& qp) const = 0;
   // The QPs attached to a group, of those devices that have joined it: the device that has the
   // address `at`, or, where the sender is on this host, all (nullptr).
   virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,

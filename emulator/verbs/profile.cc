@@ -250,6 +250,9 @@ void ReadHabits(Reader& in, Profile& to) {
   in.ReadName<QueueDepths>(
       "queue_depths", to.queue_depths,
       {{"ring", QueueDepths::kRing}, {"power_of_two", QueueDepths::kPowerOfTwo}});
+  in.Read("removal_flushes", to.removal_flushes);
+  in.Read("raises_device_fatal", to.raises_device_fatal);
+  in.Read("fails_sends_without_link", to.fails_sends_without_link);
 }
 
 // Line and column of a byte that is none. Other characters lead toml++ 3.3 to code that it says is

@@ -77,6 +77,13 @@ struct Profile {
   bool tells_receive_errors_apart;  // LOC_LEN_ERR, GENERAL_ERR; else LOC_QP_OP_ERR for all
   bool tells_gather_errors_apart;   // LOC_PROT_ERR beyond a region; else LOC_QP_OP_ERR for all
   QueueDepths queue_depths;
+  // Of a device that is removed: its work is flushed; its contexts hear IBV_EVENT_DEVICE_FATAL.
+  // rxe: neither, measured.
+  bool removal_flushes;
+  bool raises_device_fatal;
+  // A send fails at once with LOC_QP_OP_ERR where no packet can leave, because the route is gone
+  // (measured on rxe); else it is lost, and the retries run out.
+  bool fails_sends_without_link;
 };
 
 // Parses a profile's TOML; the error says file, line, column and what would have been right.

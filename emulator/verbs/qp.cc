@@ -359,7 +359,8 @@ QueuePair* Verbs::FindQp(const NetAddress& local, uint32_t qpn) {
   if (found == nullptr) return nullptr;
   QueuePair* qp = *found;
   // A connected QP's own address is the common case; UD and others take any of the device's.
-  return qp->path.source == local || qp->device->Owns(local) ? qp : nullptr;
+  if (qp->path.source == local && !links_may_be_down_) return qp;
+  return OwnerOf(local) == qp->device ? qp : nullptr;
 }
 
 }  // namespace rdmaemu

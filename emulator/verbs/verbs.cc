@@ -165,7 +165,9 @@ void Verbs::CloseContext(Time now, Context& context) {
   each.template operator()<ProtectionDomain>(direct,
                                              [&](ProtectionDomain& pd) { Drop(context, pd); });
   environment_.counters.Destroy(context.async_counter);
+  const Device& device = *context.device;
   Drop(context, context);
+  if (!device.present && ContextsOf(device) == 0) devices_.erase(device.index);
 }
 
 // ---- asynchronous events

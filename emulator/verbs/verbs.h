@@ -96,9 +96,18 @@ class Verbs final : public VerbsDirectory {
 
   // ---- devices
   Device& AddDevice(DeviceConfig config);
-  size_t devices() const { return devices_.size(); }
-  // nullptr when there is none.
+  // What exists answers on, as after `rdma link del` on a process that holds the device; but no
+  // packet passes any more, and nothing new opens it. Where the profile says so, its work is
+  // flushed and its contexts hear IBV_EVENT_DEVICE_FATAL. The device ends with its last context.
+  void RemoveDevice(Time now, Device& device);
+  // Those that are there, in the order of their indices.
+  std::vector<Device*> devices();
+  // nullptr when there is none, or it was removed.
   Device* DeviceByIndex(uint32_t index);
+  // The address gets the first free entry of the GID table, or loses its own. Contexts hear
+  // IBV_EVENT_GID_CHANGE, one for each entry that changed. ENOSPC when the table is full.
+  Status AddAddress(Device& device, const HostAddress& address);
+  void RemoveAddress(Device& device, const NetAddress& address);
   // ibv_query_device_ex, ibv_query_port: the profile's values with GUIDs, state and active MTU.
   ibv_device_attr_ex QueryDevice(const Device& device) const;
   ibv_port_attr QueryPort(const Device& device) const;
@@ -196,6 +205,8 @@ class Verbs final : public VerbsDirectory {
   // ---- VerbsDirectory
   QueuePair* FindQp(const NetAddress& local, uint32_t qpn) override;
   bool IsLocal(const NetAddress& address) override;
+  bool Carries(const NetAddress& local) const override;
+  bool Carries(const QueuePair& qp) const override;
   std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
                                              const NetAddress* at) override;
   tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
@@ -246,6 +257,17 @@ class Verbs final : public VerbsDirectory {
   template <class T>
   void Drop(Context& context, T& object);
 
+  // The device that has the address; nullptr when none has.
+  const Device* OwnerOf(const NetAddress& address) const;
+  // Looks the addresses up anew in the GID tables.
+  void ListAddresses();
+  // Sets the first entry of the GID table, whose address may have changed.
+  void SetLinkLocalGid(Device& device);
+  void SetGid(Device& device, size_t index, const NetAddress& gid);
+  void SetActiveMtu(Device& device);
+  void RaiseOnDevice(const Device& device, const AsyncEvent& event);
+  size_t ContextsOf(const Device& device) const;
+
   void CloseContext(Time now, Context& context);
   void PushAsync(Context& context, const AsyncEvent& event);
   // Drops the object's events that were not fetched.
@@ -280,8 +302,12 @@ class Verbs final : public VerbsDirectory {
 
   Environment environment_;
   TransportHooks* transport_ = nullptr;
-  std::deque<Device> devices_;  // a deque: its elements stay where they are
+  std::map<uint32_t, Device> devices_;  // by index; their objects stay where they are
+  uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;
+  // A device was removed, a port taken down or an address taken away since the host began: until
+  // then every packet passes, and nobody needs to look.
+  bool links_may_be_down_ = false;
   HandleTable handles_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;
   std::map<std::pair<uint32_t, ObjectKind>, int64_t> device_counts_;  // by device index

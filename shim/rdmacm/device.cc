@@ -62,16 +62,23 @@ void OpenInto(DeviceTable& table, ibv_device* found) {
 }
 
 // Opens what is not open yet of the devices that `wanted` chooses; errno tells what was refused.
+// Those that the host lists no more are marked: programs may use on what they have of them.
 template <class Wanted>
 void OpenMissing(DeviceTable& table, Wanted wanted) {
   int count = 0;
   ibv_device** found = ibv_get_device_list(&count);
   if (found == nullptr) return;
+  for (Device* device = table.first; device != nullptr; device = device->next) {
+    device->removed = true;
+  }
   for (int i = 0; i < count; ++i) {
     const uint64_t node_guid = ibv_get_device_guid(found[i]);
     const auto index = static_cast<uint32_t>(ibv_get_device_index(found[i]));
-    if (Find(table, node_guid, index) != nullptr || !wanted(node_guid, index)) continue;
-    OpenInto(table, found[i]);
+    if (Device* known = Find(table, node_guid, index)) {
+      known->removed = false;
+    } else if (wanted(node_guid, index)) {
+      OpenInto(table, found[i]);
+    }
   }
   ibv_free_device_list(found);
 }
@@ -130,7 +137,9 @@ ibv_context** rdma_get_devices(int* num_devices) {
   errno = ENODEV;
   OpenMissing(table, [](uint64_t, uint32_t) { return true; });
   size_t count = 0;
-  for (const Device* device = table.first; device != nullptr; device = device->next) ++count;
+  for (const Device* device = table.first; device != nullptr; device = device->next) {
+    if (!device->removed) ++count;
+  }
   if (count == 0) return nullptr;
   auto** list = static_cast<ibv_context**>(std::calloc(count + 1, sizeof(ibv_context*)));
   if (list == nullptr) {
@@ -139,7 +148,7 @@ ibv_context** rdma_get_devices(int* num_devices) {
   }
   size_t filled = 0;
   for (const Device* device = table.first; device != nullptr; device = device->next) {
-    list[filled++] = device->verbs;
+    if (!device->removed) list[filled++] = device->verbs;
   }
   if (num_devices != nullptr) *num_devices = static_cast<int>(count);
   return list;

@@ -29,6 +29,7 @@ struct Device {
   ibv_pd* pd = nullptr;      // while ids use the device
   ibv_xrcd* xrcd = nullptr;  // made when first asked for
   uint32_t users = 0;        // ids
+  bool removed = false;      // not in the host's list when we last looked
   uint8_t max_initiator_depth = 0;
   uint8_t max_responder_resources = 0;
 };

@@ -10,7 +10,9 @@ namespace {
 
 // Every device that was ever listed: a pointer that a program holds stays good, and the same device
 // is the same pointer, whenever it asks.
-Device* g_known[kMaxDevices];
+// A device that returns after its removal is another one.
+constexpr size_t kMaxKnownDevices = 1024;
+Device* g_known[kMaxKnownDevices];
 size_t g_known_count = 0;
 ForkLock g_known_lock;
 
@@ -40,7 +42,7 @@ Device* Known(const DeviceEntry& entry) {
       return device;
     }
   }
-  if (g_known_count == kMaxDevices) return nullptr;
+  if (g_known_count == kMaxKnownDevices) return nullptr;
   Device* device = NewDevice(entry);
   if (device != nullptr) g_known[g_known_count++] = device;
   return device;

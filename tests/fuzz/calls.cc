@@ -162,6 +162,33 @@ void Calls::AddVerbs(const DataScene& data) {
   }
 }
 
+void Calls::AddDeviceChanges() {
+  const auto add = [&](DeviceChange change, const char* device, const char* address) {
+    ChangeDeviceIn in{};
+    in.change = static_cast<uint32_t>(change);
+    in.on_wire = 1;
+    in.link_mtu_bytes = 1500;
+    std::strcpy(in.device, device);
+    std::strcpy(in.profile, "rxe");
+    const NetAddress parsed = *NetAddress::Parse(address);
+    std::copy(parsed.bytes.begin(), parsed.bytes.end(), in.address);
+    Add(CallOp::kChangeDevice, in);
+  };
+  add(DeviceChange::kRemoveDevice, "rxe0", kOwnAddress);
+  // What goes comes back more often.
+  for (int i = 0; i < 2; ++i) {
+    add(DeviceChange::kAddDevice, "rxe0", kOwnAddress);
+    add(DeviceChange::kPortUp, "rxe0", kOwnAddress);
+    add(DeviceChange::kMoveAddress, "rxe0", kOwnAddress);
+  }
+  add(DeviceChange::kPortDown, "rxe0", kOwnAddress);
+  add(DeviceChange::kAddDevice, "more", kOwnAddress);
+  add(DeviceChange::kRemoveDevice, "more", kOwnAddress);
+  add(DeviceChange::kMoveAddress, "more", kOwnAddress);
+  add(DeviceChange::kAddAddress, "rxe0", "127.0.9.9");
+  add(DeviceChange::kRemoveAddress, "", "127.0.9.9");
+}
+
 void Calls::Fill(Input& in, std::vector<std::byte>& body) const {
   for (size_t at = 0; at + 4 <= body.size(); at += 4) {
     uint32_t word;

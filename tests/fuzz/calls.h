@@ -43,6 +43,8 @@ class Calls {
   // Every command of connection management, and every call on a data scene's objects.
   void AddCmCommands();
   void AddVerbs(const DataScene& data);
+  // Removal and return of the scene's device, its port, its addresses.
+  void AddDeviceChanges();
 
   // One call of one of the templates, changed in some places, or anything at all.
   void Make(Input& in, testing::Client& client);

@@ -57,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Calls calls;
   calls.AddCmCommands();
   calls.AddVerbs(scene);
+  calls.AddDeviceChanges();
   while (!in.empty()) rdmaemu::fuzz::Act(scene, calls, in);
   scene.Rest();
   return 0;

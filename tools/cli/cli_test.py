@@ -74,7 +74,7 @@ def call(op, body=b""):
 
 def every_command_has_help_with_an_example():
     with Emulator() as emulator:
-        for command in ("run", "env", "hosts", "stop", "host"):
+        for command in ("run", "env", "hosts", "stop", "host", "device", "port", "address"):
             result = emulator.rdmaemu(command, "--help")
             expect(result, 0, "Example", "rdmaemu " + command)
 
@@ -228,6 +228,73 @@ def hosts_lists_devices_addresses_and_clients():
         let_go(holder)
 
 
+# ---- devices of a running host
+
+
+def devices(emulator, *arguments):
+    """The devices after a change, as (name, there, port, addresses)."""
+    result = emulator.rdmaemu(*arguments, "--host", "h", "--json")
+    expect(result, 0)
+    return [(each["name"], each["present"], each["port"], each["addresses"])
+            for each in json.loads(result.stdout)]
+
+
+def devices_go_and_return():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        there, gone = ("rxe0", True, "active", [ADDRESS]), ("rxe0", False, "down", [ADDRESS])
+        check(devices(emulator, "device", "list") == [there], "one device")
+        check(devices(emulator, "device", "remove", "rxe0") == [gone], "removed")
+        expect(emulator.rdmaemu("device", "remove", "rxe0", "--host", "h"), 1,
+               "no device rxe0; it has: none")
+        result = emulator.rdmaemu("device", "list", "--host", "h")
+        expect(result, 0)
+        check(result.stdout == "rxe0 (rxe, removed): %s\n" % ADDRESS, result.stdout)
+        check(devices(emulator, "device", "add", "rxe0") == [there], "back")
+        expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "is there already")
+        expect(emulator.rdmaemu("device", "add", "new", "--host", "h"), 1, "new=rxe")
+        check(devices(emulator, "device", "add", "new=rxe", "--address", OTHER) ==
+              [there, ("new", True, "active", [OTHER])], "a second one")
+        let_go(holder)
+
+
+def ports_go_down_and_up():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        check(devices(emulator, "port", "down", "rxe0")[0][2] == "down", "down")
+        check("rxe0 (rxe, port down)" in emulator.rdmaemu("hosts").stdout, "hosts says so")
+        check(devices(emulator, "port", "up", "rxe0")[0][2] == "active", "up")
+        expect(emulator.rdmaemu("port", "up", "eth0", "--host", "h"), 1, "it has: rxe0")
+        let_go(holder)
+
+
+def addresses_come_go_and_move():
+    with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        holder = hold(emulator)
+        expect(emulator.rdmaemu("address", "add", OTHER, "--device", "rxe0", "--host", "h"), 0)
+        expect(emulator.rdmaemu("address", "add", OTHER, "--device", "rxe0", "--host", "h"), 1,
+               "rdmaemu address move")
+        expect(emulator.rdmaemu("device", "add", "two=rxe", "--host", "h"), 0)
+        after = devices(emulator, "address", "move", OTHER, "--device", "two")
+        check([each[3] for each in after] == [[ADDRESS], [OTHER]], str(after))
+        after = devices(emulator, "address", "remove", OTHER)
+        check([each[3] for each in after] == [[ADDRESS], []], str(after))
+        taken.bind((OTHER, 4791))  # the host let it go
+        expect(emulator.rdmaemu("address", "add", OTHER, "--device", "two", "--host", "h"), 1,
+               "UDP port 4791 of " + OTHER + " is in use")
+        expect(emulator.rdmaemu("address", "add", "203.0.113.1", "--device", "two", "--host", "h"),
+               1, "nor has an interface")
+        expect(emulator.rdmaemu("address", "add", "224.0.0.1", "--device", "two", "--host", "h"),
+               1, "not the address of one host")
+        let_go(holder)
+
+
+def a_change_needs_a_host_that_runs():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu("device", "remove", "rxe0", "--host", "h"), 1,
+               "no host h is running")
+
+
 def stop_ends_a_host_that_is_in_use():
     with Emulator() as emulator:
         holder = hold(emulator)
@@ -340,6 +407,10 @@ CASES = [
     a_host_that_nobody_uses_is_replaced_when_others_options_are_asked_for,
     an_address_in_use_names_who_has_it,
     hosts_lists_devices_addresses_and_clients,
+    devices_go_and_return,
+    ports_go_down_and_up,
+    addresses_come_go_and_move,
+    a_change_needs_a_host_that_runs,
     stop_ends_a_host_that_is_in_use,
     a_host_ends_after_its_last_client_and_leaves_no_file,
     a_host_that_was_killed_is_replaced,

@@ -2,9 +2,11 @@
 // the process's exit status and prints errors as one line.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "emulator/host/calls.h"
 #include "emulator/runtime/registry.h"
 
 namespace rdmaemu::cli {
@@ -20,6 +22,16 @@ int Run(const runtime::HostOptions& options, const std::vector<std::string>& com
 int Env(const runtime::HostOptions& options);
 int Hosts(bool json);
 int Stop(const std::string& name);
+// What `device`, `port` and `address` do to a host that runs; nothing in `change`: list its
+// devices.
+struct DeviceRequest {
+  std::string host;
+  std::optional<DeviceChange> change;
+  std::string device;  // NAME, of an added one NAME[=PROFILE]
+  std::vector<std::string> addresses;
+  bool json = false;  // print the devices as they are afterwards
+};
+int ChangeDevices(const DeviceRequest& request);
 // A host itself: in the foreground until it is stopped, or as a daemon until its last client has
 // gone. With `daemonize` it returns when the host can be reached, also when it runs already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);

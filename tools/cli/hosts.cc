@@ -4,6 +4,7 @@
 
 #include "emulator/runtime/host_client.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/device_text.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -41,15 +42,7 @@ void PrintHost(const Json& host) {
          Count(host.value("ids", size_t{0}), "id").c_str(),
          Count(host.value("qps", size_t{0}), "QP").c_str());
   for (const Json& device : host.value("devices", Json::array())) {
-    std::string addresses, inside;
-    const Json on_wire = device.value("on_wire", Json::array());
-    for (const Json& address : device.value("addresses", Json::array())) {
-      const bool reachable = std::find(on_wire.begin(), on_wire.end(), address) != on_wire.end();
-      (reachable ? addresses : inside) += " " + address.get<std::string>();
-    }
-    printf("  device %s (%s):%s%s%s\n", device.value("name", "?").c_str(),
-           device.value("profile", "?").c_str(), addresses.c_str(),
-           inside.empty() ? "" : "; inside only:", inside.c_str());
+    printf("  device %s\n", DeviceText(device).c_str());
   }
   for (const Json& client : host["clients"]) {
     printf("  client %u: %s\n", client.value("pid", 0u), client.value("program", "?").c_str());
@@ -57,6 +50,22 @@ void PrintHost(const Json& host) {
 }
 
 }  // namespace
+
+std::string DeviceText(const Json& device) {
+  std::string addresses, inside;
+  const Json on_wire = device.value("on_wire", Json::array());
+  for (const Json& address : device.value("addresses", Json::array())) {
+    const bool reachable = std::find(on_wire.begin(), on_wire.end(), address) != on_wire.end();
+    (reachable ? addresses : inside) += " " + address.get<std::string>();
+  }
+  std::string text = device.value("name", "?") + " (" + device.value("profile", "?");
+  if (!device.value("present", true)) {
+    text += ", removed";
+  } else if (device.value("port", "active") != "active") {
+    text += ", port down";
+  }
+  return text + "):" + addresses + (inside.empty() ? "" : "; inside only:") + inside;
+}
 
 int Hosts(bool json) {
   const auto registry = runtime::Registry::Open();

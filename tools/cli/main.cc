@@ -6,6 +6,7 @@
 
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
 
 namespace rdmaemu::cli {
@@ -140,6 +141,9 @@ int Main(int argc, char** argv) {
       " RDMAEMU_TRACE, as `rdmaemu env` sets them.\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
+  DeviceOptions devices;
+  devices.AddTo(app, options.name);
+
   // All behind "--" is the program's, whatever it looks like.
   char** const separator = std::find_if(
       argv, argv + argc, [](const char* each) { return std::string_view(each) == "--"; });
@@ -162,6 +166,7 @@ int Main(int argc, char** argv) {
 
   if (*hosts) return Hosts(json);
   if (*stop) return Stop(stopped);
+  if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
   if (const auto wrong = AddProfiles(profiles, options)) {
     return Fail(*run ? kRunFailed : kUsage, *wrong);
   }

@@ -90,6 +90,15 @@ std::string VersionMessage(const std::string& name, pid_t pid) {
          ") was started by another version of rdmaemu; stop it with: rdmaemu stop " + name;
 }
 
+std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name) {
+  std::vector<std::string> running;
+  for (const std::string& other : registry.Names()) {
+    if (runtime::HostClient::Connect(registry.SocketPath(other))) running.push_back(other);
+  }
+  return "no host " + name + " is running in " + registry.directory() +
+         "; running: " + (running.empty() ? "none" : Joined(running, ", "));
+}
+
 std::string HungMessage(const std::string& name, pid_t pid) {
   return "host " + name + " (pid " + std::to_string(pid) +
          ") does not answer; end it with: kill -9 " + std::to_string(pid);

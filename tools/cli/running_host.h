@@ -29,6 +29,8 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
 
 // "host a has another version than this rdmaemu ...".
 std::string VersionMessage(const std::string& name, pid_t pid);
+// "no host a is running in DIRECTORY; running: b, c".
+std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name);
 std::string HungMessage(const std::string& name, pid_t pid);
 
 }  // namespace rdmaemu::cli

@@ -10,15 +10,7 @@ int Stop(const std::string& name) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   auto client = runtime::HostClient::Connect(registry->SocketPath(name));
-  if (!client) {
-    std::string running;
-    for (const std::string& other : registry->Names()) {
-      if (!runtime::HostClient::Connect(registry->SocketPath(other))) continue;
-      running += (running.empty() ? "" : ", ") + other;
-    }
-    return Fail(kFailed, "no host " + name + " is running in " + registry->directory() +
-                             "; running: " + (running.empty() ? "none" : running));
-  }
+  if (!client) return Fail(kFailed, NotRunningMessage(*registry, name));
   const auto stopped = StopAndWait(*registry, name, *client);
   return stopped ? 0 : Fail(kFailed, stopped.error());
 }

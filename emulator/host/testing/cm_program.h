@@ -84,6 +84,9 @@ class CmProgram {
     return event;
   }
 
+  // The oldest event.
+  rdma_ucm_event_resp Next() { return TakeEvent(); }
+
   static rdma_ucm_conn_param Parameters() {
     rdma_ucm_conn_param parameters{};
     parameters.qp_num = 17;

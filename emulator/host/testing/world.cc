@@ -15,6 +15,14 @@ class World::Port final : public Network {
     return pending_.bytes;
   }
   void Commit() override { world_.in_flight_.push_back(std::move(pending_)); }
+  Status Open(const HostAddress& address) override {
+    if (world_.taken_addresses.contains(address.address)) return Fail(EADDRINUSE);
+    addresses.insert(address.address);
+    return {};
+  }
+  void Close(const NetAddress& address) override { addresses.erase(address); }
+
+  std::set<NetAddress> addresses;  // where datagrams reach the host
 
  private:
   World& world_;
@@ -22,12 +30,13 @@ class World::Port final : public Network {
 };
 
 struct World::Node {
-  Node(World& world, const NetAddress& own, HostConfig config)
-      : address(own),
-        port(world),
-        host(std::move(config), {world.memory, world.segments, world.counters, port, world.trace}) {
+  Node(World& world, const HostConfig& config)
+      : port(world),
+        host(config, {world.memory, world.segments, world.counters, port, world.trace}) {
+    for (const DeviceConfig& device : config.devices) {
+      for (const HostAddress& own : device.addresses) port.addresses.insert(own.address);
+    }
   }
-  NetAddress address;
   Port port;
   Host host;
 };
@@ -43,7 +52,11 @@ Host& World::AddHost(const std::string& name, const std::string& address, const 
   HostAddress own;
   own.address = *NetAddress::Parse(address);
   config.devices.push_back({"rxe0", profile, {own}});
-  nodes_.push_back(std::make_unique<Node>(*this, own.address, std::move(config)));
+  return AddHost(std::move(config));
+}
+
+Host& World::AddHost(HostConfig config) {
+  nodes_.push_back(std::make_unique<Node>(*this, config));
   return nodes_.back()->host;
 }
 
@@ -60,8 +73,12 @@ bool World::Step() {
     if (filter_ && !filter_(datagram)) continue;
     for (const auto& node : nodes_) {
       const NetAddress& to = datagram.flow.destination;
-      if (node->address != to && !to.IsMulticast()) continue;
-      node->host.Receive(now, datagram.flow, datagram.bytes, &node->address);
+      const std::set<NetAddress>& own = node->port.addresses;
+      if (own.contains(to)) {
+        node->host.Receive(now, datagram.flow, datagram.bytes, &to);
+      } else if (to.IsMulticast() && !own.empty()) {
+        node->host.Receive(now, datagram.flow, datagram.bytes, &*own.begin());
+      }
     }
   }
   return found;
@@ -124,10 +141,10 @@ std::byte* Client::At(const SharedSpan& span) {
   return world.segments.Bytes(SegmentId{span.segment}).subspan(span.offset, span.length).data();
 }
 
-Verb::Verb(Client& owner, uint32_t cq_entries) : client(owner) {
+Verb::Verb(Client& owner, uint32_t cq_entries, uint32_t device_index) : client(owner) {
   OpenDeviceOut opened{};
   HandleOut made{};
-  if (client.Call(CallOp::kOpenDevice, OpenDeviceIn{0, 0}, opened) != 0 ||
+  if (client.Call(CallOp::kOpenDevice, OpenDeviceIn{device_index, 0}, opened) != 0 ||
       client.Call(CallOp::kAllocPd, AllocPdIn{opened.context, 0}, made) != 0 ||
       client.Call(CallOp::kCreateCq, CreateCqIn{opened.context, 0, cq_entries, 0, 77}, cq) != 0) {
     throw std::runtime_error("the device did not open");

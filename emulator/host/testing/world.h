@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class World {
   // A host with one device rxe0 at the address; without a seed it has its number's.
   Host& AddHost(const std::string& name, const std::string& address,
                 const Profile& profile = *BuiltInProfile("rxe"), uint64_t seed = 0);
+  // A host of that configuration.
+  Host& AddHost(HostConfig config);
   // One round: every host looks at its doorbells and works once, and what is in flight arrives.
   // True when there was something to do. Time stands still.
   bool Step();
@@ -45,6 +48,8 @@ class World {
 
   // Datagrams that the network has room for until it next delivers.
   size_t network_room = SIZE_MAX;
+  // Addresses that no host can open while it runs.
+  std::set<NetAddress> taken_addresses;
   Time now{};
   FakeMemory memory;
   FakeSharedMemory segments;
@@ -102,7 +107,7 @@ class Client {
 // An open device with a PD, one CQ and queue pairs, as a small verbs program has them.
 class Verb {
  public:
-  explicit Verb(Client& client, uint32_t cq_entries = 64);
+  explicit Verb(Client& client, uint32_t cq_entries = 64, uint32_t device_index = 0);
 
   struct Qp {
     CreateQpOut made;

@@ -1,0 +1,89 @@
+#include "emulator/host/device_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "emulator/verbs/device.h"
+
+namespace rdmaemu {
+namespace {
+
+// Of an interface: less than IPv4's least (RFC 791), more than Linux lets a link have.
+constexpr uint32_t kLeastLinkMtuBytes = 68, kMostLinkMtuBytes = 65536;
+
+std::string_view TextOf(std::span<const char> text) {
+  return {text.data(), strnlen(text.data(), text.size())};
+}
+
+// The address of one host; nothing when it is not one.
+std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
+  HostAddress own;
+  std::copy(std::begin(in.address), std::end(in.address), own.address.bytes.begin());
+  if (!IsHostAddress(own.address)) return std::nullopt;
+  if (in.link_mtu_bytes < kLeastLinkMtuBytes || in.link_mtu_bytes > kMostLinkMtuBytes) {
+    return std::nullopt;
+  }
+  own.link_mtu_bytes = in.link_mtu_bytes;
+  own.interface_index = in.interface_index;
+  own.on_wire = in.on_wire != 0;
+  return own;
+}
+
+Status Add(HostDevices& devices, const std::string& name, std::string_view profile_name) {
+  if (profile_name.empty()) return devices.Add(name, nullptr);
+  const Profile* profile = BuiltInProfile(profile_name);
+  return profile == nullptr ? Fail(EINVAL) : devices.Add(name, profile);
+}
+
+Status ChangeAddress(HostDevices& devices, Time now, const ChangeDeviceIn& in,
+                     const std::string& name) {
+  const std::optional<HostAddress> address = AddressOf(in);
+  if (!address) return Fail(EINVAL);
+  switch (DeviceChange{in.change}) {
+    case DeviceChange::kAddAddress:
+      return devices.AddAddress(name, *address);
+    case DeviceChange::kRemoveAddress:
+      return devices.RemoveAddress(address->address);
+    default:
+      return devices.MoveAddress(now, address->address, name);
+  }
+}
+
+Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in) {
+  const std::string name(TextOf(in.device));
+  const auto change = DeviceChange{in.change};
+  if (change != DeviceChange::kRemoveAddress && !IsDeviceName(name)) return Fail(EINVAL);
+  switch (change) {
+    case DeviceChange::kRemoveDevice:
+      return devices.Remove(now, name);
+    case DeviceChange::kAddDevice:
+      return Add(devices, name, TextOf(in.profile));
+    case DeviceChange::kPortDown:
+      return devices.SetPort(name, false);
+    case DeviceChange::kPortUp:
+      return devices.SetPort(name, true);
+    case DeviceChange::kAddAddress:
+    case DeviceChange::kRemoveAddress:
+    case DeviceChange::kMoveAddress:
+      return ChangeAddress(devices, now, in, name);
+  }
+  return Fail(EINVAL);
+}
+
+}  // namespace
+
+Reply ChangeDevice(HostDevices& devices, Time now, std::span<const std::byte> body) {
+  Reply reply;
+  ChangeDeviceIn in;
+  if (body.size() != sizeof in) {
+    reply.error = EINVAL;
+    return reply;
+  }
+  std::memcpy(&in, body.data(), sizeof in);
+  const Status done = Change(devices, now, in);
+  if (!done) reply.error = done.error().code;
+  return reply;
+}
+
+}  // namespace rdmaemu

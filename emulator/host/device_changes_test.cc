@@ -1,0 +1,465 @@
+// Devices of hosts that run: removed and returned, ports down and up, addresses that come, go and
+// move. Rules measured on rdma_rxe, or read in the kernel's cma.c; what a device of hardware does
+// instead is a profile's habit.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "emulator/cm/events.h"
+#include "emulator/host/testing/cm_program.h"
+
+namespace rdmaemu {
+namespace {
+
+using std::chrono::seconds;
+using testing::Client;
+using testing::CmProgram;
+using testing::Ipv4Socket;
+using testing::Verb;
+using testing::World;
+
+constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+cm::EventType TypeOf(const rdma_ucm_event_resp& event) { return cm::EventType{event.event}; }
+
+ChangeDeviceIn Change(DeviceChange change, const std::string& device,
+                      const std::string& address = "", const std::string& profile = "") {
+  ChangeDeviceIn in{};
+  in.change = static_cast<uint32_t>(change);
+  in.on_wire = 1;
+  in.link_mtu_bytes = 1500;
+  device.copy(in.device, sizeof in.device - 1);
+  profile.copy(in.profile, sizeof in.profile - 1);
+  if (!address.empty()) {
+    const NetAddress parsed = *NetAddress::Parse(address);
+    std::copy(parsed.bytes.begin(), parsed.bytes.end(), in.address);
+  }
+  return in;
+}
+
+// Host a with rxe0 and rxe1, host b with rxe0; a program with a QP on each host, joined.
+class DeviceChanges : public ::testing::Test {
+ protected:
+  explicit DeviceChanges(const Profile& profile = *BuiltInProfile("rxe")) : profile_(profile) {}
+
+  Host& Start(const std::string& name, const std::vector<std::vector<std::string>>& devices) {
+    HostConfig config;
+    config.name = name;
+    config.seed = 7;
+    for (const auto& addresses : devices) {
+      DeviceConfig& device = config.devices.emplace_back();
+      device.name = "rxe" + std::to_string(config.devices.size() - 1);
+      device.profile = profile_;
+      for (const std::string& text : addresses) {
+        device.addresses.push_back({.address = *NetAddress::Parse(text)});
+      }
+    }
+    return world.AddHost(std::move(config));
+  }
+  int Do(const ChangeDeviceIn& in) { return a.Call(CallOp::kChangeDevice, in); }
+
+  // The types of all asynchronous events of a program's context that wait.
+  static std::vector<int> Async(Verb& verb) {
+    std::vector<int> types;
+    GetAsyncEventOut out{};
+    while (verb.client.Call(CallOp::kGetAsyncEvent, HandleIn{verb.context, 0}, out) == 0) {
+      types.push_back(out.type);
+    }
+    return types;
+  }
+  static std::vector<std::string> Devices(Client& client) {
+    ListDevicesOut out{};
+    EXPECT_EQ(client.Call(CallOp::kListDevices, Nothing{}, out), 0);
+    std::vector<std::string> names;
+    for (uint32_t i = 0; i < out.count; i++) names.emplace_back(out.devices[i].name);
+    return names;
+  }
+  static DeviceEntry EntryOf(Client& client, const std::string& name) {
+    ListDevicesOut out{};
+    EXPECT_EQ(client.Call(CallOp::kListDevices, Nothing{}, out), 0);
+    for (uint32_t i = 0; i < out.count; i++) {
+      if (out.devices[i].name == name) return out.devices[i];
+    }
+    ADD_FAILURE() << "no device " << name;
+    return {};
+  }
+  static ibv_port_attr Port(Verb& verb) {
+    QueryPortOut out{};
+    EXPECT_EQ(verb.client.Call(CallOp::kQueryPort, QueryPortIn{verb.context, 1}, out), 0);
+    return out.attr;
+  }
+  static std::vector<std::string> Gids(Verb& verb) {
+    QueryGidsOut out{};
+    EXPECT_EQ(verb.client.Call(CallOp::kQueryGids, QueryGidsIn{verb.context, 1, 0, 6}, out), 0);
+    std::vector<std::string> gids;
+    for (uint32_t i = 0; i < out.count; i++) {
+      const NetAddress gid = NetAddress::FromGid(out.entries[i].gid);
+      gids.push_back(gid.IsZero() ? "" : gid.ToString());
+    }
+    return gids;
+  }
+
+  // A send from a to b, or back, and what becomes of it within a while: -1 when nothing does.
+  int Send(Verb& from, Verb::Qp& qp, Verb& to, Verb::Qp& peer) {
+    const MrOut near = from.Register(bytes.data(), bytes.size(), kAllAccess);
+    const MrOut far = to.Register(bytes.data(), bytes.size(), kAllAccess);
+    to.PostRecv(peer, 1, bytes.data(), 64, far.lkey);
+    from.PostSend(qp, 2, IBV_WR_SEND, bytes.data(), 64, near.lkey);
+    ib_uverbs_wc wc;
+    const bool ended = world.RunUntil([&] { return from.Poll(wc); }, seconds(60));
+    return ended ? static_cast<int>(wc.status) : -1;
+  }
+
+  const Profile profile_;
+  World world;
+  Host& a_host = Start("a", {{"127.0.1.1"}, {"127.0.2.1"}});
+  Host& b_host = Start("b", {{"127.0.3.1"}});
+  Client a{world, a_host}, b{world, b_host};
+  Verb av{a}, bv{b};
+  Verb::Qp aq = av.CreateQp(IBV_QPT_RC), bq = bv.CreateQp(IBV_QPT_RC);
+  std::vector<uint8_t> bytes = std::vector<uint8_t>(64);
+  bool joined = [this] {
+    av.ConnectRc(aq, "127.0.3.1", bq.made.qpn);
+    bv.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
+    return true;
+  }();
+};
+
+// ---- removal
+
+TEST_F(DeviceChanges, ARemovedDeviceIsListedNoMoreAndOpenedNoMore) {
+  const uint32_t index = EntryOf(a, "rxe0").index;
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  EXPECT_EQ(Devices(a), std::vector<std::string>{"rxe1"});
+  EXPECT_EQ(a.Call(CallOp::kOpenDevice, OpenDeviceIn{index, 0}), ENODEV);
+  EXPECT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), ENODEV);
+}
+
+TEST_F(DeviceChanges, WhatIsOpenOnARemovedDeviceStillAnswersAndHearsNothing) {
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  EXPECT_TRUE(Async(av).empty());
+  EXPECT_EQ(Port(av).state, IBV_PORT_ACTIVE);
+  HandleOut pd{};
+  EXPECT_EQ(a.Call(CallOp::kAllocPd, AllocPdIn{av.context, 0}, pd), 0);
+  QueryQpOut qp{};
+  ASSERT_EQ(a.Call(CallOp::kQueryQp, HandleIn{aq.made.handle, 0}, qp), 0);
+  EXPECT_EQ(qp.attr.qp_state, IBV_QPS_RTS);
+}
+
+TEST_F(DeviceChanges, APeerOfARemovedDeviceRunsOutOfRetries) {
+  ASSERT_EQ(Send(bv, bq, av, aq), IBV_WC_SUCCESS);
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(DeviceChanges, WhatARemovedDeviceSendsIsLost) {
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(DeviceChanges, ADeviceReturnsAsAnotherOneWithItsNameGuidAndAddresses) {
+  const DeviceEntry before = EntryOf(a, "rxe0");
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe0")), 0);
+  const DeviceEntry after = EntryOf(a, "rxe0");
+  EXPECT_NE(after.index, before.index);
+  EXPECT_EQ(after.node_guid, before.node_guid);
+  EXPECT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe0")), EEXIST);
+  // What was open belongs to the device that went.
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(DeviceChanges, AReturnedDeviceServesNewPrograms) {
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe0")), 0);
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  client.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
+  world.Settle();
+  EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kConnectRequest);
+}
+
+TEST_F(DeviceChanges, RemovingAndAddingManyTimesLeavesNothingBehind) {
+  for (int i = 0; i < 1000; i++) {
+    ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe1")), 0);
+    ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe1")), 0);
+  }
+  EXPECT_EQ(Devices(a), (std::vector<std::string>{"rxe0", "rxe1"}));
+  // One that is held goes with who holds it.
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  Client other(world, a_host);
+  a.Kill();
+  EXPECT_EQ(Devices(other), std::vector<std::string>{"rxe1"});
+}
+
+TEST_F(DeviceChanges, IdsOfARemovedDeviceHearOfItAndPeersOfTheirEnd) {
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  const uint32_t active = client.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
+  world.Settle();
+  server.Accept(server.Event().id);
+  world.Settle();
+  client.Event();
+  client.Establish(active);
+  world.Settle();
+  server.Event();
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kDeviceRemoval);
+  world.Settle();
+  EXPECT_EQ(TypeOf(client.Event()), cm::EventType::kDisconnected);
+}
+
+TEST_F(DeviceChanges, AWildcardListenerHearsEveryDeviceThatComes) {
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_UDP, "0.0.0.0", 700, 5);
+  ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe2", "", "rxe")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe2", "127.0.4.1")), 0);
+  for (const char* address : {"127.0.1.1", "127.0.2.1", "127.0.4.1"}) {
+    client.Connect(RDMA_PS_UDP, address, 700);
+    world.Settle();
+    EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kConnectRequest) << address;
+  }
+}
+
+// ---- ports
+
+TEST_F(DeviceChanges, APortThatGoesDownTellsEveryContextAndItsState) {
+  Verb other(a);
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);  // nothing new
+  EXPECT_EQ(Async(av), std::vector<int>{IBV_EVENT_PORT_ERR});
+  EXPECT_EQ(Async(other), std::vector<int>{IBV_EVENT_PORT_ERR});
+  EXPECT_EQ(Port(av).state, IBV_PORT_DOWN);
+  EXPECT_EQ(Port(av).phys_state, 3);  // measured
+  EXPECT_TRUE(Async(bv).empty());
+  ASSERT_EQ(Do(Change(DeviceChange::kPortUp, "rxe0")), 0);
+  EXPECT_EQ(Async(av), std::vector<int>{IBV_EVENT_PORT_ACTIVE});
+  EXPECT_EQ(Port(av).state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(Port(av).phys_state, 5);
+}
+
+TEST_F(DeviceChanges, ASendWhileThePortIsDownFailsAtOnce) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  const Time before = world.now;
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_LOC_QP_OP_ERR);  // measured: the route is gone
+  EXPECT_EQ(world.now, before);
+}
+
+TEST_F(DeviceChanges, NothingArrivesWhileThePortIsDown) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(DeviceChanges, AConnectionThatSentNothingSurvivesAPortThatWasDown) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kPortUp, "rxe0")), 0);
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_SUCCESS);  // measured
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_SUCCESS);
+}
+
+TEST_F(DeviceChanges, BetweenQueuePairsOfOneHostNothingPassesEither) {
+  Verb::Qp near = av.CreateQp(IBV_QPT_RC), far = av.CreateQp(IBV_QPT_RC);
+  av.ConnectRc(near, "127.0.1.1", far.made.qpn);
+  av.ConnectRc(far, "127.0.1.1", near.made.qpn);
+  ASSERT_EQ(Send(av, near, av, far), IBV_WC_SUCCESS);
+  ib_uverbs_wc wc;
+  while (av.Poll(wc)) {
+  }
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  EXPECT_EQ(Send(av, near, av, far), IBV_WC_LOC_QP_OP_ERR);
+}
+
+TEST_F(DeviceChanges, AnotherDevicesPortCarriesOn) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe1")), 0);
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_SUCCESS);
+}
+
+TEST_F(DeviceChanges, ConnectionManagementOverAPortThatIsDown) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe1")), 0);
+  CmProgram program(a);
+  const uint32_t far = program.CreateId(RDMA_PS_TCP);
+  const CmCall<rdma_ucm_resolve_ip> resolve{
+      program.channel, 0, {{}, Ipv4Socket("127.0.3.1", 700), far, 2000}};
+  EXPECT_EQ(a.Call(static_cast<CallOp>(CmProgram::Op(RDMA_USER_CM_CMD_RESOLVE_IP)), resolve),
+            ENETUNREACH);
+  // An own address resolves, but the request cannot leave, and nobody waits for its answer.
+  program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  program.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
+  const Time before = world.now;
+  ASSERT_TRUE(
+      world.RunUntil([&] { return world.counters.value(program.counter) > 0; }, seconds(1)));
+  EXPECT_EQ(world.now, before);
+  const rdma_ucm_event_resp event = program.Event();
+  EXPECT_EQ(TypeOf(event), cm::EventType::kUnreachable);
+  EXPECT_EQ(static_cast<int>(event.status), -ETIMEDOUT);
+}
+
+// ---- addresses
+
+TEST_F(DeviceChanges, AnAddressThatComesTakesTheFirstFreeGidAndIsTold) {
+  ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.2")), 0);
+  ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.3")), 0);
+  EXPECT_EQ(Async(av), (std::vector<int>{IBV_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE}));
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.2")), 0);
+  EXPECT_EQ(Gids(av)[2], "");
+  EXPECT_EQ(Gids(av)[3], "127.0.1.3");  // the others keep their places
+  ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.4")), 0);
+  EXPECT_EQ(Gids(av)[2], "127.0.1.4");
+  EXPECT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe1", "127.0.1.4")), EEXIST);
+}
+
+TEST_F(DeviceChanges, AnAddressThatIsTakenOnTheNetworkIsRefused) {
+  world.taken_addresses.insert(*NetAddress::Parse("127.0.1.9"));
+  EXPECT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.9")), EADDRINUSE);
+  EXPECT_TRUE(Async(av).empty());
+  EXPECT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.9")), EADDRNOTAVAIL);
+}
+
+TEST_F(DeviceChanges, ANewAddressIsReached) {
+  ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.2")), 0);
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_TCP, "127.0.1.2", 700, 5);
+  client.Connect(RDMA_PS_TCP, "127.0.1.2", 700);
+  world.Settle();
+  EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kConnectRequest);
+}
+
+TEST_F(DeviceChanges, WithItsAddressAConnectionLosesItsWay) {
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.1")), 0);
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_LOC_QP_OP_ERR);
+}
+
+// A bond's failover: the listener, the ids of connections, bound and resolved ones in the order in
+// which they got the device (cma_netdev_change; measured with fail_over_mac=active).
+TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
+  CmProgram program(a), wildcard(a), elsewhere(a);
+  const uint32_t listener = program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  wildcard.Listen(RDMA_PS_TCP, "0.0.0.0", 701, 5);
+  elsewhere.Listen(RDMA_PS_TCP, "127.0.2.1", 702, 5);
+  const uint32_t bound = program.CreateId(RDMA_PS_TCP);
+  program.Do(RDMA_USER_CM_CMD_BIND_IP, rdma_ucm_bind_ip{0, Ipv4Socket("127.0.1.1", 0), bound});
+  ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
+  EXPECT_EQ(world.counters.value(program.counter), 2u);
+  const auto first = program.Next();
+  EXPECT_EQ(TypeOf(first), cm::EventType::kAddrChange);
+  EXPECT_EQ(first.status, 0u);
+  EXPECT_EQ(first.id, listener);
+  EXPECT_EQ(program.Next().id, bound);
+  EXPECT_EQ(world.counters.value(wildcard.counter), 0u);
+  EXPECT_EQ(world.counters.value(elsewhere.counter), 0u);
+  EXPECT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), EALREADY);
+}
+
+TEST_F(DeviceChanges, AMovedAddressIsItsNewDevicesGidAndBothAreTold) {
+  Verb second(a, 64, EntryOf(a, "rxe1").index);
+  ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
+  EXPECT_EQ(Gids(second)[2], "127.0.1.1");
+  // The old device loses the link-local GID too that was made from its only address.
+  EXPECT_EQ(Gids(av)[0], "");
+  EXPECT_EQ(Gids(av)[1], "");
+  EXPECT_EQ(Async(second), std::vector<int>{IBV_EVENT_GID_CHANGE});
+  EXPECT_EQ(Async(av), (std::vector<int>{IBV_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE}));
+}
+
+TEST_F(DeviceChanges, AfterAMoveNewIdsUseTheNewDeviceAndOldQueuePairsAreCutOff) {
+  ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
+  EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  client.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
+  world.Settle();
+  EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kConnectRequest);
+}
+
+// A listener stays on the device that it was bound on: the kernel's does too.
+TEST_F(DeviceChanges, AListenerDoesNotFollowItsAddress) {
+  CmProgram server(a), client(b);
+  server.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
+  ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
+  server.Event();
+  client.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
+  world.Settle();
+  const rdma_ucm_event_resp event = client.Event();
+  EXPECT_EQ(TypeOf(event), cm::EventType::kRejected);
+  EXPECT_EQ(event.status, 8u);
+}
+
+// ---- what is refused
+
+TEST_F(DeviceChanges, ACallThatMakesNoSenseChangesNothing) {
+  const std::string before = a_host.StatusJson();
+  EXPECT_EQ(Do(Change(DeviceChange{0}, "rxe0")), EINVAL);
+  EXPECT_EQ(Do(Change(DeviceChange{99}, "rxe0")), EINVAL);
+  EXPECT_EQ(Do(Change(DeviceChange::kRemoveDevice, "")), EINVAL);
+  EXPECT_EQ(Do(Change(DeviceChange::kRemoveDevice, "../x")), EINVAL);
+  EXPECT_EQ(Do(Change(DeviceChange::kPortDown, "rxe9")), ENODEV);
+  EXPECT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe9")), EINVAL);
+  EXPECT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe9", "", "mlx9")), EINVAL);
+  for (const char* address : {"0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"}) {
+    EXPECT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", address)), EINVAL) << address;
+  }
+  ChangeDeviceIn in = Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.2");
+  in.link_mtu_bytes = 0;
+  EXPECT_EQ(Do(in), EINVAL);
+  std::fill(std::begin(in.device), std::end(in.device), 'x');  // without an end
+  in.link_mtu_bytes = 1500;
+  EXPECT_EQ(Do(in), EINVAL);
+  EXPECT_EQ(a.CallBytes(static_cast<uint32_t>(CallOp::kChangeDevice), &in, 8).error, EINVAL);
+  EXPECT_EQ(a_host.StatusJson(), before);
+}
+
+TEST_F(DeviceChanges, AHostHasAsManyDevicesAsItsLimitSays) {
+  for (uint32_t i = 2; i < kMaxDevices; i++) {
+    ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "more" + std::to_string(i), "", "rxe")), 0);
+  }
+  EXPECT_EQ(Do(Change(DeviceChange::kAddDevice, "one-more", "", "rxe")), ENOSPC);
+  EXPECT_EQ(Devices(a).size(), kMaxDevices);
+}
+
+// ---- habits of hardware
+
+Profile Hardware() {
+  Profile profile = *BuiltInProfile("rxe");
+  profile.removal_flushes = profile.raises_device_fatal = true;
+  profile.fails_sends_without_link = false;
+  return profile;
+}
+class DeviceChangesOfHardware : public DeviceChanges {
+ protected:
+  DeviceChangesOfHardware() : DeviceChanges(Hardware()) {}
+};
+
+TEST_F(DeviceChangesOfHardware, ARemovedDeviceFlushesItsWorkAndIsFatalToItsContexts) {
+  const MrOut mr = av.Register(bytes.data(), bytes.size(), kAllAccess);
+  av.PostRecv(aq, 9, bytes.data(), 64, mr.lkey);
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
+  ib_uverbs_wc wc;
+  ASSERT_TRUE(av.Poll(wc));
+  EXPECT_EQ(wc.wr_id, 9u);
+  EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(Async(av), std::vector<int>{IBV_EVENT_DEVICE_FATAL});
+}
+
+TEST_F(DeviceChangesOfHardware, ASendOverAPortThatIsDownRunsOutOfRetries) {
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(DeviceChangesOfHardware, WhatIsRepeatedAfterThePortCameBackArrives) {
+  const MrOut mr = av.Register(bytes.data(), bytes.size(), kAllAccess);
+  const MrOut far = bv.Register(bytes.data(), bytes.size(), kAllAccess);
+  bv.PostRecv(bq, 1, bytes.data(), 64, far.lkey);
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
+  av.PostSend(aq, 2, IBV_WR_SEND, bytes.data(), 64, mr.lkey);
+  world.Settle();
+  ASSERT_EQ(Do(Change(DeviceChange::kPortUp, "rxe0")), 0);
+  ib_uverbs_wc wc;
+  ASSERT_TRUE(world.RunUntil([&] { return av.Poll(wc); }, seconds(60)));
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+}
+
+}  // namespace
+}  // namespace rdmaemu

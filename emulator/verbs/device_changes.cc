@@ -1,0 +1,128 @@
+// What happens to devices while programs use them: removal, ports that go down, addresses that come
+// and go (what rxe_notify, ib_unregister_device and the GID cache of the kernel do).
+#include <algorithm>
+
+#include "emulator/verbs/verbs_objects.h"
+
+namespace rdmaemu {
+
+// ---- what passes
+
+const Device* Verbs::OwnerOf(const NetAddress& address) const {
+  const auto found = by_address_.find(address);
+  return found == by_address_.end() ? nullptr : found->second;
+}
+
+bool Verbs::Carries(const NetAddress& local) const {
+  if (!links_may_be_down_) return true;
+  const Device* owner = OwnerOf(local);
+  return owner != nullptr && owner->Carries();
+}
+
+bool Verbs::Carries(const QueuePair& qp) const {
+  if (!links_may_be_down_) return true;
+  if (!qp.device->Carries()) return false;
+  return qp.type == IBV_QPT_UD || OwnerOf(qp.path.source) == qp.device;
+}
+
+void Verbs::ListAddresses() {
+  by_address_.clear();
+  for (auto& [index, device] : devices_) {
+    if (!device.present) continue;
+    for (const NetAddress& gid : device.gids) {
+      if (!gid.IsZero()) by_address_.try_emplace(gid, &device);
+    }
+  }
+}
+
+// ---- whom it concerns
+
+size_t Verbs::ContextsOf(const Device& device) const {
+  const auto found = device_counts_.find({device.index, ObjectKind::kContext});
+  return found == device_counts_.end() ? 0 : static_cast<size_t>(found->second);
+}
+
+void Verbs::RaiseOnDevice(const Device& device, const AsyncEvent& event) {
+  for (const auto& [id, group] : groups_) {
+    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
+      Context& context = *handles_.Find<Context>(id, handle);
+      if (context.device == &device) PushAsync(context, event);
+    }
+  }
+}
+
+// ---- removal
+
+void Verbs::RemoveDevice(Time now, Device& device) {
+  device.present = false;
+  links_may_be_down_ = true;
+  ListAddresses();
+  const Profile& profile = device.profile;
+  if (profile.removal_flushes) {
+    std::vector<QueuePair*> qps;
+    for (const auto& [id, group] : groups_) {
+      for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kQp)]) {
+        QueuePair& qp = *handles_.Find<QueuePair>(id, handle);
+        if (qp.device == &device) qps.push_back(&qp);
+      }
+    }
+    for (QueuePair* qp : qps) FailQp(now, *qp);
+  }
+  if (profile.raises_device_fatal) RaiseOnDevice(device, {IBV_EVENT_DEVICE_FATAL, 0});
+  if (ContextsOf(device) == 0) devices_.erase(device.index);
+}
+
+// ---- ports
+
+void Verbs::SetPortState(Device& device, ibv_port_state state) {
+  if (device.port_state == state) return;
+  device.port_state = state;
+  links_may_be_down_ = true;
+  const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  RaiseOnDevice(device, {type, Device::kPort});
+}
+
+// ---- addresses
+
+void Verbs::SetGid(Device& device, size_t index, const NetAddress& gid) {
+  if (device.gids[index] == gid) return;
+  device.gids[index] = gid;
+  RaiseOnDevice(device, {IBV_EVENT_GID_CHANGE, Device::kPort});
+}
+
+void Verbs::SetLinkLocalGid(Device& device) {
+  const auto ipv4 = std::ranges::find_if(
+      device.addresses, [](const HostAddress& own) { return own.address.IsIpv4(); });
+  SetGid(device, 0, ipv4 == device.addresses.end() ? NetAddress{} : LinkLocalOf(ipv4->address));
+}
+
+Status Verbs::AddAddress(Device& device, const HostAddress& address) {
+  const auto first = device.gids.begin() + 1;
+  auto free = std::find(first, device.gids.end(), NetAddress{});
+  if (free == device.gids.end()) {
+    if (device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
+      return Fail(ENOSPC);
+    }
+    free = device.gids.insert(free, NetAddress{});
+  }
+  device.addresses.push_back(address);
+  SetGid(device, static_cast<size_t>(free - device.gids.begin()), address.address);
+  SetLinkLocalGid(device);
+  SetActiveMtu(device);
+  ListAddresses();
+  return {};
+}
+
+void Verbs::RemoveAddress(Device& device, const NetAddress& address) {
+  links_may_be_down_ = true;
+  std::erase_if(device.addresses, [&](const HostAddress& own) { return own.address == address; });
+  const auto entry = std::find(device.gids.begin() + 1, device.gids.end(), address);
+  if (entry != device.gids.end()) {
+    SetGid(device, static_cast<size_t>(entry - device.gids.begin()), NetAddress{});
+  }
+  SetLinkLocalGid(device);
+  SetActiveMtu(device);
+  ListAddresses();
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,212 @@
+// A device that is removed while programs use it, and returns (rdma_get_cm_event(3),
+// RDMA_CM_EVENT_DEVICE_REMOVAL; order, calls and errno values as measured on rdma_rxe). The kernel
+// takes the device out of its lists at once and frees it when the last process has let it go.
+#include <cerrno>
+#include <memory>
+
+#include "tests/contract/support/connection.h"
+#include "tests/contract/support/outside.h"
+#include "tests/contract/support/removal.h"
+#include "tests/contract/support/state.h"
+
+namespace rdma_contract {
+namespace {
+
+// The names of the devices that ibv_get_device_list shows, and what rdma_get_devices does.
+struct Listed {
+  int verbs, cm;
+  bool has_test_device;
+};
+Listed ListStep(State&, const int&) {
+  Listed listed{};
+  ibv_device** list = ibv_get_device_list(&listed.verbs);
+  for (int i = 0; list != nullptr && i < listed.verbs; ++i) {
+    if (DeviceName() == ibv_get_device_name(list[i])) listed.has_test_device = true;
+  }
+  if (list != nullptr) ibv_free_device_list(list);
+  if (ibv_context** open = rdma_get_devices(&listed.cm)) rdma_free_devices(open);
+  return listed;
+}
+
+int BindNewStep(State& state, const sockaddr_in& to) {
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(state.channel, &id, nullptr, RDMA_PS_TCP) != 0) return errno;
+  sockaddr_in address = to;
+  const int error = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 ? 0 : errno;
+  rdma_destroy_id(id);
+  return error;
+}
+
+// What verbs calls on an id's open device answer: 0, or the errno of the first that failed.
+int UseVerbsStep(State& state, const int& id) {
+  ibv_context* context = state.ids[static_cast<size_t>(id)]->verbs;
+  ibv_port_attr port{};
+  ibv_device_attr device{};
+  if (const int error = ibv_query_port(context, 1, &port)) return error;
+  if (port.state != IBV_PORT_ACTIVE) return EPROTO;
+  if (const int error = ibv_query_device(context, &device)) return error;
+  ibv_pd* pd = ibv_alloc_pd(context);
+  if (pd == nullptr) return errno;
+  static char bytes[64];
+  ibv_mr* mr = ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE);
+  if (mr == nullptr) return errno;
+  if (const int error = ibv_dereg_mr(mr)) return error;
+  return ibv_dealloc_pd(pd);
+}
+
+class DeviceRemoval : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNothingChanges(); !why.empty()) GTEST_SKIP() << why;
+    side = std::make_unique<Side>(Place::kLocalProcess);
+    peer = std::make_unique<Side>(Place::kPeersMachine);
+  }
+  void TearDown() override {
+    side.reset();
+    peer.reset();
+  }
+  const std::string& address() const { return side->address(); }
+  void MakeIdsAndRemove() {
+    ASSERT_NO_FATAL_FAILURE(ids.Make(*side, address()));
+    device.Remove();
+  }
+  static void ExpectEvent(Side& at, rdma_cm_event_type type, int status = 0) {
+    const EventCopy event = at.NextEvent();
+    ASSERT_TRUE(event.found) << "no " << rdma_event_str(type);
+    EXPECT_EQ(event.event, type) << Describe(event);
+    EXPECT_EQ(event.status, status) << Describe(event);
+  }
+
+  TestDevice device;  // outlives the sides: it returns when they have gone
+  std::unique_ptr<Side> side, peer;
+  IdsOfEveryState ids;
+};
+
+TEST_F(DeviceRemoval, IsToldToEachIdOfTheDeviceInTheOrderTheyGotItAndToNoOther) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+}
+
+TEST_F(DeviceRemoval, ReachesDatagramIdsToo) {
+  const int listener = side->CreateId(RDMA_PS_UDP);
+  ASSERT_EQ(side->Bind(listener, address(), 0), 0);
+  ASSERT_EQ(side->Listen(listener), 0);
+  device.Remove();
+  ExpectEvent(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+}
+
+TEST_F(DeviceRemoval, LeavesQueuePairsAsTheyAreAndRaisesNothing) {
+  Side watcher(Place::kLocalProcess);
+  ASSERT_EQ(watcher.Open(), 0);
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(watcher.NextAsyncEvent(kQuiet_ms), -1);
+  EXPECT_EQ(side->StateOf(ids.active_qp), IBV_QPS_RTS);
+  EXPECT_EQ(side->StateOf(ids.passive_qp), IBV_QPS_RTS);
+  EXPECT_FALSE(side->Poll(ids.active_qp, Queue::kReceive, kQuiet_ms).found);
+}
+
+TEST_F(DeviceRemoval, VerbsCallsOnWhatIsOpenStillSucceed) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(side->worker().Call(&UseVerbsStep, ids.listener), 0);
+}
+
+TEST_F(DeviceRemoval, CallsOnItsIdsAreEnxio) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(side->Disconnect(ids.active), ENXIO);
+  EXPECT_EQ(side->Disconnect(ids.passive), ENXIO);
+  EXPECT_EQ(side->ResolveAddr(ids.resolved, address(), 1), ENXIO);
+  EXPECT_EQ(side->ResolveRoute(ids.bound), ENXIO);
+  EXPECT_EQ(side->Listen(ids.bound), ENXIO);
+}
+
+TEST_F(DeviceRemoval, ItsIdsAreDestroyedAsOthers) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  side->DestroyCmQp(ids.active, ids.active_qp);
+  side->DestroyCmQp(ids.passive, ids.passive_qp);
+  for (const int id : ids.WithDevice()) EXPECT_EQ(side->DestroyId(id), 0);
+}
+
+TEST_F(DeviceRemoval, ItsAddressHasNoDeviceAnyMore) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(side->worker().Call(&BindNewStep, SocketAddress(address(), 0)), ENODEV);
+  const int late = side->CreateId();
+  EXPECT_EQ(side->ResolveAddr(late, address(), ids.port), 0);
+  ExpectEvent(*side, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
+}
+
+TEST_F(DeviceRemoval, AnAddressErrorIsNotTheEndOfAnId) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  const int late = side->CreateId();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(side->ResolveAddr(late, address(), ids.port), 0);
+    ExpectEvent(*side, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
+  }
+}
+
+TEST_F(DeviceRemoval, IsSeenInTheListOfDevices) {
+  const Listed before = side->worker().Call(&ListStep, 0);
+  EXPECT_TRUE(before.has_test_device);
+  EXPECT_EQ(before.cm, before.verbs);
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  const Listed after = side->worker().Call(&ListStep, 0);
+  EXPECT_FALSE(after.has_test_device);
+  EXPECT_EQ(after.verbs, before.verbs - 1);
+  EXPECT_EQ(after.cm, before.cm - 1);
+}
+
+TEST_F(DeviceRemoval, EndsTheConnectionOfAPeerOnAnotherMachine) {
+  if (!TwoHosts()) GTEST_SKIP() << "the peer has the same device here";
+  const int listener = peer->CreateId();
+  ASSERT_EQ(peer->Bind(listener, peer->address(), 0), 0);
+  ASSERT_EQ(peer->Listen(listener), 0);
+  ids.port = static_cast<uint16_t>(peer->PortOf(listener));
+  const int active = ids.Resolved(*side, peer->address());
+  ASSERT_GE(side->CreateCmQp(active), 0);
+  ASSERT_EQ(side->CmConnect(active, {}), 0);
+  const EventCopy request = peer->NextEvent();
+  ASSERT_EQ(request.event, RDMA_CM_EVENT_CONNECT_REQUEST) << Describe(request);
+  ASSERT_GE(peer->CreateCmQp(request.id), 0);
+  ASSERT_EQ(peer->Accept(request.id, {}), 0);
+  ExpectEvent(*side, RDMA_CM_EVENT_ESTABLISHED);
+  ExpectEvent(*peer, RDMA_CM_EVENT_ESTABLISHED);
+  device.Remove();
+  ExpectEvent(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  ExpectEvent(*peer, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_F(DeviceRemoval, ADeviceThatReturnsServesNewIds) {
+  ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  side.reset();  // the kernel's device goes with its last user
+  peer.reset();
+  device.Return();
+  side = std::make_unique<Side>(Place::kLocalProcess);
+  EXPECT_TRUE(side->worker().Call(&ListStep, 0).has_test_device);
+  IdsOfEveryState again;
+  ASSERT_NO_FATAL_FAILURE(again.Make(*side, address()));
+}
+
+TEST_F(DeviceRemoval, AWildcardListenerHearsTheDeviceThatReturned) {
+  const int listener = side->CreateId();
+  ASSERT_EQ(side->Bind(listener, "0.0.0.0", 0), 0);
+  ASSERT_EQ(side->Listen(listener), 0);
+  ids.port = static_cast<uint16_t>(side->PortOf(listener));
+  device.Remove();
+  device.Return();
+  EXPECT_FALSE(side->NextEvent(kQuiet_ms).found);
+  Side client(Place::kLocalProcess);
+  const int active = ids.Resolved(client, address());
+  ASSERT_GE(client.CreateCmQp(active), 0);
+  ASSERT_EQ(client.CmConnect(active, {}), 0);
+  ExpectEvent(*side, RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
+}  // namespace
+}  // namespace rdma_contract

@@ -1,0 +1,195 @@
+#include "tests/contract/support/outside.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <stdexcept>
+
+#include "tests/contract/support/command.h"
+#include "tests/contract/support/environment.h"
+
+namespace rdma_contract {
+namespace {
+
+// The system's own programs: what is under test may have replaced their libraries.
+std::string Shell(const std::string& command) {
+  return OnTheEmulator() ? command : "LD_LIBRARY_PATH= " + command;
+}
+bool Try(const std::string& command) {
+  return system((Shell(command) + " >/dev/null 2>&1").c_str()) == 0;
+}
+void Must(const std::string& command) {
+  if (system(Shell(command).c_str()) != 0) throw std::runtime_error("this failed: " + command);
+}
+
+// `rdmaemu ARGUMENTS --host HOST`, on the host of this machine.
+std::string OnHost(const std::string& arguments) {
+  const std::string hosts = Variable("RDMA_TEST_HOSTS");
+  return "'" + Variable("RDMA_TEST_RDMAEMU") + "' " + arguments + " --host " +
+         hosts.substr(0, hosts.find(','));
+}
+
+pid_t Begin(const std::string& command) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    execl("/bin/sh", "sh", "-c", Shell("exec " + command).c_str(), nullptr);
+    _exit(127);
+  }
+  return pid;
+}
+
+// The interface under a device of rdma_rxe or siw.
+std::string NetdevOf(const std::string& device) {
+  std::ifstream file("/sys/class/infiniband/" + device + "/parent");
+  std::string netdev;
+  file >> netdev;
+  return netdev;
+}
+
+// The driver of the device under test: the kernel's devices are named after theirs.
+std::string Driver() {
+  const std::string name = DeviceName();
+  return name.substr(0, name.find_first_of("0123456789"));
+}
+
+void LetGoOf(pid_t& command) {
+  if (command > 0) waitpid(command, nullptr, 0);
+  command = -1;
+}
+
+}  // namespace
+
+std::string NeighbourOf(const std::string& address, int last) {
+  return address.substr(0, address.rfind('.') + 1) + std::to_string(last);
+}
+
+std::string WhyNothingChanges() {
+  if (OnTheEmulator()) return "";
+  if (geteuid() != 0) return "changing the machine's links needs root";
+  if (NetdevOf(DeviceName()).empty()) return "not a device that `rdma link` adds and deletes";
+  return "";
+}
+
+// ---- the device under test
+
+TestDevice::~TestDevice() {
+  try {
+    if (OnTheEmulator()) {
+      if (removed_) Return();
+      if (down_) SetPort(true);
+      return;
+    }
+    if (down_) SetPort(true);
+    // The kernel's GSI does not survive a message that could not leave.
+    if (used_ && !removed_) Remove();
+    if (removed_) Return();
+  } catch (const std::exception&) {  // the next test will say that there is no device
+  }
+}
+
+void TestDevice::Remove() {
+  removed_ = true;
+  if (OnTheEmulator()) return Must(OnHost("device remove " + DeviceName()));
+  netdev_ = NetdevOf(DeviceName());
+  removal_ = Begin("rdma link del " + DeviceName());
+}
+
+void TestDevice::Return() {
+  removed_ = false;
+  if (OnTheEmulator()) return Must(OnHost("device add " + DeviceName()));
+  LetGoOf(removal_);
+  Must("rdma link add " + DeviceName() + " type " + Driver() + " netdev " + netdev_);
+}
+
+void TestDevice::SetPort(bool up) {
+  down_ = !up;
+  used_ = true;
+  const std::string word = up ? "up" : "down";
+  if (OnTheEmulator()) return Must(OnHost("port " + word + " " + DeviceName()));
+  const std::string netdev = NetdevOf(DeviceName());
+  // Or the interface would lose its IPv6 addresses, which other tests use.
+  Try("echo 1 >/proc/sys/net/ipv6/conf/" + netdev + "/keep_addr_on_down");
+  Must("ip link set " + netdev + " " + word);
+}
+
+void TestDevice::AddAddress(const std::string& address) {
+  if (OnTheEmulator()) return Must(OnHost("address add " + address + " --device " + DeviceName()));
+  Must("ip address add " + address + "/24 dev " + NetdevOf(DeviceName()));
+}
+
+void TestDevice::RemoveAddress(const std::string& address) {
+  if (OnTheEmulator()) return Must(OnHost("address remove " + address));
+  Must("ip address del " + address + "/24 dev " + NetdevOf(DeviceName()));
+}
+
+// ---- another device
+
+SecondDevice::SecondDevice() {
+  if (OnTheEmulator()) {
+    address_ = NeighbourOf(LocalAddress(), 251);
+    Must(OnHost("device add " + name_ + "=" + Driver() + " --address " + address_));
+    return;
+  }
+  address_ = "10.67.0.1";
+  Must("ip link add second type dummy");
+  Must("ip address add " + address_ + "/24 dev second");
+  Must("ip link set second up");
+  Must("rdma link add " + name_ + " type " + Driver() + " netdev second");
+}
+
+SecondDevice::~SecondDevice() {
+  if (OnTheEmulator()) {
+    Try(OnHost("device remove " + name_));
+    Try(OnHost("address remove " + address_));
+    return;
+  }
+  Try("rdma link del " + name_);
+  Try("ip link del second");
+}
+
+// ---- an address that moves
+
+MovingAddress::MovingAddress() {
+  if (OnTheEmulator()) {
+    address_ = NeighbourOf(LocalAddress(), 252);
+    Must(OnHost("device add " + device_ + "=" + Driver() + " --address " + address_));
+    return;
+  }
+  address_ = "10.68.0.1";
+  if (!Try("modprobe bonding")) {
+    why_not_ = "this kernel has no bonding";
+    return;
+  }
+  Must("ip link add bond9 type bond mode active-backup fail_over_mac active miimon 50");
+  for (const char* link : {"link1", "link2"}) {
+    Must(std::string("ip link add ") + link + " type dummy");
+    Must(std::string("ip link set ") + link + " master bond9");
+  }
+  Must("ip address add " + address_ + "/24 dev bond9");
+  Must("ip link set bond9 up");
+  Must("rdma link add " + device_ + " type " + Driver() + " netdev bond9");
+}
+
+MovingAddress::~MovingAddress() {
+  if (OnTheEmulator()) {
+    Try(OnHost("device remove " + device_));
+    Try(OnHost("address remove " + address_));
+    return;
+  }
+  if (!why_not_.empty()) return;
+  Try("rdma link del " + device_);
+  for (const char* link : {"bond9", "link1", "link2"}) Try(std::string("ip link del ") + link);
+}
+
+void MovingAddress::Move() {
+  if (OnTheEmulator()) {
+    return Must(OnHost("address move " + address_ + " --device " + DeviceName()));
+  }
+  Must(
+      "active=$(cat /sys/class/net/bond9/bonding/active_slave); other=link1;"
+      " [ $active = link1 ] && other=link2; ip link set bond9 type bond active_slave $other");
+}
+
+}  // namespace rdma_contract

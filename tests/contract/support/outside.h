@@ -1,0 +1,74 @@
+// What happens to a machine's devices from outside the program: a device is removed and returns, a
+// link goes down, an address comes, goes or moves. On the emulator `rdmaemu device|port|address` do
+// it, on the kernel `rdma link` and `ip`. Only for tests that have the machine for themselves
+// (exclusive in BUILD), whose programs are other processes (Place::kLocalProcess): the kernel
+// removes a device when the last process has let it go.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace rdma_contract {
+
+// Why this backend has no way to do it, for GTEST_SKIP; "" when it has one.
+std::string WhyNothingChanges();
+
+// The device under test, on this machine.
+class TestDevice {
+ public:
+  TestDevice() = default;
+  TestDevice(const TestDevice&) = delete;
+  // All is as it was before: the port up, the device there. Its users have to be gone.
+  ~TestDevice();
+
+  // Begins the removal; programs hear of it at once.
+  void Remove();
+  // Ends it, and brings the device back. Nobody may hold it any more.
+  void Return();
+  void SetPort(bool up);
+  // An address beside the one it has.
+  void AddAddress(const std::string& address);
+  void RemoveAddress(const std::string& address);
+
+ private:
+  pid_t removal_ = -1;  // the command that waits, on the kernel
+  bool removed_ = false, down_ = false, used_ = false;
+  std::string netdev_;  // under it, on the kernel
+};
+
+// Another device of this machine, with an address of its own.
+class SecondDevice {
+ public:
+  SecondDevice();
+  ~SecondDevice();
+  SecondDevice(const SecondDevice&) = delete;
+  const std::string& name() const { return name_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  std::string name_ = "second0", address_;
+};
+
+// An address that another link takes over: a bond's failover with fail_over_mac=active on the
+// kernel, an address that moves to another device on the emulator.
+class MovingAddress {
+ public:
+  MovingAddress();
+  ~MovingAddress();
+  MovingAddress(const MovingAddress&) = delete;
+  const std::string& address() const { return address_; }
+  // Of the device that has the address before it moves.
+  const std::string& device() const { return device_; }
+  // "" or why this machine has no such address, for GTEST_SKIP.
+  const std::string& why_not() const { return why_not_; }
+  void Move();
+
+ private:
+  std::string address_, device_ = "moving0", why_not_;
+};
+
+// An address of the machine's network that nobody has: `last` is its last number.
+std::string NeighbourOf(const std::string& address, int last);
+
+}  // namespace rdma_contract

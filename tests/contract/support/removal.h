@@ -1,0 +1,88 @@
+// One program with an id in each of the states that differ when something happens to their device:
+// a listener, both ends of a connection, a bound and a resolved id, a wildcard listener and an id
+// that is not bound. They get their device in this order.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/contract/support/side.h"
+
+namespace rdma_contract {
+
+struct IdsOfEveryState {
+  // What each step answered that should not fail stands in gtest's messages.
+  void Make(Side& side, const std::string& address) {
+    listener = side.CreateId();
+    ASSERT_EQ(side.Bind(listener, address, 0), 0);
+    ASSERT_EQ(side.Listen(listener), 0);
+    port = static_cast<uint16_t>(side.PortOf(listener));
+    active = Resolved(side, address);
+    active_qp = side.CreateCmQp(active);
+    ASSERT_GE(active_qp, 0);
+    ASSERT_EQ(side.CmConnect(active, {}), 0);
+    const EventCopy request = side.NextEvent();
+    ASSERT_TRUE(request.found && request.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        << Describe(request);
+    passive = request.id;
+    passive_qp = side.CreateCmQp(passive);
+    ASSERT_GE(passive_qp, 0);
+    ASSERT_EQ(side.Accept(passive, {}), 0);
+    for (int i = 0; i < 2; ++i) {
+      const EventCopy event = side.NextEvent();
+      ASSERT_TRUE(event.found && event.event == RDMA_CM_EVENT_ESTABLISHED) << Describe(event);
+    }
+    bound = side.CreateId();
+    ASSERT_EQ(side.Bind(bound, address, 0), 0);
+    resolved = Resolved(side, address);
+    wildcard = side.CreateId();
+    ASSERT_EQ(side.Bind(wildcard, "0.0.0.0", 0), 0);
+    ASSERT_EQ(side.Listen(wildcard), 0);
+    unbound = side.CreateId();
+  }
+  // Those that have the device, in the order in which they got it.
+  std::vector<int> WithDevice() const { return {listener, active, passive, bound, resolved}; }
+
+  // The next events are this one, one for each id that has the device, in order; then nothing. When
+  // the device goes, the kernel ends the ids that have been told at the same time: the passive id
+  // may hear that the active one has left it, before its own turn comes.
+  void ExpectOneEach(Side& side, rdma_cm_event_type type) const {
+    for (const int id : WithDevice()) {
+      EventCopy event = side.NextEvent();
+      if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && event.found && event.id == passive &&
+          event.event == RDMA_CM_EVENT_DISCONNECTED) {
+        event = side.NextEvent();
+      }
+      ASSERT_TRUE(event.found) << "no " << rdma_event_str(type) << " of id " << id;
+      EXPECT_EQ(event.event, type) << Describe(event);
+      EXPECT_EQ(event.id, id);
+      EXPECT_EQ(event.status, 0);
+      EXPECT_EQ(event.listen_id, -1);
+      EXPECT_FALSE(event.has_private_data);
+      EXPECT_EQ(event.private_data_len, 0);
+      EXPECT_EQ(event.conn.qp_num, 0u);
+      EXPECT_EQ(event.conn.responder_resources, 0);
+    }
+    const EventCopy more = side.NextEvent(kQuiet_ms);
+    EXPECT_FALSE(more.found) << Describe(more);
+  }
+
+  int Resolved(Side& side, const std::string& address) const {
+    const int id = side.CreateId();
+    EXPECT_EQ(side.ResolveAddr(id, address, port), 0);
+    EventCopy event = side.NextEvent();
+    EXPECT_TRUE(event.found && event.event == RDMA_CM_EVENT_ADDR_RESOLVED) << Describe(event);
+    EXPECT_EQ(side.ResolveRoute(id), 0);
+    event = side.NextEvent();
+    EXPECT_TRUE(event.found && event.event == RDMA_CM_EVENT_ROUTE_RESOLVED) << Describe(event);
+    return id;
+  }
+
+  int listener = -1, active = -1, passive = -1, bound = -1, resolved = -1, wildcard = -1,
+      unbound = -1, active_qp = -1, passive_qp = -1;
+  uint16_t port = 0;
+};
+
+}  // namespace rdma_contract

@@ -1,0 +1,145 @@
+// `rdmaemu device`, `port` and `address`: devices of a host that runs, listed and changed.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "emulator/runtime/host_client.h"
+#include "emulator/runtime/host_setup.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/device_text.h"
+#include "tools/cli/running_host.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using runtime::OrMessage;
+
+std::string NamesOf(const Json& devices) {
+  std::string names;
+  for (const Json& device : devices) {
+    if (!device.value("present", true)) continue;
+    names += (names.empty() ? "" : ", ") + device.value("name", "?");
+  }
+  return names.empty() ? "none" : names;
+}
+
+OrMessage<Json> DevicesOf(runtime::HostClient& client, const std::string& host) {
+  const Result<std::string> status = client.Status();
+  const Json json = status ? Json::parse(*status, nullptr, false) : Json();
+  if (!json.is_object()) return tl::unexpected(HungMessage(host, client.host_pid()));
+  return json.value("devices", Json::array());
+}
+
+// What an errno of the host means for this request, and what to do about it.
+std::string Reason(int error, const std::string& host, const std::string& device,
+                   const std::string& address, const Json& devices) {
+  switch (error) {
+    case ENODEV:
+      return "host " + host + " has no device " + device + "; it has: " + NamesOf(devices);
+    case EEXIST:
+      return address.empty()
+                 ? "device " + device + " is there already; remove it first, or choose another name"
+                 : "host " + host + " has the address " + address +
+                       " already; to give it to another device: rdmaemu address move";
+    case EALREADY:
+      return "the address " + address + " is device " + device + "'s already";
+    case EADDRNOTAVAIL:
+      return "the address " + address +
+             " is not there: neither has this host it, nor has an interface of this machine; see"
+             " rdmaemu device list and `ip address`";
+    case EADDRINUSE:
+      return "UDP port 4791 of " + address +
+             " is in use; stop the host that has it, or choose"
+             " another address";
+    case EINVAL:
+      return "a device that host " + host + " never had needs a profile, as in " + device +
+             "=rxe; profiles: " + BuiltInProfileNames();
+    case ENOSPC:
+      return "host " + host + " has as many devices or addresses as it can; remove one first";
+    case ENOSYS:
+      return "host " + host + " is of an older version; stop it with: rdmaemu stop " + host;
+    default:
+      return "host " + host + " could not: " + std::string(std::strerror(error));
+  }
+}
+
+struct Step {
+  DeviceChange change;
+  std::string address;  // "" where the change has none
+};
+
+// An added device gets its addresses one by one.
+std::vector<Step> StepsOf(const DeviceRequest& request) {
+  std::vector<Step> steps;
+  if (request.change == DeviceChange::kAddDevice || request.addresses.empty()) {
+    steps.push_back({*request.change, ""});
+  }
+  for (const std::string& address : request.addresses) {
+    const bool added = request.change == DeviceChange::kAddDevice;
+    steps.push_back({added ? DeviceChange::kAddAddress : *request.change, address});
+  }
+  return steps;
+}
+
+OrMessage<ChangeDeviceIn> MessageOf(const DeviceRequest& request, const Step& step) {
+  ChangeDeviceIn in{};
+  in.change = static_cast<uint32_t>(step.change);
+  const size_t equals = request.device.find('=');
+  const std::string name = request.device.substr(0, equals);
+  if (!name.empty()) {
+    const auto device = runtime::ParseDeviceOption(request.device);
+    if (!device) return tl::unexpected(device.error());
+    name.copy(in.device, sizeof in.device - 1);
+    if (equals != std::string::npos) device->profile.name.copy(in.profile, sizeof in.profile - 1);
+  }
+  if (step.address.empty()) return in;
+  OrMessage<HostAddress> address = runtime::ParseAddressOption(step.address);
+  if (!address) return tl::unexpected(address.error());
+  runtime::TakeFromInterface(runtime::InterfaceAddresses(), *address);
+  std::ranges::copy(address->address.bytes, in.address);
+  in.link_mtu_bytes = std::min(address->link_mtu_bytes, uint32_t{65536});
+  in.interface_index = address->interface_index;
+  in.on_wire = 1;
+  return in;
+}
+
+OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request) {
+  for (const Step& step : StepsOf(request)) {
+    const OrMessage<ChangeDeviceIn> in = MessageOf(request, step);
+    if (!in) return tl::unexpected(in.error());
+    const Status done = client.ChangeDevice(*in);
+    if (done) continue;
+    const int error = done.error().code;
+    if (error == ETIMEDOUT) return tl::unexpected(HungMessage(request.host, client.host_pid()));
+    const OrMessage<Json> devices = DevicesOf(client, request.host);
+    return tl::unexpected(
+        Reason(error, request.host, in->device, step.address, devices ? *devices : Json::array()));
+  }
+  return {};
+}
+
+}  // namespace
+
+int ChangeDevices(const DeviceRequest& request) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  auto client = runtime::HostClient::Connect(registry->SocketPath(request.host));
+  if (!client) return Fail(kFailed, NotRunningMessage(*registry, request.host));
+  if (request.change) {
+    const OrMessage<void> done = Apply(*client, request);
+    if (!done) return Fail(kFailed, done.error());
+    if (!request.json) return 0;
+  }
+  const OrMessage<Json> devices = DevicesOf(*client, request.host);
+  if (!devices) return Fail(kFailed, devices.error());
+  if (request.json) {
+    printf("%s\n", devices->dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  for (const Json& device : *devices) printf("%s\n", DeviceText(device).c_str());
+  return 0;
+}
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,31 @@
+// The subcommands of rdmaemu that change a host which runs: `device`, `port` and `address`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "tools/cli/commands.h"
+
+namespace rdmaemu::cli {
+
+class DeviceOptions {
+ public:
+  // Adds them to the command line; `host` is the default of --host.
+  void AddTo(CLI::App& app, const std::string& host);
+  // What was asked for; nullptr: another subcommand.
+  const DeviceRequest* Chosen();
+
+ private:
+  void AddDeviceCommands(CLI::App& app);
+  void AddPortCommands(CLI::App& app);
+  void AddAddressCommands(CLI::App& app);
+  CLI::App* Group(CLI::App& app, const char* name, const char* help, const char* example);
+  CLI::App* Command(CLI::App& of, const char* name, const char* help, DeviceChange change,
+                    const char* example);
+  void AddCommon(CLI::App& command, const char* example);
+  void AddName(CLI::App* command, const char* help);
+
+  DeviceRequest request_;
+  bool chosen_ = false;
+};
+
+}  // namespace rdmaemu::cli
