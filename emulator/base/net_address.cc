@@ -46,6 +46,9 @@ bool NetAddress::IsIpv4() const {
 
 bool NetAddress::IsZero() const { return *this == NetAddress{}; }
 
+bool NetAddress::IsLoopback() const {
+  return IsIpv4() ? ToIpv4() >> 24 == 127 : *this == *Parse("::1");
+}
 bool NetAddress::IsLinkLocal() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
 
 bool NetAddress::IsMulticast() const {

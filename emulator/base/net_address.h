@@ -27,6 +27,7 @@ struct NetAddress {
   bool IsIpv4() const;
   bool IsZero() const;
   bool IsLinkLocal() const;  // fe80::/10
+  bool IsLoopback() const;   // 127.0.0.0/8 or ::1
   bool IsMulticast() const;  // 224.0.0.0/4 or ff00::/8
   uint32_t ToIpv4() const;   // host order; only where IsIpv4()
   std::string ToString() const;

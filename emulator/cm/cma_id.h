@@ -67,12 +67,15 @@ struct CmaId {
   uint32_t events_reported = 0;
 
   uint16_t port_space = 0;
+  uint16_t bound_port_space = 0;  // where it holds its port: RDMA_PS_IB ids may hold one of TCP's
   ibv_qp_type qp_type = IBV_QPT_RC;
   IdState state = IdState::kIdle;
   PortBinding binding;  // source and destination address
   bool holds_port = false;
   bool af_only_set = false;
   std::optional<BoundDevice> device;
+  // The device came with an IP address, so that there is a link to route over.
+  bool on_link = false;
   uint64_t attach_order = 0;  // when it got its device
   std::optional<uint8_t> type_of_service, ack_timeout;
   std::optional<PathRecord> path;
@@ -95,6 +98,9 @@ struct CmaId {
   const SocketAddress& destination() const { return binding.destination; }
   // The service that a port of this id's port space names (rdma_get_service_id).
   uint64_t ServiceId(uint16_t port) const { return (uint64_t{port_space} << 16) + port; }
+  uint64_t ServiceId(const SocketAddress& at) const {
+    return at.family == AF_IB ? (at.service_id & ~uint64_t{0xffff}) | at.port : ServiceId(at.port);
+  }
   bool IsIwarp() const {
     return device && device->local.profile.manager == ConnectionManager::kIwarp;
   }

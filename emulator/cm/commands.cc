@@ -210,7 +210,7 @@ Filled QueryGid(const CmaId& id, Out out) {
     sockaddr_ib ib = {};
     ib.sib_family = AF_IB;
     if (id.device && !id.IsIwarp()) std::memcpy(&ib.sib_addr, address.address.bytes.data(), 16);
-    ib.sib_sid = htobe64(id.ServiceId(address.port));
+    ib.sib_sid = htobe64(id.ServiceId(address));
     std::memcpy(&storage, &ib, sizeof ib);
     return static_cast<uint16_t>(sizeof ib);
   };
@@ -379,6 +379,14 @@ Filled SetOption(CommandContext& context, In in, Out) {
   }
 }
 
+Filled WriteEvent(CommandContext& context, In in, Out) {
+  const auto command = Load<CmWriteEvent>(in);
+  if (command.event != kCmEventUser && command.event != kCmEventInternal) return Fail(EINVAL);
+  const Result<CmaId*> id = IdOf(context, command.id);
+  if (!id) return tl::make_unexpected(id.error());
+  return Done(context.ids.WriteEvent(context.now, **id, command));
+}
+
 // ---- multicast
 
 Filled JoinGroup(CommandContext& context, uint32_t handle, In sockaddr, uint64_t uid,
@@ -433,8 +441,10 @@ constexpr CommandEntry Entry(Filled (*run)(CommandContext&, In, Out), size_t lea
   return {sizeof(T), older_in_bytes, least_out_bytes, run};
 }
 
-constexpr std::array<CommandEntry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> MakeTable() {
-  std::array<CommandEntry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> table = {};
+using Table = std::array<CommandEntry, kCmCommandWriteEvent + 1>;
+
+constexpr Table MakeTable() {
+  Table table = {};
   constexpr size_t kId = sizeof(rdma_ucm_create_id_resp);
   constexpr size_t kReported = sizeof(rdma_ucm_destroy_id_resp);
   table[RDMA_USER_CM_CMD_CREATE_ID] = Entry<rdma_ucm_create_id>(CreateId, kId);
@@ -465,6 +475,7 @@ constexpr std::array<CommandEntry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> MakeTable() 
   table[RDMA_USER_CM_CMD_BIND] = Entry<rdma_ucm_bind>(Bind);
   table[RDMA_USER_CM_CMD_RESOLVE_ADDR] = Entry<rdma_ucm_resolve_addr>(ResolveAddr);
   table[RDMA_USER_CM_CMD_JOIN_MCAST] = Entry<rdma_ucm_join_mcast>(JoinMcast, kId);
+  table[kCmCommandWriteEvent] = Entry<CmWriteEvent>(WriteEvent);
   return table;
 }
 

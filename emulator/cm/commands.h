@@ -23,7 +23,8 @@ struct CommandContext {
 
 // Runs RDMA_USER_CM_CMD_* number `command`; answers the bytes of `out` that were filled. EINVAL for
 // an unknown command or an input of another size, ENOSPC when the response does not fit, ENOSYS for
-// GET_OPTION, which the kernel has a number for but no code.
+// GET_OPTION, which the kernel has a number for but no code, and for the InfiniBand services of
+// newer kernels.
 Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<const std::byte> in,
                           std::span<std::byte> out);
 

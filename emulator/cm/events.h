@@ -26,6 +26,10 @@ enum class EventType : uint32_t {
   kMulticastError,
   kAddrChange,
   kTimewaitExit,
+  kAddrinfoResolved,  // made by librdmacm, as the next
+  kAddrinfoError,
+  kUser,  // written by programs
+  kInternal,
 };
 
 inline const char* EventName(EventType type) { return CmEventName(static_cast<uint32_t>(type)); }

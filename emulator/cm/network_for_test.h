@@ -82,6 +82,7 @@ class Node final : public CmEnvironment {
   }
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override {
     if (addresses.contains(destination)) return destination;
+    if (destination.IsLoopback()) return std::nullopt;
     if (destination.IsIpv4() && destination.ToIpv4() >> 24 == 203) return std::nullopt;
     for (const NetAddress& own : addresses) {
       if (own.IsIpv4() == destination.IsIpv4()) return own;

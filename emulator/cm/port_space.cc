@@ -4,6 +4,16 @@
 
 namespace rdmaemu::cm {
 
+namespace {
+
+// cma_addr_cmp: link-local addresses are apart by their scope.
+bool SameAddress(const SocketAddress& a, const SocketAddress& b) {
+  return a.family == b.family && a.address == b.address &&
+         (!a.address.IsLinkLocal() || a.scope_id == b.scope_id);
+}
+
+}  // namespace
+
 Status PortSpaces::Bind(uint16_t port_space, PortBinding& binding, Random& random) {
   if (binding.source.port == 0) return BindEphemeral(port_space, binding, random);
   const Key key{port_space, binding.source.port};
@@ -41,7 +51,7 @@ Status PortSpaces::Check(const Key& key, const PortBinding& binding, bool reuse)
       continue;
     }
     if (binding.source.IsAny() || other->source.IsAny()) return Fail(EADDRNOTAVAIL);
-    if (binding.source.address == other->source.address) return Fail(EADDRINUSE);
+    if (SameAddress(binding.source, other->source)) return Fail(EADDRINUSE);
   }
   return {};
 }
@@ -50,7 +60,7 @@ bool PortSpaces::IsUnique(const Key& key, const PortBinding& binding) const {
   const auto it = owners_.find(key);
   if (it == owners_.end()) return true;
   const auto differ = [](const SocketAddress& a, const SocketAddress& b) {
-    return !a.IsAny() && !b.IsAny() && a.address != b.address;
+    return !a.IsAny() && !b.IsAny() && !SameAddress(a, b);
   };
   return std::ranges::all_of(it->second, [&](const PortBinding* other) {
     const uint16_t ours = binding.destination.port, theirs = other->destination.port;

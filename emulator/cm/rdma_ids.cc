@@ -2,6 +2,7 @@
 #include "emulator/cm/rdma_ids.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -96,7 +97,7 @@ void RdmaIds::ReleaseResources(Time now, CmaId& id) {
 }
 
 void RdmaIds::ReleasePort(CmaId& id) {
-  if (std::exchange(id.holds_port, false)) ports_.Release(id.port_space, id.binding);
+  if (std::exchange(id.holds_port, false)) ports_.Release(id.bound_port_space, id.binding);
 }
 
 Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t new_channel) {
@@ -161,25 +162,70 @@ bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
   return true;
 }
 
+Status RdmaIds::WriteEvent(Time now, CmaId& id, const CmWriteEvent& written) {
+  PendingEvent event =
+      MakeEvent(id, static_cast<EventType>(written.event), static_cast<int>(written.status));
+  std::memcpy(&event.response.param, &written.param.arg, sizeof written.param.arg);
+  return Push(now, id, std::move(event)) ? Status() : Fail(ENOMEM);
+}
+
 // ---- addresses
+
+void RdmaIds::AttachTo(CmaId& id, const CmDevice& device) {
+  id.device = BoundDevice{device.index,
+                          {device.node_guid, device.ack_delay, device.profile->cm},
+                          device.port,
+                          static_cast<uint8_t>(device.active_mtu)};
+  id.attach_order = ++last_attach_;
+}
 
 Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
   const CmDevice* device = environment_.DeviceOf(local);
   if (device == nullptr) return Fail(environment_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
   if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // of InfiniBand links only
-  id.device = BoundDevice{device->index,
-                          {device->node_guid, device->ack_delay, device->profile->cm},
-                          device->port,
-                          static_cast<uint8_t>(device->active_mtu)};
-  id.attach_order = ++last_attach_;
+  AttachTo(id, *device);
+  id.on_link = true;
   return {};
+}
+
+// A loopback address counts as a wildcard (cma_any_addr), but not on a host whose devices have
+// loopback addresses themselves: there others of them are peers.
+SocketAddress RdmaIds::WithLoopback(SocketAddress address) {
+  address.is_loopback = address.address.IsLoopback() && !environment_.SourceFor(address.address);
+  return address;
 }
 
 Status RdmaIds::Bind(CmaId& id, const SocketAddress& address) {
   SocketAddress nowhere;
   nowhere.family = address.family;
   if (address.family == AF_INET) nowhere.address = NetAddress::Ipv4(0);
-  return BindWithDestination(id, address, nowhere);
+  return BindWithDestination(id, WithLoopback(address), nowhere);
+}
+
+// cma_get_port: the service id of an AF_IB source names the port space.
+Status RdmaIds::BindPort(CmaId& id) {
+  SocketAddress& source = id.binding.source;
+  id.bound_port_space = id.port_space;
+  if (source.family == AF_IB) {
+    const uint64_t mask = source.service_id_mask & ~uint64_t{0xffff};
+    uint16_t chosen = 0;
+    for (const uint16_t space : {RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP}) {
+      const bool may = id.port_space == RDMA_PS_IB || id.port_space == space;
+      if (chosen == 0 && may && ((source.service_id ^ (uint64_t{space} << 16)) & mask) == 0) {
+        chosen = space;
+      }
+    }
+    if (chosen == 0) return Fail(EPROTONOSUPPORT);
+    id.bound_port_space = chosen;
+  }
+  if (const Status bound = ports_.Bind(id.bound_port_space, id.binding, random_); !bound) {
+    return bound;
+  }
+  if (source.family == AF_IB) {
+    source.service_id = uint64_t{id.bound_port_space} << 16;
+    source.service_id_mask = ~uint64_t{0};
+  }
+  return {};
 }
 
 Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
@@ -190,6 +236,7 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
     return Fail(EINVAL);
   }
   if (!source.IsAny()) {
+    if (source.family == AF_IB) return Fail(ENODEV);  // a RoCE port's addresses are IP's
     if (const Status attached = AttachDevice(id, source.address); !attached) return attached;
   }
   const PortBinding before = id.binding;
@@ -197,9 +244,10 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
   id.binding.destination = destination;
   id.binding.destination.family = source.family;
   if (!id.af_only_set) id.binding.af_only = source.family == AF_INET;
-  if (const Status bound = ports_.Bind(id.port_space, id.binding, random_); !bound) {
+  if (const Status bound = BindPort(id); !bound) {
     id.binding = before;
     id.device.reset();
+    id.on_link = false;
     return bound;
   }
   id.holds_port = true;
@@ -207,24 +255,40 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
   return {};
 }
 
+// cma_bind_loopback: any device will do.
 Status RdmaIds::ResolveLoopback(CmaId& id) {
-  const bool ipv4 = id.source().family == AF_INET;
-  const NetAddress loopback = *NetAddress::Parse(ipv4 ? "127.0.0.1" : "::1");
-  const std::optional<NetAddress> local = environment_.SourceFor(loopback);
-  if (!local) return Fail(ENODEV);
   if (id.device) return {};
-  if (const Status attached = AttachDevice(id, *local); !attached) return attached;
+  const std::vector<const CmDevice*> devices = environment_.Devices();
+  if (devices.empty()) return Fail(ENODEV);
+  AttachTo(id, *devices.front());
+  SocketAddress& source = id.binding.source;
+  source.address = *NetAddress::Parse(source.family == AF_INET ? "127.0.0.1" : "::1");
+  source.is_loopback = true;
+  return {};
+}
+
+// cma_resolve_ib_dev: the device that has the GID, or one in the same subnet.
+Status RdmaIds::ResolveGid(CmaId& id) {
+  constexpr uint16_t kFullMember = 0x8000, kDefaultPkey = 0xffff;
+  const SocketAddress& to = id.destination();
+  const std::optional<NetAddress> local = environment_.SourceFor(to.address);
+  const CmDevice* device = local ? environment_.DeviceOf(*local) : nullptr;
+  if (device == nullptr || (to.pkey | kFullMember) != kDefaultPkey) return Fail(ENODEV);
+  if (id.device) return {};
+  AttachTo(id, *device);
   id.binding.source.address = *local;
   return {};
 }
 
 Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
-                               const SocketAddress& destination, uint32_t timeout_ms) {
+                               const SocketAddress& asked, uint32_t timeout_ms) {
+  const SocketAddress destination = WithLoopback(asked);
   if (id.state == IdState::kIdle) {
-    SocketAddress from = source;
+    SocketAddress from = WithLoopback(source);
     if (from.IsNone()) {
       from.family = destination.family;
       from.scope_id = destination.scope_id;
+      from.pkey = destination.pkey;
       if (from.family == AF_INET) from.address = NetAddress::Ipv4(0);
     }
     if (const Status bound = BindWithDestination(id, from, destination); !bound) return bound;
@@ -235,6 +299,8 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
   id.binding.destination = destination;
   if (destination.IsAny()) {
     if (const Status done = ResolveLoopback(id); !done) return done;
+  } else if (destination.family == AF_IB) {
+    if (const Status done = ResolveGid(id); !done) return done;
   } else if (environment_.IsSilent(destination.address)) {
     id.state = IdState::kAddrQuery;
     neighbours_.Arm(id.handle, now + std::chrono::milliseconds(timeout_ms));
@@ -282,6 +348,7 @@ PathRecord RdmaIds::MakePath(const CmaId& id) const {
 
 Status RdmaIds::ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms) {
   if (timeout_ms == 0 || id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  if (!id.on_link && !id.IsIwarp()) return Fail(ENODEV);
   id.path = MakePath(id);
   id.state = IdState::kRouteResolved;
   Push(now, id, EventType::kRouteResolved, 0);
@@ -290,6 +357,7 @@ Status RdmaIds::ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms) {
 
 Status RdmaIds::SetPath(Time now, CmaId& id, const PathRecord& path) {
   if (!id.device || id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  if (!id.on_link && !id.IsIwarp()) return Fail(ENODEV);
   id.path = path;
   id.state = IdState::kRouteResolved;
   Push(now, id, EventType::kRouteResolved, 0);
@@ -306,7 +374,9 @@ Status RdmaIds::Listen(CmaId& id, uint32_t backlog) {
     if (const Status bound = Bind(id, any); !bound) return bound;
   }
   if (id.binding.reuse_address) {
-    if (const Status alone = ports_.CheckExclusive(id.port_space, id.binding); !alone) return alone;
+    if (const Status alone = ports_.CheckExclusive(id.bound_port_space, id.binding); !alone) {
+      return alone;
+    }
     id.binding.reuse_address = false;
   }
   uint32_t most = id.device ? id.device->local.profile.max_backlog : 0;

@@ -15,6 +15,7 @@
 #include "emulator/cm/channel.h"
 #include "emulator/cm/cma_id.h"
 #include "emulator/cm/ib_cm.h"
+#include "emulator/cm/write_event.h"
 
 namespace rdmaemu::cm {
 
@@ -75,6 +76,8 @@ class RdmaIds final : public IbCmUser {
   // rdma_notify: EINVAL for an event that the id's manager does not know.
   Status Notify(Time now, CmaId& id, uint32_t event);
   void QpEnded(Time now, uint32_t qpn);
+  // An event of the program's own. ENOMEM: its channel is full.
+  Status WriteEvent(Time now, CmaId& id, const CmWriteEvent& event);
   // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).
   Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
 
@@ -111,8 +114,12 @@ class RdmaIds final : public IbCmUser {
   void ReleasePort(CmaId& id);
   Status BindWithDestination(CmaId& id, const SocketAddress& source,
                              const SocketAddress& destination);
+  void AttachTo(CmaId& id, const CmDevice& device);
   Status AttachDevice(CmaId& id, const NetAddress& local);
+  SocketAddress WithLoopback(SocketAddress address);
+  Status BindPort(CmaId& id);
   Status ResolveLoopback(CmaId& id);
+  Status ResolveGid(CmaId& id);
   void SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
   // Queues an event; false when the id has no use for it or its channel is full.

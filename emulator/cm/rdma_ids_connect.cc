@@ -80,7 +80,7 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
   ConnectParameters connect{
       .owner = id.handle,
       .local = id.device->local,
-      .route = {id.source().address, AddressOfGid(path.dgid), path.traffic_class},
+      .route = {AddressOfGid(id.source().address), AddressOfGid(path.dgid), path.traffic_class},
       .req = {},
       .packet_lifetime = path.packet_lifetime,
       .ece_attr_mod = id.ece.attr_mod};
@@ -126,11 +126,12 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
 
 Status RdmaIds::SendSidrReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters) {
   const PathRecord& path = *id.path;
-  SidrParameters sidr{.owner = id.handle,
-                      .local = id.device->local,
-                      .route = {id.source().address, AddressOfGid(path.dgid), path.traffic_class},
-                      .req = {},
-                      .flow_label = path.flow_label};
+  SidrParameters sidr{
+      .owner = id.handle,
+      .local = id.device->local,
+      .route = {AddressOfGid(id.source().address), AddressOfGid(path.dgid), path.traffic_class},
+      .req = {},
+      .flow_label = path.flow_label};
   if (const Status fits = FillPrivateData(id, path, parameters, sidr.req.private_data); !fits) {
     return fits;
   }
@@ -276,6 +277,8 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     return RequestVerdict::kRefused;
   }
   CmaId* listener = FindListener(device, connection.service_id, *header);
+  // A GID's listener is found, but has no device for an IP address (cma_ib_acquire_dev).
+  if (listener != nullptr && listener->source().family == AF_IB) return RequestVerdict::kRefused;
   const std::optional<ibv_qp_type> qp_type = req != nullptr ? QpTypeOf(*req) : IBV_QPT_UD;
   if (listener == nullptr || !qp_type || listener->qp_type != *qp_type) {
     return RequestVerdict::kRefused;

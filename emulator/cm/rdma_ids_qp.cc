@@ -79,8 +79,9 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   } else if (state == IBV_QPS_RTR) {
     if (!KnowsRemote(connection->state)) return Fail(EINVAL);
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    out.ah_attr = MakeAh(id, connection->route.source, id.path->dgid, connection->flow_label,
-                         connection->hop_limit, connection->route.traffic_class);
+    const NetAddress& sgid = id.path->sgid.IsLinkLocal() ? id.path->sgid : connection->route.source;
+    out.ah_attr = MakeAh(id, sgid, id.path->dgid, connection->flow_label, connection->hop_limit,
+                         connection->route.traffic_class);
     out.path_mtu = connection->path_mtu;
     out.dest_qp_num = connection->remote_qpn;
     if (connection->transport == wire::CmTransport::kRc) {

@@ -1,5 +1,6 @@
 #include "emulator/cm/socket_address.h"
 
+#include <endian.h>
 #include <infiniband/ib.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 namespace rdmaemu::cm {
 
 bool SocketAddress::IsAny() const {
+  if (is_loopback) return true;
   return family == AF_INET ? address == NetAddress::Ipv4(0) : address.IsZero();
 }
 
@@ -45,7 +47,18 @@ Result<SocketAddress> ParseSocketAddress(std::span<const std::byte> sockaddr) {
     out.port = ntohs(in.sin_port);
     return out;
   }
-  if (out.family != AF_INET6) return Fail(EOPNOTSUPP);
+  if (out.family == AF_IB) {
+    sockaddr_ib ib;
+    std::memcpy(&ib, sockaddr.data(), sizeof ib);
+    std::memcpy(out.address.bytes.data(), &ib.sib_addr, out.address.bytes.size());
+    out.service_id = be64toh(ib.sib_sid);
+    out.service_id_mask = be64toh(ib.sib_sid_mask);
+    out.port = static_cast<uint16_t>(out.service_id & out.service_id_mask);
+    out.pkey = ntohs(ib.sib_pkey);
+    out.flow_info = ib.sib_flowinfo;
+    out.scope_id = static_cast<uint32_t>(ib.sib_scope_id);
+    return out;
+  }
   sockaddr_in6 in6;
   std::memcpy(&in6, sockaddr.data(), sizeof in6);
   std::memcpy(out.address.bytes.data(), &in6.sin6_addr, out.address.bytes.size());
@@ -73,6 +86,19 @@ size_t EmitSocketAddress(const SocketAddress& address, std::span<std::byte> sock
     std::memcpy(&in6.sin6_addr, address.address.bytes.data(), address.address.bytes.size());
     std::memcpy(sockaddr.data(), &in6, sizeof in6);
     return sizeof in6;
+  }
+  if (address.family == AF_IB && sockaddr.size() >= sizeof(sockaddr_ib)) {
+    constexpr uint64_t kPort = 0xffff;
+    sockaddr_ib ib = {};
+    ib.sib_family = AF_IB;
+    ib.sib_pkey = htons(address.pkey);
+    ib.sib_flowinfo = address.flow_info;
+    std::memcpy(&ib.sib_addr, address.address.bytes.data(), address.address.bytes.size());
+    ib.sib_sid = htobe64((address.service_id & ~kPort) | address.port);
+    ib.sib_sid_mask = htobe64(address.service_id_mask);
+    ib.sib_scope_id = address.scope_id;
+    std::memcpy(sockaddr.data(), &ib, sizeof ib);
+    return sizeof ib;
   }
   return 0;
 }

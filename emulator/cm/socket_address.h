@@ -1,5 +1,5 @@
-// A socket address as RDMA CM ids carry it: a family, an IP address, a port. Wildcards keep their
-// family. AF_IB is not spoken here.
+// A socket address as RDMA CM ids carry it: a family, an IP address or a GID, a port. Wildcards
+// keep their family.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,19 @@
 namespace rdmaemu::cm {
 
 struct SocketAddress {
-  uint16_t family = 0;  // AF_INET or AF_INET6; 0: none yet
-  NetAddress address;
-  uint16_t port = 0;       // host order
+  uint16_t family = 0;     // AF_INET, AF_INET6 or AF_IB; 0: none yet
+  NetAddress address;      // of AF_IB: a GID
+  uint16_t port = 0;       // host order; of AF_IB: the last 16 bits of the service id
   uint32_t flow_info = 0;  // as in sockaddr_in6
   uint32_t scope_id = 0;
 
-  bool IsAny() const;  // cma_zero_addr
+  // AF_IB alone, in host order (sockaddr_ib).
+  uint16_t pkey = 0;
+  uint64_t service_id = 0, service_id_mask = 0;
+  // A loopback address that is no device's: RDMA CM takes it for a wildcard.
+  bool is_loopback = false;
+
+  bool IsAny() const;  // cma_any_addr
   bool IsNone() const { return family == 0; }
 };
 
@@ -27,8 +33,8 @@ struct SocketAddress {
 size_t SocketAddressBytes(uint16_t family);
 // The family member of a sockaddr of any kind; 0 when there is none.
 uint16_t FamilyOf(std::span<const std::byte> sockaddr);
-// EINVAL for a family that RDMA CM does not know or a span too short for it, EOPNOTSUPP for AF_IB.
-// Family 0 answers an address that IsNone.
+// EINVAL for a family that RDMA CM does not know or a span too short for it. Family 0 answers an
+// address that IsNone.
 Result<SocketAddress> ParseSocketAddress(std::span<const std::byte> sockaddr);
 // Writes SocketAddressBytes(address.family) bytes and returns how many; nothing for none.
 size_t EmitSocketAddress(const SocketAddress& address, std::span<std::byte> sockaddr);

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "emulator/cm/write_event.h"
 #include "emulator/host/calls.h"
 
 namespace rdmaemu {
@@ -53,11 +54,14 @@ static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kChangeDevice
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {
-    "CREATE_ID",  "DESTROY_ID", "BIND_IP",    "RESOLVE_IP",   "RESOLVE_ROUTE", "QUERY_ROUTE",
-    "CONNECT",    "LISTEN",     "ACCEPT",     "REJECT",       "DISCONNECT",    "INIT_QP_ATTR",
-    "GET_EVENT",  "GET_OPTION", "SET_OPTION", "NOTIFY",       "JOIN_IP_MCAST", "LEAVE_MCAST",
-    "MIGRATE_ID", "QUERY",      "BIND",       "RESOLVE_ADDR", "JOIN_MCAST"};
-static_assert(std::size(kCmCommandNames) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+    "CREATE_ID",     "DESTROY_ID",   "BIND_IP",    "RESOLVE_IP",
+    "RESOLVE_ROUTE", "QUERY_ROUTE",  "CONNECT",    "LISTEN",
+    "ACCEPT",        "REJECT",       "DISCONNECT", "INIT_QP_ATTR",
+    "GET_EVENT",     "GET_OPTION",   "SET_OPTION", "NOTIFY",
+    "JOIN_IP_MCAST", "LEAVE_MCAST",  "MIGRATE_ID", "QUERY",
+    "BIND",          "RESOLVE_ADDR", "JOIN_MCAST", "RESOLVE_IB_SERVICE",
+    "WRITE_CM_EVENT"};
+static_assert(std::size(kCmCommandNames) == kCmCommandWriteEvent + 1);
 
 }  // namespace
 

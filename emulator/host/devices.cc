@@ -4,14 +4,6 @@
 #include <utility>
 
 namespace rdmaemu {
-namespace {
-
-bool IsLoopback(const NetAddress& address) {
-  if (address.IsIpv4()) return address.ToIpv4() >> 24 == 127;
-  return address == *NetAddress::Parse("::1");
-}
-
-}  // namespace
 
 // ---- changes
 
@@ -147,7 +139,7 @@ Status HostDevices::MoveAddress(Time now, const NetAddress& address, const std::
 // ---- what there is
 
 const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
-  const auto it = addresses_.find(local);
+  const auto it = addresses_.find(AddressOfLinkLocal(local).value_or(local));
   if (it == addresses_.end() || it->second.owner->device == nullptr) return nullptr;
   return &it->second.owner->cm;
 }
@@ -169,11 +161,15 @@ uint8_t HostDevices::GidIndexOf(const NetAddress& local) {
 }
 
 std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) {
+  if (const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination)) {
+    const std::optional<NetAddress> own = SourceFor(*ipv4);
+    return own ? std::optional(LinkLocalOf(*own)) : std::nullopt;
+  }
   if (addresses_.contains(destination)) return destination;
   for (const NetAddress& own : address_order_) {
     const OwnAddress& found = addresses_.at(own);
     if (found.on_wire && !IsDown(*found.owner) && own.IsIpv4() == destination.IsIpv4() &&
-        (destination.IsMulticast() || IsLoopback(own) == IsLoopback(destination))) {
+        (destination.IsMulticast() || own.IsLoopback() == destination.IsLoopback())) {
       return own;
     }
   }

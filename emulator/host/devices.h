@@ -62,6 +62,7 @@ class HostDevices final : public cm::CmEnvironment {
   // In the order they were first named.
   const std::vector<Entry*>& entries() const { return order_; }
 
+  // A link-local address is its device's by the IPv4 address in it.
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;
   std::vector<const cm::CmDevice*> Devices() override;
   uint8_t GidIndexOf(const NetAddress& local) override;

@@ -21,12 +21,6 @@ bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_
   return true;
 }
 
-bool CopyName(const char* from, char** to) {
-  if (from == nullptr) return true;
-  *to = strdup(from);
-  return *to != nullptr;
-}
-
 // RAI_FAMILY makes AF_IB tell how the node is to be read: as a GID, in IPv6's notation.
 bool IsGid(const rdma_addrinfo& hints) {
   return hints.ai_family == AF_IB && (hints.ai_flags & RAI_FAMILY) != 0;
@@ -135,6 +129,30 @@ int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
 }
 
 }  // namespace
+
+bool CopyName(const char* from, char** to) {
+  if (from == nullptr) return true;
+  *to = strdup(from);
+  return *to != nullptr;
+}
+
+rdma_addrinfo* CopyAddrInfo(const rdma_addrinfo& from) {
+  auto* to = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
+  if (to == nullptr) return nullptr;
+  to->ai_flags = from.ai_flags;
+  to->ai_family = from.ai_family;
+  to->ai_qp_type = from.ai_qp_type;
+  to->ai_port_space = from.ai_port_space;
+  if (CopyAddress(from.ai_src_addr, from.ai_src_len, &to->ai_src_addr, &to->ai_src_len) &&
+      CopyAddress(from.ai_dst_addr, from.ai_dst_len, &to->ai_dst_addr, &to->ai_dst_len) &&
+      CopyName(from.ai_src_canonname, &to->ai_src_canonname) &&
+      CopyName(from.ai_dst_canonname, &to->ai_dst_canonname)) {
+    return to;
+  }
+  rdma_freeaddrinfo(to);
+  return nullptr;
+}
+
 }  // namespace rdmaemu::rdmacm
 
 extern "C" {

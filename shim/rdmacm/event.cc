@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "shim/rdmacm/internal.h"
+#include "shim/rdmacm/newer_abi.h"
 
 namespace rdmaemu::rdmacm {
 namespace {
@@ -130,6 +131,16 @@ int OnConnectResponse(Id& id) {
   return error;
 }
 
+// What rdma_write_cm_event wrote, or the thread of a lookup, whose event stands for its outcome.
+void TakeWritten(Event& event, const Response& response) {
+  uint64_t argument = 0;
+  std::memcpy(&argument, &response.param, sizeof(argument));
+  if (event.event == kEventInternal) {
+    event.event = event.status == 0 ? kEventAddrinfoResolved : kEventAddrinfoError;
+  }
+  SetArgument(event, argument);
+}
+
 // Turns what the host said into the caller's event. False: the event is not the caller's, because
 // its id was already reported as failed or has gone.
 bool Translate(const Response& response, Event& event) {
@@ -150,6 +161,10 @@ bool Translate(const Response& response, Event& event) {
   if (over) {
     CountAcknowledgement(id, nullptr);
     return false;
+  }
+  if (event.event == kEventUser || event.event == kEventInternal) {
+    TakeWritten(event, response);
+    return true;
   }
   TakeParameters(event, response);
   switch (event.event) {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "shim/rdmacm/internal.h"
+#include "shim/rdmacm/lookup.h"
 
 namespace rdmaemu::rdmacm {
 namespace {
@@ -25,6 +26,29 @@ void Unregister(const Id* id) {
   Id** link = &BucketOf(id->handle);
   while (*link != nullptr && *link != id) link = &(*link)->next_of_handle;
   if (*link != nullptr) *link = id->next_of_handle;
+}
+
+int MoveTo(Id& id, rdma_event_channel* channel, bool synchronous, uint32_t* events_reported) {
+  // The thread of a lookup writes its event on the id's channel.
+  std::optional<MutexLock> lookup;
+  if (id.lookup != nullptr) lookup.emplace(id.lookup->mutex);
+  rdma_ucm_migrate_id command = {};
+  command.id = id.handle;
+  command.fd = Private(channel).handle;
+  rdma_ucm_migrate_resp response = {};
+  const int error = Call(ChannelOf(id), RDMA_USER_CM_CMD_MIGRATE_ID, command, &response);
+  if (error != 0) return error;
+  if (id.synchronous) {
+    if (id.event != nullptr) {
+      rdma_ack_cm_event(id.event);
+      id.event = nullptr;
+    }
+    if (id.channel != channel) rdma_destroy_event_channel(id.channel);
+  }
+  id.synchronous = synchronous;
+  id.channel = channel;
+  *events_reported = response.events_reported;
+  return 0;
 }
 
 }  // namespace
@@ -67,6 +91,7 @@ Id* FindId(uint32_t handle) {
 
 void FreeId(Id* id) {
   Unregister(id);
+  AbandonLookup(*id);
   while (id->multicasts != nullptr) {
     Multicast* multicast = id->multicasts;
     id->multicasts = multicast->next;
@@ -128,6 +153,7 @@ int rdma_destroy_id(rdma_cm_id* id) {
   if (id == nullptr) return Fail(EINVAL);
   Id& ours = Private(id);
   uint32_t events_reported = 0;
+  AbandonLookup(ours);
   if (const int error = DestroyOnHost(ChannelOf(ours), ours.handle, &events_reported); error != 0) {
     return Fail(error);
   }
@@ -150,25 +176,12 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     channel = NewChannel();
     if (channel == nullptr) return -1;
   }
-  rdma_ucm_migrate_id command = {};
-  command.id = ours.handle;
-  command.fd = Private(channel).handle;
-  rdma_ucm_migrate_resp response = {};
-  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_MIGRATE_ID, command, &response);
-      error != 0) {
+  uint32_t events_reported = 0;
+  if (const int error = MoveTo(ours, channel, synchronous, &events_reported); error != 0) {
     if (synchronous) rdma_destroy_event_channel(channel);
     return Fail(error);
   }
-  if (ours.synchronous) {
-    if (id->event != nullptr) {
-      rdma_ack_cm_event(id->event);
-      id->event = nullptr;
-    }
-    if (id->channel != channel) rdma_destroy_event_channel(id->channel);
-  }
-  ours.synchronous = synchronous;
-  id->channel = channel;
-  WaitForAcknowledgements(ours, response.events_reported);
+  WaitForAcknowledgements(ours, events_reported);
   return 0;
 }
 

@@ -35,6 +35,7 @@ struct Device {
 };
 
 struct Id;
+struct Lookup;
 
 // One join of a multicast group.
 struct Multicast {
@@ -63,6 +64,8 @@ struct Id : rdma_cm_id {
   // rdma_addrinfo's ai_connect: goes before the caller's private data, under one length byte.
   uint8_t connect_data[UINT8_MAX] = {};
   uint8_t connect_length = 0;
+
+  Lookup* lookup = nullptr;  // rdma_resolve_addrinfo's, with its answer
 
   Mutex mutex;
   Condition acknowledged;
@@ -129,6 +132,12 @@ void WaitForAcknowledgements(Id& id, uint32_t events_reported);
 // resolve.cc: fill the id's public fields from the host's. Return 0 or a positive errno.
 int QueryAddresses(Id& id);
 int QueryPaths(Id& id);
+
+// addrinfo.cc: a whole copy for rdma_freeaddrinfo, without route and connection data and without
+// what comes after it; nullptr when memory is out.
+rdma_addrinfo* CopyAddrInfo(const rdma_addrinfo& from);
+// NULL stays NULL; false when memory is out.
+bool CopyName(const char* from, char** to);
 
 // event.cc: on a synchronous id, waits for the event that ends the operation and gives its error
 // as -1 and errno; on others answers 0 at once.

@@ -1,5 +1,9 @@
 #include "tests/fuzz/calls.h"
 
+#include <endian.h>
+#include <infiniband/ib.h>
+
+#include "emulator/cm/write_event.h"
 #include "emulator/host/testing/cm_program.h"
 
 namespace rdmaemu::fuzz {
@@ -72,6 +76,11 @@ void Calls::AddCmCommands() {
   const ib_path_rec_data path{IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL, 0, {}};
   std::memcpy(option.value, &path, sizeof path);
   AddCm(RDMA_USER_CM_CMD_SET_OPTION, option);
+  AddCm(kCmCommandWriteEvent, CmWriteEvent{id, 0, kCmEventUser, 0, {}});
+  sockaddr_ib any{};
+  any.sib_family = AF_IB;
+  any.sib_sid = htobe64(uint64_t{RDMA_PS_TCP} << 16);
+  AddCm(RDMA_USER_CM_CMD_BIND, rdma_ucm_bind{id, sizeof any, 0, Widened<Storage>(any)});
 }
 
 void Calls::AddVerbs(const DataScene& data) {

@@ -1,0 +1,150 @@
+#include "shim/rdmacm/lookup.h"
+
+#include <netdb.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "emulator/cm/write_event.h"
+#include "shim/rdmacm/internal.h"
+#include "shim/rdmacm/newer_abi.h"
+
+namespace rdmaemu::rdmacm {
+namespace {
+
+void Release(Lookup* lookup) {
+  {
+    MutexLock lock(lookup->mutex);
+    if (--lookup->holders != 0) return;
+  }
+  std::free(lookup->node);
+  std::free(lookup->service);
+  rdma_freeaddrinfo(lookup->hints);
+  rdma_freeaddrinfo(lookup->info);
+  Free(lookup);
+}
+
+int WriteEvent(const Id& id, rdma_cm_event_type event, int status, uint64_t argument) {
+  CmWriteEvent command = {};
+  command.id = id.handle;
+  command.event = static_cast<uint32_t>(event);
+  command.status = static_cast<uint32_t>(status);
+  command.param.arg = argument;
+  return Call(ChannelOf(id), kCmCommandWriteEvent, command);
+}
+
+void* LookUp(void* argument) {
+  auto* lookup = static_cast<Lookup*>(argument);
+  rdma_addrinfo* info = nullptr;
+  const int result = rdma_getaddrinfo(lookup->node, lookup->service, lookup->hints, &info);
+  const int error = result == -1 ? -errno : result;
+  {
+    MutexLock lock(lookup->mutex);
+    lookup->done = true;
+    lookup->info = info;
+    // A host that has gone tells everybody so itself.
+    if (lookup->id != nullptr) (void)WriteEvent(*lookup->id, kEventInternal, error, 0);
+  }
+  Release(lookup);
+  return nullptr;
+}
+
+// The application's signals are for its own threads.
+int StartThread(Lookup* lookup) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const int error = pthread_create(&thread, &attributes, LookUp, lookup);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+int Start(Id& id, const char* node, const char* service, const rdma_addrinfo* hints) {
+  auto* lookup = Make<Lookup>();
+  if (lookup == nullptr) return ENOMEM;
+  lookup->id = &id;
+  lookup->holders = 1;
+  if (!CopyName(node, &lookup->node) || !CopyName(service, &lookup->service) ||
+      (hints != nullptr && (lookup->hints = CopyAddrInfo(*hints)) == nullptr)) {
+    Release(lookup);
+    return ENOMEM;
+  }
+  AbandonLookup(id);  // an answer of before
+  lookup->holders = 2;
+  id.lookup = lookup;
+  const int error = StartThread(lookup);
+  if (error != 0) {
+    id.lookup = nullptr;
+    lookup->holders = 1;
+    Release(lookup);
+  }
+  return error;
+}
+
+bool IsUnderWay(const Id& id) {
+  if (id.lookup == nullptr) return false;
+  MutexLock lock(id.lookup->mutex);
+  return !id.lookup->done;
+}
+
+}  // namespace
+
+void AbandonLookup(Id& id) {
+  Lookup* lookup = id.lookup;
+  if (lookup == nullptr) return;
+  {
+    MutexLock lock(lookup->mutex);
+    lookup->id = nullptr;
+  }
+  id.lookup = nullptr;
+  Release(lookup);
+}
+
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+
+// The error of an ADDRINFO_ERROR is what rdma_getaddrinfo would have answered: an EAI_* code, or a
+// negative errno. One lookup at a time: EINVAL.
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                          const rdma_addrinfo* hints) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
+    return Fail(EINVAL);
+  }
+  Id& ours = Private(id);
+  if (IsForked(ChannelOf(ours))) return Fail(EACCES);
+  const int flags = hints != nullptr ? hints->ai_flags : 0;
+  if ((flags & kRaiSa) != 0) {
+    if ((flags & kRaiDns) != 0 || node != nullptr || id->verbs == nullptr) return Fail(EINVAL);
+    return Fail(EOPNOTSUPP);  // a RoCE port has no subnet administrator to ask
+  }
+  if (IsUnderWay(ours)) return Fail(EINVAL);
+  if (const int error = Start(ours, node, service, hints); error != 0) return Fail(error);
+  return Complete(ours);
+}
+
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr || info == nullptr) return Fail(EINVAL);
+  Lookup* lookup = Private(id).lookup;
+  if (lookup == nullptr) return Fail(ENODATA);
+  MutexLock lock(lookup->mutex);
+  if (lookup->info == nullptr) return Fail(ENODATA);
+  *info = CopyAddrInfo(*lookup->info);
+  return *info != nullptr ? 0 : Fail(ENOMEM);
+}
+
+int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg) {
+  using namespace rdmaemu::rdmacm;
+  if (id == nullptr || event != kEventUser) return Fail(EINVAL);
+  return ReturnErrno(WriteEvent(Private(id), event, status, arg));
+}
+
+}  // extern "C"

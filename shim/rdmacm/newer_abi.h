@@ -1,0 +1,38 @@
+// What rdma-core 60 added to rdma_cma.h (version node RDMACM_1.4), for libraries that are built
+// with older headers: its constants, taken from rdma_cma.h and rdma_user_cm.h of that release, and
+// its three functions. struct rdma_cm_event kept its size: `param` got a third member, uint64_t
+// arg.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "emulator/cm/write_event.h"
+#include "shim/rdmacm/ucma_abi.h"
+
+namespace rdmaemu::rdmacm {
+
+// rdma_cm_event_type
+inline constexpr auto kEventAddrinfoResolved = static_cast<rdma_cm_event_type>(16);
+inline constexpr auto kEventAddrinfoError = static_cast<rdma_cm_event_type>(17);
+inline constexpr auto kEventUser = static_cast<rdma_cm_event_type>(kCmEventUser);
+inline constexpr auto kEventInternal = static_cast<rdma_cm_event_type>(kCmEventInternal);
+
+// rdma_addrinfo::ai_flags of rdma_resolve_addrinfo
+inline constexpr int kRaiSa = 0x10;   // ask InfiniBand's subnet administrator
+inline constexpr int kRaiDns = 0x20;  // ask the resolver; so it is without either flag
+
+// rdma_cm_event::param.arg
+inline void SetArgument(rdma_cm_event& event, uint64_t argument) {
+  static_assert(sizeof(event.param) >= sizeof(argument));
+  std::memcpy(&event.param, &argument, sizeof(argument));
+}
+
+}  // namespace rdmaemu::rdmacm
+
+extern "C" {
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                          const rdma_addrinfo* hints);
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
+int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg);
+}

@@ -1,0 +1,139 @@
+// Ids with InfiniBand's addresses (sockaddr_ib, AF_IB), as far as a RoCE device has them: wildcards
+// bind and listen, a GID leads to a device, and no route leads on.
+#include <endian.h>
+#include <infiniband/ib.h>
+
+#include <cerrno>
+
+#include "tests/contract/support/direct.h"
+
+namespace rdma_contract {
+namespace {
+
+class AfIb : public ConnectedTest {
+ protected:
+  static sockaddr_ib Address(const ibv_gid& gid, rdma_port_space space, uint16_t port) {
+    sockaddr_ib address{};
+    address.sib_family = AF_IB;
+    address.sib_pkey = htons(0xffff);
+    memcpy(&address.sib_addr, gid.raw, sizeof gid.raw);
+    address.sib_sid = htobe64((static_cast<uint64_t>(space) << 16) + port);
+    address.sib_sid_mask =
+        htobe64(RDMA_IB_IP_PS_MASK | (port != 0 ? RDMA_IB_IP_PORT_MASK : uint64_t{0}));
+    return address;
+  }
+  static sockaddr_ib Any(rdma_port_space space, uint16_t port = 0) {
+    return Address({}, space, port);
+  }
+  static int Bind(const CmId& id, sockaddr_ib address) {
+    return ErrnoOf(rdma_bind_addr(id.get(), reinterpret_cast<sockaddr*>(&address)));
+  }
+  static int Resolve(const CmId& id, sockaddr_ib address) {
+    return ErrnoOf(
+        rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&address), 2000));
+  }
+  static sockaddr_ib LocalOf(const CmId& id) {
+    sockaddr_ib address;
+    memcpy(&address, rdma_get_local_addr(id.get()), sizeof address);
+    return address;
+  }
+  ibv_gid FirstGid() {
+    const CmId probe = NewId(channel.get());
+    EXPECT_EQ(BindTo(probe.get(), here), 0);
+    ibv_gid gid{};
+    EXPECT_EQ(ibv_query_gid(probe->verbs, 1, 0, &gid), 0);
+    return gid;
+  }
+};
+
+TEST_F(AfIb, AWildcardBindsAndGetsAPortOfItsPortSpace) {
+  const CmId id = NewId(channel.get());
+  ASSERT_EQ(Bind(id, Any(RDMA_PS_TCP)), 0);
+  EXPECT_EQ(id->verbs, nullptr);
+  const sockaddr_ib local = LocalOf(id);
+  EXPECT_EQ(local.sib_family, AF_IB);
+  EXPECT_EQ(be64toh(local.sib_sid) >> 16, uint64_t{RDMA_PS_TCP});
+  EXPECT_NE(be64toh(local.sib_sid) & 0xffff, 0u);
+  EXPECT_EQ(be64toh(local.sib_sid_mask), ~uint64_t{0});
+  EXPECT_EQ(PortOf(id.get()), be64toh(local.sib_sid) & 0xffff);
+}
+
+TEST_F(AfIb, TheServiceIdSaysThePort) {
+  const CmId probe = NewId(channel.get());
+  ASSERT_EQ(BindTo(probe.get(), here), 0);
+  const uint16_t free = static_cast<uint16_t>(PortOf(probe.get()) ^ 1);
+  const CmId id = NewId(channel.get());
+  const int error = Bind(id, Any(RDMA_PS_TCP, free));
+  if (error == EADDRNOTAVAIL) GTEST_SKIP() << "port " << free << " is taken";
+  ASSERT_EQ(error, 0);
+  EXPECT_EQ(PortOf(id.get()), free);
+}
+
+TEST_F(AfIb, AnotherPortSpacesServiceIdIsNotSupported) {
+  const CmId id = NewId(channel.get(), RDMA_PS_UDP);
+  EXPECT_EQ(Bind(id, Any(RDMA_PS_TCP)), EPROTONOSUPPORT);
+}
+
+TEST_F(AfIb, ThePortSpaceIbTakesTheServiceIdsPortSpace) {
+  const CmId id = NewId(channel.get(), RDMA_PS_IB);
+  ASSERT_EQ(Bind(id, Any(RDMA_PS_TCP)), 0);
+  EXPECT_EQ(be64toh(LocalOf(id).sib_sid) >> 16, uint64_t{RDMA_PS_TCP});
+  // It is TCP's port: an IPv4 id cannot have it as well.
+  const CmId other = NewId(channel.get());
+  EXPECT_EQ(BindTo(other.get(), here, PortOf(id.get())), EADDRNOTAVAIL);
+}
+
+TEST_F(AfIb, AGidIsNoAddressOfARoceDevice) {
+  const CmId id = NewId(channel.get());
+  EXPECT_EQ(Bind(id, Address(FirstGid(), RDMA_PS_TCP, 0)), ENODEV);
+  EXPECT_EQ(Bind(id, Any(RDMA_PS_TCP)), 0);
+}
+
+TEST_F(AfIb, AGidLeadsToItsDeviceAndNoRouteLeadsOn) {
+  const ibv_gid gid = FirstGid();
+  const CmId id = NewId(nullptr);
+  ASSERT_EQ(Resolve(id, Address(gid, RDMA_PS_TCP, 1)), 0);
+  EXPECT_NE(id->verbs, nullptr);
+  EXPECT_EQ(id->port_num, 1);
+  const sockaddr_ib local = LocalOf(id);
+  EXPECT_EQ(memcmp(&local.sib_addr, gid.raw, sizeof gid.raw), 0);
+  EXPECT_EQ(ErrnoOf(rdma_resolve_route(id.get(), 2000)), ENODEV);
+}
+
+TEST_F(AfIb, AnUnknownGidHasNoDevice) {
+  ibv_gid gid{};
+  gid.raw[0] = 0x20;
+  gid.raw[15] = 9;
+  const CmId id = NewId(channel.get());
+  EXPECT_EQ(Resolve(id, Address(gid, RDMA_PS_TCP, 1)), ENODEV);
+}
+
+TEST_F(AfIb, AWildcardListenerRefusesRequestsOfIpIds) {
+  // It is found for them, but their GIDs are no addresses that it could take for its own.
+  listener = NewId(passive_channel.get());
+  ASSERT_EQ(Bind(listener, Any(RDMA_PS_TCP)), 0);
+  ASSERT_EQ(ErrnoOf(rdma_listen(listener.get(), 4)), 0);
+  active = Requesting(listener.get(), "hello");
+  Expect(channel.get(), RDMA_CM_EVENT_REJECTED, 28);
+  EXPECT_FALSE(IsReadable(passive_channel.get()));
+}
+
+TEST_F(AfIb, ADatagramListenerToo) {
+  listener = NewId(passive_channel.get(), RDMA_PS_UDP);
+  ASSERT_EQ(Bind(listener, Any(RDMA_PS_UDP)), 0);
+  ASSERT_EQ(ErrnoOf(rdma_listen(listener.get(), 4)), 0);
+  active = Requesting(listener.get(), "hello");
+  Expect(channel.get(), RDMA_CM_EVENT_UNREACHABLE, 2);
+  EXPECT_FALSE(IsReadable(passive_channel.get()));
+}
+
+TEST_F(AfIb, FamiliesAreNotMixed) {
+  const CmId ib = NewId(channel.get()), ip = NewId(channel.get());
+  ASSERT_EQ(Bind(ib, Any(RDMA_PS_TCP)), 0);
+  EXPECT_EQ(ResolveTo(ib.get(), here, 1), EINVAL);
+  ASSERT_EQ(BindTo(ip.get(), here), 0);
+  EXPECT_EQ(Resolve(ip, Address(FirstGid(), RDMA_PS_TCP, 1)), EINVAL);
+}
+
+}  // namespace
+}  // namespace rdma_contract
