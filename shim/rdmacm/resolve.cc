@@ -77,7 +77,6 @@ ibv_sa_path_rec Unpack(const ibv_path_record& record) {
   path.rate = record.rate & 0x3f;
   path.packet_life_time_selector = record.packetlifetime >> 6;
   path.packet_life_time = record.packetlifetime & 0x3f;
-  path.preference = record.preference;
   return path;
 }
 
@@ -135,6 +134,8 @@ int QueryPaths(Id& id) {
       static_assert(sizeof(record) == sizeof(response.paths[i].path_rec));
       std::memcpy(&record, response.paths[i].path_rec, sizeof(record));
       paths[i] = Unpack(record);
+      // As librdmacm does it, which path of several it is.
+      paths[i].preference = static_cast<uint8_t>(response.paths[i].flags);
     }
   }
   std::free(id.route.path_rec);

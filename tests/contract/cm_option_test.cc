@@ -156,6 +156,7 @@ TEST_F(Path, ResolvesTheRoute) {
   Expect(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);
   ASSERT_EQ(active->route.num_paths, 1);
   EXPECT_EQ(active->route.path_rec[0].packet_life_time, 13);
+  EXPECT_EQ(active->route.path_rec[0].preference, static_cast<uint8_t>(path.flags));
   EXPECT_EQ(ErrnoOf(rdma_resolve_route(active.get(), 2000)), EINVAL);
   EXPECT_EQ(SetPath(), EINVAL);
 }
