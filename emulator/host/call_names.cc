@@ -2,7 +2,6 @@
 
 #include <iterator>
 
-#include "emulator/cm/write_event.h"
 #include "emulator/host/calls.h"
 
 namespace rdmaemu {

@@ -12,6 +12,7 @@
 
 #include "emulator/base/uapi.h"
 #include "emulator/cm/command_structs.h"
+#include "emulator/cm/write_event.h"
 #include "emulator/verbs/ring.h"
 
 namespace rdmaemu {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "emulator/cm/write_event.h"
 #include "shim/rdmacm/internal.h"
 #include "shim/rdmacm/newer_abi.h"
 

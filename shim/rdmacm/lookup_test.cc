@@ -1,7 +1,6 @@
 // Events that programs and the library write (rdma_write_cm_event), against a scripted host.
 #include <gtest/gtest.h>
 
-#include "emulator/cm/write_event.h"
 #include "shim/rdmacm/fake_host.h"
 #include "shim/rdmacm/newer_abi.h"
 

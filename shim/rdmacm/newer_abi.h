@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "emulator/cm/write_event.h"
 #include "shim/rdmacm/ucma_abi.h"
 
 namespace rdmaemu::rdmacm {
