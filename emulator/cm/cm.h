@@ -53,6 +53,8 @@ class CmEnvironment {
   virtual std::optional<NetAddress> SourceFor(const NetAddress& destination) = 0;
   // Nobody answers for the destination on its link: its address never resolves.
   virtual bool IsSilent(const NetAddress& destination) = 0;
+  // Devices of this host have loopback addresses of this family: others of them may be peers.
+  virtual bool LivesOnLoopback(bool ipv4) = 0;
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
   virtual bool IsOwnAddress(const NetAddress& address) = 0;
   // False: it cannot leave, and the kernel would be told so at once (a MAD whose send fails); what

@@ -82,7 +82,6 @@ class Node final : public CmEnvironment {
   }
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override {
     if (addresses.contains(destination)) return destination;
-    if (destination.IsLoopback()) return std::nullopt;
     if (destination.IsIpv4() && destination.ToIpv4() >> 24 == 203) return std::nullopt;
     for (const NetAddress& own : addresses) {
       if (own.IsIpv4() == destination.IsIpv4()) return own;
@@ -92,6 +91,7 @@ class Node final : public CmEnvironment {
   bool IsSilent(const NetAddress& destination) override {
     return destination.IsIpv4() && destination.ToIpv4() >> 16 == (10 << 8 | 99);
   }
+  bool LivesOnLoopback(bool) override { return false; }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
   bool Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {

@@ -191,7 +191,8 @@ Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
 // A loopback address counts as a wildcard (cma_any_addr), but not on a host whose devices have
 // loopback addresses themselves: there others of them are peers.
 SocketAddress RdmaIds::WithLoopback(SocketAddress address) {
-  address.is_loopback = address.address.IsLoopback() && !environment_.SourceFor(address.address);
+  address.is_loopback =
+      address.address.IsLoopback() && !environment_.LivesOnLoopback(address.address.IsIpv4());
   return address;
 }
 

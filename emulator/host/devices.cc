@@ -176,6 +176,12 @@ std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) 
   return std::nullopt;
 }
 
+bool HostDevices::LivesOnLoopback(bool ipv4) {
+  return std::ranges::any_of(address_order_, [ipv4](const NetAddress& own) {
+    return own.IsLoopback() && own.IsIpv4() == ipv4;
+  });
+}
+
 bool HostDevices::IsSilent(const NetAddress& destination) {
   return std::ranges::any_of(silent_nets_,
                              [&](const NetPrefix& net) { return net.Contains(destination); });

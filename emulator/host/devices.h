@@ -70,6 +70,7 @@ class HostDevices final : public cm::CmEnvironment {
   // that is up; loopback addresses reach loopback only, others anything else: a default host, which
   // is on the wire at loopback alone, has no route to the network.
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
+  bool LivesOnLoopback(bool ipv4) override;
   bool IsSilent(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
   bool Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
