@@ -10,7 +10,6 @@ namespace {
 // In the order of CallOp, which starts at 1.
 constexpr const char* kCallNames[] = {"Hello",
                                       "MapSegment",
-                                      "ShareCallPage",
                                       "HostStatus",
                                       "HostStop",
                                       "ListDevices",
@@ -48,8 +47,13 @@ constexpr const char* kCallNames[] = {"Hello",
                                       "DetachMcast",
                                       "CmCreateChannel",
                                       "CmDestroyChannel",
-                                      "ChangeDevice"};
-static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kChangeDevice));
+                                      "ChangeDevice",
+                                      "ShareCallPage",
+                                      "FaultAdd",
+                                      "FaultRemove",
+                                      "FaultClear",
+                                      "FaultList"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kFaultList));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {

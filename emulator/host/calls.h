@@ -28,7 +28,6 @@ inline constexpr uint32_t kMaxGidsPerCall = 64;
 enum class CallOp : uint32_t {
   kHello = 1,
   kMapSegment,
-  kShareCallPage,
   kHostStatus,
   kHostStop,
   kListDevices,
@@ -67,9 +66,15 @@ enum class CallOp : uint32_t {
   kCmCreateChannel,
   kCmDestroyChannel,
   kChangeDevice,
+  kShareCallPage,
+  kFaultAdd,
+  kFaultRemove,
+  kFaultClear,
+  kFaultList,
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
+inline constexpr uint32_t kMaxCmCommand = RDMA_USER_CM_CMD_JOIN_MCAST;
 
 struct CallHeader {
   uint32_t op;    // CallOp
@@ -117,6 +122,11 @@ struct MapSegmentOut {
 
 // kShareCallPage, Nothing in, nothing out, after Hello: the way to call without the socket
 // (call_page.h). Descriptors: the memfd of a CallPage. Answered by the socket's server alone.
+
+// The rules of a running host (emulator/host/faults.h), for `rdmaemu fault`. In: the text of a rule
+// (kFaultAdd), a rule's name (kFaultRemove), nothing. Out: JSON text as below, {"error": TEXT}
+// where the host says no.
+inline constexpr size_t kMaxFaultTextBytes = 8192;
 
 struct HostStatusOut {  // JSON text, not terminated; its length is ReplyHeader::size
   char json[1];

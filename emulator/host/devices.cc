@@ -192,13 +192,17 @@ bool HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage
   if (source == addresses_.end() || source->second.owner->device == nullptr) return true;  // lost
   const Entry& from = *source->second.owner;
   if (IsDown(from)) return !from.config.profile.fails_sends_without_link;
+  faults_.Pass(now, fault::Direction::kSend, route, message);
+  return true;
+}
+
+void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
   const auto destination = addresses_.find(route.destination);
   if (destination == addresses_.end()) {
     fabric_.SendMad(now, route, message);
   } else if (!IsDown(*destination->second.owner)) {
     fabric_.QueueLocal(now, route, message);
   }
-  return true;
 }
 
 Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,

@@ -11,6 +11,7 @@
 
 #include "emulator/cm/cm.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/faults.h"
 #include "emulator/host/host.h"
 #include "emulator/verbs/verbs.h"
 
@@ -32,8 +33,8 @@ class HostDevices final : public cm::CmEnvironment {
     cm::CmDevice cm;           // valid while there is a device
   };
 
-  HostDevices(Verbs& verbs, Fabric& fabric, Network& network)
-      : verbs_(verbs), fabric_(fabric), network_(network) {}
+  HostDevices(Verbs& verbs, Fabric& fabric, Network& network, HostFaults& faults)
+      : verbs_(verbs), fabric_(fabric), network_(network), faults_(faults) {}
 
   void SetSilentNets(const std::vector<NetPrefix>& nets) { silent_nets_ = nets; }
   // Set before anything is removed; not owned.
@@ -73,7 +74,9 @@ class HostDevices final : public cm::CmEnvironment {
   bool LivesOnLoopback(bool ipv4) override;
   bool IsSilent(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
+  // By way of the fault rules.
   bool Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
+  void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   Status JoinGroup(uint32_t device_index, const NetAddress& local,
                    const NetAddress& group) override;
   void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
@@ -108,6 +111,7 @@ class HostDevices final : public cm::CmEnvironment {
   Verbs& verbs_;
   Fabric& fabric_;
   Network& network_;
+  HostFaults& faults_;
   cm::Cm* cm_ = nullptr;
   std::map<std::string, Entry> by_name_;  // its objects stay where they are
   std::vector<Entry*> order_;

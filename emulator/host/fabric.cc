@@ -81,13 +81,4 @@ void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessag
   local_.push_back({route, message});
 }
 
-bool Fabric::DeliverLocal(Time now, cm::Cm& cm) {
-  for (size_t count = local_.size(); count > 0; count--) {
-    const LocalMessage next = std::move(local_.front());
-    local_.pop_front();
-    cm.Receive(now, next.route, next.message);
-  }
-  return !local_.empty();
-}
-
 }  // namespace rdmaemu

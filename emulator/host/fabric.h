@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <utility>
 
 #include "emulator/base/time.h"
 #include "emulator/cm/cm.h"
@@ -48,7 +49,15 @@ class Fabric final : public transport::DatagramSink {
   // A CM message to one of the host's own addresses.
   void QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   // Delivers what was queued before the call; what that queues in turn waits for the next one.
-  bool DeliverLocal(Time now, cm::Cm& cm);
+  template <class Deliver>
+  bool DeliverLocal(Deliver&& deliver) {
+    for (size_t count = local_.size(); count > 0; count--) {
+      const LocalMessage next = std::move(local_.front());
+      local_.pop_front();
+      deliver(next.route, next.message);
+    }
+    return !local_.empty();
+  }
   bool HasLocal() const { return !local_.empty(); }
 
   FabricCounters& counters() { return counters_; }

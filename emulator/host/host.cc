@@ -11,6 +11,7 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/faults.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
@@ -56,12 +57,21 @@ class Host::Impl final : public transport::QpEndListener {
         verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
                 environment.trace}),
         engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this}),
-        devices_(verbs_, fabric_, environment.network),
+        faults_(
+            config_.seed, environment.trace,
+            [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+              devices_.SendMessage(now, route, message);
+            },
+            [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+              cm_.Receive(now, route, message);
+            }),
+        devices_(verbs_, fabric_, environment.network, faults_),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
     devices_.SetCm(&cm_);
     devices_.SetSilentNets(config_.silent_nets);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
+    for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }
 
   ProcessId Attach(const ProcessInfo& info) { return processes_.Attach(info); }
@@ -83,7 +93,11 @@ class Host::Impl final : public transport::QpEndListener {
     std::memcpy(&header, message.data(), sizeof header);
     const std::span<const std::byte> body = message.subspan(sizeof header);
     if (header.size != body.size()) return FailedReply(EINVAL);
-    Reply reply = Dispatch(now, process, *caller, CallOp{header.op}, body);
+    const auto fault = faults_.AtCall(now, process, caller->info.program, header.op);
+    Reply reply = fault && !fault->takes_effect
+                      ? FailedReply(fault->errno_value)
+                      : Dispatch(now, process, *caller, CallOp{header.op}, body);
+    if (fault) reply = FailedReply(fault->errno_value);
     TraceCall(now, process, header.op, reply.error);
     return reply;
   }
@@ -130,19 +144,25 @@ class Host::Impl final : public transport::QpEndListener {
 
   bool Work(Time now) {
     const bool engine_left = engine_.Work(now);
-    const bool messages_left = fabric_.DeliverLocal(now, cm_);
+    const bool messages_left =
+        fabric_.DeliverLocal([&](const cm::CmRoute& route, const wire::CmMessage& message) {
+          faults_.Pass(now, fault::Direction::kReceive, route, message);
+        });
     return engine_left || messages_left;
   }
 
   void Expire(Time now) {
+    faults_.Expire(now);
     engine_.Expire(now);
     cm_.Expire(now);
   }
 
   std::optional<Time> NextDeadline() const {
-    const std::optional<Time> data = engine_.NextDeadline(), connections = cm_.NextDeadline();
-    if (!data || !connections) return data ? data : connections;
-    return std::min(*data, *connections);
+    std::optional<Time> next = faults_.NextDeadline();
+    for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline()}) {
+      if (other && (!next || *other < *next)) next = other;
+    }
+    return next;
   }
 
   bool AwaitsCopies() const { return engine_.AwaitsCopies(); }
@@ -174,6 +194,11 @@ class Host::Impl final : public transport::QpEndListener {
         return Reply{};
       case CallOp::kChangeDevice:
         return ChangeDevice(devices_, now, body);
+      case CallOp::kFaultAdd:
+      case CallOp::kFaultRemove:
+      case CallOp::kFaultClear:
+      case CallOp::kFaultList:
+        return FaultReply(op, body);
       default:
         break;
     }
@@ -231,13 +256,23 @@ class Host::Impl final : public transport::QpEndListener {
     return reply;
   }
 
-  Reply StatusReply() const {
-    const std::string text = StatusJson();
+  Reply StatusReply() const { return TextReply(StatusJson()); }
+
+  static Reply TextReply(std::string_view text) {
     if (text.size() > kMaxReplyBytes - sizeof(ReplyHeader)) return FailedReply(EMSGSIZE);
     Reply reply;
     const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
     reply.body.assign(bytes, bytes + text.size());
     return reply;
+  }
+
+  Reply FaultReply(CallOp op, std::span<const std::byte> body) {
+    if (body.size() > kMaxFaultTextBytes) return FailedReply(EMSGSIZE);
+    const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
+    if (op == CallOp::kFaultAdd) return TextReply(faults_.AddText(text));
+    if (op == CallOp::kFaultRemove) return TextReply(faults_.RemoveText(text));
+    if (op == CallOp::kFaultClear) faults_.Clear();
+    return TextReply(faults_.ListText());
   }
 
   Reply CreateCmChannel(GroupId group) {
@@ -270,7 +305,17 @@ class Host::Impl final : public transport::QpEndListener {
                                            body.subspan(sizeof target), reply.body);
     if (!filled) return FailedReply(filled.error().code);
     reply.body.resize(*filled);
+    if (command == RDMA_USER_CM_CMD_GET_EVENT) PassEvent(now, process, reply.body);
     return reply;
+  }
+
+  // An old program's response may be shorter than the struct; what rules change is at its head.
+  void PassEvent(Time now, ProcessId process, std::span<std::byte> response) {
+    rdma_ucm_event_resp event{};
+    const size_t size = std::min(response.size(), sizeof event);
+    std::memcpy(&event, response.data(), size);
+    faults_.AtEvent(now, process, processes_.Find(process)->info.program, event);
+    std::memcpy(response.data(), &event, size);
   }
 
   std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
@@ -302,7 +347,7 @@ class Host::Impl final : public transport::QpEndListener {
       counters.dropped_unparsed_mad.at(static_cast<size_t>(message.error()))++;
       return;
     }
-    cm_.Receive(now, {flow.source, flow.destination}, *message);
+    faults_.Pass(now, fault::Direction::kReceive, {flow.source, flow.destination}, *message);
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
@@ -346,6 +391,7 @@ class Host::Impl final : public transport::QpEndListener {
   Fabric fabric_;
   Verbs verbs_;
   transport::Engine engine_;
+  HostFaults faults_;
   HostDevices devices_;
   cm::Cm cm_;
   Processes processes_;

@@ -18,6 +18,7 @@
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
+#include "emulator/fault/rule.h"
 #include "emulator/host/calls.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/device.h"
@@ -30,7 +31,8 @@ struct HostConfig {
   uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
   std::vector<DeviceConfig> devices;
   std::vector<NetPrefix> silent_nets = {};  // nobody answers for their addresses
-  RandomSeed seed;  // of keys, numbers and tokens; the same one repeats them
+  RandomSeed seed;                       // of keys, numbers and tokens; the same one repeats them
+  std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with names of their own
 };
 
 // Where a host's UDP payloads go; they are sealed and complete.

@@ -64,6 +64,10 @@ rdmaemu::Status HostClient::ChangeDevice(const ChangeDeviceIn& change) {
   return {};
 }
 
+Result<std::string> HostClient::Fault(CallOp op, std::string_view text) {
+  return Call(op, std::as_bytes(std::span(text)));
+}
+
 rdmaemu::Status HostClient::Hello(const std::string& program) {
   HelloIn in{};
   in.version = kCallVersion;

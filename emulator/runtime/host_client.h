@@ -26,6 +26,8 @@ class HostClient {
   rdmaemu::Status Stop();
   // Changes the host's devices; the host answers when it is done. HostDevices says which errors.
   rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change);
+  // One of kFault* (emulator/host/calls.h): the host's JSON text.
+  Result<std::string> Fault(CallOp op, std::string_view text);
   // Becomes a client: EPROTO from a host of another version.
   rdmaemu::Status Hello(const std::string& program);
   // The host's process.

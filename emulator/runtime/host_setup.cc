@@ -8,10 +8,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <memory>
 
+#include "emulator/host/faults.h"
 #include "emulator/runtime/port_owner.h"
 
 namespace rdmaemu::runtime {
@@ -208,11 +211,35 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
   address.interface_index = carrier->interface_index;
 }
 
+OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(fault::kMaxScenarioBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return tl::unexpected("cannot read the scenario " + path + ": " + std::strerror(errno));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return fault::ParseScenario(text, path, FaultVocabulary());
+}
+
+std::optional<uint64_t> ParseSeed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return seed;
+}
+
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine) {
   HostConfig config;
   config.name = options.name;
-  config.seed = KernelSeed();
+  const std::optional<uint64_t> seed = ParseSeed(options.seed);
+  config.seed = seed ? RandomSeed(*seed) : KernelSeed();
+  if (!options.scenario_path.empty()) {
+    auto rules = ReadScenario(options.scenario_path);
+    if (!rules) return tl::unexpected(std::move(rules.error()));
+    config.faults = std::move(*rules);
+  }
   std::vector<std::string> devices = options.devices;
   if (devices.empty()) devices.emplace_back(kDefaultDevice);
   if (devices.size() > kMaxDevices) {

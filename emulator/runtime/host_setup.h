@@ -44,6 +44,11 @@ OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
 // The MTU and number of the interface that carries the address, where one does.
 void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress& address);
 
+// The fault rules of a scenario file. The message says where it is wrong.
+OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path);
+// "4711"; nothing when it is no number of 64 bits.
+std::optional<uint64_t> ParseSeed(const std::string& text);
+
 // Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
 // machine's own other addresses inside only. The addresses are dealt out to the devices in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,

@@ -107,6 +107,8 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.silent_nets = json.value("silent_net", std::vector<std::string>());
     record.options.pcap_path = json.at("pcap").get<std::string>();
     record.options.trace_path = json.at("trace").get<std::string>();
+    record.options.scenario_path = json.value("scenario", std::string());
+    record.options.seed = json.value("seed", std::string());
     return record;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -124,7 +126,9 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"device", record.options.devices},
                      {"silent_net", record.options.silent_nets},
                      {"pcap", record.options.pcap_path},
-                     {"trace", record.options.trace_path}};
+                     {"trace", record.options.trace_path},
+                     {"scenario", record.options.scenario_path},
+                     {"seed", record.options.seed}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   return ftruncate(lock_fd, 0) == 0 &&
          pwrite(lock_fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());

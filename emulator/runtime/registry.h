@@ -28,6 +28,8 @@ struct HostOptions {
   std::vector<std::string> silent_nets = {};  // ADDRESS/BITS
   std::string pcap_path = {};
   std::string trace_path = {};
+  std::string scenario_path = {};  // of fault rules
+  std::string seed = {};           // a decimal number; empty: the kernel's randomness
 };
 
 // What a lock file says.

@@ -15,7 +15,7 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 ADDRESS, OTHER = "127.77.0.1", "127.77.0.2"
-CALL_HELLO, CALL_STATUS = 1, 4
+CALL_HELLO, CALL_STATUS = 1, 3
 
 
 def check(holds, text):
@@ -392,6 +392,52 @@ def descriptors_that_clients_send_are_not_kept():
         let_go(holder)
 
 
+def fault(emulator, *arguments):
+    return emulator.rdmaemu("fault", *arguments)
+
+
+def rules_of_a_running_host_are_added_listed_and_removed():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        rule = 'name = "no memory", at = "call.open_device", errno = "ENOMEM"'
+        expect(fault(emulator, "add", "--host", "h", rule), 0, "no memory")
+        expect(fault(emulator, "add", "--host", "h", rule), 1, "already")
+        expect(fault(emulator, "add", "--host", "h", 'at = "call.open_devise", errno = "EIO"'), 1,
+               'rule:1:6: there is no "call.open_devise"; did you mean "open_device"?')
+        check(run(emulator, "ibv_devinfo", options=()).returncode != 0, "the rule did not fire")
+        listed = json.loads(fault(emulator, "list", "--host", "h", "--json").stdout)
+        check([(one["name"], one["fired"]) for one in listed] == [("no memory", 1)], str(listed))
+        expect(fault(emulator, "list", "--host", "h"), 0, "no memory", 'errno = "ENOMEM"')
+        expect(fault(emulator, "remove", "--host", "h", "no memory"), 0)
+        expect(fault(emulator, "remove", "--host", "h", "no memory"), 1, "no rule")
+        expect(run(emulator, "ibv_devinfo", options=()), 0)
+        expect(fault(emulator, "clear", "--host", "h"), 0)
+        expect(fault(emulator, "list", "--host", "nobody"), 1, "no host nobody")
+        let_go(holder)
+
+
+def a_scenario_is_applied_and_strict_asks_that_every_rule_fires():
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "scenario.toml")
+        with open(path, "w") as scenario:
+            scenario.write('[[fault]]\nat = "call.open_device"\nnth = 2\nerrno = "ENOMEM"\n')
+        options = ("--address", ADDRESS, "--scenario", path)
+        result = run(emulator, "ibv_devinfo", options=options)
+        expect(result, 0)
+        check('rule "rule 1" never fired; it matched 1 times' in result.stderr, result.stderr)
+        result = run(emulator, "ibv_devinfo", options=(*options, "--strict"), host="strict")
+        check(result.returncode == 1, "strict let an unfired rule pass: " + result.stderr)
+        twice = ("sh", "-c", "ibv_devinfo && ! ibv_devinfo")
+        expect(run(emulator, *twice, options=(*options, "--strict"), host="twice"), 0)
+        with open(path, "a") as scenario:
+            scenario.write("nht = 3\n")
+        expect(run(emulator, "true", options=options, host="bad"), 125,
+               'scenario.toml:5:7: "nht" is not a key of a rule; did you mean "nth"?')
+        expect(run(emulator, "true", options=("--scenario", "/nowhere"), host="bad"), 125,
+               "cannot read the scenario /nowhere")
+        expect(run(emulator, "true", options=("--seed", "-1"), host="bad"), 125, "not a seed")
+
+
 CASES = [
     every_command_has_help_with_an_example,
     wrong_usage_is_one_line,
@@ -418,6 +464,8 @@ CASES = [
     nonsense_costs_a_client_its_own_connection_at_most,
     a_client_that_does_not_read_its_answers_is_dropped_alone,
     descriptors_that_clients_send_are_not_kept,
+    rules_of_a_running_host_are_added_listed_and_removed,
+    a_scenario_is_applied_and_strict_asks_that_every_rule_fires,
 ]
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ inline constexpr int kRunFailed = 125;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// Runs a program on a host; exits with its status, 128 + n when signal n ended it.
-int Run(const runtime::HostOptions& options, const std::vector<std::string>& command);
+// Runs a program on a host; exits with its status, 128 + n when signal n ended it. With `strict` a
+// rule of the scenario that never fired makes a program's success a failure.
+int Run(const runtime::HostOptions& options, bool strict, const std::vector<std::string>& command);
 // Prints the environment that `run` gives to a program.
 int Env(const runtime::HostOptions& options);
 int Hosts(bool json);
@@ -32,6 +33,11 @@ struct DeviceRequest {
   bool json = false;  // print the devices as they are afterwards
 };
 int ChangeDevices(const DeviceRequest& request);
+// The rules of a running host.
+int FaultAdd(const std::string& host, const std::string& rule);
+int FaultList(const std::string& host, bool json);
+int FaultRemove(const std::string& host, const std::string& name);
+int FaultClear(const std::string& host);
 // A host itself: in the foreground until it is stopped, or as a daemon until its last client has
 // gone. With `daemonize` it returns when the host can be reached, also when it runs already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);

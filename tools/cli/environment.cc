@@ -14,6 +14,8 @@ constexpr const char* kDeviceVariable = "RDMAEMU_DEVICE";
 constexpr const char* kSilentNetVariable = "RDMAEMU_SILENT_NET";
 constexpr const char* kPcapVariable = "RDMAEMU_PCAP";
 constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
+constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
+constexpr const char* kSeedVariable = "RDMAEMU_SEED";
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -89,7 +91,9 @@ Environment OptionEnvironment(const runtime::HostOptions& options) {
                            {kDeviceVariable, Joined(options.devices, ',')},
                            {kSilentNetVariable, Joined(options.silent_nets, ',')},
                            {kPcapVariable, options.pcap_path},
-                           {kTraceVariable, options.trace_path}};
+                           {kTraceVariable, options.trace_path},
+                           {kScenarioVariable, options.scenario_path},
+                           {kSeedVariable, options.seed}};
   Environment given;
   for (const auto& variable : all) {
     if (!variable.second.empty()) given.push_back(variable);
@@ -105,6 +109,8 @@ void ReadOptionEnvironment(runtime::HostOptions& options) {
   }
   if (options.pcap_path.empty()) options.pcap_path = Variable(kPcapVariable);
   if (options.trace_path.empty()) options.trace_path = Variable(kTraceVariable);
+  if (options.scenario_path.empty()) options.scenario_path = Variable(kScenarioVariable);
+  if (options.seed.empty()) options.seed = Variable(kSeedVariable);
 }
 
 }  // namespace rdmaemu::cli

@@ -49,6 +49,11 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
   app.add_option("--trace", options.trace_path,
                  "Write what happens to FILE (one JSON object a line)")
       ->type_name("FILE");
+  app.add_option("--scenario", options.scenario_path, "Fault rules (TOML, docs/faults.md)")
+      ->type_name("FILE");
+  app.add_option("--seed", options.seed,
+                 "Fixes what the host chooses at random: keys, numbers, draws of rules")
+      ->type_name("N");
 }
 
 // Devices that a profile alone stands for; or what is wrong with it.
@@ -69,7 +74,7 @@ std::string DefaultHostName() {
 
 // A daemon has another working directory.
 void MakePathsAbsolute(HostOptions& options) {
-  for (std::string* path : {&options.pcap_path, &options.trace_path}) {
+  for (std::string* path : {&options.pcap_path, &options.trace_path, &options.scenario_path}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   for (std::string& device : options.devices) {
@@ -92,8 +97,54 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   for (const std::string& net : options.silent_nets) {
     if (const auto parsed = runtime::ParseSilentNetOption(net); !parsed) return parsed.error();
   }
+  if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
+    return "\"" + options.seed + "\" is not a seed: use a number from 0 to 18446744073709551615";
+  }
+  if (!options.scenario_path.empty()) {
+    if (const auto rules = runtime::ReadScenario(options.scenario_path); !rules) {
+      return rules.error();
+    }
+  }
   return std::nullopt;
 }
+
+// `rdmaemu fault` and its own subcommands; the one that was given runs.
+class FaultCommand {
+ public:
+  explicit FaultCommand(CLI::App& app)
+      : fault_(app.add_subcommand("fault", "Change and show the fault rules of a running host")) {
+    fault_->require_subcommand(1);
+    fault_->footer(
+        "Example:\n"
+        "  rdmaemu fault add --host a 'at = \"cm.req\", nth = 3, reject = 28'\n"
+        "  rdmaemu fault list --host a");
+    add_ = Add("add", "Add a rule behind the others: the keys of one [[fault]] (docs/faults.md)");
+    add_->add_option("RULE", text_, "Such as: at = \"cm.req\", nth = 3, reject = 28")->required();
+    list_ = Add("list", "Show the rules, how often each matched and how often it fired");
+    list_->add_flag("--json", json_, "For a program");
+    remove_ = Add("remove", "Remove one rule");
+    remove_->add_option("NAME", text_, "Name of the rule")->required();
+    Add("clear", "Remove all rules");
+  }
+  bool given() const { return fault_->parsed(); }
+  int Do() const {
+    if (add_->parsed()) return FaultAdd(host_, text_);
+    if (list_->parsed()) return FaultList(host_, json_);
+    if (remove_->parsed()) return FaultRemove(host_, text_);
+    return FaultClear(host_);
+  }
+
+ private:
+  CLI::App* Add(const char* name, const char* what) {
+    CLI::App* const command = fault_->add_subcommand(name, what);
+    command->add_option("--host", host_, "Name of the host")->type_name("NAME");
+    return command;
+  }
+
+  CLI::App *fault_, *add_, *list_, *remove_;
+  std::string host_ = DefaultHostName(), text_;
+  bool json_ = false;
+};
 
 int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
@@ -104,13 +155,14 @@ int Main(int argc, char** argv) {
   HostOptions options;
   options.name = DefaultHostName();
   std::vector<std::string> profiles;
-  bool daemonize = false, json = false;
+  bool daemonize = false, json = false, strict = false;
 
   CLI::App* const run = app.add_subcommand(
       "run", "Run a program on an emulated host: rdmaemu run [OPTIONS] -- CMD ARGS...");
   run->add_option("--host", options.name, "Name of the host; started when it does not run")
       ->type_name("NAME");
   AddHostOptions(*run, options, profiles);
+  run->add_flag("--strict", strict, "Fail when a rule of the scenario never fired");
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -129,6 +181,8 @@ int Main(int argc, char** argv) {
   stop->add_option("NAME", stopped, "Name of the host")->required();
   stop->footer("Example:\n  rdmaemu stop a");
 
+  const FaultCommand fault(app);
+
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
   host->add_option("--name", options.name, "Name of the host")->type_name("NAME");
   AddHostOptions(*host, options, profiles);
@@ -137,8 +191,8 @@ int Main(int argc, char** argv) {
                  " program");
   host->footer(
       "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
-      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP and"
-      " RDMAEMU_TRACE, as `rdmaemu env` sets them.\n"
+      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO and RDMAEMU_SEED, as "
+      "`rdmaemu env` sets them.\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
   DeviceOptions devices;
@@ -167,6 +221,7 @@ int Main(int argc, char** argv) {
   if (*hosts) return Hosts(json);
   if (*stop) return Stop(stopped);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
+  if (fault.given()) return fault.Do();
   if (const auto wrong = AddProfiles(profiles, options)) {
     return Fail(*run ? kRunFailed : kUsage, *wrong);
   }
@@ -185,7 +240,7 @@ int Main(int argc, char** argv) {
   if (rest.empty()) {
     return Fail(kUsage, "no program is given; put it behind --, as in: rdmaemu run -- rping -s");
   }
-  return Run(options, rest);
+  return Run(options, strict, rest);
 }
 
 }  // namespace

@@ -36,6 +36,8 @@ std::vector<std::string> HostArguments(const std::string& binary,
   for (const std::string& net : options.silent_nets) add("--silent-net", net);
   add("--pcap", options.pcap_path);
   add("--trace", options.trace_path);
+  add("--scenario", options.scenario_path);
+  add("--seed", options.seed);
   return arguments;
 }
 
@@ -112,16 +114,17 @@ int Supervise(pid_t child, const sigset_t& watched) {
 
 }  // namespace
 
-int Run(const runtime::HostOptions& options, const std::vector<std::string>& command) {
+int Run(const runtime::HostOptions& options, bool strict, const std::vector<std::string>& command) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kRunFailed, registry.error());
   const auto environment = ProgramEnvironment(*registry, options.name);
   if (!environment) return Fail(kRunFailed, environment.error());
   // The options given here are the whole truth about the host, not what an outer `env` left.
-  for (const char* name : {"RDMAEMU_ADDRESS", "RDMAEMU_DEVICE", "RDMAEMU_PCAP", "RDMAEMU_TRACE"}) {
+  for (const char* name : {"RDMAEMU_ADDRESS", "RDMAEMU_DEVICE", "RDMAEMU_SILENT_NET",
+                           "RDMAEMU_PCAP", "RDMAEMU_TRACE", "RDMAEMU_SCENARIO", "RDMAEMU_SEED"}) {
     unsetenv(name);
   }
-  const auto client = JoinHost(*registry, options);
+  auto client = JoinHost(*registry, options);
   if (!client) return client.error();
   for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
 
@@ -144,7 +147,9 @@ int Run(const runtime::HostOptions& options, const std::vector<std::string>& com
     sigprocmask(SIG_SETMASK, &before, nullptr);
     Execute(command);
   }
-  return Supervise(child, watched);
+  const int status = Supervise(child, watched);
+  const bool all_fired = options.scenario_path.empty() || ReportUnfired(*client);
+  return status == 0 && strict && !all_fired ? kFailed : status;
 }
 
 }  // namespace rdmaemu::cli

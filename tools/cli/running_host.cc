@@ -82,6 +82,8 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
   CompareLists("silent-net", asked.silent_nets, running.silent_nets, as_given, differences);
   CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
   CompareFiles("trace", asked.trace_path, running.trace_path, differences);
+  CompareFiles("scenario", asked.scenario_path, running.scenario_path, differences);
+  CompareFiles("seed", asked.seed, running.seed, differences);
   return differences;
 }
 

@@ -33,4 +33,7 @@ std::string VersionMessage(const std::string& name, pid_t pid);
 std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name);
 std::string HungMessage(const std::string& name, pid_t pid);
 
+// Says on stderr which rules of the host's never fired. True when all did.
+bool ReportUnfired(runtime::HostClient& client);
+
 }  // namespace rdmaemu::cli

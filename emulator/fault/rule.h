@@ -1,0 +1,99 @@
+// A fault rule: at which point of a host it stands, which moments there it means, what happens to
+// them, and how often. A plain value: parsed from a scenario (scenario.h), made by a test, or sent
+// by the command line; `Rules` (rules.h) applies it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "emulator/base/net_address.h"
+#include "emulator/base/time.h"
+
+namespace rdmaemu::fault {
+
+// The doors of a host.
+enum class Point : uint8_t {
+  kCall,       // a verbs or CM call; subject: its name ("reg_mr", "connect")
+  kCmMessage,  // a CM message; subject: "req", "rep", ...
+  kCmEvent,    // an RDMA CM event on its way to a program; subject: "established", ...
+};
+inline constexpr size_t kPoints = 3;
+
+enum class Direction : uint8_t { kSend, kReceive };
+
+// What a host says about something that is about to happen. Fields that a point does not know are
+// left empty, and no rule that asks for them matches.
+struct Moment {
+  Point point;
+  Time now;
+  std::string_view subject;
+  std::optional<Direction> direction;
+  std::string_view program;
+  std::optional<NetAddress> local, remote;
+  std::optional<uint16_t> service_port;  // of the side that listens
+};
+
+struct Match {
+  std::string subject;  // empty: any
+  std::optional<Direction> direction;
+  std::string program;  // empty: any
+  std::optional<NetAddress> local, remote;
+  std::optional<uint16_t> service_port;
+  // A window of time since the host began.
+  std::optional<Duration> from, until;
+  std::string after;  // name of a rule: only once that one has fired
+};
+
+// Counted over the moments that match.
+struct Frequency {
+  uint64_t nth = 0;    // this one alone, from 1
+  uint64_t every = 0;  // every so many-th
+  uint64_t first = 0;  // the first so many
+  double probability = 1;
+  uint64_t times = 0;  // fires so often at most; 0: no limit
+};
+
+struct Drop {
+  friend bool operator==(Drop, Drop) = default;
+};
+struct Delay {
+  Duration time;
+  friend bool operator==(Delay, Delay) = default;
+};
+struct Duplicate {
+  uint32_t copies;  // besides the original
+  friend bool operator==(Duplicate, Duplicate) = default;
+};
+// A REQ or SIDR_REQ is answered by the host itself, and nobody who listens sees it.
+struct Reject {
+  uint16_t reason;  // ib_cm_rej_reason; of a SIDR_REQ the SIDR status
+  std::vector<uint8_t> private_data;
+  friend bool operator==(const Reject&, const Reject&) = default;
+};
+// A call answers with an errno: instead of taking effect, or after it has.
+struct FailCall {
+  int errno_value;
+  bool takes_effect;
+  friend bool operator==(FailCall, FailCall) = default;
+};
+// An event says something else: another type (RDMA_CM_EVENT_*), another status, or both.
+struct ChangeEvent {
+  std::optional<uint32_t> event;
+  std::optional<int> status;
+  friend bool operator==(const ChangeEvent&, const ChangeEvent&) = default;
+};
+using Action = std::variant<Drop, Delay, Duplicate, Reject, FailCall, ChangeEvent>;
+
+struct Rule {
+  std::string name;  // unique; what lists, traces and `after` call it
+  Point point;
+  Match match;
+  Frequency frequency;
+  Action action;
+};
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,132 @@
+#include "emulator/fault/rules.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace rdmaemu::fault {
+namespace {
+
+constexpr uint64_t kSharedFlow = 0;
+
+// FNV-1a: keys of generators must be the same on every machine.
+constexpr uint64_t kFnvBasis = 0xcbf29ce484222325, kFnvPrime = 0x100000001b3;
+uint64_t Mix(uint64_t hash, const void* bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * kFnvPrime;
+  }
+  return hash;
+}
+
+// Who talks with whom; never kSharedFlow.
+uint64_t FlowOf(const Moment& moment) {
+  uint64_t hash = kFnvBasis;
+  if (moment.local) hash = Mix(hash, moment.local->bytes.data(), moment.local->bytes.size());
+  if (moment.remote) hash = Mix(hash, moment.remote->bytes.data(), moment.remote->bytes.size());
+  if (moment.service_port) hash = Mix(hash, &*moment.service_port, sizeof *moment.service_port);
+  return hash | 1;
+}
+
+RandomSeed SeedFor(RandomSeed seed, std::string_view rule, uint64_t flow) {
+  const uint64_t name = Mix(kFnvBasis, rule.data(), rule.size());
+  seed.key[4] ^= static_cast<uint32_t>(name);
+  seed.key[5] ^= static_cast<uint32_t>(name >> 32);
+  seed.key[6] ^= static_cast<uint32_t>(flow);
+  seed.key[7] ^= static_cast<uint32_t>(flow >> 32);
+  return seed;
+}
+
+template <class Wanted, class Is>
+bool IsThat(const std::optional<Wanted>& wanted, const std::optional<Is>& is) {
+  return !wanted || wanted == is;
+}
+bool IsNamed(const std::string& wanted, std::string_view is) {
+  return wanted.empty() || wanted == is;
+}
+
+}  // namespace
+
+Status Rules::Add(Rule rule) {
+  if (rules_.size() >= kMaxRules) return Fail(ENOSPC);
+  for (const RuleState& state : rules_) {
+    if (state.rule.name == rule.name) return Fail(EEXIST);
+  }
+  watched_[static_cast<size_t>(rule.point)]++;
+  rules_.push_back({std::move(rule), 0, 0});
+  return {};
+}
+
+Status Rules::Remove(std::string_view name) {
+  const auto it = std::ranges::find(
+      rules_, name, [](const RuleState& state) { return std::string_view(state.rule.name); });
+  if (it == rules_.end()) return Fail(ENOENT);
+  watched_[static_cast<size_t>(it->rule.point)]--;
+  std::erase_if(generators_, [&](const auto& one) { return one.first.rule == name; });
+  if (const auto flows = flows_.find(name); flows != flows_.end()) flows_.erase(flows);
+  rules_.erase(it);
+  return {};
+}
+
+void Rules::Clear() {
+  rules_.clear();
+  watched_ = {};
+  generators_.clear();
+  flows_.clear();
+}
+
+const Rule* Rules::Decide(const Moment& moment) {
+  if (!began_) began_ = moment.now;
+  const Rule* decides = nullptr;
+  for (RuleState& state : rules_) {
+    if (state.rule.point != moment.point || !Matches(state.rule.match, moment)) continue;
+    state.matched++;
+    if (decides != nullptr || !IsDue(state, moment)) continue;
+    state.fired++;
+    decides = &state.rule;
+  }
+  return decides;
+}
+
+bool Rules::Matches(const Match& match, const Moment& moment) const {
+  const Duration at = moment.now - *began_;
+  return IsNamed(match.subject, moment.subject) && IsNamed(match.program, moment.program) &&
+         IsThat(match.direction, moment.direction) && IsThat(match.local, moment.local) &&
+         IsThat(match.remote, moment.remote) && IsThat(match.service_port, moment.service_port) &&
+         (!match.from || at >= *match.from) && (!match.until || at < *match.until) &&
+         (match.after.empty() || HasFired(match.after));
+}
+
+bool Rules::HasFired(std::string_view name) const {
+  return std::ranges::any_of(
+      rules_, [&](const RuleState& state) { return state.rule.name == name && state.fired > 0; });
+}
+
+bool Rules::IsDue(RuleState& state, const Moment& moment) {
+  const Frequency& often = state.rule.frequency;
+  const uint64_t count = state.matched;
+  if (often.nth != 0 && count != often.nth) return false;
+  if (often.every != 0 && count % often.every != 0) return false;
+  if (often.first != 0 && count > often.first) return false;
+  // Drawn even when it has fired often enough: the draws behind it stay where they are.
+  const bool drawn = often.probability >= 1 || Draw(state, moment);
+  return drawn && (often.times == 0 || state.fired < often.times);
+}
+
+bool Rules::Draw(const RuleState& state, const Moment& moment) {
+  const std::string& name = state.rule.name;
+  FlowKey key{name, FlowOf(moment)};
+  auto it = generators_.find(key);
+  if (it == generators_.end()) {
+    size_t& flows = flows_[name];
+    if (flows >= kMaxFlowsPerRule) key.flow = kSharedFlow;
+    const uint64_t flow = key.flow;
+    const auto [made, is_new] = generators_.try_emplace(std::move(key), SeedFor(seed_, name, flow));
+    if (is_new) flows++;
+    it = made;
+  }
+  // 53 bits: a double's own.
+  const double drawn = static_cast<double>(it->second.Next64() >> 11) * 0x1p-53;
+  return drawn < state.rule.frequency.probability;
+}
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,67 @@
+// The fault rules of one host, in their order, with how often each matched and fired. The first
+// rule that fires decides; those behind it still count what they match. A rule draws from
+// generators of its own, one a flow, keyed by (seed, rule's name, flow): what one rule or flow
+// draws never shifts what another does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "emulator/base/random.h"
+#include "emulator/base/result.h"
+#include "emulator/fault/rule.h"
+
+namespace rdmaemu::fault {
+
+struct RuleState {
+  Rule rule;
+  uint64_t matched = 0, fired = 0;
+};
+
+class Rules {
+ public:
+  static constexpr size_t kMaxRules = 1024;
+  // Flows of one rule that have a generator each; those beyond share one.
+  static constexpr size_t kMaxFlowsPerRule = 4096;
+
+  explicit Rules(const RandomSeed& seed) : seed_(seed) {}
+
+  // Behind all others. EEXIST: there is one of that name; ENOSPC: too many.
+  Status Add(Rule rule);
+  // ENOENT.
+  Status Remove(std::string_view name);
+  void Clear();
+  std::span<const RuleState> all() const { return rules_; }
+
+  // Cheap: whether it is worth describing a moment there.
+  bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
+  // What happens at this moment; nothing where no rule fires. The rule is valid until the next
+  // change of the list. `now` of a moment counts from the first one that was asked about.
+  const Rule* Decide(const Moment& moment);
+
+ private:
+  struct FlowKey {
+    std::string rule;
+    uint64_t flow;
+    auto operator<=>(const FlowKey&) const = default;
+  };
+
+  bool Matches(const Match& match, const Moment& moment) const;
+  bool HasFired(std::string_view name) const;
+  bool IsDue(RuleState& state, const Moment& moment);
+  bool Draw(const RuleState& state, const Moment& moment);
+
+  RandomSeed seed_;
+  std::vector<RuleState> rules_;
+  std::array<uint32_t, kPoints> watched_{};
+  std::map<FlowKey, Random> generators_;
+  std::map<std::string, size_t, std::less<>> flows_;  // generators of each rule
+  std::optional<Time> began_;
+};
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,201 @@
+#include "emulator/fault/scenario.h"
+
+#include <gtest/gtest.h>
+
+namespace rdmaemu::fault {
+namespace {
+
+const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", "connect"},
+                                std::vector<std::string>{"req", "rep", "rtu", "sidr_req"},
+                                std::vector<std::string>{"established", "rejected"}};
+
+Rule Good(std::string_view keys) {
+  const auto rule = ParseRule(keys, 1, kVocabulary);
+  if (!rule) {
+    ADD_FAILURE() << rule.error();
+    return {};
+  }
+  return *rule;
+}
+std::string Bad(std::string_view keys) {
+  const auto rule = ParseRule(keys, 1, kVocabulary);
+  return rule ? "" : rule.error();
+}
+
+TEST(Scenario, EveryKeyOfARule) {
+  const Rule rule = Good(
+      "name = \"r\", at = \"cm.req\", direction = \"receive\","
+      " program = \"rping\", local = \"127.0.0.1\", remote = \"::1\", service_port = 7471,"
+      " from_ms = 10, until_ms = 20, after = \"r\","
+      " nth = 3, every = 4, first = 5, times = 6, probability = 0.5, reject = 28,"
+      " private_data = \"no\"");
+  EXPECT_EQ(rule.name, "r");
+  EXPECT_EQ(rule.point, Point::kCmMessage);
+  EXPECT_EQ(rule.match.subject, "req");
+  EXPECT_EQ(rule.match.direction, Direction::kReceive);
+  EXPECT_EQ(rule.match.program, "rping");
+  EXPECT_EQ(rule.match.local, NetAddress::Parse("127.0.0.1"));
+  EXPECT_EQ(rule.match.remote, NetAddress::Parse("::1"));
+  EXPECT_EQ(rule.match.service_port, 7471);
+  EXPECT_EQ(rule.match.from, std::chrono::milliseconds(10));
+  EXPECT_EQ(rule.match.until, std::chrono::milliseconds(20));
+  EXPECT_EQ(rule.match.after, "r");
+  EXPECT_EQ(rule.frequency.nth, 3u);
+  EXPECT_EQ(rule.frequency.every, 4u);
+  EXPECT_EQ(rule.frequency.first, 5u);
+  EXPECT_EQ(rule.frequency.times, 6u);
+  EXPECT_EQ(rule.frequency.probability, 0.5);
+  EXPECT_EQ(std::get<Reject>(rule.action), (Reject{28, {'n', 'o'}}));
+}
+
+TEST(Scenario, AMessageIsMeantWhereItArrivesUnlessTheRuleSaysWhereItIsSent) {
+  EXPECT_EQ(Good("at = \"cm.req\", drop = true").match.direction, Direction::kReceive);
+  EXPECT_EQ(Good("at = \"cm.req\", direction = \"send\", drop = true").match.direction,
+            Direction::kSend);
+  EXPECT_EQ(Good("at = \"call\", errno = \"EIO\"").match.direction, std::nullopt);
+}
+
+TEST(Scenario, EveryAction) {
+  EXPECT_EQ(Good("at = \"cm\", drop = true").action, Action(Drop{}));
+  EXPECT_EQ(Good("at = \"cm.rep\", delay_ms = 5").action,
+            Action(Delay{std::chrono::milliseconds(5)}));
+  EXPECT_EQ(Good("at = \"cm.rtu\", duplicate = 2").action, Action(Duplicate{2}));
+  EXPECT_EQ(Good("at = \"cm.sidr_req\", reject = 2").action, Action(Reject{2, {}}));
+  EXPECT_EQ(Good("at = \"call.reg_mr\", errno = \"ENOMEM\"").action,
+            Action(FailCall{ENOMEM, false}));
+  EXPECT_EQ(Good("at = \"call\", errno = \"EIO\", takes_effect = true").action,
+            Action(FailCall{EIO, true}));
+  EXPECT_EQ(Good("at = \"event.rejected\", status = -110").action, Action(ChangeEvent{{}, -110}));
+  EXPECT_EQ(Good("at = \"event.established\", event = \"rejected\", status = 28").action,
+            Action(ChangeEvent{1, 28}));
+  EXPECT_EQ(Good("at = \"event\", event = \"established\"").action, Action(ChangeEvent{0, {}}));
+}
+
+struct Mistake {
+  const char* keys;
+  const char* error;
+};
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
+  EXPECT_EQ(Bad(GetParam().keys), GetParam().error);
+}
+
+const Mistake kMistakes[] = {
+    {"drop = true", "rule:1:1: at is missing: the point where the rule stands, such as \"cm.req\""},
+    {"at = 5, drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
+    {"at = \"\", drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
+    {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
+    {"at = \"wire\", drop = true",
+     "rule:1:6: there is no point \"wire\"; it is one of: call, cm, event"},
+    {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
+    {"at = \"call.open_the_door\", errno = \"EIO\"",
+     "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
+    {"at = \"cm\"",
+     "rule:1:1: the rule does nothing; at this point it can: drop, delay_ms, duplicate, reject"},
+    {"at = \"call\"", "rule:1:1: the rule does nothing; at this point it can: errno"},
+    {"at = \"event\"", "rule:1:1: the rule does nothing; at this point it can: status, event"},
+    {"at = \"event\", event = \"rejectet\"",
+     "rule:1:23: there is no event \"rejectet\"; did you mean \"rejected\"?"},
+    {"at = \"cm\", errno = \"EIO\"",
+     "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, delay_ms, duplicate, "
+     "reject"},
+    {"at = \"call.reg_mr\", drop = true",
+     "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: errno"},
+    {"at = \"cm\", drop = true, duplicate = 1",
+     "rule:1:37: duplicate and drop are two actions; a rule has one"},
+    {"at = \"cm\", drop = false", "rule:1:19: drop must be true"},
+    {"at = \"cm\", drop = 1", "rule:1:19: drop must be true or false"},
+    {"at = \"cm.rep\", reject = 28",
+     "rule:1:25: reject is possible at \"cm.req\" and \"cm.sidr_req\"; elsewhere nothing is "
+     "rejected"},
+    {"at = \"cm.req\", reject = -1", "rule:1:25: reject must be an integer from 0 to 65535"},
+    {"at = \"cm.req\", reject = \"28\"", "rule:1:25: reject must be an integer from 0 to 65535"},
+    {"at = \"cm.req\", reject = 28, private_data = 5",
+     "rule:1:44: private_data must be a string of at most 148 bytes"},
+    {"at = \"cm\", drop = true, private_data = \"x\"", "rule:1:40: private_data belongs to reject"},
+    {"at = \"cm\", drop = true, takes_effect = true", "rule:1:40: takes_effect belongs to errno"},
+    {"at = \"call\", errno = \"ENOMEN\"",
+     "rule:1:22: there is no errno \"ENOMEN\"; did you mean \"ENOMEM\"?"},
+    {"at = \"call\", errno = 12", "rule:1:22: errno must be a string of 1 to 128 bytes"},
+    {"at = \"call\", errno = \"EIO\", takes_effect = 1",
+     "rule:1:44: takes_effect must be true or false"},
+    {"at = \"event\", status = \"x\"",
+     "rule:1:24: status must be an integer of 32 bits: -errno, or a reject reason"},
+    {"at = \"cm\", drop = true, direction = \"in\"",
+     "rule:1:37: direction must be \"send\" or \"receive\""},
+    {"at = \"cm\", drop = true, local = \"here\"",
+     "rule:1:33: \"here\" is not an IPv4 or IPv6 address"},
+    {"at = \"cm\", drop = true, remote = 7",
+     "rule:1:34: remote must be a string of 1 to 128 bytes"},
+    {"at = \"cm\", drop = true, service_port = 0",
+     "rule:1:40: service_port must be an integer from 1 to 65535"},
+    {"at = \"cm\", drop = true, service_port = 65536",
+     "rule:1:40: service_port must be an integer from 1 to 65535"},
+    {"at = \"cm\", drop = true, qpn = 17",
+     "rule:1:31: \"qpn\" is not a key of a rule; it is one of: name, at, direction, program, "
+     "after, local, remote, service_port, from_ms, until_ms, nth, every, first, times, "
+     "probability, drop, delay_ms, duplicate, reject, errno, status, event, private_data, "
+     "takes_effect"},
+    {"at = \"cm\", drop = true, nth = 0",
+     "rule:1:31: nth must be an integer from 1 to 9223372036854775807"},
+    {"at = \"cm\", drop = true, every = 1.5",
+     "rule:1:33: every must be an integer from 1 to 9223372036854775807"},
+    {"at = \"cm\", drop = true, first = \"2\"",
+     "rule:1:33: first must be an integer from 1 to 9223372036854775807"},
+    {"at = \"cm\", drop = true, times = -1",
+     "rule:1:33: times must be an integer from 1 to 9223372036854775807"},
+    {"at = \"cm\", drop = true, probability = 0",
+     "rule:1:39: probability must be a number above 0 and at most 1"},
+    {"at = \"cm\", drop = true, probability = 1.01",
+     "rule:1:39: probability must be a number above 0 and at most 1"},
+    {"at = \"cm\", drop = true, from_ms = -1",
+     "rule:1:35: from_ms must be an integer from 0 to 1000000000"},
+    {"at = \"cm\", delay_ms = 1000000001",
+     "rule:1:23: delay_ms must be an integer from 0 to 1000000000"},
+    {"at = \"cm\", duplicate = 65", "rule:1:24: duplicate must be an integer from 1 to 64"},
+    {"at = \"cm\", drop = true, nht = 3",
+     "rule:1:31: \"nht\" is not a key of a rule; did you mean \"nth\"?"},
+    {"at = \"cm\", drop = true, name = \"\"", "rule:1:32: name must be a string of 1 to 128 bytes"},
+};
+INSTANTIATE_TEST_SUITE_P(All, Mistakes, testing::ValuesIn(kMistakes));
+
+std::string BadFile(std::string_view text) {
+  const auto rules = ParseScenario(text, "s.toml", kVocabulary);
+  return rules ? "" : rules.error();
+}
+
+TEST(Scenario, AFileHasRulesInItsOrder) {
+  const auto rules = ParseScenario(
+      "[[fault]]\nat = \"cm.req\"\nnth = 3\nreject = 28\n\n"
+      "[[fault]]\nname = \"memory\"\nat = \"call.reg_mr\"\nerrno = \"ENOMEM\"\n",
+      "s.toml", kVocabulary);
+  ASSERT_TRUE(rules) << rules.error();
+  ASSERT_EQ(rules->size(), 2u);
+  EXPECT_EQ((*rules)[0].name, "rule 1");
+  EXPECT_EQ((*rules)[1].name, "memory");
+  EXPECT_TRUE(ParseScenario("", "s.toml", kVocabulary)->empty());
+}
+
+TEST(Scenario, AFilesMistakesHaveItsNameLineAndColumn) {
+  EXPECT_EQ(BadFile("[[fault]]\nat = \"cm.req\"\nnth = 0\ndrop = true\n"),
+            "s.toml:3:7: nth must be an integer from 1 to 9223372036854775807");
+  EXPECT_EQ(BadFile("seed = 7\n"),
+            "s.toml:1:8: \"seed\" is not part of a scenario, which is made of [[fault]] tables");
+  EXPECT_EQ(BadFile("[fault]\nat = \"cm\"\n"),
+            "s.toml:1:1: \"fault\" is not part of a scenario, which is made of [[fault]] tables");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\n[[fault]]\nname = \"a\"\n"
+                    "at = \"cm\"\ndrop = true\n"),
+            "s.toml: two rules are called \"a\"");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\nafter = \"b\"\n"),
+            "s.toml: rule \"a\" is after \"b\"; it is one of: a");
+  EXPECT_TRUE(BadFile("[[fault]\n").starts_with("s.toml:1:"));
+  EXPECT_EQ(BadFile(std::string(kMaxScenarioBytes + 1, '#')), "s.toml: is larger than 1 MiB");
+}
+
+TEST(Scenario, ALineThatEndsItsTableEarlyIsNoRule) {
+  EXPECT_NE(Bad("at = \"cm\", drop = true }\nother = { a = 1"), "");
+}
+
+}  // namespace
+}  // namespace rdmaemu::fault
