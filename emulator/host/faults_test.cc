@@ -149,7 +149,7 @@ TEST_F(FaultsTest, ARuleOfAnotherProgramDoesNotConcernThisOne) {
 TEST_F(FaultsTest, AnyEventByOneRule) {
   for (uint32_t type = 0; type <= static_cast<uint32_t>(EventType::kTimewaitExit); type++) {
     Fault(client_client_, CallOp::kFaultClear);
-    std::string name = CmEventName(type) + strlen("RDMA_CM_EVENT_");
+    std::string name = std::string(CmEventName(type)).substr(strlen("RDMA_CM_EVENT_"));
     std::transform(name.begin(), name.end(), name.begin(), [](char c) { return tolower(c); });
     OnClient("at = \"event.rejected\", event = \"" + name + "\", status = -5");
     client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
