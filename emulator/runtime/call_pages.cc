@@ -63,7 +63,7 @@ std::span<const std::byte> CallPages::Take(const CallPage& page) {
 void CallPages::Answer(CallPage& page, const Reply& reply) {
   const size_t size = std::min(reply.body.size(), CallPage::kMaxOutBytes);
   page.reply = {reply.error, static_cast<uint32_t>(size), 0, 0};
-  std::memcpy(page.out, reply.body.data(), size);
+  std::copy_n(reply.body.data(), size, page.out);  // a reply may have no body
   if (page.MarkAnswered()) {
     syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
   }

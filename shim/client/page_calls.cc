@@ -54,12 +54,12 @@ CallPage* MapCallPage(int fd) {
 int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
                    const PageCaller& caller) {
   page.call = header;
-  memcpy(page.in, in, header.size);
+  if (header.size > 0) memcpy(page.in, in, header.size);
   if (page.Ask()) SysAddToEventfd(caller.doorbell_fd, 1);
   if (!AwaitAnswer(page, caller)) return EIO;
   const ReplyHeader reply = page.reply;
   out.filled = reply.size < out.size ? reply.size : out.size;
-  memcpy(out.bytes, page.out, out.filled);
+  if (out.filled > 0) memcpy(out.bytes, page.out, out.filled);
   std::atomic_ref(page.state).store(CallPage::kIdle, std::memory_order_relaxed);
   return reply.error >= 0 ? reply.error : EPROTO;
 }
