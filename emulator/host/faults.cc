@@ -89,7 +89,10 @@ cm::CmRoute Back(const cm::CmRoute& route) {
   return {route.destination, route.source, route.traffic_class};
 }
 
-std::string Answer(const Json& json) { return json.dump(); }
+// What a client sent may stand in it, and need not be UTF-8.
+std::string Answer(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace
 

@@ -174,6 +174,14 @@ TEST_F(FaultsTest, ABadRuleIsAnsweredWithWhatIsWrong) {
             "{\"error\":\"there is no rule called \\\"r\\\"; rdmaemu fault list shows them\"}");
 }
 
+TEST_F(FaultsTest, BytesThatAreNoTextAreAnsweredAllTheSame) {
+  EXPECT_NE(Fault(server_client_, CallOp::kFaultRemove, "\xff\xfe").find("error"),
+            std::string::npos);
+  EXPECT_NE(Fault(server_client_, CallOp::kFaultAdd, "\xff").find("error"), std::string::npos);
+  EXPECT_NE(Fault(server_client_, CallOp::kFaultAdd, std::string(64, '\0')).find("error"),
+            std::string::npos);
+}
+
 TEST_F(FaultsTest, ARemovedRuleNoLongerFires) {
   OnServer("name = \"r\", at = \"call.alloc_pd\", errno = \"ENOMEM\"");
   Fault(server_client_, CallOp::kFaultRemove, "r");

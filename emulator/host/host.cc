@@ -94,9 +94,10 @@ class Host::Impl final : public transport::QpEndListener {
     const std::span<const std::byte> body = message.subspan(sizeof header);
     if (header.size != body.size()) return FailedReply(EINVAL);
     const auto fault = faults_.AtCall(now, process, caller->info.program, header.op);
-    Reply reply = fault && !fault->takes_effect
-                      ? FailedReply(fault->errno_value)
-                      : Dispatch(now, process, *caller, CallOp{header.op}, body);
+    Reply reply;
+    if (!fault || fault->takes_effect) {
+      reply = Dispatch(now, process, *caller, CallOp{header.op}, body);
+    }
     if (fault) reply = FailedReply(fault->errno_value);
     TraceCall(now, process, header.op, reply.error);
     return reply;
