@@ -25,7 +25,7 @@ struct RuleState {
 
 class Rules {
  public:
-  static constexpr size_t kMaxRules = 1024;
+  static constexpr size_t kMaxRules = 256;  // their list fits one reply
   // Flows of one rule that have a generator each; those beyond share one.
   static constexpr size_t kMaxFlowsPerRule = 4096;
 

@@ -41,8 +41,12 @@ size_t Distance(std::string_view a, std::string_view b) {
   return edits[a.size()][b.size()];
 }
 
+bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+
 // "did you mean X?" where one word is near, else all of them.
 std::string Instead(std::string_view word, const std::vector<std::string>& words) {
+  // No word is so long, and comparing costs the product of the lengths.
+  word = word.substr(0, kMaxNameBytes);
   const auto nearest = std::ranges::min_element(
       words, {}, [&](const std::string& one) { return Distance(word, one); });
   const size_t distance = nearest == words.end() ? word.size() : Distance(word, *nearest);
@@ -73,7 +77,9 @@ class RuleReader {
 
   Parsed<Rule> Read(size_t number, const Vocabulary& vocabulary) {
     Rule rule{"rule " + std::to_string(number), {}, {}, {}, Drop{}};
-    ReadText("name", rule.name);
+    if (ReadText("name", rule.name) && std::ranges::any_of(rule.name, IsControl)) {
+      Wrong(*table_.get("name"), "name must not have control characters");
+    }
     ReadPlace(rule, vocabulary);
     ReadMatch(rule.match);
     // One message between two addresses of a host is both sent and received by it.

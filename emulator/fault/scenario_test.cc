@@ -85,6 +85,8 @@ const Mistake kMistakes[] = {
     {"drop = true", "rule:1:1: at is missing: the point where the rule stands, such as \"cm.req\""},
     {"at = 5, drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
     {"at = \"\", drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
+    {"at = \"cm\", drop = true, name = \"a\\u0007\"",
+     "rule:1:32: name must not have control characters"},
     {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
     {"at = \"wire\", drop = true",
      "rule:1:6: there is no point \"wire\"; it is one of: call, cm, event"},

@@ -74,7 +74,6 @@ enum class CallOp : uint32_t {
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
-inline constexpr uint32_t kMaxCmCommand = RDMA_USER_CM_CMD_JOIN_MCAST;
 
 struct CallHeader {
   uint32_t op;    // CallOp

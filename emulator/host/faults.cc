@@ -6,6 +6,7 @@
 
 #include "emulator/base/cm_event_names.h"
 #include "emulator/cm/events.h"
+#include "emulator/cm/write_event.h"
 #include "emulator/host/call_names.h"
 #include "emulator/host/calls.h"
 
@@ -57,7 +58,8 @@ std::string EventSubject(uint32_t event) {
 fault::Vocabulary MakeVocabulary() {
   fault::Vocabulary words;
   auto& calls = words[static_cast<size_t>(Point::kCall)];
-  for (uint32_t op = 1; op <= static_cast<uint32_t>(CallOp::kCmCommand) + kMaxCmCommand; op++) {
+  for (uint32_t op = 1; op <= static_cast<uint32_t>(CallOp::kCmCommand) + kCmCommandWriteEvent;
+       op++) {
     const std::string_view name = CallName(op);
     if (name != "unknown" && CanFail(op)) calls.push_back(SubjectOf(name));
   }

@@ -167,6 +167,18 @@ TEST_F(FaultsTest, TheListTellsHowOftenEachRuleMatchedAndFired) {
             "\"matched\":1,\"fired\":0}]");
 }
 
+TEST_F(FaultsTest, TheListOfTheMostAndLongestRulesFitsOneReply) {
+  for (size_t i = 0; i < fault::Rules::kMaxRules; i++) {
+    std::string name = std::to_string(i);
+    name.append(128 - name.size(), '\'');  // in JSON and TOML one byte each
+    OnServer("name = \"" + name + "\", at = \"call.take_channel_overflow\", errno = " +
+             "\"EPROTONOSUPPORT\", takes_effect = true");
+  }
+  EXPECT_NE(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm\", drop = true").find("no more"),
+            std::string::npos);
+  EXPECT_GT(Fault(server_client_, CallOp::kFaultList).size(), fault::Rules::kMaxRules * 128);
+}
+
 TEST_F(FaultsTest, ABadRuleIsAnsweredWithWhatIsWrong) {
   EXPECT_EQ(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm.reqq\", drop = true"),
             "{\"error\":\"rule:1:6: there is no \\\"cm.reqq\\\"; did you mean \\\"req\\\"?\"}");

@@ -52,7 +52,7 @@ const InterfaceAddress* Carrier(const std::vector<InterfaceAddress>& machine,
       return &candidate;
     }
   }
-  if (!IsLoopback(address)) return nullptr;
+  if (!address.IsLoopback()) return nullptr;
   const auto loopback = std::find_if(machine.begin(), machine.end(),
                                      [](const InterfaceAddress& each) { return each.loopback; });
   return loopback == machine.end() ? nullptr : &*loopback;

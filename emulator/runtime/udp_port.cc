@@ -64,13 +64,6 @@ void AddControl(msghdr& header, int level, int type, const T& value) {
 
 }  // namespace
 
-bool IsLoopback(const NetAddress& address) {
-  if (address.IsIpv4()) return address.bytes[12] == 127;
-  NetAddress loopback;
-  loopback.bytes[15] = 1;
-  return address == loopback;
-}
-
 Result<UdpPort> UdpPort::Open(const NetAddress& address, uint32_t interface_index) {
   const bool ipv4 = address.IsIpv4();
   UniqueFd fd(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -151,7 +144,7 @@ size_t UdpPort::BurstLength(size_t first) const {
   const Waiting& head = waiting_[first];
   // Only where the kernel keeps a burst whole, on loopback: elsewhere it would number the IP IDs
   // of the packets, which rdma_rxe on the other side does not expect under this ICRC.
-  if (!segmentation_ || !IsLoopback(head.destination)) return 1;
+  if (!segmentation_ || !head.destination.IsLoopback()) return 1;
   size_t count = 1, total = head.bytes;
   for (size_t i = first + 1; i < waiting_.size() && count < kMaxSegments; i++, count++) {
     const Waiting& next = waiting_[i];

@@ -74,7 +74,4 @@ class UdpPort {
   size_t committed_ = 0;  // of waiting_: what follows is allocated only
 };
 
-// 127.0.0.0/8 and ::1.
-bool IsLoopback(const NetAddress& address);
-
 }  // namespace rdmaemu::runtime

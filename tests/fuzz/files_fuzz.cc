@@ -1,8 +1,9 @@
 // Text that a host reads: device profiles (and a host with the device they describe), the records
-// of other hosts, lines of /proc, and what stands on its command line.
+// of other hosts, lines of /proc, fault rules, and what stands on its command line.
 #include <string>
 #include <string_view>
 
+#include "emulator/host/faults.h"
 #include "emulator/runtime/host_setup.h"
 #include "emulator/runtime/memory_maps.h"
 #include "emulator/runtime/registry.h"
@@ -57,6 +58,17 @@ void ReadRecord(std::string_view text) {
   if (record) REQUIRE(record->options.name == "name");
 }
 
+// A scenario file, and the same bytes from a client that changes the rules of a running host.
+void ReadRules(const std::string& text) {
+  const auto rules = fault::ParseScenario(text, "scenario.toml", FaultVocabulary());
+  if (!rules) REQUIRE(!rules.error().empty());
+  FakeTrace trace;
+  HostFaults faults(RandomSeed(1), trace, {}, {});
+  REQUIRE(!faults.AddText(text).empty());
+  REQUIRE(!faults.RemoveText(text).empty());
+  REQUIRE(!faults.ListText().empty());
+}
+
 void ReadMaps(Input& in) {
   const uint64_t address = in.U64(), length = in.U64();
   runtime::CoverageCheck check({address, length}, in.OneIn(2));
@@ -96,6 +108,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (kind) {
     case 'r':
       ReadRecord(text);
+      break;
+    case 's':
+      ReadRules(text);
       break;
     case 'o':
       ReadOptions(text);
