@@ -115,6 +115,45 @@ def a_profile_is_a_name_or_a_file_and_names_its_device():
         check(emulator.hosts() == [], "a host was started all the same")
 
 
+# ---- the machine's own devices
+
+
+def without_a_device_the_system_backend_says_what_it_looked_for():
+    with Emulator() as emulator:
+        result = emulator.rdmaemu("run", "--backend", "system", "--device", "nosuch0", "--", "true")
+        expect(result, 125, "/sys/class/infiniband", "nosuch0" if os.path.exists(
+            "/sys/class/infiniband") else "modprobe rdma_rxe")
+
+
+def the_system_backend_refuses_by_name_what_needs_the_emulator():
+    with Emulator() as emulator:
+        for option in (("--host", "a"), ("--address", ADDRESS), ("--profile", "siw"),
+                       ("--silent-net", "10.0.0.0/8"), ("--pcap", "p"), ("--trace", "t"),
+                       ("--scenario", "s"), ("--seed", "1"), ("--strict",)):
+            result = emulator.rdmaemu("run", "--backend", "system", *option, "--", "true")
+            expect(result, 125, option[0] + " needs the emulator")
+        expect(emulator.rdmaemu("run", "--backend", "system", "--device", "a,b", "--", "true"), 125,
+               "one --device")
+        expect(emulator.rdmaemu("run", "--backend", "system", "--device", "rxe0=rxe", "--", "true"),
+               125, "one --device")
+        expect(emulator.rdmaemu("run", "--backend", "nosuch", "--", "true"), 2, "--backend", "system")
+        expect(emulator.rdmaemu("run", "--backend", "system"), 2, "no program")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
+def the_layer_shows_a_program_one_device_alone():
+    layer = os.path.abspath("shim/layer/librdmaemu_layer.so")
+    names = [("rxe0,rxe1", "rxe1", ["rxe1"]), ("rxe0,rxe1", "nosuch", []), ("rxe0", "rxe0", ["rxe0"])]
+    with Emulator() as emulator:
+        for devices, chosen, seen in names:
+            result = run(emulator, "env", "LD_PRELOAD=" + layer, "RDMAEMU_LAYER_DEVICE=" + chosen,
+                         "ibv_devices", options=("--device", devices, "--address", ADDRESS, "--address",
+                                                 OTHER))
+            expect(result, 0)
+            shown = [line.split()[0] for line in result.stdout.split("\n")[2:] if line.strip()]
+            check(shown == seen, "%s shown of %s: %s" % (shown, devices, result.stdout))
+
+
 # ---- run
 
 
@@ -443,6 +482,9 @@ CASES = [
     wrong_usage_is_one_line,
     wrong_values_say_what_would_be_right,
     a_profile_is_a_name_or_a_file_and_names_its_device,
+    without_a_device_the_system_backend_says_what_it_looked_for,
+    the_system_backend_refuses_by_name_what_needs_the_emulator,
+    the_layer_shows_a_program_one_device_alone,
     run_exits_as_the_program_does,
     run_leaves_the_programs_options_alone,
     run_passes_signals_on,

@@ -19,6 +19,9 @@ inline constexpr int kUsage = 2;
 // Runs a program on a host; exits with its status, 128 + n when signal n ended it. With `strict` a
 // rule of the scenario that never fired makes a program's success a failure.
 int Run(const runtime::HostOptions& options, bool strict, const std::vector<std::string>& command);
+// Becomes a program on the machine's own rdma-core. It sees all devices, or the one that is named;
+// returns only when it could not.
+int RunOnSystem(const std::vector<std::string>& devices, const std::vector<std::string>& command);
 // Prints the environment that `run` gives to a program.
 int Env(const runtime::HostOptions& options);
 int Hosts(bool json);

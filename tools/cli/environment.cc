@@ -1,5 +1,6 @@
 #include "tools/cli/environment.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -40,6 +41,17 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
+// In the order of the options; empty where one is not given.
+Environment AllOptions(const runtime::HostOptions& options) {
+  return {{kAddressVariable, Joined(options.addresses, ',')},
+          {kDeviceVariable, Joined(options.devices, ',')},
+          {kSilentNetVariable, Joined(options.silent_nets, ',')},
+          {kPcapVariable, options.pcap_path},
+          {kTraceVariable, options.trace_path},
+          {kScenarioVariable, options.scenario_path},
+          {kSeedVariable, options.seed}};
+}
+
 }  // namespace
 
 std::string BinaryPath() {
@@ -70,6 +82,17 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
                         " //shim/rdmacm:librdmacm.so.1");
 }
 
+runtime::OrMessage<std::string> LayerPath(const std::string& binary_path) {
+  const fs::path here = fs::path(binary_path).parent_path();
+  for (const fs::path& place : {here / "../lib/rdmaemu", here / "../../shim/layer"}) {
+    const fs::path layer = place / "librdmaemu_layer.so";
+    std::error_code error;
+    if (fs::exists(layer, error)) return layer.lexically_normal().string();
+  }
+  return tl::unexpected("librdmaemu_layer.so is not beside " + binary_path +
+                        "; build it with: bazel build //shim/layer:librdmaemu_layer.so");
+}
+
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
                                                    const std::string& host_name) {
   const std::string binary = BinaryPath();
@@ -87,18 +110,36 @@ runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& regi
 }
 
 Environment OptionEnvironment(const runtime::HostOptions& options) {
-  const Environment all = {{kAddressVariable, Joined(options.addresses, ',')},
-                           {kDeviceVariable, Joined(options.devices, ',')},
-                           {kSilentNetVariable, Joined(options.silent_nets, ',')},
-                           {kPcapVariable, options.pcap_path},
-                           {kTraceVariable, options.trace_path},
-                           {kScenarioVariable, options.scenario_path},
-                           {kSeedVariable, options.seed}};
-  Environment given;
-  for (const auto& variable : all) {
-    if (!variable.second.empty()) given.push_back(variable);
-  }
+  Environment given = AllOptions(options);
+  std::erase_if(given, [](const auto& variable) { return variable.second.empty(); });
   return given;
+}
+
+std::vector<std::string> OptionVariables() {
+  std::vector<std::string> names;
+  for (const auto& variable : AllOptions({})) names.push_back(variable.first);
+  return names;
+}
+
+runtime::OrMessage<Environment> SystemEnvironment(const std::string& device) {
+  Environment changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
+  for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
+  // Our libraries leave the path where a `run` or `env` around this one has put them.
+  const std::string binary = BinaryPath();
+  std::vector<std::string> path = Split(Variable("LD_LIBRARY_PATH"), ':');
+  if (const auto ours = LibraryDirectories(binary)) {
+    std::erase_if(path, [&](const std::string& each) {
+      return std::ranges::find(*ours, fs::path(each).lexically_normal().string()) != ours->end();
+    });
+  }
+  changes.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
+  if (device.empty()) return changes;
+  const auto layer = LayerPath(binary);
+  if (!layer) return tl::unexpected(layer.error());
+  const std::string before = Variable("LD_PRELOAD");
+  changes.emplace_back("LD_PRELOAD", *layer + (before.empty() ? "" : ":" + before));
+  changes.emplace_back("RDMAEMU_LAYER_DEVICE", device);
+  return changes;
 }
 
 void ReadOptionEnvironment(runtime::HostOptions& options) {

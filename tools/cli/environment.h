@@ -18,12 +18,20 @@ std::string BinaryPath();
 // (bin/../lib/rdmaemu) or as Bazel lays them out (tools/cli/../../shim/{verbs,rdmacm}).
 runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::string& binary_path);
 
+// The preload layer (shim/layer), where those are.
+runtime::OrMessage<std::string> LayerPath(const std::string& binary_path);
+
 // RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, ours before what it had.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
                                                    const std::string& host_name);
 
 // What tells `rdmaemu host` its options where a library starts it; empty options are left out.
 Environment OptionEnvironment(const runtime::HostOptions& options);
+// The names of all of them.
+std::vector<std::string> OptionVariables();
+// What must change in the environment of a program that is not to run on a host of ours: an empty
+// value stands for a variable that goes. A `device` (may be empty) is the one that it sees.
+runtime::OrMessage<Environment> SystemEnvironment(const std::string& device);
 // Takes the options that are still empty from there.
 void ReadOptionEnvironment(runtime::HostOptions& options);
 

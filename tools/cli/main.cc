@@ -18,6 +18,8 @@ constexpr const char* kRunExample =
     "Example, two machines on one laptop:\n"
     "  rdmaemu run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 10\n"
     "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
+    "The same program on this machine's own device, soft-RoCE or a real one:\n"
+    "  rdmaemu run --backend system --device rxe0 -- ibv_devinfo\n"
     "Exits with CMD's status, 128+n when signal n ended it, 125 when CMD could not be started.";
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
@@ -108,6 +110,33 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   return std::nullopt;
 }
 
+// What `run` runs: all behind "--" and, without it, what follows the options.
+runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
+                                                       const std::vector<std::string>& command) {
+  std::vector<std::string> rest = run.remaining();
+  if (!rest.empty() && rest[0].starts_with('-')) {
+    return tl::unexpected("there is no option " + rest[0] + "; see rdmaemu run --help");
+  }
+  rest.insert(rest.end(), command.begin(), command.end());
+  if (rest.empty()) {
+    return tl::unexpected(
+        std::string("no program is given; put it behind --, as in: rdmaemu run -- rping -s"));
+  }
+  return rest;
+}
+
+// Which of the options given to `run` the machine's own devices do not have; nothing when none.
+std::optional<std::string> NeedsEmulator(const CLI::App& run) {
+  for (const CLI::Option* option : run.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--backend" || name == "--device") continue;
+    return name +
+           " needs the emulator; with --backend system a program gets the machine's own"
+           " devices as they are";
+  }
+  return std::nullopt;
+}
+
 // `rdmaemu fault` and its own subcommands; the one that was given runs.
 class FaultCommand {
  public:
@@ -155,6 +184,7 @@ int Main(int argc, char** argv) {
   HostOptions options;
   options.name = DefaultHostName();
   std::vector<std::string> profiles;
+  std::string backend = "emulator";
   bool daemonize = false, json = false, strict = false;
 
   CLI::App* const run = app.add_subcommand(
@@ -162,6 +192,11 @@ int Main(int argc, char** argv) {
   run->add_option("--host", options.name, "Name of the host; started when it does not run")
       ->type_name("NAME");
   AddHostOptions(*run, options, profiles);
+  run->add_option("--backend", backend,
+                  "emulator (default), or system: the machine's own rdma-core and device, of which"
+                  " --device chooses one")
+      ->check(CLI::IsMember({"emulator", "system"}))
+      ->type_name("NAME");
   run->add_flag("--strict", strict, "Fail when a rule of the scenario never fired");
   run->prefix_command();
   run->footer(kRunExample);
@@ -222,6 +257,11 @@ int Main(int argc, char** argv) {
   if (*stop) return Stop(stopped);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
   if (fault.given()) return fault.Do();
+  if (backend == "system") {
+    if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
+    const auto program = ProgramOf(*run, command);
+    return program ? RunOnSystem(options.devices, *program) : Fail(kUsage, program.error());
+  }
   if (const auto wrong = AddProfiles(profiles, options)) {
     return Fail(*run ? kRunFailed : kUsage, *wrong);
   }
@@ -231,16 +271,8 @@ int Main(int argc, char** argv) {
   if (*env) return Env(options);
   if (*host) return HostMain(options, daemonize);
 
-  // Without "--" the program is what follows the options.
-  std::vector<std::string> rest = run->remaining();
-  if (!rest.empty() && rest[0].starts_with('-')) {
-    return Fail(kUsage, "there is no option " + rest[0] + "; see rdmaemu run --help");
-  }
-  rest.insert(rest.end(), command.begin(), command.end());
-  if (rest.empty()) {
-    return Fail(kUsage, "no program is given; put it behind --, as in: rdmaemu run -- rping -s");
-  }
-  return Run(options, strict, rest);
+  const auto program = ProgramOf(*run, command);
+  return program ? Run(options, strict, *program) : Fail(kUsage, program.error());
 }
 
 }  // namespace

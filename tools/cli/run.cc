@@ -12,6 +12,7 @@
 
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
+#include "tools/cli/execute.h"
 #include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
@@ -39,20 +40,6 @@ std::vector<std::string> HostArguments(const std::string& binary,
   add("--scenario", options.scenario_path);
   add("--seed", options.seed);
   return arguments;
-}
-
-[[noreturn]] void Execute(const std::vector<std::string>& command) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) {
-    arguments.push_back(const_cast<char*>(argument.c_str()));
-  }
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
-  const int error = errno;
-  // 127 and 126 as a shell.
-  _exit(Fail(error == ENOENT ? 127 : 126,
-             "cannot run " + command[0] + ": " + std::strerror(error) +
-                 (error == ENOENT ? "; is it installed and in PATH?" : "")));
 }
 
 int ExitStatus(int wait_status) {
@@ -120,10 +107,7 @@ int Run(const runtime::HostOptions& options, bool strict, const std::vector<std:
   const auto environment = ProgramEnvironment(*registry, options.name);
   if (!environment) return Fail(kRunFailed, environment.error());
   // The options given here are the whole truth about the host, not what an outer `env` left.
-  for (const char* name : {"RDMAEMU_ADDRESS", "RDMAEMU_DEVICE", "RDMAEMU_SILENT_NET",
-                           "RDMAEMU_PCAP", "RDMAEMU_TRACE", "RDMAEMU_SCENARIO", "RDMAEMU_SEED"}) {
-    unsetenv(name);
-  }
+  for (const std::string& name : OptionVariables()) unsetenv(name.c_str());
   auto client = JoinHost(*registry, options);
   if (!client) return client.error();
   for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);

@@ -41,7 +41,8 @@ rdmaemu_build() {
   # What is edited while the build runs is newer than its result.
   begun=$(mktemp)
   if rdmaemu_build_targets "$root" rdmaemu \
-    //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1; then
+    //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1 \
+    //shim/layer:librdmaemu_layer.so; then
     mv "$begun" "$stamp"
   else
     rm -f "$begun"

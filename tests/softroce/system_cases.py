@@ -1,0 +1,67 @@
+"""`rdmaemu run --backend system`: programs on the machine's own rdma_rxe, also from inside the
+environment of an emulated host."""
+
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import RDMAEMU, Emulator, Failure  # noqa: E402
+from peers import KERNEL, wait_for_kernel_listener  # noqa: E402
+
+ON_SYSTEM = [RDMAEMU, "run", "--backend", "system"]
+LIMIT_S = 60
+
+
+def run_on_system(*arguments, env=None):
+    return subprocess.run([*ON_SYSTEM, *arguments], env=env, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
+
+
+def shows(result, status, *words):
+    for word in words:
+        if result.returncode != status or word not in result.stdout:
+            raise Failure("status %d and %s were expected: status %d, %s" %
+                          (status, words, result.returncode, result.stdout))
+
+
+def the_machines_device_is_shown():
+    shows(run_on_system("--device", "rxe0", "--", "ibv_devinfo"), 0, "hca_id:\trxe0", "PORT_ACTIVE")
+    shows(run_on_system("--", "ibv_devinfo", "-l"), 0, "rxe0")
+
+
+def a_device_that_is_not_there_is_refused_with_those_that_are():
+    shows(run_on_system("--device", "rxe7", "--", "true"), 125, "no RDMA device rxe7", "rxe0")
+
+
+def it_leaves_the_emulated_host_around_it():
+    on_system = " ".join([*ON_SYSTEM, "--device", "rxe0", "--"])
+    inside = subprocess.run(
+        ["sh", "-c", """eval "$(%s env --host around)"; echo "${LD_LIBRARY_PATH:?}" &&
+         %s sh -c 'echo "$LD_LIBRARY_PATH$RDMAEMU_HOST."; ibv_devinfo'""" % (RDMAEMU, on_system)],
+        text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=LIMIT_S)
+    shows(inside, 0, "shim/verbs")
+    # The GUID tells who answers.
+    outside = run_on_system("--", "ibv_devinfo")
+    if inside.stdout.split("\n", 1)[1] != ".\n" + outside.stdout:
+        raise Failure("inside:\n%s\noutside:\n%s" % (inside.stdout, outside.stdout))
+
+
+def rping_runs_against_itself():
+    port = str(emulated.free_tcp_port())
+    common = ["--device", "rxe0", "--", "rping", "-a", KERNEL[4], "-p", port, "-C", "3", "-v"]
+    with Emulator() as emulator:
+        server = emulator.start_outside([*ON_SYSTEM, *common, "-s"])
+        wait_for_kernel_listener(server)
+        client = emulator.start_outside([*ON_SYSTEM, *common, "-c"])
+        if client.wait(LIMIT_S) != 0 or server.wait(LIMIT_S) != 0:
+            raise Failure(client.describe() + "\n" + server.describe())
+        client.expect("^ping data: rdma-ping-2")
+
+
+def system_cases():
+    return [("system." + case.__name__, case) for case in (
+        the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
+        it_leaves_the_emulated_host_around_it, rping_runs_against_itself)]
