@@ -84,6 +84,8 @@ std::optional<Time> Cm::NextDeadline() const {
   return std::min(*resolving, *protocol);
 }
 
+bool Cm::AwaitsApplication(Time now) const { return impl_->ids.ib_cm().AwaitsApplication(now); }
+
 size_t Cm::ids() const { return impl_->ids.size(); }
 size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
 size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }

@@ -116,6 +116,8 @@ class Cm {
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
+  // IbCm::AwaitsApplication.
+  bool AwaitsApplication(Time now) const;
 
   size_t ids() const;
   size_t ids(GroupId group) const;

@@ -404,6 +404,31 @@ void IbCm::Destroy(Time now, uint64_t key) {
 
 // ---- time
 
+// The peer repeats what it said until its retries end.
+void IbCm::GiveToApplication(Time now, Connection& connection, IbCmState state) {
+  connection.state = state;
+  connection.held_until = now + (connection.max_retries + 1) * connection.response_timeout;
+}
+
+bool IbCm::AwaitsApplication(Time now) const {
+  return std::ranges::any_of(connections_, [&](const auto& each) {
+    const Connection& connection = each.second;
+    if (connection.owner == 0) return false;
+    switch (connection.state) {
+      case IbCmState::kReqReceived:
+      case IbCmState::kMraReqSent:
+      case IbCmState::kSidrReqReceived:
+        return true;
+      case IbCmState::kRepReceived:
+      case IbCmState::kMraRepSent:
+      case IbCmState::kDreqReceived:
+        return now < connection.held_until;
+      default:
+        return false;
+    }
+  });
+}
+
 void IbCm::TellOwner(Time now, Connection& connection, IbCmEventType type,
                      const wire::CmMessage* message) {
   if (connection.owner != 0) {

@@ -100,6 +100,7 @@ struct Connection {
   Duration response_timeout{}, repeat_after{};
   std::optional<Time> give_up_at;  // a REQ, however often it was repeated and prolonged
   uint8_t max_retries = 0, retries_left = 0;
+  Time held_until{};  // what the application has not answered keeps the peer waiting so long
 
   // Entries in the tables of remote ends, while they stand there.
   std::optional<std::pair<uint64_t, uint32_t>> remote_id_key, remote_qpn_key;
@@ -180,6 +181,9 @@ class IbCm {
                const wire::CmMessage& message);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
+  // A peer's deadline runs against an application of this host: it has a REQ or SIDR_REQ that it
+  // has not answered, or, for no longer than the peer repeats them, a REP or DREQ.
+  bool AwaitsApplication(Time now) const;
 
   size_t connections() const { return connections_.size(); }
   CmStatistics& statistics() { return statistics_; }
@@ -197,6 +201,7 @@ class IbCm {
   void SendMra(Time now, const Connection& connection, wire::CmMessageType message);
   void ArmRepeat(Time now, Connection& connection);
   void StopRepeating(Connection& connection);
+  void GiveToApplication(Time now, Connection& connection, IbCmState state);
   void EnterTimewait(Time now, Connection& connection);
   void BoundOwnerlessTimewait(Connection& connection);
   void HurryDreq(Time now, Connection& connection);

@@ -273,7 +273,7 @@ void IbCm::OnRep(Time now, const CmRoute& route, const wire::CmMessage& message,
   connection.ack_timeout = AckTimeoutExponent(
       rep.target_ack_delay, static_cast<uint8_t>(std::max(connection.ack_timeout, uint8_t{1}) - 1));
   // The application decides about the REP: its repeats are answered by an MRA until it has.
-  connection.state = IbCmState::kMraRepSent;
+  GiveToApplication(now, connection, IbCmState::kMraRepSent);
   TellOwner(now, connection, IbCmEventType::kRepReceived, &message);
 }
 
@@ -335,7 +335,7 @@ void IbCm::OnDreq(Time now, const CmRoute& route, const wire::CmMessage& message
       statistics_.duplicates++;
       return;
   }
-  connection->state = IbCmState::kDreqReceived;
+  GiveToApplication(now, *connection, IbCmState::kDreqReceived);
   connection->transaction_id = message.transaction_id;
   TellOwner(now, *connection, IbCmEventType::kDreqReceived, &message);
 }

@@ -52,8 +52,9 @@ constexpr const char* kCallNames[] = {"Hello",
                                       "FaultAdd",
                                       "FaultRemove",
                                       "FaultClear",
-                                      "FaultList"};
-static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kFaultList));
+                                      "FaultList",
+                                      "Clock"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kClock));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {

@@ -71,6 +71,7 @@ enum class CallOp : uint32_t {
   kFaultRemove,
   kFaultClear,
   kFaultList,
+  kClock,
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
@@ -126,6 +127,21 @@ struct MapSegmentOut {
 // (kFaultAdd), a rule's name (kFaultRemove), nothing. Out: JSON text as below, {"error": TEXT}
 // where the host says no.
 inline constexpr size_t kMaxFaultTextBytes = 8192;
+
+// What `rdmaemu clock` does; needs no Hello. Answered by the socket's server (runtime/clock.h):
+// EOPNOTSUPP where the host is embedded, or where its clock is not `manual` and is told to move.
+enum class ClockAction : uint32_t { kShow = 1, kAdvance, kRunUntilIdle };
+struct ClockIn {
+  uint32_t action;  // ClockAction
+  uint32_t reserved;
+  int64_t advance_ns;  // kAdvance: more than 0
+};
+struct ClockOut {
+  char mode[24];  // as --clock has it
+  int64_t now_ns;
+  uint32_t moving;  // it was told to move, and has not arrived
+  uint32_t awaits_application;
+};
 
 struct HostStatusOut {  // JSON text, not terminated; its length is ReplyHeader::size
   char json[1];

@@ -43,6 +43,7 @@ bool CanFail(uint32_t op) {
     case CallOp::kFaultRemove:
     case CallOp::kFaultClear:
     case CallOp::kFaultList:
+    case CallOp::kClock:
       return false;
     default:
       return true;

@@ -167,6 +167,9 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   bool AwaitsCopies() const { return engine_.AwaitsCopies(); }
+  bool AwaitsApplication(Time now) const {
+    return engine_.AwaitsApplication() || cm_.AwaitsApplication(now);
+  }
 
   GroupId GroupOf(ProcessId process) const {
     const ConnectedProcess* found = processes_.Find(process);
@@ -193,6 +196,8 @@ class Host::Impl final : public transport::QpEndListener {
       case CallOp::kHostStop:
         stop_requested_ = true;
         return Reply{};
+      case CallOp::kClock:  // time is whoever drives the host's
+        return FailedReply(EOPNOTSUPP);
       case CallOp::kChangeDevice:
         return ChangeDevice(devices_, now, body);
       case CallOp::kFaultAdd:
@@ -419,6 +424,10 @@ bool Host::Work(Time now) { return impl_->Work(now); }
 bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }
+bool Host::AwaitsApplication(Time now) const { return impl_->AwaitsApplication(now); }
+std::optional<Time> Host::NextJump(Time now) const {
+  return AwaitsApplication(now) ? std::nullopt : NextDeadline();
+}
 GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }
 size_t Host::processes() const { return impl_->processes(); }
 bool Host::stop_requested() const { return impl_->stop_requested(); }

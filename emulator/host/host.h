@@ -116,6 +116,15 @@ class Host {
   bool AwaitsCopies() const;
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
+  // A deadline, here or at a peer, runs against an application: it has a REQ or SIDR_REQ that it
+  // has not answered, a REP without RTU or a DREQ (for no longer than the peer repeats them), or a
+  // QP waits for a receive to be posted. Time that jumps would declare that application dead, so
+  // while this holds for one of the hosts that talk to each other, time only runs. Looks at every
+  // connection and queue pair.
+  bool AwaitsApplication(Time now) const;
+  // How far time may jump when nothing is ready and nothing on its way: to the next deadline;
+  // nothing when there is none, or while an application is awaited.
+  std::optional<Time> NextJump(Time now) const;
 
   // The group a process belongs to, kNone before its Hello: processes of one group stand in for
   // each other's memory when one has gone.

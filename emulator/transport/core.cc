@@ -35,6 +35,11 @@ void Core::SetDeadline(QpContext& context, std::optional<Time> deadline) {
   timers_.Arm(context.qp->handle, *deadline);
 }
 
+bool Core::AwaitsReceive() const {
+  return std::ranges::any_of(contexts_,
+                             [](const auto& each) { return each.second->requester.waiting_rnr; });
+}
+
 QpContext* Core::PopExpired(Time now) {
   while (const std::optional<Handle> handle = timers_.PopExpired(now)) {
     QpContext* context = Find(*handle);

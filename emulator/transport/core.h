@@ -68,6 +68,8 @@ class Core {
   // Sets or clears when Expire must look at the QP.
   void SetDeadline(QpContext& context, std::optional<Time> deadline);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
+  // A QP waits until its peer's application has posted a receive.
+  bool AwaitsReceive() const;
   // The next QP whose deadline has really come; nullptr when there is none.
   QpContext* PopExpired(Time now);
 

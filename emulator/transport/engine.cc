@@ -127,6 +127,7 @@ class Engine::Impl final : public Receiver {
     return timer && copy ? std::min(*timer, *copy) : timer ? timer : copy;
   }
   bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
+  bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Work(Time now) {
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
@@ -465,6 +466,7 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
 }
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
 void Engine::MemoryGoing(ProcessId process) { impl_->MemoryGoing(process); }
+bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }

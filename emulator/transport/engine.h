@@ -90,6 +90,8 @@ class Engine : public TransportHooks {
   }
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
+  // A QP was told RNR: its deadline runs against the application that has no receive posted.
+  bool AwaitsApplication() const;
   // Does up to a bounded amount of work that is ready (trains between local QPs, windows that
   // opened); true when some is left.
   bool Work(Time now);
