@@ -74,7 +74,8 @@ def call(op, body=b""):
 
 def every_command_has_help_with_an_example():
     with Emulator() as emulator:
-        for command in ("run", "env", "hosts", "stop", "host", "device", "port", "address"):
+        for command in ("run", "env", "hosts", "stop", "host", "device", "port", "address",
+                        "install"):
             result = emulator.rdmaemu(command, "--help")
             expect(result, 0, "Example", "rdmaemu " + command)
 

@@ -41,6 +41,8 @@ int FaultAdd(const std::string& host, const std::string& rule);
 int FaultList(const std::string& host, bool json);
 int FaultRemove(const std::string& host, const std::string& name);
 int FaultClear(const std::string& host);
+// Copies binary, libraries and what belongs to them below a prefix.
+int Install(const std::string& prefix);
 // A host itself: in the foreground until it is stopped, or as a daemon until its last client has
 // gone. With `daemonize` it returns when the host can be reached, also when it runs already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);

@@ -179,6 +179,7 @@ int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
                "rdmaemu");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
   app.footer("rdmaemu COMMAND --help says more about one, with an example.");
 
   HostOptions options;
@@ -230,6 +231,14 @@ int Main(int argc, char** argv) {
       "`rdmaemu env` sets them.\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
+  CLI::App* const install = app.add_subcommand(
+      "install", "Copy the command, its libraries, man pages and scenarios below a prefix");
+  std::string prefix;
+  install->add_option("--prefix", prefix, "Such as /usr/local, or a directory of your own")
+      ->type_name("DIR")
+      ->required();
+  install->footer("Example:\n  rdmaemu install --prefix ~/.local");
+
   DeviceOptions devices;
   devices.AddTo(app, options.name);
 
@@ -255,6 +264,7 @@ int Main(int argc, char** argv) {
 
   if (*hosts) return Hosts(json);
   if (*stop) return Stop(stopped);
+  if (*install) return Install(prefix);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
   if (fault.given()) return fault.Do();
   if (backend == "system") {

@@ -10,9 +10,11 @@ packages_build=(
 packages_quickstart=(rdmacm-utils)
 packages_test=(
   libgtest-dev libbenchmark-dev
-  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format
+  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man
 )
 
+# What `tools/rdmaemu install` builds its man pages with.
+packages_install=(help2man)
 packages_fuzz=(clang libclang-rt-14-dev llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
 # The siw module, which tools/softroce --siw, its bench and its test want.
