@@ -23,7 +23,7 @@ class EventfdCounters final : public EventCounters {
   int Descriptor(CounterId counter) const;
 
  private:
-  EventfdSignal signal_;
+  EventfdSignal& signal_ = EventfdSignal::OfProcess();
   std::unordered_map<uint32_t, UniqueFd> counters_;
   uint32_t last_id_ = 0;
 };

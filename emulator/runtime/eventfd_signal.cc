@@ -38,6 +38,11 @@ void WriteIfRoom(int eventfd, uint64_t count) {
 
 }  // namespace
 
+EventfdSignal& EventfdSignal::OfProcess() {
+  static auto* const signal = new EventfdSignal;
+  return *signal;
+}
+
 EventfdSignal::EventfdSignal() : nothing_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   aio_context_t context = 0;
   if (!nothing_ || syscall(SYS_io_setup, kMaxBatch, &context) != 0) return;

@@ -15,6 +15,9 @@ class EventfdSignal {
  public:
   static constexpr uint32_t kMaxBatch = 32;
 
+  // One for all that need one: giving a context of io_submit back takes tens of milliseconds.
+  static EventfdSignal& OfProcess();
+
   EventfdSignal();
   ~EventfdSignal();
   EventfdSignal(const EventfdSignal&) = delete;

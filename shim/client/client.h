@@ -42,6 +42,10 @@ bool IsDoorbell(uint32_t slot);
 JobPage* Jobs();
 void JobsDone();
 
+// Lets a host inside this process work; false where the host is another process.
+bool DriveEmbedded();
+bool IsEmbedded();
+
 // The host has gone: calls answer EIO, counters are readable, queues stand still.
 bool HostIsGone();
 

@@ -28,6 +28,28 @@ void rdmaemu_client_put_back(int counter_fd);
 // objects: librdmacm refuses those with EACCES, as the kernel does.
 int rdmaemu_client_is_forked_from(uint32_t owner_pid);
 
+// A host inside this process (librdmaemu.so): what a connection is used for, as functions. They may
+// be called by any thread at any time, also when the host has been closed: then they answer EIO.
+struct rdmaemu_embedded_host {
+  // As rdmaemu_client_call.
+  int (*call)(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
+              uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
+  // A doorbell was rung.
+  void (*ring)(void);
+  // As rdmaemu_client_wait; the caller drives the host until its counter is raised.
+  int (*wait)(int counter_fd);
+  // A program looked for completions and found none: the host may use the moment.
+  void (*idle)(void);
+};
+
+// From now on this process's host is `host` (static; NULL: it was closed, and calls answer EIO
+// until there is another). Objects of one host mean nothing to the next. 0, or a positive errno:
+// EBUSY when the process is a client of a host already.
+int rdmaemu_client_embed(const struct rdmaemu_embedded_host* host);
+
+// Another number after each rdmaemu_client_embed: what a library kept of a host is of that host.
+uint32_t rdmaemu_client_host_generation(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@
 #include "emulator/verbs/ring.h"
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
+#include "shim/client/embedded.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
 #include "shim/client/page_calls.h"
@@ -26,6 +27,7 @@ extern char* program_invocation_short_name;
 namespace rdmaemu::client {
 
 std::atomic<uint32_t> g_fork_generation{1};
+std::atomic<const rdmaemu_embedded_host*> g_embedded{nullptr};
 
 namespace {
 
@@ -47,6 +49,7 @@ struct Connection {
   // host does not take the group for gone, even when the parent has ended.
   int inherited_socket = -1;
   bool greeted = false;  // place and token are set
+  std::atomic<uint32_t> generation{0};
   HostPlace place{};
   uint8_t token[16] = {};
   uint32_t host_pid = 0;
@@ -219,8 +222,11 @@ int MapSegment(uint32_t id, MappedSegment& out, int socket) {
   MapSegmentOut answer{};
   Buffer buffer{&answer, sizeof answer, 0};
   int fd = -1;
-  const int error = Exchange(socket, {static_cast<uint32_t>(CallOp::kMapSegment), sizeof in}, &in,
-                             buffer, &fd, 1);
+  constexpr auto kOp = static_cast<uint32_t>(CallOp::kMapSegment);
+  const rdmaemu_embedded_host* const embedded = Embedded();
+  const int error = embedded == nullptr ? Exchange(socket, {kOp, sizeof in}, &in, buffer, &fd, 1)
+                                        : embedded->call(kOp, &in, sizeof in, &answer,
+                                                         sizeof answer, &buffer.filled, &fd, 1);
   if (error != 0) return error;
   struct stat status;
   // Bytes past the file's end would be a SIGBUS.
@@ -268,6 +274,19 @@ std::byte* FindSpan(const SharedSpan& span, bool& known) {
   return nullptr;
 }
 
+int MapDoorbells(int socket, const HelloOut& hello) {
+  if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
+  MappedSegment segment;
+  const int error = MapSegment(hello.doorbells.segment, segment, socket);
+  if (error != 0) return error;
+  // `mutex` alone is held: nobody maps segments before the first greeting is over.
+  if (!AddSegment(segment)) return ENOMEM;
+  std::byte* page = Place(hello.doorbells, segment);
+  if (page == nullptr) return EPROTO;
+  g_connection.doorbells = reinterpret_cast<DoorbellPage*>(page);
+  return 0;
+}
+
 // What Hello brought: permission for the host to reach our memory, and the doorbells.
 int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   Connection& c = g_connection;
@@ -277,15 +296,8 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
   memcpy(c.token, hello.group_token, sizeof c.token);
   if (c.doorbells.load() == nullptr) {
-    if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
-    MappedSegment segment;
-    const int error = MapSegment(hello.doorbells.segment, segment, socket);
+    const int error = MapDoorbells(socket, hello);
     if (error != 0) return error;
-    // `mutex` alone is held: nobody maps segments before the first greeting is over.
-    if (!AddSegment(segment)) return ENOMEM;
-    std::byte* page = Place(hello.doorbells, segment);
-    if (page == nullptr) return EPROTO;
-    c.doorbells = reinterpret_cast<DoorbellPage*>(page);
   }
   if (c.doorbell_fd.load() < 0) {
     c.doorbell_fd = doorbell_fd;
@@ -363,6 +375,8 @@ void AfterForkInChild() {
   pthread_mutex_init(&c.mutex, nullptr);
   pthread_mutex_init(&c.segments_mutex, nullptr);
   g_fork_generation.fetch_add(1);
+  // A host inside the parent is the parent's: its queues are shared, its state is a dead copy.
+  if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
   // The parent's.
   if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
   if (c.socket >= 0) {
@@ -379,10 +393,14 @@ void AfterForkInChild() {
 
 void RegisterForkHandlers() { pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild); }
 
-int FirstConnect() {
-  Connection& c = g_connection;
+void RegisterForkHandlersOnce() {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, RegisterForkHandlers);
+}
+
+int FirstConnect() {
+  Connection& c = g_connection;
+  RegisterForkHandlersOnce();
   if (FindHostPlace(c.place) != 0) return ENODEV;
   int error = ENODEV;
   for (int attempt = 0; attempt < kStartAttempts; attempt++) {
@@ -417,10 +435,33 @@ int FirstConnect() {
   return ENODEV;
 }
 
+// The greeting of a host inside this process, which wants a ring each time: it never looks itself.
+int GreetEmbedded(const rdmaemu_embedded_host& host) {
+  HelloIn in{};
+  in.version = kCallVersion;
+  in.pid = static_cast<uint32_t>(getpid());
+  snprintf(in.program, sizeof in.program, "%s", program_invocation_short_name);
+  HelloOut hello{};
+  uint32_t filled = 0;
+  const int error = host.call(static_cast<uint32_t>(CallOp::kHello), &in, sizeof in, &hello,
+                              sizeof hello, &filled, nullptr, 0);
+  if (error != 0) return error;
+  if (filled != sizeof hello || hello.version != kCallVersion) return EPROTO;
+  return MapDoorbells(-1, hello);
+}
+
+// Mappings of the host before: of objects that are not to be used any more.
+void ForgetSegments() {
+  Connection& c = g_connection;
+  c.doorbells = nullptr;
+  for (size_t i = 0; i < c.segment_count; i++) munmap(c.segments[i].bytes, c.segments[i].length);
+  c.segment_count = 0;
+}
+
 int EnsureConnected() {
   Connection& c = g_connection;
   if (c.gone.load()) return EIO;
-  if (c.socket >= 0) return 0;
+  if (c.socket >= 0 || Embedded() != nullptr) return 0;
   return c.must_rejoin.load() ? Rejoin() : FirstConnect();
 }
 
@@ -430,6 +471,27 @@ void RejoinIfForked() {
   pthread_mutex_lock(&g_connection.mutex);
   EnsureConnected();
   pthread_mutex_unlock(&g_connection.mutex);
+}
+
+int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descriptors,
+                    uint32_t descriptor_count) {
+  Connection& c = g_connection;
+  pthread_mutex_lock(&c.mutex);
+  int error = EnsureConnected();
+  bool broken = false;
+  if (error == 0) {
+    CallPage* const page = c.page.load();
+    if (page != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
+      error = ExchangeByPage(*page, header, in, out, {c.socket, c.doorbell_fd, c.gone});
+    } else {
+      error = Exchange(c.socket, header, in, out, descriptors, descriptor_count);
+    }
+    // EIO is also an answer a host may give; only a dead socket ends the connection.
+    broken = error == EIO && SysHasHungUp(c.socket);
+  }
+  pthread_mutex_unlock(&c.mutex);
+  if (broken) MarkGone();
+  return error;
 }
 
 bool BringsCounter(uint32_t op) {
@@ -471,9 +533,10 @@ bool IsDoorbell(uint32_t slot) {
 
 void RingQueue(uint32_t slot) {
   RejoinIfForked();
-  if (RingDoorbell(*g_connection.doorbells.load(std::memory_order_relaxed), slot)) {
-    SysAddToEventfd(g_connection.doorbell_fd, 1);
-  }
+  DoorbellPage* const page = g_connection.doorbells.load(std::memory_order_relaxed);
+  if (page == nullptr || !RingDoorbell(*page, slot)) return;
+  if (const rdmaemu_embedded_host* const embedded = Embedded()) return embedded->ring();
+  SysAddToEventfd(g_connection.doorbell_fd, 1);
 }
 
 JobPage* Jobs() {
@@ -485,6 +548,15 @@ void JobsDone() {
   if (MustWakeHost(*g_connection.doorbells.load(std::memory_order_relaxed))) {
     SysAddToEventfd(g_connection.doorbell_fd, 1);
   }
+}
+
+bool IsEmbedded() { return Embedded() != nullptr; }
+
+bool DriveEmbedded() {
+  const rdmaemu_embedded_host* const embedded = Embedded();
+  if (embedded == nullptr) return false;
+  embedded->idle();
+  return true;
 }
 
 bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
@@ -504,24 +576,12 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   int cancel_state;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   const int saved_errno = errno;
-  pthread_mutex_lock(&g_connection.mutex);
   Buffer buffer{out, out_size, 0};
-  int error = EnsureConnected();
-  bool broken = false;
-  if (error == 0) {
-    rdmaemu::CallPage* const page = g_connection.page.load();
-    if (page != nullptr && FitsPage(in_size, out_size, descriptor_count)) {
-      const PageCaller caller{g_connection.socket, g_connection.doorbell_fd, g_connection.gone};
-      error = ExchangeByPage(*page, {op, in_size}, in, buffer, caller);
-    } else {
-      error =
-          Exchange(g_connection.socket, {op, in_size}, in, buffer, descriptors, descriptor_count);
-    }
-    // EIO is also an answer a host may give; only a dead socket ends the connection.
-    broken = error == EIO && SysHasHungUp(g_connection.socket);
-  }
-  pthread_mutex_unlock(&g_connection.mutex);
-  if (broken) MarkGone();
+  const rdmaemu_embedded_host* const embedded = Embedded();
+  const int error = embedded == nullptr
+                        ? CallHostProcess({op, in_size}, in, buffer, descriptors, descriptor_count)
+                        : embedded->call(op, in, in_size, out, out_size, &buffer.filled,
+                                         descriptors, descriptor_count);
   if (error == 0 && BringsCounter(op)) {
     for (uint32_t i = 0; i < descriptor_count; i++) RememberCounter(descriptors[i]);
     // The host may have died before the counter was on the list.
@@ -531,6 +591,34 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   errno = saved_errno;
   pthread_setcancelstate(cancel_state, nullptr);
   return error;
+}
+
+int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
+  using namespace rdmaemu::client;
+  RegisterForkHandlersOnce();
+  auto& c = g_connection;
+  pthread_mutex_lock(&c.segments_mutex);
+  pthread_mutex_lock(&c.mutex);
+  int error = c.socket >= 0 || c.must_rejoin.load() ? EBUSY : 0;
+  if (error == 0) {
+    ForgetSegments();
+    g_embedded = host;
+    c.generation++;
+    c.gone = host == nullptr;
+    if (host != nullptr) error = GreetEmbedded(*host);
+    if (error != 0) {
+      g_embedded = nullptr;
+      c.gone = true;
+    }
+  }
+  pthread_mutex_unlock(&c.mutex);
+  pthread_mutex_unlock(&c.segments_mutex);
+  if (host == nullptr) FillCounters();  // who waits returns
+  return error;
+}
+
+uint32_t rdmaemu_client_host_generation() {
+  return rdmaemu::client::g_connection.generation.load(std::memory_order_relaxed);
 }
 
 int rdmaemu_client_is_forked_from(uint32_t owner_pid) {

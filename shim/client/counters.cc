@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/client/client.h"
+#include "shim/client/embedded.h"
 #include "shim/client/system.h"
 
 namespace rdmaemu::client {
@@ -90,6 +91,9 @@ extern "C" {
 // A cancellation point like the read(2) that it is: programs cancel threads that wait here. No lock
 // is held and nothing is on the stack that would have to be cleaned up.
 int rdmaemu_client_wait(int counter_fd) {
+  if (const rdmaemu_embedded_host* const embedded = rdmaemu::client::Embedded()) {
+    return embedded->wait(counter_fd);
+  }
   uint64_t one;
   if (read(counter_fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return errno;
   return rdmaemu::client::HostIsGone() ? EIO : 0;

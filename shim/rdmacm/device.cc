@@ -2,6 +2,7 @@
 // while ids use it (rdma_get_devices(3)).
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,6 +32,7 @@ bool Open(ibv_device* found, Device& device) {
   if (device.verbs == nullptr) return false;
   device.node_guid = ibv_get_device_guid(found);
   device.index = static_cast<uint32_t>(ibv_get_device_index(found));
+  device.generation = rdmaemu_client_host_generation();
   ibv_device_attr attributes = {};
   if (const int error = ibv_query_device(device.verbs, &attributes); error != 0) {
     ibv_close_device(device.verbs);
@@ -44,9 +46,22 @@ bool Open(ibv_device* found, Device& device) {
 
 Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
   for (Device* device = table.first; device != nullptr; device = device->next) {
-    if (device->node_guid == node_guid && device->index == index) return device;
+    if (device->node_guid == node_guid && device->index == index &&
+        device->generation == rdmaemu_client_host_generation()) {
+      return device;
+    }
   }
   return nullptr;
+}
+
+// A device of an embedded host that was closed: nothing can be asked of it any more, and nobody
+// waits for its events.
+void GiveUp(Device& device) {
+  if (device.generation == rdmaemu_client_host_generation() || device.removed) return;
+  device.removed = true;
+  if (device.users > 0) return;
+  close(device.verbs->async_fd);
+  close(device.verbs->cmd_fd);
 }
 
 void OpenInto(DeviceTable& table, ibv_device* found) {
@@ -69,6 +84,7 @@ void OpenMissing(DeviceTable& table, Wanted wanted) {
   ibv_device** found = ibv_get_device_list(&count);
   if (found == nullptr) return;
   for (Device* device = table.first; device != nullptr; device = device->next) {
+    GiveUp(*device);
     device->removed = true;
   }
   for (int i = 0; i < count; ++i) {
@@ -107,7 +123,7 @@ Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
 
 void ReleaseDevice(Device* device) {
   MutexLock lock(Table().mutex);
-  if (--device->users != 0) return;
+  if (--device->users != 0 || device->generation != rdmaemu_client_host_generation()) return;
   if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
   // A program that destroys its id before its memory regions keeps the domain busy; the next id
   // goes on with it.

@@ -109,6 +109,8 @@ int rdmaemu_client_wait(int counter_fd) {
 
 void rdmaemu_client_put_back(int) {}
 
+uint32_t rdmaemu_client_host_generation() { return 0; }
+
 int rdmaemu_client_is_forked_from(uint32_t) {
   return rdmaemu::rdmacm::testing::FakeHost::Get().forked ? 1 : 0;
 }

@@ -26,6 +26,7 @@ struct Device {
   ibv_context* verbs = nullptr;
   uint64_t node_guid = 0;  // big endian
   uint32_t index = 0;
+  uint32_t generation = 0;   // of the host: one that was embedded may be followed by another
   ibv_pd* pd = nullptr;      // while ids use the device
   ibv_xrcd* xrcd = nullptr;  // made when first asked for
   uint32_t users = 0;        // ids

@@ -12,7 +12,7 @@ namespace {
 constexpr int kYieldsBeforeBlocking = 100;
 
 void YieldWhileEmpty(const Channel& channel) {
-  if (!channel.ring.Empty()) return;
+  if (!channel.ring.Empty() || client::IsEmbedded()) return;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
   for (int i = 0; i < kYieldsBeforeBlocking && channel.ring.Empty(); i++) sched_yield();

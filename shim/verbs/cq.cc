@@ -34,7 +34,7 @@ int Adopt(CompletionQueue& cq, const CqOut& reply) {
 }  // namespace
 
 void AfterEmptyPoll() {
-  if (DoCopyJobs()) return;
+  if (DoCopyJobs() || client::DriveEmbedded()) return;
   static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
   if (++empty_polls < kEmptyPollsBeforeYield) return;
   empty_polls = 0;

@@ -38,6 +38,7 @@ Device* Known(const DeviceEntry& entry) {
   for (size_t i = 0; i < g_known_count; i++) {
     Device* device = g_known[i];
     if (device->index == entry.index && device->node_guid_be == entry.node_guid &&
+        device->base.transport_type == entry.transport_type &&
         strncmp(device->base.name, entry.name, sizeof entry.name) == 0) {
       return device;
     }

@@ -12,7 +12,8 @@ from emulated import Failure  # noqa: E402
 # <random> and <arpa/inet.h> are allowed: engines with a seed, and the text form of addresses.
 # A folder may include those before it; the pure ones end with host.
 ROOMS = ["emulator/base", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
-         "emulator/transport", "emulator/cm", "emulator/host", "emulator/runtime"]
+         "emulator/transport", "emulator/cm", "emulator/host", "emulator/runtime", "shim/client",
+         "emulator/embedded"]
 PURE = ROOMS[:ROOMS.index("emulator/host") + 1]
 LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; it alone may include system headers
 
@@ -141,7 +142,7 @@ def the_shim_has_no_protocol_logic():
 
 def contract_tests_use_public_headers_only():
     found = []
-    for path in sources(["tests/contract"]):
+    for path in sources(["tests/contract", "tests/embedded", "include", "docs/examples"]):
         for number, line in code_lines(path):
             header = included(line)
             if header and header.startswith(("emulator/", "shim/")):

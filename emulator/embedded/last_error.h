@@ -1,0 +1,49 @@
+// How functions of rdmaemu.h fail: a negative errno, and a sentence that the thread keeps.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "emulator/embedded/process_host.h"
+
+namespace rdmaemu::embedded {
+
+inline std::string& LastError() {
+  thread_local std::string message;
+  return message;
+}
+
+inline int Refuse(int error, std::string message) {
+  LastError() = std::move(message);
+  return -error;
+}
+inline int RefuseWithoutHost() {
+  return Refuse(ENOENT, "this process has no embedded host; open one with rdmaemu_open first");
+}
+
+// The body of a function of the C API: no exception leaves it.
+template <class Body>
+int AtDoor(Body&& body) {
+  LastError().clear();
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  } catch (const std::exception& failure) {
+    return Refuse(EINVAL, failure.what());
+  }
+}
+
+// 0 or a negative errno of `use`.
+template <class Use>
+int WithHost(Use&& use) {
+  int result = 0;
+  const int missing = ProcessHost::Get().With([&](EmbeddedHost& host) {
+    result = use(host);
+    return 0;
+  });
+  return missing != 0 ? RefuseWithoutHost() : result;
+}
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,126 @@
+// rdmaemu.h for C++: a host and fault rules that end with their scope, durations of <chrono>,
+// errors as exceptions. Header only.
+#pragma once
+
+#include <rdmaemu/rdmaemu.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rdmaemu {
+
+// What a function of rdmaemu.h refused; what() is rdmaemu_last_error().
+class EmbeddingError : public std::runtime_error {
+ public:
+  explicit EmbeddingError(int error)
+      : std::runtime_error(rdmaemu_last_error()), error_(error < 0 ? -error : error) {}
+  // A positive errno.
+  int error() const { return error_; }
+
+ private:
+  int error_;
+};
+
+// Throws for a negative result; answers it otherwise.
+template <class Result>
+Result Checked(Result result) {
+  if (result < 0) throw EmbeddingError(static_cast<int>(result));
+  return result;
+}
+
+// A device of an embedded host.
+struct DeviceOptions {
+  std::string name = "rxe0";
+  std::string profile = "rxe";
+  std::string addresses = "127.0.0.1,::1";
+};
+
+// As rdmaemu_options; empty means the default.
+struct EmbeddingOptions {
+  std::string name;
+  std::vector<DeviceOptions> devices;
+  std::string clock = "virtual";
+  uint64_t seed = 1;
+  std::string scenario_path, trace_path, pcap_path, silent_nets;
+};
+
+// The host of this process, as long as the object lives.
+class Embedding {
+ public:
+  explicit Embedding(const EmbeddingOptions& options = {}) {
+    std::vector<rdmaemu_device> devices;
+    for (const DeviceOptions& device : options.devices) {
+      devices.push_back({device.name.c_str(), device.profile.c_str(), device.addresses.c_str()});
+    }
+    rdmaemu_options plain = {};
+    plain.size = sizeof plain;
+    plain.name = options.name.c_str();
+    plain.devices = devices.data();
+    plain.device_count = devices.size();
+    plain.clock = options.clock.c_str();
+    plain.seed = options.seed;
+    plain.scenario_path = options.scenario_path.c_str();
+    plain.trace_path = options.trace_path.c_str();
+    plain.pcap_path = options.pcap_path.c_str();
+    plain.silent_nets = options.silent_nets.c_str();
+    Checked(rdmaemu_open(&plain));
+  }
+  ~Embedding() { rdmaemu_close(); }
+  Embedding(const Embedding&) = delete;
+  Embedding& operator=(const Embedding&) = delete;
+
+  // Since the host was opened.
+  std::chrono::nanoseconds now() const { return std::chrono::nanoseconds(Checked(rdmaemu_now())); }
+  void Advance(std::chrono::nanoseconds time) {
+    Checked(rdmaemu_advance(static_cast<uint64_t>(time.count())));
+  }
+  void RunUntilIdle() { Checked(rdmaemu_run_until_idle()); }
+};
+
+// What happened lately, as text.
+inline std::string Timeline() {
+  std::string text(static_cast<size_t>(Checked(rdmaemu_timeline(nullptr, 0))) + 1, '\0');
+  Checked(rdmaemu_timeline(text.data(), text.size()));
+  text.pop_back();
+  return text;
+}
+
+// A fault rule as long as the object lives: Fault lost("at = \"cm.rtu\", first = 1, drop = true").
+class Fault {
+ public:
+  explicit Fault(const std::string& rule) {
+    char name[sizeof rdmaemu_rule::name];
+    Checked(rdmaemu_rule_add(rule.c_str(), name, sizeof name));
+    name_ = name;
+  }
+  ~Fault() {
+    if (!name_.empty()) rdmaemu_rule_remove(name_.c_str());
+  }
+  Fault(Fault&& other) noexcept : name_(std::exchange(other.name_, {})) {}
+  Fault(const Fault&) = delete;
+  Fault& operator=(const Fault&) = delete;
+
+  const std::string& name() const { return name_; }
+  // How many moments were the rule's, and in how many of them it did something.
+  uint64_t matched() const { return Find().matched; }
+  uint64_t fired() const { return Find().fired; }
+
+ private:
+  rdmaemu_rule Find() const {
+    std::vector<rdmaemu_rule> rules(static_cast<size_t>(Checked(rdmaemu_rules(nullptr, 0))));
+    Checked(rdmaemu_rules(rules.data(), rules.size()));
+    for (const rdmaemu_rule& rule : rules) {
+      if (rule.name == name_) return rule;
+    }
+    throw std::logic_error("the rule \"" + name_ + "\" was removed");
+  }
+
+  std::string name_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,155 @@
+// GoogleTest for programs that use RDMA: a fixture with a host of its own, events and completions
+// with words for what they are, and the host's timeline in the message of a test that failed.
+// Header only; <gmock/gmock.h> has EXPECT_THAT for the matchers.
+#pragma once
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rdmaemu/rdmaemu.hpp>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+
+namespace rdmaemu::testing {
+
+// An event of RDMA CM, acknowledged when it goes.
+struct AcknowledgeEvent {
+  void operator()(rdma_cm_event* event) const { rdma_ack_cm_event(event); }
+};
+class Event {
+ public:
+  Event() = default;
+  explicit Event(rdma_cm_event* event) : event_(event) {}
+  explicit operator bool() const { return event_ != nullptr; }
+  const rdma_cm_event* operator->() const { return event_.get(); }
+  const rdma_cm_event& operator*() const { return *event_; }
+  // Acknowledges: from then on the id can be destroyed.
+  void Acknowledge() { event_.reset(); }
+
+ private:
+  std::unique_ptr<rdma_cm_event, AcknowledgeEvent> event_;
+};
+
+inline std::string Describe(const Event& event) {
+  if (!event) return "no event";
+  return std::string(rdma_event_str(event->event)) + ", status " + std::to_string(event->status);
+}
+inline void PrintTo(const Event& event, std::ostream* out) { *out << Describe(event); }
+
+// The channel's next event; none, with the reason as a failure of the test, when there can be none:
+// in a test of one thread with the virtual clock nothing else would happen, for ever.
+inline Event NextEvent(rdma_event_channel* channel) {
+  rdma_cm_event* event = nullptr;
+  if (rdma_get_cm_event(channel, &event) == 0) return Event(event);
+  ADD_FAILURE() << "no event comes: "
+                << (errno == EDEADLK ? "nothing is due on this host that could bring one"
+                                     : std::strerror(errno));
+  return Event();
+}
+
+// The next completion; none when nothing is due that could bring one.
+inline std::optional<ibv_wc> NextCompletion(ibv_cq* cq) {
+  // Looks more often than an embedded host needs until it takes them for a wait.
+  constexpr int kMaxLooks = 1'000'000;
+  ibv_wc completion = {};
+  for (int i = 0; i < kMaxLooks; i++) {
+    const int count = ibv_poll_cq(cq, 1, &completion);
+    if (count > 0) return completion;
+    if (count < 0) break;
+  }
+  ADD_FAILURE() << "no completion comes";
+  return std::nullopt;
+}
+
+// EXPECT_THAT(NextEvent(channel), EventIs(RDMA_CM_EVENT_REJECTED, 28));
+class EventIsMatcher {
+ public:
+  EventIsMatcher(rdma_cm_event_type type, std::optional<int> status)
+      : type_(type), status_(status) {}
+  bool MatchAndExplain(const Event& event, ::testing::MatchResultListener* listener) const {
+    *listener << "which is " << Describe(event);
+    return event && event->event == type_ && (!status_ || event->status == *status_);
+  }
+  void DescribeTo(std::ostream* out) const {
+    *out << "is " << rdma_event_str(type_);
+    if (status_) *out << ", status " << *status_;
+  }
+  void DescribeNegationTo(std::ostream* out) const {
+    *out << "not: ";
+    DescribeTo(out);
+  }
+
+ private:
+  rdma_cm_event_type type_;
+  std::optional<int> status_;
+};
+// Without a status: any.
+inline auto EventIs(rdma_cm_event_type type, std::optional<int> status = std::nullopt) {
+  return ::testing::MakePolymorphicMatcher(EventIsMatcher(type, status));
+}
+
+// EXPECT_THAT(NextCompletion(cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
+class CompletionIsMatcher {
+ public:
+  CompletionIsMatcher(ibv_wc_status status, std::optional<ibv_wc_opcode> opcode)
+      : status_(status), opcode_(opcode) {}
+  bool MatchAndExplain(const std::optional<ibv_wc>& wc,
+                       ::testing::MatchResultListener* listener) const {
+    if (!wc) {
+      *listener << "which is no completion";
+      return false;
+    }
+    *listener << "which is \"" << ibv_wc_status_str(wc->status) << "\", opcode " << wc->opcode
+              << ", wr_id " << wc->wr_id << ", " << wc->byte_len << " bytes";
+    // The opcode of a completion with an error says nothing (ibv_poll_cq(3)).
+    const bool told = !opcode_ || wc->status != IBV_WC_SUCCESS || wc->opcode == *opcode_;
+    return wc->status == status_ && told;
+  }
+  void DescribeTo(std::ostream* out) const {
+    *out << "is \"" << ibv_wc_status_str(status_) << "\"";
+    if (opcode_) *out << ", opcode " << *opcode_;
+  }
+  void DescribeNegationTo(std::ostream* out) const {
+    *out << "not: ";
+    DescribeTo(out);
+  }
+
+ private:
+  ibv_wc_status status_;
+  std::optional<ibv_wc_opcode> opcode_;
+};
+inline auto CompletionIs(ibv_wc_status status, std::optional<ibv_wc_opcode> opcode = std::nullopt) {
+  return ::testing::MakePolymorphicMatcher(CompletionIsMatcher(status, opcode));
+}
+
+// Runs `body` under a rule and expects that the rule did something.
+template <class Body>
+void WithFault(const std::string& rule, Body&& body) {
+  const Fault fault(rule);
+  std::forward<Body>(body)();
+  EXPECT_GT(fault.fired(), 0u) << "the rule \"" << rule << "\" matched " << fault.matched()
+                               << " times and never fired";
+}
+
+// A test with a host of its own: embedded, with the virtual clock. The host ends after the members
+// of classes that derive from it.
+class EmbeddedTest : public ::testing::Test {
+ protected:
+  explicit EmbeddedTest(const EmbeddingOptions& options = {}) : host(options) {}
+  ~EmbeddedTest() override {
+    if (HasFailure()) {
+      ADD_FAILURE() << "what the host did, both sides (seconds, host, process, kind, object):\n"
+                    << Timeline();
+    }
+  }
+
+  Embedding host;
+};
+
+}  // namespace rdmaemu::testing

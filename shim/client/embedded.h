@@ -1,0 +1,18 @@
+// A host inside this process takes the connection's place (rdmaemu_client_embed): one pointer,
+// looked at where a message would be sent.
+#pragma once
+
+#include <atomic>
+
+#include "shim/client/client_abi.h"
+
+namespace rdmaemu::client {
+
+// Null for clients of a host process.
+extern std::atomic<const rdmaemu_embedded_host*> g_embedded;
+
+inline const rdmaemu_embedded_host* Embedded() {
+  return g_embedded.load(std::memory_order_acquire);
+}
+
+}  // namespace rdmaemu::client

@@ -1,0 +1,221 @@
+// rdmaemu.h: what each function answers, and the sentence that comes with a refusal.
+#include <gmock/gmock.h>
+#include <infiniband/verbs.h>
+#include <rdmaemu/rdmaemu.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+using testing::HasSubstr;
+
+rdmaemu_options Options() {
+  rdmaemu_options options{};
+  options.size = sizeof options;
+  return options;
+}
+
+std::vector<std::string> DeviceNames() {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  std::vector<std::string> names;
+  for (int i = 0; i < count; i++) names.emplace_back(ibv_get_device_name(list[i]));
+  ibv_free_device_list(list);
+  return names;
+}
+
+class ApiTest : public testing::Test {
+ protected:
+  ~ApiTest() override { rdmaemu_close(); }
+  void ExpectRefusal(int result, int error, const char* words) {
+    EXPECT_EQ(result, -error) << rdmaemu_last_error();
+    EXPECT_THAT(rdmaemu_last_error(), HasSubstr(words));
+  }
+};
+
+TEST_F(ApiTest, WithoutAHostTimeIsRefused) {
+  ExpectRefusal(static_cast<int>(rdmaemu_now()), ENOENT, "rdmaemu_open first");
+  ExpectRefusal(rdmaemu_advance(1), ENOENT, "rdmaemu_open first");
+  ExpectRefusal(rdmaemu_run_until_idle(), ENOENT, "rdmaemu_open first");
+  ExpectRefusal(rdmaemu_timeline(nullptr, 0), ENOENT, "rdmaemu_open first");
+  ExpectRefusal(rdmaemu_close(), ENOENT, "rdmaemu_open first");
+}
+
+TEST_F(ApiTest, DefaultsAreOneRxe) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0) << rdmaemu_last_error();
+  EXPECT_STREQ(rdmaemu_last_error(), "");
+  EXPECT_EQ(DeviceNames(), std::vector<std::string>{"rxe0"});
+  EXPECT_EQ(rdmaemu_now(), 0);
+}
+
+TEST_F(ApiTest, DevicesHaveTheirOwnAddresses) {
+  const rdmaemu_device devices[] = {{"left", "rxe", "10.0.0.1,10.0.0.2"},
+                                    {"right", "siw", "10.0.1.1"}};
+  rdmaemu_options options = Options();
+  options.devices = devices;
+  options.device_count = 2;
+  ASSERT_EQ(rdmaemu_open(&options), 0) << rdmaemu_last_error();
+  EXPECT_EQ(DeviceNames(), (std::vector<std::string>{"left", "right"}));
+  ibv_device** list = ibv_get_device_list(nullptr);
+  ibv_context* left = ibv_open_device(list[0]);
+  ibv_free_device_list(list);
+  ASSERT_NE(left, nullptr);
+  ibv_gid_entry entries[8];
+  EXPECT_EQ(ibv_query_gid_table(left, entries, 8, 0), 3);  // one link-local, two of its own
+  EXPECT_EQ(entries[2].gid.raw[15], 2);
+  ibv_close_device(left);
+}
+
+TEST_F(ApiTest, AProcessHasOneHost) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  ExpectRefusal(rdmaemu_open(nullptr), EBUSY, "has a host already");
+}
+
+TEST_F(ApiTest, AHostMayFollowAnother) {
+  for (int i = 0; i < 3; i++) {
+    ASSERT_EQ(rdmaemu_open(nullptr), 0) << rdmaemu_last_error();
+    EXPECT_EQ(DeviceNames().size(), 1u);
+    ASSERT_EQ(rdmaemu_close(), 0);
+    EXPECT_EQ(DeviceNames().size(), 0u);
+  }
+}
+
+TEST_F(ApiTest, WrongOptionsAreNamed) {
+  rdmaemu_options options = Options();
+  options.size = 3;
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "sizeof(struct rdmaemu_options)");
+  options = Options();
+  options.clock = "sundial";
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "virtual, manual, real or scaled:K");
+  for (const char* clock : {"scaled:0", "scaled:", "scaled:1x", "scaled:1000001"}) {
+    options.clock = clock;
+    ExpectRefusal(rdmaemu_open(&options), EINVAL, clock);
+  }
+  options = Options();
+  options.name = "a/b";
+  EXPECT_EQ(rdmaemu_open(&options), -EINVAL);
+  options = Options();
+  options.device_count = 1;
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "give `devices`");
+  const rdmaemu_device nowhere{"rxe0", nullptr, nullptr};
+  options.devices = &nowhere;
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "has no address");
+  const rdmaemu_device unknown{"rxe0", "abacus", "10.0.0.1"};
+  options.devices = &unknown;
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "abacus");
+  options = Options();
+  options.scenario_path = "/nonexistent/scenario.toml";
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "/nonexistent/scenario.toml");
+  options = Options();
+  options.trace_path = "/nonexistent/trace";
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "/nonexistent/trace");
+}
+
+// A program that was built when the struct was shorter.
+TEST_F(ApiTest, OptionsMayBeShorter) {
+  rdmaemu_options options = Options();
+  options.size = offsetof(rdmaemu_options, scenario_path);
+  options.scenario_path = "/nonexistent/not-looked-at.toml";
+  EXPECT_EQ(rdmaemu_open(&options), 0) << rdmaemu_last_error();
+}
+
+TEST_F(ApiTest, TimeMovesWhenTold) {
+  rdmaemu_options options = Options();
+  options.clock = "manual";
+  ASSERT_EQ(rdmaemu_open(&options), 0);
+  ASSERT_EQ(rdmaemu_advance(5'000'000'000), 0);
+  EXPECT_EQ(rdmaemu_now(), 5'000'000'000);
+  ASSERT_EQ(rdmaemu_run_until_idle(), 0);
+  EXPECT_EQ(rdmaemu_now(), 5'000'000'000);
+  ExpectRefusal(rdmaemu_advance(UINT64_MAX), EINVAL, "negative");
+}
+
+TEST_F(ApiTest, AClockThatRunsIsNotAdvanced) {
+  rdmaemu_options options = Options();
+  options.clock = "scaled:1000";
+  ASSERT_EQ(rdmaemu_open(&options), 0);
+  ExpectRefusal(rdmaemu_advance(1), EOPNOTSUPP, "runs by itself");
+  const int64_t before = rdmaemu_now();
+  while (rdmaemu_now() == before) {
+  }
+  EXPECT_GT(rdmaemu_now(), before);
+}
+
+TEST_F(ApiTest, RulesAreListedInTheirOrder) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  char name[132];
+  ASSERT_EQ(rdmaemu_rule_add("at = \"cm.req\", nth = 3, reject = 28", name, sizeof name), 0);
+  EXPECT_STREQ(name, "rule 1");
+  ASSERT_EQ(
+      rdmaemu_rule_add("name = \"full\", at = \"call.alloc_pd\", errno = \"ENOMEM\"", nullptr, 0),
+      0);
+  rdmaemu_rule rules[2];
+  ASSERT_EQ(rdmaemu_rules(rules, 2), 2);
+  EXPECT_STREQ(rules[0].at, "cm.req");
+  EXPECT_STREQ(rules[0].does, "reject = 28");
+  EXPECT_STREQ(rules[1].name, "full");
+  EXPECT_EQ(rules[1].fired, 0u);
+
+  ibv_device** list = ibv_get_device_list(nullptr);
+  ibv_context* context = ibv_open_device(list[0]);
+  ibv_free_device_list(list);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(ibv_alloc_pd(context), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  ASSERT_EQ(rdmaemu_rules(rules, 2), 2);
+  EXPECT_EQ(rules[1].matched, 1u);
+  EXPECT_EQ(rules[1].fired, 1u);
+
+  ASSERT_EQ(rdmaemu_rule_remove("full"), 0);
+  ibv_pd* pd = ibv_alloc_pd(context);
+  EXPECT_NE(pd, nullptr);
+  ibv_dealloc_pd(pd);
+  ibv_close_device(context);
+  ASSERT_EQ(rdmaemu_rules_clear(), 0);
+  EXPECT_EQ(rdmaemu_rules(nullptr, 0), 0);
+}
+
+TEST_F(ApiTest, AWrongRuleIsToldInTheWordsOfTheGrammar) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  ExpectRefusal(rdmaemu_rule_add("at = \"cm.rek\", drop = true", nullptr, 0), EINVAL, "req");
+  ExpectRefusal(rdmaemu_rule_add(nullptr, nullptr, 0), EINVAL, "rule is NULL");
+  ExpectRefusal(rdmaemu_rule_add(std::string(9000, 'x').c_str(), nullptr, 0), EMSGSIZE, "8192");
+  ExpectRefusal(rdmaemu_rule_remove("nobody"), ENOENT, "nobody");
+  ExpectRefusal(rdmaemu_rule_remove(nullptr), EINVAL, "name is NULL");
+}
+
+TEST_F(ApiTest, DevicesComeAndGo) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  ExpectRefusal(rdmaemu_device_remove("rxe7"), ENODEV, "rxe7");
+  ASSERT_EQ(rdmaemu_device_remove("rxe0"), 0) << rdmaemu_last_error();
+  EXPECT_EQ(DeviceNames().size(), 0u);
+  ASSERT_EQ(rdmaemu_device_add("rxe0", nullptr), 0) << rdmaemu_last_error();
+  EXPECT_EQ(DeviceNames().size(), 1u);
+  ASSERT_EQ(rdmaemu_device_add("rxe1", "rxe"), 0) << rdmaemu_last_error();
+  ASSERT_EQ(rdmaemu_address_add("rxe1", "10.9.0.1"), 0) << rdmaemu_last_error();
+  ASSERT_EQ(rdmaemu_address_move("10.9.0.1", "rxe0"), 0) << rdmaemu_last_error();
+  ASSERT_EQ(rdmaemu_address_remove("10.9.0.1"), 0) << rdmaemu_last_error();
+  ASSERT_EQ(rdmaemu_port_set("rxe0", 0), 0) << rdmaemu_last_error();
+  ASSERT_EQ(rdmaemu_port_set("rxe0", 1), 0) << rdmaemu_last_error();
+  ExpectRefusal(rdmaemu_address_add("rxe0", "ten"), EINVAL, "\"ten\"");
+  ExpectRefusal(rdmaemu_device_add(std::string(70, 'x').c_str(), "rxe"), EINVAL, "1 to 63");
+  EXPECT_EQ(rdmaemu_device_remove(nullptr), -EINVAL);
+}
+
+TEST_F(ApiTest, TheTimelineIsCutAtItsBeginning) {
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  DeviceNames();
+  const int length = rdmaemu_timeline(nullptr, 0);
+  ASSERT_GT(length, 20);
+  std::string whole(static_cast<size_t>(length) + 1, '\0');
+  ASSERT_EQ(rdmaemu_timeline(whole.data(), whole.size()), length);
+  EXPECT_THAT(whole, HasSubstr("ListDevices"));
+  char end[11];
+  ASSERT_EQ(rdmaemu_timeline(end, sizeof end), length);
+  EXPECT_EQ(std::string(end), whole.substr(whole.size() - 11, 10));
+}
+
+}  // namespace
