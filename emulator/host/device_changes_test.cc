@@ -353,6 +353,29 @@ TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   EXPECT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), EALREADY);
 }
 
+// The network is asked once for each group and address, and the last who leaves takes it along.
+TEST_F(DeviceChanges, AGroupThatTwoDevicesJoinedOverOneAddressIsLeftWithTheLast) {
+  CmProgram program(a);
+  const auto join = [&] {
+    const uint32_t id = program.CreateId(RDMA_PS_UDP);
+    program.Do(RDMA_USER_CM_CMD_BIND_IP, rdma_ucm_bind_ip{0, Ipv4Socket("127.0.1.1", 0), id});
+    rdma_ucm_join_ip_mcast command{};
+    command.uid = 5;
+    command.addr = Ipv4Socket("239.1.1.1", 0);
+    command.id = id;
+    program.Do(RDMA_USER_CM_CMD_JOIN_IP_MCAST, command);
+    return id;
+  };
+  const uint32_t first = join();
+  ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
+  const uint32_t second = join();
+  EXPECT_EQ(world.joined_groups.size(), 1u);
+  program.Do(RDMA_USER_CM_CMD_DESTROY_ID, rdma_ucm_destroy_id{0, first, 0});
+  EXPECT_EQ(world.joined_groups.size(), 1u);
+  program.Do(RDMA_USER_CM_CMD_DESTROY_ID, rdma_ucm_destroy_id{0, second, 0});
+  EXPECT_TRUE(world.joined_groups.empty());
+}
+
 TEST_F(DeviceChanges, AMovedAddressIsItsNewDevicesGidAndBothAreTold) {
   Verb second(a, 64, EntryOf(a, "rxe1").index);
   ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);

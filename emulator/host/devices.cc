@@ -205,6 +205,12 @@ void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::Cm
   }
 }
 
+bool HostDevices::IsJoinedOn(const NetAddress& local, const NetAddress& group) const {
+  return std::ranges::any_of(groups_, [&](const auto& each) {
+    return each.second.on_wire && each.second.local == local && each.first.second == group;
+  });
+}
+
 Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
                               const NetAddress& group) {
   const std::pair key{device_index, group};
@@ -214,7 +220,7 @@ Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
   }
   const auto own = addresses_.find(local);
   const bool on_wire = own != addresses_.end() && own->second.on_wire;
-  if (on_wire) {
+  if (on_wire && !IsJoinedOn(local, group)) {
     if (const Status joined = fabric_.JoinGroup(local, group); !joined) return joined;
   }
   groups_[key] = {local, on_wire, 1};
@@ -225,9 +231,10 @@ Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
 void HostDevices::LeaveGroup(uint32_t device_index, const NetAddress& group) {
   const auto joined = groups_.find({device_index, group});
   if (joined == groups_.end() || --joined->second.joins > 0) return;
-  if (joined->second.on_wire) fabric_.LeaveGroup(joined->second.local, group);
-  verbs_.SetJoined(device_index, group, false);
+  const JoinedGroup left = joined->second;
   groups_.erase(joined);
+  if (left.on_wire && !IsJoinedOn(left.local, group)) fabric_.LeaveGroup(left.local, group);
+  verbs_.SetJoined(device_index, group, false);
 }
 
 Status HostDevices::CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) {

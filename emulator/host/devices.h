@@ -104,6 +104,9 @@ class HostDevices final : public cm::CmEnvironment {
   static bool IsDown(const Entry& entry) {
     return entry.device != nullptr && entry.device->port_state != IBV_PORT_ACTIVE;
   }
+  // Some device has joined the group on the link of this address. After the address has moved, it
+  // may be two.
+  bool IsJoinedOn(const NetAddress& local, const NetAddress& group) const;
   // Takes the address from its device's lists; `own` stays in addresses_.
   void TakeFrom(OwnAddress& own, const NetAddress& address);
   Status GiveTo(Entry& entry, const HostAddress& address);

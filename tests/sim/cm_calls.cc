@@ -12,6 +12,11 @@ constexpr size_t kMostInRequest = 56, kMostInReply = 196, kMostInReject = 148;
 constexpr size_t kMostInDatagramRequest = 180, kMostInDatagramReply = 136;
 constexpr size_t kMostInAll = 255;  // of what private_data_len can say
 
+const NetAddress& AnyAddress(const Machine& machine, bool ipv6, Random& random) {
+  if (ipv6) return machine.ipv6();
+  return random.Below(3) == 0 ? machine.second_ipv4() : machine.ipv4();
+}
+
 }  // namespace
 
 std::string CmCalls::NameOf(const Id& id) {
@@ -30,6 +35,7 @@ void CmCalls::Say(const Id& id, const std::string& what) {
 void CmCalls::StartCaller(Machine& machine) {
   if (callers_.size() >= kMaxCallers) return;
   Caller& caller = callers_.emplace_back();
+  caller.number = static_cast<uint32_t>(callers_.size());
   caller.machine = &machine;
   caller.name = machine.name() + "." + std::to_string(callers_.size());
   caller.memory.resize(1);
@@ -43,12 +49,15 @@ void CmCalls::StartCaller(Machine& machine) {
     }
     channel = {made.channel, caller.process->TakeCounter().value_or(CounterId{})};
   }
+  MachineDevices& devices = devices_.try_emplace(&machine, machine).first->second;
+  if (devices.life() != machine.life()) devices.Start(*caller.process, device_numbers_);
 }
 
 void CmCalls::End(Id& id) {
   id.ended = true;
   id.listens = false;
   causes_.Called(id.number, CmCallKind::kDestroy);
+  groups_.IdGone(id.number);
 }
 
 void CmCalls::KillOne() {
@@ -178,6 +187,8 @@ void CmCalls::Step() {
     Drain(caller);
   } else if (what < 32) {
     if (Id* id = Any([](const Id& any) { return any.ended; })) Call(*id, AnyCall());
+  } else if (what < 34) {
+    LeaveGroup();
   } else {
     const bool sensible = what < 80;
     Id* id = sensible ? Any([](const Id& any) { return !any.ended && any.next != CmApi::kQuery; })
@@ -228,6 +239,18 @@ void CmCalls::Call(Id& id, CmApi call) {
     case CmApi::kNotify:
       Do(id, call, RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify{id.handle, IBV_EVENT_COMM_EST});
       return;
+    case CmApi::kSetTypeOfService:
+    case CmApi::kSetReuseAddress:
+    case CmApi::kSetAfOnly:
+    case CmApi::kSetAckTimeout:
+      return SetOption(id, call);
+    case CmApi::kSetPath:
+      return SetPath(id);
+    case CmApi::kInitQpAttr:
+    case CmApi::kReadyQpAttr:
+      return InitQpAttr(id, call);
+    case CmApi::kJoin:
+      return JoinGroup(id);
     case CmApi::kMigrate:
       return Migrate(id);
     case CmApi::kQuery:
@@ -237,20 +260,12 @@ void CmCalls::Call(Id& id, CmApi call) {
   }
 }
 
-template <class Command>
-int CmCalls::Do(Id& id, CmApi call, uint32_t command, const Command& in, bool well_formed) {
-  Drain(*id.caller);
-  const int error = id.caller->process->Cm(id.caller->channels[id.channel].handle, command, in);
-  Judge(id, call, error, well_formed);
-  return error;
-}
-
-void CmCalls::Judge(Id& id, CmApi call, int error, bool well_formed) {
+void CmCalls::Judge(Id& id, CmApi call, int error, bool well_formed, int due) {
   const std::string name = sim::NameOf(call);
   world_.tally().Count("api." + name + (error == 0 ? ".works" : ".refused"));
   Say(id, name + (error == 0 ? "" : ": errno " + std::to_string(error)));
   if (causes_.CouldBeStale(id.number)) model_.MayBeStale(id.number);
-  const bool taken_back = model_.Answered(id.number, call, error, well_formed);
+  const bool taken_back = model_.Answered(id.number, call, error, well_formed, due);
   if (error != 0) {
     if (taken_back) causes_.Called(id.number, CmCallKind::kReject);
     return;
@@ -262,6 +277,7 @@ void CmCalls::Judge(Id& id, CmApi call, int error, bool well_formed) {
     case CmApi::kResolveAddress:
       return causes_.Called(id.number, CmCallKind::kResolveAddress);
     case CmApi::kResolveRoute:
+    case CmApi::kSetPath:
       return causes_.Called(id.number, CmCallKind::kResolveRoute);
     case CmApi::kListen:
       id.next = CmApi::kQuery;
@@ -281,13 +297,20 @@ void CmCalls::Judge(Id& id, CmApi call, int error, bool well_formed) {
 
 void CmCalls::Bind(Id& id) {
   Random& random = world_.random();
-  Machine& machine = *id.caller->machine;
-  const NetAddress& own = id.ipv6 ? machine.ipv6() : machine.ipv4();
+  const Machine& machine = *id.caller->machine;
+  const NetAddress& own = AnyAddress(machine, id.ipv6, random);
+  const bool wildcard = random.Below(3) == 0;
   rdma_ucm_bind bind{};
   bind.id = id.handle;
   const auto port = static_cast<uint16_t>(kFirstPort + random.Below(kPorts));
-  bind.addr_size = FillAddress(bind.addr, random.Below(3) == 0 ? AnyOf(own) : own, port);
-  if (Do(id, CmApi::kBind, RDMA_USER_CM_CMD_BIND, bind) == 0) id.port = port;
+  bind.addr_size = FillAddress(bind.addr, wildcard ? AnyOf(own) : own, port);
+  const uint32_t device = DevicesOf(id).DeviceOf(own);
+  const int due = wildcard || device != 0 ? 0 : DevicesOf(id).Has(own) ? ENODEV : EADDRNOTAVAIL;
+  if (Do(id, CmApi::kBind, RDMA_USER_CM_CMD_BIND, bind, true, due) != 0) return;
+  id.port = port;
+  if (wildcard) return;
+  id.local = own;
+  model_.Attached(id.number, device);
 }
 
 void CmCalls::ResolveAddress(Id& id) {
@@ -299,8 +322,20 @@ void CmCalls::ResolveAddress(Id& id) {
   rdma_ucm_resolve_addr resolve{};
   resolve.id = id.handle;
   resolve.timeout_ms = 2000;
-  resolve.dst_size = FillAddress(resolve.dst_addr, id.ipv6 ? to.ipv6() : to.ipv4(), port);
-  Do(id, CmApi::kResolveAddress, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve);
+  const NetAddress destination =
+      id.to != nullptr && id.to->local ? *id.to->local : AnyAddress(to, id.ipv6, random);
+  resolve.dst_size = FillAddress(resolve.dst_addr, destination, port);
+  const std::optional<NetAddress> source = DevicesOf(id).SourceFor(destination);
+  if (Do(id, CmApi::kResolveAddress, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve, true,
+         source ? 0 : ENETUNREACH) != 0) {
+    return;
+  }
+  id.destination = destination;
+  if (model_.DeviceOf(id.number) != 0 || !source) return;
+  const uint32_t device = DevicesOf(id).DeviceOf(*source);
+  if (device == 0) return model_.ExpectAddressError(id.number);
+  id.local = source;
+  model_.Attached(id.number, device);
 }
 
 // False when there is more private data than the message has room for.
@@ -395,6 +430,10 @@ void CmCalls::Query(Id& id) {
   const int error =
       process.Cm(id.caller->channels[id.channel].handle, RDMA_USER_CM_CMD_QUERY, command, answer);
   Judge(id, CmApi::kQuery, error, true);
+  const uint32_t device = answer.node_guid == 0 ? 0 : DevicesOf(id).NumberOf(answer.ibdev_index);
+  if (error == 0 && device != model_.DeviceOf(id.number)) {
+    world_.verdict().Complain("cm", NameOf(id) + " is of another device than its address");
+  }
   // An id is its own channel's alone.
   const int elsewhere = process.Cm(id.caller->channels[(id.channel + 1) % kChannels].handle,
                                    RDMA_USER_CM_CMD_QUERY, command, answer);

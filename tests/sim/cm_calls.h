@@ -5,12 +5,16 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/sim/checkers/cm_model.h"
+#include "tests/sim/checkers/group_model.h"
+#include "tests/sim/machine_devices.h"
 #include "tests/sim/process.h"
 
 namespace rdmaemu::sim {
@@ -18,7 +22,10 @@ namespace rdmaemu::sim {
 class CmCalls {
  public:
   explicit CmCalls(World& world)
-      : world_(world), model_(world.verdict()), causes_(world.verdict()) {}
+      : world_(world),
+        model_(world.verdict()),
+        groups_(world.verdict()),
+        causes_(world.verdict()) {}
 
   // A program that has nothing yet.
   void StartCaller(Machine& machine);
@@ -27,29 +34,39 @@ class CmCalls {
   // Dies without a word; a machine's callers all at once when its host has crashed.
   void KillOne();
   void Crashed(Machine& machine);
+  // Something happens to a device, a port or an address of the machine, and is put right some time
+  // later.
+  void ChangeDevices(Machine& machine);
+  void MendDevices();
   // From now on events are taken as they come, and nothing new is begun.
   void CalmDown();
   void Harvest(Machine& machine);
   bool IsWaiting() const;
   // How long a connection attempt, and the end of a connection, may take.
   static Duration Bound();
-  void Finish() { model_.Finish(); }
+  void Finish() {
+    model_.Finish();
+    groups_.Finish();
+  }
   // All ids go, one by one or with their programs.
   void EndAll();
 
  private:
-  static constexpr size_t kMaxIds = 150, kMaxCallers = 12;
+  static constexpr size_t kMaxIds = 150, kMaxCallers = 12, kMaxJoins = 60;
   static constexpr uint32_t kChannels = 2;
   struct Channel {
     uint32_t handle;
     CounterId counter;
   };
   struct Caller {
+    uint32_t number;
     Machine* machine;
     std::string name;
     std::vector<std::byte> memory;
     std::unique_ptr<Process> process;
     std::array<Channel, kChannels> channels;
+    // Changes and removals of devices that there had been when its events were last taken.
+    uint32_t changes_seen = 0, removals_seen = 0;
   };
   struct Id {
     uint32_t number = 0;  // its uid; what it says begins with it
@@ -62,11 +79,28 @@ class CmCalls {
     uint32_t waited = 0;   // requests that were waiting for it at once
     uint16_t port = 0;     // of a listener
     bool listens = false;
+    // Its own address, where it has one, and where it connects to.
+    std::optional<NetAddress> local;
+    NetAddress destination;
+    uint32_t partner = 0;                 // of a connection: who is at its other end
     const Id* to = nullptr;               // a listener that it knows of
     CmApi next = CmApi::kResolveAddress;  // what a program in its right mind would do
   };
 
+  struct Join {
+    Id* id;
+    uint32_t handle;
+    NetAddress group;
+  };
+  // The uid of a group's events: those of ids are less.
+  static constexpr uint64_t kJoinUid = uint64_t{1} << 32;
+
   Id* Any(bool (*fits)(const Id&));
+  Caller* RunningCaller(const Machine& machine);
+  MachineDevices& DevicesOf(const Id& id) { return devices_.at(id.caller->machine); }
+  void DrainMachine(const Machine& machine);
+  void RemoveDevice(Machine& machine, Process& process);
+  void MoveAddress(Machine& machine, Process& process);
   CmApi AnyCall();
   Id* NewId(Caller& caller);
   Id& Remember(Caller& caller, uint32_t handle, uint32_t channel, uint16_t port_space,
@@ -74,13 +108,24 @@ class CmCalls {
   void Call(Id& id, CmApi call);
   // Takes all events first, so that the model knows where the host is; then calls.
   template <class Command>
-  int Do(Id& id, CmApi call, uint32_t command, const Command& in, bool well_formed = true);
-  void Judge(Id& id, CmApi call, int error, bool well_formed);
+  int Do(Id& id, CmApi call, uint32_t command, const Command& in, bool well_formed = true,
+         int due = 0) {
+    Drain(*id.caller);
+    const int error = id.caller->process->Cm(id.caller->channels[id.channel].handle, command, in);
+    Judge(id, call, error, well_formed, due);
+    return error;
+  }
+  void Judge(Id& id, CmApi call, int error, bool well_formed, int due = 0);
   void Bind(Id& id);
   void ResolveAddress(Id& id);
   void Connect(Id& id);
   void Accept(Id& id);
   void Reject(Id& id);
+  void SetOption(Id& id, CmApi call);
+  void SetPath(Id& id);
+  void InitQpAttr(Id& id, CmApi call);
+  void JoinGroup(Id& id);
+  void LeaveGroup();
   void Migrate(Id& id);
   void Query(Id& id);
   void Destroy(Id& id);
@@ -89,15 +134,21 @@ class CmCalls {
   void Drain(Caller& caller);
   void Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event);
   void Requested(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event);
+  void FindDevice(Id& id, const Id* active);
+  void GroupHappened(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event);
   void End(Id& id);
   void Say(const Id& id, const std::string& what);
   static std::string NameOf(const Id& id);
 
   World& world_;
   CmModel model_;
+  GroupModel groups_;
   CmChecker causes_;
   std::deque<Caller> callers_;
   std::deque<Id> ids_;
+  std::deque<Join> joins_;
+  std::map<const Machine*, MachineDevices> devices_;
+  uint32_t device_numbers_ = 0;
   bool calm_ = false;
 };
 

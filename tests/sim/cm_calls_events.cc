@@ -29,10 +29,15 @@ void CmCalls::Drain(Caller& caller) {
       world_.verdict().Complain("cm", caller.name + ": an event, and its channel is not readable");
     }
   }
+  const MachineDevices& devices = devices_.at(caller.machine);
+  caller.changes_seen = devices.changes();
+  caller.removals_seen = devices.removals();
 }
 
 void CmCalls::Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_resp& event) {
   const auto kind = static_cast<CmEventKind>(event.event);
+  world_.tally().Count(std::string("api.event.") + CmEventName(event.event));
+  if (event.uid >= kJoinUid) return GroupHappened(caller, channel, event);
   if (event.uid == 0 || event.uid > ids_.size() || ids_[event.uid - 1].caller != &caller) {
     return world_.verdict().Complain("cm", caller.name + ": an event of nobody's id");
   }
@@ -40,7 +45,6 @@ void CmCalls::Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_re
   if (id.channel != channel) {
     world_.verdict().Complain("cm", NameOf(id) + ": an event on a channel that it has left");
   }
-  world_.tally().Count(std::string("api.event.") + CmEventName(event.event));
   if (kind == CmEventKind::kConnectRequest) return Requested(caller, channel, event);
   if (event.id != id.handle) {
     return world_.verdict().Complain(
@@ -56,16 +60,21 @@ void CmCalls::Happened(Caller& caller, uint32_t channel, const rdma_ucm_event_re
       datagram ? event.param.ud.private_data_len : event.param.conn.private_data_len;
   Say(id, std::string("hears ") + CmEventName(event.event) + ", status " + std::to_string(status));
   if (causes_.CouldBeStale(id.number)) model_.MayBeStale(id.number);
-  model_.Event(id.number, kind, status);
+  model_.Event(id.number, kind, status, caller.number * kChannels + channel);
   causes_.Event(id.number, kind, status, {bytes, length});
   switch (kind) {
     case CmEventKind::kAddrResolved:
-      id.next = CmApi::kResolveRoute;
+      id.next = id.datagram && world_.random().Below(3) == 0 ? CmApi::kJoin
+                : world_.random().Below(8) == 0              ? CmApi::kSetPath
+                                                             : CmApi::kResolveRoute;
+      return;
+    case CmEventKind::kAddrChange:
       return;
     case CmEventKind::kRouteResolved:
       id.next = CmApi::kConnect;
       return;
     case CmEventKind::kConnectResponse:
+      if (length >= sizeof id.partner) std::memcpy(&id.partner, bytes, sizeof id.partner);
       id.next = CmApi::kEstablish;
       return;
     case CmEventKind::kEstablished:
@@ -101,6 +110,8 @@ void CmCalls::Requested(Caller& caller, uint32_t channel, const rdma_ucm_event_r
   model_.Requested(listener.number, id.number, NameOf(id), id.datagram);
   causes_.Requested(listener.number, id.number, NameOf(id), active, {bytes, length});
   if (id.qpn != 0x10000 + id.number) causes_.MayBeStale(id.number);
+  id.partner = active;
+  FindDevice(id, active > 0 && active <= ids_.size() ? &ids_[active - 1] : nullptr);
 }
 
 void CmCalls::CalmDown() {

@@ -42,7 +42,8 @@ class CmRun {
   }
 
   void Step() {
-    const uint32_t trouble = plan_.kill + plan_.pause + plan_.restart + plan_.partition;
+    const uint32_t trouble =
+        plan_.kill + plan_.pause + plan_.restart + plan_.partition + plan_.changes;
     if (trouble == 0 || world_.random().Below(100) >= trouble) return calls_.Step();
     uint32_t what = world_.random().Below(trouble);
     Machine& machine = *world_.machines()[world_.random().Below(plan_.machines)];
@@ -51,6 +52,8 @@ class CmRun {
     if (what < plan_.pause) return Pause(machine);
     what -= plan_.pause;
     if (what < plan_.restart) return Restart(machine);
+    what -= plan_.restart;
+    if (what < plan_.changes) return calls_.ChangeDevices(machine);
     Part(machine);
   }
 
@@ -77,13 +80,7 @@ class CmRun {
   void Part(Machine& machine) {
     Machine& other = *world_.machines()[world_.random().Below(plan_.machines)];
     if (&machine == &other) return;
-    world_.tally().Count("fault.partition");
-    world_.network().Part(machine.ipv4(), other.ipv4());
-    world_.network().Part(machine.ipv6(), other.ipv6());
-    world_.After(UpTo(std::chrono::minutes(2)), [this, &machine, &other] {
-      world_.network().Join(machine.ipv4(), other.ipv4());
-      world_.network().Join(machine.ipv6(), other.ipv6());
-    });
+    world_.Part(machine, other, UpTo(std::chrono::minutes(2)));
   }
 
   // Whatever was begun must end now, or be refused.
@@ -95,6 +92,7 @@ class CmRun {
           return std::ranges::all_of(world_.machines(), [](const auto& m) { return m->runs(); });
         },
         world_.now() + std::chrono::minutes(1));
+    calls_.MendDevices();
     calls_.CalmDown();
     world_.RunUntil([this] { return !calls_.IsWaiting(); }, world_.now() + CmCalls::Bound());
     // A complaint has stopped the clock: what waits then says nothing.

@@ -1,5 +1,6 @@
 #include "tests/sim/machine.h"
 
+#include <set>
 #include <utility>
 
 namespace rdmaemu::sim {
@@ -28,10 +29,23 @@ class Machine::Port final : public Network {
     setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, pending_.bytes);
     setup_.network->Send(*setup_.now, std::move(pending_));
   }
+  Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
+    if (!groups_.insert({local, group}).second) {
+      setup_.verdict->Complain("network", group.ToString() + " is joined twice");
+    }
+    return {};
+  }
+  void LeaveGroup(const NetAddress& local, const NetAddress& group) override {
+    if (groups_.erase({local, group}) == 0) {
+      setup_.verdict->Complain("network", group.ToString() + " is left and was not joined");
+    }
+  }
+  std::set<std::pair<NetAddress, NetAddress>>& groups() { return groups_; }
 
  private:
   const MachineSetup& setup_;
   Datagram pending_;
+  std::set<std::pair<NetAddress, NetAddress>> groups_;  // own address and group
 };
 
 class Machine::Trace final : public trace::Sink {
@@ -53,6 +67,7 @@ Machine::Machine(MachineSetup setup)
       name_(std::string("m") + std::to_string(setup_.index)),
       ipv4_(NetAddress::Ipv4(0x0a000001 + setup_.index)),
       ipv6_(Ipv6Of(setup_.index)),
+      second_ipv4_(NetAddress::Ipv4(0x0a000101 + setup_.index)),
       port_(std::make_unique<Port>(setup_)),
       trace_(std::make_unique<Trace>(*setup_.recorder, name_)) {}
 
@@ -63,6 +78,7 @@ void Machine::Start(uint64_t seed) {
   config.name = name_;
   config.seed = seed;
   config.devices.push_back({"rxe0", setup_.profile, {{ipv4_}, {ipv6_}}});
+  if (setup_.devices > 1) config.devices.push_back({"rxe1", setup_.profile, {{second_ipv4_}}});
   host_ = std::make_unique<Host>(std::move(config),
                                  Host::Environment{memory, segments, counters, *port_, *trace_});
   life_++;
@@ -70,6 +86,7 @@ void Machine::Start(uint64_t seed) {
 
 void Machine::Crash() {
   host_.reset();
+  port_->groups().clear();  // they were its sockets'
   memory.Clear();
   socket_.clear();
   paused_ = false;
@@ -79,6 +96,17 @@ std::deque<Datagram> Machine::Resume() {
   paused_ = false;
   return std::exchange(socket_, {});
 }
+
+std::vector<NetAddress> Machine::addresses() const {
+  if (setup_.devices == 1) return {ipv4_, ipv6_};
+  return {ipv4_, ipv6_, second_ipv4_};
+}
+
+bool Machine::Owns(const NetAddress& address) const {
+  return address == ipv4_ || address == ipv6_ || (setup_.devices > 1 && address == second_ipv4_);
+}
+
+size_t Machine::memberships() const { return port_->groups().size(); }
 
 bool Machine::KeepForLater(const Datagram& datagram) {
   if (socket_.size() >= kSocketDatagrams) return false;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "emulator/host/host.h"
 #include "emulator/verbs/testing/fakes.h"
@@ -18,6 +19,7 @@ namespace rdmaemu::sim {
 
 struct MachineSetup {
   uint32_t index = 0;
+  uint32_t devices = 1;
   Profile profile;
   SimNetwork* network = nullptr;
   Recorder* recorder = nullptr;
@@ -36,7 +38,11 @@ class Machine {
   const std::string& name() const { return name_; }
   const NetAddress& ipv4() const { return ipv4_; }
   const NetAddress& ipv6() const { return ipv6_; }
-  bool Owns(const NetAddress& address) const { return address == ipv4_ || address == ipv6_; }
+  // Of the second device, where there is one.
+  const NetAddress& second_ipv4() const { return second_ipv4_; }
+  // All of them, in the order in which its host knows them: those of its first device first.
+  std::vector<NetAddress> addresses() const;
+  bool Owns(const NetAddress& address) const;
 
   bool up() const { return host_ != nullptr; }
   bool paused() const { return paused_; }
@@ -53,6 +59,8 @@ class Machine {
   std::deque<Datagram> Resume();
   // False: the datagram is lost.
   bool KeepForLater(const Datagram& datagram);
+  // Multicast groups that its host is a member of.
+  size_t memberships() const;
 
   AddressSpaces memory;
   testing::FakeSharedMemory segments;
@@ -64,7 +72,7 @@ class Machine {
 
   MachineSetup setup_;
   std::string name_;
-  NetAddress ipv4_, ipv6_;
+  NetAddress ipv4_, ipv6_, second_ipv4_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<Host> host_;

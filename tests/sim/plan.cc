@@ -80,6 +80,8 @@ Plan MakeCmPlan(uint64_t seed) {
   plan.pause = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
   plan.restart = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
   plan.partition = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
+  plan.devices = 2;
+  plan.changes = random.Below(2) == 0 ? 0 : 1 + random.Below(6);
   return plan;
 }
 

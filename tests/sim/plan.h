@@ -18,6 +18,7 @@ struct Plan {
   uint64_t seed = 0;
   uint32_t machines = 2;
   uint32_t processes_per_machine = 1;
+  uint32_t devices = 1;  // of a machine, 1 or 2
 
   Duration latency{}, jitter{};  // one way
   Misfortunes misfortunes;
@@ -36,6 +37,7 @@ struct Plan {
 
   // Inclinations, as weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;
+  uint32_t changes = 0;   // of devices, their ports and addresses
   uint32_t connects = 0;  // chance in 100 that a step is one of connection management
   uint32_t misuse = 0;    // chance in 1000 that a request is planted to fail
 };

@@ -221,13 +221,7 @@ class Simulation {
   void Part(Machine& machine) {
     Machine& other = *world_.machines()[world_.random().Below(plan_.machines)];
     if (&machine == &other) return;
-    world_.tally().Count("fault.partition");
-    world_.network().Part(machine.ipv4(), other.ipv4());
-    world_.network().Part(machine.ipv6(), other.ipv6());
-    world_.After(Duration(world_.random().Below(400'000'000)), [this, &machine, &other] {
-      world_.network().Join(machine.ipv4(), other.ipv4());
-      world_.network().Join(machine.ipv6(), other.ipv6());
-    });
+    world_.Part(machine, other, Duration(world_.random().Below(400'000'000)));
   }
 
   // The network heals, and everybody takes what comes: all that was begun must end.

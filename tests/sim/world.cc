@@ -40,7 +40,7 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
     machines_.push_back(std::make_unique<Machine>(
-        MachineSetup{i, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
+        MachineSetup{i, plan.devices, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }
@@ -143,6 +143,9 @@ void World::ExpectNothingLeft() {
                                      " segments and " + std::to_string(machine->counters.live()) +
                                      " counters left");
     }
+    if (machine->memberships() != 0) {
+      verdict_.Complain("leaks", machine->name() + " is a member of multicast groups still");
+    }
     if (machine->host().NextDeadline()) {
       verdict_.Complain("leaks", machine->name() + " has a timer left");
     }
@@ -160,6 +163,18 @@ void World::Start(Machine& machine, uint64_t seed) {
   machine.Start(seed);
   tally_.Count("fault.restart");
   if (recorder_.tells_story()) recorder_.Say(now_, machine.name(), "started again");
+}
+
+void World::Part(const Machine& a, const Machine& b, Duration length) {
+  tally_.Count("fault.partition");
+  for (const NetAddress& from : a.addresses()) {
+    for (const NetAddress& to : b.addresses()) network_.Part(from, to);
+  }
+  After(length, [this, &a, &b] {
+    for (const NetAddress& from : a.addresses()) {
+      for (const NetAddress& to : b.addresses()) network_.Join(from, to);
+    }
+  });
 }
 
 std::optional<Time> World::NextTime() const {

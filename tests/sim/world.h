@@ -37,6 +37,8 @@ class World {
   void Resume(Machine& machine);
   void Crash(Machine& machine);
   void Start(Machine& machine, uint64_t seed);
+  // Nothing passes between the two for `length`.
+  void Part(const Machine& a, const Machine& b, Duration length);
 
   // Runs until `done` holds or time would pass `limit`. True when `done` held.
   bool RunUntil(const std::function<bool()>& done, Time limit);

@@ -21,6 +21,13 @@ class World::Port final : public Network {
     return {};
   }
   void Close(const NetAddress& address) override { addresses.erase(address); }
+  Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
+    world_.joined_groups.insert({local, group});
+    return {};
+  }
+  void LeaveGroup(const NetAddress& local, const NetAddress& group) override {
+    world_.joined_groups.erase({local, group});
+  }
 
   std::set<NetAddress> addresses;  // where datagrams reach the host
 

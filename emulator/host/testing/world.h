@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/host/host.h"
@@ -50,6 +51,8 @@ class World {
   size_t network_room = SIZE_MAX;
   // Addresses that no host can open while it runs.
   std::set<NetAddress> taken_addresses;
+  // Multicast groups that hosts are members of, each by which of their addresses.
+  std::multiset<std::pair<NetAddress, NetAddress>> joined_groups;
   Time now{};
   FakeMemory memory;
   FakeSharedMemory segments;

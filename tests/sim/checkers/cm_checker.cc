@@ -39,7 +39,7 @@ bool CmChecker::MayBeStale(const State& state) const {
 bool CmChecker::IsForgotten(const State& active) const {
   return std::ranges::all_of(active.partners, [&](Id partner) {
     const State& before = ids_.at(partner);
-    return Did(before, CmCallKind::kReject) || Did(before, CmCallKind::kDestroy) ||
+    return Did(before, CmCallKind::kReject) || HasGone(before) ||
            Saw(before, CmEventKind::kDisconnected) || Saw(before, CmEventKind::kRejected) ||
            Saw(before, CmEventKind::kUnreachable);
   });
@@ -56,6 +56,8 @@ void CmChecker::Called(Id id, CmCallKind call, const Bytes& private_data) {
   State& state = ids_.at(id);
   // Of what is not connected, or not yet, a disconnect ends nothing.
   if (call == CmCallKind::kDisconnect && IsConnected(id)) state.disconnecting = true;
+  // After an address error it may ask again.
+  if (call == CmCallKind::kResolveAddress) state.seen &= ~Bit(CmEventKind::kAddrError);
   state.called |= Bit(call);
   if (call == CmCallKind::kConnect || call == CmCallKind::kAccept) state.said = private_data;
   if (call == CmCallKind::kReject) state.said_in_reject = private_data;
@@ -77,7 +79,7 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
   if (asks == ids_.end() || !Did(asks->second, CmCallKind::kConnect)) {
     return Complain(listening, "a request from nobody who connects");
   }
-  const bool given_up = Did(asks->second, CmCallKind::kDestroy);
+  const bool given_up = HasGone(asks->second);
   if (!given_up && !IsForgotten(asks->second) && !asks->second.datagram) {
     Complain(listening, "a second request for one connect of " + asks->second.name);
   }
@@ -96,7 +98,7 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
 
 bool CmChecker::IsConnected(Id id) const {
   const State& state = ids_.at(id);
-  if (state.datagram || Did(state, CmCallKind::kDestroy)) return false;
+  if (state.datagram || HasGone(state)) return false;
   return state.passive ? Saw(state, CmEventKind::kEstablished) : Did(state, CmCallKind::kEstablish);
 }
 
@@ -125,7 +127,7 @@ const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const 
     case kRejectConsumer:
       // A listener that goes refuses requests that nobody has seen, repeats among them.
       if (!state.passive && IsForgotten(state)) return nullptr;
-      return PartnerDid(state, CmCallKind::kReject) || PartnerDid(state, CmCallKind::kDestroy)
+      return PartnerDid(state, CmCallKind::kReject) || PartnerHasGone(state)
                  ? nullptr
                  : "the other side did not reject";
     default:
@@ -139,16 +141,17 @@ const char* CmChecker::WhyNotDisconnected(const State& state) const {
     return "it was not connected";
   }
   if (Did(state, CmCallKind::kDisconnect) || MayBeStale(state)) return nullptr;
-  return PartnerDid(state, CmCallKind::kDisconnect) || PartnerDid(state, CmCallKind::kDestroy)
+  return PartnerDid(state, CmCallKind::kDisconnect) || PartnerHasGone(state)
              ? nullptr
              : "neither side has disconnected";
 }
 
 const char* CmChecker::WhyNot(const State& state, CmEventKind event, int32_t status) const {
   if (Did(state, CmCallKind::kDestroy)) return "the id was destroyed";
+  if (event == CmEventKind::kAddrChange) return nullptr;  // whenever an address moves
   if (Saw(state, event)) return "it came before";
   const bool over = Saw(state, CmEventKind::kRejected) || Saw(state, CmEventKind::kUnreachable);
-  if (over) return "the connection attempt had ended";
+  if (over && event != CmEventKind::kDeviceRemoval) return "the connection attempt had ended";
   switch (event) {
     case CmEventKind::kAddrResolved:
     case CmEventKind::kAddrError:
@@ -172,6 +175,8 @@ const char* CmChecker::WhyNot(const State& state, CmEventKind event, int32_t sta
       return WhyNotDisconnected(state);
     case CmEventKind::kTimewaitExit:
       return Saw(state, CmEventKind::kDisconnected) ? nullptr : "it was not disconnected";
+    case CmEventKind::kDeviceRemoval:
+      return Did(state, CmCallKind::kRemoval) ? nullptr : "its device is there";
     default:
       return "nothing causes it";
   }
@@ -195,7 +200,7 @@ void CmChecker::Event(Id id, CmEventKind event, int32_t status,
   if ((answers || refuses) && !std::ranges::any_of(state.partners, [&](Id partner) {
         const State& speaker = ids_.at(partner);
         return Heard(answers ? speaker.said : speaker.said_in_reject, private_data) ||
-               (refuses && Did(speaker, CmCallKind::kDestroy) &&
+               (refuses && HasGone(speaker) &&
                 std::ranges::all_of(private_data, [](uint8_t byte) { return byte == 0; }));
       })) {
     Complain(state, "its private data is not what the other side has said");
@@ -205,7 +210,7 @@ void CmChecker::Event(Id id, CmEventKind event, int32_t status,
 
 bool CmChecker::IsWaiting(Id id) const {
   const State& state = ids_.at(id);
-  if (Did(state, CmCallKind::kDestroy) || Did(state, CmCallKind::kReject)) return false;
+  if (HasGone(state) || Did(state, CmCallKind::kReject)) return false;
   const bool ended = Saw(state, CmEventKind::kRejected) || Saw(state, CmEventKind::kUnreachable) ||
                      Saw(state, CmEventKind::kDisconnected);
   if (ended) return false;

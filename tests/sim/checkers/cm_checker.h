@@ -24,6 +24,7 @@ enum class CmCallKind : uint8_t {
   kReject,
   kDisconnect,
   kDestroy,  // or its process has died
+  kRemoval,  // its device was removed
 };
 
 // In the order of rdma_cm_event_type.
@@ -88,6 +89,13 @@ class CmChecker {
   static bool Did(const State& state, CmCallKind call) { return (state.called & Bit(call)) != 0; }
   static bool Saw(const State& state, CmEventKind event) { return (state.seen & Bit(event)) != 0; }
   bool PartnerDid(const State& state, CmCallKind call) const;
+  // It will not say another word.
+  static bool HasGone(const State& state) {
+    return Did(state, CmCallKind::kDestroy) || Did(state, CmCallKind::kRemoval);
+  }
+  bool PartnerHasGone(const State& state) const {
+    return PartnerDid(state, CmCallKind::kDestroy) || PartnerDid(state, CmCallKind::kRemoval);
+  }
   // Nobody knows of its request any more, so that a repeat of it is new.
   bool IsForgotten(const State& active) const;
   bool MayBeStale(const State& state) const;  // it or its partner

@@ -7,11 +7,27 @@
 namespace rdmaemu::sim {
 
 const char* NameOf(CmApi call) {
-  static constexpr const char* kNames[] = {
-      "rdma_bind_addr",  "rdma_resolve_addr", "rdma_resolve_route", "rdma_listen",
-      "rdma_connect",    "rdma_accept",       "rdma_establish",     "rdma_reject",
-      "rdma_disconnect", "rdma_notify",       "rdma_migrate_id",    "a query",
-      "rdma_destroy_id"};
+  static constexpr const char* kNames[] = {"rdma_bind_addr",
+                                           "rdma_resolve_addr",
+                                           "rdma_resolve_route",
+                                           "rdma_listen",
+                                           "rdma_connect",
+                                           "rdma_accept",
+                                           "rdma_establish",
+                                           "rdma_reject",
+                                           "rdma_disconnect",
+                                           "rdma_notify",
+                                           "type of service",
+                                           "reuse of the address",
+                                           "AF only",
+                                           "ACK timeout",
+                                           "path",
+                                           "attributes for INIT",
+                                           "attributes for RTR or RTS",
+                                           "rdma_join_multicast",
+                                           "rdma_migrate_id",
+                                           "a query",
+                                           "rdma_destroy_id"};
   return kNames[static_cast<size_t>(call)];
 }
 
@@ -51,10 +67,20 @@ void CmModel::Lost(Id id) { ids_.at(id).place = Place::kGone; }
 
 // ---- calls
 
+// Before it connects, and of UD always, an id has attributes by its device alone; then by its
+// connection, while that is being made or stands (cm_init_qp_init_attr and its sisters).
+bool CmModel::MayGiveAttributes(const State& state, CmApi call) {
+  const Place place = state.place;
+  if (state.device == 0 || place == Place::kListening) return false;
+  if (state.datagram || place < Place::kAsking) return true;
+  if (place == Place::kAsking) return call == CmApi::kInitQpAttr;
+  return place <= Place::kConnected && !state.disconnected_by_us;
+}
+
 bool CmModel::MayWork(const State& state, CmApi call) {
   const Place place = state.place;
   if (place == Place::kGone) return false;
-  if (place == Place::kRemoved) return call == CmApi::kDestroy;
+  if (state.removed) return call == CmApi::kDestroy;
   switch (call) {
     case CmApi::kBind:
       return place == Place::kNew;
@@ -76,9 +102,24 @@ bool CmModel::MayWork(const State& state, CmApi call) {
       return !state.datagram &&
              (place == Place::kAsking || place == Place::kAnswered || place == Place::kAccepted);
     case CmApi::kDisconnect:
-      return place >= Place::kAsking || place == Place::kListening;
+      // A listener without a device has nothing that could be disconnected.
+      return place >= Place::kAsking || (place == Place::kListening && state.device != 0);
     case CmApi::kNotify:
       return !state.datagram && place == Place::kAccepted;
+    case CmApi::kSetReuseAddress:
+      return place != Place::kListening;
+    case CmApi::kSetAfOnly:
+      return place == Place::kNew || place == Place::kBound;
+    case CmApi::kSetPath:
+      return place == Place::kResolved;
+    case CmApi::kInitQpAttr:
+    case CmApi::kReadyQpAttr:
+      return MayGiveAttributes(state, call);
+    case CmApi::kJoin:
+      return state.datagram && state.device != 0 &&
+             (place == Place::kBound || place == Place::kResolved);
+    case CmApi::kSetTypeOfService:
+    case CmApi::kSetAckTimeout:
     case CmApi::kMigrate:
     case CmApi::kQuery:
     case CmApi::kDestroy:
@@ -89,7 +130,7 @@ bool CmModel::MayWork(const State& state, CmApi call) {
 
 int CmModel::Refusal(const State& state, CmApi call) {
   if (state.place == Place::kGone) return ENOENT;
-  if (state.place == Place::kRemoved) return ENXIO;
+  if (state.removed) return ENXIO;
   if (call == CmApi::kNotify && !state.datagram && state.place == Place::kConnected &&
       !state.disconnected_by_us) {
     return EISCONN;
@@ -98,6 +139,7 @@ int CmModel::Refusal(const State& state, CmApi call) {
 }
 
 bool CmModel::MayFail(const State& state, CmApi call, int error) {
+  if (state.removed) return false;
   switch (call) {
     case CmApi::kBind:  // somebody has the port
     case CmApi::kListen:
@@ -108,8 +150,12 @@ bool CmModel::MayFail(const State& state, CmApi call, int error) {
     case CmApi::kReject:
       // The peer has given up; before the accept an id hears of nothing.
       return error == EINVAL && state.place == Place::kAsked && !state.datagram;
-    case CmApi::kDisconnect:  // a listener of no device
-      return error == EINVAL && state.place == Place::kListening;
+    case CmApi::kInitQpAttr:
+    case CmApi::kReadyQpAttr:
+      // Its end is under way, and it hears nothing of that: before its accept, or because another
+      // connection's request took its place.
+      return error == EINVAL && !state.datagram &&
+             (state.place == Place::kAsked || state.may_be_stale);
     case CmApi::kNotify:  // a DREQ of which nobody was told is under way
       return error == EINVAL && state.place == Place::kConnected && state.may_be_stale;
     default:
@@ -117,22 +163,25 @@ bool CmModel::MayFail(const State& state, CmApi call, int error) {
   }
 }
 
-bool CmModel::Answered(Id id, CmApi call, int error, bool well_formed) {
+bool CmModel::Answered(Id id, CmApi call, int error, bool well_formed, int due) {
   State& state = ids_.at(id);
   const bool may_work = MayWork(state, call);
-  if (error == 0 && !(may_work && well_formed)) {
+  if (error == 0 && !(may_work && well_formed && due == 0)) {
     Complain(state, std::string(sim::NameOf(call)) + " works");
   }
   if (error != 0) {
-    const bool expected = (!may_work && error == Refusal(state, call)) ||
-                          (may_work && !well_formed && error == EINVAL) ||
-                          MayFail(state, call, error);
+    const bool expected =
+        (!may_work && error == Refusal(state, call)) ||
+        (!well_formed && error == EINVAL && (may_work || LooksAtArgumentsFirst(call))) ||
+        (may_work && due != 0 && error == due) || MayFail(state, call, error);
     if (!expected) {
       Complain(state, std::string(sim::NameOf(call)) + " answers errno " + std::to_string(error));
     }
   }
   if (error == 0) {
     Move(state, call);
+  } else if (call == CmApi::kResolveAddress && state.place == Place::kNew && error == due) {
+    state.place = Place::kBound;  // to a wildcard, before the route was looked for
   } else if (TakesBack(state, call)) {
     state.place = Place::kOver;
     return true;
@@ -140,9 +189,15 @@ bool CmModel::Answered(Id id, CmApi call, int error, bool well_formed) {
   return false;
 }
 
+// Before they look for the id at all (ucma_init_qp_attr, ucma_process_join).
+bool CmModel::LooksAtArgumentsFirst(CmApi call) {
+  return call == CmApi::kInitQpAttr || call == CmApi::kReadyQpAttr || call == CmApi::kJoin;
+}
+
 // An accept that fails in the midst of an attempt ends it (rdma_accept in the kernel).
 bool CmModel::TakesBack(const State& state, CmApi call) {
   if (call != CmApi::kAccept && call != CmApi::kEstablish) return false;
+  if (state.removed) return false;
   if (state.place == Place::kAsked) return true;
   return !state.datagram && (state.place == Place::kAsking || state.place == Place::kAnswered ||
                              state.place == Place::kAccepted);
@@ -157,6 +212,7 @@ void CmModel::Move(State& state, CmApi call) {
       state.place = Place::kResolving;
       return;
     case CmApi::kResolveRoute:
+    case CmApi::kSetPath:
       state.place = Place::kRouting;
       return;
     case CmApi::kListen:
@@ -168,6 +224,7 @@ void CmModel::Move(State& state, CmApi call) {
     case CmApi::kAccept:
       // A UD listener's side has said all there is to say.
       state.place = state.datagram ? Place::kOver : Place::kAccepted;
+      state.accepted = true;
       return;
     case CmApi::kEstablish:
       state.place = state.datagram ? Place::kOver : Place::kConnected;
@@ -183,11 +240,43 @@ void CmModel::Move(State& state, CmApi call) {
     case CmApi::kDestroy:
       state.place = Place::kGone;
       return;
-    case CmApi::kNotify:
-    case CmApi::kMigrate:
-    case CmApi::kQuery:
+    default:
       return;
   }
+}
+
+// ---- devices
+
+void CmModel::Attached(Id id, uint32_t device) {
+  State& state = ids_.at(id);
+  state.device = device;
+  if (!state.passive) state.attached = ++attachments_;
+}
+
+void CmModel::Removed(uint32_t device) {
+  for (auto& [id, state] : ids_) {
+    if (state.device != device || state.removed || state.place == Place::kGone) continue;
+    state.removed = true;
+    state.removal_due = state.HearsOfDevices();
+    if (!state.removal_due) state.place = Place::kRemoved;
+  }
+}
+
+void CmModel::RequestRemoved(Id id) {
+  ids_.at(id).removed = true;
+  ids_.at(id).place = Place::kRemoved;
+}
+
+void CmModel::AddressMoved(Id id) {
+  State& state = ids_.at(id);
+  if (state.place != Place::kGone && !state.removed && state.HearsOfDevices()) state.moves_due++;
+}
+
+void CmModel::CheckOrder(const State& state, uint32_t channel) {
+  if (state.attached == 0) return;
+  uint64_t& last = told_[{state.device, channel}];
+  if (state.attached < last) Complain(state, "it had its device before one that was told first");
+  last = state.attached;
 }
 
 // ---- events
@@ -200,16 +289,19 @@ const char* CmModel::WhyNot(const State& state, CmEventKind event, int32_t statu
   const bool may_have_status =
       event == CmEventKind::kAddrError || event == CmEventKind::kRouteError ||
       event == CmEventKind::kConnectError || event == CmEventKind::kUnreachable ||
-      event == CmEventKind::kRejected || event == CmEventKind::kMulticastError;
+      event == CmEventKind::kRejected;
   const bool timed_out = event == CmEventKind::kDisconnected && status == -ETIMEDOUT;
   if (may_have_status != (status != 0) && !timed_out) return "its status is not one of its kind";
   constexpr const char* kNotAsked = "nothing asked for it";
   switch (event) {
     case CmEventKind::kAddrResolved:
+      if (state.address_error_due) return "its address has no device";
       return in(Place::kResolving) ? nullptr : kNotAsked;
     case CmEventKind::kAddrError:
       if (state.datagram && in(Place::kAsking)) return nullptr;  // the Q_Keys do not agree
-      return in(Place::kResolving) ? nullptr : kNotAsked;
+      if (!in(Place::kResolving)) return kNotAsked;
+      if (!state.address_error_due) return "its address has a device";
+      return status == -ENODEV ? nullptr : "its status is not ENODEV";
     case CmEventKind::kRouteResolved:
     case CmEventKind::kRouteError:
       return in(Place::kRouting) ? nullptr : kNotAsked;
@@ -237,12 +329,16 @@ const char* CmModel::WhyNot(const State& state, CmEventKind event, int32_t statu
     case CmEventKind::kTimewaitExit:
       if (state.timewait_seen) return "it came before";
       return in(Place::kDisconnected) ? nullptr : "it was not disconnected";
+    case CmEventKind::kDeviceRemoval:
+      return state.removal_due ? nullptr : "its device is there";
+    case CmEventKind::kAddrChange:
+      return state.moves_due > 0 ? nullptr : "its address is where it was";
     default:
       return "nothing here causes it";
   }
 }
 
-void CmModel::Event(Id id, CmEventKind event, int32_t status) {
+void CmModel::Event(Id id, CmEventKind event, int32_t status, uint32_t channel) {
   const auto found = ids_.find(id);
   if (found == ids_.end()) {
     return verdict_.Complain("cm model", std::string(CmEventName(static_cast<uint32_t>(event))) +
@@ -254,7 +350,16 @@ void CmModel::Event(Id id, CmEventKind event, int32_t status) {
     Complain(state, std::string(CmEventName(static_cast<uint32_t>(event))) + ", status " +
                         std::to_string(status) + ", but " + why);
   }
+  if (event == CmEventKind::kDeviceRemoval) CheckOrder(state, channel);
   Move(state, event);
+}
+
+void CmModel::GroupEvent(Id id) {
+  State& state = ids_.at(id);
+  state.events++;
+  if (state.place == Place::kGone || state.place == Place::kRemoved) {
+    Complain(state, "an event of its multicast group");
+  }
 }
 
 void CmModel::Move(State& state, CmEventKind event) {
@@ -265,6 +370,7 @@ void CmModel::Move(State& state, CmEventKind event) {
       return;
     case CmEventKind::kAddrError:  // the id keeps its port and can try again
       state.place = state.place == Place::kAsking ? Place::kOver : Place::kBound;
+      state.address_error_due = false;
       return;
     case CmEventKind::kRouteResolved:
       state.place = Place::kRouted;
@@ -288,6 +394,10 @@ void CmModel::Move(State& state, CmEventKind event) {
       return;
     case CmEventKind::kDeviceRemoval:
       state.place = Place::kRemoved;
+      state.removal_due = false;
+      return;
+    case CmEventKind::kAddrChange:
+      if (state.moves_due > 0) state.moves_due--;
       return;
     default:
       return;
@@ -297,6 +407,9 @@ void CmModel::Move(State& state, CmEventKind event) {
 // ---- ends
 
 bool CmModel::IsWaiting(const State& state) {
+  if (state.place == Place::kGone) return false;
+  if (state.removal_due || state.moves_due > 0) return true;
+  if (state.removed) return false;  // nothing else is owed to it
   switch (state.place) {
     case Place::kResolving:
     case Place::kRouting:

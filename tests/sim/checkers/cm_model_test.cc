@@ -11,6 +11,7 @@ namespace {
 class Model : public testing::Test {
  protected:
   static constexpr CmModel::Id kId = 1, kListener = 2, kAsked = 3, kName = 4;
+  static constexpr uint32_t kDevice = 7;
 
   Model() {
     model.Created(kId, "id", false);
@@ -21,6 +22,11 @@ class Model : public testing::Test {
   void Refused(CmApi call, int error, CmModel::Id id = kId) { model.Answered(id, call, error); }
   void Hears(CmEventKind event, int32_t status = 0, CmModel::Id id = kId) {
     model.Event(id, event, status);
+  }
+  // An id that is bound to the device.
+  void BindTo(uint32_t device, CmModel::Id id = kId) {
+    Works(CmApi::kBind, id);
+    model.Attached(id, device);
   }
   void Connect(CmModel::Id id = kId) {
     Works(CmApi::kResolveAddress, id);
@@ -91,6 +97,7 @@ TEST_F(Model, WhatIsOutOfPlaceIsRefused) {
 }
 TEST_F(Model, AnIdMayTryAgainAfterAnAddressError) {
   Works(CmApi::kResolveAddress);
+  model.ExpectAddressError(kId);
   Hears(CmEventKind::kAddrError, -ENODEV);
   Works(CmApi::kResolveAddress);
   Hears(CmEventKind::kAddrResolved);
@@ -225,11 +232,6 @@ TEST_F(Model, NothingIsHeardAfterTheEnd) {
   Hears(CmEventKind::kRejected, 28);
   ExpectBad();
 }
-TEST_F(Model, NothingIsHeardAfterTheDevicesRemoval) {
-  Connect();
-  Hears(CmEventKind::kDeviceRemoval);
-  EXPECT_FALSE(verdict.clean());
-}
 
 // ---- answers that may not be given
 
@@ -301,6 +303,212 @@ TEST_F(Model, EveryTimewaitEnds) {
   Hears(CmEventKind::kDisconnected);
   Works(CmApi::kDisconnect);
   model.Finish();
+  ExpectBad();
+}
+
+// ---- devices
+
+TEST_F(Model, AnIdOfARemovedDeviceHearsOfItAndIsDestroyed) {
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Refused(CmApi::kMigrate, ENXIO);
+  Hears(CmEventKind::kDeviceRemoval);
+  Refused(CmApi::kListen, ENXIO);
+  Refused(CmApi::kDisconnect, ENXIO);
+  Works(CmApi::kDestroy);
+  Refused(CmApi::kQuery, ENOENT);
+  ExpectGood();
+}
+TEST_F(Model, WhatCameBeforeTheRemovalIsHeardBeforeIt) {
+  Works(CmApi::kResolveAddress);
+  model.Attached(kId, kDevice);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kAddrResolved);
+  Hears(CmEventKind::kDeviceRemoval);
+  ExpectGood();
+}
+TEST_F(Model, ARequestNobodyHasAcceptedHearsOfNoRemoval) {
+  Request();
+  model.Attached(kAsked, kDevice);
+  model.Removed(kDevice);
+  Refused(CmApi::kAccept, ENXIO, kAsked);
+  Works(CmApi::kDestroy, kAsked);
+  ExpectGood();
+}
+TEST_F(Model, ARequestOfARemovedDeviceIsOfNoUse) {
+  Request();
+  model.RequestRemoved(kAsked);
+  Refused(CmApi::kReject, ENXIO, kAsked);
+  ExpectGood();
+}
+TEST_F(Model, WhoWaitsWhenTheDeviceGoesWaitsForNothingElse) {
+  Connect();
+  model.Attached(kId, kDevice);
+  model.Removed(kDevice);
+  EXPECT_TRUE(model.IsWaiting(kId));
+  Hears(CmEventKind::kDeviceRemoval);
+  EXPECT_FALSE(model.IsWaiting(kId));
+  ExpectGood();
+}
+TEST_F(Model, AMovedAddressChangesNothingElse) {
+  BindTo(kDevice);
+  model.AddressMoved(kId);
+  Hears(CmEventKind::kAddrChange);
+  Works(CmApi::kListen);
+  ExpectGood();
+}
+TEST_F(Model, WhatTheDevicesAskForIsAnswered) {
+  model.Answered(kId, CmApi::kBind, ENODEV, true, ENODEV);
+  model.Answered(kId, CmApi::kResolveAddress, ENETUNREACH, true, ENETUNREACH);
+  Refused(CmApi::kBind, EINVAL);  // it is bound to a wildcard now
+  ExpectGood();
+}
+
+TEST_F(Model, NothingIsHeardAfterTheDevicesRemoval) {
+  Connect();
+  model.Attached(kId, kDevice);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  Hears(CmEventKind::kRejected, 28);
+  ExpectBad();
+}
+TEST_F(Model, ADeviceThatIsThereIsNotRemoved) {
+  BindTo(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  ExpectBad();
+}
+TEST_F(Model, AnotherDevicesRemovalIsNotHeard) {
+  BindTo(kDevice);
+  model.Removed(kDevice + 1);
+  Hears(CmEventKind::kDeviceRemoval);
+  ExpectBad();
+}
+TEST_F(Model, AWildcardListenerHearsOfNoRemoval) {
+  Works(CmApi::kListen);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  ExpectBad();
+}
+TEST_F(Model, ARemovalIsHeardOnce) {
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  Hears(CmEventKind::kDeviceRemoval);
+  ExpectBad();
+}
+TEST_F(Model, ARemovalIsHeardByAll) {
+  BindTo(kDevice);
+  BindTo(kDevice, kListener);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  model.Finish();
+  ExpectBad();
+}
+TEST_F(Model, ARemovalIsHeardInTheOrderInWhichIdsGotTheDevice) {
+  BindTo(kDevice, kListener);
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Hears(CmEventKind::kDeviceRemoval);
+  Hears(CmEventKind::kDeviceRemoval, 0, kListener);
+  ExpectBad();
+}
+TEST_F(Model, NothingWorksWithoutItsDevice) {
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Works(CmApi::kListen);
+  ExpectBad();
+}
+TEST_F(Model, WithoutItsDeviceTheErrnoIsEnxio) {
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Refused(CmApi::kListen, EINVAL);
+  ExpectBad();
+}
+TEST_F(Model, WithoutItsDeviceAnIdCanBeDestroyed) {
+  BindTo(kDevice);
+  model.Removed(kDevice);
+  Refused(CmApi::kDestroy, ENXIO);
+  ExpectBad();
+}
+TEST_F(Model, AnAddressThatStaysIsNoChange) {
+  BindTo(kDevice);
+  Hears(CmEventKind::kAddrChange);
+  ExpectBad();
+}
+TEST_F(Model, AMoveIsHeard) {
+  BindTo(kDevice);
+  model.AddressMoved(kId);
+  model.Finish();
+  ExpectBad();
+}
+TEST_F(Model, AnAddressWithoutADeviceIsNotResolved) {
+  Works(CmApi::kResolveAddress);
+  model.ExpectAddressError(kId);
+  Hears(CmEventKind::kAddrResolved);
+  ExpectBad();
+}
+TEST_F(Model, AnAddressWithADeviceIsResolved) {
+  Works(CmApi::kResolveAddress);
+  Hears(CmEventKind::kAddrError, -ENODEV);
+  ExpectBad();
+}
+TEST_F(Model, WhatTheDevicesForbidDoesNotWork) {
+  model.Answered(kId, CmApi::kBind, 0, true, ENODEV);
+  ExpectBad();
+}
+
+// ---- options, attributes, groups
+
+TEST_F(Model, OptionsHaveTheirTimes) {
+  Works(CmApi::kSetReuseAddress);
+  Works(CmApi::kSetAfOnly);
+  Works(CmApi::kSetTypeOfService);
+  Works(CmApi::kListen);
+  Refused(CmApi::kSetReuseAddress, EINVAL);
+  Refused(CmApi::kSetAfOnly, EINVAL);
+  Works(CmApi::kSetTypeOfService);
+  ExpectGood();
+}
+TEST_F(Model, APathTakesTheResolutionsPlace) {
+  Works(CmApi::kResolveAddress);
+  Hears(CmEventKind::kAddrResolved);
+  Works(CmApi::kSetPath);
+  Hears(CmEventKind::kRouteResolved);
+  Works(CmApi::kConnect);
+  Hears(CmEventKind::kRejected, 28);
+  ExpectGood();
+}
+TEST_F(Model, AttributesNeedADevice) {
+  Works(CmApi::kInitQpAttr);
+  ExpectBad();
+}
+TEST_F(Model, WhoAsksHasNoAttributesForRtrYet) {
+  Connect();
+  model.Attached(kId, kDevice);
+  Works(CmApi::kInitQpAttr);
+  Works(CmApi::kReadyQpAttr);
+  ExpectBad();
+}
+TEST_F(Model, AConnectionHasAttributesUntilItEnds) {
+  Establish();
+  model.Attached(kId, kDevice);
+  Works(CmApi::kReadyQpAttr);
+  Works(CmApi::kDisconnect);
+  Refused(CmApi::kReadyQpAttr, EINVAL);
+  Works(CmApi::kReadyQpAttr);
+  ExpectBad();
+}
+TEST_F(Model, OnlyNamesJoinGroups) {
+  BindTo(kDevice, kName);
+  Works(CmApi::kJoin, kName);
+  BindTo(kDevice);
+  Works(CmApi::kJoin);
+  ExpectBad();
+}
+TEST_F(Model, WhoConnectsHasJoinedBefore) {
+  BindTo(kDevice, kName);
+  Connect(kName);
+  Works(CmApi::kJoin, kName);
   ExpectBad();
 }
 
