@@ -197,10 +197,11 @@ void CmChecker::Event(Id id, CmEventKind event, int32_t status,
                        (state.datagram && event == CmEventKind::kEstablished);
   const bool refuses = event == CmEventKind::kRejected && status == kRejectConsumer &&
                        PartnerDid(state, CmCallKind::kReject);
+  // A refusal that was lost is followed by one without words, of a repeat that nobody has seen.
   if ((answers || refuses) && !std::ranges::any_of(state.partners, [&](Id partner) {
         const State& speaker = ids_.at(partner);
         return Heard(answers ? speaker.said : speaker.said_in_reject, private_data) ||
-               (refuses && HasGone(speaker) &&
+               (refuses && (HasGone(speaker) || IsForgotten(state)) &&
                 std::ranges::all_of(private_data, [](uint8_t byte) { return byte == 0; }));
       })) {
     Complain(state, "its private data is not what the other side has said");
