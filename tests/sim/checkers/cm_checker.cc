@@ -80,7 +80,9 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
     return Complain(listening, "a request from nobody who connects");
   }
   const bool given_up = HasGone(asks->second);
-  if (!given_up && !IsForgotten(asks->second) && !asks->second.datagram) {
+  // Of a stale connection the first request may have been refused on a channel not read yet.
+  const bool may_repeat = given_up || MayBeStale(asks->second) || IsForgotten(asks->second);
+  if (!may_repeat && !asks->second.datagram) {
     Complain(listening, "a second request for one connect of " + asks->second.name);
   }
   asks->second.partners.push_back(id);
