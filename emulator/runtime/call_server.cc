@@ -26,10 +26,10 @@ std::string ProgramName(pid_t pid) {
 
 CallServer::CallServer(int epoll_fd, Parts parts)
     : epoll_fd_(epoll_fd),
-      parts_(parts),
+      parts_(std::move(parts)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       buffer_(kMaxCallBytes),
-      pages_(parts.segments) {}
+      pages_(parts_.segments) {}
 
 Status CallServer::Listen(const std::string& path) {
   sockaddr_un name{};
@@ -132,6 +132,9 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
   if (header.op == static_cast<uint32_t>(CallOp::kShareCallPage)) {
     return SharePage(number, connection);
   }
+  if (header.op == static_cast<uint32_t>(CallOp::kClock)) {
+    return AskClock(message.subspan(sizeof header));
+  }
   Reply reply = parts_.host.Call(now, connection.process, message);
   if (!connection.is_client) {
     const GroupId group = parts_.host.GroupOf(connection.process);
@@ -141,6 +144,24 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
       parts_.memory.SetGroup(connection.process, group);
     }
   }
+  return reply;
+}
+
+Reply CallServer::AskClock(std::span<const std::byte> body) {
+  ClockIn in;
+  Reply reply;
+  if (body.size() != sizeof in) {
+    reply.error = EINVAL;
+    return reply;
+  }
+  std::memcpy(&in, body.data(), sizeof in);
+  const Result<ClockOut> out = parts_.clock(in);
+  if (!out) {
+    reply.error = out.error().code;
+    return reply;
+  }
+  reply.body.resize(sizeof *out);
+  std::memcpy(reply.body.data(), &*out, sizeof *out);
   return reply;
 }
 

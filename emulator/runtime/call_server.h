@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -35,6 +36,7 @@ class CallServer {
     ProcessMemory& memory;
     MemfdSegments& segments;
     EventfdCounters& counters;
+    std::function<Result<ClockOut>(const ClockIn&)> clock;
   };
   CallServer(int epoll_fd, Parts parts);
 
@@ -75,6 +77,7 @@ class CallServer {
   void Add(Time now, UniqueFd socket);
   Reply Answer(Time now, uint32_t number, Connection& connection,
                std::span<const std::byte> message);
+  Reply AskClock(std::span<const std::byte> body);
   Reply SharePage(uint32_t number, const Connection& connection);
   std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
   void DropBroken(Time now);

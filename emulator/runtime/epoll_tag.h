@@ -15,6 +15,7 @@ enum class EventKind : uint32_t {
   kUdpPort,     // number: index of the port
   kGroupPort,   // number: the group's in UdpNetwork
   kSignal,
+  kWake,  // time that is shared with other hosts has moved
 };
 
 inline epoll_event EventFor(EventKind kind, uint32_t number, uint32_t events = EPOLLIN) {

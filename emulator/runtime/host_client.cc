@@ -68,6 +68,16 @@ Result<std::string> HostClient::Fault(CallOp op, std::string_view text) {
   return Call(op, std::as_bytes(std::span(text)));
 }
 
+Result<ClockOut> HostClient::Clock(const ClockIn& in) {
+  const Result<std::string> answer = Call(CallOp::kClock, std::as_bytes(std::span(&in, 1)));
+  if (!answer) return Fail(answer.error().code);
+  ClockOut out;
+  if (answer->size() != sizeof out) return Fail(EPROTO);
+  std::memcpy(&out, answer->data(), sizeof out);
+  out.mode[sizeof out.mode - 1] = '\0';
+  return out;
+}
+
 rdmaemu::Status HostClient::Hello(const std::string& program) {
   HelloIn in{};
   in.version = kCallVersion;

@@ -28,6 +28,8 @@ class HostClient {
   rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change);
   // One of kFault* (emulator/host/calls.h): the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
+  // The host's clock, after it was told what `in` says (emulator/host/calls.h).
+  Result<ClockOut> Clock(const ClockIn& in);
   // Becomes a client: EPROTO from a host of another version.
   rdmaemu::Status Hello(const std::string& program);
   // The host's process.

@@ -65,7 +65,7 @@ HostProcess::HostProcess(const Registry& registry, const HostOptions& options, U
       options_(options),
       lock_(std::move(lock)),
       ends_alone_(ends_alone),
-      started_(clock_.Now()),
+      started_(RealNow()),
       memory_(PrintWarning) {}
 
 HostProcess::~HostProcess() {
@@ -87,10 +87,42 @@ OrMessage<void> HostProcess::Open() {
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
   if (!network) return tl::unexpected(network.error());
   network_ = std::move(*network);
-  if (const OrMessage<void> opened = trace_.Open(options_); !opened) return opened;
+  if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
+  if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
+  Network& network_of_host = counted_network_ ? static_cast<Network&>(*counted_network_) : network_;
   host_ = std::make_unique<Host>(
-      std::move(*config), Host::Environment{memory_, segments_, counters_, network_, trace_});
+      std::move(*config),
+      Host::Environment{memory_, segments_, counters_, network_of_host, trace_});
   return WatchDescriptors();
+}
+
+OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
+  using Mode = ClockOption::Mode;
+  const OrMessage<ClockOption> option = ParseClockOption(options_.clock);
+  if (!option) return tl::unexpected(option.error());
+  if (option->mode == Mode::kReal) {
+    clock_ = std::make_unique<RealClock>();
+    return {};
+  }
+  if (option->mode == Mode::kScaled) {
+    clock_ = std::make_unique<ScaledClock>(option->parts_per_million);
+    return {};
+  }
+  std::vector<NetAddress> on_wire;
+  for (const DeviceConfig& device : config.devices) {
+    for (const HostAddress& address : device.addresses) {
+      if (address.on_wire) on_wire.push_back(address.address);
+    }
+  }
+  const auto kind =
+      option->mode == Mode::kVirtual ? TimeDomain::Kind::kVirtual : TimeDomain::Kind::kManual;
+  auto domain = TimeDomain::Join(registry_, kind, options_.name, on_wire);
+  if (!domain) return tl::unexpected(domain.error());
+  domain_ = domain->get();
+  clock_ = std::move(*domain);
+  counted_network_.emplace(network_, *domain_);
+  if (kind == TimeDomain::Kind::kManual) memory_.CopyAlone();
+  return {};
 }
 
 OrMessage<void> HostProcess::WatchDescriptors() {
@@ -114,8 +146,14 @@ OrMessage<void> HostProcess::WatchDescriptors() {
   if (const Status watched = network_.Watch(epoll_fd_.get()); !watched) {
     return failed("watch a UDP port", watched.error().code);
   }
-  server_ = std::make_unique<CallServer>(epoll_fd_.get(),
-                                         CallServer::Parts{*host_, memory_, segments_, counters_});
+  event = EventFor(EventKind::kWake, 0);
+  if (domain_ != nullptr &&
+      epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, domain_->wake_fd(), &event) != 0) {
+    return failed("watch for other hosts", errno);
+  }
+  server_ = std::make_unique<CallServer>(
+      epoll_fd_.get(), CallServer::Parts{*host_, memory_, segments_, counters_,
+                                         [this](const ClockIn& in) { return AskClock(in); }});
   const std::string path = registry_.SocketPath(options_.name);
   unlink(path.c_str());  // of a host that died; a living one would hold the lock
   Registry::WriteRecord(lock_.get(), {getpid(), options_});
@@ -126,9 +164,9 @@ OrMessage<void> HostProcess::WatchDescriptors() {
 
 void HostProcess::Run() {
   while (!ended_) {
-    const Time now = clock_.Now();
-    const bool found = Scan(now);
-    switch (policy_.Next(found, now)) {
+    const Time real = RealNow();
+    const bool found = Scan(clock_->At(real));
+    switch (policy_.Next(found, real)) {
       case IdlePolicy::Step::kScan:
         break;
       case IdlePolicy::Step::kYield:
@@ -139,7 +177,7 @@ void HostProcess::Run() {
           sched_yield();
           break;
         }
-        EndIfUnused(now);
+        EndIfUnused(real);
         if (!ended_) Sleep();
         break;
     }
@@ -171,14 +209,14 @@ bool HostProcess::Scan(Time now) {
 bool HostProcess::PollDescriptors(Duration timeout) {
   std::array<epoll_event, 64> events;
   const int ready = WaitForEvents(epoll_fd_.get(), events, timeout);
+  if (domain_ != nullptr) domain_->BecomeBusy();
   bool found = false;
-  for (int i = 0; i < ready; i++) found |= Dispatch(events[static_cast<size_t>(i)]);
+  for (int i = 0; i < ready; i++) found |= Dispatch(Now(), events[static_cast<size_t>(i)]);
   if (host_->stop_requested()) ended_ = true;
   return found;
 }
 
-bool HostProcess::Dispatch(const epoll_event& event) {
-  const Time now = clock_.Now();
+bool HostProcess::Dispatch(Time now, const epoll_event& event) {
   const uint32_t number = NumberOf(event);
   switch (KindOf(event)) {
     case EventKind::kListener:
@@ -200,8 +238,11 @@ bool HostProcess::Dispatch(const epoll_event& event) {
     case EventKind::kSignal:
       ended_ = true;
       break;
+    case EventKind::kWake:
+      domain_->TakeWake();
+      return false;
   }
-  if (clients_before_ > 0 && server_->clients() == 0) last_client_left_ = now;
+  if (clients_before_ > 0 && server_->clients() == 0) last_client_left_ = RealNow();
   if (server_->clients() < clients_before_) heap_may_shrink_ = true;
   clients_before_ = server_->clients();
   return true;
@@ -210,9 +251,14 @@ bool HostProcess::Dispatch(const epoll_event& event) {
 void HostProcess::ReceiveFrom(Time now, EventKind kind, uint32_t number) {
   const auto receive =
       kind == EventKind::kUdpPort ? &UdpNetwork::ReceivePort : &UdpNetwork::ReceiveGroup;
-  const UdpNetwork::Handler handler =
-      [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads,
-          const NetAddress& at) { host_->Receive(now, flow, udp_payloads, &at); };
+  const UdpNetwork::Handler handler = [&](const wire::UdpFlow& flow,
+                                          std::span<const std::span<const std::byte>> udp_payloads,
+                                          const NetAddress& at) {
+    if (domain_ != nullptr && !flow.destination.IsMulticast()) {
+      domain_->NoteReceived(flow.source, udp_payloads.size());
+    }
+    host_->Receive(now, flow, udp_payloads, &at);
+  };
   for (int i = 0; i < kMaxReceivesPerTurn; i++) {
     if (!(network_.*receive)(number, handler)) break;
   }
@@ -221,23 +267,27 @@ void HostProcess::ReceiveFrom(Time now, EventKind kind, uint32_t number) {
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
   // A doorbell that rang before the programs could know that they must wake us.
-  const Time now = clock_.Now();
-  if (!host_->PollDoorbells(now) && !server_->StopWatchingPages()) {
+  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages()) {
     trace_.Flush();
     // What a program's objects took goes back to the system, once there is time for it.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
-    PollDescriptors(SleepTime(now));
+    PollDescriptors(SleepTime());
   }
   host_->PrepareSleep(false);
   policy_.Woke();
 }
 
-Duration HostProcess::SleepTime(Time now) const {
-  Time wake = now + std::chrono::hours(1);
-  if (const auto deadline = host_->NextDeadline()) wake = std::min(wake, *deadline);
-  if (const auto end = EndOfLife()) wake = std::min(wake, *end);
-  if (network_.blocked()) wake = std::min(wake, now + kBlockedRetry);
-  return wake - now;
+Duration HostProcess::SleepTime() {
+  const Time real = RealNow(), now = clock_->At(real);
+  Duration sleep = std::chrono::hours(1);
+  const std::optional<Time> deadline = host_->NextDeadline();
+  if (deadline) sleep = std::min(sleep, clock_->RealTime(*deadline - now));
+  if (const auto end = EndOfLife()) sleep = std::min(sleep, *end - real);
+  if (network_.blocked()) return std::min(sleep, kBlockedRetry);
+  if (domain_ == nullptr) return sleep;
+  const TimeDomain::Answer answer =
+      domain_->BecomeIdle(real, {deadline, host_->AwaitsApplication(now)});
+  return answer.is_due ? Duration::zero() : std::min(sleep, answer.look_again);
 }
 
 std::optional<Time> HostProcess::EndOfLife() const {
@@ -248,13 +298,38 @@ std::optional<Time> HostProcess::EndOfLife() const {
   return last_client_left_ + kLinger;
 }
 
-void HostProcess::EndIfUnused(Time now) {
+void HostProcess::EndIfUnused(Time real) {
   const std::optional<Time> end = EndOfLife();
-  if (end && now >= *end && server_->Retire(now)) ended_ = true;
+  if (end && real >= *end && server_->Retire(clock_->At(real))) ended_ = true;
+}
+
+Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
+  Status done;
+  switch (ClockAction{in.action}) {
+    case ClockAction::kShow:
+      break;
+    case ClockAction::kAdvance:
+      done = domain_ == nullptr ? Fail(EOPNOTSUPP) : domain_->Advance(Duration(in.advance_ns));
+      break;
+    case ClockAction::kRunUntilIdle:
+      done = domain_ == nullptr ? Fail(EOPNOTSUPP) : domain_->RunUntilIdle();
+      break;
+    default:
+      done = Fail(EINVAL);
+  }
+  if (!done) return tl::make_unexpected(done.error());
+  const Time now = Now();
+  ClockOut out{};
+  const std::string mode = options_.clock.empty() ? "real" : options_.clock;
+  mode.copy(out.mode, sizeof out.mode - 1);
+  out.now_ns = now.time_since_epoch().count();
+  out.moving = domain_ != nullptr && domain_->IsMoving() ? 1 : 0;
+  out.awaits_application = host_->AwaitsApplication(now) ? 1 : 0;
+  return out;
 }
 
 void HostProcess::ShutDown() {
-  const Time now = clock_.Now();
+  const Time now = Now();
   // As after an orderly shutdown of a machine, peers learn that their connections have ended.
   server_->DropAll(now);
   host_->Work(now);

@@ -10,9 +10,11 @@
 #include "emulator/host/host.h"
 #include "emulator/runtime/call_server.h"
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/domain_traffic.h"
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/idle_policy.h"
 #include "emulator/runtime/registry.h"
+#include "emulator/runtime/time_domain.h"
 #include "emulator/runtime/trace_files.h"
 #include "emulator/runtime/udp_network.h"
 
@@ -47,23 +49,27 @@ class HostProcess {
   bool Scan(Time now);
   // Handles what is ready; waits for it at most that long. True when something was.
   bool PollDescriptors(Duration timeout);
-  bool Dispatch(const epoll_event& event);
+  // `now`: the host's time, not the real one.
+  bool Dispatch(Time now, const epoll_event& event);
   // From a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);
+  OrMessage<void> OpenClock(const HostConfig& config);
+  Time Now() const { return clock_->At(RealNow()); }
   void Sleep();
-  Duration SleepTime(Time now) const;
-  // When the host may end by itself; nothing while it has clients.
+  // How long it may sleep, in real time; zero when the time that it shares has moved for it.
+  Duration SleepTime();
+  // When the host may end by itself, in real time; nothing while it has clients.
   std::optional<Time> EndOfLife() const;
-  void EndIfUnused(Time now);
+  void EndIfUnused(Time real);
+  Result<ClockOut> AskClock(const ClockIn& in);
   void ShutDown();
 
   Registry registry_;
   HostOptions options_;
   UniqueFd lock_;
   bool ends_alone_;
-  RealClock clock_;
-  Time started_;
-  Time last_client_left_{};
+  Time started_;             // real
+  Time last_client_left_{};  // real
   size_t clients_before_ = 0;
   bool heap_may_shrink_ = false;  // a client has left since the last sleep
   bool ended_ = false;
@@ -74,6 +80,9 @@ class HostProcess {
   EventfdCounters counters_;
   ProcessMemory memory_;
   UdpNetwork network_;
+  std::unique_ptr<Clock> clock_;
+  TimeDomain* domain_ = nullptr;  // the clock, where hosts share it
+  std::optional<DomainTraffic> counted_network_;
   TraceFiles trace_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<CallServer> server_;

@@ -225,6 +225,7 @@ bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) 
 }
 
 uint32_t ProcessMemory::PidFor(ProcessId taker, ProcessId owner) {
+  if (copies_alone_) return 0;
   const auto from = processes_.find(static_cast<uint32_t>(taker));
   const auto to = processes_.find(static_cast<uint32_t>(owner));
   if (from == processes_.end() || to == processes_.end()) return 0;

@@ -42,6 +42,9 @@ class ProcessMemory final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+  // No thread of a program is asked to copy: the host takes back what nobody took when its time
+  // has passed, and time may stand still.
+  void CopyAlone() { copies_alone_ = true; }
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
   void LetOthersRun() override;
 
@@ -64,6 +67,7 @@ class ProcessMemory final : public Memory {
 
   std::function<void(const std::string&)> warn_;
   bool warned_ = false;
+  bool copies_alone_ = false;
   pid_t own_pid_;
   std::unordered_map<uint32_t, Known> processes_;
   std::map<GroupId, std::vector<ProcessId>> groups_;  // dead members too, while one is alive

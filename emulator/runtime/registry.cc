@@ -108,6 +108,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.pcap_path = json.at("pcap").get<std::string>();
     record.options.trace_path = json.at("trace").get<std::string>();
     record.options.scenario_path = json.value("scenario", std::string());
+    record.options.clock = json.value("clock", std::string());
     record.options.seed = json.value("seed", std::string());
     return record;
   } catch (const Json::exception&) {
@@ -128,6 +129,7 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"pcap", record.options.pcap_path},
                      {"trace", record.options.trace_path},
                      {"scenario", record.options.scenario_path},
+                     {"clock", record.options.clock},
                      {"seed", record.options.seed}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   return ftruncate(lock_fd, 0) == 0 &&

@@ -1,6 +1,7 @@
 // The directory where hosts can be found: NAME.sock, on which a host listens, NAME.lock, which it
-// holds (flock) from before it binds anything until it has gone, and NAME.log, what a daemon
-// printed. The lock file's text says which process it is and which options it was started with.
+// holds (flock) from before it binds anything until it has gone, NAME.log, what a daemon printed,
+// and NAME.wake, by which hosts that share their time wake each other. The lock file's text says
+// which process it is and which options it was started with.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +30,7 @@ struct HostOptions {
   std::string pcap_path = {};
   std::string trace_path = {};
   std::string scenario_path = {};  // of fault rules
+  std::string clock = {};          // real, scaled:K, virtual, manual; empty: real
   std::string seed = {};           // a decimal number; empty: the kernel's randomness
 };
 
@@ -52,6 +54,7 @@ class Registry {
   const std::string& directory() const { return directory_; }
   std::string SocketPath(std::string_view name) const { return Path(name, ".sock"); }
   std::string LockPath(std::string_view name) const { return Path(name, ".lock"); }
+  std::string WakePath(std::string_view name) const { return Path(name, ".wake"); }
   std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
 
   // Names that have a socket, sorted. Whether anybody listens there is another question.

@@ -7,17 +7,15 @@
 #include <cstdio>
 #include <cstring>
 
-#include "emulator/runtime/clock.h"
-
 namespace rdmaemu::runtime {
 namespace {
 
-// Adds up with CLOCK_MONOTONIC to the time of day.
-Duration WallClockOffset() {
+// Adds up with the host's time to the time of day.
+Duration WallClockOffset(Time now) {
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   return std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec) -
-         RealClock().Now().time_since_epoch();
+         now.time_since_epoch();
 }
 
 }  // namespace
@@ -49,14 +47,14 @@ void AppendFile::Flush() {
   buffer_.clear();
 }
 
-OrMessage<void> TraceFiles::Open(const HostOptions& options) {
+OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
   if (!options.trace_path.empty()) {
     if (const auto made = json_file_.Create(options.trace_path, "--trace"); !made) return made;
     json_.emplace(options.name);
   }
   if (!options.pcap_path.empty()) {
     if (const auto made = pcap_file_.Create(options.pcap_path, "--pcap"); !made) return made;
-    pcap_.emplace(WallClockOffset(), options.name);
+    pcap_.emplace(WallClockOffset(now), options.name);
     pcap_->AppendStart(pcap_file_.buffer());
     pcap_file_.Flush();  // a capture without packets is one that can be opened
   }

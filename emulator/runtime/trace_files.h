@@ -34,8 +34,8 @@ class AppendFile {
 
 class TraceFiles final : public trace::Sink {
  public:
-  // Creates (truncates) the files that the options name.
-  OrMessage<void> Open(const HostOptions& options);
+  // Creates (truncates) the files that the options name; `now` is the host's time.
+  OrMessage<void> Open(const HostOptions& options, Time now);
   void Flush();
 
   bool wants_records() const override { return json_file_.is_open(); }

@@ -75,7 +75,7 @@ def call(op, body=b""):
 def every_command_has_help_with_an_example():
     with Emulator() as emulator:
         for command in ("run", "env", "hosts", "stop", "host", "device", "port", "address",
-                        "install"):
+                        "install", "clock"):
             result = emulator.rdmaemu(command, "--help")
             expect(result, 0, "Example", "rdmaemu " + command)
 
@@ -478,6 +478,45 @@ def a_scenario_is_applied_and_strict_asks_that_every_rule_fires():
         expect(run(emulator, "true", options=("--seed", "-1"), host="bad"), 125, "not a seed")
 
 
+def the_clock_of_a_running_host_is_shown_and_moved():
+    with Emulator() as emulator:
+        held = hold(emulator, options=("--clock", "manual"))
+        expect(emulator.rdmaemu("clock", "show", "--host", "h"), 0, "manual: 0.000000 s")
+        expect(emulator.rdmaemu("clock", "advance", "1500ms", "--host", "h"), 0, "1.500000 s")
+        expect(emulator.rdmaemu("clock", "advance", "1h", "--host", "h"), 0, "3601.500000 s")
+        expect(emulator.rdmaemu("clock", "run-until-idle", "--host", "h"), 0, "3601.500000 s")
+        shown = json.loads(emulator.rdmaemu("clock", "show", "--json", "--host", "h").stdout)
+        check(shown == {"clock": "manual", "now_ns": 3601500000000, "moving": False,
+                        "awaits_application": False}, shown)
+        for wrong in ("5", "s", "0s", "-1s", "1.5s", "5 s", "9223372036854775807h", "367d"):
+            expect(emulator.rdmaemu("clock", "advance", wrong, "--host", "h"), 2,
+                   "is not a length of time")
+        let_go(held)
+
+
+def a_clock_that_runs_by_itself_cannot_be_moved():
+    with Emulator() as emulator:
+        for mode in ("real", "virtual", "scaled:4"):
+            held = hold(emulator, host=mode.replace(":", ""), options=("--clock", mode))
+            expect(emulator.rdmaemu("clock", "advance", "5s", "--host", mode.replace(":", "")), 1,
+                   "cannot be moved; start it with --clock manual")
+            let_go(held)
+
+
+def a_host_with_another_clock_is_another_host():
+    with Emulator() as emulator:
+        held = hold(emulator, options=("--clock", "virtual"))
+        expect(run(emulator, "true", options=("--clock", "scaled:2")), 125,
+               "clock virtual instead of scaled:2")
+        expect(run(emulator, "true", options=("--clock", "virtual")), 0)
+        let_go(held)
+        expect(run(emulator, "true", options=("--clock", "fast")), 125,
+               "there is no clock \"fast\"; choose one of: real, scaled:K, virtual, manual")
+        eventually("the end of the host", lambda: emulator.host("h") is None)
+        left = [name for name in os.listdir(emulator.directory)]
+        check(not left, "files that were left: %s" % left)
+
+
 CASES = [
     every_command_has_help_with_an_example,
     wrong_usage_is_one_line,
@@ -509,6 +548,9 @@ CASES = [
     descriptors_that_clients_send_are_not_kept,
     rules_of_a_running_host_are_added_listed_and_removed,
     a_scenario_is_applied_and_strict_asks_that_every_rule_fires,
+    the_clock_of_a_running_host_is_shown_and_moved,
+    a_clock_that_runs_by_itself_cannot_be_moved,
+    a_host_with_another_clock_is_another_host,
 ]
 
 if __name__ == "__main__":

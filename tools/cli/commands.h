@@ -43,6 +43,11 @@ int FaultRemove(const std::string& host, const std::string& name);
 int FaultClear(const std::string& host);
 // Copies binary, libraries and what belongs to them below a prefix.
 int Install(const std::string& prefix);
+// The clock of a running host (docs/time.md): shows it; moves the time of all hosts whose clock is
+// manual, and returns when it has arrived. `by`: a number and its unit, as in "250ms".
+int ClockShow(const std::string& host, bool json);
+int ClockAdvance(const std::string& host, const std::string& by);
+int ClockRunUntilIdle(const std::string& host);
 // A host itself: in the foreground until it is stopped, or as a daemon until its last client has
 // gone. With `daemonize` it returns when the host can be reached, also when it runs already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);

@@ -16,6 +16,7 @@ constexpr const char* kSilentNetVariable = "RDMAEMU_SILENT_NET";
 constexpr const char* kPcapVariable = "RDMAEMU_PCAP";
 constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
 constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
+constexpr const char* kClockVariable = "RDMAEMU_CLOCK";
 constexpr const char* kSeedVariable = "RDMAEMU_SEED";
 
 std::string Variable(const char* name) {
@@ -49,6 +50,7 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kPcapVariable, options.pcap_path},
           {kTraceVariable, options.trace_path},
           {kScenarioVariable, options.scenario_path},
+          {kClockVariable, options.clock},
           {kSeedVariable, options.seed}};
 }
 
@@ -151,6 +153,7 @@ void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.pcap_path.empty()) options.pcap_path = Variable(kPcapVariable);
   if (options.trace_path.empty()) options.trace_path = Variable(kTraceVariable);
   if (options.scenario_path.empty()) options.scenario_path = Variable(kScenarioVariable);
+  if (options.clock.empty()) options.clock = Variable(kClockVariable);
   if (options.seed.empty()) options.seed = Variable(kSeedVariable);
 }
 

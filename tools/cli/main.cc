@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "emulator/runtime/clock.h"
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/device_options.h"
@@ -53,6 +54,10 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->type_name("FILE");
   app.add_option("--scenario", options.scenario_path, "Fault rules (TOML, docs/faults.md)")
       ->type_name("FILE");
+  app.add_option("--clock", options.clock,
+                 "How time passes: real, scaled:K (K times as fast), virtual (jumps to what is due"
+                 " next), manual (moves by `rdmaemu clock`); default real (docs/time.md)")
+      ->type_name("MODE");
   app.add_option("--seed", options.seed,
                  "Fixes what the host chooses at random: keys, numbers, draws of rules")
       ->type_name("N");
@@ -102,6 +107,7 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
     return "\"" + options.seed + "\" is not a seed: use a number from 0 to 18446744073709551615";
   }
+  if (const auto clock = runtime::ParseClockOption(options.clock); !clock) return clock.error();
   if (!options.scenario_path.empty()) {
     if (const auto rules = runtime::ReadScenario(options.scenario_path); !rules) {
       return rules.error();
@@ -175,6 +181,42 @@ class FaultCommand {
   bool json_ = false;
 };
 
+// `rdmaemu clock` and its own subcommands.
+class ClockCommand {
+ public:
+  explicit ClockCommand(CLI::App& app)
+      : clock_(app.add_subcommand("clock", "Show and move the time of a running host")) {
+    clock_->require_subcommand(1);
+    clock_->footer(
+        "Example:\n"
+        "  rdmaemu run --host a --clock manual -- ./my_test &\n"
+        "  rdmaemu clock advance 5s --host a");
+    show_ = Add("show", "Print the mode and the time");
+    show_->add_flag("--json", json_, "For a program");
+    advance_ = Add("advance", "Move the time of all hosts whose clock is manual, moment by moment");
+    advance_->add_option("TIME", by_, "A number and ns, us, ms, s, min or h, as in 250ms")
+        ->required();
+    Add("run-until-idle", "The same, until nothing is due any more, or a program is awaited");
+  }
+  bool given() const { return clock_->parsed(); }
+  int Do() const {
+    if (show_->parsed()) return ClockShow(host_, json_);
+    if (advance_->parsed()) return ClockAdvance(host_, by_);
+    return ClockRunUntilIdle(host_);
+  }
+
+ private:
+  CLI::App* Add(const char* name, const char* what) {
+    CLI::App* const command = clock_->add_subcommand(name, what);
+    command->add_option("--host", host_, "Name of the host")->type_name("NAME");
+    return command;
+  }
+
+  CLI::App *clock_, *show_, *advance_;
+  std::string host_ = DefaultHostName(), by_;
+  bool json_ = false;
+};
+
 int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
                "rdmaemu");
@@ -218,6 +260,7 @@ int Main(int argc, char** argv) {
   stop->footer("Example:\n  rdmaemu stop a");
 
   const FaultCommand fault(app);
+  const ClockCommand clock(app);
 
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
   host->add_option("--name", options.name, "Name of the host")->type_name("NAME");
@@ -227,7 +270,8 @@ int Main(int argc, char** argv) {
                  " program");
   host->footer(
       "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
-      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO and RDMAEMU_SEED, as "
+      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, RDMAEMU_CLOCK"
+      " and RDMAEMU_SEED, as "
       "`rdmaemu env` sets them.\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
@@ -267,6 +311,7 @@ int Main(int argc, char** argv) {
   if (*install) return Install(prefix);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
   if (fault.given()) return fault.Do();
+  if (clock.given()) return clock.Do();
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);

@@ -38,6 +38,7 @@ std::vector<std::string> HostArguments(const std::string& binary,
   add("--pcap", options.pcap_path);
   add("--trace", options.trace_path);
   add("--scenario", options.scenario_path);
+  add("--clock", options.clock);
   add("--seed", options.seed);
   return arguments;
 }

@@ -83,6 +83,9 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
   CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
   CompareFiles("trace", asked.trace_path, running.trace_path, differences);
   CompareFiles("scenario", asked.scenario_path, running.scenario_path, differences);
+  if (asked.clock != "real" || !running.clock.empty()) {
+    CompareFiles("clock", asked.clock, running.clock, differences);
+  }
   CompareFiles("seed", asked.seed, running.seed, differences);
   return differences;
 }

@@ -1,0 +1,483 @@
+#include "emulator/runtime/time_domain.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr uint64_t kMagic = 0x30656d6974'6d6472;  // another one with every change of the layout
+// Bytes of the file that are locked, beyond what is written: the page, and a slot each.
+constexpr off_t kPageLock = off_t{1} << 30;
+constexpr off_t kSlotLocks = kPageLock + 1;
+constexpr off_t kAddressesAt = 65536;
+constexpr int64_t kNever = INT64_MAX;
+// What nobody ends by itself is looked at again: an application that is awaited for so long only.
+constexpr Duration kAwaiting = std::chrono::seconds(1);
+constexpr Duration kForever = std::chrono::hours(1);
+
+struct Slot {
+  uint32_t is_used;
+  uint32_t is_idle;
+  int64_t idle_since_ns;     // real
+  int64_t next_deadline_ns;  // kNever: none
+  uint32_t awaits_application;
+  uint32_t addresses;
+  uint64_t sent, received;
+  char host[Registry::kMaxNameBytes + 16];  // terminated
+
+  bool IsFree() const { return is_used == 0; }
+};
+
+struct AddressList {
+  std::array<NetAddress, TimeDomain::kMaxAddressesPerHost> addresses;
+};
+
+bool Lock(int fd, int type, off_t byte, bool wait) {
+  struct flock lock {};
+  lock.l_type = static_cast<short>(type);
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  int done;
+  do {
+    done = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+  } while (done != 0 && errno == EINTR);
+  return done == 0;
+}
+
+// The page is this object's alone while it lives. Critical sections are a few system calls long.
+class PageLock {
+ public:
+  explicit PageLock(int fd) : fd_(fd) { Lock(fd_, F_WRLCK, kPageLock, true); }
+  ~PageLock() { Lock(fd_, F_UNLCK, kPageLock, true); }
+  PageLock(const PageLock&) = delete;
+  PageLock& operator=(const PageLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+Time FromNs(int64_t ns) { return Time(Duration(ns)); }
+int64_t ToNs(Time time) { return time.time_since_epoch().count(); }
+
+bool Fill(sockaddr_un& name, const std::string& path) {
+  if (path.size() >= sizeof name.sun_path) return false;
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof name.sun_path - 1);
+  return true;
+}
+
+}  // namespace
+
+// Whoever may write the file is this user; what it says is checked all the same (Read).
+struct DomainPage {
+  uint64_t magic;
+  int64_t offset_ns;
+  int64_t target_ns;    // manual: where it was told to go
+  uint64_t until_idle;  // and to stop when nothing is left
+  uint64_t generation;  // another one when addresses have changed
+  int64_t balance;      // sent less received when nothing was on its way
+  int64_t mismatch;     // another balance that was seen
+  int64_t mismatch_ns;  // and since when, in real time; 0: none
+  int64_t asked_ns;     // since when every host is asked to look again; 0: not yet
+  Slot slots[TimeDomain::kMaxHosts];
+};
+static_assert(sizeof(DomainPage) < kAddressesAt);
+
+OrMessage<std::unique_ptr<TimeDomain>> TimeDomain::Join(const Registry& registry, Kind kind,
+                                                        const std::string& host,
+                                                        const std::vector<NetAddress>& addresses) {
+  std::unique_ptr<TimeDomain> domain(new TimeDomain(registry, kind, host));
+  domain->own_addresses_ = addresses;
+  if (const OrMessage<void> opened = domain->Open(); !opened) {
+    return tl::unexpected(opened.error());
+  }
+  return domain;
+}
+
+TimeDomain::TimeDomain(const Registry& registry, Kind kind, std::string host)
+    : registry_(registry), kind_(kind), host_(std::move(host)) {}
+
+TimeDomain::~TimeDomain() {
+  if (wake_fd_) unlink(registry_.WakePath(host_).c_str());
+  if (slot_ == kMaxHosts) return;
+  std::vector<std::string> others;
+  {
+    const PageLock lock(file_.get());
+    DomainPage page;
+    if (!Read(page)) return;
+    Slot& own = page.slots[slot_];
+    page.balance -= static_cast<int64_t>(own.sent - own.received);
+    own = {};
+    page.generation++;
+    ReapDead(page);
+    Write(page);
+    for (const Slot& slot : page.slots) {
+      if (!slot.IsFree()) others.emplace_back(slot.host);
+    }
+    if (others.empty()) unlink(FilePath().c_str());
+  }
+  Wake(others);  // they may have waited for us
+}
+
+std::string TimeDomain::FilePath() const {
+  return registry_.directory() + (kind_ == Kind::kVirtual ? "/virtual.time" : "/manual.time");
+}
+
+bool TimeDomain::FileHasItsName() const {
+  struct stat locked, named;
+  return fstat(file_.get(), &locked) == 0 && stat(FilePath().c_str(), &named) == 0 &&
+         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+}
+
+OrMessage<void> TimeDomain::Open() {
+  const std::string path = FilePath();
+  for (;;) {
+    file_.Reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file_) {
+      return tl::unexpected("cannot open " + path + ", in which hosts share their time: " +
+                            std::strerror(errno) + "; set RDMAEMU_DIR to a directory of your own");
+    }
+    const PageLock lock(file_.get());
+    if (!FileHasItsName()) continue;  // the last host removed it while we opened it
+    if (const OrMessage<void> taken = TakeSlot(); !taken) return taken;
+    break;
+  }
+  return ListenForWakes();
+}
+
+OrMessage<void> TimeDomain::TakeSlot() {
+  DomainPage page;
+  const bool known = Read(page);
+  if (known) ReapDead(page);
+  if (!known || std::ranges::all_of(page.slots, &Slot::IsFree)) {
+    page = {};
+    page.magic = kMagic;
+    page.generation = 1;
+  }
+  // One that looks free may be a living host's, when somebody has spoilt the file.
+  for (size_t i = 0; i < kMaxHosts && slot_ == kMaxHosts; i++) {
+    const off_t lock = kSlotLocks + static_cast<off_t>(i);
+    if (page.slots[i].IsFree() && Lock(file_.get(), F_WRLCK, lock, false)) slot_ = i;
+  }
+  if (slot_ == kMaxHosts) {
+    return tl::unexpected("no more than " + std::to_string(kMaxHosts) +
+                          " hosts can share one time; stop some of them, or give this one another"
+                          " RDMAEMU_DIR");
+  }
+  page.slots[slot_] = {};
+  TakeSlotIn(page);
+  offset_ = Duration(page.offset_ns);
+  WriteAddresses(page);
+  ReadAddresses(page);
+  if (!Write(page)) {
+    return tl::unexpected("cannot write " + FilePath() + ": " + std::strerror(errno) +
+                          "; is the file system full?");
+  }
+  return {};
+}
+
+void TimeDomain::TakeSlotIn(DomainPage& page) const {
+  Slot& own = page.slots[slot_];
+  if (!own.IsFree()) return;
+  own = {};
+  own.is_used = 1;
+  host_.copy(own.host, sizeof own.host - 1);
+}
+
+OrMessage<void> TimeDomain::ListenForWakes() {
+  const std::string path = registry_.WakePath(host_);
+  sockaddr_un name{};
+  unlink(path.c_str());  // of a host that died: we hold its lock
+  wake_fd_.Reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!wake_fd_ || !Fill(name, path) ||
+      bind(wake_fd_.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+    return tl::unexpected("cannot listen on " + path + ": " + std::strerror(errno) +
+                          "; set RDMAEMU_DIR to a directory of your own");
+  }
+  return {};
+}
+
+// ---- the file
+
+bool TimeDomain::Read(DomainPage& page) const {
+  if (pread(file_.get(), &page, sizeof page, 0) != static_cast<ssize_t>(sizeof page)) return false;
+  const int64_t most = Duration(kMaxTime).count();
+  if (page.magic != kMagic || page.offset_ns < 0 || page.offset_ns > most || page.target_ns < 0 ||
+      page.target_ns > most) {
+    return false;
+  }
+  return std::ranges::all_of(page.slots, [](const Slot& slot) {
+    return slot.IsFree() || (slot.addresses <= kMaxAddressesPerHost && slot.next_deadline_ns >= 0 &&
+                             slot.host[sizeof slot.host - 1] == '\0' && !CheckHostName(slot.host));
+  });
+}
+
+bool TimeDomain::Write(const DomainPage& page) const {
+  return pwrite(file_.get(), &page, sizeof page, 0) == static_cast<ssize_t>(sizeof page);
+}
+
+bool TimeDomain::SlotIsAlive(size_t slot) const {
+  if (slot == slot_) return true;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kSlotLocks + static_cast<off_t>(slot);
+  lock.l_len = 1;
+  return fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+void TimeDomain::ReapDead(DomainPage& page) const {
+  for (size_t i = 0; i < kMaxHosts; i++) {
+    Slot& slot = page.slots[i];
+    if (slot.IsFree() || SlotIsAlive(i)) continue;
+    page.balance -= static_cast<int64_t>(slot.sent - slot.received);
+    page.generation++;
+    slot = {};
+  }
+}
+
+void TimeDomain::WriteAddresses(DomainPage& page) const {
+  AddressList list{};
+  const size_t count = std::min(own_addresses_.size(), kMaxAddressesPerHost);
+  std::copy_n(own_addresses_.begin(), count, list.addresses.begin());
+  const off_t at = kAddressesAt + static_cast<off_t>(slot_ * sizeof list);
+  const bool written = pwrite(file_.get(), &list, sizeof list, at) == sizeof list;
+  page.slots[slot_].addresses = written ? static_cast<uint32_t>(count) : 0;
+  page.generation++;
+}
+
+void TimeDomain::ReadAddresses(const DomainPage& page) {
+  known_.clear();
+  for (size_t i = 0; i < kMaxHosts; i++) {
+    if (page.slots[i].IsFree()) continue;
+    AddressList list;
+    const off_t at = kAddressesAt + static_cast<off_t>(i * sizeof list);
+    if (pread(file_.get(), &list, sizeof list, at) != sizeof list) continue;
+    known_.insert(known_.end(), list.addresses.begin(),
+                  list.addresses.begin() + page.slots[i].addresses);
+  }
+  std::ranges::sort(known_);
+  generation_ = page.generation;
+}
+
+// ---- time
+
+Time TimeDomain::TimeOf(const DomainPage& page, Time real) const {
+  return (kind_ == Kind::kVirtual ? real : Time{}) + Duration(page.offset_ns);
+}
+
+Time TimeDomain::At(Time real) const { return (kind_ == Kind::kVirtual ? real : Time{}) + offset_; }
+
+Duration TimeDomain::RealTime(Duration length) const {
+  return kind_ == Kind::kVirtual || length <= Duration::zero() ? length : Duration::max();
+}
+
+TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
+  std::vector<std::string> to_wake;
+  Answer answer{false, kLookAgain};
+  {
+    const PageLock lock(file_.get());
+    DomainPage page;
+    if (!Read(page)) return answer;  // somebody has spoilt it: time only runs
+    TakeSlotIn(page);                // somebody may have begun the file anew
+    Slot& own = page.slots[slot_];
+    own.is_idle = 1;
+    own.idle_since_ns = ToNs(real);
+    own.next_deadline_ns =
+        idle.next_deadline ? std::max<int64_t>(ToNs(*idle.next_deadline), 0) : kNever;
+    own.awaits_application = idle.awaits_application ? 1 : 0;
+    own.sent = sent_;
+    own.received = received_;
+    is_idle_ = true;
+    ReapDead(page);
+    answer = Decide(page, real, to_wake);
+    Write(page);
+  }
+  Wake(to_wake);
+  return answer;
+}
+
+void TimeDomain::BecomeBusy() {
+  if (!is_idle_) return;
+  is_idle_ = false;
+  const PageLock lock(file_.get());
+  DomainPage page;
+  if (!Read(page)) return;
+  page.slots[slot_].is_idle = 0;
+  offset_ = std::max(offset_, Duration(page.offset_ns));
+  if (page.generation != generation_) ReadAddresses(page);
+  Write(page);
+}
+
+TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
+                                      std::vector<std::string>& to_wake) const {
+  int64_t next = kNever;
+  bool awaits = false;
+  for (const Slot& slot : page.slots) {
+    if (slot.IsFree()) continue;
+    if (slot.is_idle == 0) return {false, kLookAgain};
+    next = std::min(next, slot.next_deadline_ns);
+    awaits |= slot.awaits_application != 0;
+  }
+  Duration look_again = kLookAgain;
+  if (!NothingIsOnItsWay(page, real, to_wake, look_again)) return {false, look_again};
+  return Move(page, TimeOf(page, real), FromNs(next), awaits, to_wake);
+}
+
+// A balance that differs from the last is a datagram on its way, or one that was lost. It was lost
+// when it has had time to reach the receiver's socket, and every host has looked there since.
+bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
+                                   Duration& look_again) const {
+  int64_t balance = 0;
+  for (const Slot& slot : page.slots) {
+    if (!slot.IsFree()) balance += static_cast<int64_t>(slot.sent - slot.received);
+  }
+  if (balance == page.balance) {
+    page.mismatch_ns = 0;
+    return true;
+  }
+  if (page.mismatch_ns == 0 || page.mismatch != balance || page.mismatch_ns > ToNs(real)) {
+    page.mismatch = balance;
+    page.mismatch_ns = ToNs(real);
+    page.asked_ns = 0;
+  }
+  const Duration waited = real - FromNs(page.mismatch_ns);
+  if (waited < kTransit) {
+    look_again = kTransit - waited;
+    return false;
+  }
+  if (page.asked_ns == 0) {
+    page.asked_ns = ToNs(real);
+    for (size_t i = 0; i < kMaxHosts; i++) {
+      if (!page.slots[i].IsFree() && i != slot_) to_wake.emplace_back(page.slots[i].host);
+    }
+  }
+  const bool all_looked = std::ranges::all_of(page.slots, [&](const Slot& slot) {
+    return slot.IsFree() || slot.idle_since_ns >= page.asked_ns;
+  });
+  if (!all_looked) return false;
+  page.balance = balance;
+  page.mismatch_ns = 0;
+  return true;
+}
+
+TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool awaits,
+                                    std::vector<std::string>& to_wake) const {
+  const bool is_manual = kind_ == Kind::kManual;
+  // Whose deadline has come must have looked before time moves on.
+  if (next <= now) return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
+  if (!is_manual && awaits) return {false, kAwaiting};
+  const bool has_next = next != FromNs(kNever);
+  if (!is_manual && !has_next) return {false, kForever};
+  Time to = next;
+  if (is_manual) {
+    const Time target = FromNs(page.target_ns);
+    if (target <= now) return {false, kForever};
+    if (page.until_idle != 0 && (!has_next || awaits || next > target)) {
+      page.target_ns = ToNs(now);
+      page.until_idle = 0;
+      return {false, kForever};
+    }
+    to = std::min(next, target);
+  }
+  const Duration by = to - now;
+  if (by > kMaxMove || Duration(page.offset_ns) + by > kMaxTime) return {false, kForever};
+  page.offset_ns += by.count();
+  for (size_t i = 0; i < kMaxHosts; i++) {
+    const Slot& slot = page.slots[i];
+    if (slot.IsFree() || i == slot_ || FromNs(slot.next_deadline_ns) > to) continue;
+    to_wake.emplace_back(slot.host);
+  }
+  return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};
+}
+
+// ---- waking
+
+void TimeDomain::Wake(const std::vector<std::string>& hosts) const {
+  for (const std::string& host : hosts) {
+    sockaddr_un name{};
+    if (!Fill(name, registry_.WakePath(host))) continue;
+    // A full queue wakes as well; a host that has gone is noticed by its lock.
+    sendto(wake_fd_.get(), "", 1, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&name),
+           sizeof name);
+  }
+}
+
+void TimeDomain::TakeWake() {
+  constexpr int kMostAtOnce = 64;
+  char bytes[16];
+  for (int i = 0; i < kMostAtOnce && recv(wake_fd_.get(), bytes, sizeof bytes, 0) >= 0; i++) {
+  }
+}
+
+// ---- datagrams and addresses
+
+bool TimeDomain::Knows(const NetAddress& address) const {
+  return std::ranges::binary_search(known_, address);
+}
+
+void TimeDomain::NoteSent(const NetAddress& destination, size_t datagrams) {
+  if (Knows(destination)) sent_ += datagrams;
+}
+
+void TimeDomain::NoteReceived(const NetAddress& source, size_t datagrams) {
+  if (Knows(source)) received_ += datagrams;
+}
+
+void TimeDomain::AddAddress(const NetAddress& address) {
+  own_addresses_.push_back(address);
+  const PageLock lock(file_.get());
+  DomainPage page;
+  if (!Read(page)) return;
+  WriteAddresses(page);
+  ReadAddresses(page);
+  Write(page);
+}
+
+void TimeDomain::RemoveAddress(const NetAddress& address) {
+  std::erase(own_addresses_, address);
+  const PageLock lock(file_.get());
+  DomainPage page;
+  if (!Read(page)) return;
+  WriteAddresses(page);
+  ReadAddresses(page);
+  Write(page);
+}
+
+// ---- manual
+
+Status TimeDomain::Advance(Duration by) { return SetTarget(by, false); }
+Status TimeDomain::RunUntilIdle() { return SetTarget(kMaxMove, true); }
+
+Status TimeDomain::SetTarget(Duration by, bool until_idle) {
+  if (kind_ != Kind::kManual) return Fail(EOPNOTSUPP);
+  if (by <= Duration::zero() || by > kMaxMove) return Fail(EINVAL);
+  const PageLock lock(file_.get());
+  DomainPage page;
+  if (!Read(page)) return Fail(EIO);
+  const Duration begin =
+      until_idle ? Duration(page.offset_ns)
+                 : Duration(std::max(page.offset_ns, page.until_idle != 0 ? 0 : page.target_ns));
+  if (begin + by > kMaxTime) return Fail(EINVAL);
+  page.target_ns = (begin + by).count();
+  page.until_idle = until_idle ? 1 : 0;
+  return Write(page) ? Status{} : Fail(EIO);
+}
+
+bool TimeDomain::IsMoving() {
+  const PageLock lock(file_.get());
+  DomainPage page;
+  return kind_ == Kind::kManual && Read(page) && page.target_ns > page.offset_ns;
+}
+
+}  // namespace rdmaemu::runtime

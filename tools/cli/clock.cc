@@ -1,0 +1,130 @@
+// `rdmaemu clock`: the time of a running host.
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "emulator/runtime/time_domain.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/running_host.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
+
+std::optional<Duration> ParseDuration(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, Duration>, 6> kUnits = {
+      {{"ns", 1ns}, {"us", 1us}, {"ms", 1ms}, {"s", 1s}, {"min", 1min}, {"h", 1h}}};
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number <= 0) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  for (const auto& [name, length] : kUnits) {
+    if (name == unit && number <= runtime::TimeDomain::kMaxMove / length) return number * length;
+  }
+  return std::nullopt;
+}
+
+std::string Seconds(int64_t ns) {
+  char text[32];
+  snprintf(text, sizeof text, "%.6f", static_cast<double>(ns) / 1e9);
+  return text;
+}
+
+// A connection to one host, which is asked several times.
+class ClockOfHost {
+ public:
+  // The exit status after an error was printed.
+  static tl::expected<ClockOfHost, int> Find(const std::string& host) {
+    const auto registry = runtime::Registry::Open();
+    if (!registry) return tl::unexpected(Fail(kFailed, registry.error()));
+    auto client = runtime::HostClient::Connect(registry->SocketPath(host));
+    if (!client) return tl::unexpected(Fail(kFailed, NotRunningMessage(*registry, host)));
+    return ClockOfHost(host, std::move(*client));
+  }
+
+  tl::expected<ClockOut, int> Ask(ClockAction action, Duration by = {}) {
+    const Result<ClockOut> out = client_.Clock({static_cast<uint32_t>(action), 0, by.count()});
+    if (out) return *out;
+    switch (out.error().code) {
+      case EOPNOTSUPP:
+        return tl::unexpected(Fail(kFailed, "the clock of host " + host_ +
+                                                " cannot be moved; start it with --clock manual"));
+      case EINVAL:
+        return tl::unexpected(Fail(kFailed, "host " + host_ +
+                                                " does not move its time so far; start it anew, or"
+                                                " move it less"));
+      case ETIMEDOUT:
+        return tl::unexpected(Fail(kFailed, HungMessage(host_, client_.host_pid())));
+      default:
+        return tl::unexpected(Fail(kFailed, VersionMessage(host_, client_.host_pid())));
+    }
+  }
+
+  // Tells the host to move, and waits until it has arrived.
+  int Move(ClockAction action, Duration by) {
+    auto out = Ask(action, by);
+    while (out && out->moving != 0) {
+      std::this_thread::sleep_for(kPollInterval);
+      out = Ask(ClockAction::kShow);
+    }
+    if (!out) return out.error();
+    printf("%s s%s\n", Seconds(out->now_ns).c_str(),
+           out->awaits_application != 0 ? "; a program is awaited" : "");
+    return 0;
+  }
+
+ private:
+  ClockOfHost(std::string host, runtime::HostClient client)
+      : host_(std::move(host)), client_(std::move(client)) {}
+
+  std::string host_;
+  runtime::HostClient client_;
+};
+
+}  // namespace
+
+int ClockShow(const std::string& host, bool json) {
+  auto clock = ClockOfHost::Find(host);
+  if (!clock) return clock.error();
+  const auto out = clock->Ask(ClockAction::kShow);
+  if (!out) return out.error();
+  if (json) {
+    const nlohmann::ordered_json text = {{"clock", out->mode},
+                                         {"now_ns", out->now_ns},
+                                         {"moving", out->moving != 0},
+                                         {"awaits_application", out->awaits_application != 0}};
+    printf("%s\n", text.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    printf("%s: %s s%s\n", out->mode, Seconds(out->now_ns).c_str(),
+           out->awaits_application != 0 ? "; a program is awaited" : "");
+  }
+  return 0;
+}
+
+int ClockAdvance(const std::string& host, const std::string& by) {
+  const std::optional<Duration> length = ParseDuration(by);
+  if (!length) {
+    return Fail(kUsage, "\"" + by +
+                            "\" is not a length of time: give a number from 1 on and its unit, ns,"
+                            " us, ms, s, min or h, up to a year, as in 250ms");
+  }
+  auto clock = ClockOfHost::Find(host);
+  return clock ? clock->Move(ClockAction::kAdvance, *length) : clock.error();
+}
+
+int ClockRunUntilIdle(const std::string& host) {
+  auto clock = ClockOfHost::Find(host);
+  return clock ? clock->Move(ClockAction::kRunUntilIdle, {}) : clock.error();
+}
+
+}  // namespace rdmaemu::cli
