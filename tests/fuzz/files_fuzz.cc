@@ -62,7 +62,7 @@ void ReadRecord(std::string_view text) {
 void ReadRules(const std::string& text) {
   const auto rules = fault::ParseScenario(text, "scenario.toml", FaultVocabulary());
   if (!rules) REQUIRE(!rules.error().empty());
-  FakeTrace trace;
+  testing::FakeTrace trace;
   HostFaults faults(RandomSeed(1), trace, {}, {});
   REQUIRE(!faults.AddText(text).empty());
   REQUIRE(!faults.RemoveText(text).empty());

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "emulator/host/testing/cm_program.h"
 #include "emulator/trace/json_lines.h"
 #include "emulator/trace/pcapng.h"
 #include "emulator/trace/text_timeline.h"
@@ -163,11 +164,24 @@ DataScene::DataScene()
   ReadyUd(pairs[3]);
   Connect(pairs[4], kOwnAddress, pairs[5].qp.made.qpn);
   Connect(pairs[5], kOwnAddress, pairs[4].qp.made.qpn);
+  JoinGroup(pairs[3]);
+  StartWork();
+}
+
+// As rdma_join_multicast does it: the device joins the group, and the queue pair is attached to it.
+void DataScene::JoinGroup(const ScenePair& pair) {
+  testing::CmProgram program(client);
+  const uint32_t id = program.CreateId(RDMA_PS_UDP);
+  program.Do(RDMA_USER_CM_CMD_BIND_IP,
+             rdma_ucm_bind_ip{0, testing::Ipv4Socket(kOwnAddress, 0), id});
+  rdma_ucm_join_ip_mcast join{};
+  join.id = id;
+  join.addr = testing::Ipv4Socket(kGroupAddress, 0);
+  program.Do(RDMA_USER_CM_CMD_JOIN_IP_MCAST, join);
   McastIn group{};
-  group.qp = pairs[3].qp.made.handle;
+  group.qp = pair.qp.made.handle;
   group.gid = NetAddress::Parse(kGroupAddress)->ToGid();
   REQUIRE(client.Call(CallOp::kAttachMcast, group) == 0);
-  StartWork();
 }
 
 void DataScene::MakeQueues() {

@@ -104,6 +104,7 @@ class DataScene : public Scene {
   ScenePair MakePair(ibv_qp_type type, uint32_t srq_handle);
   void Connect(const ScenePair& pair, const char* destination, uint32_t qpn);
   void ReadyUd(const ScenePair& pair);
+  void JoinGroup(const ScenePair& pair);
   void MakeAddressHandle(const char* destination);
   void StartWork();
   void Post(size_t pair, ibv_wr_opcode opcode, uint32_t offset, uint32_t bytes);
