@@ -53,12 +53,8 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from) {
   to.host.name = Or(from.name, "embedded");
   if (const auto wrong = runtime::CheckHostName(to.host.name)) return tl::unexpected(*wrong);
   if (const auto taken = TakeDevices(from, to); !taken) return tl::unexpected(taken.error());
-  const auto clock = ParseClock(Or(from.clock, "virtual"));
-  if (!clock) {
-    return tl::unexpected("there is no clock \"" + std::string(from.clock) +
-                          "\"; choose virtual, manual, real or scaled:K with K from 1 to " +
-                          std::to_string(ClockChoice::kMaxScale));
-  }
+  const auto clock = runtime::ParseClockOption(Or(from.clock, "virtual"));
+  if (!clock) return tl::unexpected(clock.error());
   to.clock = *clock;
   to.host.seed = std::to_string(from.seed == 0 ? kDefaultSeed : from.seed);
   to.host.scenario_path = Or(from.scenario_path, "");

@@ -38,7 +38,7 @@ runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Open(
   runtime::OrMessage<HostConfig> config = MakeConfig(options);
   if (!config) return tl::unexpected(config.error());
   std::unique_ptr<EmbeddedHost> made(new EmbeddedHost(options.host.name, options.clock));
-  if (const auto opened = made->trace_.Open(options.host); !opened) {
+  if (const auto opened = made->trace_.Open(options.host, made->Now()); !opened) {
     return tl::unexpected(opened.error());
   }
   made->host_ = std::make_unique<Host>(
@@ -130,7 +130,7 @@ EmbeddedHost::Pause EmbeddedHost::GoOn(bool alone) {
     if (!due) return {};
     return {.machine = clock_.MachineTimeUntil(*due)};
   }
-  if (clock_.mode() == ClockMode::kManual || !due) return {.endless = alone};
+  if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
   const std::optional<Time> jump = alone ? due : host_->NextJump(Now());
   if (jump) {
     JumpTo(*jump);

@@ -33,7 +33,7 @@ struct EmbeddedOptions {
   runtime::HostOptions host;  // `addresses` is not looked at
   // Of host.devices, in their order; empty: as a host process chooses without the machine's own.
   std::vector<std::vector<std::string>> device_addresses;
-  ClockChoice clock;
+  runtime::ClockOption clock;
 };
 
 class EmbeddedHost {
@@ -78,7 +78,7 @@ class EmbeddedHost {
   Host& host() { return *host_; }
 
  private:
-  EmbeddedHost(const std::string& name, ClockChoice clock) : clock_(clock), trace_(name) {}
+  EmbeddedHost(const std::string& name, runtime::ClockOption clock) : clock_(clock), trace_(name) {}
   // A descriptor of the program's own; -1 and errno.
   int Duplicate(const ReplyDescriptor& what) const;
   int GiveDescriptors(const Reply& reply, CallBuffers& call) const;

@@ -16,8 +16,8 @@ class RecentTrace final : public trace::Sink {
 
   explicit RecentTrace(const std::string& host) : timeline_(host) {}
   // As TraceFiles::Open.
-  runtime::OrMessage<void> Open(const runtime::HostOptions& options) {
-    return files_.Open(options);
+  runtime::OrMessage<void> Open(const runtime::HostOptions& options, Time now) {
+    return files_.Open(options, now);
   }
   void Flush() { files_.Flush(); }
 

@@ -89,10 +89,10 @@ TEST_F(ApiTest, WrongOptionsAreNamed) {
   ExpectRefusal(rdmaemu_open(&options), EINVAL, "sizeof(struct rdmaemu_options)");
   options = Options();
   options.clock = "sundial";
-  ExpectRefusal(rdmaemu_open(&options), EINVAL, "virtual, manual, real or scaled:K");
-  for (const char* clock : {"scaled:0", "scaled:", "scaled:1x", "scaled:1000001"}) {
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "real, scaled:K, virtual, manual");
+  for (const char* clock : {"scaled:0", "scaled:", "scaled:1x", "scaled:101"}) {
     options.clock = clock;
-    ExpectRefusal(rdmaemu_open(&options), EINVAL, clock);
+    ExpectRefusal(rdmaemu_open(&options), EINVAL, "from 0.01 to 100");
   }
   options = Options();
   options.name = "a/b";
@@ -135,7 +135,7 @@ TEST_F(ApiTest, TimeMovesWhenTold) {
 
 TEST_F(ApiTest, AClockThatRunsIsNotAdvanced) {
   rdmaemu_options options = Options();
-  options.clock = "scaled:1000";
+  options.clock = "scaled:100";
   ASSERT_EQ(rdmaemu_open(&options), 0);
   ExpectRefusal(rdmaemu_advance(1), EOPNOTSUPP, "runs by itself");
   const int64_t before = rdmaemu_now();

@@ -1,0 +1,99 @@
+// rdmaemu/testing.h: what its words say when they fail. The failures are real ones, caught.
+#include <gtest/gtest-spi.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "tests/embedded/pair.h"
+
+namespace rdmaemu_test {
+namespace {
+
+using rdmaemu::Fault;
+using rdmaemu::testing::WithFault;
+using testing::HasSubstr;
+
+class WordsTest : public rdmaemu::testing::EmbeddedTest {};
+
+template <class Matcher, class Value>
+std::string Explain(const Matcher& matcher, const Value& value) {
+  testing::StringMatchResultListener listener;
+  const testing::Matcher<const Value&> typed(matcher);
+  EXPECT_FALSE(typed.MatchAndExplain(value, &listener));
+  return "expected " + testing::DescribeMatcher<const Value&>(typed) + ", " + listener.str();
+}
+
+TEST_F(WordsTest, AnEventSaysWhatItIs) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  const Fault reject("at = \"cm.req\", reject = 28");
+  ASSERT_EQ(pair.Connect(), 0);
+  const Event event = NextEvent(pair.client.channel);
+  EXPECT_EQ(Explain(EventIs(RDMA_CM_EVENT_ESTABLISHED, 0), event),
+            "expected is RDMA_CM_EVENT_ESTABLISHED, status 0, which is RDMA_CM_EVENT_REJECTED, "
+            "status 28");
+  EXPECT_EQ(Explain(EventIs(RDMA_CM_EVENT_REJECTED), Event()),
+            "expected is RDMA_CM_EVENT_REJECTED, which is no event");
+  EXPECT_THAT(event, EventIs(RDMA_CM_EVENT_REJECTED));
+}
+
+TEST_F(WordsTest, ACompletionSaysWhatItIs) {
+  ibv_wc wc{};
+  wc.status = IBV_WC_RNR_RETRY_EXC_ERR;
+  EXPECT_THAT(Explain(CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV), std::optional(wc)),
+              HasSubstr("RNR retry counter exceeded"));
+  EXPECT_THAT(Explain(CompletionIs(IBV_WC_SUCCESS), std::optional<ibv_wc>()),
+              HasSubstr("no completion"));
+}
+
+TEST_F(WordsTest, AnEventThatCannotComeIsAFailureWithTheReason) {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  EXPECT_NONFATAL_FAILURE(NextEvent(channel), "nothing is due");
+  rdma_destroy_event_channel(channel);
+}
+
+TEST_F(WordsTest, ARuleThatNeverFiresIsAFailure) {
+  EXPECT_NONFATAL_FAILURE(WithFault("at = \"cm.rej\", drop = true", [] {}), "never fired");
+}
+
+TEST_F(WordsTest, ARuleEndsWithItsScope) {
+  {
+    const Fault one("name = \"one\", at = \"cm.req\", drop = true");
+    EXPECT_EQ(one.name(), "one");
+    EXPECT_EQ(rdmaemu_rules(nullptr, 0), 1);
+  }
+  EXPECT_EQ(rdmaemu_rules(nullptr, 0), 0);
+}
+
+TEST_F(WordsTest, AWrongRuleThrowsItsSentence) {
+  try {
+    Fault("at = \"nowhere\", drop = true");
+    FAIL();
+  } catch (const rdmaemu::EmbeddingError& error) {
+    EXPECT_EQ(error.error(), EINVAL);
+    EXPECT_THAT(error.what(), HasSubstr("nowhere"));
+  }
+}
+
+// Fails on purpose; the test below runs it.
+TEST_F(WordsTest, DISABLED_Fails) {
+  ibv_free_device_list(ibv_get_device_list(nullptr));
+  ADD_FAILURE() << "on purpose";
+}
+
+TEST(Failures, ShowTheTimeline) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "\"" + self + "\" --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_Fails' 2>&1";
+  FILE* const run = popen(command.c_str(), "r");
+  ASSERT_NE(run, nullptr);
+  std::string shown;
+  for (int letter; (letter = fgetc(run)) != EOF;) shown += static_cast<char>(letter);
+  EXPECT_NE(pclose(run), 0);
+  EXPECT_THAT(shown, HasSubstr("what the host did"));
+  EXPECT_THAT(shown, HasSubstr("ListDevices"));
+}
+
+}  // namespace
+}  // namespace rdmaemu_test
