@@ -57,9 +57,9 @@ class CmEnvironment {
   virtual bool LivesOnLoopback(bool ipv4) = 0;
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
   virtual bool IsOwnAddress(const NetAddress& address) = 0;
-  // False: it cannot leave, and the kernel would be told so at once (a MAD whose send fails); what
-  // is lost on its way answers true.
-  virtual bool Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
+  // An errno: it cannot leave, and the kernel would be told so at once (a MAD whose send fails);
+  // what is lost on its way is no error.
+  virtual Status Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
   // The device joins a multicast group on the link of its address `local`, or leaves it: each join
   // is left once, and the device is a member as long as one is left. An errno of the network when
   // the first cannot be had.

@@ -93,7 +93,7 @@ void IbCm::RemoveRemote(Connection& connection) {
 
 // ---- sending
 
-bool IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message) {
+Status IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message) {
   statistics_.messages_sent++;
   Trace(now, "cm.send", owner, message);
   return environment_.Send(now, route, message);
@@ -101,7 +101,9 @@ bool IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMe
 
 // A MAD whose send fails is not repeated (cm_send_handler, cm_process_send_error).
 void IbCm::SendOutstanding(Time now, Connection& connection) {
-  if (Send(now, connection.route, connection.owner, *connection.outstanding)) return;
+  const Status sent = Send(now, connection.route, connection.owner, *connection.outstanding);
+  if (sent) return;
+  connection.send_error = sent.error().code;
   connection.retries_left = 0;
   if (connection.give_up_at) connection.give_up_at = now;
   timers_.Arm(connection.key, now);

@@ -100,6 +100,7 @@ struct Connection {
   Duration response_timeout{}, repeat_after{};
   std::optional<Time> give_up_at;  // a REQ, however often it was repeated and prolonged
   uint8_t max_retries = 0, retries_left = 0;
+  int send_error = ETIMEDOUT;  // what its owner is told when there is no answer
   Time held_until{};  // what the application has not answered keeps the peer waiting so long
 
   // Entries in the tables of remote ends, while they stand there.
@@ -193,7 +194,7 @@ class IbCm {
   Connection* Create();
   void Forget(Connection& connection);
   // False: it could not leave, and nobody need wait for an answer.
-  bool Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
+  Status Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
   void SendOutstanding(Time now, Connection& connection);
   void SendOn(Time now, const Connection& connection, wire::CmBody body);
   void SendUntilAnswered(Time now, Connection& connection, wire::CmMessage message,

@@ -93,7 +93,7 @@ class Node final : public CmEnvironment {
   }
   bool LivesOnLoopback(bool) override { return false; }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
-  bool Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
+  Status Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {
     if (groups_left == 0) return Fail(ENOBUFS);
     groups_left--;
@@ -205,10 +205,10 @@ inline Node::Node(Net& network, const char* address, uint64_t seed)
       generator(seed),
       cm(*this, counters, generator, trace) {}
 
-inline bool Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
-  if (port_down) return false;
+inline Status Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
+  if (port_down) return Fail(ETIMEDOUT);
   net.Carry(route, message);
-  return true;
+  return {};
 }
 
 struct TakenEvent {

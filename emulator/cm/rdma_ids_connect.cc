@@ -371,7 +371,7 @@ void RdmaIds::IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEve
       return;
     case IbCmEventType::kReqError:
     case IbCmEventType::kRepError:
-      Push(now, id, EventType::kUnreachable, -ETIMEDOUT);
+      Push(now, id, EventType::kUnreachable, -connection.send_error);
       return;
     case IbCmEventType::kRepReceived: {
       const auto& rep = std::get<wire::CmRep>(message->body);
@@ -409,7 +409,7 @@ void RdmaIds::IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEve
       return;
     }
     case IbCmEventType::kSidrReqError:
-      Push(now, id, EventType::kUnreachable, -ETIMEDOUT);
+      Push(now, id, EventType::kUnreachable, -connection.send_error);
       return;
     case IbCmEventType::kSidrRepReceived:
       SidrReplied(now, id, connection, *message);

@@ -224,9 +224,9 @@ EventAnswer RdmaIds::IwarpEvent(Time now, CmaId& id, const Connection& connectio
       TellOutcome(now, id, 0);
       return EventAnswer::kLater;
     case IbCmEventType::kReqError:
-      if (TellOutcome(now, id, -ETIMEDOUT)) return EventAnswer::kLater;
+      if (TellOutcome(now, id, -connection.send_error)) return EventAnswer::kLater;
       ReleaseIwarpQp(now, id);
-      Push(now, id, EventType::kUnreachable, -ETIMEDOUT);
+      Push(now, id, EventType::kUnreachable, -connection.send_error);
       return EventAnswer::kLater;
     case IbCmEventType::kRepReceived:
       TellOutcome(now, id, 0);

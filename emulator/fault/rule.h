@@ -11,17 +11,19 @@
 #include <vector>
 
 #include "emulator/base/net_address.h"
+#include "emulator/base/net_prefix.h"
 #include "emulator/base/time.h"
 
 namespace rdmaemu::fault {
 
 // The doors of a host.
 enum class Point : uint8_t {
-  kCall,       // a verbs or CM call; subject: its name ("reg_mr", "connect")
-  kCmMessage,  // a CM message; subject: "req", "rep", ...
-  kCmEvent,    // an RDMA CM event on its way to a program; subject: "established", ...
+  kCall,        // a verbs or CM call; subject: its name ("reg_mr", "connect")
+  kCmMessage,   // a CM message; subject: "req", "rep", ...
+  kCmEvent,     // an RDMA CM event on its way to a program; subject: "established", ...
+  kCompletion,  // a completion on its way into its queue; subject: "send", "recv", ...
 };
-inline constexpr size_t kPoints = 3;
+inline constexpr size_t kPoints = 4;
 
 enum class Direction : uint8_t { kSend, kReceive };
 
@@ -32,18 +34,24 @@ struct Moment {
   Time now;
   std::string_view subject;
   std::optional<Direction> direction;
-  std::string_view program;
+  std::string_view program, device;
   std::optional<NetAddress> local, remote;
   std::optional<uint16_t> service_port;  // of the side that listens
+  std::optional<uint32_t> qp;            // number of the host's own queue pair
+  std::optional<uint32_t> qp_order;      // the how many-th of its program, from 1
+  std::optional<uint64_t> bytes;         // of payload
 };
 
 struct Match {
   std::string subject;  // empty: any
+  std::string host;     // empty: any; otherwise other hosts do not take the rule
   std::optional<Direction> direction;
-  std::string program;  // empty: any
-  std::optional<NetAddress> local, remote;
+  std::string program, device;  // empty: any
+  std::optional<NetPrefix> local, remote;
   std::optional<uint16_t> service_port;
-  // A window of time since the host began.
+  std::optional<uint32_t> qp, qp_order;
+  std::optional<uint64_t> min_bytes, max_bytes;
+  // A window of time since the host began, or since the rule was added to a host that ran.
   std::optional<Duration> from, until;
   std::string after;  // name of a rule: only once that one has fired
 };
@@ -60,19 +68,27 @@ struct Frequency {
 struct Drop {
   friend bool operator==(Drop, Drop) = default;
 };
+// A call is answered later; it takes effect before the wait, or after it.
 struct Delay {
   Duration time;
+  bool takes_effect = false;
   friend bool operator==(Delay, Delay) = default;
 };
 struct Duplicate {
   uint32_t copies;  // besides the original
   friend bool operator==(Duplicate, Duplicate) = default;
 };
-// A REQ or SIDR_REQ is answered by the host itself, and nobody who listens sees it.
+// A REQ or SIDR_REQ is answered by the host itself, and nobody who listens sees it; a REP or RTU
+// becomes a REJ.
 struct Reject {
   uint16_t reason;  // ib_cm_rej_reason; of a SIDR_REQ the SIDR status
   std::vector<uint8_t> private_data;
   friend bool operator==(const Reject&, const Reject&) = default;
+};
+// A message fails to leave, and its sender gets UNREACHABLE with this status at once.
+struct Unreachable {
+  int status;
+  friend bool operator==(Unreachable, Unreachable) = default;
 };
 // A call answers with an errno: instead of taking effect, or after it has.
 struct FailCall {
@@ -86,7 +102,15 @@ struct ChangeEvent {
   std::optional<int> status;
   friend bool operator==(const ChangeEvent&, const ChangeEvent&) = default;
 };
-using Action = std::variant<Drop, Delay, Duplicate, Reject, FailCall, ChangeEvent>;
+// A completion has another status (ibv_wc_status). With an error its queue pair goes to ERR, unless
+// the rule says that it keeps its state.
+struct ChangeCompletion {
+  uint32_t status;
+  bool keeps_state;
+  friend bool operator==(ChangeCompletion, ChangeCompletion) = default;
+};
+using Action = std::variant<Drop, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
+                            ChangeCompletion>;
 
 struct Rule {
   std::string name;  // unique; what lists, traces and `after` call it

@@ -24,6 +24,8 @@ uint64_t FlowOf(const Moment& moment) {
   if (moment.local) hash = Mix(hash, moment.local->bytes.data(), moment.local->bytes.size());
   if (moment.remote) hash = Mix(hash, moment.remote->bytes.data(), moment.remote->bytes.size());
   if (moment.service_port) hash = Mix(hash, &*moment.service_port, sizeof *moment.service_port);
+  // Not the number, which another run may draw otherwise.
+  if (moment.qp_order) hash = Mix(hash, &*moment.qp_order, sizeof *moment.qp_order);
   return hash | 1;
 }
 
@@ -43,16 +45,23 @@ bool IsThat(const std::optional<Wanted>& wanted, const std::optional<Is>& is) {
 bool IsNamed(const std::string& wanted, std::string_view is) {
   return wanted.empty() || wanted == is;
 }
+bool IsIn(const std::optional<NetPrefix>& wanted, const std::optional<NetAddress>& is) {
+  return !wanted || (is && wanted->Contains(*is));
+}
+bool IsWithin(const std::optional<uint64_t>& least, const std::optional<uint64_t>& most,
+              const std::optional<uint64_t>& is) {
+  return (!least || (is && *is >= *least)) && (!most || (is && *is <= *most));
+}
 
 }  // namespace
 
-Status Rules::Add(Rule rule) {
+Status Rules::Add(Rule rule, std::optional<Time> now) {
   if (rules_.size() >= kMaxRules) return Fail(ENOSPC);
   for (const RuleState& state : rules_) {
     if (state.rule.name == rule.name) return Fail(EEXIST);
   }
   watched_[static_cast<size_t>(rule.point)]++;
-  rules_.push_back({std::move(rule), 0, 0});
+  rules_.push_back({std::move(rule), 0, 0, now});
   return {};
 }
 
@@ -74,11 +83,16 @@ void Rules::Clear() {
   flows_.clear();
 }
 
+void Rules::Begin(Time now) {
+  for (RuleState& state : rules_) {
+    if (!state.began) state.began = now;
+  }
+}
+
 const Rule* Rules::Decide(const Moment& moment) {
-  if (!began_) began_ = moment.now;
   const Rule* decides = nullptr;
   for (RuleState& state : rules_) {
-    if (state.rule.point != moment.point || !Matches(state.rule.match, moment)) continue;
+    if (state.rule.point != moment.point || !Matches(state, moment)) continue;
     state.matched++;
     if (decides != nullptr || !IsDue(state, moment)) continue;
     state.fired++;
@@ -87,11 +101,16 @@ const Rule* Rules::Decide(const Moment& moment) {
   return decides;
 }
 
-bool Rules::Matches(const Match& match, const Moment& moment) const {
-  const Duration at = moment.now - *began_;
+bool Rules::Matches(RuleState& state, const Moment& moment) const {
+  const Match& match = state.rule.match;
+  if (!state.began) state.began = moment.now;
+  const Duration at = moment.now - *state.began;
   return IsNamed(match.subject, moment.subject) && IsNamed(match.program, moment.program) &&
-         IsThat(match.direction, moment.direction) && IsThat(match.local, moment.local) &&
-         IsThat(match.remote, moment.remote) && IsThat(match.service_port, moment.service_port) &&
+         IsNamed(match.device, moment.device) && IsThat(match.direction, moment.direction) &&
+         IsIn(match.local, moment.local) && IsIn(match.remote, moment.remote) &&
+         IsThat(match.service_port, moment.service_port) && IsThat(match.qp, moment.qp) &&
+         IsThat(match.qp_order, moment.qp_order) &&
+         IsWithin(match.min_bytes, match.max_bytes, moment.bytes) &&
          (!match.from || at >= *match.from) && (!match.until || at < *match.until) &&
          (match.after.empty() || HasFired(match.after));
 }

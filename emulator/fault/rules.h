@@ -21,6 +21,7 @@ namespace rdmaemu::fault {
 struct RuleState {
   Rule rule;
   uint64_t matched = 0, fired = 0;
+  std::optional<Time> began;  // from when its times count
 };
 
 class Rules {
@@ -31,8 +32,11 @@ class Rules {
 
   explicit Rules(const RandomSeed& seed) : seed_(seed) {}
 
-  // Behind all others. EEXIST: there is one of that name; ENOSPC: too many.
-  Status Add(Rule rule);
+  // Behind all others. `now` is from when its times count; without it, from Begin on. EEXIST:
+  // there is one of that name; ENOSPC: too many.
+  Status Add(Rule rule, std::optional<Time> now = {});
+  // The host's first moment.
+  void Begin(Time now);
   // ENOENT.
   Status Remove(std::string_view name);
   void Clear();
@@ -41,7 +45,7 @@ class Rules {
   // Cheap: whether it is worth describing a moment there.
   bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
   // What happens at this moment; nothing where no rule fires. The rule is valid until the next
-  // change of the list. `now` of a moment counts from the first one that was asked about.
+  // change of the list.
   const Rule* Decide(const Moment& moment);
 
  private:
@@ -51,7 +55,7 @@ class Rules {
     auto operator<=>(const FlowKey&) const = default;
   };
 
-  bool Matches(const Match& match, const Moment& moment) const;
+  bool Matches(RuleState& state, const Moment& moment) const;
   bool HasFired(std::string_view name) const;
   bool IsDue(RuleState& state, const Moment& moment);
   bool Draw(const RuleState& state, const Moment& moment);
@@ -61,7 +65,6 @@ class Rules {
   std::array<uint32_t, kPoints> watched_{};
   std::map<FlowKey, Random> generators_;
   std::map<std::string, size_t, std::less<>> flows_;  // generators of each rule
-  std::optional<Time> began_;
 };
 
 }  // namespace rdmaemu::fault

@@ -76,8 +76,8 @@ TEST(Rules, EachFieldOfAMatchIsLookedAt) {
   EXPECT_FALSE(matches([](Match& m) { m.subject = "rep"; }));
   EXPECT_FALSE(matches([](Match& m) { m.direction = Direction::kReceive; }));
   EXPECT_FALSE(matches([](Match& m) { m.program = "ucmatose"; }));
-  EXPECT_FALSE(matches([](Match& m) { m.local = NetAddress::Parse("127.0.0.2"); }));
-  EXPECT_FALSE(matches([](Match& m) { m.remote = NetAddress::Parse("127.0.0.1"); }));
+  EXPECT_FALSE(matches([](Match& m) { m.local = NetPrefix::Parse("127.0.0.2"); }));
+  EXPECT_FALSE(matches([](Match& m) { m.remote = NetPrefix::Parse("127.0.0.1"); }));
 }
 
 TEST(Rules, AWindowOfTimeCountsFromTheFirstMomentAndExcludesItsEnd) {

@@ -7,7 +7,8 @@ namespace {
 
 const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", "connect"},
                                 std::vector<std::string>{"req", "rep", "rtu", "sidr_req"},
-                                std::vector<std::string>{"established", "rejected"}};
+                                std::vector<std::string>{"established", "rejected"},
+                                std::vector<std::string>{"send", "recv"}};
 
 Rule Good(std::string_view keys) {
   const auto rule = ParseRule(keys, 1, kVocabulary);
@@ -24,8 +25,8 @@ std::string Bad(std::string_view keys) {
 
 TEST(Scenario, EveryKeyOfARule) {
   const Rule rule = Good(
-      "name = \"r\", at = \"cm.req\", direction = \"receive\","
-      " program = \"rping\", local = \"127.0.0.1\", remote = \"::1\", service_port = 7471,"
+      "name = \"r\", at = \"cm.req\", direction = \"receive\", host = \"a\", device = \"rxe0\","
+      " local = \"127.0.0.1\", remote = \"fd00::/8\", service_port = 7471,"
       " from_ms = 10, until_ms = 20, after = \"r\","
       " nth = 3, every = 4, first = 5, times = 6, probability = 0.5, reject = 28,"
       " private_data = \"no\"");
@@ -33,9 +34,10 @@ TEST(Scenario, EveryKeyOfARule) {
   EXPECT_EQ(rule.point, Point::kCmMessage);
   EXPECT_EQ(rule.match.subject, "req");
   EXPECT_EQ(rule.match.direction, Direction::kReceive);
-  EXPECT_EQ(rule.match.program, "rping");
-  EXPECT_EQ(rule.match.local, NetAddress::Parse("127.0.0.1"));
-  EXPECT_EQ(rule.match.remote, NetAddress::Parse("::1"));
+  EXPECT_EQ(rule.match.host, "a");
+  EXPECT_EQ(rule.match.device, "rxe0");
+  EXPECT_EQ(rule.match.local->address, NetAddress::Parse("127.0.0.1"));
+  EXPECT_TRUE(rule.match.remote->Contains(*NetAddress::Parse("fd12::1")));
   EXPECT_EQ(rule.match.service_port, 7471);
   EXPECT_EQ(rule.match.from, std::chrono::milliseconds(10));
   EXPECT_EQ(rule.match.until, std::chrono::milliseconds(20));
@@ -46,6 +48,18 @@ TEST(Scenario, EveryKeyOfARule) {
   EXPECT_EQ(rule.frequency.times, 6u);
   EXPECT_EQ(rule.frequency.probability, 0.5);
   EXPECT_EQ(std::get<Reject>(rule.action), (Reject{28, {'n', 'o'}}));
+}
+
+TEST(Scenario, WhatSaysWhichCompletionsARuleMeans) {
+  const Rule rule = Good(
+      "at = \"wc.send\", program = \"rping\", qp = 17, qp_order = 2, min_bytes = 1,"
+      " max_bytes = 4096, drop = true");
+  EXPECT_EQ(rule.point, Point::kCompletion);
+  EXPECT_EQ(rule.match.program, "rping");
+  EXPECT_EQ(rule.match.qp, 17u);
+  EXPECT_EQ(rule.match.qp_order, 2u);
+  EXPECT_EQ(rule.match.min_bytes, 1u);
+  EXPECT_EQ(rule.match.max_bytes, 4096u);
 }
 
 TEST(Scenario, AMessageIsMeantWhereItArrivesUnlessTheRuleSaysWhereItIsSent) {
@@ -59,6 +73,8 @@ TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"cm\", drop = true").action, Action(Drop{}));
   EXPECT_EQ(Good("at = \"cm.rep\", delay_ms = 5").action,
             Action(Delay{std::chrono::milliseconds(5)}));
+  EXPECT_EQ(Good("at = \"call.connect\", delay_ms = 5, takes_effect = true").action,
+            Action(Delay{std::chrono::milliseconds(5), true}));
   EXPECT_EQ(Good("at = \"cm.rtu\", duplicate = 2").action, Action(Duplicate{2}));
   EXPECT_EQ(Good("at = \"cm.sidr_req\", reject = 2").action, Action(Reject{2, {}}));
   EXPECT_EQ(Good("at = \"call.reg_mr\", errno = \"ENOMEM\"").action,
@@ -68,6 +84,11 @@ TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"event.rejected\", status = -110").action, Action(ChangeEvent{{}, -110}));
   EXPECT_EQ(Good("at = \"event.established\", event = \"rejected\", status = 28").action,
             Action(ChangeEvent{1, 28}));
+  EXPECT_EQ(Good("at = \"cm.req\", unreachable = -110").action, Action(Unreachable{-110}));
+  EXPECT_EQ(Good("at = \"wc.send\", status = \"retry_exc_err\"").action,
+            Action(ChangeCompletion{12, false}));
+  EXPECT_EQ(Good("at = \"wc\", status = \"general_err\", keeps_state = true").action,
+            Action(ChangeCompletion{21, true}));
   EXPECT_EQ(Good("at = \"event\", event = \"established\"").action, Action(ChangeEvent{0, {}}));
 }
 
@@ -89,34 +110,69 @@ const Mistake kMistakes[] = {
      "rule:1:32: name must not have control characters"},
     {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
     {"at = \"wire\", drop = true",
-     "rule:1:6: there is no point \"wire\"; it is one of: call, cm, event"},
+     "rule:1:6: there is no point \"wire\"; it is one of: call, cm, event, wc"},
     {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
     {"at = \"cm\"",
-     "rule:1:1: the rule does nothing; at this point it can: drop, delay_ms, duplicate, reject"},
-    {"at = \"call\"", "rule:1:1: the rule does nothing; at this point it can: errno"},
+     "rule:1:1: the rule does nothing; at this point it can: drop, delay_ms, duplicate, reject, "
+     "unreachable"},
+    {"at = \"call\"", "rule:1:1: the rule does nothing; at this point it can: delay_ms, errno"},
     {"at = \"event\"", "rule:1:1: the rule does nothing; at this point it can: status, event"},
     {"at = \"event\", event = \"rejectet\"",
      "rule:1:23: there is no event \"rejectet\"; did you mean \"rejected\"?"},
     {"at = \"cm\", errno = \"EIO\"",
      "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, delay_ms, duplicate, "
-     "reject"},
+     "reject, unreachable"},
     {"at = \"call.reg_mr\", drop = true",
-     "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: errno"},
+     "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: delay_ms, "
+     "errno"},
     {"at = \"cm\", drop = true, duplicate = 1",
      "rule:1:37: duplicate and drop are two actions; a rule has one"},
     {"at = \"cm\", drop = false", "rule:1:19: drop must be true"},
     {"at = \"cm\", drop = 1", "rule:1:19: drop must be true or false"},
-    {"at = \"cm.rep\", reject = 28",
-     "rule:1:25: reject is possible at \"cm.req\" and \"cm.sidr_req\"; elsewhere nothing is "
-     "rejected"},
+    {"at = \"cm\", reject = 28",
+     "rule:1:21: reject is possible at: \"cm.req\", \"cm.sidr_req\", \"cm.rep\", \"cm.rtu\""},
+    {"at = \"cm.rtu\", unreachable = -110",
+     "rule:1:30: unreachable is possible at: \"cm.req\", \"cm.rep\", \"cm.sidr_req\""},
+    {"at = \"cm.req\", unreachable = 2",
+     "rule:1:30: unreachable is the event's status, which is below 0: -110 for ETIMEDOUT; a "
+     "status of SIDR comes by reject at \"cm.sidr_req\""},
+    {"at = \"cm.req\", unreachable = -110, direction = \"receive\"",
+     "rule:1:48: a message fails to leave where it is sent: direction must be \"send\""},
+    {"at = \"wc.send\", status = -110", "rule:1:26: status must be a string of 1 to 128 bytes"},
+    {"at = \"wc.send\", status = \"rnr_retry_exc_er\"",
+     "rule:1:26: there is no completion status \"rnr_retry_exc_er\"; did you mean "
+     "\"rnr_retry_exc_err\"?"},
+    {"at = \"wc.write\", drop = true",
+     "rule:1:6: there is no \"wc.write\"; it is one of: send, recv"},
+    {"at = \"wc\", errno = \"EIO\"",
+     "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, delay_ms, duplicate, "
+     "status"},
+    {"at = \"wc\", drop = true, service_port = 7471",
+     "rule:1:40: service_port means nothing at \"wc\"; there a rule may say: host, program, "
+     "device, qp, qp_order, min_bytes, max_bytes, from_ms, until_ms, after"},
+    {"at = \"call.reg_mr\", errno = \"EIO\", qp = 17",
+     "rule:1:41: qp means nothing at \"call.reg_mr\"; there a rule may say: host, program, "
+     "from_ms, until_ms, after"},
+    {"at = \"wc\", drop = true, qp = 16777216",
+     "rule:1:30: qp must be an integer from 0 to 16777215"},
+    {"at = \"wc\", drop = true, qp_order = 0",
+     "rule:1:36: qp_order must be an integer from 1 to 4294967295"},
+    {"at = \"wc\", drop = true, min_bytes = 8, max_bytes = 4",
+     "rule:1:52: max_bytes is less than min_bytes: nothing has such a size"},
+    {"at = \"cm\", drop = true, from_ms = 8, until_ms = 8",
+     "rule:1:49: until_ms is not after from_ms: there is no such time"},
+    {"at = \"cm\", delay_ms = 5, takes_effect = true",
+     "rule:1:41: takes_effect belongs to errno, delay_ms, at \"call\""},
+    {"at = \"wc\", drop = true, keeps_state = true", "rule:1:39: keeps_state belongs to status"},
     {"at = \"cm.req\", reject = -1", "rule:1:25: reject must be an integer from 0 to 65535"},
     {"at = \"cm.req\", reject = \"28\"", "rule:1:25: reject must be an integer from 0 to 65535"},
     {"at = \"cm.req\", reject = 28, private_data = 5",
      "rule:1:44: private_data must be a string of at most 148 bytes"},
     {"at = \"cm\", drop = true, private_data = \"x\"", "rule:1:40: private_data belongs to reject"},
-    {"at = \"cm\", drop = true, takes_effect = true", "rule:1:40: takes_effect belongs to errno"},
+    {"at = \"cm\", drop = true, takes_effect = true",
+     "rule:1:40: takes_effect belongs to errno, delay_ms, at \"call\""},
     {"at = \"call\", errno = \"ENOMEN\"",
      "rule:1:22: there is no errno \"ENOMEN\"; did you mean \"ENOMEM\"?"},
     {"at = \"call\", errno = 12", "rule:1:22: errno must be a string of 1 to 128 bytes"},
@@ -127,7 +183,7 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, direction = \"in\"",
      "rule:1:37: direction must be \"send\" or \"receive\""},
     {"at = \"cm\", drop = true, local = \"here\"",
-     "rule:1:33: \"here\" is not an IPv4 or IPv6 address"},
+     "rule:1:33: \"here\" is not an IPv4 or IPv6 address, or a network such as \"10.0.0.0/8\""},
     {"at = \"cm\", drop = true, remote = 7",
      "rule:1:34: remote must be a string of 1 to 128 bytes"},
     {"at = \"cm\", drop = true, service_port = 0",
@@ -135,10 +191,7 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, service_port = 65536",
      "rule:1:40: service_port must be an integer from 1 to 65535"},
     {"at = \"cm\", drop = true, qpn = 17",
-     "rule:1:31: \"qpn\" is not a key of a rule; it is one of: name, at, direction, program, "
-     "after, local, remote, service_port, from_ms, until_ms, nth, every, first, times, "
-     "probability, drop, delay_ms, duplicate, reject, errno, status, event, private_data, "
-     "takes_effect"},
+     "rule:1:31: \"qpn\" is not a key of a rule; did you mean \"qp\"?"},
     {"at = \"cm\", drop = true, nth = 0",
      "rule:1:31: nth must be an integer from 1 to 9223372036854775807"},
     {"at = \"cm\", drop = true, every = 1.5",

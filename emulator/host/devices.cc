@@ -187,13 +187,14 @@ bool HostDevices::IsSilent(const NetAddress& destination) {
                              [&](const NetPrefix& net) { return net.Contains(destination); });
 }
 
-bool HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+Status HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
   const auto source = addresses_.find(route.source);
-  if (source == addresses_.end() || source->second.owner->device == nullptr) return true;  // lost
+  if (source == addresses_.end() || source->second.owner->device == nullptr) return {};  // lost
   const Entry& from = *source->second.owner;
-  if (IsDown(from)) return !from.config.profile.fails_sends_without_link;
-  faults_.Pass(now, fault::Direction::kSend, route, message);
-  return true;
+  if (IsDown(from)) {
+    return from.config.profile.fails_sends_without_link ? Fail(ETIMEDOUT) : Status();
+  }
+  return faults_.Pass(now, fault::Direction::kSend, route, message);
 }
 
 void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {

@@ -11,7 +11,7 @@
 
 #include "emulator/cm/cm.h"
 #include "emulator/host/fabric.h"
-#include "emulator/host/faults.h"
+#include "emulator/host/faults_cm.h"
 #include "emulator/host/host.h"
 #include "emulator/verbs/verbs.h"
 
@@ -33,7 +33,7 @@ class HostDevices final : public cm::CmEnvironment {
     cm::CmDevice cm;           // valid while there is a device
   };
 
-  HostDevices(Verbs& verbs, Fabric& fabric, Network& network, HostFaults& faults)
+  HostDevices(Verbs& verbs, Fabric& fabric, Network& network, CmFaults& faults)
       : verbs_(verbs), fabric_(fabric), network_(network), faults_(faults) {}
 
   void SetSilentNets(const std::vector<NetPrefix>& nets) { silent_nets_ = nets; }
@@ -75,7 +75,7 @@ class HostDevices final : public cm::CmEnvironment {
   bool IsSilent(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
   // By way of the fault rules.
-  bool Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
+  Status Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
   void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   Status JoinGroup(uint32_t device_index, const NetAddress& local,
                    const NetAddress& group) override;
@@ -114,7 +114,7 @@ class HostDevices final : public cm::CmEnvironment {
   Verbs& verbs_;
   Fabric& fabric_;
   Network& network_;
-  HostFaults& faults_;
+  CmFaults& faults_;
   cm::Cm* cm_ = nullptr;
   std::map<std::string, Entry> by_name_;  // its objects stay where they are
   std::vector<Entry*> order_;

@@ -1,75 +1,83 @@
-// Fault rules at the doors of a host: calls, CM messages in both directions, CM events. A door
-// describes what passes as a fault::Moment; the rules decide; the door does it. Every firing is in
-// the trace.
+// The fault rules of a host: what decides about the moments at its doors, and what its control asks
+// and changes. The doors themselves (faults_*.h) describe what passes as a fault::Moment and do
+// what the rule says. Every firing is in the trace.
 #pragma once
 
-#include <functional>
-#include <map>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "emulator/cm/cm.h"
+#include "emulator/base/ids.h"
 #include "emulator/fault/rules.h"
 #include "emulator/fault/scenario.h"
+#include "emulator/host/fault_deeds.h"
 #include "emulator/trace/trace.h"
+#include "emulator/transport/doors.h"
 
 namespace rdmaemu {
 
-// Every call, CM message and CM event that a rule can name.
+// Everything that a rule can name.
 const fault::Vocabulary& FaultVocabulary();
+
+// What rules wanted to keep for later and found no room for; `fault_no_room` in the host's status.
+struct FaultCounters {
+  uint64_t delayed_calls_full = 0;        // answered at once
+  uint64_t delayed_messages_full = 0;     // lost
+  uint64_t delayed_completions_full = 0;  // delivered at once
+};
 
 class HostFaults {
  public:
-  // Messages that wait for their time; more are lost.
-  static constexpr size_t kMaxDelayed = 65536;
+  HostFaults(const RandomSeed& seed, std::string host_name, trace::Sink& trace)
+      : rules_(seed), host_name_(std::move(host_name)), trace_(trace) {}
 
-  // Where messages go on to: the fabric, and the connection manager.
-  using Door = std::function<void(Time, const cm::CmRoute&, const wire::CmMessage&)>;
-  HostFaults(const RandomSeed& seed, trace::Sink& trace, Door send, Door receive)
-      : rules_(seed), trace_(trace), send_(std::move(send)), receive_(std::move(receive)) {}
+  // At each entry into the host.
+  void SetNow(Time now) {
+    if (!began_) rules_.Begin(now);
+    began_ = true;
+    now_ = now;
+  }
+  Time now() const { return now_; }
 
-  // A message on its way out or in: passes on, later, more than once, or not at all.
-  void Pass(Time now, fault::Direction direction, const cm::CmRoute& route,
-            const wire::CmMessage& message);
-  // What a call (CallOp) of a program answers instead of, or after, taking effect.
-  std::optional<fault::FailCall> AtCall(Time now, ProcessId process, std::string_view program,
-                                        uint32_t op);
-  // An event that a program is about to get.
-  void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
+  bool Watches(fault::Point point) const { return rules_.Watches(point); }
+  // The rule that decides about the moment, which has been traced; nullptr: it passes as it is.
+  const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone);
 
-  void Expire(Time now);
-  std::optional<Time> NextDeadline() const;
+  // What is to be done between two steps of the host.
+  void Queue(FaultDeed deed) {
+    deeds_.push_back(std::move(deed));
+    flags_.interrupts = true;
+  }
+  std::optional<FaultDeed> TakeDeed();
 
-  Status Add(fault::Rule rule) { return rules_.Add(std::move(rule)); }
+  // A rule for another host is not taken. Errors as fault::Rules::Add.
+  Status Add(fault::Rule rule);
   // The calls of a running host's control (calls.h, kFault*): JSON texts.
   std::string AddText(std::string_view rule);
   std::string RemoveText(std::string_view name);
   std::string ListText() const;
-  void Clear() { rules_.Clear(); }
+  void Clear();
+
+  const transport::DoorFlags& flags() const { return flags_; }
+  FaultCounters& counters() { return counters_; }
+  const FaultCounters& counters() const { return counters_; }
 
  private:
-  struct Delayed {
-    fault::Direction direction;
-    cm::CmRoute route;
-    wire::CmMessage message;
-  };
-
-  const Door& DoorOf(fault::Direction direction) const {
-    return direction == fault::Direction::kSend ? send_ : receive_;
+  bool IsForAnotherHost(const fault::Rule& rule) const {
+    return !rule.match.host.empty() && rule.match.host != host_name_;
   }
-  void Do(Time now, const fault::Rule& rule, fault::Direction direction, const cm::CmRoute& route,
-          const wire::CmMessage& message);
-  void Postpone(Time until, Delayed message);
-  void Reject(Time now, const fault::Reject& reject, fault::Direction direction,
-              const cm::CmRoute& route, const wire::CmMessage& message);
-  void Trace(Time now, ProcessId process, const fault::Rule& rule, std::string_view subject);
+  void SetFlags();
+  void Trace(const fault::Moment& moment, ProcessId process, const fault::Rule& rule);
 
   fault::Rules rules_;
+  std::string host_name_;
   trace::Sink& trace_;
-  Door send_, receive_;
-  std::multimap<Time, Delayed> delayed_;
+  bool began_ = false;
+  Time now_{};
+  std::deque<FaultDeed> deeds_;
+  transport::DoorFlags flags_;
+  FaultCounters counters_;
   size_t rules_made_ = 0;  // for the names of those that have none
 };
 

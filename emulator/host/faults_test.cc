@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "emulator/cm/events.h"
-#include "emulator/host/testing/cm_program.h"
+#include "emulator/host/testing/fault_world.h"
 
 namespace rdmaemu::testing {
 namespace {
@@ -13,40 +12,11 @@ using cm::EventType;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr uint16_t kPort = 7471;
-
-// A listener on one host and a client on another.
-class FaultsTest : public ::testing::Test {
+class FaultsTest : public FaultWorld {
  protected:
-  FaultsTest()
-      : server_host_(world_.AddHost("server", "127.0.0.1")),
-        client_host_(world_.AddHost("client", "127.0.0.2")),
-        server_client_(world_, server_host_, "server"),
-        client_client_(world_, client_host_, "client"),
-        server_(server_client_),
-        client_(client_client_) {}
-
-  // The text of an answer to one of kFault*.
   std::string Fault(Client& client, CallOp op, const std::string& text = {}) {
-    const Reply reply = client.CallBytes(static_cast<uint32_t>(op), text.data(), text.size());
-    EXPECT_EQ(reply.error, 0);
-    return {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()};
+    return AskFaults(client, op, text);
   }
-  void OnServer(const std::string& rule) { Fault(server_client_, CallOp::kFaultAdd, rule); }
-  void OnClient(const std::string& rule) { Fault(client_client_, CallOp::kFaultAdd, rule); }
-
-  bool Waits(CmProgram& program) { return world_.counters.value(program.counter) > 0; }
-  // The next event of the client, which must come within the limit.
-  rdma_ucm_event_resp ClientEvent(Duration limit = seconds(200)) {
-    EXPECT_TRUE(world_.RunUntil([&] { return Waits(client_); }, limit)) << "no event";
-    return Waits(client_) ? client_.Event() : rdma_ucm_event_resp{};
-  }
-  static EventType TypeOf(const rdma_ucm_event_resp& event) { return EventType{event.event}; }
-
-  World world_;
-  Host &server_host_, &client_host_;
-  Client server_client_, client_client_;
-  CmProgram server_, client_;
 };
 
 TEST_F(FaultsTest, TheThirdConnectIsRejectedWithTheReasonAndPrivateDataOfTheRule) {
@@ -105,7 +75,7 @@ TEST_F(FaultsTest, ARequestThatIsLostOnceIsRepeated) {
 }
 
 TEST_F(FaultsTest, ADelayedMessageComesAfterItsTime) {
-  OnServer("at = \"cm.req\", delay_ms = 50");
+  OnServer("at = \"cm.req\", from_ms = 0, delay_ms = 50");
   server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
   client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
   const Time start = world_.now;
@@ -121,28 +91,75 @@ TEST_F(FaultsTest, ARequestThatCameTwiceIsOneRequest) {
   EXPECT_EQ(world_.counters.value(server_.counter), 1u);
 }
 
-TEST_F(FaultsTest, ACallFailsWithTheErrnoOfTheRuleAndHasNoEffect) {
-  OnServer("at = \"call.alloc_pd\", nth = 2, errno = \"ENOMEM\"");
-  Verb verb(server_client_);
-  HandleOut pd{};
-  EXPECT_EQ(server_client_.Call(CallOp::kAllocPd, AllocPdIn{}, pd), ENOMEM);
-}
-
-TEST_F(FaultsTest, ACallThatTakesEffectStillAnswersTheErrno) {
-  OnServer("at = \"call.listen\", errno = \"EINTR\", takes_effect = true");
-  const uint32_t id = server_.CreateId(RDMA_PS_TCP);
-  server_.Do(RDMA_USER_CM_CMD_BIND_IP, rdma_ucm_bind_ip{0, Ipv4Socket("127.0.0.1", kPort), id});
-  const CmCall<rdma_ucm_listen> listen{server_.channel, 0, {id, 8}};
-  EXPECT_EQ(server_client_.CallBytes(CmProgram::Op(RDMA_USER_CM_CMD_LISTEN), &listen, sizeof listen)
-                .error,
-            EINTR);
-  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
-  EXPECT_TRUE(world_.RunUntil([&] { return Waits(server_); }, seconds(1))) << "it does listen";
-}
-
 TEST_F(FaultsTest, ARuleOfAnotherProgramDoesNotConcernThisOne) {
   OnServer("at = \"call\", program = \"another\", errno = \"EIO\"");
   Verb verb(server_client_);  // throws when a call fails
+}
+
+TEST_F(FaultsTest, ARejInPlaceOfTheRepEndsBothSides) {
+  OnClient("at = \"cm.rep\", reject = 24, private_data = \"moved\"");
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  server_.Accept(EventOf(server_).id);
+  const rdma_ucm_event_resp event = ClientEvent(seconds(1));
+  EXPECT_EQ(TypeOf(event), EventType::kRejected);
+  EXPECT_EQ(event.status, 24u);
+  EXPECT_EQ(std::memcmp(event.param.conn.private_data, "moved", 5), 0);
+  const rdma_ucm_event_resp other = EventOf(server_, seconds(1));
+  EXPECT_EQ(TypeOf(other), EventType::kRejected);
+  EXPECT_EQ(other.status, 24u);
+}
+
+TEST_F(FaultsTest, ARejAfterTheRepIsWhatTheAcceptingSideGets) {
+  OnServer("at = \"cm.rtu\", reject = 28");
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  const uint32_t id = client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  server_.Accept(EventOf(server_).id);
+  EXPECT_EQ(TypeOf(ClientEvent(seconds(1))), EventType::kConnectResponse);
+  client_.Establish(id);
+  const rdma_ucm_event_resp event = EventOf(server_, seconds(1));
+  EXPECT_EQ(TypeOf(event), EventType::kRejected);
+  EXPECT_EQ(event.status, 28u);
+}
+
+TEST_F(FaultsTest, UnreachableAtOnceWithTheStatusOfTheRule) {
+  for (const uint16_t port_space : {RDMA_PS_TCP, RDMA_PS_UDP}) {
+    OnClient(std::string("name = \"r\", at = \"cm.") +
+             (port_space == RDMA_PS_TCP ? "req" : "sidr_req") + "\", unreachable = -113");
+    const Time start = world_.now;
+    client_.Connect(port_space, "127.0.0.1", kPort);
+    const rdma_ucm_event_resp event = ClientEvent(seconds(1));
+    EXPECT_EQ(TypeOf(event), EventType::kUnreachable);
+    EXPECT_EQ(static_cast<int>(event.status), -EHOSTUNREACH);
+    EXPECT_EQ(world_.now, start);
+    Fault(client_client_, CallOp::kFaultRemove, "r");
+  }
+}
+
+TEST_F(FaultsTest, ARepThatCannotLeaveIsUnreachableForTheAcceptingSide) {
+  OnServer("at = \"cm.rep\", unreachable = -110");
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  server_.Accept(EventOf(server_).id);
+  const rdma_ucm_event_resp event = EventOf(server_, seconds(1));
+  EXPECT_EQ(TypeOf(event), EventType::kUnreachable);
+  EXPECT_EQ(static_cast<int>(event.status), -ETIMEDOUT);
+}
+
+TEST_F(FaultsTest, ARuleMeansTheMessagesOfItsNetworkAndDevice) {
+  OnServer("name = \"net\", at = \"cm.req\", remote = \"10.0.0.0/8\", drop = true");
+  OnServer("name = \"device\", at = \"cm.req\", device = \"rxe1\", drop = true");
+  OnServer(
+      "name = \"both\", at = \"cm.req\", remote = \"127.0.0.0/30\", device = \"rxe0\", "
+      "reject = 9");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  EXPECT_EQ(ClientEvent(seconds(1)).status, 9u);
+}
+
+TEST_F(FaultsTest, ARuleForAnotherHostIsNotTaken) {
+  EXPECT_EQ(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm\", host = \"x\", drop = true"),
+            "{\"error\":\"the rule is for host \\\"x\\\", and this is host \\\"server\\\"\"}");
+  OnServer("at = \"cm\", host = \"server\", drop = true");
 }
 
 // Each of the sixteen events by one rule: another event says what the rule wants.

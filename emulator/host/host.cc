@@ -11,7 +11,7 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
-#include "emulator/host/faults.h"
+#include "emulator/host/fault_doors.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
@@ -53,19 +53,30 @@ class Host::Impl final : public transport::QpEndListener {
       : config_(std::move(config)),
         trace_(environment.trace),
         random_(config_.seed),
+        faults_(config_.seed, config_.name, environment.trace),
         fabric_(environment.network, environment.trace),
         verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
                 environment.trace}),
-        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this}),
-        faults_(
-            config_.seed, environment.trace,
-            [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-              devices_.SendMessage(now, route, message);
-            },
-            [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-              cm_.Receive(now, route, message);
-            }),
-        devices_(verbs_, fabric_, environment.network, faults_),
+        doors_{CallFaults(faults_,
+                          [this](Time now, ProcessId process, std::span<const std::byte> message) {
+                            return DoCall(now, process, message);
+                          }),
+               CmFaults(
+                   faults_,
+                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                     devices_.SendMessage(now, route, message);
+                   },
+                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                     cm_.Receive(now, route, message);
+                   },
+                   [this](const NetAddress& local) {
+                     const cm::CmDevice* const device = devices_.DeviceOf(local);
+                     return device == nullptr ? std::string() : device->name;
+                   }),
+               CompletionFaults(faults_, verbs_, processes_)},
+        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this,
+                 &doors_.completions}),
+        devices_(verbs_, fabric_, environment.network, doors_.cm),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
     devices_.SetCm(&cm_);
@@ -74,14 +85,20 @@ class Host::Impl final : public transport::QpEndListener {
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }
 
-  ProcessId Attach(const ProcessInfo& info) { return processes_.Attach(info); }
+  ProcessId Attach(Time now, const ProcessInfo& info) {
+    faults_.SetNow(now);
+    return processes_.Attach(info);
+  }
 
   void Detach(Time now, ProcessId process) {
+    faults_.SetNow(now);
+    doors_.calls.Forget(process);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
     // Ids first: what they say to their peers should not depend on the QPs being there still.
     cm_.GroupGone(now, *gone);
     verbs_.GroupGone(now, *gone);
+    DoDeeds(now);
   }
 
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message) {
@@ -91,20 +108,19 @@ class Host::Impl final : public transport::QpEndListener {
       return FailedReply(EINVAL);
     }
     std::memcpy(&header, message.data(), sizeof header);
-    const std::span<const std::byte> body = message.subspan(sizeof header);
-    if (header.size != body.size()) return FailedReply(EINVAL);
-    const auto fault = faults_.AtCall(now, process, caller->info.program, header.op);
-    Reply reply;
-    if (!fault || fault->takes_effect) {
-      reply = Dispatch(now, process, *caller, CallOp{header.op}, body);
-    }
-    if (fault) reply = FailedReply(fault->errno_value);
-    TraceCall(now, process, header.op, reply.error);
+    if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
+    faults_.SetNow(now);
+    const Reply reply = doors_.calls.Call(now, process, caller->info.program, header.op, message);
+    if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
+    DoDeeds(now);
     return reply;
   }
 
+  std::optional<LateReply> TakeLateReply() { return doors_.calls.TakeLate(); }
+
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
+    faults_.SetNow(now);
     const bool is_multicast = flow.destination.IsMulticast();
     const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
     const bool arrives = is_multicast || verbs_.Carries(flow.destination);
@@ -126,13 +142,16 @@ class Host::Impl final : public transport::QpEndListener {
       }
     }
     engine_.Receive(now, flow, received_, at);
+    DoDeeds(now);
   }
 
   bool PollDoorbells(Time now) {
+    faults_.SetNow(now);
     bool found = false;
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells != nullptr) found |= PollGroup(now, group, *members.doorbells);
     }
+    DoDeeds(now);
     return found;
   }
 
@@ -144,22 +163,26 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   bool Work(Time now) {
+    faults_.SetNow(now);
     const bool engine_left = engine_.Work(now);
     const bool messages_left =
         fabric_.DeliverLocal([&](const cm::CmRoute& route, const wire::CmMessage& message) {
-          faults_.Pass(now, fault::Direction::kReceive, route, message);
+          (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, message);
         });
+    DoDeeds(now);
     return engine_left || messages_left;
   }
 
   void Expire(Time now) {
-    faults_.Expire(now);
+    faults_.SetNow(now);
+    doors_.Expire(now);
     engine_.Expire(now);
     cm_.Expire(now);
+    DoDeeds(now);
   }
 
   std::optional<Time> NextDeadline() const {
-    std::optional<Time> next = faults_.NextDeadline();
+    std::optional<Time> next = doors_.NextDeadline();
     for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline()}) {
       if (other && (!next || *other < *next)) next = other;
     }
@@ -179,13 +202,31 @@ class Host::Impl final : public transport::QpEndListener {
   bool stop_requested() const { return stop_requested_; }
 
   std::string StatusJson() const {
-    return rdmaemu::StatusJson(
-        {config_, devices_, processes_, verbs_, cm_, engine_.counters(), fabric_.counters()});
+    return rdmaemu::StatusJson({config_, devices_, processes_, verbs_, cm_, engine_.counters(),
+                                fabric_.counters(), faults_.counters()});
   }
 
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
  private:
+  void DoDeeds(Time now) {
+    while (std::optional<FaultDeed> deed = faults_.TakeDeed()) {
+      std::visit([&](const auto& what) { Do(now, what); }, *deed);
+    }
+  }
+  void Do(Time now, const FailQpDeed& deed) {
+    verbs_.FailQp(now, deed.group, deed.qp);
+    doors_.completions.Failed(deed.qp);
+  }
+
+  // A call whose process is there and whose header is whole.
+  Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
+    CallHeader header;
+    std::memcpy(&header, message.data(), sizeof header);
+    return Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
+                    message.subspan(sizeof header));
+  }
+
   Reply Dispatch(Time now, ProcessId process, const ConnectedProcess& caller, CallOp op,
                  std::span<const std::byte> body) {
     switch (op) {
@@ -236,6 +277,7 @@ class Host::Impl final : public transport::QpEndListener {
     if (const std::string program = BoundedText(in.program, sizeof in.program); !program.empty()) {
       joined.info.program = program;
     }
+    if (members.program.empty()) members.program = joined.info.program;
     HelloOut out{};
     out.version = kCallVersion;
     out.process = static_cast<uint32_t>(process);
@@ -320,7 +362,7 @@ class Host::Impl final : public transport::QpEndListener {
     rdma_ucm_event_resp event{};
     const size_t size = std::min(response.size(), sizeof event);
     std::memcpy(&event, response.data(), size);
-    faults_.AtEvent(now, process, processes_.Find(process)->info.program, event);
+    doors_.cm.AtEvent(now, process, processes_.Find(process)->info.program, event);
     std::memcpy(response.data(), &event, size);
   }
 
@@ -353,7 +395,8 @@ class Host::Impl final : public transport::QpEndListener {
       counters.dropped_unparsed_mad.at(static_cast<size_t>(message.error()))++;
       return;
     }
-    faults_.Pass(now, fault::Direction::kReceive, {flow.source, flow.destination}, *message);
+    const cm::CmRoute route{flow.source, flow.destination};
+    (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
@@ -394,13 +437,14 @@ class Host::Impl final : public transport::QpEndListener {
   HostConfig config_;
   trace::Sink& trace_;
   Random random_;
+  HostFaults faults_;
+  Processes processes_;
   Fabric fabric_;
   Verbs verbs_;
+  FaultDoors doors_;
   transport::Engine engine_;
-  HostFaults faults_;
   HostDevices devices_;
   cm::Cm cm_;
-  Processes processes_;
   std::vector<wire::Packet> received_;  // of one call; used again
   bool stop_requested_ = false;
 };
@@ -409,11 +453,12 @@ Host::Host(HostConfig config, Environment environment)
     : impl_(std::make_unique<Impl>(std::move(config), environment)) {}
 Host::~Host() = default;
 
-ProcessId Host::Attach(Time, const ProcessInfo& info) { return impl_->Attach(info); }
+ProcessId Host::Attach(Time now, const ProcessInfo& info) { return impl_->Attach(now, info); }
 void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
 Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
   return impl_->Call(now, process, message);
 }
+std::optional<LateReply> Host::TakeLateReply() { return impl_->TakeLateReply(); }
 void Host::Receive(Time now, const wire::UdpFlow& flow,
                    std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
   impl_->Receive(now, flow, udp_payloads, at);

@@ -71,11 +71,18 @@ struct Reply {
   int error = 0;                             // positive errno
   std::vector<std::byte> body;               // Out of calls.h; empty on error
   std::vector<ReplyDescriptor> descriptors;  // in the order calls.h names them
+  // A fault rule has the caller wait: nothing is to be sent until Host::TakeLateReply has it.
+  bool is_late = false;
 };
 
 struct ProcessInfo {
   uint32_t pid;
   std::string program;
+};
+
+struct LateReply {
+  ProcessId process;
+  Reply reply;
 };
 
 class Host {
@@ -95,6 +102,9 @@ class Host {
   void Detach(Time now, ProcessId process);
   // One message of calls.h, header included. Anything malformed answers EINVAL.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
+  // A reply whose time has come (Reply::is_late), after Expire. What a process waits for is
+  // forgotten when it is detached.
+  std::optional<LateReply> TakeLateReply();
   // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
   // they do what they would do one by one (Engine::Receive). `at`: the own address by which
   // packets to a multicast group came; nullptr: any.

@@ -47,6 +47,11 @@ Result<GroupId> Processes::Join(ProcessId process, const GroupToken& token, Rand
   return Fail(EACCES);
 }
 
+std::string_view Processes::ProgramOf(GroupId group) const {
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? std::string_view() : std::string_view(found->second.program);
+}
+
 const ConnectedProcess* Processes::Find(ProcessId process) const {
   const auto it = processes_.find(process);
   return it == processes_.end() ? nullptr : &it->second;

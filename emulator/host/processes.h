@@ -42,7 +42,10 @@ class Processes {
     GroupToken token;
     size_t processes = 0;
     DoorbellPage* doorbells = nullptr;  // set with the group's first Hello
+    std::string program = {};           // of the process that began it
   };
+  // The program of a group; empty when it has gone.
+  std::string_view ProgramOf(GroupId group) const;
   // In the order they came.
   std::map<GroupId, Group>& groups() { return groups_; }
   const std::map<GroupId, Group>& groups() const { return groups_; }

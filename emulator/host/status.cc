@@ -113,7 +113,11 @@ Json CountersJson(const StatusSources& sources) {
           {"cm_messages_received", cm.messages_received},
           {"cm_retransmissions", cm.retransmissions},
           {"cm_duplicates", cm.duplicates},
-          {"dropped", DroppedJson(engine, fabric, cm)}};
+          {"dropped", DroppedJson(engine, fabric, cm)},
+          {"fault_no_room",
+           {{"delayed_calls", sources.faults.delayed_calls_full},
+            {"delayed_messages", sources.faults.delayed_messages_full},
+            {"delayed_completions", sources.faults.delayed_completions_full}}}};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct StatusSources {
   const cm::Cm& cm;
   const transport::EngineCounters& engine;
   const FabricCounters& fabric;
+  const FaultCounters& faults;
 };
 
 // {"name", "pid", "devices": [{"name", "profile", "present", "index", "port": "active" or "down",

@@ -29,6 +29,13 @@ void CallPages::Remove(uint32_t connection) {
   pages_.erase(it);
 }
 
+void CallPages::AnswerLate(uint32_t connection, const Reply& reply) {
+  const auto it = pages_.find(connection);
+  if (it != pages_.end() && it->second.page->State() == CallPage::kTaken) {
+    Answer(*it->second.page, reply);
+  }
+}
+
 CallPages::Watched& CallPages::PlaceForOne() {
   if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, nullptr, 0});
   return *std::ranges::max_element(watched_, {}, &Watched::empty_looks);

@@ -29,8 +29,8 @@ class CallPages {
   Result<SegmentId> Share(uint32_t connection);
   void Remove(uint32_t connection);
 
-  // `serve(connection, message)` answers with a Reply, or with nothing to leave the caller without
-  // one; it may not call this object.
+  // `serve(connection, message)` answers with a Reply, or with nothing: the caller then waits for
+  // AnswerLate, or for ever. It may not call this object.
   //
   // A connection's doorbell was rung: serves its call, and looks at its page from now on.
   template <class Serve>
@@ -38,6 +38,8 @@ class CallPages {
   // One look at each watched page. True when there was a call.
   template <class Serve>
   bool Look(Serve&& serve);
+  // The answer to a call that was left without one.
+  void AnswerLate(uint32_t connection, const Reply& reply);
   // Before the host sleeps: pages are no longer looked at, so that callers ring. True when a call
   // had come before its process could know; its page is watched on.
   bool StopWatching();
@@ -74,7 +76,11 @@ template <class Serve>
 bool CallPages::ServeIfAsked(uint32_t connection, CallPage& page, Serve&& serve) {
   if (page.State() != CallPage::kAsked) return false;
   const std::optional<Reply> reply = serve(connection, Take(page));
-  if (reply) Answer(page, *reply);
+  if (reply) {
+    Answer(page, *reply);
+  } else {
+    page.MarkTaken();
+  }
   return true;
 }
 

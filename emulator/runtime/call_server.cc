@@ -7,9 +7,11 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "emulator/runtime/epoll_tag.h"
 
@@ -119,9 +121,8 @@ void CallServer::Serve(Time now, uint32_t number) {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
-    if (!SendReply(number, connection, Answer(now, number, connection, message))) {
-      return Drop(now, number);
-    }
+    const Reply reply = Answer(now, number, connection, message);
+    if (!reply.is_late && !SendReply(number, connection, reply)) return Drop(now, number);
   }
 }
 
@@ -189,10 +190,32 @@ bool CallServer::ServePages(Time now) {
 
 std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number,
                                             std::span<const std::byte> message) {
-  Reply reply = Answer(now, number, connections_.at(number), message);
+  Connection& connection = connections_.at(number);
+  Reply reply = Answer(now, number, connection, message);
+  if (reply.is_late) {
+    connection.page_waits = true;
+    return std::nullopt;
+  }
   if (reply.descriptors.empty()) return reply;
   broken_.push_back(number);
   return std::nullopt;
+}
+
+void CallServer::SendLate(Time now) {
+  while (const std::optional<LateReply> late = parts_.host.TakeLateReply()) {
+    const auto it = std::ranges::find(connections_, late->process,
+                                      [](const auto& each) { return each.second.process; });
+    if (it == connections_.end()) continue;
+    const uint32_t number = it->first;
+    if (!SendLateReply(number, it->second, late->reply)) Drop(now, number);
+  }
+}
+
+bool CallServer::SendLateReply(uint32_t number, Connection& connection, const Reply& reply) {
+  if (!std::exchange(connection.page_waits, false)) return SendReply(number, connection, reply);
+  if (!reply.descriptors.empty()) return false;
+  pages_.AnswerLate(number, reply);
+  return true;
 }
 
 void CallServer::DropBroken(Time now) {

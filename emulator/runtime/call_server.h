@@ -53,6 +53,8 @@ class CallServer {
   // The same for calls by a shared page: of one connection that rang, and of all that are watched.
   void ServePage(Time now, uint32_t connection);
   bool ServePages(Time now);
+  // Sends the replies whose time has come (Reply::is_late).
+  void SendLate(Time now);
   // Before the host sleeps: callers ring from now on. True when one was too early for that.
   bool StopWatchingPages() { return pages_.StopWatching(); }
   // Ends one connection: the process has gone or misbehaved.
@@ -72,6 +74,7 @@ class CallServer {
     ProcessId process = ProcessId::kNone;
     pid_t pid = 0;
     bool is_client = false;
+    bool page_waits = false;  // for the reply to its page's call
   };
 
   void Add(Time now, UniqueFd socket);
@@ -79,6 +82,7 @@ class CallServer {
                std::span<const std::byte> message);
   Reply AskClock(std::span<const std::byte> body);
   Reply SharePage(uint32_t number, const Connection& connection);
+  bool SendLateReply(uint32_t number, Connection& connection, const Reply& reply);
   std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
   void DropBroken(Time now);
   bool SendReply(uint32_t number, Connection& connection, const Reply& reply);

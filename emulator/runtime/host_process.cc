@@ -191,6 +191,7 @@ bool HostProcess::Scan(Time now) {
   found |= host_->Work(now);
   if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
     host_->Expire(now);
+    server_->SendLate(now);
     found = true;
   }
   network_.Flush();

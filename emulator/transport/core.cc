@@ -182,6 +182,10 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
     }
   }
   WriteError(*this, now, qp, entry.wc, "send");
+  if (doors.completions) {
+    return env.doors->Complete(
+        now, {*context.qp, true, CompletionOpcode(request.opcode()), failed, entry});
+  }
   return qp.send_cq->Push(entry, failed);
 }
 
@@ -190,7 +194,12 @@ bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool so
   entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
   entry.wc.qp_num = qp.qpn;
   WriteError(*this, now, qp, entry.wc, "receive");
-  return qp.recv_cq->Push(entry, solicited || entry.wc.status != IBV_WC_SUCCESS);
+  solicited |= entry.wc.status != IBV_WC_SUCCESS;
+  if (doors.completions) {
+    const auto opcode = ibv_wc_opcode(entry.wc.opcode);
+    return env.doors->Complete(now, {*context.qp, false, opcode, solicited, entry});
+  }
+  return qp.recv_cq->Push(entry, solicited);
 }
 
 void Core::TraceRetry(Time now, const QpContext& context, const char* why) {

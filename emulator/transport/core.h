@@ -39,9 +39,11 @@ inline constexpr uint32_t kExpirationsPerCall = 4096;
 
 class Core {
  public:
-  explicit Core(Engine::Environment environment) : env(environment) {}
+  explicit Core(Engine::Environment environment)
+      : env(environment), doors(env.doors == nullptr ? kNoDoors : env.doors->flags) {}
 
   Engine::Environment env;
+  const DoorFlags& doors;
   EngineCounters counters;
 
   // The QP's context, made when it has none.
@@ -103,6 +105,8 @@ class Core {
   void TraceRetry(Time now, const QpContext& context, const char* why);
 
  private:
+  static constexpr DoorFlags kNoDoors = {};
+
   Status CutToWire(Time now, const Train& train);
 
   std::unordered_map<Handle, QpContext*> contexts_;

@@ -131,7 +131,9 @@ class Engine::Impl final : public Receiver {
 
   bool Work(Time now) {
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
-    for (uint32_t i = 0; i < kTurnsPerWork && core_.counters.packets_sent < enough_sent; ++i) {
+    for (uint32_t i = 0;
+         i < kTurnsPerWork && core_.counters.packets_sent < enough_sent && !core_.doors.interrupts;
+         ++i) {
       QpContext* context = core_.round.Pop();
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
@@ -139,7 +141,8 @@ class Engine::Impl final : public Receiver {
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     responder_.CollectAcks(true);
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal();
+    for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal() &&
+                         !core_.doors.interrupts;
          ++i) {
       bytes += DeliverLocal(now);
     }

@@ -12,6 +12,7 @@
 #include "emulator/base/random.h"
 #include "emulator/base/time.h"
 #include "emulator/trace/trace.h"
+#include "emulator/transport/doors.h"
 #include "emulator/verbs/objects.h"
 #include "emulator/wire/icrc.h"
 #include "emulator/wire/packet.h"
@@ -73,6 +74,7 @@ class Engine : public TransportHooks {
     DatagramSink& sink;
     trace::Sink& trace;
     QpEndListener* qp_ends = nullptr;  // nobody where nothing connects
+    Doors* doors = nullptr;
   };
   explicit Engine(Environment environment);
   ~Engine() override;

@@ -2,6 +2,7 @@
 // and go (what rxe_notify, ib_unregister_device and the GID cache of the kernel do).
 #include <algorithm>
 
+#include "emulator/base/async_events.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -42,33 +43,62 @@ size_t Verbs::ContextsOf(const Device& device) const {
   return found == device_counts_.end() ? 0 : static_cast<size_t>(found->second);
 }
 
-void Verbs::RaiseOnDevice(const Device& device, const AsyncEvent& event) {
+namespace {
+
+const Device* DeviceOf(const Context& context) { return context.device; }
+const Device* DeviceOf(const QueuePair& qp) { return qp.device; }
+const Device* DeviceOf(const CompletionQueue& cq) { return cq.context->device; }
+const Device* DeviceOf(const SharedReceiveQueue& srq) { return srq.pd->context->device; }
+
+}  // namespace
+
+template <class T, class Visit>
+void Verbs::EachOn(const Device& device, Visit visit) {
   for (const auto& [id, group] : groups_) {
-    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kContext)]) {
-      Context& context = *handles_.Find<Context>(id, handle);
-      if (context.device == &device) PushAsync(context, event);
+    for (const Handle handle : group->handles[static_cast<size_t>(KindOf<T>::kKind)]) {
+      T& object = *handles_.Find<T>(id, handle);
+      if (DeviceOf(object) == &device) visit(object);
     }
+  }
+}
+
+void Verbs::RaiseOnDevice(const Device& device, const AsyncEvent& event) {
+  EachOn<Context>(device, [&](Context& context) { PushAsync(context, event); });
+}
+
+void Verbs::RaiseOnAll(const Device& device, ibv_event_type type) {
+  switch (kAsyncEvents[type].of) {
+    case EventObject::kQp:
+      return EachOn<QueuePair>(device, [&](QueuePair& qp) { RaiseQp(qp, type); });
+    case EventObject::kCq:
+      return EachOn<CompletionQueue>(device, [&](CompletionQueue& cq) { RaiseCq(cq, type); });
+    case EventObject::kSrq:
+      return EachOn<SharedReceiveQueue>(device,
+                                        [&](SharedReceiveQueue& srq) { RaiseSrq(srq, type); });
+    case EventObject::kPort:
+      return RaiseOnDevice(device, {type, Device::kPort});
+    case EventObject::kDevice:
+      return RaiseOnDevice(device, {type, 0});
+    case EventObject::kWq:
+      return;  // there is none
   }
 }
 
 // ---- removal
 
-void Verbs::RemoveDevice(Time now, Device& device) {
+void Verbs::RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> habits) {
   device.present = false;
   links_may_be_down_ = true;
   ListAddresses();
   const Profile& profile = device.profile;
-  if (profile.removal_flushes) {
+  const RemovalHabits does =
+      habits.value_or(RemovalHabits{profile.removal_flushes, profile.raises_device_fatal});
+  if (does.flushes) {
     std::vector<QueuePair*> qps;
-    for (const auto& [id, group] : groups_) {
-      for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kQp)]) {
-        QueuePair& qp = *handles_.Find<QueuePair>(id, handle);
-        if (qp.device == &device) qps.push_back(&qp);
-      }
-    }
+    EachOn<QueuePair>(device, [&](QueuePair& qp) { qps.push_back(&qp); });
     for (QueuePair* qp : qps) FailQp(now, *qp);
   }
-  if (profile.raises_device_fatal) RaiseOnDevice(device, {IBV_EVENT_DEVICE_FATAL, 0});
+  if (does.raises_fatal) RaiseOnDevice(device, {IBV_EVENT_DEVICE_FATAL, 0});
   if (ContextsOf(device) == 0) devices_.erase(device.index);
 }
 

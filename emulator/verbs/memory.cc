@@ -87,6 +87,7 @@ Result<MemoryRegion*> Verbs::RegMr(GroupId group, ProcessId process, const MrReq
     keys_.Erase(KeyIndex(*key));
     return adopted;
   }
+  (*adopted)->order = ++GroupOf(group).mrs_made;
   (*pd)->users++;
   return adopted;
 }

@@ -90,6 +90,7 @@ struct MemoryRegion {
   uint32_t lkey, rkey;
   bool remote_valid = true;  // cleared by SEND with invalidate or LOCAL_INV
   uint32_t bound_windows = 0;
+  uint32_t order = 0;  // the how many-th of its group, from 1
 };
 
 struct MemoryWindow {
@@ -200,6 +201,7 @@ struct AddressHandle {
 struct QueuePair {
   Handle handle;
   uint32_t qpn;
+  uint32_t order = 0;  // the how many-th of its group, from 1
   ibv_qp_type type;
   Device* device;
   ProtectionDomain* pd;
@@ -227,6 +229,13 @@ struct QueuePair {
   ibv_qp_state state() const { return attr.qp_state; }
   GroupId group() const { return pd->context->group; }
   GroupShare& share() const { return *pd->context->share; }
+};
+
+// Asked about each asynchronous event before it is queued.
+struct AsyncEventDoor {
+  virtual ~AsyncEventDoor() = default;
+  // False: it is not queued. It may be changed.
+  virtual bool Passes(Context& context, AsyncEvent& event) = 0;
 };
 
 // Raises asynchronous events on the context of an object; implemented by Verbs.

@@ -171,6 +171,7 @@ Result<QueuePair*> Verbs::CreateQp(GroupId id, const QpRequest& request) {
     FreeDoorbell(group, *doorbell);
     return undo(send, recv, adopted.error().code);
   }
+  qp.order = ++group.qps_made;
   qps_.Insert(qp.qpn, &qp);
   qp.pd->users++;
   qp.send_cq->users++;
@@ -320,6 +321,10 @@ void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
 void Verbs::FailQp(Time now, QueuePair& qp) {
   if (qp.state() == IBV_QPS_ERR || qp.state() == IBV_QPS_RESET) return;
   SetQpState(now, qp, IBV_QPS_ERR);
+}
+
+void Verbs::FailQp(Time now, GroupId group, Handle handle) {
+  if (const Result<QueuePair*> qp = Find<QueuePair>(group, handle)) FailQp(now, **qp);
 }
 
 Result<uint32_t> Verbs::DestroyQp(Time now, GroupId group, Handle handle) {

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "emulator/verbs/event_name.h"
+#include "emulator/base/async_events.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -172,7 +172,11 @@ void Verbs::CloseContext(Time now, Context& context) {
 
 // ---- asynchronous events
 
-void Verbs::PushAsync(Context& context, const AsyncEvent& event) {
+void Verbs::PushAsync(Context& context, AsyncEvent event) {
+  if (async_door_ == nullptr || async_door_->Passes(context, event)) QueueAsync(context, event);
+}
+
+void Verbs::QueueAsync(Context& context, const AsyncEvent& event) {
   if (context.async_events.size() >= kMaxAsyncEvents) return;
   context.async_events.push_back(event);
   environment_.counters.Add(context.async_counter, 1);
@@ -210,6 +214,15 @@ Result<AsyncEvent> Verbs::TakeAsyncEvent(Time now, GroupId group, Handle handle)
                               {}});
   }
   return event;
+}
+
+void Verbs::QueueHeldAsync(GroupId group, Handle handle, const AsyncEvent& event) {
+  const Result<Context*> context = FindContext(group, handle);
+  const bool is_of_object = event.object != 0;
+  const bool object_is_there = handles_.Find<CompletionQueue>(group, event.object) != nullptr ||
+                               handles_.Find<QueuePair>(group, event.object) != nullptr ||
+                               handles_.Find<SharedReceiveQueue>(group, event.object) != nullptr;
+  if (context && (!is_of_object || object_is_there)) QueueAsync(**context, event);
 }
 
 void Verbs::RaiseQp(QueuePair& qp, ibv_event_type type) {

@@ -56,6 +56,11 @@ struct SrqRequest {
   uint32_t max_wr, max_sge, limit;
   uint64_t cookie;
 };
+// What a device's removal does besides taking it away.
+struct RemovalHabits {
+  bool flushes;       // its queue pairs go to ERR
+  bool raises_fatal;  // its contexts hear IBV_EVENT_DEVICE_FATAL
+};
 struct QpRequest {
   Handle pd;
   Handle send_cq, recv_cq;
@@ -93,13 +98,16 @@ class Verbs final : public VerbsDirectory {
 
   // Must be set before the first QP changes its state; not owned.
   void SetTransport(TransportHooks* transport) { transport_ = transport; }
+  // Not owned; without one every asynchronous event passes.
+  void SetAsyncEventDoor(AsyncEventDoor* door) { async_door_ = door; }
 
   // ---- devices
   Device& AddDevice(DeviceConfig config);
   // What exists answers on, as after `rdma link del` on a process that holds the device; but no
   // packet passes any more, and nothing new opens it. Where the profile says so, its work is
-  // flushed and its contexts hear IBV_EVENT_DEVICE_FATAL. The device ends with its last context.
-  void RemoveDevice(Time now, Device& device);
+  // flushed and its contexts hear IBV_EVENT_DEVICE_FATAL, or where `habits` are given, as they say.
+  // The device ends with its last context.
+  void RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> habits = {});
   // Those that are there, in the order of their indices.
   std::vector<Device*> devices();
   // nullptr when there is none, or it was removed.
@@ -139,6 +147,11 @@ class Verbs final : public VerbsDirectory {
   Result<Context*> FindContext(GroupId group, Handle context);
   // EAGAIN when none is pending.
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
+  // Queues an event that the door kept, unless its context or object has gone meanwhile.
+  void QueueHeldAsync(GroupId group, Handle context, const AsyncEvent& event);
+  // Raises the event on all that it can be of: the queue pairs, completion queues or shared receive
+  // queues on the device, or its contexts.
+  void RaiseOnAll(const Device& device, ibv_event_type type);
 
   // ---- PD, MR, MW
   Result<ProtectionDomain*> AllocPd(GroupId group, Handle context);
@@ -185,6 +198,8 @@ class Verbs final : public VerbsDirectory {
   Status ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnection& connection);
   // Its connection has ended: the QP, if it is there still, goes to ERR and flushes.
   void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn);
+  // If it is there still, as VerbsDirectory::FailQp.
+  void FailQp(Time now, GroupId group, Handle qp);
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp: `cap` in it is what the rings hold.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
@@ -241,6 +256,7 @@ class Verbs final : public VerbsDirectory {
     std::vector<uint32_t> free_doorbells;
     GroupShare share;
     std::vector<CompletionQueue*> waiting;  // those with has_waiting
+    uint32_t qps_made = 0, mrs_made = 0;
     HandlesByKind handles;
   };
 
@@ -266,10 +282,14 @@ class Verbs final : public VerbsDirectory {
   void SetGid(Device& device, size_t index, const NetAddress& gid);
   void SetActiveMtu(Device& device);
   void RaiseOnDevice(const Device& device, const AsyncEvent& event);
+  // Calls visit(object) for each object of the kind on the device.
+  template <class T, class Visit>
+  void EachOn(const Device& device, Visit visit);
   size_t ContextsOf(const Device& device) const;
 
   void CloseContext(Time now, Context& context);
-  void PushAsync(Context& context, const AsyncEvent& event);
+  void PushAsync(Context& context, AsyncEvent event);
+  void QueueAsync(Context& context, const AsyncEvent& event);
   // Drops the object's events that were not fetched.
   void ForgetAsync(Context& context, Handle object);
   void CountReported(GroupId group, const AsyncEvent& event);
@@ -302,6 +322,7 @@ class Verbs final : public VerbsDirectory {
 
   Environment environment_;
   TransportHooks* transport_ = nullptr;
+  AsyncEventDoor* async_door_ = nullptr;
   std::map<uint32_t, Device> devices_;  // by index; their objects stay where they are
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;

@@ -31,9 +31,10 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   }
   std::atomic_ref sleeps(page.caller_sleeps);
   sleeps.store(1, std::memory_order_seq_cst);
-  while (!Answered(page) && !caller.gone.load()) {
+  for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
+       state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
-    if (syscall(SYS_futex, &page.state, FUTEX_WAIT, CallPage::kAsked, &limit, nullptr, 0) != 0 &&
+    if (syscall(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
         errno == ETIMEDOUT && SysHasHungUp(caller.socket)) {
       break;
     }

@@ -1,0 +1,122 @@
+#include "emulator/fault/grammar.h"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rdmaemu::fault {
+namespace {
+
+constexpr std::array<const char*, kPoints> kPointNames = {"call", "cm", "event", "wc"};
+
+constexpr PointSet kEverywhere = PointSet::All();
+constexpr PointSet kOfPrograms = {Point::kCall, Point::kCmEvent, Point::kCompletion};
+constexpr PointSet kOfAddresses = {Point::kCmMessage};
+constexpr PointSet kOfQueuePairs = {Point::kCompletion};
+constexpr PointSet kOfPayload = {Point::kCompletion};
+
+const std::vector<Key>& AllKeys() {
+  static const std::vector<Key> kKeys = {
+      {"name", Role::kRule, Shape::kText, kEverywhere},
+      {"at", Role::kRule, Shape::kText, kEverywhere},
+
+      {"host", Role::kMatch, Shape::kText, kEverywhere},
+      {"direction", Role::kMatch, Shape::kText, {Point::kCmMessage}},
+      {"program", Role::kMatch, Shape::kText, kOfPrograms},
+      {"device", Role::kMatch, Shape::kText, {Point::kCmMessage, Point::kCompletion}},
+      {"local", Role::kMatch, Shape::kText, kOfAddresses},
+      {"remote", Role::kMatch, Shape::kText, kOfAddresses},
+      {"service_port", Role::kMatch, Shape::kInteger, {Point::kCmMessage}},
+      {"qp", Role::kMatch, Shape::kInteger, kOfQueuePairs},
+      {"qp_order", Role::kMatch, Shape::kInteger, kOfQueuePairs},
+      {"min_bytes", Role::kMatch, Shape::kInteger, kOfPayload},
+      {"max_bytes", Role::kMatch, Shape::kInteger, kOfPayload},
+      {"from_ms", Role::kMatch, Shape::kInteger, kEverywhere},
+      {"until_ms", Role::kMatch, Shape::kInteger, kEverywhere},
+      {"after", Role::kMatch, Shape::kText, kEverywhere},
+
+      {"nth", Role::kFrequency, Shape::kInteger, kEverywhere},
+      {"every", Role::kFrequency, Shape::kInteger, kEverywhere},
+      {"first", Role::kFrequency, Shape::kInteger, kEverywhere},
+      {"times", Role::kFrequency, Shape::kInteger, kEverywhere},
+      {"probability", Role::kFrequency, Shape::kNumber, kEverywhere},
+
+      {"drop", Role::kAction, Shape::kFlag, {Point::kCmMessage, Point::kCompletion}},
+      {"delay_ms",
+       Role::kAction,
+       Shape::kInteger,
+       {Point::kCall, Point::kCmMessage, Point::kCompletion}},
+      {"duplicate", Role::kAction, Shape::kInteger, {Point::kCmMessage, Point::kCompletion}},
+      {"reject", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
+      {"unreachable", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
+      {"errno", Role::kAction, Shape::kText, {Point::kCall}},
+      {"status", Role::kAction, Shape::kTextOrInteger, {Point::kCmEvent, Point::kCompletion}},
+      {"event", Role::kAction, Shape::kText, {Point::kCmEvent}},
+
+      {"private_data", Role::kDetail, Shape::kText, {Point::kCmMessage}, {"reject"}},
+      {"takes_effect", Role::kDetail, Shape::kFlag, {Point::kCall}, {"errno", "delay_ms"}},
+      {"keeps_state", Role::kDetail, Shape::kFlag, {Point::kCompletion}, {"status"}},
+  };
+  return kKeys;
+}
+
+}  // namespace
+
+std::span<const Key> Keys() { return AllKeys(); }
+
+const Key* FindKey(std::string_view name) {
+  const auto found = std::ranges::find(AllKeys(), name, &Key::name);
+  return found == AllKeys().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> KeysAt(Point point, Role role) {
+  std::vector<std::string> names;
+  for (const Key& key : AllKeys()) {
+    if (key.role == role && key.points.Has(point)) names.emplace_back(key.name);
+  }
+  return names;
+}
+
+const char* PointName(Point point) { return kPointNames[static_cast<size_t>(point)]; }
+
+std::optional<Point> PointOf(std::string_view name) {
+  for (size_t i = 0; i < kPoints; i++) {
+    if (name == kPointNames[i]) return Point{static_cast<uint8_t>(i)};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> PointNames() { return {kPointNames.begin(), kPointNames.end()}; }
+
+const std::vector<std::string>& CompletionStatuses() {
+  static const std::vector<std::string> kNames = {"success",
+                                                  "loc_len_err",
+                                                  "loc_qp_op_err",
+                                                  "loc_eec_op_err",
+                                                  "loc_prot_err",
+                                                  "wr_flush_err",
+                                                  "mw_bind_err",
+                                                  "bad_resp_err",
+                                                  "loc_access_err",
+                                                  "rem_inv_req_err",
+                                                  "rem_access_err",
+                                                  "rem_op_err",
+                                                  "retry_exc_err",
+                                                  "rnr_retry_exc_err",
+                                                  "loc_rdd_viol_err",
+                                                  "rem_inv_rd_req_err",
+                                                  "rem_abort_err",
+                                                  "inv_eecn_err",
+                                                  "inv_eec_state_err",
+                                                  "fatal_err",
+                                                  "resp_timeout_err",
+                                                  "general_err",
+                                                  "tm_err",
+                                                  "tm_rndv_incomplete"};
+  static_assert(IBV_WC_REM_ACCESS_ERR == 10 && IBV_WC_RNR_RETRY_EXC_ERR == 13 &&
+                IBV_WC_FATAL_ERR == 19 && IBV_WC_TM_RNDV_INCOMPLETE == 23);
+  return kNames;
+}
+
+}  // namespace rdmaemu::fault

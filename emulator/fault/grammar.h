@@ -1,0 +1,63 @@
+// The grammar of a rule as a table: which keys there are, at which points they stand, and what each
+// is. The reader (rule_reader.h) and the schema for editors (docs/scenario.schema.json) follow it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/fault/rule.h"
+
+namespace rdmaemu::fault {
+
+class PointSet {
+ public:
+  constexpr PointSet(std::initializer_list<Point> points) {
+    for (const Point point : points) bits_ |= 1u << static_cast<unsigned>(point);
+  }
+  static constexpr PointSet All() {
+    PointSet all({});
+    all.bits_ = (1u << kPoints) - 1;
+    return all;
+  }
+  constexpr bool Has(Point point) const { return (bits_ >> static_cast<unsigned>(point) & 1) != 0; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+enum class Role : uint8_t {
+  kRule,       // its name and its place
+  kMatch,      // which moments
+  kFrequency,  // how often
+  kAction,     // what happens; a rule has one
+  kDetail,     // of an action
+};
+enum class Shape : uint8_t { kText, kInteger, kNumber, kFlag, kTextOrInteger };
+
+struct Key {
+  std::string_view name;
+  Role role;
+  Shape shape;
+  PointSet points;
+  std::vector<std::string> of = {};  // kDetail: the actions that it goes with
+};
+
+std::span<const Key> Keys();
+const Key* FindKey(std::string_view name);
+// Names of the keys with this role that can stand at the point.
+std::vector<std::string> KeysAt(Point point, Role role);
+
+// "cm": the word of a point before the dot.
+const char* PointName(Point point);
+std::optional<Point> PointOf(std::string_view name);
+std::vector<std::string> PointNames();
+
+// ibv_wc_status in small letters: "success", "loc_len_err", ...
+const std::vector<std::string>& CompletionStatuses();
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,145 @@
+// What a rule does: one action, one that its point knows, and the keys that go with it.
+#include <algorithm>
+
+#include "emulator/fault/rule_reader.h"
+#include "emulator/fault/words.h"
+
+namespace rdmaemu::fault {
+namespace {
+
+constexpr uint64_t kMostCopies = 64;
+constexpr size_t kMaxPrivateDataBytes = 148;  // of a REJ; a SIDR_REP has 136
+
+}  // namespace
+
+void RuleReader::ReadAction() {
+  const std::string_view action = ChooseAction();
+  if (action.empty()) return;
+  CheckDetails(action);
+  // One message between two addresses of a host is both sent and received by it.
+  if (rule_.point == Point::kCmMessage && !rule_.match.direction) {
+    rule_.match.direction = action == "unreachable" ? Direction::kSend : Direction::kReceive;
+  }
+  rule_.action = TakeAction(action);
+}
+
+// Empty when something is wrong.
+std::string_view RuleReader::ChooseAction() {
+  const std::vector<std::string> possible = KeysAt(rule_.point, Role::kAction);
+  std::string_view chosen;
+  for (const Key& key : Keys()) {
+    const toml::node* const node = Get(key.name);
+    if (key.role != Role::kAction || node == nullptr) continue;
+    // A status goes with an event; alone it is an action too.
+    if (key.name == "status" && table_.contains("event")) continue;
+    if (!chosen.empty()) {
+      Wrong(*node, std::string(key.name) + " and " + std::string(chosen) +
+                       " are two actions; a rule has one");
+    }
+    chosen = key.name;
+  }
+  if (chosen.empty()) {
+    Wrong(table_, "the rule does nothing; at this point it can: " + Listed(possible));
+    return {};
+  }
+  if (!FindKey(chosen)->points.Has(rule_.point)) {
+    WrongAt(chosen, std::string(chosen) + " is not possible at " +
+                        Quoted(PlaceName(rule_.point, rule_.match.subject)) +
+                        "; there a rule can: " + Listed(possible));
+    return {};
+  }
+  return chosen;
+}
+
+void RuleReader::CheckDetails(std::string_view action) {
+  for (const Key& key : Keys()) {
+    const toml::node* const node = Get(key.name);
+    if (key.role != Role::kDetail || node == nullptr) continue;
+    const bool goes_with = std::ranges::find(key.of, action) != key.of.end();
+    if (goes_with && key.points.Has(rule_.point)) continue;
+    std::vector<std::string> places;
+    for (const std::string& name : PointNames()) {
+      if (key.points.Has(*PointOf(name))) places.push_back(Quoted(name));
+    }
+    Wrong(*node, std::string(key.name) + " belongs to " + Listed(key.of) +
+                     (key.points.Has(rule_.point) ? "" : ", at " + Listed(places)));
+  }
+}
+
+Action RuleReader::TakeAction(std::string_view action) {
+  if (action == "drop") {
+    ReadTrue("drop");
+    return Drop{};
+  }
+  if (action == "delay_ms") return Delay{TimeOf("delay_ms"), ReadFlag("takes_effect")};
+  if (action == "duplicate") {
+    return Duplicate{static_cast<uint32_t>(ReadNumber("duplicate", 1, kMostCopies).value_or(1))};
+  }
+  if (action == "reject") return ReadReject();
+  if (action == "unreachable") return ReadUnreachable();
+  if (action == "errno") return ReadErrno();
+  return ReadStatus();
+}
+
+Action RuleReader::ReadErrno() {
+  FailCall fail{0, ReadFlag("takes_effect")};
+  const std::vector<std::string> names = ErrnoNames();
+  if (const auto index = ReadWord("errno", "errno", names)) {
+    fail.errno_value = ErrnoOf(names[*index]).value_or(0);
+  }
+  return fail;
+}
+
+void RuleReader::CheckSubject(std::string_view action, const std::vector<std::string>& subjects) {
+  if (std::ranges::find(subjects, rule_.match.subject) != subjects.end()) return;
+  std::vector<std::string> places;
+  for (const std::string& subject : subjects) {
+    places.push_back(Quoted(PlaceName(rule_.point, subject)));
+  }
+  WrongAt(action, std::string(action) + " is possible at: " + Listed(places));
+}
+
+Action RuleReader::ReadReject() {
+  CheckSubject("reject", {"req", "sidr_req", "rep", "rtu"});
+  Reject reject{static_cast<uint16_t>(ReadNumber("reject", 0, 65535).value_or(0)), {}};
+  const toml::node* const node = Get("private_data");
+  if (node == nullptr) return reject;
+  const auto text = node->value_exact<std::string>();
+  if (text && text->size() <= kMaxPrivateDataBytes) {
+    reject.private_data.assign(text->begin(), text->end());
+  } else {
+    Wrong(*node, "private_data must be a string of at most " +
+                     std::to_string(kMaxPrivateDataBytes) + " bytes");
+  }
+  return reject;
+}
+
+Action RuleReader::ReadUnreachable() {
+  CheckSubject("unreachable", {"req", "rep", "sidr_req"});
+  const std::optional<int> status = ReadSigned("unreachable", "the event's status, -errno");
+  if (status && *status >= 0) {
+    WrongAt("unreachable",
+            "unreachable is the event's status, which is below 0: -110 for "
+            "ETIMEDOUT; a status of SIDR comes by reject at \"cm.sidr_req\"");
+  }
+  if (rule_.match.direction != Direction::kSend) {
+    WrongAt("direction", "a message fails to leave where it is sent: direction must be \"send\"");
+  }
+  return Unreachable{status.value_or(0)};
+}
+
+// "status", "event", or both.
+Action RuleReader::ReadStatus() {
+  if (rule_.point == Point::kCompletion) {
+    const auto status = ReadWord("status", "completion status", CompletionStatuses());
+    return ChangeCompletion{static_cast<uint32_t>(status.value_or(0)), ReadFlag("keeps_state")};
+  }
+  ChangeEvent change{{}, ReadSigned("status", "-errno, or a reject reason")};
+  const auto& events = vocabulary_[static_cast<size_t>(Point::kCmEvent)];
+  if (const auto event = ReadWord("event", "event", events)) {
+    change.event = static_cast<uint32_t>(*event);
+  }
+  return change;
+}
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,226 @@
+#include "emulator/fault/rule_reader.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "emulator/fault/words.h"
+
+namespace rdmaemu::fault {
+namespace {
+
+constexpr size_t kMaxNameBytes = 128;
+constexpr uint64_t kMostMilliseconds = 1'000'000'000;  // eleven days; no overflow in nanoseconds
+constexpr uint64_t kMostBytes = 1ull << 31;            // of a message
+constexpr uint64_t kMostQpNumber = (1 << 24) - 1;
+
+bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+
+}  // namespace
+
+Parsed<Rule> RuleReader::Read(size_t number) {
+  rule_.name = "rule " + std::to_string(number);
+  if (ReadText("name", rule_.name) && std::ranges::any_of(rule_.name, IsControl)) {
+    WrongAt("name", "name must not have control characters");
+  }
+  ReadPlace();
+  CheckKeys();
+  if (error_.empty()) {
+    ReadMatch();
+    ReadFrequency();
+    ReadAction();
+  }
+  if (!error_.empty()) return tl::make_unexpected(error_);
+  return std::move(rule_);
+}
+
+void RuleReader::Wrong(const toml::node& node, const std::string& what) {
+  if (!error_.empty()) return;
+  const toml::source_position at = node.source().begin;
+  const uint32_t column = at.column > column_shift_ ? at.column - column_shift_ : 1;
+  error_ = std::string(file_) + ":" + std::to_string(at.line) + ":" + std::to_string(column) +
+           ": " + what;
+}
+
+// ---- values
+
+bool RuleReader::ReadText(std::string_view key, std::string& to) {
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return false;
+  const auto text = node->value_exact<std::string>();
+  if (text && !text->empty() && text->size() <= kMaxNameBytes) {
+    to = *text;
+    return true;
+  }
+  Wrong(*node,
+        std::string(key) + " must be a string of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+  return false;
+}
+
+std::optional<uint64_t> RuleReader::ReadNumber(std::string_view key, uint64_t least,
+                                               uint64_t most) {
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return std::nullopt;
+  const auto value = node->value_exact<int64_t>();
+  if (value && *value >= 0 && static_cast<uint64_t>(*value) >= least &&
+      static_cast<uint64_t>(*value) <= most) {
+    return static_cast<uint64_t>(*value);
+  }
+  Wrong(*node, std::string(key) + " must be an integer from " + std::to_string(least) + " to " +
+                   std::to_string(most));
+  return std::nullopt;
+}
+
+std::optional<int> RuleReader::ReadSigned(std::string_view key, const char* what) {
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return std::nullopt;
+  const auto value = node->value_exact<int64_t>();
+  if (value && *value >= INT32_MIN && *value <= INT32_MAX) return static_cast<int>(*value);
+  Wrong(*node, std::string(key) + " must be an integer of 32 bits: " + what);
+  return std::nullopt;
+}
+
+void RuleReader::ReadTime(std::string_view key, std::optional<Duration>& to) {
+  if (const auto value = ReadNumber(key, 0, kMostMilliseconds)) {
+    to = std::chrono::milliseconds(*value);
+  }
+}
+
+Duration RuleReader::TimeOf(std::string_view key) {
+  std::optional<Duration> time;
+  ReadTime(key, time);
+  return time.value_or(Duration::zero());
+}
+
+void RuleReader::ReadPrefix(std::string_view key, std::optional<NetPrefix>& to) {
+  std::string text;
+  if (!ReadText(key, text)) return;
+  to = NetPrefix::Parse(text);
+  if (!to) {
+    WrongAt(key, Quoted(text) + " is not an IPv4 or IPv6 address, or a network such as " +
+                     "\"10.0.0.0/8\"");
+  }
+}
+
+bool RuleReader::ReadFlag(std::string_view key) {
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return false;
+  const auto value = node->value_exact<bool>();
+  if (!value) Wrong(*node, std::string(key) + " must be true or false");
+  return value.value_or(false);
+}
+
+void RuleReader::ReadTrue(std::string_view key) {
+  if (!ReadFlag(key)) WrongAt(key, std::string(key) + " must be true");
+}
+
+std::optional<size_t> RuleReader::ReadWord(std::string_view key, const char* what,
+                                           const std::vector<std::string>& words) {
+  std::string word;
+  if (!ReadText(key, word)) return std::nullopt;
+  const auto found = std::ranges::find(words, word);
+  if (found != words.end()) return static_cast<size_t>(found - words.begin());
+  WrongAt(key,
+          std::string("there is no ") + what + " " + Quoted(word) + "; " + Instead(word, words));
+  return std::nullopt;
+}
+
+// ---- where
+
+void RuleReader::ReadPlace() {
+  std::string place;
+  if (!ReadText("at", place)) {
+    Wrong(table_, "at is missing: the point where the rule stands, such as \"cm.req\"");
+    return;
+  }
+  const size_t dot = place.find('.');
+  const std::string point = place.substr(0, dot);
+  const std::optional<Point> known = PointOf(point);
+  if (!known) {
+    WrongAt("at", "there is no point " + Quoted(point) + "; " + Instead(point, PointNames()));
+    return;
+  }
+  rule_.point = *known;
+  if (dot == place.npos) return;
+  rule_.match.subject = place.substr(dot + 1);
+  const std::vector<std::string>& words = vocabulary_[static_cast<size_t>(*known)];
+  if (std::ranges::find(words, rule_.match.subject) == words.end()) {
+    WrongAt("at", "there is no " + Quoted(place) + "; " + Instead(rule_.match.subject, words));
+  }
+}
+
+// ---- which keys
+
+// A key that no rule has, or that says which moments and means nothing at this point; an action
+// that does not fit has a message of its own.
+void RuleReader::CheckKeys() {
+  for (const auto& [name, node] : table_) {
+    const Key* const key = FindKey(name.str());
+    if (key == nullptr) {
+      std::vector<std::string> words;
+      for (const Key& each : Keys()) words.emplace_back(each.name);
+      Wrong(node, Quoted(name.str()) + " is not a key of a rule; " + Instead(name.str(), words));
+    } else if (key->role == Role::kMatch && !key->points.Has(rule_.point)) {
+      Wrong(node, std::string(key->name) + " means nothing at " +
+                      Quoted(PlaceName(rule_.point, rule_.match.subject)) +
+                      "; there a rule may say: " + Listed(KeysAt(rule_.point, Role::kMatch)));
+    }
+  }
+}
+
+void RuleReader::ReadDirection() {
+  std::string direction;
+  if (!ReadText("direction", direction)) return;
+  if (direction == "send") {
+    rule_.match.direction = Direction::kSend;
+  } else if (direction == "receive") {
+    rule_.match.direction = Direction::kReceive;
+  } else {
+    WrongAt("direction", "direction must be \"send\" or \"receive\"");
+  }
+}
+
+void RuleReader::ReadMatch() {
+  Match& match = rule_.match;
+  ReadDirection();
+  ReadText("host", match.host);
+  ReadText("program", match.program);
+  ReadText("device", match.device);
+  ReadText("after", match.after);
+  ReadPrefix("local", match.local);
+  ReadPrefix("remote", match.remote);
+  ReadNumber("service_port", 1, 65535, match.service_port);
+  ReadNumber("qp", 0, kMostQpNumber, match.qp);
+  ReadNumber("qp_order", 1, UINT32_MAX, match.qp_order);
+  ReadNumber("min_bytes", 0, kMostBytes, match.min_bytes);
+  ReadNumber("max_bytes", 0, kMostBytes, match.max_bytes);
+  ReadTime("from_ms", match.from);
+  ReadTime("until_ms", match.until);
+  if (match.min_bytes && match.max_bytes && *match.min_bytes > *match.max_bytes) {
+    WrongAt("max_bytes", "max_bytes is less than min_bytes: nothing has such a size");
+  }
+  if (match.from && match.until && *match.from >= *match.until) {
+    WrongAt("until_ms", "until_ms is not after from_ms: there is no such time");
+  }
+}
+
+void RuleReader::ReadFrequency() {
+  Frequency& often = rule_.frequency;
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto read = [&](std::string_view key, uint64_t& to) {
+    to = ReadNumber(key, 1, kMost).value_or(to);
+  };
+  read("nth", often.nth);
+  read("every", often.every);
+  read("first", often.first);
+  read("times", often.times);
+  const toml::node* const node = Get("probability");
+  if (node == nullptr) return;
+  const auto value = node->value<double>();
+  if (value && *value > 0 && *value <= 1) {
+    often.probability = *value;
+  } else {
+    Wrong(*node, "probability must be a number above 0 and at most 1");
+  }
+}
+
+}  // namespace rdmaemu::fault

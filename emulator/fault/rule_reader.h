@@ -1,0 +1,74 @@
+// Reads one [[fault]] table into a rule, and remembers the first thing that is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/fault/grammar.h"
+#include "emulator/fault/scenario.h"
+#include "emulator/fault/toml.h"
+
+namespace rdmaemu::fault {
+
+class RuleReader {
+ public:
+  // `column_shift`: what stands before the rule on its line and is not the user's.
+  RuleReader(const toml::table& table, std::string_view file, uint32_t column_shift,
+             const Vocabulary& vocabulary)
+      : table_(table), file_(file), column_shift_(column_shift), vocabulary_(vocabulary) {}
+
+  // A rule without a name is called "rule NUMBER".
+  Parsed<Rule> Read(size_t number);
+
+ private:
+  const toml::node* Get(std::string_view key) const { return table_.get(key); }
+  void Wrong(const toml::node& node, const std::string& what);
+  void WrongAt(std::string_view key, const std::string& what) { Wrong(*Get(key), what); }
+
+  bool ReadText(std::string_view key, std::string& to);
+  std::optional<uint64_t> ReadNumber(std::string_view key, uint64_t least, uint64_t most);
+  std::optional<int> ReadSigned(std::string_view key, const char* what);
+  template <class Number>
+  void ReadNumber(std::string_view key, uint64_t least, uint64_t most, std::optional<Number>& to) {
+    if (const auto value = ReadNumber(key, least, most)) to = static_cast<Number>(*value);
+  }
+  void ReadTime(std::string_view key, std::optional<Duration>& to);
+  Duration TimeOf(std::string_view key);
+  void ReadPrefix(std::string_view key, std::optional<NetPrefix>& to);
+  bool ReadFlag(std::string_view key);
+  // A flag that does nothing when it is false, and so is not written then.
+  void ReadTrue(std::string_view key);
+  // Index of the word among the words; `what` is "errno", "event", ...
+  std::optional<size_t> ReadWord(std::string_view key, const char* what,
+                                 const std::vector<std::string>& words);
+
+  void CheckKeys();
+  void ReadPlace();
+  void ReadMatch();
+  void ReadDirection();
+  void ReadFrequency();
+
+  // rule_actions.cc
+  void ReadAction();
+  std::string_view ChooseAction();
+  void CheckDetails(std::string_view action);
+  Action TakeAction(std::string_view action);
+  Action ReadErrno();
+  Action ReadReject();
+  Action ReadUnreachable();
+  Action ReadStatus();
+  // The rule's subject is one of these; otherwise says that the action stands there alone.
+  void CheckSubject(std::string_view action, const std::vector<std::string>& subjects);
+
+  const toml::table& table_;
+  std::string_view file_;
+  uint32_t column_shift_;
+  const Vocabulary& vocabulary_;
+  std::string error_;
+  Rule rule_{};
+};
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,58 @@
+// A rule's place and action in the words of the grammar, for lists and traces.
+#include <string.h>
+
+#include "emulator/fault/grammar.h"
+#include "emulator/fault/scenario.h"
+
+namespace rdmaemu::fault {
+namespace {
+
+std::string Milliseconds(Duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+}
+const char* IfEffect(bool takes_effect) { return takes_effect ? ", takes_effect = true" : ""; }
+
+struct Text {
+  std::string operator()(const Drop&) const { return "drop = true"; }
+  std::string operator()(const Delay& delay) const {
+    return "delay_ms = " + Milliseconds(delay.time) + IfEffect(delay.takes_effect);
+  }
+  std::string operator()(const Duplicate& duplicate) const {
+    return "duplicate = " + std::to_string(duplicate.copies);
+  }
+  std::string operator()(const Reject& reject) const {
+    return "reject = " + std::to_string(reject.reason);
+  }
+  std::string operator()(const Unreachable& unreachable) const {
+    return "unreachable = " + std::to_string(unreachable.status);
+  }
+  std::string operator()(const FailCall& fail) const {
+    const char* const name = strerrorname_np(fail.errno_value);
+    return "errno = \"" + std::string(name == nullptr ? "?" : name) + "\"" +
+           IfEffect(fail.takes_effect);
+  }
+  std::string operator()(const ChangeEvent& change) const {
+    std::string text;
+    if (change.event) text = "event = " + std::to_string(*change.event);
+    if (change.status) {
+      text += (text.empty() ? "status = " : ", status = ") + std::to_string(*change.status);
+    }
+    return text;
+  }
+  std::string operator()(const ChangeCompletion& change) const {
+    return "status = \"" + CompletionStatuses()[change.status] + "\"" +
+           (change.keeps_state ? ", keeps_state = true" : "");
+  }
+};
+
+}  // namespace
+
+std::string PlaceName(Point point, std::string_view subject) {
+  std::string name = PointName(point);
+  if (!subject.empty()) name.append(".").append(subject);
+  return name;
+}
+
+std::string ActionText(const Action& action) { return std::visit(Text{}, action); }
+
+}  // namespace rdmaemu::fault

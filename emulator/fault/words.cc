@@ -1,0 +1,76 @@
+#include "emulator/fault/words.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <map>
+
+namespace rdmaemu::fault {
+namespace {
+
+constexpr int kErrnoNumbers = 134;
+constexpr size_t kLongestWord = 128;  // comparing costs the product of the lengths
+
+// Edits that make one word of the other: a letter more, less, changed, or two exchanged.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> edits(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); i++) {
+    for (size_t j = 0; j <= b.size(); j++) {
+      if (i == 0 || j == 0) {
+        edits[i][j] = i + j;
+        continue;
+      }
+      edits[i][j] = std::min({edits[i - 1][j] + 1, edits[i][j - 1] + 1,
+                              edits[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        edits[i][j] = std::min(edits[i][j], edits[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return edits[a.size()][b.size()];
+}
+
+const std::map<std::string, int, std::less<>>& Errnos() {
+  static const std::map<std::string, int, std::less<>> kNames = [] {
+    std::map<std::string, int, std::less<>> names;
+    for (int number = 1; number < kErrnoNumbers; number++) {
+      if (const char* const name = strerrorname_np(number)) names[name] = number;
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+}  // namespace
+
+std::string Instead(std::string_view word, const std::vector<std::string>& words) {
+  word = word.substr(0, kLongestWord);
+  const auto nearest = std::ranges::min_element(
+      words, {}, [&](const std::string& one) { return Distance(word, one); });
+  const size_t distance = nearest == words.end() ? word.size() : Distance(word, *nearest);
+  if (distance <= std::max<size_t>(2, word.size() / 4) && distance < word.size()) {
+    return "did you mean " + Quoted(*nearest) + "?";
+  }
+  return "it is one of: " + Listed(words);
+}
+
+std::optional<int> ErrnoOf(std::string_view name) {
+  const auto found = Errnos().find(name);
+  return found == Errnos().end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<std::string> ErrnoNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, number] : Errnos()) names.push_back(name);
+  return names;
+}
+
+std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+
+std::string Listed(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+}  // namespace rdmaemu::fault

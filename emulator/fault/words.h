@@ -1,0 +1,22 @@
+// The words of rules, and which of them a wrong one may have meant.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rdmaemu::fault {
+
+// "did you mean X?" where one of the words is near, else all of them.
+std::string Instead(std::string_view word, const std::vector<std::string>& words);
+
+// "ENOMEM" and its number; all of them, in the order of the letters.
+std::optional<int> ErrnoOf(std::string_view name);
+std::vector<std::string> ErrnoNames();
+
+std::string Quoted(std::string_view text);
+// "a, b, c"
+std::string Listed(const std::vector<std::string>& words);
+
+}  // namespace rdmaemu::fault

@@ -1,0 +1,21 @@
+// The words that rules have for what passes a host's doors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "emulator/base/uapi.h"
+#include "emulator/wire/cm_message.h"
+
+namespace rdmaemu {
+
+// A call that a program makes, not one that the host's control or the connection itself makes.
+bool CanFail(uint32_t op);
+std::string CallSubject(uint32_t op);
+std::string MessageSubject(const wire::CmBody& body);
+std::string EventSubject(uint32_t event);
+// Of a completion: "send", "recv_rdma_with_imm"; "flushed" where that is its status.
+const char* CompletionSubject(uint32_t status, ibv_wc_opcode opcode);
+
+}  // namespace rdmaemu

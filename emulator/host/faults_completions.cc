@@ -1,0 +1,115 @@
+#include "emulator/host/faults_completions.h"
+
+#include <algorithm>
+
+#include "emulator/host/fault_words.h"
+
+namespace rdmaemu {
+namespace {
+
+// What an error completion tells (measured): its status and request, and nothing else.
+void ToError(CqEntry& entry, uint32_t status) {
+  entry.wc.status = status;
+  entry.wc.opcode = 0;
+  entry.wc.byte_len = 0;
+  entry.wc.wc_flags = 0;
+}
+
+}  // namespace
+
+bool CompletionFaults::Complete(Time now, transport::PassingCompletion completion) {
+  const QueuePair& qp = completion.qp;
+  fault::Moment moment{};
+  moment.point = fault::Point::kCompletion;
+  moment.now = now;
+  moment.subject = CompletionSubject(completion.entry.wc.status, completion.opcode);
+  moment.program = processes_.ProgramOf(qp.group());
+  moment.device = qp.device->name;
+  moment.qp = qp.qpn;
+  moment.qp_order = qp.order;
+  moment.bytes = completion.entry.wc.byte_len;
+  const fault::Rule* const rule = faults_.Decide(moment);
+  if (failing_.contains(qp.handle) && completion.entry.wc.status == IBV_WC_SUCCESS) {
+    ToError(completion.entry, IBV_WC_WR_FLUSH_ERR);
+  }
+  if (rule == nullptr) return Deliver(now, completion, {});
+  if (std::holds_alternative<fault::Drop>(rule->action)) return true;
+  if (const auto* delay = std::get_if<fault::Delay>(&rule->action)) {
+    return Deliver(now, completion, delay->time);
+  }
+  uint32_t copies = 0;
+  if (const auto* duplicate = std::get_if<fault::Duplicate>(&rule->action)) {
+    copies = duplicate->copies;
+  } else if (const auto* change = std::get_if<fault::ChangeCompletion>(&rule->action)) {
+    Change(*change, completion);
+  }
+  bool pushed = Deliver(now, completion, {});
+  for (uint32_t i = 0; i < copies; i++) pushed = Deliver(now, completion, {}) && pushed;
+  return pushed;
+}
+
+void CompletionFaults::Change(const fault::ChangeCompletion& change,
+                              transport::PassingCompletion& completion) {
+  const QueuePair& qp = completion.qp;
+  if (change.status == IBV_WC_SUCCESS) {
+    completion.entry.wc.status = change.status;
+    completion.entry.wc.opcode = completion.opcode;
+    return;
+  }
+  ToError(completion.entry, change.status);
+  completion.solicited = true;  // an error wakes who waits for solicited completions
+  if (change.keeps_state || qp.state() == IBV_QPS_ERR) return;
+  if (failing_.insert(qp.handle).second) faults_.Queue(FailQpDeed{qp.group(), qp.handle});
+}
+
+bool CompletionFaults::Deliver(Time now, const transport::PassingCompletion& completion,
+                               Duration delay) {
+  const QueuePair& qp = completion.qp;
+  CompletionQueue& cq = completion.is_send ? *qp.send_cq : *qp.recv_cq;
+  const Line line{qp.handle, completion.is_send};
+  const auto ahead = lines_.find(line);
+  if (ahead == lines_.end() && delay == Duration::zero()) {
+    return cq.Push(completion.entry, completion.solicited);
+  }
+  if (delayed_.size() >= kMaxDelayed) {
+    faults_.counters().delayed_completions_full++;
+    // Those before it come first, whatever their time.
+    for (auto it = delayed_.begin(); it != delayed_.end();) {
+      if (it->second.line == line) Release(it->second);
+      it = it->second.line == line ? delayed_.erase(it) : std::next(it);
+    }
+    lines_.erase(line);
+    return cq.Push(completion.entry, completion.solicited);
+  }
+  Waiting& waiting = lines_[line];
+  waiting.until = std::max(waiting.until, now + delay);
+  waiting.count++;
+  delayed_.emplace(waiting.until,
+                   Delayed{qp.group(), line, completion.entry, completion.solicited});
+  return true;
+}
+
+void CompletionFaults::Release(const Delayed& due) {
+  const auto qp = verbs_.FindQpByHandle(due.group, due.line.first);
+  if (!qp) return;  // destroyed, and its completions with it
+  CompletionQueue& cq = due.line.second ? *(*qp)->send_cq : *(*qp)->recv_cq;
+  (void)cq.Push(due.entry, due.solicited);
+}
+
+void CompletionFaults::Expire(Time now) {
+  while (!delayed_.empty() && delayed_.begin()->first <= now) {
+    const Delayed due = delayed_.begin()->second;
+    delayed_.erase(delayed_.begin());
+    if (const auto line = lines_.find(due.line); line != lines_.end()) {
+      if (--line->second.count == 0) lines_.erase(line);
+    }
+    Release(due);
+  }
+}
+
+std::optional<Time> CompletionFaults::NextDeadline() const {
+  if (delayed_.empty()) return std::nullopt;
+  return delayed_.begin()->first;
+}
+
+}  // namespace rdmaemu
