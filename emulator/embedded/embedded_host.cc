@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulator/runtime/host_setup.h"
@@ -60,7 +62,8 @@ int EmbeddedHost::Call(CallBuffers& call) {
   std::vector<std::byte> message(sizeof header + call.in_size);
   std::memcpy(message.data(), &header, sizeof header);
   if (call.in_size > 0) std::memcpy(message.data() + sizeof header, call.in, call.in_size);
-  const Reply reply = host_->Call(Now(), process_, message);
+  Reply reply = host_->Call(Now(), process_, message);
+  if (reply.is_late) reply = AwaitLateReply();
   int error = reply.error;
   if (error == 0) error = GiveDescriptors(reply, call);
   if (error == 0) {
@@ -71,6 +74,21 @@ int EmbeddedHost::Call(CallBuffers& call) {
   if (call.op == static_cast<uint32_t>(CallOp::kHello)) host_->PrepareSleep(true);
   Settle();
   return error;
+}
+
+// The caller waits, so its time passes: also where the clock moves only when told.
+Reply EmbeddedHost::AwaitLateReply() {
+  for (;;) {
+    if (std::optional<LateReply> late = host_->TakeLateReply()) return std::move(late->reply);
+    const std::optional<Time> due = host_->NextDeadline();
+    if (!due) return {.error = EIO, .body = {}, .descriptors = {}};
+    if (clock_.runs()) {
+      std::this_thread::sleep_for(clock_.MachineTimeUntil(*due));
+      Settle();
+    } else {
+      JumpTo(*due);
+    }
+  }
 }
 
 int EmbeddedHost::Duplicate(const ReplyDescriptor& what) const {

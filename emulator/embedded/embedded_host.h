@@ -83,6 +83,7 @@ class EmbeddedHost {
   int Duplicate(const ReplyDescriptor& what) const;
   int GiveDescriptors(const Reply& reply, CallBuffers& call) const;
   void JumpTo(Time time);
+  Reply AwaitLateReply();
 
   EmbeddedClock clock_;
   RecentTrace trace_;
