@@ -1,0 +1,151 @@
+"""The ready scenarios (tools/scenarios) against Debian's programs: what each does to a program, and
+that a sound one comes through."""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import RDMAEMU, Emulator, Failure  # noqa: E402
+
+SCENARIOS = "tools/scenarios"
+LIMIT_S = 60
+LAST_PING = r"^ping data: rdma-ping-2"
+CASES = []
+
+
+def scenario(function):
+    """A case that has its scenario's name."""
+    CASES.append((function.__name__.replace("_", "-"), function))
+    return function
+
+
+class Hosts:
+    """A server's host and a client's with one virtual time; the scenario's rules are those of the
+    host `on`. A context manager."""
+
+    def __init__(self, name, on="server"):
+        self.on = on
+        self.rules = ["--scenario", os.path.join(SCENARIOS, name + ".toml")]
+        self.emulator = Emulator()
+        self.addresses = dict(zip(("server", "client"), emulated.free_addresses(2)))
+        self.trace = os.path.join(self.emulator.directory, "trace")
+
+    def __enter__(self):
+        self.emulator.__enter__()
+        for host, address in self.addresses.items():
+            self.emulator.start_host(host, [
+                "--address", address, "--clock", "virtual",
+                *(self.rules if host == self.on else []),
+                *(["--trace", self.trace] if host == "server" else [])])
+        return self
+
+    def __exit__(self, *_):
+        self.emulator.__exit__()
+
+    def start(self, host, *argv):
+        emulated.need(argv[0])
+        return self.emulator.start_outside([RDMAEMU, "run", "--host", host, "--", *argv],
+                                           self.emulator.env)
+
+    def listen(self, *argv):
+        program = self.start("server", *argv)
+        emulated.wait_for_calls([self.trace], "LISTEN", 1)
+        return program
+
+    def rping(self, *more):
+        return ["rping", "-a", self.addresses["server"], "-C", "3", "-v", *more]
+
+    def serve_rping(self):
+        return self.listen(*self.rping("-s"))
+
+    def connect_rping(self):
+        client = self.start("client", *self.rping("-c"))
+        return client, client.wait(LIMIT_S)
+
+    def expect_fired(self, *times):
+        listed = json.loads(self.emulator.rdmaemu("fault", "list", "--json", "--host",
+                                                  self.on).stdout)
+        fired = [rule["fired"] for rule in listed]
+        if fired != list(times):
+            raise Failure("the rules fired %s times instead of %s" % (fired, list(times)))
+
+
+def succeeds(program, status, *signs):
+    if status != 0:
+        raise Failure("the program ended with %s\n%s" % (status, program.describe()))
+    program.expect(*signs)
+
+
+def fails(program, status, *signs):
+    if status in (0, None):
+        raise Failure("the program ended with %s\n%s" % (status, program.describe()))
+    program.expect(*signs)
+
+
+@scenario
+def reject_storm():
+    with Hosts("reject-storm") as hosts:
+        server = hosts.serve_rping()
+        for _ in range(3):
+            fails(*hosts.connect_rping(), "^cma event RDMA_CM_EVENT_REJECTED, error 28")
+        succeeds(*hosts.connect_rping(), LAST_PING)
+        succeeds(server, server.wait(LIMIT_S), "DISCONNECT EVENT")
+        hosts.expect_fired(3)
+
+
+@scenario
+def slow_accept():
+    with Hosts("slow-accept") as hosts:
+        server = hosts.serve_rping()
+        succeeds(*hosts.connect_rping(), LAST_PING)
+        succeeds(server, server.wait(LIMIT_S))
+        hosts.expect_fired(1)
+
+
+@scenario
+def backlog_overflow():
+    with Hosts("backlog-overflow") as hosts:
+        server = hosts.serve_rping()
+        succeeds(*hosts.connect_rping(), LAST_PING)
+        succeeds(server, server.wait(LIMIT_S))
+        hosts.expect_fired(2)
+
+
+@scenario
+def stale_connection():
+    with Hosts("stale-connection") as hosts:
+        server = hosts.serve_rping()
+        fails(*hosts.connect_rping(), "^cma event RDMA_CM_EVENT_REJECTED, error 10")
+        succeeds(*hosts.connect_rping(), LAST_PING)
+        succeeds(server, server.wait(LIMIT_S))
+        hosts.expect_fired(1)
+
+
+@scenario
+def half_open_connection():
+    with Hosts("half-open-connection") as hosts:
+        server = hosts.serve_rping()
+        succeeds(*hosts.connect_rping(), LAST_PING)
+        # rping asks nobody: it waits for ever, as unsound programs do.
+        if server.process.poll() is not None or "DISCONNECT" in server.output:
+            raise Failure("the server knows\n" + server.describe())
+        held = hosts.emulator.host("server")
+        if held["connections"] < 1:
+            raise Failure("the server's connection is gone: %s" % held)
+
+
+def main():
+    undone = sorted(name.removesuffix(".toml") for name in os.listdir(SCENARIOS)
+                    if name.endswith(".toml"))
+    missing = set(undone) ^ {name for name, _ in CASES}
+
+    def each_has_a_case():
+        if missing:
+            raise Failure("a scenario without a case, or a case without one: %s" % missing)
+    return emulated.run_cases("scenarios", [("each_has_a_case", each_has_a_case), *CASES])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
