@@ -228,7 +228,9 @@ struct GetAsyncEventOut {
 // What `rdmaemu device|port|address` do to a host that runs. Needs no Hello, like kHostStop.
 enum class DeviceChange : uint32_t {
   kRemoveDevice = 1,
-  kAddDevice,  // `profile` may be empty for one that was removed
+  // `profile` names a built-in one, or is empty: for a device that was removed, or where the TOML
+  // of a profile follows ChangeDeviceIn, at most kMaxProfileBytes of it.
+  kAddDevice,
   kPortDown,
   kPortUp,
   kAddAddress,

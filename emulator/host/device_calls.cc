@@ -30,7 +30,13 @@ std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
   return own;
 }
 
-Status Add(HostDevices& devices, const std::string& name, std::string_view profile_name) {
+Status Add(HostDevices& devices, const std::string& name, std::string_view profile_name,
+           std::string_view profile_toml) {
+  if (!profile_toml.empty()) {
+    // Who sends it has read its errors already.
+    const auto parsed = ParseProfile(profile_toml, "profile");
+    return parsed && profile_name.empty() ? devices.Add(name, &*parsed) : Fail(EINVAL);
+  }
   if (profile_name.empty()) return devices.Add(name, nullptr);
   const Profile* profile = BuiltInProfile(profile_name);
   return profile == nullptr ? Fail(EINVAL) : devices.Add(name, profile);
@@ -50,15 +56,18 @@ Status ChangeAddress(HostDevices& devices, Time now, const ChangeDeviceIn& in,
   }
 }
 
-Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in) {
+Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in,
+              std::string_view profile_toml) {
   const std::string name(TextOf(in.device));
   const auto change = DeviceChange{in.change};
+  const bool takes_profile = change == DeviceChange::kAddDevice;
+  if (profile_toml.size() > (takes_profile ? kMaxProfileBytes : 0)) return Fail(EINVAL);
   if (change != DeviceChange::kRemoveAddress && !IsDeviceName(name)) return Fail(EINVAL);
   switch (change) {
     case DeviceChange::kRemoveDevice:
       return devices.Remove(now, name);
     case DeviceChange::kAddDevice:
-      return Add(devices, name, TextOf(in.profile));
+      return Add(devices, name, TextOf(in.profile), profile_toml);
     case DeviceChange::kPortDown:
       return devices.SetPort(name, false);
     case DeviceChange::kPortUp:
@@ -76,12 +85,14 @@ Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in) {
 Reply ChangeDevice(HostDevices& devices, Time now, std::span<const std::byte> body) {
   Reply reply;
   ChangeDeviceIn in;
-  if (body.size() != sizeof in) {
+  if (body.size() < sizeof in) {
     reply.error = EINVAL;
     return reply;
   }
   std::memcpy(&in, body.data(), sizeof in);
-  const Status done = Change(devices, now, in);
+  const std::string_view profile_toml(reinterpret_cast<const char*>(body.data()) + sizeof in,
+                                      body.size() - sizeof in);
+  const Status done = Change(devices, now, in, profile_toml);
   if (!done) reply.error = done.error().code;
   return reply;
 }

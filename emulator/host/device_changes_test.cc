@@ -7,6 +7,7 @@
 
 #include "emulator/cm/events.h"
 #include "emulator/host/testing/cm_program.h"
+#include "emulator/verbs/built_in_profiles.h"
 
 namespace rdmaemu {
 namespace {
@@ -411,6 +412,35 @@ TEST_F(DeviceChanges, AListenerDoesNotFollowItsAddress) {
 }
 
 // ---- what is refused
+
+// A profile of a program's own comes as its TOML, behind the request.
+int AddWithProfile(Client& client, const std::string& toml, ChangeDeviceIn in) {
+  std::string body(reinterpret_cast<const char*>(&in), sizeof in);
+  body += toml;
+  return client.CallBytes(static_cast<uint32_t>(CallOp::kChangeDevice), body.data(), body.size())
+      .error;
+}
+
+TEST_F(DeviceChanges, ADeviceIsAddedWithAProfileThatIsNotBuiltIn) {
+  std::string toml(EmbeddedProfiles().front().toml);
+  const std::string name = "name = \"" + std::string(BuiltInProfile("rxe")->name) + "\"";
+  ASSERT_NE(toml.find(name), std::string::npos);
+  toml.replace(toml.find(name), name.size(), "name = \"mine\"");
+  ASSERT_EQ(AddWithProfile(a, toml, Change(DeviceChange::kAddDevice, "nic0")), 0);
+  EXPECT_STREQ(EntryOf(a, "nic0").profile, "mine");
+}
+
+TEST_F(DeviceChanges, AProfileThatIsNoneIsRefused) {
+  const std::string toml(EmbeddedProfiles().front().toml);
+  const ChangeDeviceIn add = Change(DeviceChange::kAddDevice, "nic0");
+  EXPECT_EQ(AddWithProfile(a, "name = 5", add), EINVAL);
+  EXPECT_EQ(AddWithProfile(a, std::string(64, '\xff'), add), EINVAL);
+  EXPECT_EQ(AddWithProfile(a, toml + std::string(kMaxProfileBytes, '#'), add), EINVAL);
+  // Two profiles at once, and one where no device is added.
+  EXPECT_EQ(AddWithProfile(a, toml, Change(DeviceChange::kAddDevice, "nic0", "", "rxe")), EINVAL);
+  EXPECT_EQ(AddWithProfile(a, toml, Change(DeviceChange::kRemoveDevice, "rxe0")), EINVAL);
+  EXPECT_EQ(Devices(a), (std::vector<std::string>{"rxe0", "rxe1"}));
+}
 
 TEST_F(DeviceChanges, ACallThatMakesNoSenseChangesNothing) {
   const std::string before = a_host.StatusJson();

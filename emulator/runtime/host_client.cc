@@ -57,9 +57,12 @@ rdmaemu::Status HostClient::Stop() {
   return {};
 }
 
-rdmaemu::Status HostClient::ChangeDevice(const ChangeDeviceIn& change) {
+rdmaemu::Status HostClient::ChangeDevice(const ChangeDeviceIn& change,
+                                         std::string_view profile_toml) {
+  std::string body(reinterpret_cast<const char*>(&change), sizeof change);
+  body += profile_toml;
   const Result<std::string> answer =
-      Call(CallOp::kChangeDevice, std::as_bytes(std::span(&change, 1)));
+      Call(CallOp::kChangeDevice, std::as_bytes(std::span<const char>(body)));
   if (!answer) return Fail(answer.error().code);
   return {};
 }

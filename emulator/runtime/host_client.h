@@ -25,7 +25,8 @@ class HostClient {
   // Asks the host to end; it does so after it has answered.
   rdmaemu::Status Stop();
   // Changes the host's devices; the host answers when it is done. HostDevices says which errors.
-  rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change);
+  // `profile_toml`: of a device that is added, where its profile is not built in.
+  rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change, std::string_view profile_toml = {});
   // One of kFault* (emulator/host/calls.h): the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
   // The host's clock, after it was told what `in` says (emulator/host/calls.h).

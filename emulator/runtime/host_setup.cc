@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::string_view kDefaultDevice = "rxe0";
 constexpr std::string_view kDefaultProfile = "rxe";
-constexpr size_t kMaxProfileBytes = 65536;
 constexpr size_t kMaxSilentNets = 64;
 
 std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
@@ -85,7 +84,7 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
   return chosen;
 }
 
-OrMessage<Profile> ReadProfileFile(const std::string& path) {
+OrMessage<std::string> ReadProfileFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxProfileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -98,12 +97,17 @@ OrMessage<Profile> ReadProfileFile(const std::string& path) {
                           "; docs/profiles.md says how to write one");
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  return ParseProfile(text, path);
+  return text;
 }
 
-// Of a built-in name or a file.
-OrMessage<Profile> FindProfile(const std::string& text) {
-  if (IsProfileFile(text)) return ReadProfileFile(text);
+// Of a built-in name or a file, whose text goes to `toml`.
+OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
+  if (IsProfileFile(text)) {
+    OrMessage<std::string> read = ReadProfileFile(text);
+    if (!read) return tl::unexpected(read.error());
+    toml = std::move(*read);
+    return ParseProfile(toml, text);
+  }
   if (const Profile* built_in = BuiltInProfile(text)) return *built_in;
   return tl::unexpected("there is no device profile \"" + text + "\"; choose one of: " +
                         BuiltInProfileNames() + "; or name a file, as in ./my-nic.toml");
@@ -155,7 +159,8 @@ bool IsProfileFile(std::string_view profile) {
 }
 
 OrMessage<std::string> DeviceOfProfile(const std::string& profile) {
-  const OrMessage<Profile> found = FindProfile(profile);
+  std::string toml;
+  const OrMessage<Profile> found = FindProfile(profile, toml);
   if (!found) return tl::unexpected(found.error());
   return found->name + "0=" + profile;
 }
@@ -169,9 +174,10 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
                           "\" cannot be a device's name: use 1 to 63 letters, digits,"
                           " '-' and '_', as in --device rxe0=rxe");
   }
-  OrMessage<Profile> profile = FindProfile(profile_name);
+  std::string toml;
+  OrMessage<Profile> profile = FindProfile(profile_name, toml);
   if (!profile) return tl::unexpected(profile.error());
-  return DeviceOption{name, std::move(*profile)};
+  return DeviceOption{name, std::move(*profile), std::move(toml)};
 }
 
 OrMessage<HostAddress> ParseAddressOption(std::string_view text) {

@@ -29,6 +29,7 @@ std::vector<InterfaceAddress> InterfaceAddresses();
 struct DeviceOption {
   std::string name;
   Profile profile;
+  std::string profile_toml;  // of a file; empty: built in
 };
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text);
 // The device option that a profile alone stands for: "siw" gives "siw0=siw".

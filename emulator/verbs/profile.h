@@ -86,6 +86,9 @@ struct Profile {
   bool fails_sends_without_link;
 };
 
+// Of its TOML: so that one fits into the call that brings it to a host.
+inline constexpr size_t kMaxProfileBytes = 12288;
+
 // Parses a profile's TOML; the error says file, line, column and what would have been right.
 tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name);
 // The profiles that are built in, by name; nullptr when there is none of that name.

@@ -127,7 +127,9 @@ def many_connections():
 class PersistentServer:
     """`rping -P`, whose clients come while those before them are served; it serves until it is
     ended. It keeps one place for a request and takes it in another thread, so that of two that come
-    at the same moment one is lost, on any device: each client waits for the one before it."""
+    at the same moment one is lost, on any device, and two threads accept the other one: the second
+    fails and destroys the id, whose REJ may reach a client that has the response already and cannot
+    move its QP any more (CONNECT_ERROR -1). So each client waits for the one before it."""
 
     def __init__(self, name):
         self.name = name

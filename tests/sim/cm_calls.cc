@@ -425,11 +425,8 @@ void CmCalls::Query(Id& id) {
   command.id = id.handle;
   command.option = RDMA_USER_CM_QUERY_ADDR;
   rdma_ucm_query_addr_resp answer{};
-  Drain(*id.caller);
+  const int error = Ask(id, CmApi::kQuery, RDMA_USER_CM_CMD_QUERY, command, answer);
   Process& process = *id.caller->process;
-  const int error =
-      process.Cm(id.caller->channels[id.channel].handle, RDMA_USER_CM_CMD_QUERY, command, answer);
-  Judge(id, CmApi::kQuery, error, true);
   const uint32_t device = answer.node_guid == 0 ? 0 : DevicesOf(id).NumberOf(answer.ibdev_index);
   if (error == 0 && device != model_.DeviceOf(id.number)) {
     world_.verdict().Complain("cm", NameOf(id) + " is of another device than its address");

@@ -107,13 +107,20 @@ class CmCalls {
                bool datagram);
   void Call(Id& id, CmApi call);
   // Takes all events first, so that the model knows where the host is; then calls.
+  template <class Command, class Out>
+  int Ask(Id& id, CmApi call, uint32_t command, const Command& in, Out& out,
+          bool well_formed = true, int due = 0) {
+    Drain(*id.caller);
+    const uint32_t channel = id.caller->channels[id.channel].handle;
+    const int error = id.caller->process->Cm(channel, command, in, out);
+    Judge(id, call, error, well_formed, due);
+    return error;
+  }
   template <class Command>
   int Do(Id& id, CmApi call, uint32_t command, const Command& in, bool well_formed = true,
          int due = 0) {
-    Drain(*id.caller);
-    const int error = id.caller->process->Cm(id.caller->channels[id.channel].handle, command, in);
-    Judge(id, call, error, well_formed, due);
-    return error;
+    Nothing answer;
+    return Ask(id, call, command, in, answer, well_formed, due);
   }
   void Judge(Id& id, CmApi call, int error, bool well_formed, int due = 0);
   void Bind(Id& id);

@@ -79,10 +79,7 @@ void CmCalls::InitQpAttr(Id& id, CmApi call) {
   const bool well_formed = random.Below(8) != 0;
   if (!well_formed) command.qp_state = IBV_QPS_ERR + 1;
   ib_uverbs_qp_attr answer{};
-  Drain(*id.caller);
-  const int error = id.caller->process->Cm(id.caller->channels[id.channel].handle,
-                                           RDMA_USER_CM_CMD_INIT_QP_ATTR, command, answer);
-  Judge(id, call, error, well_formed);
+  const int error = Ask(id, call, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, answer, well_formed);
   if (error != 0 || (answer.qp_attr_mask & IBV_QP_DEST_QPN) == 0) return;
   world_.tally().Count("api.attributes_of_a_connection");
   if (id.partner == 0 || id.partner > ids_.size() ||
@@ -116,11 +113,10 @@ void CmCalls::JoinGroup(Id& id) {
   const bool well_formed = random.Below(8) != 0;
   if (!well_formed) command.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
   rdma_ucm_create_id_resp made{};
-  Drain(*id.caller);
-  const int error = id.caller->process->Cm(id.caller->channels[id.channel].handle,
-                                           RDMA_USER_CM_CMD_JOIN_MCAST, command, made);
-  Judge(id, CmApi::kJoin, error, well_formed, is_ipv6 ? kNotSupportedByKernel : 0);
-  if (error != 0) return;
+  const int due = is_ipv6 ? kNotSupportedByKernel : 0;
+  if (Ask(id, CmApi::kJoin, RDMA_USER_CM_CMD_JOIN_MCAST, command, made, well_formed, due) != 0) {
+    return;
+  }
   const bool fails = !id.local || DevicesOf(id).DeviceOf(*id.local) == 0;
   groups_.Joined(static_cast<uint32_t>(joins_.size()), id.number, NameOf(id), fails);
   joins_.push_back({&id, made.id, group});

@@ -106,6 +106,8 @@ def a_profile_is_a_name_or_a_file_and_names_its_device():
         holder = hold(emulator, options=("--profile", "siw"))
         expect(emulator.rdmaemu("hosts"), 0, "siw0 (siw): " + ADDRESS)
         let_go(holder)
+        # A host ends some time after its last client; until then it is listed.
+        eventually("the first host's end", lambda: emulator.hosts() == [])
         mine = os.path.join(emulator.directory, "mine.toml")
         expect(run(emulator, "true", options=("--profile", mine)), 125, mine, "docs/profiles.md")
         with open(mine, "w") as file:
@@ -295,6 +297,31 @@ def devices_go_and_return():
         expect(emulator.rdmaemu("device", "add", "new", "--host", "h"), 1, "new=rxe")
         check(devices(emulator, "device", "add", "new=rxe", "--address", OTHER) ==
               [there, ("new", True, "active", [OTHER])], "a second one")
+        let_go(holder)
+
+
+def a_device_is_added_with_a_profile_of_a_file():
+    with open("emulator/verbs/profiles/rxe.toml") as file:
+        text = file.read()
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        mine = os.path.join(emulator.directory, "mine.toml")
+
+        def add(content):
+            with open(mine, "w") as file:
+                file.write(content)
+            return emulator.rdmaemu("device", "add", "nic0=" + mine, "--host", "h")
+        expect(add(text.replace('node_type = "ca"', 'node_type = "bridge"')), 1, mine + ":",
+               "node_type", '"rnic"')
+        expect(add(text + "#" * 12288), 1, mine, "12288 bytes")
+        check(len(devices(emulator, "device", "list")) == 1, "nothing was added")
+        expect(add(text.replace('name = "rxe"', 'name = "mine"')), 0)
+        result = emulator.rdmaemu("device", "list", "--host", "h")
+        check("nic0 (mine)" in result.stdout, result.stdout)
+        expect(emulator.rdmaemu("device", "remove", "nic0", "--host", "h"), 0)
+        expect(emulator.rdmaemu("device", "add", "nic0", "--host", "h"), 0)
+        result = emulator.rdmaemu("device", "list", "--host", "h")
+        check("nic0 (mine)" in result.stdout, "it returns with its profile: " + result.stdout)
         let_go(holder)
 
 
@@ -536,6 +563,7 @@ CASES = [
     an_address_in_use_names_who_has_it,
     hosts_lists_devices_addresses_and_clients,
     devices_go_and_return,
+    a_device_is_added_with_a_profile_of_a_file,
     ports_go_down_and_up,
     addresses_come_go_and_move,
     a_change_needs_a_host_that_runs,

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "emulator/runtime/host_client.h"
 #include "emulator/runtime/host_setup.h"
@@ -55,7 +56,7 @@ std::string Reason(int error, const std::string& host, const std::string& device
              " another address";
     case EINVAL:
       return "a device that host " + host + " never had needs a profile, as in " + device +
-             "=rxe; profiles: " + BuiltInProfileNames();
+             "=rxe; profiles: " + BuiltInProfileNames() + ", or a file, as in ./my-nic.toml";
     case ENOSPC:
       return "host " + host + " has as many devices or addresses as it can; remove one first";
     case ENOSYS:
@@ -83,18 +84,29 @@ std::vector<Step> StepsOf(const DeviceRequest& request) {
   return steps;
 }
 
-OrMessage<ChangeDeviceIn> MessageOf(const DeviceRequest& request, const Step& step) {
+struct Message {
   ChangeDeviceIn in{};
+  std::string profile_toml;
+};
+
+OrMessage<Message> MessageOf(const DeviceRequest& request, const Step& step) {
+  Message message;
+  ChangeDeviceIn& in = message.in;
   in.change = static_cast<uint32_t>(step.change);
   const size_t equals = request.device.find('=');
   const std::string name = request.device.substr(0, equals);
   if (!name.empty()) {
-    const auto device = runtime::ParseDeviceOption(request.device);
+    auto device = runtime::ParseDeviceOption(request.device);
     if (!device) return tl::unexpected(device.error());
     name.copy(in.device, sizeof in.device - 1);
-    if (equals != std::string::npos) device->profile.name.copy(in.profile, sizeof in.profile - 1);
+    if (step.change == DeviceChange::kAddDevice && equals != std::string::npos) {
+      message.profile_toml = std::move(device->profile_toml);
+      if (message.profile_toml.empty()) {
+        device->profile.name.copy(in.profile, sizeof in.profile - 1);
+      }
+    }
   }
-  if (step.address.empty()) return in;
+  if (step.address.empty()) return message;
   OrMessage<HostAddress> address = runtime::ParseAddressOption(step.address);
   if (!address) return tl::unexpected(address.error());
   runtime::TakeFromInterface(runtime::InterfaceAddresses(), *address);
@@ -102,20 +114,20 @@ OrMessage<ChangeDeviceIn> MessageOf(const DeviceRequest& request, const Step& st
   in.link_mtu_bytes = std::min(address->link_mtu_bytes, uint32_t{65536});
   in.interface_index = address->interface_index;
   in.on_wire = 1;
-  return in;
+  return message;
 }
 
 OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request) {
   for (const Step& step : StepsOf(request)) {
-    const OrMessage<ChangeDeviceIn> in = MessageOf(request, step);
-    if (!in) return tl::unexpected(in.error());
-    const Status done = client.ChangeDevice(*in);
+    const OrMessage<Message> message = MessageOf(request, step);
+    if (!message) return tl::unexpected(message.error());
+    const Status done = client.ChangeDevice(message->in, message->profile_toml);
     if (done) continue;
     const int error = done.error().code;
     if (error == ETIMEDOUT) return tl::unexpected(HungMessage(request.host, client.host_pid()));
     const OrMessage<Json> devices = DevicesOf(client, request.host);
-    return tl::unexpected(
-        Reason(error, request.host, in->device, step.address, devices ? *devices : Json::array()));
+    return tl::unexpected(Reason(error, request.host, message->in.device, step.address,
+                                 devices ? *devices : Json::array()));
   }
   return {};
 }

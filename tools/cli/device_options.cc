@@ -42,7 +42,9 @@ void DeviceOptions::AddDeviceCommands(CLI::App& app) {
           "The device; its ids get DEVICE_REMOVAL");
   CLI::App* const add = Command(*device, "add", "Bring a removed device back, or make a new one",
                                 DeviceChange::kAddDevice, "rdmaemu device add rxe0 --host a");
-  AddName(add, "NAME[=PROFILE]; a removed one comes back as it was, with its addresses");
+  AddName(add,
+          "NAME[=PROFILE], a profile's name or file; a removed one comes back as it was, with its "
+          "addresses");
   add->add_option("--address", request_.addresses, "More addresses for it")
       ->type_name("IP[,IP...]")
       ->delimiter(',')
