@@ -63,7 +63,7 @@ void ReadRules(const std::string& text) {
   const auto rules = fault::ParseScenario(text, "scenario.toml", FaultVocabulary());
   if (!rules) REQUIRE(!rules.error().empty());
   testing::FakeTrace trace;
-  HostFaults faults(RandomSeed(1), trace, {}, {});
+  HostFaults faults(RandomSeed(1), "fuzz", trace);
   REQUIRE(!faults.AddText(text).empty());
   REQUIRE(!faults.RemoveText(text).empty());
   REQUIRE(!faults.ListText().empty());
