@@ -4,16 +4,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+
+#include "emulator/base/async_events.h"
 
 namespace rdmaemu::fault {
 namespace {
 
-constexpr std::array<const char*, kPoints> kPointNames = {"call", "cm", "event", "wc"};
+constexpr std::array<const char*, kPoints> kPointNames = {"call", "cm",    "event",
+                                                          "wc",   "async", "time"};
 
 constexpr PointSet kEverywhere = PointSet::All();
-constexpr PointSet kOfPrograms = {Point::kCall, Point::kCmEvent, Point::kCompletion};
+constexpr PointSet kOfPrograms = {Point::kCall, Point::kCmEvent, Point::kCompletion,
+                                  Point::kAsyncEvent};
 constexpr PointSet kOfAddresses = {Point::kCmMessage};
-constexpr PointSet kOfQueuePairs = {Point::kCompletion};
+constexpr PointSet kOfDevices = {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent};
+constexpr PointSet kOfQueuePairs = {Point::kCompletion, Point::kAsyncEvent};
+constexpr PointSet kTimes = {Point::kTime};
 constexpr PointSet kOfPayload = {Point::kCompletion};
 
 const std::vector<Key>& AllKeys() {
@@ -24,7 +31,7 @@ const std::vector<Key>& AllKeys() {
       {"host", Role::kMatch, Shape::kText, kEverywhere},
       {"direction", Role::kMatch, Shape::kText, {Point::kCmMessage}},
       {"program", Role::kMatch, Shape::kText, kOfPrograms},
-      {"device", Role::kMatch, Shape::kText, {Point::kCmMessage, Point::kCompletion}},
+      {"device", Role::kMatch, Shape::kText, kOfDevices},
       {"local", Role::kMatch, Shape::kText, kOfAddresses},
       {"remote", Role::kMatch, Shape::kText, kOfAddresses},
       {"service_port", Role::kMatch, Shape::kInteger, {Point::kCmMessage}},
@@ -35,6 +42,8 @@ const std::vector<Key>& AllKeys() {
       {"from_ms", Role::kMatch, Shape::kInteger, kEverywhere},
       {"until_ms", Role::kMatch, Shape::kInteger, kEverywhere},
       {"after", Role::kMatch, Shape::kText, kEverywhere},
+      {"at_ms", Role::kMatch, Shape::kInteger, kTimes},
+      {"repeat_ms", Role::kMatch, Shape::kInteger, kTimes},
 
       {"nth", Role::kFrequency, Shape::kInteger, kEverywhere},
       {"every", Role::kFrequency, Shape::kInteger, kEverywhere},
@@ -42,21 +51,38 @@ const std::vector<Key>& AllKeys() {
       {"times", Role::kFrequency, Shape::kInteger, kEverywhere},
       {"probability", Role::kFrequency, Shape::kNumber, kEverywhere},
 
-      {"drop", Role::kAction, Shape::kFlag, {Point::kCmMessage, Point::kCompletion}},
+      {"drop",
+       Role::kAction,
+       Shape::kFlag,
+       {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent}},
       {"delay_ms",
        Role::kAction,
        Shape::kInteger,
-       {Point::kCall, Point::kCmMessage, Point::kCompletion}},
+       {Point::kCall, Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent}},
       {"duplicate", Role::kAction, Shape::kInteger, {Point::kCmMessage, Point::kCompletion}},
       {"reject", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
       {"unreachable", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
       {"errno", Role::kAction, Shape::kText, {Point::kCall}},
       {"status", Role::kAction, Shape::kTextOrInteger, {Point::kCmEvent, Point::kCompletion}},
       {"event", Role::kAction, Shape::kText, {Point::kCmEvent}},
+      {"async", Role::kAction, Shape::kText, kEverywhere},
+      {"remove_device", Role::kAction, Shape::kFlag, kEverywhere},
+      {"port", Role::kAction, Shape::kText, kEverywhere},
+      {"remove_address", Role::kAction, Shape::kText, kEverywhere},
+      {"move_address", Role::kAction, Shape::kText, kEverywhere},
+      {"pause_ms", Role::kAction, Shape::kInteger, kEverywhere},
+      {"crash", Role::kAction, Shape::kFlag, kEverywhere},
 
       {"private_data", Role::kDetail, Shape::kText, {Point::kCmMessage}, {"reject"}},
       {"takes_effect", Role::kDetail, Shape::kFlag, {Point::kCall}, {"errno", "delay_ms"}},
       {"keeps_state", Role::kDetail, Shape::kFlag, {Point::kCompletion}, {"status"}},
+      {"how", Role::kDetail, Shape::kText, kEverywhere, {"remove_device"}},
+      {"return_after_ms",
+       Role::kDetail,
+       Shape::kInteger,
+       kEverywhere,
+       {"remove_device", "port", "remove_address"}},
+      {"to_device", Role::kDetail, Shape::kText, kEverywhere, {"move_address"}},
   };
   return kKeys;
 }
@@ -88,6 +114,35 @@ std::optional<Point> PointOf(std::string_view name) {
 }
 
 std::vector<std::string> PointNames() { return {kPointNames.begin(), kPointNames.end()}; }
+
+bool IsDeed(std::string_view action) {
+  constexpr std::array kDeeds = {"async",        "remove_device", "port", "remove_address",
+                                 "move_address", "pause_ms",      "crash"};
+  return std::ranges::find(kDeeds, action) != kDeeds.end();
+}
+
+const std::vector<std::string>& AsyncEvents() {
+  static const std::vector<std::string> kNames = [] {
+    constexpr std::string_view kPrefix = "IBV_EVENT_";
+    std::vector<std::string> names;
+    for (const AsyncEventKind& kind : kAsyncEvents) {
+      std::string& name = names.emplace_back(kind.name + kPrefix.size());
+      for (char& letter : name) {
+        letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+      }
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+std::vector<std::string> AsyncEventsLike(size_t type) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kAsyncEvents.size(); i++) {
+    if (kAsyncEvents[i].of == kAsyncEvents[type].of) names.push_back(AsyncEvents()[i]);
+  }
+  return names;
+}
 
 const std::vector<std::string>& CompletionStatuses() {
   static const std::vector<std::string> kNames = {"success",

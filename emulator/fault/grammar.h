@@ -57,6 +57,14 @@ const char* PointName(Point point);
 std::optional<Point> PointOf(std::string_view name);
 std::vector<std::string> PointNames();
 
+// A key whose action is a Deed: it can stand anywhere, and `device` beside it names whose it is.
+bool IsDeed(std::string_view action);
+
+// ibv_event_type in small letters, in its order: "cq_err", "qp_fatal", ...
+const std::vector<std::string>& AsyncEvents();
+// Those of the same kind of object as this one.
+std::vector<std::string> AsyncEventsLike(size_t type);
+
 // ibv_wc_status in small letters: "success", "loc_len_err", ...
 const std::vector<std::string>& CompletionStatuses();
 

@@ -22,8 +22,10 @@ enum class Point : uint8_t {
   kCmMessage,   // a CM message; subject: "req", "rep", ...
   kCmEvent,     // an RDMA CM event on its way to a program; subject: "established", ...
   kCompletion,  // a completion on its way into its queue; subject: "send", "recv", ...
+  kAsyncEvent,  // an asynchronous event on its way to a program; subject: "qp_fatal", ...
+  kTime,        // a time has come
 };
-inline constexpr size_t kPoints = 4;
+inline constexpr size_t kPoints = 6;
 
 enum class Direction : uint8_t { kSend, kReceive };
 
@@ -54,6 +56,10 @@ struct Match {
   // A window of time since the host began, or since the rule was added to a host that ran.
   std::optional<Duration> from, until;
   std::string after;  // name of a rule: only once that one has fired
+  // At kTime: so long after the host began, the rule was added, or the rule that it is after first
+  // fired; and again and again.
+  Duration at{};
+  std::optional<Duration> repeat;
 };
 
 // Counted over the moments that match.
@@ -109,8 +115,60 @@ struct ChangeCompletion {
   bool keeps_state;
   friend bool operator==(ChangeCompletion, ChangeCompletion) = default;
 };
+// An asynchronous event is of another type (ibv_event_type), of the same kind of object.
+struct ChangeAsync {
+  uint32_t type;
+  friend bool operator==(ChangeAsync, ChangeAsync) = default;
+};
+
+// What a rule does to its host, at whatever moment, when that is over. `device` is a name; empty:
+// that of the moment, and where it has none, all of the host's.
+
+// As the device's profile has it, or as rxe does it (no flush, no asynchronous event), or as
+// hardware does (work flushed, IBV_EVENT_DEVICE_FATAL).
+struct RemoveDevice {
+  enum class How : uint8_t { kProfile, kRxe, kHardware };
+  std::string device;
+  How how = How::kProfile;
+  std::optional<Duration> return_after;
+  friend bool operator==(const RemoveDevice&, const RemoveDevice&) = default;
+};
+struct SetPort {
+  std::string device;
+  bool up;
+  std::optional<Duration> return_after;
+  friend bool operator==(const SetPort&, const SetPort&) = default;
+};
+struct RemoveAddress {
+  NetAddress address;
+  std::optional<Duration> return_after;
+  friend bool operator==(const RemoveAddress&, const RemoveAddress&) = default;
+};
+struct MoveAddress {
+  std::string device;  // where it goes
+  NetAddress address;
+  friend bool operator==(const MoveAddress&, const MoveAddress&) = default;
+};
+// On the moment's queue pair, its queues or device; else on all that it can be of.
+struct RaiseAsync {
+  std::string device;
+  uint32_t type;  // ibv_event_type
+  friend bool operator==(const RaiseAsync&, const RaiseAsync&) = default;
+};
+// The host does nothing for so long, and loses no more than its sockets would.
+struct PauseHost {
+  Duration time;
+  friend bool operator==(PauseHost, PauseHost) = default;
+};
+// It ends as by SIGKILL.
+struct CrashHost {
+  friend bool operator==(CrashHost, CrashHost) = default;
+};
+using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, RaiseAsync, PauseHost,
+                          CrashHost>;
+
 using Action = std::variant<Drop, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
-                            ChangeCompletion>;
+                            ChangeCompletion, ChangeAsync, Deed>;
 
 struct Rule {
   std::string name;  // unique; what lists, traces and `after` call it

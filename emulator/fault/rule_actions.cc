@@ -21,6 +21,8 @@ void RuleReader::ReadAction() {
     rule_.match.direction = action == "unreachable" ? Direction::kSend : Direction::kReceive;
   }
   rule_.action = TakeAction(action);
+  // Where a moment has no device, the key names the one that something is done to.
+  if (!FindKey("device")->points.Has(rule_.point)) rule_.match.device.clear();
 }
 
 // Empty when something is wrong.
@@ -78,7 +80,81 @@ Action RuleReader::TakeAction(std::string_view action) {
   if (action == "reject") return ReadReject();
   if (action == "unreachable") return ReadUnreachable();
   if (action == "errno") return ReadErrno();
+  if (action == "async" && rule_.point == Point::kAsyncEvent) return ReadAsync();
+  if (IsDeed(action)) return ReadDeed(action);
   return ReadStatus();
+}
+
+// An event of another kind of object would give the program a pointer of another type.
+Action RuleReader::ReadAsync() {
+  const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
+  if (!type) return ChangeAsync{};
+  const auto from = std::ranges::find(AsyncEvents(), rule_.match.subject);
+  if (from == AsyncEvents().end()) {
+    WrongAt("async",
+            "what an event becomes depends on what it is: say which in at, such as "
+            "\"async.qp_fatal\"");
+    return ChangeAsync{};
+  }
+  const auto like = AsyncEventsLike(static_cast<size_t>(from - AsyncEvents().begin()));
+  if (std::ranges::find(like, AsyncEvents()[*type]) == like.end()) {
+    WrongAt("async", Quoted(rule_.match.subject) + " is of another kind of object than " +
+                         Quoted(AsyncEvents()[*type]) + "; it can become: " + Listed(like));
+  }
+  return ChangeAsync{static_cast<uint32_t>(*type)};
+}
+
+Deed RuleReader::ReadDeed(std::string_view action) {
+  const std::string& device = rule_.match.device;
+  if (action == "remove_device") return ReadRemoveDevice();
+  if (action == "port") return ReadPort();
+  if (action == "remove_address") return RemoveAddress{ReadAddress(action), ReadReturn()};
+  if (action == "move_address") {
+    MoveAddress move{{}, ReadAddress(action)};
+    if (!ReadText("to_device", move.device)) {
+      WrongAt(action, "move_address needs to_device, the name of the device that gets it");
+    }
+    return move;
+  }
+  if (action == "pause_ms") return PauseHost{TimeOf("pause_ms")};
+  if (action == "crash") {
+    ReadTrue("crash");
+    return CrashHost{};
+  }
+  const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
+  if (type && AsyncEvents()[*type] == "wq_fatal") {
+    WrongAt("async", "no device here has work queues (ibv_wq), of which wq_fatal would be");
+  }
+  return RaiseAsync{device, static_cast<uint32_t>(type.value_or(0))};
+}
+
+Deed RuleReader::ReadRemoveDevice() {
+  static const std::vector<std::string> kWays = {"profile", "rxe", "hardware"};
+  ReadTrue("remove_device");
+  RemoveDevice remove{rule_.match.device, {}, ReadReturn()};
+  if (const auto how = ReadWord("how", "way to remove a device", kWays)) {
+    remove.how = RemoveDevice::How{static_cast<uint8_t>(*how)};
+  }
+  return remove;
+}
+
+Deed RuleReader::ReadPort() {
+  const auto state = ReadWord("port", "state of a port", {"down", "up"});
+  return SetPort{rule_.match.device, state == size_t{1}, ReadReturn()};
+}
+
+NetAddress RuleReader::ReadAddress(std::string_view key) {
+  std::string text;
+  if (!ReadText(key, text)) return {};
+  const std::optional<NetAddress> address = NetAddress::Parse(text);
+  if (!address) WrongAt(key, Quoted(text) + " is not an IPv4 or IPv6 address");
+  return address.value_or(NetAddress{});
+}
+
+std::optional<Duration> RuleReader::ReadReturn() {
+  std::optional<Duration> after;
+  ReadTime("return_after_ms", after);
+  return after;
 }
 
 Action RuleReader::ReadErrno() {

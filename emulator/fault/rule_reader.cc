@@ -159,12 +159,19 @@ void RuleReader::CheckKeys() {
       std::vector<std::string> words;
       for (const Key& each : Keys()) words.emplace_back(each.name);
       Wrong(node, Quoted(name.str()) + " is not a key of a rule; " + Instead(name.str(), words));
+    } else if (key->name == "device" && HasDeed()) {
+      continue;
     } else if (key->role == Role::kMatch && !key->points.Has(rule_.point)) {
       Wrong(node, std::string(key->name) + " means nothing at " +
                       Quoted(PlaceName(rule_.point, rule_.match.subject)) +
                       "; there a rule may say: " + Listed(KeysAt(rule_.point, Role::kMatch)));
     }
   }
+}
+
+bool RuleReader::HasDeed() const {
+  return std::ranges::any_of(
+      Keys(), [&](const Key& key) { return Get(key.name) != nullptr && IsDeed(key.name); });
 }
 
 void RuleReader::ReadDirection() {
@@ -195,6 +202,13 @@ void RuleReader::ReadMatch() {
   ReadNumber("max_bytes", 0, kMostBytes, match.max_bytes);
   ReadTime("from_ms", match.from);
   ReadTime("until_ms", match.until);
+  match.at = TimeOf("at_ms");
+  if (const auto every = ReadNumber("repeat_ms", 1, kMostMilliseconds)) {
+    match.repeat = std::chrono::milliseconds(*every);
+  }
+  if (rule_.point == Point::kTime && Get("at_ms") == nullptr) {
+    Wrong(table_, "at_ms is missing: when the time has come, such as at_ms = 50");
+  }
   if (match.min_bytes && match.max_bytes && *match.min_bytes > *match.max_bytes) {
     WrongAt("max_bytes", "max_bytes is less than min_bytes: nothing has such a size");
   }

@@ -46,6 +46,7 @@ class RuleReader {
                                  const std::vector<std::string>& words);
 
   void CheckKeys();
+  bool HasDeed() const;
   void ReadPlace();
   void ReadMatch();
   void ReadDirection();
@@ -60,6 +61,12 @@ class RuleReader {
   Action ReadReject();
   Action ReadUnreachable();
   Action ReadStatus();
+  Action ReadAsync();
+  Deed ReadDeed(std::string_view action);
+  Deed ReadRemoveDevice();
+  Deed ReadPort();
+  NetAddress ReadAddress(std::string_view key);
+  std::optional<Duration> ReadReturn();
   // The rule's subject is one of these; otherwise says that the action stands there alone.
   void CheckSubject(std::string_view action, const std::vector<std::string>& subjects);
 

@@ -43,6 +43,41 @@ struct Text {
     return "status = \"" + CompletionStatuses()[change.status] + "\"" +
            (change.keeps_state ? ", keeps_state = true" : "");
   }
+  std::string operator()(const ChangeAsync& change) const {
+    return "async = \"" + AsyncEvents()[change.type] + "\"";
+  }
+  std::string operator()(const Deed& deed) const { return std::visit(*this, deed); }
+  std::string operator()(const RemoveDevice& remove) const {
+    constexpr const char* kWays[] = {"", ", how = \"rxe\"", ", how = \"hardware\""};
+    return "remove_device = true" + Of(remove.device) + kWays[static_cast<size_t>(remove.how)] +
+           Return(remove.return_after);
+  }
+  std::string operator()(const SetPort& port) const {
+    return std::string("port = \"") + (port.up ? "up\"" : "down\"") + Of(port.device) +
+           Return(port.return_after);
+  }
+  std::string operator()(const RemoveAddress& remove) const {
+    return "remove_address = \"" + remove.address.ToString() + "\"" + Return(remove.return_after);
+  }
+  std::string operator()(const MoveAddress& move) const {
+    return "move_address = \"" + move.address.ToString() + "\", to_device = \"" + move.device +
+           "\"";
+  }
+  std::string operator()(const RaiseAsync& raise) const {
+    return "async = \"" + AsyncEvents()[raise.type] + "\"" + Of(raise.device);
+  }
+  std::string operator()(const PauseHost& pause) const {
+    return "pause_ms = " + Milliseconds(pause.time);
+  }
+  std::string operator()(const CrashHost&) const { return "crash = true"; }
+
+ private:
+  static std::string Of(const std::string& device) {
+    return device.empty() ? "" : ", device = \"" + device + "\"";
+  }
+  static std::string Return(const std::optional<Duration>& after) {
+    return after ? ", return_after_ms = " + Milliseconds(*after) : "";
+  }
 };
 
 }  // namespace

@@ -61,7 +61,8 @@ Status Rules::Add(Rule rule, std::optional<Time> now) {
     if (state.rule.name == rule.name) return Fail(EEXIST);
   }
   watched_[static_cast<size_t>(rule.point)]++;
-  rules_.push_back({std::move(rule), 0, 0, now});
+  rules_.push_back({std::move(rule), 0, 0, {}, {}});
+  if (now) Began(rules_.back(), *now);
   return {};
 }
 
@@ -85,8 +86,50 @@ void Rules::Clear() {
 
 void Rules::Begin(Time now) {
   for (RuleState& state : rules_) {
-    if (!state.began) state.began = now;
+    if (!state.began) Began(state, now);
   }
+}
+
+void Rules::Began(RuleState& state, Time now) {
+  state.began = now;
+  if (state.rule.point != Point::kTime) return;
+  if (state.rule.match.after.empty() || HasFired(state.rule.match.after)) {
+    state.due = now + state.rule.match.at;
+  }
+}
+
+void Rules::FirstFired(const std::string& name, Time now) {
+  for (RuleState& state : rules_) {
+    if (state.rule.point == Point::kTime && state.rule.match.after == name) {
+      state.due = now + state.rule.match.at;
+    }
+  }
+}
+
+std::optional<Time> Rules::NextTime() const {
+  if (!Watches(Point::kTime)) return std::nullopt;
+  std::optional<Time> next;
+  for (const RuleState& state : rules_) {
+    if (state.due && (!next || *state.due < *next)) next = state.due;
+  }
+  return next;
+}
+
+std::optional<Rules::TimeDecision> Rules::DecideTime(Time now) {
+  const auto next = std::ranges::min_element(rules_, [](const RuleState& a, const RuleState& b) {
+    return a.due && (!b.due || *a.due < *b.due);
+  });
+  if (next == rules_.end() || !next->due || *next->due > now) return std::nullopt;
+  Moment moment{};
+  moment.point = Point::kTime;
+  moment.now = *next->due;
+  const std::optional<Duration>& repeat = next->rule.match.repeat;
+  next->due = repeat ? std::optional(*next->due + *repeat) : std::nullopt;
+  if (!Matches(*next, moment)) return TimeDecision{moment, nullptr};
+  next->matched++;
+  if (!IsDue(*next, moment)) return TimeDecision{moment, nullptr};
+  if (next->fired++ == 0) FirstFired(next->rule.name, now);
+  return TimeDecision{moment, &next->rule};
 }
 
 const Rule* Rules::Decide(const Moment& moment) {
@@ -95,7 +138,7 @@ const Rule* Rules::Decide(const Moment& moment) {
     if (state.rule.point != moment.point || !Matches(state, moment)) continue;
     state.matched++;
     if (decides != nullptr || !IsDue(state, moment)) continue;
-    state.fired++;
+    if (state.fired++ == 0) FirstFired(state.rule.name, moment.now);
     decides = &state.rule;
   }
   return decides;

@@ -22,6 +22,7 @@ struct RuleState {
   Rule rule;
   uint64_t matched = 0, fired = 0;
   std::optional<Time> began;  // from when its times count
+  std::optional<Time> due;    // at Point::kTime: when it is the next time
 };
 
 class Rules {
@@ -47,6 +48,14 @@ class Rules {
   // What happens at this moment; nothing where no rule fires. The rule is valid until the next
   // change of the list.
   const Rule* Decide(const Moment& moment);
+  // When the next rule at Point::kTime is due.
+  std::optional<Time> NextTime() const;
+  // Takes the first that is, which may not fire; nothing when none is. `moment` is told.
+  struct TimeDecision {
+    Moment moment;
+    const Rule* rule;  // nullptr: it did not fire
+  };
+  std::optional<TimeDecision> DecideTime(Time now);
 
  private:
   struct FlowKey {
@@ -55,6 +64,9 @@ class Rules {
     auto operator<=>(const FlowKey&) const = default;
   };
 
+  void Began(RuleState& state, Time now);
+  // A rule fired for the first time: those at a time after it begin.
+  void FirstFired(const std::string& name, Time now);
   bool Matches(RuleState& state, const Moment& moment) const;
   bool HasFired(std::string_view name) const;
   bool IsDue(RuleState& state, const Moment& moment);

@@ -2,13 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include "emulator/fault/grammar.h"
+
 namespace rdmaemu::fault {
 namespace {
 
 const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", "connect"},
                                 std::vector<std::string>{"req", "rep", "rtu", "sidr_req"},
                                 std::vector<std::string>{"established", "rejected"},
-                                std::vector<std::string>{"send", "recv"}};
+                                std::vector<std::string>{"send", "recv"},
+                                AsyncEvents(),
+                                std::vector<std::string>{}};
+// What a rule can do at any point, as messages list it.
+const std::string kDeeds =
+    "async, remove_device, port, remove_address, move_address, pause_ms, crash";
 
 Rule Good(std::string_view keys) {
   const auto rule = ParseRule(keys, 1, kVocabulary);
@@ -92,14 +99,40 @@ TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"event\", event = \"established\"").action, Action(ChangeEvent{0, {}}));
 }
 
+TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
+  using std::chrono::milliseconds;
+  const Rule rule = Good(
+      "at = \"time\", at_ms = 50, repeat_ms = 100, remove_device = true, how = \"hardware\","
+      " device = \"rxe0\", return_after_ms = 20");
+  EXPECT_EQ(rule.match.at, milliseconds(50));
+  EXPECT_EQ(rule.match.repeat, milliseconds(100));
+  EXPECT_EQ(rule.match.device, "") << "it names what is removed";
+  EXPECT_EQ(rule.action,
+            Action(Deed(RemoveDevice{"rxe0", RemoveDevice::How::kHardware, milliseconds(20)})));
+  EXPECT_EQ(Good("at = \"cm.req\", port = \"down\", device = \"rxe0\"").match.device, "rxe0");
+  EXPECT_EQ(Good("at = \"call.connect\", port = \"up\"").action,
+            Action(Deed(SetPort{"", true, {}})));
+  EXPECT_EQ(Good("at = \"wc\", remove_address = \"10.0.0.1\"").action,
+            Action(Deed(RemoveAddress{*NetAddress::Parse("10.0.0.1"), {}})));
+  EXPECT_EQ(Good("at = \"event\", move_address = \"::1\", to_device = \"rxe1\"").action,
+            Action(Deed(MoveAddress{"rxe1", *NetAddress::Parse("::1")})));
+  EXPECT_EQ(Good("at = \"wc\", async = \"qp_fatal\"").action, Action(Deed(RaiseAsync{"", 1})));
+  EXPECT_EQ(Good("at = \"async.port_err\", async = \"lid_change\"").action,
+            Action(ChangeAsync{11}));
+  EXPECT_EQ(Good("at = \"wc\", pause_ms = 5").action, Action(Deed(PauseHost{milliseconds(5)})));
+  EXPECT_EQ(Good("at = \"wc\", crash = true").action, Action(Deed(CrashHost{})));
+}
+
 struct Mistake {
   const char* keys;
-  const char* error;
+  std::string error;  // DEEDS stands for kDeeds
 };
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
-  EXPECT_EQ(Bad(GetParam().keys), GetParam().error);
+  std::string error = GetParam().error;
+  if (const size_t at = error.find("DEEDS"); at != error.npos) error.replace(at, 5, kDeeds);
+  EXPECT_EQ(Bad(GetParam().keys), error);
 }
 
 const Mistake kMistakes[] = {
@@ -109,24 +142,26 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, name = \"a\\u0007\"",
      "rule:1:32: name must not have control characters"},
     {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
-    {"at = \"wire\", drop = true",
-     "rule:1:6: there is no point \"wire\"; it is one of: call, cm, event, wc"},
+    {"at = \"door\", drop = true",
+     "rule:1:6: there is no point \"door\"; it is one of: call, cm, event, wc, async, time"},
     {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
     {"at = \"cm\"",
      "rule:1:1: the rule does nothing; at this point it can: drop, delay_ms, duplicate, reject, "
-     "unreachable"},
-    {"at = \"call\"", "rule:1:1: the rule does nothing; at this point it can: delay_ms, errno"},
-    {"at = \"event\"", "rule:1:1: the rule does nothing; at this point it can: status, event"},
+     "unreachable, DEEDS"},
+    {"at = \"call\"",
+     "rule:1:1: the rule does nothing; at this point it can: delay_ms, errno, DEEDS"},
+    {"at = \"event\"",
+     "rule:1:1: the rule does nothing; at this point it can: status, event, DEEDS"},
     {"at = \"event\", event = \"rejectet\"",
      "rule:1:23: there is no event \"rejectet\"; did you mean \"rejected\"?"},
     {"at = \"cm\", errno = \"EIO\"",
      "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, delay_ms, duplicate, "
-     "reject, unreachable"},
+     "reject, unreachable, DEEDS"},
     {"at = \"call.reg_mr\", drop = true",
      "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: delay_ms, "
-     "errno"},
+     "errno, DEEDS"},
     {"at = \"cm\", drop = true, duplicate = 1",
      "rule:1:37: duplicate and drop are two actions; a rule has one"},
     {"at = \"cm\", drop = false", "rule:1:19: drop must be true"},
@@ -148,7 +183,7 @@ const Mistake kMistakes[] = {
      "rule:1:6: there is no \"wc.write\"; it is one of: send, recv"},
     {"at = \"wc\", errno = \"EIO\"",
      "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, delay_ms, duplicate, "
-     "status"},
+     "status, DEEDS"},
     {"at = \"wc\", drop = true, service_port = 7471",
      "rule:1:40: service_port means nothing at \"wc\"; there a rule may say: host, program, "
      "device, qp, qp_order, min_bytes, max_bytes, from_ms, until_ms, after"},
@@ -190,6 +225,49 @@ const Mistake kMistakes[] = {
      "rule:1:40: service_port must be an integer from 1 to 65535"},
     {"at = \"cm\", drop = true, service_port = 65536",
      "rule:1:40: service_port must be an integer from 1 to 65535"},
+    {"at = \"time\", at_ms = 5, drop = true",
+     "rule:1:32: drop is not possible at \"time\"; there a rule can: DEEDS"},
+    {"at = \"time\", port = \"down\"",
+     "rule:1:1: at_ms is missing: when the time has come, such as at_ms = 50"},
+    {"at = \"time\", at_ms = -1, port = \"down\"",
+     "rule:1:22: at_ms must be an integer from 0 to 1000000000"},
+    {"at = \"time\", at_ms = 1, repeat_ms = 0, port = \"down\"",
+     "rule:1:37: repeat_ms must be an integer from 1 to 1000000000"},
+    {"at = \"cm\", at_ms = 1, drop = true",
+     "rule:1:20: at_ms means nothing at \"cm\"; there a rule may say: host, direction, device, "
+     "local, remote, service_port, from_ms, until_ms, after"},
+    {"at = \"call\", device = \"rxe0\", errno = \"EIO\"",
+     "rule:1:23: device means nothing at \"call\"; there a rule may say: host, program, from_ms, "
+     "until_ms, after"},
+    {"at = \"cm.req\", port = \"left\"",
+     "rule:1:23: there is no state of a port \"left\"; it is one of: down, up"},
+    {"at = \"cm.req\", remove_device = false", "rule:1:32: remove_device must be true"},
+    {"at = \"cm.req\", remove_device = true, how = \"softly\"",
+     "rule:1:44: there is no way to remove a device \"softly\"; it is one of: profile, rxe, "
+     "hardware"},
+    {"at = \"cm.req\", port = \"down\", how = \"rxe\"", "rule:1:37: how belongs to remove_device"},
+    {"at = \"cm.req\", crash = true, return_after_ms = 5",
+     "rule:1:48: return_after_ms belongs to remove_device, port, remove_address"},
+    {"at = \"cm.req\", remove_address = \"10.0.0.0/8\"",
+     "rule:1:33: \"10.0.0.0/8\" is not an IPv4 or IPv6 address"},
+    {"at = \"cm.req\", move_address = \"10.0.0.1\"",
+     "rule:1:31: move_address needs to_device, the name of the device that gets it"},
+    {"at = \"cm.req\", pause_ms = 5, crash = true",
+     "rule:1:38: crash and pause_ms are two actions; a rule has one"},
+    {"at = \"async.qp_fatal\", async = \"cq_err\"",
+     "rule:1:32: \"qp_fatal\" is of another kind of object than \"cq_err\"; it can become: "
+     "qp_fatal, qp_req_err, qp_access_err, comm_est, sq_drained, path_mig, path_mig_err, "
+     "qp_last_wqe_reached"},
+    {"at = \"async\", async = \"cq_err\"",
+     "rule:1:23: what an event becomes depends on what it is: say which in at, such as "
+     "\"async.qp_fatal\""},
+    {"at = \"wc\", async = \"wq_fatal\"",
+     "rule:1:20: no device here has work queues (ibv_wq), of which wq_fatal would be"},
+    {"at = \"wc\", async = \"qp_fatl\"",
+     "rule:1:20: there is no asynchronous event \"qp_fatl\"; did you mean \"qp_fatal\"?"},
+    {"at = \"async.qp_fatal\", duplicate = 2",
+     "rule:1:36: duplicate is not possible at \"async.qp_fatal\"; there a rule can: drop, "
+     "delay_ms, DEEDS"},
     {"at = \"cm\", drop = true, qpn = 17",
      "rule:1:31: \"qpn\" is not a key of a rule; did you mean \"qp\"?"},
     {"at = \"cm\", drop = true, nth = 0",

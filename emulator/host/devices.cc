@@ -47,14 +47,14 @@ HostDevices::Entry* HostDevices::FindPresent(const std::string& name) {
   return entry == nullptr || entry->device == nullptr ? nullptr : entry;
 }
 
-Status HostDevices::Remove(Time now, const std::string& name) {
+Status HostDevices::Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);
   // While the device can still send: peers hear of the end of their connections, as they do of
   // one that the kernel removes in good order.
   cm_->DeviceRemoved(now, entry->cm.index);
   Device& device = *std::exchange(entry->device, nullptr);
-  verbs_.RemoveDevice(now, device);
+  verbs_.RemoveDevice(now, device, habits);
   return {};
 }
 

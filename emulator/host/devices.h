@@ -45,7 +45,7 @@ class HostDevices final : public cm::CmEnvironment {
   // A device of the host's configuration; the network serves its addresses already.
   void Start(const DeviceConfig& config);
   // Its ids hear of it, then it is gone; its addresses stay the host's, without a device.
-  Status Remove(Time now, const std::string& name);
+  Status Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits = {});
   // Brings back a removed device, with another profile where one is given, or makes a new one,
   // which has no address yet. EEXIST: it is there; EINVAL: a new one without a profile; ENOSPC:
   // the host has kMaxDevices.

@@ -2,18 +2,64 @@
 // but when the host has finished with that.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "emulator/base/ids.h"
+#include "emulator/fault/rule.h"
+#include "emulator/host/devices.h"
+#include "emulator/trace/trace.h"
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {
 
-// The QP goes to ERR, as after the completion that says so.
-struct FailQpDeed {
-  GroupId group;
-  Handle qp;
+class FaultDeeds {
+ public:
+  FaultDeeds(HostDevices& devices, Verbs& verbs, trace::Sink& trace)
+      : devices_(devices), verbs_(verbs), trace_(trace) {}
+
+  // What cannot be done any more (a device that is not there) is in the trace, and no more.
+  void Do(Time now, const ObjectDeed& deed);
+
+  // What comes back.
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const;
+
+ private:
+  struct DeviceReturns {
+    std::string name;
+  };
+  struct PortReturns {
+    std::string device;
+    bool up;
+  };
+  struct AddressReturns {
+    std::string device;
+    HostAddress address;
+  };
+  using Return = std::variant<DeviceReturns, PortReturns, AddressReturns>;
+
+  Status Act(Time now, const ObjectDeed& deed, const fault::RemoveDevice& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::SetPort& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::RemoveAddress& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::MoveAddress& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::RaiseAsync& what);
+  // What is done to the host as a whole is the host's to do.
+  static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }
+  static Status Act(Time, const ObjectDeed&, const fault::CrashHost&) { return {}; }
+  Status Come(const Return& what);
+  void Later(Time now, const std::optional<Duration>& after, Return what);
+  // Names of the devices that it is about: the rule's, else the moment's, else all that are there.
+  std::vector<std::string> DevicesOf(const ObjectDeed& deed, const std::string& wanted) const;
+  void Note(Time now, const Status& done, std::string_view what);
+
+  HostDevices& devices_;
+  Verbs& verbs_;
+  trace::Sink& trace_;
+  std::multimap<Time, Return> returns_;
 };
-using FaultDeed = std::variant<FailQpDeed>;
 
 }  // namespace rdmaemu

@@ -4,9 +4,11 @@
 #include <cctype>
 #include <utility>
 
+#include "emulator/base/async_events.h"
 #include "emulator/base/cm_event_names.h"
 #include "emulator/cm/events.h"
 #include "emulator/cm/write_event.h"
+#include "emulator/fault/grammar.h"
 #include "emulator/host/call_names.h"
 #include "emulator/host/calls.h"
 #include "emulator/host/faults.h"
@@ -69,6 +71,7 @@ fault::Vocabulary MakeVocabulary() {
   }
   for (const auto& [opcode, name] : kCompletions) of(Point::kCompletion).emplace_back(name);
   of(Point::kCompletion).emplace_back(kFlushed);
+  of(Point::kAsyncEvent) = fault::AsyncEvents();
   return words;
 }
 
@@ -97,6 +100,10 @@ std::string CallSubject(uint32_t op) { return SubjectOf(CallName(op)); }
 std::string MessageSubject(const wire::CmBody& body) { return SubjectOf(wire::CmName(body)); }
 std::string EventSubject(uint32_t event) {
   return WithoutPrefix(CmEventName(event), "RDMA_CM_EVENT_");
+}
+
+std::string AsyncSubject(ibv_event_type type) {
+  return WithoutPrefix(AsyncEventName(type), "IBV_EVENT_");
 }
 
 const char* CompletionSubject(uint32_t status, ibv_wc_opcode opcode) {

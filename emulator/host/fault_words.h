@@ -15,6 +15,7 @@ bool CanFail(uint32_t op);
 std::string CallSubject(uint32_t op);
 std::string MessageSubject(const wire::CmBody& body);
 std::string EventSubject(uint32_t event);
+std::string AsyncSubject(ibv_event_type type);
 // Of a completion: "send", "recv_rdma_with_imm"; "flushed" where that is its status.
 const char* CompletionSubject(uint32_t status, ibv_wc_opcode opcode);
 

@@ -14,10 +14,34 @@ std::string Answer(const Json& json) {
 
 }  // namespace
 
-const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId process) {
+const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId process,
+                                      FaultTarget target) {
   const fault::Rule* const rule = rules_.Decide(moment);
-  if (rule != nullptr) Trace(moment, process, *rule);
-  return rule;
+  if (rule == nullptr) return nullptr;
+  Trace(moment, process, *rule);
+  const auto* const deed = std::get_if<fault::Deed>(&rule->action);
+  if (deed == nullptr) return rule;
+  Queue(ObjectDeed{*deed, target, std::string(moment.device)});
+  return nullptr;
+}
+
+void HostFaults::Expire(Time now) {
+  while (const auto due = rules_.DecideTime(now)) {
+    if (due->rule == nullptr) continue;
+    Trace(due->moment, ProcessId::kNone, *due->rule);
+    if (const auto* const deed = std::get_if<fault::Deed>(&due->rule->action)) {
+      Queue(ObjectDeed{*deed, {}, {}});
+    }
+  }
+}
+
+void HostFaults::Queue(FaultDeed deed) {
+  if (deeds_.size() >= kMaxDeeds) {
+    counters_.deeds_full++;
+    return;
+  }
+  deeds_.push_back(std::move(deed));
+  flags_.interrupts = true;
 }
 
 std::optional<FaultDeed> HostFaults::TakeDeed() {

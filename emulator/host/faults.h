@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "emulator/base/ids.h"
 #include "emulator/fault/rules.h"
 #include "emulator/fault/scenario.h"
-#include "emulator/host/fault_deeds.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/doors.h"
 
@@ -22,13 +22,34 @@ const fault::Vocabulary& FaultVocabulary();
 
 // What rules wanted to keep for later and found no room for; `fault_no_room` in the host's status.
 struct FaultCounters {
-  uint64_t delayed_calls_full = 0;        // answered at once
-  uint64_t delayed_messages_full = 0;     // lost
-  uint64_t delayed_completions_full = 0;  // delivered at once
+  uint64_t delayed_calls_full = 0;                         // answered at once
+  uint64_t delayed_messages_full = 0;                      // lost
+  uint64_t delayed_completions_full = 0;                   // delivered at once
+  uint64_t delayed_async_events_full = 0, deeds_full = 0;  // lost
 };
+
+// The queue pair that a moment is of.
+struct FaultTarget {
+  GroupId group = GroupId::kNone;
+  Handle qp = 0;
+};
+// The QP goes to ERR, as after the completion that says so.
+struct FailQpDeed {
+  FaultTarget target;
+};
+// What a rule does when its moment is over, with what the moment was of.
+struct ObjectDeed {
+  fault::Deed what;
+  FaultTarget target;
+  std::string device;
+};
+using FaultDeed = std::variant<FailQpDeed, ObjectDeed>;
 
 class HostFaults {
  public:
+  // Deeds that wait for the moment to end; more are lost.
+  static constexpr size_t kMaxDeeds = 4096;
+
   HostFaults(const RandomSeed& seed, std::string host_name, trace::Sink& trace)
       : rules_(seed), host_name_(std::move(host_name)), trace_(trace) {}
 
@@ -41,14 +62,17 @@ class HostFaults {
   Time now() const { return now_; }
 
   bool Watches(fault::Point point) const { return rules_.Watches(point); }
-  // The rule that decides about the moment, which has been traced; nullptr: it passes as it is.
-  const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone);
+  // The rule that decides about the moment, which has been traced; nullptr: it passes as it is,
+  // also where the rule does something to the host (which is then queued).
+  const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone,
+                            FaultTarget target = {});
+  // Rules whose time has come.
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const { return rules_.NextTime(); }
 
   // What is to be done between two steps of the host.
-  void Queue(FaultDeed deed) {
-    deeds_.push_back(std::move(deed));
-    flags_.interrupts = true;
-  }
+  void Queue(FaultDeed deed);
+  bool HasDeeds() const { return !deeds_.empty(); }
   std::optional<FaultDeed> TakeDeed();
 
   // A rule for another host is not taken. Errors as fault::Rules::Add.

@@ -27,6 +27,9 @@ class CallFaults {
   // Does the call as the rules say.
   Reply Call(Time now, ProcessId process, std::string_view program, uint32_t op,
              std::span<const std::byte> message);
+  // Has the caller wait, whatever the rules say.
+  Reply Postpone(Time now, const fault::Delay& delay, ProcessId process,
+                 std::span<const std::byte> message);
   // Nobody waits for the process's calls any more.
   void Forget(ProcessId process);
   std::optional<LateReply> TakeLate();
@@ -40,8 +43,6 @@ class CallFaults {
     std::vector<std::byte> message;  // still to be done; empty: it has been
     Reply reply;
   };
-  Reply Postpone(Time now, const fault::Delay& delay, ProcessId process,
-                 std::span<const std::byte> message);
 
   HostFaults& faults_;
   Caller call_;

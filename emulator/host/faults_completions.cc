@@ -28,7 +28,8 @@ bool CompletionFaults::Complete(Time now, transport::PassingCompletion completio
   moment.qp = qp.qpn;
   moment.qp_order = qp.order;
   moment.bytes = completion.entry.wc.byte_len;
-  const fault::Rule* const rule = faults_.Decide(moment);
+  const FaultTarget target{qp.group(), qp.handle};
+  const fault::Rule* const rule = faults_.Decide(moment, ProcessId::kNone, target);
   if (failing_.contains(qp.handle) && completion.entry.wc.status == IBV_WC_SUCCESS) {
     ToError(completion.entry, IBV_WC_WR_FLUSH_ERR);
   }
@@ -59,7 +60,7 @@ void CompletionFaults::Change(const fault::ChangeCompletion& change,
   ToError(completion.entry, change.status);
   completion.solicited = true;  // an error wakes who waits for solicited completions
   if (change.keeps_state || qp.state() == IBV_QPS_ERR) return;
-  if (failing_.insert(qp.handle).second) faults_.Queue(FailQpDeed{qp.group(), qp.handle});
+  if (failing_.insert(qp.handle).second) faults_.Queue(FailQpDeed{{qp.group(), qp.handle}});
 }
 
 bool CompletionFaults::Deliver(Time now, const transport::PassingCompletion& completion,

@@ -11,7 +11,10 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/fault_deeds.h"
 #include "emulator/host/fault_doors.h"
+#include "emulator/host/fault_words.h"
+#include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
@@ -73,12 +76,15 @@ class Host::Impl final : public transport::QpEndListener {
                      const cm::CmDevice* const device = devices_.DeviceOf(local);
                      return device == nullptr ? std::string() : device->name;
                    }),
-               CompletionFaults(faults_, verbs_, processes_)},
+               CompletionFaults(faults_, verbs_, processes_),
+               AsyncFaults(faults_, verbs_, processes_)},
         engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this,
                  &doors_.completions}),
         devices_(verbs_, fabric_, environment.network, doors_.cm),
+        deeds_(devices_, verbs_, environment.trace),
         cm_(devices_, environment.counters, random_, environment.trace) {
     verbs_.SetTransport(&engine_);
+    verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
     devices_.SetSilentNets(config_.silent_nets);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
@@ -109,7 +115,11 @@ class Host::Impl final : public transport::QpEndListener {
     }
     std::memcpy(&header, message.data(), sizeof header);
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
+    if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
+    if (pause_.active() && CanFail(header.op)) {
+      return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
+    }
     const Reply reply = doors_.calls.Call(now, process, caller->info.program, header.op, message);
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
@@ -120,6 +130,10 @@ class Host::Impl final : public transport::QpEndListener {
 
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
+    if (pause_.active()) {
+      for (const std::span<const std::byte> each : udp_payloads) pause_.Keep(flow, each, at);
+    }
+    if (StandsStill()) return;
     faults_.SetNow(now);
     const bool is_multicast = flow.destination.IsMulticast();
     const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
@@ -134,6 +148,11 @@ class Host::Impl final : public transport::QpEndListener {
         fabric_.counters().dropped_no_link++;
       } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
         received_.push_back(*packet);
+        if (faults_.flags().completions) {  // a rule may change the host between two packets
+          engine_.Receive(now, flow, received_, at);
+          received_.clear();
+          DoDeeds(now);
+        }
       } else {
         // Its effects come between those of the packets before and after it.
         engine_.Receive(now, flow, received_, at);
@@ -146,6 +165,7 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   bool PollDoorbells(Time now) {
+    if (StandsStill()) return false;
     faults_.SetNow(now);
     bool found = false;
     for (auto& [group, members] : processes_.groups()) {
@@ -163,6 +183,7 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   bool Work(Time now) {
+    if (StandsStill()) return false;
     faults_.SetNow(now);
     const bool engine_left = engine_.Work(now);
     const bool messages_left =
@@ -170,26 +191,36 @@ class Host::Impl final : public transport::QpEndListener {
           (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, message);
         });
     DoDeeds(now);
-    return engine_left || messages_left;
+    return engine_left || messages_left || faults_.HasDeeds();
   }
 
   void Expire(Time now) {
+    if (crashed_ || (pause_.active() && now < *pause_.until())) return;
+    for (const HostPause::Datagram& each : pause_.End()) {
+      const std::span<const std::byte> bytes = each.bytes;
+      Receive(now, each.flow, {&bytes, 1}, each.at ? &*each.at : nullptr);
+    }
     faults_.SetNow(now);
+    faults_.Expire(now);
     doors_.Expire(now);
+    deeds_.Expire(now);
     engine_.Expire(now);
     cm_.Expire(now);
     DoDeeds(now);
   }
 
   std::optional<Time> NextDeadline() const {
+    if (crashed_) return std::nullopt;
+    if (pause_.active()) return pause_.until();
     std::optional<Time> next = doors_.NextDeadline();
-    for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline()}) {
+    for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline(),
+                                             faults_.NextDeadline(), deeds_.NextDeadline()}) {
       if (other && (!next || *other < *next)) next = other;
     }
     return next;
   }
 
-  bool AwaitsCopies() const { return engine_.AwaitsCopies(); }
+  bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsApplication(Time now) const {
     return engine_.AwaitsApplication() || cm_.AwaitsApplication(now);
   }
@@ -200,6 +231,7 @@ class Host::Impl final : public transport::QpEndListener {
   }
   size_t processes() const { return processes_.all().size(); }
   bool stop_requested() const { return stop_requested_; }
+  bool crashed() const { return crashed_; }
 
   std::string StatusJson() const {
     return rdmaemu::StatusJson({config_, devices_, processes_, verbs_, cm_, engine_.counters(),
@@ -209,14 +241,26 @@ class Host::Impl final : public transport::QpEndListener {
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
  private:
+  bool StandsStill() const { return crashed_ || pause_.active(); }
+
+  // One deed may make another rule fire: the rest waits for the next entry.
   void DoDeeds(Time now) {
-    while (std::optional<FaultDeed> deed = faults_.TakeDeed()) {
+    for (int i = 0; i < kMaxDeedsAtOnce; i++) {
+      const std::optional<FaultDeed> deed = faults_.TakeDeed();
+      if (!deed) return;
       std::visit([&](const auto& what) { Do(now, what); }, *deed);
     }
   }
   void Do(Time now, const FailQpDeed& deed) {
-    verbs_.FailQp(now, deed.group, deed.qp);
-    doors_.completions.Failed(deed.qp);
+    verbs_.FailQp(now, deed.target.group, deed.target.qp);
+    doors_.completions.Failed(deed.target.qp);
+  }
+  void Do(Time now, const ObjectDeed& deed) {
+    if (const auto* const pause = std::get_if<fault::PauseHost>(&deed.what)) {
+      return pause_.Begin(now + pause->time);
+    }
+    crashed_ |= std::holds_alternative<fault::CrashHost>(deed.what);
+    deeds_.Do(now, deed);
   }
 
   // A call whose process is there and whose header is whole.
@@ -433,6 +477,7 @@ class Host::Impl final : public transport::QpEndListener {
 
   // The largest response of rdma_user_cm.h, with room.
   static constexpr size_t kMaxCmResponseBytes = 1024;
+  static constexpr int kMaxDeedsAtOnce = 64;
 
   HostConfig config_;
   trace::Sink& trace_;
@@ -444,9 +489,12 @@ class Host::Impl final : public transport::QpEndListener {
   FaultDoors doors_;
   transport::Engine engine_;
   HostDevices devices_;
+  FaultDeeds deeds_;
   cm::Cm cm_;
   std::vector<wire::Packet> received_;  // of one call; used again
   bool stop_requested_ = false;
+  bool crashed_ = false;
+  HostPause pause_;
 };
 
 Host::Host(HostConfig config, Environment environment)
@@ -475,6 +523,7 @@ std::optional<Time> Host::NextJump(Time now) const {
 }
 GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }
 size_t Host::processes() const { return impl_->processes(); }
+bool Host::crashed() const { return impl_->crashed(); }
 bool Host::stop_requested() const { return impl_->stop_requested(); }
 std::string Host::StatusJson() const { return impl_->StatusJson(); }
 

@@ -141,6 +141,8 @@ class Host {
   GroupId GroupOf(ProcessId process) const;
   size_t processes() const;
   bool stop_requested() const;  // kHostStop was called
+  // A fault rule ended the host: it does nothing any more, and who runs it ends it as by SIGKILL.
+  bool crashed() const;
   std::string StatusJson() const;
 
  private:

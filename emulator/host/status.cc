@@ -117,7 +117,9 @@ Json CountersJson(const StatusSources& sources) {
           {"fault_no_room",
            {{"delayed_calls", sources.faults.delayed_calls_full},
             {"delayed_messages", sources.faults.delayed_messages_full},
-            {"delayed_completions", sources.faults.delayed_completions_full}}}};
+            {"delayed_completions", sources.faults.delayed_completions_full},
+            {"delayed_async_events", sources.faults.delayed_async_events_full},
+            {"deeds", sources.faults.deeds_full}}}};
 }
 
 }  // namespace

@@ -66,6 +66,31 @@ void Verbs::RaiseOnDevice(const Device& device, const AsyncEvent& event) {
   EachOn<Context>(device, [&](Context& context) { PushAsync(context, event); });
 }
 
+bool Verbs::RaiseOf(GroupId group, Handle handle, ibv_event_type type) {
+  const Result<QueuePair*> found = Find<QueuePair>(group, handle);
+  if (!found) return false;
+  QueuePair& qp = **found;
+  switch (kAsyncEvents[type].of) {
+    case EventObject::kQp:
+      RaiseQp(qp, type);
+      break;
+    case EventObject::kCq:
+      RaiseCq(*qp.send_cq, type);
+      if (qp.recv_cq != qp.send_cq) RaiseCq(*qp.recv_cq, type);
+      break;
+    case EventObject::kSrq:
+      if (qp.srq != nullptr) RaiseSrq(*qp.srq, type);
+      break;
+    case EventObject::kPort:
+    case EventObject::kDevice:
+      RaiseOnAll(*qp.device, type);
+      break;
+    case EventObject::kWq:
+      break;  // there is none
+  }
+  return true;
+}
+
 void Verbs::RaiseOnAll(const Device& device, ibv_event_type type) {
   switch (kAsyncEvents[type].of) {
     case EventObject::kQp:

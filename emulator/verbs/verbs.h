@@ -149,6 +149,9 @@ class Verbs final : public VerbsDirectory {
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
   // Queues an event that the door kept, unless its context or object has gone meanwhile.
   void QueueHeldAsync(GroupId group, Handle context, const AsyncEvent& event);
+  // Raises the event on the queue pair, on its queues or on the contexts of its device, whatever it
+  // is of. False: there is no such queue pair.
+  bool RaiseOf(GroupId group, Handle qp, ibv_event_type type);
   // Raises the event on all that it can be of: the queue pairs, completion queues or shared receive
   // queues on the device, or its contexts.
   void RaiseOnAll(const Device& device, ibv_event_type type);

@@ -97,7 +97,9 @@ class FaultQps : public FaultWorld {
     return out.attr.qp_state;
   }
   void Await(Duration time) {
+    const Time end = world_.now + time;
     world_.RunUntil([] { return false; }, time);
+    world_.now = end;
   }
 
   Verb verb_a_{server_client_}, verb_b_{client_client_};

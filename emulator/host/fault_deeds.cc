@@ -1,0 +1,134 @@
+#include "emulator/host/fault_deeds.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "emulator/base/async_events.h"
+#include "emulator/fault/scenario.h"
+
+namespace rdmaemu {
+namespace {
+
+std::optional<RemovalHabits> HabitsOf(fault::RemoveDevice::How how) {
+  switch (how) {
+    case fault::RemoveDevice::How::kRxe:
+      return RemovalHabits{.flushes = false, .raises_fatal = false};
+    case fault::RemoveDevice::How::kHardware:
+      return RemovalHabits{.flushes = true, .raises_fatal = true};
+    case fault::RemoveDevice::How::kProfile:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void FaultDeeds::Do(Time now, const ObjectDeed& deed) {
+  const Status done = std::visit([&](const auto& what) { return Act(now, deed, what); }, deed.what);
+  Note(now, done, fault::ActionText(fault::Action(deed.what)));
+}
+
+std::vector<std::string> FaultDeeds::DevicesOf(const ObjectDeed& deed,
+                                               const std::string& wanted) const {
+  if (!wanted.empty()) return {wanted};
+  if (!deed.device.empty()) return {deed.device};
+  std::vector<std::string> names;
+  for (const HostDevices::Entry* entry : devices_.entries()) {
+    if (entry->device != nullptr) names.push_back(entry->config.name);
+  }
+  return names;
+}
+
+Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::RemoveDevice& what) {
+  Status all;
+  for (const std::string& name : DevicesOf(deed, what.device)) {
+    const Status done = devices_.Remove(now, name, HabitsOf(what.how));
+    if (done) {
+      Later(now, what.return_after, DeviceReturns{name});
+    } else {
+      all = done;
+    }
+  }
+  return all;
+}
+
+Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPort& what) {
+  Status all;
+  for (const std::string& name : DevicesOf(deed, what.device)) {
+    const Status done = devices_.SetPort(name, what.up);
+    if (done) {
+      Later(now, what.return_after, PortReturns{name, !what.up});
+    } else {
+      all = done;
+    }
+  }
+  return all;
+}
+
+Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::RemoveAddress& what) {
+  for (const HostDevices::Entry* entry : devices_.entries()) {
+    const auto& own = entry->config.addresses;
+    const auto found = std::ranges::find(own, what.address, &HostAddress::address);
+    if (found == own.end()) continue;
+    const AddressReturns back{entry->config.name, *found};
+    const Status done = devices_.RemoveAddress(what.address);
+    if (done) Later(now, what.return_after, back);
+    return done;
+  }
+  return Fail(EADDRNOTAVAIL);
+}
+
+Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::MoveAddress& what) {
+  return devices_.MoveAddress(now, what.address, what.device);
+}
+
+// On the moment's own queue pair, its queues or its device; else on all of the devices.
+Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& what) {
+  const auto type = static_cast<ibv_event_type>(what.type);
+  if (verbs_.RaiseOf(deed.target.group, deed.target.qp, type)) return {};
+  for (const std::string& name : DevicesOf(deed, what.device)) {
+    for (Device* const device : verbs_.devices()) {
+      if (device->name == name) verbs_.RaiseOnAll(*device, type);
+    }
+  }
+  return {};
+}
+
+void FaultDeeds::Later(Time now, const std::optional<Duration>& after, Return what) {
+  // At most one a device, port or address of the host: what is gone cannot go again.
+  if (after) returns_.emplace(now + *after, std::move(what));
+}
+
+Status FaultDeeds::Come(const Return& what) {
+  if (const auto* device = std::get_if<DeviceReturns>(&what)) {
+    return devices_.Add(device->name, nullptr);
+  }
+  if (const auto* port = std::get_if<PortReturns>(&what)) {
+    return devices_.SetPort(port->device, port->up);
+  }
+  const auto& address = std::get<AddressReturns>(what);
+  return devices_.AddAddress(address.device, address.address);
+}
+
+void FaultDeeds::Expire(Time now) {
+  while (!returns_.empty() && returns_.begin()->first <= now) {
+    const Return due = std::move(returns_.begin()->second);
+    returns_.erase(returns_.begin());
+    Note(now, Come(due), "return");
+  }
+}
+
+std::optional<Time> FaultDeeds::NextDeadline() const {
+  if (returns_.empty()) return std::nullopt;
+  return returns_.begin()->first;
+}
+
+void FaultDeeds::Note(Time now, const Status& done, std::string_view what) {
+  if (done || !trace_.wants_records()) return;
+  trace::Record record{now, ProcessId::kNone, "fault.failed", {}, std::string(what), {}};
+  record.fields.push_back({"errno", int64_t{done.error().code}});
+  trace_.Write(record);
+}
+
+}  // namespace rdmaemu

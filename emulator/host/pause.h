@@ -1,0 +1,49 @@
+// A host that stands still, as under SIGSTOP: what comes meanwhile waits for it, as in its sockets.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "emulator/base/time.h"
+#include "emulator/wire/icrc.h"
+
+namespace rdmaemu {
+
+class HostPause {
+ public:
+  // Datagrams that wait; more are lost, as in a full receive buffer.
+  static constexpr size_t kMaxDatagrams = 4096;
+
+  struct Datagram {
+    wire::UdpFlow flow;
+    std::vector<std::byte> bytes;
+    std::optional<NetAddress> at;
+  };
+
+  // Until then at least.
+  void Begin(Time until) {
+    if (!until_ || *until_ < until) until_ = until;
+  }
+  bool active() const { return until_.has_value(); }
+  std::optional<Time> until() const { return until_; }
+  // What waited; the pause is over.
+  std::deque<Datagram> End() {
+    until_.reset();
+    return std::exchange(waiting_, {});
+  }
+  void Keep(const wire::UdpFlow& flow, std::span<const std::byte> bytes, const NetAddress* at) {
+    if (waiting_.size() >= kMaxDatagrams) return;
+    waiting_.push_back(
+        {flow, {bytes.begin(), bytes.end()}, at == nullptr ? std::nullopt : std::optional(*at)});
+  }
+
+ private:
+  std::optional<Time> until_;
+  std::deque<Datagram> waiting_;
+};
+
+}  // namespace rdmaemu
