@@ -1,7 +1,13 @@
 // Programs of several threads: who waits is woken by what another thread does, and time does not
 // run away from a thread that is slow.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/embedded/pair.h"
 
@@ -59,6 +65,46 @@ TEST_F(ThreadsTest, ClosingTheHostEndsWaits) {
   EXPECT_EQ(error, EIO);
   rdma_destroy_event_channel(channel);
   ASSERT_EQ(rdmaemu_open(nullptr), 0);
+}
+
+// As in read(2): a program ends a thread that waits for events.
+TEST_F(ThreadsTest, AWaitIsACancellationPoint) {
+  std::atomic<bool> begun{false};
+  struct Argument {
+    rdma_event_channel* channel;
+    std::atomic<bool>* begun;
+  } argument{pair.listener.channel, &begun};
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, nullptr,
+                [](void* raw) -> void* {
+                  const auto& given = *static_cast<Argument*>(raw);
+                  *given.begun = true;
+                  rdma_cm_event* event = nullptr;
+                  rdma_get_cm_event(given.channel, &event);
+                  return nullptr;
+                },
+                &argument),
+            0);
+  while (!begun) std::this_thread::yield();
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  // Nothing was left locked.
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+}
+
+TEST_F(ThreadsTest, AForkedChildHasNoHost) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = rdma_create_event_channel() == nullptr && errno == EIO;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
 }
 
 TEST_F(ThreadsTest, ManyConnectionsOfManyThreads) {

@@ -1,0 +1,59 @@
+// A connection and its data under every clock; what needs time gets it.
+#include "tests/embedded/pair.h"
+
+namespace rdmaemu_test {
+namespace {
+
+using rdmaemu::Fault;
+
+class ClocksTest : public testing::TestWithParam<const char*> {
+ protected:
+  ClocksTest() : host(Options()) {}
+  static rdmaemu::EmbeddingOptions Options() {
+    rdmaemu::EmbeddingOptions options;
+    options.clock = GetParam();
+    return options;
+  }
+
+  rdmaemu::Embedding host;
+  Pair pair;
+};
+
+TEST_P(ClocksTest, ConnectTalkAndEnd) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  ASSERT_EQ(pair.server.Receive(), 0);
+  ASSERT_EQ(pair.client.Send(), 0);
+  EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_SEND));
+  EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
+  ASSERT_EQ(rdma_disconnect(pair.client.id), 0);
+  EXPECT_THAT(NextEvent(pair.listener.channel), EventIs(RDMA_CM_EVENT_DISCONNECTED));
+}
+
+// The message comes 200 ms of the host's time later: the wait lasts until then, and under the
+// manual clock until somebody moves it.
+TEST_P(ClocksTest, AMessageThatComesLater) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  const Fault late("at = \"cm.req\", first = 1, delay_ms = 200");
+  const auto before = host.now();
+  ASSERT_EQ(pair.Connect(), 0);
+  if (GetParam() == std::string("manual")) {
+    rdma_cm_event* event = nullptr;
+    EXPECT_EQ(rdma_get_cm_event(pair.listener.channel, &event), -1);
+    EXPECT_EQ(errno, EDEADLK);
+    host.Advance(std::chrono::milliseconds(200));
+  }
+  ASSERT_NO_FATAL_FAILURE(pair.Accept());
+  EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+  EXPECT_GE(host.now() - before, std::chrono::milliseconds(200));
+}
+
+INSTANTIATE_TEST_SUITE_P(Clocks, ClocksTest,
+                         testing::Values("virtual", "manual", "real", "scaled:10"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(0, name.find(':'));
+                         });
+
+}  // namespace
+}  // namespace rdmaemu_test

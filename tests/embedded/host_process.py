@@ -1,0 +1,26 @@
+"""rdmaemu.h in a client of a host process: rules and devices go to its host."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure  # noqa: E402
+
+LIMIT_S = 60
+
+
+def rules_and_devices_go_to_the_host():
+    # The program's own directory of libraries, behind those that `rdmaemu run` sets.
+    libraries = os.path.abspath("emulator/embedded")
+    with Emulator() as emulator:
+        program = emulator.start("a", emulated.free_addresses(1)[0],
+                                 [os.path.abspath(sys.argv[1])],
+                                 env={"LD_LIBRARY_PATH": libraries})
+        if program.wait(LIMIT_S) != 0:
+            raise Failure(program.describe())
+
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("host_process", [
+        (rules_and_devices_go_to_the_host.__name__, rules_and_devices_go_to_the_host)]))
