@@ -133,6 +133,14 @@ int rdmaemu_rule_remove(const char* name) {
   });
 }
 
+int rdmaemu_rule_release(const char* name) {
+  return AtDoor([&] {
+    if (name == nullptr) return NoText("name");
+    Json answer;
+    return CallFault(CallOp::kFaultRelease, name, answer);
+  });
+}
+
 int rdmaemu_rules_clear() {
   return AtDoor([] {
     Json answer;

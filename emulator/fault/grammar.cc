@@ -55,6 +55,7 @@ const std::vector<Key>& AllKeys() {
        Role::kAction,
        Shape::kFlag,
        {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent}},
+      {"hold", Role::kAction, Shape::kFlag, {Point::kCmMessage}},
       {"delay_ms",
        Role::kAction,
        Shape::kInteger,

@@ -74,6 +74,11 @@ struct Frequency {
 struct Drop {
   friend bool operator==(Drop, Drop) = default;
 };
+// A barrier: what comes stays where it is until somebody lets go (kFaultRelease), or the rule is
+// removed.
+struct Hold {
+  friend bool operator==(Hold, Hold) = default;
+};
 // A call is answered later; it takes effect before the wait, or after it.
 struct Delay {
   Duration time;
@@ -167,8 +172,8 @@ struct CrashHost {
 using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, RaiseAsync, PauseHost,
                           CrashHost>;
 
-using Action = std::variant<Drop, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
-                            ChangeCompletion, ChangeAsync, Deed>;
+using Action = std::variant<Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall,
+                            ChangeEvent, ChangeCompletion, ChangeAsync, Deed>;
 
 struct Rule {
   std::string name;  // unique; what lists, traces and `after` call it

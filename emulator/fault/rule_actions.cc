@@ -73,6 +73,10 @@ Action RuleReader::TakeAction(std::string_view action) {
     ReadTrue("drop");
     return Drop{};
   }
+  if (action == "hold") {
+    ReadTrue("hold");
+    return Hold{};
+  }
   if (action == "delay_ms") return Delay{TimeOf("delay_ms"), ReadFlag("takes_effect")};
   if (action == "duplicate") {
     return Duplicate{static_cast<uint32_t>(ReadNumber("duplicate", 1, kMostCopies).value_or(1))};

@@ -14,6 +14,7 @@ const char* IfEffect(bool takes_effect) { return takes_effect ? ", takes_effect 
 
 struct Text {
   std::string operator()(const Drop&) const { return "drop = true"; }
+  std::string operator()(const Hold&) const { return "hold = true"; }
   std::string operator()(const Delay& delay) const {
     return "delay_ms = " + Milliseconds(delay.time) + IfEffect(delay.takes_effect);
   }

@@ -78,6 +78,7 @@ TEST(Scenario, AMessageIsMeantWhereItArrivesUnlessTheRuleSaysWhereItIsSent) {
 
 TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"cm\", drop = true").action, Action(Drop{}));
+  EXPECT_EQ(Good("at = \"cm\", hold = true").action, Action(Hold{}));
   EXPECT_EQ(Good("at = \"cm.rep\", delay_ms = 5").action,
             Action(Delay{std::chrono::milliseconds(5)}));
   EXPECT_EQ(Good("at = \"call.connect\", delay_ms = 5, takes_effect = true").action,
@@ -148,8 +149,8 @@ const Mistake kMistakes[] = {
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
     {"at = \"cm\"",
-     "rule:1:1: the rule does nothing; at this point it can: drop, delay_ms, duplicate, reject, "
-     "unreachable, DEEDS"},
+     "rule:1:1: the rule does nothing; at this point it can: drop, hold, delay_ms, duplicate, "
+     "reject, unreachable, DEEDS"},
     {"at = \"call\"",
      "rule:1:1: the rule does nothing; at this point it can: delay_ms, errno, DEEDS"},
     {"at = \"event\"",
@@ -157,8 +158,8 @@ const Mistake kMistakes[] = {
     {"at = \"event\", event = \"rejectet\"",
      "rule:1:23: there is no event \"rejectet\"; did you mean \"rejected\"?"},
     {"at = \"cm\", errno = \"EIO\"",
-     "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, delay_ms, duplicate, "
-     "reject, unreachable, DEEDS"},
+     "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, hold, delay_ms, "
+     "duplicate, reject, unreachable, DEEDS"},
     {"at = \"call.reg_mr\", drop = true",
      "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: delay_ms, "
      "errno, DEEDS"},

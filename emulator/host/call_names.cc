@@ -53,8 +53,9 @@ constexpr const char* kCallNames[] = {"Hello",
                                       "FaultRemove",
                                       "FaultClear",
                                       "FaultList",
-                                      "Clock"};
-static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kClock));
+                                      "Clock",
+                                      "FaultRelease"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kFaultRelease));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {

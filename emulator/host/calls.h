@@ -72,6 +72,7 @@ enum class CallOp : uint32_t {
   kFaultClear,
   kFaultList,
   kClock,
+  kFaultRelease,
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
@@ -124,8 +125,8 @@ struct MapSegmentOut {
 // (call_page.h). Descriptors: the memfd of a CallPage. Answered by the socket's server alone.
 
 // The rules of a running host (emulator/host/faults.h), for `rdmaemu fault`. In: the text of a rule
-// (kFaultAdd), a rule's name (kFaultRemove), nothing. Out: JSON text as below, {"error": TEXT}
-// where the host says no.
+// (kFaultAdd), a rule's name (kFaultRemove, kFaultRelease), nothing. Out: JSON text as below,
+// {"error": TEXT} where the host says no.
 inline constexpr size_t kMaxFaultTextBytes = 8192;
 
 // What `rdmaemu clock` does; needs no Hello. Answered by the socket's server (runtime/clock.h):

@@ -89,6 +89,7 @@ bool CanFail(uint32_t op) {
     case CallOp::kFaultRemove:
     case CallOp::kFaultClear:
     case CallOp::kFaultList:
+    case CallOp::kFaultRelease:
     case CallOp::kClock:
       return false;
     default:

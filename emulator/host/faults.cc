@@ -12,6 +12,11 @@ std::string Answer(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string UnknownRule(std::string_view name) {
+  return Answer({{"error", "there is no rule called \"" + std::string(name) +
+                               "\"; rdmaemu fault list shows them"}});
+}
+
 }  // namespace
 
 const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId process,
@@ -86,9 +91,19 @@ std::string HostFaults::AddText(std::string_view rule) {
 std::string HostFaults::RemoveText(std::string_view name) {
   const Status removed = rules_.Remove(name);
   SetFlags();
-  if (removed) return Answer({{"name", std::string(name)}});
-  return Answer({{"error", "there is no rule called \"" + std::string(name) +
-                               "\"; rdmaemu fault list shows them"}});
+  return removed ? Answer({{"name", std::string(name)}}) : UnknownRule(name);
+}
+
+std::string HostFaults::ReleaseText(std::string_view name) const {
+  for (const fault::RuleState& state : rules_.all()) {
+    if (state.rule.name != name) continue;
+    if (!std::holds_alternative<fault::Hold>(state.rule.action)) {
+      return Answer({{"error", "the rule \"" + std::string(name) + "\" holds nothing; it does: " +
+                                   fault::ActionText(state.rule.action)}});
+    }
+    return Answer({{"name", std::string(name)}});
+  }
+  return UnknownRule(name);
 }
 
 std::string HostFaults::ListText() const {

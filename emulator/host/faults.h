@@ -80,6 +80,8 @@ class HostFaults {
   // The calls of a running host's control (calls.h, kFault*): JSON texts.
   std::string AddText(std::string_view rule);
   std::string RemoveText(std::string_view name);
+  // The answer alone: the door of messages lets go.
+  std::string ReleaseText(std::string_view name) const;
   std::string ListText() const;
   void Clear();
 

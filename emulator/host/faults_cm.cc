@@ -71,7 +71,13 @@ Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
   if (const auto* unreachable = std::get_if<fault::Unreachable>(&rule.action)) {
     return Fail(-unreachable->status);
   }
-  if (const auto* delay = std::get_if<fault::Delay>(&rule.action)) {
+  if (std::holds_alternative<fault::Hold>(rule.action)) {
+    if (held_.size() < kMaxHeld) {
+      held_.push_back({rule.name, passing});
+    } else {
+      faults_.counters().delayed_messages_full++;
+    }
+  } else if (const auto* delay = std::get_if<fault::Delay>(&rule.action)) {
     Postpone(now + delay->time, passing);
   } else if (const auto* duplicate = std::get_if<fault::Duplicate>(&rule.action)) {
     for (uint32_t i = 0; i <= duplicate->copies; i++) {
@@ -81,6 +87,19 @@ Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
     Reject(now, *reject, passing);
   }
   return {};
+}
+
+void CmFaults::LetGo(Time now, std::string_view rule) {
+  std::erase_if(held_, [&](Held& held) {
+    if (held.rule != rule) return false;
+    Postpone(now, std::move(held.message));
+    return true;
+  });
+}
+
+void CmFaults::LetAllGo(Time now) {
+  for (Held& held : held_) Postpone(now, std::move(held.message));
+  held_.clear();
 }
 
 void CmFaults::Postpone(Time until, Delayed message) {

@@ -1,6 +1,7 @@
 // The doors of connection management: messages in both directions, and events that programs get.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,8 +14,9 @@ namespace rdmaemu {
 
 class CmFaults {
  public:
-  // Messages that wait for their time; more are lost.
+  // Messages that wait for their time, or for somebody who lets go; more are lost.
   static constexpr size_t kMaxDelayed = 65536;
+  static constexpr size_t kMaxHeld = 65536;
 
   // Where messages go on to: the fabric, and the connection manager.
   using Door = std::function<void(Time, const cm::CmRoute&, const wire::CmMessage&)>;
@@ -32,6 +34,11 @@ class CmFaults {
               const wire::CmMessage& message);
   // An event that a program is about to get.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
+
+  // What a rule holds, or all of them do, goes on in its order, with the next look at what is due.
+  void LetGo(Time now, std::string_view rule);
+  void LetAllGo(Time now);
+  bool holds() const { return !held_.empty(); }
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -55,6 +62,11 @@ class CmFaults {
   Door send_, receive_;
   DeviceName device_name_;
   std::multimap<Time, Delayed> delayed_;
+  struct Held {
+    std::string rule;
+    Delayed message;
+  };
+  std::deque<Held> held_;
 };
 
 }  // namespace rdmaemu

@@ -74,6 +74,32 @@ TEST_F(FaultsTest, ARequestThatIsLostOnceIsRepeated) {
   EXPECT_GT(world_.now - start, seconds(4));
 }
 
+TEST_F(FaultsTest, WhatABarrierHoldsComesWhenItLetsGo) {
+  OnServer("name = \"gate\", at = \"cm.req\", hold = true");
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  world_.Settle();
+  EXPECT_FALSE(Waits(server_));
+  EXPECT_TRUE(server_host_.AwaitsApplication(world_.now)) << "time does not jump over who holds";
+  EXPECT_EQ(Fault(server_client_, CallOp::kFaultRelease, "gate"), "{\"name\":\"gate\"}");
+  EXPECT_TRUE(world_.RunUntil([&] { return Waits(server_); }, milliseconds(0)));
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  world_.Settle();
+  EXPECT_EQ(world_.counters.value(server_.counter), 1u) << "the rule holds what comes next";
+  Fault(server_client_, CallOp::kFaultRemove, "gate");
+  // The same queue pair once more: what was held has come, and is taken for a stale connection.
+  EXPECT_EQ(TypeOf(ClientEvent(milliseconds(0))), EventType::kRejected)
+      << "a rule that is removed lets go";
+}
+
+TEST_F(FaultsTest, OnlyBarriersLetGo) {
+  OnServer("name = \"lossy\", at = \"cm.req\", drop = true");
+  EXPECT_EQ(Fault(server_client_, CallOp::kFaultRelease, "lossy"),
+            "{\"error\":\"the rule \\\"lossy\\\" holds nothing; it does: drop = true\"}");
+  EXPECT_NE(Fault(server_client_, CallOp::kFaultRelease, "nobody").find("no rule called"),
+            std::string::npos);
+}
+
 TEST_F(FaultsTest, ADelayedMessageComesAfterItsTime) {
   OnServer("at = \"cm.req\", from_ms = 0, delay_ms = 50");
   server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);

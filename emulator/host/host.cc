@@ -222,7 +222,8 @@ class Host::Impl final : public transport::QpEndListener {
 
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsApplication(Time now) const {
-    return engine_.AwaitsApplication() || cm_.AwaitsApplication(now);
+    // Who is to let go of what a barrier holds is awaited, too.
+    return doors_.cm.holds() || engine_.AwaitsApplication() || cm_.AwaitsApplication(now);
   }
 
   GroupId GroupOf(ProcessId process) const {
@@ -289,6 +290,7 @@ class Host::Impl final : public transport::QpEndListener {
       case CallOp::kFaultRemove:
       case CallOp::kFaultClear:
       case CallOp::kFaultList:
+      case CallOp::kFaultRelease:
         return FaultReply(op, body);
       default:
         break;
@@ -362,8 +364,15 @@ class Host::Impl final : public transport::QpEndListener {
     if (body.size() > kMaxFaultTextBytes) return FailedReply(EMSGSIZE);
     const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
     if (op == CallOp::kFaultAdd) return TextReply(faults_.AddText(text));
-    if (op == CallOp::kFaultRemove) return TextReply(faults_.RemoveText(text));
-    if (op == CallOp::kFaultClear) faults_.Clear();
+    if (op == CallOp::kFaultRemove || op == CallOp::kFaultRelease) {
+      doors_.cm.LetGo(faults_.now(), text);
+      return TextReply(op == CallOp::kFaultRemove ? faults_.RemoveText(text)
+                                                  : faults_.ReleaseText(text));
+    }
+    if (op == CallOp::kFaultClear) {
+      doors_.cm.LetAllGo(faults_.now());
+      faults_.Clear();
+    }
     return TextReply(faults_.ListText());
   }
 

@@ -85,6 +85,10 @@ int rdmaemu_run_until_idle(void);
 int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes);
 int rdmaemu_rule_remove(const char* name); /* -ENOENT */
 int rdmaemu_rules_clear(void);
+/* Barriers: a rule with `hold = true` keeps what comes to its point until this call, or until the
+ * rule is removed; `fired` counts what came. The rule stays, and holds what comes next. -ENOENT:
+ * there is none of that name, or it holds nothing ever. */
+int rdmaemu_rule_release(const char* name);
 
 struct rdmaemu_rule {
   char name[132];

@@ -106,6 +106,8 @@ class Fault {
   Fault& operator=(const Fault&) = delete;
 
   const std::string& name() const { return name_; }
+  // Of a rule with hold = true: what it has held so far goes on.
+  void Release() { Checked(rdmaemu_rule_release(name_.c_str())); }
   // How many moments were the rule's, and in how many of them it did something.
   uint64_t matched() const { return Find().matched; }
   uint64_t fired() const { return Find().fired; }

@@ -83,6 +83,21 @@ TEST_F(ConnectionTest, AWaitThatCannotEndIsToldInsteadOfHanging) {
   EXPECT_EQ(errno, EDEADLK);
 }
 
+// What happens between a REQ and its REP, looked at while it does.
+TEST_F(ConnectionTest, ABarrierHoldsTheReply) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  rdmaemu::Fault gate("at = \"cm.rep\", hold = true");
+  ASSERT_EQ(pair.Connect(), 0);
+  ASSERT_NO_FATAL_FAILURE(pair.Accept());
+  EXPECT_EQ(gate.fired(), 1u);
+  const auto before = host.now();
+  host.RunUntilIdle();
+  EXPECT_EQ(host.now(), before) << "time stands while this program is awaited";
+  gate.Release();
+  EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+}
+
 TEST_F(ConnectionTest, ADeviceThatIsRemovedTakesItsIdsAlong) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   ASSERT_EQ(rdmaemu_device_remove("rxe0"), 0) << rdmaemu_last_error();

@@ -40,6 +40,7 @@ int ChangeDevices(const DeviceRequest& request);
 int FaultAdd(const std::string& host, const std::string& rule);
 int FaultList(const std::string& host, bool json);
 int FaultRemove(const std::string& host, const std::string& name);
+int FaultRelease(const std::string& host, const std::string& name);
 int FaultClear(const std::string& host);
 // Copies binary, libraries and what belongs to them below a prefix.
 int Install(const std::string& prefix);

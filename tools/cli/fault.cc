@@ -78,6 +78,11 @@ int FaultRemove(const std::string& host, const std::string& name) {
   return answer ? 0 : answer.error();
 }
 
+int FaultRelease(const std::string& host, const std::string& name) {
+  const auto answer = Ask(host, CallOp::kFaultRelease, name);
+  return answer ? 0 : answer.error();
+}
+
 int FaultClear(const std::string& host) {
   const auto answer = Ask(host, CallOp::kFaultClear, {});
   return answer ? 0 : answer.error();

@@ -159,6 +159,8 @@ class FaultCommand {
     list_->add_flag("--json", json_, "For a program");
     remove_ = Add("remove", "Remove one rule");
     remove_->add_option("NAME", text_, "Name of the rule")->required();
+    release_ = Add("release", "Let go of what a rule with hold = true has held so far");
+    release_->add_option("NAME", text_, "Name of the rule")->required();
     Add("clear", "Remove all rules");
   }
   bool given() const { return fault_->parsed(); }
@@ -166,6 +168,7 @@ class FaultCommand {
     if (add_->parsed()) return FaultAdd(host_, text_);
     if (list_->parsed()) return FaultList(host_, json_);
     if (remove_->parsed()) return FaultRemove(host_, text_);
+    if (release_->parsed()) return FaultRelease(host_, text_);
     return FaultClear(host_);
   }
 
@@ -176,7 +179,7 @@ class FaultCommand {
     return command;
   }
 
-  CLI::App *fault_, *add_, *list_, *remove_;
+  CLI::App *fault_, *add_, *list_, *remove_, *release_;
   std::string host_ = DefaultHostName(), text_;
   bool json_ = false;
 };
