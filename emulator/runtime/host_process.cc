@@ -90,11 +90,22 @@ OrMessage<void> HostProcess::Open() {
   network_ = std::move(*network);
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
+  seed_ = SeedText(config->seed);
+  TraceStart();
   Network& network_of_host = counted_network_ ? static_cast<Network&>(*counted_network_) : network_;
   host_ = std::make_unique<Host>(
       std::move(*config),
       Host::Environment{memory_, segments_, counters_, network_of_host, trace_});
   return WatchDescriptors();
+}
+
+// A seed that was not given is nobody's to read: keys of memory follow from it.
+void HostProcess::TraceStart() {
+  if (!trace_.wants_records()) return;
+  trace::Record record{Now(), ProcessId::kNone, "host", {}, "START", {}};
+  record.fields.push_back({"clock", options_.clock.empty() ? "real" : options_.clock});
+  if (!options_.seed.empty()) record.fields.push_back({"seed", seed_});
+  trace_.Write(record);
 }
 
 OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
@@ -157,7 +168,7 @@ OrMessage<void> HostProcess::WatchDescriptors() {
                                          [this](const ClockIn& in) { return AskClock(in); }});
   const std::string path = registry_.SocketPath(options_.name);
   unlink(path.c_str());  // of a host that died; a living one would hold the lock
-  Registry::WriteRecord(lock_.get(), {getpid(), options_});
+  Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_});
   const Status listening = server_->Listen(path);
   if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
   return {};
@@ -321,6 +332,7 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
       done = Fail(EINVAL);
   }
   if (!done) return tl::make_unexpected(done.error());
+  trace_.Flush();  // who looks at the clock finds in the trace what has happened until then
   const Time now = Now();
   ClockOut out{};
   const std::string mode = options_.clock.empty() ? "real" : options_.clock;

@@ -53,6 +53,7 @@ class HostProcess {
   bool Dispatch(Time now, const epoll_event& event);
   // From a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);
+  void TraceStart();
   OrMessage<void> OpenClock(const HostConfig& config);
   Time Now() const { return clock_->At(RealNow()); }
   void Sleep();
@@ -66,6 +67,7 @@ class HostProcess {
 
   Registry registry_;
   HostOptions options_;
+  std::string seed_;  // as SeedText
   UniqueFd lock_;
   bool ends_alone_;
   Time started_;             // real

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -22,6 +23,8 @@ namespace {
 
 constexpr std::string_view kDefaultDevice = "rxe0";
 constexpr std::string_view kDefaultProfile = "rxe";
+constexpr std::string_view kLongSeed = "0x";
+constexpr size_t kLongSeedDigits = 2 + 64;
 constexpr size_t kMaxSilentNets = 64;
 
 std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
@@ -228,19 +231,41 @@ OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path) {
   return fault::ParseScenario(text, path, FaultVocabulary());
 }
 
-std::optional<uint64_t> ParseSeed(const std::string& text) {
-  uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+std::optional<RandomSeed> ParseSeed(std::string_view text) {
+  const auto parse = [](std::string_view digits, int base, auto& number) {
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  if (text.size() != kLongSeedDigits || !text.starts_with(kLongSeed)) {
+    uint64_t seed = 0;
+    return parse(text, 10, seed) ? std::optional(RandomSeed(seed)) : std::nullopt;
+  }
+  RandomSeed seed;
+  for (size_t i = 0; i < seed.key.size(); i++) {
+    const size_t at = text.size() - 8 * (i + 1);
+    if (!parse(text.substr(at, 8), 16, seed.key[i])) return std::nullopt;
+  }
   return seed;
+}
+
+std::string SeedText(const RandomSeed& seed) {
+  const RandomSeed low(uint64_t{seed.key[1]} << 32 | seed.key[0]);
+  if (seed.key == low.key) return std::to_string(uint64_t{seed.key[1]} << 32 | seed.key[0]);
+  std::string text(kLongSeed);
+  char digits[9];
+  for (size_t i = seed.key.size(); i > 0; i--) {
+    snprintf(digits, sizeof digits, "%08x", seed.key[i - 1]);
+    text += digits;
+  }
+  return text;
 }
 
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine) {
   HostConfig config;
   config.name = options.name;
-  const std::optional<uint64_t> seed = ParseSeed(options.seed);
-  config.seed = seed ? RandomSeed(*seed) : KernelSeed();
+  config.seed = ParseSeed(options.seed).value_or(KernelSeed());
   if (!options.scenario_path.empty()) {
     auto rules = ReadScenario(options.scenario_path);
     if (!rules) return tl::unexpected(std::move(rules.error()));

@@ -47,8 +47,11 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
 
 // The fault rules of a scenario file. The message says where it is wrong.
 OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path);
-// "4711"; nothing when it is no number of 64 bits.
-std::optional<uint64_t> ParseSeed(const std::string& text);
+// "4711", a number of 64 bits, or 0x and 64 hexadecimal digits, the whole of a seed; nothing when
+// it is neither.
+std::optional<RandomSeed> ParseSeed(std::string_view text);
+// The same the other way.
+std::string SeedText(const RandomSeed& seed);
 
 // Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
 // machine's own other addresses inside only. The addresses are dealt out to the devices in turn.

@@ -110,6 +110,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.scenario_path = json.value("scenario", std::string());
     record.options.clock = json.value("clock", std::string());
     record.options.seed = json.value("seed", std::string());
+    record.seed = json.value("seed_in_use", std::string());
     return record;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -130,7 +131,8 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"trace", record.options.trace_path},
                      {"scenario", record.options.scenario_path},
                      {"clock", record.options.clock},
-                     {"seed", record.options.seed}};
+                     {"seed", record.options.seed},
+                     {"seed_in_use", record.seed}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   return ftruncate(lock_fd, 0) == 0 &&
          pwrite(lock_fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());

@@ -38,6 +38,7 @@ struct HostOptions {
 struct HostRecord {
   pid_t pid = 0;
   HostOptions options;
+  std::string seed = {};  // the one that it runs with, given or not
 };
 
 // The text of a lock file; nothing when it is not one.
@@ -55,6 +56,7 @@ class Registry {
   std::string SocketPath(std::string_view name) const { return Path(name, ".sock"); }
   std::string LockPath(std::string_view name) const { return Path(name, ".lock"); }
   std::string WakePath(std::string_view name) const { return Path(name, ".wake"); }
+  std::string ReplayPath(std::string_view name) const { return Path(name, ".replay"); }
   std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
 
   // Names that have a socket, sorted. Whether anybody listens there is another question.

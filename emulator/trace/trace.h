@@ -23,10 +23,10 @@ struct Field {
 struct Record {
   Time time;
   ProcessId process = ProcessId::kNone;  // on whose behalf; kNone: the host's own doing
-  std::string_view
-      kind;  // "call", "cm.send", "cm.receive", "cm.event", "qp.state", "async", "wc.error"
-  std::string object;  // "qp 17", "id 3", "device rxe0"
-  std::string what;    // "REQ", "ESTABLISHED", "RESET -> INIT"
+  std::string_view kind;  // "host", "call", "fault", "cm.send", "cm.receive", "cm.event",
+                          // "qp.state", "async", "wc.error"
+  std::string object;     // "qp 17", "id 3", "device rxe0"
+  std::string what;       // "REQ", "ESTABLISHED", "RESET -> INIT"
   std::vector<Field> fields;
 };
 

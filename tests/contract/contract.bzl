@@ -52,6 +52,35 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
                 tags = tags,
             )
 
+def contract_clock_test(name, clock, slow, tests, hosts = 2):
+    """Contract tests on hosts with that clock, in one target.
+
+    Args:
+    slow: the one whose tests wait for long time-outs.
+    """
+    native.sh_test(
+        name = name,
+        size = "large",
+        srcs = ["//tests/support:python_test.sh"],
+        args = [
+            "$(location clocks.py)",
+            clock,
+            str(hosts),
+            "$(location differences.toml)",
+        ] + ["$(location :%s_binary)" % test for test in [slow] + tests],
+        data = [":%s_binary" % test for test in [slow] + tests] + [
+            "clocks.py",
+            "differences.py",
+            "differences.toml",
+            "events.py",
+            "events/emulator.json",
+            "harness.py",
+            "run.py",
+            "//tests/support:emulated",
+        ],
+        tags = ["clock"],
+    )
+
 def contract_manifest(name):
     """All contract tests of this BUILD file that the kernel runs: a JSON object by binary, for
     tests/softroce/contract.py. Stands after them."""

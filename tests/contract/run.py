@@ -7,7 +7,10 @@ the tests wait for long time-outs, so that all run at once, each in a process of
 import concurrent.futures
 import json
 import os
+import subprocess
 import sys
+import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -22,6 +25,39 @@ SLOW_LIMIT_S = 280
 MOST_SLOW = 64
 BACKEND = "emulator"
 SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
+
+
+class Advancer:
+    """Where time is manual somebody has to move it: twice as fast as the real one, however long a
+    move takes."""
+
+    EVERY_S = 0.05
+
+    def __init__(self, env, clock):
+        self.env, self.ended, self.failed = env, threading.Event(), ""
+        self.thread = threading.Thread(target=self._advance) if clock == "manual" else None
+
+    def _advance(self):
+        arrived = time.monotonic()
+        while not self.ended.wait(self.EVERY_S):
+            began = time.monotonic()
+            moved = subprocess.run([RDMAEMU, "clock", "advance",
+                                    "%dms" % (2000 * (began - arrived)), "--host", "a"],
+                                   env=self.env, text=True, capture_output=True)
+            arrived = began
+            if moved.returncode != 0:
+                self.failed = moved.stderr
+                return
+
+    def __enter__(self):
+        if self.thread:
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        if self.thread:
+            self.thread.join()
 
 
 def run_on_hosts(binary, hosts, slow, options):
@@ -43,16 +79,26 @@ def run_on_hosts(binary, hosts, slow, options):
                    RDMA_TEST_SILENT=nobody, RDMA_TEST_UNRESOLVED=UNRESOLVED,
                    RDMA_TEST_WITHOUT_RDMA=nobody,
                    RDMA_TEST_HOSTS=",".join(name for name, _ in machines))
+        if "--clock" in options:
+            env["RDMA_TEST_CLOCK"] = options[options.index("--clock") + 1]
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
         names = harness.list_tests(binary, env, os.environ.get("TESTBRIDGE_TEST_ONLY") or "*")
         prefix = [RDMAEMU, "run", "--host", "a", "--address", local, "--"]
-        if not slow:
-            return harness.run_tests(binary, names, env, LIMIT_S, ended=tell, prefix=prefix)
-        with concurrent.futures.ThreadPoolExecutor(MOST_SLOW) as pool:
-            runs = [pool.submit(harness.run_tests, binary, [name], env, SLOW_LIMIT_S, ended=tell,
-                                prefix=prefix) for name in names]
-        return [result for run in runs for result in run.result()]
+        with Advancer(emulator.env, env.get("RDMA_TEST_CLOCK")) as advancer:
+            results = run_tests(binary, names, env, slow, prefix)
+        if advancer.failed:
+            raise emulated.Failure("time could not be moved: " + advancer.failed)
+        return results
+
+
+def run_tests(binary, names, env, slow, prefix):
+    if not slow:
+        return harness.run_tests(binary, names, env, LIMIT_S, ended=tell, prefix=prefix)
+    with concurrent.futures.ThreadPoolExecutor(MOST_SLOW) as pool:
+        runs = [pool.submit(harness.run_tests, binary, [name], env, SLOW_LIMIT_S, ended=tell,
+                            prefix=prefix) for name in names]
+    return [result for run in runs for result in run.result()]
 
 
 def tell(result):

@@ -62,8 +62,10 @@ TEST_F(ScenarioUnreachRetry0, TheRetryCountIsTheQueuePairsAndDoesNotShortenTheCm
   ConnectSpec spec;
   spec.retry_count = 0;
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
-  const EventCopy early = active.NextEvent(20'000);  // several sends
-  EXPECT_FALSE(early.found) << Describe(early);
+  if (TimeIsReal()) {
+    const EventCopy early = active.NextEvent(20'000);  // several sends
+    EXPECT_FALSE(early.found) << Describe(early);
+  }
   ExpectEvent(active, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, kRetriesSpent_ms);
 }
 

@@ -2,9 +2,9 @@
 // only.
 //
 //   worker serve ADDRESS PORT ACCEPTS_AFTER_MS   prints "listening"; a negative time: never accepts
-//   worker connect ADDRESS PORT                  prints each event and its status, in order; an
+//   worker connect ADDRESS PORT [TIMES]          prints each event and its status, in order; an
 //                                                established connection is ended, and timewait
-//                                                waited for
+//                                                waited for; so often, one after the other
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
@@ -75,7 +75,7 @@ int Serve(rdma_event_channel* channel, sockaddr_in& name, int accepts_after_ms) 
   }
 }
 
-int Connect(rdma_event_channel* channel, sockaddr_in& name) {
+void Connect(rdma_event_channel* channel, sockaddr_in& name) {
   rdma_cm_id* id;
   if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0 ||
       rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&name), 2000) != 0 ||
@@ -90,11 +90,13 @@ int Connect(rdma_event_channel* channel, sockaddr_in& name) {
   const Event event = Next(channel);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
   printf("after %.3f ms\n", took.count());
-  if (event.type != RDMA_CM_EVENT_ESTABLISHED) return 0;
-  if (rdma_disconnect(id) != 0) Die("rdma_disconnect");
-  while (Next(channel).type != RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+  if (event.type == RDMA_CM_EVENT_ESTABLISHED) {
+    if (rdma_disconnect(id) != 0) Die("rdma_disconnect");
+    while (Next(channel).type != RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+    }
   }
-  return 0;
+  rdma_destroy_qp(id);
+  rdma_destroy_id(id);
 }
 
 }  // namespace
@@ -106,6 +108,10 @@ int main(int argc, char** argv) {
   if (channel == nullptr) Die("rdma_create_event_channel");
   sockaddr_in name = SocketAddress(argv[2], argv[3]);
   if (role == "serve" && argc == 5) return Serve(channel, name, atoi(argv[4]));
-  if (role == "connect") return Connect(channel, name);
+  if (role == "connect" && argc <= 5) {
+    const int times = argc == 5 ? atoi(argv[4]) : 1;
+    for (int i = 0; i < times; i++) Connect(channel, name);
+    return 0;
+  }
   return 2;
 }

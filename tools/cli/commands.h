@@ -16,9 +16,17 @@ inline constexpr int kRunFailed = 125;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// Runs a program on a host; exits with its status, 128 + n when signal n ended it. With `strict` a
-// rule of the scenario that never fired makes a program's success a failure.
-int Run(const runtime::HostOptions& options, bool strict, const std::vector<std::string>& command);
+// Runs a program on a host; exits with its status, 128 + n when signal n ended it, and prints the
+// host's seed when that is not 0.
+struct RunRequest {
+  runtime::HostOptions options;
+  // A rule of the scenario that never fired, or a run that left the one of `replay_path`, makes a
+  // program's success a failure.
+  bool strict = false;
+  std::string replay_path = {};  // the trace of an earlier run to compare this one with
+  std::vector<std::string> command;
+};
+int Run(const RunRequest& request);
 // Becomes a program on the machine's own rdma-core. It sees all devices, or the one that is named;
 // returns only when it could not.
 int RunOnSystem(const std::vector<std::string>& devices, const std::vector<std::string>& command);

@@ -17,7 +17,7 @@ void Execute(const std::vector<std::string>& command) {
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   const int error = errno;
-  _exit(Fail(error == ENOENT ? 127 : 126,
+  _exit(Fail(error == ENOENT ? kNotFound : kNotExecutable,
              "cannot run " + command[0] + ": " + std::strerror(error) +
                  (error == ENOENT ? "; is it installed and in PATH?" : "")));
 }

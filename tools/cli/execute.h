@@ -6,7 +6,11 @@
 
 namespace rdmaemu::cli {
 
-// As execvp(3); when it fails it says why and ends this process, with 127 and 126 as a shell does.
+// Statuses of a program that did not run.
+inline constexpr int kNotFound = 127, kNotExecutable = 126;
+
+// As execvp(3); when it fails it says why and ends this process, with one of these, as a shell
+// does.
 [[noreturn]] void Execute(const std::vector<std::string>& command);
 
 }  // namespace rdmaemu::cli

@@ -105,7 +105,9 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
     if (const auto parsed = runtime::ParseSilentNetOption(net); !parsed) return parsed.error();
   }
   if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
-    return "\"" + options.seed + "\" is not a seed: use a number from 0 to 18446744073709551615";
+    return "\"" + options.seed +
+           "\" is not a seed: use a number from 0 to 18446744073709551615, or the one that"
+           " `rdmaemu run` has printed";
   }
   if (const auto clock = runtime::ParseClockOption(options.clock); !clock) return clock.error();
   if (!options.scenario_path.empty()) {
@@ -243,7 +245,13 @@ int Main(int argc, char** argv) {
                   " --device chooses one")
       ->check(CLI::IsMember({"emulator", "system"}))
       ->type_name("NAME");
-  run->add_flag("--strict", strict, "Fail when a rule of the scenario never fired");
+  run->add_flag(
+      "--strict", strict,
+      "Fail when a rule of the scenario never fired, or the run left the one of --replay");
+  std::string replay;
+  run->add_option("--replay", replay,
+                  "Run with the seed of TRACE, and say at which of its records this run left it")
+      ->type_name("TRACE");
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -330,7 +338,7 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program ? Run(options, strict, *program) : Fail(kUsage, program.error());
+  return program ? Run({options, strict, replay, *program}) : Fail(kUsage, program.error());
 }
 
 }  // namespace

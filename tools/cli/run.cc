@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
+#include "tools/cli/replay.h"
 #include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
@@ -100,19 +102,8 @@ int Supervise(pid_t child, const sigset_t& watched) {
   }
 }
 
-}  // namespace
-
-int Run(const runtime::HostOptions& options, bool strict, const std::vector<std::string>& command) {
-  const auto registry = runtime::Registry::Open();
-  if (!registry) return Fail(kRunFailed, registry.error());
-  const auto environment = ProgramEnvironment(*registry, options.name);
-  if (!environment) return Fail(kRunFailed, environment.error());
-  // The options given here are the whole truth about the host, not what an outer `env` left.
-  for (const std::string& name : OptionVariables()) unsetenv(name.c_str());
-  auto client = JoinHost(*registry, options);
-  if (!client) return client.error();
-  for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
-
+// Starts the program and waits for its end; the exit status after an error was printed.
+tl::expected<int, int> Supervised(const std::vector<std::string>& command) {
   sigset_t watched, before;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
@@ -122,8 +113,9 @@ int Run(const runtime::HostOptions& options, bool strict, const std::vector<std:
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) {
-    return Fail(kRunFailed, std::string("cannot start a process: ") + std::strerror(errno) +
-                                "; is a limit reached (ulimit -u)?");
+    return tl::unexpected(Fail(kRunFailed, std::string("cannot start a process: ") +
+                                               std::strerror(errno) +
+                                               "; is a limit reached (ulimit -u)?"));
   }
   if (child == 0) {
     // Who kills us with SIGKILL means the program.
@@ -132,9 +124,46 @@ int Run(const runtime::HostOptions& options, bool strict, const std::vector<std:
     sigprocmask(SIG_SETMASK, &before, nullptr);
     Execute(command);
   }
-  const int status = Supervise(child, watched);
+  return Supervise(child, watched);
+}
+
+// Only of the host that we have been on: another may have its name by now.
+void PrintSeed(const runtime::Registry& registry, const std::string& name,
+               const runtime::HostClient& client) {
+  const auto record = registry.ReadRecord(name);
+  if (!record || record->pid != client.host_pid() || record->seed.empty()) return;
+  fprintf(stderr, "note: the seed of host %s was %s; --seed repeats its choices\n", name.c_str(),
+          record->seed.c_str());
+}
+
+}  // namespace
+
+int Run(const RunRequest& request) {
+  runtime::HostOptions options = request.options;
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kRunFailed, registry.error());
+  const auto environment = ProgramEnvironment(*registry, options.name);
+  if (!environment) return Fail(kRunFailed, environment.error());
+  std::optional<Replay> replay;
+  if (!request.replay_path.empty()) {
+    auto opened = Replay::Open(request.replay_path, *registry, options);
+    if (!opened) return Fail(kRunFailed, opened.error());
+    replay = std::move(*opened);
+  }
+  // The options given here are the whole truth about the host, not what an outer `env` left.
+  for (const std::string& name : OptionVariables()) unsetenv(name.c_str());
+  auto client = JoinHost(*registry, options);
+  if (!client) return client.error();
+  for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
+
+  const auto status = Supervised(request.command);
+  if (!status) return status.error();
   const bool all_fired = options.scenario_path.empty() || ReportUnfired(*client);
-  return status == 0 && strict && !all_fired ? kFailed : status;
+  const bool is_same = !replay || replay->Report(*client);
+  if (*status != 0 && *status != kNotFound && *status != kNotExecutable) {
+    PrintSeed(*registry, options.name, *client);
+  }
+  return *status == 0 && request.strict && !(all_fired && is_same) ? kFailed : *status;
 }
 
 }  // namespace rdmaemu::cli

@@ -28,6 +28,10 @@ std::string RemoteAddress() {
 std::string SilentAddress() { return Variable("RDMA_TEST_SILENT"); }
 std::string UnresolvedAddress() { return Variable("RDMA_TEST_UNRESOLVED"); }
 std::string AddressWithoutRdma() { return Variable("RDMA_TEST_WITHOUT_RDMA"); }
+bool TimeIsReal() {
+  const std::string clock = Variable("RDMA_TEST_CLOCK");
+  return clock.empty() || clock == "real";
+}
 bool TwoHosts() { return !Variable("RDMA_TEST_PEER_ENV").empty(); }
 
 void BecomeThePeersMachine() {

@@ -26,6 +26,10 @@ std::string UnresolvedAddress();
 // A machine that is there and has no RDMA (RDMA_TEST_WITHOUT_RDMA).
 std::string AddressWithoutRdma();
 
+// The devices' time passes as the program's own does (RDMA_TEST_CLOCK is not set, or "real"):
+// only then has what did not happen for a while not happened for that long.
+bool TimeIsReal();
+
 // Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"): what makes a process live on the peer's
 // machine. Has to run before the process's first call of either library.
 void BecomeThePeersMachine();

@@ -1,0 +1,113 @@
+#include "emulator/trace/replay.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace rdmaemu::trace {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, 8> kKinds = {
+    "call", "fault", "cm.event", "cm.send", "cm.receive", "qp.state", "async", "wc.error"};
+constexpr std::array<const char*, 4> kFields = {"errno", "status", "reason", "at"};
+
+template <class List, class Value>
+bool Contains(const List& list, const Value& value) {
+  return std::ranges::find(list, value) != list.end();
+}
+
+// What looks at a host, and changes nothing in it.
+bool IsOfATool(const std::string& kind, const std::string& what) {
+  return kind == "call" && (what == "HostStatus" || what == "FaultList" || what == "HostStop");
+}
+
+std::string ValueText(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string TextOf(const Json& record, const std::string& kind, const std::string& what) {
+  std::string text = kind + " " + what;
+  if (kind == "fault") text += " \"" + record.value("object", "") + "\"";
+  for (const char* field : kFields) {
+    if (record.contains(field)) text += std::string(" ") + field + " " + ValueText(record[field]);
+  }
+  return text;
+}
+
+using Key = std::pair<uint32_t, std::string>;
+using Sequences = std::map<Key, std::vector<const Decision*>>;
+
+Sequences ByProcessAndKind(const Run& run) {
+  Sequences sequences;
+  for (const Decision& decision : run.decisions) {
+    sequences[{decision.process, decision.kind}].push_back(&decision);
+  }
+  return sequences;
+}
+
+std::optional<Departure> Compare(uint32_t process, const std::vector<const Decision*>& earlier,
+                                 const std::vector<const Decision*>& later) {
+  const auto same = [](const Decision* a, const Decision* b) { return a->text == b->text; };
+  const auto [there, here] = std::ranges::mismatch(earlier, later, same);
+  const bool ended = there == earlier.end(), ends = here == later.end();
+  if (ended && ends) return std::nullopt;
+  return Departure{ended ? 0 : (*there)->line, process, ended ? "" : (*there)->text,
+                   ends ? "" : (*here)->text};
+}
+
+bool ComesBefore(const Departure& one, const Departure& other) {
+  if (one.line == 0 || other.line == 0) return one.line != 0;
+  return one.line < other.line;
+}
+
+}  // namespace
+
+tl::expected<Run, std::string> ParseRun(std::string_view json_lines) {
+  Run run;
+  std::map<int64_t, uint32_t> numbers = {{0, 0}};
+  for (size_t line = 1; !json_lines.empty(); line++) {
+    const size_t end = std::min(json_lines.find('\n'), json_lines.size());
+    const Json record = Json::parse(json_lines.substr(0, end), nullptr, false);
+    json_lines.remove_prefix(std::min(end + 1, json_lines.size()));
+    const auto wrong = [&](const char* why) {
+      return tl::unexpected("line " + std::to_string(line) + " " + why);
+    };
+    if (!record.is_object()) return wrong("is not a record of a trace");
+    try {
+      const std::string kind = record.at("kind").get<std::string>();
+      const std::string what = record.at("what").get<std::string>();
+      const auto process = record.at("process").get<int64_t>();
+      if (kind == "host" && what == "START") run.seed = record.value("seed", "");
+      if (!Contains(kKinds, kind) || IsOfATool(kind, what)) continue;
+      if (run.decisions.size() >= kMaxDecisions) return wrong("is one too many to compare");
+      const auto number = static_cast<uint32_t>(numbers.size());
+      run.decisions.push_back({line, numbers.try_emplace(process, number).first->second, kind,
+                               TextOf(record, kind, what)});
+    } catch (const Json::exception&) {
+      return wrong("has not the keys of a trace's record");
+    }
+  }
+  return run;
+}
+
+std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later) {
+  const Sequences there = ByProcessAndKind(earlier);
+  Sequences here = ByProcessAndKind(later);
+  std::optional<Departure> first;
+  const auto consider = [&](const std::optional<Departure>& found) {
+    if (found && (!first || ComesBefore(*found, *first))) first = found;
+  };
+  for (const auto& [key, decisions] : there) {
+    consider(Compare(key.first, decisions, here[key]));
+    here.erase(key);
+  }
+  for (const auto& [key, decisions] : here) consider(Compare(key.first, {}, decisions));
+  return first;
+}
+
+}  // namespace rdmaemu::trace

@@ -1,0 +1,92 @@
+#include "emulator/trace/replay.h"
+
+#include <gtest/gtest.h>
+
+namespace rdmaemu::trace {
+namespace {
+
+// One record; the seconds and the object differ from run to run.
+std::string Line(int process, const std::string& kind, const std::string& what,
+                 const std::string& more = "", const std::string& object = "id 3") {
+  static int seconds = 0;
+  return "{\"time\":" + std::to_string(++seconds) +
+         ",\"host\":\"a\",\"process\":" + std::to_string(process) + ",\"kind\":\"" + kind +
+         "\",\"object\":\"" + object + "\",\"what\":\"" + what + "\"" + more + "}\n";
+}
+std::string Call(int process, const std::string& what, int error = 0) {
+  return Line(process, "call", what, ",\"errno\":" + std::to_string(error));
+}
+std::optional<Departure> Departs(const std::string& earlier, const std::string& later) {
+  return FirstDeparture(*ParseRun(earlier), *ParseRun(later));
+}
+
+TEST(Replay, TimesAndNumbersOfObjectsDoNotCount) {
+  EXPECT_FALSE(Departs(Line(1, "cm.event", "ESTABLISHED", ",\"status\":0", "id 3"),
+                       Line(1, "cm.event", "ESTABLISHED", ",\"status\":0", "id 9")));
+}
+
+TEST(Replay, NamesTheRecordAndBothDecisions) {
+  const auto departure = Departs(Call(1, "CREATE_ID") + Call(1, "BIND_IP"),
+                                 Call(1, "CREATE_ID") + Call(1, "BIND_IP", 98));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 2u);
+  EXPECT_EQ(departure->process, 1u);
+  EXPECT_EQ(departure->earlier, "call BIND_IP errno 0");
+  EXPECT_EQ(departure->later, "call BIND_IP errno 98");
+}
+
+TEST(Replay, TheOrderOfProcessesAmongEachOtherDoesNotCount) {
+  EXPECT_FALSE(Departs(Call(1, "Hello") + Call(2, "Hello") + Call(1, "A") + Call(2, "B"),
+                       Call(1, "Hello") + Call(2, "Hello") + Call(2, "B") + Call(1, "A")));
+}
+
+TEST(Replay, ProcessesAreNumberedInTheOrderInWhichTheyConnected) {
+  EXPECT_FALSE(
+      Departs(Call(1, "A") + Call(2, "B"), Call(4, "A") + Call(5, "HostStatus") + Call(7, "B")));
+  EXPECT_TRUE(Departs(Call(1, "A") + Call(2, "B"), Call(1, "B") + Call(2, "A")));
+}
+
+TEST(Replay, AFaultIsItsRule) {
+  const std::string at = ",\"at\":\"cm.req\"";
+  EXPECT_FALSE(Departs(Line(0, "fault", "drop", at, "lost"), Line(0, "fault", "drop", at, "lost")));
+  const auto departure =
+      Departs(Line(0, "fault", "drop", at, "lost"), Line(0, "fault", "drop", at, "other"));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->earlier, "fault drop \"lost\" at cm.req");
+}
+
+TEST(Replay, ARunThatEndsEarlierLeavesWhereItsRecordsEnd) {
+  const auto departure = Departs(Call(1, "A") + Call(1, "B"), Call(1, "A"));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 2u);
+  EXPECT_EQ(departure->later, "");
+}
+
+TEST(Replay, ARunThatGoesOnLeavesAtTheEnd) {
+  const auto departure = Departs(Call(1, "A"), Call(1, "A") + Call(1, "B"));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 0u);
+  EXPECT_EQ(departure->earlier, "");
+  EXPECT_EQ(departure->later, "call B errno 0");
+}
+
+TEST(Replay, TheFirstDepartureIsTheEarlierTraces) {
+  const auto departure = Departs(Call(1, "A") + Call(2, "B") + Call(1, "C"),
+                                 Call(1, "A") + Call(2, "X") + Call(1, "Y"));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 2u);
+}
+
+TEST(Replay, FindsTheSeed) {
+  EXPECT_EQ(ParseRun(Line(0, "host", "START", ",\"seed\":\"7\""))->seed, "7");
+  EXPECT_EQ(ParseRun(Call(1, "A"))->seed, "");
+}
+
+TEST(Replay, WhatIsNoTraceIsNamedByItsLine) {
+  EXPECT_EQ(ParseRun(Call(1, "A") + "nonsense\n").error(), "line 2 is not a record of a trace");
+  EXPECT_EQ(ParseRun("{\"kind\":7}\n").error(), "line 1 has not the keys of a trace's record");
+  EXPECT_EQ(ParseRun("[]").error(), "line 1 is not a record of a trace");
+}
+
+}  // namespace
+}  // namespace rdmaemu::trace

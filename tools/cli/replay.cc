@@ -1,0 +1,124 @@
+#include "tools/cli/replay.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+namespace rdmaemu::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// For the host to notice that the program's processes have ended, and for those that outlive it.
+constexpr auto kEndOfProgram = std::chrono::seconds(2);
+constexpr auto kPollInterval = std::chrono::milliseconds(2);
+
+runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) return tl::unexpected("cannot read the trace " + path + ": " + error.message());
+  if (size > Replay::kMaxTraceBytes) {
+    return tl::unexpected("the trace " + path + " is longer than 1 GiB, and not compared");
+  }
+  std::string text(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  text.resize(static_cast<size_t>(file.gcount()));
+  auto run = trace::ParseRun(text);
+  if (!run) return tl::unexpected("cannot compare with the trace " + path + ": " + run.error());
+  return std::move(*run);
+}
+
+// Clients of the host but ourselves.
+size_t Others(runtime::HostClient& client) {
+  const Result<std::string> status = client.Status();
+  const Json json = status ? Json::parse(*status, nullptr, false) : Json();
+  size_t clients = 0;
+  if (!json.is_object()) return 0;
+  for (const Json& each : json.value("clients", Json::array())) {
+    if (each.value("group", 0u) != 0) clients++;
+  }
+  return clients - (clients > 0 ? 1 : 0);
+}
+
+std::string Who(uint32_t process) {
+  return process == 0 ? "the host" : "process " + std::to_string(process);
+}
+
+std::string OrEnd(const std::string& decision) {
+  return decision.empty() ? "no more of it" : decision;
+}
+
+}  // namespace
+
+runtime::OrMessage<Replay> Replay::Open(const std::string& path, const runtime::Registry& registry,
+                                        runtime::HostOptions& options) {
+  auto earlier = ReadRun(path);
+  if (!earlier) return tl::unexpected(earlier.error());
+  if (earlier->seed.empty()) {
+    return tl::unexpected("the trace " + path +
+                          " names no seed, so that its run cannot be repeated; make it with"
+                          " --seed N --trace " +
+                          path);
+  }
+  if (options.seed.empty()) options.seed = earlier->seed;
+  Replay replay;
+  if (options.trace_path.empty()) {
+    options.trace_path = replay.removed_ = registry.ReplayPath(options.name);
+  }
+  replay.path_ = path;
+  replay.new_path_ = options.trace_path;
+  replay.earlier_ = std::move(*earlier);
+  return replay;
+}
+
+Replay::Replay(Replay&& other) noexcept { *this = std::move(other); }
+
+Replay& Replay::operator=(Replay&& other) noexcept {
+  path_ = std::move(other.path_);
+  new_path_ = std::move(other.new_path_);
+  removed_ = std::exchange(other.removed_, {});
+  earlier_ = std::move(other.earlier_);
+  return *this;
+}
+
+Replay::~Replay() {
+  if (!removed_.empty()) unlink(removed_.c_str());
+}
+
+bool Replay::Report(runtime::HostClient& client) const {
+  using Clock = std::chrono::steady_clock;
+  for (const auto end = Clock::now() + kEndOfProgram; Others(client) > 0 && Clock::now() < end;) {
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  // Its host writes down what has happened until now.
+  (void)client.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0});
+  const auto later = ReadRun(new_path_);
+  if (!later) {
+    fprintf(stderr, "warning: %s\n", later.error().c_str());
+    return false;
+  }
+  const auto departure = trace::FirstDeparture(earlier_, *later);
+  if (!departure) {
+    fprintf(stderr, "note: the run took the same %zu decisions as %s\n", earlier_.decisions.size(),
+            path_.c_str());
+    return true;
+  }
+  const std::string where =
+      departure->line == 0 ? "its end" : "line " + std::to_string(departure->line);
+  fprintf(stderr, "warning: the run left %s at %s, %s: there %s, here %s\n", path_.c_str(),
+          where.c_str(), Who(departure->process).c_str(), OrEnd(departure->earlier).c_str(),
+          OrEnd(departure->later).c_str());
+  return false;
+}
+
+}  // namespace rdmaemu::cli
