@@ -202,11 +202,7 @@ bool HostProcess::Scan(Time now) {
   bool found = host_->PollDoorbells(now);
   found |= server_->ServePages(now);
   found |= host_->Work(now);
-  if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
-    host_->Expire(now);
-    server_->SendLate(now);
-    found = true;
-  }
+  found |= ExpireIfDue(now);
   network_.Flush();
   // A look at the descriptors is a system call and costs more than the rest of an empty scan.
   scans_since_poll_ += found ? 1 : 2;
@@ -220,10 +216,21 @@ bool HostProcess::Scan(Time now) {
   return found;
 }
 
+bool HostProcess::ExpireIfDue(Time now) {
+  const std::optional<Time> deadline = host_->NextDeadline();
+  if (!deadline || *deadline > now) return false;
+  host_->Expire(now);
+  server_->SendLate(now);
+  return true;
+}
+
 bool HostProcess::PollDescriptors(Duration timeout) {
   std::array<epoll_event, 64> events;
   const int ready = WaitForEvents(epoll_fd_.get(), events, timeout);
-  if (domain_ != nullptr) domain_->BecomeBusy();
+  if (domain_ != nullptr) {
+    domain_->BecomeBusy();
+    ExpireIfDue(Now());  // time may have jumped while we slept: before what came after that
+  }
   bool found = false;
   for (int i = 0; i < ready; i++) found |= Dispatch(Now(), events[static_cast<size_t>(i)]);
   if (host_->stop_requested()) ended_ = true;

@@ -47,6 +47,7 @@ class HostProcess {
   OrMessage<void> Open();
   OrMessage<void> WatchDescriptors();
   bool Scan(Time now);
+  bool ExpireIfDue(Time now);
   // Handles what is ready; waits for it at most that long. True when something was.
   bool PollDescriptors(Duration timeout);
   // `now`: the host's time, not the real one.

@@ -375,7 +375,10 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
                                     std::vector<std::string>& to_wake) const {
   const bool is_manual = kind_ == Kind::kManual;
   // Whose deadline has come must have looked before time moves on.
-  if (next <= now) return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
+  if (next <= now) {
+    WakeBefore(page, now, to_wake);
+    return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
+  }
   if (!is_manual && awaits) return {false, kAwaiting};
   const bool has_next = next != FromNs(kNever);
   if (!is_manual && !has_next) return {false, kForever};
@@ -393,12 +396,18 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
   const Duration by = to - now;
   if (by > kMaxMove || Duration(page.offset_ns) + by > kMaxTime) return {false, kForever};
   page.offset_ns += by.count();
+  // Those that are due later as well: they sleep for as long as it was before the jump.
+  WakeBefore(page, FromNs(kNever - 1), to_wake);
+  return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};
+}
+
+void TimeDomain::WakeBefore(const DomainPage& page, Time deadline,
+                            std::vector<std::string>& to_wake) const {
   for (size_t i = 0; i < kMaxHosts; i++) {
     const Slot& slot = page.slots[i];
-    if (slot.IsFree() || i == slot_ || FromNs(slot.next_deadline_ns) > to) continue;
+    if (slot.IsFree() || i == slot_ || FromNs(slot.next_deadline_ns) > deadline) continue;
     to_wake.emplace_back(slot.host);
   }
-  return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};
 }
 
 // ---- waking

@@ -103,6 +103,8 @@ class TimeDomain final : public Clock {
   Answer Decide(DomainPage& page, Time real, std::vector<std::string>& to_wake) const;
   Answer Move(DomainPage& page, Time now, Time next, bool awaits,
               std::vector<std::string>& to_wake) const;
+  // Adds the other hosts that have a deadline until then.
+  void WakeBefore(const DomainPage& page, Time deadline, std::vector<std::string>& to_wake) const;
   // True: all that was sent has come, or never will.
   bool NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
                          Duration& look_again) const;

@@ -110,6 +110,24 @@ TEST_F(VirtualTime, StandsUntilEveryHostIsIdleAndThenWakesThoseThatAreDue) {
   EXPECT_EQ(b->At(real), real + seconds(10));
 }
 
+// It sleeps for as long as it was until its deadline before the jump.
+TEST_F(VirtualTime, WakesThoseThatAreDueLaterToo) {
+  const auto a = Join("a", kA), b = Join("b", kB), c = Join("c", kElsewhere);
+  Idle(*a, seconds(10));
+  Idle(*b, seconds(20));
+  Idle(*c);
+  EXPECT_TRUE(IsWoken(*a));
+  EXPECT_TRUE(IsWoken(*b));
+}
+
+TEST_F(VirtualTime, WakesAHostWhoseDeadlineRealTimeHasReached) {
+  const auto a = Join("a", kA), b = Join("b", kB);
+  Idle(*a, seconds(10));
+  real += seconds(10);
+  EXPECT_FALSE(Idle(*b).is_due);
+  EXPECT_TRUE(IsWoken(*a));
+}
+
 // A host that was stopped, or is not scheduled, has not looked at its deadline.
 TEST_F(VirtualTime, DoesNotPassAHostThatHasNotLookedAtItsDeadline) {
   const auto a = Join("a", kA), b = Join("b", kB);

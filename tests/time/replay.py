@@ -112,7 +112,9 @@ def a_seed_fixes_every_number():
             path = os.path.join(emulator.directory, "trace")
             one_process(emulator, address, "--seed", seed, "--trace", path)
             emulator.rdmaemu("stop", "a")
-            traces.append([record for record in records(path) if record["kind"] != "host"])
+            # The first record has the seed; whether `stop` still found the host is its own affair.
+            traces.append([record for record in records(path)
+                           if record["kind"] != "host" and record["what"] != "HostStop"])
     if traces[0] != traces[1]:
         raise Failure("one seed, two runs:\n%s\n%s" % (traces[0], traces[1]))
     numbers = [[record["local_comm_id"] for record in trace if record["what"] == "REQ"]
