@@ -356,7 +356,7 @@ bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std:
     look_again = kTransit - waited;
     return false;
   }
-  if (page.asked_ns == 0) {
+  if (page.asked_ns == 0 || page.asked_ns > ToNs(real)) {
     page.asked_ns = ToNs(real);
     for (size_t i = 0; i < kMaxHosts; i++) {
       if (!page.slots[i].IsFree() && i != slot_) to_wake.emplace_back(page.slots[i].host);
