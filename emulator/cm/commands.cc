@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "emulator/cm/path_record.h"
+#include "emulator/verbs/device.h"
 
 namespace rdmaemu::cm {
 
@@ -206,16 +207,25 @@ Filled QueryAddr(const CmaId& id, Out out) {
 
 Filled QueryGid(const CmaId& id, Out out) {
   rdma_ucm_query_addr_resp response = DeviceResponse(id);
-  const auto emit = [&id](const SocketAddress& address, auto& storage) {
+  const auto emit = [&id](const SocketAddress& address, const ibv_gid& gid, auto& storage) {
     sockaddr_ib ib = {};
     ib.sib_family = AF_IB;
-    if (id.device && !id.IsIwarp()) std::memcpy(&ib.sib_addr, address.address.bytes.data(), 16);
+    std::memcpy(&ib.sib_addr, &gid, sizeof gid);
     ib.sib_sid = htobe64(id.ServiceId(address));
     std::memcpy(&storage, &ib, sizeof ib);
     return static_cast<uint16_t>(sizeof ib);
   };
-  response.src_size = emit(id.source(), response.src_addr);
-  response.dst_size = emit(id.destination(), response.dst_addr);
+  ibv_gid source = {}, destination = {};
+  if (id.IsIwarp()) {
+    // rdma_read_gids: MACs. The destination's is not known before the address is resolved, and then
+    // librdmacm does not ask.
+    source = MacGidOf(id.device->local.node_guid_be);
+  } else if (id.device) {
+    source = id.source().address.ToGid();
+    destination = id.destination().address.ToGid();
+  }
+  response.src_size = emit(id.source(), source, response.src_addr);
+  response.dst_size = emit(id.destination(), destination, response.dst_addr);
   return Store(response, out);
 }
 

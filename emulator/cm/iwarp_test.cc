@@ -1,5 +1,9 @@
 // Ids whose manager is iw_cm: who hears of what and when, what a failed step tells the peer, how
 // the QP's end and the connection's are one, and what a lossy network makes of it.
+#include <infiniband/ib.h>
+
+#include <cstring>
+
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -185,6 +189,30 @@ TEST_F(Iwarp, AConnectThatNobodyAcceptsIsUnreachableInTenSecondsAndTheAcceptCome
   client.ExpectNothing();
   server.ExpectNothing();
   EndAll();
+}
+
+// As measured on siw: whether there is a QP is asked first.
+TEST_F(Iwarp, ALateAcceptWithoutAQpIsInvalidRatherThanReset) {
+  Request();
+  net.Run(10min);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  EXPECT_EQ(server.Accept(passive, kServerUid, Program::Parameters(0)), EINVAL);
+  EXPECT_EQ(Accept(), ECONNRESET);
+  EndAll();
+}
+
+TEST_F(Iwarp, TheGidOfABoundIdIsTheMacOfItsDevice) {
+  client_node.device.node_guid = htobe64(0x02020afffe0b0c0d);
+  const uint32_t id = client.Create();
+  ASSERT_EQ(client.Bind(id, "10.0.0.1", 0), 0);
+  const auto gids = client.Ask<rdma_ucm_query_addr_resp>(
+      RDMA_USER_CM_CMD_QUERY, rdma_ucm_query{0, id, RDMA_USER_CM_QUERY_GID});
+  sockaddr_ib source, destination;
+  std::memcpy(&source, &gids.src_addr, sizeof source);
+  std::memcpy(&destination, &gids.dst_addr, sizeof destination);
+  constexpr uint8_t kMac[16] = {0x00, 0x02, 0x0a, 0x0b, 0x0c, 0x0d}, kNone[16] = {};
+  EXPECT_EQ(std::memcmp(&source.sib_addr, kMac, sizeof kMac), 0);
+  EXPECT_EQ(std::memcmp(&destination.sib_addr, kNone, sizeof kNone), 0);
 }
 
 TEST_F(Iwarp, AHeldRequestIsNotProlongedByItsMra) {

@@ -66,6 +66,11 @@ Status RdmaIds::StartIwarp(Time now, CmaId& id, const Connection& connection, ui
 
 Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
                             const rdma_ucm_conn_param* parameters, uint64_t uid) {
+  // iw_cm_accept looks for the QP before the driver looks at the connection.
+  if (parameters != nullptr && !id.established) {
+    const Status found = environment_.CheckConnectable(id.group, connection.route.source, id.qpn);
+    if (!found) return found;
+  }
   if (id.reset_by_peer) return Fail(ECONNRESET);
   if (id.established || parameters == nullptr || by_qpn_.contains(id.qpn) ||
       connection.state != IbCmState::kMraReqSent) {

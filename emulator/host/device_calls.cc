@@ -69,9 +69,9 @@ Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in,
     case DeviceChange::kAddDevice:
       return Add(devices, name, TextOf(in.profile), profile_toml);
     case DeviceChange::kPortDown:
-      return devices.SetPort(name, false);
+      return devices.SetPort(now, name, false);
     case DeviceChange::kPortUp:
-      return devices.SetPort(name, true);
+      return devices.SetPort(now, name, true);
     case DeviceChange::kAddAddress:
     case DeviceChange::kRemoveAddress:
     case DeviceChange::kMoveAddress:

@@ -472,6 +472,17 @@ TEST_F(DeviceChanges, AHostHasAsManyDevicesAsItsLimitSays) {
   EXPECT_EQ(Devices(a).size(), kMaxDevices);
 }
 
+// Measured on siw: its one GID is a MAC, whatever addresses come and go.
+TEST_F(DeviceChanges, AnRnicTakesAddressesThatItsGidTableDoesNotShow) {
+  ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "siw7", "", "siw")), 0);
+  Verb rnic(a, 64, EntryOf(a, "siw7").index);
+  for (const char* address : {"127.0.9.1", "127.0.9.2"}) {
+    EXPECT_EQ(Do(Change(DeviceChange::kAddAddress, "siw7", address)), 0) << address;
+  }
+  EXPECT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.9.1")), 0);
+  EXPECT_TRUE(Async(rnic).empty());
+}
+
 // ---- habits of hardware
 
 Profile Hardware() {

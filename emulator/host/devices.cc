@@ -70,10 +70,10 @@ Status HostDevices::Add(const std::string& name, const Profile* profile) {
   return {};
 }
 
-Status HostDevices::SetPort(const std::string& name, bool up) {
+Status HostDevices::SetPort(Time now, const std::string& name, bool up) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);
-  verbs_.SetPortState(*entry->device, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+  verbs_.SetPortState(now, *entry->device, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
   return {};
 }
 

@@ -50,7 +50,7 @@ class HostDevices final : public cm::CmEnvironment {
   // which has no address yet. EEXIST: it is there; EINVAL: a new one without a profile; ENOSPC:
   // the host has kMaxDevices.
   Status Add(const std::string& name, const Profile* profile);
-  Status SetPort(const std::string& name, bool up);
+  Status SetPort(Time now, const std::string& name, bool up);
   // EEXIST: a device of this host has the address; ENOSPC: a table is full; else the network's.
   Status AddAddress(const std::string& name, const HostAddress& address);
   // EADDRNOTAVAIL: no device of this host has it.

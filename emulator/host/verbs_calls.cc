@@ -98,7 +98,7 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
   if (!(*device)->profile.has_ip_gids) {
     // An RNIC's only GID is its MAC (siw_query_gid); it is of no type that RoCE has.
     out.entries[0].port_num = in.port;
-    out.entries[0].gid = (*device)->MacGid();
+    out.entries[0].gid = MacGidOf((*device)->node_guid);
     return 0;
   }
   for (uint32_t i = 0; i < out.count; i++) {

@@ -52,10 +52,10 @@ ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
   return mtu;
 }
 
-ibv_gid Device::MacGid() const {
+ibv_gid MacGidOf(uint64_t node_guid_be) {
   // The EUI-64 has ff:fe in the middle and the universal bit inverted.
-  uint8_t eui[sizeof node_guid];
-  std::memcpy(eui, &node_guid, sizeof eui);
+  uint8_t eui[sizeof node_guid_be];
+  std::memcpy(eui, &node_guid_be, sizeof eui);
   return {.raw = {static_cast<uint8_t>(eui[0] ^ 2), eui[1], eui[2], eui[5], eui[6], eui[7]}};
 }
 

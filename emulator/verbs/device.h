@@ -41,8 +41,6 @@ struct Device {
   // False: removed, and here for the contexts alone that are still open.
   bool present = true;
 
-  // The emulated port's MAC (02:00 and its IPv4 address), padded to a GID as RNICs show it.
-  ibv_gid MacGid() const;
   // Packets pass: it is there and its port is up.
   bool Carries() const { return present && port_state == IBV_PORT_ACTIVE; }
   bool Owns(const NetAddress& address) const {
@@ -52,6 +50,10 @@ struct Device {
     return false;
   }
 };
+
+// The MAC of an emulated port (02:00 and its IPv4 address) whose EUI-64 is this node GUID, padded
+// to a GID as RNICs show it (siw_query_gid).
+ibv_gid MacGidOf(uint64_t node_guid_be);
 
 // 1 to 63 letters, digits, '-' and '_' (IB_DEVICE_NAME_MAX).
 bool IsDeviceName(std::string_view name);

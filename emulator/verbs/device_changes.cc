@@ -109,6 +109,12 @@ void Verbs::RaiseOnAll(const Device& device, ibv_event_type type) {
   }
 }
 
+void Verbs::FailQpsOf(Time now, const Device& device) {
+  std::vector<QueuePair*> qps;
+  EachOn<QueuePair>(device, [&](QueuePair& qp) { qps.push_back(&qp); });
+  for (QueuePair* qp : qps) FailQp(now, *qp);
+}
+
 // ---- removal
 
 void Verbs::RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> habits) {
@@ -118,23 +124,22 @@ void Verbs::RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> 
   const Profile& profile = device.profile;
   const RemovalHabits does =
       habits.value_or(RemovalHabits{profile.removal_flushes, profile.raises_device_fatal});
-  if (does.flushes) {
-    std::vector<QueuePair*> qps;
-    EachOn<QueuePair>(device, [&](QueuePair& qp) { qps.push_back(&qp); });
-    for (QueuePair* qp : qps) FailQp(now, *qp);
-  }
+  if (does.flushes) FailQpsOf(now, device);
   if (does.raises_fatal) RaiseOnDevice(device, {IBV_EVENT_DEVICE_FATAL, 0});
   if (ContextsOf(device) == 0) devices_.erase(device.index);
 }
 
 // ---- ports
 
-void Verbs::SetPortState(Device& device, ibv_port_state state) {
+void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   if (device.port_state == state) return;
   device.port_state = state;
   links_may_be_down_ = true;
   const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   RaiseOnDevice(device, {type, Device::kPort});
+  // siw_netdev_down, measured: its connections end with the link that carries TCP.
+  const bool is_rnic = device.profile.cm.manager == ConnectionManager::kIwarp;
+  if (is_rnic && state != IBV_PORT_ACTIVE) FailQpsOf(now, device);
 }
 
 // ---- addresses
@@ -142,6 +147,7 @@ void Verbs::SetPortState(Device& device, ibv_port_state state) {
 void Verbs::SetGid(Device& device, size_t index, const NetAddress& gid) {
   if (device.gids[index] == gid) return;
   device.gids[index] = gid;
+  if (!device.profile.has_ip_gids) return;  // no program sees it
   RaiseOnDevice(device, {IBV_EVENT_GID_CHANGE, Device::kPort});
 }
 
@@ -155,7 +161,9 @@ Status Verbs::AddAddress(Device& device, const HostAddress& address) {
   const auto first = device.gids.begin() + 1;
   auto free = std::find(first, device.gids.end(), NetAddress{});
   if (free == device.gids.end()) {
-    if (device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
+    // An RNIC's addresses have no place in its table; HostDevices::kMaxAddresses limits them.
+    if (device.profile.has_ip_gids &&
+        device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
       return Fail(ENOSPC);
     }
     free = device.gids.insert(free, NetAddress{});

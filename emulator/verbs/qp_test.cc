@@ -192,8 +192,8 @@ TEST_F(Qps, ActiveMtuIsWhatTheLinkHasRoomFor) {
 }
 
 TEST_F(Qps, APortsChangeReachesEveryContextOnce) {
-  verbs.SetPortState(*device, IBV_PORT_DOWN);
-  verbs.SetPortState(*device, IBV_PORT_DOWN);
+  verbs.SetPortState({}, *device, IBV_PORT_DOWN);
+  verbs.SetPortState({}, *device, IBV_PORT_DOWN);
   const AsyncEvent event = *verbs.TakeAsyncEvent(now, kGroup, context->handle);
   EXPECT_EQ(event.type, IBV_EVENT_PORT_ERR);
   EXPECT_EQ(event.cookie, 1u);

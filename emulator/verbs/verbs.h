@@ -120,7 +120,7 @@ class Verbs final : public VerbsDirectory {
   ibv_device_attr_ex QueryDevice(const Device& device) const;
   ibv_port_attr QueryPort(const Device& device) const;
   // Raises PORT_ACTIVE or PORT_ERR on every context of the device when the state changes.
-  void SetPortState(Device& device, ibv_port_state state);
+  void SetPortState(Time now, Device& device, ibv_port_state state);
   // Where an address vector leads (ib_init_ah_attr checks, RoCE): EINVAL without GRH, for another
   // port, or for a GID table entry or destination that is empty.
   Result<Path> ResolvePath(const Device& device, const ibv_ah_attr& attr) const;
@@ -322,6 +322,7 @@ class Verbs final : public VerbsDirectory {
   void ApplyQpAttr(QueuePair& qp, int mask, const ibv_qp_attr& attr);
   Status ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr& attr);
   void SetQpState(Time now, QueuePair& qp, ibv_qp_state to);
+  void FailQpsOf(Time now, const Device& device);
 
   Environment environment_;
   TransportHooks* transport_ = nullptr;

@@ -127,7 +127,7 @@ int rdma_listen(rdma_cm_id* id, int backlog) {
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LISTEN, command); error != 0) {
     return Fail(error);
   }
-  return ReturnErrno(QueryAddresses(ours));  // an unbound id has a port now
+  return ReturnErrno(QueryAddressesAndGids(ours));  // an unbound id has a port now
 }
 
 int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {

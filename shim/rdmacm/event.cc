@@ -75,10 +75,19 @@ void FailStep(Event& event, int error, rdma_cm_event_type as) {
   event.status = -1;
 }
 
+// librdmacm asks for GIDs and paths where the device is InfiniBand's or RoCE's; an RNIC's id keeps
+// the GIDs of its binding, and its route cannot fail here.
+bool IsRnics(const Id& id) {
+  return id.verbs != nullptr && id.verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 int OnAddressResolved(Id& id) {
   if (const int error = QueryAddresses(id); error != 0) return error;
-  return id.verbs == nullptr ? ENODEV : 0;
+  if (id.verbs == nullptr) return ENODEV;
+  return IsRnics(id) ? 0 : QueryGids(id);
 }
+
+int OnRouteResolved(Id& id) { return IsRnics(id) ? 0 : QueryPaths(id); }
 
 // The id of a request. Its first events may come before it is accepted and so before the host
 // knows its address here: the table of handles finds it.
@@ -101,7 +110,7 @@ int OnConnectRequest(Event& event, const Response& response) {
   RegisterId(id);
   int error = 0;
   if (listener.synchronous && rdma_migrate_id(id, nullptr) != 0) error = errno;
-  if (error == 0) error = QueryAddresses(*id);
+  if (error == 0) error = QueryAddressesAndGids(*id);
   if (error == 0 && !IsDatagram(*id)) error = QueryPaths(*id);
   if (error != 0) {
     rdma_destroy_id(id);
@@ -172,7 +181,7 @@ bool Translate(const Response& response, Event& event) {
       FailStep(event, OnAddressResolved(id), RDMA_CM_EVENT_ADDR_ERROR);
       break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      FailStep(event, QueryPaths(id), RDMA_CM_EVENT_ROUTE_ERROR);
+      FailStep(event, OnRouteResolved(id), RDMA_CM_EVENT_ROUTE_ERROR);
       break;
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       if (OnConnectRequest(event, response) != 0) {

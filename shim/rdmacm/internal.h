@@ -132,6 +132,8 @@ void WaitForAcknowledgements(Id& id, uint32_t events_reported);
 
 // resolve.cc: fill the id's public fields from the host's. Return 0 or a positive errno.
 int QueryAddresses(Id& id);
+int QueryGids(Id& id);
+int QueryAddressesAndGids(Id& id);
 int QueryPaths(Id& id);
 
 // addrinfo.cc: a whole copy for rdma_freeaddrinfo, without route and connection data and without

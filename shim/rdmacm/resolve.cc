@@ -37,25 +37,6 @@ int TakeDevice(Id& id, uint64_t node_guid, uint32_t index, uint8_t port_num) {
   return 0;
 }
 
-int QueryGids(Id& id) {
-  rdma_ucm_query command = {};
-  command.id = id.handle;
-  command.option = RDMA_USER_CM_QUERY_GID;
-  rdma_ucm_query_addr_resp response = {};
-  if (const int error = Call(ChannelOf(id), RDMA_USER_CM_CMD_QUERY, command, &response);
-      error != 0) {
-    return error;
-  }
-  rdma_ib_addr& gids = id.route.addr.addr.ibaddr;
-  sockaddr_ib address;
-  std::memcpy(&address, &response.src_addr, sizeof(address));
-  std::memcpy(&gids.sgid, &address.sib_addr, sizeof(gids.sgid));
-  gids.pkey = address.sib_pkey;
-  std::memcpy(&address, &response.dst_addr, sizeof(address));
-  std::memcpy(&gids.dgid, &address.sib_addr, sizeof(gids.dgid));
-  return 0;
-}
-
 // ibv_path_record (as a subnet manager writes it) to the unpacked struct of the id.
 ibv_sa_path_rec Unpack(const ibv_path_record& record) {
   ibv_sa_path_rec path = {};
@@ -108,10 +89,30 @@ int QueryAddresses(Id& id) {
   TakeAddress(id.route.addr.src_storage, &response.src_addr, response.src_size);
   TakeAddress(id.route.addr.dst_storage, &response.dst_addr, response.dst_size);
   id.route.addr.addr.ibaddr.pkey = response.pkey;
-  if (const int error = TakeDevice(id, response.node_guid, response.ibdev_index, response.port_num);
+  return TakeDevice(id, response.node_guid, response.ibdev_index, response.port_num);
+}
+
+int QueryGids(Id& id) {
+  rdma_ucm_query command = {};
+  command.id = id.handle;
+  command.option = RDMA_USER_CM_QUERY_GID;
+  rdma_ucm_query_addr_resp response = {};
+  if (const int error = Call(ChannelOf(id), RDMA_USER_CM_CMD_QUERY, command, &response);
       error != 0) {
     return error;
   }
+  rdma_ib_addr& gids = id.route.addr.addr.ibaddr;
+  sockaddr_ib address;
+  std::memcpy(&address, &response.src_addr, sizeof(address));
+  std::memcpy(&gids.sgid, &address.sib_addr, sizeof(gids.sgid));
+  gids.pkey = address.sib_pkey;
+  std::memcpy(&address, &response.dst_addr, sizeof(address));
+  std::memcpy(&gids.dgid, &address.sib_addr, sizeof(gids.dgid));
+  return 0;
+}
+
+int QueryAddressesAndGids(Id& id) {
+  if (const int error = QueryAddresses(id); error != 0) return error;
   return id.verbs == nullptr ? 0 : QueryGids(id);
 }
 
@@ -158,7 +159,7 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_BIND, command); error != 0) {
     return Fail(error);
   }
-  return ReturnErrno(QueryAddresses(ours));
+  return ReturnErrno(QueryAddressesAndGids(ours));
 }
 
 int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, int timeout_ms) {

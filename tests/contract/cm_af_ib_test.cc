@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -90,6 +91,7 @@ TEST_F(AfIb, AGidIsNoAddressOfARoceDevice) {
 }
 
 TEST_F(AfIb, AGidLeadsToItsDeviceAndNoRouteLeadsOn) {
+  if (IsIwarp()) GTEST_SKIP() << kGidsAreMacs;
   const ibv_gid gid = FirstGid();
   const CmId id = NewId(nullptr);
   ASSERT_EQ(Resolve(id, Address(gid, RDMA_PS_TCP, 1)), 0);
@@ -109,6 +111,7 @@ TEST_F(AfIb, AnUnknownGidHasNoDevice) {
 }
 
 TEST_F(AfIb, AWildcardListenerRefusesRequestsOfIpIds) {
+  if (IsIwarp()) GTEST_SKIP() << kResets;
   // It is found for them, but their GIDs are no addresses that it could take for its own.
   listener = NewId(passive_channel.get());
   ASSERT_EQ(Bind(listener, Any(RDMA_PS_TCP)), 0);
@@ -119,6 +122,7 @@ TEST_F(AfIb, AWildcardListenerRefusesRequestsOfIpIds) {
 }
 
 TEST_F(AfIb, ADatagramListenerToo) {
+  if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   listener = NewId(passive_channel.get(), RDMA_PS_UDP);
   ASSERT_EQ(Bind(listener, Any(RDMA_PS_UDP)), 0);
   ASSERT_EQ(ErrnoOf(rdma_listen(listener.get(), 4)), 0);

@@ -1,6 +1,7 @@
 // rdma_migrate_id(3): which events move and in what order, what it waits for, and how an id becomes
 // synchronous and asynchronous.
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -20,6 +21,7 @@ TEST_F(Migrate, TheIdNamesItsNewChannel) {
 }
 
 TEST_F(Migrate, PendingEventsMoveInTheirOrder) {
+  if (IsIwarp()) GTEST_SKIP() << kEndsTogether;
   ASSERT_NO_FATAL_FAILURE(Establish());
   ASSERT_EQ(rdma_disconnect(active.get()), 0);
   ASSERT_TRUE(IsReadable(passive_channel.get(), kPatience_ms));
@@ -151,6 +153,7 @@ TEST_F(Migrate, WhileTheRequestIsUnderWay) {
 }
 
 TEST_F(Migrate, WhenTheReplyHasComeAndWasNotFetched) {
+  if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());

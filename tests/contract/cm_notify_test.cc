@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -28,6 +29,7 @@ class Notify : public ConnectedTest {
 };
 
 TEST_F(Notify, CommunicationEstablishedForcesTheEventBeforeTheActiveSideAnswers) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   ASSERT_NO_FATAL_FAILURE(Respond());
   EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
   EXPECT_EQ(NotifyOf(passive), 0);
@@ -35,6 +37,7 @@ TEST_F(Notify, CommunicationEstablishedForcesTheEventBeforeTheActiveSideAnswers)
 }
 
 TEST_F(Notify, TheAnswerThatComesLaterIsNoSecondEvent) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   ASSERT_NO_FATAL_FAILURE(Respond());
   ASSERT_EQ(NotifyOf(passive), 0);
   Expect(passive_channel.get(), RDMA_CM_EVENT_ESTABLISHED);
@@ -45,6 +48,7 @@ TEST_F(Notify, TheAnswerThatComesLaterIsNoSecondEvent) {
 }
 
 TEST_F(Notify, AgainSaysThatItIsConnected) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   ASSERT_NO_FATAL_FAILURE(Respond());
   ASSERT_EQ(NotifyOf(passive), 0);
   EXPECT_EQ(NotifyOf(passive), EISCONN);
@@ -53,17 +57,20 @@ TEST_F(Notify, AgainSaysThatItIsConnected) {
 }
 
 TEST_F(Notify, AConnectionThatIsEstablishedSaysSoOnBothSides) {
+  if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
   ASSERT_NO_FATAL_FAILURE(Establish());
   EXPECT_EQ(NotifyOf(active), EISCONN);
   EXPECT_EQ(NotifyOf(passive), EISCONN);
 }
 
 TEST_F(Notify, TheActiveSideHasNothingToForce) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   ASSERT_NO_FATAL_FAILURE(Respond());
   EXPECT_EQ(NotifyOf(active), EINVAL);
 }
 
 TEST_F(Notify, BeforeTheRequestIsAcceptedIsInvalid) {
+  if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());
@@ -73,6 +80,7 @@ TEST_F(Notify, BeforeTheRequestIsAcceptedIsInvalid) {
 }
 
 TEST_F(Notify, WithoutAConnectionIsInvalid) {
+  if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
   const CmId idle = NewId(channel.get()), bound = NewId(channel.get());
   EXPECT_EQ(NotifyOf(idle), EINVAL);
   ASSERT_EQ(BindTo(bound.get(), here), 0);
@@ -82,6 +90,7 @@ TEST_F(Notify, WithoutAConnectionIsInvalid) {
 }
 
 TEST_F(Notify, AfterTheEndIsInvalid) {
+  if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
   ASSERT_NO_FATAL_FAILURE(Establish());
   ASSERT_EQ(rdma_disconnect(active.get()), 0);
   Expect(passive_channel.get(), RDMA_CM_EVENT_DISCONNECTED);
@@ -90,6 +99,7 @@ TEST_F(Notify, AfterTheEndIsInvalid) {
 }
 
 TEST_F(Notify, OtherEventsAreInvalid) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   ASSERT_NO_FATAL_FAILURE(Respond());
   for (const ibv_event_type type : {IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SQ_DRAINED,
                                     IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_DEVICE_FATAL}) {
@@ -99,6 +109,7 @@ TEST_F(Notify, OtherEventsAreInvalid) {
 }
 
 TEST_F(Notify, ASynchronousAcceptEndsByIt) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   listener = Listener(nullptr);
   active = Resolved(PortOf(listener.get()));
   rdma_conn_param param = ParametersWith({});
@@ -119,6 +130,7 @@ TEST_F(Notify, ASynchronousAcceptEndsByIt) {
 // ---- what goes wrong by itself
 
 TEST_F(Notify, AQpThatCannotBeMovedWhenTheReplyComesIsAConnectError) {
+  if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());
@@ -139,6 +151,7 @@ TEST_F(Notify, AQpThatCannotBeMovedWhenTheReplyComesIsAConnectError) {
 }
 
 TEST_F(Notify, AcceptingWhenTheQpCannotBeMovedFailsAtOnce) {
+  if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());
@@ -154,6 +167,7 @@ TEST_F(Notify, AcceptingWhenTheQpCannotBeMovedFailsAtOnce) {
 }
 
 TEST_F(Notify, ARequestWithAQpNumberThatLivesIsStale) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   listener = Listener(passive_channel.get());
   rdma_conn_param param = ParametersWith({});
   param.qp_num = 0x7005;

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -63,6 +64,7 @@ TEST_F(Option, AnAckTimeoutIsForReliableIds) {
 // ---- effects
 
 TEST_F(Option, AnAckTimeoutIsTheQpsAndOfNobodyElse) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   listener = Listener(passive_channel.get());
   active = NewId(channel.get());
   ASSERT_EQ(SetByte(active, RDMA_OPTION_ID_ACK_TIMEOUT, 9), 0);
@@ -84,6 +86,7 @@ TEST_F(Option, AnAckTimeoutIsTheQpsAndOfNobodyElse) {
 }
 
 TEST_F(Option, AnAckTimeoutOfZeroTurnsTheTimerOffAndLeavesThePath) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   active = NewId(channel.get());
   ASSERT_EQ(SetByte(active, RDMA_OPTION_ID_ACK_TIMEOUT, 0), 0);
   ASSERT_EQ(ResolveTo(active.get(), here, 1), 0);
@@ -94,6 +97,7 @@ TEST_F(Option, AnAckTimeoutOfZeroTurnsTheTimerOffAndLeavesThePath) {
 }
 
 TEST_F(Option, TypeOfServiceIsThePathsAndTheQpsTrafficClass) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   listener = Listener(passive_channel.get());
   active = NewId(channel.get());
   ASSERT_EQ(SetByte(active, RDMA_OPTION_ID_TOS, 0x60), 0);
@@ -114,6 +118,7 @@ TEST_F(Option, TypeOfServiceIsThePathsAndTheQpsTrafficClass) {
 }
 
 TEST_F(Option, ARouteResolvedBeforeKeepsItsTypeOfService) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   active = Resolved(1);
   EXPECT_EQ(SetByte(active, RDMA_OPTION_ID_TOS, 0x60), 0);
   EXPECT_EQ(active->route.path_rec[0].traffic_class, 0);
@@ -151,6 +156,7 @@ class Path : public Option {
 };
 
 TEST_F(Path, ResolvesTheRoute) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   ASSERT_NO_FATAL_FAILURE(Prepare(1));
   ASSERT_EQ(SetPath(), 0);
   Expect(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -162,6 +168,7 @@ TEST_F(Path, ResolvesTheRoute) {
 }
 
 TEST_F(Path, ConnectsByIt) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   listener = Listener(passive_channel.get());
   ASSERT_NO_FATAL_FAILURE(Prepare(PortOf(listener.get())));
   ASSERT_EQ(SetPath(), 0);
@@ -176,18 +183,21 @@ TEST_F(Path, ConnectsByIt) {
 }
 
 TEST_F(Path, HasWholeRecords) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   ASSERT_NO_FATAL_FAILURE(Prepare(1));
   EXPECT_EQ(SetPath(sizeof path - 1), EINVAL);
   EXPECT_EQ(SetPath(0), EINVAL);
 }
 
 TEST_F(Path, NeedsAPrimaryRecord) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   ASSERT_NO_FATAL_FAILURE(Prepare(1));
   path.flags = IBV_PATH_FLAG_ALTERNATE;
   EXPECT_EQ(SetPath(), EINVAL);
 }
 
 TEST_F(Path, IsForIdsWithAnAddress) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   ASSERT_NO_FATAL_FAILURE(Prepare(1));
   active = NewId(channel.get());
   EXPECT_EQ(SetPath(), EINVAL);
@@ -198,6 +208,7 @@ TEST_F(Path, IsForIdsWithAnAddress) {
 // ---- rdma_init_qp_attr
 
 TEST_F(Option, InitAttributesOfAResolvedId) {
+  if (IsIwarp()) GTEST_SKIP() << kOwnInitAttributes;
   active = Resolved(1);
   ibv_qp_attr attr{};
   int mask = 0;
@@ -210,6 +221,7 @@ TEST_F(Option, InitAttributesOfAResolvedId) {
 }
 
 TEST_F(Option, InitAttributesOfADatagramId) {
+  if (IsIwarp()) GTEST_SKIP() << kOwnInitAttributes;
   active = Resolved(1, RDMA_PS_UDP);
   ibv_qp_attr attr{};
   int mask = 0;
@@ -219,6 +231,7 @@ TEST_F(Option, InitAttributesOfADatagramId) {
 }
 
 TEST_F(Option, InitAttributesWhileTheRequestIsUnderWay) {
+  if (IsIwarp()) GTEST_SKIP() << kOwnInitAttributes;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());
@@ -258,6 +271,7 @@ TEST_F(Option, InitAttributesAreForQpStatesAndForIdsWithADevice) {
 }
 
 TEST_F(Option, InitAttributesMoveAQpThatIsNotTheIds) {
+  if (IsIwarp()) GTEST_SKIP() << kOwnInitAttributes;
   listener = Listener(passive_channel.get());
   active = Resolved(PortOf(listener.get()));
   ASSERT_EQ(MakeQueues(active.get()), 0);
@@ -291,6 +305,7 @@ TEST_F(Option, InitAttributesMoveAQpThatIsNotTheIds) {
 class Ece : public Option {};
 
 TEST_F(Ece, GoesFromConnectToTheRequestAndFromAcceptToTheResponse) {
+  if (IsIwarp()) GTEST_SKIP() << kNoEce;
   listener = Listener(passive_channel.get());
   active = Resolved(PortOf(listener.get()));
   ibv_ece offered{};
@@ -337,6 +352,7 @@ TEST_F(Ece, NeedsAVendorAndNoMask) {
 }
 
 TEST_F(Ece, ARejectionForItHasItsOwnReason) {
+  if (IsIwarp()) GTEST_SKIP() << kNoEce;
   listener = Listener(passive_channel.get());
   active = Requesting(listener.get());
   passive = NextRequest(passive_channel.get());

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -26,6 +27,7 @@ class Queues : public ConnectedTest {
 // ---- making them
 
 TEST_F(Queues, AQpWithoutCqsGetsThemWithChannelsWhoseContextIsTheId) {
+  if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
   ASSERT_EQ(MakeQueues(id.get()), 0);
   ASSERT_NE(id->qp, nullptr);
   ASSERT_NE(id->send_cq, nullptr);
@@ -235,6 +237,7 @@ TEST_F(Inline, WriteAndRead) {
 }
 
 TEST_F(Inline, ARegionForMessagesIsNotForThePeer) {
+  if (IsIwarp()) GTEST_SKIP() << kNoRemoteErrors;
   const Region local(rdma_reg_msgs(active.get(), bytes[0], kBytes));
   const Region messages(rdma_reg_msgs(passive.get(), bytes[1], kBytes));
   ASSERT_EQ(rdma_post_write(active.get(), nullptr, bytes[0], kBytes, local.get(), 0,
@@ -276,6 +279,7 @@ TEST_F(Inline, GettingACompletionWaitsForIt) {
 }
 
 TEST_F(Inline, DatagramsGoWhereAnAddressHandleLeads) {
+  if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   const CmId to_listener = Listener(passive_channel.get(), RDMA_PS_UDP);
   const CmId from = Requesting(to_listener.get());
   const CmId to = NextRequest(passive_channel.get());

@@ -1,6 +1,8 @@
 // A device that is removed while programs use it, and returns (rdma_get_cm_event(3),
 // RDMA_CM_EVENT_DEVICE_REMOVAL; order, calls and errno values as measured on rdma_rxe). The kernel
 // takes the device out of its lists at once and frees it when the last process has let it go.
+#include <poll.h>
+
 #include <cerrno>
 #include <memory>
 
@@ -8,6 +10,7 @@
 #include "tests/contract/support/outside.h"
 #include "tests/contract/support/removal.h"
 #include "tests/contract/support/state.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -35,6 +38,12 @@ int BindNewStep(State& state, const sockaddr_in& to) {
   const int error = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 ? 0 : errno;
   rdma_destroy_id(id);
   return error;
+}
+
+// Whether the side has an event, which stays where it is.
+bool IsReadableStep(State& state, const int& limit_ms) {
+  pollfd waiting{state.channel->fd, POLLIN, 0};
+  return poll(&waiting, 1, limit_ms) == 1;
 }
 
 // What verbs calls on an id's open device answer: 0, or the errno of the first that failed.
@@ -70,6 +79,15 @@ class DeviceRemoval : public testing::Test {
     ASSERT_NO_FATAL_FAILURE(ids.Make(*side, address()));
     device.Remove();
   }
+  // The removal has reached the id: any call of it is ENXIO then.
+  void WaitUntilGone(int id) {
+    int error = 0;
+    for (int waited_ms = 0; error != ENXIO && waited_ms < kPatience_ms; waited_ms += 10) {
+      error = side->SetReuse(id, 1);
+      poll(nullptr, 0, 10);
+    }
+    ASSERT_EQ(error, ENXIO);
+  }
   static void ExpectEvent(Side& at, rdma_cm_event_type type, int status = 0) {
     const EventCopy event = at.NextEvent();
     ASSERT_TRUE(event.found) << "no " << rdma_event_str(type);
@@ -95,7 +113,21 @@ TEST_F(DeviceRemoval, ReachesDatagramIdsToo) {
   ExpectEvent(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 
+TEST_F(DeviceRemoval, OfAnRnicFlushesItsQueuePairs) {
+  if (!IsIwarp()) GTEST_SKIP() << "InfiniBand: queue pairs stay as they are";
+  ASSERT_NO_FATAL_FAILURE(ids.Make(*side, address()));
+  const Buffer buffer = Allocate(64);
+  const Region region = side->Register(buffer);
+  ASSERT_EQ(side->PostReceive(ids.active_qp, ReceiveInto(1, buffer, region)), 0);
+  device.Remove();
+  ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  const Completion flushed = side->Poll(ids.active_qp, Queue::kReceive);
+  ASSERT_TRUE(flushed.found);
+  EXPECT_EQ(flushed.wc.status, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(DeviceRemoval, LeavesQueuePairsAsTheyAreAndRaisesNothing) {
+  if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
   Side watcher(Place::kLocalProcess);
   ASSERT_EQ(watcher.Open(), 0);
   ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
@@ -147,6 +179,30 @@ TEST_F(DeviceRemoval, AnAddressErrorIsNotTheEndOfAnId) {
     EXPECT_EQ(side->ResolveAddr(late, address(), ids.port), 0);
     ExpectEvent(*side, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
   }
+}
+
+// librdmacm reads what was resolved when the event is fetched, and the id has nothing any more.
+TEST_F(DeviceRemoval, TurnsAnAddressThatWasNotFetchedIntoAnAddressError) {
+  const int id = side->CreateId();
+  ASSERT_EQ(side->ResolveAddr(id, address(), 1), 0);
+  ASSERT_TRUE(side->worker().Call(&IsReadableStep, kPatience_ms));
+  device.Remove();
+  ASSERT_NO_FATAL_FAILURE(WaitUntilGone(id));
+  ExpectEvent(*side, RDMA_CM_EVENT_ADDR_ERROR, -1);
+  ExpectEvent(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
+}
+
+TEST_F(DeviceRemoval, TurnsARouteThatWasNotFetchedIntoARouteError) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
+  const int id = side->CreateId();
+  ASSERT_EQ(side->ResolveAddr(id, address(), 1), 0);
+  ExpectEvent(*side, RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(side->ResolveRoute(id), 0);
+  ASSERT_TRUE(side->worker().Call(&IsReadableStep, kPatience_ms));
+  device.Remove();
+  ASSERT_NO_FATAL_FAILURE(WaitUntilGone(id));
+  ExpectEvent(*side, RDMA_CM_EVENT_ROUTE_ERROR, -1);
+  ExpectEvent(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 
 TEST_F(DeviceRemoval, IsSeenInTheListOfDevices) {

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -59,6 +60,7 @@ TEST_F(Synchronous, ACallThatFailsAtOnceLeavesTheEventBefore) {
 }
 
 TEST_F(Synchronous, BothSidesEndWithEstablished) {
+  if (IsIwarp()) GTEST_SKIP() << kAsSent;
   ASSERT_NO_FATAL_FAILURE(Join());
   EXPECT_EQ(LastOf(active), RDMA_CM_EVENT_ESTABLISHED);
   EXPECT_EQ(active->event->param.conn.private_data_len, 196);
@@ -68,6 +70,7 @@ TEST_F(Synchronous, BothSidesEndWithEstablished) {
 }
 
 TEST_F(Synchronous, ConnectWaitsForTheAnswer) {
+  if (IsIwarp()) GTEST_SKIP() << kResets;
   active = Routed();
   ASSERT_EQ(MakeQueues(active.get()), 0);
   std::future<int> connected = std::async(std::launch::async, Connect, active.get());
@@ -82,6 +85,7 @@ TEST_F(Synchronous, ConnectWaitsForTheAnswer) {
 }
 
 TEST_F(Synchronous, WithoutAQpConnectEndsWithTheResponse) {
+  if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   active = Routed();
   rdma_conn_param param = ParametersWith({});
   param.qp_num = 0x7011;
@@ -100,6 +104,7 @@ TEST_F(Synchronous, WithoutAQpConnectEndsWithTheResponse) {
 }
 
 TEST_F(Synchronous, DisconnectWaitsForThePeersDisconnect) {
+  if (IsIwarp()) GTEST_SKIP() << kEndsTogether;
   ASSERT_NO_FATAL_FAILURE(Join());
   std::future<int> first =
       std::async(std::launch::async, [&] { return ErrnoOf(rdma_disconnect(active.get())); });
@@ -121,6 +126,7 @@ TEST_F(Synchronous, AResolutionThatEndsInAnErrorAnswersIt) {
 // ---- datagrams
 
 TEST_F(Synchronous, DatagramsResolveEachOther) {
+  if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   listener = Listener(nullptr, RDMA_PS_UDP);
   active = Routed(RDMA_PS_UDP, PortOf(listener.get()));
   ASSERT_EQ(MakeQueues(active.get()), 0);
@@ -135,6 +141,7 @@ TEST_F(Synchronous, DatagramsResolveEachOther) {
 }
 
 TEST_F(Synchronous, ADatagramNobodyListensForFailsWithTheRepliesStatus) {
+  if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   active = Routed(RDMA_PS_UDP, 9);
   ASSERT_EQ(MakeQueues(active.get()), 0);
   EXPECT_EQ(Connect(active.get()), 1);  // the SIDR status, where an errno would be
@@ -143,6 +150,7 @@ TEST_F(Synchronous, ADatagramNobodyListensForFailsWithTheRepliesStatus) {
 }
 
 TEST_F(Synchronous, AJoinEndsWithItsEvent) {
+  if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   const CmId id = NewId(nullptr, RDMA_PS_UDP);
   ASSERT_EQ(BindTo(id.get(), here), 0);
   ASSERT_EQ(MakeQueues(id.get()), 0);
@@ -177,6 +185,7 @@ class Endpoint : public Synchronous {
 };
 
 TEST_F(Endpoint, AnActiveOneIsResolvedAndHasItsQp) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   const AddrInfo info = InfoTo(port);
   ibv_qp_init_attr init = SmallQueues();
   init.qp_type = IBV_QPT_UD;  // the address information decides
@@ -260,6 +269,7 @@ TEST_F(Endpoint, ConnectionDataOfTheInformationComesBeforeTheCallers) {
 }
 
 TEST_F(Endpoint, ARouteInTheInformationIsTaken) {
+  if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   // The path of a resolved id, as a subnet manager would write it.
   const CmId resolved = Routed();
   const ibv_sa_path_rec& path = resolved->route.path_rec[0];

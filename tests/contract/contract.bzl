@@ -45,6 +45,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
                     "differences.toml",
                     "events.py",
                     "events/emulator.json",
+                    "events/emulator_siw.json",
                     "harness.py",
                     "run.py",
                     "//tests/support:emulated",

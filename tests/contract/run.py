@@ -23,7 +23,7 @@ from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
 SLOW_LIMIT_S = 280
 MOST_SLOW = 64
-BACKEND = "emulator"
+BACKEND = "emulator"  # in differences.toml
 SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 
@@ -113,7 +113,7 @@ def main():
     # gtest's own file would count what the table expects as failed.
     xml = os.environ.pop("XML_OUTPUT_FILE", None)
     judged, seen = [], []
-    record = Record(BACKEND)
+    record = Record("emulator_siw" if "siw" in sys.argv[5:] else "emulator")
     for result in run_on_hosts(binary, hosts, sys.argv[4] == "slow", sys.argv[5:]):
         kind, text = table.judge(BACKEND, file, result)
         seen.append({"file": file, "test": result.name, "kind": kind, "events": result.events})

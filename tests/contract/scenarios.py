@@ -12,10 +12,14 @@ import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
 # As they are called in the measurements of rdma_rxe and siw.
-BY_NAME = ("arpfail backlog bind destroy_unacked disc_active disc_destroy disc_passive disc_traffic "
-           "kill_client kill_server migrate noaccept nolistener noqp notify priv reject rep_timeout "
-           "resolve sync ud ud_noaccept unreach unreach_host unreach_retry0").split()
+BY_NAME = ("addr_change_bond_default_failover_mac arpfail backlog bind destroy_unacked disc_active "
+           "disc_destroy disc_passive disc_traffic kill_client kill_server migrate noaccept "
+           "nolistener noqp notify priv reject rep_timeout resolve sync ud ud_noaccept unreach "
+           "unreach_host unreach_retry0").split()
 BY_TABLE = {
+    "addr_change": ("MovedAddress.IsToldToEachIdThatIsBoundToItInTheOrderTheyGotTheirDevice",
+                    "ChangingPort.AnAddressThatGoesLeavesIdsAlone"),
+    "after_removal": ("DeviceRemoval.ADeviceThatReturnsServesNewIds",),
     "async": ("async_event_test", "MeasuredCalls.WithNothingToTellNoEventComesFromConnectingOrFailing"),
     "cq": ("cq_test",),
     "depth": ("qp_state_test", "MeasuredCalls.PiecesAndInlineDataShareTheirRoom"),
@@ -27,6 +31,12 @@ BY_TABLE = {
     "limits": ("qp_state_test", "MeasuredCalls.TablesEndWithTheirOwnErrors"),
     "mcast": ("cm_multicast_test", "SiwCalls.McastIsNotImplemented"),
     "mr": ("pd_mr_test",),
+    "netdev_down": ("ChangingPort.ItsStateIsWhatQueryPortSays",
+                    "ChangingPort.ConnectionManagementHasNoEventForIt",
+                    "ChangingPort.ASendWhileItIsDownFailsAndTakesTheQpWithIt",
+                    "ChangingPort.AnAddressIsAGidAsLongAsItIsThere",
+                    "ChangingPort.OfAnRnicEndsItsConnections"),
+    "removal": ("cm_removal_test", "DeviceRemoval.OfAnRnicFlushesItsQueuePairs"),
     "retry": ("MeasuredVerbs.SevenRetriesWaitForEver",),
     "rnr": ("errors_test",),
     "trans": ("qp_state_test", "MeasuredVerbs.AQpInRtrReceivesAndStaysThere"),

@@ -347,6 +347,23 @@ TEST_F(Siw, ResolveYieldsNoPathRecord) {
   EXPECT_EQ(fields.num_paths, 0);
 }
 
+TEST_F(Siw, ResolveLeavesTheGidsAndBindingTellsTheDevicesMac) {
+  ibv_gid mac{}, none{};
+  ibv_context* device = OpenTestDevice();
+  ASSERT_NE(device, nullptr);
+  EXPECT_EQ(ibv_query_gid(device, 1, 0, &mac), 0);
+  EXPECT_EQ(ibv_close_device(device), 0);
+  const int bound = active.CreateId();
+  ASSERT_EQ(active.Bind(bound, LocalAddress(), 0), 0);
+  IdFields fields = active.FieldsOf(bound);
+  EXPECT_EQ(memcmp(&fields.source_gid, &mac, sizeof mac), 0);
+  EXPECT_EQ(memcmp(&fields.destination_gid, &none, sizeof none), 0);
+  ASSERT_NO_FATAL_FAILURE(StartListening());
+  ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
+  fields = active.FieldsOf(active_id);
+  EXPECT_EQ(memcmp(&fields.source_gid, &none, sizeof none), 0);
+}
+
 TEST_F(Siw, UdResolvesButHasNoQp) {
   active_id = active.CreateId(RDMA_PS_UDP);
   ASSERT_EQ(active.ResolveAddr(active_id, passive.address(), 7), 0);

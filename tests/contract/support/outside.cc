@@ -4,7 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <cstdio>
+#include <sstream>
 #include <stdexcept>
 
 #include "tests/contract/support/command.h"
@@ -40,11 +41,19 @@ pid_t Begin(const std::string& command) {
   return pid;
 }
 
-// The interface under a device of rdma_rxe or siw.
+// The interface under a device of rdma_rxe or siw, "" when there is none: what stands behind
+// "netdev" in `rdma link`.
 std::string NetdevOf(const std::string& device) {
-  std::ifstream file("/sys/class/infiniband/" + device + "/parent");
-  std::string netdev;
-  file >> netdev;
+  FILE* told = popen(Shell("rdma link show " + device + "/1").c_str(), "r");
+  if (told == nullptr) return "";
+  char text[512] = {};
+  const size_t bytes = fread(text, 1, sizeof text - 1, told);
+  pclose(told);
+  std::istringstream words(std::string(text, bytes));
+  std::string word, netdev;
+  while (words >> word) {
+    if (word == "netdev") words >> netdev;
+  }
   return netdev;
 }
 
@@ -151,8 +160,12 @@ SecondDevice::~SecondDevice() {
 
 // ---- an address that moves
 
-MovingAddress::MovingAddress() {
+MovingAddress::MovingAddress(LinksMac mac) {
   if (OnTheEmulator()) {
+    if (mac == LinksMac::kStays) {
+      why_not_ = "an emulated address that keeps its MAC stays on its device";
+      return;
+    }
     address_ = NeighbourOf(LocalAddress(), 252);
     Must(OnHost("device add " + device_ + "=" + Driver() + " --address " + address_));
     return;
@@ -162,7 +175,8 @@ MovingAddress::MovingAddress() {
     why_not_ = "this kernel has no bonding";
     return;
   }
-  Must("ip link add bond9 type bond mode active-backup fail_over_mac active miimon 50");
+  Must(std::string("ip link add bond9 type bond mode active-backup miimon 50 fail_over_mac ") +
+       (mac == LinksMac::kDiffers ? "active" : "none"));
   for (const char* link : {"link1", "link2"}) {
     Must(std::string("ip link add ") + link + " type dummy");
     Must(std::string("ip link set ") + link + " master bond9");
@@ -173,12 +187,12 @@ MovingAddress::MovingAddress() {
 }
 
 MovingAddress::~MovingAddress() {
+  if (!why_not_.empty()) return;
   if (OnTheEmulator()) {
     Try(OnHost("device remove " + device_));
     Try(OnHost("address remove " + address_));
     return;
   }
-  if (!why_not_.empty()) return;
   Try("rdma link del " + device_);
   for (const char* link : {"bond9", "link1", "link2"}) Try(std::string("ip link del ") + link);
 }

@@ -50,11 +50,14 @@ class SecondDevice {
   std::string name_ = "second0", address_;
 };
 
-// An address that another link takes over: a bond's failover with fail_over_mac=active on the
-// kernel, an address that moves to another device on the emulator.
+// The MAC of the link that takes an address over: its own, or that of the link before it.
+enum class LinksMac { kDiffers, kStays };
+
+// An address that another link takes over: a bond's failover on the kernel (fail_over_mac=active,
+// or none when the MAC stays), an address that moves to another device on the emulator.
 class MovingAddress {
  public:
-  MovingAddress();
+  explicit MovingAddress(LinksMac mac);
   ~MovingAddress();
   MovingAddress(const MovingAddress&) = delete;
   const std::string& address() const { return address_; }
