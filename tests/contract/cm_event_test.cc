@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/contract/support/connection.h"
+#include "tests/contract/support/pending.h"
 #include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
@@ -395,11 +396,12 @@ TEST_F(Connection, AMigratedIdGetsItsEventsOnTheNewChannel) {
 }
 
 TEST_F(Connection, AListenersUnfetchedRequestsMigrateWithIt) {
-  // The kernel's library loses them here: a defect that is not copied.
+  // The kernel loses them here: a defect that is not copied.
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ASSERT_GE(active.CreateCmQp(active_id), 0);
   ASSERT_EQ(active.CmConnect(active_id, {}), 0);
+  ASSERT_TRUE(HasEvent(passive));
   ASSERT_EQ(passive.Migrate(listener, true), 0);
   request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
   ASSERT_GE(request.id, 0);

@@ -88,6 +88,10 @@ emulator (`tools/test`) and on the kernel's own drivers in a virtual machine (`t
 `tools/softroce test --on siw`). This page is every test that does not hold on all of them. The
 runners expect just these failures: a test that is named here and passes fails the run.
 
+Not here are the tests of what one kind of transport has and the other has not by design: they are
+skipped on the other, each with the rule as reason (`tests/contract/support/transport.h`), and what
+iWARP does instead is held by `siw_cm_test`, `siw_data_test` and `siw_device_test`.
+
 It is made by `tests/contract/differences.py tests/contract/differences.toml > docs/differences.md`; a
 test fails when it is stale.
 

@@ -1,5 +1,7 @@
 // The table of QP state transitions: each pair of states for each type, with the attributes it
 // needs, without each of them, and with one it does not know. Follows ib_modify_qp_is_ok.
+#include <poll.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -80,6 +82,17 @@ class QpStateTest : public DeviceTest {
     EXPECT_EQ(qp->state, attr.qp_state) << "the library's own idea of the state";
     return attr.qp_state;
   }
+  // Until then SQD refuses changes: sq_draining of ibv_query_qp(3).
+  void WaitUntilDrained(ibv_qp* qp) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    attr.sq_draining = 1;
+    for (int waited_ms = 0; attr.sq_draining != 0 && waited_ms < kPatience_ms; ++waited_ms) {
+      ASSERT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+      if (attr.sq_draining != 0) poll(nullptr, 0, 1);
+    }
+    EXPECT_EQ(attr.sq_draining, 0);
+  }
   // A QP that has been walked to `state`.
   Qp In(ibv_qp_type type, ibv_qp_state state) {
     Qp qp = MakeQp(type, cq.get());
@@ -91,6 +104,7 @@ class QpStateTest : public DeviceTest {
       EXPECT_EQ(Move(qp.get(), next, Required(type, at, next)), 0) << kNames[next];
       at = next;
     }
+    if (at == IBV_QPS_SQD) WaitUntilDrained(qp.get());
     if (state == IBV_QPS_ERR) {
       EXPECT_EQ(Move(qp.get(), IBV_QPS_ERR, 0), 0);
     }

@@ -1,0 +1,21 @@
+// Events that wait to be fetched: a test that acts between an event's coming and its fetching.
+#pragma once
+
+#include <poll.h>
+
+#include "tests/contract/support/side.h"
+#include "tests/contract/support/state.h"
+
+namespace rdma_contract {
+
+inline bool IsReadableStep(State& state, const int& limit_ms) {
+  pollfd waiting{state.channel->fd, POLLIN, 0};
+  return poll(&waiting, 1, limit_ms) == 1;
+}
+
+// Waits until the side has an event, which stays where it is; false when none came.
+inline bool HasEvent(Side& side, int limit_ms = kPatience_ms) {
+  return side.worker().Call(&IsReadableStep, limit_ms);
+}
+
+}  // namespace rdma_contract
