@@ -33,12 +33,10 @@ HANG_LIMIT_S = 15  # a test that is known to hang is not waited for any longer
 class Row:
     def __init__(self, number, fields):
         where = "difference %d (%s)" % (number, fields.get("test", "no test"))
-        if set(fields) - {"sometimes"} != KEYS:
-            raise ValueError("%s: needs exactly %s, and may have sometimes" %
-                             (where, ", ".join(sorted(KEYS))))
+        if set(fields) != KEYS:
+            raise ValueError("%s: needs exactly %s" % (where, ", ".join(sorted(KEYS))))
         self.file, self.test, self.on = fields["file"], fields["test"], fields["on"]
         self.how, self.what, self.reason = fields["how"], fields["what"], fields["reason"]
-        self.sometimes = fields.get("sometimes", False)
         for value, allowed in [(self.how, HOWS), (self.reason, REASONS)] + [
                 (one, BACKENDS) for one in self.on]:
             if value not in allowed:
@@ -63,17 +61,15 @@ class Table:
 
     def judge(self, backend, file, result):
         """The kind and text of a result, the table considered: a failure that it names is
-        `differs`, a test that it names and that passes has failed."""
+        `differs`, a test that it names and that passes or is skipped has failed."""
         row = self.row(backend, file, result.name)
         if row is None:
             return result.kind, result.text
         row.used.add(backend)
         if result.kind == "failed":
             return "differs", "%s (%s)" % (row.what, REASONS[row.reason])
-        if result.kind == "passed" and not row.sometimes:
-            return "failed", ("it passes on %s, and differences.toml says that it %s there: take it "
-                              "from the table (%s)" % (backend, HOWS[row.how], row.what))
-        return result.kind, result.text
+        return "failed", ("it is %s on %s, and differences.toml says that it %s there: take it from "
+                          "the table (%s)" % (result.kind, backend, HOWS[row.how], row.what))
 
     def unused(self, backend, file):
         """Rows of this file and backend that no result has met."""
@@ -113,9 +109,8 @@ def page(table):
                 continue
             text += "%s:\n\n| test | it | what is so there |\n|---|---|---|\n" % (
                 meaning[0].upper() + meaning[1:])
-            text += "".join("| `%s` `%s` | %s%s | %s |\n" % (
-                row.file, row.test, HOWS[row.how], " at times" if row.sometimes else "", row.what)
-                for row in mine) + "\n"
+            text += "".join("| `%s` `%s` | %s | %s |\n" % (
+                row.file, row.test, HOWS[row.how], row.what) for row in mine) + "\n"
     return text.rstrip("\n") + "\n"
 
 

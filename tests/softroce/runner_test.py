@@ -119,6 +119,7 @@ def the_table_expects_failures_and_nothing_else():
         backend, "fake_test", harness.Result("Suite." + name, kind))[0]
     expect(judge("rxe", "Fails", "failed"), "differs")
     expect(judge("rxe", "Passes", "passed"), "failed")
+    expect(judge("rxe", "Passes", "skipped"), "failed")
     expect(judge("rxe", "Other", "failed"), "failed")
     expect(judge("emulator", "Fails", "failed"), "failed")
     expect([row.test for row in table.unused("rxe", "fake_test")], ["Suite.Gone"])
