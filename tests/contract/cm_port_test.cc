@@ -336,6 +336,21 @@ TEST_F(AddrChangeBondDefaultFailoverMac, IsToldToNobodyAndIdsStayWhatTheyWere) {
   EXPECT_EQ(side->Disconnect(ids.active), 0);
 }
 
+// cma_netevent_callback: whoever has resolved a route over the neighbour.
+TEST(ChangedNeighbourTest, IsUnreachableAtOnceToTheIdsThatResolvedIt) {
+  if (IsIwarp()) GTEST_SKIP() << "iWARP: TCP looks after its neighbours";
+  if (const std::string why = WhyNothingChanges(); !why.empty()) GTEST_SKIP() << why;
+  ChangedNeighbour neighbour;
+  if (!neighbour.why_not().empty()) GTEST_SKIP() << neighbour.why_not();
+  Side side(Place::kLocalProcess);
+  const int id = IdsOfEveryState{}.Resolved(side, neighbour.address());
+  neighbour.Change();
+  const EventCopy event = side.NextEvent();
+  EXPECT_EQ(event.event, RDMA_CM_EVENT_UNREACHABLE) << Describe(event);
+  EXPECT_EQ(event.status, -ETIMEDOUT);
+  EXPECT_EQ(event.id, id);
+}
+
 // ---- a host with more than one device
 
 struct Names {

@@ -41,20 +41,24 @@ pid_t Begin(const std::string& command) {
   return pid;
 }
 
-// The interface under a device of rdma_rxe or siw, "" when there is none: what stands behind
-// "netdev" in `rdma link`.
-std::string NetdevOf(const std::string& device) {
-  FILE* told = popen(Shell("rdma link show " + device + "/1").c_str(), "r");
+// What stands behind `word` in a command's output, "" when it does not come.
+std::string WordAfter(const std::string& word, const std::string& command) {
+  FILE* told = popen(Shell(command).c_str(), "r");
   if (told == nullptr) return "";
   char text[512] = {};
   const size_t bytes = fread(text, 1, sizeof text - 1, told);
   pclose(told);
   std::istringstream words(std::string(text, bytes));
-  std::string word, netdev;
-  while (words >> word) {
-    if (word == "netdev") words >> netdev;
+  std::string one, wanted;
+  while (words >> one) {
+    if (one == word) words >> wanted;
   }
-  return netdev;
+  return wanted;
+}
+
+// The interface under a device of rdma_rxe or siw, "" when there is none.
+std::string NetdevOf(const std::string& device) {
+  return WordAfter("netdev", "rdma link show " + device + "/1");
 }
 
 // The driver of the device under test: the kernel's devices are named after theirs.
@@ -156,6 +160,27 @@ SecondDevice::~SecondDevice() {
   }
   Try("rdma link del " + name_);
   Try("ip link del second");
+}
+
+// ---- a neighbour with another MAC
+
+ChangedNeighbour::ChangedNeighbour() : address_(SilentAddress()) {
+  if (OnTheEmulator()) {
+    why_not_ = "an emulated neighbour's MAC is its address, for ever";
+    return;
+  }
+  netdev_ = NetdevOf(DeviceName());
+  mac_ = WordAfter("lladdr", "ip neigh show " + address_ + " dev " + netdev_);
+  if (mac_.empty()) why_not_ = "no neighbour here is known and silent";
+}
+
+ChangedNeighbour::~ChangedNeighbour() {
+  if (changed_) Try("ip neigh replace " + address_ + " lladdr " + mac_ + " dev " + netdev_);
+}
+
+void ChangedNeighbour::Change() {
+  changed_ = true;
+  Must("ip neigh replace " + address_ + " lladdr 02:00:00:00:99:99 dev " + netdev_);
 }
 
 // ---- an address that moves

@@ -71,6 +71,22 @@ class MovingAddress {
   std::string address_, device_ = "moving0", why_not_;
 };
 
+// A neighbour of the device under test that is silent, and has another MAC from some moment on.
+class ChangedNeighbour {
+ public:
+  ChangedNeighbour();
+  ~ChangedNeighbour();
+  ChangedNeighbour(const ChangedNeighbour&) = delete;
+  const std::string& address() const { return address_; }
+  // "" or why this machine has none, for GTEST_SKIP.
+  const std::string& why_not() const { return why_not_; }
+  void Change();
+
+ private:
+  std::string address_, netdev_, mac_, why_not_;
+  bool changed_ = false;
+};
+
 // An address of the machine's network that nobody has: `last` is its last number.
 std::string NeighbourOf(const std::string& address, int last);
 
