@@ -129,7 +129,8 @@ Every event that rdma_get_cm_event(3) names, what brings it about by nature, the
 shows it, and what each backend did in a test run: the event's status and, where there is any, the
 length of its private data. `-` says that the test has no such event there, or does not run there:
 siw has no datagrams and ends connections in its own way, and the last three events are of rdma-core 60,
-which the machine of the kernel's drivers does not have.
+which the machine of the kernel's drivers does not have. One cause the emulator has not: the MAC of an
+emulated neighbour is its address, and does not change.
 
 The kernel has no more causes than these for ADDR_ERROR, ROUTE_ERROR and MULTICAST_ERROR on RoCE and
 iWARP: a route is made without a query that could fail, and a join without a message to a subnet manager;
