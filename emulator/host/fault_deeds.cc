@@ -56,7 +56,7 @@ Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::RemoveDevi
 Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPort& what) {
   Status all;
   for (const std::string& name : DevicesOf(deed, what.device)) {
-    const Status done = devices_.SetPort(name, what.up);
+    const Status done = devices_.SetPort(now, name, what.up);
     if (done) {
       Later(now, what.return_after, PortReturns{name, !what.up});
     } else {
@@ -100,12 +100,12 @@ void FaultDeeds::Later(Time now, const std::optional<Duration>& after, Return wh
   if (after) returns_.emplace(now + *after, std::move(what));
 }
 
-Status FaultDeeds::Come(const Return& what) {
+Status FaultDeeds::Come(Time now, const Return& what) {
   if (const auto* device = std::get_if<DeviceReturns>(&what)) {
     return devices_.Add(device->name, nullptr);
   }
   if (const auto* port = std::get_if<PortReturns>(&what)) {
-    return devices_.SetPort(port->device, port->up);
+    return devices_.SetPort(now, port->device, port->up);
   }
   const auto& address = std::get<AddressReturns>(what);
   return devices_.AddAddress(address.device, address.address);
@@ -115,7 +115,7 @@ void FaultDeeds::Expire(Time now) {
   while (!returns_.empty() && returns_.begin()->first <= now) {
     const Return due = std::move(returns_.begin()->second);
     returns_.erase(returns_.begin());
-    Note(now, Come(due), "return");
+    Note(now, Come(now, due), "return");
   }
 }
 

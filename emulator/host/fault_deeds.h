@@ -50,7 +50,7 @@ class FaultDeeds {
   // What is done to the host as a whole is the host's to do.
   static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }
   static Status Act(Time, const ObjectDeed&, const fault::CrashHost&) { return {}; }
-  Status Come(const Return& what);
+  Status Come(Time now, const Return& what);
   void Later(Time now, const std::optional<Duration>& after, Return what);
   // Names of the devices that it is about: the rule's, else the moment's, else all that are there.
   std::vector<std::string> DevicesOf(const ObjectDeed& deed, const std::string& wanted) const;
