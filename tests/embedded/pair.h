@@ -47,7 +47,8 @@ struct Side {
     attributes.cap = {8, 8, 1, 1, 0};
     attributes.qp_type = IBV_QPT_RC;
     ASSERT_EQ(rdma_create_qp(id, nullptr, &attributes), 0) << strerror(errno);
-    mr = ibv_reg_mr(id->pd, buffer.data(), buffer.size(), IBV_ACCESS_LOCAL_WRITE);
+    const int access = IBV_ACCESS_LOCAL_WRITE;
+    mr = ibv_reg_mr(id->pd, buffer.data(), buffer.size(), access);
     ASSERT_NE(mr, nullptr);
   }
   int Send() {
