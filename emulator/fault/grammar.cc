@@ -11,17 +11,24 @@
 namespace rdmaemu::fault {
 namespace {
 
-constexpr std::array<const char*, kPoints> kPointNames = {"call", "cm",    "event",
-                                                          "wc",   "async", "time"};
+constexpr std::array<const char*, kPoints> kPointNames = {
+    "call", "cm", "event", "wc", "async", "packet", "link", "memory", "time"};
 
 constexpr PointSet kEverywhere = PointSet::All();
-constexpr PointSet kOfPrograms = {Point::kCall, Point::kCmEvent, Point::kCompletion,
-                                  Point::kAsyncEvent};
-constexpr PointSet kOfAddresses = {Point::kCmMessage};
-constexpr PointSet kOfDevices = {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent};
-constexpr PointSet kOfQueuePairs = {Point::kCompletion, Point::kAsyncEvent};
+constexpr PointSet kOfPrograms = {Point::kCall,       Point::kCmEvent, Point::kCompletion,
+                                  Point::kAsyncEvent, Point::kPacket,  Point::kMemory};
+constexpr PointSet kOfAddresses = {Point::kCmMessage, Point::kPacket, Point::kLink};
+constexpr PointSet kOfDevices = {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent,
+                                 Point::kPacket};
+constexpr PointSet kOfQueuePairs = {Point::kCompletion, Point::kAsyncEvent, Point::kPacket};
 constexpr PointSet kTimes = {Point::kTime};
-constexpr PointSet kOfPayload = {Point::kCompletion};
+constexpr PointSet kOfPayload = {Point::kCompletion, Point::kPacket};
+constexpr PointSet kLinks = {Point::kLink};
+constexpr PointSet kMemory = {Point::kMemory};
+// A link is a state of the network, no moment at which something else could be done.
+constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::kCmEvent,
+                                Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
+                                Point::kTime,       Point::kMemory};
 
 const std::vector<Key>& AllKeys() {
   static const std::vector<Key> kKeys = {
@@ -29,7 +36,7 @@ const std::vector<Key>& AllKeys() {
       {"at", Role::kRule, Shape::kText, kEverywhere},
 
       {"host", Role::kMatch, Shape::kText, kEverywhere},
-      {"direction", Role::kMatch, Shape::kText, {Point::kCmMessage}},
+      {"direction", Role::kMatch, Shape::kText, kOfAddresses},
       {"program", Role::kMatch, Shape::kText, kOfPrograms},
       {"device", Role::kMatch, Shape::kText, kOfDevices},
       {"local", Role::kMatch, Shape::kText, kOfAddresses},
@@ -39,6 +46,10 @@ const std::vector<Key>& AllKeys() {
       {"qp_order", Role::kMatch, Shape::kInteger, kOfQueuePairs},
       {"min_bytes", Role::kMatch, Shape::kInteger, kOfPayload},
       {"max_bytes", Role::kMatch, Shape::kInteger, kOfPayload},
+      {"mr_order", Role::kMatch, Shape::kInteger, kMemory},
+      {"address", Role::kMatch, Shape::kInteger, kMemory},
+      {"length", Role::kMatch, Shape::kInteger, kMemory},
+      {"index", Role::kMatch, Shape::kInteger, {Point::kPacket}},
       {"from_ms", Role::kMatch, Shape::kInteger, kEverywhere},
       {"until_ms", Role::kMatch, Shape::kInteger, kEverywhere},
       {"after", Role::kMatch, Shape::kText, kEverywhere},
@@ -54,29 +65,41 @@ const std::vector<Key>& AllKeys() {
       {"drop",
        Role::kAction,
        Shape::kFlag,
-       {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent}},
+       {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent, Point::kPacket}},
       {"hold", Role::kAction, Shape::kFlag, {Point::kCmMessage}},
       {"delay_ms",
        Role::kAction,
        Shape::kInteger,
-       {Point::kCall, Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent}},
-      {"duplicate", Role::kAction, Shape::kInteger, {Point::kCmMessage, Point::kCompletion}},
+       {Point::kCall, Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent, Point::kPacket}},
+      {"duplicate",
+       Role::kAction,
+       Shape::kInteger,
+       {Point::kCmMessage, Point::kCompletion, Point::kPacket}},
+      {"reorder", Role::kAction, Shape::kInteger, {Point::kPacket}},
+      {"corrupt", Role::kAction, Shape::kFlag, {Point::kPacket}},
       {"reject", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
       {"unreachable", Role::kAction, Shape::kInteger, {Point::kCmMessage}},
       {"errno", Role::kAction, Shape::kText, {Point::kCall}},
       {"status", Role::kAction, Shape::kTextOrInteger, {Point::kCmEvent, Point::kCompletion}},
       {"event", Role::kAction, Shape::kText, {Point::kCmEvent}},
-      {"async", Role::kAction, Shape::kText, kEverywhere},
-      {"remove_device", Role::kAction, Shape::kFlag, kEverywhere},
-      {"port", Role::kAction, Shape::kText, kEverywhere},
-      {"remove_address", Role::kAction, Shape::kText, kEverywhere},
-      {"move_address", Role::kAction, Shape::kText, kEverywhere},
-      {"pause_ms", Role::kAction, Shape::kInteger, kEverywhere},
-      {"crash", Role::kAction, Shape::kFlag, kEverywhere},
+      {"unmapped", Role::kAction, Shape::kFlag, kMemory},
+      {"partition", Role::kAction, Shape::kFlag, kLinks},
+      {"latency_ms", Role::kAction, Shape::kInteger, kLinks},
+      {"rate_mbps", Role::kAction, Shape::kInteger, kLinks},
+      {"loss", Role::kAction, Shape::kNumber, kLinks},
+      {"async", Role::kAction, Shape::kText, kButLinks},
+      {"remove_device", Role::kAction, Shape::kFlag, kButLinks},
+      {"port", Role::kAction, Shape::kText, kButLinks},
+      {"remove_address", Role::kAction, Shape::kText, kButLinks},
+      {"move_address", Role::kAction, Shape::kText, kButLinks},
+      {"pause_ms", Role::kAction, Shape::kInteger, kButLinks},
+      {"crash", Role::kAction, Shape::kFlag, kButLinks},
 
       {"private_data", Role::kDetail, Shape::kText, {Point::kCmMessage}, {"reject"}},
       {"takes_effect", Role::kDetail, Shape::kFlag, {Point::kCall}, {"errno", "delay_ms"}},
       {"keeps_state", Role::kDetail, Shape::kFlag, {Point::kCompletion}, {"status"}},
+      {"jitter_ms", Role::kDetail, Shape::kInteger, kLinks, {"latency_ms"}},
+      {"queue_packets", Role::kDetail, Shape::kInteger, kLinks, {"rate_mbps"}},
       {"how", Role::kDetail, Shape::kText, kEverywhere, {"remove_device"}},
       {"return_after_ms",
        Role::kDetail,

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/net_prefix.h"
 #include "emulator/base/time.h"
@@ -23,9 +24,12 @@ enum class Point : uint8_t {
   kCmEvent,     // an RDMA CM event on its way to a program; subject: "established", ...
   kCompletion,  // a completion on its way into its queue; subject: "send", "recv", ...
   kAsyncEvent,  // an asynchronous event on its way to a program; subject: "qp_fatal", ...
+  kPacket,      // a packet of a queue pair; subject: its opcode, "rc_send_only"
+  kLink,        // a packet or CM message on its way between two hosts
+  kMemory,      // bytes of a program that the host reads or writes; subject: "read", "write"
   kTime,        // a time has come
 };
-inline constexpr size_t kPoints = 6;
+inline constexpr size_t kPoints = 9;
 
 enum class Direction : uint8_t { kSend, kReceive };
 
@@ -42,6 +46,9 @@ struct Moment {
   std::optional<uint32_t> qp;            // number of the host's own queue pair
   std::optional<uint32_t> qp_order;      // the how many-th of its program, from 1
   std::optional<uint64_t> bytes;         // of payload
+  std::optional<uint64_t> index;         // of a packet on its flow, from 1
+  std::optional<MemoryRange> memory;
+  std::optional<uint32_t> mr_order;  // the how many-th region of its program, from 1
 };
 
 struct Match {
@@ -51,8 +58,9 @@ struct Match {
   std::string program, device;  // empty: any
   std::optional<NetPrefix> local, remote;
   std::optional<uint16_t> service_port;
-  std::optional<uint32_t> qp, qp_order;
-  std::optional<uint64_t> min_bytes, max_bytes;
+  std::optional<uint32_t> qp, qp_order, mr_order;
+  std::optional<MemoryRange> memory;  // some of it
+  std::optional<uint64_t> min_bytes, max_bytes, index;
   // A window of time since the host began, or since the rule was added to a host that ran.
   std::optional<Duration> from, until;
   std::string after;  // name of a rule: only once that one has fired
@@ -120,6 +128,28 @@ struct ChangeCompletion {
   bool keeps_state;
   friend bool operator==(ChangeCompletion, ChangeCompletion) = default;
 };
+// A packet comes after so many that follow it on its flow, or a short time, whatever is first.
+struct Reorder {
+  uint64_t packets;
+  friend bool operator==(Reorder, Reorder) = default;
+};
+// A packet is damaged on its way: its ICRC does not hold.
+struct Corrupt {
+  friend bool operator==(Corrupt, Corrupt) = default;
+};
+// Memory is as if nothing were mapped there.
+struct Unmap {
+  friend bool operator==(Unmap, Unmap) = default;
+};
+// What a link does to all that goes through it.
+struct Link {
+  bool partition = false;
+  Duration latency{}, jitter{};   // the latter: up to so much more
+  uint64_t rate_mbps = 0;         // 0: no limit
+  uint64_t queue_packets = 1000;  // that wait at that rate; more are lost. As Linux's txqueuelen
+  double loss = 0;
+  friend bool operator==(const Link&, const Link&) = default;
+};
 // An asynchronous event is of another type (ibv_event_type), of the same kind of object.
 struct ChangeAsync {
   uint32_t type;
@@ -172,8 +202,9 @@ struct CrashHost {
 using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, RaiseAsync, PauseHost,
                           CrashHost>;
 
-using Action = std::variant<Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall,
-                            ChangeEvent, ChangeCompletion, ChangeAsync, Deed>;
+using Action =
+    std::variant<Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
+                 ChangeCompletion, ChangeAsync, Reorder, Corrupt, Link, Unmap, Deed>;
 
 struct Rule {
   std::string name;  // unique; what lists, traces and `after` call it

@@ -8,6 +8,8 @@ namespace rdmaemu::fault {
 namespace {
 
 constexpr uint64_t kMostCopies = 64;
+constexpr uint64_t kMostOvertaking = 65536;
+constexpr uint64_t kMostMbps = 1'000'000, kMostQueuePackets = 65536;
 constexpr size_t kMaxPrivateDataBytes = 148;  // of a REJ; a SIDR_REP has 136
 
 }  // namespace
@@ -17,7 +19,8 @@ void RuleReader::ReadAction() {
   if (action.empty()) return;
   CheckDetails(action);
   // One message between two addresses of a host is both sent and received by it.
-  if (rule_.point == Point::kCmMessage && !rule_.match.direction) {
+  const bool both_pass = rule_.point == Point::kCmMessage || rule_.point == Point::kPacket;
+  if (both_pass && !rule_.match.direction) {
     rule_.match.direction = action == "unreachable" ? Direction::kSend : Direction::kReceive;
   }
   rule_.action = TakeAction(action);
@@ -34,7 +37,9 @@ std::string_view RuleReader::ChooseAction() {
     if (key.role != Role::kAction || node == nullptr) continue;
     // A status goes with an event; alone it is an action too.
     if (key.name == "status" && table_.contains("event")) continue;
-    if (!chosen.empty()) {
+    // What a link does goes together.
+    const bool is_of_link = rule_.point == Point::kLink && key.points.Has(Point::kLink);
+    if (!chosen.empty() && !is_of_link) {
       Wrong(*node, std::string(key.name) + " and " + std::string(chosen) +
                        " are two actions; a rule has one");
     }
@@ -57,7 +62,8 @@ void RuleReader::CheckDetails(std::string_view action) {
   for (const Key& key : Keys()) {
     const toml::node* const node = Get(key.name);
     if (key.role != Role::kDetail || node == nullptr) continue;
-    const bool goes_with = std::ranges::find(key.of, action) != key.of.end();
+    const bool goes_with = std::ranges::find(key.of, action) != key.of.end() ||
+                           (rule_.point == Point::kLink && table_.contains(key.of.front()));
     if (goes_with && key.points.Has(rule_.point)) continue;
     std::vector<std::string> places;
     for (const std::string& name : PointNames()) {
@@ -84,9 +90,34 @@ Action RuleReader::TakeAction(std::string_view action) {
   if (action == "reject") return ReadReject();
   if (action == "unreachable") return ReadUnreachable();
   if (action == "errno") return ReadErrno();
+  if (rule_.point == Point::kLink) return ReadLink();
+  if (action == "reorder") return Reorder{ReadNumber("reorder", 1, kMostOvertaking).value_or(1)};
+  if (action == "unmapped") {
+    ReadTrue("unmapped");
+    return Unmap{};
+  }
+  if (action == "corrupt") {
+    ReadTrue("corrupt");
+    return Corrupt{};
+  }
   if (action == "async" && rule_.point == Point::kAsyncEvent) return ReadAsync();
   if (IsDeed(action)) return ReadDeed(action);
   return ReadStatus();
+}
+
+Action RuleReader::ReadLink() {
+  Link link;
+  if (Get("partition") != nullptr) {
+    ReadTrue("partition");
+    link.partition = true;
+  }
+  link.latency = TimeOf("latency_ms");
+  link.jitter = TimeOf("jitter_ms");
+  link.rate_mbps = ReadNumber("rate_mbps", 1, kMostMbps).value_or(link.rate_mbps);
+  link.queue_packets =
+      ReadNumber("queue_packets", 1, kMostQueuePackets).value_or(link.queue_packets);
+  ReadShare("loss", link.loss);
+  return link;
 }
 
 // An event of another kind of object would give the program a pointer of another type.

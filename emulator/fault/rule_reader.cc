@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kMaxNameBytes = 128;
 constexpr uint64_t kMostMilliseconds = 1'000'000'000;  // eleven days; no overflow in nanoseconds
 constexpr uint64_t kMostBytes = 1ull << 31;            // of a message
+constexpr uint64_t kMostCount = std::numeric_limits<int64_t>::max();
 constexpr uint64_t kMostQpNumber = (1 << 24) - 1;
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
@@ -98,6 +99,17 @@ void RuleReader::ReadPrefix(std::string_view key, std::optional<NetPrefix>& to) 
   if (!to) {
     WrongAt(key, Quoted(text) + " is not an IPv4 or IPv6 address, or a network such as " +
                      "\"10.0.0.0/8\"");
+  }
+}
+
+void RuleReader::ReadShare(std::string_view key, double& to) {
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return;
+  const auto value = node->value<double>();
+  if (value && *value > 0 && *value <= 1) {
+    to = *value;
+  } else {
+    Wrong(*node, std::string(key) + " must be a number above 0 and at most 1");
   }
 }
 
@@ -198,6 +210,9 @@ void RuleReader::ReadMatch() {
   ReadNumber("service_port", 1, 65535, match.service_port);
   ReadNumber("qp", 0, kMostQpNumber, match.qp);
   ReadNumber("qp_order", 1, UINT32_MAX, match.qp_order);
+  ReadNumber("mr_order", 1, UINT32_MAX, match.mr_order);
+  ReadMemory();
+  ReadNumber("index", 1, kMostCount, match.index);
   ReadNumber("min_bytes", 0, kMostBytes, match.min_bytes);
   ReadNumber("max_bytes", 0, kMostBytes, match.max_bytes);
   ReadTime("from_ms", match.from);
@@ -217,24 +232,26 @@ void RuleReader::ReadMatch() {
   }
 }
 
+void RuleReader::ReadMemory() {
+  const auto address = ReadNumber("address", 0, kMostCount);
+  const auto length = ReadNumber("length", 1, kMostCount);
+  if (Get("length") != nullptr && Get("address") == nullptr) {
+    WrongAt("length", "length belongs to address");
+  }
+  // One byte stands for what it is part of.
+  if (address) rule_.match.memory = MemoryRange{*address, length.value_or(1)};
+}
+
 void RuleReader::ReadFrequency() {
   Frequency& often = rule_.frequency;
-  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   const auto read = [&](std::string_view key, uint64_t& to) {
-    to = ReadNumber(key, 1, kMost).value_or(to);
+    to = ReadNumber(key, 1, kMostCount).value_or(to);
   };
   read("nth", often.nth);
   read("every", often.every);
   read("first", often.first);
   read("times", often.times);
-  const toml::node* const node = Get("probability");
-  if (node == nullptr) return;
-  const auto value = node->value<double>();
-  if (value && *value > 0 && *value <= 1) {
-    often.probability = *value;
-  } else {
-    Wrong(*node, "probability must be a number above 0 and at most 1");
-  }
+  ReadShare("probability", often.probability);
 }
 
 }  // namespace rdmaemu::fault

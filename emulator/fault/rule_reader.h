@@ -38,6 +38,8 @@ class RuleReader {
   void ReadTime(std::string_view key, std::optional<Duration>& to);
   Duration TimeOf(std::string_view key);
   void ReadPrefix(std::string_view key, std::optional<NetPrefix>& to);
+  // A number above 0 and at most 1.
+  void ReadShare(std::string_view key, double& to);
   bool ReadFlag(std::string_view key);
   // A flag that does nothing when it is false, and so is not written then.
   void ReadTrue(std::string_view key);
@@ -50,6 +52,7 @@ class RuleReader {
   void ReadPlace();
   void ReadMatch();
   void ReadDirection();
+  void ReadMemory();
   void ReadFrequency();
 
   // rule_actions.cc
@@ -62,6 +65,7 @@ class RuleReader {
   Action ReadUnreachable();
   Action ReadStatus();
   Action ReadAsync();
+  Action ReadLink();
   Deed ReadDeed(std::string_view action);
   Deed ReadRemoveDevice();
   Deed ReadPort();

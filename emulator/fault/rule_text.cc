@@ -47,6 +47,26 @@ struct Text {
   std::string operator()(const ChangeAsync& change) const {
     return "async = \"" + AsyncEvents()[change.type] + "\"";
   }
+  std::string operator()(const Reorder& reorder) const {
+    return "reorder = " + std::to_string(reorder.packets);
+  }
+  std::string operator()(const Corrupt&) const { return "corrupt = true"; }
+  std::string operator()(const Unmap&) const { return "unmapped = true"; }
+  std::string operator()(const Link& link) const {
+    std::string text;
+    const auto add = [&](const std::string& key, const std::string& value) {
+      text += (text.empty() ? "" : ", ") + key + " = " + value;
+    };
+    if (link.partition) add("partition", "true");
+    if (link.latency > Duration::zero()) add("latency_ms", Milliseconds(link.latency));
+    if (link.jitter > Duration::zero()) add("jitter_ms", Milliseconds(link.jitter));
+    if (link.rate_mbps > 0) {
+      add("rate_mbps", std::to_string(link.rate_mbps));
+      add("queue_packets", std::to_string(link.queue_packets));
+    }
+    if (link.loss > 0) add("loss", std::to_string(link.loss));
+    return text;
+  }
   std::string operator()(const Deed& deed) const { return std::visit(*this, deed); }
   std::string operator()(const RemoveDevice& remove) const {
     constexpr const char* kWays[] = {"", ", how = \"rxe\"", ", how = \"hardware\""};

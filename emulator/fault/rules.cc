@@ -48,6 +48,10 @@ bool IsNamed(const std::string& wanted, std::string_view is) {
 bool IsIn(const std::optional<NetPrefix>& wanted, const std::optional<NetAddress>& is) {
   return !wanted || (is && wanted->Contains(*is));
 }
+bool Touches(const std::optional<MemoryRange>& wanted, const std::optional<MemoryRange>& is) {
+  return !wanted || (is && wanted->address < is->address + is->length &&
+                     is->address < wanted->address + wanted->length);
+}
 bool IsWithin(const std::optional<uint64_t>& least, const std::optional<uint64_t>& most,
               const std::optional<uint64_t>& is) {
   return (!least || (is && *is >= *least)) && (!most || (is && *is <= *most));
@@ -152,7 +156,8 @@ bool Rules::Matches(RuleState& state, const Moment& moment) const {
          IsNamed(match.device, moment.device) && IsThat(match.direction, moment.direction) &&
          IsIn(match.local, moment.local) && IsIn(match.remote, moment.remote) &&
          IsThat(match.service_port, moment.service_port) && IsThat(match.qp, moment.qp) &&
-         IsThat(match.qp_order, moment.qp_order) &&
+         IsThat(match.qp_order, moment.qp_order) && IsThat(match.index, moment.index) &&
+         IsThat(match.mr_order, moment.mr_order) && Touches(match.memory, moment.memory) &&
          IsWithin(match.min_bytes, match.max_bytes, moment.bytes) &&
          (!match.from || at >= *match.from) && (!match.until || at < *match.until) &&
          (match.after.empty() || HasFired(match.after));
@@ -170,12 +175,11 @@ bool Rules::IsDue(RuleState& state, const Moment& moment) {
   if (often.every != 0 && count % often.every != 0) return false;
   if (often.first != 0 && count > often.first) return false;
   // Drawn even when it has fired often enough: the draws behind it stay where they are.
-  const bool drawn = often.probability >= 1 || Draw(state, moment);
+  const bool drawn = often.probability >= 1 || Draw(state.rule.name, moment) < often.probability;
   return drawn && (often.times == 0 || state.fired < often.times);
 }
 
-bool Rules::Draw(const RuleState& state, const Moment& moment) {
-  const std::string& name = state.rule.name;
+double Rules::Draw(const std::string& name, const Moment& moment) {
   FlowKey key{name, FlowOf(moment)};
   auto it = generators_.find(key);
   if (it == generators_.end()) {
@@ -187,8 +191,7 @@ bool Rules::Draw(const RuleState& state, const Moment& moment) {
     it = made;
   }
   // 53 bits: a double's own.
-  const double drawn = static_cast<double>(it->second.Next64() >> 11) * 0x1p-53;
-  return drawn < state.rule.frequency.probability;
+  return static_cast<double>(it->second.Next64() >> 11) * 0x1p-53;
 }
 
 }  // namespace rdmaemu::fault

@@ -48,6 +48,8 @@ class Rules {
   // What happens at this moment; nothing where no rule fires. The rule is valid until the next
   // change of the list.
   const Rule* Decide(const Moment& moment);
+  // The next number in [0, 1) of the rule's generator for the moment's flow.
+  double Draw(const std::string& rule, const Moment& moment);
   // When the next rule at Point::kTime is due.
   std::optional<Time> NextTime() const;
   // Takes the first that is, which may not fire; nothing when none is. `moment` is told.
@@ -70,7 +72,6 @@ class Rules {
   bool Matches(RuleState& state, const Moment& moment) const;
   bool HasFired(std::string_view name) const;
   bool IsDue(RuleState& state, const Moment& moment);
-  bool Draw(const RuleState& state, const Moment& moment);
 
   RandomSeed seed_;
   std::vector<RuleState> rules_;

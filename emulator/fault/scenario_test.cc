@@ -12,6 +12,9 @@ const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", 
                                 std::vector<std::string>{"established", "rejected"},
                                 std::vector<std::string>{"send", "recv"},
                                 AsyncEvents(),
+                                std::vector<std::string>{"rc_send_only", "rc_acknowledge"},
+                                std::vector<std::string>{},
+                                std::vector<std::string>{"read", "write"},
                                 std::vector<std::string>{}};
 // What a rule can do at any point, as messages list it.
 const std::string kDeeds =
@@ -67,6 +70,26 @@ TEST(Scenario, WhatSaysWhichCompletionsARuleMeans) {
   EXPECT_EQ(rule.match.qp_order, 2u);
   EXPECT_EQ(rule.match.min_bytes, 1u);
   EXPECT_EQ(rule.match.max_bytes, 4096u);
+}
+
+TEST(Scenario, WhatSaysWhichPacketsLinksAndBytesARuleMeans) {
+  const Rule packet = Good("at = \"packet.rc_send_only\", index = 3, corrupt = true");
+  EXPECT_EQ(packet.match.index, 3u);
+  EXPECT_EQ(packet.match.direction, Direction::kReceive);
+  EXPECT_EQ(packet.action, Action(Corrupt{}));
+  EXPECT_EQ(Good("at = \"packet\", reorder = 2").action, Action(Reorder{2}));
+  using std::chrono::milliseconds;
+  const Rule link = Good(
+      "at = \"link\", remote = \"10.0.0.0/8\", latency_ms = 5, jitter_ms = 2, rate_mbps = 10,"
+      " queue_packets = 4, loss = 0.5, partition = true");
+  EXPECT_FALSE(link.match.direction) << "both ways";
+  EXPECT_EQ(link.action, Action(Link{true, milliseconds(5), milliseconds(2), 10, 4, 0.5}));
+  const Rule memory =
+      Good("at = \"memory.read\", mr_order = 2, address = 0x1000, length = 16, unmapped = true");
+  EXPECT_EQ(memory.match.mr_order, 2u);
+  EXPECT_EQ(memory.match.memory->address, 0x1000u);
+  EXPECT_EQ(memory.match.memory->length, 16u);
+  EXPECT_EQ(memory.action, Action(Unmap{}));
 }
 
 TEST(Scenario, AMessageIsMeantWhereItArrivesUnlessTheRuleSaysWhereItIsSent) {
@@ -144,7 +167,8 @@ const Mistake kMistakes[] = {
      "rule:1:32: name must not have control characters"},
     {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
     {"at = \"door\", drop = true",
-     "rule:1:6: there is no point \"door\"; it is one of: call, cm, event, wc, async, time"},
+     "rule:1:6: there is no point \"door\"; it is one of: call, cm, event, wc, async, packet, "
+     "link, memory, time"},
     {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
@@ -226,6 +250,21 @@ const Mistake kMistakes[] = {
      "rule:1:40: service_port must be an integer from 1 to 65535"},
     {"at = \"cm\", drop = true, service_port = 65536",
      "rule:1:40: service_port must be an integer from 1 to 65535"},
+    {"at = \"link\"",
+     "rule:1:1: the rule does nothing; at this point it can: partition, latency_ms, rate_mbps, "
+     "loss"},
+    {"at = \"link\", crash = true",
+     "rule:1:22: crash is not possible at \"link\"; there a rule can: partition, latency_ms, "
+     "rate_mbps, loss"},
+    {"at = \"link\", loss = 1.5", "rule:1:21: loss must be a number above 0 and at most 1"},
+    {"at = \"link\", loss = 0.1, jitter_ms = 5", "rule:1:38: jitter_ms belongs to latency_ms"},
+    {"at = \"link\", rate_mbps = 0", "rule:1:26: rate_mbps must be an integer from 1 to 1000000"},
+    {"at = \"packet.rc_send\", drop = true",
+     "rule:1:6: there is no \"packet.rc_send\"; it is one of: rc_send_only, rc_acknowledge"},
+    {"at = \"packet\", reorder = 0", "rule:1:26: reorder must be an integer from 1 to 65536"},
+    {"at = \"memory\", length = 5, unmapped = true", "rule:1:25: length belongs to address"},
+    {"at = \"memory\", drop = true",
+     "rule:1:23: drop is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
     {"at = \"time\", at_ms = 5, drop = true",
      "rule:1:32: drop is not possible at \"time\"; there a rule can: DEEDS"},
     {"at = \"time\", port = \"down\"",

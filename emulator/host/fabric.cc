@@ -45,6 +45,18 @@ void Fabric::Commit(Time now) {
   network_.Commit();
 }
 
+void Fabric::SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
+                        std::span<const std::byte> datagram) {
+  const std::span<std::byte> room = Allocate(flow, traffic_class, datagram.size());
+  pending_.clear();
+  if (room.size() != datagram.size()) return;
+  std::ranges::copy(datagram, room.begin());
+  counters_.datagrams_sent++;
+  counters_.bytes_sent += datagram.size();
+  if (trace_.wants_packets()) trace_.WritePacket(now, flow, datagram);
+  network_.Commit();
+}
+
 size_t Fabric::BuildMad(const wire::CmMessage& message, std::span<std::byte> out) {
   wire::PacketHeaders headers;
   headers.transport = wire::TransportClass::kUd;

@@ -44,6 +44,9 @@ class Fabric final : public transport::DatagramSink {
     network_.LeaveGroup(local, group);
   }
 
+  // A datagram whose ICRC is there already; lost where the network takes no more.
+  void SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
+                  std::span<const std::byte> datagram);
   // A CM message for another host, as a UD packet between the two GSIs.
   void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   // A CM message to one of the host's own addresses.

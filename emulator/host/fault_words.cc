@@ -1,5 +1,6 @@
 #include "emulator/host/fault_words.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <utility>
@@ -50,6 +51,12 @@ std::string WithoutPrefix(std::string_view name, std::string_view prefix) {
   return SubjectOf(name.starts_with(prefix) ? name.substr(prefix.size()) : name);
 }
 
+std::string OpcodeSubject(const wire::OpcodeInfo& info) {
+  std::string subject = SubjectOf(info.name);
+  std::ranges::replace(subject, ' ', '_');
+  return subject;
+}
+
 fault::Vocabulary MakeVocabulary() {
   fault::Vocabulary words;
   const auto of = [&](Point point) -> std::vector<std::string>& {
@@ -72,6 +79,14 @@ fault::Vocabulary MakeVocabulary() {
   for (const auto& [opcode, name] : kCompletions) of(Point::kCompletion).emplace_back(name);
   of(Point::kCompletion).emplace_back(kFlushed);
   of(Point::kAsyncEvent) = fault::AsyncEvents();
+  of(Point::kMemory) = {"read", "write"};
+  for (const auto transport :
+       {wire::TransportClass::kRc, wire::TransportClass::kUc, wire::TransportClass::kUd}) {
+    for (uint8_t operation = 0; operation < 0x20; operation++) {
+      const wire::OpcodeInfo& info = wire::Opcode(transport, wire::Operation{operation});
+      if (info.name != nullptr) of(Point::kPacket).push_back(OpcodeSubject(info));
+    }
+  }
   return words;
 }
 
@@ -101,6 +116,10 @@ std::string CallSubject(uint32_t op) { return SubjectOf(CallName(op)); }
 std::string MessageSubject(const wire::CmBody& body) { return SubjectOf(wire::CmName(body)); }
 std::string EventSubject(uint32_t event) {
   return WithoutPrefix(CmEventName(event), "RDMA_CM_EVENT_");
+}
+
+std::string PacketSubject(const wire::PacketHeaders& headers) {
+  return OpcodeSubject(headers.info());
 }
 
 std::string AsyncSubject(ibv_event_type type) {

@@ -7,6 +7,7 @@
 
 #include "emulator/base/uapi.h"
 #include "emulator/wire/cm_message.h"
+#include "emulator/wire/packet.h"
 
 namespace rdmaemu {
 
@@ -15,6 +16,8 @@ bool CanFail(uint32_t op);
 std::string CallSubject(uint32_t op);
 std::string MessageSubject(const wire::CmBody& body);
 std::string EventSubject(uint32_t event);
+// "rc_send_only"
+std::string PacketSubject(const wire::PacketHeaders& headers);
 std::string AsyncSubject(ibv_event_type type);
 // Of a completion: "send", "recv_rdma_with_imm"; "flushed" where that is its status.
 const char* CompletionSubject(uint32_t status, ibv_wc_opcode opcode);

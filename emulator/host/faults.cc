@@ -57,7 +57,11 @@ std::optional<FaultDeed> HostFaults::TakeDeed() {
   return next;
 }
 
-void HostFaults::SetFlags() { flags_.completions = Watches(fault::Point::kCompletion); }
+void HostFaults::SetFlags() {
+  flags_.completions = Watches(fault::Point::kCompletion);
+  flags_.memory = Watches(fault::Point::kMemory);
+  flags_.packets = Watches(fault::Point::kPacket) || Watches(fault::Point::kLink);
+}
 
 Status HostFaults::Add(fault::Rule rule) {
   if (IsForAnotherHost(rule)) return {};

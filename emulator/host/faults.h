@@ -22,10 +22,10 @@ const fault::Vocabulary& FaultVocabulary();
 
 // What rules wanted to keep for later and found no room for; `fault_no_room` in the host's status.
 struct FaultCounters {
-  uint64_t delayed_calls_full = 0;                         // answered at once
-  uint64_t delayed_messages_full = 0;                      // lost
-  uint64_t delayed_completions_full = 0;                   // delivered at once
-  uint64_t delayed_async_events_full = 0, deeds_full = 0;  // lost
+  uint64_t delayed_calls_full = 0;        // answered at once
+  uint64_t delayed_messages_full = 0;     // lost
+  uint64_t delayed_completions_full = 0;  // delivered at once
+  uint64_t delayed_async_events_full = 0, kept_packets_full = 0, deeds_full = 0;  // lost
 };
 
 // The queue pair that a moment is of.
@@ -66,6 +66,9 @@ class HostFaults {
   // also where the rule does something to the host (which is then queued).
   const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone,
                             FaultTarget target = {});
+  double Draw(const fault::Rule& rule, const fault::Moment& moment) {
+    return rules_.Draw(rule.name, moment);
+  }
   // Rules whose time has come.
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return rules_.NextTime(); }

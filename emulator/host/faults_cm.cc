@@ -10,6 +10,9 @@ namespace {
 using fault::Direction;
 using fault::Point;
 
+// As a packet: BTH and DETH, the MAD, the ICRC.
+constexpr uint64_t kMessageBytes = 20 + wire::kMadBytes + wire::kIcrcBytes;
+
 // The port of an RDMA CM service id; nothing where the message names none.
 std::optional<uint16_t> ServicePortOf(const wire::CmMessage& message) {
   if (const auto* req = std::get_if<wire::CmReq>(&message.body)) {
@@ -63,8 +66,26 @@ Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
       return Do(now, *rule, {direction, route, message});
     }
   }
-  DoorOf(direction)(now, route, message);
+  if (faults_.Watches(Point::kLink)) {
+    PassLink(now, {direction, route, message});
+  } else {
+    DoorOf(direction)(now, route, message);
+  }
   return {};
+}
+
+void CmFaults::PassLink(Time now, Delayed passing) {
+  const cm::CmRoute& route = passing.route;
+  // Between two addresses of this host the link stands where it is sent.
+  const bool has_passed =
+      passing.direction == Direction::kReceive && !device_name_(route.source).empty();
+  LinkFaults::Verdict verdict;
+  if (!has_passed) {
+    verdict = links_.Pass(now, passing.direction, route.source, route.destination, kMessageBytes);
+  }
+  if (verdict.is_lost) return;
+  if (verdict.until) return Postpone(*verdict.until, std::move(passing));
+  DoorOf(passing.direction)(now, route, passing.message);
 }
 
 Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {

@@ -9,6 +9,7 @@
 
 #include "emulator/cm/cm.h"
 #include "emulator/host/faults.h"
+#include "emulator/host/faults_links.h"
 
 namespace rdmaemu {
 
@@ -22,8 +23,9 @@ class CmFaults {
   using Door = std::function<void(Time, const cm::CmRoute&, const wire::CmMessage&)>;
   // The device of an own address; empty when none has it.
   using DeviceName = std::function<std::string(const NetAddress&)>;
-  CmFaults(HostFaults& faults, Door send, Door receive, DeviceName device_name)
+  CmFaults(HostFaults& faults, LinkFaults& links, Door send, Door receive, DeviceName device_name)
       : faults_(faults),
+        links_(links),
         send_(std::move(send)),
         receive_(std::move(receive)),
         device_name_(std::move(device_name)) {}
@@ -58,7 +60,10 @@ class CmFaults {
   void Reject(Time now, const fault::Reject& reject, const Delayed& passing);
   void AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request);
 
+  void PassLink(Time now, Delayed passing);
+
   HostFaults& faults_;
+  LinkFaults& links_;
   Door send_, receive_;
   DeviceName device_name_;
   std::multimap<Time, Delayed> delayed_;

@@ -12,15 +12,16 @@
 
 namespace rdmaemu {
 
-class CompletionFaults final : public transport::Doors {
+class CompletionFaults {
  public:
   // Completions that wait; more come at once, and what waits before them with them.
   static constexpr size_t kMaxDelayed = 65536;
 
   CompletionFaults(HostFaults& faults, Verbs& verbs, const Processes& processes)
-      : Doors(faults.flags()), faults_(faults), verbs_(verbs), processes_(processes) {}
+      : faults_(faults), verbs_(verbs), processes_(processes) {}
 
-  bool Complete(Time now, transport::PassingCompletion completion) override;
+  // As transport::Doors.
+  bool Complete(Time now, transport::PassingCompletion completion);
   // The QP has gone to ERR.
   void Failed(Handle qp) { failing_.erase(qp); }
 

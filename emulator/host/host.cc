@@ -14,6 +14,7 @@
 #include "emulator/host/fault_deeds.h"
 #include "emulator/host/fault_doors.h"
 #include "emulator/host/fault_words.h"
+#include "emulator/host/faults_memory.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
@@ -58,28 +59,35 @@ class Host::Impl final : public transport::QpEndListener {
         random_(config_.seed),
         faults_(config_.seed, config_.name, environment.trace),
         fabric_(environment.network, environment.trace),
-        verbs_({environment.shared_memory, environment.counters, environment.memory, random_,
-                environment.trace}),
-        doors_{CallFaults(faults_,
-                          [this](Time now, ProcessId process, std::span<const std::byte> message) {
-                            return DoCall(now, process, message);
-                          }),
-               CmFaults(
-                   faults_,
-                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-                     devices_.SendMessage(now, route, message);
-                   },
-                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-                     cm_.Receive(now, route, message);
-                   },
-                   [this](const NetAddress& local) {
-                     const cm::CmDevice* const device = devices_.DeviceOf(local);
-                     return device == nullptr ? std::string() : device->name;
-                   }),
-               CompletionFaults(faults_, verbs_, processes_),
-               AsyncFaults(faults_, verbs_, processes_)},
-        engine_({verbs_, environment.memory, random_, fabric_, environment.trace, this,
-                 &doors_.completions}),
+        memory_(environment.memory, faults_, verbs_, processes_),
+        verbs_(
+            {environment.shared_memory, environment.counters, memory_, random_, environment.trace}),
+        doors_{
+            LinkFaults(faults_),
+            CallFaults(faults_,
+                       [this](Time now, ProcessId process, std::span<const std::byte> message) {
+                         return DoCall(now, process, message);
+                       }),
+            CmFaults(
+                faults_, doors_.links,
+                [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                  devices_.SendMessage(now, route, message);
+                },
+                [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                  cm_.Receive(now, route, message);
+                },
+                [this](const NetAddress& local) {
+                  const cm::CmDevice* const device = devices_.DeviceOf(local);
+                  return device == nullptr ? std::string() : device->name;
+                }),
+            CompletionFaults(faults_, verbs_, processes_),
+            AsyncFaults(faults_, verbs_, processes_),
+            PacketFaults(faults_, doors_.links, verbs_, processes_, fabric_,
+                         [this](Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+                           engine_.Receive(now, flow, packet);
+                         })},
+        engine_doors_(faults_, doors_.completions, doors_.packets),
+        engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_}),
         devices_(verbs_, fabric_, environment.network, doors_.cm),
         deeds_(devices_, verbs_, environment.trace),
         cm_(devices_, environment.counters, random_, environment.trace) {
@@ -135,6 +143,7 @@ class Host::Impl final : public transport::QpEndListener {
     }
     if (StandsStill()) return;
     faults_.SetNow(now);
+    const transport::DoorFlags& flags = faults_.flags();
     const bool is_multicast = flow.destination.IsMulticast();
     const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
     const bool arrives = is_multicast || verbs_.Carries(flow.destination);
@@ -147,8 +156,9 @@ class Host::Impl final : public transport::QpEndListener {
       } else if (!arrives) {
         fabric_.counters().dropped_no_link++;
       } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
+        if (!PassesDoor(now, flow, *packet, udp_payload)) continue;
         received_.push_back(*packet);
-        if (faults_.flags().completions) {  // a rule may change the host between two packets
+        if (flags.completions || flags.packets) {  // a rule may change the host between two packets
           engine_.Receive(now, flow, received_, at);
           received_.clear();
           DoDeeds(now);
@@ -185,7 +195,11 @@ class Host::Impl final : public transport::QpEndListener {
   bool Work(Time now) {
     if (StandsStill()) return false;
     faults_.SetNow(now);
-    const bool engine_left = engine_.Work(now);
+    bool engine_left = engine_.Work(now);
+    if (doors_.packets.IsDue(now)) {
+      doors_.packets.Expire(now);
+      engine_left = true;
+    }
     const bool messages_left =
         fabric_.DeliverLocal([&](const cm::CmRoute& route, const wire::CmMessage& message) {
           (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, message);
@@ -242,6 +256,15 @@ class Host::Impl final : public transport::QpEndListener {
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
  private:
+  bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
+                  std::span<const std::byte> bytes) {
+    if (!faults_.flags().packets) return true;
+    return doors_.packets.Passes(
+        now,
+        {fault::Direction::kReceive, packet.headers, flow.source, flow.destination, 0,
+         packet.payload.size(), packet.headers.destination_qpn, false},
+        [&] { return std::vector<std::byte>(bytes.begin(), bytes.end()); });
+  }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
   // One deed may make another rule fire: the rest waits for the next entry.
@@ -494,8 +517,10 @@ class Host::Impl final : public transport::QpEndListener {
   HostFaults faults_;
   Processes processes_;
   Fabric fabric_;
+  MemoryFaults memory_;
   Verbs verbs_;
   FaultDoors doors_;
+  EngineDoors engine_doors_;
   transport::Engine engine_;
   HostDevices devices_;
   FaultDeeds deeds_;

@@ -119,6 +119,7 @@ Json CountersJson(const StatusSources& sources) {
             {"delayed_messages", sources.faults.delayed_messages_full},
             {"delayed_completions", sources.faults.delayed_completions_full},
             {"delayed_async_events", sources.faults.delayed_async_events_full},
+            {"kept_packets", sources.faults.kept_packets_full},
             {"deeds", sources.faults.deeds_full}}}};
 }
 

@@ -90,8 +90,20 @@ bool Core::Leaves(const Train& train) {
 
 Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
   if (!Leaves(train)) return {};  // lost, as on a wire that was cut
+  if (local && !LocalRoom(limit)) return Fail(EAGAIN);
+  if (doors.packets) {
+    return PassDoors(now, train, local, [&](const Train& part) -> Status {
+      if (!local) return CutToWire(now, part);
+      QueueLocal(now, part);
+      return {};
+    });
+  }
   if (!local) return CutToWire(now, train);
-  if (!LocalRoom(limit)) return Fail(EAGAIN);
+  QueueLocal(now, train);
+  return {};
+}
+
+void Core::QueueLocal(Time now, const Train& train) {
   NoteLocal(now, train);
   std::unique_ptr<Train> queued;
   if (spare_.empty()) {
@@ -102,7 +114,6 @@ Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
   }
   *queued = train;
   local_.Push(std::move(queued));
-  return {};
 }
 
 std::unique_ptr<Train> Core::TakeLocal() {
@@ -224,6 +235,7 @@ void AddressRc(const QpContext& context, wire::Operation operation, Train& train
   train.destination = qp.path.destination;
   train.traffic_class = qp.path.traffic_class;
   train.hop_limit = qp.path.hop_limit;
+  train.sender_qpn = qp.qpn;
   train.begins = train.ends = true;
   train.packets = 1;
   train.mtu_bytes = context.mtu_bytes;

@@ -91,6 +91,10 @@ class Core {
     return !env.verbs.Carries(qp) && qp.device->present &&
            qp.device->profile.fails_sends_without_link;
   }
+  // Asks the doors about each packet, and hands on the parts of the train that pass. The first
+  // error of `hand_on` ends it.
+  using HandOn = std::function<Status(Train&)>;
+  Status PassDoors(Time now, const Train& train, bool local, const HandOn& hand_on);
   bool LocalRoom(size_t limit) const { return local_.size() < limit; }
   bool HasLocal() const { return !local_.empty(); }
   // The oldest local train; the caller gives it back.
@@ -108,6 +112,9 @@ class Core {
   static constexpr DoorFlags kNoDoors = {};
 
   Status CutToWire(Time now, const Train& train);
+  void QueueLocal(Time now, const Train& train);
+  bool AskDoors(Time now, const Train& train, uint32_t index, bool local);
+  std::vector<std::byte> DatagramOf(const Train& train, uint32_t index);
 
   std::unordered_map<Handle, QpContext*> contexts_;
   uint64_t last_epoch_ = 0;

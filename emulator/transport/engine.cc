@@ -418,7 +418,8 @@ class Engine::Impl final : public Receiver {
     if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
     if (!info.request) {
-      if (local != nullptr && train.epoch != context.epoch) {  // not to this life of the QP
+      // Not to this life of the QP; 0: to a request that came by way of a fault rule.
+      if (local != nullptr && train.epoch != 0 && train.epoch != context.epoch) {
         core_.counters.dropped_old_answer += train.packets;
         return;
       }

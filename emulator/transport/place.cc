@@ -23,8 +23,8 @@ Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
 // Where the whole of a small message may wait; nullptr when it must be placed now.
 ReceiveSlot* SlotFor(Core& core, QpContext& context, const Train& train, const Pieces& into) {
   // A completion that is delayed, doubled or lost has no place beside it that lasts.
-  if (core.doors.completions || !train.begins || !train.ends || !train.parts.empty() ||
-      into.length() > kSlabBytes || into.empty() ||
+  if (core.doors.completions || core.doors.memory || !train.begins || !train.ends ||
+      !train.parts.empty() || into.length() > kSlabBytes || into.empty() ||
       into.ranges().size() > ReceiveSlot::kMaxPieces ||
       !into.IsOf(context.qp->share().sole_process)) {
     return nullptr;

@@ -102,7 +102,7 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
   // What the program took from the addresses of the SGEs is the payload only where keys mean these
   // very addresses (not with ibv_reg_mr_iova).
   if (resolved == IBV_WC_SUCCESS && bytes > 0 && bytes <= request.data.size() &&
-      train.pieces.IsAt(request.sges)) {
+      train.pieces.IsAt(request.sges) && !core.doors.memory) {
     train.is_bytes = true;
     train.bytes = request.data.subspan(offset, bytes);
   }

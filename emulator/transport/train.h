@@ -34,7 +34,8 @@ struct Train {
   // The payloads of several packets as they came, instead of `bytes`; only Engine::Receive makes
   // such a train, and hands it to nobody who takes packets off it.
   std::span<const std::span<const std::byte>> parts;
-  Pieces pieces;  // otherwise
+  Pieces pieces;            // otherwise
+  uint32_t sender_qpn = 0;  // where this host sends it
   // Of a request: the local QP whose memory `pieces` names, and its life (QpContext::epoch). Of an
   // answer: the life of the QP that asked. 0: from the wire.
   Handle origin = 0;

@@ -91,10 +91,15 @@ ibv_wc_status Unreliable::Hand(Time now, bool local) {
     return core_.Transmit(now, train_, false, 0) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
   }
   if (!core_.Leaves(train_)) return IBV_WC_SUCCESS;
-  core_.NoteLocal(now, train_);
-  train_.source_failed = false;
-  receiver_.Deliver(now, train_);
-  return train_.source_failed ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+  const auto deliver = [&](Train& train) -> Status {
+    core_.NoteLocal(now, train);
+    train.source_failed = false;
+    receiver_.Deliver(now, train);
+    return train.source_failed ? rdmaemu::Fail(EFAULT) : Status();
+  };
+  const Status sent =
+      core_.doors.packets ? core_.PassDoors(now, train_, true, deliver) : deliver(train_);
+  return sent ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
 }
 
 // Sends one train of the request, which is done with its last.
@@ -114,6 +119,7 @@ ibv_wc_status Unreliable::SendUc(Time now, QpContext& context, SendWqe& request)
   train_.destination = qp.path.destination;
   train_.traffic_class = qp.path.traffic_class;
   train_.hop_limit = qp.path.hop_limit;
+  train_.sender_qpn = qp.qpn;
   const ibv_wc_status loaded = LoadData(core_, context, request, packets, train_);
   if (loaded != IBV_WC_SUCCESS) return loaded;
   request.sent += packets;
@@ -145,6 +151,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   train_.destination = ah->path.destination;
   train_.traffic_class = ah->path.traffic_class;
   train_.hop_limit = ah->path.hop_limit;
+  train_.sender_qpn = qp.qpn;
   request.packets = 1;
   request.first_psn = request.last_psn = s.next_psn;
   request.started = true;

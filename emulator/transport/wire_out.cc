@@ -97,7 +97,59 @@ Status Cut(Memory& memory, const Train& train, std::vector<std::byte>& buffer,
   return {};
 }
 
+Train PartOf(const Train& train, uint32_t begin, uint32_t count) {
+  Train part = train;
+  if (begin > 0) part.DropFront(begin);
+  if (count < part.packets) {
+    part.KeepFront(count);
+    part.headers.ack_request = false;  // the last packet's
+  }
+  return part;
+}
+
 }  // namespace
+
+Status Core::PassDoors(Time now, const Train& train, bool local, const HandOn& hand_on) {
+  uint32_t begin = 0;
+  const auto hand_on_until = [&](uint32_t end) -> Status {
+    if (end == begin) return {};
+    Train part = PartOf(train, begin, end - begin);
+    return hand_on(part);
+  };
+  for (uint32_t i = 0; i < train.packets; ++i) {
+    if (AskDoors(now, train, i, local)) continue;
+    if (const Status sent = hand_on_until(i); !sent) return sent;
+    begin = i + 1;
+  }
+  return hand_on_until(train.packets);
+}
+
+bool Core::AskDoors(Time now, const Train& train, uint32_t index, bool local) {
+  const uint64_t payload = PayloadOf(train, index);
+  const wire::PacketHeaders headers = HeadersOf(train, index, payload);
+  const PacketBytes bytes = [&] { return DatagramOf(train, index); };
+  PassingPacket packet{fault::Direction::kSend, headers, train.source,     train.destination,
+                       train.traffic_class,     payload, train.sender_qpn, local};
+  if (!env.doors->Passes(now, packet, bytes)) return false;
+  if (!local) return true;
+  packet.direction = fault::Direction::kReceive;
+  packet.qpn = headers.destination_qpn;
+  return env.doors->Passes(now, packet, bytes);
+}
+
+std::vector<std::byte> Core::DatagramOf(const Train& train, uint32_t index) {
+  std::vector<std::byte> datagram;
+  (void)Cut(env.memory, PartOf(train, index, 1), wire_buffer_,
+            [&](const wire::PacketHeaders&, std::span<const std::byte> payload) {
+              // As it stands in the whole train: a part's last packet may be another's middle.
+              const wire::PacketHeaders headers = HeadersOf(train, index, payload.size());
+              datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
+              Fill(headers, payload, datagram);
+              wire::SealPacket(FlowOf(train), datagram);
+              return true;
+            });
+  return datagram;
+}
 
 Status Core::CutToWire(Time now, const Train& train) {
   const wire::UdpFlow flow = FlowOf(train);

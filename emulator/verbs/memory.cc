@@ -92,6 +92,21 @@ Result<MemoryRegion*> Verbs::RegMr(GroupId group, ProcessId process, const MrReq
   return adopted;
 }
 
+std::optional<uint32_t> Verbs::RegionOrderOf(ProcessId process, const MemoryRange& range) const {
+  std::optional<uint32_t> order;
+  for (const auto& [id, group] : groups_) {
+    for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kMr)]) {
+      const MemoryRegion& region = *handles_.Find<MemoryRegion>(id, handle);
+      if (region.process != process || range.address >= region.user_address + region.length ||
+          region.user_address >= range.address + range.length) {
+        continue;
+      }
+      if (!order || region.order < *order) order = region.order;
+    }
+  }
+  return order;
+}
+
 Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle handle,
                                      const ReregRequest& request) {
   constexpr uint32_t kKnownFlags =

@@ -164,6 +164,8 @@ class Verbs final : public VerbsDirectory {
   // On an error the region stays as it was. EBUSY with a window bound.
   Result<MemoryRegion*> ReregMr(GroupId group, ProcessId process, Handle mr,
                                 const ReregRequest& request);
+  // The order of the process's first region that has some of the bytes; nothing: it has none.
+  std::optional<uint32_t> RegionOrderOf(ProcessId process, const MemoryRange& range) const;
   Status DeregMr(GroupId group, Handle mr);  // EINVAL with a window bound, as rxe
   Result<MemoryWindow*> AllocMw(GroupId group, Handle pd, int type);
   Status DeallocMw(GroupId group, Handle mw);

@@ -1,0 +1,156 @@
+#include "emulator/host/faults_packets.h"
+
+#include <algorithm>
+
+#include "emulator/host/fault_words.h"
+
+namespace rdmaemu {
+namespace {
+
+uint64_t WireBytes(const transport::PassingPacket& packet) {
+  return packet.headers.info().header_bytes + packet.payload_bytes + packet.headers.pad_bytes +
+         wire::kIcrcBytes;
+}
+
+}  // namespace
+
+bool PacketFaults::Passes(Time now, const transport::PassingPacket& packet,
+                          const transport::PacketBytes& bytes) {
+  const Flow flow{packet.direction, packet.source, packet.destination,
+                  packet.headers.destination_qpn};
+  if (faults_.Watches(fault::Point::kPacket)) {
+    if (const fault::Rule* const rule = Decide(now, packet, flow)) {
+      if (!Do(now, rule->action, packet, flow, bytes)) return false;
+    }
+  }
+  if (!PassesLink(now, packet, bytes)) return false;
+  Overtake(now, flow);
+  return true;
+}
+
+const fault::Rule* PacketFaults::Decide(Time now, const transport::PassingPacket& packet,
+                                        const Flow& flow) {
+  const bool sends = packet.direction == fault::Direction::kSend;
+  const NetAddress& local = sends ? packet.source : packet.destination;
+  const QueuePair* const qp = verbs_.FindQp(local, packet.qpn);
+  const std::string subject = PacketSubject(packet.headers);
+  const Flow& numbered = numbers_.size() < kMaxFlows || numbers_.contains(flow) ? flow : Flow{};
+  fault::Moment moment{};
+  moment.point = fault::Point::kPacket;
+  moment.now = now;
+  moment.subject = subject;
+  moment.direction = packet.direction;
+  moment.local = local;
+  moment.remote = sends ? packet.destination : packet.source;
+  moment.qp = packet.qpn;
+  moment.bytes = packet.payload_bytes;
+  moment.index = ++numbers_[numbered];
+  FaultTarget target;
+  if (qp != nullptr) {
+    moment.program = processes_.ProgramOf(qp->group());
+    moment.device = qp->device->name;
+    moment.qp_order = qp->order;
+    target = {qp->group(), qp->handle};
+  }
+  return faults_.Decide(moment, ProcessId::kNone, target);
+}
+
+bool PacketFaults::Do(Time now, const fault::Action& action, const transport::PassingPacket& packet,
+                      const Flow& flow, const transport::PacketBytes& bytes) {
+  if (const auto* duplicate = std::get_if<fault::Duplicate>(&action)) {
+    for (uint32_t i = 0; i < duplicate->copies; i++) Keep(now, KeptOf(packet, bytes));
+    return true;
+  }
+  if (const auto* delay = std::get_if<fault::Delay>(&action)) {
+    Keep(now + delay->time, KeptOf(packet, bytes));
+  } else if (const auto* reorder = std::get_if<fault::Reorder>(&action)) {
+    if (overtaken_.size() < kMaxKept) {
+      overtaken_.emplace(flow,
+                         Overtaken{reorder->packets, now + kReorderWait, KeptOf(packet, bytes)});
+    }
+  } else if (std::holds_alternative<fault::Corrupt>(action)) {
+    Damage(now, KeptOf(packet, bytes));
+  }
+  return false;
+}
+
+// It meets the check of the ICRC, here or where it goes.
+void PacketFaults::Damage(Time now, Kept kept) {
+  if (!kept.leaves) {
+    fabric_.counters().dropped_bad_icrc++;
+  } else if (!kept.bytes.empty()) {
+    kept.bytes.back() ^= std::byte{0x01};
+    fabric_.SendSealed(now, kept.flow, kept.traffic_class, kept.bytes);
+  }
+}
+
+bool PacketFaults::PassesLink(Time now, const transport::PassingPacket& packet,
+                              const transport::PacketBytes& bytes) {
+  if (packet.stays && packet.direction == fault::Direction::kReceive) return true;
+  const LinkFaults::Verdict verdict =
+      links_.Pass(now, packet.direction, packet.source, packet.destination, WireBytes(packet));
+  if (verdict.until) Keep(*verdict.until, KeptOf(packet, bytes));
+  return !verdict.is_lost && !verdict.until;
+}
+
+PacketFaults::Kept PacketFaults::KeptOf(const transport::PassingPacket& packet,
+                                        const transport::PacketBytes& bytes) {
+  const wire::UdpFlow flow{packet.source, packet.destination, wire::kRoceUdpPort,
+                           wire::kRoceUdpPort};
+  const bool leaves = packet.direction == fault::Direction::kSend && !packet.stays;
+  return {flow, packet.traffic_class, leaves, bytes()};
+}
+
+void PacketFaults::Keep(Time until, Kept kept) {
+  if (kept.bytes.empty()) return;  // its payload could not be read
+  if (kept_.size() >= kMaxKept || kept_bytes_ + kept.bytes.size() > kMaxKeptBytes) {
+    faults_.counters().kept_packets_full++;
+    return;
+  }
+  kept_bytes_ += kept.bytes.size();
+  kept_.emplace(until, std::move(kept));
+}
+
+void PacketFaults::Overtake(Time now, const Flow& flow) {
+  const auto [begin, end] = overtaken_.equal_range(flow);
+  for (auto it = begin; it != end;) {
+    if (--it->second.by > 0) {
+      ++it;
+      continue;
+    }
+    Keep(now, std::move(it->second.kept));
+    it = overtaken_.erase(it);
+  }
+}
+
+void PacketFaults::Expire(Time now) {
+  for (auto it = overtaken_.begin(); it != overtaken_.end();) {
+    if (it->second.until > now) {
+      ++it;
+      continue;
+    }
+    Keep(now, std::move(it->second.kept));
+    it = overtaken_.erase(it);
+  }
+  while (IsDue(now)) {
+    const Kept due = std::move(kept_.begin()->second);
+    kept_.erase(kept_.begin());
+    kept_bytes_ -= due.bytes.size();
+    if (due.leaves) {
+      fabric_.SendSealed(now, due.flow, due.traffic_class, due.bytes);
+    } else if (const auto packet = wire::Parse(due.bytes)) {
+      deliver_(now, due.flow, *packet);
+    }
+  }
+}
+
+std::optional<Time> PacketFaults::NextDeadline() const {
+  std::optional<Time> next;
+  if (!kept_.empty()) next = kept_.begin()->first;
+  for (const auto& [flow, each] : overtaken_) {
+    if (!next || each.until < *next) next = each.until;
+  }
+  return next;
+}
+
+}  // namespace rdmaemu

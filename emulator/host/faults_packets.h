@@ -1,0 +1,88 @@
+// The door of packets: each one that a queue pair of this host sends or gets, also those that never
+// leave the host. They are lost, late, doubled, out of order or damaged; and they go through links.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "emulator/host/fabric.h"
+#include "emulator/host/faults_links.h"
+#include "emulator/host/processes.h"
+#include "emulator/transport/doors.h"
+#include "emulator/verbs/verbs.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu {
+
+class PacketFaults {
+ public:
+  // Packets that wait; more are lost.
+  static constexpr size_t kMaxKept = 65536;
+  static constexpr size_t kMaxKeptBytes = 64 << 20;
+  // Flows whose packets are numbered; those beyond share one.
+  static constexpr size_t kMaxFlows = 65536;
+  // A packet that waits for those behind it comes after this time in any case.
+  static constexpr Duration kReorderWait = std::chrono::milliseconds(10);
+
+  // Where a packet goes on to that waited: its queue pair here, or the network.
+  using Deliver = std::function<void(Time, const wire::UdpFlow&, const wire::Packet&)>;
+  PacketFaults(HostFaults& faults, LinkFaults& links, Verbs& verbs, const Processes& processes,
+               Fabric& fabric, Deliver deliver)
+      : faults_(faults),
+        links_(links),
+        verbs_(verbs),
+        processes_(processes),
+        fabric_(fabric),
+        deliver_(std::move(deliver)) {}
+
+  // True: it goes on as it is.
+  bool Passes(Time now, const transport::PassingPacket& packet,
+              const transport::PacketBytes& bytes);
+
+  bool IsDue(Time now) const { return !kept_.empty() && kept_.begin()->first <= now; }
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const;
+
+ private:
+  using Flow = std::tuple<fault::Direction, NetAddress, NetAddress, uint32_t>;
+  struct Kept {
+    wire::UdpFlow flow;
+    uint8_t traffic_class;
+    bool leaves;  // for another host
+    std::vector<std::byte> bytes;
+  };
+  struct Overtaken {
+    uint64_t by;  // so many packets more
+    Time until;
+    Kept kept;
+  };
+
+  const fault::Rule* Decide(Time now, const transport::PassingPacket& packet, const Flow& flow);
+  bool Do(Time now, const fault::Action& action, const transport::PassingPacket& packet,
+          const Flow& flow, const transport::PacketBytes& bytes);
+  bool PassesLink(Time now, const transport::PassingPacket& packet,
+                  const transport::PacketBytes& bytes);
+  void Damage(Time now, Kept kept);
+  void Keep(Time until, Kept kept);
+  // One more packet of the flow has passed those that wait for it.
+  void Overtake(Time now, const Flow& flow);
+  static Kept KeptOf(const transport::PassingPacket& packet, const transport::PacketBytes& bytes);
+
+  HostFaults& faults_;
+  LinkFaults& links_;
+  Verbs& verbs_;
+  const Processes& processes_;
+  Fabric& fabric_;
+  Deliver deliver_;
+  std::map<Flow, uint64_t> numbers_;
+  std::multimap<Time, Kept> kept_;
+  size_t kept_bytes_ = 0;
+  std::multimap<Flow, Overtaken> overtaken_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,77 @@
+// The schema for editors says what the grammar says: the same keys, shapes and words.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "emulator/fault/grammar.h"
+#include "emulator/host/faults.h"
+
+namespace rdmaemu {
+namespace {
+
+using Json = nlohmann::json;
+
+Json KeysOfSchema() {
+  std::ifstream file("docs/scenario.schema.json");
+  const Json schema = Json::parse(file);
+  return schema.at("properties").at("fault").at("items").at("properties");
+}
+
+std::string TypeOf(fault::Shape shape) {
+  switch (shape) {
+    case fault::Shape::kText:
+      return "string";
+    case fault::Shape::kInteger:
+      return "integer";
+    case fault::Shape::kNumber:
+      return "number";
+    case fault::Shape::kFlag:
+      return "boolean";
+    case fault::Shape::kTextOrInteger:
+      break;
+  }
+  return "";
+}
+
+std::set<std::string> WordsOf(const Json& key) {
+  const Json& words = key.contains("enum") ? key.at("enum") : key.at("anyOf").at(1).at("enum");
+  return words.get<std::set<std::string>>();
+}
+std::set<std::string> SetOf(const std::vector<std::string>& words) {
+  return {words.begin(), words.end()};
+}
+
+TEST(ScenarioSchema, HasTheKeysOfTheGrammarAndTheirShapes) {
+  const Json keys = KeysOfSchema();
+  EXPECT_EQ(keys.size(), fault::Keys().size());
+  for (const fault::Key& key : fault::Keys()) {
+    const std::string name(key.name);
+    ASSERT_TRUE(keys.contains(name)) << name;
+    EXPECT_EQ(keys.at(name).value("type", ""), TypeOf(key.shape)) << name;
+    EXPECT_FALSE(keys.at(name).value("description", "").empty()) << name;
+  }
+}
+
+TEST(ScenarioSchema, HasTheWordsOfTheGrammar) {
+  const Json keys = KeysOfSchema();
+  std::set<std::string> places;
+  for (const std::string& point : fault::PointNames()) {
+    places.insert(point);
+    const auto index = static_cast<size_t>(*fault::PointOf(point));
+    for (const std::string& subject : FaultVocabulary()[index]) {
+      places.insert(std::string(point) + "." + subject);
+    }
+  }
+  EXPECT_EQ(WordsOf(keys.at("at")), places) << Json(places).dump();
+  EXPECT_EQ(WordsOf(keys.at("status")), SetOf(fault::CompletionStatuses()));
+  std::set<std::string> raised = SetOf(fault::AsyncEvents());
+  raised.erase("wq_fatal");  // of which nothing here could be
+  EXPECT_EQ(WordsOf(keys.at("async")), raised);
+  const auto events = static_cast<size_t>(fault::Point::kCmEvent);
+  EXPECT_EQ(WordsOf(keys.at("event")), SetOf(FaultVocabulary()[events]));
+}
+
+}  // namespace
+}  // namespace rdmaemu
