@@ -19,7 +19,7 @@ def embedded_test(name, srcs, deps = [], size = "small", **kwargs):
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
         linkopts = ["-lrdmacm", "-libverbs", "-lgmock"],
         deps = deps + [
-            "//include:rdmaemu",
+            "//emulator/include:rdmaemu",
             "//tools/bazel/deps:gtest_main",
         ],
         **kwargs

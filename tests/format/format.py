@@ -24,7 +24,7 @@ def check(paths):
 def main():
     os.chdir(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
     cases = []
-    for folder in ("emulator", "include", "shim", "tools", "tests", "bench"):
+    for folder in ("emulator", "shim", "tools", "tests", "bench"):
         paths = [os.path.join(directory, name) for directory, _, names in os.walk(folder)
                  for name in sorted(names) if name.endswith((".cc", ".h"))]
         if paths:

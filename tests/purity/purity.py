@@ -142,7 +142,7 @@ def the_shim_has_no_protocol_logic():
 
 def contract_tests_use_public_headers_only():
     found = []
-    for path in sources(["tests/contract", "tests/embedded", "include", "docs/examples"]):
+    for path in sources(["tests/contract", "tests/embedded", "emulator/include", "docs/examples"]):
         for number, line in code_lines(path):
             header = included(line)
             if header and header.startswith(("emulator/", "shim/")):
@@ -153,7 +153,8 @@ def contract_tests_use_public_headers_only():
 def headers_are_guarded():
     found = []
     for path in sources(["emulator", "shim", "tools", "tests"]):
-        if path.endswith(".h"):
+        # What C programs include is guarded by a macro.
+        if path.endswith(".h") and path != "emulator/include/rdmaemu/rdmaemu.h":
             with open(path) as source:
                 if "#pragma once" not in source.read():
                     found.append(path)

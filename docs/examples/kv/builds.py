@@ -51,7 +51,7 @@ def make_builds_and_tests_it():
         # The programs know nothing of the emulator, and run on it all the same.
         rdmaemu = os.path.join(example.prefix, "bin/rdmaemu")
         address = emulated.free_addresses(1)[0]
-        script = ("./kv_server 0 >port & server=$!; "
+        script = (": >port; ./kv_server 0 >>port & server=$!; "
                   "while ! grep -q port port; do sleep 0.05; done; "
                   "port=$(cut -d' ' -f2 port); "
                   "./kv_client %s $port put name value && ./kv_client %s $port get name; "
