@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
 
 #include "emulator/fault/grammar.h"
 #include "emulator/host/faults.h"
@@ -51,6 +53,16 @@ TEST(ScenarioSchema, HasTheKeysOfTheGrammarAndTheirShapes) {
     ASSERT_TRUE(keys.contains(name)) << name;
     EXPECT_EQ(keys.at(name).value("type", ""), TypeOf(key.shape)) << name;
     EXPECT_FALSE(keys.at(name).value("description", "").empty()) << name;
+  }
+}
+
+TEST(ScenarioExample, HasEveryKeyOfTheGrammarAndIsRight) {
+  std::ifstream file("docs/scenario.example.toml");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto rules = fault::ParseScenario(text, "scenario.example.toml", FaultVocabulary());
+  ASSERT_TRUE(rules) << rules.error();
+  for (const fault::Key& key : fault::Keys()) {
+    EXPECT_NE(text.find("\n" + std::string(key.name) + " = "), std::string::npos) << key.name;
   }
 }
 
