@@ -78,6 +78,12 @@ class Hosts:
         client = self.start("client", *self.rping("-c"))
         return client, client.wait(LIMIT_S)
 
+    def ping_through(self, server=None):
+        """A client that is served to its end, by a server that ends with it."""
+        server = server or self.serve_rping()
+        succeeds(*self.connect_rping(), LAST_PING)
+        succeeds(server, server.wait(LIMIT_S), "DISCONNECT EVENT")
+
     def fired(self):
         """How often each rule fired."""
         listed = self.emulator.rdmaemu("fault", "list", "--json", "--host", self.on).stdout
@@ -113,26 +119,21 @@ def reject_storm():
         server = hosts.serve_rping()
         for _ in range(3):
             fails(*hosts.connect_rping(), "^cma event RDMA_CM_EVENT_REJECTED, error 28")
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(server, server.wait(LIMIT_S), "DISCONNECT EVENT")
+        hosts.ping_through(server)
         hosts.expect_fired(3)
 
 
 @scenario
 def slow_accept():
     with Hosts("slow-accept") as hosts:
-        server = hosts.serve_rping()
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(server, server.wait(LIMIT_S))
+        hosts.ping_through()
         hosts.expect_fired(1)
 
 
 @scenario
 def backlog_overflow():
     with Hosts("backlog-overflow") as hosts:
-        server = hosts.serve_rping()
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(server, server.wait(LIMIT_S))
+        hosts.ping_through()
         hosts.expect_fired(2)
 
 
@@ -141,8 +142,7 @@ def stale_connection():
     with Hosts("stale-connection") as hosts:
         server = hosts.serve_rping()
         fails(*hosts.connect_rping(), "^cma event RDMA_CM_EVENT_REJECTED, error 10")
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(server, server.wait(LIMIT_S))
+        hosts.ping_through(server)
         hosts.expect_fired(1)
 
 
@@ -187,9 +187,7 @@ def hot_removal():
         client.expect("DISCONNECT EVENT")
         fails(server, server.wait(LIMIT_S), "device removal")
         hosts.expect_fired(1)
-        again = hosts.serve_rping()
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(again, again.wait(LIMIT_S))
+        hosts.ping_through()
 
 
 @scenario
@@ -199,9 +197,7 @@ def link_flap():
         fails(*hosts.connect_rping(), "^cq completion failed")
         server.end()
         hosts.expect_fired(1)
-        again = hosts.serve_rping()
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(again, again.wait(LIMIT_S))
+        hosts.ping_through()
 
 
 @scenario
@@ -229,9 +225,7 @@ def one_percent_loss():
 @scenario
 def partition_and_heal():
     with Hosts("partition-and-heal") as hosts:
-        server = hosts.serve_rping()
-        succeeds(*hosts.connect_rping(), LAST_PING)
-        succeeds(server, server.wait(LIMIT_S))
+        hosts.ping_through()
         hosts.expect_fired(1, 6)
 
 
