@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "emulator/base/toml.h"
 #include "emulator/fault/grammar.h"
 #include "emulator/fault/scenario.h"
-#include "emulator/fault/toml.h"
 
 namespace rdmaemu::fault {
 

@@ -2,25 +2,19 @@
 
 #include <set>
 
+#include "emulator/base/toml.h"
 #include "emulator/fault/rule_reader.h"
-#include "emulator/fault/toml.h"
 #include "emulator/fault/words.h"
 
 namespace rdmaemu::fault {
 namespace {
 
-Parsed<toml::table> ParseToml(std::string_view text, std::string_view file, uint32_t column_shift) {
+Parsed<toml::table> ParseBounded(std::string_view text, std::string_view file,
+                                 uint32_t column_shift) {
   if (text.size() > kMaxScenarioBytes) {
     return tl::make_unexpected(std::string(file) + ": is larger than 1 MiB");
   }
-  try {
-    return toml::parse(text, file);
-  } catch (const toml::parse_error& error) {
-    const toml::source_position at = error.source().begin;
-    const uint32_t column = at.column > column_shift ? at.column - column_shift : 1;
-    return tl::make_unexpected(std::string(file) + ":" + std::to_string(at.line) + ":" +
-                               std::to_string(column) + ": " + std::string(error.description()));
-  }
+  return ParseToml(text, file, column_shift);
 }
 
 // Names are unique, and `after` names one.
@@ -45,7 +39,7 @@ Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, std::string_view file
 
 Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view file_name,
                                         const Vocabulary& vocabulary) {
-  const auto table = ParseToml(toml, file_name, 0);
+  const auto table = ParseBounded(toml, file_name, 0);
   if (!table) return tl::make_unexpected(table.error());
   std::vector<Rule> rules;
   for (const auto& [key, node] : *table) {
@@ -69,7 +63,7 @@ Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view 
 Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& vocabulary) {
   static constexpr std::string_view kBefore = "fault = { ", kFile = "rule";
   const std::string text = std::string(kBefore) + std::string(keys) + " }";
-  const auto table = ParseToml(text, kFile, kBefore.size());
+  const auto table = ParseBounded(text, kFile, kBefore.size());
   if (!table) return tl::make_unexpected(table.error());
   const toml::table* const rule = table->get_as<toml::table>("fault");
   if (rule == nullptr || table->size() != 1) {

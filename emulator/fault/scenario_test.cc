@@ -165,6 +165,9 @@ const Mistake kMistakes[] = {
     {"at = \"\", drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
     {"at = \"cm\", drop = true, name = \"a\\u0007\"",
      "rule:1:32: name must not have control characters"},
+    {"at = \"cm\", drop = true, f\xef\xbb\xb7t = 1",
+     "rule:1:26: is not an ASCII character; leave it out, or write it in a string as \\u and four "
+     "hexadecimal digits"},
     {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
     {"at = \"door\", drop = true",
      "rule:1:6: there is no point \"door\"; it is one of: call, cm, event, wc, async, packet, "

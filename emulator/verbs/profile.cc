@@ -1,10 +1,5 @@
 #include "emulator/verbs/profile.h"
 
-// toml++ 3.3 asserts that a table's header begins as a key does, and reports the same as an error
-// of the file right after it: files are not the program's own, so the report is what counts.
-#define TOML_ASSERT(expr) static_assert(true)
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,6 +10,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "emulator/base/toml.h"
 #include "emulator/verbs/built_in_profiles.h"
 #include "emulator/verbs/objects.h"
 
@@ -255,35 +251,13 @@ void ReadHabits(Reader& in, Profile& to) {
   in.Read("fails_sends_without_link", to.fails_sends_without_link);
 }
 
-// Line and column of a byte that is none. Other characters lead toml++ 3.3 to code that it says is
-// never reached (is_non_ascii_horizontal_whitespace).
-std::optional<std::string> FirstBeyondAscii(std::string_view text) {
-  const auto beyond = std::ranges::find_if(text, [](char c) { return (c & 0x80) != 0; });
-  if (beyond == text.end()) return std::nullopt;
-  const std::string_view before = text.substr(0, static_cast<size_t>(beyond - text.begin()));
-  const auto line = std::ranges::count(before, '\n') + 1;
-  // Behind the last newline; without one npos + 1 is 0.
-  const size_t column = before.size() - (before.rfind('\n') + 1) + 1;
-  return std::to_string(line) + ":" + std::to_string(column);
-}
-
 }  // namespace
 
 tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name) {
   const std::string file(file_name);
-  if (const auto place = FirstBeyondAscii(toml)) {
-    return tl::make_unexpected(file + ":" + *place +
-                               ": is not an ASCII character; leave it out, or write it in a string"
-                               " as \\u and four hexadecimal digits");
-  }
-  toml::table root;
-  try {
-    root = toml::parse(toml, file);
-  } catch (const toml::parse_error& error) {
-    const toml::source_position& at = error.source().begin;
-    return tl::make_unexpected(file + ":" + std::to_string(at.line) + ":" +
-                               std::to_string(at.column) + ": " + std::string(error.description()));
-  }
+  const auto parsed = ParseToml(toml, file);
+  if (!parsed) return tl::make_unexpected(parsed.error());
+  const toml::table& root = *parsed;
   Profile profile{};
   std::string error;
   Reader top(root, "", file, error);
