@@ -1,6 +1,7 @@
 #include "emulator/embedded/embedded_host.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -47,8 +48,14 @@ runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Open(
       std::move(*config), Host::Environment{made->memory_, made->segments_, made->counters_,
                                             made->network_, made->trace_});
   made->process_ = made->host_->Attach(made->Now(), {static_cast<uint32_t>(getpid()), "embedded"});
-  made->memory_.AddProcess(made->process_);
+  made->memory_.AddProcess(made->process_, getpid());
   return made;
+}
+
+EmbeddedHost::EmbeddedHost(const std::string& name, runtime::ClockOption clock)
+    : clock_(clock), trace_(name), memory_([](const std::string&) {}) {
+  // The thread that polls is the one that would copy anyway.
+  memory_.CopyAlone();
 }
 
 EmbeddedHost::~EmbeddedHost() {

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "emulator/embedded/clock.h"
+#include "emulator/embedded/empty_network.h"
 #include "emulator/embedded/recent_trace.h"
-#include "emulator/embedded/surroundings.h"
 #include "emulator/host/host.h"
 #include "emulator/runtime/eventfd_counters.h"
 #include "emulator/runtime/memfd_segments.h"
+#include "emulator/runtime/process_memory.h"
 #include "emulator/runtime/registry.h"
 
 namespace rdmaemu::embedded {
@@ -78,7 +79,7 @@ class EmbeddedHost {
   Host& host() { return *host_; }
 
  private:
-  EmbeddedHost(const std::string& name, runtime::ClockOption clock) : clock_(clock), trace_(name) {}
+  EmbeddedHost(const std::string& name, runtime::ClockOption clock);
   // A descriptor of the program's own; -1 and errno.
   int Duplicate(const ReplyDescriptor& what) const;
   int GiveDescriptors(const Reply& reply, CallBuffers& call) const;
@@ -89,7 +90,9 @@ class EmbeddedHost {
   RecentTrace trace_;
   runtime::MemfdSegments segments_;
   runtime::EventfdCounters counters_;
-  OwnMemory memory_;
+  // The program's own, reached through the kernel all the same: memory that is not there is an
+  // error of the transfer, and not the end of the program.
+  runtime::ProcessMemory memory_;
   EmptyNetwork network_;
   std::unique_ptr<Host> host_;
   ProcessId process_ = ProcessId::kNone;

@@ -295,6 +295,10 @@ def devices_go_and_return():
         check(devices(emulator, "device", "add", "rxe0") == [there], "back")
         expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "is there already")
         expect(emulator.rdmaemu("device", "add", "new", "--host", "h"), 1, "new=rxe")
+        expect(emulator.rdmaemu("device", "add", "new=rxe", "--address", ADDRESS, "--host",
+                                "h"), 1, ADDRESS)
+        check(devices(emulator, "device", "list") == [there, ("new", False, "down", [])],
+              "it stayed without its address")
         check(devices(emulator, "device", "add", "new=rxe", "--address", OTHER) ==
               [there, ("new", True, "active", [OTHER])], "a second one")
         let_go(holder)

@@ -71,7 +71,7 @@ struct Step {
   std::string address;  // "" where the change has none
 };
 
-// An added device gets its addresses one by one.
+// An added device gets its addresses one by one; one that gets not all of them does not stay.
 std::vector<Step> StepsOf(const DeviceRequest& request) {
   std::vector<Step> steps;
   if (request.change == DeviceChange::kAddDevice || request.addresses.empty()) {
@@ -126,6 +126,11 @@ OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request)
     const int error = done.error().code;
     if (error == ETIMEDOUT) return tl::unexpected(HungMessage(request.host, client.host_pid()));
     const OrMessage<Json> devices = DevicesOf(client, request.host);
+    if (step.change == DeviceChange::kAddAddress && request.change == DeviceChange::kAddDevice) {
+      if (const auto removal = MessageOf(request, {DeviceChange::kRemoveDevice, ""})) {
+        (void)client.ChangeDevice(removal->in, "");
+      }
+    }
     return tl::unexpected(Reason(error, request.host, message->in.device, step.address,
                                  devices ? *devices : Json::array()));
   }
