@@ -1,16 +1,21 @@
 // Event channels: a queue of events each, and a counter that is readable while events wait. What
-// the kernel keeps in a struct ucma_file.
+// the kernel keeps in a struct ucma_file. An event that a barrier holds, and those behind it, are
+// in the queue and cannot be seen.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "emulator/base/id_space.h"
 #include "emulator/base/ids.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
+#include "emulator/cm/cm.h"
 #include "emulator/cm/events.h"
 
 namespace rdmaemu::cm {
@@ -22,6 +27,10 @@ struct Channel {
   std::map<uint64_t, PendingEvent> events;        // in the order they came
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
   uint64_t last_place = 0;
+  // Place of the first event that is held; it and what comes after it cannot be seen.
+  uint64_t hidden_from = kNothingHidden;
+
+  static constexpr uint64_t kNothingHidden = UINT64_MAX;
 };
 
 class Channels {
@@ -31,7 +40,8 @@ class Channels {
   // The kernel bounds connection requests by the backlog; this bounds the rest too.
   static constexpr size_t kMaxEventsPerChannel = 65536;
 
-  explicit Channels(EventCounters& counters) : counters_(counters) {}
+  explicit Channels(EventCounters& counters, IdSpace handles = {})
+      : counters_(counters), handles_(handles) {}
   ~Channels();
 
   Result<Channel*> Create(GroupId group);  // EMFILE
@@ -39,9 +49,11 @@ class Channels {
   Channel* Find(GroupId group, uint32_t handle);
   std::vector<uint32_t> OfGroup(GroupId group) const;
 
-  // False: the channel is full, and the event is lost.
+  // A new event, which the door is asked about. False: the channel is full, and it is lost.
   bool Push(uint32_t channel, PendingEvent event);
-  // The oldest event stays until the caller takes it; nullptr when there is none.
+  // One that comes from another channel.
+  bool Move(uint32_t channel, PendingEvent event);
+  // The oldest event stays until the caller takes it; nullptr when there is none to be seen.
   const PendingEvent* Front(Channel& channel) const;
   void PopFront(Channel& channel);
   // Takes out an id's events that `match` answers true for, in order; nobody will be woken for
@@ -52,6 +64,7 @@ class Channels {
     const auto found = channels_.find(handle);
     if (found == channels_.end()) return taken;
     Channel& channel = found->second;
+    uint32_t seen = 0;
     for (auto it = channel.by_id.lower_bound({id, 0});
          it != channel.by_id.end() && it->first == id;) {
       const auto event = channel.events.find(it->second);
@@ -59,11 +72,13 @@ class Channels {
         ++it;
         continue;
       }
+      if (it->second < channel.hidden_from) seen++;
       taken.push_back(std::move(event->second));
       channel.events.erase(event);
       it = channel.by_id.erase(it);
     }
-    if (!taken.empty()) counters_.Remove(channel.counter, static_cast<uint32_t>(taken.size()));
+    if (seen > 0) counters_.Remove(channel.counter, seen);
+    Show(channel);
     return taken;
   }
   std::vector<PendingEvent> Take(uint32_t handle, uint32_t id) {
@@ -72,11 +87,24 @@ class Channels {
   // Drops all that waits on a channel that is about to go, and its counter with it.
   void Clear(uint32_t handle);
 
+  // Barriers, as Cm has them.
+  void SetDoor(EventDoor* door) { door_ = door; }
+  void LetGo(const std::optional<std::string_view>& barrier);
+  bool HoldsEvents() const { return !holding_.empty(); }
+  void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
+
  private:
+  // The events up to the first that is held can be seen.
+  void Show(Channel& channel);
+  void Hide(Channel& channel, uint64_t from);
+
   EventCounters& counters_;
+  EventDoor* door_ = nullptr;
   std::map<uint32_t, Channel> channels_;
+  std::set<uint32_t> holding_;  // channels that hide something
   std::map<GroupId, size_t> per_group_;
-  uint32_t last_handle_ = 0;
+  const IdSpace handles_;
+  uint32_t made_ = 0;
 };
 
 }  // namespace rdmaemu::cm

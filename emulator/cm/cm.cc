@@ -10,8 +10,11 @@ namespace rdmaemu::cm {
 
 class Cm::Impl {
  public:
-  Impl(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace)
-      : environment(environment), channels(counters), ids(environment, random, trace, channels) {}
+  Impl(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
+       IdSpace numbers)
+      : environment(environment),
+        channels(counters, numbers),
+        ids(environment, random, trace, channels, numbers) {}
 
   void DestroyChannel(Time now, uint32_t channel) {
     ids.DestroyOfChannel(now, channel);
@@ -23,8 +26,9 @@ class Cm::Impl {
   RdmaIds ids;
 };
 
-Cm::Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace)
-    : impl_(std::make_unique<Impl>(environment, counters, random, trace)) {}
+Cm::Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
+       IdSpace ids)
+    : impl_(std::make_unique<Impl>(environment, counters, random, trace, ids)) {}
 Cm::~Cm() = default;
 
 Result<CmChannel> Cm::CreateChannel(GroupId group) {
@@ -70,6 +74,13 @@ void Cm::DeviceRemoved(Time now, uint32_t device_index) {
 
 void Cm::AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index) {
   impl_->ids.AddressMoved(now, address, to_device_index);
+}
+
+void Cm::SetEventDoor(EventDoor* door) { impl_->channels.SetDoor(door); }
+void Cm::LetGo(const std::optional<std::string_view>& barrier) { impl_->channels.LetGo(barrier); }
+bool Cm::HoldsEvents() const { return impl_->channels.HoldsEvents(); }
+void Cm::CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const {
+  impl_->channels.CountHeld(counts);
 }
 
 void Cm::Expire(Time now) {

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "emulator/base/id_space.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/random.h"
@@ -51,6 +54,12 @@ class CmEnvironment {
   virtual uint8_t GidIndexOf(const NetAddress& local) = 0;
   // A host's own address from which the destination is reached (ip route get); nothing: no route.
   virtual std::optional<NetAddress> SourceFor(const NetAddress& destination) = 0;
+  // Index of the partition in the P_Key table of the address's device (ib_find_cached_pkey);
+  // nothing: it is not there. Where nothing is said, there is the default partition alone.
+  virtual std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) {
+    (void)local;
+    return (pkey & 0x7fff) == 0x7fff ? std::optional<uint16_t>(0) : std::nullopt;
+  }
   // Nobody answers for the destination on its link: its address never resolves.
   virtual bool IsSilent(const NetAddress& destination) = 0;
   // Devices of this host have loopback addresses of this family: others of them may be peers.
@@ -75,6 +84,14 @@ class CmEnvironment {
   virtual void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) = 0;
 };
 
+// Asked about each event of a group before it is queued for its program.
+class EventDoor {
+ public:
+  virtual ~EventDoor() = default;
+  // The name of the barrier that holds it and those behind it on its channel; empty: none.
+  virtual std::string BarrierOf(GroupId group, uint32_t event) = 0;
+};
+
 struct CmChannel {
   uint32_t handle;
   CounterId counter;
@@ -88,7 +105,9 @@ struct CmStatistics {
 
 class Cm {
  public:
-  Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace);
+  // `ids`: the numbers of its channels and ids.
+  Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
+     IdSpace ids = {});
   ~Cm();
 
   Result<CmChannel> CreateChannel(GroupId group);                    // EMFILE, ENOMEM
@@ -113,6 +132,14 @@ class Cm {
   // ids that are bound to it on a device other than that hear ADDR_CHANGE, in the same order. They
   // stay what they are (cma_netdev_change).
   void AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index);
+
+  // Not owned; without one nothing is held.
+  void SetEventDoor(EventDoor* door);
+  // What the barrier of that name holds, or (nothing) all of them do, comes to its program.
+  void LetGo(const std::optional<std::string_view>& barrier);
+  bool HoldsEvents() const;
+  // Adds the events that each barrier keeps back, those that stand behind one too.
+  void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "emulator/base/cm_event_names.h"
 #include "emulator/base/uapi.h"
@@ -40,6 +41,7 @@ struct PendingEvent {
   uint32_t new_id = 0;     // of a CONNECT_REQUEST
   uint32_t multicast = 0;  // the membership of a MULTICAST_JOIN
   rdma_ucm_event_resp response = {};
+  std::string held_by = {};  // a fault rule's barrier; empty: none
 
   EventType type() const { return static_cast<EventType>(response.event); }
 };

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "emulator/base/id_space.h"
+
 namespace rdmaemu::cm {
 
 using wire::CmMessageType;
@@ -162,7 +164,10 @@ void IbCm::ResetToIdle(Connection& connection) {
   connection.state = IbCmState::kIdle;
 }
 
+// ENOENT: the path's partition is not in the device's table (cm_init_av_by_path).
 Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
+  const auto pkey_index = environment_.FindPkey(parameters.route.source, parameters.req.pkey);
+  if (!pkey_index) return Fail(ENOENT);
   Connection* made = Create();
   if (made == nullptr) return Fail(ENOMEM);
   Connection& connection = *made;
@@ -170,6 +175,7 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
   connection.owner = parameters.owner;
   connection.local = parameters.local;
   connection.route = parameters.route;
+  connection.pkey_index = *pkey_index;
   wire::CmReq req = parameters.req;
   connection.ack_timeout = static_cast<uint8_t>(parameters.packet_lifetime + 1);
   req.local_comm_id = connection.local_id;
@@ -202,6 +208,7 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
 }
 
 Result<uint64_t> IbCm::SendSidrReq(Time now, const SidrParameters& parameters) {
+  if (!environment_.FindPkey(parameters.route.source, parameters.req.pkey)) return Fail(ENOENT);
   Connection* made = Create();
   if (made == nullptr) return Fail(ENOMEM);
   Connection& connection = *made;
@@ -522,7 +529,7 @@ uint32_t IbCm::OwnerOf(const wire::CmMessage& message) {
 void IbCm::Trace(Time now, std::string_view kind, uint32_t owner, const wire::CmMessage& message) {
   if (!trace_.wants_records()) return;
   trace::Record record{now, ProcessId::kNone, kind, {}, wire::CmName(message.body), {}};
-  if (owner != 0) record.object = "id " + std::to_string(owner);
+  if (owner != 0) record.object = "id " + std::to_string(owner & IdSpace::Part(0).last());
   std::visit(
       [&record](const auto& body) {
         if constexpr (requires { body.local_comm_id; }) {

@@ -94,6 +94,7 @@ struct Connection {
   uint8_t responder_resources = 0, initiator_depth = 0;
   uint8_t retry_count = 0, rnr_retry_count = 0;
   uint8_t path_mtu = 0;
+  uint16_t pkey_index = 0;  // of its path (the kernel's av.pkey_index)
 
   // What is repeated until it is answered.
   std::optional<wire::CmMessage> outstanding;

@@ -20,9 +20,6 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;  // clang before 17 does not find this itself
 
-// A service that nobody may have: the P_Key must be the default partition's.
-bool IsDefaultPkey(uint16_t pkey) { return (pkey & 0x7fff) == 0x7fff; }
-
 }  // namespace
 
 void IbCm::Receive(Time now, const CmRoute& route, const CmDevice& device,
@@ -87,11 +84,13 @@ bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& d
                              const wire::CmReq& req) {
   const NetAddress ours = AddressOfGid(req.primary.remote_gid);
   const CmDevice* owner = environment_.DeviceOf(ours);
-  if (req.primary.local_gid.IsZero() || !IsDefaultPkey(req.pkey) || owner == nullptr ||
-      owner->index != device.index) {
+  const std::optional<uint16_t> pkey_index = environment_.FindPkey(ours, req.pkey);
+  if (req.primary.local_gid.IsZero() || owner == nullptr || owner->index != device.index ||
+      !pkey_index) {
     (void)SendRej(now, connection, RejectReason::kInvalidGid, connection.route.source.bytes, {});
     return false;
   }
+  connection.pkey_index = *pkey_index;
   connection.route = {ours, AddressOfGid(req.primary.local_gid), req.primary.traffic_class};
   if (req.alternate.local_lid != 0) {
     (void)SendRej(now, connection, RejectReason::kInvalidAlternateGid, ours.bytes, {});

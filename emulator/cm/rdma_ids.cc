@@ -19,8 +19,9 @@ Result<CmaId*> RdmaIds::Create(GroupId group, ProcessId process, uint32_t channe
                                uint16_t port_space, ibv_qp_type qp_type) {
   if (OfGroup(group) >= kMaxIdsPerGroup) return Fail(ENOMEM);
   per_group_[group]++;
-  CmaId& id = ids_[++last_handle_];
-  id.handle = last_handle_;
+  const uint32_t handle = handles_.At(++made_);
+  CmaId& id = ids_[handle];
+  id.handle = handle;
   id.binding.id = id.handle;
   id.group = group;
   id.process = process;
@@ -115,7 +116,7 @@ Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t ne
   for (PendingEvent& event : moved) {
     // The kernel leaves a request's id behind, where nobody finds it any more; not copied.
     if (CmaId* requested = Find(event.new_id)) move(*requested);
-    channels_.Push(new_channel, std::move(event));
+    channels_.Move(new_channel, std::move(event));
   }
   return id.events_reported;
 }
@@ -153,10 +154,15 @@ bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
   const auto status = static_cast<int32_t>(event.response.status);
   if (!channels_.Push(id.channel, std::move(event))) return false;
   if (trace_.wants_records()) {
-    trace::Record record{
-        now, id.process, "cm.event", "id " + std::to_string(subject), EventName(type), {}};
+    trace::Record record{now,
+                         id.process,
+                         "cm.event",
+                         "id " + std::to_string(subject & handles_.last()),
+                         EventName(type),
+                         {}};
     record.fields.push_back({"status", int64_t{status}});
-    if (subject != id.handle) record.fields.push_back({"listener", uint64_t{id.handle}});
+    if (subject != id.handle)
+      record.fields.push_back({"listener", uint64_t{id.handle & handles_.last()}});
     trace_.Write(record);
   }
   return true;
@@ -270,11 +276,10 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
 
 // cma_resolve_ib_dev: the device that has the GID, or one in the same subnet.
 Status RdmaIds::ResolveGid(CmaId& id) {
-  constexpr uint16_t kFullMember = 0x8000, kDefaultPkey = 0xffff;
   const SocketAddress& to = id.destination();
   const std::optional<NetAddress> local = environment_.SourceFor(to.address);
   const CmDevice* device = local ? environment_.DeviceOf(*local) : nullptr;
-  if (device == nullptr || (to.pkey | kFullMember) != kDefaultPkey) return Fail(ENODEV);
+  if (device == nullptr || !environment_.FindPkey(*local, to.pkey)) return Fail(ENODEV);
   if (id.device) return {};
   AttachTo(id, *device);
   id.binding.source.address = *local;

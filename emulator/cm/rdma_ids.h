@@ -24,12 +24,14 @@ class RdmaIds final : public IbCmUser {
   static constexpr size_t kMaxIdsPerGroup = 65536;
   static constexpr size_t kMaxMembershipsPerId = 1024;
 
-  RdmaIds(CmEnvironment& environment, Random& random, trace::Sink& trace, Channels& channels)
+  RdmaIds(CmEnvironment& environment, Random& random, trace::Sink& trace, Channels& channels,
+          IdSpace handles = {})
       : environment_(environment),
         random_(random),
         trace_(trace),
         channels_(channels),
-        ib_cm_(environment, random, trace, *this) {}
+        ib_cm_(environment, random, trace, *this),
+        handles_(handles) {}
 
   IbCm& ib_cm() { return ib_cm_; }
   const IbCm& ib_cm() const { return ib_cm_; }
@@ -181,7 +183,8 @@ class RdmaIds final : public IbCmUser {
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
   TimerQueue<uint32_t> neighbours_;               // by id: until when it waits for one
-  uint32_t last_handle_ = 0;
+  const IdSpace handles_;
+  uint32_t made_ = 0;
   uint32_t last_membership_ = 0;
   uint64_t last_attach_ = 0;
 };

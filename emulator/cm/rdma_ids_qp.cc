@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "emulator/cm/rdma_ids.h"
+#include "emulator/wire/packet.h"
 
 namespace rdmaemu::cm {
 
@@ -60,6 +61,11 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   if (connection == nullptr || id.IsUd()) {
     // Whatever state was asked for: measured.
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    // cma_ib_init_qp_attr: RoCE's partition is the default one.
+    const auto pkey_index =
+        environment_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
+    if (!pkey_index) return Fail(ENOENT);
+    out.pkey_index = *pkey_index;
     out.port_num = id.device->port;
     if (id.IsUd()) {
       SetDefaultQkey(id);
@@ -75,6 +81,7 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
     if (connection->responder_resources != 0) {
       out.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     }
+    out.pkey_index = connection->pkey_index;
     out.port_num = id.device->port;
   } else if (state == IBV_QPS_RTR) {
     if (!KnowsRemote(connection->state)) return Fail(EINVAL);

@@ -1,4 +1,4 @@
-// rdmaemu.h: the host of this process and its time.
+// rdmaemu.h: the hosts of this process.
 
 #include "rdmaemu/rdmaemu.h"
 
@@ -13,7 +13,6 @@ namespace rdmaemu::embedded {
 namespace {
 
 constexpr uint64_t kDefaultSeed = 1;
-constexpr uint64_t kMaxAdvance_ns = uint64_t{1} << 60;  // 36 years
 
 std::vector<std::string> Split(const char* text) {
   std::vector<std::string> parts;
@@ -48,20 +47,47 @@ runtime::OrMessage<void> TakeDevices(const rdmaemu_options& from, EmbeddedOption
   return {};
 }
 
-runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from) {
+// Without a seed where none is given.
+runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
+                                                const char* default_name) {
   EmbeddedOptions to;
-  to.host.name = Or(from.name, "embedded");
+  to.host.name = Or(from.name, default_name);
   if (const auto wrong = runtime::CheckHostName(to.host.name)) return tl::unexpected(*wrong);
   if (const auto taken = TakeDevices(from, to); !taken) return tl::unexpected(taken.error());
   const auto clock = runtime::ParseClockOption(Or(from.clock, "virtual"));
   if (!clock) return tl::unexpected(clock.error());
   to.clock = *clock;
-  to.host.seed = std::to_string(from.seed == 0 ? kDefaultSeed : from.seed);
+  if (from.seed != 0) to.host.seed = std::to_string(from.seed);
   to.host.scenario_path = Or(from.scenario_path, "");
   to.host.trace_path = Or(from.trace_path, "");
   to.host.pcap_path = Or(from.pcap_path, "");
   to.host.silent_nets = Split(from.silent_nets);
   return to;
+}
+
+// 0 or a negative errno. What a NULL stands for is in `options` already.
+int CopyOptions(const rdmaemu_options* given, rdmaemu_options& options) {
+  if (given == nullptr) return 0;
+  // A program may have been built with an older header, whose struct is a beginning of ours.
+  if (given->size < offsetof(rdmaemu_options, name) || given->size > sizeof options) {
+    return Refuse(EINVAL,
+                  "options.size is not the size of a struct rdmaemu_options that this library "
+                  "knows; set it to sizeof(struct rdmaemu_options), and run with the library "
+                  "that the header came with");
+  }
+  std::memcpy(&options, given, given->size);
+  return 0;
+}
+
+// Calls `use` with the host of that name, NULL: the first one.
+template <class Use>
+int WithNamedHost(const char* name, Use&& use) {
+  return WithHosts([&](EmbeddedHosts& hosts) {
+    EmbeddedHost* const host = name == nullptr ? hosts.At(0) : hosts.Find(name);
+    if (host != nullptr) return use(hosts, *host);
+    return Refuse(ENOENT, "this process has no host \"" + std::string(name) +
+                              "\"; add it with rdmaemu_host_add");
+  });
 }
 
 }  // namespace
@@ -73,20 +99,71 @@ using namespace rdmaemu::embedded;
 int rdmaemu_open(const rdmaemu_options* given) {
   return AtDoor([&] {
     rdmaemu_options options{};
-    if (given != nullptr) {
-      // A program may have been built with an older header, whose struct is a beginning of ours.
-      if (given->size < offsetof(rdmaemu_options, name) || given->size > sizeof options) {
-        return Refuse(EINVAL,
-                      "options.size is not the size of a struct rdmaemu_options that this library "
-                      "knows; set it to sizeof(struct rdmaemu_options), and run with the library "
-                      "that the header came with");
-      }
-      std::memcpy(&options, given, given->size);
-    }
-    const auto taken = TakeOptions(options);
+    if (const int error = CopyOptions(given, options); error != 0) return error;
+    auto taken = TakeOptions(options, "embedded");
     if (!taken) return Refuse(EINVAL, taken.error());
+    if (taken->host.seed.empty()) taken->host.seed = std::to_string(kDefaultSeed);
     const auto opened = ProcessHost::Get().Open(*taken);
     return opened ? 0 : Refuse(opened.error().error, opened.error().message);
+  });
+}
+
+int rdmaemu_host_add(const rdmaemu_options* given) {
+  return AtDoor([&] {
+    rdmaemu_options options{};
+    if (given == nullptr) return Refuse(EINVAL, "options is NULL; a host needs name and devices");
+    if (const int error = CopyOptions(given, options); error != 0) return error;
+    if (*Or(options.name, "") == '\0') {
+      return Refuse(EINVAL, "a host that is added needs a name, as in .name = \"b\"");
+    }
+    if (*Or(options.clock, "") != '\0') {
+      return Refuse(EINVAL,
+                    "the hosts of a process have one clock, that of rdmaemu_open; leave .clock "
+                    "empty");
+    }
+    if (options.device_count == 0) {
+      return Refuse(EINVAL, "host \"" + std::string(options.name) +
+                                "\" has no device; give it one, with addresses of its own");
+    }
+    const auto taken = TakeOptions(options, "");
+    if (!taken) return Refuse(EINVAL, taken.error());
+    const auto added = ProcessHost::Get().Add(*taken);
+    return added ? 0 : Refuse(added.error().error, added.error().message);
+  });
+}
+
+int rdmaemu_host_enter(const char* name) {
+  return AtDoor([&] {
+    return WithNamedHost(name, [](EmbeddedHosts&, EmbeddedHost& host) {
+      ProcessHost::Get().Enter(host.number());
+      return 0;
+    });
+  });
+}
+
+int rdmaemu_host_entered(char* name, size_t bytes) {
+  return AtDoor([&] {
+    std::string entered;
+    const int result = WithHosts([&](EmbeddedHosts& hosts) {
+      entered = hosts.At(ProcessHost::Get().entered())->name();
+      return 0;
+    });
+    if (result < 0) return result;
+    if (name != nullptr && bytes > 0) name[entered.copy(name, bytes - 1)] = '\0';
+    return static_cast<int>(entered.size());
+  });
+}
+
+int rdmaemu_host_remove(const char* name) {
+  return AtDoor([&] {
+    if (name == nullptr) return Refuse(EINVAL, "name is NULL; say which host");
+    return WithNamedHost(name, [](EmbeddedHosts& hosts, EmbeddedHost& host) {
+      if (host.has_ended()) {
+        return Refuse(ENOENT, "the host \"" + host.name() + "\" has ended already");
+      }
+      hosts.End(host);
+      return 0;
+    });
   });
 }
 
@@ -94,50 +171,11 @@ int rdmaemu_close() {
   return AtDoor([] { return ProcessHost::Get().Close() ? 0 : RefuseWithoutHost(); });
 }
 
-int64_t rdmaemu_now() {
-  int64_t now_ns = 0;
-  const int result = AtDoor([&] {
-    return WithHost([&](EmbeddedHost& host) {
-      now_ns = host.Now().time_since_epoch().count();
-      return 0;
-    });
-  });
-  return result < 0 ? result : now_ns;
-}
-
-int rdmaemu_advance(uint64_t time_ns) {
-  return AtDoor([&] {
-    if (time_ns > kMaxAdvance_ns) {
-      return Refuse(EINVAL, "time_ns is more than 36 years; is it a negative number?");
-    }
-    return WithHost([&](EmbeddedHost& host) {
-      if (host.clock().runs()) {
-        return Refuse(EOPNOTSUPP,
-                      "this host's clock runs by itself; open it with .clock = \"virtual\" or "
-                      "\"manual\"");
-      }
-      host.Advance(Duration(static_cast<int64_t>(time_ns)));
-      return 0;
-    });
-  });
-}
-
-int rdmaemu_run_until_idle() {
-  return AtDoor([] {
-    return WithHost([](EmbeddedHost& host) {
-      if (host.RunUntilIdle()) return 0;
-      return Refuse(ELOOP,
-                    "the host is never idle: something is due again and again, as a rule "
-                    "without an end can make it; rdmaemu_timeline shows what");
-    });
-  });
-}
-
 int rdmaemu_timeline(char* text, size_t bytes) {
   return AtDoor([&] {
     std::string all;
-    const int result = WithHost([&](EmbeddedHost& host) {
-      all = host.TraceText();
+    const int result = WithHosts([&](EmbeddedHosts& hosts) {
+      all = hosts.TraceText();
       return 0;
     });
     if (result < 0) return result;

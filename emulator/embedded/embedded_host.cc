@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "emulator/embedded/call_routing.h"
 #include "emulator/runtime/host_setup.h"
 
 namespace rdmaemu::embedded {
-
 namespace {
 
 // Without the machine's own addresses: the same everywhere.
@@ -34,68 +32,92 @@ runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   return config;
 }
 
+runtime::OrMessage<void> OpenAddresses(const HostConfig& config, EmbeddedNetwork::Port& port) {
+  for (const DeviceConfig& device : config.devices) {
+    for (const HostAddress& own : device.addresses) {
+      if (port.Open(own)) continue;
+      return tl::unexpected("the address " + own.address.ToString() +
+                            " is another host's of this process; give each device addresses of "
+                            "its own, as in .addresses = \"10.0.0.2\"");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Open(
-    const EmbeddedOptions& options) {
+runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Make(const EmbeddedOptions& options,
+                                                                     uint32_t number, Time now,
+                                                                     EmbeddedNetwork& network,
+                                                                     RecentLines& lines) {
   runtime::OrMessage<HostConfig> config = MakeConfig(options);
   if (!config) return tl::unexpected(config.error());
-  std::unique_ptr<EmbeddedHost> made(new EmbeddedHost(options.host.name, options.clock));
-  if (const auto opened = made->trace_.Open(options.host, made->Now()); !opened) {
+  config->ids = IdSpace::Part(number);
+  std::unique_ptr<EmbeddedHost> made(new EmbeddedHost(options.host.name, number, network, lines));
+  if (const auto opened = OpenAddresses(*config, *made->port_); !opened) {
+    return tl::unexpected(opened.error());
+  }
+  if (const auto opened = made->trace_.Open(options.host, now); !opened) {
     return tl::unexpected(opened.error());
   }
   made->host_ = std::make_unique<Host>(
       std::move(*config), Host::Environment{made->memory_, made->segments_, made->counters_,
-                                            made->network_, made->trace_});
-  made->process_ = made->host_->Attach(made->Now(), {static_cast<uint32_t>(getpid()), "embedded"});
+                                            *made->port_, made->trace_});
+  made->process_ = made->host_->Attach(now, {static_cast<uint32_t>(getpid()), "embedded"});
   made->memory_.AddProcess(made->process_, getpid());
   return made;
 }
 
-EmbeddedHost::EmbeddedHost(const std::string& name, runtime::ClockOption clock)
-    : clock_(clock), trace_(name), memory_([](const std::string&) {}) {
+EmbeddedHost::EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNetwork& network,
+                           RecentLines& lines)
+    : name_(name),
+      number_(number),
+      trace_(name, lines),
+      segments_(IdSpace::Part(number)),
+      memory_([](const std::string&) {}),
+      port_(std::make_unique<EmbeddedNetwork::Port>(network, number)) {
   // The thread that polls is the one that would copy anyway.
   memory_.CopyAlone();
 }
 
-EmbeddedHost::~EmbeddedHost() {
-  if (host_ != nullptr) host_->Detach(Now(), process_);
-  trace_.Flush();
-}
-
-int EmbeddedHost::Call(CallBuffers& call) {
-  empty_looks_ = 0;
+std::optional<int> EmbeddedHost::Call(Time now, CallBuffers& call) {
+  if (host_ == nullptr) return AnswerWithoutHost(call);
   const CallHeader header{call.op, call.in_size};
   std::vector<std::byte> message(sizeof header + call.in_size);
   std::memcpy(message.data(), &header, sizeof header);
   if (call.in_size > 0) std::memcpy(message.data() + sizeof header, call.in, call.in_size);
-  Reply reply = host_->Call(Now(), process_, message);
-  if (reply.is_late) reply = AwaitLateReply();
-  int error = reply.error;
-  if (error == 0) error = GiveDescriptors(reply, call);
-  if (error == 0) {
-    call.filled = static_cast<uint32_t>(std::min<size_t>(reply.body.size(), call.out_size));
-    if (call.filled > 0) std::memcpy(call.out, reply.body.data(), call.filled);
+  const Reply reply = host_->Call(now, process_, message);
+  if (reply.is_late) {
+    owes_reply_ = true;
+    return std::nullopt;
   }
   // Nobody looks at the doorbells but after a ring.
   if (call.op == static_cast<uint32_t>(CallOp::kHello)) host_->PrepareSleep(true);
-  Settle();
-  return error;
+  return Answer(reply, call);
 }
 
-// The caller waits, so its time passes: also where the clock moves only when told.
-Reply EmbeddedHost::AwaitLateReply() {
-  for (;;) {
-    if (std::optional<LateReply> late = host_->TakeLateReply()) return std::move(late->reply);
-    const std::optional<Time> due = host_->NextDeadline();
-    if (!due) return {.error = EIO, .body = {}, .descriptors = {}};
-    if (clock_.runs()) {
-      std::this_thread::sleep_for(clock_.MachineTimeUntil(*due));
-      Settle();
-    } else {
-      JumpTo(*due);
-    }
-  }
+int EmbeddedHost::AnswerWithoutHost(CallBuffers& call) {
+  if (!IsDestroyCall(call.op)) return EIO;
+  if (call.out_size > 0) std::memset(call.out, 0, call.out_size);
+  call.filled = call.out_size;
+  return 0;
+}
+
+std::optional<int> EmbeddedHost::TakeLateReply(CallBuffers& call) {
+  if (host_ == nullptr) return EIO;
+  const std::optional<LateReply> late = host_->TakeLateReply();
+  if (!late) return std::nullopt;
+  owes_reply_ = false;
+  return Answer(late->reply, call);
+}
+
+int EmbeddedHost::Answer(const Reply& reply, CallBuffers& call) {
+  int error = reply.error;
+  if (error == 0) error = GiveDescriptors(reply, call);
+  if (error != 0) return error;
+  call.filled = static_cast<uint32_t>(std::min<size_t>(reply.body.size(), call.out_size));
+  if (call.filled > 0) std::memcpy(call.out, reply.body.data(), call.filled);
+  return 0;
 }
 
 int EmbeddedHost::Duplicate(const ReplyDescriptor& what) const {
@@ -122,75 +144,35 @@ int EmbeddedHost::GiveDescriptors(const Reply& reply, CallBuffers& call) const {
   return 0;
 }
 
-void EmbeddedHost::Ring() {
-  empty_looks_ = 0;
-  Settle();
-}
-
-bool EmbeddedHost::Settle() {
-  bool any = false;
-  for (int round = 0; round < kMaxRounds; round++) {
-    const Time now = Now();
-    bool found = host_->PollDoorbells(now);
-    found |= host_->Work(now);
-    if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
-      host_->Expire(now);
-      found = true;
-    }
-    if (!found) break;
-    any = true;
+bool EmbeddedHost::Step(Time now) {
+  bool found = host_->PollDoorbells(now);
+  found |= host_->Work(now);
+  if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
+    host_->Expire(now);
+    found = true;
   }
-  return any;
+  return found;
 }
 
-void EmbeddedHost::JumpTo(Time time) {
-  clock_.MoveTo(time);
-  Settle();
+std::optional<Time> EmbeddedHost::NextDeadline() const {
+  return host_ == nullptr ? std::nullopt : host_->NextDeadline();
 }
 
-EmbeddedHost::Pause EmbeddedHost::GoOn(bool alone) {
-  if (Settle()) return {.moved = true};
-  const std::optional<Time> due = host_->NextDeadline();
-  if (clock_.runs()) {
-    if (!due) return {};
-    return {.machine = clock_.MachineTimeUntil(*due)};
-  }
-  if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
-  const std::optional<Time> jump = alone ? due : host_->NextJump(Now());
-  if (jump) {
-    JumpTo(*jump);
-    return {.moved = true};
-  }
-  clock_.PassUntil(*due);
-  return {.moved = Settle(), .machine = clock_.MachineTimeUntil(*due)};
+bool EmbeddedHost::AwaitsApplication(Time now) const {
+  return host_ != nullptr && host_->AwaitsApplication(now);
 }
 
-void EmbeddedHost::Look(bool alone) {
-  const bool waits = alone && ++empty_looks_ >= kPollsThatAreAWait;
-  if (waits) empty_looks_ = 0;
-  GoOn(waits);
+void EmbeddedHost::Close(Time now) {
+  if (host_ != nullptr) host_->Detach(now, process_);
+  trace_.Flush();
 }
 
-void EmbeddedHost::Advance(Duration time) {
-  const Time target = Now() + time;
-  Settle();
-  for (int jumps = 0; jumps < kMaxJumps; jumps++) {
-    const std::optional<Time> due = host_->NextDeadline();
-    if (!due || *due > target) break;
-    JumpTo(*due);
-  }
-  JumpTo(target);
-}
-
-bool EmbeddedHost::RunUntilIdle() {
-  Settle();
-  if (clock_.runs()) return true;
-  for (int jumps = 0; jumps < kMaxJumps; jumps++) {
-    const std::optional<Time> jump = host_->NextJump(Now());
-    if (!jump) return true;
-    JumpTo(*jump);
-  }
-  return false;
+void EmbeddedHost::End() {
+  counters_.RaiseForGood();
+  host_.reset();
+  port_.reset();
+  owes_reply_ = false;
+  trace_.Flush();
 }
 
 }  // namespace rdmaemu::embedded

@@ -1,5 +1,5 @@
-// A host that lives in the program's process and is driven by the threads that call it: each call
-// runs the host until it rests, a wait lets time go on. Not thread-safe; ProcessHost is.
+// One host that lives in the program's process: what a Host is given to do its work with, and what
+// its answers are to the shim's client. EmbeddedHosts drives it.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "emulator/embedded/clock.h"
-#include "emulator/embedded/empty_network.h"
+#include "emulator/embedded/embedded_network.h"
 #include "emulator/embedded/recent_trace.h"
 #include "emulator/host/host.h"
+#include "emulator/runtime/clock.h"
 #include "emulator/runtime/eventfd_counters.h"
 #include "emulator/runtime/memfd_segments.h"
 #include "emulator/runtime/process_memory.h"
@@ -34,69 +34,69 @@ struct EmbeddedOptions {
   runtime::HostOptions host;  // `addresses` is not looked at
   // Of host.devices, in their order; empty: as a host process chooses without the machine's own.
   std::vector<std::vector<std::string>> device_addresses;
-  runtime::ClockOption clock;
+  runtime::ClockOption clock;  // of all hosts: the first one's is taken
 };
 
 class EmbeddedHost {
  public:
-  // Rounds of work without time passing, and deadlines in a row: more is a loop, and is left.
-  static constexpr int kMaxRounds = 1 << 20;
-  static constexpr int kMaxJumps = 1 << 20;
-  // A program of one thread that looks for completions so often, and does nothing else in between,
-  // waits: then time passes over deadlines that wait for the program, too.
-  static constexpr uint32_t kPollsThatAreAWait = 10'000;
+  // The number-th host on this network, from 0: what it gives out by number is its part of all
+  // numbers. The message says why not.
+  static runtime::OrMessage<std::unique_ptr<EmbeddedHost>> Make(const EmbeddedOptions& options,
+                                                                uint32_t number, Time now,
+                                                                EmbeddedNetwork& network,
+                                                                RecentLines& lines);
+  EmbeddedHost(const EmbeddedHost&) = delete;
+  EmbeddedHost& operator=(const EmbeddedHost&) = delete;
 
-  static runtime::OrMessage<std::unique_ptr<EmbeddedHost>> Open(const EmbeddedOptions& options);
-  ~EmbeddedHost();
+  const std::string& name() const { return name_; }
+  uint32_t number() const { return number_; }
 
-  // One call of calls.h, then the host runs until it rests. 0 or a positive errno.
-  int Call(CallBuffers& call);
-  // A doorbell was rung.
-  void Ring();
-  // Runs until nothing is ready at this moment. True when anything was.
-  bool Settle();
+  // One call of calls.h: 0 or a positive errno. Nothing: a fault rule has the caller wait, and
+  // TakeLateReply has the answer at its time. Until then no other call may be made.
+  std::optional<int> Call(Time now, CallBuffers& call);
+  std::optional<int> TakeLateReply(CallBuffers& call);
+  bool owes_reply() const { return owes_reply_; }
 
-  // The program waits and nothing has come: lets time go on to what may happen next. `alone`: it
-  // has one thread, so that nothing else can happen while it waits.
-  struct Pause {
-    bool moved = false;    // look again
-    bool endless = false;  // nothing will happen by itself
-    std::optional<Duration> machine =
-        std::nullopt;  // not moved: the machine's time until something happens
-  };
-  Pause GoOn(bool alone);
-  // The program looked and found nothing: the same, but it may do something else next.
-  void Look(bool alone);
+  // Does what is ready; true when anything was.
+  bool Step(Time now);
+  void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> bytes,
+               const NetAddress& at) {
+    host_->Receive(now, flow, bytes, &at);
+  }
+  std::optional<Time> NextDeadline() const;
+  bool AwaitsApplication(Time now) const;
 
-  Time Now() { return clock_.Now(); }
-  const EmbeddedClock& clock() const { return clock_; }
-  // Of a clock that does not run: lets so much time pass, with all that happens in it.
-  void Advance(Duration time);
-  // Lets time jump until nothing is due or the program is awaited. False: too much happened.
-  bool RunUntilIdle();
-
-  std::string TraceText() const { return trace_.Text(); }
-  Host& host() { return *host_; }
+  // A rule crashed it; End is still to be called.
+  bool has_crashed() const { return host_ != nullptr && host_->crashed(); }
+  bool has_ended() const { return host_ == nullptr; }
+  // Its process is detached, with the messages that it owes its peers.
+  void Close(Time now);
+  // Power off: nobody is told. Calls answer EIO, but for those that destroy something; who waits
+  // for its counters returns.
+  void End();
 
  private:
-  EmbeddedHost(const std::string& name, runtime::ClockOption clock);
+  EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNetwork& network,
+               RecentLines& lines);
+  int Answer(const Reply& reply, CallBuffers& call);
+  // After the end: what was made on it can be destroyed, with nothing to be waited for.
+  static int AnswerWithoutHost(CallBuffers& call);
   // A descriptor of the program's own; -1 and errno.
   int Duplicate(const ReplyDescriptor& what) const;
   int GiveDescriptors(const Reply& reply, CallBuffers& call) const;
-  void JumpTo(Time time);
-  Reply AwaitLateReply();
 
-  EmbeddedClock clock_;
+  const std::string name_;
+  const uint32_t number_;
   RecentTrace trace_;
   runtime::MemfdSegments segments_;
   runtime::EventfdCounters counters_;
   // The program's own, reached through the kernel all the same: memory that is not there is an
   // error of the transfer, and not the end of the program.
   runtime::ProcessMemory memory_;
-  EmptyNetwork network_;
-  std::unique_ptr<Host> host_;
+  std::unique_ptr<EmbeddedNetwork::Port> port_;
+  std::unique_ptr<Host> host_;  // nullptr: it has ended
   ProcessId process_ = ProcessId::kNone;
-  uint32_t empty_looks_ = 0;  // in a row
+  bool owes_reply_ = false;
 };
 
 }  // namespace rdmaemu::embedded

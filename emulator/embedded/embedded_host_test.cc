@@ -1,5 +1,5 @@
-// The embedded host without a program around it: calls, time, and what a wait is told.
-#include "emulator/embedded/embedded_host.h"
+// Embedded hosts without a program around it: calls, time, and what a wait is told.
+#include "emulator/embedded/embedded_hosts.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ class EmbeddedHostTest : public ::testing::Test {
     EmbeddedOptions options;
     options.host.seed = "1";
     options.clock.mode = mode;
-    auto opened = EmbeddedHost::Open(options);
+    auto opened = EmbeddedHosts::Open(options);
     ASSERT_TRUE(opened.has_value()) << opened.error();
     host = std::move(*opened);
     HelloIn in{};
@@ -33,7 +33,7 @@ class EmbeddedHostTest : public ::testing::Test {
   int Call(CallOp op, const In& in, void* out = nullptr, uint32_t out_size = 0, int* fd = nullptr) {
     CallBuffers call{static_cast<uint32_t>(op), &in, sizeof in, out, out_size, 0, fd,
                      fd == nullptr ? 0u : 1u};
-    const int error = host->Call(call);
+    const int error = host->Call(*host->At(0), call).value_or(EINPROGRESS);
     if (error == 0 && out_size > 0 && op < CallOp::kCmCommand) {
       EXPECT_EQ(call.filled, out_size);
     }
@@ -71,7 +71,7 @@ class EmbeddedHostTest : public ::testing::Test {
     if (fd >= 0) close(fd);
   }
 
-  std::unique_ptr<EmbeddedHost> host;
+  std::unique_ptr<EmbeddedHosts> host;
   uint32_t channel = 0;
   int fd = -1;
 };
@@ -88,7 +88,7 @@ TEST_F(EmbeddedHostTest, VirtualTimeStandsUntilSomebodyWaits) {
 TEST_F(EmbeddedHostTest, WaitingLeadsToUnreachableAndThenToNothing) {
   Open(Mode::kVirtual);
   ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
-  EmbeddedHost::Pause pause;
+  EmbeddedHosts::Pause pause;
   while ((pause = host->GoOn(true)).moved) {
   }
   EXPECT_TRUE(pause.endless);
@@ -98,7 +98,7 @@ TEST_F(EmbeddedHostTest, WaitingLeadsToUnreachableAndThenToNothing) {
 
 TEST_F(EmbeddedHostTest, WhoIsNotAloneIsNotTold) {
   Open(Mode::kVirtual);
-  const EmbeddedHost::Pause pause = host->GoOn(false);
+  const EmbeddedHosts::Pause pause = host->GoOn(false);
   EXPECT_FALSE(pause.moved);
   EXPECT_FALSE(pause.endless);
   EXPECT_FALSE(pause.machine.has_value());
@@ -120,7 +120,7 @@ TEST_F(EmbeddedHostTest, ManualTimeMovesWhenToldAlone) {
 TEST_F(EmbeddedHostTest, ARealClockTellsHowLongToSleep) {
   Open(Mode::kReal);
   ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
-  const EmbeddedHost::Pause pause = host->GoOn(true);
+  const EmbeddedHosts::Pause pause = host->GoOn(true);
   EXPECT_FALSE(pause.moved);
   ASSERT_TRUE(pause.machine.has_value());
   EXPECT_LE(*pause.machine, seconds(10));
@@ -135,13 +135,13 @@ TEST_F(EmbeddedHostTest, IdleIsWhereNothingIsDue) {
 
 TEST_F(EmbeddedHostTest, TheTimelineKeepsTheLatestLines) {
   Open(Mode::kVirtual);
-  for (size_t i = 0; i < RecentTrace::kMaxLines + 10; i++) {
+  for (size_t i = 0; i < RecentLines::kMaxLines + 10; i++) {
     ListDevicesOut list{};
     ASSERT_EQ(Call(CallOp::kListDevices, Nothing{}, &list, sizeof list), 0);
   }
   const std::string text = host->TraceText();
   EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')),
-            RecentTrace::kMaxLines);
+            RecentLines::kMaxLines);
 }
 
 TEST_F(EmbeddedHostTest, ACallWantsAsManyDescriptorsAsItBrings) {

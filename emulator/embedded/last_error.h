@@ -18,8 +18,13 @@ inline int Refuse(int error, std::string message) {
   LastError() = std::move(message);
   return -error;
 }
+inline int NoText(const char* what) {
+  return Refuse(EINVAL, std::string(what) + " is NULL; give a text");
+}
 inline int RefuseWithoutHost() {
-  return Refuse(ENOENT, "this process has no embedded host; open one with rdmaemu_open first");
+  return Refuse(ENOENT,
+                "this process has no embedded host; open one with rdmaemu_open first, or "
+                "start the program with `rdmaemu run`");
 }
 
 // The body of a function of the C API: no exception leaves it.
@@ -37,9 +42,9 @@ int AtDoor(Body&& body) {
 
 // 0 or a negative errno of `use`.
 template <class Use>
-int WithHost(Use&& use) {
+int WithHosts(Use&& use) {
   int result = 0;
-  const int missing = ProcessHost::Get().With([&](EmbeddedHost& host) {
+  const int missing = ProcessHost::Get().With([&](EmbeddedHosts& host) {
     result = use(host);
     return 0;
   });

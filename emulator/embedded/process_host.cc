@@ -9,7 +9,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
+
+#include "emulator/embedded/call_routing.h"
+#include "emulator/host/fault_words.h"
 
 namespace rdmaemu::embedded {
 namespace {
@@ -33,17 +37,28 @@ timespec ToTimespec(Duration duration) {
   return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
 }
 
-using EmbedFunction = int (*)(const rdmaemu_embedded_host*);
-
-// Of the libibverbs.so.1 that this process uses; nullptr when it is another one.
-EmbedFunction FindEmbed() {
-  return reinterpret_cast<EmbedFunction>(dlsym(RTLD_DEFAULT, "rdmaemu_client_embed"));
+// A function of the libibverbs.so.1 that this process uses; nullptr when it is another one.
+template <class Function>
+Function* FindInLibrary(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
+auto* FindEmbed() { return FindInLibrary<decltype(rdmaemu_client_embed)>("rdmaemu_client_embed"); }
+
+// Of which opening's hosts a thread is on which.
+struct Entered {
+  uint64_t opening = 0;
+  uint32_t number = 0;
+};
+thread_local Entered t_entered;
 
 }  // namespace
 
 class ProcessHost::Sleeper {
  public:
+  static Sleeper& OfThread() {
+    thread_local Sleeper sleeper;
+    return sleeper;
+  }
   ~Sleeper() {
     ProcessHost& home = Get();
     const std::lock_guard lock(home.mutex_);
@@ -82,7 +97,7 @@ ProcessHost& ProcessHost::Get() {
 }
 
 tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions& options) {
-  const EmbedFunction embed = FindEmbed();
+  auto* const embed = FindEmbed();
   if (embed == nullptr) {
     return tl::unexpected(Refusal{
         ENOTSUP,
@@ -90,36 +105,91 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
         "link with the flags of `pkg-config --libs rdmaemu`, or put the directory of rdmaemu's "
         "libraries into LD_LIBRARY_PATH"});
   }
-  auto made = EmbeddedHost::Open(options);
+  auto* const ended =
+      FindInLibrary<decltype(rdmaemu_client_host_ended)>("rdmaemu_client_host_ended");
+  auto made = EmbeddedHosts::Open(options, [this, ended](uint32_t number) {
+    if (ended != nullptr) ended(number);
+    WakeWaiters();
+  });
   if (!made) return tl::unexpected(Refusal{EINVAL, std::move(made.error())});
   {
     const std::lock_guard lock(mutex_);
-    if (host_ != nullptr) {
-      return tl::unexpected(Refusal{
-          EBUSY, "this process has a host already; close it first, or give it more devices"});
+    if (hosts_ != nullptr) {
+      return tl::unexpected(
+          Refusal{EBUSY,
+                  "this process has a host already; close it first, or add another one with "
+                  "rdmaemu_host_add"});
     }
-    host_ = std::move(*made);
+    hosts_ = std::move(*made);
+    openings_++;
   }
   const int error = embed(&kFunctions);
   if (error == 0) return {};
   const std::lock_guard lock(mutex_);
-  host_.reset();
+  hosts_.reset();
   return tl::unexpected(Refusal{
       error, error == EBUSY ? "this process is a client of a host process already; open the host "
                               "before the first use of libibverbs or librdmacm"
                             : std::string("the host did not start: ") + std::strerror(error)});
 }
 
-bool ProcessHost::Close() {
-  std::unique_ptr<EmbeddedHost> ended;
+tl::expected<void, ProcessHost::Refusal> ProcessHost::Add(const EmbeddedOptions& options) {
+  uint32_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (host_ == nullptr) return false;
-    ended = std::move(host_);
+    if (hosts_ == nullptr) {
+      return tl::unexpected(Refusal{
+          ENOENT, "this process has no embedded host; open the first one with rdmaemu_open"});
+    }
+    const auto made = hosts_->Add(options);
+    if (!made) return tl::unexpected(Refusal{EINVAL, made.error()});
+    number = (*made)->number();
+  }
+  const ThreadOnHost on(number);
+  auto* const join = FindInLibrary<decltype(rdmaemu_client_join)>("rdmaemu_client_join");
+  const int error = join == nullptr ? ENOTSUP : join(number);
+  if (error == 0) return {};
+  With([&](EmbeddedHosts& hosts) {
+    hosts.End(*hosts.At(number));
+    return 0;
+  });
+  return tl::unexpected(
+      Refusal{error, std::string("the host did not start: ") + std::strerror(error)});
+}
+
+bool ProcessHost::Close() {
+  std::unique_ptr<EmbeddedHosts> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (hosts_ == nullptr) return false;
+    ended = std::move(hosts_);
     WakeWaiters();
   }
-  if (const EmbedFunction embed = FindEmbed()) embed(nullptr);
+  if (auto* const embed = FindEmbed()) embed(nullptr);
   return true;
+}
+
+uint32_t ProcessHost::entered() const {
+  return t_entered.opening == openings_ ? t_entered.number : 0;
+}
+
+void ProcessHost::Enter(uint32_t number) const { t_entered = {openings_, number}; }
+
+ThreadOnHost::ThreadOnHost(uint32_t number) {
+  ProcessHost& home = ProcessHost::Get();
+  home.With([&](EmbeddedHosts&) {
+    before_ = home.entered();
+    home.Enter(number);
+    return 0;
+  });
+}
+
+ThreadOnHost::~ThreadOnHost() {
+  ProcessHost& home = ProcessHost::Get();
+  home.With([&](EmbeddedHosts&) {
+    home.Enter(before_);
+    return 0;
+  });
 }
 
 void ProcessHost::WakeWaiters() {
@@ -130,14 +200,88 @@ void ProcessHost::WakeWaiters() {
 int ProcessHost::Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                       uint32_t* out_filled, int* descriptors, uint32_t descriptor_count) {
   CallBuffers call{op, in, in_size, out, out_size, 0, descriptors, descriptor_count};
-  const int error = Get().With([&](EmbeddedHost& host) { return host.Call(call); });
+  const int error = Get().DoCall(call);
   if (out_filled != nullptr) *out_filled = call.filled;
-  return error == ENOENT && !Get().IsOpen() ? EIO : error;
+  return error;
+}
+
+int ProcessHost::DoCall(CallBuffers& call) {
+  std::unique_lock lock(mutex_);
+  if (hosts_ == nullptr) return EIO;
+  const uint64_t opening = openings_;
+  const uint32_t number = HostOfCall(call.op, call.in, call.in_size, entered());
+  if (hosts_->At(number) == nullptr) return EINVAL;
+  // A process has one connection to its host: its threads wait behind a call that a rule holds up,
+  // but for what no rule can, among which is what lets it go.
+  while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
+    Sleeper& sleeper = Sleeper::OfThread();
+    if (!sleeper.Prepare()) return EMFILE;
+    lock.unlock();
+    sleeper.Sleep(-1, std::nullopt);
+    lock.lock();
+    if (!IsStill(opening)) return EIO;
+  }
+  const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
+  // Who waits for a rule to fire is to see that a call has come to it.
+  if (!error) WakeWaiters();
+  const int result = error ? *error : AwaitReply(lock, number, call);
+  WakeWaiters();
+  return result;
+}
+
+// The caller waits, so its time passes: in a program of one thread also where the clock moves only
+// when told. The host and other threads go on meanwhile.
+int ProcessHost::AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number,
+                            CallBuffers& call) {
+  const uint64_t opening = openings_;
+  for (;;) {
+    if (const auto error = hosts_->TakeLateReply(*hosts_->At(number), call)) return *error;
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone());
+    if (pause.moved || (pause.endless && hosts_->Jump())) {
+      WakeWaiters();
+      continue;
+    }
+    if (pause.endless) return EIO;
+    Sleeper& sleeper = Sleeper::OfThread();
+    const bool is_woken = sleeper.Prepare();  // without a descriptor it looks again and again
+    lock.unlock();
+    if (is_woken) {
+      sleeper.Sleep(-1, pause.machine);
+    } else {
+      std::this_thread::yield();
+    }
+    lock.lock();
+    if (!IsStill(opening)) return EIO;
+  }
+}
+
+int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
+                           Duration machine_limit) {
+  const Time until = runtime::RealNow() + machine_limit;
+  std::unique_lock lock(mutex_);
+  const uint64_t opening = openings_;
+  while (IsStill(opening)) {
+    if (holds(*hosts_)) return 0;
+    const Duration left = until - runtime::RealNow();
+    if (left <= Duration::zero()) return ETIMEDOUT;
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone());
+    if (pause.moved) {
+      WakeWaiters();
+      continue;
+    }
+    if (pause.endless) return EDEADLK;
+    Sleeper& sleeper = Sleeper::OfThread();
+    if (!sleeper.Prepare()) return EMFILE;
+    lock.unlock();
+    sleeper.Sleep(-1, std::min(left, pause.machine.value_or(left)));
+    lock.lock();
+  }
+  return EIO;
 }
 
 void ProcessHost::Ring() {
-  Get().With([](EmbeddedHost& host) {
-    host.Ring();
+  Get().With([](EmbeddedHosts& hosts) {
+    hosts.Ring();
     return 0;
   });
 }
@@ -145,28 +289,32 @@ void ProcessHost::Ring() {
 void ProcessHost::Idle() {
   ProcessHost& home = Get();
   const std::lock_guard lock(home.mutex_);
-  if (home.host_ != nullptr) home.host_->Look(IsAlone());
+  if (home.hosts_ == nullptr) return;
+  home.hosts_->Look(IsAlone());
+  if (home.hosts_->owes_replies()) home.WakeWaiters();
 }
 
 int ProcessHost::Wait(int counter_fd) { return Get().WaitFor(counter_fd); }
 
 // A cancellation point where it sleeps, as the read(2) that it stands for: nothing is held there.
 int ProcessHost::WaitFor(int counter_fd) {
-  thread_local Sleeper sleeper;
+  Sleeper& sleeper = Sleeper::OfThread();
   for (bool looked = false;;) {
-    EmbeddedHost::Pause pause;
+    EmbeddedHosts::Pause pause;
     {
       const std::lock_guard lock(mutex_);
-      if (host_ == nullptr) return EIO;
-      host_->Settle();
+      if (hosts_ == nullptr) return EIO;
+      hosts_->Settle();
       const int taken = TakeOne(counter_fd);
       if (taken != EAGAIN) return taken;
       if (IsNonBlocking(counter_fd)) {
         if (std::exchange(looked, true)) return EAGAIN;
-        host_->Look(IsAlone());
+        hosts_->Look(IsAlone());
         continue;
       }
-      pause = host_->GoOn(IsAlone());
+      pause = hosts_->GoOn(IsAlone());
+      // Other waits have a counter, which what has happened raised.
+      if (pause.moved && hosts_->owes_replies()) WakeWaiters();
       if (pause.moved) continue;
       if (pause.endless) return EDEADLK;
       if (!sleeper.Prepare()) return EMFILE;

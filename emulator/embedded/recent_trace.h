@@ -1,5 +1,6 @@
-// The trace of an embedded host: the latest records as text in memory, for the message of a test
-// that failed, and all of them in files where they were asked for.
+// The trace of hosts inside a process: the latest records of all of them as text in memory, in the
+// order in which they happened, for the message of a test that failed; and each host's in files
+// where they were asked for.
 #pragma once
 
 #include <deque>
@@ -10,11 +11,29 @@
 
 namespace rdmaemu::embedded {
 
-class RecentTrace final : public trace::Sink {
+class RecentLines {
  public:
   static constexpr size_t kMaxLines = 4096;
 
-  explicit RecentTrace(const std::string& host) : timeline_(host) {}
+  // Where the next line goes.
+  std::string& Next() {
+    if (lines_.size() == kMaxLines) lines_.pop_front();
+    return lines_.emplace_back();
+  }
+  std::string Text() const {
+    std::string text;
+    for (const std::string& line : lines_) text += line;
+    return text;
+  }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+// Of one host.
+class RecentTrace final : public trace::Sink {
+ public:
+  RecentTrace(const std::string& host, RecentLines& lines) : timeline_(host), lines_(lines) {}
   // As TraceFiles::Open.
   runtime::OrMessage<void> Open(const runtime::HostOptions& options, Time now) {
     return files_.Open(options, now);
@@ -23,9 +42,7 @@ class RecentTrace final : public trace::Sink {
 
   bool wants_records() const override { return true; }
   void Write(const trace::Record& record) override {
-    if (lines_.size() == kMaxLines) lines_.pop_front();
-    lines_.emplace_back();
-    timeline_.Append(record, lines_.back());
+    timeline_.Append(record, lines_.Next());
     files_.Write(record);
   }
   bool wants_packets() const override { return files_.wants_packets(); }
@@ -34,15 +51,9 @@ class RecentTrace final : public trace::Sink {
     files_.WritePacket(time, flow, udp_payload);
   }
 
-  std::string Text() const {
-    std::string text;
-    for (const std::string& line : lines_) text += line;
-    return text;
-  }
-
  private:
   trace::TextTimeline timeline_;
-  std::deque<std::string> lines_;
+  RecentLines& lines_;
   runtime::TraceFiles files_;
 };
 

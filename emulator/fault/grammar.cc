@@ -18,9 +18,10 @@ constexpr PointSet kEverywhere = PointSet::All();
 constexpr PointSet kOfPrograms = {Point::kCall,       Point::kCmEvent, Point::kCompletion,
                                   Point::kAsyncEvent, Point::kPacket,  Point::kMemory};
 constexpr PointSet kOfAddresses = {Point::kCmMessage, Point::kPacket, Point::kLink};
-constexpr PointSet kOfDevices = {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent,
-                                 Point::kPacket};
-constexpr PointSet kOfQueuePairs = {Point::kCompletion, Point::kAsyncEvent, Point::kPacket};
+constexpr PointSet kOfDevices = {Point::kCall, Point::kCmMessage, Point::kCompletion,
+                                 Point::kAsyncEvent, Point::kPacket};
+constexpr PointSet kOfQueuePairs = {Point::kCall, Point::kCompletion, Point::kAsyncEvent,
+                                    Point::kPacket};
 constexpr PointSet kTimes = {Point::kTime};
 constexpr PointSet kOfPayload = {Point::kCompletion, Point::kPacket};
 constexpr PointSet kLinks = {Point::kLink};
@@ -66,7 +67,11 @@ const std::vector<Key>& AllKeys() {
        Role::kAction,
        Shape::kFlag,
        {Point::kCmMessage, Point::kCompletion, Point::kAsyncEvent, Point::kPacket}},
-      {"hold", Role::kAction, Shape::kFlag, {Point::kCmMessage}},
+      {"hold",
+       Role::kAction,
+       Shape::kFlag,
+       {Point::kCall, Point::kCmMessage, Point::kCmEvent, Point::kCompletion, Point::kAsyncEvent,
+        Point::kPacket, Point::kLink}},
       {"delay_ms",
        Role::kAction,
        Shape::kInteger,
@@ -92,11 +97,12 @@ const std::vector<Key>& AllKeys() {
       {"port", Role::kAction, Shape::kText, kButLinks},
       {"remove_address", Role::kAction, Shape::kText, kButLinks},
       {"move_address", Role::kAction, Shape::kText, kButLinks},
+      {"pkey", Role::kAction, Shape::kInteger, kButLinks},
       {"pause_ms", Role::kAction, Shape::kInteger, kButLinks},
       {"crash", Role::kAction, Shape::kFlag, kButLinks},
 
       {"private_data", Role::kDetail, Shape::kText, {Point::kCmMessage}, {"reject"}},
-      {"takes_effect", Role::kDetail, Shape::kFlag, {Point::kCall}, {"errno", "delay_ms"}},
+      {"takes_effect", Role::kDetail, Shape::kFlag, {Point::kCall}, {"errno", "delay_ms", "hold"}},
       {"keeps_state", Role::kDetail, Shape::kFlag, {Point::kCompletion}, {"status"}},
       {"jitter_ms", Role::kDetail, Shape::kInteger, kLinks, {"latency_ms"}},
       {"queue_packets", Role::kDetail, Shape::kInteger, kLinks, {"rate_mbps"}},
@@ -105,7 +111,8 @@ const std::vector<Key>& AllKeys() {
        Role::kDetail,
        Shape::kInteger,
        kEverywhere,
-       {"remove_device", "port", "remove_address"}},
+       {"remove_device", "port", "remove_address", "pkey"}},
+      {"pkey_index", Role::kDetail, Shape::kInteger, kEverywhere, {"pkey"}},
       {"to_device", Role::kDetail, Shape::kText, kEverywhere, {"move_address"}},
   };
   return kKeys;
@@ -140,8 +147,8 @@ std::optional<Point> PointOf(std::string_view name) {
 std::vector<std::string> PointNames() { return {kPointNames.begin(), kPointNames.end()}; }
 
 bool IsDeed(std::string_view action) {
-  constexpr std::array kDeeds = {"async",        "remove_device", "port", "remove_address",
-                                 "move_address", "pause_ms",      "crash"};
+  constexpr std::array kDeeds = {"async",        "remove_device", "port",     "remove_address",
+                                 "move_address", "pkey",          "pause_ms", "crash"};
   return std::ranges::find(kDeeds, action) != kDeeds.end();
 }
 

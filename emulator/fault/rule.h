@@ -49,6 +49,9 @@ struct Moment {
   std::optional<uint64_t> index;         // of a packet on its flow, from 1
   std::optional<MemoryRange> memory;
   std::optional<uint32_t> mr_order;  // the how many-th region of its program, from 1
+  // At kCmEvent: it is about to be queued, where barriers hold it; the other rules stand where the
+  // program gets it.
+  bool is_for_barriers = false;
 };
 
 struct Match {
@@ -79,12 +82,17 @@ struct Frequency {
   uint64_t times = 0;  // fires so often at most; 0: no limit
 };
 
+// Nothing happens: the rule counts and is traced, and `after` can name it. Those behind it decide.
+struct Pass {
+  friend bool operator==(Pass, Pass) = default;
+};
 struct Drop {
   friend bool operator==(Drop, Drop) = default;
 };
 // A barrier: what comes stays where it is until somebody lets go (kFaultRelease), or the rule is
-// removed.
+// removed. A call takes effect when it is let go, or before it is held.
 struct Hold {
+  bool takes_effect = false;
   friend bool operator==(Hold, Hold) = default;
 };
 // A call is answered later; it takes effect before the wait, or after it.
@@ -184,6 +192,14 @@ struct MoveAddress {
   NetAddress address;
   friend bool operator==(const MoveAddress&, const MoveAddress&) = default;
 };
+// An entry of the P_Key table, as a subnet manager sets it.
+struct SetPkey {
+  std::string device;
+  uint32_t index;
+  uint16_t pkey;
+  std::optional<Duration> return_after;
+  friend bool operator==(const SetPkey&, const SetPkey&) = default;
+};
 // On the moment's queue pair, its queues or device; else on all that it can be of.
 struct RaiseAsync {
   std::string device;
@@ -199,11 +215,11 @@ struct PauseHost {
 struct CrashHost {
   friend bool operator==(CrashHost, CrashHost) = default;
 };
-using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, RaiseAsync, PauseHost,
-                          CrashHost>;
+using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, SetPkey, RaiseAsync,
+                          PauseHost, CrashHost>;
 
 using Action =
-    std::variant<Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
+    std::variant<Pass, Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
                  ChangeCompletion, ChangeAsync, Reorder, Corrupt, Link, Unmap, Deed>;
 
 struct Rule {

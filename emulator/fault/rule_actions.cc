@@ -10,25 +10,26 @@ namespace {
 constexpr uint64_t kMostCopies = 64;
 constexpr uint64_t kMostOvertaking = 65536;
 constexpr uint64_t kMostMbps = 1'000'000, kMostQueuePackets = 65536;
+constexpr uint64_t kMostPkeyIndex = 65535;    // ibv_qp_attr::pkey_index
 constexpr size_t kMaxPrivateDataBytes = 148;  // of a REJ; a SIDR_REP has 136
 
 }  // namespace
 
 void RuleReader::ReadAction() {
   const std::string_view action = ChooseAction();
-  if (action.empty()) return;
+  if (!error_.empty()) return;
   CheckDetails(action);
   // One message between two addresses of a host is both sent and received by it.
   const bool both_pass = rule_.point == Point::kCmMessage || rule_.point == Point::kPacket;
   if (both_pass && !rule_.match.direction) {
     rule_.match.direction = action == "unreachable" ? Direction::kSend : Direction::kReceive;
   }
-  rule_.action = TakeAction(action);
+  if (!action.empty()) rule_.action = TakeAction(action);
   // Where a moment has no device, the key names the one that something is done to.
   if (!FindKey("device")->points.Has(rule_.point)) rule_.match.device.clear();
 }
 
-// Empty when something is wrong.
+// Empty when something is wrong, and for a rule that does nothing.
 std::string_view RuleReader::ChooseAction() {
   const std::vector<std::string> possible = KeysAt(rule_.point, Role::kAction);
   std::string_view chosen;
@@ -37,8 +38,9 @@ std::string_view RuleReader::ChooseAction() {
     if (key.role != Role::kAction || node == nullptr) continue;
     // A status goes with an event; alone it is an action too.
     if (key.name == "status" && table_.contains("event")) continue;
-    // What a link does goes together.
-    const bool is_of_link = rule_.point == Point::kLink && key.points.Has(Point::kLink);
+    // What a link does goes together; a barrier is the end of it.
+    const bool is_of_link = rule_.point == Point::kLink && key.points.Has(Point::kLink) &&
+                            key.name != "hold" && chosen != "hold";
     if (!chosen.empty() && !is_of_link) {
       Wrong(*node, std::string(key.name) + " and " + std::string(chosen) +
                        " are two actions; a rule has one");
@@ -46,7 +48,9 @@ std::string_view RuleReader::ChooseAction() {
     chosen = key.name;
   }
   if (chosen.empty()) {
-    Wrong(table_, "the rule does nothing; at this point it can: " + Listed(possible));
+    if (rule_.point == Point::kLink) {
+      Wrong(table_, "the rule does nothing; at this point it can: " + Listed(possible));
+    }
     return {};
   }
   if (!FindKey(chosen)->points.Has(rule_.point)) {
@@ -81,7 +85,7 @@ Action RuleReader::TakeAction(std::string_view action) {
   }
   if (action == "hold") {
     ReadTrue("hold");
-    return Hold{};
+    return Hold{ReadFlag("takes_effect")};
   }
   if (action == "delay_ms") return Delay{TimeOf("delay_ms"), ReadFlag("takes_effect")};
   if (action == "duplicate") {
@@ -151,6 +155,7 @@ Deed RuleReader::ReadDeed(std::string_view action) {
     }
     return move;
   }
+  if (action == "pkey") return ReadPkey();
   if (action == "pause_ms") return PauseHost{TimeOf("pause_ms")};
   if (action == "crash") {
     ReadTrue("crash");
@@ -176,6 +181,13 @@ Deed RuleReader::ReadRemoveDevice() {
 Deed RuleReader::ReadPort() {
   const auto state = ReadWord("port", "state of a port", {"down", "up"});
   return SetPort{rule_.match.device, state == size_t{1}, ReadReturn()};
+}
+
+Deed RuleReader::ReadPkey() {
+  const auto pkey = ReadNumber("pkey", 0, UINT16_MAX);
+  const auto index = ReadNumber("pkey_index", 0, kMostPkeyIndex);
+  return SetPkey{rule_.match.device, static_cast<uint32_t>(index.value_or(0)),
+                 static_cast<uint16_t>(pkey.value_or(0)), ReadReturn()};
 }
 
 NetAddress RuleReader::ReadAddress(std::string_view key) {

@@ -69,6 +69,7 @@ class RuleReader {
   Deed ReadDeed(std::string_view action);
   Deed ReadRemoveDevice();
   Deed ReadPort();
+  Deed ReadPkey();
   NetAddress ReadAddress(std::string_view key);
   std::optional<Duration> ReadReturn();
   // The rule's subject is one of these; otherwise says that the action stands there alone.

@@ -1,6 +1,8 @@
 // A rule's place and action in the words of the grammar, for lists and traces.
 #include <string.h>
 
+#include <sstream>
+
 #include "emulator/fault/grammar.h"
 #include "emulator/fault/scenario.h"
 
@@ -13,8 +15,11 @@ std::string Milliseconds(Duration time) {
 const char* IfEffect(bool takes_effect) { return takes_effect ? ", takes_effect = true" : ""; }
 
 struct Text {
+  std::string operator()(const Pass&) const { return "nothing"; }
   std::string operator()(const Drop&) const { return "drop = true"; }
-  std::string operator()(const Hold&) const { return "hold = true"; }
+  std::string operator()(const Hold& hold) const {
+    return std::string("hold = true") + IfEffect(hold.takes_effect);
+  }
   std::string operator()(const Delay& delay) const {
     return "delay_ms = " + Milliseconds(delay.time) + IfEffect(delay.takes_effect);
   }
@@ -83,6 +88,11 @@ struct Text {
   std::string operator()(const MoveAddress& move) const {
     return "move_address = \"" + move.address.ToString() + "\", to_device = \"" + move.device +
            "\"";
+  }
+  std::string operator()(const SetPkey& set) const {
+    std::ostringstream text;
+    text << "pkey = 0x" << std::hex << set.pkey << std::dec << ", pkey_index = " << set.index;
+    return text.str() + Of(set.device) + Return(set.return_after);
   }
   std::string operator()(const RaiseAsync& raise) const {
     return "async = \"" + AsyncEvents()[raise.type] + "\"" + Of(raise.device);

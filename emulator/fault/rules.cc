@@ -61,9 +61,7 @@ bool IsWithin(const std::optional<uint64_t>& least, const std::optional<uint64_t
 
 Status Rules::Add(Rule rule, std::optional<Time> now) {
   if (rules_.size() >= kMaxRules) return Fail(ENOSPC);
-  for (const RuleState& state : rules_) {
-    if (state.rule.name == rule.name) return Fail(EEXIST);
-  }
+  if (Find(rule.name) != nullptr) return Fail(EEXIST);
   watched_[static_cast<size_t>(rule.point)]++;
   rules_.push_back({std::move(rule), 0, 0, {}, {}});
   if (now) Began(rules_.back(), *now);
@@ -136,20 +134,35 @@ std::optional<Rules::TimeDecision> Rules::DecideTime(Time now) {
   return TimeDecision{moment, &next->rule};
 }
 
+bool Rules::Watches(Point point, std::string_view subject) const {
+  return std::ranges::any_of(rules_, [&](const RuleState& state) {
+    const std::string& wanted = state.rule.match.subject;
+    return state.rule.point == point && (wanted.empty() || wanted == subject);
+  });
+}
+
 const Rule* Rules::Decide(const Moment& moment) {
   const Rule* decides = nullptr;
+  witnesses_.clear();
   for (RuleState& state : rules_) {
     if (state.rule.point != moment.point || !Matches(state, moment)) continue;
     state.matched++;
     if (decides != nullptr || !IsDue(state, moment)) continue;
     if (state.fired++ == 0) FirstFired(state.rule.name, moment.now);
-    decides = &state.rule;
+    if (std::holds_alternative<Pass>(state.rule.action)) {
+      witnesses_.push_back(&state.rule);
+    } else {
+      decides = &state.rule;
+    }
   }
   return decides;
 }
 
 bool Rules::Matches(RuleState& state, const Moment& moment) const {
   const Match& match = state.rule.match;
+  const bool is_for_barriers =
+      state.rule.point == Point::kCmEvent && std::holds_alternative<Hold>(state.rule.action);
+  if (is_for_barriers != moment.is_for_barriers) return false;
   if (!state.began) state.began = moment.now;
   const Duration at = moment.now - *state.began;
   return IsNamed(match.subject, moment.subject) && IsNamed(match.program, moment.program) &&
@@ -163,9 +176,15 @@ bool Rules::Matches(RuleState& state, const Moment& moment) const {
          (match.after.empty() || HasFired(match.after));
 }
 
+const RuleState* Rules::Find(std::string_view name) const {
+  const auto it = std::ranges::find(
+      rules_, name, [](const RuleState& state) { return std::string_view(state.rule.name); });
+  return it == rules_.end() ? nullptr : &*it;
+}
+
 bool Rules::HasFired(std::string_view name) const {
-  return std::ranges::any_of(
-      rules_, [&](const RuleState& state) { return state.rule.name == name && state.fired > 0; });
+  const RuleState* const state = Find(name);
+  return state != nullptr && state->fired > 0;
 }
 
 bool Rules::IsDue(RuleState& state, const Moment& moment) {

@@ -41,13 +41,18 @@ class Rules {
   // ENOENT.
   Status Remove(std::string_view name);
   void Clear();
+  const RuleState* Find(std::string_view name) const;  // nullptr: there is none
   std::span<const RuleState> all() const { return rules_; }
 
   // Cheap: whether it is worth describing a moment there.
   bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
-  // What happens at this moment; nothing where no rule fires. The rule is valid until the next
-  // change of the list.
+  // The same for one subject there; looks at every rule.
+  bool Watches(Point point, std::string_view subject) const;
+  // What happens at this moment; nothing where no rule fires that does something. The rule is valid
+  // until the next change of the list.
   const Rule* Decide(const Moment& moment);
+  // Those that fired at the latest moment and do nothing (Pass); valid as that.
+  std::span<const Rule* const> witnesses() const { return witnesses_; }
   // The next number in [0, 1) of the rule's generator for the moment's flow.
   double Draw(const std::string& rule, const Moment& moment);
   // When the next rule at Point::kTime is due.
@@ -75,6 +80,7 @@ class Rules {
 
   RandomSeed seed_;
   std::vector<RuleState> rules_;
+  std::vector<const Rule*> witnesses_;
   std::array<uint32_t, kPoints> watched_{};
   std::map<FlowKey, Random> generators_;
   std::map<std::string, size_t, std::less<>> flows_;  // generators of each rule

@@ -46,6 +46,23 @@ TEST(Rules, TheFirstThatFiresDecidesAndThoseBehindStillCount) {
   EXPECT_EQ(rules.all()[1].fired, 1u);
 }
 
+TEST(Rules, AWitnessCountsAndLetsThoseBehindItDecide) {
+  Rules rules(1);
+  Rule witness = DropRule("witness", {.nth = 2});
+  witness.action = Pass{};
+  ASSERT_TRUE(rules.Add(witness));
+  Rule drops = DropRule("drops");
+  drops.match.after = "witness";
+  ASSERT_TRUE(rules.Add(drops));
+  EXPECT_EQ(rules.Decide(MessageMoment()), nullptr);
+  EXPECT_TRUE(rules.witnesses().empty());
+  EXPECT_EQ(rules.Decide(MessageMoment())->name, "drops");
+  ASSERT_EQ(rules.witnesses().size(), 1u);
+  EXPECT_EQ(rules.witnesses()[0]->name, "witness");
+  EXPECT_EQ(rules.Find("witness")->matched, 2u);
+  EXPECT_EQ(rules.Find("witness")->fired, 1u);
+}
+
 TEST(Rules, AFieldThatAPointDoesNotKnowMatchesNoRuleThatAsksForIt) {
   Rules rules(1);
   Rule rule = DropRule("r");

@@ -18,7 +18,7 @@ const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", 
                                 std::vector<std::string>{}};
 // What a rule can do at any point, as messages list it.
 const std::string kDeeds =
-    "async, remove_device, port, remove_address, move_address, pause_ms, crash";
+    "async, remove_device, port, remove_address, move_address, pkey, pause_ms, crash";
 
 Rule Good(std::string_view keys) {
   const auto rule = ParseRule(keys, 1, kVocabulary);
@@ -101,7 +101,10 @@ TEST(Scenario, AMessageIsMeantWhereItArrivesUnlessTheRuleSaysWhereItIsSent) {
 
 TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"cm\", drop = true").action, Action(Drop{}));
-  EXPECT_EQ(Good("at = \"cm\", hold = true").action, Action(Hold{}));
+  for (const char* at : {"cm", "event", "wc.send", "async", "packet", "link"}) {
+    EXPECT_EQ(Good("at = \"" + std::string(at) + "\", hold = true").action, Action(Hold{})) << at;
+  }
+  EXPECT_EQ(Good("at = \"call\", hold = true, takes_effect = true").action, Action(Hold{true}));
   EXPECT_EQ(Good("at = \"cm.rep\", delay_ms = 5").action,
             Action(Delay{std::chrono::milliseconds(5)}));
   EXPECT_EQ(Good("at = \"call.connect\", delay_ms = 5, takes_effect = true").action,
@@ -121,6 +124,14 @@ TEST(Scenario, EveryAction) {
   EXPECT_EQ(Good("at = \"wc\", status = \"general_err\", keeps_state = true").action,
             Action(ChangeCompletion{21, true}));
   EXPECT_EQ(Good("at = \"event\", event = \"established\"").action, Action(ChangeEvent{0, {}}));
+}
+
+TEST(Scenario, ARuleWithoutAnActionIsAWitness) {
+  for (const char* keys : {"at = \"cm.req\", nth = 3", "at = \"event.established\"",
+                           "at = \"time\", at_ms = 5", "at = \"memory.read\""}) {
+    EXPECT_EQ(Good(keys).action, Action(Pass{})) << keys;
+  }
+  EXPECT_EQ(Good("at = \"cm.req\"").match.direction, Direction::kReceive);
 }
 
 TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
@@ -144,6 +155,10 @@ TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
   EXPECT_EQ(Good("at = \"async.port_err\", async = \"lid_change\"").action,
             Action(ChangeAsync{11}));
   EXPECT_EQ(Good("at = \"wc\", pause_ms = 5").action, Action(Deed(PauseHost{milliseconds(5)})));
+  EXPECT_EQ(Good("at = \"wc\", pkey = 0x8001, pkey_index = 1, return_after_ms = 5").action,
+            Action(Deed(SetPkey{"", 1, 0x8001, milliseconds(5)})));
+  EXPECT_EQ(Good("at = \"time\", at_ms = 1, pkey = 0, device = \"rxe0\"").action,
+            Action(Deed(SetPkey{"rxe0", 0, 0, {}})));
   EXPECT_EQ(Good("at = \"wc\", crash = true").action, Action(Deed(CrashHost{})));
 }
 
@@ -175,21 +190,31 @@ const Mistake kMistakes[] = {
     {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
-    {"at = \"cm\"",
-     "rule:1:1: the rule does nothing; at this point it can: drop, hold, delay_ms, duplicate, "
-     "reject, unreachable, DEEDS"},
-    {"at = \"call\"",
-     "rule:1:1: the rule does nothing; at this point it can: delay_ms, errno, DEEDS"},
-    {"at = \"event\"",
-     "rule:1:1: the rule does nothing; at this point it can: status, event, DEEDS"},
+    {"at = \"event\", drop = true",
+     "rule:1:22: drop is not possible at \"event\"; there a rule can: hold, status, event, DEEDS"},
+    {"at = \"memory\", hold = true",
+     "rule:1:23: hold is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
+    {"at = \"time\", at_ms = 5, hold = true",
+     "rule:1:32: hold is not possible at \"time\"; there a rule can: DEEDS"},
+    {"at = \"link\", hold = true, latency_ms = 5",
+     "rule:1:40: latency_ms and hold are two actions; a rule has one"},
+    {"at = \"wc\", hold = true, takes_effect = true",
+     "rule:1:40: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
+    {"at = \"wc\", takes_effect = true",
+     "rule:1:27: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
+    {"at = \"wc\", pkey = 65536", "rule:1:19: pkey must be an integer from 0 to 65535"},
+    {"at = \"wc\", pkey = \"0x8001\"", "rule:1:19: pkey must be an integer from 0 to 65535"},
+    {"at = \"wc\", pkey = 0x8001, pkey_index = -1",
+     "rule:1:40: pkey_index must be an integer from 0 to 65535"},
+    {"at = \"wc\", pkey_index = 1", "rule:1:25: pkey_index belongs to pkey"},
     {"at = \"event\", event = \"rejectet\"",
      "rule:1:23: there is no event \"rejectet\"; did you mean \"rejected\"?"},
     {"at = \"cm\", errno = \"EIO\"",
      "rule:1:20: errno is not possible at \"cm\"; there a rule can: drop, hold, delay_ms, "
      "duplicate, reject, unreachable, DEEDS"},
     {"at = \"call.reg_mr\", drop = true",
-     "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: delay_ms, "
-     "errno, DEEDS"},
+     "rule:1:28: drop is not possible at \"call.reg_mr\"; there a rule can: hold, "
+     "delay_ms, errno, DEEDS"},
     {"at = \"cm\", drop = true, duplicate = 1",
      "rule:1:37: duplicate and drop are two actions; a rule has one"},
     {"at = \"cm\", drop = false", "rule:1:19: drop must be true"},
@@ -210,14 +235,14 @@ const Mistake kMistakes[] = {
     {"at = \"wc.write\", drop = true",
      "rule:1:6: there is no \"wc.write\"; it is one of: send, recv"},
     {"at = \"wc\", errno = \"EIO\"",
-     "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, delay_ms, duplicate, "
-     "status, DEEDS"},
+     "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, hold, delay_ms, "
+     "duplicate, status, DEEDS"},
     {"at = \"wc\", drop = true, service_port = 7471",
      "rule:1:40: service_port means nothing at \"wc\"; there a rule may say: host, program, "
      "device, qp, qp_order, min_bytes, max_bytes, from_ms, until_ms, after"},
-    {"at = \"call.reg_mr\", errno = \"EIO\", qp = 17",
-     "rule:1:41: qp means nothing at \"call.reg_mr\"; there a rule may say: host, program, "
-     "from_ms, until_ms, after"},
+    {"at = \"call.reg_mr\", errno = \"EIO\", index = 17",
+     "rule:1:44: index means nothing at \"call.reg_mr\"; there a rule may say: host, program, "
+     "device, qp, qp_order, from_ms, until_ms, after"},
     {"at = \"wc\", drop = true, qp = 16777216",
      "rule:1:30: qp must be an integer from 0 to 16777215"},
     {"at = \"wc\", drop = true, qp_order = 0",
@@ -227,7 +252,7 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, from_ms = 8, until_ms = 8",
      "rule:1:49: until_ms is not after from_ms: there is no such time"},
     {"at = \"cm\", delay_ms = 5, takes_effect = true",
-     "rule:1:41: takes_effect belongs to errno, delay_ms, at \"call\""},
+     "rule:1:41: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
     {"at = \"wc\", drop = true, keeps_state = true", "rule:1:39: keeps_state belongs to status"},
     {"at = \"cm.req\", reject = -1", "rule:1:25: reject must be an integer from 0 to 65535"},
     {"at = \"cm.req\", reject = \"28\"", "rule:1:25: reject must be an integer from 0 to 65535"},
@@ -235,7 +260,7 @@ const Mistake kMistakes[] = {
      "rule:1:44: private_data must be a string of at most 148 bytes"},
     {"at = \"cm\", drop = true, private_data = \"x\"", "rule:1:40: private_data belongs to reject"},
     {"at = \"cm\", drop = true, takes_effect = true",
-     "rule:1:40: takes_effect belongs to errno, delay_ms, at \"call\""},
+     "rule:1:40: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
     {"at = \"call\", errno = \"ENOMEN\"",
      "rule:1:22: there is no errno \"ENOMEN\"; did you mean \"ENOMEM\"?"},
     {"at = \"call\", errno = 12", "rule:1:22: errno must be a string of 1 to 128 bytes"},
@@ -254,11 +279,11 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, service_port = 65536",
      "rule:1:40: service_port must be an integer from 1 to 65535"},
     {"at = \"link\"",
-     "rule:1:1: the rule does nothing; at this point it can: partition, latency_ms, rate_mbps, "
-     "loss"},
-    {"at = \"link\", crash = true",
-     "rule:1:22: crash is not possible at \"link\"; there a rule can: partition, latency_ms, "
+     "rule:1:1: the rule does nothing; at this point it can: hold, partition, latency_ms, "
      "rate_mbps, loss"},
+    {"at = \"link\", crash = true",
+     "rule:1:22: crash is not possible at \"link\"; there a rule can: hold, partition, "
+     "latency_ms, rate_mbps, loss"},
     {"at = \"link\", loss = 1.5", "rule:1:21: loss must be a number above 0 and at most 1"},
     {"at = \"link\", loss = 0.1, jitter_ms = 5", "rule:1:38: jitter_ms belongs to latency_ms"},
     {"at = \"link\", rate_mbps = 0", "rule:1:26: rate_mbps must be an integer from 1 to 1000000"},
@@ -279,9 +304,10 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", at_ms = 1, drop = true",
      "rule:1:20: at_ms means nothing at \"cm\"; there a rule may say: host, direction, device, "
      "local, remote, service_port, from_ms, until_ms, after"},
-    {"at = \"call\", device = \"rxe0\", errno = \"EIO\"",
-     "rule:1:23: device means nothing at \"call\"; there a rule may say: host, program, from_ms, "
-     "until_ms, after"},
+    {"at = \"memory\", device = \"rxe0\", unmapped = true",
+     "rule:1:25: device means nothing at \"memory\"; there a rule may say: host, program, "
+     "mr_order, "
+     "address, length, from_ms, until_ms, after"},
     {"at = \"cm.req\", port = \"left\"",
      "rule:1:23: there is no state of a port \"left\"; it is one of: down, up"},
     {"at = \"cm.req\", remove_device = false", "rule:1:32: remove_device must be true"},
@@ -290,7 +316,7 @@ const Mistake kMistakes[] = {
      "hardware"},
     {"at = \"cm.req\", port = \"down\", how = \"rxe\"", "rule:1:37: how belongs to remove_device"},
     {"at = \"cm.req\", crash = true, return_after_ms = 5",
-     "rule:1:48: return_after_ms belongs to remove_device, port, remove_address"},
+     "rule:1:48: return_after_ms belongs to remove_device, port, remove_address, pkey"},
     {"at = \"cm.req\", remove_address = \"10.0.0.0/8\"",
      "rule:1:33: \"10.0.0.0/8\" is not an IPv4 or IPv6 address"},
     {"at = \"cm.req\", move_address = \"10.0.0.1\"",
@@ -310,7 +336,7 @@ const Mistake kMistakes[] = {
      "rule:1:20: there is no asynchronous event \"qp_fatl\"; did you mean \"qp_fatal\"?"},
     {"at = \"async.qp_fatal\", duplicate = 2",
      "rule:1:36: duplicate is not possible at \"async.qp_fatal\"; there a rule can: drop, "
-     "delay_ms, DEEDS"},
+     "hold, delay_ms, DEEDS"},
     {"at = \"cm\", drop = true, qpn = 17",
      "rule:1:31: \"qpn\" is not a key of a rule; did you mean \"qp\"?"},
     {"at = \"cm\", drop = true, nth = 0",

@@ -54,8 +54,14 @@ constexpr const char* kCallNames[] = {"Hello",
                                       "FaultClear",
                                       "FaultList",
                                       "Clock",
-                                      "FaultRelease"};
-static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kFaultRelease));
+                                      "FaultRelease",
+                                      "FaultWait",
+                                      "PostSend",
+                                      "PostRecv",
+                                      "PostSrqRecv",
+                                      "PollCq",
+                                      "ReqNotifyCq"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(CallOp::kReqNotifyCq));
 
 // In the order of RDMA_USER_CM_CMD_*.
 constexpr const char* kCmCommandNames[] = {

@@ -18,7 +18,7 @@
 namespace rdmaemu {
 
 // Changes with any layout in this file; a host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 2;
+inline constexpr uint32_t kCallVersion = 3;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -73,6 +73,13 @@ enum class CallOp : uint32_t {
   kFaultList,
   kClock,
   kFaultRelease,
+  kFaultWait,
+  // Asked about, not made (AskIn).
+  kPostSend,
+  kPostRecv,
+  kPostSrqRecv,
+  kPollCq,
+  kReqNotifyCq,
   // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
   kCmCommand = 0x100,
 };
@@ -128,6 +135,12 @@ struct MapSegmentOut {
 // (kFaultAdd), a rule's name (kFaultRemove, kFaultRelease), nothing. Out: JSON text as below,
 // {"error": TEXT} where the host says no.
 inline constexpr size_t kMaxFaultTextBytes = 8192;
+// kFaultWait: a FaultWaitIn and a rule's name. It is answered when the rule has fired so often
+// since it was added, at once where it has: {"name": NAME, "matched": N, "fired": N}; as above
+// where there is no such rule, or it goes meanwhile. Who waits no longer ends the connection.
+struct FaultWaitIn {
+  uint64_t times;
+};
 
 // What `rdmaemu clock` does; needs no Hello. Answered by the socket's server (runtime/clock.h):
 // EOPNOTSUPP where the host is embedded, or where its clock is not `manual` and is told to move.
@@ -159,6 +172,12 @@ struct DeviceEntry {
   int32_t transport_type;  // ibv_transport_type
   uint32_t reserved;
   char profile[32];
+};
+// The devices of the host that answers; Nothing does as well. Where hosts live inside the program,
+// that is the one that the caller is on, or the one that has or had the device `index`.
+struct ListDevicesIn {
+  uint32_t index;
+  uint32_t of_index;  // 1: `index` is meant
 };
 struct ListDevicesOut {
   uint32_t count;
@@ -237,6 +256,7 @@ enum class DeviceChange : uint32_t {
   kAddAddress,
   kRemoveAddress,  // from whatever device has it
   kMoveAddress,    // to the device that is named
+  kSetPkey,        // entry pkey_index of its P_Key table becomes pkey
 };
 struct ChangeDeviceIn {
   uint32_t change;  // DeviceChange
@@ -246,6 +266,8 @@ struct ChangeDeviceIn {
   uint8_t address[16];  // as a GID
   uint32_t link_mtu_bytes;
   uint32_t interface_index;
+  uint32_t pkey_index;
+  uint32_t pkey;  // 16 bits
 };
 
 // ---- memory
@@ -394,8 +416,32 @@ struct McastIn {
   ibv_gid gid;
 };
 
+// ---- posting and polling
+
+// These go through shared memory and make no call. Where a fault rule stands at one of them
+// (DoorbellPage::watched_calls has its bit), the program asks before it does it: an error is what
+// it answers instead.
+struct AskIn {
+  uint32_t handle;  // of the QP, SRQ or CQ
+  uint32_t again;   // 0; or what AskOut said: it has been done, and waits
+};
+struct AskOut {
+  int32_t error;   // positive errno: it is done, and answers this all the same
+  uint32_t again;  // not 0: it is done, then asked about once more with this, and waited for
+};
+constexpr bool IsAsked(CallOp op) { return op >= CallOp::kPostSend && op <= CallOp::kReqNotifyCq; }
+constexpr uint32_t WatchBit(CallOp op) {
+  return 1u << (static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kPostSend));
+}
+
 // ---- connection management
 
+// Nothing does as well, and 0. Where hosts live inside the program, the new channel is on the host
+// of this one; otherwise on that which the caller is on.
+struct CmCreateChannelIn {
+  uint32_t beside;  // a channel
+  uint32_t reserved;
+};
 // Descriptors: the channel's event counter.
 struct CmChannelOut {
   uint32_t channel;

@@ -72,6 +72,9 @@ Status Change(HostDevices& devices, Time now, const ChangeDeviceIn& in,
       return devices.SetPort(now, name, false);
     case DeviceChange::kPortUp:
       return devices.SetPort(now, name, true);
+    case DeviceChange::kSetPkey:
+      if (in.pkey > UINT16_MAX) return Fail(EINVAL);
+      return devices.SetPkey(name, in.pkey_index, static_cast<uint16_t>(in.pkey));
     case DeviceChange::kAddAddress:
     case DeviceChange::kRemoveAddress:
     case DeviceChange::kMoveAddress:

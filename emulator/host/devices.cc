@@ -77,6 +77,17 @@ Status HostDevices::SetPort(Time now, const std::string& name, bool up) {
   return {};
 }
 
+std::optional<uint16_t> HostDevices::PkeyOf(const std::string& name, uint32_t index) {
+  const Entry* entry = FindPresent(name);
+  if (entry == nullptr || index >= entry->device->pkeys.size()) return std::nullopt;
+  return entry->device->pkeys[index];
+}
+
+Status HostDevices::SetPkey(const std::string& name, uint32_t index, uint16_t pkey) {
+  Entry* entry = FindPresent(name);
+  return entry == nullptr ? Fail(ENODEV) : verbs_.SetPkey(*entry->device, index, pkey);
+}
+
 Status HostDevices::GiveTo(Entry& entry, const HostAddress& address) {
   if (const Status added = verbs_.AddAddress(*entry.device, address); !added) return added;
   entry.config.addresses.push_back(address);
@@ -137,6 +148,32 @@ Status HostDevices::MoveAddress(Time now, const NetAddress& address, const std::
 }
 
 // ---- what there is
+
+const Device* HostDevices::DeviceAt(const NetAddress& local) const {
+  const auto it = addresses_.find(AddressOfLinkLocal(local).value_or(local));
+  return it == addresses_.end() ? nullptr : it->second.owner->device;
+}
+
+std::optional<uint16_t> HostDevices::FindPkey(const NetAddress& local, uint16_t pkey) {
+  const Device* const device = DeviceAt(local);
+  return device == nullptr ? CmEnvironment::FindPkey(local, pkey) : device->FindPkey(pkey);
+}
+
+bool HostDevices::TakesGsiPkey(const NetAddress& local, uint16_t pkey) const {
+  const Device* const device = DeviceAt(local);
+  if (device == nullptr || device->pkeys.empty()) {
+    return wire::PkeysMatch(Device::kDefaultPkey, pkey);
+  }
+  return std::ranges::any_of(device->pkeys,
+                             [&](uint16_t entry) { return wire::PkeysMatch(entry, pkey); });
+}
+
+// Paths of RoCE are of the default partition; where its entry has gone meanwhile, as what it was.
+uint16_t HostDevices::GsiPkey(const NetAddress& local) const {
+  const Device* const device = DeviceAt(local);
+  if (device == nullptr) return Device::kDefaultPkey;
+  return device->PkeyAt(device->FindPkey(Device::kDefaultPkey).value_or(0));
+}
 
 const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
   const auto it = addresses_.find(AddressOfLinkLocal(local).value_or(local));
@@ -199,10 +236,15 @@ Status HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessa
 
 void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
   const auto destination = addresses_.find(route.destination);
+  const uint16_t pkey = GsiPkey(route.source);
   if (destination == addresses_.end()) {
-    fabric_.SendMad(now, route, message);
-  } else if (!IsDown(*destination->second.owner)) {
-    fabric_.QueueLocal(now, route, message);
+    fabric_.SendMad(now, route, message, pkey);
+  } else if (IsDown(*destination->second.owner)) {
+    return;
+  } else if (TakesGsiPkey(route.destination, pkey)) {
+    fabric_.QueueLocal(now, route, message, pkey);
+  } else {
+    fabric_.counters().dropped_gsi_key++;
   }
 }
 

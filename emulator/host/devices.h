@@ -51,6 +51,10 @@ class HostDevices final : public cm::CmEnvironment {
   // the host has kMaxDevices.
   Status Add(const std::string& name, const Profile* profile);
   Status SetPort(Time now, const std::string& name, bool up);
+  // Nothing: no device of that name is there, or its P_Key table has no such entry.
+  std::optional<uint16_t> PkeyOf(const std::string& name, uint32_t index);
+  // EINVAL: its P_Key table has no such entry.
+  Status SetPkey(const std::string& name, uint32_t index, uint16_t pkey);
   // EEXIST: a device of this host has the address; ENOSPC: a table is full; else the network's.
   Status AddAddress(const std::string& name, const HostAddress& address);
   // EADDRNOTAVAIL: no device of this host has it.
@@ -72,6 +76,9 @@ class HostDevices final : public cm::CmEnvironment {
   // is on the wire at loopback alone, has no route to the network.
   std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
   bool LivesOnLoopback(bool ipv4) override;
+  std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) override;
+  // QP 1 of the address's device takes packets of every partition in its table.
+  bool TakesGsiPkey(const NetAddress& local, uint16_t pkey) const;
   bool IsSilent(const NetAddress& destination) override;
   bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
   // By way of the fault rules.
@@ -104,6 +111,10 @@ class HostDevices final : public cm::CmEnvironment {
   static bool IsDown(const Entry& entry) {
     return entry.device != nullptr && entry.device->port_state != IBV_PORT_ACTIVE;
   }
+  // The device of an own address; nullptr: there is none.
+  const Device* DeviceAt(const NetAddress& local) const;
+  // The P_Key that its CM messages leave with.
+  uint16_t GsiPkey(const NetAddress& local) const;
   // Some device has joined the group on the link of this address. After the address has moved, it
   // may be two.
   bool IsJoinedOn(const NetAddress& local, const NetAddress& group) const;

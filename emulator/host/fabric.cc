@@ -57,10 +57,11 @@ void Fabric::SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_cla
   network_.Commit();
 }
 
-size_t Fabric::BuildMad(const wire::CmMessage& message, std::span<std::byte> out) {
+size_t Fabric::BuildMad(const wire::CmMessage& message, uint16_t pkey, std::span<std::byte> out) {
   wire::PacketHeaders headers;
   headers.transport = wire::TransportClass::kUd;
   headers.operation = wire::Operation::kSendOnly;
+  headers.pkey = pkey;
   headers.destination_qpn = wire::kGsiQpn;
   headers.psn = gsi_psn_++ & wire::kPsnMask;
   headers.qkey = wire::kGsiQkey;
@@ -70,23 +71,25 @@ size_t Fabric::BuildMad(const wire::CmMessage& message, std::span<std::byte> out
   return header_bytes + wire::kMadBytes + wire::kIcrcBytes;
 }
 
-void Fabric::SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+void Fabric::SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message,
+                     uint16_t pkey) {
   std::array<std::byte, kMaxMadDatagram> bytes{};
-  const size_t length = BuildMad(message, bytes);
+  const size_t length = BuildMad(message, pkey, bytes);
   const std::span<std::byte> room = Allocate(FlowOf(route), route.traffic_class, length);
   if (room.size() != length) return;  // lost, as any packet may be: CM repeats it
   std::copy_n(bytes.begin(), length, room.begin());
   Commit(now);
 }
 
-void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message,
+                        uint16_t pkey) {
   if (local_.size() >= kMaxLocalMessages) {
     counters_.dropped_gsi_queue++;
     return;
   }
   if (trace_.wants_packets()) {
     std::array<std::byte, kMaxMadDatagram> bytes{};
-    const std::span<std::byte> datagram = std::span(bytes).first(BuildMad(message, bytes));
+    const std::span<std::byte> datagram = std::span(bytes).first(BuildMad(message, pkey, bytes));
     wire::SealPacket(FlowOf(route), datagram);
     trace_.WritePacket(now, FlowOf(route), datagram);
   }

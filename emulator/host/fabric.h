@@ -48,9 +48,10 @@ class Fabric final : public transport::DatagramSink {
   void SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
                   std::span<const std::byte> datagram);
   // A CM message for another host, as a UD packet between the two GSIs.
-  void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
+  void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message, uint16_t pkey);
   // A CM message to one of the host's own addresses.
-  void QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
+  void QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message,
+                  uint16_t pkey);
   // Delivers what was queued before the call; what that queues in turn waits for the next one.
   template <class Deliver>
   bool DeliverLocal(Deliver&& deliver) {
@@ -71,7 +72,7 @@ class Fabric final : public transport::DatagramSink {
     cm::CmRoute route;
     wire::CmMessage message;
   };
-  size_t BuildMad(const wire::CmMessage& message, std::span<std::byte> out);
+  size_t BuildMad(const wire::CmMessage& message, uint16_t pkey, std::span<std::byte> out);
 
   Network& network_;
   trace::Sink& trace_;

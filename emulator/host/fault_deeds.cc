@@ -83,6 +83,22 @@ Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::MoveAddress& wh
   return devices_.MoveAddress(now, what.address, what.device);
 }
 
+Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what) {
+  // What has changed can change again.
+  if (what.return_after && returns_.size() >= kMaxReturns) return Fail(ENOSPC);
+  Status all;
+  for (const std::string& name : DevicesOf(deed, what.device)) {
+    const std::optional<uint16_t> before = devices_.PkeyOf(name, what.index);
+    const Status done = devices_.SetPkey(name, what.index, what.pkey);
+    if (!done) {
+      all = done;
+    } else if (*before != what.pkey) {
+      Later(now, what.return_after, PkeyReturns{name, what.index, *before});
+    }
+  }
+  return all;
+}
+
 // On the moment's own queue pair, its queues or its device; else on all of the devices.
 Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& what) {
   const auto type = static_cast<ibv_event_type>(what.type);
@@ -106,6 +122,9 @@ Status FaultDeeds::Come(Time now, const Return& what) {
   }
   if (const auto* port = std::get_if<PortReturns>(&what)) {
     return devices_.SetPort(now, port->device, port->up);
+  }
+  if (const auto* pkey = std::get_if<PkeyReturns>(&what)) {
+    return devices_.SetPkey(pkey->device, pkey->index, pkey->pkey);
   }
   const auto& address = std::get<AddressReturns>(what);
   return devices_.AddAddress(address.device, address.address);

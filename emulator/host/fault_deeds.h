@@ -18,6 +18,9 @@ namespace rdmaemu {
 
 class FaultDeeds {
  public:
+  // Things that come back; a P_Key that could not is not changed.
+  static constexpr size_t kMaxReturns = 4096;
+
   FaultDeeds(HostDevices& devices, Verbs& verbs, trace::Sink& trace)
       : devices_(devices), verbs_(verbs), trace_(trace) {}
 
@@ -40,12 +43,18 @@ class FaultDeeds {
     std::string device;
     HostAddress address;
   };
-  using Return = std::variant<DeviceReturns, PortReturns, AddressReturns>;
+  struct PkeyReturns {
+    std::string device;
+    uint32_t index;
+    uint16_t pkey;
+  };
+  using Return = std::variant<DeviceReturns, PortReturns, AddressReturns, PkeyReturns>;
 
   Status Act(Time now, const ObjectDeed& deed, const fault::RemoveDevice& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::SetPort& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::RemoveAddress& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::MoveAddress& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::RaiseAsync& what);
   // What is done to the host as a whole is the host's to do.
   static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }

@@ -38,6 +38,32 @@ struct FaultDoors {
   AsyncFaults async;
   PacketFaults packets;
 
+  // What barriers hold goes on with the next look at what is due (Expire).
+  void LetGo(Time now, const fault::Release& release) {
+    calls.LetGo(now, release);
+    cm.LetGo(now, release);
+    completions.LetGo(now, release);
+    async.LetGo(now, release);
+    packets.LetGo(now, release);
+  }
+  // After objects may have gone: what was held of them does not come back.
+  void ForgetGone() {
+    completions.ForgetGone();
+    async.ForgetGone();
+    packets.ForgetGone();
+  }
+  bool holds() const {
+    return !calls.held().empty() || !cm.held().empty() || completions.holds() ||
+           !async.held().empty() || !packets.held().empty();
+  }
+  void CountHeld(fault::HeldCounts& counts) const {
+    calls.held().Count(counts);
+    cm.held().Count(counts);
+    completions.CountHeld(counts);
+    async.held().Count(counts);
+    packets.held().Count(counts);
+  }
+
   void Expire(Time now) {
     calls.Expire(now);
     cm.Expire(now);

@@ -105,6 +105,7 @@ bool CanFail(uint32_t op) {
     case CallOp::kFaultClear:
     case CallOp::kFaultList:
     case CallOp::kFaultRelease:
+    case CallOp::kFaultWait:
     case CallOp::kClock:
       return false;
     default:

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "emulator/host/calls.h"
+#include "emulator/host/fault_words.h"
+
 namespace rdmaemu {
 namespace {
 
@@ -17,13 +20,18 @@ std::string UnknownRule(std::string_view name) {
                                "\"; rdmaemu fault list shows them"}});
 }
 
+std::string FiredText(const fault::RuleState& state) {
+  return Answer({{"name", state.rule.name}, {"matched", state.matched}, {"fired", state.fired}});
+}
+
 }  // namespace
 
 const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId process,
                                       FaultTarget target) {
   const fault::Rule* const rule = rules_.Decide(moment);
+  for (const fault::Rule* const witness : rules_.witnesses()) Fired(moment, process, *witness);
   if (rule == nullptr) return nullptr;
-  Trace(moment, process, *rule);
+  Fired(moment, process, *rule);
   const auto* const deed = std::get_if<fault::Deed>(&rule->action);
   if (deed == nullptr) return rule;
   Queue(ObjectDeed{*deed, target, std::string(moment.device)});
@@ -33,7 +41,7 @@ const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId pro
 void HostFaults::Expire(Time now) {
   while (const auto due = rules_.DecideTime(now)) {
     if (due->rule == nullptr) continue;
-    Trace(due->moment, ProcessId::kNone, *due->rule);
+    Fired(due->moment, ProcessId::kNone, *due->rule);
     if (const auto* const deed = std::get_if<fault::Deed>(&due->rule->action)) {
       Queue(ObjectDeed{*deed, {}, {}});
     }
@@ -61,6 +69,11 @@ void HostFaults::SetFlags() {
   flags_.completions = Watches(fault::Point::kCompletion);
   flags_.memory = Watches(fault::Point::kMemory);
   flags_.packets = Watches(fault::Point::kPacket) || Watches(fault::Point::kLink);
+  watched_calls_ = 0;
+  for (uint32_t op = static_cast<uint32_t>(CallOp::kPostSend); IsAsked(CallOp{op}); op++) {
+    if (rules_.Watches(fault::Point::kCall, CallSubject(op)))
+      watched_calls_ |= WatchBit(CallOp{op});
+  }
 }
 
 Status HostFaults::Add(fault::Rule rule) {
@@ -72,6 +85,7 @@ Status HostFaults::Add(fault::Rule rule) {
 
 void HostFaults::Clear() {
   rules_.Clear();
+  waits_.Removed({});
   SetFlags();
 }
 
@@ -94,23 +108,43 @@ std::string HostFaults::AddText(std::string_view rule) {
 
 std::string HostFaults::RemoveText(std::string_view name) {
   const Status removed = rules_.Remove(name);
+  waits_.Removed(name);
   SetFlags();
   return removed ? Answer({{"name", std::string(name)}}) : UnknownRule(name);
 }
 
 std::string HostFaults::ReleaseText(std::string_view name) const {
-  for (const fault::RuleState& state : rules_.all()) {
-    if (state.rule.name != name) continue;
-    if (!std::holds_alternative<fault::Hold>(state.rule.action)) {
-      return Answer({{"error", "the rule \"" + std::string(name) + "\" holds nothing; it does: " +
-                                   fault::ActionText(state.rule.action)}});
-    }
-    return Answer({{"name", std::string(name)}});
+  const fault::RuleState* const state = rules_.Find(name);
+  if (state == nullptr) return UnknownRule(name);
+  if (!std::holds_alternative<fault::Hold>(state->rule.action)) {
+    return Answer({{"error", "the rule \"" + std::string(name) + "\" holds nothing; it does: " +
+                                 fault::ActionText(state->rule.action)}});
   }
-  return UnknownRule(name);
+  return Answer({{"name", std::string(name)}});
 }
 
-std::string HostFaults::ListText() const {
+std::optional<std::string> HostFaults::WaitText(ProcessId process, std::string_view name,
+                                                uint64_t times) {
+  const fault::RuleState* const state = rules_.Find(name);
+  if (state == nullptr) return UnknownRule(name);
+  if (state->fired >= times) return FiredText(*state);
+  if (waits_.Add(process, name, times)) return std::nullopt;
+  return Answer({{"error", std::to_string(FaultWaits::kMaxWaits) +
+                               " wait for rules of this host already, and no more may"}});
+}
+
+std::optional<HostFaults::LateText> HostFaults::TakeLateText() {
+  const std::optional<FaultWaits::Ended> ended = waits_.TakeEnded();
+  if (!ended) return std::nullopt;
+  const fault::RuleState* const state = rules_.Find(ended->rule);
+  return LateText{ended->process,
+                  state != nullptr
+                      ? FiredText(*state)
+                      : Answer({{"error", "the rule \"" + ended->rule +
+                                              "\" was removed before it had fired so often"}})};
+}
+
+std::string HostFaults::ListText(const fault::HeldCounts& held) const {
   Json list = Json::array();
   for (const fault::RuleState& state : rules_.all()) {
     list.push_back({{"name", state.rule.name},
@@ -118,8 +152,16 @@ std::string HostFaults::ListText() const {
                     {"does", fault::ActionText(state.rule.action)},
                     {"matched", state.matched},
                     {"fired", state.fired}});
+    if (!std::holds_alternative<fault::Hold>(state.rule.action)) continue;
+    const auto found = held.find(state.rule.name);
+    list.back()["held"] = found == held.end() ? 0 : found->second;
   }
   return Answer(list);
+}
+
+void HostFaults::Fired(const fault::Moment& moment, ProcessId process, const fault::Rule& rule) {
+  Trace(moment, process, rule);
+  if (!waits_.empty()) waits_.Fired(rule.name, rules_.Find(rule.name)->fired);
 }
 
 void HostFaults::Trace(const fault::Moment& moment, ProcessId process, const fault::Rule& rule) {

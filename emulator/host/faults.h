@@ -10,8 +10,10 @@
 #include <variant>
 
 #include "emulator/base/ids.h"
+#include "emulator/fault/held.h"
 #include "emulator/fault/rules.h"
 #include "emulator/fault/scenario.h"
+#include "emulator/host/faults_waits.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/doors.h"
 
@@ -26,6 +28,7 @@ struct FaultCounters {
   uint64_t delayed_messages_full = 0;     // lost
   uint64_t delayed_completions_full = 0;  // delivered at once
   uint64_t delayed_async_events_full = 0, kept_packets_full = 0, deeds_full = 0;  // lost
+  uint64_t paused_datagrams_full = 0;  // for a host that stood still; lost
 };
 
 // The queue pair that a moment is of.
@@ -71,7 +74,9 @@ class HostFaults {
   }
   // Rules whose time has come.
   void Expire(Time now);
-  std::optional<Time> NextDeadline() const { return rules_.NextTime(); }
+  std::optional<Time> NextDeadline() const {
+    return waits_.any_ended() ? std::optional(now_) : rules_.NextTime();
+  }
 
   // What is to be done between two steps of the host.
   void Queue(FaultDeed deed);
@@ -83,12 +88,24 @@ class HostFaults {
   // The calls of a running host's control (calls.h, kFault*): JSON texts.
   std::string AddText(std::string_view rule);
   std::string RemoveText(std::string_view name);
-  // The answer alone: the door of messages lets go.
+  // The answer alone: the doors let go.
   std::string ReleaseText(std::string_view name) const;
-  std::string ListText() const;
+  std::string ListText(const fault::HeldCounts& held = {}) const;
   void Clear();
 
+  // The answer when the rule has fired so often; nothing: it comes by TakeLateText.
+  std::optional<std::string> WaitText(ProcessId process, std::string_view name, uint64_t times);
+  struct LateText {
+    ProcessId process;
+    std::string text;
+  };
+  std::optional<LateText> TakeLateText();
+  // Nobody waits for the process's answers any more.
+  void Forget(ProcessId process) { waits_.Forget(process); }
+
   const transport::DoorFlags& flags() const { return flags_; }
+  // WatchBit of the posts and polls at which a rule stands.
+  uint32_t watched_calls() const { return watched_calls_; }
   FaultCounters& counters() { return counters_; }
   const FaultCounters& counters() const { return counters_; }
 
@@ -97,6 +114,7 @@ class HostFaults {
     return !rule.match.host.empty() && rule.match.host != host_name_;
   }
   void SetFlags();
+  void Fired(const fault::Moment& moment, ProcessId process, const fault::Rule& rule);
   void Trace(const fault::Moment& moment, ProcessId process, const fault::Rule& rule);
 
   fault::Rules rules_;
@@ -106,7 +124,9 @@ class HostFaults {
   Time now_{};
   std::deque<FaultDeed> deeds_;
   transport::DoorFlags flags_;
+  uint32_t watched_calls_ = 0;
   FaultCounters counters_;
+  FaultWaits waits_;
   size_t rules_made_ = 0;  // for the names of those that have none
 };
 

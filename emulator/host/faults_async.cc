@@ -25,14 +25,28 @@ bool AsyncFaults::Passes(Context& context, AsyncEvent& event) {
     event.type = static_cast<ibv_event_type>(change->type);
     return true;
   }
-  if (const auto* delay = std::get_if<fault::Delay>(&rule->action)) {
-    if (delayed_.size() < kMaxDelayed) {
-      delayed_.emplace(moment.now + delay->time, Delayed{context.group, context.handle, event});
-    } else {
-      faults_.counters().delayed_async_events_full++;
-    }
+  if (std::holds_alternative<fault::Drop>(rule->action)) return false;
+  if (delayed_.size() + held_.size() >= kMaxDelayed) {
+    faults_.counters().delayed_async_events_full++;
+    return false;
   }
-  return false;  // later, or lost
+  const Delayed later{context.group, context.handle, event};
+  if (const auto* delay = std::get_if<fault::Delay>(&rule->action)) {
+    delayed_.emplace(moment.now + delay->time, later);
+  } else {
+    held_.Add(rule->name, later);
+  }
+  return false;
+}
+
+void AsyncFaults::LetGo(Time now, const fault::Release& release) {
+  held_.LetGo(release, [&](const Delayed& each) { delayed_.emplace(now, each); });
+}
+
+void AsyncFaults::ForgetGone() {
+  held_.Forget([&](const Delayed& each) {
+    return !verbs_.CanQueueAsync(each.group, each.context, each.event);
+  });
 }
 
 void AsyncFaults::Expire(Time now) {

@@ -12,13 +12,19 @@ namespace rdmaemu {
 
 class AsyncFaults final : public AsyncEventDoor {
  public:
-  // Events that wait; more are lost.
+  // Events that wait, for their time or for somebody who lets go; more are lost.
   static constexpr size_t kMaxDelayed = 4096;
 
   AsyncFaults(HostFaults& faults, Verbs& verbs, const Processes& processes)
       : faults_(faults), verbs_(verbs), processes_(processes) {}
 
   bool Passes(Context& context, AsyncEvent& event) override;
+
+  // What barriers hold is queued, in its order, with the next look at what is due.
+  void LetGo(Time now, const fault::Release& release);
+  // What is held of objects that are no more.
+  void ForgetGone();
+  const auto& held() const { return held_; }
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -34,6 +40,7 @@ class AsyncFaults final : public AsyncEventDoor {
   Verbs& verbs_;
   const Processes& processes_;
   std::multimap<Time, Delayed> delayed_;
+  fault::Held<Delayed> held_;
 };
 
 }  // namespace rdmaemu

@@ -1,50 +1,120 @@
 #include "emulator/host/faults_calls.h"
 
+#include <cstring>
+
+#include "emulator/host/call_target.h"
 #include "emulator/host/fault_words.h"
 
 namespace rdmaemu {
+namespace {
 
-Reply CallFaults::Call(Time now, ProcessId process, std::string_view program, uint32_t op,
+CallOp OpOf(std::span<const std::byte> message) {
+  CallHeader header;
+  std::memcpy(&header, message.data(), sizeof header);
+  return CallOp{header.op};
+}
+
+// The number with which a program comes back to wait; 0: it does not.
+uint32_t AskedAgain(std::span<const std::byte> message) {
+  AskIn in;
+  if (!IsAsked(OpOf(message)) || message.size() != sizeof(CallHeader) + sizeof in) return 0;
+  std::memcpy(&in, message.data() + sizeof(CallHeader), sizeof in);
+  return in.again;
+}
+
+Reply AskReply(const AskOut& out) {
+  Reply reply;
+  reply.body.resize(sizeof out);
+  std::memcpy(reply.body.data(), &out, sizeof out);
+  return reply;
+}
+
+}  // namespace
+
+Reply CallFaults::Call(Time now, ProcessId process, const ConnectedProcess& caller, uint32_t op,
                        std::span<const std::byte> message) {
+  if (const uint32_t number = AskedAgain(message); number != 0) {
+    return asked_.Come(process, number) ? AnswerNow({process, {}, {}})
+                                        : call_(now, process, message);
+  }
   if (!faults_.Watches(fault::Point::kCall) || !CanFail(op)) return call_(now, process, message);
   const std::string subject = CallSubject(op);
+  const CallTarget target = TargetOf(verbs_, caller.group, op, message);
   fault::Moment moment{};
   moment.point = fault::Point::kCall;
   moment.now = now;
   moment.subject = subject;
-  moment.program = program;
-  const fault::Rule* const rule = faults_.Decide(moment, process);
+  moment.program = caller.info.program;
+  if (target.device != nullptr) moment.device = target.device->name;
+  if (target.qp != nullptr) {
+    moment.qp = target.qp->qpn;
+    moment.qp_order = target.qp->order;
+  }
+  const fault::Rule* const rule = faults_.Decide(
+      moment, process,
+      target.qp == nullptr ? FaultTarget{} : FaultTarget{caller.group, target.qp->handle});
   if (rule == nullptr) return call_(now, process, message);
   // The rule does not last: a call may change the rules.
   const fault::Action action = rule->action;
   if (const auto* fail = std::get_if<fault::FailCall>(&action)) {
+    if (fail->takes_effect && IsAsked(CallOp{op})) return AskReply({fail->errno_value, 0});
     if (fail->takes_effect) (void)call_(now, process, message);
     Reply failed;
     failed.error = fail->errno_value;
     return failed;
   }
-  return Postpone(now, std::get<fault::Delay>(action), process, message);
+  const auto* const hold = std::get_if<fault::Hold>(&action);
+  if (hold == nullptr) return Postpone(now, std::get<fault::Delay>(action), process, message);
+  if (!HasRoom()) return call_(now, process, message);
+  // What it does now may change the rules.
+  const std::string name = rule->name;
+  Delayed waiting = Take(now, hold->takes_effect, process, message);
+  Reply answer = AnswerNow(waiting);
+  held_.Add(name, std::move(waiting));
+  return answer;
 }
 
 Reply CallFaults::Postpone(Time now, const fault::Delay& delay, ProcessId process,
                            std::span<const std::byte> message) {
-  if (delayed_.size() >= kMaxDelayed) {
-    faults_.counters().delayed_calls_full++;
-    return call_(now, process, message);
-  }
-  Delayed waiting{process, {}, {}};
-  if (delay.takes_effect) {
-    waiting.reply = call_(now, process, message);
-  } else {
-    waiting.message.assign(message.begin(), message.end());
-  }
+  if (!HasRoom()) return call_(now, process, message);
+  Delayed waiting = Take(now, delay.takes_effect, process, message);
+  Reply answer = AnswerNow(waiting);
   delayed_.emplace(now + delay.time, std::move(waiting));
+  return answer;
+}
+
+bool CallFaults::HasRoom() {
+  if (delayed_.size() + held_.size() < kMaxDelayed && asked_.HasRoom()) return true;
+  faults_.counters().delayed_calls_full++;
+  return false;
+}
+
+CallFaults::Delayed CallFaults::Take(Time now, bool takes_effect, ProcessId process,
+                                     std::span<const std::byte> message) {
+  Delayed waiting{process, {}, {}};
+  if (!takes_effect) {
+    waiting.message.assign(message.begin(), message.end());
+    return waiting;
+  }
+  waiting.reply = call_(now, process, message);
+  if (IsAsked(OpOf(message))) waiting.asked = asked_.Begin(process);
+  return waiting;
+}
+
+Reply CallFaults::AnswerNow(const Delayed& waiting) {
+  if (waiting.asked != 0) return AskReply({0, waiting.asked});
   Reply later;
   later.is_late = true;
   return later;
 }
 
+void CallFaults::LetGo(Time now, const fault::Release& release) {
+  held_.LetGo(release, [&](Delayed each) { delayed_.emplace(now, std::move(each)); });
+}
+
 void CallFaults::Forget(ProcessId process) {
+  asked_.Forget(process);
+  held_.Forget([&](const Delayed& each) { return each.process == process; });
   std::erase_if(delayed_, [&](const auto& each) { return each.second.process == process; });
   std::erase_if(ready_, [&](const LateReply& each) { return each.process == process; });
 }
@@ -60,6 +130,7 @@ void CallFaults::Expire(Time now) {
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
     Delayed due = std::move(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
+    if (due.asked != 0 && !asked_.End(due.asked)) continue;
     if (!due.message.empty()) due.reply = call_(now, due.process, due.message);
     ready_.push_back({due.process, std::move(due.reply)});
   }

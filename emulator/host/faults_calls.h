@@ -11,27 +11,34 @@
 #include <vector>
 
 #include "emulator/host/faults.h"
+#include "emulator/host/faults_asked.h"
 #include "emulator/host/host.h"
+#include "emulator/host/processes.h"
+#include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {
 
 class CallFaults {
  public:
-  // Calls that wait; more are answered at once.
+  // Calls that wait, for their time or for somebody who lets go; more are answered at once.
   static constexpr size_t kMaxDelayed = 4096;
 
   // Does a call, header included, of a process that is there.
   using Caller = std::function<Reply(Time, ProcessId, std::span<const std::byte>)>;
-  CallFaults(HostFaults& faults, Caller call) : faults_(faults), call_(std::move(call)) {}
+  CallFaults(HostFaults& faults, Verbs& verbs, Caller call)
+      : faults_(faults), verbs_(verbs), call_(std::move(call)) {}
 
   // Does the call as the rules say.
-  Reply Call(Time now, ProcessId process, std::string_view program, uint32_t op,
+  Reply Call(Time now, ProcessId process, const ConnectedProcess& caller, uint32_t op,
              std::span<const std::byte> message);
   // Has the caller wait, whatever the rules say.
   Reply Postpone(Time now, const fault::Delay& delay, ProcessId process,
                  std::span<const std::byte> message);
   // Nobody waits for the process's calls any more.
   void Forget(ProcessId process);
+  // What barriers hold is done, in its order, with the next look at what is due.
+  void LetGo(Time now, const fault::Release& release);
+  const auto& held() const { return held_; }
   std::optional<LateReply> TakeLate();
 
   void Expire(Time now);
@@ -42,11 +49,20 @@ class CallFaults {
     ProcessId process;
     std::vector<std::byte> message;  // still to be done; empty: it has been
     Reply reply;
+    uint32_t asked = 0;  // number of a call that the program has done itself meanwhile
   };
 
+  bool HasRoom();
+  Delayed Take(Time now, bool takes_effect, ProcessId process, std::span<const std::byte> message);
+  // What the caller is told of what now waits.
+  static Reply AnswerNow(const Delayed& waiting);
+
   HostFaults& faults_;
+  Verbs& verbs_;
   Caller call_;
+  AskedCalls asked_;
   std::multimap<Time, Delayed> delayed_;
+  fault::Held<Delayed> held_;
   std::deque<LateReply> ready_;
 };
 

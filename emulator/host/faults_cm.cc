@@ -44,6 +44,15 @@ wire::CmRej RejOf(const fault::Reject& reject, wire::CmMessageType of, uint32_t 
   return rej;
 }
 
+fault::Moment EventMoment(Time now, std::string_view program, std::string_view subject) {
+  fault::Moment moment{};
+  moment.point = Point::kCmEvent;
+  moment.now = now;
+  moment.subject = subject;
+  moment.program = program;
+  return moment;
+}
+
 }  // namespace
 
 Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
@@ -84,6 +93,7 @@ void CmFaults::PassLink(Time now, Delayed passing) {
     verdict = links_.Pass(now, passing.direction, route.source, route.destination, kMessageBytes);
   }
   if (verdict.is_lost) return;
+  if (!verdict.held_by.empty()) return Hold(verdict.held_by, std::move(passing));
   if (verdict.until) return Postpone(*verdict.until, std::move(passing));
   DoorOf(passing.direction)(now, route, passing.message);
 }
@@ -93,11 +103,7 @@ Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
     return Fail(-unreachable->status);
   }
   if (std::holds_alternative<fault::Hold>(rule.action)) {
-    if (held_.size() < kMaxHeld) {
-      held_.push_back({rule.name, passing});
-    } else {
-      faults_.counters().delayed_messages_full++;
-    }
+    Hold(rule.name, passing);
   } else if (const auto* delay = std::get_if<fault::Delay>(&rule.action)) {
     Postpone(now + delay->time, passing);
   } else if (const auto* duplicate = std::get_if<fault::Duplicate>(&rule.action)) {
@@ -110,25 +116,22 @@ Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
   return {};
 }
 
-void CmFaults::LetGo(Time now, std::string_view rule) {
-  std::erase_if(held_, [&](Held& held) {
-    if (held.rule != rule) return false;
-    Postpone(now, std::move(held.message));
-    return true;
-  });
+void CmFaults::LetGo(Time now, const fault::Release& release) {
+  held_.LetGo(release, [&](Delayed each) { delayed_.emplace(now, std::move(each)); });
 }
 
-void CmFaults::LetAllGo(Time now) {
-  for (Held& held : held_) Postpone(now, std::move(held.message));
-  held_.clear();
+bool CmFaults::HasRoom() {
+  if (delayed_.size() + held_.size() < kMaxDelayed) return true;
+  faults_.counters().delayed_messages_full++;
+  return false;
 }
 
 void CmFaults::Postpone(Time until, Delayed message) {
-  if (delayed_.size() >= kMaxDelayed) {
-    faults_.counters().delayed_messages_full++;
-    return;
-  }
-  delayed_.emplace(until, std::move(message));
+  if (HasRoom()) delayed_.emplace(until, std::move(message));
+}
+
+void CmFaults::Hold(std::string_view rule, Delayed message) {
+  if (HasRoom()) held_.Add(rule, std::move(message));
 }
 
 // As cm_issue_rej and cm_issue_sidr_rep do for a request that has no connection, and cm_send_rej
@@ -170,16 +173,20 @@ void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& re
   }
 }
 
+std::string CmFaults::EventBarrier(Time now, std::string_view program, uint32_t event) {
+  if (!faults_.Watches(Point::kCmEvent)) return {};
+  const std::string subject = EventSubject(event);
+  fault::Moment moment = EventMoment(now, program, subject);
+  moment.is_for_barriers = true;
+  const fault::Rule* const rule = faults_.Decide(moment);
+  return rule == nullptr ? std::string() : rule->name;
+}
+
 void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,
                        rdma_ucm_event_resp& event) {
   if (!faults_.Watches(Point::kCmEvent)) return;
   const std::string subject = EventSubject(event.event);
-  fault::Moment moment{};
-  moment.point = Point::kCmEvent;
-  moment.now = now;
-  moment.subject = subject;
-  moment.program = program;
-  const fault::Rule* const rule = faults_.Decide(moment, process);
+  const fault::Rule* const rule = faults_.Decide(EventMoment(now, program, subject), process);
   if (rule == nullptr) return;
   const auto& change = std::get<fault::ChangeEvent>(rule->action);
   if (change.event) event.event = *change.event;

@@ -1,10 +1,10 @@
 // The doors of connection management: messages in both directions, and events that programs get.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "emulator/cm/cm.h"
@@ -17,7 +17,6 @@ class CmFaults {
  public:
   // Messages that wait for their time, or for somebody who lets go; more are lost.
   static constexpr size_t kMaxDelayed = 65536;
-  static constexpr size_t kMaxHeld = 65536;
 
   // Where messages go on to: the fabric, and the connection manager.
   using Door = std::function<void(Time, const cm::CmRoute&, const wire::CmMessage&)>;
@@ -37,10 +36,13 @@ class CmFaults {
   // An event that a program is about to get.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
 
-  // What a rule holds, or all of them do, goes on in its order, with the next look at what is due.
-  void LetGo(Time now, std::string_view rule);
-  void LetAllGo(Time now);
-  bool holds() const { return !held_.empty(); }
+  // An event that is about to be queued: the name of the barrier that keeps it from the program,
+  // and from who stands behind it; empty: none does.
+  std::string EventBarrier(Time now, std::string_view program, uint32_t event);
+
+  // What barriers hold goes on in its order, with the next look at what is due.
+  void LetGo(Time now, const fault::Release& release);
+  const auto& held() const { return held_; }
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -56,7 +58,9 @@ class CmFaults {
     return direction == fault::Direction::kSend ? send_ : receive_;
   }
   Status Do(Time now, const fault::Rule& rule, const Delayed& passing);
+  bool HasRoom();
   void Postpone(Time until, Delayed message);
+  void Hold(std::string_view rule, Delayed message);
   void Reject(Time now, const fault::Reject& reject, const Delayed& passing);
   void AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request);
 
@@ -67,11 +71,7 @@ class CmFaults {
   Door send_, receive_;
   DeviceName device_name_;
   std::multimap<Time, Delayed> delayed_;
-  struct Held {
-    std::string rule;
-    Delayed message;
-  };
-  std::deque<Held> held_;
+  fault::Held<Delayed> held_;
 };
 
 }  // namespace rdmaemu

@@ -38,6 +38,9 @@ bool CompletionFaults::Complete(Time now, transport::PassingCompletion completio
   if (const auto* delay = std::get_if<fault::Delay>(&rule->action)) {
     return Deliver(now, completion, delay->time);
   }
+  if (std::holds_alternative<fault::Hold>(rule->action)) {
+    return Deliver(now, completion, {}, rule->name);
+  }
   uint32_t copies = 0;
   if (const auto* duplicate = std::get_if<fault::Duplicate>(&rule->action)) {
     copies = duplicate->copies;
@@ -64,30 +67,87 @@ void CompletionFaults::Change(const fault::ChangeCompletion& change,
 }
 
 bool CompletionFaults::Deliver(Time now, const transport::PassingCompletion& completion,
-                               Duration delay) {
+                               Duration delay, const std::string& barrier) {
   const QueuePair& qp = completion.qp;
   CompletionQueue& cq = completion.is_send ? *qp.send_cq : *qp.recv_cq;
   const Line line{qp.handle, completion.is_send};
   const auto ahead = lines_.find(line);
-  if (ahead == lines_.end() && delay == Duration::zero()) {
+  if (ahead == lines_.end() && delay == Duration::zero() && barrier.empty()) {
     return cq.Push(completion.entry, completion.solicited);
   }
-  if (delayed_.size() >= kMaxDelayed) {
+  if (delayed_.size() + held_ >= kMaxDelayed) {
     faults_.counters().delayed_completions_full++;
-    // Those before it come first, whatever their time.
-    for (auto it = delayed_.begin(); it != delayed_.end();) {
-      if (it->second.line == line) Release(it->second);
-      it = it->second.line == line ? delayed_.erase(it) : std::next(it);
-    }
-    lines_.erase(line);
-    return cq.Push(completion.entry, completion.solicited);
+    return DeliverAll(line, completion, cq);
   }
   Waiting& waiting = lines_[line];
-  waiting.until = std::max(waiting.until, now + delay);
-  waiting.count++;
-  delayed_.emplace(waiting.until,
-                   Delayed{qp.group(), line, completion.entry, completion.solicited});
+  const Delayed what{qp.group(), line, completion.entry, completion.solicited};
+  if (barrier.empty() && waiting.held.empty()) {
+    Delay(waiting, now + delay, what);
+  } else {
+    waiting.held.push_back({barrier, now + delay, what});
+    held_++;
+  }
   return true;
+}
+
+void CompletionFaults::Delay(Waiting& waiting, Time until, const Delayed& what) {
+  waiting.until = std::max(waiting.until, until);
+  waiting.delayed++;
+  delayed_.emplace(waiting.until, what);
+}
+
+// Those before it come first, whatever they wait for.
+bool CompletionFaults::DeliverAll(const Line& line, const transport::PassingCompletion& last,
+                                  CompletionQueue& cq) {
+  for (auto it = delayed_.begin(); it != delayed_.end();) {
+    if (it->second.line == line) Release(it->second);
+    it = it->second.line == line ? delayed_.erase(it) : std::next(it);
+  }
+  if (const auto waiting = lines_.find(line); waiting != lines_.end()) {
+    for (const Held& held : waiting->second.held) Release(held.what);
+    held_ -= waiting->second.held.size();
+    lines_.erase(waiting);
+  }
+  return cq.Push(last.entry, last.solicited);
+}
+
+void CompletionFaults::LetGo(Time now, const fault::Release& release) {
+  for (auto& [line, waiting] : lines_) {
+    for (Held& held : waiting.held) {
+      if (!release || held.rule == *release) held.rule.clear();
+    }
+    while (!waiting.held.empty() && waiting.held.front().rule.empty()) {
+      const Held& first = waiting.held.front();
+      Delay(waiting, std::max(now, first.until), first.what);
+      waiting.held.pop_front();
+      held_--;
+    }
+  }
+}
+
+void CompletionFaults::ForgetGone() {
+  if (held_ == 0) return;
+  for (auto it = lines_.begin(); it != lines_.end();) {
+    Waiting& waiting = it->second;
+    const bool is_there =
+        waiting.held.empty() ||
+        verbs_.FindQpByHandle(waiting.held.front().what.group, it->first.first).has_value();
+    if (!is_there) {
+      held_ -= waiting.held.size();
+      waiting.held.clear();
+    }
+    it = is_there || waiting.delayed > 0 ? std::next(it) : lines_.erase(it);
+  }
+}
+
+void CompletionFaults::CountHeld(fault::HeldCounts& counts) const {
+  for (const auto& [line, waiting] : lines_) {
+    std::string_view rule;
+    for (const Held& held : waiting.held) {
+      if (!held.rule.empty()) rule = held.rule;
+      counts[std::string(rule)]++;
+    }
+  }
 }
 
 void CompletionFaults::Release(const Delayed& due) {
@@ -102,7 +162,7 @@ void CompletionFaults::Expire(Time now) {
     const Delayed due = delayed_.begin()->second;
     delayed_.erase(delayed_.begin());
     if (const auto line = lines_.find(due.line); line != lines_.end()) {
-      if (--line->second.count == 0) lines_.erase(line);
+      if (--line->second.delayed == 0 && line->second.held.empty()) lines_.erase(line);
     }
     Release(due);
   }

@@ -1,9 +1,11 @@
 // The door of completions: they say something else, come later, more than once or never.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "emulator/host/faults.h"
@@ -14,7 +16,8 @@ namespace rdmaemu {
 
 class CompletionFaults {
  public:
-  // Completions that wait; more come at once, and what waits before them with them.
+  // Completions that wait, for their time or for somebody who lets go; more come at once, and what
+  // waits before them with them.
   static constexpr size_t kMaxDelayed = 65536;
 
   CompletionFaults(HostFaults& faults, Verbs& verbs, const Processes& processes)
@@ -24,6 +27,14 @@ class CompletionFaults {
   bool Complete(Time now, transport::PassingCompletion completion);
   // The QP has gone to ERR.
   void Failed(Handle qp) { failing_.erase(qp); }
+
+  // What barriers hold comes, in its order, with the next look at what is due.
+  void LetGo(Time now, const fault::Release& release);
+  // What is held of queue pairs that are no more.
+  void ForgetGone();
+  bool holds() const { return held_ > 0; }
+  // Those that stand behind a barrier's, too, are its.
+  void CountHeld(fault::HeldCounts& counts) const;
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -37,12 +48,22 @@ class CompletionFaults {
     CqEntry entry;
     bool solicited;
   };
+  struct Held {
+    std::string rule;  // empty: it stands behind one that a rule holds
+    Time until;        // of its own delay
+    Delayed what;
+  };
   struct Waiting {
-    Time until;
-    size_t count = 0;
+    Time until{};           // of the last that is delayed
+    size_t delayed = 0;     // in delayed_
+    std::deque<Held> held;  // comes behind those; the first is a rule's
   };
 
-  bool Deliver(Time now, const transport::PassingCompletion& completion, Duration delay);
+  // `barrier`: the rule that holds it; empty: none.
+  bool Deliver(Time now, const transport::PassingCompletion& completion, Duration delay,
+               const std::string& barrier = {});
+  void Delay(Waiting& waiting, Time until, const Delayed& what);
+  bool DeliverAll(const Line& line, const transport::PassingCompletion& last, CompletionQueue& cq);
   void Change(const fault::ChangeCompletion& change, transport::PassingCompletion& completion);
   void Release(const Delayed& due);
 
@@ -51,6 +72,7 @@ class CompletionFaults {
   const Processes& processes_;
   std::multimap<Time, Delayed> delayed_;
   std::map<Line, Waiting> lines_;
+  size_t held_ = 0;           // of all lines
   std::set<Handle> failing_;  // QPs that have said an error and are about to be in ERR
 };
 

@@ -16,6 +16,9 @@ LinkFaults::Verdict LinkFaults::Pass(Time now, fault::Direction direction, const
   moment.remote = sends ? destination : source;
   const fault::Rule* const rule = faults_.Decide(moment);
   if (rule == nullptr) return {};
+  if (std::holds_alternative<fault::Hold>(rule->action)) {
+    return {.is_lost = false, .until = {}, .held_by = rule->name};
+  }
   const auto& link = std::get<fault::Link>(rule->action);
   if (link.partition || (link.loss > 0 && faults_.Draw(*rule, moment) < link.loss)) {
     return {.is_lost = true, .until = {}};

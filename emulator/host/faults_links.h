@@ -23,6 +23,7 @@ class LinkFaults {
   struct Verdict {
     bool is_lost = false;
     std::optional<Time> until;  // it comes then; nothing: at once
+    std::string held_by = {};   // the barrier that it waits at; empty: none
   };
   // Something of so many bytes on its way. Between two addresses of one host a link stands where it
   // is sent.

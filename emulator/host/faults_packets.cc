@@ -20,7 +20,7 @@ bool PacketFaults::Passes(Time now, const transport::PassingPacket& packet,
                   packet.headers.destination_qpn};
   if (faults_.Watches(fault::Point::kPacket)) {
     if (const fault::Rule* const rule = Decide(now, packet, flow)) {
-      if (!Do(now, rule->action, packet, flow, bytes)) return false;
+      if (!Do(now, *rule, packet, flow, bytes)) return false;
     }
   }
   if (!PassesLink(now, packet, bytes)) return false;
@@ -55,8 +55,9 @@ const fault::Rule* PacketFaults::Decide(Time now, const transport::PassingPacket
   return faults_.Decide(moment, ProcessId::kNone, target);
 }
 
-bool PacketFaults::Do(Time now, const fault::Action& action, const transport::PassingPacket& packet,
+bool PacketFaults::Do(Time now, const fault::Rule& rule, const transport::PassingPacket& packet,
                       const Flow& flow, const transport::PacketBytes& bytes) {
+  const fault::Action& action = rule.action;
   if (const auto* duplicate = std::get_if<fault::Duplicate>(&action)) {
     for (uint32_t i = 0; i < duplicate->copies; i++) Keep(now, KeptOf(packet, bytes));
     return true;
@@ -64,10 +65,10 @@ bool PacketFaults::Do(Time now, const fault::Action& action, const transport::Pa
   if (const auto* delay = std::get_if<fault::Delay>(&action)) {
     Keep(now + delay->time, KeptOf(packet, bytes));
   } else if (const auto* reorder = std::get_if<fault::Reorder>(&action)) {
-    if (overtaken_.size() < kMaxKept) {
-      overtaken_.emplace(flow,
-                         Overtaken{reorder->packets, now + kReorderWait, KeptOf(packet, bytes)});
-    }
+    Overtaken waits{reorder->packets, now + kReorderWait, KeptOf(packet, bytes)};
+    if (Admit(waits.kept)) overtaken_.emplace(flow, std::move(waits));
+  } else if (std::holds_alternative<fault::Hold>(action)) {
+    Hold(rule.name, KeptOf(packet, bytes));
   } else if (std::holds_alternative<fault::Corrupt>(action)) {
     Damage(now, KeptOf(packet, bytes));
   }
@@ -90,7 +91,8 @@ bool PacketFaults::PassesLink(Time now, const transport::PassingPacket& packet,
   const LinkFaults::Verdict verdict =
       links_.Pass(now, packet.direction, packet.source, packet.destination, WireBytes(packet));
   if (verdict.until) Keep(*verdict.until, KeptOf(packet, bytes));
-  return !verdict.is_lost && !verdict.until;
+  if (!verdict.held_by.empty()) Hold(verdict.held_by, KeptOf(packet, bytes));
+  return !verdict.is_lost && !verdict.until && verdict.held_by.empty();
 }
 
 PacketFaults::Kept PacketFaults::KeptOf(const transport::PassingPacket& packet,
@@ -98,17 +100,41 @@ PacketFaults::Kept PacketFaults::KeptOf(const transport::PassingPacket& packet,
   const wire::UdpFlow flow{packet.source, packet.destination, wire::kRoceUdpPort,
                            wire::kRoceUdpPort};
   const bool leaves = packet.direction == fault::Direction::kSend && !packet.stays;
-  return {flow, packet.traffic_class, leaves, bytes()};
+  const bool sends = packet.direction == fault::Direction::kSend;
+  return {
+      flow,      packet.traffic_class, leaves, bytes(), sends ? packet.source : packet.destination,
+      packet.qpn};
+}
+
+bool PacketFaults::Admit(const Kept& kept) {
+  if (kept.bytes.empty()) return false;
+  const size_t waiting = kept_.size() + overtaken_.size() + held_.size();
+  if (waiting >= kMaxKept || kept_bytes_ + kept.bytes.size() > kMaxKeptBytes) {
+    faults_.counters().kept_packets_full++;
+    return false;
+  }
+  kept_bytes_ += kept.bytes.size();
+  return true;
 }
 
 void PacketFaults::Keep(Time until, Kept kept) {
-  if (kept.bytes.empty()) return;  // its payload could not be read
-  if (kept_.size() >= kMaxKept || kept_bytes_ + kept.bytes.size() > kMaxKeptBytes) {
-    faults_.counters().kept_packets_full++;
-    return;
-  }
-  kept_bytes_ += kept.bytes.size();
-  kept_.emplace(until, std::move(kept));
+  if (Admit(kept)) kept_.emplace(until, std::move(kept));
+}
+
+void PacketFaults::Hold(std::string_view rule, Kept kept) {
+  if (Admit(kept)) held_.Add(rule, std::move(kept));
+}
+
+void PacketFaults::LetGo(Time now, const fault::Release& release) {
+  held_.LetGo(release, [&](Kept each) { kept_.emplace(now, std::move(each)); });
+}
+
+void PacketFaults::ForgetGone() {
+  held_.Forget([&](const Kept& each) {
+    if (verbs_.FindQp(each.local, each.qpn) != nullptr) return false;
+    kept_bytes_ -= each.bytes.size();
+    return true;
+  });
 }
 
 void PacketFaults::Overtake(Time now, const Flow& flow) {
@@ -118,7 +144,7 @@ void PacketFaults::Overtake(Time now, const Flow& flow) {
       ++it;
       continue;
     }
-    Keep(now, std::move(it->second.kept));
+    kept_.emplace(now, std::move(it->second.kept));
     it = overtaken_.erase(it);
   }
 }
@@ -129,7 +155,7 @@ void PacketFaults::Expire(Time now) {
       ++it;
       continue;
     }
-    Keep(now, std::move(it->second.kept));
+    kept_.emplace(now, std::move(it->second.kept));
     it = overtaken_.erase(it);
   }
   while (IsDue(now)) {

@@ -21,7 +21,7 @@ namespace rdmaemu {
 
 class PacketFaults {
  public:
-  // Packets that wait; more are lost.
+  // Packets that wait, for their time, for others or for somebody who lets go; more are lost.
   static constexpr size_t kMaxKept = 65536;
   static constexpr size_t kMaxKeptBytes = 64 << 20;
   // Flows whose packets are numbered; those beyond share one.
@@ -44,6 +44,12 @@ class PacketFaults {
   bool Passes(Time now, const transport::PassingPacket& packet,
               const transport::PacketBytes& bytes);
 
+  // What barriers hold goes on, in its order, with the next look at what is due.
+  void LetGo(Time now, const fault::Release& release);
+  // What is held of queue pairs that are no more.
+  void ForgetGone();
+  const auto& held() const { return held_; }
+
   bool IsDue(Time now) const { return !kept_.empty() && kept_.begin()->first <= now; }
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -55,6 +61,8 @@ class PacketFaults {
     uint8_t traffic_class;
     bool leaves;  // for another host
     std::vector<std::byte> bytes;
+    NetAddress local;  // of its queue pair here
+    uint32_t qpn;
   };
   struct Overtaken {
     uint64_t by;  // so many packets more
@@ -63,12 +71,15 @@ class PacketFaults {
   };
 
   const fault::Rule* Decide(Time now, const transport::PassingPacket& packet, const Flow& flow);
-  bool Do(Time now, const fault::Action& action, const transport::PassingPacket& packet,
+  bool Do(Time now, const fault::Rule& rule, const transport::PassingPacket& packet,
           const Flow& flow, const transport::PacketBytes& bytes);
   bool PassesLink(Time now, const transport::PassingPacket& packet,
                   const transport::PacketBytes& bytes);
   void Damage(Time now, Kept kept);
+  // False: it is lost, because there is no room, or because its payload could not be read.
+  bool Admit(const Kept& kept);
   void Keep(Time until, Kept kept);
+  void Hold(std::string_view rule, Kept kept);
   // One more packet of the flow has passed those that wait for it.
   void Overtake(Time now, const Flow& flow);
   static Kept KeptOf(const transport::PassingPacket& packet, const transport::PacketBytes& bytes);
@@ -81,8 +92,9 @@ class PacketFaults {
   Deliver deliver_;
   std::map<Flow, uint64_t> numbers_;
   std::multimap<Time, Kept> kept_;
-  size_t kept_bytes_ = 0;
   std::multimap<Flow, Overtaken> overtaken_;
+  fault::Held<Kept> held_;
+  size_t kept_bytes_ = 0;  // of all that wait
 };
 
 }  // namespace rdmaemu

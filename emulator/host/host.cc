@@ -11,6 +11,7 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/fault_control.h"
 #include "emulator/host/fault_deeds.h"
 #include "emulator/host/fault_doors.h"
 #include "emulator/host/fault_words.h"
@@ -18,6 +19,7 @@
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
+#include "emulator/host/text_reply.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
 #include "emulator/verbs/verbs.h"
@@ -45,13 +47,26 @@ Reply FailedReply(int error) {
   return reply;
 }
 
+// Calls after which queue pairs, contexts or what has asynchronous events may be no more.
+bool EndsObjects(uint32_t op) {
+  switch (CallOp{op}) {
+    case CallOp::kCloseDevice:
+    case CallOp::kDestroyCq:
+    case CallOp::kDestroySrq:
+    case CallOp::kDestroyQp:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string BoundedText(const char* text, size_t bytes) {
   return std::string(text, strnlen(text, bytes));
 }
 
 }  // namespace
 
-class Host::Impl final : public transport::QpEndListener {
+class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
  public:
   Impl(HostConfig config, Environment environment)
       : config_(std::move(config)),
@@ -60,11 +75,11 @@ class Host::Impl final : public transport::QpEndListener {
         faults_(config_.seed, config_.name, environment.trace),
         fabric_(environment.network, environment.trace),
         memory_(environment.memory, faults_, verbs_, processes_),
-        verbs_(
-            {environment.shared_memory, environment.counters, memory_, random_, environment.trace}),
+        verbs_({environment.shared_memory, environment.counters, memory_, random_,
+                environment.trace, config_.ids}),
         doors_{
             LinkFaults(faults_),
-            CallFaults(faults_,
+            CallFaults(faults_, verbs_,
                        [this](Time now, ProcessId process, std::span<const std::byte> message) {
                          return DoCall(now, process, message);
                        }),
@@ -90,10 +105,12 @@ class Host::Impl final : public transport::QpEndListener {
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_}),
         devices_(verbs_, fabric_, environment.network, doors_.cm),
         deeds_(devices_, verbs_, environment.trace),
-        cm_(devices_, environment.counters, random_, environment.trace) {
+        fault_control_(faults_, doors_, cm_),
+        cm_(devices_, environment.counters, random_, environment.trace, config_.ids) {
     verbs_.SetTransport(&engine_);
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
+    cm_.SetEventDoor(this);
     devices_.SetSilentNets(config_.silent_nets);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
@@ -107,11 +124,13 @@ class Host::Impl final : public transport::QpEndListener {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     doors_.calls.Forget(process);
+    faults_.Forget(process);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
     // Ids first: what they say to their peers should not depend on the QPs being there still.
     cm_.GroupGone(now, *gone);
     verbs_.GroupGone(now, *gone);
+    doors_.ForgetGone();
     DoDeeds(now);
   }
 
@@ -128,18 +147,23 @@ class Host::Impl final : public transport::QpEndListener {
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
     }
-    const Reply reply = doors_.calls.Call(now, process, caller->info.program, header.op, message);
+    const Reply reply = doors_.calls.Call(now, process, *caller, header.op, message);
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
   }
 
-  std::optional<LateReply> TakeLateReply() { return doors_.calls.TakeLate(); }
+  std::optional<LateReply> TakeLateReply() {
+    if (std::optional<LateReply> late = doors_.calls.TakeLate()) return late;
+    return fault_control_.TakeLate();
+  }
 
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
     if (pause_.active()) {
-      for (const std::span<const std::byte> each : udp_payloads) pause_.Keep(flow, each, at);
+      for (const std::span<const std::byte> each : udp_payloads) {
+        if (!pause_.Keep(flow, each, at)) faults_.counters().paused_datagrams_full++;
+      }
     }
     if (StandsStill()) return;
     faults_.SetNow(now);
@@ -237,7 +261,8 @@ class Host::Impl final : public transport::QpEndListener {
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsApplication(Time now) const {
     // Who is to let go of what a barrier holds is awaited, too.
-    return doors_.cm.holds() || engine_.AwaitsApplication() || cm_.AwaitsApplication(now);
+    return doors_.holds() || cm_.HoldsEvents() || engine_.AwaitsApplication() ||
+           cm_.AwaitsApplication(now);
   }
 
   GroupId GroupOf(ProcessId process) const {
@@ -254,6 +279,10 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
+
+  std::string BarrierOf(GroupId group, uint32_t event) override {
+    return doors_.cm.EventBarrier(faults_.now(), processes_.ProgramOf(group), event);
+  }
 
  private:
   bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
@@ -291,8 +320,10 @@ class Host::Impl final : public transport::QpEndListener {
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
     CallHeader header;
     std::memcpy(&header, message.data(), sizeof header);
-    return Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
-                    message.subspan(sizeof header));
+    Reply reply = Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
+                           message.subspan(sizeof header));
+    if (EndsObjects(header.op)) doors_.ForgetGone();
+    return reply;
   }
 
   Reply Dispatch(Time now, ProcessId process, const ConnectedProcess& caller, CallOp op,
@@ -314,7 +345,11 @@ class Host::Impl final : public transport::QpEndListener {
       case CallOp::kFaultClear:
       case CallOp::kFaultList:
       case CallOp::kFaultRelease:
-        return FaultReply(op, body);
+      case CallOp::kFaultWait: {
+        Reply reply = fault_control_.Call(now, process, op, body);
+        ShowWatchedCalls();
+        return reply;
+      }
       default:
         break;
     }
@@ -323,7 +358,24 @@ class Host::Impl final : public transport::QpEndListener {
     if (op == CallOp::kCmCreateChannel) return CreateCmChannel(caller.group);
     if (op == CallOp::kCmDestroyChannel) return DestroyCmChannel(now, caller.group, body);
     if (op >= CallOp::kCmCommand) return CmCommand(now, process, caller.group, op, body);
+    if (IsAsked(op)) return Asked(body);
     return DispatchVerbs(verbs_, now, caller.group, process, op, body);
+  }
+
+  // What no rule means the program does as it would have.
+  static Reply Asked(std::span<const std::byte> body) {
+    AskIn in;
+    if (As(body, in) == nullptr) return FailedReply(EINVAL);
+    Reply reply;
+    Fill(reply, AskOut{});
+    return reply;
+  }
+
+  void ShowWatchedCalls() {
+    for (const auto& [group, members] : processes_.groups()) {
+      if (members.doorbells == nullptr) continue;
+      std::atomic_ref(members.doorbells->watched_calls).store(faults_.watched_calls());
+    }
   }
 
   Reply Hello(ProcessId process, std::span<const std::byte> body) {
@@ -341,6 +393,7 @@ class Host::Impl final : public transport::QpEndListener {
     verbs_.ProcessJoined(*group, process);
     Processes::Group& members = processes_.groups().at(*group);
     members.doorbells = &verbs_.Doorbells(*group);
+    ShowWatchedCalls();
 
     ConnectedProcess& joined = *processes_.Find(process);
     if (const std::string program = BoundedText(in.program, sizeof in.program); !program.empty()) {
@@ -374,30 +427,6 @@ class Host::Impl final : public transport::QpEndListener {
   }
 
   Reply StatusReply() const { return TextReply(StatusJson()); }
-
-  static Reply TextReply(std::string_view text) {
-    if (text.size() > kMaxReplyBytes - sizeof(ReplyHeader)) return FailedReply(EMSGSIZE);
-    Reply reply;
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-    reply.body.assign(bytes, bytes + text.size());
-    return reply;
-  }
-
-  Reply FaultReply(CallOp op, std::span<const std::byte> body) {
-    if (body.size() > kMaxFaultTextBytes) return FailedReply(EMSGSIZE);
-    const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
-    if (op == CallOp::kFaultAdd) return TextReply(faults_.AddText(text));
-    if (op == CallOp::kFaultRemove || op == CallOp::kFaultRelease) {
-      doors_.cm.LetGo(faults_.now(), text);
-      return TextReply(op == CallOp::kFaultRemove ? faults_.RemoveText(text)
-                                                  : faults_.ReleaseText(text));
-    }
-    if (op == CallOp::kFaultClear) {
-      doors_.cm.LetAllGo(faults_.now());
-      faults_.Clear();
-    }
-    return TextReply(faults_.ListText());
-  }
 
   Reply CreateCmChannel(GroupId group) {
     const Result<cm::CmChannel> channel = cm_.CreateChannel(group);
@@ -462,7 +491,7 @@ class Host::Impl final : public transport::QpEndListener {
     FabricCounters& counters = fabric_.counters();
     const wire::PacketHeaders& headers = packet.headers;
     if (headers.transport != wire::TransportClass::kUd || headers.qkey != wire::kGsiQkey ||
-        (headers.pkey & 0x7fff) != (wire::kDefaultPkey & 0x7fff)) {
+        !devices_.TakesGsiPkey(flow.destination, headers.pkey)) {
       counters.dropped_gsi_key++;
       return;
     }
@@ -524,6 +553,7 @@ class Host::Impl final : public transport::QpEndListener {
   transport::Engine engine_;
   HostDevices devices_;
   FaultDeeds deeds_;
+  FaultControl fault_control_;
   cm::Cm cm_;
   std::vector<wire::Packet> received_;  // of one call; used again
   bool stop_requested_ = false;

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "emulator/base/id_space.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/net_prefix.h"
@@ -33,6 +34,7 @@ struct HostConfig {
   std::vector<NetPrefix> silent_nets = {};  // nobody answers for their addresses
   RandomSeed seed;                       // of keys, numbers and tokens; the same one repeats them
   std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with names of their own
+  IdSpace ids = {};                      // of what clients name by number, but for segments
 };
 
 // Where a host's UDP payloads go; they are sealed and complete.

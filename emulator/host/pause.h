@@ -35,10 +35,12 @@ class HostPause {
     until_.reset();
     return std::exchange(waiting_, {});
   }
-  void Keep(const wire::UdpFlow& flow, std::span<const std::byte> bytes, const NetAddress* at) {
-    if (waiting_.size() >= kMaxDatagrams) return;
+  // False: it is lost.
+  bool Keep(const wire::UdpFlow& flow, std::span<const std::byte> bytes, const NetAddress* at) {
+    if (waiting_.size() >= kMaxDatagrams) return false;
     waiting_.push_back(
         {flow, {bytes.begin(), bytes.end()}, at == nullptr ? std::nullopt : std::optional(*at)});
+    return true;
   }
 
  private:

@@ -120,6 +120,7 @@ Json CountersJson(const StatusSources& sources) {
             {"delayed_completions", sources.faults.delayed_completions_full},
             {"delayed_async_events", sources.faults.delayed_async_events_full},
             {"kept_packets", sources.faults.kept_packets_full},
+            {"paused_datagrams", sources.faults.paused_datagrams_full},
             {"deeds", sources.faults.deeds_full}}}};
 }
 

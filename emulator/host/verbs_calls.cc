@@ -1,5 +1,7 @@
 #include "emulator/host/verbs_calls.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -36,7 +38,7 @@ int ListDevices(const Caller& caller, const Nothing&, ListDevicesOut& out, Descr
     const Device& device = *devices[i];
     DeviceEntry& entry = out.devices[i];
     CopyText(device.name, entry.name);
-    CopyText("uverbs" + std::to_string(device.index), entry.dev_name);
+    CopyText("uverbs" + std::to_string(device.index & IdSpace::Part(0).last()), entry.dev_name);
     CopyText(device.profile.name, entry.profile);
     entry.node_guid = device.node_guid;
     entry.index = device.index;
@@ -117,8 +119,9 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
 int QueryPkey(const Caller& caller, const QueryPkeyIn& in, QueryPkeyOut& out, Descriptors&) {
   const Result<Device*> device = DeviceOfPort(caller, in.context, in.port);
   if (!device) return ErrorOf(device);
-  if (in.index < 0 || in.index >= (*device)->profile.port.pkey_tbl_len) return ENOENT;
-  out.pkey_be = in.index == 0 ? Device::kPkey : 0;  // 0xffff is the same in either order
+  const std::vector<uint16_t>& pkeys = (*device)->pkeys;
+  if (in.index < 0 || static_cast<size_t>(in.index) >= pkeys.size()) return ENOENT;
+  out.pkey_be = htons(pkeys[static_cast<size_t>(in.index)]);
   return 0;
 }
 

@@ -21,6 +21,8 @@ class EventfdCounters final : public EventCounters {
   uint32_t Remove(CounterId counter, uint32_t count) override;
   // What is sent to a client; -1 when there is none of that id.
   int Descriptor(CounterId counter) const;
+  // The host has gone: nobody who waits for one of its counters waits any longer.
+  void RaiseForGood();
 
  private:
   EventfdSignal& signal_ = EventfdSignal::OfProcess();

@@ -71,6 +71,17 @@ Result<std::string> HostClient::Fault(CallOp op, std::string_view text) {
   return Call(op, std::as_bytes(std::span(text)));
 }
 
+Result<std::string> HostClient::WaitForRule(std::string_view rule, uint64_t times,
+                                            Duration timeout) {
+  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(timeout);
+  const timeval limit{whole.count() / 1'000'000, whole.count() % 1'000'000};
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  const FaultWaitIn in{times};
+  std::string body(reinterpret_cast<const char*>(&in), sizeof in);
+  body += rule;
+  return Call(CallOp::kFaultWait, std::as_bytes(std::span(body)));
+}
+
 Result<ClockOut> HostClient::Clock(const ClockIn& in) {
   const Result<std::string> answer = Call(CallOp::kClock, std::as_bytes(std::span(&in, 1)));
   if (!answer) return Fail(answer.error().code);

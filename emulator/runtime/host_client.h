@@ -7,6 +7,7 @@
 #include <string>
 
 #include "emulator/base/result.h"
+#include "emulator/base/time.h"
 #include "emulator/host/calls.h"
 #include "emulator/runtime/unique_fd.h"
 
@@ -20,6 +21,8 @@ class HostClient {
   // ENOENT or ECONNREFUSED: no host listens there.
   static Result<HostClient> Connect(const std::string& socket_path);
 
+  // A call that needs no Hello: its reply's bytes, or its errno. EPROTO, ECONNRESET, ETIMEDOUT.
+  Result<std::string> Call(CallOp op, std::span<const std::byte> body);
   // JSON, see emulator/host/status.h.
   Result<std::string> Status();
   // Asks the host to end; it does so after it has answered.
@@ -29,6 +32,9 @@ class HostClient {
   rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change, std::string_view profile_toml = {});
   // One of kFault* (emulator/host/calls.h): the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
+  // The host's answer when the rule has fired so often (kFaultWait). ETIMEDOUT: it has not, in so
+  // much real time; the connection is of no more use then.
+  Result<std::string> WaitForRule(std::string_view rule, uint64_t times, Duration timeout);
   // The host's clock, after it was told what `in` says (emulator/host/calls.h).
   Result<ClockOut> Clock(const ClockIn& in);
   // Becomes a client: EPROTO from a host of another version.
@@ -38,8 +44,6 @@ class HostClient {
 
  private:
   HostClient(UniqueFd socket, pid_t host_pid) : socket_(std::move(socket)), host_pid_(host_pid) {}
-  Result<std::string> Call(CallOp op, std::span<const std::byte> body);
-
   UniqueFd socket_;
   pid_t host_pid_;
 };

@@ -32,7 +32,7 @@ Result<Segment> MemfdSegments::CreateSegment(size_t bytes) {
   void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return Fail(ENOMEM);
   total_bytes_ += rounded;
-  const uint32_t id = ++last_id_;
+  const uint32_t id = ids_.At(++made_);
   segments_.emplace(id, Mapped{std::move(fd), address, rounded});
   return Segment{SegmentId{id}, {static_cast<std::byte*>(address), rounded}};
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "emulator/base/id_space.h"
 #include "emulator/base/memory.h"
 #include "emulator/runtime/unique_fd.h"
 
@@ -18,6 +19,7 @@ class MemfdSegments final : public SharedMemory {
   // All segments together; pages that nobody touched cost nothing.
   static constexpr size_t kMaxTotalBytes = size_t{64} << 30;
 
+  explicit MemfdSegments(IdSpace ids = {}) : ids_(ids) {}
   ~MemfdSegments() override;
 
   Result<Segment> CreateSegment(size_t bytes) override;
@@ -33,7 +35,8 @@ class MemfdSegments final : public SharedMemory {
   };
   std::unordered_map<uint32_t, Mapped> segments_;
   size_t total_bytes_ = 0;
-  uint32_t last_id_ = 0;
+  const IdSpace ids_;
+  uint32_t made_ = 0;
 };
 
 }  // namespace rdmaemu::runtime

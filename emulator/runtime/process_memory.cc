@@ -254,6 +254,7 @@ Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec
                               : process_vm_writev(pid, local_pieces.data(), here.count,
                                                   remote_pieces.data(), there.count, 0);
     if (moved < 0 && errno == EPERM) Refused(pid);
+    if (moved < 0 && errno == ESRCH) return Fail(ESRCH);
     if (moved != static_cast<ssize_t>(expected)) return Fail(EFAULT);
     locals.Advance(expected);
     remotes.Advance(expected);

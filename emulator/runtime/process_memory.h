@@ -1,6 +1,7 @@
 // Memory behind process_vm_readv and process_vm_writev (process_vm_readv(2)): a device reaches the
 // pages of whoever registered them. A process that has gone is stood in for by one of its group,
-// which was forked from it and has the same layout.
+// which was forked from it and has the same layout. One that has ended, of which the host has not
+// been told yet (RemoveProcess), is ESRCH.
 #pragma once
 
 #include <sys/types.h>

@@ -55,6 +55,19 @@ class ProcessMemoryTest : public ::testing::Test {
   ProcessMemory memory_{[this](const std::string& line) { warnings_.push_back(line); }};
 };
 
+// Its host hears of the end later than others may.
+TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsToldFromMemoryThatIsNotThere) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
+  std::byte byte{};
+  const MemoryRange there = Range(0, 1), nowhere{0, 1};
+  EXPECT_EQ(memory_.Write(kFirst, {&nowhere, 1}, {&byte, 1}).error().code, EFAULT);
+  child.End();
+  EXPECT_EQ(memory_.Write(kFirst, {&there, 1}, {&byte, 1}).error().code, ESRCH);
+  memory_.RemoveProcess(kFirst);
+  EXPECT_EQ(memory_.Write(kFirst, {&there, 1}, {&byte, 1}).error().code, EFAULT);
+}
+
 TEST_F(ProcessMemoryTest, ReadGathersAndWriteScattersInOrder) {
   Child child;
   memory_.AddProcess(kFirst, child.pid());

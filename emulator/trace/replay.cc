@@ -67,31 +67,39 @@ bool ComesBefore(const Departure& one, const Departure& other) {
 
 }  // namespace
 
+tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_view line) {
+  lines_++;
+  const auto wrong = [&](const char* why) {
+    return tl::unexpected("line " + std::to_string(lines_) + " " + why);
+  };
+  const Json record = Json::parse(line, nullptr, false);
+  if (!record.is_object()) return wrong("is not a record of a trace");
+  try {
+    const std::string kind = record.at("kind").get<std::string>();
+    const std::string what = record.at("what").get<std::string>();
+    const auto process = record.at("process").get<int64_t>();
+    if (kind == "host" && what == "START") seed_ = record.value("seed", "");
+    if (!Contains(kKinds, kind) || IsOfATool(kind, what)) return std::nullopt;
+    if (decisions_++ >= kMaxDecisions) return wrong("is one too many to compare");
+    const auto number = static_cast<uint32_t>(numbers_.size());
+    return Decision{lines_, numbers_.try_emplace(process, number).first->second, kind,
+                    TextOf(record, kind, what)};
+  } catch (const Json::exception&) {
+    return wrong("has not the keys of a trace's record");
+  }
+}
+
 tl::expected<Run, std::string> ParseRun(std::string_view json_lines) {
   Run run;
-  std::map<int64_t, uint32_t> numbers = {{0, 0}};
-  for (size_t line = 1; !json_lines.empty(); line++) {
+  RunReader reader;
+  while (!json_lines.empty()) {
     const size_t end = std::min(json_lines.find('\n'), json_lines.size());
-    const Json record = Json::parse(json_lines.substr(0, end), nullptr, false);
+    auto decision = reader.Take(json_lines.substr(0, end));
+    if (!decision) return tl::unexpected(decision.error());
+    if (*decision) run.decisions.push_back(std::move(**decision));
     json_lines.remove_prefix(std::min(end + 1, json_lines.size()));
-    const auto wrong = [&](const char* why) {
-      return tl::unexpected("line " + std::to_string(line) + " " + why);
-    };
-    if (!record.is_object()) return wrong("is not a record of a trace");
-    try {
-      const std::string kind = record.at("kind").get<std::string>();
-      const std::string what = record.at("what").get<std::string>();
-      const auto process = record.at("process").get<int64_t>();
-      if (kind == "host" && what == "START") run.seed = record.value("seed", "");
-      if (!Contains(kKinds, kind) || IsOfATool(kind, what)) continue;
-      if (run.decisions.size() >= kMaxDecisions) return wrong("is one too many to compare");
-      const auto number = static_cast<uint32_t>(numbers.size());
-      run.decisions.push_back({line, numbers.try_emplace(process, number).first->second, kind,
-                               TextOf(record, kind, what)});
-    } catch (const Json::exception&) {
-      return wrong("has not the keys of a trace's record");
-    }
   }
+  run.seed = reader.seed();
   return run;
 }
 
@@ -108,6 +116,26 @@ std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later) {
   }
   for (const auto& [key, decisions] : here) consider(Compare(key.first, {}, decisions));
   return first;
+}
+
+RunFollower::RunFollower(const Run& earlier) {
+  for (const Decision& decision : earlier.decisions) {
+    earlier_[{decision.process, decision.kind}].decisions.push_back(decision);
+  }
+}
+
+tl::expected<std::optional<Departure>, std::string> RunFollower::Take(std::string_view line) {
+  const auto taken = reader_.Take(line);
+  if (!taken) return tl::unexpected(taken.error());
+  if (!*taken) return std::nullopt;
+  const Decision& here = **taken;
+  const auto it = earlier_.find({here.process, here.kind});
+  if (it == earlier_.end() || it->second.next == it->second.decisions.size()) {
+    return Departure{0, here.process, "", here.text};
+  }
+  const Decision& there = it->second.decisions[it->second.next++];
+  if (there.text == here.text) return std::nullopt;
+  return Departure{there.line, here.process, there.text, here.text};
 }
 
 }  // namespace rdmaemu::trace

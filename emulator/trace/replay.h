@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "emulator/base/result.h"
@@ -33,7 +35,21 @@ struct Run {
 // A trace has at most so many lines that are compared.
 inline constexpr size_t kMaxDecisions = 4'000'000;
 
-// The text of a trace; an error is one sentence that names the line.
+// A trace's records, line by line.
+class RunReader {
+ public:
+  // Takes a line without its end. The decision in it, if it is one of those that are compared; an
+  // error is one sentence that names the line.
+  tl::expected<std::optional<Decision>, std::string> Take(std::string_view line);
+  const std::string& seed() const { return seed_; }
+
+ private:
+  size_t lines_ = 0, decisions_ = 0;
+  std::string seed_;
+  std::map<int64_t, uint32_t> numbers_ = {{0, 0}};  // of processes, by the trace's own
+};
+
+// The text of a trace; errors as above.
 tl::expected<Run, std::string> ParseRun(std::string_view json_lines);
 
 struct Departure {
@@ -44,5 +60,22 @@ struct Departure {
 
 // The first departure in the order of the earlier trace; nothing when the runs are the same.
 std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later);
+
+// The same while the later run goes on: what it decides otherwise, or more than the earlier one, is
+// told at once. What it leaves out is known at its end only.
+class RunFollower {
+ public:
+  explicit RunFollower(const Run& earlier);
+  // A line of the later trace. A departure when it is one; errors as above.
+  tl::expected<std::optional<Departure>, std::string> Take(std::string_view line);
+
+ private:
+  struct Sequence {
+    std::vector<Decision> decisions;
+    size_t next = 0;
+  };
+  RunReader reader_;
+  std::map<std::pair<uint32_t, std::string>, Sequence> earlier_;  // by process and kind
+};
 
 }  // namespace rdmaemu::trace

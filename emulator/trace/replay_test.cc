@@ -77,6 +77,43 @@ TEST(Replay, TheFirstDepartureIsTheEarlierTraces) {
   EXPECT_EQ(departure->line, 2u);
 }
 
+// What is said of a later run as its lines come: the first departure, and at which of its lines.
+std::pair<size_t, std::optional<Departure>> DepartsAt(const std::string& earlier,
+                                                      std::vector<std::string> later) {
+  RunFollower follower(*ParseRun(earlier));
+  for (size_t i = 0; i < later.size(); i++) {
+    later[i].pop_back();  // the line's end
+    const auto departure = follower.Take(later[i]);
+    if (!departure || *departure) return {i + 1, departure.value_or(std::nullopt)};
+  }
+  return {0, std::nullopt};
+}
+
+TEST(Follower, TellsAtTheLineThatIsOtherwise) {
+  const auto [line, departure] =
+      DepartsAt(Call(1, "A") + Call(2, "B") + Call(1, "C"),
+                {Call(7, "A"), Call(7, "C", 12), Call(9, "B"), Call(7, "D")});
+  EXPECT_EQ(line, 2u);
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 3u);
+  EXPECT_EQ(departure->earlier, "call C errno 0");
+  EXPECT_EQ(departure->later, "call C errno 12");
+}
+
+TEST(Follower, TellsAtTheLineThatIsOneMore) {
+  const auto [line, departure] =
+      DepartsAt(Call(1, "A") + Call(1, "B"), {Call(1, "A"), Call(1, "B"), Call(1, "C")});
+  EXPECT_EQ(line, 3u);
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->line, 0u);
+  EXPECT_EQ(departure->later, "call C errno 0");
+}
+
+TEST(Follower, SaysNothingOfWhatMayStillCome) {
+  EXPECT_EQ(DepartsAt(Call(1, "A") + Call(2, "B"), {Call(1, "A")}).first, 0u);
+  EXPECT_EQ(DepartsAt(Call(1, "A") + Call(2, "B"), {Call(1, "A"), Call(2, "B")}).first, 0u);
+}
+
 TEST(Replay, FindsTheSeed) {
   EXPECT_EQ(ParseRun(Line(0, "host", "START", ",\"seed\":\"7\""))->seed, "7");
   EXPECT_EQ(ParseRun(Call(1, "A"))->seed, "");

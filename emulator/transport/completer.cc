@@ -264,6 +264,7 @@ ibv_wc_status Completer::PlaceRead(QpContext& context, const SendWqe& request, T
     case Placement::kPlaced:
       return IBV_WC_SUCCESS;
     case Placement::kDestinationGone:
+    case Placement::kDestinationEnded:
       return IBV_WC_LOC_PROT_ERR;
     case Placement::kSourceGone:
       break;

@@ -231,6 +231,7 @@ void AddressRc(const QpContext& context, wire::Operation operation, Train& train
   train.headers.transport = wire::TransportClass::kRc;
   train.headers.operation = operation;
   train.headers.destination_qpn = qp.attr.dest_qp_num;
+  train.headers.pkey = qp.device->PkeyAt(qp.attr.pkey_index);
   train.source = qp.path.source;
   train.destination = qp.path.destination;
   train.traffic_class = qp.path.traffic_class;

@@ -30,9 +30,6 @@ bool TakesRequests(ibv_qp_state state) {
          state == IBV_QPS_SQE;
 }
 
-// The low 15 bits; the top bit is membership (rxe's pkey_match against the default P_Key).
-bool PkeyMatches(uint16_t pkey) { return (pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff); }
-
 // How many packets from the first on are consecutive ones of one RC message and may travel as one
 // train: all but the last have the same length and ask for no acknowledgement.
 size_t RunLength(std::span<const wire::Packet> packets) {
@@ -398,7 +395,10 @@ class Engine::Impl final : public Receiver {
     if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {
       return &counters.dropped_wrong_state;
     }
-    if (!PkeyMatches(train.headers.pkey)) return &counters.dropped_wrong_pkey;
+    if (!wire::PkeysMatch(train.headers.pkey, qp.device->PkeyAt(qp.attr.pkey_index))) {
+      if (qp.device->bad_pkeys < Device::kMostBadPkeys) qp.device->bad_pkeys++;
+      return &counters.dropped_wrong_pkey;
+    }
     if (qp.type == IBV_QPT_UD) {
       return train.headers.qkey == qp.attr.qkey ? nullptr : &counters.dropped_wrong_qkey;
     }

@@ -1,21 +1,24 @@
 #include "emulator/transport/place.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace rdmaemu::transport {
 namespace {
 
+Placement Written(const Status& status) {
+  if (status) return Placement::kPlaced;
+  return status.error().code == ESRCH ? Placement::kDestinationEnded : Placement::kDestinationGone;
+}
+
 Placement PlaceNow(Memory& memory, Train& train, const Pieces& into) {
   if (train.placed) return Placement::kPlaced;
-  if (!train.parts.empty()) {
-    return into.WriteParts(memory, train.parts) ? Placement::kPlaced : Placement::kDestinationGone;
-  }
-  if (train.is_bytes) {
-    return into.Write(memory, train.bytes) ? Placement::kPlaced : Placement::kDestinationGone;
-  }
-  if (train.pieces.CopyTo(memory, into)) return Placement::kPlaced;
-  if (!into.Reachable(memory, /*write=*/true)) return Placement::kDestinationGone;
+  if (!train.parts.empty()) return Written(into.WriteParts(memory, train.parts));
+  if (train.is_bytes) return Written(into.Write(memory, train.bytes));
+  const Status copied = train.pieces.CopyTo(memory, into);
+  if (copied) return Placement::kPlaced;
+  if (!into.Reachable(memory, /*write=*/true)) return Written(copied);
   train.source_failed = true;
   return Placement::kSourceGone;
 }
@@ -48,7 +51,7 @@ Placement PlaceReceived(Core& core, QpContext& context, Train& train,
     payload.DropFront(before.size());
     const Placement placed = PlaceNow(core.env.memory, train, payload);
     if (placed != Placement::kPlaced) return placed;
-    return header.Write(core.env.memory, before) ? Placement::kPlaced : Placement::kDestinationGone;
+    return Written(header.Write(core.env.memory, before));
   }
   if (!before.empty()) std::memcpy(slot->payload, before.data(), before.size());
   const std::span<std::byte> room(slot->payload + before.size(), train.length());

@@ -10,7 +10,14 @@
 
 namespace rdmaemu::transport {
 
-enum class Placement : uint8_t { kPlaced, kSourceGone, kDestinationGone };
+enum class Placement : uint8_t {
+  kPlaced,
+  kSourceGone,
+  kDestinationGone,
+  // Its process has ended, and the host will hear of it in a moment (Memory says ESRCH): what came
+  // is not answered, as a queue pair that has gone with its process does not answer.
+  kDestinationEnded,
+};
 
 Placement Place(Core& core, Train& train, const Pieces& into);
 

@@ -115,6 +115,7 @@ ibv_wc_status Unreliable::SendUc(Time now, QpContext& context, SendWqe& request)
   train_.headers.transport = wire::TransportClass::kUc;
   train_.headers.operation = DataOperation(request.opcode());
   train_.headers.destination_qpn = qp.attr.dest_qp_num;
+  train_.headers.pkey = qp.device->PkeyAt(qp.attr.pkey_index);
   train_.source = qp.path.source;
   train_.destination = qp.path.destination;
   train_.traffic_class = qp.path.traffic_class;
@@ -145,6 +146,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   train_.headers.operation = DataOperation(request.opcode());
   train_.headers.destination_qpn = request.wr.wr.ud.remote_qpn & wire::kPsnMask;
   train_.headers.source_qpn = qp.qpn;
+  train_.headers.pkey = qp.device->PkeyAt(qp.attr.pkey_index);
   const uint32_t qkey = request.wr.wr.ud.remote_qkey;
   train_.headers.qkey = (qkey & kQkeyIsOwn) != 0 ? qp.attr.qkey : qkey;
   train_.source = ah->path.source;
@@ -191,7 +193,9 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
   const Placement placed = PlaceReceived(core_, context, train, MakeGrh(train), into);
-  if (placed == Placement::kSourceGone) return;  // the receive serves the next packet
+  if (placed == Placement::kSourceGone || placed == Placement::kDestinationEnded) {
+    return;  // the receive serves the next packet
+  }
   if (placed == Placement::kDestinationGone) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
@@ -261,6 +265,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
       FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
       return false;
     case Placement::kSourceGone:
+    case Placement::kDestinationEnded:
       return false;
   }
   return false;

@@ -59,8 +59,19 @@ ibv_gid MacGidOf(uint64_t node_guid_be) {
   return {.raw = {static_cast<uint8_t>(eui[0] ^ 2), eui[1], eui[2], eui[5], eui[6], eui[7]}};
 }
 
+std::optional<uint16_t> Device::FindPkey(uint16_t pkey) const {
+  constexpr uint16_t kPartition = 0x7fff, kFullMember = 0x8000;
+  const auto is_of = [&](uint16_t entry) { return ((entry ^ pkey) & kPartition) == 0; };
+  if (pkeys.empty()) return is_of(kDefaultPkey) ? std::optional<uint16_t>(0) : std::nullopt;
+  auto found = std::ranges::find_if(
+      pkeys, [&](uint16_t entry) { return is_of(entry) && (entry & kFullMember) != 0; });
+  if (found == pkeys.end()) found = std::ranges::find_if(pkeys, is_of);
+  if (found == pkeys.end()) return std::nullopt;
+  return static_cast<uint16_t>(found - pkeys.begin());
+}
+
 Device& Verbs::AddDevice(DeviceConfig config) {
-  const uint32_t index = next_device_index_++;
+  const uint32_t index = environment_.ids.At(next_device_index_++);
   Device& device = devices_[index];
   device.name = std::move(config.name);
   device.index = index;
@@ -70,6 +81,7 @@ Device& Verbs::AddDevice(DeviceConfig config) {
   // Of one that is added without an address; 0 would mean no device at all.
   while (device.node_guid == 0) device.node_guid = environment_.random.Next64();
 
+  device.pkeys = device.profile.pkeys;
   SetActiveMtu(device);
   // Entry 0 stays empty on a device without an IPv4 address, so that indices stay the same.
   device.gids.push_back({});
@@ -112,6 +124,7 @@ ibv_device_attr_ex Verbs::QueryDevice(const Device& device) const {
 ibv_port_attr Verbs::QueryPort(const Device& device) const {
   ibv_port_attr attr = device.profile.port;
   attr.state = device.port_state;
+  attr.bad_pkey_cntr = device.bad_pkeys;
   attr.active_mtu = device.active_mtu;
   attr.phys_state = device.port_state == IBV_PORT_ACTIVE ? kPhysicalLinkUp : kPhysicalDisabled;
   return attr;

@@ -1,6 +1,7 @@
 // A device of a host: its profile, its addresses as a GID table, and the state of its one port.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,8 @@ struct DeviceConfig {
 
 struct Device {
   static constexpr uint8_t kPort = 1;  // rxe's devices have one port
-  static constexpr uint16_t kPkey = 0xffff;
+  static constexpr uint16_t kDefaultPkey = 0xffff;
+  static constexpr uint32_t kMostBadPkeys = 0xffff;  // where bad_pkey_cntr stays
 
   std::string name;
   uint32_t index;  // of AddDevice; a device that was removed and returns has a new one
@@ -36,6 +38,9 @@ struct Device {
   // entry whose address has gone is zero, until the next new address takes it.
   std::vector<NetAddress> gids;
   uint64_t node_guid;  // big endian
+  // The port's P_Key table, as long as the profile's pkey_tbl_len; 0: an entry without partition.
+  std::vector<uint16_t> pkeys;
+  uint32_t bad_pkeys = 0;  // bad_pkey_cntr: packets of another partition than their queue pair's
   ibv_mtu active_mtu;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
   // False: removed, and here for the contexts alone that are still open.
@@ -43,6 +48,14 @@ struct Device {
 
   // Packets pass: it is there and its port is up.
   bool Carries() const { return present && port_state == IBV_PORT_ACTIVE; }
+  // Of a queue pair with this index. Where the device does not check it (rxe_qp_from_attr), one
+  // beyond the table stands for the first entry; a device without a table has the default one.
+  uint16_t PkeyAt(uint16_t index) const {
+    if (index < pkeys.size()) return pkeys[index];
+    return pkeys.empty() ? kDefaultPkey : pkeys[0];
+  }
+  // ib_find_cached_pkey: the index of the partition's entry, of a full member if there is one.
+  std::optional<uint16_t> FindPkey(uint16_t pkey) const;
   bool Owns(const NetAddress& address) const {
     for (const NetAddress& own : gids) {
       if (own == address) return true;

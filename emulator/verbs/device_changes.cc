@@ -43,15 +43,6 @@ size_t Verbs::ContextsOf(const Device& device) const {
   return found == device_counts_.end() ? 0 : static_cast<size_t>(found->second);
 }
 
-namespace {
-
-const Device* DeviceOf(const Context& context) { return context.device; }
-const Device* DeviceOf(const QueuePair& qp) { return qp.device; }
-const Device* DeviceOf(const CompletionQueue& cq) { return cq.context->device; }
-const Device* DeviceOf(const SharedReceiveQueue& srq) { return srq.pd->context->device; }
-
-}  // namespace
-
 template <class T, class Visit>
 void Verbs::EachOn(const Device& device, Visit visit) {
   for (const auto& [id, group] : groups_) {
@@ -140,6 +131,15 @@ void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   // siw_netdev_down, measured: its connections end with the link that carries TCP.
   const bool is_rnic = device.profile.cm.manager == ConnectionManager::kIwarp;
   if (is_rnic && state != IBV_PORT_ACTIVE) FailQpsOf(now, device);
+}
+
+// mlx5_ib tells a PKEY_CHANGE as it comes from the device; rdma_rxe's table never changes.
+Status Verbs::SetPkey(Device& device, uint32_t index, uint16_t pkey) {
+  if (index >= device.pkeys.size()) return Fail(EINVAL);
+  if (device.pkeys[index] == pkey) return {};
+  device.pkeys[index] = pkey;
+  RaiseOnDevice(device, {IBV_EVENT_PKEY_CHANGE, Device::kPort});
+  return {};
 }
 
 // ---- addresses

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "emulator/base/id_space.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu {
@@ -63,6 +65,8 @@ class HandleTable {
   static constexpr uint32_t kIndexBits = 22;
   static constexpr uint32_t kMaxObjects = 1u << kIndexBits;
 
+  explicit HandleTable(IdSpace ids = {}) : ids_(ids), last_generation_(ids.last() >> kIndexBits) {}
+
   // Takes the object and writes its handle into it; 0 when the table is full.
   template <class T>
   Handle Insert(GroupId group, std::unique_ptr<T> object) {
@@ -76,7 +80,7 @@ class HandleTable {
       slots_.emplace_back();
     }
     Slot& slot = slots_[index];
-    const Handle handle = slot.generation << kIndexBits | index;
+    const Handle handle = ids_.At(slot.generation << kIndexBits | index);
     object->handle = handle;
     slot.group = group;
     slot.object = std::move(object);
@@ -90,13 +94,27 @@ class HandleTable {
     const auto* object = std::get_if<std::unique_ptr<T>>(&slot->object);
     return object == nullptr ? nullptr : object->get();
   }
+  // Of which device the object is, whatever it is; nullptr as Find.
+  const Device* DeviceOf(GroupId group, Handle handle) const {
+    const Slot* slot = SlotOf(handle);
+    if (slot == nullptr || slot->group != group) return nullptr;
+    return std::visit(
+        [](const auto& object) -> const Device* {
+          if constexpr (std::is_same_v<decltype(object), const std::monostate&>) {
+            return nullptr;
+          } else {
+            return rdmaemu::DeviceOf(*object);
+          }
+        },
+        slot->object);
+  }
   // Destroys the object; the handle must be a live one.
   void Erase(Handle handle) {
     Slot& slot = slots_[handle & (kMaxObjects - 1)];
     slot.object = std::monostate{};
     slot.group = GroupId::kNone;
     // Generation 0 is never given out, so that no handle is 0.
-    if (++slot.generation >= 1u << (32 - kIndexBits)) slot.generation = 1;
+    if (++slot.generation > last_generation_) slot.generation = 1;
     free_.push_back(handle & (kMaxObjects - 1));
   }
 
@@ -113,10 +131,13 @@ class HandleTable {
   };
   const Slot* SlotOf(Handle handle) const {
     const uint32_t index = handle & (kMaxObjects - 1);
-    if (index >= slots_.size() || slots_[index].generation != handle >> kIndexBits) return nullptr;
-    return &slots_[index];
+    if (index >= slots_.size()) return nullptr;
+    const Slot& slot = slots_[index];
+    return handle == ids_.At(slot.generation << kIndexBits | index) ? &slot : nullptr;
   }
 
+  const IdSpace ids_;
+  const uint32_t last_generation_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
 };

@@ -231,6 +231,17 @@ struct QueuePair {
   GroupShare& share() const { return *pd->context->share; }
 };
 
+// Of which device an object is.
+inline const Device* DeviceOf(const Context& context) { return context.device; }
+inline const Device* DeviceOf(const ProtectionDomain& pd) { return DeviceOf(*pd.context); }
+inline const Device* DeviceOf(const QueuePair& qp) { return qp.device; }
+template <class OfAPd>
+requires requires(const OfAPd& object) { object.pd; }
+const Device* DeviceOf(const OfAPd& object) { return DeviceOf(*object.pd); }
+template <class OfAContext>
+requires requires(const OfAContext& object) { object.context; }
+const Device* DeviceOf(const OfAContext& object) { return DeviceOf(*object.context); }
+
 // Asked about each asynchronous event before it is queued.
 struct AsyncEventDoor {
   virtual ~AsyncEventDoor() = default;

@@ -17,6 +17,9 @@
 namespace rdmaemu {
 namespace {
 
+// A queue pair's index into the table has 16 bits; subnet managers fill no more than this.
+constexpr int64_t kMostPkeys = 4096;
+
 // Reads one table key by key, remembers the first thing that is wrong, and in the end finds the
 // keys that nobody asked for.
 class Reader {
@@ -78,6 +81,23 @@ class Reader {
       return;
     }
     to = static_cast<Number>(value);
+  }
+  // The first entries of a table of numbers of 16 bits; the key may be missing.
+  void ReadList(const char* key, std::vector<uint16_t>& to) {
+    known_.insert(key);
+    const toml::node* const node = table_.get(key);
+    if (node == nullptr) return;
+    const toml::array* const list = node->as_array();
+    bool right = list != nullptr && list->size() <= to.size();
+    for (size_t i = 0; right && i < list->size(); i++) {
+      const auto value = (*list)[i].value_exact<int64_t>();
+      right = value && *value >= 0 && *value <= UINT16_MAX;
+      if (right) to[i] = static_cast<uint16_t>(*value);
+    }
+    if (!right) {
+      Wrong(*node, key,
+            "must be a list of at most " + std::to_string(to.size()) + " integers from 0 to 65535");
+    }
   }
   template <class Enum>
   void ReadName(const char* key, Enum& to, const std::map<std::string, Enum>& names) {
@@ -188,7 +208,7 @@ void ReadPort(Reader& in, ibv_port_attr& to) {
   in.ReadWithin("gid_tbl_len", to.gid_tbl_len, 1, 65535);
   in.Read("port_cap_flags", to.port_cap_flags);
   in.Read("max_msg_sz", to.max_msg_sz);
-  in.Read("pkey_tbl_len", to.pkey_tbl_len);
+  in.ReadWithin("pkey_tbl_len", to.pkey_tbl_len, 0, kMostPkeys);
   in.Read("max_vl_num", to.max_vl_num);
   in.Read("active_width", to.active_width);
   in.Read("active_speed", to.active_speed);
@@ -249,6 +269,7 @@ void ReadHabits(Reader& in, Profile& to) {
   in.Read("removal_flushes", to.removal_flushes);
   in.Read("raises_device_fatal", to.raises_device_fatal);
   in.Read("fails_sends_without_link", to.fails_sends_without_link);
+  in.Read("checks_pkey_index", to.checks_pkey_index);
 }
 
 }  // namespace
@@ -276,7 +297,12 @@ tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::stri
     in.NoOthers();
   };
   section("device", [&](Reader& in) { ReadDevice(in, profile.device); });
-  section("port", [&](Reader& in) { ReadPort(in, profile.port); });
+  section("port", [&](Reader& in) {
+    ReadPort(in, profile.port);
+    profile.pkeys.assign(profile.port.pkey_tbl_len, 0);
+    if (!profile.pkeys.empty()) profile.pkeys[0] = Device::kDefaultPkey;
+    in.ReadList("pkeys", profile.pkeys);
+  });
   section("rc", [&](Reader& in) { ReadTransport(in, profile.rc); });
   section("cm", [&](Reader& in) { ReadCm(in, profile.cm); });
   section("habits", [&](Reader& in) { ReadHabits(in, profile); });

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
@@ -50,8 +51,9 @@ enum class QueueDepths : uint8_t {
 
 struct Profile {
   std::string name;
-  ibv_device_attr_ex device;  // limits; GUIDs are filled in per device
-  ibv_port_attr port;         // state and active_mtu are filled in per device
+  ibv_device_attr_ex device;    // limits; GUIDs are filled in per device
+  ibv_port_attr port;           // state and active_mtu are filled in per device
+  std::vector<uint16_t> pkeys;  // P_Key table at first, port.pkey_tbl_len entries
   ibv_node_type node_type;
   ibv_transport_type transport;
   uint32_t max_inline_bytes;
@@ -84,6 +86,8 @@ struct Profile {
   // A send fails at once with LOC_QP_OP_ERR where no packet can leave, because the route is gone
   // (measured on rxe); else it is lost, and the retries run out.
   bool fails_sends_without_link;
+  // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp; rxe: no).
+  bool checks_pkey_index;
 };
 
 // Of its TOML: so that one fits into the call that brings it to a host.

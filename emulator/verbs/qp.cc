@@ -232,6 +232,10 @@ Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr
   }
   const ibv_device_attr& limits = qp.device->profile.device.orig_attr;
   if ((mask & IBV_QP_PORT) != 0 && attr.port_num != Device::kPort) return Fail(EINVAL);
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && qp.device->profile.checks_pkey_index &&
+      attr.pkey_index >= qp.device->pkeys.size()) {
+    return Fail(EINVAL);
+  }
   if ((mask & IBV_QP_PATH_MTU) != 0 &&
       (MtuBytes(attr.path_mtu) == 0 || attr.path_mtu > qp.device->profile.port.max_mtu)) {
     return Fail(EINVAL);

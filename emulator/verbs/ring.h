@@ -63,6 +63,8 @@ struct DoorbellPage {
   // The host stores 1 before it sleeps; a program that finds 1 after ringing exchanges it with 0
   // and writes the doorbell eventfd.
   alignas(64) uint32_t host_asleep;
+  // Written by the host, and seldom: bits of the calls, made of none, that it wants to hear of.
+  alignas(64) uint32_t watched_calls;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
   JobPage jobs;

@@ -7,7 +7,8 @@
 
 namespace rdmaemu {
 
-Verbs::Verbs(Environment environment) : environment_(environment), qpns_(environment.random) {}
+Verbs::Verbs(Environment environment)
+    : environment_(environment), handles_(environment.ids), qpns_(environment.random) {}
 
 // The transports may be gone by now: objects are simply freed.
 // Segments go with their arenas; counters are descriptors that nobody else would close.
@@ -216,13 +217,16 @@ Result<AsyncEvent> Verbs::TakeAsyncEvent(Time now, GroupId group, Handle handle)
   return event;
 }
 
-void Verbs::QueueHeldAsync(GroupId group, Handle handle, const AsyncEvent& event) {
-  const Result<Context*> context = FindContext(group, handle);
+bool Verbs::CanQueueAsync(GroupId group, Handle handle, const AsyncEvent& event) {
   const bool is_of_object = event.object != 0;
   const bool object_is_there = handles_.Find<CompletionQueue>(group, event.object) != nullptr ||
                                handles_.Find<QueuePair>(group, event.object) != nullptr ||
                                handles_.Find<SharedReceiveQueue>(group, event.object) != nullptr;
-  if (context && (!is_of_object || object_is_there)) QueueAsync(**context, event);
+  return FindContext(group, handle) && (!is_of_object || object_is_there);
+}
+
+void Verbs::QueueHeldAsync(GroupId group, Handle handle, const AsyncEvent& event) {
+  if (CanQueueAsync(group, handle, event)) QueueAsync(**FindContext(group, handle), event);
 }
 
 void Verbs::RaiseQp(QueuePair& qp, ibv_event_type type) {

@@ -90,6 +90,7 @@ class Verbs final : public VerbsDirectory {
     Memory& memory;
     Random& random;
     trace::Sink& trace;
+    IdSpace ids = {};  // of handles and devices
   };
   explicit Verbs(Environment environment);
   ~Verbs() override;
@@ -121,6 +122,9 @@ class Verbs final : public VerbsDirectory {
   ibv_port_attr QueryPort(const Device& device) const;
   // Raises PORT_ACTIVE or PORT_ERR on every context of the device when the state changes.
   void SetPortState(Time now, Device& device, ibv_port_state state);
+  // An entry of the port's P_Key table; IBV_EVENT_PKEY_CHANGE on every context when it changes.
+  // EINVAL: the table has no such entry.
+  Status SetPkey(Device& device, uint32_t index, uint16_t pkey);
   // Where an address vector leads (ib_init_ah_attr checks, RoCE): EINVAL without GRH, for another
   // port, or for a GID table entry or destination that is empty.
   Result<Path> ResolvePath(const Device& device, const ibv_ah_attr& attr) const;
@@ -141,12 +145,19 @@ class Verbs final : public VerbsDirectory {
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
 
+  // The device that a handle's object belongs to; nullptr when it is stale or another group's.
+  const Device* DeviceOfHandle(GroupId group, Handle handle) const {
+    return handles_.DeviceOf(group, handle);
+  }
+
   // ---- contexts
   Result<Context*> Open(GroupId group, uint32_t device_index);  // ENODEV, EMFILE
   Status Close(Time now, GroupId group, Handle context);        // with all that was made on it
   Result<Context*> FindContext(GroupId group, Handle context);
   // EAGAIN when none is pending.
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
+  // The context and what the event is of are there still.
+  bool CanQueueAsync(GroupId group, Handle context, const AsyncEvent& event);
   // Queues an event that the door kept, unless its context or object has gone meanwhile.
   void QueueHeldAsync(GroupId group, Handle context, const AsyncEvent& event);
   // Raises the event on the queue pair, on its queues or on the contexts of its device, whatever it

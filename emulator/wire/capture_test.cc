@@ -64,7 +64,7 @@ std::vector<Datagram> Read(const std::string& name) {
 // IBTA A17.3.3 by the letter, bit by bit: the CRC of InfiniBand's eight bytes of ones and the
 // packet as it was on the wire, with what routers may change set to ones.
 uint32_t ByTheLetter(std::vector<std::byte> packet) {
-  const bool ipv4 = packet[0] >> 4 == std::byte{4};
+  const bool ipv4 = (packet[0] >> 4) == std::byte{4};
   const size_t udp = ipv4 ? 20 : 40;
   const auto mask = [&](size_t at) { packet[at] = std::byte{0xff}; };
   if (ipv4) {

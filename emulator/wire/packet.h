@@ -18,6 +18,11 @@ inline constexpr uint32_t kGsiQkey = 0x80010000;
 inline constexpr uint32_t kMulticastQpn = 0xffffff;
 inline constexpr uint32_t kPsnMask = 0xffffff;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
+// Two of one partition may talk when one at least is a full member (the top bit); 0 is no
+// partition.
+constexpr bool PkeysMatch(uint16_t one, uint16_t other) {
+  return ((one ^ other) & 0x7fff) == 0 && (one & 0x7fff) != 0 && ((one | other) & 0x8000) != 0;
+}
 inline constexpr size_t kIcrcBytes = 4;
 inline constexpr size_t kMaxMtuBytes = 4096;
 // BTH, DETH or RETH or AtomicETH, ImmDt: the longest run of headers a packet can have.

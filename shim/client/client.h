@@ -32,10 +32,13 @@ int Call(CallOp op, const In& in) {
 // errno when it cannot be. Mappings last as long as the process.
 std::byte* MapSpan(const SharedSpan& span);
 
-// Tells the host that a send queue has work; wakes it when it sleeps. Slots are those of
-// CreateQpOut, which the caller has checked with IsDoorbell.
-void RingQueue(uint32_t slot);
-bool IsDoorbell(uint32_t slot);
+// Tells the host of a queue pair that its send queue has work; wakes it when it sleeps. Slots are
+// those of CreateQpOut, which the caller has checked with IsDoorbell.
+void RingQueue(uint32_t qp, uint32_t slot);
+bool IsDoorbell(uint32_t qp, uint32_t slot);
+
+// A fault rule stands at this call (AskIn): the host of the handle is to be asked before it.
+bool IsWatched(CallOp op, uint32_t handle);
 
 // Copies that the host would like this process to do; nullptr before the first call. Who has done
 // some says so.
@@ -48,6 +51,8 @@ bool IsEmbedded();
 
 // The host has gone: calls answer EIO, counters are readable, queues stand still.
 bool HostIsGone();
+// The same of the host that an object with this handle is on.
+bool HostIsGone(uint32_t handle);
 
 // Closes a counter's descriptor.
 void CloseCounter(int fd);

@@ -47,6 +47,17 @@ struct rdmaemu_embedded_host {
 // EBUSY when the process is a client of a host already.
 int rdmaemu_client_embed(const struct rdmaemu_embedded_host* host);
 
+// A host was added to those inside this process, by its number (IdSpace), and the calling thread is
+// on it: greets it. 0 or a positive errno.
+int rdmaemu_client_join(uint32_t number);
+// One of the hosts inside this process has ended. Takes no lock.
+void rdmaemu_client_host_ended(uint32_t number);
+
+// As ibv_get_device_list, of the host that has or had the device with this index; of one host
+// inside this process, whichever the thread is on.
+struct ibv_device;
+struct ibv_device** rdmaemu_client_devices_beside(uint32_t index, int* count);
+
 // Another number after each rdmaemu_client_embed: what a library kept of a host is of that host.
 uint32_t rdmaemu_client_host_generation(void);
 

@@ -4,22 +4,22 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <atomic>
 
+#include "emulator/base/id_space.h"
 #include "emulator/verbs/ring.h"
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
 #include "shim/client/embedded.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
+#include "shim/client/messages.h"
 #include "shim/client/page_calls.h"
+#include "shim/client/segments.h"
 #include "shim/client/system.h"
 
 extern char* program_invocation_short_name;
@@ -28,19 +28,15 @@ namespace rdmaemu::client {
 
 std::atomic<uint32_t> g_fork_generation{1};
 std::atomic<const rdmaemu_embedded_host*> g_embedded{nullptr};
+// Of the hosts inside this process, by their numbers: those that have ended.
+std::atomic<uint32_t> g_ended_hosts{0};
+static_assert(IdSpace::kMaxParts <= 32);
 
 namespace {
 
-constexpr size_t kMaxSegments = 65536;
 constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
 constexpr size_t kWatcherStackBytes = 65536;
 constexpr time_t kJoinLimitSeconds = 1;  // a fork never waits longer for its child
-
-struct MappedSegment {
-  uint32_t id;
-  uint64_t length;
-  std::byte* bytes;
-};
 
 struct Connection {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // one call at a time
@@ -59,12 +55,12 @@ struct Connection {
   // This process's own; nullptr: calls go by the socket.
   std::atomic<CallPage*> page{nullptr};
 
-  std::atomic<DoorbellPage*> doorbells{nullptr};
+  // Of a host process the first; of hosts inside this process one each.
+  std::atomic<DoorbellPage*> doorbells[IdSpace::kMaxParts] = {};
   std::atomic<int> doorbell_fd{-1};
 
   pthread_mutex_t segments_mutex = PTHREAD_MUTEX_INITIALIZER;  // taken before `mutex`
-  MappedSegment* segments = nullptr;
-  size_t segment_count = 0, segment_room = 0;
+  Segments segments;
 };
 Connection g_connection;
 
@@ -76,69 +72,6 @@ void MarkGone() {
            g_connection.place.name, g_connection.host_pid);
   FillCounters();
   if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
-}
-
-// ---- one exchange of messages
-
-void CloseAll(const int* descriptors, size_t count) {
-  for (size_t i = 0; i < count; i++) SysClose(descriptors[i]);
-}
-
-size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]) {
-  size_t count = 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t here = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < here; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (count < kMaxReplyDescriptors) {
-        descriptors[count++] = fd;
-      } else {
-        SysClose(fd);
-      }
-    }
-  }
-  return count;
-}
-
-// Sends one call and takes its reply. EIO when the connection has broken.
-int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
-             uint32_t wanted) {
-  iovec parts[2] = {{&header, sizeof header}, {const_cast<void*>(in), header.size}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = header.size > 0 ? 2 : 1;
-  ssize_t moved;
-  do {
-    moved = SysSendMessage(socket, &message);
-  } while (moved < 0 && errno == EINTR);
-  if (moved < 0) return EIO;
-
-  ReplyHeader reply{};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxReplyDescriptors)];
-  parts[0] = {&reply, sizeof reply};
-  parts[1] = {out.bytes, out.size};
-  message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = out.size > 0 ? 2 : 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  do {
-    moved = SysReceiveMessage(socket, &message);
-  } while (moved < 0 && errno == EINTR);
-  if (moved < static_cast<ssize_t>(sizeof reply)) return EIO;
-
-  int came[kMaxReplyDescriptors];
-  const size_t count = TakeDescriptors(message, came);
-  out.filled = static_cast<uint32_t>(moved - sizeof reply);
-  if (reply.error != 0 || count != wanted) {
-    CloseAll(came, count);
-    return reply.error > 0 ? reply.error : EPROTO;
-  }
-  if (count > 0) memcpy(descriptors, came, count * sizeof(int));
-  return 0;
 }
 
 // A process without a page calls by its socket, and does well.
@@ -218,7 +151,7 @@ void StartWatcher(int socket) {
 }
 
 int MapSegment(uint32_t id, MappedSegment& out, int socket) {
-  MapSegmentIn in{id, 0};
+  const MapSegmentIn in{id, 0};
   MapSegmentOut answer{};
   Buffer buffer{&answer, sizeof answer, 0};
   int fd = -1;
@@ -228,62 +161,26 @@ int MapSegment(uint32_t id, MappedSegment& out, int socket) {
                                         : embedded->call(kOp, &in, sizeof in, &answer,
                                                          sizeof answer, &buffer.filled, &fd, 1);
   if (error != 0) return error;
-  struct stat status;
-  // Bytes past the file's end would be a SIGBUS.
-  const bool whole = buffer.filled == sizeof answer && fstat(fd, &status) == 0 &&
-                     answer.length > 0 && static_cast<uint64_t>(status.st_size) >= answer.length;
-  void* bytes =
-      whole ? mmap(nullptr, answer.length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-  const int failure = whole ? errno : EPROTO;
-  SysClose(fd);
-  if (bytes == MAP_FAILED) return failure;
-  out = {id, answer.length, static_cast<std::byte*>(bytes)};
-  return 0;
+  if (buffer.filled != sizeof answer) answer.length = 0;
+  return MapFile(id, answer, fd, out);
 }
 
-bool AddSegment(const MappedSegment& segment) {
-  Connection& c = g_connection;
-  if (c.segment_count == c.segment_room) {
-    const size_t room = c.segment_room == 0 ? 16 : c.segment_room * 2;
-    if (room > kMaxSegments) return false;
-    auto* grown = static_cast<MappedSegment*>(realloc(c.segments, room * sizeof(MappedSegment)));
-    if (grown == nullptr) return false;
-    c.segments = grown;
-    c.segment_room = room;
-  }
-  c.segments[c.segment_count++] = segment;
-  return true;
+// The doorbells of the host that has the object.
+DoorbellPage* DoorbellsOf(uint32_t handle) {
+  const uint32_t number = Embedded() == nullptr ? 0 : IdSpace::PartOf(handle);
+  return g_connection.doorbells[number].load(std::memory_order_relaxed);
 }
 
-std::byte* Place(const SharedSpan& span, const MappedSegment& segment) {
-  if (uint64_t{span.offset} + span.length > segment.length) {
-    errno = EPROTO;
-    return nullptr;
-  }
-  return segment.bytes + span.offset;
-}
-
-std::byte* FindSpan(const SharedSpan& span, bool& known) {
-  // A new queue is most often in the newest segment.
-  for (size_t i = g_connection.segment_count; i-- > 0;) {
-    if (g_connection.segments[i].id != span.segment) continue;
-    known = true;
-    return Place(span, g_connection.segments[i]);
-  }
-  known = false;
-  return nullptr;
-}
-
-int MapDoorbells(int socket, const HelloOut& hello) {
+int MapDoorbells(int socket, const HelloOut& hello, uint32_t number = 0) {
   if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
   MappedSegment segment;
   const int error = MapSegment(hello.doorbells.segment, segment, socket);
   if (error != 0) return error;
   // `mutex` alone is held: nobody maps segments before the first greeting is over.
-  if (!AddSegment(segment)) return ENOMEM;
+  if (!g_connection.segments.Add(segment)) return ENOMEM;
   std::byte* page = Place(hello.doorbells, segment);
   if (page == nullptr) return EPROTO;
-  g_connection.doorbells = reinterpret_cast<DoorbellPage*>(page);
+  g_connection.doorbells[number] = reinterpret_cast<DoorbellPage*>(page);
   return 0;
 }
 
@@ -295,7 +192,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   // Fails where Yama is not there; then it is not needed either.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
   memcpy(c.token, hello.group_token, sizeof c.token);
-  if (c.doorbells.load() == nullptr) {
+  if (c.doorbells[0].load() == nullptr) {
     const int error = MapDoorbells(socket, hello);
     if (error != 0) return error;
   }
@@ -436,7 +333,7 @@ int FirstConnect() {
 }
 
 // The greeting of a host inside this process, which wants a ring each time: it never looks itself.
-int GreetEmbedded(const rdmaemu_embedded_host& host) {
+int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
   HelloIn in{};
   in.version = kCallVersion;
   in.pid = static_cast<uint32_t>(getpid());
@@ -447,15 +344,14 @@ int GreetEmbedded(const rdmaemu_embedded_host& host) {
                               sizeof hello, &filled, nullptr, 0);
   if (error != 0) return error;
   if (filled != sizeof hello || hello.version != kCallVersion) return EPROTO;
-  return MapDoorbells(-1, hello);
+  return MapDoorbells(-1, hello, number);
 }
 
 // Mappings of the host before: of objects that are not to be used any more.
 void ForgetSegments() {
   Connection& c = g_connection;
-  c.doorbells = nullptr;
-  for (size_t i = 0; i < c.segment_count; i++) munmap(c.segments[i].bytes, c.segments[i].length);
-  c.segment_count = 0;
+  for (std::atomic<DoorbellPage*>& page : c.doorbells) page = nullptr;
+  c.segments.UnmapAll();
 }
 
 int EnsureConnected() {
@@ -506,14 +402,14 @@ std::byte* MapSpan(const SharedSpan& span) {
   Connection& c = g_connection;
   pthread_mutex_lock(&c.segments_mutex);
   bool known;
-  std::byte* bytes = FindSpan(span, known);
+  std::byte* bytes = c.segments.Find(span, known);
   if (!known) {
     MappedSegment segment;
     pthread_mutex_lock(&c.mutex);
     int error = EnsureConnected();
     if (error == 0) error = MapSegment(span.segment, segment, c.socket);
     pthread_mutex_unlock(&c.mutex);
-    if (error == 0 && !AddSegment(segment)) {
+    if (error == 0 && !c.segments.Add(segment)) {
       munmap(segment.bytes, segment.length);
       error = ENOMEM;
     }
@@ -527,25 +423,32 @@ std::byte* MapSpan(const SharedSpan& span) {
   return bytes;
 }
 
-bool IsDoorbell(uint32_t slot) {
-  return slot < DoorbellPage::kMaxQueues && g_connection.doorbells.load() != nullptr;
+bool IsDoorbell(uint32_t qp, uint32_t slot) {
+  return slot < DoorbellPage::kMaxQueues && DoorbellsOf(qp) != nullptr;
 }
 
-void RingQueue(uint32_t slot) {
+void RingQueue(uint32_t qp, uint32_t slot) {
   RejoinIfForked();
-  DoorbellPage* const page = g_connection.doorbells.load(std::memory_order_relaxed);
+  DoorbellPage* const page = DoorbellsOf(qp);
   if (page == nullptr || !RingDoorbell(*page, slot)) return;
   if (const rdmaemu_embedded_host* const embedded = Embedded()) return embedded->ring();
   SysAddToEventfd(g_connection.doorbell_fd, 1);
 }
 
+bool IsWatched(CallOp op, uint32_t handle) {
+  DoorbellPage* const page = DoorbellsOf(handle);
+  return page != nullptr &&
+         (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
+}
+
+// Hosts inside this process copy alone, and have none.
 JobPage* Jobs() {
-  DoorbellPage* page = g_connection.doorbells.load(std::memory_order_relaxed);
+  DoorbellPage* page = g_connection.doorbells[0].load(std::memory_order_relaxed);
   return page == nullptr ? nullptr : &page->jobs;
 }
 
 void JobsDone() {
-  if (MustWakeHost(*g_connection.doorbells.load(std::memory_order_relaxed))) {
+  if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) {
     SysAddToEventfd(g_connection.doorbell_fd, 1);
   }
 }
@@ -560,6 +463,11 @@ bool DriveEmbedded() {
 }
 
 bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
+
+bool HostIsGone(uint32_t handle) {
+  const uint32_t ended = g_ended_hosts.load(std::memory_order_relaxed);
+  return HostIsGone() || (ended >> IdSpace::PartOf(handle) & 1) != 0;
+}
 
 }  // namespace rdmaemu::client
 
@@ -602,10 +510,11 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
   int error = c.socket >= 0 || c.must_rejoin.load() ? EBUSY : 0;
   if (error == 0) {
     ForgetSegments();
+    g_ended_hosts = 0;
     g_embedded = host;
     c.generation++;
     c.gone = host == nullptr;
-    if (host != nullptr) error = GreetEmbedded(*host);
+    if (host != nullptr) error = GreetEmbedded(*host, 0);
     if (error != 0) {
       g_embedded = nullptr;
       c.gone = true;
@@ -615,6 +524,23 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
   pthread_mutex_unlock(&c.segments_mutex);
   if (host == nullptr) FillCounters();  // who waits returns
   return error;
+}
+
+int rdmaemu_client_join(uint32_t number) {
+  using namespace rdmaemu::client;
+  auto& c = g_connection;
+  const rdmaemu_embedded_host* const embedded = Embedded();
+  if (embedded == nullptr || number >= rdmaemu::IdSpace::kMaxParts) return EINVAL;
+  pthread_mutex_lock(&c.segments_mutex);
+  pthread_mutex_lock(&c.mutex);
+  const int error = GreetEmbedded(*embedded, number);
+  pthread_mutex_unlock(&c.mutex);
+  pthread_mutex_unlock(&c.segments_mutex);
+  return error;
+}
+
+void rdmaemu_client_host_ended(uint32_t number) {
+  if (number < rdmaemu::IdSpace::kMaxParts) rdmaemu::client::g_ended_hosts |= 1u << number;
 }
 
 uint32_t rdmaemu_client_host_generation() {

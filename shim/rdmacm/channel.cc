@@ -17,13 +17,13 @@ int CallBytes(const Channel& channel, uint32_t command, const void* in, uint32_t
                              out_size, nullptr, nullptr, 0);
 }
 
-Channel* NewChannel() {
+Channel* NewChannel(const Channel* beside) {
   auto* channel = Make<Channel>();
   if (channel == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
-  Nothing in;
+  const CmCreateChannelIn in = {beside == nullptr ? 0 : beside->handle, 0};
   CmChannelOut out = {};
   const int error = rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmCreateChannel), &in,
                                         sizeof(in), &out, sizeof(out), nullptr, &channel->fd, 1);
@@ -41,7 +41,7 @@ Channel* NewChannel() {
 
 extern "C" {
 
-rdma_event_channel* rdma_create_event_channel() { return rdmaemu::rdmacm::NewChannel(); }
+rdma_event_channel* rdma_create_event_channel() { return rdmaemu::rdmacm::NewChannel(nullptr); }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
   using namespace rdmaemu;

@@ -64,7 +64,8 @@ rdma_ucm_ece LocalEce(const Id& id) {
 class ConnectOutcome {
  public:
   explicit ConnectOutcome(const Id& id) {
-    if (id.verbs->device->transport_type == IBV_TRANSPORT_IWARP) channel_ = NewChannel();
+    if (id.verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+      channel_ = NewChannel(&ChannelOf(id));
   }
   ~ConnectOutcome() { rdma_destroy_event_channel(channel_); }
   ConnectOutcome(const ConnectOutcome&) = delete;

@@ -57,8 +57,8 @@ Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
 // A device of an embedded host that was closed: nothing can be asked of it any more, and nobody
 // waits for its events.
 void GiveUp(Device& device) {
-  if (device.generation == rdmaemu_client_host_generation() || device.removed) return;
-  device.removed = true;
+  if (device.generation == rdmaemu_client_host_generation() || device.given_up) return;
+  device.given_up = true;
   if (device.users > 0) return;
   close(device.verbs->async_fd);
   close(device.verbs->cmd_fd);
@@ -76,27 +76,18 @@ void OpenInto(DeviceTable& table, ibv_device* found) {
   *last = device.Release();
 }
 
-// Opens what is not open yet of the devices that `wanted` chooses; errno tells what was refused.
-// Those that the host lists no more are marked: programs may use on what they have of them.
+// Opens what is not open yet of the listed devices that `wanted` chooses; errno tells what was
+// refused.
 template <class Wanted>
-void OpenMissing(DeviceTable& table, Wanted wanted) {
-  int count = 0;
-  ibv_device** found = ibv_get_device_list(&count);
-  if (found == nullptr) return;
-  for (Device* device = table.first; device != nullptr; device = device->next) {
-    GiveUp(*device);
-    device->removed = true;
-  }
-  for (int i = 0; i < count; ++i) {
-    const uint64_t node_guid = ibv_get_device_guid(found[i]);
-    const auto index = static_cast<uint32_t>(ibv_get_device_index(found[i]));
-    if (Device* known = Find(table, node_guid, index)) {
-      known->removed = false;
-    } else if (wanted(node_guid, index)) {
-      OpenInto(table, found[i]);
+void OpenMissing(DeviceTable& table, ibv_device** found, Wanted wanted) {
+  for (Device* device = table.first; device != nullptr; device = device->next) GiveUp(*device);
+  for (ibv_device** each = found; *each != nullptr; ++each) {
+    const uint64_t node_guid = ibv_get_device_guid(*each);
+    const auto index = static_cast<uint32_t>(ibv_get_device_index(*each));
+    if (wanted(node_guid, index) && Find(table, node_guid, index) == nullptr) {
+      OpenInto(table, *each);
     }
   }
-  ibv_free_device_list(found);
 }
 
 }  // namespace
@@ -106,10 +97,14 @@ Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
   MutexLock lock(table.mutex);
   Device* device = Find(table, node_guid, index);
   if (device == nullptr) {
+    // The id's host need not be the one that the thread is on.
     errno = ENODEV;
-    OpenMissing(table, [&](uint64_t other_guid, uint32_t other_index) {
+    ibv_device** found = rdmaemu_client_devices_beside(index, nullptr);
+    if (found == nullptr) return nullptr;
+    OpenMissing(table, found, [&](uint64_t other_guid, uint32_t other_index) {
       return other_guid == node_guid && other_index == index;
     });
+    ibv_free_device_list(found);
     device = Find(table, node_guid, index);
     if (device == nullptr) return nullptr;
   }
@@ -146,27 +141,32 @@ ibv_xrcd* XrcdOf(Device* device) {
 
 extern "C" {
 
+// Those that are in the host's list now: programs may use on what they have of others.
 ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
   DeviceTable& table = Table();
   MutexLock lock(table.mutex);
+  int listed = 0;
   errno = ENODEV;
-  OpenMissing(table, [](uint64_t, uint32_t) { return true; });
-  size_t count = 0;
-  for (const Device* device = table.first; device != nullptr; device = device->next) {
-    if (!device->removed) ++count;
+  ibv_device** found = ibv_get_device_list(&listed);
+  if (found == nullptr) return nullptr;
+  OpenMissing(table, found, [](uint64_t, uint32_t) { return true; });
+  auto** list = static_cast<ibv_context**>(
+      std::calloc(static_cast<size_t>(listed) + 1, sizeof(ibv_context*)));
+  int count = 0;
+  for (int i = 0; list != nullptr && i < listed; ++i) {
+    const Device* device = Find(table, ibv_get_device_guid(found[i]),
+                                static_cast<uint32_t>(ibv_get_device_index(found[i])));
+    if (device != nullptr) list[count++] = device->verbs;
   }
-  if (count == 0) return nullptr;
-  auto** list = static_cast<ibv_context**>(std::calloc(count + 1, sizeof(ibv_context*)));
-  if (list == nullptr) {
-    errno = ENOMEM;
+  const int error = list == nullptr ? ENOMEM : errno;
+  ibv_free_device_list(found);
+  if (count == 0) {
+    std::free(list);
+    errno = error;
     return nullptr;
   }
-  size_t filled = 0;
-  for (const Device* device = table.first; device != nullptr; device = device->next) {
-    if (!device->removed) list[filled++] = device->verbs;
-  }
-  if (num_devices != nullptr) *num_devices = static_cast<int>(count);
+  if (num_devices != nullptr) *num_devices = count;
   return list;
 }
 

@@ -111,6 +111,10 @@ void rdmaemu_client_put_back(int) {}
 
 uint32_t rdmaemu_client_host_generation() { return 0; }
 
+ibv_device** rdmaemu_client_devices_beside(uint32_t, int* count) {
+  return ibv_get_device_list(count);
+}
+
 int rdmaemu_client_is_forked_from(uint32_t) {
   return rdmaemu::rdmacm::testing::FakeHost::Get().forked ? 1 : 0;
 }

@@ -65,7 +65,7 @@ Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp
   id->qp_type = qp_type;
   id->channel = channel;
   if (channel == nullptr) {
-    id->channel = NewChannel();
+    id->channel = NewChannel(nullptr);
     if (id->channel == nullptr) {
       Free(id);
       return nullptr;
@@ -173,7 +173,7 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   const bool synchronous = channel == nullptr;
   if (synchronous && ours.synchronous) return Fail(EINVAL);
   if (synchronous) {
-    channel = NewChannel();
+    channel = NewChannel(&ChannelOf(ours));
     if (channel == nullptr) return -1;
   }
   uint32_t events_reported = 0;

@@ -30,7 +30,7 @@ struct Device {
   ibv_pd* pd = nullptr;      // while ids use the device
   ibv_xrcd* xrcd = nullptr;  // made when first asked for
   uint32_t users = 0;        // ids
-  bool removed = false;      // not in the host's list when we last looked
+  bool given_up = false;     // of a host that was closed: its descriptors are
   uint8_t max_initiator_depth = 0;
   uint8_t max_responder_resources = 0;
 };
@@ -117,7 +117,8 @@ void ReleaseDevice(Device* device);
 ibv_xrcd* XrcdOf(Device* device);
 
 // channel.cc
-Channel* NewChannel();  // nullptr with errno
+// On the host of another one; nullptr: on that which the thread is on. nullptr with errno.
+Channel* NewChannel(const Channel* beside);
 bool IsForked(const Channel& channel);
 
 // id.cc: makes the private half and finds it again by the kernel's handle.

@@ -73,7 +73,7 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     }
     // The event went away after the counter was raised: wait for the next.
     if (error == EAGAIN) continue;
-    if (client::HostIsGone() && Of(context)->fatal_reported.exchange(1) == 0) {
+    if (client::HostIsGone(Of(context)->handle) && Of(context)->fatal_reported.exchange(1) == 0) {
       event->event_type = IBV_EVENT_DEVICE_FATAL;
       SetElement(*event, 0);
       return 0;

@@ -91,6 +91,7 @@ RDMAEMU_EXPORT int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq_out,
     YieldWhileEmpty(channel);
     const int error = rdmaemu_client_wait(base->fd);
     if (error != 0) return MinusOneWith(error);
+    if (client::HostIsGone(channel.handle)) return MinusOneWith(EIO);
     CompletionQueue* cq = TakeEntry(channel);
     if (cq == nullptr) continue;
     *cq_out = &cq->base;

@@ -6,8 +6,14 @@
 
 using namespace rdmaemu::shim;
 
-#define RDMAEMU_OLD(result, name, answer) \
-  extern "C" __attribute__((symver(#name "@IBVERBS_1.0"), used)) result old_##name() { answer; }
+// By the assembler: of the two compilers only GCC has an attribute for it.
+#define RDMAEMU_SYMBOL_VERSION(function, versioned) \
+  __asm__(".symver " #function ", " versioned);     \
+  extern "C" __attribute__((used))
+
+#define RDMAEMU_OLD(result, name, answer)                  \
+  RDMAEMU_SYMBOL_VERSION(old_##name, #name "@IBVERBS_1.0") \
+  result old_##name() { answer; }
 
 RDMAEMU_OLD(void, ibv_ack_async_event, return )
 RDMAEMU_OLD(void, ibv_ack_cq_events, return )
@@ -44,5 +50,5 @@ RDMAEMU_OLD(void*, ibv_reg_mr, return NullWith(EOPNOTSUPP))
 RDMAEMU_OLD(int, ibv_resize_cq, return ErrnoWith(EOPNOTSUPP))
 
 // Providers from before 2010 announced themselves so.
-extern "C" __attribute__((symver("ibv_register_driver@IBVERBS_1.1"), used)) void
-old_register_driver(const char*, void*) {}
+RDMAEMU_SYMBOL_VERSION(old_register_driver, "ibv_register_driver@IBVERBS_1.1")
+void old_register_driver(const char*, void*) {}

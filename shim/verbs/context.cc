@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/watched.h"
 
 #undef ibv_query_port
 
@@ -74,11 +75,11 @@ void SetOperations(Context& context) {
   ops.alloc_mw = AllocMw;
   ops.bind_mw = BindMw;
   ops.dealloc_mw = DeallocMw;
-  ops.poll_cq = PollCq;
-  ops.req_notify_cq = RequestNotify;
-  ops.post_srq_recv = PostSrqRecv;
-  ops.post_send = PostSend;
-  ops.post_recv = PostRecv;
+  ops.poll_cq = WatchedPollCq;
+  ops.req_notify_cq = WatchedRequestNotify;
+  ops.post_srq_recv = WatchedPostSrqRecv;
+  ops.post_send = WatchedPostSend;
+  ops.post_recv = WatchedPostRecv;
 }
 
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* out, size_t out_bytes) {

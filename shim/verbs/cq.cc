@@ -76,7 +76,7 @@ CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, v
 
 int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   CompletionQueue& cq = *Of(base);
-  if (client::HostIsGone()) return MinusOneWith(EIO);
+  if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
   cq.lock.Lock();
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();

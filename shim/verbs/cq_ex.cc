@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/watched.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -22,15 +23,29 @@ bool TakeCurrent(CompletionQueue& cq) {
   return true;
 }
 
-int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
-  CompletionQueue& cq = *Of(base);
-  if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
-  if (client::HostIsGone()) return EIO;
+int StartPollNow(CompletionQueue& cq) {
+  if (client::HostIsGone(cq.base.handle)) return EIO;
   if (!cq.single_threaded) cq.lock.Lock();
   if (TakeCurrent(cq)) return 0;
   if (!cq.single_threaded) cq.lock.Unlock();
   AfterEmptyPoll();
   return ENOENT;
+}
+int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
+  CompletionQueue& cq = *Of(base);
+  if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
+  bool started = false;
+  return Watched(
+      CallOp::kPollCq, cq.base.handle,
+      [&] {
+        const int error = StartPollNow(cq);
+        started = error == 0;
+        return error;
+      },
+      [&](int error) {
+        if (started && !cq.single_threaded) cq.lock.Unlock();  // without a start there is no end
+        return error;
+      });
 }
 int NextPoll(ibv_cq_ex* base) { return TakeCurrent(*Of(base)) ? 0 : ENOENT; }
 void EndPoll(ibv_cq_ex* base) {

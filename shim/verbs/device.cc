@@ -55,14 +55,14 @@ Device* Known(const DeviceEntry& entry) {
 using namespace rdmaemu;
 using namespace rdmaemu::shim;
 
-// Follows ibv_get_device_list(3). A host that cannot be reached is a machine without devices: the
-// list is empty, errno says why, and the reason was printed.
-RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
+namespace {
+
+ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
   if (count_out != nullptr) *count_out = 0;
   auto** list = static_cast<ibv_device**>(calloc(kMaxDevices + 1, sizeof(ibv_device*)));
   if (list == nullptr) return nullptr;
   ListDevicesOut reply{};
-  const int error = client::Call(CallOp::kListDevices, Nothing{}, reply);
+  const int error = client::Call(CallOp::kListDevices, of, reply);
   if (error != 0) {
     errno = error;
     return list;
@@ -74,6 +74,18 @@ RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
   }
   if (count_out != nullptr) *count_out = count;
   return list;
+}
+
+}  // namespace
+
+// Follows ibv_get_device_list(3). A host that cannot be reached is a machine without devices: the
+// list is empty, errno says why, and the reason was printed.
+RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
+  return ListDevices({}, count_out);
+}
+
+extern "C" ibv_device** rdmaemu_client_devices_beside(uint32_t index, int* count) {
+  return ListDevices({index, 1}, count);
 }
 
 RDMAEMU_EXPORT void ibv_free_device_list(ibv_device** list) { free(list); }

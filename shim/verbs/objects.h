@@ -156,11 +156,12 @@ inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint
   return Ring(bytes + before, slots, slot_bytes);
 }
 
-// Waits until the program has acknowledged what it was given: destroying an object does.
+// Waits until the program has acknowledged what it was given: destroying an object does. A host
+// that is gone has given nothing that it knows of.
 inline void WaitForAcks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed,
                         uint32_t reported) {
   pthread_mutex_lock(&mutex);
-  while (completed != reported) pthread_cond_wait(&cond, &mutex);
+  while (static_cast<int32_t>(reported - completed) > 0) pthread_cond_wait(&cond, &mutex);
   pthread_mutex_unlock(&mutex);
 }
 

@@ -201,7 +201,7 @@ int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr
 int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   QueuePair& qp = *Of(base);
   if (bad == nullptr || wr == nullptr) return EINVAL;
-  if (client::HostIsGone()) {
+  if (client::HostIsGone(base->handle)) {
     *bad = wr;
     return EIO;
   }
@@ -227,7 +227,7 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
     posted = producer != before;
     if (posted) qp.send_ring.SetProducer(producer);
   }
-  if (posted) client::RingQueue(qp.doorbell);
+  if (posted) client::RingQueue(base->handle, qp.doorbell);
   return error;
 }
 
@@ -241,7 +241,7 @@ int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   }
   // Receives are found when a packet comes; in ERR none will, and devices that flush late receives
   // have to hear of them.
-  if (StateOf(qp) == IBV_QPS_ERR) client::RingQueue(qp.doorbell);
+  if (StateOf(qp) == IBV_QPS_ERR) client::RingQueue(base->handle, qp.doorbell);
   return error;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 // Takes over the queues that a reply describes; 0 or an errno.
 int Adopt(QueuePair& qp, const CreateQpOut& reply) {
-  if (!client::IsDoorbell(reply.doorbell)) return EPROTO;
+  if (!client::IsDoorbell(reply.handle, reply.doorbell)) return EPROTO;
   std::byte* send = client::MapSpan(reply.send_queue);
   qp.send_ring =
       RingAt(send, reply.send_queue, sizeof(QpControl), reply.send_slots, reply.send_slot_bytes);

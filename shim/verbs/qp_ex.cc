@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/watched.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -17,17 +18,16 @@ void Start(ibv_qp_ex* base) {
   qp.build_error = 0;
 }
 
-int Complete(ibv_qp_ex* base) {
-  QueuePair& qp = *Of(base);
+int CompleteNow(QueuePair& qp) {
   int error = qp.build_error;
-  if (client::HostIsGone()) error = EIO;
+  if (client::HostIsGone(qp.base.handle)) error = EIO;
   const auto state = std::atomic_ref(qp.control->state).load(std::memory_order_acquire);
   if (error == 0 && state < IBV_QPS_RTS) error = EINVAL;
   const bool posted = error == 0 && qp.next_slot != qp.started_at;
   if (posted) qp.send_ring.SetProducer(qp.next_slot);
   qp.building = nullptr;
   qp.send_lock.Unlock();
-  if (posted) client::RingQueue(qp.doorbell);
+  if (posted) client::RingQueue(qp.base.handle, qp.doorbell);
   return error;
 }
 
@@ -35,6 +35,21 @@ void Abort(ibv_qp_ex* base) {
   QueuePair& qp = *Of(base);
   qp.building = nullptr;
   qp.send_lock.Unlock();
+}
+
+int Complete(ibv_qp_ex* base) {
+  QueuePair& qp = *Of(base);
+  bool completed = false;
+  return Watched(
+      CallOp::kPostSend, qp.base.handle,
+      [&] {
+        completed = true;
+        return CompleteNow(qp);
+      },
+      [&](int error) {
+        if (!completed) Abort(base);
+        return error;
+      });
 }
 
 // The next request, to be filled; nullptr when the list has failed already.

@@ -53,7 +53,8 @@ def main():
              ("mckey_send_only", {"sender_options": ["-o"]})]
     return emulated.run_cases("apps.multicast", [
         ("%s.%s" % (name, label), functools.partial(mckey, hosts, **options))
-        for hosts, label in ((1, "one_host"), (3, "three_hosts")) for name, options in kinds])
+        for hosts, label in ((1, "one_host"), (3, "three_hosts")) for name, options in kinds],
+        at_once=6)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Contract tests under a clock that is not the real one: what RDMA CM and verbs say does not depend on
-how time passes. Each binary is run by run.py on hosts of its own, a few at once.
+"""All contract tests under each clock of the emulator that is not the real one: what RDMA CM and verbs
+say does not depend on how time passes. Each binary is run by run.py on hosts of its own, a few at once.
+Those that wait for minutes wait beside the others, and wait on the real clock here, too.
 
-usage: clocks.py CLOCK HOSTS TABLE SLOW_BINARY BINARY...
+usage: clocks.py TABLE BINARY,HOSTS,KIND,PROFILE...; KIND is of run.py, or `minutes`
+RDMA_TEST_CLOCKS=virtual,manual chooses some of CLOCKS.
 """
 
 import concurrent.futures
@@ -13,30 +15,55 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import emulated  # noqa: E402
 
-AT_ONCE = 3
+# With scaled:4 a CM message is repeated after a second of the program's time: what does not happen
+# in 300 ms there would not happen on the real clock.
+CLOCKS = ("scaled:4", "virtual", "manual")
+# What waits for the CM's retries in any case.
+CLOCKS_OF_MINUTES = ("real", "scaled:20", "virtual", "manual")
+AT_ONCE = 4
 LIMIT_S = 800
 
 
-def run(binary, kind, clock, hosts, table):
-    env = dict(os.environ)
-    for name in ("XML_OUTPUT_FILE", "TEST_UNDECLARED_OUTPUTS_DIR"):
-        env.pop(name, None)
-    result = subprocess.run(
-        [sys.executable, os.path.join(HERE, "run.py"), binary, hosts, table, kind, "--clock", clock],
-        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        timeout=LIMIT_S)
-    if result.returncode != 0:
-        raise emulated.Failure(result.stdout.decode(errors="replace"))
+class Case:
+    def __init__(self, clock, text):
+        self.clock = clock
+        binary, self.hosts, self.kind, self.profile = text.split(",")
+        self.binary = os.path.abspath(binary)
+        self.waits = self.kind == "minutes"
+
+    @property
+    def name(self):
+        file = os.path.basename(self.binary).removesuffix("_binary")
+        return "%s_%s%s" % (self.clock.replace(":", ""), file,
+                            "" if self.profile == "rxe" else "_" + self.profile)
+
+    def run(self):
+        env = dict(os.environ)
+        for name in ("XML_OUTPUT_FILE", "TEST_UNDECLARED_OUTPUTS_DIR"):
+            env.pop(name, None)
+        command = [sys.executable, os.path.join(HERE, "run.py"), self.binary, self.hosts, sys.argv[1],
+                   "slow" if self.waits else self.kind, "--clock", self.clock]
+        if self.profile != "rxe":
+            command += ["--profile", self.profile]
+        result = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, timeout=LIMIT_S)
+        if result.returncode != 0:
+            raise emulated.Failure(result.stdout.decode(errors="replace"))
+
+
+def cases():
+    wanted = os.environ.get("RDMA_TEST_CLOCKS", "").split(",")
+    for text in sys.argv[2:]:
+        for clock in CLOCKS_OF_MINUTES if text.split(",")[2] == "minutes" else CLOCKS:
+            if wanted == [""] or clock.split(":")[0] in wanted:
+                yield Case(clock, text)
 
 
 def main():
-    clock, hosts, table, slow = sys.argv[1:5]
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = {binary: pool.submit(run, binary, "slow" if binary == slow else "common", clock,
-                                    hosts, table) for binary in sys.argv[4:]}
-        return emulated.run_cases("contract.clock." + clock, [
-            (os.path.basename(binary).removesuffix("_binary"), one.result)
-            for binary, one in runs.items()])
+    with concurrent.futures.ThreadPoolExecutor(len(CLOCKS_OF_MINUTES)) as waiting, \
+            concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = {case.name: (waiting if case.waits else pool).submit(case.run) for case in cases()}
+        return emulated.run_cases("contract.clocks", [(name, run.result) for name, run in runs.items()])
 
 
 if __name__ == "__main__":

@@ -17,13 +17,6 @@ class Address : public ConnectionTest {
     EXPECT_GE(id, 0);
     return -active.Bind(id, address, to_port);
   }
-  uint16_t FreePort() {
-    const int id = active.CreateId();
-    EXPECT_EQ(active.Bind(id, here, 0), 0);
-    const int free = active.PortOf(id);
-    EXPECT_EQ(active.DestroyId(id), 0);
-    return static_cast<uint16_t>(free);
-  }
   const std::string here = LocalAddress();
 };
 
@@ -73,28 +66,28 @@ TEST_F(Address, AnIdBindsOnce) {
 TEST_F(Address, AForeignAddressIsRefused) { EXPECT_EQ(Bound("192.0.2.55", 0), -EADDRNOTAVAIL); }
 
 TEST_F(Address, TheSameAddressAndPortIsInUse) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   ASSERT_EQ(Bound(here, port), 0);
   EXPECT_EQ(Bound(here, port), -EADDRINUSE);
 }
 
 TEST_F(Address, TheWildcardAndAnAddressExcludeEachOther) {
-  const uint16_t one = FreePort();
+  const uint16_t one = UnusedPort();
   ASSERT_EQ(Bound(here, one), 0);
   EXPECT_EQ(Bound("0.0.0.0", one), -EADDRNOTAVAIL);
-  const uint16_t other = FreePort();
+  const uint16_t other = UnusedPort();
   ASSERT_EQ(Bound("0.0.0.0", other), 0);
   EXPECT_EQ(Bound(here, other), -EADDRNOTAVAIL);
 }
 
 TEST_F(Address, PortSpacesAreApart) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   ASSERT_EQ(Bound(here, port, RDMA_PS_TCP), 0);
   EXPECT_EQ(Bound(here, port, RDMA_PS_UDP), 0);
 }
 
 TEST_F(Address, ADestroyedIdFreesItsPort) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const int id = active.CreateId();
   ASSERT_EQ(active.Bind(id, here, port), 0);
   ASSERT_EQ(active.DestroyId(id), 0);
@@ -102,7 +95,7 @@ TEST_F(Address, ADestroyedIdFreesItsPort) {
 }
 
 TEST_F(Address, TwoIdsThatReuseBothBindAndNeitherListens) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const int a = active.CreateId(), b = active.CreateId();
   ASSERT_EQ(active.SetReuse(a, 1), 0);
   ASSERT_EQ(active.SetReuse(b, 1), 0);
@@ -113,7 +106,7 @@ TEST_F(Address, TwoIdsThatReuseBothBindAndNeitherListens) {
 }
 
 TEST_F(Address, ReuseOnOneSideOnlyDoesNotHelp) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const int a = active.CreateId(), b = active.CreateId();
   ASSERT_EQ(active.Bind(a, here, port), 0);
   ASSERT_EQ(active.SetReuse(b, 1), 0);

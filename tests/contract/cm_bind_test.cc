@@ -16,11 +16,6 @@ namespace {
 class Bind : public DirectTest {
  protected:
   CmId Id(rdma_port_space space = RDMA_PS_TCP) { return NewId(channel.get(), space); }
-  uint16_t FreePort() {
-    const CmId id = Id();
-    EXPECT_EQ(BindTo(id.get(), here), 0);
-    return PortOf(id.get());
-  }
   static sockaddr_in6 Ipv6(const std::string& text, uint16_t port, uint32_t scope = 0) {
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
@@ -53,7 +48,7 @@ TEST_F(Bind, PortZeroTakesAFreeOneEachTime) {
 }
 
 TEST_F(Bind, TheBoundAddressIsTheIds) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const CmId id = Id();
   ASSERT_EQ(BindTo(id.get(), here, port), 0);
   sockaddr_in local;
@@ -66,7 +61,7 @@ TEST_F(Bind, TheBoundAddressIsTheIds) {
 }
 
 TEST_F(Bind, AFailedBindMayBeTriedElsewhere) {
-  const uint16_t taken = FreePort();
+  const uint16_t taken = UnusedPort();
   const CmId holder = Id(), id = Id();
   ASSERT_EQ(BindTo(holder.get(), here, taken), 0);
   EXPECT_EQ(BindTo(id.get(), here, taken), EADDRINUSE);
@@ -76,7 +71,7 @@ TEST_F(Bind, AFailedBindMayBeTriedElsewhere) {
 }
 
 TEST_F(Bind, APortIsTakenForAllProcessesAndFreeWhenItsHolderEnds) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   Side other(Place::kLocalProcess);
   const int theirs = other.CreateId();
   ASSERT_EQ(other.Bind(theirs, here, port), 0);
@@ -90,7 +85,7 @@ TEST_F(Bind, APortIsTakenForAllProcessesAndFreeWhenItsHolderEnds) {
 }
 
 TEST_F(Bind, AKilledProcesssPortIsFreeAgain) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   Side other(Place::kLocalProcess);
   ASSERT_EQ(other.Bind(other.CreateId(), here, port), 0);
   other.worker().Kill();
@@ -104,7 +99,7 @@ TEST_F(Bind, AKilledProcesssPortIsFreeAgain) {
 }
 
 TEST_F(Bind, ReuseBetweenProcessesBindsBothAndOneListens) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   Side other(Place::kLocalProcess);
   const int theirs = other.CreateId();
   ASSERT_EQ(other.SetReuse(theirs, 1), 0);
@@ -120,7 +115,7 @@ TEST_F(Bind, ReuseBetweenProcessesBindsBothAndOneListens) {
 }
 
 TEST_F(Bind, AListenerIsNotReusedAnyMore) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const CmId first = Id(), second = Id();
   ASSERT_EQ(Set(first.get(), RDMA_OPTION_ID_REUSEADDR, 1), 0);
   ASSERT_EQ(BindTo(first.get(), here, port), 0);
@@ -269,7 +264,7 @@ TEST_F(Loopback, BindingToOneChoosesNoDevice) {
 }
 
 TEST_F(Loopback, ExcludesAllOthersFromItsPort) {
-  const uint16_t port = FreePort();
+  const uint16_t port = UnusedPort();
   const CmId id = Id(), wildcard = Id(), other = Id();
   ASSERT_EQ(BindTo(id.get(), loopback, port), 0);
   EXPECT_EQ(BindTo(wildcard.get(), "0.0.0.0", port), EADDRNOTAVAIL);

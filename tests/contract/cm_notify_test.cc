@@ -15,7 +15,7 @@ class Notify : public ConnectedTest {
     listener = Listener(passive_channel.get());
     active = Resolved(PortOf(listener.get()));
     rdma_conn_param param = ParametersWith({});
-    param.qp_num = 0x7001;
+    param.qp_num = ForeignQpn();
     ASSERT_EQ(rdma_connect(active.get(), &param), 0);
     passive = NextRequest(passive_channel.get());
     ASSERT_TRUE(passive);
@@ -113,7 +113,7 @@ TEST_F(Notify, ASynchronousAcceptEndsByIt) {
   listener = Listener(nullptr);
   active = Resolved(PortOf(listener.get()));
   rdma_conn_param param = ParametersWith({});
-  param.qp_num = 0x7003;
+  param.qp_num = ForeignQpn();
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);
   rdma_cm_id* request = nullptr;
   ASSERT_EQ(rdma_get_request(listener.get(), &request), 0);
@@ -170,7 +170,7 @@ TEST_F(Notify, ARequestWithAQpNumberThatLivesIsStale) {
   if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   listener = Listener(passive_channel.get());
   rdma_conn_param param = ParametersWith({});
-  param.qp_num = 0x7005;
+  param.qp_num = ForeignQpn();
   active = Resolved(PortOf(listener.get()));
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);
   passive = NextRequest(passive_channel.get());

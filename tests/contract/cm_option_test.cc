@@ -313,7 +313,7 @@ TEST_F(Ece, GoesFromConnectToTheRequestAndFromAcceptToTheResponse) {
   offered.options = 0xabcd0001;
   ASSERT_EQ(ErrnoOf(rdma_set_local_ece(active.get(), &offered)), 0);
   rdma_conn_param param = ParametersWith({});
-  param.qp_num = 0x7021;
+  param.qp_num = ForeignQpn();
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);
   passive = NextRequest(passive_channel.get());
   ASSERT_TRUE(passive);
@@ -324,7 +324,7 @@ TEST_F(Ece, GoesFromConnectToTheRequestAndFromAcceptToTheResponse) {
   EXPECT_EQ(seen.comp_mask, 0u);
   offered.options = 0x55;
   ASSERT_EQ(ErrnoOf(rdma_set_local_ece(passive.get(), &offered)), 0);
-  param.qp_num = 0x7022;
+  param.qp_num = ForeignQpn();
   ASSERT_EQ(ErrnoOf(rdma_accept(passive.get(), &param)), 0);
   Expect(channel.get(), RDMA_CM_EVENT_CONNECT_RESPONSE);
   ASSERT_EQ(ErrnoOf(rdma_get_remote_ece(active.get(), &seen)), 0);

@@ -10,24 +10,26 @@ namespace {
 class Protocol : public ConnectionTest {
  protected:
   // Both ids without QPs, the active one at its CONNECT_RESPONSE.
-  void Respond(uint32_t qp_number) {
+  void Respond() {
     ASSERT_NO_FATAL_FAILURE(StartListening());
     ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
     ConnectSpec spec(10, 3);
-    spec.qp_num = qp_number;
+    spec.qp_num = active_number;
     ASSERT_EQ(active.CmConnect(active_id, spec), 0);
     request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
     ASSERT_GE(request.id, 0);
     passive_id = request.id;
-    spec.qp_num = qp_number + 1;
+    spec.qp_num = ForeignQpn();
     ASSERT_EQ(passive.Accept(passive_id, spec), 0);
     ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
   }
-  void EstablishWithoutQps(uint32_t qp_number) {
-    ASSERT_NO_FATAL_FAILURE(Respond(qp_number));
+  void EstablishWithoutQps() {
+    ASSERT_NO_FATAL_FAILURE(Respond());
     ASSERT_EQ(active.Establish(active_id), 0);
     ExpectEvent(passive, RDMA_CM_EVENT_ESTABLISHED);
   }
+
+  const uint32_t active_number = ForeignQpn();  // of the queue pair that the active id speaks for
 };
 
 // RDMA CM has no peer-to-peer connections: two requests that cross are two connections.
@@ -44,15 +46,15 @@ TEST_F(Protocol, BothSidesMayAskAtOnce) {
   ASSERT_EQ(passive.ResolveRoute(asks), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_ROUTE_RESOLVED);
   ConnectSpec spec;
-  spec.qp_num = 301;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
-  spec.qp_num = 302;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(passive.CmConnect(asks, spec), 0);
   const int here = ExpectEvent(active, RDMA_CM_EVENT_CONNECT_REQUEST).id;
   const int there = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST).id;
-  spec.qp_num = 303;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(active.Accept(here, spec), 0);
-  spec.qp_num = 304;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(passive.Accept(there, spec), 0);
   EXPECT_EQ(ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE).id, active_id);
   EXPECT_EQ(ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_RESPONSE).id, asks);
@@ -63,7 +65,7 @@ TEST_F(Protocol, BothSidesMayAskAtOnce) {
 }
 
 TEST_F(Protocol, BothSidesMayDisconnectAtOnce) {
-  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps(311));
+  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps());
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
@@ -78,7 +80,7 @@ TEST_F(Protocol, BothSidesMayDisconnectAtOnce) {
 }
 
 TEST_F(Protocol, ASecondAcceptTakesTheFirstBack) {
-  ASSERT_NO_FATAL_FAILURE(Respond(321));
+  ASSERT_NO_FATAL_FAILURE(Respond());
   EXPECT_EQ(passive.Accept(passive_id, {}), EINVAL);
   ExpectEvent(active, RDMA_CM_EVENT_REJECTED, 28);
   EXPECT_EQ(active.Establish(active_id), EINVAL);
@@ -86,7 +88,7 @@ TEST_F(Protocol, ASecondAcceptTakesTheFirstBack) {
 }
 
 TEST_F(Protocol, AReplyMayBeTakenBackByARejection) {
-  ASSERT_NO_FATAL_FAILURE(Respond(331));
+  ASSERT_NO_FATAL_FAILURE(Respond());
   ASSERT_EQ(passive.Reject(passive_id, 3, 7), 0);
   ExpectPrivateData(ExpectEvent(active, RDMA_CM_EVENT_REJECTED, 28), 148, 3, 7);
   EXPECT_EQ(active.Establish(active_id), EINVAL);
@@ -94,7 +96,7 @@ TEST_F(Protocol, AReplyMayBeTakenBackByARejection) {
 }
 
 TEST_F(Protocol, AReplyIsTakenBackByDestroyingItsId) {
-  ASSERT_NO_FATAL_FAILURE(Respond(341));
+  ASSERT_NO_FATAL_FAILURE(Respond());
   ASSERT_EQ(passive.DestroyId(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_REJECTED, 28);
   EXPECT_EQ(active.Establish(active_id), EINVAL);
@@ -104,7 +106,7 @@ TEST_F(Protocol, ARequestIsTakenBackByDestroyingItsIdAndTheAcceptFails) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ConnectSpec spec;
-  spec.qp_num = 351;
+  spec.qp_num = ForeignQpn();
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   passive_id = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST).id;
   ASSERT_EQ(active.DestroyId(active_id), 0);
@@ -114,7 +116,7 @@ TEST_F(Protocol, ARequestIsTakenBackByDestroyingItsIdAndTheAcceptFails) {
 }
 
 TEST_F(Protocol, ADisconnectGoesOnThoughItsIdIsDestroyed) {
-  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps(361));
+  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps());
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ASSERT_EQ(active.DestroyId(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
@@ -124,7 +126,7 @@ TEST_F(Protocol, ADisconnectGoesOnThoughItsIdIsDestroyed) {
 }
 
 TEST_F(Protocol, DestroyingTheIdThatOwesAnAnswerGivesIt) {
-  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps(371));
+  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps());
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
   ASSERT_EQ(passive.DestroyId(passive_id), 0);
@@ -133,7 +135,7 @@ TEST_F(Protocol, DestroyingTheIdThatOwesAnAnswerGivesIt) {
 }
 
 TEST_F(Protocol, AQpNumberMayConnectAgainOnceItsConnectionHasEnded) {
-  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps(381));
+  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps());
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
@@ -143,15 +145,15 @@ TEST_F(Protocol, AQpNumberMayConnectAgainOnceItsConnectionHasEnded) {
   int again = -1;
   ASSERT_NO_FATAL_FAILURE(Resolve(&again));
   ConnectSpec spec;
-  spec.qp_num = 381;
+  spec.qp_num = active_number;
   ASSERT_EQ(active.CmConnect(again, spec), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
 TEST_F(Protocol, AnIdConnectsOnce) {
-  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps(391));
+  ASSERT_NO_FATAL_FAILURE(EstablishWithoutQps());
   ConnectSpec spec;
-  spec.qp_num = 393;
+  spec.qp_num = ForeignQpn();
   EXPECT_EQ(active.CmConnect(active_id, spec), EINVAL);
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);

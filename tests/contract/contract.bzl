@@ -6,13 +6,27 @@ load("@rules_cc//cc:defs.bzl", "cc_binary")
 # What the emulator's hosts are told so that a device has the habits of a kernel driver.
 _HOST_OPTIONS = {"rxe": [], "siw": ["--profile", "siw"]}
 
-def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow = False, exclusive = False, size = "medium", tags = []):
+_RUNNER = [
+    "differences.py",
+    "differences.toml",
+    "events.py",
+    "events/emulator.json",
+    "events/emulator_siw.json",
+    "harness.py",
+    "run.py",
+    "//tests/support:emulated",
+]
+
+def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow = False, kind = "common", exclusive = False, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.
     kernel: on which of the kernel's drivers it runs as well: "rxe", "siw".
     habits: with which profiles it runs on the emulator; a target each.
     slow: single tests wait for the kernel's time-outs of a minute and more; there each of them runs
       in a process of its own, all at once.
+    kind: of run.py: "waiting" when tests wait for seconds on the emulator, too, "minutes" when they
+      wait for minutes: `clocks_test` then runs it beside the others on the real clock as well, and
+      its own target is for a run by name.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
     """
     cc_binary(
@@ -22,7 +36,8 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
         tags = (
             ["kernel_" + one for one in kernel] +
             (["kernel_slow"] if slow else []) +
-            (["kernel_exclusive"] if exclusive else [])
+            (["kernel_exclusive"] if exclusive else []) +
+            ["clocks_%d_%s_%s" % (max(hosts), kind, profile) for profile in habits]
         ),
         deps = [":support", "//tools/bazel/deps:gtest"],
     )
@@ -30,56 +45,34 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
         for count in hosts:
             native.sh_test(
                 name = name + ("" if profile == "rxe" else "_" + profile) + ("" if count == 1 else "_over_udp"),
-                size = size,
+                size = "large" if kind == "minutes" else "medium",
                 srcs = ["//tests/support:python_test.sh"],
                 args = [
                     "$(location run.py)",
                     "$(location :%s_binary)" % name,
                     str(count),
                     "$(location differences.toml)",
-                    "slow" if slow else "common",
+                    "slow" if kind == "minutes" else kind,
                 ] + _HOST_OPTIONS[profile],
-                data = [
-                    ":%s_binary" % name,
-                    "differences.py",
-                    "differences.toml",
-                    "events.py",
-                    "events/emulator.json",
-                    "events/emulator_siw.json",
-                    "harness.py",
-                    "run.py",
-                    "//tests/support:emulated",
-                ],
-                tags = tags,
+                data = [":%s_binary" % name] + _RUNNER,
+                tags = tags + (["manual"] if kind == "minutes" else []),
             )
 
-def contract_clock_test(name, clock, slow, tests, hosts = 2):
-    """Contract tests on hosts with that clock, in one target.
-
-    Args:
-    slow: the one whose tests wait for long time-outs.
-    """
+def contract_clocks_test(name):
+    """All contract tests of this BUILD file under each clock, in one target: each with all its habits,
+    on as many hosts as it has at most. Stands after them."""
+    runs = []
+    for rule in native.existing_rules().values():
+        for tag in rule["tags"]:
+            if rule["kind"] == "cc_binary" and tag.startswith("clocks_"):
+                runs.append((rule["name"], tag[len("clocks_"):].replace("_", ",")))
     native.sh_test(
         name = name,
         size = "large",
         srcs = ["//tests/support:python_test.sh"],
-        args = [
-            "$(location clocks.py)",
-            clock,
-            str(hosts),
-            "$(location differences.toml)",
-        ] + ["$(location :%s_binary)" % test for test in [slow] + tests],
-        data = [":%s_binary" % test for test in [slow] + tests] + [
-            "clocks.py",
-            "differences.py",
-            "differences.toml",
-            "events.py",
-            "events/emulator.json",
-            "harness.py",
-            "run.py",
-            "//tests/support:emulated",
-        ],
-        tags = ["clock"],
+        args = ["$(location clocks.py)", "$(location differences.toml)"] +
+               ["$(location :%s),%s" % (binary, how) for binary, how in runs],
+        data = {":" + binary: None for binary, _ in runs}.keys() + ["clocks.py"] + _RUNNER,
     )
 
 def contract_manifest(name):

@@ -14,12 +14,14 @@ BACKENDS = {
     "emulator": "rdmaemu",
     "rxe": "the kernel's rdma_rxe with rdma-core's libraries",
     "siw": "the kernel's siw with rdma-core's libraries",
+    "virtual": "rdmaemu with --clock virtual (docs/time.md)",
 }
 REASONS = {
     "defect": "a defect of that backend, not copied",
     "limit": "a limit of the emulator",
     "habit": "a habit of that device, which has a right to it",
     "layout": "the machine under that backend lacks what the test needs",
+    "time": "time jumps over what nobody is awaited for: it asserts that something has not happened yet",
 }
 HOWS = {
     "fails": "fails",
@@ -80,8 +82,8 @@ class Table:
 HEAD = """# Where backends differ
 
 The contract tests (`tests/contract`) hold the public API's behaviour. The same binaries run on the
-emulator (`tools/test`) and on the kernel's own drivers in a virtual machine (`tools/softroce test`,
-`tools/softroce test --on siw`). This page is every test that does not hold on all of them. The
+emulator (`tools/test`), once more under each of its clocks, and on the kernel's own drivers in a
+virtual machine (`tools/softroce test`, `tools/softroce test --on siw`). This page is every test that does not hold on all of them. The
 runners expect just these failures: a test that is named here and passes fails the run.
 
 Not here are the tests of what one kind of transport has and the other has not by design: they are

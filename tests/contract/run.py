@@ -1,7 +1,8 @@
 """Runs a contract test on one emulated host, or on two that are joined by UDP on loopback.
 
-usage: run.py BINARY HOSTS TABLE KIND [HOST OPTIONS...]; TABLE is differences.toml; KIND is `slow` when
-the tests wait for long time-outs, so that all run at once, each in a process of its own, or `common`
+usage: run.py BINARY HOSTS TABLE KIND [HOST OPTIONS...]; TABLE is differences.toml; KIND is `common`, or
+`waiting` or `slow` when tests wait for time-outs, of seconds or of minutes: some of them run at once,
+each in a process of its own, or all, each on hosts of its own
 """
 
 import concurrent.futures
@@ -22,31 +23,33 @@ from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 
 LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
 SLOW_LIMIT_S = 280
-MOST_SLOW = 64
-BACKEND = "emulator"  # in differences.toml
+AT_ONCE = {"waiting": 8, "slow": 64}
+BACKENDS = {"virtual": ["virtual", "emulator"]}  # by clock: whose rows of differences.toml hold
+MANUAL_RATE = {"common": 2, "waiting": 2, "slow": 20}  # how fast manual time is moved
 SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 
 class Advancer:
-    """Where time is manual somebody has to move it: twice as fast as the real one, however long a
-    move takes."""
+    """Where time is manual somebody has to move it: so many times as fast as the real one, however
+    long a move takes."""
 
     EVERY_S = 0.05
 
-    def __init__(self, env, clock):
-        self.env, self.ended, self.failed = env, threading.Event(), ""
+    def __init__(self, emulator, clock, rate):
+        self.emulator, self.rate = emulator, rate
+        self.ended, self.failed = threading.Event(), ""
         self.thread = threading.Thread(target=self._advance) if clock == "manual" else None
 
     def _advance(self):
         arrived = time.monotonic()
         while not self.ended.wait(self.EVERY_S):
             began = time.monotonic()
-            moved = subprocess.run([RDMAEMU, "clock", "advance",
-                                    "%dms" % (2000 * (began - arrived)), "--host", "a"],
-                                   env=self.env, text=True, capture_output=True)
+            moved = self.emulator.rdmaemu(
+                "clock", "advance", "%dms" % (1000 * self.rate * (began - arrived)), "--host", "a")
             arrived = began
             if moved.returncode != 0:
-                self.failed = moved.stderr
+                if self.emulator.host("a") is not None:  # not a test that ends its host
+                    self.failed = moved.stderr
                 return
 
     def __enter__(self):
@@ -60,8 +63,19 @@ class Advancer:
             self.thread.join()
 
 
-def run_on_hosts(binary, hosts, slow, options):
-    """The results of all tests; Bazel's --test_filter chooses some."""
+def clock_of(options):
+    return options[options.index("--clock") + 1] if "--clock" in options else "real"
+
+
+def rate_of(clock, kind):
+    """How many times as fast as the programs' own the hosts' time passes at least."""
+    if clock.startswith("scaled:"):
+        return int(clock.split(":")[1])
+    return MANUAL_RATE[kind] if clock == "manual" else 1
+
+
+def run_on_hosts(binary, hosts, kind, options, names):
+    """The results of these tests on hosts of their own."""
     addresses = free_addresses(hosts + 1)
     local, remote, nobody = addresses[0], addresses[hosts - 1], addresses[hosts]
     with Emulator() as emulator:
@@ -79,25 +93,37 @@ def run_on_hosts(binary, hosts, slow, options):
                    RDMA_TEST_SILENT=nobody, RDMA_TEST_UNRESOLVED=UNRESOLVED,
                    RDMA_TEST_WITHOUT_RDMA=nobody,
                    RDMA_TEST_HOSTS=",".join(name for name, _ in machines))
-        if "--clock" in options:
-            env["RDMA_TEST_CLOCK"] = options[options.index("--clock") + 1]
+        clock = clock_of(options)
+        rate = rate_of(clock, kind)
+        env["RDMA_TEST_TIME_RATE"] = str(rate)
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
-        names = harness.list_tests(binary, env, os.environ.get("TESTBRIDGE_TEST_ONLY") or "*")
         prefix = [RDMAEMU, "run", "--host", "a", "--address", local, "--"]
-        with Advancer(emulator.env, env.get("RDMA_TEST_CLOCK")) as advancer:
-            results = run_tests(binary, names, env, slow, prefix)
+        with Advancer(emulator, clock, rate) as advancer:
+            results = run_tests(binary, names, env, kind, prefix)
         if advancer.failed:
             raise emulated.Failure("time could not be moved: " + advancer.failed)
         return results
 
 
-def run_tests(binary, names, env, slow, prefix):
-    if not slow:
-        return harness.run_tests(binary, names, env, LIMIT_S, ended=tell, prefix=prefix)
-    with concurrent.futures.ThreadPoolExecutor(MOST_SLOW) as pool:
-        runs = [pool.submit(harness.run_tests, binary, [name], env, SLOW_LIMIT_S, ended=tell,
+def run_tests(binary, names, env, kind, prefix):
+    if kind != "waiting":
+        return harness.run_tests(binary, names, env, LIMIT_S if kind == "common" else SLOW_LIMIT_S,
+                                 ended=tell, prefix=prefix)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE[kind]) as pool:
+        runs = [pool.submit(harness.run_tests, binary, [name], env, LIMIT_S, ended=tell,
                             prefix=prefix) for name in names]
+    return [result for run in runs for result in run.result()]
+
+
+def run_all(binary, hosts, kind, options):
+    """The results of all tests; Bazel's --test_filter chooses some."""
+    names = harness.list_tests(binary, os.environ, os.environ.get("TESTBRIDGE_TEST_ONLY") or "*")
+    if kind != "slow":
+        return run_on_hosts(binary, hosts, kind, options, names)
+    # A host each: an application that one test has awaited holds virtual time up for all.
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE[kind]) as pool:
+        runs = [pool.submit(run_on_hosts, binary, hosts, kind, options, [name]) for name in names]
     return [result for run in runs for result in run.result()]
 
 
@@ -113,17 +139,20 @@ def main():
     # gtest's own file would count what the table expects as failed.
     xml = os.environ.pop("XML_OUTPUT_FILE", None)
     judged, seen = [], []
+    backends = BACKENDS.get(clock_of(sys.argv[5:]), ["emulator"])
     record = Record("emulator_siw" if "siw" in sys.argv[5:] else "emulator")
-    for result in run_on_hosts(binary, hosts, sys.argv[4] == "slow", sys.argv[5:]):
-        kind, text = table.judge(BACKEND, file, result)
+    for result in run_all(binary, hosts, sys.argv[4], sys.argv[5:]):
+        named = [one for one in backends if table.row(one, file, result.name)]
+        kind, text = table.judge((named or backends)[0], file, result)
         seen.append({"file": file, "test": result.name, "kind": kind, "events": result.events})
         if kind == "passed" and record.stale(file, result.name, result.events):
             kind, text = "failed", record.stale(file, result.name, result.events)
         if (kind, text) != (result.kind, result.text):
             print("%s: %s: %s" % (result.name, kind, text))
         judged.append((result.name, kind, text, result.seconds))
-    for row in table.unused(BACKEND, file) if not os.environ.get("TESTBRIDGE_TEST_ONLY") else []:
-        judged.append((row.test, "failed", "differences.toml names it, and there is no such test", 0))
+    if not os.environ.get("TESTBRIDGE_TEST_ONLY"):
+        judged += [(row.test, "failed", "differences.toml names it, and there is no such test", 0)
+                   for backend in backends for row in table.unused(backend, file)]
     outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
     if outputs:  # for events.py record
         with open(os.path.join(outputs, "events.json"), "w") as text:

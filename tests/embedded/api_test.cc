@@ -114,6 +114,83 @@ TEST_F(ApiTest, WrongOptionsAreNamed) {
   ExpectRefusal(rdmaemu_open(&options), EINVAL, "/nonexistent/trace");
 }
 
+TEST_F(ApiTest, HostsAreAddedToTheFirst) {
+  const rdmaemu_device there{"rxe0", nullptr, "10.0.0.2"};
+  rdmaemu_options options = Options();
+  options.name = "b";
+  options.devices = &there;
+  options.device_count = 1;
+  ExpectRefusal(rdmaemu_host_add(&options), ENOENT, "rdmaemu_open");
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  ASSERT_EQ(rdmaemu_host_add(&options), 0) << rdmaemu_last_error();
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "host \"b\" already");
+  ExpectRefusal(rdmaemu_host_add(nullptr), EINVAL, "NULL");
+  options.name = nullptr;
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "needs a name");
+  options.name = "c";
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "10.0.0.2 is another host's");
+  options.clock = "real";
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "one clock");
+  options.clock = nullptr;
+  options.device_count = 0;
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "no device");
+}
+
+TEST_F(ApiTest, AThreadIsOnOneHost) {
+  ExpectRefusal(rdmaemu_host_enter(nullptr), ENOENT, "rdmaemu_open");
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  const rdmaemu_device there{"there", nullptr, "10.0.0.2"};
+  rdmaemu_options options = Options();
+  options.name = "b";
+  options.devices = &there;
+  options.device_count = 1;
+  ASSERT_EQ(rdmaemu_host_add(&options), 0) << rdmaemu_last_error();
+  char name[16];
+  EXPECT_EQ(rdmaemu_host_entered(name, sizeof name), 8);
+  EXPECT_STREQ(name, "embedded");
+  EXPECT_EQ(DeviceNames(), std::vector<std::string>{"rxe0"});
+  ASSERT_EQ(rdmaemu_host_enter("b"), 0);
+  ASSERT_EQ(rdmaemu_host_entered(name, 1), 1);
+  EXPECT_STREQ(name, "");
+  EXPECT_EQ(DeviceNames(), std::vector<std::string>{"there"});
+  ASSERT_EQ(rdmaemu_port_set("there", 0), 0) << rdmaemu_last_error();
+  ExpectRefusal(rdmaemu_port_set("rxe0", 0), ENODEV, "rxe0");
+  // The other host's address is no longer free.
+  EXPECT_EQ(rdmaemu_address_add("there", "127.0.0.1"), -EADDRINUSE);
+  ExpectRefusal(rdmaemu_host_enter("c"), ENOENT, "no host \"c\"");
+  ASSERT_EQ(rdmaemu_host_enter(nullptr), 0);
+  EXPECT_EQ(DeviceNames(), std::vector<std::string>{"rxe0"});
+  // A thread of the next opening begins on the first host again.
+  ASSERT_EQ(rdmaemu_host_enter("b"), 0);
+  ASSERT_EQ(rdmaemu_close(), 0);
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  EXPECT_EQ(DeviceNames(), std::vector<std::string>{"rxe0"});
+}
+
+TEST_F(ApiTest, HostsAreRemoved) {
+  ExpectRefusal(rdmaemu_host_remove("embedded"), ENOENT, "rdmaemu_open");
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+  ExpectRefusal(rdmaemu_host_remove(nullptr), EINVAL, "NULL");
+  ExpectRefusal(rdmaemu_host_remove("b"), ENOENT, "no host \"b\"");
+  const rdmaemu_device there{"rxe0", nullptr, "10.0.0.2"};
+  rdmaemu_options options = Options();
+  options.name = "b";
+  options.devices = &there;
+  options.device_count = 1;
+  constexpr int kMaxAdded = 7;
+  for (int i = 0; i < kMaxAdded; i++) {
+    ASSERT_EQ(rdmaemu_host_add(&options), 0) << rdmaemu_last_error();
+    ASSERT_EQ(rdmaemu_host_enter("b"), 0);
+    EXPECT_EQ(DeviceNames().size(), 1u);
+    ASSERT_EQ(rdmaemu_host_remove("b"), 0);
+    EXPECT_EQ(DeviceNames().size(), 0u);
+    ExpectRefusal(rdmaemu_host_remove("b"), ENOENT, "ended already");
+  }
+  ExpectRefusal(rdmaemu_host_add(&options), EINVAL, "at most 8 hosts");
+  ASSERT_EQ(rdmaemu_host_enter(nullptr), 0);
+  EXPECT_EQ(DeviceNames().size(), 1u);
+}
+
 // A program that was built when the struct was shorter.
 TEST_F(ApiTest, OptionsMayBeShorter) {
   rdmaemu_options options = Options();

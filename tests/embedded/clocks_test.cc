@@ -48,6 +48,19 @@ TEST_P(ClocksTest, AMessageThatComesLater) {
   EXPECT_GE(host.now() - before, std::chrono::milliseconds(200));
 }
 
+// The only thread is in the call: its time passes, whichever clock it is.
+TEST_P(ClocksTest, ACallThatARuleHoldsUp) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  const Fault slow("at = \"call.alloc_pd\", delay_ms = 20");
+  const auto before = host.now();
+  ibv_pd* pd = ibv_alloc_pd(pair.client.id->verbs);
+  ASSERT_NE(pd, nullptr) << strerror(errno);
+  EXPECT_GE(host.now() - before, std::chrono::milliseconds(20));
+  EXPECT_EQ(slow.fired(), 1u);
+  ibv_dealloc_pd(pd);
+}
+
 INSTANTIATE_TEST_SUITE_P(Clocks, ClocksTest,
                          testing::Values("virtual", "manual", "real", "scaled:10"),
                          [](const auto& info) {

@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/embedded/pair.h"
+#include "tests/embedded/two_hosts.h"
 
 namespace rdmaemu_test {
 namespace {
@@ -44,17 +44,52 @@ std::string TraceOf(uint64_t seed) {
   return ReadFile(path);
 }
 
-TEST(Determinism, OneSeedIsOneTrace) {
-  const std::string first = TraceOf(7);
+// The same between two machines, of which one stands still for a while and then crashes; answers
+// what both did, in one order.
+std::string TimelineOfTwo(uint64_t seed) {
+  EmbeddingOptions options;
+  options.name = "a";
+  options.devices = {DeviceAt(kAddressOfA)};
+  options.seed = seed;
+  rdmaemu::HostOptions other;
+  other.name = "b";
+  other.devices = {DeviceAt(kAddressOfB)};
+  Embedding hosts(options);
+  hosts.Add(other);
+  const Fault lossy("at = \"cm\", probability = 0.3, drop = true"),
+      slow("host = \"b\", at = \"link\", loss = 0.1, latency_ms = 1, jitter_ms = 3"),
+      stands("host = \"b\", at = \"wc.recv\", pause_ms = 5");
+  Pair pair(kAddressOfB, "b", "a");
+  pair.Establish();
+  if (testing::Test::HasFatalFailure()) return {};
+  EXPECT_EQ(pair.server.Receive(), 0);
+  EXPECT_EQ(pair.client.Send(), 0);
+  EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_SUCCESS));
+  hosts.Remove("b");
+  EXPECT_EQ(pair.client.Send(), 0);
+  EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_RETRY_EXC_ERR));
+  hosts.RunUntilIdle();
+  return rdmaemu::Timeline();
+}
+
+void ExpectOneTrace(std::string (&trace_of)(uint64_t seed)) {
+  const std::string first = trace_of(7);
   ASSERT_GT(first.size(), 1000u);
   for (int i = 1; i < kRuns; i++) {
-    ASSERT_EQ(TraceOf(7), first) << "run " << i;
+    ASSERT_EQ(trace_of(7), first) << "run " << i;
   }
 }
+
+TEST(Determinism, OneSeedIsOneTrace) { ExpectOneTrace(TraceOf); }
+
+TEST(Determinism, OneSeedIsOneTimelineOfTwoHosts) { ExpectOneTrace(TimelineOfTwo); }
 
 TEST(Determinism, SeedsAreDifferentTraces) {
   std::set<std::string> traces;
   for (const uint64_t seed : {1, 2, 3}) traces.insert(TraceOf(seed));
+  EXPECT_EQ(traces.size(), 3u);
+  traces.clear();
+  for (const uint64_t seed : {1, 2, 3}) traces.insert(TimelineOfTwo(seed));
   EXPECT_EQ(traces.size(), 3u);
 }
 

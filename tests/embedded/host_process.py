@@ -1,4 +1,4 @@
-"""rdmaemu.h in a client of a host process: rules and devices go to its host."""
+"""rdmaemu.h in a client of a host process: rules, devices and time are its host's."""
 
 import os
 import sys
@@ -10,17 +10,26 @@ from emulated import Emulator, Failure  # noqa: E402
 LIMIT_S = 60
 
 
-def rules_and_devices_go_to_the_host():
+def run_program(arguments, options):
     # The program's own directory of libraries, behind those that `rdmaemu run` sets.
     libraries = os.path.abspath("emulator/embedded")
     with Emulator() as emulator:
         program = emulator.start("a", emulated.free_addresses(1)[0],
-                                 [os.path.abspath(sys.argv[1])],
-                                 env={"LD_LIBRARY_PATH": libraries})
+                                 [os.path.abspath(sys.argv[1]), *arguments],
+                                 env={"LD_LIBRARY_PATH": libraries}, options=options)
         if program.wait(LIMIT_S) != 0:
             raise Failure(program.describe())
 
 
+def rules_and_devices_go_to_the_host():
+    run_program([], [])
+
+
+def manual_time_of_the_host_is_moved():
+    run_program(["manual"], ["--clock", "manual"])
+
+
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("host_process", [
-        (rules_and_devices_go_to_the_host.__name__, rules_and_devices_go_to_the_host)]))
+        (case.__name__, case) for case in (rules_and_devices_go_to_the_host,
+                                           manual_time_of_the_host_is_moved)]))

@@ -1,11 +1,13 @@
-// A client of a host process that uses rdmaemu.h: rules and devices go to its host; a second host
-// inside it is refused. Prints what is wrong; its end is 0 when nothing is.
+// A client of a host process that uses rdmaemu.h: rules, devices and time are its host's; a second
+// host inside it is refused. Prints what is wrong; its end is 0 when nothing is.
 #include <infiniband/verbs.h>
 #include <rdmaemu/rdmaemu.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 namespace {
 
@@ -17,9 +19,44 @@ void Expect(bool holds, const char* what) {
   g_failures++;
 }
 
+// One thread is held in a call, which keeps the program's connection busy; another lets it go.
+void HoldACall(ibv_context* context) {
+  Expect(rdmaemu_rule_add("name = \"gate\", at = \"call.alloc_pd\", hold = true", nullptr, 0) == 0,
+         "a barrier is added");
+  std::atomic<bool> returned{false};
+  std::thread held([&] {
+    ibv_pd* const pd = ibv_alloc_pd(context);
+    returned = true;
+    Expect(pd != nullptr, "the held call succeeds");
+    ibv_dealloc_pd(pd);
+  });
+  Expect(rdmaemu_rule_wait("gate", 1, 10'000) == 0, "the call comes to the barrier");
+  Expect(!returned, "and stays there");
+  Expect(rdmaemu_rule_wait("gate", 2, 1) == -ETIMEDOUT, "no other one comes");
+  Expect(rdmaemu_rule_release("gate") == 0, "it is let go");
+  held.join();
+  Expect(rdmaemu_rule_remove("gate") == 0, "the barrier is removed");
+}
+
+// With the manual clock; a rule's time is what comes due.
+void MoveTime() {
+  Expect(rdmaemu_now() == 0, "manual time begins at 0");
+  Expect(rdmaemu_rule_add("name = \"later\", at = \"time\", at_ms = 50, port = \"down\"", nullptr,
+                          0) == 0,
+         "a rule of time is added");
+  Expect(rdmaemu_advance(49'000'000) == 0 && rdmaemu_now() == 49'000'000, "time moves so far");
+  rdmaemu_rule rule{};
+  Expect(rdmaemu_rules(&rule, 1) == 1 && rule.fired == 0, "what is due later has not happened");
+  Expect(rdmaemu_advance(0) == 0 && rdmaemu_now() == 49'000'000, "no time is no time");
+  Expect(rdmaemu_run_until_idle() == 0 && rdmaemu_now() == 50'000'000, "and jumps to what is due");
+  Expect(rdmaemu_rules(&rule, 1) == 1 && rule.fired == 1, "which happens");
+  Expect(rdmaemu_advance(uint64_t{1} << 59) == -EINVAL, "18 years are too far");
+  Expect(rdmaemu_rule_remove("later") == 0 && rdmaemu_port_set("rxe0", 1) == 0, "all as before");
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   Expect(count == 1, "one device");
@@ -28,7 +65,15 @@ int main() {
   ibv_free_device_list(list);
 
   Expect(rdmaemu_open(nullptr) == -EBUSY, "a client of a host process opens no host");
-  Expect(rdmaemu_now() == -ENOENT, "the time of a host process is not told");
+  if (argc > 1 && std::strcmp(argv[1], "manual") == 0) {
+    MoveTime();
+  } else {
+    Expect(rdmaemu_now() > 0, "the time of a host process is told");
+    Expect(rdmaemu_advance(1) == -EOPNOTSUPP, "a real clock is not moved");
+    Expect(std::strstr(rdmaemu_last_error(), "--clock manual") != nullptr,
+           "it says which clock is");
+    Expect(rdmaemu_run_until_idle() == -EOPNOTSUPP, "nor does it jump");
+  }
   char name[64];
   Expect(rdmaemu_rule_add("at = \"call.alloc_pd\", errno = \"ENOMEM\"", name, sizeof name) == 0,
          "a rule is added");
@@ -36,6 +81,7 @@ int main() {
   rdmaemu_rule rule;
   Expect(rdmaemu_rules(&rule, 1) == 1 && rule.fired == 1, "the firing is counted");
   Expect(rdmaemu_rule_remove(name) == 0, "the rule is removed");
+  HoldACall(context);
   ibv_pd* pd = ibv_alloc_pd(context);
   Expect(pd != nullptr, "without the rule the call works");
   ibv_dealloc_pd(pd);

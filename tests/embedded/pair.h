@@ -6,6 +6,7 @@
 #include <rdmaemu/testing.h>
 
 #include <array>
+#include <optional>
 
 namespace rdmaemu_test {
 
@@ -25,7 +26,13 @@ inline sockaddr_in At(const char* address, uint16_t port) {
 inline sockaddr* Generic(sockaddr_in& address) { return reinterpret_cast<sockaddr*>(&address); }
 
 struct Side {
-  Side() : channel(rdma_create_event_channel()) { EXPECT_NE(channel, nullptr); }
+  // On the host of that name; nullptr: that which the thread is on.
+  explicit Side(const char* host = nullptr) {
+    std::optional<rdmaemu::OnHost> there;
+    if (host != nullptr) there.emplace(host);
+    channel = rdma_create_event_channel();
+    EXPECT_NE(channel, nullptr);
+  }
   ~Side() {
     if (id != nullptr) {
       if (id->qp != nullptr) rdma_destroy_qp(id);
@@ -68,7 +75,7 @@ struct Side {
     return ibv_post_recv(id->qp, &work, &bad);
   }
 
-  rdma_event_channel* channel;
+  rdma_event_channel* channel = nullptr;
   rdma_cm_id* id = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
@@ -79,7 +86,9 @@ struct Side {
 struct Pair {
   static constexpr uint16_t kPort = 7471;
 
-  explicit Pair(const char* server_address = "127.0.0.1") : address(server_address) {}
+  explicit Pair(const char* server_address = "127.0.0.1", const char* server_host = nullptr,
+                const char* client_host = nullptr)
+      : address(server_address), listener(server_host), server(server_host), client(client_host) {}
 
   void Listen() {
     ASSERT_EQ(rdma_create_id(listener.channel, &listener.id, nullptr, RDMA_PS_TCP), 0);

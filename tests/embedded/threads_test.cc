@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/embedded/pair.h"
+#include "tests/embedded/two_hosts.h"
 
 namespace rdmaemu_test {
 namespace {
@@ -67,6 +67,36 @@ TEST_F(ThreadsTest, ClosingTheHostEndsWaits) {
   ASSERT_EQ(rdmaemu_open(nullptr), 0);
 }
 
+// One thread is held in a call, another one looks, and lets it go.
+TEST_F(ThreadsTest, ABarrierHoldsOneThreadUntilAnotherLetsItGo) {
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  rdmaemu::Fault gate("at = \"call.reg_mr\", hold = true");
+  std::atomic<bool> returned{false};
+  std::thread registrar([&] {
+    ibv_mr* const mr = ibv_reg_mr(pair.client.id->pd, pair.client.buffer.data(), 64, 0);
+    returned = true;
+    EXPECT_NE(mr, nullptr);
+    ibv_dereg_mr(mr);
+  });
+  gate.Wait();
+  EXPECT_FALSE(returned);
+  gate.Release();
+  registrar.join();
+  EXPECT_TRUE(returned);
+}
+
+TEST_F(ThreadsTest, AWaitForARuleThatDoesNotFireTimesOut) {
+  const rdmaemu::Fault rule("name = \"never\", at = \"call.reg_mr\"");
+  EXPECT_EQ(rdmaemu_rule_wait("nobody", 1, 1), -ENOENT);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {  // with one thread it would be a deadlock
+    while (!stop) std::this_thread::yield();
+  });
+  EXPECT_EQ(rdmaemu_rule_wait("never", 1, 20), -ETIMEDOUT);
+  stop = true;
+  other.join();
+}
+
 // As in read(2): a program ends a thread that waits for events.
 TEST_F(ThreadsTest, AWaitIsACancellationPoint) {
   std::atomic<bool> begun{false};
@@ -105,6 +135,79 @@ TEST_F(ThreadsTest, AForkedChildHasNoHost) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
+}
+
+// A call that a rule holds up stops neither the host nor other threads, and time is what it was.
+TEST(ThreadsOfManualTime, AHeldUpCallLetsOthersGoOn) {
+  rdmaemu::EmbeddingOptions options;
+  options.clock = "manual";
+  rdmaemu::Embedding host(options);
+  ibv_device** list = ibv_get_device_list(nullptr);
+  ibv_context* context = ibv_open_device(list[0]);
+  ibv_free_device_list(list);
+  ASSERT_NE(context, nullptr);
+  const rdmaemu::Fault slow("at = \"call.alloc_pd\", delay_ms = 50");
+  std::atomic<bool> done{false};
+  std::thread caller([&] {
+    ibv_pd* pd = ibv_alloc_pd(context);
+    EXPECT_NE(pd, nullptr);
+    done = true;
+    ibv_dealloc_pd(pd);
+  });
+  // The list of rules is a call of this host, too, and would wait behind it.
+  while (rdmaemu::Timeline().find("call.alloc_pd") == std::string::npos) std::this_thread::yield();
+  host.Advance(std::chrono::milliseconds(49));
+  EXPECT_FALSE(done);
+  EXPECT_EQ(host.now(), std::chrono::milliseconds(49));
+  host.Advance(std::chrono::milliseconds(1));
+  caller.join();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(host.now(), std::chrono::milliseconds(50));
+  ibv_close_device(context);
+}
+
+class ThreadsOnHostsTest : public TwoHostsTest {};
+
+TEST_F(ThreadsOnHostsTest, EachThreadIsAMachine) {
+  constexpr int kRounds = 20;
+  std::atomic<bool> listens{false};
+  std::atomic<int> served{0};
+  std::thread server([&] {
+    const rdmaemu::OnHost guard("b");
+    Side listener;
+    rdma_create_id(listener.channel, &listener.id, nullptr, RDMA_PS_TCP);
+    sockaddr_in at = At(kAddressOfB, Pair::kPort);
+    ASSERT_EQ(rdma_bind_addr(listener.id, Generic(at)), 0) << strerror(errno);
+    ASSERT_EQ(rdma_listen(listener.id, 4), 0);
+    listens = true;
+    for (int round = 0; round < kRounds; round++) {
+      Side accepted;
+      Event event = NextEvent(listener.channel);
+      ASSERT_THAT(event, EventIs(RDMA_CM_EVENT_CONNECT_REQUEST, 0));
+      accepted.id = event->id;
+      event.Acknowledge();
+      accepted.MakeQp();
+      EXPECT_EQ(accepted.Receive(), 0);
+      rdma_conn_param parameters = Pair::Parameters();
+      EXPECT_EQ(rdma_accept(accepted.id, &parameters), 0) << strerror(errno);
+      EXPECT_THAT(NextEvent(listener.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+      EXPECT_THAT(NextCompletion(accepted.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
+      EXPECT_THAT(NextEvent(listener.channel), EventIs(RDMA_CM_EVENT_DISCONNECTED, 0));
+      served++;
+    }
+  });
+  while (!listens) std::this_thread::yield();
+  for (int round = 0; round < kRounds; round++) {
+    Pair mine(kAddressOfB);
+    ASSERT_NO_FATAL_FAILURE(mine.Resolve());
+    ASSERT_EQ(mine.Connect(), 0);
+    EXPECT_THAT(NextEvent(mine.client.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+    EXPECT_EQ(mine.client.Send(), 0);
+    EXPECT_THAT(NextCompletion(mine.client.cq), CompletionIs(IBV_WC_SUCCESS));
+    EXPECT_EQ(rdma_disconnect(mine.client.id), 0);
+  }
+  server.join();
+  EXPECT_EQ(served, kRounds);
 }
 
 TEST_F(ThreadsTest, ManyConnectionsOfManyThreads) {

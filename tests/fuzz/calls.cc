@@ -165,6 +165,8 @@ void Calls::AddVerbs(const DataScene& data) {
   group.gid = NetAddress::Parse(kGroupAddress)->ToGid();
   Add(CallOp::kAttachMcast, group);
   Add(CallOp::kDetachMcast, group);
+  Add(CallOp::kPostSend, AskIn{qp, 0});
+  Add(CallOp::kPollCq, AskIn{cq, 1});
   for (const ScenePair& pair : data.pairs) handles.Add(pair.qp.made.handle);
   for (const uint32_t handle : {context, pd, cq, data.srq.handle, data.regions[0].handle}) {
     handles.Add(handle);
@@ -177,6 +179,7 @@ void Calls::AddDeviceChanges() {
     in.change = static_cast<uint32_t>(change);
     in.on_wire = 1;
     in.link_mtu_bytes = 1500;
+    in.pkey = 0xffff;
     std::strcpy(in.device, device);
     std::strcpy(in.profile, "rxe");
     const NetAddress parsed = *NetAddress::Parse(address);
@@ -196,6 +199,7 @@ void Calls::AddDeviceChanges() {
   add(DeviceChange::kMoveAddress, "more", kOwnAddress);
   add(DeviceChange::kAddAddress, "rxe0", "127.0.9.9");
   add(DeviceChange::kRemoveAddress, "", "127.0.9.9");
+  add(DeviceChange::kSetPkey, "rxe0", kOwnAddress);
 }
 
 void Calls::Fill(Input& in, std::vector<std::byte>& body) const {

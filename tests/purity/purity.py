@@ -33,6 +33,7 @@ MUTABLE_GLOBAL = re.compile(
     r"^(?:static |inline |thread_local )*(?!.*\b(?:const|constexpr|constinit|using|typedef|extern|"
     r"return|namespace|template|struct|class|enum|union|friend|operator|static_assert|if|case|delete|else)\b)"
     r"[A-Za-z_][\w:<>,\* ]* [a-z_]\w*(?:\[[^\]]*\])?\s*(?:=[^=].*|\{.*\})?;$")
+STARTS_THREAD = re.compile(r"\bstd::(?:j?thread\b(?!::|\.)|async\b)|\bpthread_create\b")
 
 
 def sources(folders):
@@ -161,6 +162,19 @@ def headers_are_guarded():
     report(found, "#pragma once")
 
 
+def tests_with_threads_run_under_tsan():
+    found = []
+    for path in sources(["emulator", "shim", "tests/embedded"]):
+        folder, name = os.path.split(path)
+        if not is_test(path) or not any(STARTS_THREAD.search(line) for _, line in code_lines(path)):
+            continue
+        with open(os.path.join(folder, "BUILD")) as build:
+            threaded = re.search(r"^THREADED = \[(.*?)\]", build.read(), re.MULTILINE | re.DOTALL)
+        if threaded is None or '"%s"' % name not in threaded.group(1):
+            found.append(path)
+    report(found, "what starts threads stands in THREADED of its BUILD file, and so runs under tsan")
+
+
 def main():
     # The real checkout, not Bazel's view of it: a file that no target names is checked too.
     root = os.environ.get("RDMA_TEST_CHECKOUT") or os.path.dirname(
@@ -170,7 +184,7 @@ def main():
         there_is_something_to_check, pure_rooms_include_no_io, pure_rooms_call_no_io,
         pure_rooms_have_no_mutable_globals, rooms_include_only_rooms_before_them,
         the_shim_has_no_protocol_logic, contract_tests_use_public_headers_only,
-        headers_are_guarded)])
+        headers_are_guarded, tests_with_threads_run_under_tsan)])
 
 
 if __name__ == "__main__":

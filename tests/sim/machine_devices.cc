@@ -21,6 +21,8 @@ const char* NameOf(DeviceChange change) {
       return "remove_address";
     case DeviceChange::kMoveAddress:
       return "move_address";
+    case DeviceChange::kSetPkey:
+      return "set_pkey";
   }
   return "unknown";
 }

@@ -1,6 +1,7 @@
 """Emulated hosts for tests: a registry of their own, programs started on them, and all of it gone
 at the end. Results go to Bazel's XML file, so that cases can be counted."""
 
+import concurrent.futures
 import json
 import os
 import random
@@ -28,11 +29,29 @@ class Failure(Exception):
     """The case failed; the text says how."""
 
 
+_taken = []  # sockets whose names say what this process has
+
+
+def take(what):
+    """Whether it is this process's from now on: other runs of these tests may be under way. The name
+    of a socket without a file is its owner's until that ends."""
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        one.bind("\0rdmaemu.test." + what)
+    except OSError:
+        one.close()
+        return False
+    _taken.append(one)
+    return True
+
+
 def free_addresses(count):
-    """Loopback addresses that nobody has: other runs of these tests may be under way."""
+    """Loopback addresses that nobody has, and that no other test takes."""
     for _ in range(1000):
         prefix = "127.%d.%d." % (random.randint(100, 254), random.randint(0, 255))
         addresses = [prefix + str(last) for last in range(1, count + 1)]
+        if not take(prefix):
+            continue
         sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in addresses]
         try:
             for one, address in zip(sockets, addresses):
@@ -47,9 +66,11 @@ def free_addresses(count):
 
 
 def free_tcp_port():
-    """A port below the ephemeral ones that nobody listens on."""
+    """A port below the ephemeral ones that nobody listens on, and that no other test takes."""
     for _ in range(1000):
         port = random.randint(20000, 32000)
+        if not take("port.%d" % port):
+            continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
             try:
                 one.bind(("0.0.0.0", port))
@@ -260,24 +281,31 @@ def need(program):
     return path
 
 
-def run_cases(suite, cases):
-    """Runs (name, function) pairs; prints, writes the XML, and gives the exit status."""
+def run_case(name, function):
+    begin = time.monotonic()
+    kind, text = "passed", ""
+    try:
+        function()
+    except Skip as skip:
+        kind, text = "skipped", str(skip)
+    except Exception as error:  # a broken case must not hide the others
+        kind = "failed"
+        text = str(error) if isinstance(error, Failure) else traceback.format_exc()
+    return name, kind, text, time.monotonic() - begin
+
+
+def run_cases(suite, cases, at_once=1):
+    """Runs (name, function) pairs, so many side by side; prints, writes the XML, and gives the exit
+    status. Cases that wait more than they compute may well be beside each other: each has hosts of its
+    own."""
     results = []
-    for name, function in cases:
-        begin = time.monotonic()
-        kind, text = "passed", ""
-        try:
-            function()
-        except Skip as skip:
-            kind, text = "skipped", str(skip)
-        except Exception as error:  # a broken case must not hide the others
-            kind = "failed"
-            text = str(error) if isinstance(error, Failure) else traceback.format_exc()
-        seconds = time.monotonic() - begin
-        shown = "FAILED" if kind == "failed" else kind
-        print("%s: %s (%.1f s)%s" % (name, shown, seconds, "\n" + text if text else ""))
-        sys.stdout.flush()
-        results.append((name, kind, text, seconds))
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for result in pool.map(lambda case: run_case(*case), cases):
+            name, kind, text, seconds = result
+            shown = "FAILED" if kind == "failed" else kind
+            print("%s: %s (%.1f s)%s" % (name, shown, seconds, "\n" + text if text else ""))
+            sys.stdout.flush()
+            results.append(result)
     if os.environ.get("XML_OUTPUT_FILE"):
         write_xml(suite, results, os.environ["XML_OUTPUT_FILE"])
     return 1 if any(kind == "failed" for _, kind, _, _ in results) else 0

@@ -177,6 +177,30 @@ def a_run_that_is_not_says_at_which_record_it_left():
         raise Failure("%s: %s" % (result.returncode, result.stderr))
 
 
+def a_run_that_leaves_says_so_while_it_goes_on():
+    """Once, and where it left at its end all the same."""
+    address = free_addresses(1)[0]
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "first")
+        one_process(emulator, address, "--seed", "7", "--trace", path, "--scenario",
+                    scenario_file(emulator, ALL_LOST))
+        emulator.rdmaemu("stop", "a")
+        # No REQ is lost now, so that one is received; then the program waits.
+        program = emulator.start(
+            "a", address, ["sh", "-c", "%s connect %s %s; read line" % (WORKER, address, PORT)],
+            ["--clock", "virtual", "--replay", path, "--strict"])
+        if not program.wait_for_text("warning: the run now leaves", LIMIT_S):
+            raise Failure(program.describe())
+        if program.process.poll() is not None:
+            raise Failure("the program has ended\n" + program.describe())
+        program.process.stdin.close()
+        if program.wait(LIMIT_S) in (0, None) or program.output.count("now leaves") != 1:
+            raise Failure(program.describe())
+        program.expect(r"^warning: the run now leaves \S+/first at its end, the host: there no more of "
+                       r"it, here cm\.receive REQ$",
+                       r"^warning: the run left \S+/first at line \d+, the host: there fault drop")
+
+
 def what_cannot_be_replayed_is_said():
     with Emulator() as emulator:
         address = free_addresses(1)[0]
@@ -195,4 +219,5 @@ if __name__ == "__main__":
         two_processes_fire_the_same_list_in_every_run, another_seed_fires_another_list,
         a_seed_fixes_every_number, the_seed_of_a_run_that_failed_is_printed_and_repeats_it,
         a_run_that_succeeds_keeps_its_seed, a_run_that_is_the_same_says_so,
-        a_run_that_is_not_says_at_which_record_it_left, what_cannot_be_replayed_is_said)]))
+        a_run_that_is_not_says_at_which_record_it_left, a_run_that_leaves_says_so_while_it_goes_on,
+        what_cannot_be_replayed_is_said)], at_once=2))

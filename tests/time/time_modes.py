@@ -180,4 +180,4 @@ def cases():
 
 
 if __name__ == "__main__":
-    sys.exit(emulated.run_cases("time_modes", list(cases())))
+    sys.exit(emulated.run_cases("time_modes", list(cases()), at_once=8))

@@ -339,6 +339,22 @@ def ports_go_down_and_up():
         let_go(holder)
 
 
+def p_keys_change():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        expect(emulator.rdmaemu("pkey", "set", "rxe0", "0", "0x7fff", "--host", "h"), 0)
+        expect(emulator.rdmaemu("pkey", "set", "rxe0", "0", "0x8002", "--host", "h"), 0)
+        result = run(emulator, "rping", "-c", "-a", ADDRESS, "-C", "1", options=())
+        check("rdma_create_qp: No such file" in result.stdout + result.stderr,
+              "the default partition is there: " + result.stdout + result.stderr)
+        expect(emulator.rdmaemu("pkey", "set", "rxe0", "1", "0x7fff", "--host", "h"), 1,
+               "has no entry 1")
+        expect(emulator.rdmaemu("pkey", "set", "rxe0", "0", "0x10000", "--host", "h"), 1,
+               "not a P_Key")
+        expect(emulator.rdmaemu("pkey", "set", "eth0", "0", "1", "--host", "h"), 1, "it has: rxe0")
+        let_go(holder)
+
+
 def addresses_come_go_and_move():
     with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         holder = hold(emulator)
@@ -479,6 +495,12 @@ def rules_of_a_running_host_are_added_listed_and_removed():
         listed = json.loads(fault(emulator, "list", "--host", "h", "--json").stdout)
         check([(one["name"], one["fired"]) for one in listed] == [("no memory", 1)], str(listed))
         expect(fault(emulator, "list", "--host", "h"), 0, "no memory", 'errno = "ENOMEM"')
+        expect(fault(emulator, "wait", "--host", "h", "no memory"), 0)
+        expect(fault(emulator, "wait", "--host", "h", "no memory", "--times", "2", "--timeout",
+                     "50ms"), 124, 'rule "no memory" has not fired 2 times within 50ms')
+        expect(fault(emulator, "wait", "--host", "h", "nobody"), 1, "no rule called")
+        expect(fault(emulator, "wait", "--host", "h", "no memory", "--timeout", "soon"), 2,
+               "not a length of time")
         expect(fault(emulator, "remove", "--host", "h", "no memory"), 0)
         expect(fault(emulator, "remove", "--host", "h", "no memory"), 1, "no rule")
         expect(run(emulator, "ibv_devinfo", options=()), 0)
@@ -569,6 +591,7 @@ CASES = [
     devices_go_and_return,
     a_device_is_added_with_a_profile_of_a_file,
     ports_go_down_and_up,
+    p_keys_change,
     addresses_come_go_and_move,
     a_change_needs_a_host_that_runs,
     stop_ends_a_host_that_is_in_use,

@@ -1,38 +1,20 @@
 // `rdmaemu clock`: the time of a running host.
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
-#include "emulator/runtime/time_domain.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/duration.h"
 #include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr auto kPollInterval = std::chrono::milliseconds(1);
-
-std::optional<Duration> ParseDuration(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, Duration>, 6> kUnits = {
-      {{"ns", 1ns}, {"us", 1us}, {"ms", 1ms}, {"s", 1s}, {"min", 1min}, {"h", 1h}}};
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number <= 0) return std::nullopt;
-  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  for (const auto& [name, length] : kUnits) {
-    if (name == unit && number <= runtime::TimeDomain::kMaxMove / length) return number * length;
-  }
-  return std::nullopt;
-}
 
 std::string Seconds(int64_t ns) {
   char text[32];
@@ -113,11 +95,7 @@ int ClockShow(const std::string& host, bool json) {
 
 int ClockAdvance(const std::string& host, const std::string& by) {
   const std::optional<Duration> length = ParseDuration(by);
-  if (!length) {
-    return Fail(kUsage, "\"" + by +
-                            "\" is not a length of time: give a number from 1 on and its unit, ns,"
-                            " us, ms, s, min or h, up to a year, as in 250ms");
-  }
+  if (!length) return Fail(kUsage, NotADuration(by));
   auto clock = ClockOfHost::Find(host);
   return clock ? clock->Move(ClockAction::kAdvance, *length) : clock.error();
 }

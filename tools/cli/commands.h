@@ -15,6 +15,7 @@ namespace rdmaemu::cli {
 inline constexpr int kRunFailed = 125;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
+inline constexpr int kTimedOut = 124;  // as timeout(1)
 
 // Runs a program on a host; exits with its status, 128 + n when signal n ended it, and prints the
 // host's seed when that is not 0.
@@ -41,7 +42,9 @@ struct DeviceRequest {
   std::optional<DeviceChange> change;
   std::string device;  // NAME, of an added one NAME[=PROFILE]
   std::vector<std::string> addresses;
-  bool json = false;  // print the devices as they are afterwards
+  uint32_t pkey_index = 0;
+  std::string pkey = {};  // of kSetPkey: a number, such as "0x8001"
+  bool json = false;      // print the devices as they are afterwards
 };
 int ChangeDevices(const DeviceRequest& request);
 // The rules of a running host.
@@ -50,6 +53,9 @@ int FaultList(const std::string& host, bool json);
 int FaultRemove(const std::string& host, const std::string& name);
 int FaultRelease(const std::string& host, const std::string& name);
 int FaultClear(const std::string& host);
+// Returns when the rule has fired `times` times; kTimedOut after `timeout` ("10s") of real time.
+int FaultWait(const std::string& host, const std::string& name, uint64_t times,
+              const std::string& timeout);
 // Copies binary, libraries and what belongs to them below a prefix.
 int Install(const std::string& prefix);
 // The clock of a running host (docs/time.md): shows it; moves the time of all hosts whose clock is

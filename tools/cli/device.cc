@@ -1,6 +1,7 @@
-// `rdmaemu device`, `port` and `address`: devices of a host that runs, listed and changed.
+// `rdmaemu device`, `port`, `address` and `pkey`: devices of a host that runs, listed and changed.
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -84,6 +85,17 @@ std::vector<Step> StepsOf(const DeviceRequest& request) {
   return steps;
 }
 
+// Decimal, or hexadecimal behind 0x.
+std::optional<uint16_t> ParsePkey(std::string_view text) {
+  const bool is_hexadecimal = text.starts_with("0x");
+  if (is_hexadecimal) text.remove_prefix(2);
+  uint16_t pkey = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), pkey, is_hexadecimal ? 16 : 10);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return pkey;
+}
+
 struct Message {
   ChangeDeviceIn in{};
   std::string profile_toml;
@@ -105,6 +117,15 @@ OrMessage<Message> MessageOf(const DeviceRequest& request, const Step& step) {
         device->profile.name.copy(in.profile, sizeof in.profile - 1);
       }
     }
+  }
+  if (step.change == DeviceChange::kSetPkey) {
+    const std::optional<uint16_t> pkey = ParsePkey(request.pkey);
+    if (!pkey) {
+      return tl::unexpected("\"" + request.pkey +
+                            "\" is not a P_Key: give a number of 16 bits, as in 0x8001");
+    }
+    in.pkey_index = request.pkey_index;
+    in.pkey = *pkey;
   }
   if (step.address.empty()) return message;
   OrMessage<HostAddress> address = runtime::ParseAddressOption(step.address);
@@ -130,6 +151,11 @@ OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request)
       if (const auto removal = MessageOf(request, {DeviceChange::kRemoveDevice, ""})) {
         (void)client.ChangeDevice(removal->in, "");
       }
+    }
+    if (step.change == DeviceChange::kSetPkey && error == EINVAL) {
+      return tl::unexpected("the P_Key table of device " + request.device + " has no entry " +
+                            std::to_string(request.pkey_index) +
+                            "; its length is its profile's pkey_tbl_len");
     }
     return tl::unexpected(Reason(error, request.host, message->in.device, step.address,
                                  devices ? *devices : Json::array()));

@@ -88,11 +88,27 @@ void DeviceOptions::AddAddressCommands(CLI::App& app) {
                                  "rdmaemu address move 127.0.1.9 --device rxe1 --host a")));
 }
 
+void DeviceOptions::AddPkeyCommands(CLI::App& app) {
+  const char* const example = "rdmaemu pkey set rxe0 0 0x7fff --host a";
+  CLI::App* const pkey = Group(app, "pkey",
+                               "Change the P_Key table of a device, as a subnet"
+                               " manager does",
+                               example);
+  CLI::App* const set = Command(*pkey, "set", "Its programs get IBV_EVENT_PKEY_CHANGE",
+                                DeviceChange::kSetPkey, example);
+  AddName(set, "The device");
+  set->add_option("INDEX", request_.pkey_index, "Entry of the table, from 0 on")->required();
+  set->add_option("PKEY", request_.pkey,
+                  "16 bits, such as 0x8001; the top bit is full membership; 0: no partition")
+      ->required();
+}
+
 void DeviceOptions::AddTo(CLI::App& app, const std::string& host) {
   request_.host = host;
   AddDeviceCommands(app);
   AddPortCommands(app);
   AddAddressCommands(app);
+  AddPkeyCommands(app);
 }
 
 const DeviceRequest* DeviceOptions::Chosen() { return chosen_ ? &request_ : nullptr; }

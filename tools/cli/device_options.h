@@ -1,4 +1,4 @@
-// The subcommands of rdmaemu that change a host which runs: `device`, `port` and `address`.
+// The subcommands of rdmaemu that change a host which runs: `device`, `port`, `address`, `pkey`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,6 +18,7 @@ class DeviceOptions {
   void AddDeviceCommands(CLI::App& app);
   void AddPortCommands(CLI::App& app);
   void AddAddressCommands(CLI::App& app);
+  void AddPkeyCommands(CLI::App& app);
   CLI::App* Group(CLI::App& app, const char* name, const char* help, const char* example);
   CLI::App* Command(CLI::App& of, const char* name, const char* help, DeviceChange change,
                     const char* example);

@@ -1,9 +1,11 @@
 // `rdmaemu fault`: the rules of a running host.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/commands.h"
+#include "tools/cli/duration.h"
 #include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
@@ -11,27 +13,35 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The host's answer, or the exit status after an error was printed.
-tl::expected<Json, int> Ask(const std::string& host, CallOp op, const std::string& text) {
+// These give the exit status after an error was printed.
+tl::expected<runtime::HostClient, int> Connect(const std::string& host) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return tl::unexpected(Fail(kFailed, registry.error()));
   auto client = runtime::HostClient::Connect(registry->SocketPath(host));
   if (!client) return tl::unexpected(Fail(kFailed, NotRunningMessage(*registry, host)));
-  const Result<std::string> answer = client->Fault(op, text);
-  if (!answer) {
-    const int error = answer.error().code;
-    return tl::unexpected(Fail(kFailed, error == ETIMEDOUT
-                                            ? HungMessage(host, client->host_pid())
-                                            : VersionMessage(host, client->host_pid())));
-  }
-  Json json = Json::parse(*answer, nullptr, false);
+  return std::move(*client);
+}
+
+tl::expected<Json, int> Parsed(const std::string& host, const runtime::HostClient& client,
+                               const std::string& answer) {
+  Json json = Json::parse(answer, nullptr, false);
   if (json.is_discarded()) {
-    return tl::unexpected(Fail(kFailed, VersionMessage(host, client->host_pid())));
+    return tl::unexpected(Fail(kFailed, VersionMessage(host, client.host_pid())));
   }
   if (json.is_object() && json.contains("error")) {
     return tl::unexpected(Fail(kFailed, json.at("error").get<std::string>()));
   }
   return json;
+}
+
+tl::expected<Json, int> Ask(const std::string& host, CallOp op, const std::string& text) {
+  auto client = Connect(host);
+  if (!client) return tl::unexpected(client.error());
+  const Result<std::string> answer = client->Fault(op, text);
+  if (answer) return Parsed(host, *client, *answer);
+  return tl::unexpected(Fail(kFailed, answer.error().code == ETIMEDOUT
+                                          ? HungMessage(host, client->host_pid())
+                                          : VersionMessage(host, client->host_pid())));
 }
 
 void PrintTable(const Json& list) {
@@ -42,14 +52,19 @@ void PrintTable(const Json& list) {
     does = std::max(does, rule.value("does", "").size());
   }
   const auto row = [&](const std::string& a, const std::string& b, const std::string& c,
-                       const std::string& matched, const std::string& fired) {
-    printf("%-*s  %-*s  %-*s  %8s  %6s\n", static_cast<int>(name), a.c_str(), static_cast<int>(at),
-           b.c_str(), static_cast<int>(does), c.c_str(), matched.c_str(), fired.c_str());
+                       const std::string& matched, const std::string& fired,
+                       const std::string& held) {
+    printf("%-*s  %-*s  %-*s  %8s  %6s  %4s\n", static_cast<int>(name), a.c_str(),
+           static_cast<int>(at), b.c_str(), static_cast<int>(does), c.c_str(), matched.c_str(),
+           fired.c_str(), held.c_str());
   };
-  row("name", "at", "does", "matched", "fired");
+  const auto number = [](const Json& rule, const char* key) {
+    return rule.contains(key) ? std::to_string(rule.value(key, 0ull)) : "-";
+  };
+  row("name", "at", "does", "matched", "fired", "held");
   for (const Json& rule : list) {
     row(rule.value("name", ""), rule.value("at", ""), rule.value("does", ""),
-        std::to_string(rule.value("matched", 0ull)), std::to_string(rule.value("fired", 0ull)));
+        number(rule, "matched"), number(rule, "fired"), number(rule, "held"));
   }
 }
 
@@ -81,6 +96,29 @@ int FaultRemove(const std::string& host, const std::string& name) {
 int FaultRelease(const std::string& host, const std::string& name) {
   const auto answer = Ask(host, CallOp::kFaultRelease, name);
   return answer ? 0 : answer.error();
+}
+
+int FaultWait(const std::string& host, const std::string& name, uint64_t times,
+              const std::string& timeout) {
+  const std::optional<Duration> limit = ParseDuration(timeout);
+  if (!limit) return Fail(kUsage, NotADuration(timeout));
+  auto client = Connect(host);
+  if (!client) return client.error();
+  const Result<std::string> answer = client->WaitForRule(name, times, *limit);
+  if (answer) {
+    const auto fired = Parsed(host, *client, *answer);
+    return fired ? 0 : fired.error();
+  }
+  switch (answer.error().code) {
+    case ETIMEDOUT:
+      return Fail(kTimedOut, "rule \"" + name + "\" has not fired " + std::to_string(times) +
+                                 (times == 1 ? " time" : " times") + " within " + timeout +
+                                 "; see rdmaemu fault list");
+    case ECONNRESET:
+      return Fail(kFailed, "host " + host + " ended before rule \"" + name + "\" had fired");
+    default:
+      return Fail(kFailed, VersionMessage(host, client->host_pid()));
+  }
 }
 
 int FaultClear(const std::string& host) {

@@ -163,6 +163,14 @@ class FaultCommand {
     remove_->add_option("NAME", text_, "Name of the rule")->required();
     release_ = Add("release", "Let go of what a rule with hold = true has held so far");
     release_->add_option("NAME", text_, "Name of the rule")->required();
+    wait_ = Add("wait", "Return when a rule has fired, for a test that needs to know");
+    wait_->add_option("NAME", text_, "Name of the rule")->required();
+    wait_->add_option("--times", times_, "When it has fired so often since it was added; default 1")
+        ->type_name("N");
+    wait_
+        ->add_option("--timeout", timeout_,
+                     "Give up after so much real time, with status 124; default 10s")
+        ->type_name("TIME");
     Add("clear", "Remove all rules");
   }
   bool given() const { return fault_->parsed(); }
@@ -171,6 +179,7 @@ class FaultCommand {
     if (list_->parsed()) return FaultList(host_, json_);
     if (remove_->parsed()) return FaultRemove(host_, text_);
     if (release_->parsed()) return FaultRelease(host_, text_);
+    if (wait_->parsed()) return FaultWait(host_, text_, times_, timeout_);
     return FaultClear(host_);
   }
 
@@ -181,8 +190,9 @@ class FaultCommand {
     return command;
   }
 
-  CLI::App *fault_, *add_, *list_, *remove_, *release_;
-  std::string host_ = DefaultHostName(), text_;
+  CLI::App *fault_, *add_, *list_, *remove_, *release_, *wait_;
+  std::string host_ = DefaultHostName(), text_, timeout_ = "10s";
+  uint64_t times_ = 1;
   bool json_ = false;
 };
 
@@ -283,7 +293,7 @@ int Main(int argc, char** argv) {
       "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
       " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, RDMAEMU_CLOCK"
       " and RDMAEMU_SEED, as "
-      "`rdmaemu env` sets them.\n"
+      "`rdmaemu env` sets them.\n\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
   CLI::App* const install = app.add_subcommand(

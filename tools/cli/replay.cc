@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -78,6 +79,7 @@ runtime::OrMessage<Replay> Replay::Open(const std::string& path, const runtime::
   replay.path_ = path;
   replay.new_path_ = options.trace_path;
   replay.earlier_ = std::move(*earlier);
+  replay.follower_.emplace(replay.earlier_);
   return replay;
 }
 
@@ -88,11 +90,38 @@ Replay& Replay::operator=(Replay&& other) noexcept {
   new_path_ = std::move(other.new_path_);
   removed_ = std::exchange(other.removed_, {});
   earlier_ = std::move(other.earlier_);
+  follower_ = std::move(other.follower_);
+  looked_at_ = other.looked_at_;
   return *this;
 }
 
 Replay::~Replay() {
   if (!removed_.empty()) unlink(removed_.c_str());
+}
+
+void Replay::Look() {
+  std::ifstream file;
+  if (follower_) file.open(new_path_, std::ios::binary);
+  if (!file.is_open() || looked_at_ >= kMaxTraceBytes) return;
+  file.seekg(static_cast<std::streamoff>(looked_at_));
+  std::string text(kMaxBytesALook, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  std::string_view left = text;
+  for (size_t end; follower_ && (end = left.find('\n')) != left.npos; left.remove_prefix(end + 1)) {
+    const auto departure = follower_->Take(left.substr(0, end));
+    looked_at_ += end + 1;
+    if (departure && *departure) Say("now leaves", **departure);
+    if (!departure || *departure) follower_.reset();  // what is wrong with the trace, Report says
+  }
+}
+
+void Replay::Say(const char* when, const trace::Departure& departure) const {
+  const std::string where =
+      departure.line == 0 ? "its end" : "line " + std::to_string(departure.line);
+  fprintf(stderr, "warning: the run %s %s at %s, %s: there %s, here %s\n", when, path_.c_str(),
+          where.c_str(), Who(departure.process).c_str(), OrEnd(departure.earlier).c_str(),
+          OrEnd(departure.later).c_str());
 }
 
 bool Replay::Report(runtime::HostClient& client) const {
@@ -113,11 +142,7 @@ bool Replay::Report(runtime::HostClient& client) const {
             path_.c_str());
     return true;
   }
-  const std::string where =
-      departure->line == 0 ? "its end" : "line " + std::to_string(departure->line);
-  fprintf(stderr, "warning: the run left %s at %s, %s: there %s, here %s\n", path_.c_str(),
-          where.c_str(), Who(departure->process).c_str(), OrEnd(departure->earlier).c_str(),
-          OrEnd(departure->later).c_str());
+  Say("left", *departure);
   return false;
 }
 

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,9 @@ constexpr int kStartAttempts = 5;
 // the whole foreground group, so the program has it already.
 constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                              SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
+
+// How long what a run does otherwise than the earlier one may stay unsaid.
+constexpr timespec kReplayLook{0, 50'000'000};
 
 std::vector<std::string> HostArguments(const std::string& binary,
                                        const runtime::HostOptions& options) {
@@ -84,11 +88,13 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
                                              registry.LogPath(options.name)));
 }
 
-// Waits for the program and passes signals on to it.
-int Supervise(pid_t child, const sigset_t& watched) {
+// Waits for the program and passes signals on to it; follows its run meanwhile, where `replay` is.
+int Supervise(pid_t child, const sigset_t& watched, Replay* replay) {
   for (;;) {
     siginfo_t info;
-    const int number = sigwaitinfo(&watched, &info);
+    const int number = replay != nullptr ? sigtimedwait(&watched, &info, &kReplayLook)
+                                         : sigwaitinfo(&watched, &info);
+    if (replay != nullptr) replay->Look();
     if (number < 0) continue;
     if (number != SIGCHLD) {
       if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
@@ -103,7 +109,7 @@ int Supervise(pid_t child, const sigset_t& watched) {
 }
 
 // Starts the program and waits for its end; the exit status after an error was printed.
-tl::expected<int, int> Supervised(const std::vector<std::string>& command) {
+tl::expected<int, int> Supervised(const std::vector<std::string>& command, Replay* replay) {
   sigset_t watched, before;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
@@ -124,7 +130,7 @@ tl::expected<int, int> Supervised(const std::vector<std::string>& command) {
     sigprocmask(SIG_SETMASK, &before, nullptr);
     Execute(command);
   }
-  return Supervise(child, watched);
+  return Supervise(child, watched, replay);
 }
 
 // Only of the host that we have been on: another may have its name by now.
@@ -156,7 +162,7 @@ int Run(const RunRequest& request) {
   if (!client) return client.error();
   for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
 
-  const auto status = Supervised(request.command);
+  const auto status = Supervised(request.command, replay ? &*replay : nullptr);
   if (!status) return status.error();
   const bool all_fired = options.scenario_path.empty() || ReportUnfired(*client);
   const bool is_same = !replay || replay->Report(*client);

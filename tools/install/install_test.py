@@ -111,7 +111,8 @@ def every_command_has_a_man_page():
         check(len(commands) >= 10, shown)
         for command in commands:
             with open(prefix.path("share/man/man1/rdmaemu-%s.1" % command)) as page:
-                check("Example" in page.read(), command)
+                # Its lines are commands, and stay lines.
+                check(re.search(r'^\.SS "Example.*\n\.IP\n\.nf$', page.read(), re.MULTILINE), command)
 
 
 CASES = [all_files_are_there_and_listed, a_program_runs_on_the_installed_libraries,

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <rdmaemu/testing.h>
 
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "client.h"
@@ -162,6 +164,45 @@ TEST_F(KvTest, APulledCableEndsARequestAndNotTheServer) {
   client.reset();
   ASSERT_EQ(rdmaemu_port_set("rxe0", 1), 0) << rdmaemu_last_error();
   EXPECT_EQ(Connect()->Get("a"), "1");
+}
+
+// The server on a machine of its own.
+class KvMachinesTest : public rdmaemu::testing::EmbeddedTest {
+ protected:
+  static constexpr char kServerAddress[] = "127.0.0.2";
+
+  KvMachinesTest() {
+    AddHost("server", {{"rxe0", "rxe", kServerAddress}});
+    server = On("server", [] { return std::make_unique<kv::Server>(0); });
+    thread = std::thread([this] {
+      const rdmaemu::OnHost there("server");
+      try {
+        server->Run();
+      } catch (const kv::RdmaError& error) {
+        end = error.what();
+      }
+    });
+  }
+  ~KvMachinesTest() override {
+    server->Stop();
+    if (thread.joinable()) thread.join();
+  }
+
+  std::unique_ptr<kv::Server> server;
+  std::string end;  // why Run ended, once it has
+  std::thread thread;
+};
+
+// Nobody says that it has gone: the client learns it from its retries.
+TEST_F(KvMachinesTest, ACrashOfTheServersMachineEndsARequest) {
+  kv::Client client(kServerAddress, server->port());
+  client.Put("a", "1");
+  EXPECT_EQ(client.Get("a"), "1");
+  host.Remove("server");
+  EXPECT_THAT([&] { client.Get("a"); },
+              testing::ThrowsMessage<kv::RdmaError>(HasSubstr("transport retry counter exceeded")));
+  thread.join();
+  EXPECT_THAT(end, HasSubstr("Input/output error")) << "a server without a machine does not go on";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string_view>
 #include <vector>
 
@@ -85,6 +86,7 @@ void Server::TakeEvents() {
     rdma_ack_cm_event(raw);
     OnEvent(copy);
   }
+  if (errno != EAGAIN && errno != EINTR) throw RdmaError("rdma_get_cm_event", errno);
 }
 
 void Server::OnEvent(const rdma_cm_event& event) {

@@ -10,8 +10,8 @@
  *     rdmaemu_close();
  *
  * Unless a function says otherwise it returns 0, or a negative errno, whose reason
- * rdmaemu_last_error() tells in a sentence; it may be called by any thread. Rules, devices and
- * ports can be changed on a host process as well, whose client this process is (`rdmaemu run`).
+ * rdmaemu_last_error() tells in a sentence; it may be called by any thread. Rules, devices, ports
+ * and time can be changed on a host process as well, whose client this process is (`rdmaemu run`).
  *
  * docs/embedding.md is the manual. */
 #ifndef RDMAEMU_RDMAEMU_H
@@ -54,33 +54,61 @@ struct rdmaemu_options {
   const char* silent_nets;
 };
 
-/* Opens this process's host; NULL: all defaults. -EBUSY: there is one, or the process is a client
- * of a host process already. -ENOTSUP: the process runs on another libibverbs. -EINVAL: an option
- * is wrong. */
+/* Opens this process's first host; NULL: all defaults. -EBUSY: there is one, or the process is a
+ * client of a host process already. -ENOTSUP: the process runs on another libibverbs. -EINVAL: an
+ * option is wrong. */
 int rdmaemu_open(const struct rdmaemu_options* options);
 
-/* Ends the host. What the program still has open of it is dead: calls answer EIO, who waits
- * returns; its queues must not be touched any more. -ENOENT: there is none. */
+/* Ends all hosts. What the program still has open of them is dead: calls answer EIO, who waits
+ * returns; their queues must not be touched any more. -ENOENT: there is none. */
 int rdmaemu_close(void);
 
-/* ---- time (a host in this process; -ENOENT without) */
+/* ---- more hosts in this process: machines that reach each other by their addresses
+ *
+ * They have one clock and one network. As with network namespaces, a thread is on one of them, at
+ * first on the first: what it makes anew (event channels, device lists, opened devices) and what it
+ * asks of devices, ports and addresses is there. What was made before stays where it is, whichever
+ * thread uses it. */
 
-/* The host's time in nanoseconds; 0 when it was opened. Negative: an errno. */
+/* Adds a host. It needs a name, and devices with addresses that no other one has; its clock is the
+ * first one's, and its seed follows from the first one's where it is 0. At most eight between
+ * rdmaemu_open and rdmaemu_close, those that were removed among them. -ENOENT: there is no first
+ * one. -EINVAL: an option is wrong. */
+int rdmaemu_host_add(const struct rdmaemu_options* options);
+
+/* From now on this thread is on that host; NULL: the first one. One that has ended can be entered,
+ * and answers EIO. -ENOENT. */
+int rdmaemu_host_enter(const char* name);
+/* The name of the host that this thread is on, cut to `bytes`; returns its length. */
+int rdmaemu_host_entered(char* name, size_t bytes);
+
+/* Power off: nobody is told. Peers learn of it by their retries; what this program has of it
+ * answers EIO and can be destroyed, and who waits for it returns. So does a rule with `crash =
+ * true`. A host of the same name can be added afterwards. -ENOENT. */
+int rdmaemu_host_remove(const char* name);
+
+/* ---- time */
+
+/* The host's time in nanoseconds; 0 when it was opened. A host process's is CLOCK_MONOTONIC's with
+ * the real clock, and begins at 0 with the manual one. Negative: an errno. */
 int64_t rdmaemu_now(void);
 
 /* Lets so much time pass at once, with everything that is due in it, also what waits for this
- * program. 0: does what is ready at this moment. Virtual and manual clocks; -EOPNOTSUPP for those
- * that run by themselves. */
+ * program. 0: does what is ready at this moment. Virtual and manual clocks, of a host process the
+ * manual one; -EOPNOTSUPP for those that run by themselves. */
 int rdmaemu_advance(uint64_t time_ns);
 
 /* Lets time jump from one thing that is due to the next, until nothing is, or until this program is
  * awaited (it has a request that it has not answered, say). Real and scaled clocks: does what is
- * ready. -ELOOP: it never ends. */
+ * ready; of a host process -EOPNOTSUPP but with the manual clock. -ELOOP: it never ends. */
 int rdmaemu_run_until_idle(void);
 
 /* ---- fault rules, in the words of docs/faults.md */
 
-/* Adds a rule behind the others: "at = \"cm.req\", nth = 3, reject = 28". Its name ("rule N" when
+/* Rules of all hosts of this process are one list, host by host.
+ *
+ * Adds a rule behind the others of the host that the thread is on, or of the one that the rule
+ * names (host = "b"): "at = \"cm.req\", nth = 3, reject = 28". Its name ("rule N" when
  * it has none) goes to `name` (may be NULL), cut to name_bytes. -EINVAL: the text is wrong. */
 int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes);
 int rdmaemu_rule_remove(const char* name); /* -ENOENT */
@@ -89,6 +117,12 @@ int rdmaemu_rules_clear(void);
  * rule is removed; `fired` counts what came. The rule stays, and holds what comes next. -ENOENT:
  * there is none of that name, or it holds nothing ever. */
 int rdmaemu_rule_release(const char* name);
+
+/* Waits until the rule has fired so often since it was added, for so long of the machine's time: a
+ * test that uses a barrier knows by it that something has come. Drives the host meanwhile.
+ * -ETIMEDOUT. -ENOENT: there is none of that name. -EDEADLK: the program has one thread, and
+ * nothing is due. */
+int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms);
 
 struct rdmaemu_rule {
   char name[132];

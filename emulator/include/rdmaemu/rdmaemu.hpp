@@ -1,4 +1,4 @@
-// rdmaemu.h for C++: a host and fault rules that end with their scope, durations of <chrono>,
+// rdmaemu.h for C++: hosts and fault rules that end with their scope, durations of <chrono>,
 // errors as exceptions. Header only.
 #pragma once
 
@@ -49,37 +49,76 @@ struct EmbeddingOptions {
   std::string scenario_path, trace_path, pcap_path, silent_nets;
 };
 
-// The host of this process, as long as the object lives.
+// A host that is added to others: it needs a name, and devices with addresses of its own.
+struct HostOptions {
+  std::string name;
+  std::vector<DeviceOptions> devices;
+  uint64_t seed = 0;  // 0: follows from the first one's
+  std::string scenario_path, trace_path, pcap_path, silent_nets;
+};
+
+// Calls `use` with the same as an rdmaemu_options.
+template <class Options, class Use>
+int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
+  std::vector<rdmaemu_device> devices;
+  for (const DeviceOptions& device : options.devices) {
+    devices.push_back({device.name.c_str(), device.profile.c_str(), device.addresses.c_str()});
+  }
+  rdmaemu_options plain = {};
+  plain.size = sizeof plain;
+  plain.name = options.name.c_str();
+  plain.devices = devices.data();
+  plain.device_count = devices.size();
+  plain.clock = clock;
+  plain.seed = options.seed;
+  plain.scenario_path = options.scenario_path.c_str();
+  plain.trace_path = options.trace_path.c_str();
+  plain.pcap_path = options.pcap_path.c_str();
+  plain.silent_nets = options.silent_nets.c_str();
+  return use(plain);
+}
+
+// The hosts of this process, as long as the object lives: one, and those that are added.
 class Embedding {
  public:
   explicit Embedding(const EmbeddingOptions& options = {}) {
-    std::vector<rdmaemu_device> devices;
-    for (const DeviceOptions& device : options.devices) {
-      devices.push_back({device.name.c_str(), device.profile.c_str(), device.addresses.c_str()});
-    }
-    rdmaemu_options plain = {};
-    plain.size = sizeof plain;
-    plain.name = options.name.c_str();
-    plain.devices = devices.data();
-    plain.device_count = devices.size();
-    plain.clock = options.clock.c_str();
-    plain.seed = options.seed;
-    plain.scenario_path = options.scenario_path.c_str();
-    plain.trace_path = options.trace_path.c_str();
-    plain.pcap_path = options.pcap_path.c_str();
-    plain.silent_nets = options.silent_nets.c_str();
-    Checked(rdmaemu_open(&plain));
+    Checked(WithPlainOptions(options, options.clock.c_str(),
+                             [](const rdmaemu_options& plain) { return rdmaemu_open(&plain); }));
   }
   ~Embedding() { rdmaemu_close(); }
   Embedding(const Embedding&) = delete;
   Embedding& operator=(const Embedding&) = delete;
 
-  // Since the host was opened.
+  // A machine more, on the same network.
+  void Add(const HostOptions& options) {
+    Checked(WithPlainOptions(
+        options, nullptr, [](const rdmaemu_options& plain) { return rdmaemu_host_add(&plain); }));
+  }
+  // Power off, without a word to anybody.
+  void Remove(const std::string& name) { Checked(rdmaemu_host_remove(name.c_str())); }
+
+  // Since the first host was opened; of all hosts.
   std::chrono::nanoseconds now() const { return std::chrono::nanoseconds(Checked(rdmaemu_now())); }
   void Advance(std::chrono::nanoseconds time) {
     Checked(rdmaemu_advance(static_cast<uint64_t>(time.count())));
   }
   void RunUntilIdle() { Checked(rdmaemu_run_until_idle()); }
+};
+
+// This thread is on the host of that name as long as the object lives: OnHost guard("b").
+class OnHost {
+ public:
+  explicit OnHost(const std::string& name) {
+    before_.resize(static_cast<size_t>(Checked(rdmaemu_host_entered(nullptr, 0))) + 1);
+    Checked(rdmaemu_host_entered(before_.data(), before_.size()));
+    Checked(rdmaemu_host_enter(name.c_str()));
+  }
+  ~OnHost() { rdmaemu_host_enter(before_.c_str()); }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+
+ private:
+  std::string before_;
 };
 
 // What happened lately, as text.
@@ -108,6 +147,10 @@ class Fault {
   const std::string& name() const { return name_; }
   // Of a rule with hold = true: what it has held so far goes on.
   void Release() { Checked(rdmaemu_rule_release(name_.c_str())); }
+  // Until it has fired so often; throws ETIMEDOUT after so much time of the machine.
+  void Wait(uint64_t times = 1, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+    Checked(rdmaemu_rule_wait(name_.c_str(), times, static_cast<uint64_t>(timeout.count())));
+  }
   // How many moments were the rule's, and in how many of them it did something.
   uint64_t matched() const { return Find().matched; }
   uint64_t fired() const { return Find().fired; }

@@ -1,4 +1,4 @@
-// GoogleTest for programs that use RDMA: a fixture with a host of its own, events and completions
+// GoogleTest for programs that use RDMA: a fixture with hosts of its own, events and completions
 // with words for what they are, and the host's timeline in the message of a test that failed.
 // Header only; <gmock/gmock.h> has EXPECT_THAT for the matchers.
 #pragma once
@@ -16,6 +16,8 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace rdmaemu::testing {
 
@@ -139,7 +141,7 @@ void WithFault(const std::string& rule, Body&& body) {
                                << " times and never fired";
 }
 
-// A test with a host of its own: embedded, with the virtual clock. The host ends after the members
+// A test with a host of its own: embedded, with the virtual clock. The hosts end after the members
 // of classes that derive from it.
 class EmbeddedTest : public ::testing::Test {
  protected:
@@ -149,6 +151,20 @@ class EmbeddedTest : public ::testing::Test {
       ADD_FAILURE() << "what the host did, both sides (seconds, host, process, kind, object):\n"
                     << Timeline();
     }
+  }
+
+  // Another machine: AddHost("b", {{.addresses = "10.0.0.2"}}).
+  void AddHost(const std::string& name, const std::vector<DeviceOptions>& devices) {
+    HostOptions options;
+    options.name = name;
+    options.devices = devices;
+    host.Add(options);
+  }
+  // Does something on that machine, and answers what it answers: what is made in `body` is there.
+  template <class Body>
+  decltype(auto) On(const std::string& name, Body&& body) {
+    const OnHost guard(name);
+    return std::forward<Body>(body)();
   }
 
   Embedding host;

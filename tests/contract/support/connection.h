@@ -2,19 +2,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
+#include "tests/contract/support/numbers.h"
 #include "tests/contract/support/side.h"
 
 namespace rdma_contract {
-
-// A number for an id whose QP is somebody else's. The driver hands out small ones in order;
-// programs that run beside each other must not choose the same, or one is taken for a stale
-// connection.
-inline uint32_t ForeignQpn() {
-  static uint32_t last = 0;
-  return 0x800000u | (static_cast<uint32_t>(getpid()) & 0x7fffu) << 8 | (++last & 0xffu);
-}
 
 class ConnectionTest : public testing::Test {
  protected:

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/contract/support/environment.h"
+#include "tests/contract/support/numbers.h"
 #include "tests/contract/support/side.h"
 
 namespace rdma_contract {

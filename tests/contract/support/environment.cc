@@ -28,9 +28,9 @@ std::string RemoteAddress() {
 std::string SilentAddress() { return Variable("RDMA_TEST_SILENT"); }
 std::string UnresolvedAddress() { return Variable("RDMA_TEST_UNRESOLVED"); }
 std::string AddressWithoutRdma() { return Variable("RDMA_TEST_WITHOUT_RDMA"); }
-bool TimeIsReal() {
-  const std::string clock = Variable("RDMA_TEST_CLOCK");
-  return clock.empty() || clock == "real";
+int DevicesTime_ms(int ms) {
+  const int rate = atoi(Variable("RDMA_TEST_TIME_RATE").c_str());
+  return rate > 1 ? ms / rate : ms;
 }
 bool TwoHosts() { return !Variable("RDMA_TEST_PEER_ENV").empty(); }
 

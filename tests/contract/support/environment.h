@@ -26,9 +26,9 @@ std::string UnresolvedAddress();
 // A machine that is there and has no RDMA (RDMA_TEST_WITHOUT_RDMA).
 std::string AddressWithoutRdma();
 
-// The devices' time passes as the program's own does (RDMA_TEST_CLOCK is not set, or "real"):
-// only then has what did not happen for a while not happened for that long.
-bool TimeIsReal();
+// How long a program waits so that `ms` of the devices' time pass. Their time runs as the program's
+// own does, or RDMA_TEST_TIME_RATE times as fast; with a virtual clock it may jump besides.
+int DevicesTime_ms(int ms);
 
 // Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"): what makes a process live on the peer's
 // machine. Has to run before the process's first call of either library.

@@ -212,11 +212,14 @@ class ProcessWorker : public Worker {
   }
 
  private:
+  // Its descriptors close one after the other: it has ended when it is no process any more.
   void WaitForEnd() {
     char byte;
     pollfd waiting{socket_, POLLIN, 0};
     if (poll(&waiting, 1, kStepLimit_ms) > 0) (void)!recv(socket_, &byte, 1, 0);
     if (kill(pid_, 0) == 0) kill(pid_, SIGKILL);
+    for (int waited_ms = 0; kill(pid_, 0) == 0 && waited_ms < kStepLimit_ms; ++waited_ms)
+      poll(nullptr, 0, 1);
   }
 
   int socket_ = -1;

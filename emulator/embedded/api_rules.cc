@@ -1,0 +1,250 @@
+// rdmaemu.h: fault rules, of whichever host the process uses: those in it, whose rules are one
+// list, or a host process.
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emulator/embedded/call_host.h"
+#include "emulator/embedded/last_error.h"
+#include "emulator/embedded/process_host.h"
+#include "emulator/fault/scenario.h"
+#include "emulator/host/calls.h"
+#include "emulator/host/faults.h"
+#include "rdmaemu/rdmaemu.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxWait_ms = 86'400'000;  // a day
+
+// The JSON of an answer; where it is a refusal, the reason.
+int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
+  answer = Json::parse(reply, nullptr, false);
+  if (answer.is_discarded()) return Refuse(EPROTO, "the host's answer is no JSON");
+  if (answer.is_object() && answer.contains("error")) {
+    return Refuse(op == CallOp::kFaultAdd ? EINVAL : ENOENT, answer["error"].get<std::string>());
+  }
+  return 0;
+}
+
+// One of kFault*, whose answers are JSON.
+int CallFault(CallOp op, std::string_view text, Json& answer) {
+  if (text.size() > kMaxFaultTextBytes) {
+    return Refuse(EMSGSIZE, "the text is longer than " + std::to_string(kMaxFaultTextBytes) +
+                                " bytes, which no rule is");
+  }
+  std::string reply;
+  const int error = CallHost(op, text.data(), text.size(), &reply);
+  return error != 0 ? error : TakeAnswer(op, reply, answer);
+}
+
+// How often a rule of the hosts in this process has fired; nothing when there is none of that name.
+std::optional<uint64_t> FiredHere(EmbeddedHosts& hosts, std::string_view name) {
+  std::string reply(kMaxReplyBytes, '\0');
+  for (const auto& host : hosts.all()) {
+    if (host->has_ended()) continue;
+    CallBuffers call{static_cast<uint32_t>(CallOp::kFaultList), nullptr, 0,       reply.data(),
+                     static_cast<uint32_t>(reply.size()),       0,       nullptr, 0};
+    if (hosts.Call(*host, call) != 0) continue;
+    for (const Json& rule : Json::parse(reply.substr(0, call.filled))) {
+      if (rule.at("name") == name) return rule.at("fired").get<uint64_t>();
+    }
+  }
+  return std::nullopt;
+}
+
+// 0, or why a wait for a rule has ended without it.
+int RefuseWait(int error, const char* name) {
+  const std::string rule = "rule \"" + std::string(name) + "\"";
+  switch (error) {
+    case 0:
+      return 0;
+    case ETIMEDOUT:
+      return Refuse(error, rule +
+                               " has not fired so often in this time; rdmaemu_rules tells how "
+                               "often it matched");
+    case EDEADLK:
+      return Refuse(error, rule +
+                               " cannot fire any more: this program has one thread, which waits, "
+                               "and nothing is due");
+    default:
+      return Refuse(error, "the host ended before " + rule + " had fired");
+  }
+}
+
+template <size_t N>
+void CopyText(const Json& from, char (&to)[N]) {
+  const std::string text = from.get<std::string>();
+  to[text.copy(to, N - 1)] = '\0';
+}
+
+// Those in this process that live; none where the host is another process.
+struct Hosts {
+  struct One {
+    uint32_t number;
+    std::string name;
+  };
+  std::vector<One> all;
+  uint32_t entered = 0;
+};
+Hosts HostsHere() {
+  Hosts hosts;
+  ProcessHost::Get().With([&](EmbeddedHosts& here) {
+    for (const auto& host : here.all()) {
+      if (!host->has_ended()) hosts.all.push_back({host->number(), host->name()});
+    }
+    hosts.entered = ProcessHost::Get().entered();
+    return 0;
+  });
+  return hosts;
+}
+
+// Calls `use` on each host here until it answers something other than `again`.
+template <class Use>
+int OnEach(const Hosts& hosts, int again, Use&& use) {
+  if (hosts.all.empty()) return use();
+  int result = again;
+  for (size_t i = 0; i < hosts.all.size() && result == again; i++) {
+    const ThreadOnHost on(hosts.all[i].number);
+    result = use();
+  }
+  return result;
+}
+
+// All rules, of each host in turn.
+int ListRules(const Hosts& hosts, Json& rules) {
+  rules = Json::array();
+  return OnEach(hosts, 0, [&] {
+    Json answer;
+    const int error = CallFault(CallOp::kFaultList, "", answer);
+    if (error == 0) rules.insert(rules.end(), answer.begin(), answer.end());
+    return error;
+  });
+}
+
+// Where a new rule goes, and its text with a name that no other rule of the list has.
+struct NewRule {
+  uint32_t host;
+  std::string text;
+};
+// 0 or a negative errno. What is wrong with the text says the host that gets it.
+int PlaceRule(const Hosts& hosts, NewRule& rule) {
+  uint64_t number = 0;
+  ProcessHost::Get().With([&](EmbeddedHosts& here) {
+    number = here.NextRuleNumber();
+    return 0;
+  });
+  if (rule.text.size() > kMaxFaultTextBytes) return 0;
+  const auto parsed = fault::ParseRule(rule.text, number, FaultVocabulary());
+  if (!parsed) return 0;
+  const auto named = std::ranges::find(hosts.all, parsed->match.host, &Hosts::One::name);
+  if (named != hosts.all.end()) rule.host = named->number;
+  if (hosts.all.size() < 2) return 0;
+  Json rules;
+  if (const int error = ListRules(hosts, rules); error != 0) return error;
+  for (const Json& other : rules) {
+    if (other.at("name") != parsed->name) continue;
+    return Refuse(EINVAL, "there is a rule called \"" + parsed->name +
+                              "\" already; remove it first, or choose another name");
+  }
+  const auto other_number = fault::ParseRule(rule.text, number + 1, FaultVocabulary());
+  const bool is_unnamed = other_number && other_number->name != parsed->name;
+  if (is_unnamed) rule.text = "name = \"" + parsed->name + "\", " + rule.text;
+  return 0;
+}
+
+// kFaultRemove or kFaultRelease of whichever host has the rule.
+int CallNamed(CallOp op, const char* name) {
+  return AtDoor([&] {
+    if (name == nullptr) return NoText("name");
+    return OnEach(HostsHere(), -ENOENT, [&] {
+      Json answer;
+      return CallFault(op, name, answer);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace rdmaemu::embedded
+
+using namespace rdmaemu;
+using namespace rdmaemu::embedded;
+
+int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes) {
+  return AtDoor([&] {
+    if (rule == nullptr) return NoText("rule");
+    const Hosts hosts = HostsHere();
+    NewRule added{hosts.entered, rule};
+    if (const int error = PlaceRule(hosts, added); error != 0) return error;
+    Json answer;
+    const ThreadOnHost on(added.host);
+    const int error = CallFault(CallOp::kFaultAdd, added.text, answer);
+    if (error != 0) return error;
+    if (name != nullptr && name_bytes > 0) {
+      const std::string text = answer.at("name").get<std::string>();
+      name[text.copy(name, name_bytes - 1)] = '\0';
+    }
+    return 0;
+  });
+}
+
+int rdmaemu_rule_remove(const char* name) { return CallNamed(CallOp::kFaultRemove, name); }
+
+int rdmaemu_rule_release(const char* name) { return CallNamed(CallOp::kFaultRelease, name); }
+
+int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms) {
+  return AtDoor([&] {
+    if (name == nullptr) return NoText("name");
+    const std::chrono::milliseconds limit(std::min(timeout_ms, kMaxWait_ms));
+    if (auto aside = ConnectAside()) {
+      const Result<std::string> reply = aside->WaitForRule(name, times, limit);
+      Json answer;
+      return reply ? TakeAnswer(CallOp::kFaultWait, *reply, answer)
+                   : RefuseWait(reply.error().code, name);
+    }
+    if (!ProcessHost::Get().IsOpen()) return RefuseWithoutHost();
+    std::optional<uint64_t> fired;
+    const int error = ProcessHost::Get().WaitUntil(
+        [&](EmbeddedHosts& hosts) {
+          fired = FiredHere(hosts, name);
+          return !fired || *fired >= times;
+        },
+        limit);
+    if (error == 0 && !fired) {
+      return Refuse(ENOENT, "there is no rule called \"" + std::string(name) + "\"");
+    }
+    return RefuseWait(error, name);
+  });
+}
+
+int rdmaemu_rules_clear() {
+  return AtDoor([] {
+    return OnEach(HostsHere(), 0, [] {
+      Json answer;
+      return CallFault(CallOp::kFaultClear, "", answer);
+    });
+  });
+}
+
+int rdmaemu_rules(rdmaemu_rule* rules, size_t capacity) {
+  return AtDoor([&] {
+    Json all;
+    const int error = ListRules(HostsHere(), all);
+    if (error != 0) return error;
+    for (size_t i = 0; rules != nullptr && i < std::min(capacity, all.size()); i++) {
+      const Json& from = all.at(i);
+      CopyText(from.at("name"), rules[i].name);
+      CopyText(from.at("at"), rules[i].at);
+      CopyText(from.at("does"), rules[i].does);
+      rules[i].matched = from.at("matched").get<uint64_t>();
+      rules[i].fired = from.at("fired").get<uint64_t>();
+    }
+    return static_cast<int>(all.size());
+  });
+}

@@ -1,0 +1,105 @@
+// rdmaemu.h: time, of the host in this process or of the host process whose client it is.
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "emulator/embedded/call_host.h"
+#include "emulator/embedded/last_error.h"
+#include "emulator/embedded/process_host.h"
+#include "rdmaemu/rdmaemu.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+constexpr uint64_t kMaxAdvance_ns = uint64_t{1} << 60;  // 36 years
+constexpr auto kLookAgain = std::chrono::milliseconds(1);
+
+// What a host process says of its clock; a negative errno. Only a program that was put on a host
+// has one to ask: for another one libibverbs would start a host, in whose way rdmaemu_open then is.
+int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
+  if (std::getenv("RDMAEMU_HOST") == nullptr) return RefuseWithoutHost();
+  const ClockIn in{static_cast<uint32_t>(action), 0, static_cast<int64_t>(advance_ns)};
+  std::string reply;
+  const int error = CallHost(CallOp::kClock, &in, sizeof in, &reply);
+  if (error == -EOPNOTSUPP) {
+    return Refuse(EOPNOTSUPP,
+                  "the clock of this process's host cannot be moved; start the host with "
+                  "`rdmaemu run --clock manual`");
+  }
+  if (error == -EINVAL) {
+    return Refuse(EINVAL, "the host does not move its time so far; move it a year at most");
+  }
+  if (error != 0) return error;
+  if (reply.size() != sizeof out) return Refuse(EPROTO, "the host's answer about its clock is cut");
+  std::memcpy(&out, reply.data(), sizeof out);
+  return 0;
+}
+
+// Tells a host process to move its time, and waits until time has arrived.
+int MoveClock(ClockAction action, uint64_t advance_ns) {
+  ClockOut out{};
+  int error = AskClock(action, advance_ns, out);
+  while (error == 0 && out.moving != 0) {
+    // Of the machine: the host tells nobody that time has arrived.
+    std::this_thread::sleep_for(kLookAgain);
+    error = AskClock(ClockAction::kShow, 0, out);
+  }
+  return error;
+}
+
+}  // namespace
+}  // namespace rdmaemu::embedded
+
+using namespace rdmaemu;
+using namespace rdmaemu::embedded;
+
+int64_t rdmaemu_now() {
+  int64_t now_ns = 0;
+  const int result = AtDoor([&] {
+    if (ProcessHost::Get().IsOpen()) {
+      return WithHosts([&](EmbeddedHosts& hosts) {
+        now_ns = hosts.Now().time_since_epoch().count();
+        return 0;
+      });
+    }
+    ClockOut out{};
+    const int error = AskClock(ClockAction::kShow, 0, out);
+    now_ns = out.now_ns;
+    return error;
+  });
+  return result < 0 ? result : now_ns;
+}
+
+int rdmaemu_advance(uint64_t time_ns) {
+  return AtDoor([&] {
+    if (time_ns > kMaxAdvance_ns) {
+      return Refuse(EINVAL, "time_ns is more than 36 years; is it a negative number?");
+    }
+    if (!ProcessHost::Get().IsOpen()) {
+      return MoveClock(time_ns == 0 ? ClockAction::kShow : ClockAction::kAdvance, time_ns);
+    }
+    return WithHosts([&](EmbeddedHosts& hosts) {
+      if (hosts.clock().runs()) {
+        return Refuse(EOPNOTSUPP,
+                      "this host's clock runs by itself; open it with .clock = \"virtual\" or "
+                      "\"manual\"");
+      }
+      hosts.Advance(Duration(static_cast<int64_t>(time_ns)));
+      return 0;
+    });
+  });
+}
+
+int rdmaemu_run_until_idle() {
+  return AtDoor([] {
+    if (!ProcessHost::Get().IsOpen()) return MoveClock(ClockAction::kRunUntilIdle, 0);
+    return WithHosts([](EmbeddedHosts& hosts) {
+      if (hosts.RunUntilIdle()) return 0;
+      return Refuse(ELOOP,
+                    "the host is never idle: something is due again and again, as a rule "
+                    "without an end can make it; rdmaemu_timeline shows what");
+    });
+  });
+}

@@ -1,0 +1,52 @@
+#include "emulator/embedded/call_host.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "emulator/embedded/last_error.h"
+#include "emulator/embedded/process_host.h"
+#include "emulator/runtime/registry.h"
+#include "shim/client/client_abi.h"
+
+namespace rdmaemu::embedded {
+
+tl::expected<runtime::HostClient, int> ConnectAside() {
+  const char* const name = std::getenv("RDMAEMU_HOST");
+  if (name == nullptr || ProcessHost::Get().IsOpen()) return tl::unexpected(ENOENT);
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return tl::unexpected(ENOENT);
+  auto client = runtime::HostClient::Connect(registry->SocketPath(name));
+  if (!client) return tl::unexpected(client.error().code);
+  return std::move(*client);
+}
+
+int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out) {
+  if (auto aside = ConnectAside()) {
+    const Result<std::string> reply =
+        aside->Call(op, {static_cast<const std::byte*>(in), in_bytes});
+    if (reply && out != nullptr) *out = *reply;
+    return reply ? 0 : -reply.error().code;
+  }
+  using Function = decltype(&rdmaemu_client_call);
+  const auto call = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "rdmaemu_client_call"));
+  if (call == nullptr) {
+    return Refuse(ENOTSUP,
+                  "this process does not use rdmaemu's libibverbs.so.1, so it has no host of "
+                  "rdmaemu; link with the flags of `pkg-config --libs rdmaemu`, or start it with "
+                  "`rdmaemu run`");
+  }
+  std::string reply(out == nullptr ? 0 : kMaxReplyBytes, '\0');
+  uint32_t filled = 0;
+  const int error = call(static_cast<uint32_t>(op), in, static_cast<uint32_t>(in_bytes),
+                         reply.data(), static_cast<uint32_t>(reply.size()), &filled, nullptr, 0);
+  if (error == 0 && out != nullptr) *out = reply.substr(0, filled);
+  if (error == EIO || error == ENODEV) {
+    return Refuse(error,
+                  "this process has no host: it was closed, has ended, or none could be "
+                  "reached; open one with rdmaemu_open");
+  }
+  return -error;
+}
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,179 @@
+#include "emulator/embedded/embedded_hosts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "emulator/runtime/host_setup.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+// Of host `number`, where none was given: no other host's, and no 64-bit number's.
+std::string SeedOf(const std::string& first, uint32_t number) {
+  std::optional<RandomSeed> seed = runtime::ParseSeed(first);
+  if (!seed) return {};
+  seed->key.back() ^= number;
+  return runtime::SeedText(*seed);
+}
+
+}  // namespace
+
+runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> EmbeddedHosts::Open(
+    const EmbeddedOptions& options, OnEnd on_end) {
+  std::unique_ptr<EmbeddedHosts> made(new EmbeddedHosts(options.clock, std::move(on_end)));
+  made->first_seed_ = options.host.seed;
+  const auto first = made->Add(options);
+  if (!first) return tl::unexpected(first.error());
+  return made;
+}
+
+EmbeddedHosts::~EmbeddedHosts() {
+  for (const auto& host : hosts_) host->Close(Now());
+}
+
+runtime::OrMessage<EmbeddedHost*> EmbeddedHosts::Add(EmbeddedOptions options) {
+  const auto number = static_cast<uint32_t>(hosts_.size());
+  if (number >= kMaxHosts) {
+    return tl::unexpected("a process has at most " + std::to_string(kMaxHosts) +
+                          " hosts until rdmaemu_close, those that were removed among them");
+  }
+  if (const EmbeddedHost* const other = Find(options.host.name); other && !other->has_ended()) {
+    return tl::unexpected("this process has a host \"" + options.host.name +
+                          "\" already; choose another name, or remove that one first");
+  }
+  if (options.host.seed.empty()) options.host.seed = SeedOf(first_seed_, number);
+  auto made = EmbeddedHost::Make(options, number, Now(), network_, lines_);
+  if (!made) return tl::unexpected(made.error());
+  hosts_.push_back(std::move(*made));
+  return hosts_.back().get();
+}
+
+EmbeddedHost* EmbeddedHosts::Find(std::string_view name) {
+  const auto found = std::find_if(hosts_.rbegin(), hosts_.rend(),
+                                  [&](const auto& each) { return each->name() == name; });
+  return found == hosts_.rend() ? nullptr : found->get();
+}
+
+void EmbeddedHosts::End(EmbeddedHost& host) {
+  if (host.has_ended()) return;
+  // First, so that who waits on one of its counters finds it ended.
+  if (on_end_) on_end_(host.number());
+  host.End();
+}
+
+std::optional<int> EmbeddedHosts::Call(EmbeddedHost& host, CallBuffers& call) {
+  // Asking before a poll is part of the poll.
+  if (call.op != static_cast<uint32_t>(CallOp::kPollCq)) empty_looks_ = 0;
+  const std::optional<int> error = host.Call(Now(), call);
+  Settle();
+  return error;
+}
+
+bool EmbeddedHosts::owes_replies() const {
+  return std::ranges::any_of(hosts_, [](const auto& host) { return host->owes_reply(); });
+}
+
+void EmbeddedHosts::Ring() {
+  empty_looks_ = 0;
+  Settle();
+}
+
+bool EmbeddedHosts::Settle() {
+  bool any = false;
+  for (int round = 0; round < kMaxRounds; round++) {
+    const Time now = Now();
+    bool found = false;
+    for (const auto& host : hosts_) {
+      if (!host->has_ended()) found |= host->Step(now);
+    }
+    found |= Deliver(now);
+    for (const auto& host : hosts_) {
+      if (!host->has_crashed()) continue;
+      End(*host);
+      found = true;
+    }
+    if (!found) break;
+    any = true;
+  }
+  return any;
+}
+
+bool EmbeddedHosts::Deliver(Time now) {
+  return network_.Deliver(
+      [&](uint32_t number, const wire::UdpFlow& flow, std::span<const std::byte> bytes,
+          const NetAddress& at) { hosts_[number]->Receive(now, flow, bytes, at); });
+}
+
+void EmbeddedHosts::JumpTo(Time time) {
+  clock_.MoveTo(time);
+  Settle();
+}
+
+std::optional<Time> EmbeddedHosts::NextDeadline() const {
+  std::optional<Time> next;
+  for (const auto& host : hosts_) {
+    const std::optional<Time> due = host->NextDeadline();
+    if (due && (!next || *due < *next)) next = due;
+  }
+  return next;
+}
+
+std::optional<Time> EmbeddedHosts::NextJump() {
+  const Time now = Now();
+  const bool is_awaited =
+      std::ranges::any_of(hosts_, [&](const auto& host) { return host->AwaitsApplication(now); });
+  return is_awaited ? std::nullopt : NextDeadline();
+}
+
+EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone) {
+  if (Settle()) return {.moved = true};
+  const std::optional<Time> due = NextDeadline();
+  if (clock_.runs()) {
+    if (!due) return {};
+    return {.machine = clock_.MachineTimeUntil(*due)};
+  }
+  if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
+  const std::optional<Time> jump = alone ? due : NextJump();
+  if (jump) {
+    JumpTo(*jump);
+    return {.moved = true};
+  }
+  clock_.PassUntil(*due);
+  return {.moved = Settle(), .machine = clock_.MachineTimeUntil(*due)};
+}
+
+void EmbeddedHosts::Look(bool alone) {
+  const bool waits = alone && ++empty_looks_ >= kPollsThatAreAWait;
+  if (waits) empty_looks_ = 0;
+  GoOn(waits);
+}
+
+bool EmbeddedHosts::Jump() {
+  const std::optional<Time> due = NextDeadline();
+  if (due) JumpTo(*due);
+  return due.has_value();
+}
+
+void EmbeddedHosts::Advance(Duration time) {
+  const Time target = Now() + time;
+  Settle();
+  for (int jumps = 0; jumps < kMaxJumps; jumps++) {
+    const std::optional<Time> due = NextDeadline();
+    if (!due || *due > target) break;
+    JumpTo(*due);
+  }
+  JumpTo(target);
+}
+
+bool EmbeddedHosts::RunUntilIdle() {
+  Settle();
+  if (clock_.runs()) return true;
+  for (int jumps = 0; jumps < kMaxJumps; jumps++) {
+    const std::optional<Time> jump = NextJump();
+    if (!jump) return true;
+    JumpTo(*jump);
+  }
+  return false;
+}
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,104 @@
+// The hosts inside a process, with one clock and one network between them. They are driven by the
+// threads that call them: each call runs all hosts until they rest, a wait lets time go on. Not
+// thread-safe; ProcessHost is.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/base/id_space.h"
+#include "emulator/embedded/clock.h"
+#include "emulator/embedded/embedded_host.h"
+
+namespace rdmaemu::embedded {
+
+class EmbeddedHosts {
+ public:
+  // In all, those that have ended among them: what is left of them in the program must not be taken
+  // for another host's.
+  static constexpr uint32_t kMaxHosts = IdSpace::kMaxParts;
+  // Rounds of work without time passing, and deadlines in a row: more is a loop, and is left.
+  static constexpr int kMaxRounds = 1 << 20;
+  static constexpr int kMaxJumps = 1 << 20;
+  // A program of one thread that looks for completions so often, and does nothing else in between,
+  // waits: then time passes over deadlines that wait for the program, too.
+  static constexpr uint32_t kPollsThatAreAWait = 10'000;
+
+  // `on_end` hears of a host that ends, by its number.
+  using OnEnd = std::function<void(uint32_t)>;
+  // With the first host, number 0.
+  static runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> Open(const EmbeddedOptions& options,
+                                                                 OnEnd on_end = {});
+  ~EmbeddedHosts();
+
+  // Another host. Without a seed it has one that follows from the first one's and its number.
+  runtime::OrMessage<EmbeddedHost*> Add(EmbeddedOptions options);
+  // nullptr when there is no such host. Of a name: the last one that had it.
+  EmbeddedHost* At(uint32_t number) {
+    return number < hosts_.size() ? hosts_[number].get() : nullptr;
+  }
+  EmbeddedHost* Find(std::string_view name);
+  const std::vector<std::unique_ptr<EmbeddedHost>>& all() const { return hosts_; }
+  // Power off, as EmbeddedHost::End.
+  void End(EmbeddedHost& host);
+  // For the name of a rule that has none: counted over all hosts, so that names are unique.
+  uint64_t NextRuleNumber() { return ++rules_made_; }
+
+  // As EmbeddedHost's; then all hosts run until they rest.
+  std::optional<int> Call(EmbeddedHost& host, CallBuffers& call);
+  std::optional<int> TakeLateReply(EmbeddedHost& host, CallBuffers& call) {
+    return host.TakeLateReply(call);
+  }
+  bool owes_replies() const;
+  // A doorbell was rung.
+  void Ring();
+  // Runs until nothing is ready at this moment. True when anything was.
+  bool Settle();
+
+  // The program waits and nothing has come: lets time go on to what may happen next. `alone`: it
+  // has one thread, so that nothing else can happen while it waits.
+  struct Pause {
+    bool moved = false;    // look again
+    bool endless = false;  // nothing will happen by itself
+    std::optional<Duration> machine =
+        std::nullopt;  // not moved: the machine's time until something happens
+  };
+  Pause GoOn(bool alone);
+  // The program looked and found nothing: the same, but it may do something else next.
+  void Look(bool alone);
+  // Of a clock that moves only when told: to what is due next. False: nothing is.
+  bool Jump();
+
+  Time Now() { return clock_.Now(); }
+  const EmbeddedClock& clock() const { return clock_; }
+  // Of a clock that does not run: lets so much time pass, with all that happens in it.
+  void Advance(Duration time);
+  // Lets time jump until nothing is due or the program is awaited. False: too much happened.
+  bool RunUntilIdle();
+
+  std::string TraceText() const { return lines_.Text(); }
+
+ private:
+  EmbeddedHosts(runtime::ClockOption clock, OnEnd on_end)
+      : clock_(clock), on_end_(std::move(on_end)) {}
+  bool Deliver(Time now);
+  void JumpTo(Time time);
+  std::optional<Time> NextDeadline() const;
+  // As Host::NextJump, of all hosts.
+  std::optional<Time> NextJump();
+
+  EmbeddedClock clock_;
+  OnEnd on_end_;
+  RecentLines lines_;
+  EmbeddedNetwork network_;
+  std::vector<std::unique_ptr<EmbeddedHost>> hosts_;  // by number
+  std::string first_seed_;
+  uint64_t rules_made_ = 0;
+  uint32_t empty_looks_ = 0;  // in a row
+};
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,63 @@
+#include "shim/client/segments.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "shim/client/system.h"
+
+namespace rdmaemu::client {
+
+int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out) {
+  struct stat status;
+  // Bytes past the file's end would be a SIGBUS.
+  const bool whole = fstat(fd, &status) == 0 && answer.length > 0 &&
+                     static_cast<uint64_t>(status.st_size) >= answer.length;
+  void* bytes =
+      whole ? mmap(nullptr, answer.length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  const int failure = whole ? errno : EPROTO;
+  SysClose(fd);
+  if (bytes == MAP_FAILED) return failure;
+  out = {id, answer.length, static_cast<std::byte*>(bytes)};
+  return 0;
+}
+
+std::byte* Place(const SharedSpan& span, const MappedSegment& segment) {
+  if (uint64_t{span.offset} + span.length > segment.length) {
+    errno = EPROTO;
+    return nullptr;
+  }
+  return segment.bytes + span.offset;
+}
+
+bool Segments::Add(const MappedSegment& segment) {
+  if (count_ == room_) {
+    const size_t room = room_ == 0 ? 16 : room_ * 2;
+    if (room > kMaxSegments) return false;
+    auto* grown = static_cast<MappedSegment*>(realloc(all_, room * sizeof(MappedSegment)));
+    if (grown == nullptr) return false;
+    all_ = grown;
+    room_ = room;
+  }
+  all_[count_++] = segment;
+  return true;
+}
+
+std::byte* Segments::Find(const SharedSpan& span, bool& known) const {
+  // A new queue is most often in the newest segment.
+  for (size_t i = count_; i-- > 0;) {
+    if (all_[i].id != span.segment) continue;
+    known = true;
+    return Place(span, all_[i]);
+  }
+  known = false;
+  return nullptr;
+}
+
+void Segments::UnmapAll() {
+  for (size_t i = 0; i < count_; i++) munmap(all_[i].bytes, all_[i].length);
+  count_ = 0;
+}
+
+}  // namespace rdmaemu::client

@@ -1,0 +1,31 @@
+// Posting and polling as the program calls them: they make no call of their host, but where a fault
+// rule stands at one of them (DoorbellPage::watched_calls) the host is asked first.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "shim/client/client.h"
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+
+// What `act` answers; where a rule says so, an errno as `refuse` gives it, instead of `act` or
+// after it, or later.
+template <class Act, class Refuse>
+int Watched(CallOp op, uint32_t handle, Act&& act, Refuse&& refuse) {
+  if (!client::IsWatched(op, handle)) [[likely]]
+    return act();
+  AskOut told{};
+  if (const int error = client::Call(op, AskIn{handle, 0}, told); error != 0) return refuse(error);
+  const int result = act();
+  if (told.again != 0) (void)client::Call(op, AskIn{handle, told.again}, told);
+  return told.error != 0 ? refuse(told.error) : result;
+}
+
+int WatchedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int WatchedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int WatchedPostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int WatchedPollCq(ibv_cq* cq, int count, ibv_wc* out);
+int WatchedRequestNotify(ibv_cq* cq, int solicited_only);
+
+}  // namespace rdmaemu::shim
