@@ -1,5 +1,6 @@
 #include "emulator/cm/channel.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rdmaemu::cm {
@@ -27,8 +28,8 @@ Result<Channel*> Channels::Create(GroupId group) {
 void Channels::Destroy(uint32_t handle) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return;
+  Clear(handle);
   counters_.Destroy(it->second.counter);
-  holding_.erase(handle);
   if (--per_group_[it->second.group] == 0) per_group_.erase(it->second.group);
   channels_.erase(it);
 }
@@ -49,7 +50,7 @@ std::vector<uint32_t> Channels::OfGroup(GroupId group) const {
 bool Channels::Push(uint32_t handle, PendingEvent event) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return false;
-  if (door_ != nullptr) event.held_by = door_->BarrierOf(it->second.group, event.response.event);
+  if (door_ != nullptr) event.wait = door_->WaitOf(it->second.group, event.response.event);
   return Move(handle, std::move(event));
 }
 
@@ -58,14 +59,16 @@ bool Channels::Move(uint32_t handle, PendingEvent event) {
   if (it == channels_.end() || it->second.events.size() >= kMaxEventsPerChannel) return false;
   Channel& channel = it->second;
   const uint64_t place = ++channel.last_place;
-  const bool is_held = !event.held_by.empty();
+  const EventWait& wait = event.wait;
+  const bool is_over = wait.over();
+  if (wait.until) timed_.insert({*wait.until, handle, place});
   channel.by_id.insert({event.id, place});
   channel.events.emplace_hint(channel.events.end(), place, std::move(event));
   if (channel.hidden_from != Channel::kNothingHidden) return true;
-  if (is_held) {
-    Hide(channel, place);
-  } else {
+  if (is_over) {
     counters_.Add(channel.counter, 1);
+  } else {
+    Hide(channel, place);
   }
   return true;
 }
@@ -73,9 +76,9 @@ bool Channels::Move(uint32_t handle, PendingEvent event) {
 void Channels::Hide(Channel& channel, uint64_t from) {
   channel.hidden_from = from;
   if (from == Channel::kNothingHidden) {
-    holding_.erase(channel.handle);
+    hiding_.erase(channel.handle);
   } else {
-    holding_.insert(channel.handle);
+    hiding_.insert(channel.handle);
   }
 }
 
@@ -83,30 +86,49 @@ void Channels::Show(Channel& channel) {
   if (channel.hidden_from == Channel::kNothingHidden) return;
   uint32_t shown = 0;
   auto it = channel.events.lower_bound(channel.hidden_from);
-  for (; it != channel.events.end() && it->second.held_by.empty(); ++it) shown++;
+  for (; it != channel.events.end() && it->second.wait.over(); ++it) shown++;
   Hide(channel, it == channel.events.end() ? Channel::kNothingHidden : it->first);
   if (shown > 0) counters_.Add(channel.counter, shown);
 }
 
 void Channels::LetGo(const std::optional<std::string_view>& barrier) {
-  for (const uint32_t handle : std::set(holding_)) {
+  for (const uint32_t handle : std::set(hiding_)) {
     Channel& channel = channels_.at(handle);
     for (auto it = channel.events.lower_bound(channel.hidden_from); it != channel.events.end();
          ++it) {
-      if (!barrier || it->second.held_by == *barrier) it->second.held_by.clear();
+      std::string& held_by = it->second.wait.barrier;
+      if (!barrier || held_by == *barrier) held_by.clear();
     }
     Show(channel);
   }
 }
 
+bool Channels::HoldsEvents() const {
+  return std::ranges::any_of(hiding_, [&](uint32_t handle) {
+    const auto& events = channels_.at(handle).events;
+    return std::any_of(events.lower_bound(channels_.at(handle).hidden_from), events.end(),
+                       [](const auto& each) { return !each.second.wait.barrier.empty(); });
+  });
+}
+
+void Channels::Expire(Time now) {
+  while (!timed_.empty() && timed_.begin()->until <= now) {
+    const Timed due = *timed_.begin();
+    timed_.erase(timed_.begin());
+    Channel& channel = channels_.at(due.channel);
+    channel.events.at(due.place).wait.until.reset();
+    Show(channel);
+  }
+}
+
 void Channels::CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const {
-  for (const uint32_t handle : holding_) {
+  for (const uint32_t handle : hiding_) {
     const Channel& channel = channels_.at(handle);
     std::string_view barrier;
     for (auto it = channel.events.lower_bound(channel.hidden_from); it != channel.events.end();
          ++it) {
-      if (!it->second.held_by.empty()) barrier = it->second.held_by;
-      counts[std::string(barrier)]++;
+      if (!it->second.wait.barrier.empty()) barrier = it->second.wait.barrier;
+      if (!barrier.empty()) counts[std::string(barrier)]++;
     }
   }
 }
@@ -126,6 +148,7 @@ void Channels::PopFront(Channel& channel) {
 void Channels::Clear(uint32_t handle) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return;
+  for (const auto& event : it->second.events) Untime(it->second, event);
   it->second.events.clear();
   it->second.by_id.clear();
   Hide(it->second, Channel::kNothingHidden);

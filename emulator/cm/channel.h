@@ -1,6 +1,6 @@
 // Event channels: a queue of events each, and a counter that is readable while events wait. What
-// the kernel keeps in a struct ucma_file. An event that a barrier holds, and those behind it, are
-// in the queue and cannot be seen.
+// the kernel keeps in a struct ucma_file. An event that a fault rule keeps back, and those behind
+// it, are in the queue and cannot be seen.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Channel {
   std::map<uint64_t, PendingEvent> events;        // in the order they came
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
   uint64_t last_place = 0;
-  // Place of the first event that is held; it and what comes after it cannot be seen.
+  // Place of the first event that is kept back; it and what comes after it cannot be seen.
   uint64_t hidden_from = kNothingHidden;
 
   static constexpr uint64_t kNothingHidden = UINT64_MAX;
@@ -73,6 +73,7 @@ class Channels {
         continue;
       }
       if (it->second < channel.hidden_from) seen++;
+      Untime(channel, *event);
       taken.push_back(std::move(event->second));
       channel.events.erase(event);
       it = channel.by_id.erase(it);
@@ -90,18 +91,38 @@ class Channels {
   // Barriers, as Cm has them.
   void SetDoor(EventDoor* door) { door_ = door; }
   void LetGo(const std::optional<std::string_view>& barrier);
-  bool HoldsEvents() const { return !holding_.empty(); }
+  bool HoldsEvents() const;
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
+  // Events whose time has come can be seen.
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const {
+    return timed_.empty() ? std::nullopt : std::optional(timed_.begin()->until);
+  }
+
  private:
-  // The events up to the first that is held can be seen.
+  // An event that waits for its time.
+  struct Timed {
+    Time until;
+    uint32_t channel;
+    uint64_t place;
+    auto operator<=>(const Timed&) const = default;
+  };
+
+  // The events up to the first that is kept back can be seen.
   void Show(Channel& channel);
   void Hide(Channel& channel, uint64_t from);
+  // The event is about to go: no time shall come for it.
+  void Untime(const Channel& channel, const std::pair<const uint64_t, PendingEvent>& event) {
+    const std::optional<Time> until = event.second.wait.until;
+    if (until) timed_.erase({*until, channel.handle, event.first});
+  }
 
   EventCounters& counters_;
   EventDoor* door_ = nullptr;
   std::map<uint32_t, Channel> channels_;
-  std::set<uint32_t> holding_;  // channels that hide something
+  std::set<uint32_t> hiding_;  // channels that hide something
+  std::set<Timed> timed_;
   std::map<GroupId, size_t> per_group_;
   const IdSpace handles_;
   uint32_t made_ = 0;

@@ -84,15 +84,19 @@ void Cm::CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const {
 }
 
 void Cm::Expire(Time now) {
+  impl_->channels.Expire(now);
   impl_->ids.Expire(now);
   impl_->ids.ib_cm().Expire(now);
 }
 
 std::optional<Time> Cm::NextDeadline() const {
-  const std::optional<Time> resolving = impl_->ids.NextDeadline(),
-                            protocol = impl_->ids.ib_cm().NextDeadline();
-  if (!resolving || !protocol) return resolving ? resolving : protocol;
-  return std::min(*resolving, *protocol);
+  std::optional<Time> next;
+  for (const std::optional<Time>& each :
+       {impl_->ids.NextDeadline(), impl_->ids.ib_cm().NextDeadline(),
+        impl_->channels.NextDeadline()}) {
+    if (each && (!next || *each < *next)) next = each;
+  }
+  return next;
 }
 
 bool Cm::AwaitsApplication(Time now) const { return impl_->ids.ib_cm().AwaitsApplication(now); }

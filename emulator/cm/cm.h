@@ -84,12 +84,20 @@ class CmEnvironment {
   virtual void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) = 0;
 };
 
+// What keeps an event from its program, and those behind it on its channel: the barrier of a fault
+// rule (its name), or a time; nothing: it can be seen at once.
+struct EventWait {
+  std::string barrier;
+  std::optional<Time> until;
+
+  bool over() const { return barrier.empty() && !until; }
+};
+
 // Asked about each event of a group before it is queued for its program.
 class EventDoor {
  public:
   virtual ~EventDoor() = default;
-  // The name of the barrier that holds it and those behind it on its channel; empty: none.
-  virtual std::string BarrierOf(GroupId group, uint32_t event) = 0;
+  virtual EventWait WaitOf(GroupId group, uint32_t event) = 0;
 };
 
 struct CmChannel {
@@ -137,6 +145,7 @@ class Cm {
   void SetEventDoor(EventDoor* door);
   // What the barrier of that name holds, or (nothing) all of them do, comes to its program.
   void LetGo(const std::optional<std::string_view>& barrier);
+  // A barrier does; an event that waits for its time is not meant.
   bool HoldsEvents() const;
   // Adds the events that each barrier keeps back, those that stand behind one too.
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;

@@ -7,6 +7,7 @@
 
 #include "emulator/base/cm_event_names.h"
 #include "emulator/base/uapi.h"
+#include "emulator/cm/cm.h"
 
 namespace rdmaemu::cm {
 
@@ -41,7 +42,7 @@ struct PendingEvent {
   uint32_t new_id = 0;     // of a CONNECT_REQUEST
   uint32_t multicast = 0;  // the membership of a MULTICAST_JOIN
   rdma_ucm_event_resp response = {};
-  std::string held_by = {};  // a fault rule's barrier; empty: none
+  EventWait wait = {};
 
   EventType type() const { return static_cast<EventType>(response.event); }
 };

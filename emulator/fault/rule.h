@@ -49,9 +49,9 @@ struct Moment {
   std::optional<uint64_t> index;         // of a packet on its flow, from 1
   std::optional<MemoryRange> memory;
   std::optional<uint32_t> mr_order;  // the how many-th region of its program, from 1
-  // At kCmEvent: it is about to be queued, where barriers hold it; the other rules stand where the
+  // At kCmEvent: it is about to be queued, where rules hold or delay it; the others stand where the
   // program gets it.
-  bool is_for_barriers = false;
+  bool is_before_queue = false;
 };
 
 struct Match {

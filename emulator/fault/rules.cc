@@ -160,9 +160,10 @@ const Rule* Rules::Decide(const Moment& moment) {
 
 bool Rules::Matches(RuleState& state, const Moment& moment) const {
   const Match& match = state.rule.match;
-  const bool is_for_barriers =
-      state.rule.point == Point::kCmEvent && std::holds_alternative<Hold>(state.rule.action);
-  if (is_for_barriers != moment.is_for_barriers) return false;
+  const bool is_before_queue =
+      state.rule.point == Point::kCmEvent && (std::holds_alternative<Hold>(state.rule.action) ||
+                                              std::holds_alternative<Delay>(state.rule.action));
+  if (is_before_queue != moment.is_before_queue) return false;
   if (!state.began) state.began = moment.now;
   const Duration at = moment.now - *state.began;
   return IsNamed(match.subject, moment.subject) && IsNamed(match.program, moment.program) &&

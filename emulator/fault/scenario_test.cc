@@ -191,7 +191,9 @@ const Mistake kMistakes[] = {
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
     {"at = \"event\", drop = true",
-     "rule:1:22: drop is not possible at \"event\"; there a rule can: hold, status, event, DEEDS"},
+     "rule:1:22: drop is not possible at \"event\"; there a rule can: hold, delay_ms, status, "
+     "event, "
+     "DEEDS"},
     {"at = \"memory\", hold = true",
      "rule:1:23: hold is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
     {"at = \"time\", at_ms = 5, hold = true",

@@ -209,6 +209,51 @@ TEST_F(BarriersTest, EventsOfAProcessThatHasEndedHoldNoTime) {
   EXPECT_EQ(HeldBy(client_client_), 0u);
 }
 
+TEST_F(BarriersTest, ADelayedEventHoldsThoseBehindItOfItsChannelAndNoTime) {
+  OnClient("name = \"late\", at = \"event.rejected\", nth = 1, delay_ms = 50");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+  world_.Settle();
+  client_.Do(
+      RDMA_USER_CM_CMD_RESOLVE_IP,
+      rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", 1), client_.CreateId(RDMA_PS_TCP), 2000});
+  Await(milliseconds(40));
+  EXPECT_FALSE(Waits(client_));
+  EXPECT_FALSE(TimeStands()) << "it is known when it comes";
+  Await(milliseconds(20));
+  EXPECT_EQ(world_.counters.value(client_.counter), 2u);
+  EXPECT_EQ(TypeOf(client_.Next()), EventType::kRejected);
+  EXPECT_EQ(TypeOf(client_.Next()), EventType::kAddrResolved);
+}
+
+TEST_F(BarriersTest, ADelayedEventBehindABarrierWaitsForBoth) {
+  OnClient("name = \"gate\", at = \"event.addr_resolved\", nth = 2, hold = true");
+  OnClient("at = \"event.rejected\", delay_ms = 50");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+  client_.Do(
+      RDMA_USER_CM_CMD_RESOLVE_IP,
+      rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", 1), client_.CreateId(RDMA_PS_TCP), 2000});
+  world_.Settle();
+  EXPECT_EQ(HeldBy(client_client_), 2u) << "the other stands behind it";
+  EXPECT_TRUE(TimeStands());
+  LetGo(client_client_);
+  EXPECT_EQ(TypeOf(EventOf(client_, milliseconds(0))), EventType::kAddrResolved);
+  EXPECT_FALSE(Waits(client_));
+  EXPECT_EQ(TypeOf(EventOf(client_, milliseconds(60))), EventType::kRejected);
+}
+
+TEST_F(BarriersTest, ADelayedEventMovesWithItsIdAndGoesWithIt) {
+  OnClient("at = \"event.rejected\", delay_ms = 50");
+  const uint32_t moving = client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  const uint32_t gone = client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  world_.Settle();
+  CmProgram other(client_client_);
+  client_.Do(RDMA_USER_CM_CMD_MIGRATE_ID, rdma_ucm_migrate_id{{}, moving, other.channel});
+  client_.Do(RDMA_USER_CM_CMD_DESTROY_ID, rdma_ucm_destroy_id{{}, gone, 0});
+  EXPECT_FALSE(Waits(other));
+  EXPECT_EQ(TypeOf(EventOf(other, milliseconds(60))), EventType::kRejected);
+  EXPECT_FALSE(Waits(client_));
+}
+
 // ---- completions
 
 TEST_F(BarriersTest, ACompletionHoldsThoseBehindItOfItsQueuePair) {

@@ -173,13 +173,17 @@ void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& re
   }
 }
 
-std::string CmFaults::EventBarrier(Time now, std::string_view program, uint32_t event) {
+cm::EventWait CmFaults::AtQueue(Time now, std::string_view program, uint32_t event) {
   if (!faults_.Watches(Point::kCmEvent)) return {};
   const std::string subject = EventSubject(event);
   fault::Moment moment = EventMoment(now, program, subject);
-  moment.is_for_barriers = true;
+  moment.is_before_queue = true;
   const fault::Rule* const rule = faults_.Decide(moment);
-  return rule == nullptr ? std::string() : rule->name;
+  if (rule == nullptr) return {};
+  if (const auto* const delay = std::get_if<fault::Delay>(&rule->action)) {
+    return {{}, now + delay->time};
+  }
+  return {rule->name, {}};
 }
 
 void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,

@@ -36,9 +36,8 @@ class CmFaults {
   // An event that a program is about to get.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
 
-  // An event that is about to be queued: the name of the barrier that keeps it from the program,
-  // and from who stands behind it; empty: none does.
-  std::string EventBarrier(Time now, std::string_view program, uint32_t event);
+  // An event that is about to be queued: what keeps it from the program.
+  cm::EventWait AtQueue(Time now, std::string_view program, uint32_t event);
 
   // What barriers hold goes on in its order, with the next look at what is due.
   void LetGo(Time now, const fault::Release& release);

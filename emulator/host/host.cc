@@ -47,6 +47,22 @@ Reply FailedReply(int error) {
   return reply;
 }
 
+// Calls after which what was posted may lack something that it needs: its queue pair, or the state
+// to send in, an address handle, memory, the device.
+bool EndsWhatPostsNeed(uint32_t op) {
+  switch (CallOp{op}) {
+    case CallOp::kCloseDevice:
+    case CallOp::kDeregMr:
+    case CallOp::kReregMr:
+    case CallOp::kModifyQp:
+    case CallOp::kDestroyQp:
+    case CallOp::kDestroyAh:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Calls after which queue pairs, contexts or what has asynchronous events may be no more.
 bool EndsObjects(uint32_t op) {
   switch (CallOp{op}) {
@@ -280,8 +296,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
-  std::string BarrierOf(GroupId group, uint32_t event) override {
-    return doors_.cm.EventBarrier(faults_.now(), processes_.ProgramOf(group), event);
+  cm::EventWait WaitOf(GroupId group, uint32_t event) override {
+    return doors_.cm.AtQueue(faults_.now(), processes_.ProgramOf(group), event);
   }
 
  private:
@@ -320,8 +336,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
     CallHeader header;
     std::memcpy(&header, message.data(), sizeof header);
-    Reply reply = Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
-                           message.subspan(sizeof header));
+    const ConnectedProcess& caller = *processes_.Find(process);
+    if (EndsWhatPostsNeed(header.op)) SendPosted(now, caller.group);
+    Reply reply = Dispatch(now, process, caller, CallOp{header.op}, message.subspan(sizeof header));
     if (EndsObjects(header.op)) doors_.ForgetGone();
     return reply;
   }
@@ -502,6 +519,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     const cm::CmRoute route{flow.source, flow.destination};
     (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
+  }
+
+  void SendPosted(Time now, GroupId group) {
+    const auto members = processes_.groups().find(group);
+    if (members == processes_.groups().end() || members->second.doorbells == nullptr) return;
+    PollGroup(now, group, *members->second.doorbells);
+    engine_.SendPosted(now, group);
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {

@@ -34,6 +34,8 @@ inline constexpr uint32_t kTurnsPerWork = 64;
 inline constexpr uint32_t kWirePacketsPerWork = 256;
 inline constexpr uint32_t kTrainsPerWork = 512;
 inline constexpr uint64_t kLocalBytesPerWork = 4 * 1024 * 1024;
+// What one call of SendPosted does for a UC or UD queue pair.
+inline constexpr uint32_t kTurnsPerSendPosted = 4096;
 // Deadlines that one call of Expire handles before it lets others work.
 inline constexpr uint32_t kExpirationsPerCall = 4096;
 

@@ -136,15 +136,23 @@ class Engine::Impl final : public Receiver {
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
-    responder_.CollectAcks(true);
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal() &&
-                         !core_.doors.interrupts;
-         ++i) {
-      bytes += DeliverLocal(now);
-    }
-    responder_.SendCollectedAcks(now);
+    DeliverSomeLocal(now);
     return unparked || core_.HasLocal() || !core_.round.empty();
+  }
+
+  void SendPosted(Time now, GroupId group) {
+    std::vector<QpContext*> posted;  // apart: a turn changes the round
+    for (QpContext* each = core_.round.first(); each != nullptr; each = each->round_next) {
+      if (each->qp->group() == group) posted.push_back(each);
+    }
+    for (QpContext* const context : posted) {
+      const uint32_t turns = context->qp->type == IBV_QPT_RC ? 1 : kTurnsPerSendPosted;
+      for (uint32_t i = 0; i < turns && context->in_round && !core_.doors.interrupts; ++i) {
+        core_.round.Remove(*context);
+        if (Turn(now, *context)) core_.MakeReady(*context);
+      }
+    }
+    if (!posted.empty()) DeliverSomeLocal(now);
   }
 
   void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
@@ -347,6 +355,17 @@ class Engine::Impl final : public Receiver {
     return answers_left || requests_left;
   }
 
+  void DeliverSomeLocal(Time now) {
+    responder_.CollectAcks(true);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < kTrainsPerWork && bytes < kLocalBytesPerWork && core_.HasLocal() &&
+                         !core_.doors.interrupts;
+         ++i) {
+      bytes += DeliverLocal(now);
+    }
+    responder_.SendCollectedAcks(now);
+  }
+
   // Answers the payload's bytes.
   uint64_t DeliverLocal(Time now) {
     std::unique_ptr<Train> train = core_.TakeLocal();
@@ -458,6 +477,7 @@ Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environme
 Engine::~Engine() = default;
 
 void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
+void Engine::SendPosted(Time now, GroupId group) { impl_->SendPosted(now, group); }
 void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                      const NetAddress* at) {
   impl_->Receive(now, flow, packets, at);

@@ -81,6 +81,10 @@ class Engine : public TransportHooks {
 
   // The program posted sends (ibv_post_send).
   void Doorbell(Time now, QueuePair& qp);
+  // What the group has posted leaves, up to a bound (of RC what one turn sends): to be called
+  // before something goes that it may need. It has left rdma_rxe when ibv_post_send returns
+  // (rxe_post_send runs the requester), so that there are programs that do not wait for it.
+  void SendPosted(Time now, GroupId group);
   // Packets from the wire whose ICRC holds, in the order of their arrival; never one for QP 1.
   // What each does is what it would do alone, but for acknowledgements, of which a QP sends one a
   // call, and the payloads of consecutive packets, which move together. `at`: the own address by

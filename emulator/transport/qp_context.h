@@ -135,6 +135,7 @@ struct QpContext final : TransportState {
 class Round {
  public:
   bool empty() const { return first_ == nullptr; }
+  QpContext* first() const { return first_; }
   void Push(QpContext& context) {
     if (context.in_round) return;
     context.in_round = true;

@@ -77,6 +77,25 @@ TEST_P(Ud, AMessageComesBehindTheHeaderOfItsPacket) {
   EXPECT_TRUE(std::equal(x.buffer.begin(), x.buffer.begin() + 100, y.buffer.begin() + 110));
 }
 
+TEST_P(Ud, WhatWasPostedLeavesBeforeItsAddressHandleGoes) {
+  constexpr uint32_t kMessages = 3 * kTrainsPerTurn;
+  const rxe_send_wr wr = UdWr(x, y, 0x22);
+  for (uint32_t i = 0; i < kMessages; ++i) {
+    y.PostReceive(i, {y.Sge(0, 1000)});
+    x.Post(wr, {x.Sge(0, 100)});
+  }
+  world.Ring(x);
+  x.node->engine.SendPosted(world.now, GroupId{99});
+  EXPECT_EQ(x.Sent().size(), 0u) << "it is another's";
+  x.node->engine.SendPosted(world.now, kGroup);
+  ASSERT_TRUE(x.node->verbs.DestroyAh(kGroup, wr.wr.ud.ah_num));
+  const auto sent = x.Sent();
+  ASSERT_EQ(sent.size(), kMessages);
+  for (const auto& wc : sent) EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  world.Run();
+  EXPECT_EQ(y.Received().size(), kMessages);
+}
+
 TEST_P(Ud, AWrongQkeyIsDroppedAndTheHighBitMeansOnesOwn) {
   y.PostReceive(5, {y.Sge(0, 4000)});
   x.Post(UdWr(x, y, 0x23), {x.Sge(0, 8)});

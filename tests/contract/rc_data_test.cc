@@ -207,6 +207,53 @@ TEST_F(Rc, SendsArriveInTheOrderTheyWerePosted) {
   }
 }
 
+// rdma_rxe sends within ibv_post_send. Without completions nobody knows, and nothing is sent again.
+class RcEnds : public Rc {
+ protected:
+  static constexpr uint32_t kMessages = 8;
+
+  void PostAll() {
+    pair = ConnectPair(local, remote);
+    const Buffer source = Allocate(kBytes), sink = Allocate(kBytes);
+    from = local.Register(source);
+    const Region to = remote.Register(sink);
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      ASSERT_EQ(remote.PostReceive(pair.remote,
+                                   WorkRequest{.wr_id = i}.Add(sink.address(), kBytes, to.lkey)),
+                0);
+    }
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      ASSERT_EQ(local.PostSend(pair.local,
+                               WorkRequest{.wr_id = i}.Add(source.address(), kBytes, from.lkey)),
+                0);
+    }
+  }
+  void AllArrive() {
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      const Completion received = remote.Poll(pair.remote, Queue::kReceive);
+      ASSERT_TRUE(received.found) << i;
+      ASSERT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
+    }
+  }
+  static constexpr uint32_t kBytes = 100;
+  Pair pair;
+  Region from;
+};
+
+TEST_F(RcEnds, WhatWasPostedBeforeTheQueuePairWentIsSent) {
+  ASSERT_NO_FATAL_FAILURE(PostAll());
+  ASSERT_EQ(local.DestroyQp(pair.local), 0);
+  AllArrive();
+}
+
+TEST_F(RcEnds, WhatWasPostedBeforeTheQueuePairWasTakenToErrIsSent) {
+  ASSERT_NO_FATAL_FAILURE(PostAll());
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(local.Modify(pair.local, attributes, IBV_QP_STATE), 0);
+  AllArrive();
+}
+
 TEST_F(Rc, BothDirectionsAtOnce) {
   const Pair pair = ConnectPair(local, remote);
   const uint32_t size = 1 << 20;

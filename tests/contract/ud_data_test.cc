@@ -94,6 +94,46 @@ TEST_F(Ud, WithoutAReceiveADatagramIsLost) {
   EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
 }
 
+// rdma_rxe sends within ibv_post_send; mckey(1), for one, ends its objects at once.
+class UdEnds : public Ud {
+ protected:
+  // More than a host does at a time.
+  static constexpr uint32_t kDatagrams = 60;
+
+  void PostAll() {
+    for (uint32_t i = 0; i < kDatagrams; i++) ASSERT_EQ(PostReceive(i), 0);
+    for (uint32_t i = 0; i < kDatagrams; i++) {
+      ASSERT_EQ(local.PostSend(pair.local, Datagram(i, 100)), 0);
+    }
+  }
+  void AllArrive() {
+    for (uint32_t i = 0; i < kDatagrams; i++) {
+      ASSERT_TRUE(remote.Poll(pair.remote, Queue::kReceive).found) << i;
+    }
+  }
+};
+
+TEST_F(UdEnds, WhatWasPostedBeforeItsAddressHandleWentIsSent) {
+  PostAll();
+  ASSERT_EQ(local.DestroyAh(ah), 0);
+  AllArrive();
+  for (uint32_t i = 0; i < kDatagrams; i++) {
+    EXPECT_EQ(local.Poll(pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS) << i;
+  }
+}
+
+TEST_F(UdEnds, WhatWasPostedBeforeItsQueuePairWentIsSent) {
+  PostAll();
+  ASSERT_EQ(local.DestroyQp(pair.local), 0);
+  AllArrive();
+}
+
+TEST_F(UdEnds, WhatWasPostedBeforeItsMemoryWentIsSent) {
+  PostAll();
+  ASSERT_EQ(local.Deregister(from.index), 0);
+  AllArrive();
+}
+
 TEST_F(Ud, AReplyGoesBackToTheSourceOfADatagram) {
   ASSERT_EQ(PostReceive(1), 0);
   ASSERT_EQ(local.PostSend(pair.local, Datagram(2, 10)), 0);

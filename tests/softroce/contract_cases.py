@@ -15,7 +15,7 @@ BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contr
 
 # Programs, and which of their tests: the slow ones at one path MTU.
 PROGRAMS = (
-    ("rc_data_test", "*/Mtu1024*:*/Mtu256Read:*/Mtu4096Write:*RcLayouts*:Rc.*"),
+    ("rc_data_test", "*/Mtu1024*:*/Mtu256Read:*/Mtu4096Write:*RcLayouts*:Rc.*:RcEnds.*"),
     ("uc_data_test", "*Mtu1024*"),
     ("ud_data_test", "*"),
     ("errors_test", "*"),

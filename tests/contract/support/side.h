@@ -156,6 +156,7 @@ class Side {
   // Waits until there is one; found false after limit_ms.
   Completion Poll(int qp, Queue queue, int limit_ms = kPatience_ms);
   int CreateAh(const QpAddress& peer);  // index; -errno
+  int DestroyAh(int ah);
   // A memory window of type 2 bound to all of `buffer` by work on `qp`; its rkey, 0 on failure.
   uint32_t BindWindow(int qp, int region, const Buffer& buffer, int access);
   // Next asynchronous event of the device (acknowledged), -1 after limit_ms.

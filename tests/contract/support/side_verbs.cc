@@ -275,6 +275,12 @@ int CreateAhStep(State& state, const AhOrder& order) {
   return static_cast<int>(state.ahs.size()) - 1;
 }
 
+int DestroyAhStep(State& state, const int& ah) {
+  const int result = ibv_destroy_ah(state.ahs[static_cast<size_t>(ah)]);
+  if (result == 0) state.ahs[static_cast<size_t>(ah)] = nullptr;
+  return result;
+}
+
 struct BindOrder {
   int qp, region;
   uint64_t address;
@@ -380,6 +386,7 @@ Completion Side::Poll(int qp, Queue queue, int limit_ms) {
 int Side::CreateAh(const QpAddress& peer) {
   return worker_->Call(&CreateAhStep, AhOrder{peer, TextOf(address_)});
 }
+int Side::DestroyAh(int ah) { return worker_->Call(&DestroyAhStep, ah); }
 uint32_t Side::BindWindow(int qp, int region, const Buffer& buffer, int access) {
   return worker_->Call(&BindWindowStep,
                        BindOrder{qp, region, buffer.address(), buffer.size, access});
