@@ -6,6 +6,7 @@ itself goes down.
 """
 
 import argparse
+import collections
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 MACHINES = 6  # so many are started before the rest is given up
 MACHINE_LIMIT_S = 1500
 SILENCE_LIMIT_S = 300  # a machine in which nothing begins or ends for so long is ended
+MOST_CONFIRMED = 8  # more failures than these are no accident of the machine
 EPILOG = """examples:
   tools/softroce test                             rdma_rxe and siw, in one machine
   tools/softroce test --on rxe --filter 'Connection.*'
@@ -42,6 +44,7 @@ class Case:
     def __init__(self, backend, file, name):
         self.backend, self.file, self.name = backend, file, name
         self.result = None
+        self.failed_beside_others = None  # what it said then, when it runs once more
 
     def key(self):
         return self.backend, self.file, self.name
@@ -99,6 +102,7 @@ class Suite:
         self.arguments = arguments
         self.cases = {}
         self.suspects = set()  # under way when a kernel went down
+        self.records = {backend: Record(backend) for backend in arguments.on}
         for binary in sorted(self.kinds):
             file = binary.removesuffix("_binary")
             names = harness.list_tests(os.path.join(binaries, binary), dict(os.environ),
@@ -124,7 +128,7 @@ class Suite:
                 job["hanging"].append(case.name)
         return {"jobs": list(jobs.values()), "beside": beside}
 
-    def run(self):
+    def run(self, beside=BESIDE_EACH_OTHER):
         """Machines until every case has a result, or too many were started."""
         with tempfile.TemporaryDirectory(prefix="softroce-test-", dir="/tmp") as directory:
             for number in range(MACHINES):
@@ -137,7 +141,7 @@ class Suite:
                 if number:
                     print("a new machine, for %d tests" % len(chosen))
                 siw = any(case.backend == "siw" for case in chosen)
-                machine = Machine(directory, number, self.plan(chosen, BESIDE_EACH_OTHER), siw)
+                machine = Machine(directory, number, self.plan(chosen, beside), siw)
                 status = machine.wait()
                 self.take(machine.lines(), chosen, status)
             for case in self.cases.values():
@@ -170,15 +174,36 @@ class Suite:
         else:
             self.suspects |= under_way
 
+    def confirm(self):
+        """Runs what failed once more, one after the other, and tells what then came out otherwise. The
+        kernel under test measures time by a clock that goes on while its processors are not run."""
+        failed = [case for case in self.cases.values() if self.verdict(case)[0] == "failed"]
+        if not 0 < len(failed) <= MOST_CONFIRMED:
+            return
+        before = {case.key(): self.verdict(case)[1] for case in failed}
+        print("%d failed; once more, one after the other" % len(failed))
+        for case in failed:
+            case.result = None
+        self.run(beside=1)
+        for case in failed:
+            case.failed_beside_others = before[case.key()]
+
+    def verdict(self, case):
+        """(kind, text) by the table and by the events that were recorded."""
+        kind, text = self.table.judge(case.backend, case.file, case.result)
+        if kind == "passed":
+            stale = self.records[case.backend].stale(case.file, case.name, case.result.events)
+            if stale:
+                return "failed", stale
+        return kind, text
+
     def judge(self):
         """Rows (name, kind, text, seconds) by backend."""
         judged = {backend: [] for backend in self.arguments.on}
-        records = {backend: Record(backend) for backend in self.arguments.on}
         for case in self.cases.values():
-            kind, text = self.table.judge(case.backend, case.file, case.result)
-            stale = records[case.backend].stale(case.file, case.name, case.result.events)
-            if kind == "passed" and stale:
-                kind, text = "failed", stale
+            kind, text = self.verdict(case)
+            if kind != "failed" and case.failed_beside_others is not None:
+                kind, text = "unsteady", "does not fail alone; beside others: " + case.failed_beside_others
             judged[case.backend].append(("%s.%s" % (case.file, case.name), kind, text,
                                          case.result.seconds))
         if self.arguments.filter == "*":
@@ -202,6 +227,8 @@ def repeated(suite, times):
         for case in suite.cases.values():
             case.result = None
         suite.run()
+        if suite.arguments.confirm:
+            suite.confirm()
         for backend, rows in suite.judge().items():
             for row in rows:
                 key = backend, row[0]
@@ -218,6 +245,8 @@ def parse(arguments):
                         help="rxe or siw; may be given twice (both)")
     parser.add_argument("--filter", default="*", metavar="F", help="only the tests of these names")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run all so often (1)")
+    parser.add_argument("--confirm", action="store_true",
+                        help="what fails beside other tests runs once more alone, which decides")
     parser.add_argument("--json", metavar="FILE", help="also writes every result, with the events seen")
     parser.add_argument("--binaries", metavar="DIRECTORY", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
@@ -235,21 +264,35 @@ def main():
         sys.exit("error: no contract test of the name %s runs on %s" %
                  (arguments.filter, " or ".join(arguments.on)))
     judged = repeated(suite, arguments.repeat)
-    status = 0
-    print()
-    for backend, rows in judged.items():
-        counts = {"passed": 0, "failed": 0, "skipped": 0, "differs": 0}
-        for name, kind, text, seconds in rows:
-            counts[kind] += 1
-            if kind == "failed":
-                status = 1
-                print("FAILED on %s: %s (%.1f s)\n%s" % (backend, name, seconds, text))
-            elif kind == "skipped":
-                print("skipped on %s: %s: %s" % (backend, name, " ".join(text.split())))
-        print("%s: %d passed, %d failed, %d skipped, %d differ as docs/differences.md says" % (
-            backend, counts["passed"], counts["failed"], counts["skipped"], counts["differs"]))
+    status = tell(judged)
     write(arguments, suite, judged)
     return status
+
+
+def tell(judged):
+    """What failed stands last and whole: a log that is cut short is cut at its beginning. The skips
+    are counted by reason here; each by its name is in the XML and the JSON."""
+    print()
+    for backend, rows in judged.items():
+        reasons = collections.Counter(reason(text) for _, kind, text, _ in rows if kind == "skipped")
+        for why, number in reasons.most_common():
+            print("skipped on %s: %d: %s" % (backend, number, why))
+    for backend, rows in judged.items():
+        for name, kind, text, seconds in rows:
+            if kind in ("unsteady", "failed"):
+                print("%s on %s: %s (%.1f s)\n%s" % (kind.upper(), backend, name, seconds, text))
+    for backend, rows in judged.items():
+        counts = collections.Counter(row[1] for row in rows)
+        print("%s: %d passed, %d failed, %d unsteady, %d skipped, %d differ as docs/differences.md "
+              "says" % (backend, *(counts[kind] for kind in (
+                  "passed", "failed", "unsteady", "skipped", "differs"))))
+    return int(any(row[1] == "failed" for rows in judged.values() for row in rows))
+
+
+def reason(text):
+    """Of a skipped test's output: what follows gtest's file, line and `Skipped`."""
+    line = " ".join(text.split())
+    return line.split("Skipped", 1)[1].strip() if "Skipped" in line else line
 
 
 def write(arguments, suite, judged):

@@ -165,9 +165,47 @@ def who_takes_the_machine_down_is_told_by_name():
         expect(FallingMachine.started, [3, 1, 1])
 
 
+class BusyMachine:
+    """A machine in which Fails fails, and Unsteady does when something runs beside it."""
+
+    beside = []
+
+    def __init__(self, directory, number, plan, siw):
+        del directory, number, siw
+        self.plan = plan
+        self.beside.append(plan["beside"])
+
+    def wait(self):
+        return 0
+
+    def lines(self):
+        for job in self.plan["jobs"]:
+            for test in job["tests"]:
+                fails = "Fails" in test or ("Unsteady" in test and self.plan["beside"] > 1)
+                yield {"ended": test, "backend": job["backend"], "file": job["file"],
+                       "kind": "failed" if fails else "passed", "text": "", "seconds": 0,
+                       "events": []}
+
+
+def what_fails_beside_others_alone_is_told_and_is_no_failure():
+    with tempfile.TemporaryDirectory() as directory:
+        program(directory, ["Passes", "Unsteady", "Fails"])
+        with open(os.path.join(directory, "manifest.json"), "w") as text:
+            json.dump({"binaries": {"fake_test_binary": ["rxe"]}}, text)
+        contract.Machine, BusyMachine.beside = BusyMachine, []
+        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="Suite.*"), directory)
+        suite.run()
+        suite.confirm()
+        expect({name: kind for name, kind, _, _ in suite.judge()["rxe"]},
+               {"fake_test.Suite.Passes": "passed", "fake_test.Suite.Unsteady": "unsteady",
+                "fake_test.Suite.Fails": "failed"})
+        expect(BusyMachine.beside, [contract.BESIDE_EACH_OTHER, 1])
+
+
 CASES = (failures_are_told_with_what_was_printed, a_crash_costs_its_own_test_alone,
          a_hang_costs_its_own_test_alone, events_belong_to_their_test,
-         the_table_expects_failures_and_nothing_else, who_takes_the_machine_down_is_told_by_name)
+         the_table_expects_failures_and_nothing_else, who_takes_the_machine_down_is_told_by_name,
+         what_fails_beside_others_alone_is_told_and_is_no_failure)
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("softroce.runner", [(one.__name__, one) for one in CASES]))

@@ -312,8 +312,8 @@ def run_cases(suite, cases, at_once=1):
 
 
 def write_xml(suite, results, path):
-    """JUnit's XML of (name, kind, text, seconds) rows; kinds: passed, failed, skipped, and differs,
-    which counts as skipped."""
+    """JUnit's XML of (name, kind, text, seconds) rows; kinds: passed, failed, skipped, and differs
+    and unsteady, which count as skipped: they are told, and fail nothing."""
     quote = xml.sax.saxutils.quoteattr
 
     def plain(text):
@@ -325,7 +325,7 @@ def write_xml(suite, results, path):
         for name, kind, text, seconds in results:
             out.write("<testcase classname=%s name=%s time=%s>" %
                       (quote(suite), quote(name), quote("%.3f" % seconds)))
-            if kind in ("skipped", "differs"):
+            if kind in ("skipped", "differs", "unsteady"):
                 out.write("<skipped message=%s/>" % quote(plain(text)))
             elif kind == "failed":
                 out.write("<failure message=%s/>" % quote(plain(text)[:20000]))

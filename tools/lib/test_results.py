@@ -12,17 +12,45 @@ import xml.etree.ElementTree
 
 # Bazel's exit statuses for "all well" and "some test failed"; all others are failures of their own.
 TEST_STATUSES = (0, 3)
+MESSAGE_LINES = 12  # of a failed case that the closing list repeats
+MESSAGE_WIDTH = 240
 
 
 class Count:
     def __init__(self):
         self.passed = 0
         self.failed = []  # text lines
-        self.skipped = []
+        self.skipped = []  # (label, name, reason)
 
 
 def local_name(tag):
     return tag.rsplit("}", 1)[-1]
+
+
+def shortened(children):
+    """The beginning of a failed case's message, indented: enough to know which rule did not hold."""
+    child = children.get("failure", children.get("error"))
+    lines = [line.rstrip() for line in (child.get("message") or child.text or "").splitlines()]
+    lines = [line[:MESSAGE_WIDTH] for line in lines if line.strip()]
+    if len(lines) > MESSAGE_LINES:
+        lines = lines[:MESSAGE_LINES] + ["[...]"]
+    return "".join("\n    " + line for line in lines)
+
+
+def without_place(reason):
+    """A skip's reason without gtest's file and line, by which alone many would differ."""
+    line = " ".join(reason.split())
+    return line.split("Skipped", 1)[1].strip() if "Skipped" in line else line
+
+
+def print_skipped(skipped):
+    """One line for each target and reason, with the cases it holds for: their number, and the first."""
+    groups = {}
+    for label, name, reason in skipped:
+        groups.setdefault((label, reason), []).append(name)
+    for (label, reason), names in groups.items():
+        more = " and %d more" % (len(names) - 1) if len(names) > 1 else ""
+        print("skipped: %s %s%s: %s" % (label, names[0], more, reason))
 
 
 def count_cases(path, label, count):
@@ -34,11 +62,11 @@ def count_cases(path, label, count):
         name = ".".join(part for part in (case.get("classname"), case.get("name")) if part)
         children = {local_name(child.tag): child for child in case}
         if "failure" in children or "error" in children:
-            count.failed.append("%s %s" % (label, name))
+            count.failed.append("%s %s%s" % (label, name, shortened(children)))
             failures += 1
         elif "skipped" in children or case.get("result") == "skipped":
             reason = children["skipped"].get("message", "") if "skipped" in children else ""
-            count.skipped.append("%s %s: %s" % (label, name, " ".join(reason.split()) or "no reason given"))
+            count.skipped.append((label, name, without_place(reason) or "no reason given"))
         else:
             count.passed += 1
     return failures
@@ -97,8 +125,7 @@ def main():
             count_stage(directory, stage, count)
         except (OSError, ValueError) as error:
             count.failed.append("%s: bazel left no results: %s" % (stage, error))
-    for line in count.skipped:
-        print("skipped: " + line)
+    print_skipped(count.skipped)
     for line in count.failed:
         print("FAILED: " + line)
     closing = "%d passed, %d failed" % (count.passed, len(count.failed))
