@@ -3,12 +3,14 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -66,11 +68,14 @@ class ProcessHost::Sleeper {
   }
   // Under the lock, before the sleep.
   bool Prepare() {
+    ProcessHost& home = Get();
+    // A parent's counter wakes the parent.
+    if (std::exchange(forks_, home.forks_) != home.forks_) wake_.Reset();
     if (!wake_) wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) return false;
     uint64_t earlier;
     [[maybe_unused]] const ssize_t got = read(wake_.get(), &earlier, sizeof earlier);
-    std::vector<Sleeper*>& all = Get().sleepers_;
+    std::vector<Sleeper*>& all = home.sleepers_;
     if (std::find(all.begin(), all.end(), this) == all.end()) all.push_back(this);
     return true;
   }
@@ -87,13 +92,28 @@ class ProcessHost::Sleeper {
 
  private:
   runtime::UniqueFd wake_;
+  uint32_t forks_ = 0;
 };
 
 const rdmaemu_embedded_host ProcessHost::kFunctions = {Call, Ring, Wait, Idle};
 
 ProcessHost& ProcessHost::Get() {
-  static auto* const host = new ProcessHost;
+  static ProcessHost* const host = [] {
+    auto* const made = new ProcessHost;
+    // Nothing is locked before a fork: libibverbs locks its own there, and calls this in it.
+    pthread_atfork(nullptr, nullptr, AfterForkInChild);
+    return made;
+  }();
   return *host;
+}
+
+void ProcessHost::AfterForkInChild() {
+  ProcessHost& home = Get();
+  pthread_mutex_init(home.mutex_.native_handle(), nullptr);
+  (void)home.hosts_.release();
+  new (&home.sleepers_) std::vector<Sleeper*>;  // the old one may be half changed
+  home.openings_++;
+  home.forks_++;
 }
 
 tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions& options) {

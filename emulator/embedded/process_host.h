@@ -64,6 +64,9 @@ class ProcessHost {
   static const rdmaemu_embedded_host kFunctions;
 
   int DoCall(CallBuffers& call);
+  // In a forked child: what the parent's threads were in the midst of is nobody's here, and what
+  // the hosts have (segments, counters, files) is the parent's.
+  static void AfterForkInChild();
   // Waits until fault rules let the answer go.
   int AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number, CallBuffers& call);
   int WaitFor(int counter_fd);
@@ -75,6 +78,7 @@ class ProcessHost {
   std::unique_ptr<EmbeddedHosts> hosts_;
   uint64_t openings_ = 0;
   std::vector<Sleeper*> sleepers_;
+  uint32_t forks_ = 0;  // between the first process and this one
 };
 
 // The calling thread is on that host as long as the object lives; nothing else is locked.

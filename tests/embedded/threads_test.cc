@@ -14,6 +14,14 @@
 namespace rdmaemu_test {
 namespace {
 
+// What hangs is ended by SIGALRM.
+constexpr unsigned kMaxChild_seconds = 20;
+
+int StatusOf(pid_t child) {
+  int status = -1;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
 class ThreadsTest : public rdmaemu::testing::EmbeddedTest {
  protected:
   Pair pair;
@@ -131,10 +139,47 @@ TEST_F(ThreadsTest, AForkedChildHasNoHost) {
     const bool refused = rdma_create_event_channel() == nullptr && errno == EIO;
     _exit(refused ? 0 : 1);
   }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(StatusOf(child), 0);
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
+}
+
+// A copy of the parent's host would run in memory that is the parent's.
+TEST_F(ThreadsTest, AForkedChildHasNoTimeAndNoRules) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  ASSERT_EQ(pair.server.Receive(), 0);
+  const rdmaemu::Fault late("at = \"packet.rc_send_only\", delay_ms = 10");
+  ASSERT_EQ(pair.client.Send(), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = rdmaemu_advance(1'000'000'000) == -ENOENT && rdmaemu_now() == -ENOENT &&
+                         rdmaemu_run_until_idle() == -ENOENT && rdmaemu_rules(nullptr, 0) == -EIO &&
+                         rdmaemu_timeline(nullptr, 0) == -ENOENT && rdmaemu_close() == -ENOENT;
+    _exit(refused ? 0 : 1);
+  }
+  EXPECT_EQ(StatusOf(child), 0);
+  ibv_wc completion;
+  EXPECT_EQ(ibv_poll_cq(pair.server.cq, 1, &completion), 0) << "the child let time pass here";
+  EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
+}
+
+// Another thread is in the host at the fork, but for a few of so many.
+TEST_F(ThreadsTest, AForkedChildIsBehindNoThreadOfItsParent) {
+  constexpr int kForks = 20;
+  std::atomic<bool> stop{false};
+  std::thread driver([&] {
+    while (!stop) rdmaemu_timeline(nullptr, 0);
+  });
+  for (int i = 0; i < kForks; i++) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kMaxChild_seconds);
+      // Ends threads' objects as well, as a program does that returns from main.
+      exit(rdmaemu_now() == -ENOENT ? 0 : 1);
+    }
+    EXPECT_EQ(StatusOf(child), 0);
+  }
+  stop = true;
+  driver.join();
 }
 
 // A call that a rule holds up stops neither the host nor other threads, and time is what it was.
