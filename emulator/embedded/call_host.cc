@@ -28,6 +28,11 @@ int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out) {
     if (reply && out != nullptr) *out = *reply;
     return reply ? 0 : -reply.error().code;
   }
+  // Only a program that was put on a host has one: for another one libibverbs would start a host,
+  // in whose way rdmaemu_open then is.
+  if (!ProcessHost::Get().IsOpen() && std::getenv("RDMAEMU_HOST") == nullptr) {
+    return RefuseWithoutHost();
+  }
   using Function = decltype(&rdmaemu_client_call);
   const auto call = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "rdmaemu_client_call"));
   if (call == nullptr) {

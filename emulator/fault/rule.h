@@ -222,6 +222,13 @@ using Action =
     std::variant<Pass, Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
                  ChangeCompletion, ChangeAsync, Reorder, Corrupt, Link, Unmap, Deed>;
 
+// Whether losing is all that the link does: then it fires for what it loses alone.
+inline bool LosesAlone(const Action& action) {
+  const auto* const link = std::get_if<Link>(&action);
+  return link != nullptr && link->loss > 0 && !link->partition && link->rate_mbps == 0 &&
+         link->latency == Duration::zero() && link->jitter == Duration::zero();
+}
+
 struct Rule {
   std::string name;  // unique; what lists, traces and `after` call it
   Point point;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "emulator/fault/scenario.h"
 #include "emulator/fault/words.h"
 
 namespace rdmaemu::fault {
@@ -19,7 +20,7 @@ bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7
 }  // namespace
 
 Parsed<Rule> RuleReader::Read(size_t number) {
-  rule_.name = "rule " + std::to_string(number);
+  rule_.name = UnnamedRule(number);
   if (ReadText("name", rule_.name) && std::ranges::any_of(rule_.name, IsControl)) {
     WrongAt("name", "name must not have control characters");
   }

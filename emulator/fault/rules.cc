@@ -195,7 +195,9 @@ bool Rules::IsDue(RuleState& state, const Moment& moment) {
   if (often.every != 0 && count % often.every != 0) return false;
   if (often.first != 0 && count > often.first) return false;
   // Drawn even when it has fired often enough: the draws behind it stay where they are.
-  const bool drawn = often.probability >= 1 || Draw(state.rule.name, moment) < often.probability;
+  const Action& action = state.rule.action;
+  const double share = often.probability * (LosesAlone(action) ? std::get<Link>(action).loss : 1);
+  const bool drawn = share >= 1 || Draw(state.rule.name, moment) < share;
   return drawn && (often.times == 0 || state.fired < often.times);
 }
 

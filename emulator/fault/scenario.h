@@ -25,7 +25,9 @@ using Parsed = tl::expected<T, std::string>;
 
 Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view file_name,
                                         const Vocabulary& vocabulary);
-// One rule, without [[fault]] and on one line. A rule without a name is called "rule NUMBER".
+// What a rule without a name is called.
+inline std::string UnnamedRule(size_t number) { return "rule " + std::to_string(number); }
+// One rule, without [[fault]] and on one line. `number`: of UnnamedRule.
 Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& vocabulary);
 
 // The words that a point and subject have in rules: "cm.req", "call" for any subject.

@@ -1,4 +1,4 @@
-// What a call is about, as far as a fault rule can ask for it.
+// What a call is about, as far as a fault rule can ask for it, and what it ends.
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,12 @@ struct CallTarget {
 // of connection management have no target: an id's device can change with each of them. `message`
 // is the whole call, header included.
 CallTarget TargetOf(Verbs& verbs, GroupId group, uint32_t op, std::span<const std::byte> message);
+
+// Calls after which what was posted may lack something that it needs: its queue pair, or the state
+// to send in, an address handle, memory, the device.
+bool EndsWhatPostsNeed(uint32_t op);
+
+// Calls after which queue pairs, contexts or what has asynchronous events may be no more.
+bool EndsObjects(uint32_t op);
 
 }  // namespace rdmaemu

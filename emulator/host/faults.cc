@@ -90,7 +90,11 @@ void HostFaults::Clear() {
 }
 
 std::string HostFaults::AddText(std::string_view rule) {
-  auto parsed = fault::ParseRule(rule, ++rules_made_, FaultVocabulary());
+  // Behind those that have such a name already, as a scenario's have.
+  do {
+    rules_made_++;
+  } while (rules_.Find(fault::UnnamedRule(rules_made_)) != nullptr);
+  auto parsed = fault::ParseRule(rule, rules_made_, FaultVocabulary());
   if (!parsed) return Answer({{"error", parsed.error()}});
   if (IsForAnotherHost(*parsed)) {
     return Answer({{"error", "the rule is for host \"" + parsed->match.host +

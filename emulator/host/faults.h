@@ -74,8 +74,10 @@ class HostFaults {
   }
   // Rules whose time has come.
   void Expire(Time now);
+  // Somebody's answer is there, which waits for no time.
+  bool AnyWaitEnded() const { return waits_.any_ended(); }
   std::optional<Time> NextDeadline() const {
-    return waits_.any_ended() ? std::optional(now_) : rules_.NextTime();
+    return AnyWaitEnded() ? std::optional(now_) : rules_.NextTime();
   }
 
   // What is to be done between two steps of the host.

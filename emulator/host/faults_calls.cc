@@ -34,7 +34,7 @@ Reply AskReply(const AskOut& out) {
 Reply CallFaults::Call(Time now, ProcessId process, const ConnectedProcess& caller, uint32_t op,
                        std::span<const std::byte> message) {
   if (const uint32_t number = AskedAgain(message); number != 0) {
-    return asked_.Come(process, number) ? AnswerNow({process, {}, {}})
+    return asked_.Come(process, number) ? AnswerNow({process, 0, {}, {}})
                                         : call_(now, process, message);
   }
   if (!faults_.Watches(fault::Point::kCall) || !CanFail(op)) return call_(now, process, message);
@@ -91,7 +91,7 @@ bool CallFaults::HasRoom() {
 
 CallFaults::Delayed CallFaults::Take(Time now, bool takes_effect, ProcessId process,
                                      std::span<const std::byte> message) {
-  Delayed waiting{process, {}, {}};
+  Delayed waiting{process, static_cast<uint32_t>(OpOf(message)), {}, {}};
   if (!takes_effect) {
     waiting.message.assign(message.begin(), message.end());
     return waiting;
@@ -116,12 +116,12 @@ void CallFaults::Forget(ProcessId process) {
   asked_.Forget(process);
   held_.Forget([&](const Delayed& each) { return each.process == process; });
   std::erase_if(delayed_, [&](const auto& each) { return each.second.process == process; });
-  std::erase_if(ready_, [&](const LateReply& each) { return each.process == process; });
+  std::erase_if(ready_, [&](const Late& each) { return each.reply.process == process; });
 }
 
-std::optional<LateReply> CallFaults::TakeLate() {
+std::optional<CallFaults::Late> CallFaults::TakeLate() {
   if (ready_.empty()) return std::nullopt;
-  LateReply next = std::move(ready_.front());
+  Late next = std::move(ready_.front());
   ready_.pop_front();
   return next;
 }
@@ -132,7 +132,7 @@ void CallFaults::Expire(Time now) {
     delayed_.erase(delayed_.begin());
     if (due.asked != 0 && !asked_.End(due.asked)) continue;
     if (!due.message.empty()) due.reply = call_(now, due.process, due.message);
-    ready_.push_back({due.process, std::move(due.reply)});
+    ready_.push_back({{due.process, std::move(due.reply)}, due.asked != 0 ? 0 : due.op});
   }
 }
 

@@ -39,7 +39,11 @@ class CallFaults {
   // What barriers hold is done, in its order, with the next look at what is due.
   void LetGo(Time now, const fault::Release& release);
   const auto& held() const { return held_; }
-  std::optional<LateReply> TakeLate();
+  struct Late {
+    LateReply reply;
+    uint32_t op;  // 0: the call has been answered before, and its program only came back to wait
+  };
+  std::optional<Late> TakeLate();
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
@@ -47,6 +51,7 @@ class CallFaults {
  private:
   struct Delayed {
     ProcessId process;
+    uint32_t op;
     std::vector<std::byte> message;  // still to be done; empty: it has been
     Reply reply;
     uint32_t asked = 0;  // number of a call that the program has done itself meanwhile
@@ -63,7 +68,7 @@ class CallFaults {
   AskedCalls asked_;
   std::multimap<Time, Delayed> delayed_;
   fault::Held<Delayed> held_;
-  std::deque<LateReply> ready_;
+  std::deque<Late> ready_;
 };
 
 }  // namespace rdmaemu

@@ -65,6 +65,20 @@ TEST_F(CallFaultsTest, ADelayedCallIsAnsweredAfterItsTimeAndTheHostGoesOnWithOth
   EXPECT_FALSE(AwaitLate());
 }
 
+TEST_F(CallFaultsTest, ADelayedCallIsInTheTraceWhenItIsAnswered) {
+  OnServer("at = \"call.list_devices\", delay_ms = 50");
+  world_.trace.keep_records = true;
+  const auto traced = [&] {
+    return std::ranges::count_if(world_.trace.records, [](const trace::Record& record) {
+      return record.kind == "call" && record.what == "ListDevices";
+    });
+  };
+  EXPECT_TRUE(Call(CallOp::kListDevices).is_late);
+  EXPECT_EQ(traced(), 0);
+  ASSERT_TRUE(AwaitLate());
+  EXPECT_EQ(traced(), 1);
+}
+
 TEST_F(CallFaultsTest, ADelayedCallTakesEffectWhenItsTimeHasComeUnlessTheRuleSaysBefore) {
   for (const bool takes_effect : {false, true}) {
     AskFaults(server_client_, CallOp::kFaultClear);

@@ -20,7 +20,8 @@ LinkFaults::Verdict LinkFaults::Pass(Time now, fault::Direction direction, const
     return {.is_lost = false, .until = {}, .held_by = rule->name};
   }
   const auto& link = std::get<fault::Link>(rule->action);
-  if (link.partition || (link.loss > 0 && faults_.Draw(*rule, moment) < link.loss)) {
+  if (link.partition || fault::LosesAlone(rule->action) ||
+      (link.loss > 0 && faults_.Draw(*rule, moment) < link.loss)) {
     return {.is_lost = true, .until = {}};
   }
   Duration latency = link.latency;

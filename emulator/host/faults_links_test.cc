@@ -52,6 +52,23 @@ TEST_F(LinkFaultsTest, APartitionCutsConnectionsAndData) {
   EXPECT_FALSE(Waits(server_));
 }
 
+TEST_F(LinkFaultsTest, ARuleThatOnlyLosesFiresForWhatItLoses) {
+  OnServer("name = \"some\", at = \"link\", direction = \"send\", loss = 0.2");
+  OnServer("name = \"rest\", at = \"link\", direction = \"send\", latency_ms = 1");
+  for (int i = 0; i < 20; i++) {
+    PostWrite(1, 512);
+    EXPECT_EQ(Await(1).size(), 1u);
+  }
+  const std::string list = AskFaults(server_client_, CallOp::kFaultList);
+  const auto number = [&](const std::string& key, size_t from) {
+    return std::stoull(list.substr(list.find("\"" + key + "\":", from) + key.size() + 3));
+  };
+  const size_t some = list.find("\"some\""), rest = list.find("\"rest\"");
+  const uint64_t lost = number("fired", some), passed = number("fired", rest);
+  EXPECT_GT(lost, 0u);
+  EXPECT_EQ(number("matched", some), lost + passed) << "the rest is for the rules behind it";
+}
+
 TEST_F(LinkFaultsTest, APartitionHeals) {
   OnServer("at = \"link\", partition = true, until_ms = 100");
   PostWrite(1, 512);

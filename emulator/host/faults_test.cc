@@ -229,6 +229,12 @@ TEST_F(FaultsTest, ABadRuleIsAnsweredWithWhatIsWrong) {
             "{\"error\":\"there is no rule called \\\"r\\\"; rdmaemu fault list shows them\"}");
 }
 
+TEST_F(FaultsTest, ARuleWithoutANameGetsOneThatNobodyHas) {
+  OnServer("name = \"rule 1\", at = \"cm.req\", drop = true");
+  EXPECT_EQ(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm.rep\", drop = true"),
+            "{\"name\":\"rule 2\"}");
+}
+
 TEST_F(FaultsTest, BytesThatAreNoTextAreAnsweredAllTheSame) {
   EXPECT_NE(Fault(server_client_, CallOp::kFaultRemove, "\xff\xfe").find("error"),
             std::string::npos);

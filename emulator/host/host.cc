@@ -8,6 +8,7 @@
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
 #include "emulator/host/call_names.h"
+#include "emulator/host/call_target.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
@@ -45,35 +46,6 @@ Reply FailedReply(int error) {
   Reply reply;
   reply.error = error;
   return reply;
-}
-
-// Calls after which what was posted may lack something that it needs: its queue pair, or the state
-// to send in, an address handle, memory, the device.
-bool EndsWhatPostsNeed(uint32_t op) {
-  switch (CallOp{op}) {
-    case CallOp::kCloseDevice:
-    case CallOp::kDeregMr:
-    case CallOp::kReregMr:
-    case CallOp::kModifyQp:
-    case CallOp::kDestroyQp:
-    case CallOp::kDestroyAh:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Calls after which queue pairs, contexts or what has asynchronous events may be no more.
-bool EndsObjects(uint32_t op) {
-  switch (CallOp{op}) {
-    case CallOp::kCloseDevice:
-    case CallOp::kDestroyCq:
-    case CallOp::kDestroySrq:
-    case CallOp::kDestroyQp:
-      return true;
-    default:
-      return false;
-  }
 }
 
 std::string BoundedText(const char* text, size_t bytes) {
@@ -141,6 +113,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     faults_.SetNow(now);
     doors_.calls.Forget(process);
     faults_.Forget(process);
+    SendPosted(now, GroupOf(process));
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
     // Ids first: what they say to their peers should not depend on the QPs being there still.
@@ -160,6 +133,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
+    // Before rules decide about the call: the device of rdma_rxe has had it long ago.
+    if (EndsWhatPostsNeed(header.op)) SendPosted(now, caller->group);
+    if (crashed_) return FailedReply(EIO);  // by what that did
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
     }
@@ -170,7 +146,12 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   std::optional<LateReply> TakeLateReply() {
-    if (std::optional<LateReply> late = doors_.calls.TakeLate()) return late;
+    if (std::optional<CallFaults::Late> late = doors_.calls.TakeLate()) {
+      if (late->op != 0) {
+        TraceCall(faults_.now(), late->reply.process, late->op, late->reply.reply.error);
+      }
+      return std::move(late->reply);
+    }
     return fault_control_.TakeLate();
   }
 
@@ -265,7 +246,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   std::optional<Time> NextDeadline() const {
     if (crashed_) return std::nullopt;
-    if (pause_.active()) return pause_.until();
+    if (pause_.active()) return faults_.AnyWaitEnded() ? faults_.now() : pause_.until();
     std::optional<Time> next = doors_.NextDeadline();
     for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline(),
                                              faults_.NextDeadline(), deeds_.NextDeadline()}) {
@@ -336,9 +317,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
     CallHeader header;
     std::memcpy(&header, message.data(), sizeof header);
-    const ConnectedProcess& caller = *processes_.Find(process);
-    if (EndsWhatPostsNeed(header.op)) SendPosted(now, caller.group);
-    Reply reply = Dispatch(now, process, caller, CallOp{header.op}, message.subspan(sizeof header));
+    Reply reply = Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
+                           message.subspan(sizeof header));
     if (EndsObjects(header.op)) doors_.ForgetGone();
     return reply;
   }
@@ -524,8 +504,14 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void SendPosted(Time now, GroupId group) {
     const auto members = processes_.groups().find(group);
     if (members == processes_.groups().end() || members->second.doorbells == nullptr) return;
+    if (StandsStill()) return;
     PollGroup(now, group, *members->second.doorbells);
-    engine_.SendPosted(now, group);
+    for (int i = 0; i < kMaxInterruptions; i++) {
+      engine_.SendPosted(now, group);
+      if (!faults_.HasDeeds()) return;
+      DoDeeds(now);  // by a rule at what was sent, and the rest goes after that
+      if (StandsStill()) return;
+    }
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
@@ -563,6 +549,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   // The largest response of rdma_user_cm.h, with room.
   static constexpr size_t kMaxCmResponseBytes = 1024;
   static constexpr int kMaxDeedsAtOnce = 64;
+  static constexpr int kMaxInterruptions = 65536;  // of one SendPosted by deeds
 
   HostConfig config_;
   trace::Sink& trace_;

@@ -1,10 +1,13 @@
 #include "emulator/runtime/host_client.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 namespace rdmaemu::runtime {
@@ -16,8 +19,7 @@ Result<HostClient> HostClient::Connect(const std::string& socket_path) {
   socket_path.copy(name.sun_path, sizeof name.sun_path - 1);
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) return Fail(errno);
-  const timeval timeout{kTimeoutSeconds, 0};
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  const timeval timeout{kTimeout.count(), 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -28,19 +30,31 @@ Result<HostClient> HostClient::Connect(const std::string& socket_path) {
   return HostClient(std::move(fd), peer.pid);
 }
 
-Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body) {
+rdmaemu::Status HostClient::AwaitAnswer(Duration limit) {
+  const auto until = std::chrono::steady_clock::now() + std::min<Duration>(limit, kMostPatience);
+  for (;;) {
+    const auto left = std::max(until - std::chrono::steady_clock::now(), Duration::zero());
+    // Rounded up: no more is waited when nothing is left.
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    pollfd answer{socket_.get(), POLLIN, 0};
+    const int ready = poll(&answer, 1, static_cast<int>(std::min<int64_t>(left_ms, INT_MAX)));
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return Fail(errno);
+    if (ready == 0 && left <= Duration::zero()) return Fail(ETIMEDOUT);
+  }
+}
+
+Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body, Duration limit) {
   const CallHeader header{static_cast<uint32_t>(op), static_cast<uint32_t>(body.size())};
   std::string message(sizeof header + body.size(), '\0');
   std::memcpy(message.data(), &header, sizeof header);
   if (!body.empty()) std::memcpy(message.data() + sizeof header, body.data(), body.size());
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) < 0) return Fail(errno);
+  if (const auto there = AwaitAnswer(limit); !there) return Fail(there.error().code);
   std::string reply(kMaxReplyBytes, '\0');
   // Descriptors that come with a reply (Hello's) are closed by the kernel: no room is given.
-  ssize_t got;
-  do {
-    got = recv(socket_.get(), reply.data(), reply.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return Fail(errno == EAGAIN ? ETIMEDOUT : errno);
+  const ssize_t got = recv(socket_.get(), reply.data(), reply.size(), 0);
+  if (got < 0) return Fail(errno);
   ReplyHeader answer;
   if (static_cast<size_t>(got) < sizeof answer) return Fail(ECONNRESET);
   std::memcpy(&answer, reply.data(), sizeof answer);
@@ -73,13 +87,11 @@ Result<std::string> HostClient::Fault(CallOp op, std::string_view text) {
 
 Result<std::string> HostClient::WaitForRule(std::string_view rule, uint64_t times,
                                             Duration timeout) {
-  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(timeout);
-  const timeval limit{whole.count() / 1'000'000, whole.count() % 1'000'000};
-  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   const FaultWaitIn in{times};
   std::string body(reinterpret_cast<const char*>(&in), sizeof in);
   body += rule;
-  return Call(CallOp::kFaultWait, std::as_bytes(std::span(body)));
+  return Call(CallOp::kFaultWait, std::as_bytes(std::span(body)),
+              std::max<Duration>(timeout, kAnswerTime));
 }
 
 Result<ClockOut> HostClient::Clock(const ClockIn& in) {

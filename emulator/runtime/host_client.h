@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <span>
 #include <string>
 
@@ -16,13 +17,16 @@ namespace rdmaemu::runtime {
 class HostClient {
  public:
   // A host that does not answer in this time is taken for hung (ETIMEDOUT).
-  static constexpr int kTimeoutSeconds = 5;
+  static constexpr std::chrono::seconds kTimeout{5};
+  // A wait of less is none: what has come already is told.
+  static constexpr std::chrono::milliseconds kAnswerTime{100};
+  static constexpr std::chrono::hours kMostPatience{24 * 365};
 
   // ENOENT or ECONNREFUSED: no host listens there.
   static Result<HostClient> Connect(const std::string& socket_path);
 
   // A call that needs no Hello: its reply's bytes, or its errno. EPROTO, ECONNRESET, ETIMEDOUT.
-  Result<std::string> Call(CallOp op, std::span<const std::byte> body);
+  Result<std::string> Call(CallOp op, std::span<const std::byte> body, Duration limit = kTimeout);
   // JSON, see emulator/host/status.h.
   Result<std::string> Status();
   // Asks the host to end; it does so after it has answered.
@@ -33,7 +37,8 @@ class HostClient {
   // One of kFault* (emulator/host/calls.h): the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
   // The host's answer when the rule has fired so often (kFaultWait). ETIMEDOUT: it has not, in so
-  // much real time; the connection is of no more use then.
+  // much real time, of which the host has kAnswerTime at least; the connection is of no more use
+  // then.
   Result<std::string> WaitForRule(std::string_view rule, uint64_t times, Duration timeout);
   // The host's clock, after it was told what `in` says (emulator/host/calls.h).
   Result<ClockOut> Clock(const ClockIn& in);
@@ -43,6 +48,7 @@ class HostClient {
   pid_t host_pid() const { return host_pid_; }
 
  private:
+  rdmaemu::Status AwaitAnswer(Duration limit);
   HostClient(UniqueFd socket, pid_t host_pid) : socket_(std::move(socket)), host_pid_(host_pid) {}
   UniqueFd socket_;
   pid_t host_pid_;

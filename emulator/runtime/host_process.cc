@@ -198,7 +198,7 @@ void HostProcess::Run() {
 }
 
 bool HostProcess::Scan(Time now) {
-  if (host_->crashed()) kill(getpid(), SIGKILL);  // by a fault rule
+  if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   found |= server_->ServePages(now);
   found |= host_->Work(now);
@@ -348,6 +348,15 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
   out.moving = domain_ != nullptr && domain_->IsMoving() ? 1 : 0;
   out.awaits_application = host_->AwaitsApplication(now) ? 1 : 0;
   return out;
+}
+
+// By a fault rule, which is in the trace, and for which somebody may wait.
+void HostProcess::Crash(Time now) {
+  server_->SendLate(now);
+  trace_.Flush();
+  PrintWarning("a fault rule with crash = true ended host " + options_.name);
+  fflush(stderr);
+  kill(getpid(), SIGKILL);
 }
 
 void HostProcess::ShutDown() {

@@ -65,6 +65,7 @@ class HostProcess {
   void EndIfUnused(Time real);
   Result<ClockOut> AskClock(const ClockIn& in);
   void ShutDown();
+  void Crash(Time now);
 
   Registry registry_;
   HostOptions options_;

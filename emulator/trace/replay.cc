@@ -22,7 +22,8 @@ bool Contains(const List& list, const Value& value) {
 
 // What looks at a host, and changes nothing in it.
 bool IsOfATool(const std::string& kind, const std::string& what) {
-  return kind == "call" && (what == "HostStatus" || what == "FaultList" || what == "HostStop");
+  return kind == "call" && (what == "HostStatus" || what == "FaultList" || what == "FaultWait" ||
+                            what == "Clock" || what == "HostStop");
 }
 
 std::string ValueText(const Json& value) {

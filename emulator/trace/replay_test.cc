@@ -46,6 +46,12 @@ TEST(Replay, ProcessesAreNumberedInTheOrderInWhichTheyConnected) {
   EXPECT_TRUE(Departs(Call(1, "A") + Call(2, "B"), Call(1, "B") + Call(2, "A")));
 }
 
+// One that is answered at once is in the trace, one that has to wait is not.
+TEST(Replay, WaitingForARuleIsNoDecision) {
+  EXPECT_FALSE(Departs(Call(1, "A") + Call(2, "FaultWait") + Call(3, "Clock") + Call(4, "B"),
+                       Call(1, "A") + Call(2, "B")));
+}
+
 TEST(Replay, AFaultIsItsRule) {
   const std::string at = ",\"at\":\"cm.req\"";
   EXPECT_FALSE(Departs(Line(0, "fault", "drop", at, "lost"), Line(0, "fault", "drop", at, "lost")));

@@ -97,6 +97,25 @@ def a_delayed_call_comes_late():
             raise Failure(program.describe())
 
 
+def a_wait_ends_by_its_rule_also_where_the_host_stands_still():
+    with Emulator() as emulator:
+        program = emulator.start("a", free_addresses(1)[0], [CALLER], [
+            "--clock", "manual", *with_rules(
+                emulator, 'name = "gate"\nat = "call.query_port"\nnth = 1\nhold = true',
+                'name = "stop"\nat = "call.create_cq"\npause_ms = 60000')])
+        wait_until_fired(emulator, "gate", 1)
+        early = emulator.rdmaemu("fault", "wait", "stop", "--timeout", "0ms", "--host", "a")
+        if early.returncode != 124:
+            raise Failure("status %d of a wait for what has not come\n%s" %
+                          (early.returncode, early.stderr))
+        waiting = emulator.start_outside([emulated.RDMAEMU, "fault", "wait", "stop", "--timeout",
+                                          "%ds" % LIMIT_S, "--host", "a"])
+        fault(emulator, "release", "gate")
+        if waiting.wait(LIMIT_S) != 0:
+            raise Failure(waiting.describe() + program.describe())
+        program.end()
+
+
 def a_held_call_stays_until_it_is_let_go():
     """By the page, and by the socket; virtual time does not run ahead meanwhile."""
     with Emulator() as emulator:
@@ -173,4 +192,6 @@ if __name__ == "__main__":
         ("a_delayed_call_comes_late", a_delayed_call_comes_late),
         ("a_held_call_stays_until_it_is_let_go", a_held_call_stays_until_it_is_let_go),
         ("a_held_call_goes_with_its_program", a_held_call_goes_with_its_program),
+        ("a_wait_ends_by_its_rule_also_where_the_host_stands_still",
+         a_wait_ends_by_its_rule_also_where_the_host_stands_still),
         *memory_cases(), *posting_cases()], at_once=3))

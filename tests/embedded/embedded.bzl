@@ -9,7 +9,7 @@ _LIBRARIES = [
     "//shim/verbs:libibverbs.so.1",
 ]
 
-def embedded_test(name, srcs, deps = [], size = "small", **kwargs):
+def embedded_test(name, srcs, deps = [], size = "medium", **kwargs):
     cc_test(
         name = name,
         size = size,

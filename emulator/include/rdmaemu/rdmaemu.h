@@ -119,7 +119,7 @@ int rdmaemu_rules_clear(void);
 int rdmaemu_rule_release(const char* name);
 
 /* Waits until the rule has fired so often since it was added, for so long of the machine's time: a
- * test that uses a barrier knows by it that something has come. Drives the host meanwhile.
+ * test that uses a barrier knows by it that something has come. Drives the host meanwhile; 0 looks.
  * -ETIMEDOUT. -ENOENT: there is none of that name. -EDEADLK: the program has one thread, and
  * nothing is due. */
 int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms);

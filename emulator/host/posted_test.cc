@@ -1,0 +1,82 @@
+// What a program has posted has left when a call, or its end, takes away what that needs: as on
+// rdma_rxe, which sends within ibv_post_send. The host has not looked at the doorbells before.
+#include <gtest/gtest.h>
+
+#include "emulator/host/testing/fault_world.h"
+
+namespace rdmaemu::testing {
+namespace {
+
+class PostedTest : public FaultQps {
+ protected:
+  static constexpr uint32_t kMessages = 5;
+
+  void PostAll(uint32_t bytes = 1024) {
+    for (uint32_t i = 0; i < kMessages; i++) PostRecv(i);
+    for (uint32_t i = 0; i < kMessages; i++) PostSend(i, bytes);
+  }
+  void AllArrive() {
+    world_.Settle();
+    const std::vector<ib_uverbs_wc> received = PollAll(verb_b_);
+    ASSERT_EQ(received.size(), kMessages);
+    for (const ib_uverbs_wc& wc : received) EXPECT_EQ(wc.status, uint32_t{IBV_WC_SUCCESS});
+  }
+  void DestroyQp() {
+    DestroyOut out{};
+    EXPECT_EQ(server_client_.Call(CallOp::kDestroyQp, HandleIn{a_.made.handle, 0}, out), 0);
+  }
+};
+
+TEST_F(PostedTest, LeavesBeforeItsQueuePairGoes) {
+  PostAll();
+  DestroyQp();
+  AllArrive();
+}
+
+TEST_F(PostedTest, LeavesBeforeItsMemoryGoes) {
+  PostAll();
+  EXPECT_EQ(server_client_.Call(CallOp::kDeregMr, HandleIn{mr_a_.handle, 0}), 0);
+  AllArrive();
+}
+
+// What the libraries did not copy when it was posted goes with the program.
+TEST_F(PostedTest, LeavesBeforeItsProgramIsGone) {
+  PostAll(/*bytes=*/0);
+  server_client_.Kill();
+  AllArrive();
+}
+
+TEST_F(PostedTest, LeavesBeforeWhatARuleDoesAtTheCall) {
+  OnServer("at = \"call.destroy_qp\", async = \"lid_change\"");
+  PostAll();
+  DestroyQp();
+  AllArrive();
+}
+
+TEST_F(PostedTest, LeavesAlthoughARuleDoesSomethingAtOneOfThem) {
+  OnServer("at = \"packet.rc_send_only\", direction = \"send\", nth = 2, async = \"lid_change\"");
+  PostAll();
+  DestroyQp();
+  AllArrive();
+}
+
+TEST_F(PostedTest, LeavesBeforeACallIsDelayed) {
+  OnServer("at = \"call.destroy_qp\", delay_ms = 50");
+  PostAll();
+  const HandleIn in{a_.made.handle, 0};
+  EXPECT_TRUE(
+      server_client_.CallBytes(static_cast<uint32_t>(CallOp::kDestroyQp), &in, sizeof in).is_late);
+  AllArrive();
+}
+
+TEST_F(PostedTest, StaysWhereTheHostHasEnded) {
+  OnServer("at = \"packet.rc_send_only\", direction = \"send\", nth = 2, crash = true");
+  PostAll();
+  const HandleIn in{a_.made.handle, 0};
+  EXPECT_EQ(
+      server_client_.CallBytes(static_cast<uint32_t>(CallOp::kDestroyQp), &in, sizeof in).error,
+      EIO);
+}
+
+}  // namespace
+}  // namespace rdmaemu::testing
