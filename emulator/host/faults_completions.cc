@@ -80,6 +80,7 @@ bool CompletionFaults::Deliver(Time now, const transport::PassingCompletion& com
     return DeliverAll(line, completion, cq);
   }
   Waiting& waiting = lines_[line];
+  waiting.group = qp.group();
   const Delayed what{qp.group(), line, completion.entry, completion.solicited};
   if (barrier.empty() && waiting.held.empty()) {
     Delay(waiting, now + delay, what);
@@ -126,18 +127,15 @@ void CompletionFaults::LetGo(Time now, const fault::Release& release) {
 }
 
 void CompletionFaults::ForgetGone() {
-  if (held_ == 0) return;
-  for (auto it = lines_.begin(); it != lines_.end();) {
-    Waiting& waiting = it->second;
-    const bool is_there =
-        waiting.held.empty() ||
-        verbs_.FindQpByHandle(waiting.held.front().what.group, it->first.first).has_value();
-    if (!is_there) {
-      held_ -= waiting.held.size();
-      waiting.held.clear();
-    }
-    it = is_there || waiting.delayed > 0 ? std::next(it) : lines_.erase(it);
-  }
+  const size_t before = lines_.size();
+  std::erase_if(lines_, [&](const auto& each) {
+    const auto& [line, waiting] = each;
+    if (verbs_.FindQpByHandle(waiting.group, line.first)) return false;
+    held_ -= waiting.held.size();
+    return true;
+  });
+  if (lines_.size() == before) return;
+  std::erase_if(delayed_, [&](const auto& each) { return !lines_.contains(each.second.line); });
 }
 
 void CompletionFaults::CountHeld(fault::HeldCounts& counts) const {

@@ -30,7 +30,7 @@ class CompletionFaults {
 
   // What barriers hold comes, in its order, with the next look at what is due.
   void LetGo(Time now, const fault::Release& release);
-  // What is held of queue pairs that are no more.
+  // What waits of queue pairs that are no more: a later one may have the same handle.
   void ForgetGone();
   bool holds() const { return held_ > 0; }
   // Those that stand behind a barrier's, too, are its.
@@ -54,6 +54,7 @@ class CompletionFaults {
     Delayed what;
   };
   struct Waiting {
+    GroupId group;          // of its queue pair
     Time until{};           // of the last that is delayed
     size_t delayed = 0;     // in delayed_
     std::deque<Held> held;  // comes behind those; the first is a rule's

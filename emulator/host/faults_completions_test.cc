@@ -112,6 +112,34 @@ TEST_F(CompletionFaultsTest, ADelayedCompletionGoesWithItsQueuePair) {
   EXPECT_EQ(PollAll(verb_a_).size(), 0u);
 }
 
+TEST_F(CompletionFaultsTest, NothingOfADelayedCompletionStaysWithTheHandleOfItsQueuePair) {
+  OnServer("at = \"wc.send\", nth = 1, delay_ms = 50");
+  PostRecv(11);
+  PostSend(1);
+  world_.Settle();
+  EXPECT_TRUE(server_host_.NextDeadline());
+  const Handle delayed = a_.made.handle;
+  DestroyOut out{};
+  EXPECT_EQ(server_client_.Call(CallOp::kDestroyQp, HandleIn{delayed, 0}, out), 0);
+  EXPECT_FALSE(server_host_.NextDeadline());
+  // Handles repeat in the end.
+  a_ = verb_a_.CreateQp(IBV_QPT_RC, 32);
+  for (int i = 0; i < 2000 && a_.made.handle != delayed; i++) {
+    EXPECT_EQ(server_client_.Call(CallOp::kDestroyQp, HandleIn{a_.made.handle, 0}, out), 0);
+    a_ = verb_a_.CreateQp(IBV_QPT_RC, 32);
+  }
+  ASSERT_EQ(a_.made.handle, delayed);
+  b_ = verb_b_.CreateQp(IBV_QPT_RC, 32);
+  verb_a_.ConnectRc(a_, "127.0.0.2", b_.made.qpn);
+  verb_b_.ConnectRc(b_, "127.0.0.1", a_.made.qpn);
+  PostRecv(12);
+  PostSend(2);
+  world_.Settle();
+  EXPECT_EQ(IdsOf(PollAll(verb_a_)), std::vector<uint64_t>{2}) << "at once";
+  Await(milliseconds(60));
+  EXPECT_EQ(PollAll(verb_a_).size(), 0u);
+}
+
 TEST_F(CompletionFaultsTest, ALostCompletionNeverComesAndThoseBehindItDo) {
   OnServer("at = \"wc\", nth = 2, drop = true");
   for (uint64_t i = 1; i <= 3; i++) {
