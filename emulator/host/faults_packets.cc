@@ -17,7 +17,7 @@ uint64_t WireBytes(const transport::PassingPacket& packet) {
 bool PacketFaults::Passes(Time now, const transport::PassingPacket& packet,
                           const transport::PacketBytes& bytes) {
   const Flow flow{packet.direction, packet.source, packet.destination,
-                  packet.headers.destination_qpn};
+                  packet.headers.destination_qpn, packet.stays};
   if (faults_.Watches(fault::Point::kPacket)) {
     if (const fault::Rule* const rule = Decide(now, packet, flow)) {
       if (!Do(now, *rule, packet, flow, bytes)) return false;
@@ -101,9 +101,10 @@ PacketFaults::Kept PacketFaults::KeptOf(const transport::PassingPacket& packet,
                            wire::kRoceUdpPort};
   const bool leaves = packet.direction == fault::Direction::kSend && !packet.stays;
   const bool sends = packet.direction == fault::Direction::kSend;
-  return {
-      flow,      packet.traffic_class, leaves, bytes(), sends ? packet.source : packet.destination,
-      packet.qpn};
+  return {flow,       packet.traffic_class,
+          leaves,     packet.stays,
+          bytes(),    sends ? packet.source : packet.destination,
+          packet.qpn, packet.at == nullptr ? std::nullopt : std::optional(*packet.at)};
 }
 
 bool PacketFaults::Admit(const Kept& kept) {
@@ -131,10 +132,17 @@ void PacketFaults::LetGo(Time now, const fault::Release& release) {
 
 void PacketFaults::ForgetGone() {
   held_.Forget([&](const Kept& each) {
-    if (verbs_.FindQp(each.local, each.qpn) != nullptr) return false;
+    if (!IsGone(each)) return false;
     kept_bytes_ -= each.bytes.size();
     return true;
   });
+}
+
+bool PacketFaults::IsGone(const Kept& kept) {
+  if (kept.local.IsMulticast()) {
+    return verbs_.MulticastReceivers(kept.local, kept.at ? &*kept.at : nullptr).empty();
+  }
+  return verbs_.FindQp(kept.local, kept.qpn) == nullptr;
 }
 
 void PacketFaults::Overtake(Time now, const Flow& flow) {
@@ -165,7 +173,7 @@ void PacketFaults::Expire(Time now) {
     if (due.leaves) {
       fabric_.SendSealed(now, due.flow, due.traffic_class, due.bytes);
     } else if (const auto packet = wire::Parse(due.bytes)) {
-      deliver_(now, due.flow, *packet);
+      deliver_(now, due, *packet);
     }
   }
 }

@@ -29,8 +29,18 @@ class PacketFaults {
   // A packet that waits for those behind it comes after this time in any case.
   static constexpr Duration kReorderWait = std::chrono::milliseconds(10);
 
-  // Where a packet goes on to that waited: its queue pair here, or the network.
-  using Deliver = std::function<void(Time, const wire::UdpFlow&, const wire::Packet&)>;
+  struct Kept {
+    wire::UdpFlow flow;
+    uint8_t traffic_class;
+    bool leaves;  // for another host
+    bool stays;   // from this host, and for it
+    std::vector<std::byte> bytes;
+    NetAddress local;  // of its queue pair here
+    uint32_t qpn;
+    std::optional<NetAddress> at;  // the own address by which it came; nothing: any
+  };
+  // Where a packet goes on to that waited for its queue pair here; others go to the network.
+  using Deliver = std::function<void(Time, const Kept&, const wire::Packet&)>;
   PacketFaults(HostFaults& faults, LinkFaults& links, Verbs& verbs, const Processes& processes,
                Fabric& fabric, Deliver deliver)
       : faults_(faults),
@@ -55,15 +65,8 @@ class PacketFaults {
   std::optional<Time> NextDeadline() const;
 
  private:
-  using Flow = std::tuple<fault::Direction, NetAddress, NetAddress, uint32_t>;
-  struct Kept {
-    wire::UdpFlow flow;
-    uint8_t traffic_class;
-    bool leaves;  // for another host
-    std::vector<std::byte> bytes;
-    NetAddress local;  // of its queue pair here
-    uint32_t qpn;
-  };
+  // The last: it stays, which of a multicast packet one copy does, and another leaves.
+  using Flow = std::tuple<fault::Direction, NetAddress, NetAddress, uint32_t, bool>;
   struct Overtaken {
     uint64_t by;  // so many packets more
     Time until;
@@ -82,6 +85,8 @@ class PacketFaults {
   void Hold(std::string_view rule, Kept kept);
   // One more packet of the flow has passed those that wait for it.
   void Overtake(Time now, const Flow& flow);
+  // Its queue pair is no more; of a packet that came for a group, all that would take it.
+  bool IsGone(const Kept& kept);
   static Kept KeptOf(const transport::PassingPacket& packet, const transport::PacketBytes& bytes);
 
   HostFaults& faults_;

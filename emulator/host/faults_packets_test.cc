@@ -171,5 +171,215 @@ TEST_F(PacketFaultsTest, ADelayedPacketHasTheBytesItWasSentWith) {
   EXPECT_EQ(target_[0], sent);
 }
 
+// ---- multicast
+
+constexpr uint32_t kQkey = 0x11;
+const NetAddress kGroupAddress = *NetAddress::Parse("239.1.1.1");
+
+// A program with a UD queue pair; it sends to the group, and takes what others send once it joined.
+class GroupProgram {
+ public:
+  explicit GroupProgram(Client& client, uint32_t device_index = 0)
+      : verb_(client, 64, device_index), cm_(client), qp_(verb_.CreateQp(IBV_QPT_UD)) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = kQkey;
+    int failed =
+        verb_.Modify(qp_, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, attr);
+    attr.qp_state = IBV_QPS_RTR;
+    failed |= verb_.Modify(qp_, IBV_QP_STATE, attr);
+    attr.qp_state = IBV_QPS_RTS;
+    failed |= verb_.Modify(qp_, IBV_QP_STATE | IBV_QP_SQ_PSN, attr);
+    CreateAhIn in{};
+    in.pd = verb_.pd;
+    in.attr.is_global = in.attr.port_num = 1;
+    in.attr.grh.sgid_index = 1;
+    in.attr.grh.dgid = kGroupAddress.ToGid();
+    failed |= client.Call(CallOp::kCreateAh, in, ah_);
+    EXPECT_EQ(failed, 0);
+  }
+  void Join(const std::string& local) {
+    const uint32_t id = cm_.CreateId(RDMA_PS_UDP);
+    cm_.Do(RDMA_USER_CM_CMD_BIND_IP, rdma_ucm_bind_ip{0, Ipv4Socket(local, 0), id});
+    rdma_ucm_join_ip_mcast join{};
+    join.addr = Ipv4Socket("239.1.1.1", 0);
+    join.id = id;
+    cm_.Do(RDMA_USER_CM_CMD_JOIN_IP_MCAST, join);
+    McastIn in{};
+    in.qp = qp_.made.handle;
+    in.gid = kGroupAddress.ToGid();
+    EXPECT_EQ(verb_.client.Call(CallOp::kAttachMcast, in), 0);
+    for (uint64_t i = 0; i < kReceives; i++) {
+      verb_.PostRecv(qp_, i, bytes_.data() + i * kRoom, kRoom, mr_.lkey);
+    }
+  }
+  void Send(uint8_t value) {
+    std::byte& from = bytes_[kReceives * kRoom + value];
+    from = std::byte{value};
+    verb_.PostSend(qp_, kSends, IBV_WR_SEND, &from, 1, mr_.lkey, [&](rxe_send_wqe& wqe) {
+      wqe.wr.wr.ud.remote_qpn = 0xffffff;
+      wqe.wr.wr.ud.remote_qkey = kQkey;
+      wqe.wr.wr.ud.ah_num = ah_.handle;
+    });
+  }
+  // The values that came since the last time, in order.
+  std::vector<int> Received() {
+    std::vector<int> values;
+    for (ib_uverbs_wc wc; verb_.Poll(wc);) {
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+      if (wc.wr_id == kSends) continue;
+      values.push_back(static_cast<int>(bytes_[wc.wr_id * kRoom + kGrhBytes]));
+    }
+    return values;
+  }
+
+ private:
+  static constexpr uint64_t kReceives = 8, kRoom = 64, kSends = 100, kGrhBytes = 40;
+
+  Verb verb_;
+  CmProgram cm_;
+  Verb::Qp qp_;
+  HandleOut ah_{};
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(1024);
+  MrOut mr_ = verb_.Register(bytes_.data(), bytes_.size(), IBV_ACCESS_LOCAL_WRITE);
+};
+
+class MulticastFaultsTest : public FaultWorld {
+ protected:
+  void Let(Duration time) {
+    world_.RunUntil([] { return false; }, time);
+  }
+  uint64_t HeldBy(Client& client) {
+    const std::string list = AskFaults(client, CallOp::kFaultList);
+    const size_t at = list.find("\"held\":");
+    return at == list.npos ? UINT64_MAX : std::stoull(list.substr(at + 7));
+  }
+};
+
+struct Place {
+  const char* name;
+  bool has_member;  // the sender's host, else the other
+  bool at_sender;   // the rule's host
+  const char* direction;
+};
+constexpr Place kPlaces[] = {{"inside_sent", true, true, "send"},
+                             {"inside_received", true, true, "receive"},
+                             {"wire_sent", false, true, "send"},
+                             {"wire_received", false, false, "receive"}};
+
+class EachPlace : public MulticastFaultsTest, public ::testing::WithParamInterface<Place> {
+ protected:
+  EachPlace() {
+    member_.Join(GetParam().has_member ? "127.0.0.1" : "127.0.0.2");
+    world_.Settle();
+  }
+  void Rule(const std::string& rule) {
+    AddRule(where_,
+            "name = \"r\", direction = \"" + std::string(GetParam().direction) + "\", " + rule);
+  }
+  void Send(uint8_t value) {
+    sender_.Send(value);
+    world_.Settle();
+  }
+
+  Client& where_ = GetParam().at_sender ? server_client_ : client_client_;
+  Client others_{world_, GetParam().has_member ? server_host_ : client_host_, "member"};
+  GroupProgram sender_{server_client_}, member_{others_};
+};
+INSTANTIATE_TEST_SUITE_P(, EachPlace, ::testing::ValuesIn(kPlaces),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(EachPlace, ADelayedMulticastPacketComesToEachMemberOnce) {
+  Rule("at = \"packet.ud_send_only\", delay_ms = 5");
+  Send(1);
+  EXPECT_EQ(member_.Received(), std::vector<int>{});
+  Let(seconds(1));
+  EXPECT_EQ(member_.Received(), std::vector<int>{1});
+}
+
+TEST_P(EachPlace, AHeldMulticastPacketComesWhenItIsLetGoWhateverElseHasGone) {
+  Rule("at = \"packet.ud_send_only\", hold = true");
+  Send(1);
+  const uint64_t held = HeldBy(where_);
+  EXPECT_GT(held, 0u);
+  Verb other(where_);
+  const Verb::Qp gone = other.CreateQp(IBV_QPT_RC);
+  DestroyOut out{};
+  EXPECT_EQ(where_.Call(CallOp::kDestroyQp, HandleIn{gone.made.handle, 0}, out), 0);
+  EXPECT_EQ(where_.Call(CallOp::kDestroyCq, HandleIn{other.cq.handle, 0}, out), 0);
+  EXPECT_EQ(HeldBy(where_), held);
+  EXPECT_EQ(member_.Received(), std::vector<int>{});
+  AskFaults(where_, CallOp::kFaultRelease, "r");
+  Let(seconds(0));
+  EXPECT_EQ(member_.Received(), std::vector<int>{1});
+}
+
+TEST_P(EachPlace, ADoubledMulticastPacketComesThatOften) {
+  Rule("at = \"packet.ud_send_only\", duplicate = 2");
+  Send(1);
+  EXPECT_EQ(member_.Received(), (std::vector<int>{1, 1, 1}));
+}
+
+TEST_P(EachPlace, AMulticastPacketIsOvertakenByTheNextOnItsWay) {
+  Rule("at = \"packet.ud_send_only\", index = 1, reorder = 1");
+  Send(1);
+  EXPECT_EQ(member_.Received(), std::vector<int>{});
+  Send(2);
+  EXPECT_EQ(member_.Received(), (std::vector<int>{2, 1}));
+}
+
+TEST_P(EachPlace, AMulticastPacketComesAfterTheLatencyOfItsLink) {
+  AddRule(where_, "at = \"link\", latency_ms = 5");
+  Send(1);
+  EXPECT_EQ(member_.Received(), std::vector<int>{});
+  Let(seconds(1));
+  EXPECT_EQ(member_.Received(), std::vector<int>{1});
+}
+
+TEST_P(EachPlace, AMulticastPacketComesWhenItsLinkLetsGo) {
+  AddRule(where_, "name = \"r\", at = \"link\", hold = true");
+  Send(1);
+  EXPECT_EQ(member_.Received(), std::vector<int>{});
+  AskFaults(where_, CallOp::kFaultRelease, "r");
+  Let(seconds(0));
+  EXPECT_EQ(member_.Received(), std::vector<int>{1});
+}
+
+TEST_F(MulticastFaultsTest, WhatIsHeldForAGroupGoesWithTheLastWhoTakesIt) {
+  OnClient("at = \"packet.ud_send_only\", hold = true");
+  GroupProgram sender(server_client_);
+  Client first(world_, client_host_), second(world_, client_host_);
+  for (Client* each : {&first, &second}) GroupProgram(*each).Join("127.0.0.2");
+  sender.Send(1);
+  world_.Settle();
+  EXPECT_EQ(HeldBy(client_client_), 1u);
+  first.Kill();
+  EXPECT_EQ(HeldBy(client_client_), 1u);
+  second.Kill();
+  EXPECT_EQ(HeldBy(client_client_), 0u);
+  EXPECT_FALSE(client_host_.AwaitsApplication(world_.now));
+}
+
+TEST_F(MulticastFaultsTest, AKeptPacketIsForTheDeviceByWhichItCame) {
+  HostConfig config;
+  config.name = "two";
+  config.seed = 3;
+  for (const char* address : {"127.0.0.3", "127.0.0.4"}) {
+    HostAddress own;
+    own.address = *NetAddress::Parse(address);
+    config.devices.push_back({address[8] == '3' ? "rxe0" : "rxe1", *BuiltInProfile("rxe"), {own}});
+  }
+  Client client(world_, world_.AddHost(config));
+  GroupProgram sender(server_client_), first(client, 0), second(client, 1);
+  first.Join("127.0.0.3");
+  second.Join("127.0.0.4");
+  AddRule(client, "at = \"packet.ud_send_only\", delay_ms = 5");
+  sender.Send(1);  // the world brings it to the first address
+  Let(seconds(1));
+  EXPECT_EQ(first.Received(), std::vector<int>{1});
+  EXPECT_EQ(second.Received(), std::vector<int>{});
+}
+
 }  // namespace
 }  // namespace rdmaemu::testing

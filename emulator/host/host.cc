@@ -86,9 +86,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
             CompletionFaults(faults_, verbs_, processes_),
             AsyncFaults(faults_, verbs_, processes_),
             PacketFaults(faults_, doors_.links, verbs_, processes_, fabric_,
-                         [this](Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-                           engine_.Receive(now, flow, packet);
-                         })},
+                         [this](Time now, const PacketFaults::Kept& kept,
+                                const wire::Packet& packet) { ReceiveKept(now, kept, packet); })},
         engine_doors_(faults_, doors_.completions, doors_.packets),
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_}),
         devices_(verbs_, fabric_, environment.network, doors_.cm),
@@ -177,7 +176,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
       } else if (!arrives) {
         fabric_.counters().dropped_no_link++;
       } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
-        if (!PassesDoor(now, flow, *packet, udp_payload)) continue;
+        if (!PassesDoor(now, flow, *packet, udp_payload, at)) continue;
         received_.push_back(*packet);
         if (flags.completions || flags.packets) {  // a rule may change the host between two packets
           engine_.Receive(now, flow, received_, at);
@@ -283,13 +282,17 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
  private:
   bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
-                  std::span<const std::byte> bytes) {
+                  std::span<const std::byte> bytes, const NetAddress* at) {
     if (!faults_.flags().packets) return true;
     return doors_.packets.Passes(
         now,
         {fault::Direction::kReceive, packet.headers, flow.source, flow.destination, 0,
-         packet.payload.size(), packet.headers.destination_qpn, false},
+         packet.payload.size(), packet.headers.destination_qpn, false, at},
         [&] { return std::vector<std::byte>(bytes.begin(), bytes.end()); });
+  }
+  void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet) {
+    if (kept.stays) return engine_.ReceiveKept(now, kept.flow, packet);
+    engine_.Receive(now, kept.flow, {&packet, 1}, kept.at ? &*kept.at : nullptr);
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 

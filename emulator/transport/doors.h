@@ -38,6 +38,7 @@ struct PassingPacket {
   uint64_t payload_bytes;
   uint32_t qpn;  // of the host's own queue pair
   bool stays;    // both ends are this host's: it passes once as sent and once as received
+  const NetAddress* at = nullptr;  // as Engine::Receive
 };
 // The packet as bytes, with its ICRC; none when its payload could not be read.
 using PacketBytes = std::function<std::vector<std::byte>()>;

@@ -93,6 +93,12 @@ class Engine::Impl final : public Receiver {
     responder_.SendCollectedAcks(now);
   }
 
+  void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+    core_.counters.local_packets++;
+    LoadOneFromWire(flow, packet);
+    Deliver(now, from_wire_);
+  }
+
   void Deliver(Time now, Train& train) override { Deliver(now, train, nullptr); }
 
   // `local`: who owns the train, which may be taken to wait.
@@ -481,6 +487,9 @@ void Engine::SendPosted(Time now, GroupId group) { impl_->SendPosted(now, group)
 void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                      const NetAddress* at) {
   impl_->Receive(now, flow, packets, at);
+}
+void Engine::ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
+  impl_->ReceiveKept(now, flow, packet);
 }
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }

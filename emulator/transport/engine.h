@@ -94,6 +94,9 @@ class Engine : public TransportHooks {
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     Receive(now, flow, {&packet, 1});
   }
+  // A packet between two QPs of this host that a door kept back. To a multicast group it is for the
+  // receivers on this host, which have not had it yet.
+  void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
   // A QP was told RNR: its deadline runs against the application that has no receive posted.
