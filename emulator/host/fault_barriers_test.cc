@@ -326,6 +326,25 @@ TEST_F(BarriersTest, AsynchronousEventsGoWithTheirObject) {
   EXPECT_FALSE(TimeStands());
 }
 
+// ---- messages
+
+TEST_F(BarriersTest, AMessageThatWasSentArrivesThoughItsProgramHasEnded) {
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  OnClient("name = \"gate\", at = \"cm.req\", direction = \"send\", hold = true");
+  Client program(world_, client_host_);
+  CmProgram connecting(program);
+  connecting.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  world_.Settle();
+  program.Kill();
+  world_.Settle();
+  EXPECT_EQ(HeldBy(client_client_), 1u);
+  EXPECT_TRUE(TimeStands());
+  EXPECT_FALSE(Waits(server_));
+  LetGo(client_client_);
+  EXPECT_EQ(HeldBy(client_client_), 0u);
+  EXPECT_EQ(TypeOf(EventOf(server_, milliseconds(0))), EventType::kConnectRequest);
+}
+
 // ---- packets and links
 
 TEST_F(BarriersTest, APacketOfATrainWaitsAtABarrierAndTheMessageIsWholeInTheEnd) {
