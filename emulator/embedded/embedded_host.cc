@@ -111,6 +111,11 @@ std::optional<int> EmbeddedHost::TakeLateReply(CallBuffers& call) {
   return Answer(late->reply, call);
 }
 
+void EmbeddedHost::AbandonCall() {
+  if (host_ != nullptr) host_->AbandonCalls(process_);
+  owes_reply_ = false;
+}
+
 int EmbeddedHost::Answer(const Reply& reply, CallBuffers& call) {
   int error = reply.error;
   if (error == 0) error = GiveDescriptors(reply, call);

@@ -55,6 +55,8 @@ class EmbeddedHost {
   // TakeLateReply has the answer at its time. Until then no other call may be made.
   std::optional<int> Call(Time now, CallBuffers& call);
   std::optional<int> TakeLateReply(CallBuffers& call);
+  // Nobody waits for the answer that is owed: what was not done yet is never done.
+  void AbandonCall();
   bool owes_reply() const { return owes_reply_; }
 
   // Does what is ready; true when anything was.

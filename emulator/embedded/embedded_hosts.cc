@@ -129,7 +129,7 @@ EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone) {
   if (Settle()) return {.moved = true};
   const std::optional<Time> due = NextDeadline();
   if (clock_.runs()) {
-    if (!due) return {};
+    if (!due) return {.endless = alone};
     return {.machine = clock_.MachineTimeUntil(*due)};
   }
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};

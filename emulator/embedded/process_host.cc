@@ -261,7 +261,10 @@ int ProcessHost::AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number,
       WakeWaiters();
       continue;
     }
-    if (pause.endless) return EIO;
+    if (pause.endless) {  // the only thread is the one that a barrier holds
+      hosts_->At(number)->AbandonCall();
+      return EDEADLK;
+    }
     Sleeper& sleeper = Sleeper::OfThread();
     const bool is_woken = sleeper.Prepare();  // without a descriptor it looks again and again
     lock.unlock();

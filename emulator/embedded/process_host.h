@@ -67,7 +67,7 @@ class ProcessHost {
   // In a forked child: what the parent's threads were in the midst of is nobody's here, and what
   // the hosts have (segments, counters, files) is the parent's.
   static void AfterForkInChild();
-  // Waits until fault rules let the answer go.
+  // Waits until fault rules let the answer go. EDEADLK where nobody can any more.
   int AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number, CallBuffers& call);
   int WaitFor(int counter_fd);
   void WakeWaiters();

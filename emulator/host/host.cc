@@ -110,8 +110,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
-    doors_.calls.Forget(process);
-    faults_.Forget(process);
+    AbandonCalls(process);
     SendPosted(now, GroupOf(process));
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
@@ -142,6 +141,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
+  }
+
+  void AbandonCalls(ProcessId process) {
+    doors_.calls.Forget(process);
+    faults_.Forget(process);
   }
 
   std::optional<LateReply> TakeLateReply() {
@@ -584,6 +588,7 @@ void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
 Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
   return impl_->Call(now, process, message);
 }
+void Host::AbandonCalls(ProcessId process) { impl_->AbandonCalls(process); }
 std::optional<LateReply> Host::TakeLateReply() { return impl_->TakeLateReply(); }
 void Host::Receive(Time now, const wire::UdpFlow& flow,
                    std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {

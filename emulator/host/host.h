@@ -107,6 +107,8 @@ class Host {
   // A reply whose time has come (Reply::is_late), after Expire. What a process waits for is
   // forgotten when it is detached.
   std::optional<LateReply> TakeLateReply();
+  // The process does not wait any longer: what it was owed is never done, where it was not yet.
+  void AbandonCalls(ProcessId process);
   // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
   // they do what they would do one by one (Engine::Receive). `at`: the own address by which
   // packets to a multicast group came; nullptr: any.

@@ -61,6 +61,40 @@ TEST_P(ClocksTest, ACallThatARuleHoldsUp) {
   ibv_dealloc_pd(pd);
 }
 
+// Nobody is there to let it go, whichever clock it is. The call is given up: what it would have
+// brought does not come to a later one.
+TEST_P(ClocksTest, ABarrierThatHoldsTheOnlyThreadIsADeadlock) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  ibv_context* const context = pair.client.id->verbs;
+  ASSERT_EQ(
+      rdmaemu_rule_add("name = \"gate\", at = \"call.reg_mr\", first = 1, hold = true", nullptr, 0),
+      0);
+  EXPECT_EQ(ibv_reg_mr(pair.client.id->pd, pair.client.buffer.data(), 64, 0), nullptr);
+  EXPECT_EQ(errno, EDEADLK) << strerror(errno);
+  EXPECT_EQ(rdmaemu_rule_release("gate"), 0);
+  EXPECT_EQ(rdmaemu_rules_clear(), 0);
+  ibv_cq* const cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr) << strerror(errno);
+  const Fault slow("at = \"call.alloc_pd\", delay_ms = 1");
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  ASSERT_NE(pd, nullptr) << strerror(errno);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "it is a protection domain's number";
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+// The memory is registered, and the program has not heard of it.
+TEST_P(ClocksTest, ABarrierBehindTheEffectIsADeadlockToo) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  const Fault gate("at = \"call.reg_mr\", first = 1, hold = true, takes_effect = true");
+  EXPECT_EQ(ibv_reg_mr(pair.client.id->pd, pair.client.buffer.data(), 64, 0), nullptr);
+  EXPECT_EQ(errno, EDEADLK) << strerror(errno);
+  ibv_mr* const mr = ibv_reg_mr(pair.client.id->pd, pair.client.buffer.data(), 64, 0);
+  ASSERT_NE(mr, nullptr) << strerror(errno);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Clocks, ClocksTest,
                          testing::Values("virtual", "manual", "real", "scaled:10"),
                          [](const auto& info) {
