@@ -44,21 +44,6 @@ int CallFault(CallOp op, std::string_view text, Json& answer) {
   return error != 0 ? error : TakeAnswer(op, reply, answer);
 }
 
-// How often a rule of the hosts in this process has fired; nothing when there is none of that name.
-std::optional<uint64_t> FiredHere(EmbeddedHosts& hosts, std::string_view name) {
-  std::string reply(kMaxReplyBytes, '\0');
-  for (const auto& host : hosts.all()) {
-    if (host->has_ended()) continue;
-    CallBuffers call{static_cast<uint32_t>(CallOp::kFaultList), nullptr, 0,       reply.data(),
-                     static_cast<uint32_t>(reply.size()),       0,       nullptr, 0};
-    if (hosts.Call(*host, call) != 0) continue;
-    for (const Json& rule : Json::parse(reply.substr(0, call.filled))) {
-      if (rule.at("name") == name) return rule.at("fired").get<uint64_t>();
-    }
-  }
-  return std::nullopt;
-}
-
 // 0, or why a wait for a rule has ended without it.
 int RefuseWait(int error, const char* name) {
   const std::string rule = "rule \"" + std::string(name) + "\"";
@@ -128,6 +113,23 @@ int ListRules(const Hosts& hosts, Json& rules) {
   });
 }
 
+// What rules of hosts that have ended did is not this one's any more.
+void ForgetFired(std::optional<std::string_view> rule) {
+  ProcessHost::Get().With([&](EmbeddedHosts& here) {
+    here.ForgetFired(rule);
+    return 0;
+  });
+}
+
+uint64_t NextRuleNumber() {
+  uint64_t number = 0;
+  ProcessHost::Get().With([&](EmbeddedHosts& here) {
+    number = here.NextRuleNumber();
+    return 0;
+  });
+  return number;
+}
+
 // Where a new rule goes, and its text with a name that no other rule of the list has.
 struct NewRule {
   uint32_t host;
@@ -135,38 +137,46 @@ struct NewRule {
 };
 // 0 or a negative errno. What is wrong with the text says the host that gets it.
 int PlaceRule(const Hosts& hosts, NewRule& rule) {
-  uint64_t number = 0;
-  ProcessHost::Get().With([&](EmbeddedHosts& here) {
-    number = here.NextRuleNumber();
-    return 0;
-  });
-  if (rule.text.size() > kMaxFaultTextBytes) return 0;
-  const auto parsed = fault::ParseRule(rule.text, number, FaultVocabulary());
+  if (hosts.all.empty() || rule.text.size() > kMaxFaultTextBytes) return 0;
+  uint64_t number = NextRuleNumber();
+  auto parsed = fault::ParseRule(rule.text, number, FaultVocabulary());
   if (!parsed) return 0;
-  const auto named = std::ranges::find(hosts.all, parsed->match.host, &Hosts::One::name);
-  if (named != hosts.all.end()) rule.host = named->number;
-  if (hosts.all.size() < 2) return 0;
+  const auto on = std::ranges::find(hosts.all, parsed->match.host, &Hosts::One::name);
+  if (on != hosts.all.end()) rule.host = on->number;
   Json rules;
   if (const int error = ListRules(hosts, rules); error != 0) return error;
-  for (const Json& other : rules) {
-    if (other.at("name") != parsed->name) continue;
-    return Refuse(EINVAL, "there is a rule called \"" + parsed->name +
-                              "\" already; remove it first, or choose another name");
-  }
   const auto other_number = fault::ParseRule(rule.text, number + 1, FaultVocabulary());
   const bool is_unnamed = other_number && other_number->name != parsed->name;
+  while (std::ranges::any_of(rules,
+                             [&](const Json& other) { return other.at("name") == parsed->name; })) {
+    if (!is_unnamed) {
+      return Refuse(EINVAL, "there is a rule called \"" + parsed->name +
+                                "\" already; remove it first, or choose another name");
+    }
+    number = NextRuleNumber();
+    parsed = fault::ParseRule(rule.text, number, FaultVocabulary());
+  }
+  ForgetFired(parsed->name);
   if (is_unnamed) rule.text = "name = \"" + parsed->name + "\", " + rule.text;
   return 0;
 }
 
-// kFaultRemove or kFaultRelease of whichever host has the rule.
+// kFaultRemove or kFaultRelease of all hosts that have a rule of that name: those of one scenario
+// have the same ones.
 int CallNamed(CallOp op, const char* name) {
   return AtDoor([&] {
     if (name == nullptr) return NoText("name");
-    return OnEach(HostsHere(), -ENOENT, [&] {
+    if (op == CallOp::kFaultRemove) ForgetFired(name);
+    bool is_done = false;
+    const int error = OnEach(HostsHere(), -ENOENT, [&] {
       Json answer;
-      return CallFault(op, name, answer);
+      const int result = CallFault(op, name, answer);
+      is_done |= result == 0;
+      return result == 0 ? -ENOENT : result;
     });
+    if (!is_done || error != -ENOENT) return error;
+    LastError().clear();
+    return 0;
   });
 }
 
@@ -209,14 +219,14 @@ int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms) {
                    : RefuseWait(reply.error().code, name);
     }
     if (!ProcessHost::Get().IsOpen()) return RefuseWithoutHost();
-    std::optional<uint64_t> fired;
+    EmbeddedHosts::Firings fired;
     const int error = ProcessHost::Get().WaitUntil(
         [&](EmbeddedHosts& hosts) {
-          fired = FiredHere(hosts, name);
-          return !fired || *fired >= times;
+          fired = hosts.FiredOf(name);
+          return !fired.may_fire || fired.times >= times;
         },
         limit);
-    if (error == 0 && !fired) {
+    if (error == 0 && (!fired.exists || fired.times < times)) {
       return Refuse(ENOENT, "there is no rule called \"" + std::string(name) + "\"");
     }
     return RefuseWait(error, name);
@@ -225,6 +235,7 @@ int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms) {
 
 int rdmaemu_rules_clear() {
   return AtDoor([] {
+    ForgetFired({});
     return OnEach(HostsHere(), 0, [] {
       Json answer;
       return CallFault(CallOp::kFaultClear, "", answer);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "emulator/embedded/call_routing.h"
@@ -172,7 +173,22 @@ void EmbeddedHost::Close(Time now) {
   trace_.Flush();
 }
 
+EmbeddedHost::FiredCounts EmbeddedHost::Fired() const {
+  if (host_ == nullptr) return fired_until_end_;
+  FiredCounts fired;
+  for (const auto& rule : nlohmann::json::parse(host_->RulesJson())) {
+    fired.emplace(rule.at("name").get<std::string>(), rule.at("fired").get<uint64_t>());
+  }
+  return fired;
+}
+
+void EmbeddedHost::ForgetFired(std::optional<std::string_view> rule) {
+  std::erase_if(fired_until_end_, [&](const auto& each) { return !rule || each.first == *rule; });
+}
+
 void EmbeddedHost::End() {
+  fired_until_end_ = Fired();
+  std::erase_if(fired_until_end_, [](const auto& each) { return each.second == 0; });
   counters_.RaiseForGood();
   host_.reset();
   port_.reset();

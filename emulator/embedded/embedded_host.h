@@ -2,9 +2,12 @@
 // its answers are to the shim's client. EmbeddedHosts drives it.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/embedded/embedded_network.h"
@@ -68,6 +71,12 @@ class EmbeddedHost {
   std::optional<Time> NextDeadline() const;
   bool AwaitsApplication(Time now) const;
 
+  // How often each of its rules has fired; when it has ended: those that had until then.
+  using FiredCounts = std::map<std::string, uint64_t, std::less<>>;
+  FiredCounts Fired() const;
+  // Of one that has ended: there is no such rule any more, or (nothing) none.
+  void ForgetFired(std::optional<std::string_view> rule);
+
   // A rule crashed it; End is still to be called.
   bool has_crashed() const { return host_ != nullptr && host_->crashed(); }
   bool has_ended() const { return host_ == nullptr; }
@@ -99,6 +108,7 @@ class EmbeddedHost {
   std::unique_ptr<Host> host_;  // nullptr: it has ended
   ProcessId process_ = ProcessId::kNone;
   bool owes_reply_ = false;
+  FiredCounts fired_until_end_;
 };
 
 }  // namespace rdmaemu::embedded

@@ -61,6 +61,24 @@ void EmbeddedHosts::End(EmbeddedHost& host) {
   host.End();
 }
 
+EmbeddedHosts::Firings EmbeddedHosts::FiredOf(std::string_view rule) {
+  Firings firings;
+  for (const auto& host : hosts_) {
+    if (host->has_ended() && Find(host->name()) != host.get()) continue;
+    const EmbeddedHost::FiredCounts fired = host->Fired();
+    const auto found = fired.find(rule);
+    if (found == fired.end()) continue;
+    firings.exists = true;
+    firings.may_fire |= !host->has_ended();
+    firings.times += found->second;
+  }
+  return firings;
+}
+
+void EmbeddedHosts::ForgetFired(std::optional<std::string_view> rule) {
+  for (const auto& host : hosts_) host->ForgetFired(rule);
+}
+
 std::optional<int> EmbeddedHosts::Call(EmbeddedHost& host, CallBuffers& call) {
   // Asking before a poll is part of the poll.
   if (call.op != static_cast<uint32_t>(CallOp::kPollCq)) empty_looks_ = 0;

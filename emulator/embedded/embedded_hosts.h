@@ -45,6 +45,17 @@ class EmbeddedHosts {
   const std::vector<std::unique_ptr<EmbeddedHost>>& all() const { return hosts_; }
   // Power off, as EmbeddedHost::End.
   void End(EmbeddedHost& host);
+  // How often the rules of that name have fired, together: of the hosts, and of those that ended
+  // and were followed by no other of their name. `exists`: one of them may fire once more, or has
+  // fired.
+  struct Firings {
+    bool exists = false;
+    bool may_fire = false;
+    uint64_t times = 0;
+  };
+  Firings FiredOf(std::string_view rule);
+  // A rule of that name is removed or another one begins, or (nothing) all are removed.
+  void ForgetFired(std::optional<std::string_view> rule);
   // For the name of a rule that has none: counted over all hosts, so that names are unique.
   uint64_t NextRuleNumber() { return ++rules_made_; }
 

@@ -278,6 +278,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                                 fabric_.counters(), faults_.counters()});
   }
 
+  std::string RulesJson() const { return faults_.ListText(); }
+
   void QpEnded(Time now, QueuePair& qp) override { cm_.QpEnded(now, qp.qpn); }
 
   cm::EventWait WaitOf(GroupId group, uint32_t event) override {
@@ -609,5 +611,6 @@ size_t Host::processes() const { return impl_->processes(); }
 bool Host::crashed() const { return impl_->crashed(); }
 bool Host::stop_requested() const { return impl_->stop_requested(); }
 std::string Host::StatusJson() const { return impl_->StatusJson(); }
+std::string Host::RulesJson() const { return impl_->RulesJson(); }
 
 }  // namespace rdmaemu

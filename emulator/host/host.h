@@ -148,6 +148,7 @@ class Host {
   // A fault rule ended the host: it does nothing any more, and who runs it ends it as by SIGKILL.
   bool crashed() const;
   std::string StatusJson() const;
+  std::string RulesJson() const;  // as kFaultList answers, without what is held; also when crashed
 
  private:
   class Impl;

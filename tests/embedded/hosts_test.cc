@@ -276,6 +276,35 @@ TEST_F(HostsTest, RulesOfAllHostsAreOneList) {
   EXPECT_THAT(rdmaemu_last_error(), testing::HasSubstr("for host \"c\""));
 }
 
+// The host ended because the rule fired, which is what the wait is for.
+TEST_F(HostsTest, AWaitForTheRuleThatCrashedAHostEnds) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  const char* const crash =
+      "name = \"end\", host = \"b\", at = \"packet.rc_send_only\", crash = true";
+  ASSERT_EQ(rdmaemu_rule_add(crash, nullptr, 0), 0);
+  const Fault never("name = \"never\", host = \"b\", at = \"cm.rej\", drop = true");
+  EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), -EDEADLK);
+  ASSERT_EQ(pair.client.Send(), 0);
+  EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), 0) << rdmaemu_last_error();
+  EXPECT_EQ(rdmaemu_rule_wait("end", 2, 10'000), -ENOENT);
+  EXPECT_EQ(rdmaemu_rule_wait("never", 0, 10'000), -ENOENT);
+  // The host that comes after it has no such rule.
+  AddB();
+  EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), -ENOENT);
+}
+
+TEST_F(HostsTest, ARuleOfACrashedHostEndsWhenItIsRemovedOrFollowed) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  const Fault witness("name = \"came\", host = \"b\", at = \"packet.rc_send_only\""),
+      crash("name = \"end\", host = \"b\", at = \"packet.rc_send_only\", crash = true");
+  ASSERT_EQ(pair.client.Send(), 0);
+  EXPECT_EQ(rdmaemu_rule_wait("came", 1, 10'000), 0) << rdmaemu_last_error();
+  EXPECT_EQ(rdmaemu_rule_remove("came"), -ENOENT);
+  EXPECT_EQ(rdmaemu_rule_wait("came", 1, 10'000), -ENOENT);
+  ASSERT_EQ(rdmaemu_rule_add("name = \"end\", at = \"cm.rej\", drop = true", nullptr, 0), 0);
+  EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), -EDEADLK);
+}
+
 TEST_F(HostsTest, TheTimelineHasBothSides) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   const std::string timeline = rdmaemu::Timeline();
