@@ -21,7 +21,7 @@ inline constexpr int kTimedOut = 124;  // as timeout(1)
 // host's seed when that is not 0.
 struct RunRequest {
   runtime::HostOptions options;
-  // A rule of the scenario that never fired, or a run that left the one of `replay_path`, makes a
+  // A rule of the host's that never fired, or a run that left the one of `replay_path`, makes a
   // program's success a failure.
   bool strict = false;
   std::string replay_path = {};  // the trace of an earlier run to compare this one with
