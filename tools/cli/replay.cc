@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "emulator/runtime/host_setup.h"
+
 namespace rdmaemu::cli {
 namespace {
 
@@ -51,6 +53,23 @@ size_t Others(runtime::HostClient& client) {
   return clients - (clients > 0 ? 1 : 0);
 }
 
+// What is wrong with options that would overwrite the trace, or choose otherwise than its run.
+std::optional<std::string> Contradiction(const std::string& path, const std::string& seed,
+                                         const runtime::HostOptions& options) {
+  const std::pair<const char*, const std::string*> written[] = {{"--trace", &options.trace_path},
+                                                                {"--pcap", &options.pcap_path}};
+  for (const auto& [option, file] : written) {
+    std::error_code error;
+    if (!fs::equivalent(path, *file, error)) continue;
+    return std::string(option) + " would overwrite " + path +
+           ", which --replay reads; give it another file";
+  }
+  const auto asked = runtime::ParseSeed(options.seed);
+  if (options.seed.empty() || (asked && runtime::SeedText(*asked) == seed)) return std::nullopt;
+  return "--seed " + options.seed + " is not the seed of " + path + ", which is " + seed +
+         "; --replay takes it from there, so leave --seed out";
+}
+
 std::string Who(uint32_t process) {
   return process == 0 ? "the host" : "process " + std::to_string(process);
 }
@@ -71,7 +90,8 @@ runtime::OrMessage<Replay> Replay::Open(const std::string& path, const runtime::
                           " --seed N --trace " +
                           path);
   }
-  if (options.seed.empty()) options.seed = earlier->seed;
+  if (const auto wrong = Contradiction(path, earlier->seed, options)) return tl::unexpected(*wrong);
+  options.seed = earlier->seed;
   Replay replay;
   if (options.trace_path.empty()) {
     options.trace_path = replay.removed_ = registry.ReplayPath(options.name);
