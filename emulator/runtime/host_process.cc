@@ -85,6 +85,11 @@ OrMessage<void> HostProcess::Open() {
   OrMessage<HostConfig> config = MakeHostConfig(options_, InterfaceAddresses());
   if (!config) return tl::unexpected(config.error());
   config->pid = static_cast<uint32_t>(getpid());
+  if (!options_.scenario_path.empty()) scenario_mark_ = ScenarioMark(options_.scenario_path);
+  scenario_rules_ =
+      static_cast<uint64_t>(std::ranges::count_if(config->faults, [this](const fault::Rule& rule) {
+        return rule.match.host.empty() || rule.match.host == options_.name;
+      }));
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
   if (!network) return tl::unexpected(network.error());
   network_ = std::move(*network);
@@ -168,7 +173,8 @@ OrMessage<void> HostProcess::WatchDescriptors() {
                                          [this](const ClockIn& in) { return AskClock(in); }});
   const std::string path = registry_.SocketPath(options_.name);
   unlink(path.c_str());  // of a host that died; a living one would hold the lock
-  Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_});
+  Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_, scenario_mark_, scenario_rules_,
+                                      /*lives_alone=*/!ends_alone_});
   const Status listening = server_->Listen(path);
   if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
   return {};

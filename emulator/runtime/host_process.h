@@ -70,6 +70,8 @@ class HostProcess {
   Registry registry_;
   HostOptions options_;
   std::string seed_;  // as SeedText
+  std::string scenario_mark_;
+  uint64_t scenario_rules_ = 0;
   UniqueFd lock_;
   bool ends_alone_;
   Time started_;             // real

@@ -220,15 +220,34 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
   address.interface_index = carrier->interface_index;
 }
 
-OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path) {
+namespace {
+
+// One byte more than a scenario may have, at most.
+std::optional<std::string> ScenarioText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(fault::kMaxScenarioBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return tl::unexpected("cannot read the scenario " + path + ": " + std::strerror(errno));
-  }
+  if (!file.is_open() || file.bad()) return std::nullopt;
   text.resize(static_cast<size_t>(file.gcount()));
-  return fault::ParseScenario(text, path, FaultVocabulary());
+  return text;
+}
+
+}  // namespace
+
+OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path) {
+  const std::optional<std::string> text = ScenarioText(path);
+  if (text) return fault::ParseScenario(*text, path, FaultVocabulary());
+  return tl::unexpected("cannot read the scenario " + path + ": " + std::strerror(errno));
+}
+
+std::string ScenarioMark(const std::string& path) {
+  const std::optional<std::string> text = ScenarioText(path);
+  if (!text) return {};
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : *text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char digits[17];
+  snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
 }
 
 std::optional<RandomSeed> ParseSeed(std::string_view text) {

@@ -47,6 +47,8 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
 
 // The fault rules of a scenario file. The message says where it is wrong.
 OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path);
+// A number that is another one when the file has other bytes; empty when it cannot be read.
+std::string ScenarioMark(const std::string& path);
 // "4711", a number of 64 bits, or 0x and 64 hexadecimal digits, the whole of a seed; nothing when
 // it is neither.
 std::optional<RandomSeed> ParseSeed(std::string_view text);

@@ -111,6 +111,9 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.clock = json.value("clock", std::string());
     record.options.seed = json.value("seed", std::string());
     record.seed = json.value("seed_in_use", std::string());
+    record.scenario_mark = json.value("scenario_mark", std::string());
+    record.scenario_rules = json.value("scenario_rules", uint64_t{0});
+    record.lives_alone = json.value("lives_alone", false);
     return record;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -132,7 +135,10 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"scenario", record.options.scenario_path},
                      {"clock", record.options.clock},
                      {"seed", record.options.seed},
-                     {"seed_in_use", record.seed}};
+                     {"seed_in_use", record.seed},
+                     {"scenario_mark", record.scenario_mark},
+                     {"scenario_rules", record.scenario_rules},
+                     {"lives_alone", record.lives_alone}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   return ftruncate(lock_fd, 0) == 0 &&
          pwrite(lock_fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,6 +40,10 @@ struct HostRecord {
   pid_t pid = 0;
   HostOptions options;
   std::string seed = {};  // the one that it runs with, given or not
+  // ScenarioMark of the file as it was read, and how many of its rules were for this host.
+  std::string scenario_mark = {};
+  uint64_t scenario_rules = 0;
+  bool lives_alone = false;  // until it is stopped, with clients or without
 };
 
 // The text of a lock file; nothing when it is not one.

@@ -58,6 +58,9 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   record.options.addresses = {"127.0.1.1"};
   record.options.silent_nets = {"10.99.0.0/16"};
+  record.scenario_mark = "0123456789abcdef";
+  record.scenario_rules = 3;
+  record.lives_alone = true;
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   const auto read = registry->ReadRecord("a");
   ASSERT_TRUE(read);
@@ -66,6 +69,9 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   EXPECT_EQ(read->options.silent_nets, record.options.silent_nets);
   EXPECT_EQ(read->options.devices, record.options.devices);
   EXPECT_EQ(read->options.pcap_path, record.options.pcap_path);
+  EXPECT_EQ(read->scenario_mark, record.scenario_mark);
+  EXPECT_EQ(read->scenario_rules, record.scenario_rules);
+  EXPECT_EQ(read->lives_alone, record.lives_alone);
 }
 
 // `rdmaemu stop` sends signals to what stands there: -1 would be everybody.

@@ -12,9 +12,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
-from emulated import Emulator, Failure  # noqa: E402
+from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
-ADDRESS, OTHER = "127.77.0.1", "127.77.0.2"
+ADDRESS, OTHER = free_addresses(2)
 CALL_HELLO, CALL_STATUS = 1, 3
 
 

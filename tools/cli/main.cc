@@ -21,7 +21,8 @@ constexpr const char* kRunExample =
     "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
     "The same program on this machine's own device, soft-RoCE or a real one:\n"
     "  rdmaemu run --backend system --device rxe0 -- ibv_devinfo\n"
-    "Exits with CMD's status, 128+n when signal n ended it, 125 when CMD could not be started.";
+    "Exits with CMD's status, 128+n when signal n ended it, 127 when there is no CMD, 126 when it"
+    " cannot be executed, 125 when rdmaemu itself failed.";
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
   // One value each time, so that an option never takes CMD for one.
@@ -237,7 +238,9 @@ int Main(int argc, char** argv) {
                "rdmaemu");
   app.require_subcommand(1);
   app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
-  app.footer("rdmaemu COMMAND --help says more about one, with an example.");
+  app.footer(
+      "rdmaemu COMMAND --help says more about one, with an example. docs/ in what it says is"
+      " share/doc/rdmaemu/ of an installed rdmaemu's prefix.");
 
   HostOptions options;
   options.name = DefaultHostName();
@@ -257,7 +260,7 @@ int Main(int argc, char** argv) {
       ->type_name("NAME");
   run->add_flag(
       "--strict", strict,
-      "Fail when a rule of the scenario never fired, or the run left the one of --replay");
+      "Fail when a fault rule of the host never fired, or the run left the one of --replay");
   std::string replay;
   run->add_option("--replay", replay,
                   "Run with the seed of TRACE, and say at which of its records this run left it")

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "emulator/base/net_address.h"
+#include "emulator/runtime/host_setup.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -71,10 +73,44 @@ RunningState ParseState(const std::string& status) {
   return state;
 }
 
+// Somebody counts on the host as it is: how that is known, or nothing when nobody does.
+std::string WhoseHost(const RunningState& state, const std::optional<runtime::HostRecord>& record,
+                      runtime::HostClient& client) {
+  if (state.clients > 0) return "is in use";
+  if (!record) return {};
+  if (record->lives_alone) return "was started by `rdmaemu host`";
+  const Result<std::string> rules = client.Fault(CallOp::kFaultList, {});
+  const Json list = rules ? Json::parse(*rules, nullptr, false) : Json();
+  return list.is_array() && list.size() > record->scenario_rules ? "has rules of `fault add`" : "";
+}
+
+// Ends a host that runs differently; or why it may not be ended.
+runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::string& name,
+                                  const RunningState& state,
+                                  const std::optional<runtime::HostRecord>& record,
+                                  const std::vector<std::string>& differences,
+                                  runtime::HostClient& client) {
+  const std::string who = "host " + name + " (pid " + std::to_string(client.host_pid()) + ")";
+  if (!state.same_version) {
+    if (state.clients > 0) return tl::unexpected(VersionMessage(name, client.host_pid()));
+  } else if (const std::string whose = WhoseHost(state, record, client); !whose.empty()) {
+    return tl::unexpected(who + " " + whose + " and runs with " + Joined(differences, ", ") +
+                          "; stop it with: rdmaemu stop " + name + ", or use another --host");
+  }
+  const runtime::OrMessage<void> stopped = StopAndWait(registry, name, client);
+  if (!stopped) return stopped;
+  fprintf(stderr, "note: %s, which nobody used, was ended, and its rules and state are gone: %s\n",
+          who.c_str(),
+          state.same_version ? ("it ran with " + Joined(differences, ", ")).c_str()
+                             : "it was of another version of rdmaemu");
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> Differences(const runtime::HostOptions& asked,
-                                     const runtime::HostOptions& running) {
+                                     const runtime::HostRecord& record) {
+  const runtime::HostOptions& running = record.options;
   std::vector<std::string> differences;
   CompareLists("address", asked.addresses, running.addresses, NormalAddress, differences);
   CompareLists("device", asked.devices, running.devices, NormalDevice, differences);
@@ -83,6 +119,10 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
   CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
   CompareFiles("trace", asked.trace_path, running.trace_path, differences);
   CompareFiles("scenario", asked.scenario_path, running.scenario_path, differences);
+  if (!asked.scenario_path.empty() && asked.scenario_path == running.scenario_path &&
+      runtime::ScenarioMark(asked.scenario_path) != record.scenario_mark) {
+    differences.push_back("scenario " + running.scenario_path + " as it was before it was changed");
+  }
   if (asked.clock != "real" || !running.clock.empty()) {
     CompareFiles("clock", asked.clock, running.clock, differences);
   }
@@ -138,16 +178,10 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       const RunningState state = ParseState(*status);
       const auto record = registry.ReadRecord(name);
       std::vector<std::string> differences;
-      if (record) differences = Differences(options, record->options);
+      if (record) differences = Differences(options, *record);
       if (differences.empty() && state.same_version) return Decision{true, {}};
-      if (state.clients > 0) {
-        if (!state.same_version) return tl::unexpected(VersionMessage(name, client->host_pid()));
-        return tl::unexpected("host " + name + " (pid " + std::to_string(client->host_pid()) +
-                              ") is in use and runs with " + Joined(differences, ", ") +
-                              "; stop it with: rdmaemu stop " + name + ", or use another --host");
-      }
-      const runtime::OrMessage<void> stopped = StopAndWait(registry, name, *client);
-      if (!stopped) return tl::unexpected(stopped.error());
+      const auto ended = EndOther(registry, name, state, record, differences, *client);
+      if (!ended) return tl::unexpected(ended.error());
       continue;
     }
     Result<runtime::UniqueFd> lock = registry.TryLock(name);

@@ -12,10 +12,12 @@ namespace rdmaemu::cli {
 // One phrase for each option that was asked for and differs from what the host was started with:
 // "address 127.0.1.1 instead of 127.0.1.2". Options not asked for do not matter.
 std::vector<std::string> Differences(const runtime::HostOptions& asked,
-                                     const runtime::HostOptions& running);
+                                     const runtime::HostRecord& running);
 
 // Makes sure that the lock is free or the host runs as asked. Nothing and a held lock: start it.
-// Nothing and no lock: it runs. A host that runs differently is stopped when it has no client.
+// Nothing and no lock: it runs. A host that runs differently is stopped, which a note on stderr
+// says; but one that has clients, was given rules while it ran, or lives until it is stopped is
+// somebody's, and an error.
 struct Decision {
   bool running = false;
   runtime::UniqueFd lock;
@@ -33,7 +35,8 @@ std::string VersionMessage(const std::string& name, pid_t pid);
 std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name);
 std::string HungMessage(const std::string& name, pid_t pid);
 
-// Says on stderr which rules of the host's never fired. True when all did.
-bool ReportUnfired(runtime::HostClient& client);
+// Says on stderr which rules of the host's never fired. True when all did, or there are none.
+// `expects_host`: that the host has gone, and its rules with it, is said too, and false.
+bool ReportUnfired(runtime::HostClient& client, bool expects_host);
 
 }  // namespace rdmaemu::cli

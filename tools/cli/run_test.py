@@ -1,0 +1,214 @@
+"""`rdmaemu run` and the host that it finds: rules that never fired, hosts that run otherwise, and what an
+earlier run is compared with."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
+                                "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, free_addresses  # noqa: E402
+
+ADDRESS, OTHER = free_addresses(2)
+RULE = 'name = "no memory", at = "call.open_device", errno = "ENOMEM"'
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def expect(result, status, *words):
+    """A result's status, and what is said on stderr."""
+    check(result.returncode == status, "status %s instead of %s: %s%s" %
+          (result.returncode, status, result.stdout, result.stderr))
+    for word in words:
+        check(word in result.stderr, "%r is not in: %s" % (word, result.stderr))
+
+
+def run(emulator, *command, options=()):
+    return emulator.rdmaemu("run", "--host", "h", *options, "--", *command)
+
+
+def start_daemon(emulator, *options):
+    """A host that waits for its first program."""
+    expect(emulator.rdmaemu("host", "--name", "h", "--address", ADDRESS, *options, "--daemonize"), 0)
+    return emulator.host("h")["pid"]
+
+
+def hold(emulator, *options):
+    """A host with a client that stays until its input ends."""
+    program = emulator.start("h", ADDRESS, ["sh", "-c", "echo up; exec cat"], options)
+    check(program.wait_for_text("up\n", 30), program.describe())
+    return program
+
+
+def add_rule(emulator, rule=RULE):
+    expect(emulator.rdmaemu("fault", "add", "--host", "h", rule), 0)
+
+
+def write_scenario(emulator, text):
+    path = os.path.join(emulator.directory, "scenario.toml")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+# ---- statuses
+
+
+def help_tells_the_statuses_of_a_program_that_did_not_start():
+    with Emulator() as emulator:
+        said = " ".join(emulator.rdmaemu("run", "--help").stdout.split())
+        for status, why, command, options in (
+                (127, "when there is no CMD", "/nosuch/program", ("--address", ADDRESS)),
+                (126, "when it cannot be executed", "/etc/passwd", ("--address", ADDRESS)),
+                (125, "when rdmaemu itself failed", "true", ("--clock", "fast"))):
+            check("%d %s" % (status, why) in said, said)
+            expect(run(emulator, command, options=options), status)
+
+
+# ---- rules
+
+
+def a_rule_that_was_added_and_never_fired_is_named_and_strict_fails():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        expect(run(emulator, "true", options=("--strict",)), 0)
+        add_rule(emulator)
+        unfired = 'warning: rule "no memory" never fired; it matched 0 times at call.open_device'
+        expect(run(emulator, "true"), 0, unfired)
+        expect(run(emulator, "true", options=("--strict",)), 1, unfired)
+        check(run(emulator, "ibv_devinfo").returncode != 0, "the rule did not fire")
+        result = run(emulator, "true", options=("--strict",))
+        expect(result, 0)
+        check(result.stderr == "", result.stderr)
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+
+
+def a_host_without_rules_that_has_gone_is_no_news_but_with_strict():
+    with Emulator() as emulator:
+        stop = [emulated.RDMAEMU, "stop", "h"]
+        result = run(emulator, *stop, options=("--address", ADDRESS))
+        expect(result, 0)
+        check(result.stderr == "", result.stderr)
+        expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 1,
+               "warning: the host has gone")
+
+
+# ---- a host that runs otherwise
+
+
+def a_host_that_nobody_uses_is_ended_with_a_note_that_says_why():
+    with Emulator() as emulator:
+        pid = start_daemon(emulator)
+        result = run(emulator, "true", options=("--address", OTHER))
+        expect(result, 0)
+        check(result.stderr == "note: host h (pid %d), which nobody used, was ended, and its rules and "
+              "state are gone: it ran with address %s instead of %s\n" % (pid, ADDRESS, OTHER),
+              result.stderr)
+
+
+def a_host_that_was_given_rules_is_not_ended():
+    with Emulator() as emulator:
+        pid = start_daemon(emulator)
+        add_rule(emulator)
+        expect(run(emulator, "true", options=("--address", OTHER)), 125,
+               "error: host h (pid %d) has rules of `fault add` and runs with address %s instead of %s; "
+               "stop it with: rdmaemu stop h" % (pid, ADDRESS, OTHER))
+        check(emulator.host("h")["pid"] == pid, "another host was started")
+        expect(emulator.rdmaemu("fault", "clear", "--host", "h"), 0)
+        expect(run(emulator, "true", options=("--address", OTHER)), 0, "note: host h (pid %d)" % pid)
+
+
+def a_host_with_a_scenarios_rules_alone_is_ended():
+    with Emulator() as emulator:
+        # The second rule is not for this host.
+        path = write_scenario(emulator, '[[fault]]\nat = "call.open_device"\nerrno = "EIO"\n'
+                              '[[fault]]\nhost = "other"\nat = "call.open_device"\nerrno = "EIO"\n')
+        pid = start_daemon(emulator, "--scenario", path)
+        add_rule(emulator)
+        expect(run(emulator, "true", options=("--seed", "7")), 125, "has rules of `fault add`")
+        expect(emulator.rdmaemu("fault", "remove", "--host", "h", "no memory"), 0)
+        expect(run(emulator, "true", options=("--seed", "7", "--address", ADDRESS)), 0,
+               "note: host h (pid %d)" % pid)
+
+
+def a_host_in_the_foreground_is_not_ended():
+    with Emulator() as emulator:
+        program = emulator.start_host("h", ["--address", ADDRESS])
+        expect(run(emulator, "true", options=("--seed", "7")), 125,
+               "was started by `rdmaemu host` and runs with seed (none) instead of 7")
+        expect(emulator.rdmaemu("host", "--name", "h", "--seed", "7"), 1,
+               "was started by `rdmaemu host`")
+        expect(run(emulator, "true"), 0)
+        check(program.process.poll() is None, program.describe())
+
+
+def a_scenario_that_was_changed_is_another_one():
+    with Emulator() as emulator:
+        path = write_scenario(emulator, '[[fault]]\nat = "call.open_device"\nnth = 2\nerrno = "EIO"\n')
+        holder = hold(emulator, "--scenario", path)
+        options = ("--scenario", path)
+        expect(run(emulator, "true", options=options), 0)
+        os.utime(path, (1, 1))
+        expect(run(emulator, "true", options=options), 0)
+        write_scenario(emulator, '[[fault]]\nat = "call.open_device"\nnth = 3\nerrno = "EIO"\n')
+        expect(run(emulator, "true", options=options), 125,
+               "is in use and runs with scenario %s as it was before it was changed; stop it with" % path)
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+
+
+# ---- an earlier run
+
+
+def seeded_trace(emulator):
+    path = os.path.join(emulator.directory, "first")
+    expect(run(emulator, "true", options=("--address", ADDRESS, "--seed", "7", "--trace", path)), 0)
+    emulator.rdmaemu("stop", "h")
+    return path
+
+
+def a_replay_does_not_overwrite_what_it_reads():
+    with Emulator() as emulator:
+        path = seeded_trace(emulator)
+        link = path + ".link"
+        os.symlink(path, link)
+        with open(path) as file:
+            before = file.read()
+        for option in ("--trace", "--pcap"):
+            for name in (path, link):
+                expect(run(emulator, "true", options=("--address", ADDRESS, "--replay", path, option,
+                                                      name)), 125,
+                       "error: %s would overwrite %s, which --replay reads" % (option, path))
+        with open(path) as file:
+            check(file.read() == before, "it was overwritten")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
+def a_replay_takes_no_other_seed_than_the_traces():
+    with Emulator() as emulator:
+        options = ("--address", ADDRESS, "--replay", seeded_trace(emulator), "--seed")
+        expect(run(emulator, "true", options=(*options, "8")), 125,
+               "error: --seed 8 is not the seed of ", "which is 7")
+        check(emulator.hosts() == [], "a host was started all the same")
+        expect(run(emulator, "true", options=(*options, "07")), 0, "the run took the same")
+
+
+CASES = [
+    help_tells_the_statuses_of_a_program_that_did_not_start,
+    a_rule_that_was_added_and_never_fired_is_named_and_strict_fails,
+    a_host_without_rules_that_has_gone_is_no_news_but_with_strict,
+    a_host_that_nobody_uses_is_ended_with_a_note_that_says_why,
+    a_host_that_was_given_rules_is_not_ended,
+    a_host_with_a_scenarios_rules_alone_is_ended,
+    a_host_in_the_foreground_is_not_ended,
+    a_scenario_that_was_changed_is_another_one,
+    a_replay_does_not_overwrite_what_it_reads,
+    a_replay_takes_no_other_seed_than_the_traces,
+]
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("run", [(case.__name__, case) for case in CASES]))
