@@ -11,7 +11,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
-from emulated import Emulator, Failure  # noqa: E402
+from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
 BINARY = os.path.realpath(emulated.RDMAEMU)
 
@@ -72,8 +72,8 @@ def a_program_runs_on_the_installed_libraries():
     with Prefix() as prefix, Emulator() as emulator:
         env = dict(emulator.env)
         libraries = prefix.path("lib/rdmaemu")
-        shown = run(prefix.path("bin/rdmaemu"), "run", "--address", "127.76.0.1", "--", "sh", "-c",
-                    "echo $LD_LIBRARY_PATH; ibv_devinfo", env=env)
+        shown = run(prefix.path("bin/rdmaemu"), "run", "--address", free_addresses(1)[0], "--", "sh",
+                    "-c", "echo $LD_LIBRARY_PATH; ibv_devinfo", env=env)
         check(shown.returncode == 0 and shown.stdout.startswith(libraries + "\n")
               and "PORT_ACTIVE" in shown.stdout, shown.stdout)
 
@@ -88,7 +88,7 @@ def an_installed_tree_installs_itself_elsewhere():
 def installing_again_replaces_what_is_in_use():
     with Prefix() as prefix, Emulator() as emulator:
         holder = emulator.start_outside([prefix.path("bin/rdmaemu"), "run", "--address",
-                                         "127.76.0.2", "--", "sh", "-c", "echo up; exec cat"])
+                                         free_addresses(1)[0], "--", "sh", "-c", "echo up; exec cat"])
         check(holder.wait_for_text("up\n", 30), holder.describe())
         again = run(BINARY, "install", "--prefix", prefix.directory)
         check(again.returncode == 0, again.stdout)
@@ -104,20 +104,85 @@ def what_cannot_be_written_is_said():
     check(done.returncode == 2 and "--prefix" in done.stdout, done.stdout)
 
 
+def subcommands(*of):
+    shown = run(BINARY, *of, "--help").stdout
+    _, _, listed = shown.partition("Subcommands:")
+    return re.findall(r"^  ([a-z-]+) +[A-Z]", listed, re.MULTILINE)
+
+
 def every_command_has_a_man_page():
     with Prefix() as prefix:
-        shown = run(BINARY, "--help").stdout
-        commands = re.findall(r"^  ([a-z]+) +[A-Z]", shown[shown.index("Subcommands:"):], re.MULTILINE)
-        check(len(commands) >= 10, shown)
+        commands, below = subcommands(), 0
+        check(len(commands) >= 10, commands)
         for command in commands:
             with open(prefix.path("share/man/man1/rdmaemu-%s.1" % command)) as page:
                 # Its lines are commands, and stay lines.
                 check(re.search(r'^\.SS "Example.*\n\.IP\n\.nf$', page.read(), re.MULTILINE), command)
+            for one in subcommands(command):
+                below += 1
+                with open(prefix.path("share/man/man1/rdmaemu-%s-%s.1" % (command, one))) as page:
+                    check("rdmaemu %s %s" % (command, one) in page.read().replace("\\-", "-"),
+                          command + " " + one)
+        check(below >= 15, below)
+
+
+def every_document_that_is_named_is_there():
+    """In the command's help, man pages, headers, documents, and their links to each other."""
+    with Prefix() as prefix:
+        named, broken = set(re.findall(r"docs/([a-z]+\.md)", run(BINARY, "run", "--help").stdout)), []
+        for name in files_below(prefix.directory):
+            if name.startswith(("bin/", "lib/rdmaemu/")):
+                continue
+            with open(prefix.path(name)) as file:
+                text = file.read()
+            named.update(re.findall(r"\bdocs?/(?:rdmaemu/)?([a-z]+\.md)", text))
+            if name.startswith("share/man/"):
+                check(not re.search(r"\bdocs/[a-z]", text), name + " names docs/")
+            links = re.findall(r"^#:schema (\S+)", text)
+            if name.endswith(".md"):
+                links += [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+            broken += [(name, link) for link in links if not os.path.exists(
+                os.path.join(prefix.directory, os.path.dirname(name), link))]
+        check({"faults.md", "time.md", "profiles.md", "embedding.md"} <= named, str(named))
+        missing = [name for name in named if not os.path.exists(prefix.path("share/doc/rdmaemu", name))]
+        check(not missing and not broken, "missing: %s, broken links: %s" % (missing, broken))
+
+
+# Calls nothing of verbs or of RDMA CM.
+OPENS_A_HOST = """
+#include <rdmaemu/rdmaemu.h>
+#include <stdio.h>
+int main(void) {
+  const int error = rdmaemu_open(0);
+  if (error != 0) puts(rdmaemu_last_error());
+  return error != 0;
+}
+"""
+
+
+def pkg_config_links_what_a_program_needs_that_calls_no_verbs():
+    for program in ("pkg-config", "gcc"):
+        emulated.need(program)
+    with Prefix() as prefix, tempfile.TemporaryDirectory() as directory:
+        env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+        env["PKG_CONFIG_PATH"] = prefix.path("lib/pkgconfig")
+        flags = run("pkg-config", "--cflags", "--libs", "rdmaemu", env=env)
+        check(flags.returncode == 0, flags.stdout)
+        source, program = os.path.join(directory, "opens.c"), os.path.join(directory, "opens")
+        with open(source, "w") as file:
+            file.write(OPENS_A_HOST)
+        for linked in ("-Wl,--as-needed", "-Wl,--no-as-needed"):
+            made = run("gcc", linked, source, "-o", program, *flags.stdout.split(), env=env)
+            check(made.returncode == 0, made.stdout)
+            opened = run(program, env=env)
+            check(opened.returncode == 0, opened.stdout)
 
 
 CASES = [all_files_are_there_and_listed, a_program_runs_on_the_installed_libraries,
          an_installed_tree_installs_itself_elsewhere, installing_again_replaces_what_is_in_use,
-         what_cannot_be_written_is_said, every_command_has_a_man_page]
+         what_cannot_be_written_is_said, every_command_has_a_man_page,
+         every_document_that_is_named_is_there,
+         pkg_config_links_what_a_program_needs_that_calls_no_verbs]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("install", [(case.__name__, case) for case in CASES]))
