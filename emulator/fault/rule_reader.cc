@@ -19,6 +19,16 @@ bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7
 
 }  // namespace
 
+Position PositionOf(const toml::node& node, uint32_t column_shift) {
+  const toml::source_position at = node.source().begin;
+  return {at.line, at.column > column_shift ? at.column - column_shift : 1};
+}
+
+std::string Mistake(std::string_view file, Position at, const std::string& what) {
+  return std::string(file) + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
+         ": " + what;
+}
+
 Parsed<Rule> RuleReader::Read(size_t number) {
   rule_.name = UnnamedRule(number);
   if (ReadText("name", rule_.name) && std::ranges::any_of(rule_.name, IsControl)) {
@@ -36,11 +46,7 @@ Parsed<Rule> RuleReader::Read(size_t number) {
 }
 
 void RuleReader::Wrong(const toml::node& node, const std::string& what) {
-  if (!error_.empty()) return;
-  const toml::source_position at = node.source().begin;
-  const uint32_t column = at.column > column_shift_ ? at.column - column_shift_ : 1;
-  error_ = std::string(file_) + ":" + std::to_string(at.line) + ":" + std::to_string(column) +
-           ": " + what;
+  if (error_.empty()) error_ = Mistake(file_, PositionOf(node, column_shift_), what);
 }
 
 // ---- values

@@ -13,6 +13,14 @@
 
 namespace rdmaemu::fault {
 
+struct Position {
+  uint32_t line, column;
+};
+// `column_shift`: what stands before it on its line and is not the user's.
+Position PositionOf(const toml::node& node, uint32_t column_shift = 0);
+// "FILE:LINE:COLUMN: WHAT"
+std::string Mistake(std::string_view file, Position at, const std::string& what);
+
 class RuleReader {
  public:
   // `column_shift`: what stands before the rule on its line and is not the user's.

@@ -1,8 +1,9 @@
 #include "emulator/fault/scenario.h"
 
-#include <set>
+#include <map>
 
 #include "emulator/base/toml.h"
+#include "emulator/fault/after.h"
 #include "emulator/fault/rule_reader.h"
 #include "emulator/fault/words.h"
 
@@ -17,20 +18,30 @@ Parsed<toml::table> ParseBounded(std::string_view text, std::string_view file,
   return ParseToml(text, file, column_shift);
 }
 
-// Names are unique, and `after` names one.
-Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, std::string_view file) {
-  std::set<std::string> names;
-  for (const Rule& rule : rules) {
-    if (!names.insert(rule.name).second) {
-      return tl::make_unexpected(std::string(file) + ": two rules are called \"" + rule.name +
-                                 "\"");
+// Names are unique, and whom a rule is after is among them. `list` is what the rules were read
+// from.
+Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, const toml::array& list,
+                                  std::string_view file) {
+  const auto position = [&](size_t rule, std::string_view key) {
+    const toml::node* const node = list[rule].as_table()->get(key);
+    return PositionOf(node != nullptr ? *node : list[rule]);
+  };
+  RulesByName names;
+  std::map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < rules.size(); i++) {
+    const auto [known, is_new] = numbers.try_emplace(rules[i].name, i);
+    if (!is_new) {
+      return tl::make_unexpected(Mistake(file, position(i, "name"),
+                                         "two rules are called " + Quoted(rules[i].name) +
+                                             "; the other is in line " +
+                                             std::to_string(position(known->second, "name").line)));
     }
+    names[rules[i].name] = &rules[i];
   }
-  for (const Rule& rule : rules) {
-    if (rule.match.after.empty() || names.contains(rule.match.after)) continue;
-    return tl::make_unexpected(std::string(file) + ": rule \"" + rule.name + "\" is after \"" +
-                               rule.match.after + "\"; " +
-                               Instead(rule.match.after, {names.begin(), names.end()}));
+  for (size_t i = 0; i < rules.size(); i++) {
+    if (const auto wrong = WrongAfter(rules[i], names, "the scenario")) {
+      return tl::make_unexpected(Mistake(file, position(i, "after"), *wrong));
+    }
   }
   return rules;
 }
@@ -45,19 +56,18 @@ Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view 
   for (const auto& [key, node] : *table) {
     const toml::array* const list = node.as_array();
     if (key.str() == "fault" && list != nullptr && list->is_array_of_tables()) continue;
-    const toml::source_position at = node.source().begin;
-    return tl::make_unexpected(std::string(file_name) + ":" + std::to_string(at.line) + ":" +
-                               std::to_string(at.column) + ": \"" + std::string(key.str()) +
-                               "\" is not part of a scenario, which is made of [[fault]] tables");
+    return tl::make_unexpected(Mistake(
+        file_name, PositionOf(node),
+        Quoted(key.str()) + " is not part of a scenario, which is made of [[fault]] tables"));
   }
-  if (const toml::array* const list = table->get_as<toml::array>("fault")) {
-    for (const toml::node& node : *list) {
-      auto rule = RuleReader(*node.as_table(), file_name, 0, vocabulary).Read(rules.size() + 1);
-      if (!rule) return tl::make_unexpected(std::move(rule.error()));
-      rules.push_back(std::move(*rule));
-    }
+  const toml::array* const list = table->get_as<toml::array>("fault");
+  if (list == nullptr) return rules;
+  for (const toml::node& node : *list) {
+    auto rule = RuleReader(*node.as_table(), file_name, 0, vocabulary).Read(rules.size() + 1);
+    if (!rule) return tl::make_unexpected(std::move(rule.error()));
+    rules.push_back(std::move(*rule));
   }
-  return Checked(std::move(rules), file_name);
+  return Checked(std::move(rules), *list, file_name);
 }
 
 Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& vocabulary) {

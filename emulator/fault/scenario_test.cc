@@ -388,13 +388,51 @@ TEST(Scenario, AFilesMistakesHaveItsNameLineAndColumn) {
             "s.toml:1:8: \"seed\" is not part of a scenario, which is made of [[fault]] tables");
   EXPECT_EQ(BadFile("[fault]\nat = \"cm\"\n"),
             "s.toml:1:1: \"fault\" is not part of a scenario, which is made of [[fault]] tables");
-  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\n[[fault]]\nname = \"a\"\n"
-                    "at = \"cm\"\ndrop = true\n"),
-            "s.toml: two rules are called \"a\"");
-  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\nafter = \"b\"\n"),
-            "s.toml: rule \"a\" is after \"b\"; it is one of: a");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\n[[fault]]\nat = \"cm\"\n"
+                    "name = \"a\"\ndrop = true\n"),
+            "s.toml:7:8: two rules are called \"a\"; the other is in line 2");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"rule 2\"\nat = \"cm\"\n[[fault]]\nat = \"cm\"\n"),
+            "s.toml:4:1: two rules are called \"rule 2\"; the other is in line 2");
   EXPECT_TRUE(BadFile("[[fault]\n").starts_with("s.toml:1:"));
   EXPECT_EQ(BadFile(std::string(kMaxScenarioBytes + 1, '#')), "s.toml: is larger than 1 MiB");
+}
+
+TEST(Scenario, ARuleIsAfterAnotherOfItsScenario) {
+  const std::string gate = "[[fault]]\nname = \"gate\"\nat = \"cm\"\n";
+  EXPECT_EQ(BadFile(gate + "[[fault]]\nname = \"cut\"\nat = \"wc\"\nafter = \"gate\"\n"), "");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"cut\"\nat = \"wc\"\nafter = \"gate\"\n" + gate), "")
+      << "whichever stands first";
+  EXPECT_EQ(BadFile(gate + "[[fault]]\nname = \"cut\"\nat = \"wc\"\nafter = \"gat\"\n"),
+            "s.toml:7:9: the scenario has no rule \"gat\"; did you mean \"gate\"?");
+  EXPECT_EQ(BadFile(gate + "after = \"another\"\n"),
+            "s.toml:4:9: the scenario has no rule \"another\"; there is no other to be after");
+}
+
+TEST(Scenario, ARuleIsNotAfterItself) {
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"z\"\nat = \"cm\"\nafter = \"z\"\n"),
+            "s.toml:4:9: a rule after itself would never fire");
+  EXPECT_EQ(BadFile("[[fault]]\nat = \"cm\"\nafter = \"rule 1\"\n"),
+            "s.toml:3:9: a rule after itself would never fire");
+  EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\nafter = \"b\"\n"
+                    "[[fault]]\nname = \"b\"\nat = \"cm\"\nafter = \"c\"\n"
+                    "[[fault]]\nname = \"c\"\nat = \"cm\"\nafter = \"a\"\n"),
+            "s.toml:4:9: rule \"b\" is after \"a\", itself or by others: none of them would ever "
+            "fire");
+}
+
+TEST(Scenario, ARuleIsAfterAnotherOfItsHost) {
+  const auto of_hosts = [](const std::string& gate, const std::string& cut) {
+    return BadFile("[[fault]]\nname = \"gate\"\nat = \"cm\"\n" + gate +
+                   "[[fault]]\nname = \"cut\"\nat = \"cm\"\nafter = \"gate\"\n" + cut);
+  };
+  const std::string srv = "host = \"srv\"\n", cli = "host = \"cli\"\n";
+  const std::string other =
+      "s.toml:8:9: rule \"gate\" is of host \"srv\" alone, and no other host knows when it fires; "
+      "a rule after it needs host = \"srv\" too";
+  EXPECT_EQ(of_hosts(srv, srv), "");
+  EXPECT_EQ(of_hosts("", cli), "") << "each host has the first";
+  EXPECT_EQ(of_hosts(srv, cli), other);
+  EXPECT_EQ(of_hosts(srv, ""), other) << "the other hosts take it too";
 }
 
 TEST(Scenario, ALineThatEndsItsTableEarlyIsNoRule) {

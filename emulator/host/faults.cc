@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "emulator/fault/after.h"
 #include "emulator/host/calls.h"
 #include "emulator/host/fault_words.h"
 
@@ -22,6 +23,15 @@ std::string UnknownRule(std::string_view name) {
 
 std::string FiredText(const fault::RuleState& state) {
   return Answer({{"name", state.rule.name}, {"matched", state.matched}, {"fired", state.fired}});
+}
+
+// A rule of another host's cannot be meant: this one does not hear of its firing.
+std::optional<std::string> WrongAfter(fault::Rule rule, const fault::Rules& rules,
+                                      const std::string& host) {
+  fault::RulesByName names;
+  for (const fault::RuleState& state : rules.all()) names[state.rule.name] = &state.rule;
+  rule.match.host = host;
+  return fault::WrongAfter(rule, names, "host \"" + host + "\"");
 }
 
 }  // namespace
@@ -99,6 +109,9 @@ std::string HostFaults::AddText(std::string_view rule) {
   if (IsForAnotherHost(*parsed)) {
     return Answer({{"error", "the rule is for host \"" + parsed->match.host +
                                  "\", and this is host \"" + host_name_ + "\""}});
+  }
+  if (const auto wrong = WrongAfter(*parsed, rules_, host_name_)) {
+    return Answer({{"error", *wrong}});
   }
   const std::string name = parsed->name;
   const Status added = Add(std::move(*parsed));

@@ -188,6 +188,27 @@ TEST_F(FaultsTest, ARuleForAnotherHostIsNotTaken) {
   OnServer("at = \"cm\", host = \"server\", drop = true");
 }
 
+TEST_F(FaultsTest, ARuleIsAfterOneThatTheHostHas) {
+  const auto add = [&](const std::string& rule) {
+    return Fault(server_client_, CallOp::kFaultAdd, rule);
+  };
+  EXPECT_EQ(add("at = \"cm\", after = \"gate\", drop = true"),
+            "{\"error\":\"host \\\"server\\\" has no rule \\\"gate\\\"; there is no other to be "
+            "after\"}");
+  OnServer("name = \"gate\", at = \"cm.req\", host = \"server\"");
+  EXPECT_EQ(add("at = \"cm\", after = \"gat\", drop = true"),
+            "{\"error\":\"host \\\"server\\\" has no rule \\\"gat\\\"; did you mean "
+            "\\\"gate\\\"?\"}");
+  EXPECT_EQ(add("name = \"z\", at = \"cm\", after = \"z\", drop = true"),
+            "{\"error\":\"a rule after itself would never fire\"}");
+  OnServer("name = \"cut\", at = \"cm\", after = \"gate\", drop = true");
+  Fault(server_client_, CallOp::kFaultRemove, "gate");
+  EXPECT_NE(
+      add("name = \"gate\", at = \"cm\", after = \"cut\"").find("none of them would ever fire"),
+      std::string::npos)
+      << "what was removed does not come back behind those after it";
+}
+
 // Each of the sixteen events by one rule: another event says what the rule wants.
 TEST_F(FaultsTest, AnyEventByOneRule) {
   for (uint32_t type = 0; type <= static_cast<uint32_t>(EventType::kTimewaitExit); type++) {

@@ -1,0 +1,55 @@
+#include "emulator/fault/after.h"
+
+#include <vector>
+
+#include "emulator/fault/rules.h"
+#include "emulator/fault/words.h"
+
+namespace rdmaemu::fault {
+namespace {
+
+std::string Unknown(const Rule& rule, const RulesByName& others, std::string_view whose) {
+  std::vector<std::string> names;
+  for (const auto& [name, other] : others) {
+    if (name != rule.name) names.emplace_back(name);
+  }
+  return std::string(whose) + " has no rule " + Quoted(rule.match.after) + "; " +
+         (names.empty() ? "there is no other to be after" : Instead(rule.match.after, names));
+}
+
+// Through those that each is after; the rules may have another such circle, without this one. No
+// host has a longer one than it has rules.
+bool ComesBackTo(const Rule& rule, const Rule* other, const RulesByName& others) {
+  for (size_t steps = 0; steps < Rules::kMaxRules; steps++) {
+    if (other->match.after == rule.name) return true;
+    const auto next = others.find(other->match.after);
+    if (next == others.end()) return false;
+    other = next->second;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<std::string> WrongAfter(const Rule& rule, const RulesByName& others,
+                                      std::string_view whose) {
+  const std::string& after = rule.match.after;
+  if (after.empty()) return std::nullopt;
+  if (after == rule.name) return "a rule after itself would never fire";
+  const auto found = others.find(after);
+  if (found == others.end()) return Unknown(rule, others, whose);
+  const Rule& other = *found->second;
+  // Whoever does not have the other rule would not know that it has fired.
+  if (!other.match.host.empty() && other.match.host != rule.match.host) {
+    return "rule " + Quoted(after) + " is of host " + Quoted(other.match.host) +
+           " alone, and no other host knows when it fires; a rule after it needs host = " +
+           Quoted(other.match.host) + " too";
+  }
+  if (ComesBackTo(rule, &other, others)) {
+    return "rule " + Quoted(after) + " is after " + Quoted(rule.name) +
+           ", itself or by others: none of them would ever fire";
+  }
+  return std::nullopt;
+}
+
+}  // namespace rdmaemu::fault
