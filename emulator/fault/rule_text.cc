@@ -1,8 +1,11 @@
 // A rule's place and action in the words of the grammar, for lists and traces.
 #include <string.h>
 
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 
+#include "emulator/base/cm_event_names.h"
 #include "emulator/fault/grammar.h"
 #include "emulator/fault/scenario.h"
 
@@ -13,6 +16,15 @@ std::string Milliseconds(Duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 const char* IfEffect(bool takes_effect) { return takes_effect ? ", takes_effect = true" : ""; }
+
+// "rejected"
+std::string EventWord(uint32_t event) {
+  constexpr std::string_view kPrefix = "RDMA_CM_EVENT_";
+  std::string word = CmEventName(event);
+  if (word.starts_with(kPrefix)) word.erase(0, kPrefix.size());
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return word;
+}
 
 struct Text {
   std::string operator()(const Pass&) const { return "nothing"; }
@@ -39,7 +51,7 @@ struct Text {
   }
   std::string operator()(const ChangeEvent& change) const {
     std::string text;
-    if (change.event) text = "event = " + std::to_string(*change.event);
+    if (change.event) text = "event = \"" + EventWord(*change.event) + "\"";
     if (change.status) {
       text += (text.empty() ? "status = " : ", status = ") + std::to_string(*change.status);
     }

@@ -162,6 +162,14 @@ TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
   EXPECT_EQ(Good("at = \"wc\", crash = true").action, Action(Deed(CrashHost{})));
 }
 
+TEST(Scenario, AnActionsTextHasTheWordsOfTheGrammar) {
+  EXPECT_EQ(ActionText(ChangeEvent{8, 28}), "event = \"rejected\", status = 28");
+  EXPECT_EQ(ActionText(ChangeEvent{11, {}}), "event = \"device_removal\"");
+  EXPECT_EQ(ActionText(ChangeEvent{{}, -110}), "status = -110");
+  EXPECT_EQ(ActionText(ChangeCompletion{12, false}), "status = \"retry_exc_err\"");
+  EXPECT_EQ(ActionText(ChangeAsync{1}), "async = \"qp_fatal\"");
+}
+
 struct Mistake {
   const char* keys;
   std::string error;  // DEEDS stands for kDeeds
