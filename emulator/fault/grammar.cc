@@ -31,6 +31,52 @@ constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::k
                                 Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
                                 Point::kTime,       Point::kMemory};
 
+// What a moment of a subject has; those of other subjects do not. The host says so by what it fills
+// in (faults_cm.cc, call_target.cc, faults_async.cc).
+constexpr std::array<std::string_view, 2> kOfServices = {"req", "sidr_req"};
+constexpr std::array<std::string_view, 7> kCallsOfQueuePairs = {
+    "modify_qp",    "query_qp",  "destroy_qp", "attach_mcast",
+    "detach_mcast", "post_send", "post_recv"};
+constexpr std::array<std::string_view, 28> kCallsWithoutDevice = {"list_devices",
+                                                                  "cm_create_channel",
+                                                                  "cm_destroy_channel",
+                                                                  "create_id",
+                                                                  "destroy_id",
+                                                                  "bind_ip",
+                                                                  "resolve_ip",
+                                                                  "resolve_route",
+                                                                  "query_route",
+                                                                  "connect",
+                                                                  "listen",
+                                                                  "accept",
+                                                                  "reject",
+                                                                  "disconnect",
+                                                                  "init_qp_attr",
+                                                                  "get_event",
+                                                                  "get_option",
+                                                                  "set_option",
+                                                                  "notify",
+                                                                  "join_ip_mcast",
+                                                                  "leave_mcast",
+                                                                  "migrate_id",
+                                                                  "query",
+                                                                  "bind",
+                                                                  "resolve_addr",
+                                                                  "join_mcast",
+                                                                  "resolve_ib_service",
+                                                                  "write_cm_event"};
+
+bool IsAmong(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+// Of an asynchronous event.
+bool IsOfQueuePair(std::string_view event) {
+  const auto found = std::ranges::find(AsyncEvents(), event);
+  return found != AsyncEvents().end() &&
+         kAsyncEvents[static_cast<size_t>(found - AsyncEvents().begin())].of == EventObject::kQp;
+}
+
 const std::vector<Key>& AllKeys() {
   static const std::vector<Key> kKeys = {
       {"name", Role::kRule, Shape::kText, kEverywhere},
@@ -128,10 +174,21 @@ const Key* FindKey(std::string_view name) {
   return found == AllKeys().end() ? nullptr : &*found;
 }
 
-std::vector<std::string> KeysAt(Point point, Role role) {
+bool CanStand(const Key& key, Point point, std::string_view subject) {
+  if (!key.points.Has(point)) return false;
+  if (key.role != Role::kMatch || subject.empty()) return true;
+  if (key.name == "service_port") return IsAmong(subject, kOfServices);
+  const bool is_qp = key.name == "qp" || key.name == "qp_order";
+  if (point == Point::kAsyncEvent) return !is_qp || IsOfQueuePair(subject);
+  if (point != Point::kCall) return true;
+  if (is_qp) return IsAmong(subject, kCallsOfQueuePairs);
+  return key.name != "device" || !IsAmong(subject, kCallsWithoutDevice);
+}
+
+std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject) {
   std::vector<std::string> names;
   for (const Key& key : AllKeys()) {
-    if (key.role == role && key.points.Has(point)) names.emplace_back(key.name);
+    if (key.role == role && CanStand(key, point, subject)) names.emplace_back(key.name);
   }
   return names;
 }

@@ -49,8 +49,12 @@ struct Key {
 
 std::span<const Key> Keys();
 const Key* FindKey(std::string_view name);
-// Names of the keys with this role that can stand at the point.
-std::vector<std::string> KeysAt(Point point, Role role);
+// Whether the key can stand at the point, and where it says which moments, whether any of those of
+// this subject (empty: of whichever) could be meant: of CM messages a REQ and a SIDR_REQ alone name
+// a service port, and calls of connection management have no device.
+bool CanStand(const Key& key, Point point, std::string_view subject = {});
+// Names of the keys with this role that can stand there.
+std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject = {});
 
 // "cm": the word of a point before the dot.
 const char* PointName(Point point);

@@ -26,7 +26,7 @@ void RuleReader::ReadAction() {
   }
   if (!action.empty()) rule_.action = TakeAction(action);
   // Where a moment has no device, the key names the one that something is done to.
-  if (!FindKey("device")->points.Has(rule_.point)) rule_.match.device.clear();
+  if (!CanStand(*FindKey("device"), rule_.point, rule_.match.subject)) rule_.match.device.clear();
 }
 
 // Empty when something is wrong, and for a rule that does nothing.

@@ -134,37 +134,30 @@ void RuleReader::ReadTrue(std::string_view key) {
 
 std::optional<size_t> RuleReader::ReadWord(std::string_view key, const char* what,
                                            const std::vector<std::string>& words) {
-  std::string word;
-  if (!ReadText(key, word)) return std::nullopt;
+  const toml::node* const node = Get(key);
+  if (node == nullptr) return std::nullopt;
+  if (const auto number = node->value_exact<int64_t>()) {
+    const auto index = static_cast<uint64_t>(*number);
+    std::optional<std::string> meant;
+    if (key == "errno") {
+      meant = ErrnoName(*number);
+    } else if (index < words.size()) {
+      meant = words[index];
+    }
+    Wrong(*node, std::string(key) + " is a word, no number; " +
+                     (meant ? DidYouMean(*meant) : OneOf(words)));
+    return std::nullopt;
+  }
+  const std::string word = node->value_exact<std::string>().value_or("");
+  if (word.empty() || word.size() > kMaxNameBytes) {
+    Wrong(*node, std::string(key) + " must be a word; " + OneOf(words));
+    return std::nullopt;
+  }
   const auto found = std::ranges::find(words, word);
   if (found != words.end()) return static_cast<size_t>(found - words.begin());
   WrongAt(key,
           std::string("there is no ") + what + " " + Quoted(word) + "; " + Instead(word, words));
   return std::nullopt;
-}
-
-// ---- where
-
-void RuleReader::ReadPlace() {
-  std::string place;
-  if (!ReadText("at", place)) {
-    Wrong(table_, "at is missing: the point where the rule stands, such as \"cm.req\"");
-    return;
-  }
-  const size_t dot = place.find('.');
-  const std::string point = place.substr(0, dot);
-  const std::optional<Point> known = PointOf(point);
-  if (!known) {
-    WrongAt("at", "there is no point " + Quoted(point) + "; " + Instead(point, PointNames()));
-    return;
-  }
-  rule_.point = *known;
-  if (dot == place.npos) return;
-  rule_.match.subject = place.substr(dot + 1);
-  const std::vector<std::string>& words = vocabulary_[static_cast<size_t>(*known)];
-  if (std::ranges::find(words, rule_.match.subject) == words.end()) {
-    WrongAt("at", "there is no " + Quoted(place) + "; " + Instead(rule_.match.subject, words));
-  }
 }
 
 // ---- which keys
@@ -180,10 +173,11 @@ void RuleReader::CheckKeys() {
       Wrong(node, Quoted(name.str()) + " is not a key of a rule; " + Instead(name.str(), words));
     } else if (key->name == "device" && HasDeed()) {
       continue;
-    } else if (key->role == Role::kMatch && !key->points.Has(rule_.point)) {
+    } else if (key->role == Role::kMatch && !CanStand(*key, rule_.point, rule_.match.subject)) {
       Wrong(node, std::string(key->name) + " means nothing at " +
                       Quoted(PlaceName(rule_.point, rule_.match.subject)) +
-                      "; there a rule may say: " + Listed(KeysAt(rule_.point, Role::kMatch)));
+                      "; there a rule may say: " +
+                      Listed(KeysAt(rule_.point, Role::kMatch, rule_.match.subject)));
     }
   }
 }

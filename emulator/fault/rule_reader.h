@@ -51,13 +51,17 @@ class RuleReader {
   bool ReadFlag(std::string_view key);
   // A flag that does nothing when it is false, and so is not written then.
   void ReadTrue(std::string_view key);
-  // Index of the word among the words; `what` is "errno", "event", ...
+  // Index of the word among the words; `what` is "errno", "event", ... Except errnos they stand in
+  // the order of their numbers, by which a C program knows them.
   std::optional<size_t> ReadWord(std::string_view key, const char* what,
                                  const std::vector<std::string>& words);
 
+  // rule_place.cc
+  void ReadPlace();
+  void WrongPoint(const std::string& place);
+
   void CheckKeys();
   bool HasDeed() const;
-  void ReadPlace();
   void ReadMatch();
   void ReadDirection();
   void ReadMemory();

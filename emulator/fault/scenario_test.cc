@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/fault/grammar.h"
+#include "emulator/fault/words.h"
 
 namespace rdmaemu::fault {
 namespace {
@@ -162,6 +163,17 @@ TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
   EXPECT_EQ(Good("at = \"wc\", crash = true").action, Action(Deed(CrashHost{})));
 }
 
+TEST(Scenario, AKeyMeansWhatSomeMomentsOfItsPointHave) {
+  EXPECT_EQ(Good("at = \"cm\", service_port = 7471").match.service_port, 7471);
+  EXPECT_EQ(Good("at = \"cm.sidr_req\", service_port = 7471").match.service_port, 7471);
+  EXPECT_EQ(Good("at = \"call\", device = \"rxe0\", qp = 17").match.qp, 17u);
+  EXPECT_EQ(Good("at = \"call.create_qp\", device = \"rxe0\"").match.device, "rxe0");
+  EXPECT_EQ(Good("at = \"async.qp_fatal\", qp_order = 2").match.qp_order, 2u);
+  const Rule removes = Good("at = \"call.connect\", remove_device = true, device = \"rxe0\"");
+  EXPECT_EQ(removes.match.device, "") << "the call has none: it names what is removed";
+  EXPECT_EQ(removes.action, Action(Deed(RemoveDevice{"rxe0", RemoveDevice::How::kProfile, {}})));
+}
+
 TEST(Scenario, AnActionsTextHasTheWordsOfTheGrammar) {
   EXPECT_EQ(ActionText(ChangeEvent{8, 28}), "event = \"rejected\", status = 28");
   EXPECT_EQ(ActionText(ChangeEvent{11, {}}), "event = \"device_removal\"");
@@ -172,13 +184,16 @@ TEST(Scenario, AnActionsTextHasTheWordsOfTheGrammar) {
 
 struct Mistake {
   const char* keys;
-  std::string error;  // DEEDS stands for kDeeds
+  std::string error;  // DEEDS stands for kDeeds, STATUSES for CompletionStatuses
 };
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
   std::string error = GetParam().error;
   if (const size_t at = error.find("DEEDS"); at != error.npos) error.replace(at, 5, kDeeds);
+  if (const size_t at = error.find("STATUSES"); at != error.npos) {
+    error.replace(at, 8, Listed(CompletionStatuses()));
+  }
   EXPECT_EQ(Bad(GetParam().keys), error);
 }
 
@@ -191,13 +206,35 @@ const Mistake kMistakes[] = {
     {"at = \"cm\", drop = true, f\xef\xbb\xb7t = 1",
      "rule:1:26: is not an ASCII character; leave it out, or write it in a string as \\u and four "
      "hexadecimal digits"},
-    {"at = \"cn.req\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
+    {"at = \"cn.req\", drop = true",
+     "rule:1:6: there is no point \"cn\"; did you mean \"cm.req\"?"},
+    {"at = \"cn.rq\", drop = true", "rule:1:6: there is no point \"cn\"; did you mean \"cm\"?"},
+    {"at = \"req\", drop = true", "rule:1:6: there is no point \"req\"; did you mean \"cm.req\"?"},
+    {"at = \"rc.packet\", drop = true",
+     "rule:1:6: there is no point \"rc\"; did you mean \"packet\"?"},
+    {"at = \"time.now\", at_ms = 5", "rule:1:6: there is no \"time.now\"; did you mean \"time\"?"},
+    {"at = \"port\"",
+     "rule:1:6: there is no point \"port\"; it is a key, which stands beside at, as do those of "
+     "what "
+     "is done to the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, memory, "
+     "time"},
+    {"at = \"device\"",
+     "rule:1:6: there is no point \"device\"; it is a key, which stands beside at, as do those of "
+     "what is done to the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, "
+     "memory, time"},
+    {"at = \"drop\"",
+     "rule:1:6: there is no point \"drop\"; it is a key, which stands beside at; at is one of: "
+     "call, "
+     "cm, event, wc, async, packet, link, memory, time"},
     {"at = \"door\", drop = true",
      "rule:1:6: there is no point \"door\"; it is one of: call, cm, event, wc, async, packet, "
      "link, memory, time"},
-    {"at = \"cm.reqq\", drop = true", "rule:1:6: there is no \"cm.reqq\"; did you mean \"req\"?"},
+    {"at = \"cm.reqq\", drop = true",
+     "rule:1:6: there is no \"cm.reqq\"; did you mean \"cm.req\"?"},
+    {"at = \"cm.rq\", drop = true", "rule:1:6: there is no \"cm.rq\"; did you mean \"cm.req\"?"},
     {"at = \"call.open_the_door\", errno = \"EIO\"",
-     "rule:1:6: there is no \"call.open_the_door\"; it is one of: reg_mr, create_qp, connect"},
+     "rule:1:6: there is no \"call.open_the_door\"; it is one of: call.reg_mr, "
+     "call.create_qp, call.connect"},
     {"at = \"event\", drop = true",
      "rule:1:22: drop is not possible at \"event\"; there a rule can: hold, delay_ms, status, "
      "event, "
@@ -238,12 +275,15 @@ const Mistake kMistakes[] = {
      "status of SIDR comes by reject at \"cm.sidr_req\""},
     {"at = \"cm.req\", unreachable = -110, direction = \"receive\"",
      "rule:1:48: a message fails to leave where it is sent: direction must be \"send\""},
-    {"at = \"wc.send\", status = -110", "rule:1:26: status must be a string of 1 to 128 bytes"},
+    {"at = \"wc.send\", status = 12",
+     "rule:1:26: status is a word, no number; did you mean \"retry_exc_err\"?"},
+    {"at = \"wc.send\", status = -110",
+     "rule:1:26: status is a word, no number; it is one of: STATUSES"},
     {"at = \"wc.send\", status = \"rnr_retry_exc_er\"",
      "rule:1:26: there is no completion status \"rnr_retry_exc_er\"; did you mean "
      "\"rnr_retry_exc_err\"?"},
     {"at = \"wc.write\", drop = true",
-     "rule:1:6: there is no \"wc.write\"; it is one of: send, recv"},
+     "rule:1:6: there is no \"wc.write\"; it is one of: wc.send, wc.recv"},
     {"at = \"wc\", errno = \"EIO\"",
      "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, hold, delay_ms, "
      "duplicate, status, DEEDS"},
@@ -252,7 +292,21 @@ const Mistake kMistakes[] = {
      "device, qp, qp_order, min_bytes, max_bytes, from_ms, until_ms, after"},
     {"at = \"call.reg_mr\", errno = \"EIO\", index = 17",
      "rule:1:44: index means nothing at \"call.reg_mr\"; there a rule may say: host, program, "
-     "device, qp, qp_order, from_ms, until_ms, after"},
+     "device, from_ms, until_ms, after"},
+    {"at = \"call.create_qp\", errno = \"EIO\", qp_order = 2",
+     "rule:1:50: qp_order means nothing at \"call.create_qp\"; there a rule may say: host, "
+     "program, "
+     "device, from_ms, until_ms, after"},
+    {"at = \"call.connect\", errno = \"EIO\", device = \"rxe0\"",
+     "rule:1:46: device means nothing at \"call.connect\"; there a rule may say: host, program, "
+     "from_ms, until_ms, after"},
+    {"at = \"cm.rep\", drop = true, service_port = 7471",
+     "rule:1:44: service_port means nothing at \"cm.rep\"; there a rule may say: host, direction, "
+     "device, local, remote, from_ms, until_ms, after"},
+    {"at = \"async.port_err\", drop = true, qp = 17",
+     "rule:1:42: qp means nothing at \"async.port_err\"; there a rule may say: host, program, "
+     "device, "
+     "from_ms, until_ms, after"},
     {"at = \"wc\", drop = true, qp = 16777216",
      "rule:1:30: qp must be an integer from 0 to 16777215"},
     {"at = \"wc\", drop = true, qp_order = 0",
@@ -273,7 +327,14 @@ const Mistake kMistakes[] = {
      "rule:1:40: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
     {"at = \"call\", errno = \"ENOMEN\"",
      "rule:1:22: there is no errno \"ENOMEN\"; did you mean \"ENOMEM\"?"},
-    {"at = \"call\", errno = 12", "rule:1:22: errno must be a string of 1 to 128 bytes"},
+    {"at = \"call\", errno = 12",
+     "rule:1:22: errno is a word, no number; did you mean \"ENOMEM\"?"},
+    {"at = \"event\", event = 1",
+     "rule:1:23: event is a word, no number; did you mean \"rejected\"?"},
+    {"at = \"event\", event = 2",
+     "rule:1:23: event is a word, no number; it is one of: established, rejected"},
+    {"at = \"cm\", port = \"\"", "rule:1:19: port must be a word; it is one of: down, up"},
+    {"at = \"cm\", port = true", "rule:1:19: port must be a word; it is one of: down, up"},
     {"at = \"call\", errno = \"EIO\", takes_effect = 1",
      "rule:1:44: takes_effect must be true or false"},
     {"at = \"event\", status = \"x\"",
@@ -298,7 +359,8 @@ const Mistake kMistakes[] = {
     {"at = \"link\", loss = 0.1, jitter_ms = 5", "rule:1:38: jitter_ms belongs to latency_ms"},
     {"at = \"link\", rate_mbps = 0", "rule:1:26: rate_mbps must be an integer from 1 to 1000000"},
     {"at = \"packet.rc_send\", drop = true",
-     "rule:1:6: there is no \"packet.rc_send\"; it is one of: rc_send_only, rc_acknowledge"},
+     "rule:1:6: there is no \"packet.rc_send\"; it is one of: packet.rc_send_only, "
+     "packet.rc_acknowledge"},
     {"at = \"packet\", reorder = 0", "rule:1:26: reorder must be an integer from 1 to 65536"},
     {"at = \"memory\", length = 5, unmapped = true", "rule:1:25: length belongs to address"},
     {"at = \"memory\", drop = true",

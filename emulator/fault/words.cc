@@ -43,20 +43,36 @@ const std::map<std::string, int, std::less<>>& Errnos() {
 
 }  // namespace
 
-std::string Instead(std::string_view word, const std::vector<std::string>& words) {
+std::string DidYouMean(std::string_view word) { return "did you mean " + Quoted(word) + "?"; }
+std::string OneOf(const std::vector<std::string>& words) {
+  return "it is one of: " + Listed(words);
+}
+
+std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& words) {
   word = word.substr(0, kLongestWord);
   const auto nearest = std::ranges::min_element(
       words, {}, [&](const std::string& one) { return Distance(word, one); });
   const size_t distance = nearest == words.end() ? word.size() : Distance(word, *nearest);
   if (distance <= std::max<size_t>(2, word.size() / 4) && distance < word.size()) {
-    return "did you mean " + Quoted(*nearest) + "?";
+    return *nearest;
   }
-  return "it is one of: " + Listed(words);
+  return std::nullopt;
+}
+
+std::string Instead(std::string_view word, const std::vector<std::string>& words) {
+  const std::optional<std::string> nearest = Nearest(word, words);
+  return nearest ? DidYouMean(*nearest) : OneOf(words);
 }
 
 std::optional<int> ErrnoOf(std::string_view name) {
   const auto found = Errnos().find(name);
   return found == Errnos().end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> ErrnoName(int64_t number) {
+  if (number < 1 || number >= kErrnoNumbers) return std::nullopt;
+  const char* const name = strerrorname_np(static_cast<int>(number));
+  return name == nullptr ? std::nullopt : std::optional<std::string>(name);
 }
 
 std::vector<std::string> ErrnoNames() {

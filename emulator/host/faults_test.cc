@@ -245,7 +245,7 @@ TEST_F(FaultsTest, TheListOfTheMostAndLongestRulesFitsOneReply) {
 
 TEST_F(FaultsTest, ABadRuleIsAnsweredWithWhatIsWrong) {
   EXPECT_EQ(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm.reqq\", drop = true"),
-            "{\"error\":\"rule:1:6: there is no \\\"cm.reqq\\\"; did you mean \\\"req\\\"?\"}");
+            "{\"error\":\"rule:1:6: there is no \\\"cm.reqq\\\"; did you mean \\\"cm.req\\\"?\"}");
   EXPECT_EQ(Fault(server_client_, CallOp::kFaultRemove, "r"),
             "{\"error\":\"there is no rule called \\\"r\\\"; rdmaemu fault list shows them\"}");
 }

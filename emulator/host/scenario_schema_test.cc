@@ -1,6 +1,7 @@
 // The schema for editors says what the grammar says: the same keys, shapes and words.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include <string>
 
 #include "emulator/fault/grammar.h"
+#include "emulator/host/calls.h"
+#include "emulator/host/fault_words.h"
 #include "emulator/host/faults.h"
 
 namespace rdmaemu {
@@ -83,6 +86,29 @@ TEST(ScenarioSchema, HasTheWordsOfTheGrammar) {
   EXPECT_EQ(WordsOf(keys.at("async")), raised);
   const auto events = static_cast<size_t>(fault::Point::kCmEvent);
   EXPECT_EQ(WordsOf(keys.at("event")), SetOf(FaultVocabulary()[events]));
+}
+
+// The host describes the moments (call_target.h, faults_cm.cc), and the grammar says what they
+// have.
+TEST(Grammar, KnowsWhichCallsHaveADevice) {
+  const auto calls = static_cast<size_t>(fault::Point::kCall);
+  const fault::Key& device = *fault::FindKey("device");
+  const fault::Key& qp = *fault::FindKey("qp");
+  std::set<std::string> known;
+  for (uint32_t op = 1; op <= static_cast<uint32_t>(CallOp::kCmCommand) + 64; op++) {
+    const auto call = CallOp{op};
+    const std::string subject = CallSubject(op);
+    const std::vector<std::string>& words = FaultVocabulary()[calls];
+    if (std::ranges::find(words, subject) == words.end()) continue;
+    const bool has_device =
+        (call >= CallOp::kOpenDevice && call < CallOp::kCmCreateChannel) || IsAsked(call);
+    EXPECT_EQ(fault::CanStand(device, fault::Point::kCall, subject), has_device) << subject;
+    if (!has_device) {
+      EXPECT_FALSE(fault::CanStand(qp, fault::Point::kCall, subject)) << subject;
+    }
+    known.insert(subject);
+  }
+  EXPECT_EQ(known, SetOf(FaultVocabulary()[calls]));
 }
 
 }  // namespace
