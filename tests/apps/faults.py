@@ -103,6 +103,8 @@ def a_wait_ends_by_its_rule_also_where_the_host_stands_still():
             "--clock", "manual", *with_rules(
                 emulator, 'name = "gate"\nat = "call.query_port"\nnth = 1\nhold = true',
                 'name = "stop"\nat = "call.create_cq"\npause_ms = 60000')])
+        if not program.wait_for_text("query_port\n", LIMIT_S):
+            raise Failure(program.describe())
         wait_until_fired(emulator, "gate", 1)
         early = emulator.rdmaemu("fault", "wait", "stop", "--timeout", "0ms", "--host", "a")
         if early.returncode != 124:

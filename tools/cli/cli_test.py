@@ -490,7 +490,7 @@ def rules_of_a_running_host_are_added_listed_and_removed():
         expect(fault(emulator, "add", "--host", "h", rule), 0, "no memory")
         expect(fault(emulator, "add", "--host", "h", rule), 1, "already")
         expect(fault(emulator, "add", "--host", "h", 'at = "call.open_devise", errno = "EIO"'), 1,
-               'rule:1:6: there is no "call.open_devise"; did you mean "open_device"?')
+               'rule:1:6: there is no "call.open_devise"; did you mean "call.open_device"?')
         check(run(emulator, "ibv_devinfo", options=()).returncode != 0, "the rule did not fire")
         listed = json.loads(fault(emulator, "list", "--host", "h", "--json").stdout)
         check([(one["name"], one["fired"]) for one in listed] == [("no memory", 1)], str(listed))
