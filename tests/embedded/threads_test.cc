@@ -152,7 +152,8 @@ TEST_F(ThreadsTest, AForkedChildHasNoTimeAndNoRules) {
   const pid_t child = fork();
   if (child == 0) {
     const bool refused = rdmaemu_advance(1'000'000'000) == -ENOENT && rdmaemu_now() == -ENOENT &&
-                         rdmaemu_run_until_idle() == -ENOENT && rdmaemu_rules(nullptr, 0) == -ENOENT &&
+                         rdmaemu_run_until_idle() == -ENOENT &&
+                         rdmaemu_rules(nullptr, 0) == -ENOENT &&
                          rdmaemu_timeline(nullptr, 0) == -ENOENT && rdmaemu_close() == -ENOENT;
     _exit(refused ? 0 : 1);
   }
