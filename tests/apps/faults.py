@@ -106,7 +106,7 @@ def a_wait_ends_by_its_rule_also_where_the_host_stands_still():
         if not program.wait_for_text("query_port\n", LIMIT_S):
             raise Failure(program.describe())
         wait_until_fired(emulator, "gate", 1)
-        early = emulator.rdmaemu("fault", "wait", "stop", "--timeout", "0ms", "--host", "a")
+        early = emulator.rdmaemu("fault", "wait", "stop", "--timeout", "1ns", "--host", "a")
         if early.returncode != 124:
             raise Failure("status %d of a wait for what has not come\n%s" %
                           (early.returncode, early.stderr))

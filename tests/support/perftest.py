@@ -7,6 +7,6 @@ IWARP_RACE = "Failed to connect through RDMA CM.\nERRNO: Connection refused."  #
 ATTEMPTS = 12  # each loses about one time in six on a busy machine
 
 # A row of the table, by bytes and iterations. It is printed when all of them have completed; its
-# figures may be 0.00 throughout, because perftest measures the processor's frequency first and a
+# figures may be 0.00 or inf throughout, because perftest measures the processor's frequency first and a
 # busy machine makes that measurement fail ("Correlation coefficient r^2").
-ROW = r"^ *%d +%d +[0-9]+[.][0-9]+ "
+ROW = r"^ *%d +%d +([0-9]+[.][0-9]+|inf) "
