@@ -111,7 +111,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
-    SendPosted(now, GroupOf(process), /*delivers=*/false);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
     // Ids first: what they say to their peers should not depend on the QPs being there still.
@@ -511,13 +510,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   // As Engine::SendPosted.
-  void SendPosted(Time now, GroupId group, bool delivers = true) {
+  void SendPosted(Time now, GroupId group) {
     const auto members = processes_.groups().find(group);
     if (members == processes_.groups().end() || members->second.doorbells == nullptr) return;
     if (StandsStill()) return;
     PollGroup(now, group, *members->second.doorbells);
     for (int i = 0; i < kMaxInterruptions; i++) {
-      engine_.SendPosted(now, group, delivers);
+      engine_.SendPosted(now, group);
       if (!faults_.HasDeeds()) return;
       DoDeeds(now);  // by a rule at what was sent, and the rest goes after that
       if (StandsStill()) return;

@@ -146,7 +146,7 @@ class Engine::Impl final : public Receiver {
     return unparked || core_.HasLocal() || !core_.round.empty();
   }
 
-  void SendPosted(Time now, GroupId group, bool delivers) {
+  void SendPosted(Time now, GroupId group) {
     std::vector<QpContext*> posted;  // apart: a turn changes the round
     for (QpContext* each = core_.round.first(); each != nullptr; each = each->round_next) {
       if (each->qp->group() == group) posted.push_back(each);
@@ -158,7 +158,7 @@ class Engine::Impl final : public Receiver {
         if (Turn(now, *context)) core_.MakeReady(*context);
       }
     }
-    if (delivers && !posted.empty()) DeliverSomeLocal(now);
+    if (!posted.empty()) DeliverSomeLocal(now);
   }
 
   void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
@@ -483,9 +483,7 @@ Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environme
 Engine::~Engine() = default;
 
 void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
-void Engine::SendPosted(Time now, GroupId group, bool delivers) {
-  impl_->SendPosted(now, group, delivers);
-}
+void Engine::SendPosted(Time now, GroupId group) { impl_->SendPosted(now, group); }
 void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                      const NetAddress* at) {
   impl_->Receive(now, flow, packets, at);

@@ -84,9 +84,7 @@ class Engine : public TransportHooks {
   // What the group has posted leaves, up to a bound (of RC what one turn sends): to be called
   // before something goes that it may need. It has left rdma_rxe when ibv_post_send returns
   // (rxe_post_send runs the requester), so that there are programs that do not wait for it.
-  // `delivers`: what RC sends to queue pairs of this host arrives, too; not where the group's
-  // memory is gone already, in which requests of others would fail.
-  void SendPosted(Time now, GroupId group, bool delivers = true);
+  void SendPosted(Time now, GroupId group);
   // Packets from the wire whose ICRC holds, in the order of their arrival; never one for QP 1.
   // What each does is what it would do alone, but for acknowledgements, of which a QP sends one a
   // call, and the payloads of consecutive packets, which move together. `at`: the own address by
