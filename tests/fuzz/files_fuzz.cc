@@ -1,9 +1,10 @@
 // Text that a host reads: device profiles (and a host with the device they describe), the records
 // of other hosts, lines of /proc, fault rules, and what stands on its command line.
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
-#include "emulator/host/faults.h"
+#include "emulator/host/faults/host_faults.h"
 #include "emulator/runtime/host_setup.h"
 #include "emulator/runtime/memory_maps.h"
 #include "emulator/runtime/registry.h"

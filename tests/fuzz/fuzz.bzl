@@ -3,7 +3,7 @@
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
 def fuzz_target(name, deps, options = []):
-    """NAME_fuzz.cc with corpus/NAME/*.
+    """NAME_fuzz.cc with its corpus: corpus/NAME.tar.gz, and regression inputs by name in corpus/NAME.
 
     Under --config=fuzz it is a libFuzzer program and the test runs it for a time; elsewhere it
     goes over the corpus once. `options` are libFuzzer's, over those of fuzz.sh.
@@ -21,14 +21,15 @@ def fuzz_target(name, deps, options = []):
             "//conditions:default": [":replay"],
         }),
     )
-    corpus = native.glob(["corpus/%s/*" % name])
+    archive = "corpus/%s.tar.gz" % name
     native.sh_test(
         name = name,
         timeout = "long",
         srcs = ["fuzz.sh"],
         args = [
             "$(location :%s_target)" % name,
-            "$(location %s)" % corpus[0],
+            "$(location %s)" % archive,
         ] + options,
-        data = [":%s_target" % name] + corpus,
+        data = [":%s_target" % name, archive] + native.glob(["corpus/%s/*" % name]),
+        tags = ["fuzz"],
     )
