@@ -45,6 +45,9 @@ class Memory {
   virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
   // Gives the core away for a moment: the caller waits for what another process is doing.
   virtual void LetOthersRun() = 0;
+  // True when the system lets the host read this byte, which is there: a program learns that the
+  // host is refused when it registers memory, not from its first transfer.
+  virtual bool Admits(ProcessId, uint64_t /*address*/) { return true; }
 };
 
 struct Segment {
@@ -58,6 +61,9 @@ class SharedMemory {
   virtual ~SharedMemory() = default;
   virtual Result<Segment> CreateSegment(size_t bytes) = 0;  // ENOMEM
   virtual void DestroySegment(SegmentId segment) = 0;
+  // Zeroes bytes of a live segment by giving their pages back to the system. They must lie within
+  // the segment.
+  virtual void Discard(SegmentId segment, size_t offset, size_t length) = 0;
 };
 
 // Counters that are descriptors in the client: readable while above zero, a read takes one.

@@ -19,6 +19,15 @@ std::optional<NetPrefix> NetPrefix::Parse(std::string_view text) {
   return NetPrefix{*address, static_cast<uint8_t>(bits + 128 - most)};
 }
 
+std::string NetPrefix::ToString() const {
+  NetAddress network = address;
+  for (size_t bit = bits; bit < 128; bit++) {
+    network.bytes[bit / 8] &= static_cast<uint8_t>(~(0x80 >> bit % 8));
+  }
+  const int shown = address.IsIpv4() ? bits - 96 : bits;
+  return network.ToString() + "/" + std::to_string(shown);
+}
+
 bool NetPrefix::Contains(const NetAddress& other) const {
   if (address.IsIpv4() != other.IsIpv4()) return false;
   for (size_t bit = 0; bit < bits; bit++) {

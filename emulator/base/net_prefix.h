@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "emulator/base/net_address.h"
@@ -15,6 +16,8 @@ struct NetPrefix {
 
   // "10.99.0.0/16", "fd99::/64"; without "/BITS" the one address. Nothing for anything else.
   static std::optional<NetPrefix> Parse(std::string_view text);
+  // "10.99.0.0/16": the bits behind the prefix are 0.
+  std::string ToString() const;
   bool Contains(const NetAddress& other) const;
 };
 

@@ -51,7 +51,10 @@ bool Channels::Push(uint32_t handle, PendingEvent event) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return false;
   if (door_ != nullptr) event.wait = door_->WaitOf(it->second.group, event.response.event);
-  return Move(handle, std::move(event));
+  const uint32_t type = event.response.event;
+  if (!Move(handle, std::move(event))) return false;
+  queued_events_[type]++;
+  return true;
 }
 
 bool Channels::Move(uint32_t handle, PendingEvent event) {

@@ -51,6 +51,8 @@ class Channels {
 
   // A new event, which the door is asked about. False: the channel is full, and it is lost.
   bool Push(uint32_t channel, PendingEvent event);
+  // How many events of each type Push has queued.
+  const std::map<uint32_t, uint64_t>& queued_events() const { return queued_events_; }
   // One that comes from another channel.
   bool Move(uint32_t channel, PendingEvent event);
   // The oldest event stays until the caller takes it; nullptr when there is none to be seen.
@@ -124,6 +126,7 @@ class Channels {
   std::set<uint32_t> hiding_;  // channels that hide something
   std::set<Timed> timed_;
   std::map<GroupId, size_t> per_group_;
+  std::map<uint32_t, uint64_t> queued_events_;
   const IdSpace handles_;
   uint32_t made_ = 0;
 };

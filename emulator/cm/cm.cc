@@ -105,5 +105,9 @@ size_t Cm::ids() const { return impl_->ids.size(); }
 size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
 size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }
 const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
+std::vector<CmListener> Cm::Listeners() const { return impl_->ids.Listeners(); }
+const std::map<uint32_t, uint64_t>& Cm::queued_events() const {
+  return impl_->channels.queued_events();
+}
 
 }  // namespace rdmaemu::cm

@@ -111,6 +111,13 @@ struct CmStatistics {
            dropped_id_in_use = 0, dropped_no_room = 0;
 };
 
+// A port on which an id listens.
+struct CmListener {
+  uint16_t port_space;  // rdma_port_space
+  NetAddress address;   // all zeros: any
+  uint16_t port;
+};
+
 class Cm {
  public:
   // `ids`: the numbers of its channels and ids.
@@ -160,6 +167,10 @@ class Cm {
   // Protocol objects, timewait and those whose ids are gone included.
   size_t connections() const;
   const CmStatistics& statistics() const;
+  // In the order of the ids' handles.
+  std::vector<CmListener> Listeners() const;
+  // How many events of each rdma_cm_event_type channels have got since the host's start.
+  const std::map<uint32_t, uint64_t>& queued_events() const;
 
  private:
   class Impl;

@@ -15,6 +15,15 @@ size_t RdmaIds::OfGroup(GroupId group) const {
   return it == per_group_.end() ? 0 : it->second;
 }
 
+std::vector<CmListener> RdmaIds::Listeners() const {
+  std::vector<CmListener> listeners;
+  for (const auto& [handle, id] : ids_) {
+    if (id.state != IdState::kListen) continue;
+    listeners.push_back({id.port_space, id.source().address, id.source().port});
+  }
+  return listeners;
+}
+
 Result<CmaId*> RdmaIds::Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
                                uint16_t port_space, ibv_qp_type qp_type) {
   if (OfGroup(group) >= kMaxIdsPerGroup) return Fail(ENOMEM);

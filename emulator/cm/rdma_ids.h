@@ -37,6 +37,7 @@ class RdmaIds final : public IbCmUser {
   const IbCm& ib_cm() const { return ib_cm_; }
   size_t size() const { return ids_.size(); }
   size_t OfGroup(GroupId group) const;
+  std::vector<CmListener> Listeners() const;
 
   // ENOMEM: too many.
   Result<CmaId*> Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,

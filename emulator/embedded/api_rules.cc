@@ -13,7 +13,7 @@
 #include "emulator/embedded/process_host.h"
 #include "emulator/fault/scenario.h"
 #include "emulator/host/calls.h"
-#include "emulator/host/faults.h"
+#include "emulator/host/faults/host_faults.h"
 #include "rdmaemu/rdmaemu.h"
 
 namespace rdmaemu::embedded {
@@ -36,8 +36,10 @@ int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
 // One of kFault*, whose answers are JSON.
 int CallFault(CallOp op, std::string_view text, Json& answer) {
   if (text.size() > kMaxFaultTextBytes) {
-    return Refuse(EMSGSIZE, "the text is longer than " + std::to_string(kMaxFaultTextBytes) +
-                                " bytes, which no rule is");
+    return op == CallOp::kFaultAdd
+               ? Refuse(EMSGSIZE, fault::RuleTooLong())
+               : Refuse(EMSGSIZE, "the name is longer than " + std::to_string(kMaxFaultTextBytes) +
+                                      " bytes, which no rule's is");
   }
   std::string reply;
   const int error = CallHost(op, text.data(), text.size(), &reply);

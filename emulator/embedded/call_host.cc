@@ -1,11 +1,10 @@
 #include "emulator/embedded/call_host.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 
 #include "emulator/embedded/last_error.h"
 #include "emulator/embedded/process_host.h"
+#include "emulator/embedded/verbs_library.h"
 #include "emulator/runtime/registry.h"
 #include "shim/client/client_abi.h"
 
@@ -33,8 +32,7 @@ int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out) {
   if (!ProcessHost::Get().IsOpen() && std::getenv("RDMAEMU_HOST") == nullptr) {
     return RefuseWithoutHost();
   }
-  using Function = decltype(&rdmaemu_client_call);
-  const auto call = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "rdmaemu_client_call"));
+  auto* const call = FindInLibrary<decltype(rdmaemu_client_call)>("rdmaemu_client_call");
   if (call == nullptr) {
     return Refuse(ENOTSUP,
                   "this process does not use rdmaemu's libibverbs.so.1, so it has no host of "

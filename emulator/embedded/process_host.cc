@@ -1,6 +1,5 @@
 #include "emulator/embedded/process_host.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -15,7 +14,8 @@
 #include <utility>
 
 #include "emulator/embedded/call_routing.h"
-#include "emulator/host/fault_words.h"
+#include "emulator/embedded/verbs_library.h"
+#include "emulator/host/faults/words.h"
 
 namespace rdmaemu::embedded {
 namespace {
@@ -39,11 +39,6 @@ timespec ToTimespec(Duration duration) {
   return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
 }
 
-// A function of the libibverbs.so.1 that this process uses; nullptr when it is another one.
-template <class Function>
-Function* FindInLibrary(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
 auto* FindEmbed() { return FindInLibrary<decltype(rdmaemu_client_embed)>("rdmaemu_client_embed"); }
 
 // Of which opening's hosts a thread is on which.

@@ -32,7 +32,7 @@ constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::k
                                 Point::kTime,       Point::kMemory};
 
 // What a moment of a subject has; those of other subjects do not. The host says so by what it fills
-// in (faults_cm.cc, call_target.cc, faults_async.cc).
+// in (host/faults: cm.cc, async_events.cc; host/calls/call_target.cc).
 constexpr std::array<std::string_view, 2> kOfServices = {"req", "sidr_req"};
 constexpr std::array<std::string_view, 7> kCallsOfQueuePairs = {
     "modify_qp",    "query_qp",  "destroy_qp", "attach_mcast",
@@ -80,7 +80,7 @@ bool IsOfQueuePair(std::string_view event) {
 const std::vector<Key>& AllKeys() {
   static const std::vector<Key> kKeys = {
       {"name", Role::kRule, Shape::kText, kEverywhere},
-      {"at", Role::kRule, Shape::kText, kEverywhere},
+      {"at", Role::kRule, Shape::kTextOrTexts, kEverywhere},
 
       {"host", Role::kMatch, Shape::kText, kEverywhere},
       {"direction", Role::kMatch, Shape::kText, kOfAddresses},

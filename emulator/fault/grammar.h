@@ -37,7 +37,7 @@ enum class Role : uint8_t {
   kAction,     // what happens; a rule has one
   kDetail,     // of an action
 };
-enum class Shape : uint8_t { kText, kInteger, kNumber, kFlag, kTextOrInteger };
+enum class Shape : uint8_t { kText, kInteger, kNumber, kFlag, kTextOrInteger, kTextOrTexts };
 
 struct Key {
   std::string_view name;

@@ -3,6 +3,7 @@
 // by the command line; `Rules` (rules.h) applies it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,8 +56,10 @@ struct Moment {
 };
 
 struct Match {
-  std::string subject;  // empty: any
-  std::string host;     // empty: any; otherwise other hosts do not take the rule
+  // At most this many places of one point.
+  static constexpr size_t kMaxSubjects = 16;
+  std::vector<std::string> subjects;  // one of these; empty: any
+  std::string host;                   // empty: any; otherwise other hosts do not take the rule
   std::optional<Direction> direction;
   std::string program, device;  // empty: any
   std::optional<NetPrefix> local, remote;
@@ -230,6 +233,11 @@ inline bool LosesAlone(const Action& action) {
 }
 
 struct Rule {
+  bool IsAt(std::string_view subject) const {
+    const std::vector<std::string>& wanted = match.subjects;
+    return wanted.empty() || std::ranges::find(wanted, subject) != wanted.end();
+  }
+
   std::string name;  // unique; what lists, traces and `after` call it
   Point point;
   Match match;

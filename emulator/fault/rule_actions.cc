@@ -26,7 +26,7 @@ void RuleReader::ReadAction() {
   }
   if (!action.empty()) rule_.action = TakeAction(action);
   // Where a moment has no device, the key names the one that something is done to.
-  if (!CanStand(*FindKey("device"), rule_.point, rule_.match.subject)) rule_.match.device.clear();
+  if (!CanStandHere(*FindKey("device"))) rule_.match.device.clear();
 }
 
 // Empty when something is wrong, and for a rule that does nothing.
@@ -54,8 +54,7 @@ std::string_view RuleReader::ChooseAction() {
     return {};
   }
   if (!FindKey(chosen)->points.Has(rule_.point)) {
-    WrongAt(chosen, std::string(chosen) + " is not possible at " +
-                        Quoted(PlaceName(rule_.point, rule_.match.subject)) +
+    WrongAt(chosen, std::string(chosen) + " is not possible at " + Quoted(Places()) +
                         "; there a rule can: " + Listed(possible));
     return {};
   }
@@ -128,16 +127,17 @@ Action RuleReader::ReadLink() {
 Action RuleReader::ReadAsync() {
   const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
   if (!type) return ChangeAsync{};
-  const auto from = std::ranges::find(AsyncEvents(), rule_.match.subject);
-  if (from == AsyncEvents().end()) {
+  if (rule_.match.subjects.empty()) {
     WrongAt("async",
             "what an event becomes depends on what it is: say which in at, such as "
             "\"async.qp_fatal\"");
     return ChangeAsync{};
   }
-  const auto like = AsyncEventsLike(static_cast<size_t>(from - AsyncEvents().begin()));
-  if (std::ranges::find(like, AsyncEvents()[*type]) == like.end()) {
-    WrongAt("async", Quoted(rule_.match.subject) + " is of another kind of object than " +
+  for (const std::string& subject : rule_.match.subjects) {
+    const auto from = std::ranges::find(AsyncEvents(), subject);
+    const auto like = AsyncEventsLike(static_cast<size_t>(from - AsyncEvents().begin()));
+    if (std::ranges::find(like, AsyncEvents()[*type]) != like.end()) continue;
+    WrongAt("async", Quoted(subject) + " is of another kind of object than " +
                          Quoted(AsyncEvents()[*type]) + "; it can become: " + Listed(like));
   }
   return ChangeAsync{static_cast<uint32_t>(*type)};
@@ -214,7 +214,11 @@ Action RuleReader::ReadErrno() {
 }
 
 void RuleReader::CheckSubject(std::string_view action, const std::vector<std::string>& subjects) {
-  if (std::ranges::find(subjects, rule_.match.subject) != subjects.end()) return;
+  const auto is_among = [&](const std::string& wanted) {
+    return std::ranges::find(subjects, wanted) != subjects.end();
+  };
+  const std::vector<std::string>& wanted = rule_.match.subjects;
+  if (!wanted.empty() && std::ranges::all_of(wanted, is_among)) return;
   std::vector<std::string> places;
   for (const std::string& subject : subjects) {
     places.push_back(Quoted(PlaceName(rule_.point, subject)));

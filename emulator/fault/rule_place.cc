@@ -28,35 +28,81 @@ std::vector<std::string> PlacesOf(const std::string& subject, const Vocabulary& 
 
 }  // namespace
 
-void RuleReader::ReadPlace() {
-  std::string place;
-  if (!ReadText("at", place)) {
+void RuleReader::ReadPlaces() {
+  const toml::node* const node = Get("at");
+  if (node == nullptr) {
     Wrong(table_, "at is missing: the point where the rule stands, such as \"cm.req\"");
     return;
+  }
+  const toml::array* const list = node->as_array();
+  if (list == nullptr) {
+    ReadPlace(*node);
+    return;
+  }
+  if (list->empty() || list->size() > Match::kMaxSubjects) {
+    Wrong(*node, "at has 1 to " + std::to_string(Match::kMaxSubjects) + " places");
+    return;
+  }
+  std::optional<Point> point;
+  for (const toml::node& each : *list) {
+    const size_t before = rule_.match.subjects.size();
+    if (!ReadPlace(each)) return;
+    if (point && rule_.point != *point) {
+      Wrong(each, "all places of a rule are of one point, here " + Quoted(PointName(*point)) +
+                      "; write another rule for this one");
+      return;
+    }
+    if (rule_.match.subjects.size() == before && list->size() > 1) {
+      Wrong(each,
+            Quoted(PointName(rule_.point)) + " means every place of the point: write it alone");
+      return;
+    }
+    point = rule_.point;
+  }
+}
+
+bool RuleReader::ReadPlace(const toml::node& node) {
+  const std::string place = node.value_exact<std::string>().value_or("");
+  if (place.empty() || place.size() > kMaxNameBytes) {
+    Wrong(node, "at must be a place, such as \"cm.req\", or a list of places");
+    return false;
   }
   const size_t dot = place.find('.');
   const std::optional<Point> known = PointOf(place.substr(0, dot));
   if (!known) {
-    WrongPoint(place);
-    return;
+    WrongPoint(node, place);
+    return false;
   }
   rule_.point = *known;
-  if (dot == place.npos) return;
-  rule_.match.subject = place.substr(dot + 1);
+  if (dot == place.npos) return true;
+  const std::string subject = place.substr(dot + 1);
   const std::vector<std::string>& words = vocabulary_[static_cast<size_t>(*known)];
-  if (std::ranges::find(words, rule_.match.subject) != words.end()) return;
+  if (std::ranges::find(words, subject) != words.end()) {
+    rule_.match.subjects.push_back(subject);
+    return true;
+  }
   const std::string wrong = "there is no " + Quoted(place) + "; ";
   if (words.empty()) {
-    WrongAt("at", wrong + DidYouMean(PointName(*known)));
-  } else if (const auto nearest = Nearest(rule_.match.subject, words)) {
-    WrongAt("at", wrong + DidYouMean(PlaceName(*known, *nearest)));
+    Wrong(node, wrong + DidYouMean(PointName(*known)));
+  } else if (const auto nearest = Nearest(subject, words)) {
+    Wrong(node, wrong + DidYouMean(PlaceName(*known, *nearest)));
   } else {
-    WrongAt("at", wrong + OneOf(PlacesAt(*known, vocabulary_)));
+    Wrong(node, wrong + OneOf(PlacesAt(*known, vocabulary_)));
   }
+  return false;
+}
+
+std::string RuleReader::Places() const { return PlacesText(rule_); }
+
+bool RuleReader::CanStandHere(const Key& key) const {
+  const std::vector<std::string>& subjects = rule_.match.subjects;
+  if (subjects.empty()) return CanStand(key, rule_.point);
+  return std::ranges::any_of(
+      subjects, [&](const std::string& subject) { return CanStand(key, rule_.point, subject); });
 }
 
 // What was meant may be a place whose other half is right, or a key.
-void RuleReader::WrongPoint(const std::string& place) {
+void RuleReader::WrongPoint(const toml::node& node, const std::string& place) {
   const size_t dot = place.find('.');
   const std::string point = place.substr(0, dot);
   const std::string subject = dot == place.npos ? point : place.substr(dot + 1);
@@ -64,19 +110,19 @@ void RuleReader::WrongPoint(const std::string& place) {
   const std::vector<std::string> places = PlacesOf(subject, vocabulary_);
   if (FindKey(point) != nullptr) {
     const bool is_of_host = IsDeed(point) || point == "device" || point == "host";
-    WrongAt("at", wrong + "it is a key, which stands beside at" +
-                      (is_of_host ? ", as do those of what is done to the host: " +
-                                        Listed(KeysAt(Point::kTime, Role::kAction))
-                                  : "") +
-                      "; at is one of: " + Listed(PointNames()));
+    Wrong(node, wrong + "it is a key, which stands beside at" +
+                    (is_of_host ? ", as do those of what is done to the host: " +
+                                      Listed(KeysAt(Point::kTime, Role::kAction))
+                                : "") +
+                    "; at is one of: " + Listed(PointNames()));
   } else if (places.size() == 1) {
-    WrongAt("at", wrong + DidYouMean(places.front()));
+    Wrong(node, wrong + DidYouMean(places.front()));
   } else if (!places.empty()) {
-    WrongAt("at", wrong + Instead(place, places));
+    Wrong(node, wrong + Instead(place, places));
   } else if (PointOf(subject)) {
-    WrongAt("at", wrong + DidYouMean(subject));
+    Wrong(node, wrong + DidYouMean(subject));
   } else {
-    WrongAt("at", wrong + Instead(point, PointNames()));
+    Wrong(node, wrong + Instead(point, PointNames()));
   }
 }
 

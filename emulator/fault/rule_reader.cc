@@ -9,7 +9,6 @@
 namespace rdmaemu::fault {
 namespace {
 
-constexpr size_t kMaxNameBytes = 128;
 constexpr uint64_t kMostMilliseconds = 1'000'000'000;  // eleven days; no overflow in nanoseconds
 constexpr uint64_t kMostBytes = 1ull << 31;            // of a message
 constexpr uint64_t kMostCount = std::numeric_limits<int64_t>::max();
@@ -34,7 +33,7 @@ Parsed<Rule> RuleReader::Read(size_t number) {
   if (ReadText("name", rule_.name) && std::ranges::any_of(rule_.name, IsControl)) {
     WrongAt("name", "name must not have control characters");
   }
-  ReadPlace();
+  ReadPlaces();
   CheckKeys();
   if (error_.empty()) {
     ReadMatch();
@@ -173,11 +172,13 @@ void RuleReader::CheckKeys() {
       Wrong(node, Quoted(name.str()) + " is not a key of a rule; " + Instead(name.str(), words));
     } else if (key->name == "device" && HasDeed()) {
       continue;
-    } else if (key->role == Role::kMatch && !CanStand(*key, rule_.point, rule_.match.subject)) {
-      Wrong(node, std::string(key->name) + " means nothing at " +
-                      Quoted(PlaceName(rule_.point, rule_.match.subject)) +
-                      "; there a rule may say: " +
-                      Listed(KeysAt(rule_.point, Role::kMatch, rule_.match.subject)));
+    } else if (key->role == Role::kMatch && !CanStandHere(*key)) {
+      std::vector<std::string> possible;
+      for (const Key& each : Keys()) {
+        if (each.role == Role::kMatch && CanStandHere(each)) possible.emplace_back(each.name);
+      }
+      Wrong(node, std::string(key->name) + " means nothing at " + Quoted(Places()) +
+                      "; there a rule may say: " + Listed(possible));
     }
   }
 }

@@ -21,6 +21,8 @@ Position PositionOf(const toml::node& node, uint32_t column_shift = 0);
 // "FILE:LINE:COLUMN: WHAT"
 std::string Mistake(std::string_view file, Position at, const std::string& what);
 
+inline constexpr size_t kMaxNameBytes = 128;
+
 class RuleReader {
  public:
   // `column_shift`: what stands before the rule on its line and is not the user's.
@@ -57,8 +59,14 @@ class RuleReader {
                                  const std::vector<std::string>& words);
 
   // rule_place.cc
-  void ReadPlace();
-  void WrongPoint(const std::string& place);
+  void ReadPlaces();
+  // The point and subject of one place, which `node` names. False: something is wrong.
+  bool ReadPlace(const toml::node& node);
+  void WrongPoint(const toml::node& node, const std::string& place);
+  // "cm.req, cm.rep" for messages.
+  std::string Places() const;
+  // Whether the key can stand at one of the rule's places.
+  bool CanStandHere(const Key& key) const;
 
   void CheckKeys();
   bool HasDeed() const;

@@ -131,6 +131,17 @@ std::string PlaceName(Point point, std::string_view subject) {
   return name;
 }
 
+std::string PlacesText(const Rule& rule) {
+  constexpr size_t kMaxTextBytes = 63;  // rdmaemu_rule::at
+  const std::vector<std::string>& subjects = rule.match.subjects;
+  if (subjects.empty()) return PlaceName(rule.point, {});
+  const std::string first = PlaceName(rule.point, subjects.front());
+  std::string all = first;
+  for (size_t i = 1; i < subjects.size(); i++) all += ", " + PlaceName(rule.point, subjects[i]);
+  if (all.size() <= kMaxTextBytes) return all;
+  return first + " and " + std::to_string(subjects.size() - 1) + " more";
+}
+
 std::string ActionText(const Action& action) { return std::visit(Text{}, action); }
 
 }  // namespace rdmaemu::fault

@@ -81,6 +81,7 @@ Status Rules::Remove(std::string_view name) {
 
 void Rules::Clear() {
   rules_.clear();
+  for (Counts& counts : seen_) counts.clear();
   watched_ = {};
   generators_.clear();
   flows_.clear();
@@ -136,14 +137,14 @@ std::optional<Rules::TimeDecision> Rules::DecideTime(Time now) {
 
 bool Rules::Watches(Point point, std::string_view subject) const {
   return std::ranges::any_of(rules_, [&](const RuleState& state) {
-    const std::string& wanted = state.rule.match.subject;
-    return state.rule.point == point && (wanted.empty() || wanted == subject);
+    return state.rule.point == point && state.rule.IsAt(subject);
   });
 }
 
 const Rule* Rules::Decide(const Moment& moment) {
   const Rule* decides = nullptr;
   witnesses_.clear();
+  Count(moment);
   for (RuleState& state : rules_) {
     if (state.rule.point != moment.point || !Matches(state, moment)) continue;
     state.matched++;
@@ -158,6 +159,18 @@ const Rule* Rules::Decide(const Moment& moment) {
   return decides;
 }
 
+// An RDMA CM event has two moments: counted is the one that every event has.
+void Rules::Count(const Moment& moment) {
+  if (moment.point == Point::kCmEvent && !moment.is_before_queue) return;
+  Counts& counts = seen_[static_cast<size_t>(moment.point)];
+  const auto found = counts.find(moment.subject);
+  if (found != counts.end()) {
+    found->second++;
+  } else {
+    counts.emplace(moment.subject, 1);
+  }
+}
+
 bool Rules::Matches(RuleState& state, const Moment& moment) const {
   const Match& match = state.rule.match;
   const bool is_before_queue =
@@ -166,7 +179,7 @@ bool Rules::Matches(RuleState& state, const Moment& moment) const {
   if (is_before_queue != moment.is_before_queue) return false;
   if (!state.began) state.began = moment.now;
   const Duration at = moment.now - *state.began;
-  return IsNamed(match.subject, moment.subject) && IsNamed(match.program, moment.program) &&
+  return state.rule.IsAt(moment.subject) && IsNamed(match.program, moment.program) &&
          IsNamed(match.device, moment.device) && IsThat(match.direction, moment.direction) &&
          IsIn(match.local, moment.local) && IsIn(match.remote, moment.remote) &&
          IsThat(match.service_port, moment.service_port) && IsThat(match.qp, moment.qp) &&

@@ -43,6 +43,9 @@ class Rules {
   void Clear();
   const RuleState* Find(std::string_view name) const;  // nullptr: there is none
   std::span<const RuleState> all() const { return rules_; }
+  // How many moments there were at the point, by subject, while a rule was there.
+  using Counts = std::map<std::string, uint64_t, std::less<>>;
+  const Counts& SeenAt(Point point) const { return seen_[static_cast<size_t>(point)]; }
 
   // Cheap: whether it is worth describing a moment there.
   bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
@@ -71,6 +74,7 @@ class Rules {
     auto operator<=>(const FlowKey&) const = default;
   };
 
+  void Count(const Moment& moment);
   void Began(RuleState& state, Time now);
   // A rule fired for the first time: those at a time after it begin.
   void FirstFired(const std::string& name, Time now);
@@ -82,6 +86,7 @@ class Rules {
   std::vector<RuleState> rules_;
   std::vector<const Rule*> witnesses_;
   std::array<uint32_t, kPoints> watched_{};
+  std::array<Counts, kPoints> seen_;
   std::map<FlowKey, Random> generators_;
   std::map<std::string, size_t, std::less<>> flows_;  // generators of each rule
 };

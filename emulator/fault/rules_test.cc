@@ -89,8 +89,8 @@ TEST(Rules, EachFieldOfAMatchIsLookedAt) {
     EXPECT_TRUE(rules.Add(rule));
     return rules.Decide(moment) != nullptr;
   };
-  EXPECT_TRUE(matches([](Match& m) { m.subject = "req"; }));
-  EXPECT_FALSE(matches([](Match& m) { m.subject = "rep"; }));
+  EXPECT_TRUE(matches([](Match& m) { m.subjects = {"req"}; }));
+  EXPECT_FALSE(matches([](Match& m) { m.subjects = {"rep"}; }));
   EXPECT_FALSE(matches([](Match& m) { m.direction = Direction::kReceive; }));
   EXPECT_FALSE(matches([](Match& m) { m.program = "ucmatose"; }));
   EXPECT_FALSE(matches([](Match& m) { m.local = NetPrefix::Parse("127.0.0.2"); }));
@@ -115,7 +115,7 @@ TEST(Rules, AfterWaitsForAnotherRulesFirstFiring) {
   later.match.after = "first";
   ASSERT_TRUE(rules.Add(later));
   Rule first = DropRule("first", {.times = 1});
-  first.match.subject = "rep";
+  first.match.subjects = {"rep"};
   ASSERT_TRUE(rules.Add(first));
   EXPECT_EQ(rules.Decide(MessageMoment("req")), nullptr);
   EXPECT_EQ(rules.Decide(MessageMoment("rep"))->name, "first");
@@ -135,7 +135,7 @@ uint64_t FiringsBeside(bool another_rule, bool another_flow) {
   Rules rules(7);
   if (another_rule) {
     Rule other = DropRule("other", {.probability = 0.5});
-    other.match.subject = "rep";
+    other.match.subjects = {"rep"};
     EXPECT_TRUE(rules.Add(other));
   }
   EXPECT_TRUE(rules.Add(DropRule("r", {.probability = 0.5})));

@@ -1,10 +1,12 @@
 #include "emulator/fault/scenario.h"
 
+#include <algorithm>
 #include <map>
 
 #include "emulator/base/toml.h"
 #include "emulator/fault/after.h"
 #include "emulator/fault/rule_reader.h"
+#include "emulator/fault/rules.h"
 #include "emulator/fault/words.h"
 
 namespace rdmaemu::fault {
@@ -46,6 +48,19 @@ Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, const toml::array& li
   return rules;
 }
 
+// A host takes the rules that name it, and those that name none.
+bool IsTooManyForItsHost(const std::vector<Rule>& rules) {
+  const std::string& host = rules.back().match.host;
+  std::map<std::string_view, size_t> named;
+  size_t of_all = 0;
+  for (const Rule& rule : rules) rule.match.host.empty() ? of_all++ : named[rule.match.host]++;
+  size_t most = of_all;
+  for (const auto& [name, count] : named) {
+    if (host.empty() || name == host) most = std::max(most, of_all + count);
+  }
+  return most > Rules::kMaxRules;
+}
+
 }  // namespace
 
 Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view file_name,
@@ -66,11 +81,23 @@ Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view 
     auto rule = RuleReader(*node.as_table(), file_name, 0, vocabulary).Read(rules.size() + 1);
     if (!rule) return tl::make_unexpected(std::move(rule.error()));
     rules.push_back(std::move(*rule));
+    if (rules.size() > Rules::kMaxRules && IsTooManyForItsHost(rules)) {
+      return tl::make_unexpected(Mistake(
+          file_name, PositionOf(node),
+          "this is rule " + std::to_string(Rules::kMaxRules + 1) + " of one host, which takes " +
+              std::to_string(Rules::kMaxRules) + "; at with a list of places may save some"));
+    }
   }
   return Checked(std::move(rules), *list, file_name);
 }
 
+std::string RuleTooLong() {
+  return "the rule is longer than " + std::to_string(kMaxRuleBytes) +
+         " bytes, which no rule is; a scenario file may have many rules";
+}
+
 Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& vocabulary) {
+  if (keys.size() > kMaxRuleBytes) return tl::make_unexpected(RuleTooLong());
   static constexpr std::string_view kBefore = "fault = { ", kFile = "rule";
   const std::string text = std::string(kBefore) + std::string(keys) + " }";
   const auto table = ParseBounded(text, kFile, kBefore.size());

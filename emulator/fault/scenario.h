@@ -18,6 +18,9 @@ namespace rdmaemu::fault {
 using Vocabulary = std::array<std::vector<std::string>, kPoints>;
 
 inline constexpr size_t kMaxScenarioBytes = 1 << 20;
+inline constexpr size_t kMaxRuleBytes = 8192;  // of a rule that is added alone
+// What is said of one that is longer.
+std::string RuleTooLong();
 
 // The error is "FILE:LINE:COLUMN: what is wrong; what would have been right".
 template <class T>
@@ -32,6 +35,9 @@ Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& v
 
 // The words that a point and subject have in rules: "cm.req", "call" for any subject.
 std::string PlaceName(Point point, std::string_view subject);
+
+// Those of all places of a rule, "cm.req, cm.rep"; "cm.req and 3 more" where they are many.
+std::string PlacesText(const Rule& rule);
 
 // The same words for what it does: "reject = 28".
 std::string ActionText(const Action& action);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/fault/grammar.h"
+#include "emulator/fault/rules.h"
 #include "emulator/fault/words.h"
 
 namespace rdmaemu::fault {
@@ -43,7 +44,7 @@ TEST(Scenario, EveryKeyOfARule) {
       " private_data = \"no\"");
   EXPECT_EQ(rule.name, "r");
   EXPECT_EQ(rule.point, Point::kCmMessage);
-  EXPECT_EQ(rule.match.subject, "req");
+  EXPECT_EQ(rule.match.subjects, std::vector<std::string>{"req"});
   EXPECT_EQ(rule.match.direction, Direction::kReceive);
   EXPECT_EQ(rule.match.host, "a");
   EXPECT_EQ(rule.match.device, "rxe0");
@@ -199,8 +200,22 @@ TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
 
 const Mistake kMistakes[] = {
     {"drop = true", "rule:1:1: at is missing: the point where the rule stands, such as \"cm.req\""},
-    {"at = 5, drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
-    {"at = \"\", drop = true", "rule:1:6: at must be a string of 1 to 128 bytes"},
+    {"at = 5, drop = true",
+     "rule:1:6: at must be a place, such as \"cm.req\", or a list of places"},
+    {"at = \"\", drop = true",
+     "rule:1:6: at must be a place, such as \"cm.req\", or a list of places"},
+    {"at = [], drop = true", "rule:1:6: at has 1 to 16 places"},
+    {"at = [\"cm.req\", 5], drop = true",
+     "rule:1:17: at must be a place, such as \"cm.req\", or a list of places"},
+    {"at = [\"cm.req\", \"cm.repp\"], drop = true",
+     "rule:1:17: there is no \"cm.repp\"; did you mean \"cm.rep\"?"},
+    {"at = [\"cm.req\", \"wc.send\"], drop = true",
+     "rule:1:17: all places of a rule are of one point, here \"cm\"; write another rule for this "
+     "one"},
+    {"at = [\"cm.req\", \"cm\"], drop = true",
+     "rule:1:17: \"cm\" means every place of the point: write it alone"},
+    {"at = [\"cm.req\", \"cm.rtu\"], unreachable = -110",
+     "rule:1:42: unreachable is possible at: \"cm.req\", \"cm.rep\", \"cm.sidr_req\""},
     {"at = \"cm\", drop = true, name = \"a\\u0007\"",
      "rule:1:32: name must not have control characters"},
     {"at = \"cm\", drop = true, f\xef\xbb\xb7t = 1",
@@ -465,6 +480,57 @@ TEST(Scenario, AFilesMistakesHaveItsNameLineAndColumn) {
             "s.toml:4:1: two rules are called \"rule 2\"; the other is in line 2");
   EXPECT_TRUE(BadFile("[[fault]\n").starts_with("s.toml:1:"));
   EXPECT_EQ(BadFile(std::string(kMaxScenarioBytes + 1, '#')), "s.toml: is larger than 1 MiB");
+}
+
+TEST(Scenario, ARuleHasSeveralPlacesOfOnePoint) {
+  const Rule rule = Good("at = [\"wc.send\", \"wc.recv\"], drop = true");
+  EXPECT_EQ(rule.match.subjects, (std::vector<std::string>{"send", "recv"}));
+  EXPECT_TRUE(rule.IsAt("send") && rule.IsAt("recv"));
+  EXPECT_FALSE(rule.IsAt("rdma_read"));
+  EXPECT_EQ(PlacesText(rule), "wc.send, wc.recv");
+  EXPECT_EQ(Good("at = [\"cm.req\"], drop = true").match.subjects.size(), 1u);
+  EXPECT_TRUE(Good("at = [\"cm\"], drop = true").match.subjects.empty());
+  // A key that some of the places know can stand there.
+  EXPECT_EQ(Good("at = [\"cm.req\", \"cm.rep\"], service_port = 1, drop = true").match.service_port,
+            1);
+  // What is longer than a list shows has a shorter text.
+  std::string places = "\"cm.req\"";
+  for (size_t i = 1; i < Match::kMaxSubjects; i++) places += ", \"cm.req\"";
+  EXPECT_EQ(PlacesText(Good("at = [" + places + "], drop = true")), "cm.req and 15 more");
+  EXPECT_EQ(Bad("at = [" + places + ", \"cm.req\"], drop = true"),
+            "rule:1:6: at has 1 to 16 places");
+}
+
+std::string RulesFor(const std::string& host, size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; i++) {
+    text += "[[fault]]\nat = \"cm.req\"\ndrop = true\n";
+    if (!host.empty()) text += "host = \"" + host + "\"\n";
+  }
+  return text;
+}
+
+TEST(Scenario, ARuleMoreThanAHostTakesIsRefused) {
+  const auto parse = [](const std::string& text) {
+    return ParseScenario(text, "s.toml", kVocabulary);
+  };
+  EXPECT_TRUE(parse(RulesFor("", Rules::kMaxRules)));
+  EXPECT_TRUE(parse(RulesFor("a", Rules::kMaxRules) + RulesFor("b", Rules::kMaxRules)));
+  const auto one_more = parse(RulesFor("", Rules::kMaxRules + 1));
+  ASSERT_FALSE(one_more);
+  EXPECT_EQ(one_more.error(),
+            "s.toml:769:1: this is rule 257 of one host, which takes 256; at with a list of places "
+            "may save some");
+  EXPECT_FALSE(parse(RulesFor("a", Rules::kMaxRules) + RulesFor("b", 1) + RulesFor("", 1)));
+  EXPECT_FALSE(parse(RulesFor("", Rules::kMaxRules) + RulesFor("a", 1)));
+}
+
+TEST(Scenario, ARuleHasAtMostSoManyBytes) {
+  std::string rule = "at = \"cm\", drop = true";
+  rule.append(kMaxRuleBytes - rule.size(), ' ');
+  EXPECT_EQ(Bad(rule), "");
+  EXPECT_EQ(Bad(rule + " "), RuleTooLong());
+  EXPECT_NE(RuleTooLong().find("8192 bytes"), std::string::npos);
 }
 
 TEST(Scenario, ARuleIsAfterAnotherOfItsScenario) {

@@ -1,6 +1,7 @@
 // The words of rules, and which of them a wrong one may have meant.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "emulator/base/region_pages.h"
 #include "emulator/base/uapi.h"
 #include "emulator/cm/command_structs.h"
 #include "emulator/cm/write_event.h"
@@ -18,7 +19,7 @@
 namespace rdmaemu {
 
 // Changes with any layout in this file; a host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 3;
+inline constexpr uint32_t kCallVersion = 4;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -131,8 +132,9 @@ struct MapSegmentOut {
 // kShareCallPage, Nothing in, nothing out, after Hello: the way to call without the socket
 // (call_page.h). Descriptors: the memfd of a CallPage. Answered by the socket's server alone.
 
-// The rules of a running host (emulator/host/faults.h), for `rdmaemu fault`. In: the text of a rule
-// (kFaultAdd), a rule's name (kFaultRemove, kFaultRelease), nothing. Out: JSON text as below,
+// The rules of a running host (emulator/host/faults/host_faults.h), for `rdmaemu fault`. In: the
+// text of a rule (kFaultAdd), a rule's name (kFaultRemove, kFaultRelease), nothing. Out: JSON text
+// as below,
 // {"error": TEXT} where the host says no.
 inline constexpr size_t kMaxFaultTextBytes = 8192;
 // kFaultWait: a FaultWaitIn and a rule's name. It is answered when the rule has fired so often
@@ -195,6 +197,7 @@ inline constexpr uint32_t kMissingImmediateData = 1;
 inline constexpr uint32_t kMissingExtendedCalls = 2;  // ibv_create_cq_ex, send_ops_flags
 inline constexpr uint32_t kMissingAtomics = 4;
 inline constexpr uint32_t kMissingWindows = 8;
+inline constexpr uint32_t kMissingReceivesInReset = 16;  // ibv_post_recv in RESET
 struct OpenDeviceOut {
   uint32_t context;
   uint32_t completion_vectors;
@@ -267,7 +270,9 @@ struct ChangeDeviceIn {
   uint32_t link_mtu_bytes;
   uint32_t interface_index;
   uint32_t pkey_index;
-  uint32_t pkey;  // 16 bits
+  uint32_t pkey;         // 16 bits
+  uint32_t prefix_bits;  // of an added address's network, of 128; 0: HostAddress says which
+  uint32_t reserved;
 };
 
 // ---- memory
@@ -286,6 +291,8 @@ struct RegMrIn {
   uint64_t address;
   uint64_t length;
   uint64_t iova;
+  RegionPages pages = RegionPages::kUnknown;
+  uint32_t reserved = 0;
 };
 struct MrOut {
   uint32_t handle;
@@ -357,6 +364,8 @@ struct SrqOut {
   uint32_t srq_number;
   uint32_t max_wr, max_sge;
   uint32_t slots, slot_bytes;
+  uint32_t entries;  // receives that the queue takes; its ring may have more room
+  uint32_t reserved;
   SharedSpan queue;  // Ring (rxe_recv_wqe)
 };
 struct ModifySrqIn {

@@ -16,11 +16,9 @@ using std::chrono::seconds;
 using testing::Client;
 using testing::CmProgram;
 using testing::Ipv4Socket;
+using testing::kAllAccess;
 using testing::Verb;
 using testing::World;
-
-constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 cm::EventType TypeOf(const rdma_ucm_event_resp& event) { return cm::EventType{event.event}; }
 

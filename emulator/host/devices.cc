@@ -47,6 +47,23 @@ HostDevices::Entry* HostDevices::FindPresent(const std::string& name) {
   return entry == nullptr || entry->device == nullptr ? nullptr : entry;
 }
 
+std::vector<std::string> HostDevices::PresentNames() const {
+  std::vector<std::string> names;
+  for (const Entry* entry : order_) {
+    if (entry->device != nullptr) names.push_back(entry->config.name);
+  }
+  return names;
+}
+
+std::optional<std::pair<std::string, HostAddress>> HostDevices::OwnerOf(
+    const NetAddress& address) const {
+  for (const Entry* entry : order_) {
+    const auto found = std::ranges::find(entry->config.addresses, address, &HostAddress::address);
+    if (found != entry->config.addresses.end()) return std::pair(entry->config.name, *found);
+  }
+  return std::nullopt;
+}
+
 Status HostDevices::Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);

@@ -11,13 +11,14 @@
 
 #include "emulator/cm/cm.h"
 #include "emulator/host/fabric.h"
-#include "emulator/host/faults_cm.h"
+#include "emulator/host/faults/changing_devices.h"
+#include "emulator/host/faults/cm.h"
 #include "emulator/host/host.h"
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {
 
-class HostDevices final : public cm::CmEnvironment {
+class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
  public:
   // Names of devices that a host remembers, those of removed ones among them.
   static constexpr size_t kMaxNames = 64;
@@ -45,27 +46,27 @@ class HostDevices final : public cm::CmEnvironment {
   // A device of the host's configuration; the network serves its addresses already.
   void Start(const DeviceConfig& config);
   // Its ids hear of it, then it is gone; its addresses stay the host's, without a device.
-  Status Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits = {});
+  Status Remove(Time now, const std::string& name,
+                std::optional<RemovalHabits> habits = {}) override;
   // Brings back a removed device, with another profile where one is given, or makes a new one,
   // which has no address yet. EEXIST: it is there; EINVAL: a new one without a profile; ENOSPC:
   // the host has kMaxDevices.
   Status Add(const std::string& name, const Profile* profile);
-  Status SetPort(Time now, const std::string& name, bool up);
-  // Nothing: no device of that name is there, or its P_Key table has no such entry.
-  std::optional<uint16_t> PkeyOf(const std::string& name, uint32_t index);
-  // EINVAL: its P_Key table has no such entry.
-  Status SetPkey(const std::string& name, uint32_t index, uint16_t pkey);
-  // EEXIST: a device of this host has the address; ENOSPC: a table is full; else the network's.
-  Status AddAddress(const std::string& name, const HostAddress& address);
-  // EADDRNOTAVAIL: no device of this host has it.
-  Status RemoveAddress(const NetAddress& address);
-  // EALREADY: the device has it.
-  Status MoveAddress(Time now, const NetAddress& address, const std::string& to);
+  Status Return(const std::string& name) override { return Add(name, nullptr); }
+  Status SetPort(Time now, const std::string& name, bool up) override;
+  std::optional<uint16_t> PkeyOf(const std::string& name, uint32_t index) override;
+  Status SetPkey(const std::string& name, uint32_t index, uint16_t pkey) override;
+  Status AddAddress(const std::string& name, const HostAddress& address) override;
+  Status RemoveAddress(const NetAddress& address) override;
+  Status MoveAddress(Time now, const NetAddress& address, const std::string& to) override;
 
   // ---- what there is
 
   // In the order they were first named.
   const std::vector<Entry*>& entries() const { return order_; }
+  std::vector<std::string> PresentNames() const override;
+  std::optional<std::pair<std::string, HostAddress>> OwnerOf(
+      const NetAddress& address) const override;
 
   // A link-local address is its device's by the IPv4 address in it.
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;

@@ -13,6 +13,7 @@ namespace {
 
 using testing::Client;
 using testing::CmProgram;
+using testing::kAllAccess;
 using testing::Verb;
 using testing::World;
 using wire::Operation;
@@ -21,12 +22,10 @@ using wire::TransportClass;
 using Json = nlohmann::json;
 
 constexpr const char* kOwn = "127.0.1.1";
-constexpr const char* kPeer = "127.0.1.2";
+constexpr const char* kOtherHost = "127.0.1.2";
 constexpr const char* kGroup = "224.1.2.3";
 constexpr uint32_t kQkey = 0x11;
-constexpr uint16_t kPort = 7000;
-constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr uint16_t kListenPort = 7000;
 
 std::vector<std::byte> Build(const PacketHeaders& headers, size_t payload_bytes) {
   std::array<std::byte, wire::kMaxHeaderBytes> bytes{};
@@ -47,7 +46,7 @@ struct Peer {
         rc(verb.CreateQp(IBV_QPT_RC)),
         uc(verb.CreateQp(IBV_QPT_UC)),
         ud(verb.CreateQp(IBV_QPT_UD)) {
-    verb.ConnectRc(rc, kPeer, 0x55);
+    verb.ConnectRc(rc, kOtherHost, 0x55);
     ConnectUc();
     ReadyUd();
   }
@@ -64,7 +63,7 @@ struct Peer {
     attr.path_mtu = IBV_MTU_1024;
     attr.ah_attr.is_global = attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.sgid_index = 1;
-    attr.ah_attr.grh.dgid = NetAddress::Parse(kPeer)->ToGid();
+    attr.ah_attr.grh.dgid = NetAddress::Parse(kOtherHost)->ToGid();
     ASSERT_EQ(
         verb.Modify(
             uc, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, attr),
@@ -103,17 +102,18 @@ struct Peer {
   PacketHeaders ToUc(Operation operation) const { return To(uc, TransportClass::kUc, operation); }
   PacketHeaders ToUd() const { return To(ud, TransportClass::kUd, Operation::kSendOnly); }
 
-  void Receive(std::vector<std::byte> datagram, const char* from = kPeer, const char* to = kOwn) {
+  void Receive(std::vector<std::byte> datagram, const char* from = kOtherHost,
+               const char* to = kOwn) {
     const wire::UdpFlow flow{*NetAddress::Parse(from), *NetAddress::Parse(to), 4791, 4791};
     wire::SealPacket(flow, datagram);
     host.Receive(world.now, flow, datagram);
   }
-  void Receive(const PacketHeaders& headers, size_t payload_bytes = 0, const char* from = kPeer,
-               const char* to = kOwn) {
+  void Receive(const PacketHeaders& headers, size_t payload_bytes = 0,
+               const char* from = kOtherHost, const char* to = kOwn) {
     Receive(Build(headers, payload_bytes), from, to);
   }
   void ReceiveMad(std::vector<std::byte> mad, uint32_t qkey = wire::kGsiQkey,
-                  const char* from = kPeer, const char* to = kOwn) {
+                  const char* from = kOtherHost, const char* to = kOwn) {
     PacketHeaders headers = ToUd();
     headers.destination_qpn = headers.source_qpn = wire::kGsiQpn;
     headers.qkey = qkey;
@@ -136,9 +136,9 @@ struct Peer {
   static wire::CmReq Request(uint32_t id) {
     wire::CmReq req;
     req.local_comm_id = req.local_qpn = id;
-    req.service_id = (uint64_t{RDMA_PS_TCP} << 16) + kPort;
+    req.service_id = (uint64_t{RDMA_PS_TCP} << 16) + kListenPort;
     req.local_ca_guid = 77;
-    req.primary.local_gid = *NetAddress::Parse(kPeer);
+    req.primary.local_gid = *NetAddress::Parse(kOtherHost);
     req.primary.remote_gid = *NetAddress::Parse(kOwn);
     wire::EmitRdmaCmHeader({4, 9000, req.primary.local_gid, req.primary.remote_gid},
                            req.private_data);
@@ -180,7 +180,8 @@ const Case kCases[] = {
      }},
     {"bad_icrc",
      [](Peer& p) {
-       const wire::UdpFlow flow{*NetAddress::Parse(kPeer), *NetAddress::Parse(kOwn), 4791, 4791};
+       const wire::UdpFlow flow{*NetAddress::Parse(kOtherHost), *NetAddress::Parse(kOwn), 4791,
+                                4791};
        p.host.Receive(p.world.now, flow, Build(p.ToRc(Operation::kSendOnly), 8));
      }},
     {"packet_too_short",
@@ -208,7 +209,8 @@ const Case kCases[] = {
        headers.pad_bytes = 1;
        p.Receive(headers, 0);
      }},
-    {"not_ours", [](Peer& p) { p.Receive(p.ToRc(Operation::kSendOnly), 8, kPeer, "127.0.9.9"); }},
+    {"not_ours",
+     [](Peer& p) { p.Receive(p.ToRc(Operation::kSendOnly), 8, kOtherHost, "127.0.9.9"); }},
     // ---- MADs
     {"gsi_key", [](Peer& p) { p.ReceiveMad(Peer::Mad(wire::CmRtu{}), 5); }},
     {"gsi_queue",
@@ -260,7 +262,7 @@ const Case kCases[] = {
      [](Peer& p) {
        PacketHeaders headers = p.ToUd();
        headers.destination_qpn = wire::kMulticastQpn;
-       p.Receive(headers, 8, kPeer, kGroup);
+       p.Receive(headers, 8, kOtherHost, kGroup);
      }},
     {"no_receive", [](Peer& p) { p.Receive(p.ToUd(), 8); }},
     {"out_of_sequence", [](Peer& p) { p.Receive(p.ToRc(Operation::kSendOnly, 5), 8); }},
@@ -334,7 +336,7 @@ const Case kCases[] = {
        in.pd = p.verb.pd;
        in.attr.is_global = in.attr.port_num = 1;
        in.attr.grh.sgid_index = 1;
-       in.attr.grh.dgid = NetAddress::Parse(kPeer)->ToGid();
+       in.attr.grh.dgid = NetAddress::Parse(kOtherHost)->ToGid();
        HandleOut ah{};
        ASSERT_EQ(p.client.Call(CallOp::kCreateAh, in, ah), 0);
        p.Post(p.ud, IBV_WR_SEND, 5000, [&](rxe_send_wqe& wqe) { wqe.wr.wr.ud.ah_num = ah.handle; });
@@ -349,7 +351,7 @@ const Case kCases[] = {
      }},
     // ---- connection management
     {"cm_no_device",
-     [](Peer& p) { p.ReceiveMad(Peer::Mad(wire::CmRtu{}), wire::kGsiQkey, kPeer, kGroup); }},
+     [](Peer& p) { p.ReceiveMad(Peer::Mad(wire::CmRtu{}), wire::kGsiQkey, kOtherHost, kGroup); }},
     {"cm_no_match",
      [](Peer& p) {
        p.ReceiveMad(Peer::Mad(wire::CmRtu{5, 6, {}}));
@@ -357,7 +359,7 @@ const Case kCases[] = {
     {"cm_backlog_full",
      [](Peer& p) {
        CmProgram program(p.client);
-       program.Listen(RDMA_PS_TCP, kOwn, kPort, 1);
+       program.Listen(RDMA_PS_TCP, kOwn, kListenPort, 1);
        p.ReceiveMad(Peer::Mad(Peer::Request(1)));
        p.ReceiveMad(Peer::Mad(Peer::Request(2)));
      }},
@@ -370,8 +372,8 @@ const Case kCases[] = {
          asked.push_back(std::get<wire::CmReq>(message->body).local_comm_id);
          return false;
        });
-       program.Connect(RDMA_PS_TCP, kPeer, kPort);
-       program.Connect(RDMA_PS_TCP, kPeer, kPort);
+       program.Connect(RDMA_PS_TCP, kOtherHost, kListenPort);
+       program.Connect(RDMA_PS_TCP, kOtherHost, kListenPort);
        p.world.Step();
        p.world.SetFilter({});
        ASSERT_EQ(asked.size(), 2u);

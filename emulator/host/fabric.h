@@ -8,6 +8,7 @@
 
 #include "emulator/base/time.h"
 #include "emulator/cm/cm.h"
+#include "emulator/host/faults/packet_exit.h"
 #include "emulator/host/host.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/engine.h"
@@ -23,7 +24,7 @@ struct FabricCounters {
   std::array<uint64_t, 6> dropped_unparsed_mad{};  // by wire::CmParseError
 };
 
-class Fabric final : public transport::DatagramSink {
+class Fabric final : public transport::DatagramSink, public PacketExit {
  public:
   // CM messages that may wait for local delivery; more are lost, as on a full GSI receive queue.
   static constexpr size_t kMaxLocalMessages = 65536;
@@ -44,9 +45,9 @@ class Fabric final : public transport::DatagramSink {
     network_.LeaveGroup(local, group);
   }
 
-  // A datagram whose ICRC is there already; lost where the network takes no more.
   void SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
-                  std::span<const std::byte> datagram);
+                  std::span<const std::byte> datagram) override;
+  void CountBadIcrc() override { counters_.dropped_bad_icrc++; }
   // A CM message for another host, as a UD packet between the two GSIs.
   void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message, uint16_t pkey);
   // A CM message to one of the host's own addresses.

@@ -13,14 +13,13 @@ namespace rdmaemu {
 namespace {
 
 using testing::Client;
+using testing::kAllAccess;
 using testing::Verb;
 using testing::World;
 using wire::Operation;
 using wire::PacketHeaders;
 using wire::TransportClass;
 
-constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr const char *kVictim = "127.0.1.1", *kPeer = "127.0.1.2", *kStranger = "127.0.1.9";
 
 // A host with a queue pair of each kind towards a peer that never says a word, and memory that

@@ -7,20 +7,20 @@
 
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
-#include "emulator/host/call_names.h"
-#include "emulator/host/call_target.h"
+#include "emulator/host/calls/call_names.h"
+#include "emulator/host/calls/call_target.h"
+#include "emulator/host/calls/text_reply.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
-#include "emulator/host/fault_control.h"
-#include "emulator/host/fault_deeds.h"
-#include "emulator/host/fault_doors.h"
-#include "emulator/host/fault_words.h"
-#include "emulator/host/faults_memory.h"
+#include "emulator/host/faults/control.h"
+#include "emulator/host/faults/deeds.h"
+#include "emulator/host/faults/doors.h"
+#include "emulator/host/faults/memory.h"
+#include "emulator/host/faults/words.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
-#include "emulator/host/text_reply.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
 #include "emulator/verbs/verbs.h"
@@ -64,10 +64,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         fabric_(environment.network, environment.trace),
         memory_(environment.memory, faults_, verbs_, processes_),
         verbs_({environment.shared_memory, environment.counters, memory_, random_,
-                environment.trace, config_.ids}),
+                environment.trace, config_.ids, config_.payload_shortcuts}),
         doors_{
             LinkFaults(faults_),
-            CallFaults(faults_, verbs_,
+            CallFaults(faults_, verbs_, processes_,
                        [this](Time now, ProcessId process, std::span<const std::byte> message) {
                          return DoCall(now, process, message);
                        }),
@@ -111,6 +111,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
+    verbs_.ProcessEnded(process);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return;
     // Ids first: what they say to their peers should not depend on the QPs being there still.
@@ -132,11 +133,12 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     faults_.SetNow(now);
     // Before rules decide about the call: the device of rdma_rxe has had it long ago.
     if (EndsWhatPostsNeed(header.op)) SendPosted(now, caller->group);
+    if (CountsCompletions(header.op)) CompletePosted(now, process, caller->group);
     if (crashed_) return FailedReply(EIO);  // by what that did
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
     }
-    const Reply reply = doors_.calls.Call(now, process, *caller, header.op, message);
+    const Reply reply = doors_.calls.Call(now, process, caller->group, header.op, message);
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
@@ -157,44 +159,17 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return fault_control_.TakeLate();
   }
 
-  void Receive(Time now, const wire::UdpFlow& flow,
-               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
-    if (pause_.active()) {
-      for (const std::span<const std::byte> each : udp_payloads) {
-        if (!pause_.Keep(flow, each, at)) faults_.counters().paused_datagrams_full++;
-      }
+  void Receive(Time now, const wire::UdpFlow& from,
+               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by) {
+    // A rule may remove the address while its packets are received: the network closes the port, to
+    // which `from` and `by` may belong.
+    const wire::UdpFlow flow = from;
+    const std::optional<NetAddress> at = by == nullptr ? std::nullopt : std::optional(*by);
+    for (size_t taken = 0; taken < udp_payloads.size();) {
+      const auto rest = udp_payloads.subspan(taken);
+      if (StandsStill()) return Keep(flow, rest, at ? &*at : nullptr);
+      taken += ReceiveSome(now, flow, rest, at ? &*at : nullptr);
     }
-    if (StandsStill()) return;
-    faults_.SetNow(now);
-    const transport::DoorFlags& flags = faults_.flags();
-    const bool is_multicast = flow.destination.IsMulticast();
-    const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
-    const bool arrives = is_multicast || verbs_.Carries(flow.destination);
-    received_.clear();
-    for (const std::span<const std::byte> udp_payload : udp_payloads) {
-      const auto packet = CheckReceived(now, flow, udp_payload);
-      if (!packet) continue;
-      if (!is_ours) {
-        fabric_.counters().dropped_not_ours++;
-      } else if (!arrives) {
-        fabric_.counters().dropped_no_link++;
-      } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
-        if (!PassesDoor(now, flow, *packet, udp_payload, at)) continue;
-        received_.push_back(*packet);
-        if (flags.completions || flags.packets) {  // a rule may change the host between two packets
-          engine_.Receive(now, flow, received_, at);
-          received_.clear();
-          DoDeeds(now);
-        }
-      } else {
-        // Its effects come between those of the packets before and after it.
-        engine_.Receive(now, flow, received_, at);
-        received_.clear();
-        ReceiveMad(now, flow, *packet);
-      }
-    }
-    engine_.Receive(now, flow, received_, at);
-    DoDeeds(now);
   }
 
   bool PollDoorbells(Time now) {
@@ -298,6 +273,50 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet) {
     if (kept.stays) return engine_.ReceiveKept(now, kept.flow, packet);
     engine_.Receive(now, kept.flow, {&packet, 1}, kept.at ? &*kept.at : nullptr);
+  }
+  // Of a host that is paused: the payloads wait. A crashed one has lost them.
+  void Keep(const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads,
+            const NetAddress* at) {
+    if (!pause_.active()) return;
+    for (const std::span<const std::byte> each : udp_payloads) {
+      if (!pause_.Keep(flow, each, at)) faults_.counters().paused_datagrams_full++;
+    }
+  }
+  // Receives payloads up to the first after which a rule may have changed the host; answers how
+  // many. `flow` and `at` are the caller's own.
+  size_t ReceiveSome(Time now, const wire::UdpFlow& flow,
+                     std::span<const std::span<const std::byte>> udp_payloads,
+                     const NetAddress* at) {
+    faults_.SetNow(now);
+    const transport::DoorFlags& flags = faults_.flags();
+    const bool is_multicast = flow.destination.IsMulticast();
+    const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
+    const bool arrives = is_multicast || verbs_.Carries(flow.destination);
+    received_.clear();
+    size_t taken = 0;
+    for (const std::span<const std::byte> udp_payload : udp_payloads) {
+      taken++;
+      const auto packet = CheckReceived(now, flow, udp_payload);
+      if (!packet) continue;
+      if (!is_ours) {
+        fabric_.counters().dropped_not_ours++;
+      } else if (!arrives) {
+        fabric_.counters().dropped_no_link++;
+      } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
+        if (PassesDoor(now, flow, *packet, udp_payload, at)) received_.push_back(*packet);
+        if (flags.completions || flags.packets) break;
+      } else {
+        // Its effects come between those of the packets before and after it.
+        engine_.Receive(now, flow, received_, at);
+        received_.clear();
+        ReceiveMad(now, flow, *packet);
+        if (faults_.HasDeeds()) break;
+      }
+    }
+    engine_.Receive(now, flow, received_, at);
+    received_.clear();
+    DoDeeds(now);
+    return taken;
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
@@ -523,6 +542,17 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
+  // Executes the group's posted work as far as this host can without waiting (bounded:
+  // kMaxTurnsToComplete). rdma_rxe has done so when ibv_post_send returns.
+  void CompletePosted(Time now, ProcessId process, GroupId group) {
+    SendPosted(now, group);
+    bool is_left = true;
+    for (int i = 0; i < kMaxTurnsToComplete && is_left; i++) {
+      engine_.Quiesce(ProcessPayloads{process});  // else copies would wait for a program that polls
+      is_left = Work(now) || engine_.AwaitsCopies();
+    }
+  }
+
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
     bool found = false;
     // A program may set any bit at any time: what it costs is bounded by the queues that it has.
@@ -559,6 +589,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   static constexpr size_t kMaxCmResponseBytes = 1024;
   static constexpr int kMaxDeedsAtOnce = 64;
   static constexpr int kMaxInterruptions = 65536;  // of one SendPosted by deeds
+  static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
 
   HostConfig config_;
   trace::Sink& trace_;

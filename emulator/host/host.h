@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "emulator/base/id_space.h"
@@ -21,6 +20,7 @@
 #include "emulator/base/time.h"
 #include "emulator/fault/rule.h"
 #include "emulator/host/calls.h"
+#include "emulator/host/calls/reply.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/device.h"
 #include "emulator/wire/icrc.h"
@@ -35,6 +35,9 @@ struct HostConfig {
   RandomSeed seed;                       // of keys, numbers and tokens; the same one repeats them
   std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with names of their own
   IdSpace ids = {};                      // of what clients name by number, but for segments
+  // False: every payload goes from program memory to program memory when it is posted and delivered
+  // (transport/payload_owner.h). Slower; tests show that nothing else differs.
+  bool payload_shortcuts = true;
 };
 
 // Where a host's UDP payloads go; they are sealed and complete.
@@ -65,26 +68,9 @@ class Network {
   virtual void Close(const NetAddress&) {}
 };
 
-// A descriptor that goes to the client with a reply.
-struct DoorbellDescriptor {};  // the eventfd that wakes the host
-using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
-
-struct Reply {
-  int error = 0;                             // positive errno
-  std::vector<std::byte> body;               // Out of calls.h; empty on error
-  std::vector<ReplyDescriptor> descriptors;  // in the order calls.h names them
-  // A fault rule has the caller wait: nothing is to be sent until Host::TakeLateReply has it.
-  bool is_late = false;
-};
-
 struct ProcessInfo {
   uint32_t pid;
   std::string program;
-};
-
-struct LateReply {
-  ProcessId process;
-  Reply reply;
 };
 
 class Host {
@@ -110,8 +96,9 @@ class Host {
   // The process does not wait any longer: what it was owed is never done, where it was not yet.
   void AbandonCalls(ProcessId process);
   // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
-  // they do what they would do one by one (Engine::Receive). `at`: the own address by which
-  // packets to a multicast group came; nullptr: any.
+  // they do what they would do one by one (Engine::Receive). `at`: the own address by which packets
+  // to a multicast group came; nullptr: any. A rule may close that address (Network::Close) before
+  // Receive returns: the payloads must outlive the port, `flow` and `at` need not.
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads,
                const NetAddress* at = nullptr);

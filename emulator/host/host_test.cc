@@ -15,11 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Client;
+using testing::kAllAccess;
 using testing::Verb;
 using testing::World;
-
-constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 std::vector<uint8_t> Pattern(size_t bytes, uint8_t first) {
   std::vector<uint8_t> pattern(bytes);

@@ -62,4 +62,9 @@ ConnectedProcess* Processes::Find(ProcessId process) {
   return it == processes_.end() ? nullptr : &it->second;
 }
 
+std::string_view Processes::ProgramOf(ProcessId process) const {
+  const ConnectedProcess* const found = Find(process);
+  return found == nullptr ? std::string_view() : found->info.program;
+}
+
 }  // namespace rdmaemu

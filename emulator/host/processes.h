@@ -11,6 +11,7 @@
 #include "emulator/base/ids.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
+#include "emulator/host/faults/programs.h"
 #include "emulator/host/host.h"
 #include "emulator/verbs/ring.h"
 
@@ -23,7 +24,7 @@ struct ConnectedProcess {
   GroupId group = GroupId::kNone;  // until its Hello
 };
 
-class Processes {
+class Processes final : public Programs {
  public:
   static constexpr size_t kMaxGroups = 16384;
 
@@ -44,8 +45,8 @@ class Processes {
     DoorbellPage* doorbells = nullptr;  // set with the group's first Hello
     std::string program = {};           // of the process that began it
   };
-  // The program of a group; empty when it has gone.
-  std::string_view ProgramOf(GroupId group) const;
+  std::string_view ProgramOf(GroupId group) const override;
+  std::string_view ProgramOf(ProcessId process) const override;
   // In the order they came.
   std::map<GroupId, Group>& groups() { return groups_; }
   const std::map<GroupId, Group>& groups() const { return groups_; }

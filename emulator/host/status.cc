@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "emulator/base/cm_event_names.h"
+
 namespace rdmaemu {
 namespace {
 
@@ -42,6 +44,36 @@ Json ClientsJson(const Processes& processes) {
                        {"group", static_cast<uint32_t>(connected.group)}});
   }
   return clients;
+}
+
+const char* PortSpaceName(uint16_t port_space) {
+  switch (port_space) {
+    case RDMA_PS_TCP:
+      return "TCP";
+    case RDMA_PS_UDP:
+      return "UDP";
+    case RDMA_PS_IPOIB:
+      return "IPOIB";
+    default:
+      return "IB";
+  }
+}
+
+Json ListenersJson(const cm::Cm& cm) {
+  Json listeners = Json::array();
+  for (const cm::CmListener& each : cm.Listeners()) {
+    if (listeners.size() >= kMaxListed) break;
+    listeners.push_back({{"port", each.port},
+                         {"address", each.address.ToString()},
+                         {"port_space", PortSpaceName(each.port_space)}});
+  }
+  return listeners;
+}
+
+Json EventsJson(const cm::Cm& cm) {
+  Json events = Json::object();
+  for (const auto& [type, count] : cm.queued_events()) events[CmEventName(type)] = count;
+  return events;
 }
 
 // One key for each reason; docs/counters.md says what they mean.
@@ -158,6 +190,8 @@ std::string StatusJson(const StatusSources& sources) {
       // Of the CM protocol: one outlives its id in timewait, or until its peer answers.
       {"connections", sources.cm.connections()},
       {"qps", qps},
+      {"listeners", ListenersJson(sources.cm)},
+      {"events", EventsJson(sources.cm)},
       {"counters", CountersJson(sources)}};
   // Program names are bytes that a client chose: what is not UTF-8 is replaced, never thrown.
   return status.dump(-1, ' ', false, Json::error_handler_t::replace);

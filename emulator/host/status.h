@@ -27,6 +27,7 @@ struct StatusSources {
 // {"name", "pid", "devices": [{"name", "profile", "present", "index", "port": "active" or "down",
 // "addresses", "on_wire"}], "clients": [{"process",
 // "pid", "program", "group"}], "groups": [{"group", objects by kind, "ids"}], "ids", "qps",
+// "listeners": [{"port", "address", "port_space"}], "events": {name: events that programs got},
 // "counters": {...}}
 std::string StatusJson(const StatusSources& sources);
 

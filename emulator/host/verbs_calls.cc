@@ -60,6 +60,7 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
   if (!profile.serves_extended_calls) out.missing |= kMissingExtendedCalls;
   if (profile.device.orig_attr.atomic_cap == IBV_ATOMIC_NONE) out.missing |= kMissingAtomics;
   if (profile.device.orig_attr.max_mw == 0) out.missing |= kMissingWindows;
+  if (profile.refuses_receives_in_reset) out.missing |= kMissingReceivesInReset;
   out.max_read_sges = static_cast<uint32_t>(profile.device.orig_attr.max_sge_rd);
   descriptors.push_back((*context)->async_counter);
   return 0;
@@ -155,7 +156,7 @@ int FillMr(const Result<MemoryRegion*>& mr, MrOut& out) {
 
 int RegMr(const Caller& caller, const RegMrIn& in, MrOut& out, Descriptors&) {
   return FillMr(caller.verbs.RegMr(caller.group, caller.process,
-                                   {in.pd, in.access, in.address, in.length, in.iova}),
+                                   {in.pd, in.access, in.address, in.length, in.iova, in.pages}),
                 out);
 }
 
@@ -241,6 +242,7 @@ int FillSrq(const Result<SharedReceiveQueue*>& srq, SrqOut& out) {
   out.max_sge = (*srq)->max_sge;
   out.slots = ring.usable() + 1;
   out.slot_bytes = ring.slot_bytes();
+  out.entries = (*srq)->entries;
   out.queue = (*srq)->memory;
   return 0;
 }

@@ -137,6 +137,9 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
     return AskClock(message.subspan(sizeof header));
   }
   Reply reply = parts_.host.Call(now, connection.process, message);
+  if (header.op == static_cast<uint32_t>(CallOp::kHostStatus) && parts_.complete_status) {
+    parts_.complete_status(reply);
+  }
   if (!connection.is_client) {
     const GroupId group = parts_.host.GroupOf(connection.process);
     if (group != GroupId::kNone) {

@@ -37,6 +37,7 @@ class CallServer {
     MemfdSegments& segments;
     EventfdCounters& counters;
     std::function<Result<ClockOut>(const ClockIn&)> clock;
+    std::function<void(Reply&)> complete_status;  // of kHostStatus
   };
   CallServer(int epoll_fd, Parts parts);
 

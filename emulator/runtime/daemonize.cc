@@ -1,10 +1,12 @@
 #include "emulator/runtime/daemonize.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace rdmaemu::runtime {
@@ -43,6 +45,23 @@ OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) 
 
 constexpr int kNoticeFd = 3, kKeptFd = 4;
 
+// close_range(2), also where the kernel (before 5.9) or a seccomp profile does not have it: a pipe
+// that stays open here would keep its reader waiting.
+void CloseFrom(int first) {
+  if (close_range(static_cast<unsigned>(first), ~0u, 0) == 0) return;
+  DIR* const open_ones = opendir("/proc/self/fd");
+  if (open_ones == nullptr) {
+    for (long fd = first, end = sysconf(_SC_OPEN_MAX); fd < end; fd++) close(static_cast<int>(fd));
+    return;
+  }
+  const int own = dirfd(open_ones);
+  while (const dirent* const entry = readdir(open_ones)) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd >= first && fd != own) close(fd);
+  }
+  closedir(open_ones);
+}
+
 // Replaces the standard streams and closes all that was inherited except two descriptors.
 void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   const int null = open("/dev/null", O_RDWR);
@@ -56,7 +75,7 @@ void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   kept = fcntl(kept, F_DUPFD, kKeptFd + 1);
   dup3(notice, kNoticeFd, O_CLOEXEC);
   dup3(kept, kKeptFd, O_CLOEXEC);
-  close_range(kKeptFd + 1, ~0u, 0);
+  CloseFrom(kKeptFd + 1);
 }
 
 }  // namespace

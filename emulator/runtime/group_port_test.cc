@@ -16,7 +16,8 @@ namespace rdmaemu::runtime {
 namespace {
 
 // Addresses and groups of this test alone.
-const NetAddress kFirst = NetAddress::Ipv4(0x7f4d0201), kSecond = NetAddress::Ipv4(0x7f4d0202);
+const NetAddress kFirstGroup = NetAddress::Ipv4(0x7f4d0201),
+                 kSecondGroup = NetAddress::Ipv4(0x7f4d0202);
 const NetAddress kGroup = NetAddress::Ipv4(0xef4d0201), kOther = NetAddress::Ipv4(0xef4d0202);
 
 // A host's network with one address.
@@ -59,10 +60,10 @@ struct Machine {
 };
 
 TEST(GroupPort, EachMemberHasACopyAndOthersHaveNone) {
-  Machine first(kFirst), second(kSecond);
-  ASSERT_TRUE(first.network.JoinGroup(kFirst, kGroup));
-  ASSERT_TRUE(second.network.JoinGroup(kSecond, kGroup));
-  ASSERT_TRUE(second.network.JoinGroup(kSecond, kOther));
+  Machine first(kFirstGroup), second(kSecondGroup);
+  ASSERT_TRUE(first.network.JoinGroup(kFirstGroup, kGroup));
+  ASSERT_TRUE(second.network.JoinGroup(kSecondGroup, kGroup));
+  ASSERT_TRUE(second.network.JoinGroup(kSecondGroup, kOther));
   first.Send(kGroup, "one");
   const std::string expected = "one from 127.77.2.1 to 239.77.2.1";
   EXPECT_EQ(first.Take(), expected);
@@ -74,23 +75,23 @@ TEST(GroupPort, EachMemberHasACopyAndOthersHaveNone) {
 }
 
 TEST(GroupPort, WhoHasLeftHasNothingMore) {
-  Machine first(kFirst), second(kSecond);
-  ASSERT_TRUE(second.network.JoinGroup(kSecond, kGroup));
+  Machine first(kFirstGroup), second(kSecondGroup);
+  ASSERT_TRUE(second.network.JoinGroup(kSecondGroup, kGroup));
   first.Send(kGroup, "late");
-  second.network.LeaveGroup(kSecond, kGroup);
+  second.network.LeaveGroup(kSecondGroup, kGroup);
   EXPECT_EQ(second.Take(), "");
   first.Send(kGroup, "gone");
   EXPECT_EQ(second.Take(), "");
-  ASSERT_TRUE(second.network.JoinGroup(kSecond, kGroup));
+  ASSERT_TRUE(second.network.JoinGroup(kSecondGroup, kGroup));
   first.Send(kGroup, "back");
   EXPECT_EQ(second.Take(), "back from 127.77.2.1 to 239.77.2.1");
 }
 
 TEST(GroupPort, JoiningTakesAPortOfTheAddressAndAGroupOfItsFamily) {
-  Machine first(kFirst);
-  EXPECT_EQ(first.network.JoinGroup(kSecond, kGroup).error().code, EADDRNOTAVAIL);
+  Machine first(kFirstGroup);
+  EXPECT_EQ(first.network.JoinGroup(kSecondGroup, kGroup).error().code, EADDRNOTAVAIL);
   const NetAddress ipv6 = *NetAddress::Parse("ff1e::1");
-  EXPECT_EQ(first.network.JoinGroup(kFirst, ipv6).error().code, EAFNOSUPPORT);
+  EXPECT_EQ(first.network.JoinGroup(kFirstGroup, ipv6).error().code, EAFNOSUPPORT);
   EXPECT_FALSE(first.network.ReceiveGroup(7, [](const auto&, auto, const auto&) {}));
 }
 

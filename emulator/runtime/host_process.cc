@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "emulator/runtime/epoll_tag.h"
@@ -20,6 +21,8 @@
 
 namespace rdmaemu::runtime {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Every connection, queue segment and event counter is a descriptor.
 void RaiseDescriptorLimit() {
@@ -39,10 +42,15 @@ int WaitForEvents(int epoll_fd, std::span<epoll_event> events, Duration timeout)
   if (timeout <= Duration::zero()) return epoll_wait(epoll_fd, events.data(), count, 0);
   const timespec wait = ToTimespec(timeout);
   const int ready = epoll_pwait2(epoll_fd, events.data(), count, &wait, nullptr);
-  if (ready >= 0 || errno != ENOSYS) return ready;
+  // Before Linux 5.11, or where a seccomp profile does not know the call.
+  if (ready >= 0 || (errno != ENOSYS && errno != EPERM)) return ready;
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   return epoll_wait(epoll_fd, events.data(), count,
                     static_cast<int>(std::min<int64_t>(milliseconds, 60'000)));
+}
+
+std::string_view TextOf(const Reply& reply) {
+  return {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()};
 }
 
 void PrintWarning(const std::string& line) { fprintf(stderr, "%s\n", line.c_str()); }
@@ -71,6 +79,9 @@ HostProcess::HostProcess(const Registry& registry, const HostOptions& options, U
 
 HostProcess::~HostProcess() {
   if (!lock_) return;
+  // Whoever gets the lock next finds the addresses and files free.
+  network_.CloseAll();
+  trace_.Close();
   fflush(stderr);
   struct stat log;
   const std::string log_path = registry_.LogPath(options_.name);
@@ -90,13 +101,18 @@ OrMessage<void> HostProcess::Open() {
       static_cast<uint64_t>(std::ranges::count_if(config->faults, [this](const fault::Rule& rule) {
         return rule.match.host.empty() || rule.match.host == options_.name;
       }));
+  seed_ = SeedText(config->seed);
+  // Before the sockets: who finds a port in use reads here whose it is.
+  Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_, scenario_mark_, scenario_rules_,
+                                      /*lives_alone=*/!ends_alone_});
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
   if (!network) return tl::unexpected(network.error());
   network_ = std::move(*network);
+  network_.ShareQueues(registry_.directory());
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
-  seed_ = SeedText(config->seed);
   TraceStart();
+  if (const OrMessage<void> written = trace_.Check(); !written) return written;
   Network& network_of_host = counted_network_ ? static_cast<Network&>(*counted_network_) : network_;
   host_ = std::make_unique<Host>(
       std::move(*config),
@@ -151,6 +167,7 @@ OrMessage<void> HostProcess::WatchDescriptors() {
   if (!epoll_fd_) return failed("make an epoll descriptor", errno);
 
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a trace that grows over RLIMIT_FSIZE fails with EFBIG
   sigset_t stops;
   sigemptyset(&stops);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, number);
@@ -170,11 +187,11 @@ OrMessage<void> HostProcess::WatchDescriptors() {
   }
   server_ = std::make_unique<CallServer>(
       epoll_fd_.get(), CallServer::Parts{*host_, memory_, segments_, counters_,
-                                         [this](const ClockIn& in) { return AskClock(in); }});
+                                         [this](const ClockIn& in) { return AskClock(in); },
+                                         [this](Reply& reply) { CompleteStatus(reply); }});
   const std::string path = registry_.SocketPath(options_.name);
   unlink(path.c_str());  // of a host that died; a living one would hold the lock
-  Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_, scenario_mark_, scenario_rules_,
-                                      /*lives_alone=*/!ends_alone_});
+  unlink(registry_.CrashPath(options_.name).c_str());
   const Status listening = server_->Listen(path);
   if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
   return {};
@@ -209,6 +226,7 @@ bool HostProcess::Scan(Time now) {
   found |= server_->ServePages(now);
   found |= host_->Work(now);
   found |= ExpireIfDue(now);
+  found |= network_.ReceiveStaged(ReceiveHandler(now));
   network_.Flush();
   // A look at the descriptors is a system call and costs more than the rest of an empty scan.
   scans_since_poll_ += found ? 1 : 2;
@@ -275,17 +293,21 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
   return true;
 }
 
+UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
+  return
+      [this, now](const wire::UdpFlow& flow,
+                  std::span<const std::span<const std::byte>> udp_payloads, const NetAddress& at) {
+        if (domain_ != nullptr && !flow.destination.IsMulticast()) {
+          domain_->NoteReceived(flow.source, udp_payloads.size());
+        }
+        host_->Receive(now, flow, udp_payloads, &at);
+      };
+}
+
 void HostProcess::ReceiveFrom(Time now, EventKind kind, uint32_t number) {
   const auto receive =
       kind == EventKind::kUdpPort ? &UdpNetwork::ReceivePort : &UdpNetwork::ReceiveGroup;
-  const UdpNetwork::Handler handler = [&](const wire::UdpFlow& flow,
-                                          std::span<const std::span<const std::byte>> udp_payloads,
-                                          const NetAddress& at) {
-    if (domain_ != nullptr && !flow.destination.IsMulticast()) {
-      domain_->NoteReceived(flow.source, udp_payloads.size());
-    }
-    host_->Receive(now, flow, udp_payloads, &at);
-  };
+  const UdpNetwork::Handler handler = ReceiveHandler(now);
   for (int i = 0; i < kMaxReceivesPerTurn; i++) {
     if (!(network_.*receive)(number, handler)) break;
   }
@@ -356,10 +378,26 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
   return out;
 }
 
+void HostProcess::CompleteStatus(Reply& reply) {
+  trace_.Flush();
+  Json status = Json::parse(TextOf(reply), nullptr, /*allow_exceptions=*/false);
+  if (reply.error != 0 || !status.is_object()) return;
+  Json files = Json::array();
+  for (const TraceFiles::State& file : trace_.States()) {
+    files.push_back({{"option", file.option}, {"path", file.path}, {"error", file.error}});
+  }
+  status["files"] = std::move(files);
+  status["counters"]["dropped"]["socket_full"] = network_.queue_drops();
+  const std::string text = status.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  reply.body.assign(bytes.begin(), bytes.end());
+}
+
 // By a fault rule, which is in the trace, and for which somebody may wait.
 void HostProcess::Crash(Time now) {
   server_->SendLate(now);
   trace_.Flush();
+  registry_.WriteCrash(options_.name, host_->RulesJson());
   PrintWarning("a fault rule with crash = true ended host " + options_.name);
   fflush(stderr);
   kill(getpid(), SIGKILL);
@@ -370,7 +408,7 @@ void HostProcess::ShutDown() {
   // As after an orderly shutdown of a machine, peers learn that their connections have ended.
   server_->DropAll(now);
   host_->Work(now);
-  network_.Flush();
+  network_.FlushAll();
   trace_.Flush();
 }
 

@@ -52,6 +52,7 @@ class HostProcess {
   bool PollDescriptors(Duration timeout);
   // `now`: the host's time, not the real one.
   bool Dispatch(Time now, const epoll_event& event);
+  UdpNetwork::Handler ReceiveHandler(Time now);
   // From a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);
   void TraceStart();
@@ -64,6 +65,8 @@ class HostProcess {
   std::optional<Time> EndOfLife() const;
   void EndIfUnused(Time real);
   Result<ClockOut> AskClock(const ClockIn& in);
+  // Adds to a host's status (JSON) what only its process knows: its files.
+  void CompleteStatus(Reply& reply);
   void ShutDown();
   void Crash(Time now);
 

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <thread>
 
-#include "emulator/host/faults.h"
+#include "emulator/host/faults/host_faults.h"
 #include "emulator/runtime/port_owner.h"
 
 namespace rdmaemu::runtime {
@@ -124,11 +126,27 @@ RandomSeed KernelSeed() {
   return seed;
 }
 
+// How often a port is asked for while its owner ends.
+constexpr auto kPortRetry = std::chrono::milliseconds(5);
+
+// Opens the port, and waits for an owner that is about to close it.
+Result<UdpPort> OpenPort(const Registry& registry, const HostAddress& address) {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    Result<UdpPort> port = UdpPort::Open(address.address, address.interface_index);
+    if (port || port.error().code != EADDRINUSE) return port;
+    const Duration patience = FindPortOwner(registry, address.address).patience;
+    if (std::chrono::steady_clock::now() - start >= patience) return port;
+    std::this_thread::sleep_for(kPortRetry);
+  }
+}
+
 std::string BindFailure(const Registry& registry, const NetAddress& address, int error) {
   const std::string text = address.ToString();
   if (error == EADDRINUSE) {
     return "cannot listen on UDP port 4791 of " + text + ": it is in use " +
-           DescribePortOwner(registry, address) + "; or choose another address with --address";
+           FindPortOwner(registry, address).description +
+           "; or choose another address with --address";
   }
   if (error == EADDRNOTAVAIL) {
     return "cannot use the address " + text +
@@ -310,6 +328,11 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                           " silent networks, and " + std::to_string(options.silent_nets.size()) +
                           " were asked for; name one with fewer bits");
   }
+  const std::string& shortcuts = options.payload_shortcuts;
+  if (!shortcuts.empty() && shortcuts != "on" && shortcuts != "off") {
+    return tl::unexpected("payload shortcuts are \"on\" or \"off\", not \"" + shortcuts + "\"");
+  }
+  config.payload_shortcuts = shortcuts != "off";
   for (const std::string& text : options.silent_nets) {
     const OrMessage<NetPrefix> net = ParseSilentNetOption(text);
     if (!net) return tl::unexpected(net.error());
@@ -334,7 +357,7 @@ OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& o
   for (DeviceConfig& device : config.devices) {
     std::erase_if(device.addresses, [&](const HostAddress& address) {
       if (failure || !address.on_wire) return false;
-      Result<UdpPort> port = UdpPort::Open(address.address, address.interface_index);
+      Result<UdpPort> port = OpenPort(registry, address);
       if (port) {
         network.Add(std::move(*port));
         return false;

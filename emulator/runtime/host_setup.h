@@ -60,8 +60,9 @@ std::string SeedText(const RandomSeed& seed);
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine);
 
-// One socket for each address on the wire. Of the default addresses ::1 may be missing (a machine
-// without IPv6): it is then taken out of the config.
+// One socket for each address on the wire. Waits for a port whose owner ends (port_owner.h). Of the
+// default addresses ::1 may be missing (a machine without IPv6): it is then taken out of the
+// config.
 OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& options,
                                   HostConfig& config);
 

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <cstdint>
+#include <cstring>
+
 namespace rdmaemu::runtime {
 namespace {
 
@@ -31,6 +34,8 @@ Result<Segment> MemfdSegments::CreateSegment(size_t bytes) {
   }
   void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return Fail(ENOMEM);
+  // A core file would otherwise touch, and hold, every page of every queue.
+  madvise(address, rounded, MADV_DONTDUMP);
   total_bytes_ += rounded;
   const uint32_t id = ids_.At(++made_);
   segments_.emplace(id, Mapped{std::move(fd), address, rounded});
@@ -43,6 +48,22 @@ void MemfdSegments::DestroySegment(SegmentId segment) {
   munmap(it->second.address, it->second.bytes);
   total_bytes_ -= it->second.bytes;
   segments_.erase(it);
+}
+
+void MemfdSegments::Discard(SegmentId segment, size_t offset, size_t length) {
+  const auto it = segments_.find(static_cast<uint32_t>(segment));
+  if (it == segments_.end()) return;
+  auto* const mapping = static_cast<std::byte*>(it->second.address);
+  const size_t end = offset + length;
+  const size_t first_page = RoundToPages(offset);
+  const size_t end_page = RoundToPages(end + 1) - RoundToPages(1);  // rounded down
+  if (first_page >= end_page ||
+      madvise(mapping + first_page, end_page - first_page, MADV_REMOVE) != 0) {
+    std::memset(mapping + offset, 0, length);
+    return;
+  }
+  std::memset(mapping + offset, 0, first_page - offset);
+  std::memset(mapping + end_page, 0, end - end_page);
 }
 
 int MemfdSegments::Descriptor(SegmentId segment) const {

@@ -16,14 +16,15 @@ class MemfdSegments final : public SharedMemory {
  public:
   // Each takes a descriptor and a mapping (vm.max_map_count is 65530 by default).
   static constexpr size_t kMaxSegments = 32768;
-  // All segments together; pages that nobody touched cost nothing.
-  static constexpr size_t kMaxTotalBytes = size_t{64} << 30;
+  // All segments together, as addresses; pages that nobody touched cost nothing.
+  static constexpr size_t kMaxTotalBytes = size_t{8} << 40;
 
   explicit MemfdSegments(IdSpace ids = {}) : ids_(ids) {}
   ~MemfdSegments() override;
 
   Result<Segment> CreateSegment(size_t bytes) override;
   void DestroySegment(SegmentId segment) override;
+  void Discard(SegmentId segment, size_t offset, size_t length) override;
   // What is sent to a client that maps the segment; -1 when there is none of that id.
   int Descriptor(SegmentId segment) const;
 

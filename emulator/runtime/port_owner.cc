@@ -1,6 +1,7 @@
 #include "emulator/runtime/port_owner.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <sstream>
 
+#include "emulator/runtime/host_client.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
@@ -92,26 +94,35 @@ std::string ProgramOf(pid_t pid) {
 
 }  // namespace
 
-std::string DescribePortOwner(const Registry& registry, const NetAddress& address) {
+PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
   std::optional<BoundSocket> found;
   if (address.IsIpv4()) found = FindSocket("/proc/net/udp", address);
   // An IPv6 socket on :: takes IPv4 ports too.
   if (!found) found = FindSocket("/proc/net/udp6", address);
-  if (!found) return "by a process that cannot be seen from here";
+  // It may have been closed since.
+  if (!found) return {"by a process that cannot be seen from here", kExitPatience};
   const pid_t pid = FindHolder(found->inode);
+  if (pid == 0 && found->uid == geteuid()) {
+    return {found->uid == 0 ? "by the kernel's own rdma_rxe (lsmod shows it)"
+                            : "by a process of this user that cannot be seen from here",
+            kExitPatience};
+  }
   if (pid == 0) {
-    return found->uid == 0
-               ? "by a process of root or by the kernel's own rdma_rxe (lsmod shows it)"
-               : "by a process of another user (uid " + std::to_string(found->uid) + ")";
+    return {found->uid == 0
+                ? "by a process of root or by the kernel's own rdma_rxe (lsmod shows it)"
+                : "by a process of another user (uid " + std::to_string(found->uid) + ")"};
   }
-  for (const std::string& name : registry.Names()) {
+  for (const std::string& name : registry.LockedNames()) {
     const std::optional<HostRecord> record = registry.ReadRecord(name);
-    if (record && record->pid == pid) {
-      return "by the rdmaemu host " + name + " (pid " + std::to_string(pid) +
-             "); stop it with: rdmaemu stop " + name;
+    if (!record || record->pid != pid) continue;
+    const std::string host = "by the rdmaemu host " + name + " (pid " + std::to_string(pid) + ")";
+    if (HostClient::Connect(registry.SocketPath(name))) {
+      return {host + "; stop it with: rdmaemu stop " + name};
     }
+    return {host + ", which starts or ends; end it with: kill -9 " + std::to_string(pid),
+            kHostChangePatience};
   }
-  return "by process " + std::to_string(pid) + " (" + ProgramOf(pid) + ")";
+  return {"by process " + std::to_string(pid) + " (" + ProgramOf(pid) + ")"};
 }
 
 }  // namespace rdmaemu::runtime

@@ -1,5 +1,6 @@
 #include "emulator/runtime/process_memory.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "emulator/runtime/memory_maps.h"
 
@@ -104,7 +106,34 @@ bool SharesPidNamespace(pid_t pid) {
          own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
+// Seccomp profiles answer either; ENOSYS also kernels without the calls.
+bool IsRefusal(int error) { return error == EPERM || error == ENOSYS; }
+
+std::string MemoryPath(pid_t pid) { return "/proc/" + std::to_string(pid) + "/mem"; }
+
+constexpr char kMemoryAdvice[] =
+    "the program must run as the same user, in the same user namespace and be dumpable, "
+    "/proc/sys/kernel/yama/ptrace_scope must be 0 or 1, and a container's seccomp profile must "
+    "allow "
+    "process_vm_readv and process_vm_writev, or /proc/PID/mem must be there (docker run "
+    "--cap-add SYS_PTRACE allows them)";
+
 }  // namespace
+
+std::string WhyMemoryIsRefused() {
+  char from = 0, to = 0;
+  const iovec local{&to, 1}, remote{&from, 1};
+  if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 || !IsRefusal(errno)) return {};
+  const int refusal = errno;
+  const UniqueFd file(open(MemoryPath(getpid()).c_str(), O_RDWR | O_CLOEXEC));
+  if (file &&
+      preadv(file.get(), &local, 1, static_cast<off_t>(reinterpret_cast<intptr_t>(&from))) == 1) {
+    return {};
+  }
+  return std::string("a host could not reach the memory of programs: process_vm_readv fails (") +
+         std::strerror(refusal) + ") and /proc/PID/mem too (" + std::strerror(errno) + "); " +
+         kMemoryAdvice;
+}
 
 ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
     : warn_(std::move(warn)),
@@ -126,6 +155,7 @@ void ProcessMemory::RemoveProcess(ProcessId process) {
   const auto it = processes_.find(static_cast<uint32_t>(process));
   if (it == processes_.end()) return;
   const GroupId group = it->second.group;
+  files_.erase(it->second.pid);  // the pid may be another process's soon
   it->second.alive = false;
   if (group == GroupId::kNone) {
     processes_.erase(it);
@@ -216,12 +246,13 @@ Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
 bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) {
   if (range.length == 0) return true;
   const pid_t pid = PidOf(process);
-  if (pid == 0 || !IsMapped(pid, range, write)) return false;
-  // The first byte tells whether the kernel lets us in at all, so that a program learns it when
-  // it registers memory and not from its first transfer.
+  return pid != 0 && IsMapped(pid, range, write) && Admits(process, range.address);
+}
+
+bool ProcessMemory::Admits(ProcessId process, uint64_t address) {
   std::byte probe;
-  const iovec local{&probe, 1}, remote{reinterpret_cast<void*>(range.address), 1};
-  return Move(Direction::kRead, pid, {&local, 1}, {&remote, 1}).has_value();
+  const MemoryRange one{address, 1};
+  return Read(process, {&one, 1}, {&probe, 1}).has_value();
 }
 
 uint32_t ProcessMemory::PidFor(ProcessId taker, ProcessId owner) {
@@ -248,12 +279,26 @@ Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec
     // The kernel moves what both lists have room for.
     const size_t expected = std::min(here.bytes, there.bytes);
     if (expected == 0) return Fail(EFAULT);  // the lists' totals differ
-    const ssize_t moved = direction == Direction::kRead
-                              ? process_vm_readv(pid, local_pieces.data(), here.count,
-                                                 remote_pieces.data(), there.count, 0)
-                              : process_vm_writev(pid, local_pieces.data(), here.count,
-                                                  remote_pieces.data(), there.count, 0);
-    if (moved < 0 && errno == EPERM) Refused(pid);
+    ssize_t moved = -1;
+    int file = files_.empty() ? -1 : FileOf(pid);
+    if (file < 0) {
+      moved = direction == Direction::kRead
+                  ? process_vm_readv(pid, local_pieces.data(), here.count, remote_pieces.data(),
+                                     there.count, 0)
+                  : process_vm_writev(pid, local_pieces.data(), here.count, remote_pieces.data(),
+                                      there.count, 0);
+      if (moved < 0 && IsRefusal(errno)) {
+        if (!OpenFile(pid)) {
+          Refused(pid);
+          return Fail(EFAULT);
+        }
+        file = FileOf(pid);
+      }
+    }
+    if (file >= 0) {
+      moved = MoveByFile(direction, pid, file, {local_pieces.data(), here.count},
+                         {remote_pieces.data(), there.count});
+    }
     if (moved < 0 && errno == ESRCH) return Fail(ESRCH);
     if (moved != static_cast<ssize_t>(expected)) return Fail(EFAULT);
     locals.Advance(expected);
@@ -261,13 +306,71 @@ Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec
   }
 }
 
+ssize_t ProcessMemory::MoveByFile(Direction direction, pid_t pid, int file,
+                                  std::span<const iovec> local, std::span<const iovec> remote) {
+  const bool write = direction == Direction::kWrite;
+  size_t total = 0, local_at = 0, done_of_local = 0;
+  for (const iovec& there : remote) {
+    const auto address = reinterpret_cast<uint64_t>(there.iov_base);
+    if (!HasRights(pid, {address, there.iov_len}, write)) {
+      errno = EFAULT;
+      return -1;
+    }
+    for (size_t done = 0; done < there.iov_len && local_at < local.size();) {
+      const iovec& here = local[local_at];
+      const iovec piece{static_cast<char*>(here.iov_base) + done_of_local,
+                        std::min(here.iov_len - done_of_local, there.iov_len - done)};
+      const auto offset = static_cast<off_t>(address + done);
+      const ssize_t moved =
+          write ? pwritev(file, &piece, 1, offset) : preadv(file, &piece, 1, offset);
+      if (moved <= 0) {
+        // Nothing is left of a process that has ended; an address that is not mapped is EIO.
+        errno = moved == 0 ? ESRCH : EFAULT;
+        return -1;
+      }
+      done += static_cast<size_t>(moved);
+      done_of_local += static_cast<size_t>(moved);
+      total += static_cast<size_t>(moved);
+      if (done_of_local == here.iov_len) {
+        local_at++;
+        done_of_local = 0;
+      }
+    }
+  }
+  return static_cast<ssize_t>(total);
+}
+
+bool ProcessMemory::HasRights(pid_t pid, MemoryRange range, bool write) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const Rights& known : rights_) {
+    if (known.pid == pid && (known.write || !write) && now < known.until &&
+        known.range.address <= range.address &&
+        range.address - known.range.address + range.length <= known.range.length) {
+      return true;
+    }
+  }
+  if (!IsMapped(pid, range, write)) return false;
+  rights_[next_rights_++ % rights_.size()] = {pid, write, range, now + kRightsBelievedFor};
+  return true;
+}
+
+int ProcessMemory::FileOf(pid_t pid) const {
+  const auto it = files_.find(pid);
+  return it == files_.end() ? -1 : it->second.get();
+}
+
+bool ProcessMemory::OpenFile(pid_t pid) {
+  UniqueFd file(open(MemoryPath(pid).c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) return false;
+  files_.insert_or_assign(pid, std::move(file));
+  return true;
+}
+
 void ProcessMemory::Refused(pid_t pid) {
   if (warned_) return;
   warned_ = true;
   warn_("error: the kernel refuses access to the memory of process " + std::to_string(pid) +
-        " (process_vm_readv: EPERM), so its RDMA operations fail; the program must run as the"
-        " same user, in the same user namespace and be dumpable, /proc/sys/kernel/yama/ptrace_scope"
-        " must be 0 or 1, and a container's seccomp profile must allow process_vm_readv");
+        " (process_vm_readv and /proc/PID/mem), so its RDMA operations fail; " + kMemoryAdvice);
 }
 
 }  // namespace rdmaemu::runtime

@@ -1,12 +1,15 @@
 // Memory behind process_vm_readv and process_vm_writev (process_vm_readv(2)): a device reaches the
-// pages of whoever registered them. A process that has gone is stood in for by one of its group,
-// which was forked from it and has the same layout. One that has ended, of which the host has not
-// been told yet (RemoveProcess), is ESRCH.
+// pages of whoever registered them. Where a sandbox refuses these calls, /proc/PID/mem (proc(5))
+// takes their place. A process that has gone is stood in for by one of its group, which was forked
+// from it and has the same layout. One that has ended, of which the host has not been told yet
+// (RemoveProcess), is ESRCH.
 #pragma once
 
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -16,8 +19,13 @@
 #include <vector>
 
 #include "emulator/base/memory.h"
+#include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
+
+// Why this process could reach no other one's memory, and what to do about it; "" when nothing is
+// known to be in the way.
+std::string WhyMemoryIsRefused();
 
 class ProcessMemory final : public Memory {
  public:
@@ -43,6 +51,7 @@ class ProcessMemory final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+  bool Admits(ProcessId process, uint64_t address) override;
   // No thread of a program is asked to copy: the host takes back what nobody took when its time
   // has passed, and time may stand still.
   void CopyAlone() { copies_alone_ = true; }
@@ -58,12 +67,29 @@ class ProcessMemory final : public Memory {
     bool alive = true;
   };
 
+  // Writing to /proc/PID/mem goes through pages that the program may not write, so its mappings are
+  // asked first; for this long the answer is believed.
+  static constexpr std::chrono::microseconds kRightsBelievedFor{1000};
+  struct Rights {
+    pid_t pid = 0;
+    bool write = false;
+    MemoryRange range{};
+    std::chrono::steady_clock::time_point until{};
+  };
+
   // The pid that answers for a process; 0 when there is none.
   pid_t PidOf(ProcessId process) const;
   // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may be of any
   // length; EFAULT when anything was out of reach.
   Status Move(Direction direction, pid_t pid, std::span<const iovec> local,
               std::span<const iovec> remote);
+  // The same by /proc/PID/mem. Bytes moved, or -1 and errno.
+  ssize_t MoveByFile(Direction direction, pid_t pid, int file, std::span<const iovec> local,
+                     std::span<const iovec> remote);
+  bool HasRights(pid_t pid, MemoryRange range, bool write);
+  // The open /proc/PID/mem, where process_vm_* was refused; -1: not tried, or refused too.
+  int FileOf(pid_t pid) const;
+  bool OpenFile(pid_t pid);
   void Refused(pid_t pid);
 
   std::function<void(const std::string&)> warn_;
@@ -72,6 +98,9 @@ class ProcessMemory final : public Memory {
   pid_t own_pid_;
   std::unordered_map<uint32_t, Known> processes_;
   std::map<GroupId, std::vector<ProcessId>> groups_;  // dead members too, while one is alive
+  std::unordered_map<pid_t, UniqueFd> files_;
+  std::array<Rights, 16> rights_;
+  size_t next_rights_ = 0;
   std::unique_ptr<std::byte[]> bounce_;
 };
 

@@ -1,8 +1,12 @@
 #include "emulator/runtime/process_memory.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cstring>
@@ -175,10 +179,110 @@ TEST_F(ProcessMemoryTest, ReachableAsksForEveryPageAndForItsRights) {
   EXPECT_TRUE(reachable(0, 3 * page, false));
   EXPECT_FALSE(reachable(0, page + 1, true));
   EXPECT_TRUE(memory_.Reachable(kFirst, {0, 0}, true));
+  EXPECT_TRUE(memory_.Admits(kFirst, reinterpret_cast<uint64_t>(memory)));
+  EXPECT_FALSE(memory_.Admits(kFirst, 0));
   EXPECT_FALSE(memory_.Reachable(kFirst, {0, 1}, false));
   child.End();
   EXPECT_FALSE(reachable(0, page, false));
   munmap(memory, 3 * page);
+}
+
+// Filters cannot be taken off again, so that each test under one is a process of its own.
+void RefuseCalls(std::initializer_list<int> calls) {
+  std::vector<sock_filter> program = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const int call : calls) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter = {static_cast<unsigned short>(program.size()), program.data()};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+class ProcessMemoryInSandboxTest : public ProcessMemoryTest {
+ protected:
+  // Runs `body` in a process of its own; what failed there fails here.
+  template <class Body>
+  void InSandbox(std::initializer_list<int> refused, Body&& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+      RefuseCalls(refused);
+      body();
+      _exit(HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+};
+
+TEST_F(ProcessMemoryInSandboxTest, WithoutProcessVmCallsMemoryIsReachedByItsFile) {
+  InSandbox({SYS_process_vm_readv, SYS_process_vm_writev}, [&] {
+    EXPECT_EQ(WhyMemoryIsRefused(), "");
+    const std::string original = buffer_;
+    Child first;
+    buffer_.assign(kBytes, '.');
+    Child second;
+    memory_.AddProcess(kFirst, first.pid());
+    memory_.AddProcess(kSecond, second.pid());
+    EXPECT_EQ(ReadAll(kFirst), original);
+    const MemoryRange from[] = {Range(1, 200001), Range(250000, 3)};
+    const MemoryRange to[] = {Range(0, 5), Range(5, 0), Range(99990, 199999)};
+    ASSERT_TRUE(memory_.Copy(kFirst, from, kSecond, to));
+    const std::string moved = original.substr(1, 200001) + original.substr(250000, 3);
+    std::string expected(kBytes, '.');
+    expected.replace(0, 5, moved.substr(0, 5)).replace(99990, 199999, moved.substr(5));
+    EXPECT_EQ(ReadAll(kSecond), expected);
+    const MemoryRange nowhere{16, 1};
+    std::byte byte{};
+    EXPECT_EQ(memory_.Read(kFirst, {&nowhere, 1}, {&byte, 1}), Fail(EFAULT));
+    EXPECT_TRUE(warnings_.empty());
+    // An ended process's memory is nobody's; another process with its number has a file of its own.
+    const MemoryRange one = Range(0, 1);
+    first.End();
+    EXPECT_FALSE(memory_.Read(kFirst, {&one, 1}, {&byte, 1}));
+    memory_.RemoveProcess(kFirst);
+    memory_.AddProcess(kFirst, getpid());
+    EXPECT_TRUE(memory_.Write(kFirst, {&one, 1}, {&byte, 1}));
+    EXPECT_EQ(buffer_[0], '\0');
+  });
+}
+
+// Writing to /proc/PID/mem goes through such pages.
+TEST_F(ProcessMemoryInSandboxTest, PagesThatMayNotBeWrittenAreNotByTheFileEither) {
+  InSandbox({SYS_process_vm_readv, SYS_process_vm_writev}, [&] {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* const memory =
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    char* const bytes = static_cast<char*>(memory);
+    bytes[page] = 'x';
+    mprotect(bytes + page, page, PROT_READ);
+    memory_.AddProcess(kFirst, getpid());
+    const MemoryRange at_end{reinterpret_cast<uint64_t>(bytes) + page - 1, 2};
+    std::byte two[2] = {};
+    EXPECT_TRUE(memory_.Read(kFirst, {&at_end, 1}, two));
+    EXPECT_EQ(memory_.Write(kFirst, {&at_end, 1}, two), Fail(EFAULT));
+    EXPECT_EQ(bytes[page], 'x');
+    mprotect(bytes, page, PROT_NONE);
+    const MemoryRange hidden{reinterpret_cast<uint64_t>(bytes) + 8, 1};
+    EXPECT_EQ(memory_.Read(kFirst, {&hidden, 1}, {two, 1}), Fail(EFAULT));
+  });
+}
+
+TEST_F(ProcessMemoryInSandboxTest, WhatToDoIsSaidOnceWhereTheFileIsRefusedToo) {
+  InSandbox({SYS_process_vm_readv, SYS_process_vm_writev, SYS_openat}, [&] {
+    memory_.AddProcess(kFirst, getpid());
+    const MemoryRange one = Range(0, 1);
+    std::byte byte{};
+    EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(EFAULT));
+    EXPECT_EQ(memory_.Write(kFirst, {&one, 1}, {&byte, 1}), Fail(EFAULT));
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_NE(warnings_[0].find("seccomp"), std::string::npos);
+    EXPECT_NE(WhyMemoryIsRefused().find("seccomp"), std::string::npos);
+  });
 }
 
 }  // namespace

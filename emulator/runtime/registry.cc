@@ -4,8 +4,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +16,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 namespace rdmaemu::runtime {
 namespace {
@@ -64,11 +68,15 @@ std::string Registry::Path(std::string_view name, std::string_view suffix) const
   return directory_ + "/" + std::string(name) + std::string(suffix);
 }
 
-std::vector<std::string> Registry::Names() const {
+std::vector<std::string> Registry::Names() const { return NamesWith(".sock"); }
+
+std::vector<std::string> Registry::LockedNames() const { return NamesWith(".lock"); }
+
+std::vector<std::string> Registry::NamesWith(std::string_view extension) const {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
-    if (entry.path().extension() == ".sock") names.push_back(entry.path().stem().string());
+    if (entry.path().extension() == extension) names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -87,6 +95,14 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
       return fd;
     }
+  }
+}
+
+void Registry::KeepPreviousLog(std::string_view name) const {
+  struct stat log;
+  const std::string path = LogPath(name);
+  if (stat(path.c_str(), &log) == 0 && log.st_size > 0) {
+    rename(path.c_str(), PreviousLogPath(name).c_str());
   }
 }
 
@@ -110,6 +126,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.scenario_path = json.value("scenario", std::string());
     record.options.clock = json.value("clock", std::string());
     record.options.seed = json.value("seed", std::string());
+    record.options.payload_shortcuts = json.value("payload_shortcuts", std::string());
     record.seed = json.value("seed_in_use", std::string());
     record.scenario_mark = json.value("scenario_mark", std::string());
     record.scenario_rules = json.value("scenario_rules", uint64_t{0});
@@ -118,6 +135,19 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
   } catch (const Json::exception&) {
     return std::nullopt;
   }
+}
+
+// The process id on a line of its own, then the rules.
+void Registry::WriteCrash(std::string_view name, std::string_view rules) const {
+  std::ofstream(CrashPath(name)) << getpid() << '\n' << rules;
+}
+
+std::optional<std::string> Registry::ReadCrash(std::string_view name, pid_t pid) const {
+  std::ifstream file(CrashPath(name));
+  pid_t of = 0;
+  std::string rules;
+  if (!(file >> of) || of != pid || !std::getline(file.ignore(), rules)) return std::nullopt;
+  return rules;
 }
 
 std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
@@ -135,6 +165,7 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"scenario", record.options.scenario_path},
                      {"clock", record.options.clock},
                      {"seed", record.options.seed},
+                     {"payload_shortcuts", record.options.payload_shortcuts},
                      {"seed_in_use", record.seed},
                      {"scenario_mark", record.scenario_mark},
                      {"scenario_rules", record.scenario_rules},

@@ -1,7 +1,9 @@
 // The directory where hosts can be found: NAME.sock, on which a host listens, NAME.lock, which it
-// holds (flock) from before it binds anything until it has gone, NAME.log, what a daemon printed,
-// and NAME.wake, by which hosts that share their time wake each other. The lock file's text says
-// which process it is and which options it was started with.
+// holds (flock) from before it binds anything until it has closed its sockets, NAME.log, what a
+// daemon printed, NAME.log.1, the log of the host before, NETWORK-ADDRESS.queue, by which hosts
+// find each other's receive queues (queue_credit.h), NAME.wake, by which hosts that share their
+// time wake each other, and NAME.crash, what the rules of a host had done when one of them ended
+// it. The lock file's text says which process it is and which options it was started with.
 #pragma once
 
 #include <sys/types.h>
@@ -30,9 +32,10 @@ struct HostOptions {
   std::vector<std::string> silent_nets = {};  // ADDRESS/BITS
   std::string pcap_path = {};
   std::string trace_path = {};
-  std::string scenario_path = {};  // of fault rules
-  std::string clock = {};          // real, scaled:K, virtual, manual; empty: real
-  std::string seed = {};           // a decimal number; empty: the kernel's randomness
+  std::string scenario_path = {};      // of fault rules
+  std::string clock = {};              // real, scaled:K, virtual, manual; empty: real
+  std::string seed = {};               // a decimal number; empty: the kernel's randomness
+  std::string payload_shortcuts = {};  // on, off; empty: on
 };
 
 // What a lock file says.
@@ -62,12 +65,21 @@ class Registry {
   std::string LockPath(std::string_view name) const { return Path(name, ".lock"); }
   std::string WakePath(std::string_view name) const { return Path(name, ".wake"); }
   std::string ReplayPath(std::string_view name) const { return Path(name, ".replay"); }
+  std::string CrashPath(std::string_view name) const { return Path(name, ".crash"); }
   std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
+  std::string PreviousLogPath(std::string_view name) const { return Path(name, ".log.1"); }
 
   // Names that have a socket, sorted. Whether anybody listens there is another question.
   std::vector<std::string> Names() const;
+  // Names that have a lock file, sorted: hosts that start or end as well.
+  std::vector<std::string> LockedNames() const;
   // Takes the host's lock if nobody holds it; EWOULDBLOCK otherwise.
   Result<UniqueFd> TryLock(std::string_view name) const;
+  // The JSON text (Host::RulesJson) that the host of this process id left when a rule ended it.
+  void WriteCrash(std::string_view name, std::string_view rules) const;
+  std::optional<std::string> ReadCrash(std::string_view name, pid_t pid) const;
+  // Renames the log of the name's host before, so that a new one begins. Call with the lock.
+  void KeepPreviousLog(std::string_view name) const;
   // Who holds or held the lock.
   std::optional<HostRecord> ReadRecord(std::string_view name) const;
   static bool WriteRecord(int lock_fd, const HostRecord& record);
@@ -75,6 +87,7 @@ class Registry {
  private:
   explicit Registry(std::string directory) : directory_(std::move(directory)) {}
   std::string Path(std::string_view name, std::string_view suffix) const;
+  std::vector<std::string> NamesWith(std::string_view extension) const;
 
   std::string directory_;
 };

@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "emulator/runtime/eventfd_counters.h"
@@ -116,6 +118,34 @@ TEST(MemfdSegments, ClientsCannotTakePagesAwayFromTheHost) {
   EXPECT_EQ(ftruncate(fd, 0), -1);
   EXPECT_EQ(ftruncate(fd, 1 << 20), -1);
   EXPECT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+}
+
+TEST(MemfdSegments, TakeMemoryWhereTheyAreUsedAndGiveItBack) {
+  MemfdSegments segments;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const Result<Segment> segment = segments.CreateSegment(size_t{3} << 30);
+  ASSERT_TRUE(segment);
+  const auto blocks = [&] {
+    struct stat status;
+    EXPECT_EQ(fstat(segments.Descriptor(segment->id), &status), 0);
+    return static_cast<size_t>(status.st_blocks) * 512;
+  };
+  EXPECT_EQ(blocks(), 0u);
+  std::memset(segment->bytes.data(), 0xff, 5 * page);
+  EXPECT_EQ(blocks(), 5 * page);
+  // All but the first and the last byte of the five pages.
+  segments.Discard(segment->id, 1, 5 * page - 2);
+  EXPECT_EQ(blocks(), 2 * page);
+  EXPECT_EQ(segment->bytes[0], std::byte{0xff});
+  EXPECT_EQ(segment->bytes[5 * page - 1], std::byte{0xff});
+  for (size_t i = 1; i < 5 * page - 1; i++) ASSERT_EQ(segment->bytes[i], std::byte{0}) << i;
+  // Within one page.
+  segment->bytes[10] = std::byte{1};
+  segments.Discard(segment->id, 10, 5);
+  EXPECT_EQ(segment->bytes[10], std::byte{0});
+  EXPECT_EQ(segment->bytes[0], std::byte{0xff});
+  segments.Discard(segment->id, 0, page);  // whole pages
+  EXPECT_EQ(segment->bytes[0], std::byte{0});
 }
 
 TEST(MemfdSegments, RefusesNothingAndTooMuchWithEnomem) {

@@ -3,7 +3,9 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace rdmaemu::runtime {
 
@@ -21,6 +23,16 @@ inline void SetBufferSizes(int fd) {
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, bytes);
   if (!SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+// Datagrams that the socket has dropped since it was opened, for want of room in its receive queue
+// or because of a wrong checksum; modulo 2^32. The number that SO_RXQ_OVFL brings with a datagram.
+inline uint32_t SocketDrops(int fd) {
+  constexpr size_t kDrops = 8;  // SK_MEMINFO_DROPS of <linux/sock_diag.h>
+  std::array<uint32_t, kDrops + 1> memory{};
+  socklen_t size = sizeof memory;
+  if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory.data(), &size) != 0) return 0;
+  return size == sizeof memory ? memory[kDrops] : 0;
 }
 
 }  // namespace rdmaemu::runtime

@@ -12,19 +12,8 @@
 #include <cstring>
 
 namespace rdmaemu::runtime {
-namespace {
 
-constexpr uint64_t kMagic = 0x30656d6974'6d6472;  // another one with every change of the layout
-// Bytes of the file that are locked, beyond what is written: the page, and a slot each.
-constexpr off_t kPageLock = off_t{1} << 30;
-constexpr off_t kSlotLocks = kPageLock + 1;
-constexpr off_t kAddressesAt = 65536;
-constexpr int64_t kNever = INT64_MAX;
-// What nobody ends by itself is looked at again: an application that is awaited for so long only.
-constexpr Duration kAwaiting = std::chrono::seconds(1);
-constexpr Duration kForever = std::chrono::hours(1);
-
-struct Slot {
+struct DomainSlot {
   uint32_t is_used;
   uint32_t is_idle;
   int64_t idle_since_ns;     // real
@@ -36,6 +25,18 @@ struct Slot {
 
   bool IsFree() const { return is_used == 0; }
 };
+
+namespace {
+
+constexpr uint64_t kMagic = 0x30656d6974'6d6472;  // another one with every change of the layout
+// Bytes of the file that are locked, beyond what is written: the page, and a slot each.
+constexpr off_t kPageLock = off_t{1} << 30;
+constexpr off_t kSlotLocks = kPageLock + 1;
+constexpr off_t kAddressesAt = 65536;
+constexpr int64_t kNever = INT64_MAX;
+// What nobody ends by itself is looked at again: an application that is awaited for so long only.
+constexpr Duration kAwaiting = std::chrono::seconds(1);
+constexpr Duration kForever = std::chrono::hours(1);
 
 struct AddressList {
   std::array<NetAddress, TimeDomain::kMaxAddressesPerHost> addresses;
@@ -89,7 +90,7 @@ struct DomainPage {
   int64_t mismatch;     // another balance that was seen
   int64_t mismatch_ns;  // and since when, in real time; 0: none
   int64_t asked_ns;     // since when every host is asked to look again; 0: not yet
-  Slot slots[TimeDomain::kMaxHosts];
+  DomainSlot slots[TimeDomain::kMaxHosts];
 };
 static_assert(sizeof(DomainPage) < kAddressesAt);
 
@@ -115,13 +116,13 @@ TimeDomain::~TimeDomain() {
     const PageLock lock(file_.get());
     DomainPage page;
     if (!Read(page)) return;
-    Slot& own = page.slots[slot_];
+    DomainSlot& own = page.slots[slot_];
     page.balance -= static_cast<int64_t>(own.sent - own.received);
     own = {};
     page.generation++;
     ReapDead(page);
     Write(page);
-    for (const Slot& slot : page.slots) {
+    for (const DomainSlot& slot : page.slots) {
       if (!slot.IsFree()) others.emplace_back(slot.host);
     }
     if (others.empty()) unlink(FilePath().c_str());
@@ -159,7 +160,7 @@ OrMessage<void> TimeDomain::TakeSlot() {
   DomainPage page;
   const bool known = Read(page);
   if (known) ReapDead(page);
-  if (!known || std::ranges::all_of(page.slots, &Slot::IsFree)) {
+  if (!known || std::ranges::all_of(page.slots, &DomainSlot::IsFree)) {
     page = {};
     page.magic = kMagic;
     page.generation = 1;
@@ -187,7 +188,7 @@ OrMessage<void> TimeDomain::TakeSlot() {
 }
 
 void TimeDomain::TakeSlotIn(DomainPage& page) const {
-  Slot& own = page.slots[slot_];
+  DomainSlot& own = page.slots[slot_];
   if (!own.IsFree()) return;
   own = {};
   own.is_used = 1;
@@ -216,7 +217,7 @@ bool TimeDomain::Read(DomainPage& page) const {
       page.target_ns > most) {
     return false;
   }
-  return std::ranges::all_of(page.slots, [](const Slot& slot) {
+  return std::ranges::all_of(page.slots, [](const DomainSlot& slot) {
     return slot.IsFree() || (slot.addresses <= kMaxAddressesPerHost && slot.next_deadline_ns >= 0 &&
                              slot.host[sizeof slot.host - 1] == '\0' && !CheckHostName(slot.host));
   });
@@ -238,7 +239,7 @@ bool TimeDomain::SlotIsAlive(size_t slot) const {
 
 void TimeDomain::ReapDead(DomainPage& page) const {
   for (size_t i = 0; i < kMaxHosts; i++) {
-    Slot& slot = page.slots[i];
+    DomainSlot& slot = page.slots[i];
     if (slot.IsFree() || SlotIsAlive(i)) continue;
     page.balance -= static_cast<int64_t>(slot.sent - slot.received);
     page.generation++;
@@ -290,7 +291,7 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     DomainPage page;
     if (!Read(page)) return answer;  // somebody has spoilt it: time only runs
     TakeSlotIn(page);                // somebody may have begun the file anew
-    Slot& own = page.slots[slot_];
+    DomainSlot& own = page.slots[slot_];
     own.is_idle = 1;
     own.idle_since_ns = ToNs(real);
     own.next_deadline_ns =
@@ -323,7 +324,7 @@ TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
                                       std::vector<std::string>& to_wake) const {
   int64_t next = kNever;
   bool awaits = false;
-  for (const Slot& slot : page.slots) {
+  for (const DomainSlot& slot : page.slots) {
     if (slot.IsFree()) continue;
     if (slot.is_idle == 0) return {false, kLookAgain};
     next = std::min(next, slot.next_deadline_ns);
@@ -339,7 +340,7 @@ TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
 bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
                                    Duration& look_again) const {
   int64_t balance = 0;
-  for (const Slot& slot : page.slots) {
+  for (const DomainSlot& slot : page.slots) {
     if (!slot.IsFree()) balance += static_cast<int64_t>(slot.sent - slot.received);
   }
   if (balance == page.balance) {
@@ -362,7 +363,7 @@ bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std:
       if (!page.slots[i].IsFree() && i != slot_) to_wake.emplace_back(page.slots[i].host);
     }
   }
-  const bool all_looked = std::ranges::all_of(page.slots, [&](const Slot& slot) {
+  const bool all_looked = std::ranges::all_of(page.slots, [&](const DomainSlot& slot) {
     return slot.IsFree() || slot.idle_since_ns >= page.asked_ns;
   });
   if (!all_looked) return false;
@@ -404,7 +405,7 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
 void TimeDomain::WakeBefore(const DomainPage& page, Time deadline,
                             std::vector<std::string>& to_wake) const {
   for (size_t i = 0; i < kMaxHosts; i++) {
-    const Slot& slot = page.slots[i];
+    const DomainSlot& slot = page.slots[i];
     if (slot.IsFree() || i == slot_ || FromNs(slot.next_deadline_ns) > deadline) continue;
     to_wake.emplace_back(slot.host);
   }

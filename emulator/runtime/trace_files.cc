@@ -1,14 +1,19 @@
 #include "emulator/runtime/trace_files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 namespace rdmaemu::runtime {
 namespace {
+
+constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
 // Adds up with the host's time to the time of day.
 Duration WallClockOffset(Time now) {
@@ -18,14 +23,48 @@ Duration WallClockOffset(Time now) {
          now.time_since_epoch();
 }
 
+// A pipe's reader would hold the host up: in open(2) until it comes, later while it does not read.
+OrMessage<void> RefusePipe(const std::string& path, const char* option) {
+  struct stat file;
+  if (path.empty() || stat(path.c_str(), &file) != 0 || !S_ISFIFO(file.st_mode)) return {};
+  return tl::unexpected("cannot write " + path +
+                        ": it is a pipe, whose reader could stop the host; give " + option +
+                        " a file");
+}
+
+// False: somebody else held the lock all the time. A file system without locks has nobody else.
+bool LockAlone(int fd, std::chrono::seconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return true;
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(kLockRetry);
+  }
+  return true;
+}
+
 }  // namespace
 
 OrMessage<void> AppendFile::Create(const std::string& path, const char* option) {
-  fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
   path_ = path;
-  if (fd_) return {};
-  return tl::unexpected("cannot write " + path + ": " + std::strerror(errno) + "; give " + option +
-                        " a file in a directory that you can write to");
+  if (!fd_) {
+    return tl::unexpected("cannot write " + path + ": " + std::strerror(errno) + "; give " +
+                          option + " a file in a directory that you can write to");
+  }
+  // Devices and pipes have no end that two writers could fight for.
+  struct stat file;
+  if (fstat(fd_.get(), &file) != 0 || !S_ISREG(file.st_mode)) return {};
+  if (!LockAlone(fd_.get(), kOtherWriterPatience)) {
+    fd_.Reset();
+    return tl::unexpected("cannot write " + path +
+                          ": another host, or another option of this one, writes it; give " +
+                          option + " a file of its own");
+  }
+  // Not by O_TRUNC, which would empty the other host's file.
+  if (ftruncate(fd_.get(), 0) == 0) return {};
+  return tl::unexpected("cannot empty " + path + ": " + std::strerror(errno) + "; give " + option +
+                        " another file");
 }
 
 void AppendFile::Appended() {
@@ -39,8 +78,9 @@ void AppendFile::Flush() {
     if (written > 0) {
       rest.remove_prefix(static_cast<size_t>(written));
     } else if (errno != EINTR) {
+      error_ = std::strerror(errno);
       fprintf(stderr, "error: cannot write %s: %s; the rest of it is lost\n", path_.c_str(),
-              std::strerror(errno));
+              error_.c_str());
       fd_.Reset();
     }
   }
@@ -48,6 +88,8 @@ void AppendFile::Flush() {
 }
 
 OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
+  if (const auto file = RefusePipe(options.trace_path, "--trace"); !file) return file;
+  if (const auto file = RefusePipe(options.pcap_path, "--pcap"); !file) return file;
   if (!options.trace_path.empty()) {
     if (const auto made = json_file_.Create(options.trace_path, "--trace"); !made) return made;
     json_.emplace(options.name);
@@ -61,9 +103,31 @@ OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
   return {};
 }
 
+OrMessage<void> TraceFiles::Check() {
+  Flush();
+  for (const State& file : States()) {
+    if (file.error.empty()) continue;
+    return tl::unexpected("cannot write " + file.path + ": " + file.error + "; give " +
+                          file.option + " a file on a disk that has room");
+  }
+  return {};
+}
+
 void TraceFiles::Flush() {
   json_file_.Flush();
   pcap_file_.Flush();
+}
+
+void TraceFiles::Close() {
+  json_file_.Close();
+  pcap_file_.Close();
+}
+
+std::vector<TraceFiles::State> TraceFiles::States() const {
+  std::vector<State> states;
+  if (json_) states.push_back({"--trace", json_file_.path(), json_file_.error()});
+  if (pcap_) states.push_back({"--pcap", pcap_file_.path(), pcap_file_.error()});
+  return states;
 }
 
 void TraceFiles::Write(const trace::Record& record) {

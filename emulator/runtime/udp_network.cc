@@ -1,26 +1,57 @@
 #include "emulator/runtime/udp_network.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "emulator/runtime/epoll_tag.h"
+#include "emulator/runtime/socket_options.h"
 
 namespace rdmaemu::runtime {
 
-void UdpNetwork::Add(UdpPort port) { ports_.push_back(std::make_unique<UdpPort>(std::move(port))); }
+void UdpNetwork::Add(UdpPort port) {
+  ports_.push_back(std::make_unique<Port>(Port{std::move(port), nullptr}));
+  Publish(*ports_.back());
+}
+
+void UdpNetwork::ShareQueues(const std::string& directory) {
+  directory_ = directory;
+  peers_ = std::make_unique<PeerQueues>(directory);
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) Publish(*port);
+  }
+}
+
+void UdpNetwork::Publish(Port& port) {
+  if (peers_ == nullptr) return;
+  port.socket.WaitFor(*peers_);
+  port.queue = OwnQueue::Publish(directory_, port.socket.address(), port.socket.fd());
+}
+
+uint64_t UdpNetwork::queue_drops() const {
+  uint64_t drops = drops_of_closed_;
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) drops += SocketDrops(port->socket.fd());
+  }
+  for (const auto& [number, group] : groups_) drops += SocketDrops(group.fd());
+  return drops;
+}
 
 UdpPort* UdpNetwork::PortOf(const NetAddress& address) const {
-  for (const std::unique_ptr<UdpPort>& port : ports_) {
-    if (port != nullptr && port->address() == address) return port.get();
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr && port->socket.address() == address) return &port->socket;
   }
   return nullptr;
 }
 
 Status UdpNetwork::WatchPort(uint32_t number) {
   epoll_event event = EventFor(EventKind::kUdpPort, number);
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, ports_[number]->fd(), &event) != 0) return Fail(errno);
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, ports_[number]->socket.fd(), &event) != 0) {
+    return Fail(errno);
+  }
   return {};
 }
 
@@ -37,7 +68,8 @@ Status UdpNetwork::Open(const HostAddress& address) {
   if (!port) return Fail(port.error().code);
   auto place = std::find(ports_.begin(), ports_.end(), nullptr);
   if (place == ports_.end()) place = ports_.insert(place, nullptr);
-  *place = std::make_unique<UdpPort>(std::move(*port));
+  *place = std::make_unique<Port>(Port{std::move(*port), nullptr});
+  Publish(**place);
   const Status watched = WatchPort(static_cast<uint32_t>(place - ports_.begin()));
   if (!watched) place->reset();
   return watched;
@@ -45,12 +77,20 @@ Status UdpNetwork::Open(const HostAddress& address) {
 
 // Groups that were joined by the address stay until they are left: what they bring finds nobody.
 void UdpNetwork::Close(const NetAddress& address) {
-  for (std::unique_ptr<UdpPort>& port : ports_) {
-    if (port == nullptr || port->address() != address) continue;
-    if (allocated_ == port.get()) allocated_ = nullptr;
-    port->Flush();  // what was said before the address went
+  for (std::unique_ptr<Port>& port : ports_) {
+    if (port == nullptr || port->socket.address() != address) continue;
+    if (allocated_ == &port->socket) allocated_ = nullptr;
+    port->socket.Flush();  // what was said before the address went
+    WaitForPeer(port->socket);
+    drops_of_closed_ += SocketDrops(port->socket.fd());
     port.reset();
   }
+}
+
+void UdpNetwork::CloseAll() {
+  allocated_ = nullptr;
+  ports_.clear();
+  groups_.clear();
 }
 
 Status UdpNetwork::JoinGroup(const NetAddress& local, const NetAddress& group) {
@@ -72,8 +112,8 @@ void UdpNetwork::LeaveGroup(const NetAddress& local, const NetAddress& group) {
   });
 }
 
-bool UdpNetwork::Receive(int fd, const NetAddress& destination, const NetAddress& at,
-                         const Handler& handler) {
+// Takes copies of the addresses: `handler` may close the port that they belong to.
+bool UdpNetwork::Receive(int fd, NetAddress destination, NetAddress at, const Handler& handler) {
   return receiver_.Receive(
       fd, destination,
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads) {
@@ -83,8 +123,73 @@ bool UdpNetwork::Receive(int fd, const NetAddress& destination, const NetAddress
 
 bool UdpNetwork::ReceivePort(uint32_t number, const Handler& handler) {
   if (number >= ports_.size() || ports_[number] == nullptr) return false;
-  const UdpPort& port = *ports_[number];
-  return Receive(port.fd(), port.address(), port.address(), handler);
+  // In the order in which they came.
+  return ReceiveStaged(handler) || ReceiveFrom(*ports_[number], receiver_, handler);
+}
+
+bool UdpNetwork::ReceiveFrom(const Port& port, UdpReceiver& receiver, const Handler& handler) {
+  const NetAddress address = port.socket.address();
+  const std::shared_ptr<OwnQueue> queue = port.queue;  // the handler may close the port
+  const uint64_t sent_before = queue != nullptr ? queue->sent() : 0;
+  const bool found = receiver.Receive(
+      port.socket.fd(), address,
+      [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads) {
+        handler(flow, udp_payloads, address);
+      });
+  if (queue == nullptr) return found;
+  if (found) {
+    queue->Took(receiver.charge());
+  } else {
+    queue->Emptied(sent_before);
+  }
+  return found;
+}
+
+bool UdpNetwork::ReceiveStaged(const Handler& handler) {
+  if (staged_.empty()) return false;
+  // Handling a datagram may stage others.
+  for (size_t count = staged_.size(); count > 0 && !staged_.empty(); count--) {
+    const Staged next = std::move(staged_.front());
+    staged_.pop_front();
+    staged_bytes_ -= next.bytes.size();
+    std::vector<std::span<const std::byte>> udp_payloads;
+    std::span<const std::byte> rest = next.bytes;
+    for (const size_t size : next.sizes) {
+      udp_payloads.push_back(rest.first(size));
+      rest = rest.subspan(size);
+    }
+    handler(next.flow, udp_payloads, next.at);
+  }
+  return true;
+}
+
+// One batch of each port. With buffers of its own: a batch may just be handled.
+void UdpNetwork::Stage() {
+  if (staging_receiver_ == nullptr) staging_receiver_ = std::make_unique<UdpReceiver>();
+  const Handler stage = [&](const wire::UdpFlow& flow,
+                            std::span<const std::span<const std::byte>> udp_payloads,
+                            const NetAddress& at) {
+    Staged& staged = staged_.emplace_back(Staged{flow, at, {}, {}});
+    for (const std::span<const std::byte> payload : udp_payloads) {
+      staged.bytes.insert(staged.bytes.end(), payload.begin(), payload.end());
+      staged.sizes.push_back(payload.size());
+    }
+    staged_bytes_ += staged.bytes.size();
+  };
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (staged_bytes_ >= kMaxStagedBytes) return;
+    if (port != nullptr) ReceiveFrom(*port, *staging_receiver_, stage);
+  }
+}
+
+// The peer may be waiting for this host, so its datagrams are taken meanwhile. They are handled
+// later: whoever sends is not ready to be called.
+void UdpNetwork::WaitForPeer(UdpPort& port) {
+  while (port.awaits_peer()) {
+    Stage();
+    sched_yield();
+    port.Flush();
+  }
 }
 
 bool UdpNetwork::ReceiveGroup(uint32_t number, const Handler& handler) {
@@ -107,7 +212,11 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   allocated_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
   if (port == nullptr) return 0;
-  const size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
+  size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
+  if (count == 0 && port->awaits_peer()) {
+    WaitForPeer(*port);
+    count = port->AllocateRun(flow, traffic_class, bytes, rooms);
+  }
   if (count > 0) allocated_ = port;
   return count;
 }
@@ -118,14 +227,21 @@ void UdpNetwork::Commit() {
 }
 
 void UdpNetwork::Flush() {
-  for (const std::unique_ptr<UdpPort>& port : ports_) {
-    if (port != nullptr && port->has_pending()) port->Flush();
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr && port->socket.has_pending()) port->socket.Flush();
+  }
+}
+
+void UdpNetwork::FlushAll() {
+  Flush();
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) WaitForPeer(port->socket);
   }
 }
 
 bool UdpNetwork::blocked() const {
-  return std::ranges::any_of(ports_,
-                             [](const auto& port) { return port != nullptr && port->blocked(); });
+  return std::ranges::any_of(
+      ports_, [](const auto& port) { return port != nullptr && port->socket.blocked(); });
 }
 
 }  // namespace rdmaemu::runtime

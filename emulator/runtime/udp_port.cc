@@ -165,20 +165,25 @@ void UdpPort::Flush() {
     iovec vector;
     alignas(cmsghdr) std::array<std::byte, 64> control;
     size_t datagrams;
+    uint64_t charge;
   };
   constexpr size_t kMessages = 32;
   std::array<Message, kMessages> messages;
   std::array<mmsghdr, kMessages> headers;
-  blocked_ = false;
+  blocked_ = awaits_peer_ = false;
   waiting_.resize(committed_);
   while (sent_ < waiting_.size()) {
     size_t count = 0;
+    uint64_t charge = 0;
     for (size_t next = sent_; next < waiting_.size() && count < kMessages; count++) {
       Message& message = messages[count];
       const Waiting& head = waiting_[next];
       message.datagrams = BurstLength(next);
       const Waiting& tail = waiting_[next + message.datagrams - 1];
       message.vector = {buffer_.data() + head.offset, tail.offset + tail.bytes - head.offset};
+      message.charge = QueueCharge(message.vector.iov_len, message.datagrams);
+      if (peers_ != nullptr && !peers_->Fits(head.destination, charge, message.charge)) break;
+      charge += message.charge;
       msghdr& header = headers[count].msg_hdr;
       header = {};
       header.msg_name = &message.destination;
@@ -198,9 +203,17 @@ void UdpPort::Flush() {
       if (header.msg_controllen == 0) header.msg_control = nullptr;
       next += message.datagrams;
     }
+    if (count == 0) {
+      blocked_ = awaits_peer_ = true;
+      return;
+    }
     const int sent = sendmmsg(fd_.get(), headers.data(), static_cast<unsigned>(count), 0);
     if (sent > 0) {
-      for (int i = 0; i < sent; i++) sent_ += messages[static_cast<size_t>(i)].datagrams;
+      for (int i = 0; i < sent; i++) {
+        const Message& message = messages[static_cast<size_t>(i)];
+        if (peers_ != nullptr) peers_->Sent(waiting_[sent_].destination, message.charge);
+        sent_ += message.datagrams;
+      }
     } else if (errno == EAGAIN || errno == ENOBUFS) {
       blocked_ = true;
       return;

@@ -12,6 +12,7 @@
 
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
+#include "emulator/runtime/queue_credit.h"
 #include "emulator/runtime/unique_fd.h"
 #include "emulator/wire/icrc.h"
 
@@ -35,6 +36,9 @@ class UdpPort {
   const NetAddress& address() const { return address_; }
   uint32_t interface_index() const { return interface_index_; }
 
+  // Not owned. From now on datagrams wait until the peer's receive queue has room for them.
+  void WaitFor(PeerQueues& peers) { peers_ = &peers; }
+
   // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
   // the kernel has taken what waits. An Allocate without Commit is forgotten.
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
@@ -46,8 +50,10 @@ class UdpPort {
   void Commit();
   // Gives what waits to the kernel. A datagram that the kernel refuses is lost, as on a wire.
   void Flush();
-  // True after the kernel's buffer was full: Flush again when the socket is writable.
+  // True after the kernel's buffer or the peer's queue was full: Flush again a little later.
   bool blocked() const { return blocked_; }
+  // It was the peer's queue.
+  bool awaits_peer() const { return awaits_peer_; }
   bool has_pending() const { return committed_ > 0; }
 
  private:
@@ -68,6 +74,8 @@ class UdpPort {
   uint32_t interface_index_;
   bool segmentation_ = true;  // until the kernel refuses UDP_SEGMENT
   bool blocked_ = false;
+  bool awaits_peer_ = false;
+  PeerQueues* peers_ = nullptr;
   std::vector<std::byte> buffer_;
   std::vector<Waiting> waiting_;
   size_t sent_ = 0;       // of waiting_

@@ -16,10 +16,11 @@ namespace rdmaemu::runtime {
 namespace {
 
 // Addresses of this test alone.
-const NetAddress kFirst = NetAddress::Ipv4(0x7f4d0101), kSecond = NetAddress::Ipv4(0x7f4d0102);
+const NetAddress kFirstPortAddress = NetAddress::Ipv4(0x7f4d0101),
+                 kSecondPortAddress = NetAddress::Ipv4(0x7f4d0102);
 
 wire::UdpFlow FromFirstToSecond() {
-  return {kFirst, kSecond, wire::kRoceUdpPort, wire::kRoceUdpPort};
+  return {kFirstPortAddress, kSecondPortAddress, wire::kRoceUdpPort, wire::kRoceUdpPort};
 }
 
 bool Send(UdpPort& port, const std::string& text, uint8_t traffic_class = 0) {
@@ -39,8 +40,8 @@ std::vector<std::string> Receive(UdpPort& port) {
   while (receiver.Receive(
       port.fd(), port.address(),
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
-        EXPECT_EQ(flow.source, kFirst);
-        EXPECT_EQ(flow.destination, kSecond);
+        EXPECT_EQ(flow.source, kFirstPortAddress);
+        EXPECT_EQ(flow.destination, kSecondPortAddress);
         EXPECT_EQ(flow.source_port, wire::kRoceUdpPort);
         EXPECT_EQ(flow.destination_port, wire::kRoceUdpPort);
         for (const std::span<const std::byte> payload : payloads) {
@@ -52,7 +53,8 @@ std::vector<std::string> Receive(UdpPort& port) {
 }
 
 TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   std::vector<std::string> sent;
   // Equal ones, a short one, a longer one, a run longer than one burst, another traffic class.
@@ -67,7 +69,8 @@ TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
 }
 
 TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   for (size_t i = 0; i < UdpPort::kMaxBatch + 1; i++) ASSERT_TRUE(Send(*first, "x"));
   EXPECT_TRUE(first->has_pending());
@@ -76,7 +79,8 @@ TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
 
 // Packets of 4 KiB as a WRITE has them: a longer first one, then more than one burst holds.
 TEST(UdpPort, ARunLongerThanABurstKeepsItsDatagrams) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   std::vector<size_t> sizes(40, 4112);
   sizes.front() = 4128;
@@ -95,7 +99,8 @@ TEST(UdpPort, ARunLongerThanABurstKeepsItsDatagrams) {
 }
 
 TEST(UdpPort, TheLargestDatagramAndTheLargestBurstFit) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   std::vector<std::string> sent{std::string(UdpPort::kMaxDatagramBytes, 'L')};
   for (size_t i = 0; i < UdpPort::kMaxSegments; i++) {
@@ -107,7 +112,8 @@ TEST(UdpPort, TheLargestDatagramAndTheLargestBurstFit) {
 }
 
 TEST(UdpPort, ARunGetsWhatRoomThereIs) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   for (size_t i = 0; i < UdpPort::kMaxBatch - 3; i++) ASSERT_TRUE(Send(*first, "x"));
   const std::vector<size_t> sizes(8, 1);
@@ -122,7 +128,8 @@ TEST(UdpPort, ARunGetsWhatRoomThereIs) {
 
 // A sender's cache still holds what leaves soon.
 TEST(UdpPort, EnoughBytesGoOutByThemselves) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   size_t sent = 0;
   for (const std::string text(4096, 'x'); sent < UdpPort::kFlushBytes; sent += text.size()) {
@@ -134,11 +141,13 @@ TEST(UdpPort, EnoughBytesGoOutByThemselves) {
 
 TEST(UdpPort, HandsOverWhatCameOfOneFlowTogetherAndOfAnotherApart) {
   const NetAddress third_address = NetAddress::Ipv4(0x7f4d0103);
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0),
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0),
                   third = UdpPort::Open(third_address, 0);
   ASSERT_TRUE(first && second && third);
   const auto send_from = [&](UdpPort& port, char what) {
-    const wire::UdpFlow flow{port.address(), kSecond, wire::kRoceUdpPort, wire::kRoceUdpPort};
+    const wire::UdpFlow flow{port.address(), kSecondPortAddress, wire::kRoceUdpPort,
+                             wire::kRoceUdpPort};
     for (int i = 0; i < 3; i++) {
       port.Allocate(flow, 0, 8)[0] = static_cast<std::byte>(what);
       port.Commit();
@@ -157,7 +166,8 @@ TEST(UdpPort, HandsOverWhatCameOfOneFlowTogetherAndOfAnotherApart) {
         second->fd(), second->address(),
         [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> payloads) {
           for (const std::span<const std::byte> payload : payloads) {
-            EXPECT_EQ(flow.source, payload[0] == std::byte{'f'} ? kFirst : third_address);
+            EXPECT_EQ(flow.source,
+                      payload[0] == std::byte{'f'} ? kFirstPortAddress : third_address);
             calls += static_cast<char>(payload[0]);
           }
         });
@@ -166,7 +176,8 @@ TEST(UdpPort, HandsOverWhatCameOfOneFlowTogetherAndOfAnotherApart) {
 }
 
 TEST(UdpPort, WhatWasNotCommittedIsForgotten) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0), second = UdpPort::Open(kSecond, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   const std::array<size_t, 3> sizes{10, 20, 30};
   std::array<std::span<std::byte>, 3> rooms;
@@ -180,7 +191,7 @@ TEST(UdpPort, WhatWasNotCommittedIsForgotten) {
 }
 
 TEST(UdpPort, RefusesWhatNoDatagramCanHold) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
   ASSERT_TRUE(first);
   EXPECT_TRUE(first->Allocate(FromFirstToSecond(), 0, 0).empty());
   EXPECT_TRUE(first->Allocate(FromFirstToSecond(), 0, UdpPort::kMaxDatagramBytes + 1).empty());
@@ -190,14 +201,14 @@ TEST(UdpPort, RefusesWhatNoDatagramCanHold) {
 }
 
 TEST(UdpPort, AnAddressInUseOrOfNobodyHereIsAnError) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
   ASSERT_TRUE(first);
-  EXPECT_EQ(UdpPort::Open(kFirst, 0).error(), Error{EADDRINUSE});
+  EXPECT_EQ(UdpPort::Open(kFirstPortAddress, 0).error(), Error{EADDRINUSE});
   EXPECT_EQ(UdpPort::Open(NetAddress::Ipv4(0xc6336401), 0).error(), Error{EADDRNOTAVAIL});
 }
 
 TEST(UdpNetwork, SendsThroughTheSocketOfTheSourceOnly) {
-  Result<UdpPort> first = UdpPort::Open(kFirst, 0);
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
   ASSERT_TRUE(first);
   UdpNetwork network;
   network.Add(std::move(*first));

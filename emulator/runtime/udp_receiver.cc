@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "emulator/runtime/queue_credit.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
@@ -60,6 +61,7 @@ bool UdpReceiver::Receive(int fd, const NetAddress& destination, const Handler& 
     header.msg_control = slot.control.data();
     header.msg_controllen = slot.control.size();
   }
+  charge_ = 0;
   const int count = recvmmsg(fd, buffers.messages.data(), kBatch, MSG_DONTWAIT, nullptr);
   wire::UdpFlow flow{};
   flow.destination = destination;
@@ -81,6 +83,7 @@ bool UdpReceiver::Receive(int fd, const NetAddress& destination, const Handler& 
       std::memcpy(&value, CMSG_DATA(control), sizeof value);
       if (value > 0) segment = static_cast<size_t>(value);
     }
+    charge_ += QueueCharge(total, segment == 0 ? 1 : (total + segment - 1) / segment);
     wire::UdpFlow from{};
     from.source = AddressFrom(slot.source, from.source_port);
     if (from.source != flow.source || from.source_port != flow.source_port) {

@@ -26,10 +26,13 @@ class UdpReceiver {
                                      std::span<const std::span<const std::byte>> udp_payloads)>;
   // Takes one batch from a socket that is bound to `destination`; false when there was nothing.
   bool Receive(int fd, const NetAddress& destination, const Handler& handler);
+  // QueueCharge of the last batch.
+  uint64_t charge() const { return charge_; }
 
  private:
   struct Buffers;
   std::unique_ptr<Buffers> buffers_;
+  uint64_t charge_ = 0;
 };
 
 }  // namespace rdmaemu::runtime

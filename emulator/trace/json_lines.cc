@@ -25,7 +25,7 @@ std::string Value(const Field& field) {
   return std::visit(write, field.value);
 }
 
-std::string Key(std::string_view key) {
+std::string RecordKey(std::string_view key) {
   const bool taken = std::find(std::begin(kOwnKeys), std::end(kOwnKeys), key) != std::end(kOwnKeys);
   return Quote(taken ? "field." + std::string(key) : std::string(key));
 }
@@ -49,7 +49,7 @@ void JsonLines::Append(const Record& record, std::string& out) const {
   out += Quote(record.what);
   for (const Field& field : record.fields) {
     out += ',';
-    out += Key(field.key);
+    out += RecordKey(field.key);
     out += ':';
     out += Value(field);
   }

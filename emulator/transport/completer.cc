@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "emulator/transport/place.h"
-
 namespace rdmaemu::transport {
 namespace {
 
@@ -201,9 +199,13 @@ bool Completer::Target(QpContext& context, const Train& train, Pieces& into) {
   const uint64_t offset =
       uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
       context.mtu_bytes;
-  return offset + train.length() <= request.length &&
-         core_.ResolveSges(*context.qp, request.sges, offset, train.length(),
-                           IBV_ACCESS_LOCAL_WRITE, into) == IBV_WC_SUCCESS;
+  if (offset + train.length() > request.length ||
+      core_.ResolveSges(*context.qp, request.sges, offset, train.length(), IBV_ACCESS_LOCAL_WRITE,
+                        into) != IBV_WC_SUCCESS) {
+    return false;
+  }
+  core_.payloads.PlaceWaiting(context, into);
+  return true;
 }
 
 void Completer::HandleRead(Time now, QpContext& context, Train& train) {
@@ -260,7 +262,7 @@ ibv_wc_status Completer::PlaceRead(QpContext& context, const SendWqe& request, T
                         into) != IBV_WC_SUCCESS) {
     return IBV_WC_LOC_PROT_ERR;
   }
-  switch (Place(core_, train, into)) {
+  switch (core_.payloads.Place(context, train, into)) {
     case Placement::kPlaced:
       return IBV_WC_SUCCESS;
     case Placement::kDestinationGone:
@@ -301,10 +303,11 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   std::array<std::byte, sizeof(uint64_t)> original;
   std::memcpy(original.data(), &train.headers.original, sizeof original);
   if (core_.ResolveSges(*context.qp, request.sges, 0, sizeof original, IBV_ACCESS_LOCAL_WRITE,
-                        into) != IBV_WC_SUCCESS ||
-      !into.Write(core_.env.memory, original)) {
+                        into) != IBV_WC_SUCCESS) {
     return Fail(now, context, IBV_WC_LOC_PROT_ERR);
   }
+  core_.payloads.PlaceWaiting(context, into);
+  if (!into.Write(core_.env.memory, original)) return Fail(now, context, IBV_WC_LOC_PROT_ERR);
   s.unacked_psn = PsnAdd(request.last_psn, 1);
   Finish(now, context);
   Progress(now, context, 1);
@@ -361,7 +364,7 @@ void Completer::Fail(Time now, QpContext& context, ibv_wc_status status) {
   if (s.requests.empty()) return;
   s.requests.front().status = status;
   Finish(now, context);
-  core_.FailQp(now, *context.qp);
+  core_.FailQpAfter(now, *context.qp, status);
 }
 
 void Completer::CompleteDone(Time now, QpContext& context) {
@@ -400,7 +403,7 @@ void Completer::Flush(Time now, QpContext& context) {
   SendWqe request;
   for (uint32_t left = qp.send_ring.Distance(s.next_index, qp.send_ring.Producer()); left > 0;
        left--) {
-    CopySendWqe(qp, s.next_index, qp.device->profile.port.max_msg_sz, request);
+    CopySendWqe(qp, s.next_index, qp.device->profile.most_message_bytes(), request);
     request.status = IBV_WC_WR_FLUSH_ERR;
     s.next_index = s.consumer = qp.send_ring.Next(s.next_index);
     qp.send_ring.SetConsumer(s.consumer);

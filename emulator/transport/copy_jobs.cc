@@ -28,49 +28,78 @@ uint32_t Fill(CopyRange (&out)[CopyJob::kMaxRanges], std::span<const MemoryRange
   return static_cast<uint32_t>(ranges.size());
 }
 
-CopyJob& JobOf(const JobTicket& ticket) { return ticket.share->jobs->jobs[ticket.slot]; }
+CopyJob& JobOf(const JobOffer& offer) { return offer.share->jobs->jobs[offer.slot]; }
+
+JobSide SideOf(const Pieces& pieces) {
+  uint64_t low = UINT64_MAX, high = 0;
+  for (const MemoryRange& range : pieces.ranges()) {
+    low = std::min(low, range.address);
+    high = std::max(high, range.address + range.length);
+  }
+  return {pieces.process(), {low, high - low}};
+}
 
 }  // namespace
 
-JobTicket CopyJobs::Offer(Time now, GroupShare& first, GroupShare& second, const Pieces& from,
-                          const Pieces& to) {
+JobTicket CopyJobs::Offer(Time now, const QueuePair& requester, const QueuePair& other,
+                          const Pieces& from, const Pieces& to) {
   if (from.length() < kMinJobBytes || from.ranges().size() > CopyJob::kMaxRanges ||
       to.ranges().size() > CopyJob::kMaxRanges) {
     return {};
   }
-  const JobTicket ticket = OfferTo(now, first, from, to);
-  return ticket || &first == &second ? ticket : OfferTo(now, second, from, to);
+  GroupShare &first = requester.share(), &second = other.share();
+  const JobTicket ticket = OfferTo(now, first, requester, other, from, to);
+  return ticket || &first == &second ? ticket : OfferTo(now, second, requester, other, from, to);
 }
 
-JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const Pieces& from, const Pieces& to) {
+JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const QueuePair& requester,
+                            const QueuePair& other, const Pieces& from, const Pieces& to) {
   if (share.sole_process == ProcessId::kNone || share.jobs == nullptr) return {};
   const bool push = from.IsOf(share.sole_process);
   const Pieces& own = push ? from : to;
-  const Pieces& other = push ? to : from;
-  if (!own.IsOf(share.sole_process) || !other.IsOf(other.process())) return {};
+  const Pieces& far = push ? to : from;
+  if (!own.IsOf(share.sole_process) || !far.IsOf(far.process())) return {};
   JobBoard& board = BoardOf(share);
   const uint32_t slot = board.offered % JobPage::kSlots;
-  JobBoard::Known& known = board.known[slot];
-  if (board.refused || known.in_use || !IsPolling(now, share, board)) return {};
-  const uint32_t pid = memory_.PidFor(share.sole_process, other.process());
+  if (board.refused || board.in_use[slot] || !IsPolling(now, share, board)) return {};
+  const uint32_t pid = memory_.PidFor(share.sole_process, far.process());
   if (pid == 0) return {};
 
-  known = {true, share.sole_process, other.process(), now};
-  board.in_use++;
+  if (free_.empty()) {
+    offers_.emplace_back();
+    free_.push_back(static_cast<uint32_t>(offers_.size()));
+  }
+  const JobTicket ticket{free_.back()};
+  free_.pop_back();
+  Of(ticket) = {.share = &share,
+                .slot = slot,
+                .requester = requester.handle,
+                .other = other.handle,
+                .from = SideOf(from),
+                .to = SideOf(to),
+                .offered_at = now};
+  board.in_use[slot] = true;
   CopyJob& job = share.jobs->jobs[slot];
   job.number = board.offered;
   job.pid = pid;
   job.pull = push ? 0 : 1;
   job.own_count = Fill(job.own, own.ranges());
-  job.other_count = Fill(job.other, other.ranges());
+  job.other_count = Fill(job.other, far.ranges());
   job.Set(CopyJob::kOffered);
   std::atomic_ref(share.jobs->offered).store(++board.offered, std::memory_order_release);
-  return {&share, slot};
+  return ticket;
 }
 
-JobOutcome CopyJobs::Look(Time now, const JobTicket& ticket) {
-  JobBoard& board = BoardOf(*ticket.share);
-  CopyJob& job = JobOf(ticket);
+JobOutcome CopyJobs::OutcomeOf(Time now, JobTicket ticket) {
+  const JobOutcome outcome = StateOf(now, Of(ticket));
+  if (outcome != JobOutcome::kWaiting) Free(ticket);
+  return outcome;
+}
+
+JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
+  if (offer.share == nullptr || offer.withdrawn) return JobOutcome::kNotCopied;
+  JobBoard& board = BoardOf(*offer.share);
+  CopyJob& job = JobOf(offer);
   switch (job.Now()) {
     case CopyJob::kDone:
       // Who does its jobs need not look for completions to be seen at work.
@@ -79,7 +108,9 @@ JobOutcome CopyJobs::Look(Time now, const JobTicket& ticket) {
     case CopyJob::kTaken:
       return JobOutcome::kWaiting;
     case CopyJob::kOffered:
-      if (now < LookAgainAt(ticket) || !job.Claim(CopyJob::kFree)) return JobOutcome::kWaiting;
+      if (now < offer.offered_at + kOfferFor || !job.Claim(CopyJob::kFree)) {
+        return JobOutcome::kWaiting;
+      }
       return JobOutcome::kNotCopied;
     case CopyJob::kRefused:
       board.refused = true;
@@ -89,29 +120,38 @@ JobOutcome CopyJobs::Look(Time now, const JobTicket& ticket) {
   }
 }
 
-Time CopyJobs::LookAgainAt(const JobTicket& ticket) {
-  return BoardOf(*ticket.share).known[ticket.slot].offered_at + kOfferFor;
+std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  const bool ended = offer.share == nullptr || offer.withdrawn;
+  if (!ended && JobOf(offer).Now() != CopyJob::kOffered) return std::nullopt;
+  return offer.offered_at + kOfferFor;
 }
 
-bool CopyJobs::IsOffered(const JobTicket& ticket) {
-  return JobOf(ticket).Now() == CopyJob::kOffered;
+void CopyJobs::End(JobTicket ticket) {
+  JobOffer& offer = Of(ticket);
+  if (offer.share != nullptr && !offer.withdrawn) Withdraw(offer);
+  Free(ticket);
 }
 
-bool CopyJobs::Concerns(const JobTicket& ticket, ProcessId process) {
-  const JobBoard::Known& known = BoardOf(*ticket.share).known[ticket.slot];
-  return known.own == process || known.other == process;
+void CopyJobs::Free(JobTicket ticket) {
+  JobOffer& offer = Of(ticket);
+  if (offer.share != nullptr) BoardOf(*offer.share).in_use[offer.slot] = false;
+  offer = {};
+  free_.push_back(ticket.number);
 }
 
-void CopyJobs::GiveBack(const JobTicket& ticket) {
-  JobBoard& board = BoardOf(*ticket.share);
-  board.known[ticket.slot].in_use = false;
-  board.in_use--;
+void CopyJobs::Forget(const GroupShare& share) {
+  WithdrawIf([&](const JobOffer& offer) { return offer.share == &share; });
+  for (JobOffer& offer : offers_) {
+    if (offer.share == &share) offer.share = nullptr;
+  }
 }
 
-void CopyJobs::Withdraw(const JobTicket& ticket) {
-  CopyJob& job = JobOf(ticket);
+void CopyJobs::Withdraw(JobOffer& offer) {
+  offer.withdrawn = true;
+  CopyJob& job = JobOf(offer);
   if (job.Claim(CopyJob::kFree)) return;
-  JobBoard& board = BoardOf(*ticket.share);
+  JobBoard& board = BoardOf(*offer.share);
   // Once a group has kept the host waiting in vain, its other jobs do not.
   for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
     if (job.Now() != CopyJob::kTaken) return;

@@ -1,9 +1,11 @@
 // The host's side of copy jobs (emulator/verbs/copy_jobs.h): which copies are worth offering to
-// whom, and what became of them.
+// whom, and what became of them. Used by PayloadOwner alone.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "emulator/base/memory.h"
 #include "emulator/base/time.h"
@@ -25,27 +27,42 @@ inline constexpr int kMaxWaitsForCopy = 20000;
 
 // What the host knows of one group's jobs.
 struct JobBoard final : TransportState {
-  struct Known {
-    bool in_use = false;
-    // Whose memory it moves. The first is the group's process when the job was offered: by the time
-    // the job has to end the group may have several, or none.
-    ProcessId own = ProcessId::kNone, other = ProcessId::kNone;
-    Time offered_at{};
-  };
-  std::array<Known, JobPage::kSlots> known;
+  std::array<bool, JobPage::kSlots> in_use{};
   uint32_t offered = 0;  // as published
   uint32_t polls = 0;    // when last looked at
   Time polled_at{};      // when it was seen to have grown
   bool refused = false;  // no more jobs: the kernel lets the program not reach others, or:
   bool stopped = false;  // a thread of it stopped in a copy
-  uint32_t in_use = 0;
 };
 
-// A job that was offered; none when `share` is nullptr.
-struct JobTicket {
-  GroupShare* share = nullptr;
+// The least range that holds all bytes of one side of a copy.
+struct JobSide {
+  ProcessId process = ProcessId::kNone;
+  MemoryRange bounds{};
+
+  bool Touches(ProcessId whose, const MemoryRange& range) const {
+    return process == whose && range.address < bounds.address + bounds.length &&
+           bounds.address < range.address + range.length;
+  }
+};
+// A copy that was offered and whose outcome its train's holder has not taken yet.
+struct JobOffer {
+  GroupShare* share = nullptr;  // to whom; nullptr: the group has gone, or the entry is free
   uint32_t slot = 0;
-  explicit operator bool() const { return share != nullptr; }
+  Handle requester = 0, other = 0;  // the QPs of the train
+  JobSide from, to;
+  Time offered_at{};
+  bool withdrawn = false;
+
+  bool Touches(ProcessId process, const MemoryRange& range) const {
+    return from.Touches(process, range) || to.Touches(process, range);
+  }
+};
+
+// Names an offer until OutcomeOf has answered anything but kWaiting, or End.
+struct JobTicket {
+  uint32_t number = 0;  // 0: none
+  explicit operator bool() const { return number != 0; }
 };
 
 enum class JobOutcome : uint8_t { kWaiting, kCopied, kNotCopied };
@@ -54,26 +71,34 @@ class CopyJobs {
  public:
   explicit CopyJobs(Memory& memory) : memory_(memory) {}
 
-  // Offers to copy `from` to `to` to the group of one of the two, `first` before `second`. No
-  // ticket when the host had better copy.
-  JobTicket Offer(Time now, GroupShare& first, GroupShare& second, const Pieces& from,
+  // As PayloadOwner's. No ticket when the host had better copy.
+  JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to);
-  // What became of it. An offer that nobody takes ends, once `now` is late enough.
-  JobOutcome Look(Time now, const JobTicket& ticket);
-  // When Look should be asked again at the latest.
-  static Time LookAgainAt(const JobTicket& ticket);
-  static bool IsOffered(const JobTicket& ticket);
-  // The job reads or writes the process's memory.
-  static bool Concerns(const JobTicket& ticket, ProcessId process);
-  // The ticket's holder has seen the outcome, or wants it no more (after Withdraw).
-  void GiveBack(const JobTicket& ticket);
-  // Nothing is copied for the ticket after this: what was begun is waited for.
-  void Withdraw(const JobTicket& ticket);
+  JobOutcome OutcomeOf(Time now, JobTicket ticket);
+  std::optional<Time> DeadlineOf(JobTicket ticket);
+  void End(JobTicket ticket);
+  // Nothing is copied for the offers after this: a copy that has begun is waited for, and counts as
+  // not done.
+  template <class Predicate>
+  void WithdrawIf(Predicate concerns) {
+    for (JobOffer& offer : offers_) {
+      if (offer.share != nullptr && !offer.withdrawn && concerns(offer)) Withdraw(offer);
+    }
+  }
+  // The group's shared memory goes.
+  void Forget(const GroupShare& share);
 
  private:
-  JobTicket OfferTo(Time now, GroupShare& share, const Pieces& from, const Pieces& to);
+  JobTicket OfferTo(Time now, GroupShare& share, const QueuePair& requester, const QueuePair& other,
+                    const Pieces& from, const Pieces& to);
+  JobOffer& Of(JobTicket ticket) { return offers_[ticket.number - 1]; }
+  JobOutcome StateOf(Time now, JobOffer& offer);
+  void Withdraw(JobOffer& offer);
+  void Free(JobTicket ticket);
 
   Memory& memory_;
+  std::vector<JobOffer> offers_;  // by ticket; used again
+  std::vector<uint32_t> free_;    // tickets
 };
 
 }  // namespace rdmaemu::transport

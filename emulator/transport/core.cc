@@ -192,6 +192,9 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
       entry.wc.wc_flags = IBV_WC_WITH_IMM;  // as rxe's make_send_cqe has it
     }
   }
+  if (failed && qp.device->profile.keeps_failed_opcodes) {
+    entry.wc.opcode = CompletionOpcode(request.opcode());
+  }
   WriteError(*this, now, qp, entry.wc, "send");
   if (doors.completions) {
     return env.doors->Complete(

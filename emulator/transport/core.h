@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "emulator/base/timer_queue.h"
 #include "emulator/transport/engine.h"
 #include "emulator/transport/fifo.h"
+#include "emulator/transport/payload_owner.h"
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/train.h"
 
@@ -39,13 +41,30 @@ inline constexpr uint32_t kTurnsPerSendPosted = 4096;
 // Deadlines that one call of Expire handles before it lets others work.
 inline constexpr uint32_t kExpirationsPerCall = 4096;
 
+// The event of an RNIC for a local error with this status; nothing for a peer's errors and flushes.
+constexpr std::optional<ibv_event_type> EventOfLocalError(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+      return IBV_EVENT_QP_FATAL;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return IBV_EVENT_QP_ACCESS_ERR;
+    default:
+      return std::nullopt;
+  }
+}
+
 class Core {
  public:
   explicit Core(Engine::Environment environment)
-      : env(environment), doors(env.doors == nullptr ? kNoDoors : env.doors->flags) {}
+      : env(environment),
+        doors(env.doors == nullptr ? kNoDoors : env.doors->flags),
+        payloads(env.memory, doors) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
+  PayloadOwner payloads;
   EngineCounters counters;
 
   // The QP's context, made when it has none.
@@ -63,6 +82,18 @@ class Core {
   void FailQp(Time now, QueuePair& qp, ibv_event_type event) {
     if (qp.state() == IBV_QPS_ERR) return;
     if (qp.device->profile.raises_qp_fatal) env.verbs.RaiseQp(qp, event);
+    env.verbs.FailQp(now, qp);
+  }
+
+  // The same for a local error that a completion tells of: some devices raise an event as well.
+  // `status` is the completion's.
+  void FailQpAfter(Time now, QueuePair& qp, ibv_wc_status status) {
+    if (qp.state() == IBV_QPS_ERR) return;
+    const Profile& profile = qp.device->profile;
+    const std::optional<ibv_event_type> event = EventOfLocalError(status);
+    if (event && profile.raises_qp_fatal && profile.raises_rnic_events) {
+      env.verbs.RaiseQp(qp, *event);
+    }
     env.verbs.FailQp(now, qp);
   }
 

@@ -179,8 +179,7 @@ class Engine::Impl final : public Receiver {
         qp.attr.sq_draining = 1;
         return completer_.CheckDrained(context);
       case IBV_QPS_ERR:
-        EndCopies(context);
-        Settle(context);
+        EndPayloads(context);
         core_.SetDeadline(context, std::nullopt);
         core_.round.Remove(context);
         if (core_.env.trace.wants_records()) TraceError(now, qp);
@@ -199,12 +198,11 @@ class Engine::Impl final : public Receiver {
 
   void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
   void Destroyed(Time now, QueuePair& qp) {
-    EndCopies(core_.ContextOf(qp));
-    Settle(core_.ContextOf(qp));
+    EndPayloads(core_.ContextOf(qp));
     core_.Forget(qp);
     TellEnded(now, qp);
   }
-  void MemoryGoing(ProcessId process) { parking_.WithdrawFor(process); }
+  void Quiesce(const PayloadScope& scope) { core_.payloads.Quiesce(scope); }
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
@@ -212,16 +210,10 @@ class Engine::Impl final : public Receiver {
     if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
   }
 
-  void EndCopies(QpContext& context) {
-    parking_.Drop(context);
-    parking_.WithdrawFrom(context);
-  }
-
   // A program that has ended a QP may give its buffers away.
-  void Settle(QpContext& context) {
-    if (context.responder.waiting.high == 0) return;
-    core_.env.verbs.SettlePayloads(*context.qp);
-    context.responder.waiting = {};
+  void EndPayloads(QpContext& context) {
+    parking_.Drop(context);
+    core_.payloads.Quiesce(QpPayloads{*context.qp});
   }
 
   void LoadFromWire(const wire::UdpFlow& flow, const wire::Packet& first,
@@ -308,8 +300,7 @@ class Engine::Impl final : public Receiver {
 
   void Reset(QpContext& context) {
     QueuePair& qp = *context.qp;
-    EndCopies(context);
-    Settle(context);
+    EndPayloads(context);
     core_.SetDeadline(context, std::nullopt);
     core_.round.Remove(context);
     context.requester = {};
@@ -498,7 +489,7 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
   impl_->StateChanged(now, qp, from);
 }
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
-void Engine::MemoryGoing(ProcessId process) { impl_->MemoryGoing(process); }
+void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }

@@ -110,7 +110,7 @@ class Engine : public TransportHooks {
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;
   void QpDestroyed(Time now, QueuePair& qp) override;
-  void MemoryGoing(ProcessId process) override;
+  void Quiesce(const PayloadScope& scope) override;
 
   const EngineCounters& counters() const;
 

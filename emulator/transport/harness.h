@@ -30,10 +30,10 @@ struct Datagram {
 // One host: verbs, an engine, and what leaves it.
 class Node final : public DatagramSink {
  public:
-  explicit Node(const std::string& address)
+  explicit Node(const std::string& address, bool payload_shortcuts = true)
       : random(7),
         address(*NetAddress::Parse(address)),
-        verbs({shared_memory, counters, memory, random, trace}),
+        verbs({shared_memory, counters, memory, random, trace, {}, payload_shortcuts}),
         engine({verbs, memory, random, *this, trace}) {
     verbs.SetTransport(&engine);
     Profile profile = *BuiltInProfile("rxe");

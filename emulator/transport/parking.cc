@@ -60,7 +60,7 @@ bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, size_t a
   } else if (at > 0 || !completer_.Target(context, train, into)) {
     return false;
   }
-  parked.ticket = jobs_.Offer(now, requester->qp->share(), other->qp->share(), train.pieces, into);
+  parked.ticket = core_.payloads.Offer(now, *requester->qp, *other->qp, train.pieces, into);
   return static_cast<bool>(parked.ticket);
 }
 
@@ -95,11 +95,11 @@ bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
   if (stream.trains.empty()) return false;
   OfferAhead(now, context, stream);
   ParkedTrain& front = stream.trains.front();
-  const JobOutcome outcome = front.ticket ? jobs_.Look(now, front.ticket) : JobOutcome::kNotCopied;
+  const JobOutcome outcome =
+      front.ticket ? core_.payloads.OutcomeOf(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;
   front.train->placed = outcome == JobOutcome::kCopied;
   std::unique_ptr<Train> train = std::move(front.train);
-  if (front.ticket) jobs_.GiveBack(front.ticket);
   stream.trains.PopFront();
   stream.looked_at--;
   if (QpContext* origin = core_.Find(train->origin)) {
@@ -116,25 +116,18 @@ std::optional<Time> Parking::NextDeadline() const {
     if (context == nullptr) continue;
     for (const ParkedStream& stream : context->parked) {
       if (stream.trains.empty() || !stream.trains[0].ticket) continue;
-      const Time at = CopyJobs::LookAgainAt(stream.trains[0].ticket);
-      if (CopyJobs::IsOffered(stream.trains[0].ticket) && (!next || at < *next)) next = at;
+      const std::optional<Time> at = core_.payloads.DeadlineOf(stream.trains[0].ticket);
+      if (at && (!next || *at < *next)) next = at;
     }
   }
   return next;
-}
-
-void Parking::End(ParkedTrain& parked) {
-  if (!parked.ticket) return;
-  jobs_.Withdraw(parked.ticket);
-  jobs_.GiveBack(parked.ticket);
-  parked.ticket = {};
 }
 
 void Parking::Drop(QpContext& context) {
   for (ParkedStream& stream : context.parked) {
     for (; !stream.trains.empty(); stream.trains.PopFront()) {
       ParkedTrain& parked = stream.trains.front();
-      End(parked);
+      if (parked.ticket) core_.payloads.End(parked.ticket);
       QpContext* origin = core_.Find(parked.train->origin);
       if (origin != nullptr && origin->epoch == parked.train->epoch) {
         origin->requester.awaited_copies--;
@@ -143,29 +136,6 @@ void Parking::Drop(QpContext& context) {
     }
     stream.looked_at = 0;
   }
-}
-
-template <class Predicate>
-void Parking::WithdrawIf(Predicate concerns) {
-  for (const Handle handle : waiting_) {
-    QpContext* context = core_.Find(handle);
-    if (context == nullptr) continue;
-    for (ParkedStream& stream : context->parked) {
-      for (size_t i = 0; i < stream.trains.size(); i++) {
-        if (concerns(stream.trains[i])) End(stream.trains[i]);
-      }
-    }
-  }
-}
-
-void Parking::WithdrawFrom(const QpContext& origin) {
-  WithdrawIf([&](const ParkedTrain& parked) { return parked.train->origin == origin.qp->handle; });
-}
-
-void Parking::WithdrawFor(ProcessId process) {
-  WithdrawIf([&](const ParkedTrain& parked) {
-    return parked.ticket && CopyJobs::Concerns(parked.ticket, process);
-  });
 }
 
 }  // namespace rdmaemu::transport

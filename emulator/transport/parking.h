@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "emulator/transport/completer.h"
-#include "emulator/transport/copy_jobs.h"
 #include "emulator/transport/core.h"
 #include "emulator/transport/responder.h"
 
@@ -19,11 +18,7 @@ class Parking {
   // `deliver` hands a train to its QP, as if it had just come.
   Parking(Core& core, Responder& responder, Completer& completer,
           std::function<void(Time, std::unique_ptr<Train>)> deliver)
-      : core_(core),
-        responder_(responder),
-        completer_(completer),
-        deliver_(std::move(deliver)),
-        jobs_(core.env.memory) {}
+      : core_(core), responder_(responder), completer_(completer), deliver_(std::move(deliver)) {}
 
   // Takes the train, which has just come for the context's QP and may be executed by it, when it
   // has to wait. False: nothing was taken, it is to be delivered now.
@@ -36,24 +31,17 @@ class Parking {
 
   // The QP will take no more trains; those that wait are dropped.
   void Drop(QpContext& context);
-  // No byte of what the QP sent, or of the process, is copied after this.
-  void WithdrawFrom(const QpContext& origin);
-  void WithdrawFor(ProcessId process);
 
  private:
   // Offers the copies whose places are known by now.
   void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
   bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);
   bool TurnStream(Time now, QpContext& context, ParkedStream& stream);
-  template <class Predicate>
-  void WithdrawIf(Predicate concerns);
-  void End(ParkedTrain& parked);
 
   Core& core_;
   Responder& responder_;
   Completer& completer_;
   std::function<void(Time, std::unique_ptr<Train>)> deliver_;
-  CopyJobs jobs_;
   std::vector<Handle> waiting_;  // QPs with parked trains
 };
 

@@ -143,6 +143,7 @@ TEST_F(RcNak, AMessageAboveTheLargestIsInvalid) {
   for (const auto operation : {kReadRequest, kWriteFirst}) {
     Prepare();
     const uint32_t most = x.qp->device->profile.port.max_msg_sz;
+    x.qp->device->profile.enforces_max_msg_sz = true;
     ExpectRefused(Remote(operation, kPeerPsn, 0, most + 1),
                   operation == kWriteFirst ? std::span(full) : none, kInvalid);
   }

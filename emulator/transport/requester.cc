@@ -29,7 +29,7 @@ SendWqe* NextRequest(QpContext& context) {
       s.next_index == qp.send_ring.Producer()) {
     return nullptr;
   }
-  const uint64_t most = std::min<uint64_t>(qp.device->profile.port.max_msg_sz,
+  const uint64_t most = std::min<uint64_t>(qp.device->profile.most_message_bytes(),
                                            kMaxMessagePackets * context.mtu_bytes);
   SendWqe& request = s.requests.PushSlot();
   CopySendWqe(qp, s.next_index, static_cast<uint32_t>(most), request);

@@ -52,6 +52,8 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
     }
     if (info.deth) entry.wc.src_qp = train->headers.source_qpn;
     entry.wc.port_num = context.qp->attr.port_num;
+  } else if (context.qp->device->profile.keeps_failed_opcodes) {
+    entry.wc.opcode = IBV_WC_RECV;
   }
   if (s.payload_waits) entry.payload = kPayloadWaits;
   s.payload_waits = false;
@@ -190,16 +192,18 @@ void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
   const QueuePair& qp = *context.qp;
   const uint32_t psn = train.headers.psn;
   if (qp.attr.max_dest_rd_atomic == 0 ||
-      train.headers.dma_length > qp.device->profile.port.max_msg_sz) {
+      train.headers.dma_length > qp.device->profile.most_message_bytes()) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
   }
   const auto source =
       core_.env.verbs.ResolveRemote(qp, train.headers.rkey, train.headers.remote_address,
                                     train.headers.dma_length, IBV_ACCESS_REMOTE_READ);
   if (!source) {
-    return Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
+    const bool is_rnic = qp.device->profile.raises_rnic_events;
+    return Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR,
+                 is_rnic ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_ACCESS_ERR);
   }
-  if (train.headers.dma_length > 0) SettleBefore(core_, context, source->range);
+  if (train.headers.dma_length > 0) core_.payloads.PlaceWaiting(context, source->range);
   const uint32_t packets = PacketsFor(train.headers.dma_length, context.mtu_bytes);
   Remember(context, train, packets);
   s.msn = PsnAdd(s.msn, 1);
@@ -249,7 +253,7 @@ void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
   }
   uint64_t original = 0;
   const MemoryRange range = target->range;
-  SettleBefore(core_, context, range);
+  core_.payloads.PlaceWaiting(context, range);
   bool reached =
       core_.env.memory
           .Read(target->process, {&range, 1}, std::as_writable_bytes(std::span(&original, 1)))
@@ -331,7 +335,7 @@ Placement Responder::WriteToReceive(QpContext& context, Train& train) {
                         bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
     return Placement::kDestinationGone;
   }
-  const Placement placed = PlaceReceived(core_, context, train, {}, into);
+  const Placement placed = core_.payloads.PlaceReceived(context, train, {}, into);
   if (placed == Placement::kPlaced) s.received += bytes;
   return placed;
 }
@@ -359,24 +363,33 @@ Placement Responder::WriteToRemote(QpContext& context, Train& train) {
   if (!target) return Placement::kDestinationGone;
   Pieces into;
   into.Add({target->process, {target->range.address, bytes}});
-  SettleBefore(core_, context, {target->range.address, bytes});
-  const Placement placed = Place(core_, train, into);
+  const Placement placed = core_.payloads.Place(context, train, into);
   if (placed != Placement::kPlaced) return placed;
   s.write_address += bytes;
   s.write_left -= static_cast<uint32_t>(bytes);
   return placed;
 }
 
+std::optional<ibv_event_type> Responder::EventOfRefusedWrite(const QpContext& context) const {
+  if (!context.qp->device->profile.raises_rnic_events) return IBV_EVENT_QP_ACCESS_ERR;
+  const ResponderState& s = context.responder;
+  const auto target = core_.env.verbs.ResolveRemote(*context.qp, s.write_rkey, s.write_address,
+                                                    s.write_left, IBV_ACCESS_REMOTE_WRITE);
+  if (!target && target.error() == MemoryFault::kKey) return std::nullopt;
+  return IBV_EVENT_QP_ACCESS_ERR;
+}
+
 bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const bool length_fits = TakeWriteLength(context, train);
-  if (!length_fits || s.write_length > context.qp->device->profile.port.max_msg_sz) {
+  if (!length_fits || s.write_length > context.qp->device->profile.most_message_bytes()) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
   }
   const Placement placed = WriteToRemote(context, train);
   if (placed == Placement::kDestinationGone) {
-    Fatal(now, context, wire::NakCode::kRemoteAccess, train.headers.psn, IBV_WC_REM_ACCESS_ERR);
+    Fatal(now, context, wire::NakCode::kRemoteAccess, train.headers.psn, IBV_WC_REM_ACCESS_ERR,
+          EventOfRefusedWrite(context));
   }
   return placed == Placement::kPlaced;
 }
@@ -419,13 +432,19 @@ void Responder::Nak(Time now, QpContext& context, wire::NakCode code, uint32_t p
 
 void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn,
                       ibv_wc_status status) {
+  Fatal(now, context, code, psn, status, EventOf(code));
+}
+
+void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn,
+                      ibv_wc_status status, std::optional<ibv_event_type> event) {
   const bool completes = context.responder.receive.has_value();
   if (completes) (void)FinishReceive(core_, now, context, nullptr, status, 0);
   Nak(now, context, code, psn);
   // What stands before the NAK must go out before the QP forgets it.
   Drain(now, context);
-  if (completes) return core_.FailQp(now, *context.qp);
-  core_.FailQp(now, *context.qp, EventOf(code));
+  if (completes) return core_.FailQpAfter(now, *context.qp, status);
+  if (!event) return core_.FailQp(now, *context.qp);
+  core_.FailQp(now, *context.qp, *event);
 }
 
 void Responder::Answer(Time now, QpContext& context, const Response& response) {

@@ -2,10 +2,10 @@
 // atomics are remembered to be answered again (the split of the kernel's rxe_resp.c).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "emulator/transport/core.h"
-#include "emulator/transport/place.h"
 
 namespace rdmaemu::transport {
 
@@ -52,6 +52,10 @@ class Responder {
   ResponderResource* Recall(QpContext& context, uint32_t psn, bool atomic);
   void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
+  // `event`: where no completion tells of the error.
+  void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status,
+             std::optional<ibv_event_type> event);
+  std::optional<ibv_event_type> EventOfRefusedWrite(const QpContext& context) const;
   void Answer(Time now, QpContext& context, const Response& response);
   // Behind READ responses that are on their way; lost when there is no room.
   void Enqueue(ResponderState& s, const Response& response);

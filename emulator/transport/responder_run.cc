@@ -16,7 +16,7 @@ bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   }
   if (info.write) {
     if (!TakeWriteLength(context, train) ||
-        s.write_length > context.qp->device->profile.port.max_msg_sz ||
+        s.write_length > context.qp->device->profile.most_message_bytes() ||
         WriteToRemote(context, train) != Placement::kPlaced) {
       return false;
     }
@@ -42,17 +42,21 @@ bool Responder::Target(QpContext& context, const Train& train, const uint32_t* a
     const auto target = core_.env.verbs.ResolveRemote(
         qp, train.headers.rkey, train.headers.remote_address, bytes, IBV_ACCESS_REMOTE_WRITE);
     if (!target) return false;
-    SettleBefore(core_, context, target->range);
     into.Add(*target);
+    core_.payloads.PlaceWaiting(context, into);
     return true;
   }
   // A SEND goes on where the one before ended.
   if (!info.send || after != nullptr) return false;
   if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
   const uint64_t offset = train.begins ? 0 : s.received;
-  return s.receive && offset + bytes <= s.receive->length &&
-         core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, offset,
-                           bytes, IBV_ACCESS_LOCAL_WRITE, into) == IBV_WC_SUCCESS;
+  if (!s.receive || offset + bytes > s.receive->length ||
+      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, offset,
+                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+    return false;
+  }
+  core_.payloads.PlaceWaiting(context, into);
+  return true;
 }
 
 }  // namespace rdmaemu::transport

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "emulator/transport/payload_owner.h"
+
 namespace rdmaemu::transport {
 namespace {
 
@@ -77,10 +79,7 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
     out.status = CopyInline(qp, slot, header.dma.length, out);
   } else {
     out.status = CopySges(qp, slot, header.dma.num_sge, max_message_bytes, out);
-    if (header.state == kPayloadTaken && out.length <= kSlabBytes && IsData(out.wr.opcode) &&
-        qp.share().sole_process != ProcessId::kNone) {
-      out.data = {qp.slab + size_t{index} * kSlabBytes, out.length};
-    }
+    if (IsData(out.wr.opcode)) out.data = TakenAtPost(qp, index, header.state, out.length);
   }
 }
 

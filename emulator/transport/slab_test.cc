@@ -7,7 +7,7 @@
 namespace rdmaemu::transport::testing {
 namespace {
 
-constexpr uint32_t kSize = 100;
+constexpr uint32_t kSlabPayload = 100;
 
 class SlabTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -25,7 +25,7 @@ class SlabTest : public ::testing::TestWithParam<bool> {
     world.Run();
   }
   bool Arrived() const {
-    return std::equal(x.buffer.begin(), x.buffer.begin() + kSize, y.buffer.begin());
+    return std::equal(x.buffer.begin(), x.buffer.begin() + kSlabPayload, y.buffer.begin());
   }
   ReceiveSlot& Slot(uint32_t index) { return y.recv_cq->slots[index]; }
 
@@ -35,36 +35,36 @@ class SlabTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(SlabTest, AReceiveIsPlacedByWhoPollsIt) {
   y.PostReceive(1, {y.Sge(0, 40), y.Sge(40, 60)});
-  Send(1, {x.Sge(0, kSize)});
+  Send(1, {x.Sge(0, kSlabPayload)});
   EXPECT_FALSE(Arrived());
   const CqEntry entry = *y.recv_cq->ring.SlotAs<CqEntry>(0);
   EXPECT_EQ(entry.payload, kPayloadWaits);
-  EXPECT_EQ(entry.wc.byte_len, kSize);
+  EXPECT_EQ(entry.wc.byte_len, kSlabPayload);
   ReceiveSlot& slot = Slot(0);
   ASSERT_EQ(slot.pieces, 2u);
   EXPECT_EQ(slot.to[0].address, y.At(0));
   EXPECT_EQ(slot.to[0].length, 40u);
   EXPECT_EQ(slot.to[1].address, y.At(40));
   EXPECT_EQ(slot.to[1].length, 60u);
-  EXPECT_EQ(std::memcmp(slot.payload, x.buffer.data(), kSize), 0);
+  EXPECT_EQ(std::memcmp(slot.payload, x.buffer.data(), kSlabPayload), 0);
   EXPECT_TRUE(slot.Claim());
   EXPECT_FALSE(slot.Claim()) << "one of program and host places it";
 }
 
 TEST_P(SlabTest, AReadAfterASendSeesWhatWasSent) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
-  Send(1, {x.Sge(0, kSize)});
-  x.Post(RdmaWr(IBV_WR_RDMA_READ, 2, y, 0), {x.Sge(2048, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  x.Post(RdmaWr(IBV_WR_RDMA_READ, 2, y, 0), {x.Sge(2048, kSlabPayload)});
   world.Ring(x);
   world.Run();
-  EXPECT_EQ(std::memcmp(&x.buffer[2048], x.buffer.data(), kSize), 0);
+  EXPECT_EQ(std::memcmp(&x.buffer[2048], x.buffer.data(), kSlabPayload), 0);
   EXPECT_TRUE(Arrived());
   EXPECT_FALSE(Slot(0).Claim());
 }
 
 TEST_P(SlabTest, AWriteAfterASendIsNotOverwrittenByThePoll) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
-  Send(1, {x.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
   x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
   world.Ring(x);
   world.Run();
@@ -75,8 +75,8 @@ TEST_P(SlabTest, AWriteAfterASendIsNotOverwrittenByThePoll) {
 TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeMemoryIsGivenAway) {
   const auto receive = [&] {
     std::ranges::fill(y.buffer, std::byte{0xee});
-    y.PostReceive(1, {y.Sge(0, kSize)});
-    Send(1, {x.Sge(0, kSize)});
+    y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+    Send(1, {x.Sge(0, kSlabPayload)});
     EXPECT_FALSE(Arrived());
   };
   receive();
@@ -89,43 +89,84 @@ TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeMemoryIsGivenAway) {
   y.node->verbs.ProcessJoined(kGroup, ProcessId{2});
   EXPECT_TRUE(Arrived()) << "a second process joined";
   std::ranges::fill(y.buffer, std::byte{0xee});
-  y.PostReceive(2, {y.Sge(0, kSize)});
-  Send(2, {x.Sge(0, kSize)});
+  y.PostReceive(2, {y.Sge(0, kSlabPayload)});
+  Send(2, {x.Sge(0, kSlabPayload)});
   EXPECT_TRUE(Arrived()) << "the host cannot know which of the two will poll";
 }
 
 TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeItsRegionGoes) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
-  Send(1, {x.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
   ASSERT_TRUE(y.node->verbs.DeregMr(kGroup, y.mr->handle));
   EXPECT_TRUE(Arrived());
 }
 
+TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeItsRegionMoves) {
+  Verbs& verbs = y.node->verbs;
+  verbs.devices()[0]->profile.reregisters_regions = true;
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  ASSERT_TRUE(verbs.ReregMr(kGroup, kProcess, y.mr->handle,
+                            {IBV_REREG_MR_CHANGE_TRANSLATION, 0, 0, y.At(2048), 1024}));
+  EXPECT_TRUE(Arrived());
+  EXPECT_FALSE(Slot(0).Claim());
+}
+
+TEST_P(SlabTest, ALargerMessageForTheSameBytesComesAfterThoseThatWait) {
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  y.PostReceive(2, {y.Sge(0, 2 * kSlabBytes)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  Send(2, {x.Sge(1000, 2 * kSlabBytes)});
+  EXPECT_FALSE(Slot(0).Claim());
+  EXPECT_EQ(std::memcmp(y.buffer.data(), &x.buffer[1000], 2 * kSlabBytes), 0);
+}
+
+TEST_P(SlabTest, AReadIntoTheSameBytesComesAfterThoseThatWait) {
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  y.Post(RdmaWr(IBV_WR_RDMA_READ, 2, x, 1000), {y.Sge(0, kSlabPayload)});
+  world.Ring(y);
+  world.Run();
+  EXPECT_FALSE(Slot(0).Claim());
+  EXPECT_EQ(std::memcmp(y.buffer.data(), &x.buffer[1000], kSlabPayload), 0);
+}
+
+TEST(PayloadShortcutsTest, AHostWithoutThemTakesNoShortWay) {
+  for (const bool shortcuts : {true, false}) {
+    Node node("10.1.0.1", shortcuts);
+    const Span page = *node.verbs.DoorbellSpan(kGroup);
+    const auto& doorbells = *reinterpret_cast<const DoorbellPage*>(page.bytes);
+    EXPECT_EQ(doorbells.no_payload_shortcuts, shortcuts ? 0u : 1u) << "the library is told";
+    node.verbs.ProcessJoined(kGroup, kProcess);
+    EXPECT_EQ(node.context->share->sole_process, shortcuts ? kProcess : ProcessId::kNone);
+  }
+}
+
 TEST_P(SlabTest, WhatWasReceivedMovesWithAResizedQueue) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
-  Send(1, {x.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
   ASSERT_TRUE(y.node->verbs.ResizeCq(kGroup, y.recv_cq->handle, 500));
   EXPECT_TRUE(Arrived());
   EXPECT_EQ(y.recv_cq->ring.SlotAs<CqEntry>(0)->payload, 0u);
 }
 
 TEST_P(SlabTest, ASendCarriesWhatWasThereWhenItWasPosted) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
   const uint32_t index = x.qp->send_ring.Producer();
-  std::memcpy(x.qp->slab + size_t{index} * kSlabBytes, x.buffer.data(), kSize);
-  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, kSize)});
+  std::memcpy(x.qp->slab + size_t{index} * kSlabBytes, x.buffer.data(), kSlabPayload);
+  x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, kSlabPayload)});
   x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
-  std::vector<std::byte> posted(x.buffer.begin(), x.buffer.begin() + kSize);
+  std::vector<std::byte> posted(x.buffer.begin(), x.buffer.begin() + kSlabPayload);
   std::ranges::fill(x.buffer, std::byte{0x11});
   world.Ring(x);
   world.Run();
-  EXPECT_EQ(std::memcmp(Slot(0).payload, posted.data(), kSize), 0);
+  EXPECT_EQ(std::memcmp(Slot(0).payload, posted.data(), kSlabPayload), 0);
 }
 
 TEST_P(SlabTest, KeysAreCheckedForWhatWasTakenToo) {
-  y.PostReceive(1, {y.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
   const uint32_t index = x.qp->send_ring.Producer();
-  rxe_sge sge = x.Sge(0, kSize);
+  rxe_sge sge = x.Sge(0, kSlabPayload);
   sge.lkey ^= 0x100;
   x.Post(SendWr(IBV_WR_SEND, 1), {sge});
   x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
@@ -143,14 +184,14 @@ TEST_P(SlabTest, AnAddressThatIsNotTheProgramsIsReadThroughItsRegion) {
       kGroup, kProcess,
       {x.node->pd->handle, IBV_ACCESS_LOCAL_WRITE, x.At(0), 4096, x.At(0) + 4096});
   ASSERT_TRUE(mr);
-  y.PostReceive(1, {y.Sge(0, kSize)});
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
   const uint32_t index = x.qp->send_ring.Producer();
-  std::memset(x.qp->slab + size_t{index} * kSlabBytes, 0x77, kSize);
-  x.Post(SendWr(IBV_WR_SEND, 1), {{x.At(0) + 4096, kSize, (*mr)->lkey}});
+  std::memset(x.qp->slab + size_t{index} * kSlabBytes, 0x77, kSlabPayload);
+  x.Post(SendWr(IBV_WR_SEND, 1), {{x.At(0) + 4096, kSlabPayload, (*mr)->lkey}});
   x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
   world.Ring(x);
   world.Run();
-  EXPECT_EQ(std::memcmp(Slot(0).payload, x.buffer.data(), kSize), 0);
+  EXPECT_EQ(std::memcmp(Slot(0).payload, x.buffer.data(), kSlabPayload), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, SlabTest, ::testing::Bool(),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "emulator/transport/place.h"
 #include "emulator/transport/requester.h"
 #include "emulator/transport/responder.h"
 #include "emulator/wire/byte_order.h"
@@ -34,14 +33,15 @@ void FillIpv4(const Train& train, size_t udp_bytes, std::byte* out) {
   StoreBig<2>(out + 10, ~sum & 0xffff);
 }
 
-void FillIpv6(const Train& train, size_t udp_bytes, std::byte* out) {
+void FillIpv6(const Train& train, const NetAddress& source, const NetAddress& destination,
+              size_t udp_bytes, std::byte* out) {
   using wire::StoreBig;
   StoreBig<4>(out, 6u << 28 | uint32_t{train.traffic_class} << 20);
   StoreBig<2>(out + 4, udp_bytes);
   StoreBig<1>(out + 6, kProtocolUdp);
   StoreBig<1>(out + 7, train.hop_limit);
-  std::memcpy(out + 8, train.source.bytes.data(), 16);
-  std::memcpy(out + 24, train.destination.bytes.data(), 16);
+  std::memcpy(out + 8, source.bytes.data(), 16);
+  std::memcpy(out + 24, destination.bytes.data(), 16);
 }
 
 }  // namespace
@@ -50,10 +50,13 @@ std::array<std::byte, kGrhBytes> MakeGrh(const Train& train) {
   std::array<std::byte, kGrhBytes> grh{};
   const size_t padded = (train.length() + 3) & ~uint64_t{3};
   const size_t udp_bytes = kUdpHeaderBytes + train.info().header_bytes + padded + wire::kIcrcBytes;
-  if (train.destination.IsIpv4()) {
+  if (train.headers.by_link_local && train.source.IsIpv4() && train.destination.IsIpv4()) {
+    FillIpv6(train, LinkLocalOf(train.source), LinkLocalOf(train.destination), udp_bytes,
+             grh.data());
+  } else if (train.destination.IsIpv4()) {
     FillIpv4(train, udp_bytes, grh.data() + kGrhBytes - kIpv4HeaderBytes);
   } else {
-    FillIpv6(train, udp_bytes, grh.data());
+    FillIpv6(train, train.source, train.destination, udp_bytes, grh.data());
   }
   return grh;
 }
@@ -149,6 +152,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   train_.headers.pkey = qp.device->PkeyAt(qp.attr.pkey_index);
   const uint32_t qkey = request.wr.wr.ud.remote_qkey;
   train_.headers.qkey = (qkey & kQkeyIsOwn) != 0 ? qp.attr.qkey : qkey;
+  train_.headers.by_link_local = ah->path.by_link_local;
   train_.source = ah->path.source;
   train_.destination = ah->path.destination;
   train_.traffic_class = ah->path.traffic_class;
@@ -192,7 +196,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
           IBV_WC_SUCCESS) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
-  const Placement placed = PlaceReceived(core_, context, train, MakeGrh(train), into);
+  const Placement placed = core_.payloads.PlaceReceived(context, train, MakeGrh(train), into);
   if (placed == Placement::kSourceGone || placed == Placement::kDestinationEnded) {
     return;  // the receive serves the next packet
   }
@@ -257,7 +261,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
     FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
     return false;
   }
-  switch (PlaceReceived(core_, context, train, {}, into)) {
+  switch (core_.payloads.PlaceReceived(context, train, {}, into)) {
     case Placement::kPlaced:
       s.received += bytes;
       return true;
@@ -300,8 +304,7 @@ bool Unreliable::PlaceUcWrite(Time, QpContext& context, Train& train) {
   }
   Pieces into;
   into.Add({target->process, {target->range.address, bytes}});
-  SettleBefore(core_, context, {target->range.address, bytes});
-  if (Place(core_, train, into) != Placement::kPlaced) {
+  if (core_.payloads.Place(context, train, into) != Placement::kPlaced) {
     if (!train.source_failed) counters.dropped_no_memory += train.packets;
     return false;
   }

@@ -55,7 +55,12 @@ Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes) {
   if (length > bytes) AddHole(id, segment, offset + bytes, length - bytes);
   std::byte* memory = segment.bytes.data() + offset;
   if (offset < segment.touched) {
-    std::memset(memory, 0, std::min(bytes, segment.touched - offset));
+    const uint32_t used = std::min(bytes, segment.touched - offset);
+    if (used >= kDiscardBytes) {
+      memory_.Discard(id, offset, used);
+    } else {
+      std::memset(memory, 0, used);
+    }
   }
   segment.touched = std::max(segment.touched, offset + bytes);
   return {id, offset, bytes, memory};
@@ -67,6 +72,7 @@ void Arena::Free(const Span& span) {
   if (found == segments_.end()) return;
   Shared& segment = found->second;
   uint32_t offset = span.offset, length = span.length;
+  if (length >= kDiscardBytes) memory_.Discard(span.segment, offset, length);
   if (const auto next = segment.free.find(offset + length); next != segment.free.end()) {
     length += next->second;
     RemoveHole(span.segment, segment, next->first);

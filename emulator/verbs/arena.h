@@ -29,17 +29,22 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kSegmentBytes = size_t{1} << 20;
-  // A group that has much gets more at a time, so that its mappings stay few; pages that nobody
-  // touched cost nothing.
-  static constexpr size_t kMaxGrowthBytes = size_t{32} << 20;
+  // A group that has much gets more at a time, so that its mappings and the host's descriptors stay
+  // few; pages that nobody touched cost nothing.
+  static constexpr size_t kMaxGrowthBytes = size_t{256} << 20;
   // An empty segment of at most this is kept for the next queue: programs never unmap what they
   // were shown once, so one that makes and destroys a queue in turn must not get a new one each.
-  static constexpr size_t kMaxSpareBytes = kMaxGrowthBytes;
+  static constexpr size_t kMaxSpareBytes = size_t{32} << 20;
   static constexpr size_t kPageBytes = 4096;
-  // What one group may hold: room for a few hundred of the deepest queues.
-  static constexpr size_t kMaxBytes = size_t{4} << 30;
-  // Offsets are 32 bits and a queue is far smaller than this.
-  static constexpr size_t kMaxSpanBytes = size_t{1} << 30;
+  // What one group may hold, as addresses: as many queue pairs as it has doorbells, each with
+  // queues of some thousand entries; or two hundred of the deepest queue pairs (4.5 GiB each on
+  // rxe).
+  static constexpr size_t kMaxBytes = size_t{1} << 40;
+  // Offsets are 32 bits. The deepest send queue of rxe takes 2.5 GiB.
+  static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;
+  // A freed stretch of at least this many bytes gives its pages back: a program maps a segment
+  // until it ends, and would keep them. A shorter one is zeroed when it is handed out again.
+  static constexpr size_t kDiscardBytes = size_t{256} << 10;
 
   explicit Arena(SharedMemory& memory) : memory_(memory) {}
   ~Arena();

@@ -77,6 +77,26 @@ TEST(Arena, HugeSegmentsGoBackAndLimitsHold) {
   EXPECT_EQ(arena.Allocate(1).error().code, ENOMEM);
 }
 
+// A program maps a segment until it ends, and would keep the pages of every queue that it had.
+TEST(Arena, LongStretchesGiveTheirPagesBack) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span kept = *arena.Allocate(64);
+  const Span shorter = *arena.Allocate(Arena::kDiscardBytes - Arena::kAlignment);
+  arena.Free(shorter);
+  EXPECT_EQ(memory.discarded_bytes, 0u);
+  const Span longer = *arena.Allocate(Arena::kDiscardBytes);
+  memory.discarded_bytes = 0;
+  std::memset(longer.bytes, 0xff, longer.length);
+  arena.Free(longer);
+  EXPECT_EQ(memory.discarded_bytes, Arena::kDiscardBytes);
+  longer.bytes[5] = std::byte{1};  // by a program that had it
+  const Span again = *arena.Allocate(Arena::kDiscardBytes);
+  ASSERT_EQ(again.bytes, longer.bytes);
+  EXPECT_EQ(again.bytes[5], std::byte{0});
+  arena.Free(kept);
+}
+
 TEST(Arena, AGroupThatHasMuchHasFewSegments) {
   testing::FakeSharedMemory memory;
   Arena arena(memory);

@@ -44,11 +44,8 @@ void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& co
 bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   const uint32_t next = ring.Next(producer);
   if (next == ring.Consumer()) {
-    if (!overrun) {
-      overrun = true;
-      std::atomic_ref(control->overrun).store(1, std::memory_order_release);
-      async->RaiseCq(*this, IBV_EVENT_CQ_ERR);
-    }
+    std::atomic_ref(control->overrun).store(1, std::memory_order_release);
+    async->RaiseCq(*this, IBV_EVENT_CQ_ERR);
     return false;
   }
   *ring.SlotAs<CqEntry>(producer) = entry;
@@ -68,83 +65,14 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   return true;
 }
 
-namespace {
-
-// While another thread of the program is between Claim and the end of a copy of kSlabBytes; one
-// that was stopped there for good keeps nobody waiting, nor does a program that says so of every
-// slot: the looks are those of all slots together.
-constexpr int kMaxLooksAtCopies = 100000;
-
-void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
-  std::atomic_ref state(slot.state);
-  for (; looks_left > 0; looks_left--) {
-    if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) return;
-  }
-}
-
-}  // namespace
-
-void CompletionQueue::Settle(Memory& memory, ProcessId process) {
-  has_waiting = false;
-  int looks_left = kMaxLooksAtCopies;
-  uint32_t at = ring.Consumer();
-  for (uint32_t left = ring.Distance(at, producer); left > 0; left--, at = ring.Next(at)) {
-    ReceiveSlot& slot = slots[at];
-    if (!slot.Claim()) {
-      AwaitPlacing(slot, looks_left);
-      continue;
-    }
-    // The program may change the slot meanwhile: only where in its own memory its payload goes.
-    std::array<MemoryRange, ReceiveSlot::kMaxPieces> to;
-    size_t pieces = 0;
-    uint64_t room = kSlabBytes;
-    for (size_t i = 0; i < to.size() && i < slot.pieces; i++) {
-      to[i] = {slot.to[i].address, std::min(slot.to[i].length, room)};
-      room -= to[i].length;
-      pieces++;
-    }
-    // What has gone meanwhile gets nothing, as pinned pages that nobody maps any more would.
-    (void)memory.Write(process, std::span(to).first(pieces),
-                       std::span(slot.payload).first(kSlabBytes - room));
-    slot.SetState(ReceiveSlot::kPlaced);
-  }
-}
-
-ReceiveSlot* Verbs::NextReceiveSlot(QueuePair& qp) {
-  CompletionQueue& cq = *qp.recv_cq;
-  if (cq.context->share->sole_process == ProcessId::kNone) return nullptr;
-  if (cq.ring.Next(cq.producer) == cq.ring.Consumer()) return nullptr;
-  if (!cq.has_waiting) {
-    cq.has_waiting = true;
-    GroupOf(cq.context->group).waiting.push_back(&cq);
-  }
-  return &cq.slots[cq.producer];
-}
-
-void Verbs::SettlePayloads(QueuePair& qp) {
-  // The queue stays in its group's list, which SettleGroup empties.
-  CompletionQueue& cq = *qp.recv_cq;
-  if (!cq.has_waiting) return;
-  cq.Settle(environment_.memory, cq.context->share->sole_process);
-  cq.has_waiting = true;
-}
-
-void Verbs::SettleGroup(Group& group) {
-  for (CompletionQueue* cq : group.waiting) {
-    cq->Settle(environment_.memory, group.share.sole_process);
-  }
-  group.waiting.clear();
-}
-
 void Verbs::ProcessJoined(GroupId id, ProcessId process) {
   Group& group = GroupOf(id);
   GroupShare& share = group.share;
   if (!share.has_process) {
     share.has_process = true;
-    share.sole_process = process;
+    share.sole_process = environment_.payload_shortcuts ? process : ProcessId::kNone;
   } else if (share.sole_process != process) {
-    SettleGroup(group);
-    if (transport_ != nullptr) transport_->MemoryGoing(share.sole_process);
+    Quiesce(GroupPayloads{share});
     share.sole_process = ProcessId::kNone;
   }
 }
@@ -307,14 +235,14 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<MappedCq> mapped = MapCq(arena, usable);
   if (!mapped) return Pass(mapped.error());
   Ring ring = mapped->ring;
-  SettleGroup(GroupOf(id));  // the slots stay behind
+  Quiesce(QueuePayloads{cq});  // the slots stay behind
   for (uint32_t i = 0; i < waiting; i++) {
     *ring.SlotAs<CqEntry>(i) = *cq.ring.SlotAs<CqEntry>(consumer + i);
     ring.SlotAs<CqEntry>(i)->payload = 0;
   }
   ring.SetProducer(waiting);
   mapped->control->armed = std::atomic_ref(cq.control->armed).load();
-  mapped->control->overrun = cq.overrun ? 1 : 0;
+  mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;
   cq.entries = usable;
@@ -336,7 +264,7 @@ Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
 
 void Verbs::RemoveCq(CompletionQueue& cq) {
   Context& context = *cq.context;
-  if (cq.has_waiting) SettleGroup(GroupOf(context.group));
+  Quiesce(QueuePayloads{cq});
   if (cq.channel != nullptr) {
     ForgetChannelEvents(*cq.channel, cq.cookie, environment_.counters);
     cq.channel->users--;

@@ -10,6 +10,8 @@ namespace {
 
 // Wire bytes that rxe takes off an interface's MTU (RXE_MAX_HDR_LENGTH).
 constexpr uint32_t kMaxHeaderBytes = 80;
+// Networks of addresses that are given without a prefix, counted as by NetPrefix.
+constexpr uint8_t kIpv4LoopbackBits = 96 + 8, kIpv4Bits = 96 + 24, kIpv6Bits = 64;
 constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IB_PORT_PHYS_STATE_*
 
 // EUI-64 of the MAC 02:00:a:b:c:d that also makes the link-local GID; without an IPv4 address, the
@@ -41,6 +43,15 @@ bool IsDeviceName(std::string_view name) {
 bool IsHostAddress(const NetAddress& address) {
   return !address.IsZero() && !address.IsMulticast() && address != NetAddress::Ipv4(0) &&
          address != NetAddress::Ipv4(0xffffffff);
+}
+
+NetPrefix NetworkOf(const HostAddress& own) {
+  uint8_t bits = own.prefix_bits;
+  if (bits == 0) {
+    const bool is_loopback = own.address.IsLoopback();
+    bits = !own.address.IsIpv4() ? kIpv6Bits : is_loopback ? kIpv4LoopbackBits : kIpv4Bits;
+  }
+  return {own.address, bits};
 }
 
 ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {
@@ -145,6 +156,7 @@ Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) c
   path.destination = destination;
   if (destination.IsLinkLocal()) {
     path.destination = AddressOfLinkLocal(destination).value_or(destination);
+    path.by_link_local = path.destination != destination && source.IsLinkLocal();
   }
   path.source_gid_index = attr.grh.sgid_index;
   path.traffic_class = attr.grh.traffic_class;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "emulator/base/net_address.h"
+#include "emulator/base/net_prefix.h"
 #include "emulator/verbs/profile.h"
 
 namespace rdmaemu {
@@ -17,7 +18,12 @@ struct HostAddress {
   uint32_t link_mtu_bytes = 1500;  // of its interface: bounds the path MTU, as rxe_set_mtu does
   uint32_t interface_index = 0;
   bool on_wire = true;
+  uint8_t prefix_bits = 0;  // of its network, as NetPrefix counts them; 0: NetworkOf chooses
 };
+// The network of an address. Without a prefix of its own: 127.0.0.0/8 for loopback, /24 for other
+// IPv4 addresses, /64 for IPv6.
+NetPrefix NetworkOf(const HostAddress& own);
+
 struct DeviceConfig {
   std::string name;  // "rxe0"
   Profile profile;

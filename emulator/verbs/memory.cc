@@ -46,18 +46,26 @@ Result<uint32_t> Verbs::NewKey(KeyOwner owner) {
   }
 }
 
-Status Verbs::CheckRegion(ProcessId process, int access, uint64_t address, uint64_t length) {
+Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
+                          uint64_t length, RegionPages pages) {
   if ((access & ~kKnownAccess) != 0) return Fail(EINVAL);
   if ((access & kWritesFromAfar) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return Fail(EINVAL);
   }
-  // Length 0 and a range that wraps: EINVAL, measured.
+  // A range that wraps, and one without pages: EINVAL, measured.
   const uint64_t end = address + length;
-  if (length == 0 || end < address || end > UINT64_MAX - kPageBytes) return Fail(EINVAL);
+  if (end < address || end > UINT64_MAX - kPageBytes) return Fail(EINVAL);
+  if (length == 0 && (!profile.registers_empty_regions || address % kPageBytes == 0)) {
+    return Fail(EINVAL);
+  }
   if (length / kPageBytes >= kMostPages) return Fail(EINVAL);
-  const bool writable =
-      (access & (IBV_ACCESS_LOCAL_WRITE | kWritesFromAfar | IBV_ACCESS_MW_BIND)) != 0;
-  if (!environment_.memory.Reachable(process, {address, length}, writable)) return Fail(EFAULT);
+  Memory& memory = environment_.memory;
+  // The page of an empty region is pinned, too.
+  const bool reachable = pages == RegionPages::kUnknown || length == 0
+                             ? memory.Reachable(process, {address, std::max<uint64_t>(length, 1)},
+                                                NeedsWritablePages(access))
+                             : pages == RegionPages::kReachable && memory.Admits(process, address);
+  if (!reachable) return Fail(EFAULT);
   return {};
 }
 
@@ -66,10 +74,11 @@ Result<MemoryRegion*> Verbs::RegMr(GroupId group, ProcessId process, const MrReq
   if (!pd) return Pass(pd.error());
   if ((request.address ^ request.iova) % kPageBytes != 0) return Fail(EINVAL);
   if (request.iova + request.length < request.iova) return Fail(EINVAL);
-  const Status checked = CheckRegion(process, request.access, request.address, request.length);
+  Context& context = *(*pd)->context;
+  const Status checked = CheckRegion(context.device->profile, process, request.access,
+                                     request.address, request.length, request.pages);
   if (!checked) return Pass(checked.error());
 
-  Context& context = *(*pd)->context;
   auto region = std::make_unique<MemoryRegion>();
   region->pd = *pd;
   region->process = process;
@@ -113,9 +122,10 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   const Result<MemoryRegion*> found = Find<MemoryRegion>(group, handle);
   if (!found) return found;
-  if (request.flags == 0 || (request.flags & ~kKnownFlags) != 0) return Fail(EINVAL);
   MemoryRegion& region = **found;
-  if (!region.pd->context->device->profile.reregisters_regions) return Fail(EOPNOTSUPP);
+  const Profile& profile = region.pd->context->device->profile;
+  if (!profile.reregisters_regions) return Fail(EOPNOTSUPP);
+  if (request.flags == 0 || (request.flags & ~kKnownFlags) != 0) return Fail(EINVAL);
   if (region.bound_windows != 0) return Fail(EBUSY);
 
   MemoryRegion changed = region;
@@ -131,10 +141,11 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
     changed.user_address = changed.iova = request.address;
     changed.length = request.length;
   }
-  const Status checked =
-      CheckRegion(changed.process, changed.access, changed.user_address, changed.length);
+  const Status checked = CheckRegion(profile, changed.process, changed.access, changed.user_address,
+                                     changed.length, RegionPages::kUnknown);
   if (!checked) return Pass(checked.error());
   changed.rkey = RkeyOf(changed);
+  Quiesce(RegionPayloads{region});
   region.pd->users--;
   changed.pd->users++;
   region = changed;
@@ -150,9 +161,7 @@ Status Verbs::DeregMr(GroupId group, Handle handle) {
 }
 
 void Verbs::RemoveMr(MemoryRegion& region) {
-  // What has been received is in its place when the program may give the memory away.
-  SettleGroup(GroupOf(region.pd->context->group));
-  if (transport_ != nullptr) transport_->MemoryGoing(region.process);
+  Quiesce(RegionPayloads{region});
   keys_.Erase(KeyIndex(region.lkey));
   region.pd->users--;
   Drop(*region.pd->context, region);
@@ -197,7 +206,11 @@ void Verbs::RemoveMw(MemoryWindow& window) {
 }
 
 void Verbs::Unbind(MemoryWindow& window) {
-  if (window.region != nullptr) window.region->bound_windows--;
+  if (window.region != nullptr) {
+    const MemoryRef bound = RefOf(*window.region, window.iova, window.length);
+    Quiesce(RemotePayloads{bound.process, bound.range});
+    window.region->bound_windows--;
+  }
   if (window.qp != nullptr) window.qp->bound_windows--;
   window.region = nullptr;
   window.qp = nullptr;
@@ -211,7 +224,6 @@ tl::expected<MemoryRegion*, MemoryFault> Verbs::CheckBind(const QueuePair& qp,
                                                           const rxe_send_wr& wr) {
   const auto& bind = wr.wr.mw;
   const auto access = static_cast<int>(bind.access);
-  if ((access & ~(kRemoteAccess | IBV_ACCESS_ZERO_BASED)) != 0) return Fault(MemoryFault::kAccess);
   if (window.type == IBV_MW_TYPE_1) {
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) return Fault(MemoryFault::kAccess);
     if (bind.length == 0) return nullptr;
@@ -254,7 +266,8 @@ tl::expected<void, MemoryFault> Verbs::BindWindow(QueuePair& qp, const rxe_send_
   window.region->bound_windows++;
   window.iova = bind.addr;
   window.length = bind.length;
-  window.access = static_cast<int>(bind.access);
+  // Rights of the region itself (IBV_ACCESS_LOCAL_WRITE and others) mean nothing to a window.
+  window.access = static_cast<int>(bind.access) & (kRemoteAccess | IBV_ACCESS_ZERO_BASED);
   if (window.type == IBV_MW_TYPE_2) {
     window.qp = &qp;
     qp.bound_windows++;
@@ -279,6 +292,7 @@ tl::expected<void, MemoryFault> Verbs::Invalidate(QueuePair& qp, uint32_t rkey) 
     return Fault(MemoryFault::kKey);
   }
   if (region.bound_windows != 0) return Fault(MemoryFault::kAccess);
+  Quiesce(RemotePayloads{region.process, {region.user_address, region.length}});
   region.remote_valid = false;
   return {};
 }

@@ -31,11 +31,27 @@ TEST_F(MemoryKeys, AccessAndRangeAreCheckedAsTheKernelDoes) {
   EXPECT_EQ(RegError(IBV_ACCESS_ON_DEMAND, at(), 8), EINVAL);
   EXPECT_EQ(RegError(0x8000, at(), 8), EINVAL);
   EXPECT_EQ(RegError(IBV_ACCESS_RELAXED_ORDERING, at(), 8), 0);
-  EXPECT_EQ(RegError(0, at(), 0), EINVAL);
+  const uint64_t page = (at() + 4095) / 4096 * 4096;
+  EXPECT_EQ(RegError(0, page, 0), EINVAL) << "no page";
+  EXPECT_EQ(RegError(0, page + 1, 0), 0) << "the page is counted";
   EXPECT_EQ(RegError(0, at(), UINT64_MAX), EINVAL);
   memory.holes.push_back({{at() + 4096, 4096}, true});
   EXPECT_EQ(RegError(IBV_ACCESS_LOCAL_WRITE, at(), 8192), EFAULT);
   EXPECT_EQ(RegError(IBV_ACCESS_REMOTE_READ, at(), 8192), 0) << "read-only memory may be read";
+}
+
+// The library has looked at the pages; all other checks come first.
+TEST_F(MemoryKeys, WhatTheLibraryFoundOutIsBelieved) {
+  memory.holes.push_back({{at() + 4096, 4096}, false});
+  const auto error = [&](int access, RegionPages pages) {
+    const auto mr = verbs.RegMr(kGroup, kProcess, {pd->handle, access, at(), 8192, at(), pages});
+    return mr ? 0 : mr.error().code;
+  };
+  EXPECT_EQ(error(0, RegionPages::kUnknown), EFAULT);
+  EXPECT_EQ(error(0, RegionPages::kReachable), 0);
+  EXPECT_EQ(error(0, RegionPages::kUnreachable), EFAULT);
+  EXPECT_EQ(error(0, RegionPages{77}), EFAULT);
+  EXPECT_EQ(error(IBV_ACCESS_REMOTE_WRITE, RegionPages::kUnreachable), EINVAL);
 }
 
 TEST_F(MemoryKeys, OnlyRemoteAccessGivesAnRkeyAndItIsTheLkey) {

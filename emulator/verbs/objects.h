@@ -21,6 +21,7 @@
 #include "emulator/verbs/arena.h"
 #include "emulator/verbs/copy_jobs.h"
 #include "emulator/verbs/device.h"
+#include "emulator/verbs/payload_scope.h"
 #include "emulator/verbs/profile.h"
 #include "emulator/verbs/ring.h"
 #include "emulator/verbs/slab.h"
@@ -40,6 +41,7 @@ struct Path {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
   uint32_t flow_label = 0;
+  bool by_link_local = false;  // the program named both ends by their link-local GIDs
 };
 
 struct AsyncEvent {
@@ -56,11 +58,13 @@ struct TransportState {
 // What a group of processes shares with its host besides objects.
 struct GroupShare {
   bool has_process = false;
-  // The group's only process, kNone once there were several: payloads may be left for the program
-  // to place, or copied by it, only where there is no doubt whose memory is meant.
+  // The group's only process; kNone once there were several, and where the host runs without
+  // payload shortcuts. Payloads may be left for the program to place, or copied by it, only where
+  // there is no doubt whose memory is meant.
   ProcessId sole_process = ProcessId::kNone;
   JobPage* jobs = nullptr;
   std::unique_ptr<TransportState> board;
+  std::vector<struct CompletionQueue*> waiting;  // those with has_waiting
 };
 
 // An open device (ibv_open_device).
@@ -124,20 +128,18 @@ struct CompletionQueue {
   CqControl* control;
   Ring ring;
   uint32_t producer = 0;  // the host's own; the shared one is only published
-  bool overrun = false;
   uint32_t users = 0;
 
   // Appends a completion and raises the channel's event when the queue is armed for it. False:
-  // the queue was full (CQ overrun): CQ_ERR has been raised, and the caller puts its QP into ERR.
+  // the queue was full (CQ overrun) and the completion is lost: IBV_EVENT_CQ_ERR has been raised,
+  // and the caller puts its QP into ERR.
   // Implemented in cq.cc; follows rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
-  // Places what the program has not placed yet of the payloads that wait beside completions.
-  void Settle(Memory& memory, ProcessId process);
   EventCounters* counters;
   struct AsyncEventRaiser* async;
   Span memory;                  // CqControl, the ring, its ReceiveSlots
   ReceiveSlot* slots;           // one an entry of the ring
-  bool has_waiting = false;     // payloads since the last Settle
+  bool has_waiting = false;     // payloads may stand in `slots`; the transport's
   uint32_t async_reported = 0;  // events of this queue that the program has fetched
 };
 
@@ -186,8 +188,9 @@ struct SharedReceiveQueue {
   Ring ring;
   bool error = false;
   uint32_t users = 0;
-  uint32_t max_wr = 0;  // as asked for
-  Span memory;          // the ring
+  uint32_t max_wr = 0;   // as asked for
+  uint32_t entries = 0;  // receives that the queue takes; its ring may have more room
+  Span memory;           // the ring
   uint32_t async_reported = 0;
 };
 
@@ -266,9 +269,10 @@ struct TransportHooks {
   // Attributes changed without a new state (RTS to RTS: min_rnr_timer, alternate path, ...).
   virtual void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) = 0;
   virtual void QpDestroyed(Time now, QueuePair& qp) = 0;
-  // The process may give memory away that was registered: whoever still copies to it or from it on
-  // the host's behalf has ended when this returns.
-  virtual void MemoryGoing(ProcessId process) = 0;
+  // When this returns, program memory is the only place of every payload in the scope, and nobody
+  // copies to the scope's memory or from it on the host's behalf. Call this before any transition
+  // that moves or frees memory, or takes the right to it away.
+  virtual void Quiesce(const PayloadScope& scope) = 0;
 };
 
 // Why a key did not give access to bytes; the transports turn it into a completion status or NAK.
@@ -315,11 +319,6 @@ class VerbsDirectory : public AsyncEventRaiser {
   // there is none (RNR). A malformed entry answers one with length 0 and a bad key.
   virtual std::optional<RecvWqe> TakeReceive(QueuePair& qp) = 0;
   virtual bool HasReceive(const QueuePair& qp) = 0;
-  // Where the payload of the QP's next receive completion may wait for the program to place it;
-  // nullptr when the host must place it. Valid until something is pushed to the queue.
-  virtual ReceiveSlot* NextReceiveSlot(QueuePair& qp) = 0;
-  // Places the payloads that wait beside the completions of the QP's receive queue.
-  virtual void SettlePayloads(QueuePair& qp) = 0;
   // Address handle of a UD send; nullptr when it is not of the QP's PD.
   virtual const AddressHandle* FindAh(const QueuePair& qp, Handle ah) = 0;
   // The QP goes to ERR because of what it met (calls TransportHooks::QpStateChanged).

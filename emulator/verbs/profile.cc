@@ -59,6 +59,11 @@ class Reader {
       Wrong(*node, key, "must be true or false");
     }
   }
+  // The key may be missing: profiles are older than it.
+  void ReadOptional(const char* key, bool& to) {
+    known_.insert(key);
+    if (table_.get(key) != nullptr) Read(key, to);
+  }
   void Read(const char* key, std::string& to) {
     const toml::node* node = Get(key, "a string");
     if (node == nullptr) return;
@@ -194,6 +199,7 @@ void ReadDevice(Reader& in, ibv_device_attr_ex& device) {
   in.Read("max_pkeys", to.max_pkeys);
   in.ReadWithin("local_ca_ack_delay", to.local_ca_ack_delay, 0, 31);
   in.ReadWithin("phys_port_cnt", to.phys_port_cnt, Device::kPort, Device::kPort);
+  device.phys_port_cnt_ex = to.phys_port_cnt;
 }
 
 void ReadPort(Reader& in, ibv_port_attr& to) {
@@ -248,6 +254,10 @@ void ReadCm(Reader& in, CmProfile& to) {
 void ReadHabits(Reader& in, Profile& to) {
   in.Read("flush_receives_posted_in_error", to.flush_receives_posted_in_error);
   in.Read("raises_qp_fatal", to.raises_qp_fatal);
+  in.ReadOptional("serves_srq_queries", to.serves_srq_queries);
+  in.ReadOptional("checks_srq_limit", to.checks_srq_limit);
+  in.ReadOptional("raises_rnic_events", to.raises_rnic_events);
+  in.ReadOptional("keeps_failed_opcodes", to.keeps_failed_opcodes);
   in.Read("raises_last_wqe_reached", to.raises_last_wqe_reached);
   in.Read("raises_comm_est", to.raises_comm_est);
   in.Read("reregisters_regions", to.reregisters_regions);
@@ -270,6 +280,9 @@ void ReadHabits(Reader& in, Profile& to) {
   in.Read("raises_device_fatal", to.raises_device_fatal);
   in.Read("fails_sends_without_link", to.fails_sends_without_link);
   in.Read("checks_pkey_index", to.checks_pkey_index);
+  in.ReadOptional("enforces_max_msg_sz", to.enforces_max_msg_sz);
+  in.ReadOptional("refuses_receives_in_reset", to.refuses_receives_in_reset);
+  in.ReadOptional("registers_empty_regions", to.registers_empty_regions);
 }
 
 }  // namespace

@@ -62,12 +62,18 @@ struct Profile {
   CmProfile cm;
   bool flush_receives_posted_in_error;  // hardware: yes; rxe: no
   bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and friends; rxe: no
+  // QP events as siw raises them: of local errors that a completion tells of too, QP_REQ_ERR for
+  // READs that it refuses, nothing for WRITEs with an unknown key. Needs raises_qp_fatal.
+  bool raises_rnic_events = false;
+  bool keeps_failed_opcodes = false;  // a failed completion has its opcode; rxe: 0
   bool raises_last_wqe_reached;
   bool raises_comm_est;
   bool reregisters_regions;  // ibv_rereg_mr; rxe: no
   bool serves_uc, serves_ud;
   bool serves_immediate_data;
-  bool serves_extended_calls;  // ibv_create_cq_ex; ibv_create_qp_ex with send_ops_flags
+  bool serves_extended_calls;      // ibv_create_cq_ex; ibv_create_qp_ex with send_ops_flags
+  bool serves_srq_queries = true;  // ibv_query_srq, and IBV_SRQ_MAX_WR of ibv_modify_srq
+  bool checks_srq_limit = false;   // a limit above the depth of a new SRQ is EINVAL; rxe: no
   bool resizes_cqs;
   bool allows_empty_queues;  // a QP whose send or receive depth is 0
   bool reports_qp_state;     // ibv_query_qp answers the state and what the QP was moved with
@@ -88,6 +94,17 @@ struct Profile {
   bool fails_sends_without_link;
   // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp; rxe: no).
   bool checks_pkey_index;
+  // A longer send than max_msg_sz ends in LOC_LEN_ERR, a longer request in a NAK; rxe and siw
+  // report the limit only (rxe_init_port_param, siw_query_port).
+  bool enforces_max_msg_sz;
+  // ibv_post_recv in RESET is EINVAL (rxe_post_recv of rdma-core).
+  bool refuses_receives_in_reset;
+  // A region of length 0 is registered where its address is not at the beginning of a page:
+  // ib_umem_get counts the page (rxe); siw_umem_get refuses the length.
+  bool registers_empty_regions;
+
+  // The longest message that the transports move, in bytes.
+  uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };
 
 // Of its TOML: so that one fits into the call that brings it to a host.

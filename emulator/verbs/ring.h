@@ -65,6 +65,9 @@ struct DoorbellPage {
   alignas(64) uint32_t host_asleep;
   // Written by the host, and seldom: bits of the calls, made of none, that it wants to hear of.
   alignas(64) uint32_t watched_calls;
+  // Written by the host before a program sees the page: 1 when the library takes no payload at
+  // post.
+  uint32_t no_payload_shortcuts;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
   JobPage jobs;

@@ -77,14 +77,18 @@ Result<SharedReceiveQueue*> Verbs::CreateSrq(GroupId id, const SrqRequest& reque
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, request.pd);
   if (!pd) return Pass(pd.error());
   Context& context = *(*pd)->context;
-  const ibv_device_attr& limits = context.device->profile.device.orig_attr;
+  const Profile& profile = context.device->profile;
+  const ibv_device_attr& limits = profile.device.orig_attr;
+  // rxe accepts a limit above the depth (measured) and refuses it in ibv_modify_srq.
+  if (profile.checks_srq_limit && request.limit > request.max_wr) return Fail(EINVAL);
   if (request.max_wr == 0 || request.max_wr > static_cast<uint32_t>(limits.max_srq_wr) ||
       request.max_sge > static_cast<uint32_t>(limits.max_srq_sge)) {
     return Fail(EINVAL);
   }
   const uint32_t max_sge = std::max(request.max_sge, 1u);
   Arena& arena = GroupOf(id).arena;
-  const auto mapped = MapReceives(arena, request.max_wr, max_sge);
+  const uint32_t entries = UsableDepth(profile.queue_depths, request.max_wr);
+  const auto mapped = MapReceives(arena, entries, max_sge);
   if (!mapped) return Pass(mapped.error());
   auto srq = std::make_unique<SharedReceiveQueue>();
   srq->pd = *pd;
@@ -92,7 +96,7 @@ Result<SharedReceiveQueue*> Verbs::CreateSrq(GroupId id, const SrqRequest& reque
   srq->srq_number = next_srq_number_++;
   srq->max_sge = max_sge;
   srq->max_wr = request.max_wr;
-  // A limit above the depth is accepted here (measured) and refused by ibv_modify_srq.
+  srq->entries = entries;
   srq->limit = request.limit;
   srq->memory = mapped->first;
   srq->ring = mapped->second;
@@ -111,20 +115,22 @@ Result<SharedReceiveQueue*> Verbs::ModifySrq(GroupId id, Handle handle, int mask
   const Result<SharedReceiveQueue*> found = Find<SharedReceiveQueue>(id, handle);
   if (!found) return found;
   SharedReceiveQueue& srq = **found;
-  const ibv_device_attr& limits = srq.pd->context->device->profile.device.orig_attr;
+  const Profile& profile = srq.pd->context->device->profile;
+  const ibv_device_attr& limits = profile.device.orig_attr;
   const auto most = static_cast<uint32_t>(limits.max_srq_wr);
   if (srq.error || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return Fail(EINVAL);
   const bool resize = (mask & IBV_SRQ_MAX_WR) != 0;
+  if (resize && !profile.serves_srq_queries) return Fail(EOPNOTSUPP);
   const uint32_t waiting = srq.ring.Count();
   if (resize && ((limits.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0 || max_wr == 0 ||
                  max_wr > most || max_wr < srq.limit || max_wr < waiting)) {
     return Fail(EINVAL);
   }
-  const uint32_t usable = resize ? Ring::SlotsFor(max_wr) - 1 : srq.ring.usable();
-  if ((mask & IBV_SRQ_LIMIT) != 0 && (limit > most || limit > usable)) return Fail(EINVAL);
+  const uint32_t entries = resize ? UsableDepth(profile.queue_depths, max_wr) : srq.entries;
+  if ((mask & IBV_SRQ_LIMIT) != 0 && (limit > most || limit > entries)) return Fail(EINVAL);
   if (resize) {
     Arena& arena = GroupOf(id).arena;
-    const auto mapped = MapReceives(arena, max_wr, srq.max_sge);
+    const auto mapped = MapReceives(arena, entries, srq.max_sge);
     if (!mapped) return Pass(mapped.error());
     Ring ring = mapped->second;
     const uint32_t consumer = srq.ring.Consumer();
@@ -136,6 +142,7 @@ Result<SharedReceiveQueue*> Verbs::ModifySrq(GroupId id, Handle handle, int mask
     srq.memory = mapped->first;
     srq.ring = ring;
     srq.max_wr = max_wr;
+    srq.entries = entries;
   }
   if ((mask & IBV_SRQ_LIMIT) != 0) srq.limit = limit;
   return &srq;
@@ -145,8 +152,9 @@ Result<ibv_srq_attr> Verbs::QuerySrq(GroupId id, Handle handle) {
   const Result<SharedReceiveQueue*> found = Find<SharedReceiveQueue>(id, handle);
   if (!found) return Pass(found.error());
   const SharedReceiveQueue& srq = **found;
+  if (!srq.pd->context->device->profile.serves_srq_queries) return Fail(EOPNOTSUPP);
   if (srq.error) return Fail(EINVAL);
-  return ibv_srq_attr{srq.ring.usable(), srq.max_sge, srq.limit};
+  return ibv_srq_attr{srq.entries, srq.max_sge, srq.limit};
 }
 
 Result<uint32_t> Verbs::DestroySrq(GroupId id, Handle handle) {

@@ -37,7 +37,9 @@ Result<Span> Verbs::DoorbellSpan(GroupId id) {
     const Result<Span> span = group.arena.Allocate(sizeof(DoorbellPage));
     if (!span) return Pass(span.error());
     group.doorbells = *span;
-    group.share.jobs = &(new (span->bytes) DoorbellPage{})->jobs;
+    auto* const page = new (span->bytes) DoorbellPage{};
+    page->no_payload_shortcuts = environment_.payload_shortcuts ? 0 : 1;
+    group.share.jobs = &page->jobs;
   }
   return group.doorbells;
 }
@@ -85,10 +87,8 @@ void Verbs::FreeDoorbell(Group& group, uint32_t slot) {
 void Verbs::GroupGone(Time now, GroupId id) {
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
-  // Nobody is left to see payloads that wait.
   found->second->share.sole_process = ProcessId::kNone;
-  for (CompletionQueue* cq : found->second->waiting) cq->has_waiting = false;
-  found->second->waiting.clear();
+  Quiesce(GroupPayloads{found->second->share, /*ends=*/true});
   auto& contexts = found->second->handles[static_cast<size_t>(ObjectKind::kContext)];
   while (!contexts.empty()) CloseContext(now, *handles_.Find<Context>(id, *contexts.begin()));
   groups_.erase(id);

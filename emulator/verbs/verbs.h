@@ -13,6 +13,7 @@
 
 #include "emulator/base/memory.h"
 #include "emulator/base/random.h"
+#include "emulator/base/region_pages.h"
 #include "emulator/base/result.h"
 #include "emulator/base/scrambled_sequence.h"
 #include "emulator/trace/trace.h"
@@ -36,6 +37,7 @@ struct MrRequest {
   Handle pd;
   int access;  // IBV_ACCESS_*
   uint64_t address, length, iova;
+  RegionPages pages = RegionPages::kUnknown;
 };
 // `pd`, `access` and the translation count as `flags` (IBV_REREG_MR_CHANGE_*) says.
 struct ReregRequest {
@@ -90,7 +92,8 @@ class Verbs final : public VerbsDirectory {
     Memory& memory;
     Random& random;
     trace::Sink& trace;
-    IdSpace ids = {};  // of handles and devices
+    IdSpace ids = {};               // of handles and devices
+    bool payload_shortcuts = true;  // GroupShare::sole_process
   };
   explicit Verbs(Environment environment);
   ~Verbs() override;
@@ -141,6 +144,8 @@ class Verbs final : public VerbsDirectory {
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
   // A process said that it is of the group.
   void ProcessJoined(GroupId group, ProcessId process);
+  // A process has ended.
+  void ProcessEnded(ProcessId process) { Quiesce(ProcessPayloads{process}); }
   // The group's last process has gone: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
@@ -249,8 +254,6 @@ class Verbs final : public VerbsDirectory {
   tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) override;
   std::optional<RecvWqe> TakeReceive(QueuePair& qp) override;
   bool HasReceive(const QueuePair& qp) override;
-  ReceiveSlot* NextReceiveSlot(QueuePair& qp) override;
-  void SettlePayloads(QueuePair& qp) override;
   const AddressHandle* FindAh(const QueuePair& qp, Handle ah) override;
   void FailQp(Time now, QueuePair& qp) override;
   void RaiseQp(QueuePair& qp, ibv_event_type type) override;
@@ -271,14 +274,14 @@ class Verbs final : public VerbsDirectory {
     std::vector<QueuePair*> by_doorbell;  // by slot; nullptr: free
     std::vector<uint32_t> free_doorbells;
     GroupShare share;
-    std::vector<CompletionQueue*> waiting;  // those with has_waiting
     uint32_t qps_made = 0, mrs_made = 0;
     HandlesByKind handles;
   };
 
   Group& GroupOf(GroupId group);
-  // Places all payloads that wait for the group's programs.
-  void SettleGroup(Group& group);
+  void Quiesce(const PayloadScope& scope) {
+    if (transport_ != nullptr) transport_->Quiesce(scope);
+  }
   template <class T>
   Result<T*> Find(GroupId group, Handle handle) const;
   // Gives the object its handle and counts it. ENOMEM above `limit` a device or when the host has
@@ -312,7 +315,8 @@ class Verbs final : public VerbsDirectory {
 
   // A key that cannot be guessed. ENOMEM when half of all are taken.
   Result<uint32_t> NewKey(KeyOwner owner);
-  Status CheckRegion(ProcessId process, int access, uint64_t address, uint64_t length);
+  Status CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
+                     uint64_t length, RegionPages pages);
   void Unbind(MemoryWindow& window);
   tl::expected<MemoryRegion*, MemoryFault> CheckBind(const QueuePair& qp,
                                                      const MemoryWindow& window,

@@ -16,7 +16,7 @@ constexpr uint32_t kPolynomial = 0xEDB88320;  // 0x04C11DB7 reflected: bit 31 is
 // isa-l takes and gives the inverted register, as zlib does.
 constexpr uint32_t kSeed = ~0xdebb20e3u;
 
-constexpr size_t kBthBytes = 12;
+constexpr size_t kIcrcBthBytes = 12;
 constexpr size_t kUdpBytes = 8;
 constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
@@ -84,23 +84,23 @@ size_t PutIpHeader(const UdpFlow& flow, size_t udp_bytes, uint16_t ip_id, std::b
 }  // namespace
 
 uint32_t Icrc(const UdpFlow& flow, std::span<const std::byte> body, uint16_t ip_id) {
-  if (body.size() < kBthBytes) return 0;
-  std::array<std::byte, kIpv6Bytes + kUdpBytes + kBthBytes> head;
+  if (body.size() < kIcrcBthBytes) return 0;
+  std::array<std::byte, kIpv6Bytes + kUdpBytes + kIcrcBthBytes> head;
   const size_t udp_bytes = kUdpBytes + body.size() + kIcrcBytes;
   std::byte* p = head.data() + PutIpHeader(flow, udp_bytes, ip_id, head.data());
   StoreBig<2>(p, flow.source_port);
   StoreBig<2>(p + 2, flow.destination_port);
   StoreBig<2>(p + 4, udp_bytes);
   StoreBig<2>(p + 6, 0xffff);  // checksum masked
-  std::memcpy(p + kUdpBytes, body.data(), kBthBytes);
+  std::memcpy(p + kUdpBytes, body.data(), kIcrcBthBytes);
   p[kUdpBytes + 4] = std::byte{0xff};  // FECN, BECN and reserved bits masked
-  const size_t head_bytes = static_cast<size_t>(p - head.data()) + kUdpBytes + kBthBytes;
+  const size_t head_bytes = static_cast<size_t>(p - head.data()) + kUdpBytes + kIcrcBthBytes;
   const uint32_t crc = Continue(kSeed, head.data(), head_bytes);
-  return Continue(crc, body.data() + kBthBytes, body.size() - kBthBytes);
+  return Continue(crc, body.data() + kIcrcBthBytes, body.size() - kIcrcBthBytes);
 }
 
 std::optional<uint16_t> VerifyIcrc(const UdpFlow& flow, std::span<const std::byte> udp_payload) {
-  if (udp_payload.size() < kBthBytes + kIcrcBytes ||
+  if (udp_payload.size() < kIcrcBthBytes + kIcrcBytes ||
       udp_payload.size() > kMaxBodyBytes + kIcrcBytes) {
     return std::nullopt;
   }
@@ -118,7 +118,7 @@ std::optional<uint16_t> VerifyIcrc(const UdpFlow& flow, std::span<const std::byt
 }
 
 void SealPacket(const UdpFlow& flow, std::span<std::byte> udp_payload) {
-  if (udp_payload.size() < kBthBytes + kIcrcBytes) return;
+  if (udp_payload.size() < kIcrcBthBytes + kIcrcBytes) return;
   const size_t body = udp_payload.size() - kIcrcBytes;
   const uint32_t icrc = Icrc(flow, udp_payload.first(body));
   for (size_t i = 0; i < kIcrcBytes; ++i) {

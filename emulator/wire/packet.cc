@@ -9,12 +9,13 @@
 namespace rdmaemu::wire {
 namespace {
 
-constexpr size_t kBthBytes = 12;
+constexpr size_t kBaseHeaderBytes = 12;
 constexpr uint8_t kSolicitedBit = 0x80;
 constexpr uint8_t kMigReqBit = 0x40;
 constexpr uint8_t kPadShift = 4;
 constexpr uint8_t kVersionMask = 0x0f;
 constexpr uint8_t kAckRequestBit = 0x80;
+constexpr uint8_t kByLinkLocalBit = 0x01;
 constexpr uint8_t kTransportMask = 0xe0;
 constexpr uint8_t kOperationMask = 0x1f;
 
@@ -32,10 +33,11 @@ void ParseBth(const std::byte* p, PacketHeaders& headers) {
   headers.psn = static_cast<uint32_t>(LoadBig<3>(p + 9));
 }
 
-// Reads the extended headers from `p`, which has info.header_bytes - kBthBytes bytes.
+// Reads the extended headers from `p`, which has info.header_bytes - kBaseHeaderBytes bytes.
 void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& headers) {
   if (info.deth) {
     headers.qkey = static_cast<uint32_t>(LoadBig<4>(p));
+    headers.by_link_local = (ByteAt(p, 4) & kByLinkLocalBit) != 0;
     headers.source_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
     p += 8;
   }
@@ -71,7 +73,7 @@ void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& he
 void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& headers) {
   if (info.deth) {
     StoreBig<4>(p, headers.qkey);
-    StoreBig<1>(p + 4, 0);
+    StoreBig<1>(p + 4, headers.by_link_local ? kByLinkLocalBit : 0);
     StoreBig<3>(p + 5, headers.source_qpn);
     p += 8;
   }
@@ -108,7 +110,7 @@ void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& hea
 
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
   const std::byte* const p = udp_payload.data();
-  if (udp_payload.size() < kBthBytes + kIcrcBytes) {
+  if (udp_payload.size() < kBaseHeaderBytes + kIcrcBytes) {
     return tl::make_unexpected(ParseError::kTooShort);
   }
   if ((ByteAt(p, 1) & kVersionMask) != 0) return tl::make_unexpected(ParseError::kBadVersion);
@@ -128,7 +130,7 @@ tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
   const size_t pad = packet.headers.pad_bytes;
   if (pad > padded) return tl::make_unexpected(ParseError::kBadPadding);
   if (padded - pad > kMaxMtuBytes) return tl::make_unexpected(ParseError::kBadLength);
-  ParseExtended(p + kBthBytes, info, packet.headers);
+  ParseExtended(p + kBaseHeaderBytes, info, packet.headers);
   packet.payload = udp_payload.subspan(info.header_bytes, padded - pad);
   return packet;
 }
@@ -145,7 +147,7 @@ size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out) {
   StoreBig<3>(p + 5, headers.destination_qpn);
   StoreBig<1>(p + 8, headers.ack_request ? kAckRequestBit : 0);
   StoreBig<3>(p + 9, headers.psn);
-  EmitExtended(p + kBthBytes, info, headers);
+  EmitExtended(p + kBaseHeaderBytes, info, headers);
   return info.header_bytes;
 }
 

@@ -99,11 +99,15 @@ struct PacketHeaders {
   uint32_t dma_length = 0;  // RETH
   uint64_t swap_add = 0;    // AtomicETH: swap data, or what is added
   uint64_t compare = 0;
-  uint8_t syndrome = 0;          // AETH
-  uint32_t msn = 0;              // AETH, 24 bits
-  uint64_t original = 0;         // AtomicAckETH
-  uint32_t qkey = 0;             // DETH
-  uint32_t source_qpn = 0;       // DETH, 24 bits
+  uint8_t syndrome = 0;     // AETH
+  uint32_t msn = 0;         // AETH, 24 bits
+  uint64_t original = 0;    // AtomicAckETH
+  uint32_t qkey = 0;        // DETH
+  uint32_t source_qpn = 0;  // DETH, 24 bits
+  // DETH, a bit of its reserved byte, which receivers ignore: the sender named both ends by their
+  // link-local GIDs. Emulated hosts send such packets between the addresses in these GIDs
+  // (LinkLocalOf), and the receiver's GRH shows the GIDs.
+  bool by_link_local = false;
   uint32_t immediate = 0;        // ImmDt as on the wire (big endian: ibv_wc::imm_data)
   uint32_t invalidate_rkey = 0;  // IETH
 

@@ -37,6 +37,9 @@ std::byte* MapSpan(const SharedSpan& span);
 void RingQueue(uint32_t qp, uint32_t slot);
 bool IsDoorbell(uint32_t qp, uint32_t slot);
 
+// The host of the queue pair takes payloads from the slab (emulator/verbs/slab.h).
+bool HasPayloadShortcuts(uint32_t qp);
+
 // A fault rule stands at this call (AskIn): the host of the handle is to be asked before it.
 bool IsWatched(CallOp op, uint32_t handle);
 

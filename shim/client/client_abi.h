@@ -18,11 +18,16 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
                         uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
 
 // Takes one from an event counter's descriptor: blocks unless the descriptor is O_NONBLOCK.
-// Returns 0, EAGAIN, EINTR (as read(2) would), or EIO when the host is gone.
+// Returns 0, EAGAIN, EINTR (as read(2) would), EIO when the host is gone, or EBADF when the number
+// is another file's by now.
 int rdmaemu_client_wait(int counter_fd);
 
 // Adds one back to a counter (a count taken for an event that another thread got).
 void rdmaemu_client_put_back(int counter_fd);
+
+// Closes a counter's descriptor, unless the program has closed it and uses its number for another
+// file.
+void rdmaemu_client_close_counter(int counter_fd);
 
 // True when this process was forked from the one that made the call that returned `owner_pid`'s
 // objects: librdmacm refuses those with EACCES, as the kernel does.

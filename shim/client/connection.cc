@@ -15,18 +15,22 @@
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
 #include "shim/client/embedded.h"
+#include "shim/client/file_id.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
 #include "shim/client/messages.h"
 #include "shim/client/page_calls.h"
+#include "shim/client/race_detector.h"
 #include "shim/client/segments.h"
 #include "shim/client/system.h"
+#include "shim/client/watcher.h"
 
 extern char* program_invocation_short_name;
 
 namespace rdmaemu::client {
 
 std::atomic<uint32_t> g_fork_generation{1};
+const char g_device_order = 0;
 std::atomic<const rdmaemu_embedded_host*> g_embedded{nullptr};
 // Of the hosts inside this process, by their numbers: those that have ended.
 std::atomic<uint32_t> g_ended_hosts{0};
@@ -35,12 +39,15 @@ static_assert(IdSpace::kMaxParts <= 32);
 namespace {
 
 constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
-constexpr size_t kWatcherStackBytes = 65536;
 constexpr time_t kJoinLimitSeconds = 1;  // a fork never waits longer for its child
 
 struct Connection {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // one call at a time
   int socket = -1;
+  FileId socket_id;  // of `socket`, or of `inherited_socket`
+  FileId doorbell_id;
+  bool watched = false;        // a thread waits for the end of `socket`
+  bool has_waited_on = false;  // descriptors that need the thread, also in a forked child
   // The parent's socket, kept by a forked child until it has its own: as long as it is open the
   // host does not take the group for gone, even when the parent has ended.
   int inherited_socket = -1;
@@ -64,12 +71,27 @@ struct Connection {
 };
 Connection g_connection;
 
+// The program has not closed the connection's descriptors: they are not files of its own. A child
+// that has not rejoined has no socket.
+bool OwnsDescriptors() {
+  const Connection& c = g_connection;
+  return (c.socket < 0 || FileIdOf(c.socket) == c.socket_id) &&
+         FileIdOf(c.doorbell_fd) == c.doorbell_id;
+}
+
 void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
-  Complain(Complaint::kGone,
-           "host '%s' (process %u) has gone, and its devices with it; look for the reason with "
-           "`rdmaemu hosts`, and start this program again",
-           g_connection.place.name, g_connection.host_pid);
+  if (OwnsDescriptors()) {
+    Complain(Complaint::kGone,
+             "host '%s' (process %u) has gone, and its devices with it; look for the reason with "
+             "`rdmaemu hosts`, and start this program again",
+             g_connection.place.name, g_connection.host_pid);
+  } else {
+    Complain(Complaint::kGone,
+             "this program has closed descriptors that it did not open (closefrom?), and with them "
+             "the connection to host '%s': all calls fail with EIO; open devices after that",
+             g_connection.place.name);
+  }
   FillCounters();
   if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
 }
@@ -124,30 +146,27 @@ int Greet(int socket, HelloOut& out, int& doorbell_fd) {
   return error;
 }
 
-void* Watch(void* argument) {
-  const int socket = static_cast<int>(reinterpret_cast<intptr_t>(argument));
-  for (;;) {
-    pollfd poll{socket, POLLRDHUP, 0};
-    if (SysPoll(&poll, 1) < 0 && errno == EINTR) continue;
-    break;  // hung up; or somebody closed the descriptor, which is the same to us
+// True when the host has ended, or cannot be reached any more.
+bool HasEnded() { return !OwnsDescriptors() || SysHasHungUp(g_connection.socket); }
+
+// Wakes a host that sleeps; false when it cannot be reached any more.
+bool WakeHost() {
+  if (!OwnsDescriptors()) {
+    MarkGone();
+    return false;
   }
-  MarkGone();
-  return nullptr;
+  SysAddToEventfd(g_connection.doorbell_fd, 1);
+  return true;
 }
 
-// Without the thread a host's death is found by the next call only.
-void StartWatcher(int socket) {
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setstacksize(&attributes, kWatcherStackBytes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigset_t all;
-  sigfillset(&all);
-  pthread_attr_setsigmask_np(&attributes, &all);
-  pthread_t thread;
-  pthread_create(&thread, &attributes, Watch,
-                 reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
-  pthread_attr_destroy(&attributes);
+// Threads that wait on counters learn of the host's end from another thread.
+int EnsureWatched() {
+  Connection& c = g_connection;
+  if (c.watched) return 0;
+  const int error = StartWatcher(c.socket, MarkGone);
+  c.watched = error == 0;
+  if (error == 0) c.has_waited_on = true;
+  return error;
 }
 
 int MapSegment(uint32_t id, MappedSegment& out, int socket) {
@@ -196,8 +215,9 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
     const int error = MapDoorbells(socket, hello);
     if (error != 0) return error;
   }
-  if (c.doorbell_fd.load() < 0) {
+  if (c.doorbell_fd.load() < 0 || FileIdOf(c.doorbell_fd) != c.doorbell_id) {
     c.doorbell_fd = doorbell_fd;
+    c.doorbell_id = FileIdOf(doorbell_fd);
   } else {
     // A child's other threads may be writing to the number at this moment: it stays the same.
     SysDup3(doorbell_fd, c.doorbell_fd, O_CLOEXEC);
@@ -215,6 +235,17 @@ int GreetAndSettle(int socket) {
   return error;
 }
 
+// The socket is the connection from now on; an inherited one has served its purpose.
+void Keep(int socket) {
+  Connection& c = g_connection;
+  if (c.inherited_socket >= 0 && FileIdOf(c.inherited_socket) == c.socket_id) {
+    SysClose(c.inherited_socket);
+  }
+  c.inherited_socket = -1;
+  c.socket_id = FileIdOf(socket);
+  c.socket = socket;
+}
+
 // A forked child: its parent's host or none.
 int Rejoin() {
   Connection& c = g_connection;
@@ -230,11 +261,8 @@ int Rejoin() {
     }
     return EIO;
   }
-  c.socket = socket;
-  if (c.inherited_socket >= 0) SysClose(c.inherited_socket);
-  c.inherited_socket = -1;
+  Keep(socket);
   c.must_rejoin = false;
-  StartWatcher(socket);
   return 0;
 }
 
@@ -279,6 +307,7 @@ void AfterForkInChild() {
   if (c.socket >= 0) {
     c.inherited_socket = c.socket;
     c.socket = -1;
+    c.watched = false;
     c.must_rejoin = true;
   }
   if (g_join_pipe[0] < 0) return;
@@ -310,9 +339,8 @@ int FirstConnect() {
     }
     error = GreetAndSettle(socket);
     if (error == 0) {
-      c.socket = socket;
+      Keep(socket);
       c.greeted = true;
-      StartWatcher(socket);
       return 0;
     }
     SysClose(socket);
@@ -357,8 +385,10 @@ void ForgetSegments() {
 int EnsureConnected() {
   Connection& c = g_connection;
   if (c.gone.load()) return EIO;
-  if (c.socket >= 0 || Embedded() != nullptr) return 0;
-  return c.must_rejoin.load() ? Rejoin() : FirstConnect();
+  if (Embedded() != nullptr) return 0;
+  int error = 0;
+  if (c.socket < 0) error = c.must_rejoin.load() ? Rejoin() : FirstConnect();
+  return error == 0 && c.has_waited_on ? EnsureWatched() : error;
 }
 
 // A doorbell or a wait in a child that made no call yet: the host must know whose memory it is.
@@ -369,31 +399,33 @@ void RejoinIfForked() {
   pthread_mutex_unlock(&g_connection.mutex);
 }
 
+bool BringsCounter(uint32_t op) {
+  return op == static_cast<uint32_t>(CallOp::kOpenDevice) ||
+         op == static_cast<uint32_t>(CallOp::kCreateChannel) ||
+         op == static_cast<uint32_t>(CallOp::kCmCreateChannel);
+}
+
 int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descriptors,
                     uint32_t descriptor_count) {
   Connection& c = g_connection;
   pthread_mutex_lock(&c.mutex);
   int error = EnsureConnected();
+  if (error == 0 && BringsCounter(header.op)) error = EnsureWatched();
   bool broken = false;
   if (error == 0) {
     CallPage* const page = c.page.load();
     if (page != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
-      error = ExchangeByPage(*page, header, in, out, {c.socket, c.doorbell_fd, c.gone});
+      error = ExchangeByPage(*page, header, in, out, {WakeHost, HasEnded, c.gone});
     } else {
-      error = Exchange(c.socket, header, in, out, descriptors, descriptor_count);
+      error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
+                                : EIO;
     }
     // EIO is also an answer a host may give; only a dead socket ends the connection.
-    broken = error == EIO && SysHasHungUp(c.socket);
+    broken = error == EIO && HasEnded();
   }
   pthread_mutex_unlock(&c.mutex);
   if (broken) MarkGone();
   return error;
-}
-
-bool BringsCounter(uint32_t op) {
-  return op == static_cast<uint32_t>(CallOp::kOpenDevice) ||
-         op == static_cast<uint32_t>(CallOp::kCreateChannel) ||
-         op == static_cast<uint32_t>(CallOp::kCmCreateChannel);
 }
 
 }  // namespace
@@ -432,7 +464,12 @@ void RingQueue(uint32_t qp, uint32_t slot) {
   DoorbellPage* const page = DoorbellsOf(qp);
   if (page == nullptr || !RingDoorbell(*page, slot)) return;
   if (const rdmaemu_embedded_host* const embedded = Embedded()) return embedded->ring();
-  SysAddToEventfd(g_connection.doorbell_fd, 1);
+  WakeHost();
+}
+
+bool HasPayloadShortcuts(uint32_t qp) {
+  DoorbellPage* const page = DoorbellsOf(qp);
+  return page != nullptr && page->no_payload_shortcuts == 0;
 }
 
 bool IsWatched(CallOp op, uint32_t handle) {
@@ -448,9 +485,7 @@ JobPage* Jobs() {
 }
 
 void JobsDone() {
-  if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) {
-    SysAddToEventfd(g_connection.doorbell_fd, 1);
-  }
+  if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) WakeHost();
 }
 
 bool IsEmbedded() { return Embedded() != nullptr; }
@@ -485,6 +520,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   const int saved_errno = errno;
   Buffer buffer{out, out_size, 0};
+  ReleaseToDevice();
   const rdmaemu_embedded_host* const embedded = Embedded();
   const int error = embedded == nullptr
                         ? CallHostProcess({op, in_size}, in, buffer, descriptors, descriptor_count)
@@ -495,6 +531,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
     // The host may have died before the counter was on the list.
     if (HostIsGone()) FillCounters();
   }
+  AcquireFromDevice();
   if (out_filled != nullptr) *out_filled = error == 0 ? buffer.filled : 0;
   errno = saved_errno;
   pthread_setcancelstate(cancel_state, nullptr);

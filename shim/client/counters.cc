@@ -7,8 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "shim/client/client.h"
 #include "shim/client/embedded.h"
+#include "shim/client/file_id.h"
+#include "shim/client/race_detector.h"
 #include "shim/client/system.h"
 
 namespace rdmaemu::client {
@@ -23,6 +27,9 @@ pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 long* g_eventfd_ids = nullptr;
 size_t g_room = 0;
 
+// Of all eventfds, once there is one; an inode has one number on a 64-bit system.
+std::atomic<uint64_t> g_eventfd_inode{0};
+
 // The number by which the kernel tells eventfds apart; -1 when the descriptor is not one (or /proc
 // is missing).
 long EventfdId(int fd) {
@@ -36,6 +43,13 @@ long EventfdId(int fd) {
   text[got] = '\0';
   const char* id = strstr(text, "eventfd-id:");
   return id == nullptr ? -1 : strtol(id + strlen("eventfd-id:"), nullptr, 10);
+}
+
+// False when the program has closed the counter and uses its number for a file that is no eventfd.
+// Costs one fstat(2).
+bool IsCounter(int fd) {
+  const uint64_t inode = g_eventfd_inode.load(std::memory_order_relaxed);
+  return inode == 0 || FileIdOf(fd).inode == inode;
 }
 
 bool HasRoomFor(size_t fd) {
@@ -54,6 +68,7 @@ bool HasRoomFor(size_t fd) {
 }  // namespace
 
 void RememberCounter(int fd) {
+  g_eventfd_inode = FileIdOf(fd).inode;
   const long id = EventfdId(fd);
   if (id < 0) return;
   pthread_mutex_lock(&g_mutex);
@@ -64,8 +79,10 @@ void RememberCounter(int fd) {
 
 void CloseCounter(int fd) {
   pthread_mutex_lock(&g_mutex);
-  if (fd >= 0 && static_cast<size_t>(fd) < g_room) g_eventfd_ids[fd] = 0;
-  SysClose(fd);
+  const bool remembered = fd >= 0 && static_cast<size_t>(fd) < g_room && g_eventfd_ids[fd] != 0;
+  const long id = remembered ? EventfdId(fd) : -1;
+  if (id >= 0 ? id + 1 == g_eventfd_ids[fd] : IsCounter(fd)) SysClose(fd);
+  if (remembered) g_eventfd_ids[fd] = 0;
   pthread_mutex_unlock(&g_mutex);
 }
 
@@ -91,13 +108,23 @@ extern "C" {
 // A cancellation point like the read(2) that it is: programs cancel threads that wait here. No lock
 // is held and nothing is on the stack that would have to be cleaned up.
 int rdmaemu_client_wait(int counter_fd) {
-  if (const rdmaemu_embedded_host* const embedded = rdmaemu::client::Embedded()) {
-    return embedded->wait(counter_fd);
+  using namespace rdmaemu::client;
+  if (!IsCounter(counter_fd)) return EBADF;
+  if (const rdmaemu_embedded_host* const embedded = Embedded()) {
+    const int error = embedded->wait(counter_fd);
+    AcquireFromDevice();
+    return error;
   }
   uint64_t one;
   if (read(counter_fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return errno;
-  return rdmaemu::client::HostIsGone() ? EIO : 0;
+  AcquireFromDevice();
+  return HostIsGone() ? EIO : 0;
 }
 
-void rdmaemu_client_put_back(int counter_fd) { rdmaemu::client::SysAddToEventfd(counter_fd, 1); }
+void rdmaemu_client_put_back(int counter_fd) {
+  using namespace rdmaemu::client;
+  if (IsCounter(counter_fd)) SysAddToEventfd(counter_fd, 1);
+}
+
+void rdmaemu_client_close_counter(int counter_fd) { rdmaemu::client::CloseCounter(counter_fd); }
 }

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/client/race_detector.h"
+
 namespace rdmaemu::client {
 
 // One more in every forked child; never 0. Changed only by the child handler of fork.
@@ -20,12 +22,16 @@ class ForkLock {
       uint32_t seen = owner_.load(std::memory_order_relaxed);
       // What another generation left behind belongs to a thread that does not exist here.
       if (seen != mine && owner_.compare_exchange_weak(seen, mine, std::memory_order_acquire)) {
+        AcquireFrom(this);
         return;
       }
       if (tries >= kSpins) sched_yield();
     }
   }
-  void Unlock() { owner_.store(0, std::memory_order_release); }
+  void Unlock() {
+    ReleaseTo(this);
+    owner_.store(0, std::memory_order_release);
+  }
 
  private:
   static constexpr unsigned kSpins = 16;

@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <initializer_list>
 
 extern char** environ;
 

@@ -35,7 +35,7 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
     if (syscall(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
-        errno == ETIMEDOUT && SysHasHungUp(caller.socket)) {
+        errno == ETIMEDOUT && caller.host_has_ended()) {
       break;
     }
   }
@@ -56,7 +56,7 @@ int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& ou
                    const PageCaller& caller) {
   page.call = header;
   if (header.size > 0) memcpy(page.in, in, header.size);
-  if (page.Ask()) SysAddToEventfd(caller.doorbell_fd, 1);
+  if (page.Ask() && !caller.wake_host()) return EIO;
   if (!AwaitAnswer(page, caller)) return EIO;
   const ReplyHeader reply = page.reply;
   out.filled = reply.size < out.size ? reply.size : out.size;

@@ -17,8 +17,8 @@ struct Buffer {
 };
 
 struct PageCaller {
-  int socket;       // hangs up when the host ends
-  int doorbell_fd;  // wakes the host
+  bool (*wake_host)();  // false when the host cannot be reached any more
+  bool (*host_has_ended)();
   const std::atomic<bool>& gone;
 };
 

@@ -19,6 +19,8 @@ int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out
   const int failure = whole ? errno : EPROTO;
   SysClose(fd);
   if (bytes == MAP_FAILED) return failure;
+  // A core file would otherwise touch, and hold, every page of every queue.
+  madvise(bytes, answer.length, MADV_DONTDUMP);
   out = {id, answer.length, static_cast<std::byte*>(bytes)};
   return 0;
 }

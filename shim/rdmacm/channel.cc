@@ -50,10 +50,12 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
   // A forked child closes its copy of the descriptor only: the channel is its parent's.
   if (!rdmacm::IsForked(ours)) {
     HandleIn in = {ours.handle, 0};
-    rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmDestroyChannel), &in, sizeof(in), nullptr,
-                        0, nullptr, nullptr, 0);
+    rdmacm::Uninterrupted([&] {
+      return rdmaemu_client_call(static_cast<uint32_t>(CallOp::kCmDestroyChannel), &in, sizeof(in),
+                                 nullptr, 0, nullptr, nullptr, 0);
+    });
   }
-  close(ours.fd);
+  rdmaemu_client_close_counter(ours.fd);
   rdmacm::Free(&ours);
 }
 

@@ -81,6 +81,10 @@ class ConnectOutcome {
       if (error != 0) return error;
       const int taken = Call(*channel_, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, &outcome);
       if (taken == EAGAIN) continue;
+      if (taken == EINTR) {
+        rdmaemu_client_put_back(channel_->fd);
+        continue;
+      }
       return taken != 0 ? taken : -static_cast<int>(outcome.status);
     }
   }
@@ -128,7 +132,8 @@ int rdma_listen(rdma_cm_id* id, int backlog) {
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LISTEN, command); error != 0) {
     return Fail(error);
   }
-  return ReturnErrno(QueryAddressesAndGids(ours));  // an unbound id has a port now
+  // An unbound id has a port now.
+  return ReturnErrno(Uninterrupted([&] { return QueryAddressesAndGids(ours); }));
 }
 
 int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
@@ -182,7 +187,9 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
   if (const int error = FillParameters(ours, conn_param, command.conn_param); error != 0) {
     return Fail(error);
   }
-  if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command); error != 0) {
+  const auto accept = [&] { return Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command); };
+  // The QP has moved: the program cannot repeat that.
+  if (const int error = ours.qp != nullptr ? Uninterrupted(accept) : accept(); error != 0) {
     ModifyQpToError(ours);
     return Fail(error);
   }

@@ -18,12 +18,12 @@ struct DeviceTable {
 };
 
 // Has no destructor to run: ids may outlive those of programs that exit from a thread.
-constinit union Storage {
-  constexpr Storage() : table() {}
-  ~Storage() {}
+constinit union DeviceStorage {
+  constexpr DeviceStorage() : table() {}
+  ~DeviceStorage() {}
   DeviceTable table;
-} g_storage;
-DeviceTable& Table() { return g_storage.table; }
+} g_device_storage;
+DeviceTable& Table() { return g_device_storage.table; }
 
 uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 

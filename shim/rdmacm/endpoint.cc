@@ -72,7 +72,7 @@ void rdma_destroy_ep(rdma_cm_id* id) {
   if (id == nullptr) return;
   if (id->qp != nullptr) rdma_destroy_qp(id);
   if (id->srq != nullptr) rdma_destroy_srq(id);
-  rdma_destroy_id(id);
+  rdmaemu::rdmacm::DestroyIdSurely(*id);
 }
 
 int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
@@ -92,10 +92,11 @@ int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
   }
   if (listener.endpoint_qp.has_value()) {
     ibv_qp_init_attr attributes = *listener.endpoint_qp;
-    if (rdma_create_qp(event->id, listen->pd, &attributes) != 0) {
+    const int error = Uninterrupted(
+        [&] { return rdma_create_qp(event->id, listen->pd, &attributes) == 0 ? 0 : errno; });
+    if (error != 0) {
       // The request cannot be served, and nobody else knows its id: the peer is refused.
-      const int error = errno;
-      rdma_destroy_id(event->id);
+      DestroyIdSurely(*event->id);
       rdma_ack_cm_event(event);
       return Fail(error);
     }

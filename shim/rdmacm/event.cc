@@ -97,7 +97,7 @@ int OnConnectRequest(Event& event, const Response& response) {
   uint32_t unused = 0;
   if (id == nullptr) {
     const int error = errno;
-    DestroyOnHost(ChannelOf(listener), response.id, &unused);
+    Uninterrupted([&] { return DestroyOnHost(ChannelOf(listener), response.id, &unused); });
     return error;
   }
   id->handle = response.id;
@@ -109,11 +109,13 @@ int OnConnectRequest(Event& event, const Response& response) {
   id->remote_ece.options = response.ece.attr_mod;
   RegisterId(id);
   int error = 0;
-  if (listener.synchronous && rdma_migrate_id(id, nullptr) != 0) error = errno;
-  if (error == 0) error = QueryAddressesAndGids(*id);
-  if (error == 0 && !IsDatagram(*id)) error = QueryPaths(*id);
+  if (listener.synchronous) {
+    error = Uninterrupted([&] { return rdma_migrate_id(id, nullptr) == 0 ? 0 : errno; });
+  }
+  if (error == 0) error = Uninterrupted([&] { return QueryAddressesAndGids(*id); });
+  if (error == 0 && !IsDatagram(*id)) error = Uninterrupted([&] { return QueryPaths(*id); });
   if (error != 0) {
-    rdma_destroy_id(id);
+    DestroyIdSurely(*id);
     return error;
   }
   event.listen_id = &listener;
@@ -129,13 +131,13 @@ int OnConnectResponse(Id& id) {
     ModifyQpToError(id);
     rdma_ucm_reject reject = {};
     reject.id = id.handle;
-    Call(ChannelOf(id), RDMA_USER_CM_CMD_REJECT, reject);
+    Uninterrupted([&] { return Call(ChannelOf(id), RDMA_USER_CM_CMD_REJECT, reject); });
     return error;
   }
   rdma_ucm_accept command = {};
   command.uid = reinterpret_cast<uintptr_t>(&id);
   command.id = id.handle;
-  error = Call(ChannelOf(id), RDMA_USER_CM_CMD_ACCEPT, command);
+  error = Uninterrupted([&] { return Call(ChannelOf(id), RDMA_USER_CM_CMD_ACCEPT, command); });
   if (error != 0) ModifyQpToError(id);
   return error;
 }
@@ -178,10 +180,12 @@ bool Translate(const Response& response, Event& event) {
   TakeParameters(event, response);
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      FailStep(event, OnAddressResolved(id), RDMA_CM_EVENT_ADDR_ERROR);
+      FailStep(event, Uninterrupted([&] { return OnAddressResolved(id); }),
+               RDMA_CM_EVENT_ADDR_ERROR);
       break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      FailStep(event, OnRouteResolved(id), RDMA_CM_EVENT_ROUTE_ERROR);
+      FailStep(event, Uninterrupted([&] { return OnRouteResolved(id); }),
+               RDMA_CM_EVENT_ROUTE_ERROR);
       break;
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       if (OnConnectRequest(event, response) != 0) {
@@ -220,6 +224,31 @@ bool Translate(const Response& response, Event& event) {
   return true;
 }
 
+// As rdma_get_cm_event(3). `is_step`: of a call that has taken effect already (Uninterrupted).
+int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) {
+  if (channel == nullptr || event == nullptr) return Fail(EINVAL);
+  Channel& ours = Private(channel);
+  if (IsForked(ours)) return Fail(EACCES);
+  for (int repeats = 0;;) {
+    // A thread may be cancelled here: it holds no lock and no memory.
+    if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
+    rdma_ucm_get_event command = {};
+    Response response = {};
+    const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
+    if (error == EAGAIN) continue;  // it moved with its id, or went with it
+    if (error != 0) {
+      rdmaemu_client_put_back(ours.fd);  // the event is still there
+      if (is_step && error == EINTR && repeats++ < client::kMaxRepeats) continue;
+      return Fail(error);
+    }
+    Owned<Event> taken(Make<Event>());
+    if (taken.get() == nullptr) return Fail(ENOMEM);
+    if (!Translate(response, *taken)) continue;
+    *event = taken.Release();
+    return 0;
+  }
+}
+
 }  // namespace
 
 int Complete(Id& id) {
@@ -228,7 +257,7 @@ int Complete(Id& id) {
     rdma_ack_cm_event(id.event);
     id.event = nullptr;
   }
-  if (rdma_get_cm_event(id.channel, &id.event) != 0) return -1;
+  if (NextEvent(id.channel, &id.event, /*is_step=*/true) != 0) return -1;
   const int status = id.event->status;
   if (status == 0) return 0;
   if (id.event->event == RDMA_CM_EVENT_REJECTED) return Fail(ECONNREFUSED);
@@ -242,24 +271,7 @@ int Complete(Id& id) {
 extern "C" {
 
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
-  using namespace rdmaemu::rdmacm;
-  if (channel == nullptr || event == nullptr) return Fail(EINVAL);
-  Channel& ours = Private(channel);
-  if (IsForked(ours)) return Fail(EACCES);
-  for (;;) {
-    // A thread may be cancelled here: it holds no lock and no memory.
-    if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
-    rdma_ucm_get_event command = {};
-    Response response = {};
-    const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
-    if (error == EAGAIN) continue;  // it moved with its id, or went with it
-    if (error != 0) return Fail(error);
-    Owned<Event> taken(Make<Event>());
-    if (taken.get() == nullptr) return Fail(ENOMEM);
-    if (!Translate(response, *taken)) continue;
-    *event = taken.Release();
-    return 0;
-  }
+  return rdmaemu::rdmacm::NextEvent(channel, event, /*is_step=*/false);
 }
 
 int rdma_ack_cm_event(rdma_cm_event* event) {

@@ -109,6 +109,8 @@ int rdmaemu_client_wait(int counter_fd) {
 
 void rdmaemu_client_put_back(int) {}
 
+void rdmaemu_client_close_counter(int counter_fd) { close(counter_fd); }
+
 uint32_t rdmaemu_client_host_generation() { return 0; }
 
 ibv_device** rdmaemu_client_devices_beside(uint32_t, int* count) {

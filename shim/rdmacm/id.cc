@@ -9,17 +9,17 @@ namespace {
 
 // Ids by the host's handle: an event of an id that was not accepted yet names its handle alone.
 constexpr uint32_t kBuckets = 4096;
-constinit union Storage {
-  constexpr Storage() : table() {}
-  ~Storage() {}  // other threads may still call at exit
+constinit union IdStorage {
+  constexpr IdStorage() : table() {}
+  ~IdStorage() {}  // other threads may still call at exit
   struct {
     Mutex mutex;
     Id* buckets[kBuckets] = {};
   } table;
-} g_storage;
+} g_id_storage;
 
-Mutex& TableMutex() { return g_storage.table.mutex; }
-Id*& BucketOf(uint32_t handle) { return g_storage.table.buckets[handle % kBuckets]; }
+Mutex& TableMutex() { return g_id_storage.table.mutex; }
+Id*& BucketOf(uint32_t handle) { return g_id_storage.table.buckets[handle % kBuckets]; }
 
 void Unregister(const Id* id) {
   MutexLock lock(TableMutex());
@@ -131,6 +131,10 @@ int DestroyOnHost(const Channel& channel, uint32_t handle, uint32_t* events_repo
   const int error = Call(channel, RDMA_USER_CM_CMD_DESTROY_ID, command, &response);
   *events_reported = response.events_reported;
   return error;
+}
+
+void DestroyIdSurely(rdma_cm_id& id) {
+  Uninterrupted([&] { return rdma_destroy_id(&id) == 0 ? 0 : errno; });
 }
 
 void WaitForAcknowledgements(Id& id, uint32_t events_reported) {

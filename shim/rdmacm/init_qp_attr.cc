@@ -4,6 +4,26 @@
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
+namespace {
+
+// One transition of a QP that is a step of something larger. `change` (attributes) changes what the
+// host said.
+template <class Change>
+int Move(const Id& id, ibv_qp_state state, const Change& change) {
+  ibv_qp_attr attributes = {};
+  int mask = 0;
+  const int error = Uninterrupted([&] { return InitQpAttributes(id, state, &attributes, &mask); });
+  if (error != 0) return error;
+  change(attributes);
+  return ModifyQp(id.qp, attributes, mask);
+}
+
+}  // namespace
+
+int ModifyQp(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
+  return Uninterrupted([&] { return ibv_modify_qp(qp, &attributes, mask); });
+}
+
 int InitQpAttributes(const Id& id, ibv_qp_state state, ibv_qp_attr* attributes, int* mask) {
   rdma_ucm_init_qp_attr command = {};
   command.id = id.handle;
@@ -21,37 +41,26 @@ int InitQpAttributes(const Id& id, ibv_qp_state state, ibv_qp_attr* attributes, 
 
 int ModifyQpToReadyToReceive(Id& id, uint8_t responder_resources) {
   // INIT once more: the access rights follow what was negotiated since the QP was made.
-  ibv_qp_attr attributes = {};
-  int mask = 0;
-  if (const int error = InitQpAttributes(id, IBV_QPS_INIT, &attributes, &mask); error != 0) {
-    return error;
-  }
-  if (const int error = ibv_modify_qp(id.qp, &attributes, mask); error != 0) return error;
-  attributes = {};
-  if (const int error = InitQpAttributes(id, IBV_QPS_RTR, &attributes, &mask); error != 0) {
-    return error;
-  }
-  if (responder_resources != RDMA_MAX_RESP_RES) {
-    attributes.max_dest_rd_atomic = responder_resources;
-  }
-  return ibv_modify_qp(id.qp, &attributes, mask);
+  const int error = Move(id, IBV_QPS_INIT, [](ibv_qp_attr&) {});
+  if (error != 0) return error;
+  return Move(id, IBV_QPS_RTR, [&](ibv_qp_attr& attributes) {
+    if (responder_resources != RDMA_MAX_RESP_RES) {
+      attributes.max_dest_rd_atomic = responder_resources;
+    }
+  });
 }
 
 int ModifyQpToReadyToSend(Id& id, uint8_t initiator_depth) {
-  ibv_qp_attr attributes = {};
-  int mask = 0;
-  if (const int error = InitQpAttributes(id, IBV_QPS_RTS, &attributes, &mask); error != 0) {
-    return error;
-  }
-  if (initiator_depth != RDMA_MAX_INIT_DEPTH) attributes.max_rd_atomic = initiator_depth;
-  return ibv_modify_qp(id.qp, &attributes, mask);
+  return Move(id, IBV_QPS_RTS, [&](ibv_qp_attr& attributes) {
+    if (initiator_depth != RDMA_MAX_INIT_DEPTH) attributes.max_rd_atomic = initiator_depth;
+  });
 }
 
 int ModifyQpToError(const Id& id) {
   if (id.qp == nullptr) return 0;
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_ERR;
-  return ibv_modify_qp(id.qp, &attributes, IBV_QP_STATE);
+  return ModifyQp(id.qp, attributes, IBV_QP_STATE);
 }
 
 }  // namespace rdmaemu::rdmacm

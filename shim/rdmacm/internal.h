@@ -9,10 +9,13 @@
 #include <optional>
 
 #include "shim/client/client_abi.h"
+#include "shim/client/uninterrupted.h"
 #include "shim/rdmacm/sync.h"
 #include "shim/rdmacm/ucma_abi.h"
 
 namespace rdmaemu::rdmacm {
+
+using client::Uninterrupted;
 
 // An event channel; `fd` of the public part is the counter of its pending events.
 struct Channel : rdma_event_channel {
@@ -128,6 +131,8 @@ int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_p
 void RegisterId(Id* id);
 Id* FindId(uint32_t handle);
 void FreeId(Id* id);
+// rdma_destroy_id for callers that cannot report its error.
+void DestroyIdSurely(rdma_cm_id& id);
 int DestroyOnHost(const Channel& channel, uint32_t handle, uint32_t* events_reported);
 void WaitForAcknowledgements(Id& id, uint32_t events_reported);
 
@@ -151,6 +156,8 @@ int Complete(Id& id);
 int InitQpAttributes(const Id& id, ibv_qp_state state, ibv_qp_attr* attributes, int* mask);
 int ModifyQpToReadyToReceive(Id& id, uint8_t responder_resources);
 int ModifyQpToReadyToSend(Id& id, uint8_t initiator_depth);
+// ibv_modify_qp as a step of something larger.
+int ModifyQp(ibv_qp* qp, ibv_qp_attr& attributes, int mask);
 int ModifyQpToError(const Id& id);
 
 // multicast.cc: attaches the id's QP. Returns 0 or a positive errno.

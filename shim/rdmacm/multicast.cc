@@ -56,7 +56,8 @@ int AttachAtJoin(Multicast& multicast, const rdma_ud_param& ud) {
   multicast.mgid = ud.ah_attr.grh.dgid;
   multicast.mlid = ud.ah_attr.dlid;
   if (multicast.id->qp == nullptr || multicast.send_only) return 0;
-  const int error = ibv_attach_mcast(multicast.id->qp, &multicast.mgid, multicast.mlid);
+  const int error = Uninterrupted(
+      [&] { return ibv_attach_mcast(multicast.id->qp, &multicast.mgid, multicast.mlid); });
   multicast.attached = error == 0;
   return error;
 }
@@ -88,7 +89,7 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   });
   if (multicast == nullptr) return Fail(EADDRNOTAVAIL);
   if (id->qp != nullptr && multicast->attached) {
-    ibv_detach_mcast(id->qp, &multicast->mgid, multicast->mlid);
+    Uninterrupted([&] { return ibv_detach_mcast(id->qp, &multicast->mgid, multicast->mlid); });
   }
   rdma_ucm_destroy_id command = {};
   command.id = multicast->handle;

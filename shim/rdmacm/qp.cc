@@ -14,7 +14,7 @@ ibv_cq* MakeCq(rdma_cm_id& id, uint32_t entries, ibv_comp_channel** channel) {
   ibv_cq* cq = ibv_create_cq(id.verbs, static_cast<int>(std::max(entries, 1u)), &id, *channel, 0);
   if (cq == nullptr) {
     const int error = errno;
-    ibv_destroy_comp_channel(*channel);
+    Uninterrupted([&] { return ibv_destroy_comp_channel(*channel); });
     *channel = nullptr;
     errno = error;
   }
@@ -22,8 +22,8 @@ ibv_cq* MakeCq(rdma_cm_id& id, uint32_t entries, ibv_comp_channel** channel) {
 }
 
 void DestroyCq(ibv_cq** cq, ibv_comp_channel** channel) {
-  if (*cq != nullptr) ibv_destroy_cq(*cq);
-  if (*channel != nullptr) ibv_destroy_comp_channel(*channel);
+  if (*cq != nullptr) Uninterrupted([&] { return ibv_destroy_cq(*cq); });
+  if (*channel != nullptr) Uninterrupted([&] { return ibv_destroy_comp_channel(*channel); });
   *cq = nullptr;
   *channel = nullptr;
 }
@@ -54,10 +54,9 @@ bool MakeMissingCqs(rdma_cm_id& id, ibv_qp_init_attr_ex& attributes) {
 int ToInit(const Id& id, ibv_qp* qp) {
   ibv_qp_attr attributes = {};
   int mask = 0;
-  if (const int error = InitQpAttributes(id, IBV_QPS_INIT, &attributes, &mask); error != 0) {
-    return error;
-  }
-  return ibv_modify_qp(qp, &attributes, mask);
+  const int error =
+      Uninterrupted([&] { return InitQpAttributes(id, IBV_QPS_INIT, &attributes, &mask); });
+  return error != 0 ? error : ModifyQp(qp, attributes, mask);
 }
 
 // A datagram QP needs no peer: it is ready at once.
@@ -65,10 +64,10 @@ int ToReadyDatagram(const Id& id, ibv_qp* qp) {
   if (const int error = ToInit(id, qp); error != 0) return error;
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
-  if (const int error = ibv_modify_qp(qp, &attributes, IBV_QP_STATE); error != 0) return error;
+  if (const int error = ModifyQp(qp, attributes, IBV_QP_STATE); error != 0) return error;
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = 0;
-  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  return ModifyQp(qp, attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
 // Fills what the caller left open; 0 or a positive errno.
@@ -112,7 +111,7 @@ int CreateQp(Id& id, ibv_qp_init_attr_ex& attributes) {
   }
   const int error = IsDatagram(id) ? ToReadyDatagram(id, qp) : ToInit(id, qp);
   if (error != 0) {
-    ibv_destroy_qp(qp);
+    Uninterrupted([&] { return ibv_destroy_qp(qp); });
     DestroyCqs(id);
     return error;
   }
@@ -188,7 +187,7 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
 
 void rdma_destroy_qp(rdma_cm_id* id) {
   if (id == nullptr || id->qp == nullptr) return;
-  ibv_destroy_qp(id->qp);
+  rdmaemu::rdmacm::Uninterrupted([&] { return ibv_destroy_qp(id->qp); });
   id->qp = nullptr;
   rdmaemu::rdmacm::DestroyCqs(*id);
 }
@@ -215,7 +214,7 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
 
 void rdma_destroy_srq(rdma_cm_id* id) {
   if (id == nullptr || id->srq == nullptr) return;
-  ibv_destroy_srq(id->srq);
+  rdmaemu::rdmacm::Uninterrupted([&] { return ibv_destroy_srq(id->srq); });
   id->srq = nullptr;
   rdmaemu::rdmacm::DestroyCqs(*id);
 }

@@ -159,7 +159,7 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_BIND, command); error != 0) {
     return Fail(error);
   }
-  return ReturnErrno(QueryAddressesAndGids(ours));
+  return ReturnErrno(Uninterrupted([&] { return QueryAddressesAndGids(ours); }));
 }
 
 int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, int timeout_ms) {

@@ -19,9 +19,9 @@ std::string g_library, g_names;
 
 TEST(Abi, ExportsTheNamesOfTheListOurOwnAndNoOthers) {
   std::set<std::string> expected = NamesIn(g_names);
-  ASSERT_EQ(expected.size(), 180u);
-  for (const char* own : {"call", "wait", "put_back", "is_forked_from", "embed", "join",
-                          "host_ended", "devices_beside", "host_generation"}) {
+  ASSERT_EQ(expected.size(), 182u);
+  for (const char* own : {"call", "wait", "put_back", "close_counter", "is_forked_from", "embed",
+                          "join", "host_ended", "devices_beside", "host_generation"}) {
     expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
   }
   EXPECT_EQ(ExportedNames(g_library), expected);
@@ -56,6 +56,17 @@ F* Loaded(const char* name, const char* version) {
   return library == nullptr ? nullptr : reinterpret_cast<F*>(dlvsym(library, name, version));
 }
 
+TEST(Strings, OpcodesOfRequestsAreThoseOfRdmaCore56) {
+  auto* name = Loaded<const char*(int)>("ibv_wr_opcode_str", "IBVERBS_PRIVATE_34");
+  ASSERT_NE(name, nullptr);
+  EXPECT_STREQ(name(IBV_WR_RDMA_WRITE), "rdma-write");
+  EXPECT_STREQ(name(IBV_WR_DRIVER1), "driver1");
+  EXPECT_EQ(name(12), nullptr);
+  EXPECT_STREQ(name(14), "flush");
+  EXPECT_STREQ(name(15), "atomic-write");
+  EXPECT_STREQ(name(16), "unknown");
+}
+
 TEST(Strings, AreThoseOfTheRealLibrary) {
   auto* status = Loaded<const char*(int)>("ibv_wc_status_str", "IBVERBS_1.1");
   auto* event = Loaded<const char*(int)>("ibv_event_type_str", "IBVERBS_1.1");
@@ -83,12 +94,13 @@ TEST(Rates, AreThoseOfTheRealLibrary) {
   EXPECT_EQ(from_multiple(-1), IBV_RATE_MAX);
 }
 
-TEST(Import, AnswersEopnotsupp) {
+// As rdma-core: what is no character device is no command file.
+TEST(Import, RefusesADescriptorThatIsNoDevice) {
   auto* import = Loaded<ibv_context*(int)>("ibv_import_device", "IBVERBS_1.10");
   ASSERT_NE(import, nullptr);
   errno = 0;
-  EXPECT_EQ(import(0), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(import(-1), nullptr);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 TEST(OldTwins, RefuseToListDevices) {

@@ -65,7 +65,11 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     int error = rdmaemu_client_wait(context->async_fd);
     if (error != 0 && error != EIO) return MinusOneWith(error);
     GetAsyncEventOut reply{};
-    if (error == 0) error = CallOnHandle(CallOp::kGetAsyncEvent, Of(context)->handle, reply);
+    if (error == 0) {
+      error = CallOnHandle(CallOp::kGetAsyncEvent, Of(context)->handle, reply);
+      // The event is still there.
+      if (error != 0 && error != EAGAIN) rdmaemu_client_put_back(context->async_fd);
+    }
     if (error == 0) {
       event->event_type = static_cast<ibv_event_type>(reply.type);
       SetElement(*event, reply.cookie);

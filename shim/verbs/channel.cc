@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include "shim/client/uninterrupted.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -27,7 +28,9 @@ CompletionQueue* TakeEntry(Channel& channel) {
     const uint32_t consumer = channel.ring.Consumer();
     if (consumer == channel.ring.Producer()) {
       TakeChannelOverflowOut reply{};
-      if (CallOnHandle(CallOp::kTakeChannelOverflow, channel.handle, reply) == 0) {
+      const int error = client::Uninterrupted(
+          [&] { return CallOnHandle(CallOp::kTakeChannelOverflow, channel.handle, reply); });
+      if (error == 0) {
         cookie = reply.cq_cookie;
       }
       break;

@@ -3,9 +3,13 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "shim/client/uninterrupted.h"
 #include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
 
 #undef ibv_query_port
@@ -128,6 +132,13 @@ int QueryGid(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry&
   return IsEmpty(entry) ? ENODATA : 0;
 }
 
+// The descriptor is /dev/null's, and no file of a program that closed what it did not open.
+bool IsNull(int fd) {
+  struct stat status;
+  return fd >= 0 && fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) &&
+         status.st_rdev == makedev(1, 3);
+}
+
 }  // namespace
 }  // namespace rdmaemu::shim
 
@@ -153,8 +164,7 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   ibv_context& base = context->extended.context;
   base.device = device;
   base.async_fd = async_fd;
-  // Programs show it in messages and hand it to fcntl; nothing is ever sent through it.
-  base.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  base.cmd_fd = open(kCommandFile, O_RDWR | O_CLOEXEC);
   base.num_comp_vectors = static_cast<int>(reply.completion_vectors);
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&base.mutex, nullptr);
@@ -163,9 +173,10 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 
 RDMAEMU_EXPORT int ibv_close_device(ibv_context* context) {
   // The real one cannot fail: what is left over goes with the descriptor.
-  CallOnHandle(CallOp::kCloseDevice, Of(context)->handle);
+  ForgetBeforeFork(context);
+  client::Uninterrupted([&] { return CallOnHandle(CallOp::kCloseDevice, Of(context)->handle); });
   client::CloseCounter(context->async_fd);
-  if (context->cmd_fd >= 0) close(context->cmd_fd);
+  if (IsNull(context->cmd_fd)) close(context->cmd_fd);
   pthread_mutex_destroy(&context->mutex);
   free(Of(context));
   return 0;

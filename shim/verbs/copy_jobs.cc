@@ -46,7 +46,7 @@ struct Batch {
                               : process_vm_writev(pid, own, own_count, other, other_count, 0);
     CopyJob::State end = CopyJob::kDone;
     if (moved != static_cast<ssize_t>(bytes)) {
-      end = moved < 0 && errno == EPERM ? CopyJob::kRefused : CopyJob::kFailed;
+      end = moved < 0 && (errno == EPERM || errno == ENOSYS) ? CopyJob::kRefused : CopyJob::kFailed;
     }
     errno = before;
     for (uint32_t i = 0; i < count; i++) jobs[i]->Set(end);

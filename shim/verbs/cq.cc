@@ -5,6 +5,7 @@
 
 #include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -71,6 +72,7 @@ CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, v
     channel->refcnt++;
     pthread_mutex_unlock(&context->mutex);
   }
+  PlaceBeforeFork(*cq);
   return cq;
 }
 
@@ -80,6 +82,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   cq.lock.Lock();
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();
+  if (consumer != producer) client::AcquireFromDevice();
   int taken = 0;
   bool begun = false;
   while (taken < count && consumer != producer) {
@@ -87,7 +90,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
     if (entry.payload == kPayloadWaits) {
       if (!begun) cq.memory.Begin();
       begun = true;
-      PlacePayload(cq, consumer);
+      FetchPayload(cq, consumer);
     }
     memcpy(&out[taken++], &entry.wc, sizeof *out);
     consumer = cq.ring.Next(consumer);
@@ -96,18 +99,6 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   cq.lock.Unlock();
   if (taken == 0) AfterEmptyPoll();
   return taken;
-}
-
-void PlacePayload(CompletionQueue& cq, uint32_t index) {
-  ReceiveSlot& slot = cq.slots[index];
-  if (!slot.Claim()) return;  // the host has placed it already
-  const std::byte* from = slot.payload;
-  for (uint32_t i = 0; i < slot.pieces && i < ReceiveSlot::kMaxPieces; i++) {
-    // Memory that has gone since gets nothing: a device has the pages pinned, and nobody sees them.
-    (void)cq.memory.Write(slot.to[i].address, from, slot.to[i].length);
-    from += slot.to[i].length;
-  }
-  slot.SetState(ReceiveSlot::kPlaced);
 }
 
 // Follows rxe_req_notify_cq: a queue that is armed for any completion stays so.
@@ -139,10 +130,12 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (entries <= 0) return ErrnoWith(EINVAL);
   CompletionQueue& cq = *Of(base);
   ForkLockGuard guard(cq.lock);  // nobody polls the old ring while the host moves it
+  ForgetBeforeFork(cq);
   CqOut reply{};
   int error = client::Call(CallOp::kResizeCq,
                            ResizeCqIn{base->handle, static_cast<uint32_t>(entries)}, reply);
   if (error == 0) error = Adopt(cq, reply);
+  PlaceBeforeFork(cq);
   return ErrnoWith(error);
 }
 
@@ -150,8 +143,12 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
   CompletionQueue* cq = Of(base);
   ibv_comp_channel* channel = base->channel;
   DestroyCqOut reply{};
+  ForgetBeforeFork(*cq);
   const int error = CallOnHandle(CallOp::kDestroyCq, base->handle, reply);
-  if (error != 0) return ErrnoWith(error);
+  if (error != 0) {
+    PlaceBeforeFork(*cq);
+    return ErrnoWith(error);
+  }
   uint32_t reported = 0;
   if (channel != nullptr) {
     // Who took an event of this queue before the host withdrew the rest has counted it by now.

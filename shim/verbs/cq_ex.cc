@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
 
 namespace rdmaemu::shim {
@@ -12,10 +13,11 @@ namespace {
 bool TakeCurrent(CompletionQueue& cq) {
   const uint32_t consumer = cq.ring.Consumer();
   if (consumer == cq.ring.Producer()) return false;
+  client::AcquireFromDevice();
   memcpy(&cq.current, cq.ring.Slot(consumer), sizeof cq.current);
   if (cq.current.payload == kPayloadWaits) {
     cq.memory.Begin();
-    PlacePayload(cq, consumer);
+    FetchPayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);

@@ -64,6 +64,10 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
   ListDevicesOut reply{};
   const int error = client::Call(CallOp::kListDevices, of, reply);
   if (error != 0) {
+    if (error == EINTR) {  // the program can ask again, which an empty list does not tell
+      free(list);
+      list = nullptr;
+    }
     errno = error;
     return list;
   }

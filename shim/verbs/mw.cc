@@ -43,7 +43,7 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   ibv_send_wr* bad = nullptr;
   const int error = PostSend(qp, &request, &bad);
   if (error == 0) mw->rkey = request.bind_mw.rkey;
-  return error;
+  return ErrnoWith(error);
 }
 
 }  // namespace rdmaemu::shim

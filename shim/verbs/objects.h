@@ -21,6 +21,10 @@ namespace rdmaemu::shim {
 using client::ForkLock;
 using client::ForkLockGuard;
 
+// What ibv_context::cmd_fd is open on: programs show the descriptor in messages and hand it to
+// fcntl. Nothing is ever sent through it.
+inline constexpr const char* kCommandFile = "/dev/null";
+
 struct Device {
   ibv_device base;
   // Provider libraries look a little past the struct (mlx5dv_is_supported) and must find nothing.
@@ -59,12 +63,15 @@ struct CompletionQueue {
   ProgramMemory memory;           // that payloads are placed in
   CqEntry current;                // of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
+  bool is_forkable;               // in the list of payloads.h
+  CompletionQueue *forkable_previous, *forkable_next;
 };
 
 struct SharedReceiveQueue {
   ibv_srq base;
   ForkLock lock;
   uint32_t max_sge;
+  uint32_t entries;  // what the queue takes; the ring may have more room
   Ring ring;
 };
 
@@ -83,14 +90,15 @@ struct QueuePair {
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
-  std::byte* slab;       // kSlabBytes an entry of send_ring
+  std::byte* slab;       // kSlabBytes an entry of send_ring; nullptr: the host wants no payloads
   ProgramMemory memory;  // that payloads are taken from
+  bool has_fence;        // a fence may stand in the send queue: the last one is at `last_fence`
+  uint32_t last_fence;
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index to go back to
   uint32_t next_slot;      // where the next request goes
   rxe_send_wqe* building;  // the request that setters fill; nullptr before the first
-  uint32_t building_at;    // its index
   int build_error;
 };
 
@@ -177,15 +185,10 @@ int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
 int RequestNotify(ibv_cq* cq, int solicited_only);
-// Places the payload that waits beside the completion at `index`, which is about to be consumed.
-void PlacePayload(CompletionQueue& cq, uint32_t index);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
-// Takes what the request carries into its slab slot when it is small and can be read. `wqe` is the
-// entry at `index`, with its SGEs behind it.
-void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 // A completion queue, for ibv_create_cq and ibv_create_cq_ex; nullptr and errno.

@@ -1,6 +1,7 @@
 // Protection domains and memory regions.
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/region_check.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -33,8 +34,13 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length
                                         unsigned access) {
   ibv_mr* mr = New<ibv_mr>();
   if (mr == nullptr) return nullptr;
-  const RegMrIn in{pd->handle, static_cast<int32_t>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}),
-                   CookieOf(address), length, iova};
+  const RegMrIn in{
+      pd->handle,
+      static_cast<int32_t>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}),
+      CookieOf(address),
+      length,
+      iova,
+      LookAtPages(CookieOf(address), length, NeedsWritablePages(static_cast<int>(access)))};
   MrOut reply{};
   const int error = client::Call(CallOp::kRegMr, in, reply);
   if (error != 0) {
@@ -64,20 +70,21 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, in
   return NullWith(EOPNOTSUPP);
 }
 
-// Follows ibv_rereg_mr(3), enum ibv_rereg_mr_err_code. The host leaves the region as it was when it
-// refuses; what a call of the kernel refused is ERR_CMD all the same.
+// Follows ibv_rereg_mr of libibverbs: IBV_REREG_MR_ERR_INPUT for what the library refuses,
+// IBV_REREG_MR_ERR_CMD for what the device refuses. The host then leaves the region as it was.
 RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
                                 int access) {
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
-      (moves && (address == nullptr || length == 0)) || (changes_pd && pd == nullptr)) {
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+      (moves && (address == nullptr || length == 0)) ||
+      (access != 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0)) {
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
   const ReregMrIn in{mr->handle,
                      static_cast<uint32_t>(flags),
-                     changes_pd ? pd->handle : 0,
+                     changes_pd && pd != nullptr ? pd->handle : 0,
                      access & ~static_cast<int>(IBV_ACCESS_OPTIONAL_RANGE),
                      CookieOf(address),
                      length};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
 #include "shim/verbs/recv_request.h"
 
 namespace rdmaemu::shim {
@@ -126,7 +127,7 @@ void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t byt
   out.ssn = qp.next_ssn++;
   FillOperation(qp, out, wr);
   FillData(out, wr, bytes);
-  if ((wr.send_flags & IBV_SEND_INLINE) == 0) TakePayload(qp, index, out);
+  TakePayload(qp, index);
 }
 
 int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
@@ -162,23 +163,6 @@ int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, uint32_t produce
 
 }  // namespace
 
-void TakePayload(QueuePair& qp, uint32_t index, rxe_send_wqe& wqe) {
-  wqe.state = 0;
-  const uint32_t opcode = wqe.wr.opcode;
-  if (wqe.dma.length == 0 || wqe.dma.length > kSlabBytes) return;
-  if (opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW ||
-      IsAtomic(static_cast<ibv_wr_opcode>(opcode))) {
-    return;
-  }
-  std::byte* to = qp.slab + size_t{index} * kSlabBytes;
-  const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
-  for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
-    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
-    to += sges[i].length;
-  }
-  wqe.state = kPayloadTaken;
-}
-
 int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr,
                  ibv_recv_wr** bad) {
   uint32_t producer = ring.Producer();
@@ -192,7 +176,10 @@ int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr
     }
     producer = ring.Next(producer);
   }
-  if (producer != before) ring.SetProducer(producer);
+  if (producer != before) {
+    client::ReleaseToDevice();
+    ring.SetProducer(producer);
+  }
   return error;
 }
 
@@ -225,7 +212,10 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
       }
     }
     posted = producer != before;
-    if (posted) qp.send_ring.SetProducer(producer);
+    if (posted) {
+      client::ReleaseToDevice();
+      qp.send_ring.SetProducer(producer);
+    }
   }
   if (posted) client::RingQueue(base->handle, qp.doorbell);
   return error;
@@ -234,6 +224,11 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
 int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   QueuePair& qp = *Of(base);
   if (bad == nullptr || wr == nullptr || !qp.recv_ring) return EINVAL;
+  const uint32_t missing = Of(base->context)->missing;
+  if ((missing & kMissingReceivesInReset) != 0 && StateOf(qp) == IBV_QPS_RESET) {
+    *bad = wr;
+    return EINVAL;
+  }
   int error;
   {
     ForkLockGuard guard(qp.recv_lock);

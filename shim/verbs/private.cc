@@ -43,6 +43,7 @@ RDMAEMU_REFUSE(ibv_cmd_create_ah)
 RDMAEMU_REFUSE(ibv_cmd_create_counters)
 RDMAEMU_REFUSE(ibv_cmd_create_cq)
 RDMAEMU_REFUSE(ibv_cmd_create_cq_ex)
+RDMAEMU_REFUSE(ibv_cmd_create_cq_ex2)  // rdma-core 56
 RDMAEMU_REFUSE(ibv_cmd_create_flow)
 RDMAEMU_REFUSE(ibv_cmd_create_flow_action_esp)
 RDMAEMU_REFUSE(ibv_cmd_create_qp)

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <string>
+
 namespace rdmaemu::shim {
 namespace {
 

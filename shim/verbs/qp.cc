@@ -1,7 +1,5 @@
 // Queue pairs: creation, state, attributes. Posting is in post.cc and qp_ex.cc.
 
-#include <string.h>
-
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -19,7 +17,9 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
     return EPROTO;
   }
   qp.control = reinterpret_cast<QpControl*>(send);
-  qp.slab = send + sizeof(QpControl) + SlabOffset(reply.send_slots, reply.send_slot_bytes);
+  if (client::HasPayloadShortcuts(reply.handle)) {
+    qp.slab = send + sizeof(QpControl) + SlabOffset(reply.send_slots, reply.send_slot_bytes);
+  }
   if (reply.recv_queue.length > 0) {
     qp.recv_ring = RingAt(client::MapSpan(reply.recv_queue), reply.recv_queue, 0, reply.recv_slots,
                           reply.recv_slot_bytes);
@@ -173,11 +173,9 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   return 0;
 }
 
-// A device without enhanced connection establishment: nothing to offer, nothing to accept.
-RDMAEMU_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
-  memset(ece, 0, sizeof *ece);
-  return 0;
-}
+// A device without enhanced connection establishment: it offers nothing and accepts nothing. As
+// in libibverbs, errno stays as it was.
+RDMAEMU_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 RDMAEMU_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
   return ErrnoWith(ece->vendor_id == 0 ? EINVAL : EOPNOTSUPP);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
 
 namespace rdmaemu::shim {
@@ -12,7 +13,6 @@ namespace {
 void Start(ibv_qp_ex* base) {
   QueuePair& qp = *Of(base);
   qp.send_lock.Lock();
-  qp.memory.Begin();
   qp.started_at = qp.next_slot = qp.send_ring.Producer();
   qp.building = nullptr;
   qp.build_error = 0;
@@ -24,7 +24,15 @@ int CompleteNow(QueuePair& qp) {
   const auto state = std::atomic_ref(qp.control->state).load(std::memory_order_acquire);
   if (error == 0 && state < IBV_QPS_RTS) error = EINVAL;
   const bool posted = error == 0 && qp.next_slot != qp.started_at;
-  if (posted) qp.send_ring.SetProducer(qp.next_slot);
+  if (posted) {
+    // Program memory belongs to the program until now, whatever ibv_wr_set_sge was told earlier.
+    qp.memory.Begin();
+    for (uint32_t at = qp.started_at; at != qp.next_slot; at = qp.send_ring.Next(at)) {
+      TakePayload(qp, at);
+    }
+    client::ReleaseToDevice();
+    qp.send_ring.SetProducer(qp.next_slot);
+  }
   qp.building = nullptr;
   qp.send_lock.Unlock();
   if (posted) client::RingQueue(qp.base.handle, qp.doorbell);
@@ -68,7 +76,6 @@ rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
   wqe->wr.opcode = opcode;
   wqe->ssn = qp.next_ssn++;
   qp.building = wqe;
-  qp.building_at = qp.next_slot;
   qp.next_slot = qp.send_ring.Next(qp.next_slot);
   return wqe;
 }
@@ -95,7 +102,6 @@ void Atomic(ibv_qp_ex* base, ibv_wr_opcode opcode, uint32_t rkey, uint64_t addre
             uint64_t compare_add, uint64_t swap) {
   rxe_send_wqe* wqe = Begin(base, opcode);
   if (wqe == nullptr) return;
-  if ((address & 7) != 0) Of(base)->build_error = EINVAL;
   wqe->wr.wr.atomic.remote_addr = address;
   wqe->wr.wr.atomic.compare_add = compare_add;
   wqe->wr.wr.atomic.swap = swap;
@@ -159,7 +165,6 @@ void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
   wqe->dma.num_sge = static_cast<uint32_t>(count);
   if (count > 0) memcpy(wqe + 1, sges, count * sizeof *sges);
-  TakePayload(qp, qp.building_at, *wqe);
 }
 void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
@@ -181,7 +186,6 @@ void SetInlineList(ibv_qp_ex* base, size_t count, const ibv_data_buf* buffers) {
     bytes += buffers[i].length;
   }
   wqe->wr.send_flags |= IBV_SEND_INLINE;
-  wqe->state = 0;  // nothing in the slab
   wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
 }
 void SetInline(ibv_qp_ex* qp, void* address, size_t length) {

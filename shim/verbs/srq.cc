@@ -14,6 +14,7 @@ int Adopt(SharedReceiveQueue& srq, const SrqOut& reply) {
   if (!ring) return errno;
   srq.ring = ring;
   srq.max_sge = reply.max_sge;
+  srq.entries = reply.entries;
   return 0;
 }
 
@@ -22,7 +23,7 @@ int Adopt(SharedReceiveQueue& srq, const SrqOut& reply) {
 int PostSrqRecv(ibv_srq* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   SharedReceiveQueue& srq = *Of(base);
   ForkLockGuard guard(srq.lock);
-  return PostReceives(srq.ring, srq.ring.usable(), srq.max_sge, wr, bad);
+  return PostReceives(srq.ring, srq.entries, srq.max_sge, wr, bad);
 }
 
 }  // namespace rdmaemu::shim

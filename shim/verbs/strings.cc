@@ -107,6 +107,27 @@ RDMAEMU_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
   return NameOf(kNames, status);
 }
 
+// Of the private node since rdma-core 56. There is no text between DRIVER1 and FLUSH.
+RDMAEMU_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  static const char* const kNames[] = {"rdma-write",
+                                       "rdma-write-with-imm",
+                                       "send",
+                                       "send-with-imm",
+                                       "rdma-read",
+                                       "atomic-cmp-and-swp",
+                                       "atomic-fetch-and-add",
+                                       "local-inv",
+                                       "bind-mw",
+                                       "send-with-inv",
+                                       "tso",
+                                       "driver1",
+                                       nullptr,
+                                       nullptr,
+                                       "flush",
+                                       "atomic-write"};
+  return NameOf(kNames, opcode);
+}
+
 RDMAEMU_EXPORT int ibv_rate_to_mult(ibv_rate rate) {
   const Rate* known = FindRate(rate);
   return known == nullptr ? -1 : known->multiple;

@@ -3,7 +3,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A post that fails names the request that it did not take: the first.
+// A post that fails names the request that it did not take, which is the first.
 template <class Request>
 auto RefuseAll(Request* first, Request** bad) {
   return [=](int error) {
@@ -15,19 +15,19 @@ auto RefuseAll(Request* first, Request** bad) {
 }  // namespace
 
 int WatchedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
-  return Watched(
-      CallOp::kPostSend, qp->handle, [&] { return PostSend(qp, wr, bad); }, RefuseAll(wr, bad));
+  return ErrnoWith(Watched(
+      CallOp::kPostSend, qp->handle, [&] { return PostSend(qp, wr, bad); }, RefuseAll(wr, bad)));
 }
 
 int WatchedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return Watched(
-      CallOp::kPostRecv, qp->handle, [&] { return PostRecv(qp, wr, bad); }, RefuseAll(wr, bad));
+  return ErrnoWith(Watched(
+      CallOp::kPostRecv, qp->handle, [&] { return PostRecv(qp, wr, bad); }, RefuseAll(wr, bad)));
 }
 
 int WatchedPostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return Watched(
+  return ErrnoWith(Watched(
       CallOp::kPostSrqRecv, srq->handle, [&] { return PostSrqRecv(srq, wr, bad); },
-      RefuseAll(wr, bad));
+      RefuseAll(wr, bad)));
 }
 
 int WatchedPollCq(ibv_cq* cq, int count, ibv_wc* out) {

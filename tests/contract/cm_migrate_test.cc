@@ -8,6 +8,12 @@ namespace {
 
 class Migrate : public ConnectedTest {
  protected:
+  // An id is destroyed before the channel that it moved to (rdma_destroy_event_channel(3)).
+  ~Migrate() override {
+    passive.reset();
+    active.reset();
+    listener.reset();
+  }
   EventChannel other = NewChannel();
 };
 

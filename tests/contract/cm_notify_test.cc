@@ -14,7 +14,7 @@ class Notify : public ConnectedTest {
   void Respond() {
     listener = Listener(passive_channel.get());
     active = Resolved(PortOf(listener.get()));
-    rdma_conn_param param = ParametersWith({});
+    rdma_conn_param param = ParametersWith("");
     param.qp_num = ForeignQpn();
     ASSERT_EQ(rdma_connect(active.get(), &param), 0);
     passive = NextRequest(passive_channel.get());
@@ -112,7 +112,7 @@ TEST_F(Notify, ASynchronousAcceptEndsByIt) {
   if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   listener = Listener(nullptr);
   active = Resolved(PortOf(listener.get()));
-  rdma_conn_param param = ParametersWith({});
+  rdma_conn_param param = ParametersWith("");
   param.qp_num = ForeignQpn();
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);
   rdma_cm_id* request = nullptr;
@@ -169,7 +169,7 @@ TEST_F(Notify, AcceptingWhenTheQpCannotBeMovedFailsAtOnce) {
 TEST_F(Notify, ARequestWithAQpNumberThatLivesIsStale) {
   if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   listener = Listener(passive_channel.get());
-  rdma_conn_param param = ParametersWith({});
+  rdma_conn_param param = ParametersWith("");
   param.qp_num = ForeignQpn();
   active = Resolved(PortOf(listener.get()));
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);

@@ -291,7 +291,7 @@ TEST_F(Option, InitAttributesMoveAQpThatIsNotTheIds) {
     ASSERT_EQ(InitFor(passive, state, &attr, &mask), 0);
     ASSERT_EQ(ibv_modify_qp(qp.get(), &attr, mask), 0) << state;
   }
-  rdma_conn_param param = ParametersWith({});
+  rdma_conn_param param = ParametersWith("");
   param.qp_num = qp->qp_num;
   ASSERT_EQ(ErrnoOf(rdma_accept(passive.get(), &param)), 0);
   const CmEvent established = Expect(channel.get(), RDMA_CM_EVENT_ESTABLISHED);
@@ -312,7 +312,7 @@ TEST_F(Ece, GoesFromConnectToTheRequestAndFromAcceptToTheResponse) {
   offered.vendor_id = 0x1234;
   offered.options = 0xabcd0001;
   ASSERT_EQ(ErrnoOf(rdma_set_local_ece(active.get(), &offered)), 0);
-  rdma_conn_param param = ParametersWith({});
+  rdma_conn_param param = ParametersWith("");
   param.qp_num = ForeignQpn();
   ASSERT_EQ(rdma_connect(active.get(), &param), 0);
   passive = NextRequest(passive_channel.get());

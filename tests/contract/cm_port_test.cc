@@ -1,6 +1,7 @@
 // A port that goes down and comes up again, and addresses that come and go: asynchronous events
 // (ibv_get_async_event(3)), what data and connection management do meanwhile. Statuses and errno
 // values as measured on rdma_rxe, whose packets find no route while the interface is down.
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <set>

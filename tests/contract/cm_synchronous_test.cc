@@ -87,7 +87,7 @@ TEST_F(Synchronous, ConnectWaitsForTheAnswer) {
 TEST_F(Synchronous, WithoutAQpConnectEndsWithTheResponse) {
   if (IsIwarp()) GTEST_SKIP() << kNeedsQp;
   active = Routed();
-  rdma_conn_param param = ParametersWith({});
+  rdma_conn_param param = ParametersWith("");
   param.qp_num = ForeignQpn();
   std::future<int> connected =
       std::async(std::launch::async, [&] { return ErrnoOf(rdma_connect(active.get(), &param)); });

@@ -17,16 +17,27 @@ _RUNNER = [
     "//tests/support:emulated",
 ]
 
-def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow = False, kind = "common", exclusive = False, tags = []):
+# More ways to run a test whose payloads may take short ways, by name: what the emulator's hosts are
+# told. None may make a difference.
+PAYLOAD_WAYS = {
+    "without_shortcuts": ["--payload-shortcuts", "off"],
+    # A rule that watches and never matches; it stands where payloads are placed and completed.
+    "watched": ["--scenario", "$(location watching.toml)"],
+}
+
+def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, exclusive = False, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.
     kernel: on which of the kernel's drivers it runs as well: "rxe", "siw".
+    ways: other options of the emulator's hosts, by name; one target more for each number of hosts.
     habits: with which profiles it runs on the emulator; a target each.
     slow: single tests wait for the kernel's time-outs of a minute and more; there each of them runs
       in a process of its own, all at once.
     kind: of run.py: "waiting" when tests wait for seconds on the emulator, too, "minutes" when they
       wait for minutes: `clocks_test` then runs it beside the others on the real clock as well, and
       its own target is for a run by name.
+    timed: timers of the host decide what it sees. `clocks_test` runs it under every clock; the others,
+      and those that wait, under the virtual one alone.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
     """
     cc_binary(
@@ -37,7 +48,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
             ["kernel_" + one for one in kernel] +
             (["kernel_slow"] if slow else []) +
             (["kernel_exclusive"] if exclusive else []) +
-            ["clocks_%d_%s_%s" % (max(hosts), kind, profile) for profile in habits]
+            ["clocks_%d_%s_%s_%s" % (max(hosts), kind, profile, "all" if timed or kind != "common" else "virtual") for profile in habits]
         ),
         deps = [":support", "//tools/bazel/deps:gtest"],
     )
@@ -55,12 +66,32 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], slow
                     "slow" if kind == "minutes" else kind,
                 ] + _HOST_OPTIONS[profile],
                 data = [":%s_binary" % name] + _RUNNER,
-                tags = tags + (["manual"] if kind == "minutes" else []),
+                # On one host every path of the shim and the host is sanitized once (tools/test).
+                tags = tags + (["sanitized_too"] if kind == "common" and profile == "rxe" and count == 1 else []) +
+                       (["manual"] if kind == "minutes" else []),
+            )
+
+    for way, options in ways.items():
+        for count in hosts:
+            native.sh_test(
+                name = name + "_" + way + ("" if count == 1 else "_over_udp"),
+                size = "medium",
+                srcs = ["//tests/support:python_test.sh"],
+                args = [
+                    "$(location run.py)",
+                    "$(location :%s_binary)" % name,
+                    str(count),
+                    "$(location differences.toml)",
+                    kind,
+                ] + options,
+                data = [":%s_binary" % name, "watching.toml", ":rereg.toml"] + _RUNNER,
+                tags = tags,
             )
 
 def contract_clocks_test(name):
-    """All contract tests of this BUILD file under each clock, in one target: each with all its habits,
-    on as many hosts as it has at most. Stands after them."""
+    """All contract tests of this BUILD file under the virtual clock, and those that timers decide under
+    each clock, in one target: each with all its habits, on as many hosts as it has at most. Stands
+    after them."""
     runs = []
     for rule in native.existing_rules().values():
         for tag in rule["tags"]:

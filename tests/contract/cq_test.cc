@@ -153,7 +153,76 @@ TEST_F(CqEvents, ResizingKeepsCompletionsAndTheirOrder) {
   }
 }
 
+// Sends of one size that nobody has polled yet, from slab, bounce buffer or copy offer.
+class CqResize : public LoopbackTest, public testing::WithParamInterface<uint32_t> {
+ protected:
+  static constexpr uint64_t kSends = 40;
+  void SendAll() {
+    ASSERT_NO_FATAL_FAILURE(Connect({64, 64, 1, 1, 0}));
+    ibv_sge piece{data.address(), GetParam(), mr->lkey};
+    for (uint64_t i = 0; i < kSends; ++i) {
+      ibv_recv_wr receive{i, nullptr, &piece, 1};
+      ibv_recv_wr* bad = nullptr;
+      ASSERT_EQ(ibv_post_recv(b.get(), &receive, &bad), 0);
+    }
+    for (uint64_t i = 0; i < kSends; ++i) {
+      ibv_send_wr send{};
+      send.wr_id = 100 + i;
+      send.sg_list = &piece;
+      send.num_sge = 1;
+      send.opcode = IBV_WR_SEND;
+      send.send_flags = IBV_SEND_SIGNALED;
+      ibv_send_wr* bad = nullptr;
+      ASSERT_EQ(ibv_post_send(a.get(), &send, &bad), 0);
+    }
+  }
+  void ExpectAllInOrder(ibv_cq* cq, uint64_t first) {
+    for (uint64_t i = 0; i < kSends; ++i) {
+      const Completion one = PollOne(cq);
+      ASSERT_TRUE(one.found) << i;
+      EXPECT_EQ(one.wc.status, IBV_WC_SUCCESS) << i;
+      EXPECT_EQ(one.wc.wr_id, first + i);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, CqResize, testing::Values(0, 1, 256, 257, 4095, 4096),
+                         testing::PrintToStringParamName());
+
+// The device has completed the sends when ibv_post_send returns.
+TEST_P(CqResize, BelowTheCompletionsOfPostedSendsIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(SendAll());
+  EXPECT_EQ(ibv_resize_cq(send_cq.get(), static_cast<int>(kSends) - 1), EINVAL);
+  EXPECT_EQ(send_cq->cqe, 255);
+  ASSERT_NO_FATAL_FAILURE(ExpectAllInOrder(send_cq.get(), 100));
+  EXPECT_EQ(ibv_resize_cq(send_cq.get(), 1), 0);
+}
+
+TEST_P(CqResize, ToTheirNumberKeepsThem) {
+  ASSERT_NO_FATAL_FAILURE(SendAll());
+  ASSERT_EQ(ibv_resize_cq(send_cq.get(), kSends), 0);
+  ASSERT_EQ(ibv_resize_cq(receive_cq.get(), kSends), 0);
+  ASSERT_NO_FATAL_FAILURE(ExpectAllInOrder(send_cq.get(), 100));
+  ASSERT_NO_FATAL_FAILURE(ExpectAllInOrder(receive_cq.get(), 0));
+}
+
 class CqOverrun : public LoopbackTest {};
+
+// Seven completions fit. The eighth takes the QP to ERR, and the flushed receives are lost as well.
+TEST_F(CqOverrun, EachLostCompletionGivesCqError) {
+  ASSERT_NO_FATAL_FAILURE(Connect({32, 32, 1, 1, 0}, nullptr, 4));
+  ASSERT_EQ(receive_cq->cqe, 7);
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_EQ(PostReceive(b.get(), i), 0);
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_EQ(PostSend(a.get(), i, 0), 0);
+  pollfd waiting{context->async_fd, POLLIN, 0};
+  for (int i = 0; i < 16 - 7; ++i) {
+    ASSERT_EQ(poll(&waiting, 1, kPatience_ms), 1) << i;
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+    ibv_ack_async_event(&event);
+  }
+  EXPECT_EQ(poll(&waiting, 1, kQuiet_ms), 0);
+}
 
 TEST_F(CqOverrun, GivesCqErrorAndTakesTheResponderDown) {
   ASSERT_NO_FATAL_FAILURE(Connect({32, 32, 1, 1, 0}, nullptr, 4));

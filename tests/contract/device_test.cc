@@ -77,6 +77,7 @@ TEST_F(Device, ExtendedQueryAgreesAndOffersNothingMore) {
   ibv_device_attr_ex attr{};
   ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &attr), 0);
   EXPECT_EQ(attr.orig_attr.max_qp, 1048560);
+  EXPECT_EQ(attr.phys_port_cnt_ex, 1u);
   EXPECT_EQ(attr.completion_timestamp_mask, 0u);
   EXPECT_EQ(attr.device_cap_flags_ex, 0x1223c76u);
   EXPECT_EQ(attr.tso_caps.max_tso, 0u);

@@ -195,6 +195,18 @@ TEST_F(Extended, Atomics) {
   EXPECT_EQ(*target, 7u);
 }
 
+// The builder takes it, and the responder refuses it: unlike ibv_post_send, which answers EINVAL.
+TEST_F(Extended, AMisalignedAtomicCompletesWithAnError) {
+  Begin(17);
+  ibv_wr_atomic_fetch_add(ex, to.rkey, sink.address() + 4, 2);
+  ibv_wr_set_sge(ex, mr->lkey, source.address(), 8);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  ASSERT_NO_FATAL_FAILURE(StartPoll());
+  EXPECT_EQ(cq_ex->status, IBV_WC_REM_INV_REQ_ERR) << ibv_wc_status_str(cq_ex->status);
+  EXPECT_EQ(cq_ex->wr_id, 17u);
+  ibv_end_poll(cq_ex);
+}
+
 TEST_F(Extended, InlineDataNeedsNoKey) {
   ASSERT_EQ(remote.PostReceive(peer, ReceiveInto(1, sink, to)), 0);
   Begin(17);

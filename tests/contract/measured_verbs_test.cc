@@ -2,7 +2,9 @@
 // calls answer, and what a QP does at the edges of its states.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -208,6 +210,24 @@ TEST_F(MeasuredVerbs, LocalInvalidateEndsAWindowOfTypeTwo) {
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   EXPECT_EQ(wc.opcode, IBV_WC_LOCAL_INV);
   ExpectFailure(Do(write), 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+// rxe_check_bind_mw looks at remote rights alone.
+TEST_F(MeasuredVerbs, AWindowMayBeBoundWithLocalRights) {
+  Connect();
+  const Mr region(ibv_reg_mr(pd.get(), data.data, data.size, kAllAccess | IBV_ACCESS_MW_BIND));
+  const Mw window(ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1));
+  ASSERT_TRUE(region && window);
+  ibv_mw_bind bind{};
+  bind.wr_id = 5;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = {region.get(), data.address() + 1024, 64,
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND};
+  ASSERT_EQ(ibv_bind_mw(b.get(), window.get(), &bind), 0);
+  EXPECT_EQ(Next(send_cq.get()).status, IBV_WC_SUCCESS);
+  ibv_send_wr wr = Request(IBV_WR_RDMA_WRITE);
+  wr.wr.rdma.rkey = window->rkey;
+  EXPECT_EQ(Do(wr).status, IBV_WC_SUCCESS);
 }
 
 // ---- states
@@ -435,6 +455,42 @@ TEST_F(MeasuredCalls, ReregistrationIsRefused) {
   EXPECT_EQ(ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
   EXPECT_EQ(errno, EINVAL);
+  errno = 0;
+  EXPECT_EQ(ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, data.data, data.size,
+                         IBV_ACCESS_LOCAL_WRITE),
+            IBV_REREG_MR_ERR_INPUT)
+      << "rights without IBV_REREG_MR_CHANGE_ACCESS";
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_rereg_mr(mr.get(), 1 << 10, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  errno = 0;
+  EXPECT_EQ(ibv_rereg_mr(mr.get(), 0, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST_F(MeasuredCalls, EnhancedConnectionEstablishmentIsNotSupported) {
+  Connect();
+  ibv_ece ece{1, 2, 3};
+  EXPECT_EQ(ibv_query_ece(a.get(), &ece), EOPNOTSUPP);
+  EXPECT_EQ(ece.vendor_id, 1u) << "left alone";
+  ece = {1, 0, 0};
+  EXPECT_EQ(ibv_set_ece(a.get(), &ece), EOPNOTSUPP);
+}
+
+TEST_F(MeasuredCalls, ImportingTellsWhatTheDescriptorIs) {
+  EXPECT_EQ(ibv_import_device(-1), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(ibv_import_device(ends[0]), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  close(ends[0]);
+  close(ends[1]);
+  const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(ibv_import_device(zero), nullptr);
+  EXPECT_EQ(errno, ENODEV);
+  close(zero);
+  EXPECT_EQ(ibv_import_device(context->cmd_fd), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
 TEST_F(MeasuredCalls, TablesEndWithTheirOwnErrors) {

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 
 #include "tests/contract/support/objects.h"
@@ -72,6 +73,18 @@ TEST_F(PdMr, RefusesLengthZero) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+// There it is the page that the address is in, which is pinned.
+TEST_F(PdMr, RegistersLengthZeroWithinAPage) {
+  const Mr mr(ibv_reg_mr(pd.get(), buffer.data - buffer.address() % 4096 + 4097, 0, kAllAccess));
+  ASSERT_TRUE(mr) << strerror(errno);
+  EXPECT_EQ(mr->length, 0u);
+  void* gone = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(gone, MAP_FAILED);
+  munmap(gone, 4096);
+  EXPECT_EQ(ibv_reg_mr(pd.get(), static_cast<char*>(gone) + 1, 0, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+}
+
 TEST_F(PdMr, RefusesMemoryThatIsNotThere) {
   EXPECT_EQ(ibv_reg_mr(pd.get(), nullptr, 4096, kAllAccess), nullptr);
   EXPECT_EQ(errno, EFAULT);
@@ -82,6 +95,39 @@ TEST_F(PdMr, RefusesMemoryThatIsNotThere) {
   EXPECT_EQ(errno, EFAULT);
   munmap(page, 4096);
 }
+
+// Sizes on both sides of where the emulator stops looking at every page (1 MiB).
+class RegionSizes : public PdMr, public testing::WithParamInterface<size_t> {};
+
+TEST_P(RegionSizes, TakeNoHoleAndNoPageThatMayNotBeWritten) {
+  constexpr size_t kPage = 4096;
+  const size_t bytes = GetParam();
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  char* const first = static_cast<char*>(memory);
+  char* const last = first + bytes - kPage;
+  const auto refuses = [&](int access) {
+    errno = 0;
+    const Mr mr(ibv_reg_mr(pd.get(), memory, bytes, access));
+    return !mr && errno == EFAULT;
+  };
+  EXPECT_FALSE(refuses(kAllAccess));
+  for (char* const page : {first, last}) {
+    ASSERT_EQ(mprotect(page, kPage, PROT_READ), 0);
+    EXPECT_TRUE(refuses(IBV_ACCESS_LOCAL_WRITE));
+    EXPECT_FALSE(refuses(0));
+    ASSERT_EQ(mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
+  }
+  EXPECT_FALSE(refuses(kAllAccess));
+  ASSERT_EQ(munmap(first + bytes / 2 / kPage * kPage, kPage), 0);
+  EXPECT_TRUE(refuses(0));
+  munmap(memory, bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RegionSizes,
+                         testing::Values(size_t{3} * 4096, size_t{1} << 20,
+                                         (size_t{1} << 20) + 4096, size_t{9} << 20));
 
 TEST_F(PdMr, ReadOnlyMemoryMayBeReadOnly) {
   void* page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -293,6 +293,27 @@ INSTANTIATE_TEST_SUITE_P(All, PostInState,
                          testing::Values(IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR),
                          [](const auto& info) { return kNames[info.param]; });
 
+TEST_F(QpStateTest, ReceivesAreRefusedInReset) {
+  const Qp fresh = In(IBV_QPT_RC, IBV_QPS_RESET);
+  ibv_recv_wr wr{1, nullptr, nullptr, 0};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_recv(fresh.get(), &wr, &bad), EINVAL);
+  ASSERT_EQ(Move(fresh.get(), IBV_QPS_INIT, Required(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT)), 0);
+  EXPECT_EQ(ibv_post_recv(fresh.get(), &wr, &bad), 0);
+  ASSERT_EQ(Move(fresh.get(), IBV_QPS_RESET, 0), 0);
+  EXPECT_EQ(ibv_post_recv(fresh.get(), &wr, &bad), EINVAL) << "again in RESET";
+}
+
+TEST_F(QpStateTest, ARefusedPostSetsErrno) {
+  const Qp qp = In(IBV_QPT_RC, IBV_QPS_INIT);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad = nullptr;
+  errno = 0;
+  EXPECT_EQ(ibv_post_send(qp.get(), &wr, &bad), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 TEST_F(QpStateTest, PostStopsAtTheFirstBadRequestAndNamesIt) {
   const Qp qp = In(IBV_QPT_RC, IBV_QPS_INIT);
   ibv_sge pieces[2] = {};

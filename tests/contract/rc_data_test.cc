@@ -36,6 +36,26 @@ INSTANTIATE_TEST_SUITE_P(
              OperationName(std::get<1>(info.param));
     });
 
+// The port reports max_msg_sz, 8 MiB, and does not enforce it.
+class RcLargeData : public testing::TestWithParam<ibv_wr_opcode> {};
+
+TEST_P(RcLargeData, MovesMessagesAboveMaxMsgSz) {
+  Side local(Place::kThisProcess), remote(Place::kPeersMachine);
+  const Pair pair = ConnectPair(local, remote, {}, {.mtu = IBV_MTU_4096});
+  for (const uint32_t size : {(8u << 20) + 1, 16u << 20}) {
+    SCOPED_TRACE(size);
+    ResetArena();
+    Transfer transfer(local, remote, pair, size);
+    ASSERT_NO_FATAL_FAILURE(transfer.Run(GetParam(), {size}, {size}));
+    ASSERT_NO_FATAL_FAILURE(transfer.Forget());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RcLargeData,
+                         testing::Values(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+                                         IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ),
+                         [](const auto& info) { return OperationName(info.param); });
+
 struct Layout {
   const char* name;
   std::vector<uint32_t> local, remote;  // lengths; both add up to the same

@@ -79,8 +79,9 @@ def run_on_hosts(binary, hosts, kind, options, names):
     addresses = free_addresses(hosts + 1)
     local, remote, nobody = addresses[0], addresses[hosts - 1], addresses[hosts]
     with Emulator() as emulator:
-        if "--profile" in options:  # its device has its name
-            emulator.env["RDMA_TEST_DEVICE"] = options[options.index("--profile") + 1] + "0"
+        profile = options[options.index("--profile") + 1] if "--profile" in options else ""
+        if profile and not profile.endswith(".toml"):  # its device has its name
+            emulator.env["RDMA_TEST_DEVICE"] = profile + "0"
         # A host lives as long as it has clients: somebody holds each one.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
         for name, address in machines:
@@ -99,6 +100,8 @@ def run_on_hosts(binary, hosts, kind, options, names):
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
         prefix = [RDMAEMU, "run", "--host", "a", "--address", local, "--"]
+        if emulated.SANITIZER_RUNTIME:  # tests leave objects to the end of their process on purpose
+            prefix += ["env", "ASAN_OPTIONS=detect_leaks=0"]
         with Advancer(emulator, clock, rate) as advancer:
             results = run_tests(binary, names, env, kind, prefix)
         if advancer.failed:

@@ -1,14 +1,31 @@
 // What work on an iWARP device's QP ends with, as it was measured on the kernel's siw: the sender
 // is told of its own mistakes alone; a mistake that the peer finds ends the connection.
+#include <poll.h>
+
 #include <cerrno>
 #include <cstdlib>
 
 #include "tests/contract/support/connection.h"
+#include "tests/contract/support/state.h"
 
 namespace rdma_contract {
 namespace {
 
 constexpr uint32_t kBogusKey = 0xdeadbe00;
+
+// The next asynchronous event of the id's device, acknowledged; -1: none within `limit_ms`.
+struct EventQuery {
+  int id, limit_ms;
+};
+int AsyncEventStep(State& state, const EventQuery& query) {
+  ibv_context* const context = state.ids[static_cast<size_t>(query.id)]->verbs;
+  pollfd waiting{context->async_fd, POLLIN, 0};
+  if (poll(&waiting, 1, query.limit_ms) <= 0) return -1;
+  ibv_async_event event{};
+  if (ibv_get_async_event(context, &event) != 0) return -1;
+  ibv_ack_async_event(&event);
+  return static_cast<int>(event.event_type);
+}
 
 class SiwData : public ConnectionTest {
  protected:
@@ -64,6 +81,12 @@ class SiwData : public ConnectionTest {
   void ExpectDown() {
     ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
     ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
+  }
+  int AsyncOfActive(int limit_ms = kPatience_ms) {
+    return active.worker().Call(&AsyncEventStep, EventQuery{active_id, limit_ms});
+  }
+  int AsyncOfPassive(int limit_ms = kPatience_ms) {
+    return passive.worker().Call(&AsyncEventStep, EventQuery{passive_id, limit_ms});
   }
   void ExpectReceivesFlushedAndDown() {
     ExpectReceived(200, IBV_WC_WR_FLUSH_ERR);
@@ -177,6 +200,91 @@ TEST_F(SiwData, ErrsAReadIntoMemoryThatIsNotItsOwnIsAProtectionError) {
   read.piece[0].lkey = kBogusKey;
   ASSERT_NO_FATAL_FAILURE(ExpectSent(read, IBV_WC_LOC_PROT_ERR));
   ExpectReceivesFlushedAndDown();
+}
+
+// ---- errs: asynchronous events, and opcodes of what failed
+
+TEST_F(SiwData, ErrsOfTheSenderItselfAreEventsOfItsQp) {
+  for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    SCOPED_TRACE(opcode);
+    const bool is_read = opcode == IBV_WR_RDMA_READ;
+    ASSERT_NO_FATAL_FAILURE(Begin());
+    WorkRequest request = Work(opcode, 8);
+    request.piece[0].lkey = kBogusKey;
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectSent(request, is_read ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR));
+    EXPECT_EQ(AsyncOfActive(), is_read ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_FATAL);
+    EXPECT_EQ(AsyncOfActive(kQuiet_ms), -1);
+    ExpectDown();
+  }
+}
+
+TEST_F(SiwData, ErrsOfAWriteAreEventsOfThePeersQpUnlessTheKeyIsUnknown) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  WorkRequest write = Work(IBV_WR_RDMA_WRITE, 64);
+  write.remote_address += there.size - 32;
+  ASSERT_NO_FATAL_FAILURE(ExpectSent(write, IBV_WC_SUCCESS));
+  EXPECT_EQ(AsyncOfPassive(), IBV_EVENT_QP_ACCESS_ERR);
+  ExpectDown();
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  write = Work(IBV_WR_RDMA_WRITE, 8);
+  write.rkey = kBogusKey;
+  ASSERT_NO_FATAL_FAILURE(ExpectSent(write, IBV_WC_SUCCESS));
+  ExpectDown();
+  EXPECT_EQ(AsyncOfPassive(kQuiet_ms), -1);
+}
+
+TEST_F(SiwData, ErrsOfAReadAreRequestErrorsOfThePeersQp) {
+  for (const bool is_key_known : {true, false}) {
+    SCOPED_TRACE(is_key_known);
+    ASSERT_NO_FATAL_FAILURE(Begin());
+    WorkRequest read = Work(IBV_WR_RDMA_READ, 64);
+    if (is_key_known) {
+      read.remote_address += there.size - 32;
+    } else {
+      read.rkey = kBogusKey;
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectSent(read, IBV_WC_WR_FLUSH_ERR));
+    EXPECT_EQ(AsyncOfPassive(), IBV_EVENT_QP_REQ_ERR);
+    ExpectDown();
+  }
+}
+
+TEST_F(SiwData, ErrsOfAReceiveAreEventsOfItsQp) {
+  ASSERT_NO_FATAL_FAILURE(Begin(8));
+  ASSERT_NO_FATAL_FAILURE(ExpectSent(Work(IBV_WR_SEND, 64), IBV_WC_SUCCESS));
+  EXPECT_EQ(AsyncOfPassive(), IBV_EVENT_QP_FATAL);  // the receive is too short
+  ExpectDown();
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  ASSERT_EQ(passive.Deregister(theirs.index), 0);
+  ASSERT_NO_FATAL_FAILURE(ExpectSent(Work(IBV_WR_SEND, 8), IBV_WC_SUCCESS));
+  EXPECT_EQ(AsyncOfPassive(), IBV_EVENT_QP_ACCESS_ERR);
+  ExpectDown();
+}
+
+TEST_F(SiwData, ErrsAndFlushesNameTheirOperation) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  WorkRequest read = Work(IBV_WR_RDMA_READ, 8);
+  read.rkey = kBogusKey;
+  ASSERT_EQ(active.PostSend(active_qp, read), 0);
+  const Completion flushed = active.Poll(active_qp, Queue::kSend);
+  ASSERT_TRUE(flushed.found);
+  EXPECT_EQ(flushed.wc.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(flushed.wc.opcode, IBV_WC_RDMA_READ);
+  ExpectDown();
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  WorkRequest write = Work(IBV_WR_RDMA_WRITE, 8);
+  write.piece[0].lkey = kBogusKey;
+  ASSERT_EQ(active.PostSend(active_qp, write), 0);
+  const Completion failed = active.Poll(active_qp, Queue::kSend);
+  ASSERT_TRUE(failed.found);
+  EXPECT_EQ(failed.wc.status, IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_EQ(failed.wc.opcode, IBV_WC_RDMA_WRITE);
+  const Completion received = passive.Poll(passive_qp, Queue::kReceive);
+  ASSERT_TRUE(received.found);
+  EXPECT_EQ(received.wc.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(received.wc.opcode, IBV_WC_RECV);
+  ExpectDown();
 }
 
 // ---- wc: what succeeds

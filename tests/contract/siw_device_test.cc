@@ -1,6 +1,7 @@
 // What an iWARP device is and what it does not have, as it was measured on the kernel's siw
 // (scenarios limits, mr, depth, cq).
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <vector>
 
@@ -111,6 +112,48 @@ TEST_F(SiwDevice, DepthIsGrantedAsAskedAndQueriedAsAPowerOfTwo) {
   EXPECT_EQ(attr.cap.max_send_wr, 8u);
   EXPECT_EQ(attr.cap.max_recv_wr, 4u);
   EXPECT_EQ(attr.cap.max_inline_data, 80u);
+}
+
+TEST_F(SiwDevice, SrqsTakeAPowerOfTwoAndCannotBeQueriedNorResized) {
+  std::array<char, 64> bytes{};
+  const Mr mr(ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE));
+  ASSERT_TRUE(mr);
+  for (const auto& [asked, takes] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{1, 1}, {2, 2}, {5, 8}, {16, 16}, {17, 32}}) {
+    ibv_srq_init_attr init{};
+    init.attr = {asked, 1, 0};
+    const Srq srq(ibv_create_srq(pd.get(), &init));
+    ASSERT_TRUE(srq);
+    EXPECT_EQ(init.attr.max_wr, asked);
+    ibv_sge piece{reinterpret_cast<uint64_t>(bytes.data()), bytes.size(), mr->lkey};
+    ibv_recv_wr receive{}, *bad = nullptr;
+    receive.sg_list = &piece;
+    receive.num_sge = 1;
+    uint32_t taken = 0;
+    while (taken <= takes && ibv_post_srq_recv(srq.get(), &receive, &bad) == 0) taken++;
+    EXPECT_EQ(taken, takes) << asked;
+    ibv_srq_attr attr{};
+    EXPECT_EQ(ibv_query_srq(srq.get(), &attr), EOPNOTSUPP);
+    attr = {asked + 1, 1, takes};
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR), EOPNOTSUPP);
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_LIMIT), 0);
+    attr.srq_limit = takes + 1;
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_LIMIT), EINVAL);
+  }
+}
+
+TEST_F(SiwDevice, SrqsHaveLimits) {
+  const auto create = [&](ibv_srq_attr attr) {
+    ibv_srq_init_attr init{};
+    init.attr = attr;
+    errno = 0;
+    return Srq(ibv_create_srq(pd.get(), &init)) ? 0 : errno;
+  };
+  EXPECT_EQ(create({8, 6, 8}), 0);
+  EXPECT_EQ(create({8, 7, 0}), EINVAL);
+  EXPECT_EQ(create({8, 1, 9}), EINVAL);
+  EXPECT_EQ(create({0, 1, 0}), EINVAL);
+  EXPECT_EQ(create({327681, 1, 0}), EINVAL);
 }
 
 TEST_F(SiwDevice, CqsAreRoundedUpToPowersOfTwo) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/contract/support/state.h"
 #include "tests/contract/support/transfer.h"
 
 namespace rdma_contract {
@@ -149,6 +150,87 @@ TEST_F(Ud, AReplyGoesBackToTheSourceOfADatagram) {
   ASSERT_EQ(remote.PostSend(pair.remote, reply.Add(answer.address(), 64, a.lkey)), 0);
   EXPECT_TRUE(local.Poll(pair.local, Queue::kReceive).found);
   EXPECT_EQ(FirstDifference(here.bytes().subspan(kRouteBytes), 9), -1);
+}
+
+// ---- by link-local GIDs, which programs exchange that take entry 0 of the table
+
+ibv_gid FirstGidStep(State& state, const int& index) {
+  ibv_gid gid{};
+  ibv_query_gid(state.context, 1, index, &gid);
+  return gid;
+}
+
+int AhByFirstGidStep(State& state, const ibv_gid& peer) {
+  ibv_ah_attr path{};
+  path.is_global = 1;
+  path.port_num = 1;
+  path.grh.dgid = peer;
+  path.grh.hop_limit = 64;
+  ibv_ah* made = ibv_create_ah(state.pd, &path);
+  if (made == nullptr) return -errno;
+  state.ahs.push_back(made);
+  return static_cast<int>(state.ahs.size()) - 1;
+}
+
+struct Receipt {
+  ibv_wc wc;
+  ibv_grh route;
+};
+// The path that ibv_init_ah_from_wc finds; `port_num` 0: it found none.
+ibv_ah_attr PathBackStep(State& state, const Receipt& receipt) {
+  Receipt copy = receipt;
+  ibv_ah_attr path{};
+  if (ibv_init_ah_from_wc(state.context, 1, &copy.wc, &copy.route, &path) != 0) return {};
+  return path;
+}
+int AhBackStep(State& state, const Receipt& receipt) {
+  Receipt copy = receipt;
+  ibv_ah* made = ibv_create_ah_from_wc(state.pd, &copy.wc, &copy.route, 1);
+  if (made == nullptr) return -errno;
+  state.ahs.push_back(made);
+  return static_cast<int>(state.ahs.size()) - 1;
+}
+
+TEST_F(Ud, BetweenLinkLocalGidsTheRouteIsAnIpv6HeaderThatLeadsBack) {
+  const ibv_gid ours = local.worker().Call(&FirstGidStep, 0);
+  const ibv_gid theirs = remote.worker().Call(&FirstGidStep, 0);
+  ASSERT_EQ(ours.raw[0], 0xfe);
+  ah = local.worker().Call(&AhByFirstGidStep, theirs);
+  ASSERT_GE(ah, 0);
+  for (const uint32_t size : {0u, 8u, 255u, 256u, 257u, 1024u}) {
+    SCOPED_TRACE(size);
+    memset(sink.data, 0xcc, kRouteBytes);
+    ASSERT_EQ(PostReceive(1), 0);
+    ASSERT_EQ(local.PostSend(pair.local, Datagram(2, size)), 0);
+    ASSERT_EQ(local.Poll(pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
+    const Completion received = remote.Poll(pair.remote, Queue::kReceive);
+    ASSERT_TRUE(received.found);
+    EXPECT_EQ(received.wc.wr_id, 1u);
+    EXPECT_EQ(received.wc.wc_flags, unsigned{IBV_WC_GRH});
+    Receipt receipt{received.wc, {}};
+    memcpy(&receipt.route, sink.data, sizeof receipt.route);
+    EXPECT_EQ(ntohl(receipt.route.version_tclass_flow) >> 28, 6u);
+    EXPECT_EQ(ntohs(receipt.route.paylen), 8 + 12 + 8 + (size + 3) / 4 * 4 + 4);
+    EXPECT_EQ(receipt.route.next_hdr, 17);  // UDP
+    EXPECT_EQ(receipt.route.hop_limit, 64);
+    EXPECT_EQ(memcmp(&receipt.route.sgid, &ours, sizeof ours), 0);
+    EXPECT_EQ(memcmp(&receipt.route.dgid, &theirs, sizeof theirs), 0);
+
+    const ibv_ah_attr path = remote.worker().Call(&PathBackStep, receipt);
+    EXPECT_EQ(path.port_num, 1);
+    EXPECT_EQ(path.grh.sgid_index, 0);
+    EXPECT_EQ(memcmp(&path.grh.dgid, &ours, sizeof ours), 0);
+    const int back = remote.worker().Call(&AhBackStep, receipt);
+    ASSERT_GE(back, 0);
+    ASSERT_EQ(local.PostReceive(pair.local,
+                                WorkRequest{.wr_id = 3}.Add(source.address(), 100, from.lkey)),
+              0);
+    WorkRequest reply{
+        .wr_id = 4, .ah = back, .remote_qpn = received.wc.src_qp, .remote_qkey = kQkey};
+    ASSERT_EQ(remote.PostSend(pair.remote, reply.Add(sink.address(), 8, to.lkey)), 0);
+    ASSERT_TRUE(remote.Poll(pair.remote, Queue::kSend).found);
+    EXPECT_TRUE(local.Poll(pair.local, Queue::kReceive).found);
+  }
 }
 
 TEST_F(Ud, PiecesAreGatheredAndScattered) {

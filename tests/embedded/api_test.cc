@@ -107,6 +107,9 @@ TEST_F(ApiTest, WrongOptionsAreNamed) {
   options.devices = &unknown;
   ExpectRefusal(rdmaemu_open(&options), EINVAL, "abacus");
   options = Options();
+  options.payload_shortcuts = "sometimes";
+  ExpectRefusal(rdmaemu_open(&options), EINVAL, "not \"sometimes\"");
+  options = Options();
   options.scenario_path = "/nonexistent/scenario.toml";
   ExpectRefusal(rdmaemu_open(&options), EINVAL, "/nonexistent/scenario.toml");
   options = Options();

@@ -97,6 +97,8 @@ TEST_F(DatagramsTest, AGroupHasMembersOnBothMachines) {
   host.RunUntilIdle();
   ibv_wc completion;
   EXPECT_EQ(ibv_poll_cq(b.side.cq, 1, &completion), 0);
+  // An attached queue pair is not destroyed.
+  EXPECT_EQ(rdma_leave_multicast(a.side.id, Generic(group)), 0) << strerror(errno);
   ibv_destroy_ah(from_a);
   ibv_destroy_ah(from_b);
 }

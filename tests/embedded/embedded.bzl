@@ -9,7 +9,7 @@ _LIBRARIES = [
     "//shim/verbs:libibverbs.so.1",
 ]
 
-def embedded_test(name, srcs, deps = [], size = "medium", **kwargs):
+def embedded_test(name, srcs, deps = [], size = "medium", tags = [], **kwargs):
     cc_test(
         name = name,
         size = size,
@@ -18,6 +18,7 @@ def embedded_test(name, srcs, deps = [], size = "medium", **kwargs):
         # Where the loader looks from a test's working directory.
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
         linkopts = ["-lrdmacm", "-libverbs", "-lgmock"],
+        tags = tags + ["behaviour"],
         deps = deps + [
             "//emulator/include:rdmaemu",
             "//tools/bazel/deps:gtest_main",

@@ -105,8 +105,17 @@ TEST_F(ThreadsTest, AWaitForARuleThatDoesNotFireTimesOut) {
   other.join();
 }
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define SANITIZES_ADDRESSES 1
+#endif
+#endif
+
 // As in read(2): a program ends a thread that waits for events.
 TEST_F(ThreadsTest, AWaitIsACancellationPoint) {
+#ifdef SANITIZES_ADDRESSES
+  GTEST_SKIP() << "AddressSanitizer does not see the stack of a cancelled thread unwound";
+#endif
   std::atomic<bool> begun{false};
   struct Argument {
     rdma_event_channel* channel;

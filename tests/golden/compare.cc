@@ -46,7 +46,8 @@ Fields FieldsOf(std::string_view block) {
   const std::span<const std::byte> bytes(data, packet.size());
   const uint64_t time = uint64_t{Little(block, 12)} << 32 | Little(block, 16);
   Fields fields = {{"name", "a packet that is none of RoCE"}, {"time_ns", std::to_string(time)}};
-  const size_t ip_bytes = !bytes.empty() && bytes[0] >> 4 == std::byte{4} ? kIpv4Bytes : kIpv6Bytes;
+  const size_t ip_bytes =
+      !bytes.empty() && (bytes[0] >> 4) == std::byte{4} ? kIpv4Bytes : kIpv6Bytes;
   if (bytes.size() < ip_bytes + kUdpBytes) return fields;
   const auto roce = bytes.subspan(ip_bytes + kUdpBytes);
   const auto parsed = wire::Parse(roce);

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "tests/sim/private_data.h"
 #include "tests/sim/socket_addresses.h"
 
 namespace rdmaemu::sim {
 namespace {
 
 constexpr uint16_t kFirstPort = 7000, kPorts = 3;
-constexpr size_t kMostInRequest = 56, kMostInReply = 196, kMostInReject = 148;
-constexpr size_t kMostInDatagramRequest = 180, kMostInDatagramReply = 136;
 constexpr size_t kMostInAll = 255;  // of what private_data_len can say
 
 const NetAddress& AnyAddress(const Machine& machine, bool ipv6, Random& random) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "emulator/host/user_qp_attr.h"
+#include "tests/sim/private_data.h"
 #include "tests/sim/socket_addresses.h"
 
 namespace rdmaemu::sim {
 namespace {
 
 constexpr uint32_t kChannels = 2;
-constexpr size_t kMostInRequest = 56, kMostInReply = 196, kMostInReject = 148;
-constexpr size_t kMostInDatagramRequest = 180, kMostInDatagramReply = 136;
 
 }  // namespace
 

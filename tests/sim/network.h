@@ -2,6 +2,7 @@
 // has for it: it is lost, repeated, overtaken, held up, has bits turned over, or is not even taken.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>

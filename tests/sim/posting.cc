@@ -9,7 +9,6 @@ namespace {
 // Messages on a slow network would outlast the run, and long ones only cost time.
 constexpr uint32_t kMostBytes = 24 * 1024;
 constexpr uint32_t kTagBytes = sizeof(uint64_t);
-constexpr uint32_t kGrhBytes = 40;
 
 const char* NameOf(ibv_wr_opcode opcode) {
   switch (opcode) {

@@ -10,7 +10,7 @@ constexpr int kAllRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMaxSges = 4;
-constexpr uint32_t kGrhBytes = 40, kDatagramBytes = 1024;
+constexpr uint32_t kDatagramBytes = 1024;
 constexpr uint32_t kReceiveBytes = 16 * 1024;  // of one queue, so that a program can have many
 
 uint32_t DrawPsn(Random& random) {

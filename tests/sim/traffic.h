@@ -14,6 +14,9 @@
 
 namespace rdmaemu::sim {
 
+// Bytes before the payload of a received datagram: ib_grh (struct ibv_grh).
+inline constexpr uint32_t kGrhBytes = 40;
+
 class Traffic {
  public:
   explicit Traffic(World& world)

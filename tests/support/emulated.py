@@ -19,6 +19,9 @@ import xml.sax.saxutils
 
 ROCE_PORT = 4791
 RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmaemu")
+# In a sanitized build the libraries need the sanitizer's runtime, which programs that were built
+# elsewhere do not bring along; their own leaks are not ours to judge.
+SANITIZER_RUNTIME = os.environ.get("RDMA_TEST_SANITIZER_RUNTIME")
 
 
 class Skip(Exception):
@@ -183,7 +186,21 @@ class Emulator:
             program.end()
         for host in self.hosts():
             self.rdmaemu("stop", host["name"])
+        reports = self.sanitizer_reports()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if reports:
+            raise Failure("a sanitizer's report in the log of a host:\n" + reports)
+
+    def sanitizer_reports(self):
+        """What a sanitizer said of the hosts, which write to logs of their own."""
+        reports = ""
+        for name in sorted(os.listdir(self.directory)):
+            if name.endswith(".log"):
+                with open(os.path.join(self.directory, name), errors="replace") as log:
+                    text = log.read()
+                if "Sanitizer" in text or ": runtime error: " in text:
+                    reports += "%s:\n%s\n" % (name, text)
+        return reports
 
     def rdmaemu(self, *arguments):
         return subprocess.run([*self.prefix, RDMAEMU, *arguments], env=self.env, text=True,
@@ -205,6 +222,8 @@ class Emulator:
 
     def start(self, host, address, argv, options=(), env=None, prefix=()):
         """Starts a program on a host; the host begins with its first program."""
+        if SANITIZER_RUNTIME and "/" not in argv[0]:
+            argv = ["env", "LD_PRELOAD=" + SANITIZER_RUNTIME, "ASAN_OPTIONS=detect_leaks=0", *argv]
         command = [*self.prefix, *prefix, RDMAEMU, "run", "--host", host, "--address", address,
                    *options, "--", *argv]
         program = Program(command, dict(self.env, **(env or {})))

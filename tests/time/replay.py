@@ -171,8 +171,8 @@ def a_run_that_is_the_same_says_so():
 def a_run_that_is_not_says_at_which_record_it_left():
     result = replayed(free_addresses(1)[0],
                       lambda emulator: ["--scenario", scenario_file(emulator, ALL_LOST)])
-    if result.returncode != 1 or not re.search(
-            r'left \S+/first at line \d+, the host: there fault drop = true "all lost" at cm\.req, here '
+    if result.returncode != 122 or not re.search(
+            r'error: the run left \S+/first at line \d+, the host: there fault drop = true "all lost" at cm\.req, here '
             r"no more of it", result.stderr):
         raise Failure("%s: %s" % (result.returncode, result.stderr))
 
@@ -198,7 +198,7 @@ def a_run_that_leaves_says_so_while_it_goes_on():
             raise Failure(program.describe())
         program.expect(r"^warning: the run now leaves \S+/first at its end, the host: there no more of "
                        r"it, here cm\.receive REQ$",
-                       r"^warning: the run left \S+/first at line \d+, the host: there fault drop")
+                       r"^error: the run left \S+/first at line \d+, the host: there fault drop")
 
 
 def what_cannot_be_replayed_is_said():

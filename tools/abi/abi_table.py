@@ -15,8 +15,8 @@ LIBRARIES = (("libibverbs.so.1", "IBVERBS_"), ("librdmacm.so.1", "RDMACM_"))
 
 HEAD = """# What the libraries export
 
-Every name and version of rdma-core 44, those of RDMACM_1.4 (rdma-core 60), and what stands behind
-each. This page is made by
+Every name and version of rdma-core 44 to 56, those of RDMACM_1.4 (rdma-core 60), and what stands
+behind each. This page is made by
 `tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`; a test fails when it is stale.
 
 """

@@ -13,6 +13,10 @@ namespace rdmaemu::cli {
 
 // Of an error that is ours and not the program's that `run` runs (as env(1) and timeout(1) do).
 inline constexpr int kRunFailed = 125;
+// Of `run`, when the program succeeded and its run was not what was asked for. docs/command.md has
+// the table of all exit statuses.
+inline constexpr int kRunDeparted = 122;     // from the trace of --replay
+inline constexpr int kRuleNeverFired = 123;  // with --strict
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 inline constexpr int kTimedOut = 124;  // as timeout(1)
@@ -21,10 +25,10 @@ inline constexpr int kTimedOut = 124;  // as timeout(1)
 // host's seed when that is not 0.
 struct RunRequest {
   runtime::HostOptions options;
-  // A rule of the host's that never fired, or a run that left the one of `replay_path`, makes a
-  // program's success a failure.
-  bool strict = false;
-  std::string replay_path = {};  // the trace of an earlier run to compare this one with
+  bool strict = false;  // a rule of the host that never fired makes a program's success a failure
+  // The trace of an earlier run to compare this one with. A run that departs from it fails.
+  std::string replay_path = {};
+  bool is_private = false;  // on hosts that no other command can find
   std::vector<std::string> command;
 };
 int Run(const RunRequest& request);
@@ -33,7 +37,8 @@ int Run(const RunRequest& request);
 int RunOnSystem(const std::vector<std::string>& devices, const std::vector<std::string>& command);
 // Prints the environment that `run` gives to a program.
 int Env(const runtime::HostOptions& options);
-int Hosts(bool json);
+// `host`: only that one; empty: all.
+int Hosts(const std::string& host, bool json);
 int Stop(const std::string& name);
 // What `device`, `port` and `address` do to a host that runs; nothing in `change`: list its
 // devices.
@@ -56,6 +61,18 @@ int FaultClear(const std::string& host);
 // Returns when the rule has fired `times` times; kTimedOut after `timeout` ("10s") of real time.
 int FaultWait(const std::string& host, const std::string& name, uint64_t times,
               const std::string& timeout);
+// Returns when the host answers and everything that is given holds; kTimedOut after `timeout`
+// ("10s") of real time. A host that does not run yet is waited for.
+struct WaitRequest {
+  std::string host;
+  std::optional<uint16_t> listening;  // a port on which a program listens by rdma_listen
+  std::string device;                 // there, with an active port
+  std::string event;                  // "ESTABLISHED", "RDMA_CM_EVENT_ESTABLISHED"
+  uint64_t times = 1;                 // of the event, since the host's start
+  std::string timeout = "10s";
+  bool json = false;  // print the host's status at the end, as `hosts --json` does
+};
+int Wait(const WaitRequest& request);
 // Copies binary, libraries and what belongs to them below a prefix.
 int Install(const std::string& prefix);
 // The clock of a running host (docs/time.md): shows it; moves the time of all hosts whose clock is

@@ -18,6 +18,7 @@ constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
 constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
 constexpr const char* kClockVariable = "RDMAEMU_CLOCK";
 constexpr const char* kSeedVariable = "RDMAEMU_SEED";
+constexpr const char* kPayloadShortcutsVariable = "RDMAEMU_PAYLOAD_SHORTCUTS";
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -51,7 +52,8 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kTraceVariable, options.trace_path},
           {kScenarioVariable, options.scenario_path},
           {kClockVariable, options.clock},
-          {kSeedVariable, options.seed}};
+          {kSeedVariable, options.seed},
+          {kPayloadShortcutsVariable, options.payload_shortcuts}};
 }
 
 }  // namespace
@@ -155,6 +157,9 @@ void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.scenario_path.empty()) options.scenario_path = Variable(kScenarioVariable);
   if (options.clock.empty()) options.clock = Variable(kClockVariable);
   if (options.seed.empty()) options.seed = Variable(kSeedVariable);
+  if (options.payload_shortcuts.empty()) {
+    options.payload_shortcuts = Variable(kPayloadShortcutsVariable);
+  }
 }
 
 }  // namespace rdmaemu::cli

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "emulator/fault/scenario.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/duration.h"
 #include "tools/cli/running_host.h"
@@ -11,7 +12,7 @@
 namespace rdmaemu::cli {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // These give the exit status after an error was printed.
 tl::expected<runtime::HostClient, int> Connect(const std::string& host) {
@@ -22,9 +23,9 @@ tl::expected<runtime::HostClient, int> Connect(const std::string& host) {
   return std::move(*client);
 }
 
-tl::expected<Json, int> Parsed(const std::string& host, const runtime::HostClient& client,
-                               const std::string& answer) {
-  Json json = Json::parse(answer, nullptr, false);
+tl::expected<SortedJson, int> Parsed(const std::string& host, const runtime::HostClient& client,
+                                     const std::string& answer) {
+  SortedJson json = SortedJson::parse(answer, nullptr, false);
   if (json.is_discarded()) {
     return tl::unexpected(Fail(kFailed, VersionMessage(host, client.host_pid())));
   }
@@ -34,7 +35,7 @@ tl::expected<Json, int> Parsed(const std::string& host, const runtime::HostClien
   return json;
 }
 
-tl::expected<Json, int> Ask(const std::string& host, CallOp op, const std::string& text) {
+tl::expected<SortedJson, int> Ask(const std::string& host, CallOp op, const std::string& text) {
   auto client = Connect(host);
   if (!client) return tl::unexpected(client.error());
   const Result<std::string> answer = client->Fault(op, text);
@@ -44,9 +45,9 @@ tl::expected<Json, int> Ask(const std::string& host, CallOp op, const std::strin
                                           : VersionMessage(host, client->host_pid())));
 }
 
-void PrintTable(const Json& list) {
+void PrintTable(const SortedJson& list) {
   size_t name = 4, at = 2, does = 4;
-  for (const Json& rule : list) {
+  for (const SortedJson& rule : list) {
     name = std::max(name, rule.value("name", "").size());
     at = std::max(at, rule.value("at", "").size());
     does = std::max(does, rule.value("does", "").size());
@@ -58,11 +59,11 @@ void PrintTable(const Json& list) {
            static_cast<int>(at), b.c_str(), static_cast<int>(does), c.c_str(), matched.c_str(),
            fired.c_str(), held.c_str());
   };
-  const auto number = [](const Json& rule, const char* key) {
+  const auto number = [](const SortedJson& rule, const char* key) {
     return rule.contains(key) ? std::to_string(rule.value(key, 0ull)) : "-";
   };
   row("name", "at", "does", "matched", "fired", "held");
-  for (const Json& rule : list) {
+  for (const SortedJson& rule : list) {
     row(rule.value("name", ""), rule.value("at", ""), rule.value("does", ""),
         number(rule, "matched"), number(rule, "fired"), number(rule, "held"));
   }
@@ -70,7 +71,22 @@ void PrintTable(const Json& list) {
 
 }  // namespace
 
+namespace {
+
+// "; the host saw: 0 at wc.recv, 300 at wc.recv_rdma_with_imm"
+std::string SeenText(const SortedJson& rule) {
+  std::string text;
+  for (const SortedJson& seen : rule.value("seen", SortedJson::array())) {
+    text += text.empty() ? "; the host saw: " : ", ";
+    text += std::to_string(seen.value("times", 0ull)) + " at " + seen.value("at", "");
+  }
+  return text;
+}
+
+}  // namespace
+
 int FaultAdd(const std::string& host, const std::string& rule) {
+  if (rule.size() > fault::kMaxRuleBytes) return Fail(kFailed, fault::RuleTooLong());
   const auto answer = Ask(host, CallOp::kFaultAdd, rule);
   if (!answer) return answer.error();
   printf("%s\n", answer->value("name", "").c_str());
@@ -126,21 +142,25 @@ int FaultClear(const std::string& host) {
   return answer ? 0 : answer.error();
 }
 
-bool ReportUnfired(runtime::HostClient& client, bool expects_host) {
+bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
+                   runtime::HostClient& client, bool expects_host, bool is_error) {
+  const char* const severity = is_error ? "error" : "warning";
   const Result<std::string> answer = client.Fault(CallOp::kFaultList, {});
-  const Json list = answer ? Json::parse(*answer, nullptr, false) : Json();
+  const std::optional<std::string> left =
+      answer ? *answer : registry.ReadCrash(name, client.host_pid());
+  const SortedJson list = left ? SortedJson::parse(*left, nullptr, false) : SortedJson();
   if (!list.is_array()) {
     if (!expects_host) return true;
-    fprintf(stderr, "warning: the host has gone, and which rules fired with it\n");
+    fprintf(stderr, "%s: the host has gone, and which rules fired with it\n", severity);
     return false;
   }
   bool all_fired = true;
-  for (const Json& rule : list) {
+  for (const SortedJson& rule : list) {
     if (rule.value("fired", 0ull) > 0) continue;
     all_fired = false;
-    fprintf(stderr, "warning: rule \"%s\" never fired; it matched %llu times at %s\n",
+    fprintf(stderr, "%s: rule \"%s\" never fired; it matched %llu times at %s%s\n", severity,
             rule.value("name", "").c_str(), rule.value("matched", 0ull),
-            rule.value("at", "").c_str());
+            rule.value("at", "").c_str(), SeenText(rule).c_str());
   }
   return all_fired;
 }

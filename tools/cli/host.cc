@@ -18,12 +18,22 @@ int HostMain(const runtime::HostOptions& options, bool daemonize) {
   if (!registry) return Fail(kFailed, registry.error());
   auto decision = FindOrLock(*registry, options);
   if (!decision) return Fail(kFailed, decision.error());
-  if (decision->running && daemonize) return 0;
+  if (decision->running && daemonize) {
+    if (!decision->shared_with.empty()) {
+      fprintf(stderr, "note: host %s (pid %d) runs already and %s\n", options.name.c_str(),
+              static_cast<int>(decision->pid), decision->shared_with.c_str());
+    }
+    return 0;
+  }
   if (decision->running) {
     return Fail(kFailed, "host " + options.name + " runs already; stop it with: rdmaemu stop " +
                              options.name + ", or give this one another --name");
   }
+  if (const auto freed = FreeAddresses(*registry, options); !freed) {
+    return Fail(kFailed, freed.error());
+  }
   runtime::UniqueFd lock = std::move(decision->lock);
+  registry->KeepPreviousLog(options.name);
   runtime::ReadyNotice notice;
   if (daemonize) {
     runtime::DaemonizeResult result =

@@ -5,6 +5,7 @@
 #include "emulator/runtime/host_client.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/device_text.h"
+#include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -67,11 +68,12 @@ std::string DeviceText(const Json& device) {
   return text + "):" + addresses + (inside.empty() ? "" : "; inside only:") + inside;
 }
 
-int Hosts(bool json) {
+int Hosts(const std::string& only, bool json) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   Json hosts = Json::array();
   for (const std::string& name : registry->Names()) {
+    if (!only.empty() && name != only) continue;
     Json host = AskHost(*registry, name);
     if (!host.is_null()) hosts.push_back(std::move(host));
   }
@@ -79,6 +81,7 @@ int Hosts(bool json) {
     printf("%s\n", hosts.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
     return 0;
   }
+  if (hosts.empty() && !only.empty()) return Fail(kFailed, NotRunningMessage(*registry, only));
   for (const Json& host : hosts) PrintHost(host);
   if (hosts.empty()) printf("no host is running in %s\n", registry->directory().c_str());
   return 0;

@@ -21,8 +21,16 @@ constexpr const char* kRunExample =
     "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
     "The same program on this machine's own device, soft-RoCE or a real one:\n"
     "  rdmaemu run --backend system --device rxe0 -- ibv_devinfo\n"
+    "A CI job that no other job of the same user can disturb:\n"
+    "  rdmaemu run --private -- ./ci.sh\n"
     "Exits with CMD's status, 128+n when signal n ended it, 127 when there is no CMD, 126 when it"
-    " cannot be executed, 125 when rdmaemu itself failed.";
+    " cannot be executed, 125 when rdmaemu itself failed or a trace or capture was cut, 123 when "
+    "CMD"
+    " succeeded and a rule never fired (--strict), 122 when CMD succeeded and the run left the "
+    "trace"
+    " of --replay. docs/command.md has the statuses of all commands.\n"
+    "Hosts are found in the directory RDMAEMU_DIR; default $XDG_RUNTIME_DIR/rdmaemu, else"
+    " /tmp/rdmaemu-UID.";
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
   // One value each time, so that an option never takes CMD for one.
@@ -59,6 +67,11 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
                  "How time passes: real, scaled:K (K times as fast), virtual (jumps to what is due"
                  " next), manual (moves by `rdmaemu clock`); default real (docs/time.md)")
       ->type_name("MODE");
+  app.add_option("--payload-shortcuts", options.payload_shortcuts,
+                 "off: every payload is copied when it is posted and delivered; slower, otherwise"
+                 " the same; default on")
+      ->type_name("on|off")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--seed", options.seed,
                  "Fixes what the host chooses at random: keys, numbers, draws of rules")
       ->type_name("N");
@@ -233,6 +246,44 @@ class ClockCommand {
   bool json_ = false;
 };
 
+// `rdmaemu wait`.
+class WaitCommand {
+ public:
+  explicit WaitCommand(CLI::App& app)
+      : wait_(app.add_subcommand("wait", "Return when a host has what a test needs")) {
+    request_.host = DefaultHostName();
+    wait_->add_option("--host", request_.host, "Name of the host, which may start later")
+        ->type_name("NAME");
+    wait_->add_option("--listening", request_.listening, "Until a program listens by rdma_listen")
+        ->type_name("PORT");
+    wait_->add_option("--device", request_.device, "Until the device is there and its port active")
+        ->type_name("NAME");
+    wait_
+        ->add_option("--event", request_.event,
+                     "Until a program got the RDMA CM event, such as ESTABLISHED")
+        ->type_name("EVENT");
+    wait_->add_option("--times", request_.times, "So often since the host's start; default 1")
+        ->type_name("N");
+    wait_
+        ->add_option("--timeout", request_.timeout,
+                     "Give up after so much real time, with status 124; default 10s")
+        ->type_name("TIME");
+    wait_->add_flag("--json", request_.json, "Print the host's status at the end, for a program");
+    wait_->footer(
+        "Without a condition it returns when the host answers; several must all hold.\n\n"
+        "Example, a client that starts when its server listens:\n"
+        "  rdmaemu run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 3 &\n"
+        "  rdmaemu wait --host a --listening 7174\n"
+        "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 3");
+  }
+  bool given() const { return wait_->parsed(); }
+  int Do() const { return Wait(request_); }
+
+ private:
+  CLI::App* wait_;
+  WaitRequest request_;
+};
+
 int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
                "rdmaemu");
@@ -240,7 +291,10 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
   app.footer(
       "rdmaemu COMMAND --help says more about one, with an example. docs/ in what it says is"
-      " share/doc/rdmaemu/ of an installed rdmaemu's prefix.");
+      " share/doc/rdmaemu/ of an installed rdmaemu's prefix.\n\n"
+      "RDMAEMU_DIR names the directory in which hosts are found; default $XDG_RUNTIME_DIR/rdmaemu,"
+      " else /tmp/rdmaemu-UID. Commands with different directories do not see each other's hosts.\n"
+      "RDMAEMU_HOST names the host of commands that are given none; default \"default\".");
 
   HostOptions options;
   options.name = DefaultHostName();
@@ -258,13 +312,17 @@ int Main(int argc, char** argv) {
                   " --device chooses one")
       ->check(CLI::IsMember({"emulator", "system"}))
       ->type_name("NAME");
-  run->add_flag(
-      "--strict", strict,
-      "Fail when a fault rule of the host never fired, or the run left the one of --replay");
+  run->add_flag("--strict", strict,
+                "Fail with status 123 when CMD succeeded and a fault rule of the host never fired");
   std::string replay;
   run->add_option("--replay", replay,
-                  "Run with the seed of TRACE, and say at which of its records this run left it")
+                  "Run with the seed of TRACE, say at which of its records this run left it, and"
+                  " fail with status 122 when CMD succeeded and the run left it")
       ->type_name("TRACE");
+  bool is_private = false;
+  run->add_flag("--private", is_private,
+                "Hosts that no other command finds, in a network namespace of their own where the"
+                " kernel allows one; commands that CMD starts share them");
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -275,27 +333,30 @@ int Main(int argc, char** argv) {
       "Example:\n  eval \"$(rdmaemu env --host a --address 127.0.1.1)\"; rping -s -a 127.0.1.1");
 
   CLI::App* const hosts = app.add_subcommand("hosts", "List running hosts");
+  std::string listed;
+  hosts->add_option("--host", listed, "Name of the only host to list")->type_name("NAME");
   hosts->add_flag("--json", json, "For a program, with all counters");
   hosts->footer("Example:\n  rdmaemu hosts --json | jq '.[].counters'");
 
   CLI::App* const stop = app.add_subcommand("stop", "Stop a host, even one that is in use");
   std::string stopped;
-  stop->add_option("NAME", stopped, "Name of the host")->required();
+  stop->add_option("NAME,--host", stopped, "Name of the host")->required();
   stop->footer("Example:\n  rdmaemu stop a");
 
   const FaultCommand fault(app);
   const ClockCommand clock(app);
+  const WaitCommand wait(app);
 
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
-  host->add_option("--name", options.name, "Name of the host")->type_name("NAME");
+  host->add_option("--name,--host", options.name, "Name of the host")->type_name("NAME");
   AddHostOptions(*host, options, profiles);
   host->add_flag("--daemonize", daemonize,
                  "Go into the background; return when programs can connect; end after the last"
                  " program");
   host->footer(
       "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
-      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, RDMAEMU_CLOCK"
-      " and RDMAEMU_SEED, as "
+      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, RDMAEMU_CLOCK,"
+      " RDMAEMU_SEED and RDMAEMU_PAYLOAD_SHORTCUTS, as "
       "`rdmaemu env` sets them.\n\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
@@ -330,12 +391,13 @@ int Main(int argc, char** argv) {
     return Fail(kUsage, message + "; see rdmaemu --help");
   }
 
-  if (*hosts) return Hosts(json);
+  if (*hosts) return Hosts(listed, json);
   if (*stop) return Stop(stopped);
   if (*install) return Install(prefix);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
   if (fault.given()) return fault.Do();
   if (clock.given()) return clock.Do();
+  if (wait.given()) return wait.Do();
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);
@@ -351,7 +413,8 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program ? Run({options, strict, replay, *program}) : Fail(kUsage, program.error());
+  return program ? Run({options, strict, replay, is_private, *program})
+                 : Fail(kUsage, program.error());
 }
 
 }  // namespace

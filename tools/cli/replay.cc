@@ -19,11 +19,11 @@ namespace rdmaemu::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // For the host to notice that the program's processes have ended, and for those that outlive it.
 constexpr auto kEndOfProgram = std::chrono::seconds(2);
-constexpr auto kPollInterval = std::chrono::milliseconds(2);
+constexpr auto kTracePollInterval = std::chrono::milliseconds(2);
 
 runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
   std::error_code error;
@@ -44,10 +44,10 @@ runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
 // Clients of the host but ourselves.
 size_t Others(runtime::HostClient& client) {
   const Result<std::string> status = client.Status();
-  const Json json = status ? Json::parse(*status, nullptr, false) : Json();
+  const SortedJson json = status ? SortedJson::parse(*status, nullptr, false) : SortedJson();
   size_t clients = 0;
   if (!json.is_object()) return 0;
-  for (const Json& each : json.value("clients", Json::array())) {
+  for (const SortedJson& each : json.value("clients", SortedJson::array())) {
     if (each.value("group", 0u) != 0) clients++;
   }
   return clients - (clients > 0 ? 1 : 0);
@@ -131,15 +131,15 @@ void Replay::Look() {
   for (size_t end; follower_ && (end = left.find('\n')) != left.npos; left.remove_prefix(end + 1)) {
     const auto departure = follower_->Take(left.substr(0, end));
     looked_at_ += end + 1;
-    if (departure && *departure) Say("now leaves", **departure);
+    if (departure && *departure) Say("warning", "now leaves", **departure);
     if (!departure || *departure) follower_.reset();  // what is wrong with the trace, Report says
   }
 }
 
-void Replay::Say(const char* when, const trace::Departure& departure) const {
+void Replay::Say(const char* severity, const char* when, const trace::Departure& departure) const {
   const std::string where =
       departure.line == 0 ? "its end" : "line " + std::to_string(departure.line);
-  fprintf(stderr, "warning: the run %s %s at %s, %s: there %s, here %s\n", when, path_.c_str(),
+  fprintf(stderr, "%s: the run %s %s at %s, %s: there %s, here %s\n", severity, when, path_.c_str(),
           where.c_str(), Who(departure.process).c_str(), OrEnd(departure.earlier).c_str(),
           OrEnd(departure.later).c_str());
 }
@@ -147,13 +147,13 @@ void Replay::Say(const char* when, const trace::Departure& departure) const {
 bool Replay::Report(runtime::HostClient& client) const {
   using Clock = std::chrono::steady_clock;
   for (const auto end = Clock::now() + kEndOfProgram; Others(client) > 0 && Clock::now() < end;) {
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kTracePollInterval);
   }
   // Its host writes down what has happened until now.
   (void)client.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0});
   const auto later = ReadRun(new_path_);
   if (!later) {
-    fprintf(stderr, "warning: %s\n", later.error().c_str());
+    fprintf(stderr, "error: %s\n", later.error().c_str());
     return false;
   }
   const auto departure = trace::FirstDeparture(earlier_, *later);
@@ -162,7 +162,7 @@ bool Replay::Report(runtime::HostClient& client) const {
             path_.c_str());
     return true;
   }
-  Say("left", *departure);
+  Say("error", "left", *departure);
   return false;
 }
 

@@ -35,7 +35,7 @@ class Replay {
   static constexpr size_t kMaxBytesALook = size_t{4} << 20;
 
   Replay() = default;
-  void Say(const char* when, const trace::Departure& departure) const;
+  void Say(const char* severity, const char* when, const trace::Departure& departure) const;
 
   std::string path_, new_path_, removed_;
   trace::Run earlier_;

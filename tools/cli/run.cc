@@ -12,9 +12,12 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/runtime/process_memory.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
+#include "tools/cli/host_log.h"
+#include "tools/cli/private_registry.h"
 #include "tools/cli/replay.h"
 #include "tools/cli/running_host.h"
 
@@ -46,6 +49,7 @@ std::vector<std::string> HostArguments(const std::string& binary,
   add("--scenario", options.scenario_path);
   add("--clock", options.clock);
   add("--seed", options.seed);
+  add("--payload-shortcuts", options.payload_shortcuts);
   return arguments;
 }
 
@@ -69,7 +73,7 @@ bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) 
 
 // A connection to the host that keeps it alive, or the exit status after an error was printed.
 tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registry,
-                                                const runtime::HostOptions& options) {
+                                                const runtime::HostOptions& options, HostLog& log) {
   const std::string binary = BinaryPath();
   int error = 0;
   for (int attempt = 0; attempt < kStartAttempts; attempt++) {
@@ -77,7 +81,10 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
     auto client = runtime::HostClient::Connect(registry.SocketPath(options.name));
     const Status joined =
         client ? client->Hello("rdmaemu run") : rdmaemu::Fail(client.error().code);
-    if (joined) return std::move(*client);
+    if (joined) {
+      log.Joined(client->host_pid());
+      return std::move(*client);
+    }
     error = joined.error().code;
     if (error == EPROTO) {
       return tl::unexpected(Fail(kRunFailed, VersionMessage(options.name, client->host_pid())));
@@ -146,8 +153,17 @@ void PrintSeed(const runtime::Registry& registry, const std::string& name,
 
 int Run(const RunRequest& request) {
   runtime::HostOptions options = request.options;
+  std::optional<PrivateRegistry> own;
+  if (request.is_private) {
+    auto made = PrivateRegistry::Make(options);
+    if (!made) return Fail(kRunFailed, made.error());
+    own.emplace(std::move(*made));
+  }
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kRunFailed, registry.error());
+  if (const std::string refused = runtime::WhyMemoryIsRefused(); !refused.empty()) {
+    return Fail(kRunFailed, refused);
+  }
   const auto environment = ProgramEnvironment(*registry, options.name);
   if (!environment) return Fail(kRunFailed, environment.error());
   std::optional<Replay> replay;
@@ -158,7 +174,8 @@ int Run(const RunRequest& request) {
   }
   // The options given here are the whole truth about the host, not what an outer `env` left.
   for (const std::string& name : OptionVariables()) unsetenv(name.c_str());
-  auto client = JoinHost(*registry, options);
+  HostLog log(*registry, options.name);
+  auto client = JoinHost(*registry, options, log);
   if (!client) return client.error();
   for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
 
@@ -166,12 +183,20 @@ int Run(const RunRequest& request) {
   if (!status) return status.error();
   // Also of rules that others added. Whether a host that has gone had any, nobody knows; where none
   // were asked for, that is no news.
-  const bool all_fired = ReportUnfired(*client, !options.scenario_path.empty() || request.strict);
+  const bool all_fired =
+      ReportUnfired(*registry, options.name, *client,
+                    !options.scenario_path.empty() || request.strict, request.strict);
   const bool is_same = !replay || replay->Report(*client);
-  if (*status != 0 && *status != kNotFound && *status != kNotExecutable) {
-    PrintSeed(*registry, options.name, *client);
+  const bool is_whole = ReportCutFiles(*client, log);
+  const bool started = *status != kNotFound && *status != kNotExecutable;
+  log.Print(*status != 0 && started);
+  if (*status != 0) {
+    if (started) PrintSeed(*registry, options.name, *client);
+    return *status;
   }
-  return *status == 0 && request.strict && !(all_fired && is_same) ? kFailed : *status;
+  if (!is_whole) return kRunFailed;
+  if (request.strict && !all_fired) return kRuleNeverFired;
+  return is_same ? 0 : kRunDeparted;
 }
 
 }  // namespace rdmaemu::cli

@@ -66,6 +66,9 @@ def help_tells_the_statuses_of_a_program_that_did_not_start():
                 (125, "when rdmaemu itself failed", "true", ("--clock", "fast"))):
             check("%d %s" % (status, why) in said, said)
             expect(run(emulator, command, options=options), status)
+        check("123 when CMD succeeded and a rule never fired" in said, said)
+        check("122 when CMD succeeded and the run left the trace" in said, said)
+        check("RDMAEMU_DIR" in said, said)
 
 
 # ---- rules
@@ -76,13 +79,14 @@ def a_rule_that_was_added_and_never_fired_is_named_and_strict_fails():
         holder = hold(emulator)
         expect(run(emulator, "true", options=("--strict",)), 0)
         add_rule(emulator)
-        unfired = 'warning: rule "no memory" never fired; it matched 0 times at call.open_device'
-        expect(run(emulator, "true"), 0, unfired)
-        expect(run(emulator, "true", options=("--strict",)), 1, unfired)
+        unfired = ': rule "no memory" never fired; it matched 0 times at call.open_device'
+        expect(run(emulator, "true"), 0, "warning" + unfired)
+        expect(run(emulator, "true", options=("--strict",)), 123, "error" + unfired)
+        expect(run(emulator, "false", options=("--strict",)), 1, "error" + unfired)
         check(run(emulator, "ibv_devinfo").returncode != 0, "the rule did not fire")
         result = run(emulator, "true", options=("--strict",))
         expect(result, 0)
-        check(result.stderr == "", result.stderr)
+        check("rule" not in result.stderr, result.stderr)
         holder.process.stdin.close()
         check(holder.wait(30) == 0, holder.describe())
 
@@ -93,8 +97,44 @@ def a_host_without_rules_that_has_gone_is_no_news_but_with_strict():
         result = run(emulator, *stop, options=("--address", ADDRESS))
         expect(result, 0)
         check(result.stderr == "", result.stderr)
-        expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 1,
-               "warning: the host has gone")
+        expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 123,
+               "error: the host has gone")
+
+
+def run_under(*rules):
+    """A program that bears any failure, on a host of its own with these rules, strictly."""
+    with Emulator() as emulator:
+        path = write_scenario(emulator, "".join("[[fault]]\n%s\n" % rule for rule in rules))
+        return run(emulator, "sh", "-c", "ibv_devinfo; true",
+                   options=("--address", ADDRESS, "--scenario", path, "--strict"))
+
+
+def strict_passes_after_a_crash_that_fired():
+    crash = 'name = "end"\nat = "call.query_port"\ncrash = true'
+    unfired = 'name = "other"\nat = "call.reg_mr"\nerrno = "ENOMEM"'
+    expect(run_under(crash), 0)
+    result = run_under(crash, unfired)
+    check(result.returncode != 0, "strict let an unfired rule pass: " + result.stderr)
+    check('rule "other" never fired' in result.stderr and '"end"' not in result.stderr, result.stderr)
+
+
+def a_rule_that_matched_nothing_is_told_what_happened_at_its_door():
+    result = run_under('at = "call.reg_mr"\nerrno = "ENOMEM"')
+    check("it matched 0 times at call.reg_mr; the host saw: 0 at call.reg_mr, " in result.stderr and
+          " at call.list_devices" in result.stderr, result.stderr)
+
+
+def a_rule_that_is_too_long_is_refused_with_its_own_message():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        rule = 'at = "cm.req", drop = true'
+        fits = emulator.rdmaemu("fault", "add", "--host", "h", rule + " " * (8192 - len(rule)))
+        check(fits.returncode == 0, fits.stderr)
+        refused = emulator.rdmaemu("fault", "add", "--host", "h", rule + " " * (8193 - len(rule)))
+        check(refused.returncode == 1 and "the rule is longer than 8192 bytes" in refused.stderr,
+              refused.stderr)
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
 
 
 # ---- a host that runs otherwise
@@ -156,7 +196,8 @@ def a_scenario_that_was_changed_is_another_one():
         expect(run(emulator, "true", options=options), 0)
         write_scenario(emulator, '[[fault]]\nat = "call.open_device"\nnth = 3\nerrno = "EIO"\n')
         expect(run(emulator, "true", options=options), 125,
-               "is in use and runs with scenario %s as it was before it was changed; stop it with" % path)
+               "is in use by ", " and runs with scenario %s as it was before it was changed; stop it with" %
+               path)
         holder.process.stdin.close()
         check(holder.wait(30) == 0, holder.describe())
 
@@ -201,6 +242,9 @@ CASES = [
     help_tells_the_statuses_of_a_program_that_did_not_start,
     a_rule_that_was_added_and_never_fired_is_named_and_strict_fails,
     a_host_without_rules_that_has_gone_is_no_news_but_with_strict,
+    strict_passes_after_a_crash_that_fired,
+    a_rule_that_matched_nothing_is_told_what_happened_at_its_door,
+    a_rule_that_is_too_long_is_refused_with_its_own_message,
     a_host_that_nobody_uses_is_ended_with_a_note_that_says_why,
     a_host_that_was_given_rules_is_not_ended,
     a_host_with_a_scenarios_rules_alone_is_ended,

@@ -15,11 +15,11 @@ namespace rdmaemu::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // How long a host may take to begin or to end.
 constexpr auto kChangeLimit = std::chrono::seconds(10);
-constexpr auto kPollInterval = std::chrono::milliseconds(2);
+constexpr auto kHostPollInterval = std::chrono::milliseconds(2);
 
 // One spelling for what means the same: "rxe0" and "rxe0=rxe", "::1" and "0:0::1".
 std::string NormalDevice(const std::string& text) {
@@ -57,18 +57,35 @@ void CompareFiles(const char* option, const std::string& asked, const std::strin
                         " instead of " + asked);
 }
 
+// Clients that a note names one by one.
+constexpr size_t kNamedClients = 4;
+
 struct RunningState {
   size_t clients = 0;
+  std::string client_names;  // "rping (pid 12), rping (pid 13)"
+  std::vector<std::string> on_wire;
   bool same_version = false;
 };
 
 RunningState ParseState(const std::string& status) {
-  const Json json = Json::parse(status, nullptr, false);
+  const SortedJson json = SortedJson::parse(status, nullptr, false);
   RunningState state;
   if (!json.is_object()) return state;
   state.same_version = json.value("call_version", 0u) == kCallVersion;
-  for (const Json& client : json.value("clients", Json::array())) {
-    if (client.value("group", 0u) != 0) state.clients++;
+  for (const SortedJson& client : json.value("clients", SortedJson::array())) {
+    if (client.value("group", 0u) == 0) continue;
+    if (++state.clients > kNamedClients) continue;
+    if (state.clients > 1) state.client_names += ", ";
+    state.client_names +=
+        client.value("program", "?") + " (pid " + std::to_string(client.value("pid", 0u)) + ")";
+  }
+  if (state.clients > kNamedClients) {
+    state.client_names += " and " + std::to_string(state.clients - kNamedClients) + " others";
+  }
+  for (const SortedJson& device : json.value("devices", SortedJson::array())) {
+    for (const SortedJson& address : device.value("on_wire", SortedJson::array())) {
+      state.on_wire.push_back(address.get<std::string>());
+    }
   }
   return state;
 }
@@ -76,11 +93,11 @@ RunningState ParseState(const std::string& status) {
 // Somebody counts on the host as it is: how that is known, or nothing when nobody does.
 std::string WhoseHost(const RunningState& state, const std::optional<runtime::HostRecord>& record,
                       runtime::HostClient& client) {
-  if (state.clients > 0) return "is in use";
+  if (state.clients > 0) return "is in use by " + state.client_names;
   if (!record) return {};
   if (record->lives_alone) return "was started by `rdmaemu host`";
   const Result<std::string> rules = client.Fault(CallOp::kFaultList, {});
-  const Json list = rules ? Json::parse(*rules, nullptr, false) : Json();
+  const SortedJson list = rules ? SortedJson::parse(*rules, nullptr, false) : SortedJson();
   return list.is_array() && list.size() > record->scenario_rules ? "has rules of `fault add`" : "";
 }
 
@@ -127,6 +144,10 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
     CompareFiles("clock", asked.clock, running.clock, differences);
   }
   CompareFiles("seed", asked.seed, running.seed, differences);
+  if (asked.payload_shortcuts != "on" || !running.payload_shortcuts.empty()) {
+    CompareFiles("payload-shortcuts", asked.payload_shortcuts, running.payload_shortcuts,
+                 differences);
+  }
   return differences;
 }
 
@@ -160,9 +181,36 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
     const auto record = registry.ReadRecord(name);
     // Gone, or already another one.
     if (!record || record->pid != pid || registry.TryLock(name)) return {};
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kHostPollInterval);
   }
   return tl::unexpected(HungMessage(name, pid));
+}
+
+runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
+                                       const runtime::HostOptions& options) {
+  std::vector<std::string> wanted = options.addresses;
+  if (wanted.empty()) wanted = {"127.0.0.1", "::1"};
+  for (std::string& address : wanted) address = NormalAddress(address);
+  for (const std::string& name : registry.Names()) {
+    if (name == options.name) continue;
+    auto client = runtime::HostClient::Connect(registry.SocketPath(name));
+    if (!client) continue;
+    const Result<std::string> status = client->Status();
+    if (!status) continue;
+    const RunningState state = ParseState(*status);
+    const auto held = std::ranges::find_first_of(wanted, state.on_wire);
+    if (held == wanted.end() || !WhoseHost(state, registry.ReadRecord(name), *client).empty()) {
+      continue;
+    }
+    const pid_t pid = client->host_pid();
+    if (const auto stopped = StopAndWait(registry, name, *client); !stopped) return stopped;
+    fprintf(
+        stderr,
+        "note: host %s (pid %d), which nobody used, was ended, and its rules and state are gone:"
+        " it held the address %s, which host %s asks for\n",
+        name.c_str(), static_cast<int>(pid), held->c_str(), options.name.c_str());
+  }
+  return {};
 }
 
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
@@ -179,22 +227,28 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       const auto record = registry.ReadRecord(name);
       std::vector<std::string> differences;
       if (record) differences = Differences(options, *record);
-      if (differences.empty() && state.same_version) return Decision{true, {}};
+      if (differences.empty() && state.same_version) {
+        return Decision{true, {}, client->host_pid(), WhoseHost(state, record, *client)};
+      }
       const auto ended = EndOther(registry, name, state, record, differences, *client);
       if (!ended) return tl::unexpected(ended.error());
       continue;
     }
     Result<runtime::UniqueFd> lock = registry.TryLock(name);
-    if (lock) return Decision{false, std::move(*lock)};
+    if (lock) return Decision{false, std::move(*lock), 0, {}};
     if (lock.error().code != EWOULDBLOCK) {
       return tl::unexpected("cannot lock " + registry.LockPath(name) + ": " +
                             std::strerror(lock.error().code) +
                             "; set RDMAEMU_DIR to a directory of your own");
     }
-    std::this_thread::sleep_for(kPollInterval);  // it is beginning or ending
+    std::this_thread::sleep_for(kHostPollInterval);  // it is beginning or ending
   }
   const auto record = registry.ReadRecord(name);
-  return tl::unexpected(HungMessage(name, record ? record->pid : 0));
+  if (record && record->pid > 0) return tl::unexpected(HungMessage(name, record->pid));
+  return tl::unexpected("host " + name +
+                        " is being started by another process, and is not ready; "
+                        "find that process with: fuser " +
+                        registry.LockPath(name));
 }
 
 }  // namespace rdmaemu::cli

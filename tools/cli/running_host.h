@@ -21,9 +21,17 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
 struct Decision {
   bool running = false;
   runtime::UniqueFd lock;
+  pid_t pid = 0;            // of a host that runs
+  std::string shared_with;  // who counts on a host that runs, for a note; empty: nobody
 };
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);
+
+// Ends other hosts that hold an address of `options` and that nobody counts on; a note on stderr
+// says so. Hosts that somebody counts on stay: opening their port fails later, and says whose it
+// is.
+runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
+                                       const runtime::HostOptions& options);
 
 // Stops the host and waits until it has gone.
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
@@ -35,8 +43,10 @@ std::string VersionMessage(const std::string& name, pid_t pid);
 std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name);
 std::string HungMessage(const std::string& name, pid_t pid);
 
-// Says on stderr which rules of the host's never fired. True when all did, or there are none.
-// `expects_host`: that the host has gone, and its rules with it, is said too, and false.
-bool ReportUnfired(runtime::HostClient& client, bool expects_host);
+// Prints on stderr which rules of the host never fired, as errors or as warnings. True when all
+// did, or there are none. A host that a rule has ended left its rules behind (Registry::ReadCrash).
+// `expects_host`: also prints that the host has gone, and its rules with it, and returns false.
+bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
+                   runtime::HostClient& client, bool expects_host, bool is_error);
 
 }  // namespace rdmaemu::cli

@@ -10,7 +10,7 @@ packages_build=(
 packages_quickstart=(rdmacm-utils)
 packages_test=(
   libgtest-dev libgmock-dev libbenchmark-dev make cmake pkg-config
-  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man
+  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man valgrind
 )
 
 # What `tools/rdmaemu install` builds its man pages with.

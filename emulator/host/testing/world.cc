@@ -20,7 +20,10 @@ class World::Port final : public Network {
     addresses.insert(address.address);
     return {};
   }
-  void Close(const NetAddress& address) override { addresses.erase(address); }
+  void Close(const NetAddress& address) override {
+    addresses.erase(NetAddress(address));
+    if (world_.on_close) world_.on_close(address);
+  }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
     world_.joined_groups.insert({local, group});
     return {};

@@ -18,6 +18,16 @@
 
 namespace rdmaemu::testing {
 
+inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+// The wr_ids of completions, in their order.
+inline std::vector<uint64_t> IdsOf(const std::vector<ib_uverbs_wc>& completions) {
+  std::vector<uint64_t> ids;
+  for (const ib_uverbs_wc& wc : completions) ids.push_back(wc.wr_id);
+  return ids;
+}
+
 class World {
  public:
   struct Datagram {
@@ -51,6 +61,8 @@ class World {
   size_t network_room = SIZE_MAX;
   // Addresses that no host can open while it runs.
   std::set<NetAddress> taken_addresses;
+  // Called after a host has closed an address.
+  std::function<void(const NetAddress&)> on_close;
   // Multicast groups that hosts are members of, each by which of their addresses.
   std::multiset<std::pair<NetAddress, NetAddress>> joined_groups;
   Time now{};

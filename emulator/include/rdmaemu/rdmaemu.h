@@ -52,6 +52,8 @@ struct rdmaemu_options {
   const char* pcap_path;     /* all packets */
   /* "10.99.0.0/16,...": where nobody answers and addresses cannot be resolved. */
   const char* silent_nets;
+  /* "on" (the default); "off": every payload is copied when it is posted and delivered. */
+  const char* payload_shortcuts;
 };
 
 /* Opens this process's first host; NULL: all defaults. -EBUSY: there is one, or the process is a

@@ -46,7 +46,7 @@ struct EmbeddingOptions {
   std::vector<DeviceOptions> devices;
   std::string clock = "virtual";
   uint64_t seed = 1;
-  std::string scenario_path, trace_path, pcap_path, silent_nets;
+  std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
 };
 
 // A host that is added to others: it needs a name, and devices with addresses of its own.
@@ -54,7 +54,7 @@ struct HostOptions {
   std::string name;
   std::vector<DeviceOptions> devices;
   uint64_t seed = 0;  // 0: follows from the first one's
-  std::string scenario_path, trace_path, pcap_path, silent_nets;
+  std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
 };
 
 // Calls `use` with the same as an rdmaemu_options.
@@ -75,6 +75,7 @@ int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
   plain.trace_path = options.trace_path.c_str();
   plain.pcap_path = options.pcap_path.c_str();
   plain.silent_nets = options.silent_nets.c_str();
+  plain.payload_shortcuts = options.payload_shortcuts.c_str();
   return use(plain);
 }
 

@@ -4,7 +4,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +34,10 @@ class FakeSharedMemory final : public SharedMemory {
     if (programs_keep_mappings) kept_.push_back(segments_[segment]);
     segments_.erase(segment);
   }
+  void Discard(SegmentId segment, size_t offset, size_t length) override {
+    std::memset(segments_.at(segment)->bytes.data() + offset, 0, length);
+    discarded_bytes += length;
+  }
   size_t live_segments() const { return segments_.size(); }
   std::span<std::byte> Bytes(SegmentId id) const { return segments_.at(id)->bytes; }
   // Every segment that is live, in the order of their making.
@@ -41,6 +47,7 @@ class FakeSharedMemory final : public SharedMemory {
     return all;
   }
 
+  size_t discarded_bytes = 0;       // by all calls of Discard
   size_t most_segments = SIZE_MAX;  // CreateSegment answers ENOMEM beyond
   // A destroyed segment stays writable, as it does in a program that has it mapped.
   bool programs_keep_mappings = false;
@@ -103,8 +110,12 @@ class FakeCounters final : public EventCounters {
 class FakeMemory final : public Memory {
  public:
   uint32_t PidFor(ProcessId, ProcessId owner) override { return pids[owner]; }
-  void LetOthersRun() override { moments_given++; }
+  void LetOthersRun() override {
+    moments_given++;
+    if (meanwhile) meanwhile();
+  }
   int moments_given = 0;
+  std::function<void()> meanwhile;     // what others do
   std::map<ProcessId, uint32_t> pids;  // 0: threads of other processes cannot reach it
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {

@@ -15,7 +15,7 @@ struct FakeTransport final : TransportHooks {
   }
   void QpAttributesChanged(Time, QueuePair&, int) override { attribute_changes++; }
   void QpDestroyed(Time, QueuePair& qp) override { destroyed.push_back(qp.qpn); }
-  void MemoryGoing(ProcessId) override {}
+  void Quiesce(const PayloadScope&) override {}
 
   struct Change {
     uint32_t qpn;

@@ -12,8 +12,9 @@ namespace rdma_contract {
 namespace {
 
 constexpr uint8_t kGuardByte = 0xa5;
-// Far below what the kernel gives to programs, libraries and stacks: free in every process.
-void* const kArenaAddress = reinterpret_cast<void*>(uintptr_t{0x1000'0000'0000});
+// Far below what the kernel gives to programs, libraries and stacks, and above the shadow memory of
+// AddressSanitizer: free in every process.
+void* const kArenaAddress = reinterpret_cast<void*>(uintptr_t{0x2000'0000'0000});
 
 uint8_t* arena = nullptr;
 size_t used = 0;

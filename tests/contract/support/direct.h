@@ -15,6 +15,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/contract/support/environment.h"
@@ -141,7 +142,8 @@ class DirectTest : public testing::Test {
     EXPECT_EQ(rdma_connect(id.get(), &param), 0) << strerror(errno);
     return id;
   }
-  static rdma_conn_param ParametersWith(const std::string& private_data) {
+  // The parameters point at the caller's bytes.
+  static rdma_conn_param ParametersWith(std::string_view private_data) {
     rdma_conn_param param{};
     param.private_data = private_data.empty() ? nullptr : private_data.data();
     param.private_data_len = static_cast<uint8_t>(private_data.size());

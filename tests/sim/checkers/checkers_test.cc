@@ -2,6 +2,7 @@
 // must: a checker that cannot fail proves nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 

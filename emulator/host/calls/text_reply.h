@@ -1,0 +1,24 @@
+// A reply that is text, not terminated: JSON of a host's status or of its fault rules.
+#pragma once
+
+#include <cerrno>
+#include <string_view>
+
+#include "emulator/host/calls.h"
+#include "emulator/host/calls/reply.h"
+
+namespace rdmaemu {
+
+// EMSGSIZE for one that no reply has room for.
+inline Reply TextReply(std::string_view text) {
+  Reply reply;
+  if (text.size() > kMaxReplyBytes - sizeof(ReplyHeader)) {
+    reply.error = EMSGSIZE;
+    return reply;
+  }
+  const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
+  reply.body.assign(bytes, bytes + text.size());
+  return reply;
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,132 @@
+#include "emulator/host/faults/calls.h"
+
+#include <cstring>
+
+#include "emulator/host/calls/call_target.h"
+#include "emulator/host/faults/words.h"
+
+namespace rdmaemu {
+namespace {
+
+CallOp OpOf(std::span<const std::byte> message) {
+  CallHeader header;
+  std::memcpy(&header, message.data(), sizeof header);
+  return CallOp{header.op};
+}
+
+// The number with which a program comes back to wait; 0: it does not.
+uint32_t AskedAgain(std::span<const std::byte> message) {
+  AskIn in;
+  if (!IsAsked(OpOf(message)) || message.size() != sizeof(CallHeader) + sizeof in) return 0;
+  std::memcpy(&in, message.data() + sizeof(CallHeader), sizeof in);
+  return in.again;
+}
+
+Reply AskReply(const AskOut& out) {
+  Reply reply;
+  reply.body.resize(sizeof out);
+  std::memcpy(reply.body.data(), &out, sizeof out);
+  return reply;
+}
+
+}  // namespace
+
+Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
+                       std::span<const std::byte> message) {
+  if (const uint32_t number = AskedAgain(message); number != 0) {
+    return asked_.Come(process, number) ? AnswerNow({process, 0, {}, {}})
+                                        : call_(now, process, message);
+  }
+  if (!faults_.Watches(fault::Point::kCall) || !CanFail(op)) return call_(now, process, message);
+  const std::string subject = CallSubject(op);
+  const CallTarget target = TargetOf(verbs_, group, op, message);
+  fault::Moment moment{};
+  moment.point = fault::Point::kCall;
+  moment.now = now;
+  moment.subject = subject;
+  moment.program = programs_.ProgramOf(process);
+  if (target.device != nullptr) moment.device = target.device->name;
+  if (target.qp != nullptr) {
+    moment.qp = target.qp->qpn;
+    moment.qp_order = target.qp->order;
+  }
+  const fault::Rule* const rule =
+      faults_.Decide(moment, process,
+                     target.qp == nullptr ? FaultTarget{} : FaultTarget{group, target.qp->handle});
+  if (rule == nullptr) return call_(now, process, message);
+  // The rule does not last: a call may change the rules.
+  const fault::Action action = rule->action;
+  if (const auto* fail = std::get_if<fault::FailCall>(&action)) {
+    if (fail->takes_effect && IsAsked(CallOp{op})) return AskReply({fail->errno_value, 0});
+    if (fail->takes_effect) (void)call_(now, process, message);
+    Reply failed;
+    failed.error = fail->errno_value;
+    return failed;
+  }
+  const auto* const hold = std::get_if<fault::Hold>(&action);
+  if (hold == nullptr) return Postpone(now, std::get<fault::Delay>(action), process, message);
+  if (!HasRoom()) return call_(now, process, message);
+  // What it does now may change the rules.
+  const std::string name = rule->name;
+  Delayed waiting = Take(now, hold->takes_effect, process, message);
+  Reply answer = AnswerNow(waiting);
+  deferred_.PutHeld(name, std::move(waiting));
+  return answer;
+}
+
+Reply CallFaults::Postpone(Time now, const fault::Delay& delay, ProcessId process,
+                           std::span<const std::byte> message) {
+  if (!HasRoom()) return call_(now, process, message);
+  Delayed waiting = Take(now, delay.takes_effect, process, message);
+  Reply answer = AnswerNow(waiting);
+  deferred_.Put(now + delay.time, std::move(waiting));
+  return answer;
+}
+
+bool CallFaults::HasRoom() {
+  if (asked_.HasRoom()) return deferred_.HasRoom();
+  faults_.counters().delayed_calls_full++;
+  return false;
+}
+
+CallFaults::Delayed CallFaults::Take(Time now, bool takes_effect, ProcessId process,
+                                     std::span<const std::byte> message) {
+  Delayed waiting{process, static_cast<uint32_t>(OpOf(message)), {}, {}};
+  if (!takes_effect) {
+    waiting.message.assign(message.begin(), message.end());
+    return waiting;
+  }
+  waiting.reply = call_(now, process, message);
+  if (IsAsked(OpOf(message))) waiting.asked = asked_.Begin(process);
+  return waiting;
+}
+
+Reply CallFaults::AnswerNow(const Delayed& waiting) {
+  if (waiting.asked != 0) return AskReply({0, waiting.asked});
+  Reply later;
+  later.is_late = true;
+  return later;
+}
+
+void CallFaults::Forget(ProcessId process) {
+  asked_.Forget(process);
+  deferred_.Forget([&](const Delayed& each) { return each.process == process; });
+  std::erase_if(ready_, [&](const Late& each) { return each.reply.process == process; });
+}
+
+std::optional<CallFaults::Late> CallFaults::TakeLate() {
+  if (ready_.empty()) return std::nullopt;
+  Late next = std::move(ready_.front());
+  ready_.pop_front();
+  return next;
+}
+
+void CallFaults::Expire(Time now) {
+  deferred_.Expire(now, [&](Delayed due) {
+    if (due.asked != 0 && !asked_.End(due.asked)) return;
+    if (!due.message.empty()) due.reply = call_(now, due.process, due.message);
+    ready_.push_back({{due.process, std::move(due.reply)}, due.asked != 0 ? 0 : due.op});
+  });
+}
+
+}  // namespace rdmaemu

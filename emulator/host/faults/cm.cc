@@ -1,0 +1,191 @@
+#include "emulator/host/faults/cm.h"
+
+#include <algorithm>
+
+#include "emulator/host/faults/words.h"
+
+namespace rdmaemu {
+namespace {
+
+using fault::Direction;
+using fault::Point;
+
+// As a packet: BTH and DETH, the MAD, the ICRC.
+constexpr uint64_t kMessageBytes = 20 + wire::kMadBytes + wire::kIcrcBytes;
+
+// The port of an RDMA CM service id; nothing where the message names none.
+std::optional<uint16_t> ServicePortOf(const wire::CmMessage& message) {
+  if (const auto* req = std::get_if<wire::CmReq>(&message.body)) {
+    return static_cast<uint16_t>(req->service_id);
+  }
+  if (const auto* req = std::get_if<wire::CmSidrReq>(&message.body)) {
+    return static_cast<uint16_t>(req->service_id);
+  }
+  return std::nullopt;
+}
+
+cm::CmRoute Back(const cm::CmRoute& route) {
+  return {route.destination, route.source, route.traffic_class};
+}
+
+template <class Field>
+void Fill(Field& field, const std::vector<uint8_t>& bytes) {
+  std::copy_n(bytes.begin(), std::min(bytes.size(), field.size()), field.begin());
+}
+
+wire::CmRej RejOf(const fault::Reject& reject, wire::CmMessageType of, uint32_t local_comm_id,
+                  uint32_t remote_comm_id) {
+  wire::CmRej rej;
+  rej.message = of;
+  rej.local_comm_id = local_comm_id;
+  rej.remote_comm_id = remote_comm_id;
+  rej.reason = reject.reason;
+  Fill(rej.private_data, reject.private_data);
+  return rej;
+}
+
+fault::Moment EventMoment(Time now, std::string_view program, std::string_view subject) {
+  fault::Moment moment{};
+  moment.point = Point::kCmEvent;
+  moment.now = now;
+  moment.subject = subject;
+  moment.program = program;
+  return moment;
+}
+
+}  // namespace
+
+Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
+                      const wire::CmMessage& message) {
+  if (faults_.Watches(Point::kCmMessage)) {
+    const bool sends = direction == Direction::kSend;
+    const NetAddress& local = sends ? route.source : route.destination;
+    const std::string subject = MessageSubject(message.body);
+    const std::string device = device_name_(local);
+    fault::Moment moment{};
+    moment.point = Point::kCmMessage;
+    moment.now = now;
+    moment.subject = subject;
+    moment.direction = direction;
+    moment.device = device;
+    moment.local = local;
+    moment.remote = sends ? route.destination : route.source;
+    moment.service_port = ServicePortOf(message);
+    if (const fault::Rule* const rule = faults_.Decide(moment)) {
+      return Do(now, *rule, {direction, route, message});
+    }
+  }
+  if (faults_.Watches(Point::kLink)) {
+    PassLink(now, {direction, route, message});
+  } else {
+    DoorOf(direction)(now, route, message);
+  }
+  return {};
+}
+
+void CmFaults::PassLink(Time now, Delayed passing) {
+  const cm::CmRoute& route = passing.route;
+  // Between two addresses of this host the link stands where it is sent.
+  const bool has_passed =
+      passing.direction == Direction::kReceive && !device_name_(route.source).empty();
+  LinkFaults::Verdict verdict;
+  if (!has_passed) {
+    verdict = links_.Pass(now, passing.direction, route.source, route.destination, kMessageBytes);
+  }
+  if (verdict.is_lost) return;
+  if (!verdict.held_by.empty()) {
+    deferred_.Hold(verdict.held_by, std::move(passing));
+  } else if (verdict.until) {
+    deferred_.Delay(*verdict.until, std::move(passing));
+  } else {
+    DoorOf(passing.direction)(now, route, passing.message);
+  }
+}
+
+Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
+  if (const auto* unreachable = std::get_if<fault::Unreachable>(&rule.action)) {
+    return Fail(-unreachable->status);
+  }
+  if (std::holds_alternative<fault::Hold>(rule.action)) {
+    deferred_.Hold(rule.name, passing);
+  } else if (const auto* delay = std::get_if<fault::Delay>(&rule.action)) {
+    deferred_.Delay(now + delay->time, passing);
+  } else if (const auto* duplicate = std::get_if<fault::Duplicate>(&rule.action)) {
+    for (uint32_t i = 0; i <= duplicate->copies; i++) {
+      DoorOf(passing.direction)(now, passing.route, passing.message);
+    }
+  } else if (const auto* reject = std::get_if<fault::Reject>(&rule.action)) {
+    Reject(now, *reject, passing);
+  }
+  return {};
+}
+
+// As cm_issue_rej and cm_issue_sidr_rep do for a request that has no connection, and cm_send_rej
+// for one that has.
+void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& passing) {
+  const wire::CmMessage& message = passing.message;
+  wire::CmMessage answer{message.transaction_id, 0, {}};
+  if (const auto* req = std::get_if<wire::CmReq>(&message.body)) {
+    answer.body = RejOf(reject, wire::CmMessageType::kReq, 0, req->local_comm_id);
+    AnswerRequest(now, std::move(answer), passing);
+  } else if (const auto* sidr = std::get_if<wire::CmSidrReq>(&message.body)) {
+    wire::CmSidrRep rep;
+    rep.request_id = sidr->request_id;
+    rep.service_id = sidr->service_id;
+    rep.status = static_cast<uint8_t>(reject.reason);
+    Fill(rep.private_data, reject.private_data);
+    answer.body = std::move(rep);
+    AnswerRequest(now, std::move(answer), passing);
+  } else if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
+    // Who connects gets a REJ in place of the REP, and who accepted a REJ of the REP: nobody is
+    // left waiting.
+    wire::CmMessage back = answer;
+    back.body = RejOf(reject, wire::CmMessageType::kRep, rep->remote_comm_id, rep->local_comm_id);
+    answer.body = RejOf(reject, wire::CmMessageType::kReq, rep->local_comm_id, rep->remote_comm_id);
+    DoorOf(passing.direction)(now, passing.route, answer);
+    AnswerRequest(now, std::move(back), passing);
+  } else if (const auto* rtu = std::get_if<wire::CmRtu>(&message.body)) {
+    answer.body = RejOf(reject, wire::CmMessageType::kRep, rtu->local_comm_id, rtu->remote_comm_id);
+    DoorOf(passing.direction)(now, passing.route, answer);
+  }
+}
+
+void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request) {
+  // Where the request was stopped on its way out, its sender is here, and in the middle of sending.
+  if (request.direction == Direction::kSend) {
+    deferred_.Delay(now, {Direction::kReceive, Back(request.route), std::move(answer)});
+  } else {
+    send_(now, Back(request.route), answer);
+  }
+}
+
+cm::EventWait CmFaults::AtQueue(Time now, std::string_view program, uint32_t event) {
+  if (!faults_.Watches(Point::kCmEvent)) return {};
+  const std::string subject = EventSubject(event);
+  fault::Moment moment = EventMoment(now, program, subject);
+  moment.is_before_queue = true;
+  const fault::Rule* const rule = faults_.Decide(moment);
+  if (rule == nullptr) return {};
+  if (const auto* const delay = std::get_if<fault::Delay>(&rule->action)) {
+    return {{}, now + delay->time};
+  }
+  return {rule->name, {}};
+}
+
+void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,
+                       rdma_ucm_event_resp& event) {
+  if (!faults_.Watches(Point::kCmEvent)) return;
+  const std::string subject = EventSubject(event.event);
+  const fault::Rule* const rule = faults_.Decide(EventMoment(now, program, subject), process);
+  if (rule == nullptr) return;
+  const auto& change = std::get<fault::ChangeEvent>(rule->action);
+  if (change.event) event.event = *change.event;
+  if (change.status) event.status = static_cast<uint32_t>(*change.status);
+}
+
+void CmFaults::Expire(Time now) {
+  deferred_.Expire(now,
+                   [&](const Delayed& due) { DoorOf(due.direction)(now, due.route, due.message); });
+}
+
+}  // namespace rdmaemu

@@ -1,0 +1,36 @@
+// The calls that add, list, wait for and release fault rules while the host runs (`rdmaemu fault`).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "emulator/cm/cm.h"
+#include "emulator/host/calls.h"
+#include "emulator/host/calls/reply.h"
+#include "emulator/host/faults/doors.h"
+#include "emulator/host/faults/host_faults.h"
+
+namespace rdmaemu {
+
+class FaultControl {
+ public:
+  FaultControl(HostFaults& faults, FaultDoors& doors, cm::Cm& cm)
+      : faults_(faults), doors_(doors), cm_(cm) {}
+
+  // One of kFault* (calls.h says what goes in and out). EMSGSIZE and EINVAL for a text that is too
+  // long or a struct that is not whole.
+  Reply Call(Time now, ProcessId process, CallOp op, std::span<const std::byte> body);
+  // Of a kFaultWait that has come to its end.
+  std::optional<LateReply> TakeLate();
+
+ private:
+  Reply Wait(ProcessId process, std::span<const std::byte> body);
+  void Release(Time now, const fault::Release& release);
+
+  HostFaults& faults_;
+  FaultDoors& doors_;
+  cm::Cm& cm_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,76 @@
+// What a fault rule does to a host's objects: not in the middle of the moment that made it fire,
+// but when the host has finished with that.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "emulator/base/ids.h"
+#include "emulator/fault/rule.h"
+#include "emulator/host/faults/changing_devices.h"
+#include "emulator/host/faults/deferred.h"
+#include "emulator/host/faults/host_faults.h"
+#include "emulator/trace/trace.h"
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu {
+
+class FaultDeeds {
+ public:
+  // Things that come back; a P_Key that could not is not changed.
+  static constexpr size_t kMaxReturns = 4096;
+
+  FaultDeeds(ChangingDevices& devices, Verbs& verbs, trace::Sink& trace)
+      : devices_(devices), verbs_(verbs), trace_(trace), returns_(kMaxReturns, refused_returns_) {}
+
+  // What cannot be done any more (a device that is not there) is in the trace, and no more.
+  void Do(Time now, const ObjectDeed& deed);
+
+  // What comes back.
+  void Expire(Time now);
+  std::optional<Time> NextDeadline() const { return returns_.NextDeadline(); }
+
+ private:
+  struct DeviceReturns {
+    std::string name;
+  };
+  struct PortReturns {
+    std::string device;
+    bool up;
+  };
+  struct AddressReturns {
+    std::string device;
+    HostAddress address;
+  };
+  struct PkeyReturns {
+    std::string device;
+    uint32_t index;
+    uint16_t pkey;
+  };
+  using Return = std::variant<DeviceReturns, PortReturns, AddressReturns, PkeyReturns>;
+
+  Status Act(Time now, const ObjectDeed& deed, const fault::RemoveDevice& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::SetPort& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::RemoveAddress& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::MoveAddress& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what);
+  Status Act(Time now, const ObjectDeed& deed, const fault::RaiseAsync& what);
+  // What is done to the host as a whole is the host's to do.
+  static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }
+  static Status Act(Time, const ObjectDeed&, const fault::CrashHost&) { return {}; }
+  Status Come(Time now, const Return& what);
+  void Later(Time now, const std::optional<Duration>& after, Return what);
+  // Names of the devices that it is about: the rule's, else the moment's, else all that are there.
+  std::vector<std::string> DevicesOf(const ObjectDeed& deed, const std::string& wanted) const;
+  void Note(Time now, const Status& done, std::string_view what);
+
+  ChangingDevices& devices_;
+  Verbs& verbs_;
+  trace::Sink& trace_;
+  uint64_t refused_returns_ = 0;
+  Deferred<Return> returns_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,57 @@
+// The door of programs' memory: bytes that a rule takes away are as unmapped ones.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "emulator/base/memory.h"
+#include "emulator/host/faults/host_faults.h"
+#include "emulator/host/faults/programs.h"
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu {
+
+class MemoryFaults final : public Memory {
+ public:
+  MemoryFaults(Memory& memory, HostFaults& faults, const Verbs& verbs, const Programs& programs)
+      : memory_(memory), faults_(faults), verbs_(verbs), programs_(programs) {}
+
+  Status Read(ProcessId process, std::span<const MemoryRange> from,
+              std::span<std::byte> to) override;
+  Status Write(ProcessId process, std::span<const MemoryRange> to,
+               std::span<const std::byte> from) override;
+  Status ReadParts(ProcessId process, std::span<const MemoryRange> from,
+                   std::span<const std::span<std::byte>> to) override;
+  Status WriteParts(ProcessId process, std::span<const MemoryRange> to,
+                    std::span<const std::span<const std::byte>> from) override;
+  Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
+              std::span<const MemoryRange> to) override;
+  bool Reachable(ProcessId process, MemoryRange range, bool write) override;
+  bool Admits(ProcessId process, uint64_t address) override {
+    return memory_.Admits(process, address);
+  }
+  // Programs copy for themselves only where no rule watches.
+  uint32_t PidFor(ProcessId taker, ProcessId owner) override {
+    return IsWatched() ? 0 : memory_.PidFor(taker, owner);
+  }
+  void LetOthersRun() override { memory_.LetOthersRun(); }
+
+ private:
+  struct Refused {
+    ProcessId process;
+    MemoryRange range;
+  };
+  bool IsWatched() const { return faults_.Watches(fault::Point::kMemory); }
+  // False: a rule has taken some of it away.
+  bool Passes(ProcessId process, std::span<const MemoryRange> ranges, std::string_view subject);
+
+  Memory& memory_;
+  HostFaults& faults_;
+  const Verbs& verbs_;
+  const Programs& programs_;
+  // What was refused last: who asks which side of a copy failed gets the same answer.
+  std::optional<Refused> refused_;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,19 @@
+// The programs that are connected to a host, as fault rules name them.
+#pragma once
+
+#include <string_view>
+
+#include "emulator/base/ids.h"
+
+namespace rdmaemu {
+
+class Programs {
+ public:
+  virtual ~Programs() = default;
+  // The program that began the group. Empty when the group has ended.
+  virtual std::string_view ProgramOf(GroupId group) const = 0;
+  // Empty when no such process is connected.
+  virtual std::string_view ProgramOf(ProcessId process) const = 0;
+};
+
+}  // namespace rdmaemu

@@ -1,0 +1,207 @@
+#include "emulator/transport/payload_owner.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace rdmaemu::transport {
+namespace {
+
+Placement Written(const Status& status) {
+  if (status) return Placement::kPlaced;
+  return status.error().code == ESRCH ? Placement::kDestinationEnded : Placement::kDestinationGone;
+}
+
+// How often the host looks at slots that threads of a program have claimed and not filled yet. A
+// thread that was stopped there for good, or a program that says so of every slot, must not stop
+// the host: this is the number of looks at all slots of a queue together.
+constexpr int kMaxLooksAtPlacing = 100000;
+
+void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
+  std::atomic_ref state(slot.state);
+  for (; looks_left > 0; looks_left--) {
+    if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) return;
+  }
+}
+
+}  // namespace
+
+std::span<const std::byte> TakenAtPost(const QueuePair& qp, uint32_t index, uint32_t state,
+                                       uint32_t bytes) {
+  if (state != kPayloadTaken || bytes > kSlabBytes || qp.share().sole_process == ProcessId::kNone) {
+    return {};
+  }
+  return {qp.slab + size_t{index} * kSlabBytes, bytes};
+}
+
+// ---- placing
+
+Placement PayloadOwner::Write(Train& train, const Pieces& into) {
+  if (train.placed) return Placement::kPlaced;
+  if (!train.parts.empty()) return Written(into.WriteParts(memory_, train.parts));
+  if (train.is_bytes) return Written(into.Write(memory_, train.bytes));
+  const Status copied = train.pieces.CopyTo(memory_, into);
+  if (copied) return Placement::kPlaced;
+  if (!into.Reachable(memory_, /*write=*/true)) return Written(copied);
+  train.source_failed = true;
+  return Placement::kSourceGone;
+}
+
+Placement PayloadOwner::Place(QpContext& context, Train& train, const Pieces& into) {
+  PlaceWaiting(context, into);
+  return Write(train, into);
+}
+
+// Where the whole of a small message may wait; nullptr when it must be placed now.
+ReceiveSlot* PayloadOwner::SlotFor(const QpContext& context, const Train& train,
+                                   const Pieces& into) {
+  // A completion that is delayed, doubled or lost has no place beside it that lasts.
+  if (doors_.completions || doors_.memory || !train.begins || !train.ends || !train.parts.empty() ||
+      into.length() > kSlabBytes || into.empty() ||
+      into.ranges().size() > ReceiveSlot::kMaxPieces ||
+      !into.IsOf(context.qp->share().sole_process)) {
+    return nullptr;
+  }
+  CompletionQueue& cq = *context.qp->recv_cq;
+  GroupShare& share = *cq.context->share;
+  if (share.sole_process == ProcessId::kNone || cq.ring.Next(cq.producer) == cq.ring.Consumer()) {
+    return nullptr;
+  }
+  if (!cq.has_waiting) {
+    cq.has_waiting = true;
+    share.waiting.push_back(&cq);
+  }
+  return &cq.slots[cq.producer];
+}
+
+Placement PayloadOwner::PlaceReceived(QpContext& context, Train& train,
+                                      std::span<const std::byte> before, const Pieces& into) {
+  ReceiveSlot* slot = SlotFor(context, train, into);
+  if (slot == nullptr) {
+    PlaceWaiting(context, into);
+    if (before.empty()) return Write(train, into);
+    Pieces header = into, payload = into;
+    header.Truncate(before.size());
+    payload.DropFront(before.size());
+    const Placement placed = Write(train, payload);
+    if (placed != Placement::kPlaced) return placed;
+    return Written(header.Write(memory_, before));
+  }
+  if (!before.empty()) std::memcpy(slot->payload, before.data(), before.size());
+  const std::span<std::byte> room(slot->payload + before.size(), train.length());
+  if (train.is_bytes) {
+    if (!room.empty()) std::memcpy(room.data(), train.bytes.data(), room.size());
+  } else if (!train.pieces.Read(memory_, room)) {
+    train.source_failed = true;
+    return Placement::kSourceGone;
+  }
+  ResponderState& s = context.responder;
+  if (context.qp->recv_cq->ring.Empty()) s.waiting = {};
+  slot->pieces = static_cast<uint32_t>(into.ranges().size());
+  for (size_t i = 0; i < into.ranges().size(); i++) {
+    const MemoryRange& range = into.ranges()[i];
+    slot->to[i] = {range.address, range.length};
+    s.waiting.low = std::min(s.waiting.low, range.address);
+    s.waiting.high = std::max(s.waiting.high, range.address + range.length);
+  }
+  slot->SetState(ReceiveSlot::kWaiting);
+  s.payload_waits = true;
+  return Placement::kPlaced;
+}
+
+void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
+  WaitingBytes& waiting = context.responder.waiting;
+  if (range.address >= waiting.high || waiting.low >= range.address + range.length) return;
+  PlaceBeside(*context.qp->recv_cq);
+  waiting = {};
+}
+
+// The queue stays in its group's list, which PlaceAll empties.
+void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
+  if (!cq.has_waiting) return;
+  const ProcessId process = cq.context->share->sole_process;
+  int looks_left = kMaxLooksAtPlacing;
+  uint32_t at = cq.ring.Consumer();
+  for (uint32_t left = cq.ring.Distance(at, cq.producer); left > 0; left--, at = cq.ring.Next(at)) {
+    ReceiveSlot& slot = cq.slots[at];
+    if (!slot.Claim()) {
+      AwaitPlacing(slot, looks_left);
+      continue;
+    }
+    // The program may change the slot meanwhile: only where in its own memory its payload goes.
+    std::array<MemoryRange, ReceiveSlot::kMaxPieces> to;
+    size_t pieces = 0;
+    uint64_t room = kSlabBytes;
+    for (size_t i = 0; i < to.size() && i < slot.pieces; i++) {
+      to[i] = {slot.to[i].address, std::min(slot.to[i].length, room)};
+      room -= to[i].length;
+      pieces++;
+    }
+    // What has gone meanwhile gets nothing, as pinned pages that nobody maps any more would.
+    (void)memory_.Write(process, std::span(to).first(pieces),
+                        std::span(slot.payload).first(kSlabBytes - room));
+    slot.SetState(ReceiveSlot::kPlaced);
+  }
+}
+
+void PayloadOwner::PlaceAll(GroupShare& share) {
+  for (CompletionQueue* cq : share.waiting) {
+    PlaceBeside(*cq);
+    cq->has_waiting = false;
+  }
+  share.waiting.clear();
+}
+
+// ---- quiescing
+
+void PayloadOwner::Quiesce(const PayloadScope& scope) {
+  std::visit([this](const auto& one) { QuiesceScope(one); }, scope);
+}
+
+void PayloadOwner::QuiesceScope(const QpPayloads& scope) {
+  PlaceBeside(*scope.qp.recv_cq);
+  jobs_.WithdrawIf([&](const JobOffer& offer) {
+    return offer.requester == scope.qp.handle || offer.other == scope.qp.handle;
+  });
+}
+
+void PayloadOwner::QuiesceScope(const QueuePayloads& scope) {
+  if (!scope.cq.has_waiting) return;
+  PlaceBeside(scope.cq);
+  scope.cq.has_waiting = false;
+  std::erase(scope.cq.context->share->waiting, &scope.cq);
+}
+
+void PayloadOwner::QuiesceScope(const RegionPayloads& scope) {
+  const MemoryRegion& region = scope.region;
+  PlaceAll(*region.pd->context->share);
+  QuiesceScope(RemotePayloads{region.process, {region.user_address, region.length}});
+}
+
+// The receive slab is not looked at: nothing is there by remote right.
+void PayloadOwner::QuiesceScope(const RemotePayloads& scope) {
+  jobs_.WithdrawIf(
+      [&](const JobOffer& offer) { return offer.Touches(scope.process, scope.range); });
+}
+
+void PayloadOwner::QuiesceScope(const ProcessPayloads& scope) {
+  jobs_.WithdrawIf([&](const JobOffer& offer) {
+    return offer.from.process == scope.process || offer.to.process == scope.process;
+  });
+}
+
+void PayloadOwner::QuiesceScope(const GroupPayloads& scope) {
+  GroupShare& share = scope.share;
+  if (scope.ends) {
+    for (CompletionQueue* cq : share.waiting) cq->has_waiting = false;
+    share.waiting.clear();
+    jobs_.Forget(share);
+    return;
+  }
+  PlaceAll(share);
+  QuiesceScope(ProcessPayloads{share.sole_process});
+}
+
+}  // namespace rdmaemu::transport

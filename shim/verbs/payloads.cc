@@ -1,0 +1,155 @@
+#include "shim/verbs/payloads.h"
+
+#include <sched.h>
+#include <string.h>
+
+namespace rdmaemu::shim {
+namespace {
+
+// How often fork() yields to a thread or a host that is placing a payload of at most kSlabBytes;
+// one that was stopped there must not stop fork().
+constexpr int kMaxYieldsForPlacing = 1000;
+
+bool IsFence(const rxe_send_wr& wr) {
+  // rxe executes LOCAL_INV only after all requests before it have completed.
+  return (wr.send_flags & IBV_SEND_FENCE) != 0 || wr.opcode == IBV_WR_LOCAL_INV;
+}
+
+// True when a fence stands in the send queue at or before `index`. Such a request starts only when
+// earlier READs and atomics have written their results, which may be its payload.
+bool IsBehindFence(QueuePair& qp, uint32_t index, const rxe_send_wr& wr) {
+  if (IsFence(wr)) {
+    qp.has_fence = true;
+    qp.last_fence = index;
+    return true;
+  }
+  if (!qp.has_fence) return false;
+  const uint32_t consumer = qp.send_ring.Consumer();
+  qp.has_fence =
+      qp.send_ring.Distance(consumer, qp.last_fence) < qp.send_ring.Distance(consumer, index);
+  return qp.has_fence;
+}
+
+bool HasPayload(uint32_t opcode) {
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+         opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE ||
+         opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+// The caller has claimed the slot.
+void Place(ReceiveSlot& slot, ProgramMemory& memory) {
+  const std::byte* from = slot.payload;
+  for (uint32_t i = 0; i < slot.pieces && i < ReceiveSlot::kMaxPieces; i++) {
+    // Memory that has gone since gets nothing: a device has the pages pinned, and nobody sees them.
+    (void)memory.Write(slot.to[i].address, from, slot.to[i].length);
+    from += slot.to[i].length;
+  }
+  slot.SetState(ReceiveSlot::kPlaced);
+}
+
+// Queues whose payloads fork() places. No thread calls the host while it holds the mutex.
+pthread_mutex_t g_forkable_mutex = PTHREAD_MUTEX_INITIALIZER;
+CompletionQueue* g_forkable = nullptr;
+
+void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
+  // Without the queue's lock: the thread that forks may be between start_poll and end_poll.
+  const uint32_t producer = cq.ring.Producer();
+  for (uint32_t at = cq.ring.Consumer(); at != producer; at = cq.ring.Next(at)) {
+    if (cq.ring.SlotAs<CqEntry>(at)->payload != kPayloadWaits) continue;
+    ReceiveSlot& slot = cq.slots[at];
+    if (slot.Claim()) {
+      Place(slot, memory);
+      continue;
+    }
+    std::atomic_ref state(slot.state);
+    for (int i = 0; i < kMaxYieldsForPlacing; i++) {
+      if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) break;
+      sched_yield();
+    }
+  }
+}
+
+void PrepareFork() {
+  const int before = errno;
+  pthread_mutex_lock(&g_forkable_mutex);
+  // A host inside this process serves no child, and its queues may have been unmapped.
+  if (!client::IsEmbedded() && !client::HostIsGone()) {
+    ProgramMemory memory{};
+    memory.Begin();
+    for (CompletionQueue* cq = g_forkable; cq != nullptr; cq = cq->forkable_next) {
+      PlaceAll(*cq, memory);
+    }
+  }
+  errno = before;
+}
+void AfterForkInParent() { pthread_mutex_unlock(&g_forkable_mutex); }
+void AfterForkInChild() { pthread_mutex_init(&g_forkable_mutex, nullptr); }
+
+void RegisterPayloadForkHandlers() {
+  pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild);
+}
+
+// The caller holds the mutex.
+void Unlink(CompletionQueue& cq) {
+  if (!cq.is_forkable) return;
+  cq.is_forkable = false;
+  if (cq.forkable_next != nullptr) cq.forkable_next->forkable_previous = cq.forkable_previous;
+  (cq.forkable_previous != nullptr ? cq.forkable_previous->forkable_next : g_forkable) =
+      cq.forkable_next;
+  cq.forkable_previous = cq.forkable_next = nullptr;
+}
+
+}  // namespace
+
+void TakePayload(QueuePair& qp, uint32_t index) {
+  rxe_send_wqe& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  wqe.state = 0;
+  if (qp.slab == nullptr || IsBehindFence(qp, index, wqe.wr) ||
+      (wqe.wr.send_flags & IBV_SEND_INLINE) != 0 || wqe.dma.length == 0 ||
+      wqe.dma.length > kSlabBytes || !HasPayload(wqe.wr.opcode)) {
+    return;
+  }
+  std::byte* to = qp.slab + size_t{index} * kSlabBytes;
+  const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
+    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
+    to += sges[i].length;
+  }
+  wqe.state = kPayloadTaken;
+}
+
+void FetchPayload(CompletionQueue& cq, uint32_t index) {
+  ReceiveSlot& slot = cq.slots[index];
+  if (slot.Claim()) Place(slot, cq.memory);  // else the host has placed it already
+}
+
+void PlaceBeforeFork(CompletionQueue& cq) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, RegisterPayloadForkHandlers);
+  pthread_mutex_lock(&g_forkable_mutex);
+  if (!cq.is_forkable) {
+    cq.is_forkable = true;
+    cq.forkable_next = g_forkable;
+    if (g_forkable != nullptr) g_forkable->forkable_previous = &cq;
+    g_forkable = &cq;
+  }
+  pthread_mutex_unlock(&g_forkable_mutex);
+}
+
+void ForgetBeforeFork(CompletionQueue& cq) {
+  pthread_mutex_lock(&g_forkable_mutex);
+  Unlink(cq);
+  pthread_mutex_unlock(&g_forkable_mutex);
+}
+
+void ForgetBeforeFork(const ibv_context* context) {
+  pthread_mutex_lock(&g_forkable_mutex);
+  for (CompletionQueue* cq = g_forkable; cq != nullptr;) {
+    CompletionQueue* const next = cq->forkable_next;
+    if (cq->base.context == context) Unlink(*cq);
+    cq = next;
+  }
+  pthread_mutex_unlock(&g_forkable_mutex);
+}
+
+}  // namespace rdmaemu::shim

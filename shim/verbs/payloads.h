@@ -1,0 +1,31 @@
+// Where the bytes of messages are, on the program's side. Small payloads travel through shared
+// memory (emulator/verbs/slab.h): they are taken from program memory when work is posted and
+// fetched into program memory when a completion is polled. No other file of the library touches the
+// slabs.
+#pragma once
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+
+// Takes the payload of the send request at ring index `index` into its slab slot, where it is small
+// enough and program memory already holds the bytes that must be sent. Call this after the request
+// and its SGEs are complete, before the producer index is published. The caller holds the QP's send
+// lock and has called qp.memory.Begin().
+void TakePayload(QueuePair& qp, uint32_t index);
+
+// Places the payload of the completion at ring index `index` in program memory, unless the host did
+// so. Call this before the consumer index moves past the completion. The caller holds the CQ's lock
+// and has called cq.memory.Begin().
+void FetchPayload(CompletionQueue& cq, uint32_t index);
+
+// Before fork() the payloads of all published completions are placed in program memory, of which
+// the child gets a copy: the child may be the process that polls. This holds for a queue from
+// PlaceBeforeFork to ForgetBeforeFork. Call ForgetBeforeFork before the host may free or move the
+// queue's memory. Forgetting a queue twice, or one that was never named, does nothing.
+void PlaceBeforeFork(CompletionQueue& cq);
+void ForgetBeforeFork(CompletionQueue& cq);
+// The same for all queues of a context that is being closed.
+void ForgetBeforeFork(const ibv_context* context);
+
+}  // namespace rdmaemu::shim

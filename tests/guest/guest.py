@@ -1,0 +1,246 @@
+"""What the libraries do to a process besides RDMA: docs/processes.md, sentence by sentence."""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, free_addresses  # noqa: E402
+
+SOURCES = os.path.dirname(os.path.abspath(__file__))
+LIBRARIES = ["emulator/embedded", "shim/rdmacm", "shim/verbs"]
+LIMIT_S = 100
+OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
+
+
+def build(name, *flags):
+    """Compiles tests/guest/NAME.c as a user does, against the system's libraries."""
+    program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_"))
+    made = subprocess.run(
+        [emulated.need("gcc"), "-g", "-O1", "-Wall", "-Wextra", *flags,
+         os.path.join(SOURCES, name + ".c"), "-o", program, "-lrdmacm", "-libverbs", "-lpthread",
+         "-ldl"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if made.returncode != 0:
+        raise Failure("cannot compile %s.c\n%s" % (name, made.stdout))
+    return program
+
+
+def run(emulator, argv, env=None):
+    """Runs a program on a host to its end, which must be a good one."""
+    program = emulator.start("guest", free_addresses(1)[0], argv, env=env)
+    if program.wait(LIMIT_S) != 0:
+        raise Failure("the program failed\n" + program.describe())
+    return program
+
+
+def the_hosts_death_reaches_a_program_with_large_thread_local_storage():
+    binary = build("large_tls")
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [binary])
+        if not program.wait_for_text("waiting", LIMIT_S):
+            raise Failure("the program did not begin\n" + program.describe())
+        os.kill(emulator.host("guest")["pid"], signal.SIGKILL)
+        program.wait(LIMIT_S)
+        program.expect(r"^result -1: Input/output error$")
+
+
+def what_needs_the_libraries_thread_fails_without_it():
+    binary = build("no_thread", "-rdynamic")
+    with Emulator() as emulator:
+        run(emulator, [binary]).expect(r"^open_device 0 1$", r"^create_event_channel 0 1$",
+                                       r"^refused [2-9]$")
+
+
+def a_program_that_closes_the_descriptors_keeps_its_files():
+    binary = build("closes_all")
+    with Emulator() as emulator:
+        run(emulator, [binary, "self", OUTPUT]).expect(r"^error EIO$", r"^changed 0$")
+
+
+def a_forked_child_that_closes_the_descriptors_keeps_its_files():
+    binary = build("closes_all")
+    with Emulator() as emulator:
+        run(emulator, [binary, "child", OUTPUT]).expect(r"^changed 0$")
+
+
+def librdmacm_stays_while_it_looks_a_name_up():
+    binary = build("unloads", "-rdynamic")
+    with Emulator() as emulator:
+        run(emulator, [binary]).expect(r"^dlclose 0$", r"^alive$")
+
+
+EMBEDDED = """
+import ctypes
+verbs = ctypes.CDLL("libibverbs.so.1", mode=ctypes.DEFAULT_MODE)  # RTLD_LOCAL
+verbs.ibv_get_device_list.restype = ctypes.c_void_p
+rdmaemu = ctypes.CDLL("librdmaemu.so.1")
+rdmaemu.rdmaemu_last_error.restype = ctypes.c_char_p
+opened = rdmaemu.rdmaemu_open(None)
+count = ctypes.c_int(0)
+if opened == 0:
+    verbs.ibv_get_device_list(ctypes.byref(count))
+rule = rdmaemu.rdmaemu_rule_add(b'name = "no", at = "call.alloc_pd", errno = "ENOMEM"', None, 0)
+print("opened %d, %d device, rule %d" % (opened, count.value, rule),
+      rdmaemu.rdmaemu_last_error().decode())
+"""
+
+
+def an_embedded_host_serves_libraries_that_python_loads():
+    path = ":".join(os.path.abspath(folder) for folder in LIBRARIES)
+    done = subprocess.run([sys.executable, "-c", EMBEDDED], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=LIMIT_S,
+                          env=dict(os.environ, LD_LIBRARY_PATH=path))
+    if done.stdout.strip() != "opened 0, 1 device, rule 0":
+        raise Failure(done.stdout)
+
+
+def threads_are_clean_under(kind, flags=(), prefix=(), env=None):
+    binary = build("threads", *flags)
+    with Emulator() as emulator:
+        program = run(emulator, [*prefix, binary], env=env)
+        program.expect(r"^done: 600 sent, 600 received$")
+        for word in ("WARNING: ThreadSanitizer", "ERROR: AddressSanitizer", "sigprocmask"):
+            if word in program.output:
+                raise Failure("%s is not silent\n%s" % (kind, program.describe()))
+
+
+def threads_are_clean_by_themselves():
+    threads_are_clean_under("the program")
+
+
+def threads_are_clean_under_thread_sanitizer():
+    threads_are_clean_under("tsan", ["-fsanitize=thread"], env={"TSAN_OPTIONS": "exitcode=66"})
+
+
+def threads_are_clean_under_address_sanitizer():
+    threads_are_clean_under("asan", ["-fsanitize=address"],
+                            env={"ASAN_OPTIONS": "detect_leaks=1"})
+
+
+def threads_are_clean_under_valgrind():
+    valgrind = [emulated.need("valgrind"), "--error-exitcode=66", "--leak-check=full",
+                "--show-leak-kinds=definite,indirect,possible",
+                "--errors-for-leak-kinds=definite,indirect,possible"]
+    threads_are_clean_under("valgrind", prefix=valgrind)
+
+
+def sandbox(error, calls):
+    """A command's beginning: the kernel refuses these calls to what follows."""
+    table = dict(line.split() for line in subprocess.run(
+        [build("calls")], text=True, stdout=subprocess.PIPE, check=True).stdout.splitlines())
+    return [build("sandbox"), str(error), table[calls]]
+
+
+def run_in(prefix, argv, options=()):
+    """The program that ran to its end in a sandbox, and its status."""
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], argv, options=options, prefix=prefix)
+        return program, program.wait(LIMIT_S)
+
+
+def works_in(prefix, argv, *patterns):
+    program, status = run_in(prefix, argv)
+    if status != 0:
+        raise Failure("the program failed\n" + program.describe())
+    program.expect(*patterns)
+
+
+MOVED = r"^done: 600 sent, 600 received$"
+RIGHTS = [r"^%d bytes: refused 1, stayed 1, read 1, came 1$" % size for size in (8, 8192)]
+
+
+def data_moves_where_process_vm_calls_are_refused():
+    for error in (errno.EPERM, errno.ENOSYS):
+        works_in(sandbox(error, "process_vm"), [build("threads")], MOVED)
+
+
+def pages_keep_their_rights_with_and_without_process_vm_calls():
+    for prefix in ([], sandbox(errno.EPERM, "process_vm")):
+        works_in(prefix, [build("rights")], *RIGHTS)
+
+
+def run_says_why_where_memory_cannot_be_reached_at_all():
+    program, status = run_in(sandbox(errno.EPERM, "memory"), [build("threads")])
+    if status != 125:
+        raise Failure("not refused\n" + program.describe())
+    program.expect(r"error: .*process_vm_readv.*seccomp")
+
+
+def hosts_start_where_close_range_is_refused():
+    for error in (errno.EPERM, errno.ENOSYS):
+        works_in(sandbox(error, "close_range"), [build("threads")], MOVED)
+
+
+def an_idle_host_sleeps_where_epoll_pwait2_is_refused():
+    prefix = sandbox(errno.EPERM, "epoll_pwait2")
+    with Emulator() as emulator:
+        emulator.start("guest", free_addresses(1)[0], ["sleep", str(LIMIT_S)], prefix=prefix)
+        until = time.monotonic() + LIMIT_S
+        while True:
+            host = emulator.host("guest")
+            if host is not None:
+                with open("/proc/%d/stat" % host["pid"]) as stat:
+                    if stat.read().rpartition(")")[2].split()[0] == "S":
+                        return
+            if time.monotonic() > until:
+                raise Failure("the host never sleeps")
+
+
+def a_pipe_is_no_trace_file():
+    pipe = os.path.join(OUTPUT, "pipe")
+    os.mkfifo(pipe)
+    for option in ("--trace", "--pcap"):
+        program, status = run_in([], ["true"], [option, pipe])
+        if status != 125:
+            raise Failure("not refused\n" + program.describe())
+        program.expect(r"pipe: it is a pipe.*give %s a file" % option)
+
+
+def a_host_that_never_gets_ready_is_named_by_its_lock():
+    with Emulator() as emulator:
+        with open(os.path.join(emulator.directory, "guest.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            program = emulator.start("guest", free_addresses(1)[0], ["true"])
+            program.wait(LIMIT_S)
+        program.expect(r"is being started by another process.*fuser .*guest\.lock")
+
+
+def a_region_that_never_becomes_present_stops_its_own_thread_alone():
+    program, status = run_in([], [build("never_present")])
+    if status == 77:
+        raise emulated.Skip("this kernel refuses userfaultfd")
+    program.expect(r"^the host answers$")
+
+
+def main():
+    try:
+        return emulated.run_cases("guest", [(f.__name__, f) for f in (
+            the_hosts_death_reaches_a_program_with_large_thread_local_storage,
+            what_needs_the_libraries_thread_fails_without_it,
+            a_program_that_closes_the_descriptors_keeps_its_files,
+            a_forked_child_that_closes_the_descriptors_keeps_its_files,
+            librdmacm_stays_while_it_looks_a_name_up,
+            an_embedded_host_serves_libraries_that_python_loads,
+            threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,
+            threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,
+            data_moves_where_process_vm_calls_are_refused,
+            pages_keep_their_rights_with_and_without_process_vm_calls,
+            run_says_why_where_memory_cannot_be_reached_at_all,
+            hosts_start_where_close_range_is_refused,
+            an_idle_host_sleeps_where_epoll_pwait2_is_refused,
+            a_pipe_is_no_trace_file,
+            a_host_that_never_gets_ready_is_named_by_its_lock,
+            a_region_that_never_becomes_present_stops_its_own_thread_alone)], at_once=2)
+    finally:
+        shutil.rmtree(OUTPUT, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""What `rdmaemu run` says and does about hosts: shared ones, ones that end, their logs, files that
+were cut, and hosts of a run's own."""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
+                                "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, free_addresses  # noqa: E402
+
+ADDRESS, OTHER = free_addresses(2)
+ROCE_PORT = 4791
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def expect(result, status, *words):
+    check(result.returncode == status, "status %s instead of %s: %s%s" %
+          (result.returncode, status, result.stdout, result.stderr))
+    for word in words:
+        check(word in result.stderr, "%r is not in: %s" % (word, result.stderr))
+
+
+def run(emulator, *command, host="h", address=ADDRESS, options=()):
+    return emulator.rdmaemu("run", "--host", host, "--address", address, *options, "--", *command)
+
+
+def hold(emulator, options=()):
+    """A host with a client that stays until its input ends."""
+    program = emulator.start("h", ADDRESS, ["sh", "-c", "echo up; exec cat"], options)
+    check(program.wait_for_text("up\n", 30), program.describe())
+    return program
+
+
+def write(emulator, name, text):
+    path = os.path.join(emulator.directory, name)
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+# ---- who has a host or an address
+
+
+def joining_a_host_in_use_names_its_clients():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        pid = emulator.host("h")["pid"]
+        expect(run(emulator, "true"), 0, "note: host h (pid %d) runs already and is in use by rdmaemu run"
+               " (pid %d)" % (pid, holder.process.pid))
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+
+
+def an_idle_host_that_holds_the_address_is_ended_with_a_note():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu("host", "--name", "idle", "--address", ADDRESS, "--daemonize"), 0)
+        pid = emulator.host("idle")["pid"]
+        expect(run(emulator, "true"), 0, "note: host idle (pid %d), which nobody used, was ended" % pid,
+               "it held the address %s, which host h asks for" % ADDRESS)
+        check(emulator.host("idle") is None, "it still runs")
+
+
+def a_host_in_use_keeps_its_address():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        result = run(emulator, "true", host="late")
+        expect(result, 125, "error: cannot listen on UDP port 4791 of " + ADDRESS,
+               "by the rdmaemu host h (pid ", "rdmaemu stop h")
+        check(holder.process.poll() is None, "it was ended")
+        expect(run(emulator, "true", host="late", address=OTHER), 0)
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+
+
+def a_host_has_closed_its_port_when_its_name_is_free():
+    with Emulator() as emulator:
+        lock = os.path.join(emulator.directory, "h.lock")
+        for _ in range(20):
+            expect(run(emulator, "true"), 0)
+            until = time.monotonic() + 30
+            while os.path.exists(lock):
+                check(time.monotonic() < until, "the host has not ended in 30 s")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+                port.bind((ADDRESS, ROCE_PORT))
+
+
+def the_port_of_a_host_that_ends_is_waited_for():
+    """This process stands for the host: it holds the port and has a lock file, but no socket."""
+    with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        port.bind((ADDRESS, ROCE_PORT))
+        record = {"pid": os.getpid(), "address": [ADDRESS], "device": [], "pcap": "", "trace": ""}
+        write(emulator, "ending.lock", json.dumps(record))
+        result = {}
+        running = threading.Thread(target=lambda: result.update(it=run(emulator, "true")))
+        running.start()
+        # Until the new host has written down that it begins, and so has found the port in use.
+        until = time.monotonic() + 30
+        while not os.path.exists(os.path.join(emulator.directory, "h.lock")) and running.is_alive():
+            check(time.monotonic() < until, "no host began in 30 s")
+            time.sleep(0.01)
+        running.join(0.3)
+        check(running.is_alive(), "it did not wait: %s" % result.get("it"))
+        port.close()
+        running.join(30)
+        expect(result["it"], 0)
+
+
+def hosts_back_to_back_under_other_names_do_not_meet():
+    with Emulator() as emulator:
+        for i in range(20):
+            expect(run(emulator, "true", host="h%d" % (i % 3)), 0)
+
+
+# ---- the host's log
+
+
+CRASH = '[[fault]]\nat = "call.open_device"\ncrash = true\n'
+
+
+def the_lines_of_a_log_are_printed_and_the_log_survives_its_host():
+    with Emulator() as emulator:
+        path = write(emulator, "scenario.toml", CRASH)
+        result = run(emulator, "ibv_devinfo", options=("--scenario", path))
+        check(result.returncode != 0, "ibv_devinfo has survived the crash")
+        log = os.path.join(emulator.directory, "h.log")
+        line = "a fault rule with crash = true ended host h"
+        check("note: host h wrote to its log %s:\n  %s\n" % (log, line) in result.stderr, result.stderr)
+        check(read(log) == line + "\n", read(log))
+        # Neither another host of the name nor its success takes it away.
+        result = run(emulator, "true")
+        expect(result, 0)
+        check("log" not in result.stderr, result.stderr)
+        check(read(log + ".1") == line + "\n", read(log + ".1"))
+
+
+def a_log_is_printed_after_a_program_that_succeeded_too():
+    with Emulator() as emulator:
+        path = write(emulator, "scenario.toml", CRASH)
+        result = run(emulator, "sh", "-c", "ibv_devinfo; true", options=("--scenario", path))
+        expect(result, 0, "note: host h wrote to its log ")
+
+
+def without_lines_nothing_is_printed():
+    with Emulator() as emulator:
+        result = run(emulator, "false")
+        check(result.returncode == 1 and "log" not in result.stderr, result.stderr)
+
+
+# ---- files that are cut
+
+
+def a_file_that_takes_nothing_is_an_error_at_the_start():
+    with Emulator() as emulator:
+        for option in ("--trace", "--pcap"):
+            expect(run(emulator, "true", options=(option, "/dev/full")), 125,
+                   "error: cannot write /dev/full: No space left on device; give %s a file" % option)
+            check(emulator.hosts() == [], "a host was started all the same")
+
+
+def with_a_trace_that_is_cut(emulator, status):
+    """The trace is a terminal, which is closed in the middle of the run."""
+    terminal, other = os.openpty()
+    path = os.ttyname(other)
+    program = emulator.start("h", ADDRESS, [
+        "sh", "-c", "echo up; read line; ibv_devinfo >/dev/null; exit %d" % status], ["--trace", path])
+    check(program.wait_for_text("up\n", 30), program.describe())
+    os.close(other)
+    os.close(terminal)
+    program.process.stdin.close()
+    ended = program.wait(60)
+    program.expect(r"^error: --trace %s is cut: the host could not write it: Input/output error$" % path)
+    return ended
+
+
+def a_file_that_is_cut_later_makes_the_run_fail():
+    with Emulator() as emulator:
+        check(with_a_trace_that_is_cut(emulator, 0) == 125, "status")
+
+
+def a_cut_file_leaves_a_program_that_failed_its_status():
+    with Emulator() as emulator:
+        check(with_a_trace_that_is_cut(emulator, 7) == 7, "status")
+
+
+def two_hosts_do_not_write_one_file():
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "out")
+        holder = hold(emulator, ["--trace", path])
+        expect(run(emulator, "true", host="late", address=OTHER, options=("--trace", path)), 125,
+               "error: cannot write %s: another host, or another option of this one, writes it" % path)
+        expect(run(emulator, "true", host="both", address=OTHER,
+                   options=("--trace", path + "2", "--pcap", path + "2")), 125, "error: cannot write ")
+        check("START" in read(path), "the first host's trace was emptied")
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+        # A host that ends is waited for.
+        expect(run(emulator, "true", host="late", address=OTHER, options=("--trace", path)), 0)
+
+
+# ---- hosts of a run's own
+
+
+def a_private_run_shares_no_host_and_leaves_nothing():
+    with Emulator() as emulator:
+        holder = hold(emulator)
+        show = 'echo "$RDMAEMU_DIR"; ls "$RDMAEMU_DIR"; readlink /proc/self/ns/net'
+        result = emulator.rdmaemu("run", "--private", "--host", "h", "--", "sh", "-c", show)
+        expect(result, 0)
+        directory, *files, network = result.stdout.splitlines()
+        check(directory != emulator.directory and not os.path.exists(directory), result.stdout)
+        check([each for each in files if not each.endswith((".queue", ".log"))] == ["h.lock", "h.sock"],
+              result.stdout)
+        own = os.readlink("/proc/self/ns/net")
+        check((network == own) == ("shares the machine's network" in result.stderr), result.stderr)
+        check(len(emulator.host("h")["clients"]) == 1, "it was a client of the other host")
+        holder.process.stdin.close()
+        check(holder.wait(30) == 0, holder.describe())
+
+
+def commands_inside_a_private_run_share_its_hosts():
+    emulated.need("rping")
+    script = ("%(cli)s run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 3 & server=$!;"
+              " %(cli)s wait --host a --listening 7174 &&"
+              " %(cli)s run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 3 &&"
+              " wait $server" % {"cli": emulated.RDMAEMU})
+    with Emulator() as emulator:
+        # Each has the addresses for itself where it has a network of its own.
+        if "shares" in emulator.rdmaemu("run", "--private", "--", "true").stderr:
+            raise emulated.Skip("the kernel allows no network namespace")
+        runs = [emulator.start_outside([emulated.RDMAEMU, "run", "--private", "--", "sh", "-c", script],
+                                       emulator.env) for _ in range(3)]
+        for each in runs:
+            check(each.wait(60) == 0, each.describe())
+        check(emulator.hosts() == [], "a host is left")
+
+
+def the_log_of_a_private_host_stays():
+    with Emulator() as emulator:
+        path = write(emulator, "scenario.toml", CRASH)
+        result = emulator.rdmaemu("run", "--private", "--scenario", path, "--", "ibv_devinfo")
+        check(result.returncode != 0, "ibv_devinfo has survived the crash")
+        log = result.stderr.partition("wrote to its log ")[2].partition(":\n")[0]
+        check(read(log) == "a fault rule with crash = true ended host default\n", result.stderr)
+        check(os.listdir(os.path.dirname(log)) == ["default.log"], os.listdir(os.path.dirname(log)))
+        os.unlink(log)
+        os.rmdir(os.path.dirname(log))
+
+
+CASES = [
+    joining_a_host_in_use_names_its_clients,
+    an_idle_host_that_holds_the_address_is_ended_with_a_note,
+    a_host_in_use_keeps_its_address,
+    a_host_has_closed_its_port_when_its_name_is_free,
+    the_port_of_a_host_that_ends_is_waited_for,
+    hosts_back_to_back_under_other_names_do_not_meet,
+    the_lines_of_a_log_are_printed_and_the_log_survives_its_host,
+    a_log_is_printed_after_a_program_that_succeeded_too,
+    without_lines_nothing_is_printed,
+    a_file_that_takes_nothing_is_an_error_at_the_start,
+    a_file_that_is_cut_later_makes_the_run_fail,
+    a_cut_file_leaves_a_program_that_failed_its_status,
+    two_hosts_do_not_write_one_file,
+    a_private_run_shares_no_host_and_leaves_nothing,
+    commands_inside_a_private_run_share_its_hosts,
+    the_log_of_a_private_host_stays,
+]
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("report", [(case.__name__, case) for case in CASES]))

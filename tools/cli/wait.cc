@@ -1,0 +1,126 @@
+// `rdmaemu wait`: until a host's program listens, its device is there or an event has come.
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "emulator/base/cm_event_names.h"
+#include "emulator/runtime/host_client.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/duration.h"
+#include "tools/cli/running_host.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at the host's status; each takes twice as long as the one before, to the limit.
+// A connection that stays would keep the host alive, so each look makes its own.
+constexpr auto kFirstLook = std::chrono::milliseconds(2);
+constexpr auto kLaterLooks = std::chrono::milliseconds(50);
+
+constexpr uint32_t kCmEvents = 20;  // of rdma_cm_event_type, with librdmacm's own
+
+std::string Upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+// The whole name of an event that is named with or without its prefix, in any case; empty: unknown.
+std::string EventOfName(const std::string& name) {
+  const std::string wanted = Upper(name);
+  const auto is = [&](const std::string& full, const char* prefix) {
+    return full == wanted || full == prefix + wanted;
+  };
+  for (uint32_t i = 0; i < kCmEvents; i++) {
+    if (is(CmEventName(i), "RDMA_CM_EVENT_")) return CmEventName(i);
+  }
+  return {};
+}
+
+// What does not hold yet, as the end of a sentence that begins "host a "; empty when all holds.
+std::string Missing(const WaitRequest& request, const std::string& event, const Json& status) {
+  if (request.listening) {
+    std::string ports;
+    bool listens = false;
+    for (const Json& each : status.value("listeners", Json::array())) {
+      const uint32_t port = each.value("port", 0u);
+      listens |= port == *request.listening;
+      ports += (ports.empty() ? "" : ", ") + std::to_string(port);
+    }
+    if (!listens) {
+      return "has no program that listens on port " + std::to_string(*request.listening) +
+             "; it has listeners on: " + (ports.empty() ? "none" : ports);
+    }
+  }
+  if (!request.device.empty()) {
+    std::string names, port;
+    for (const Json& each : status.value("devices", Json::array())) {
+      if (!each.value("present", false)) continue;
+      const std::string name = each.value("name", "");
+      if (name == request.device) port = each.value("port", "");
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    if (port.empty()) {
+      return "has no device " + request.device + "; it has: " + (names.empty() ? "none" : names);
+    }
+    if (port != "active") return "has device " + request.device + " with its port " + port;
+  }
+  if (!event.empty()) {
+    const auto count = status.value("events", Json::object()).value(event, uint64_t{0});
+    if (count < request.times) {
+      return "has had " + event + " " + std::to_string(count) + " of " +
+             std::to_string(request.times) + " times";
+    }
+  }
+  return {};
+}
+
+// The host's status; null when no host runs or answers.
+Json StatusOf(const runtime::Registry& registry, const std::string& name) {
+  auto client = runtime::HostClient::Connect(registry.SocketPath(name));
+  if (!client) return {};
+  const Result<std::string> status = client->Status();
+  Json json = status ? Json::parse(*status, nullptr, false) : Json();
+  return json.is_object() ? json : Json();
+}
+
+}  // namespace
+
+int Wait(const WaitRequest& request) {
+  const std::optional<Duration> limit = ParseDuration(request.timeout);
+  if (!limit) return Fail(kUsage, NotADuration(request.timeout));
+  const std::string event = request.event.empty() ? "" : EventOfName(request.event);
+  if (event.empty() && !request.event.empty()) {
+    return Fail(kUsage, "there is no event \"" + request.event +
+                            "\"; name one of rdma_get_cm_event(3), such as ESTABLISHED");
+  }
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  const auto start = Clock::now();
+  for (Clock::duration look = kFirstLook;;
+       look = std::min<Clock::duration>(look * 2, kLaterLooks)) {
+    const Json status = StatusOf(*registry, request.host);
+    const std::string missing =
+        status.is_null() ? std::string("-") : Missing(request, event, status);
+    if (missing.empty()) {
+      if (request.json) {
+        printf("%s\n", status.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+      }
+      return 0;
+    }
+    const auto left = *limit - (Clock::now() - start);
+    if (left <= Clock::duration::zero()) {
+      return Fail(kTimedOut, "waited " + request.timeout + ": " +
+                                 (status.is_null() ? NotRunningMessage(*registry, request.host)
+                                                   : "host " + request.host + " " + missing));
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(look, left));
+  }
+}
+
+}  // namespace rdmaemu::cli
