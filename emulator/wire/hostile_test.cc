@@ -1,5 +1,5 @@
-// Whatever bytes come, the parsers answer, read nothing outside them and hand on only what holds
-// together. Seeded, so that a failure repeats; sanitizer builds make it sharp.
+// The parsers accept any bytes, read nothing outside them and return only consistent headers. The
+// rounds are seeded, so that a failure repeats; tests/fuzz goes deeper.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace rdmaemu::wire {
 namespace {
 
-constexpr int kRounds = 1'000'000;
+constexpr int kRounds = 100'000;
 
 void Fill(Random& random, std::span<std::byte> bytes) {
   for (auto& byte : bytes) byte = static_cast<std::byte>(random.Next32());
 }
 
-TEST(Hostile, AMillionRandomDatagramsParseToWhatTheyHoldOrNotAtAll) {
+TEST(Hostile, RandomDatagramsParseToWhatTheyHoldOrNotAtAll) {
   Random random(1);
   std::vector<std::byte> bytes;
   int taken = 0;
@@ -45,7 +45,7 @@ TEST(Hostile, AMillionRandomDatagramsParseToWhatTheyHoldOrNotAtAll) {
   EXPECT_GT(taken, kRounds / 200);
 }
 
-TEST(Hostile, AMillionRandomMadsParseAndComeBackTheSame) {
+TEST(Hostile, RandomMadsParseAndComeBackTheSame) {
   Random random(2);
   std::array<std::byte, kMadBytes> mad, first, second;
   Fill(random, mad);

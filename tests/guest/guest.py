@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -20,16 +21,25 @@ LIMIT_S = 100
 OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
 
 
+BUILDING = threading.Lock()  # cases run side by side and share programs
+
+
 def build(name, *flags):
-    """Compiles tests/guest/NAME.c as a user does, against the system's libraries."""
+    """Compiles tests/guest/NAME.c once, as a user does, against the system's libraries."""
     program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_"))
+    with BUILDING:
+        if not os.path.exists(program):
+            compile_to(program, name, flags)
+    return program
+
+
+def compile_to(program, name, flags):
     made = subprocess.run(
         [emulated.need("gcc"), "-g", "-O1", "-Wall", "-Wextra", *flags,
          os.path.join(SOURCES, name + ".c"), "-o", program, "-lrdmacm", "-libverbs", "-lpthread",
          "-ldl"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode != 0:
         raise Failure("cannot compile %s.c\n%s" % (name, made.stdout))
-    return program
 
 
 def run(emulator, argv, env=None):

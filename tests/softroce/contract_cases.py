@@ -17,7 +17,9 @@ BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contr
 PROGRAMS = (
     ("rc_data_test", "*/Mtu1024*:*/Mtu256Read:*/Mtu4096Write:*RcLayouts*:Rc.*:RcEnds.*"),
     ("uc_data_test", "*Mtu1024*"),
-    ("ud_data_test", "*"),
+    # The emulator's link-local GID is made from its address and belongs to no interface (docs/design.md):
+    # the kernel's neighbour discovery cannot resolve it.
+    ("ud_data_test", "*-Ud.BetweenLinkLocalGidsTheRouteIsAnIpv6HeaderThatLeadsBack"),
     ("errors_test", "*"),
     # The kernel's listener loses requests that were not fetched when it migrates, and blocks
     # (measured between two programs on rdma_rxe).
