@@ -129,8 +129,8 @@ class Cm {
   Status DestroyChannel(Time now, GroupId group, uint32_t channel);  // with all its ids
   // One command of rdma_user_cm.h on a channel: `command` is RDMA_USER_CM_CMD_*, `in` its struct
   // (calls.h says which, where a pointer had to go), `out` its response. Answers the bytes of
-  // `out` that were filled. `response` members are not looked at. GET_EVENT answers EAGAIN when
-  // nothing is there: waiting is the caller's.
+  // `out` that were filled. `response` members are not looked at. GET_EVENT answers
+  // kNothingQueued when no event is queued: the caller waits.
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/cm/path_record.h"
 #include "emulator/verbs/device.h"
 
@@ -89,7 +90,7 @@ Filled MigrateId(CommandContext& context, In in, Out out) {
 
 Filled GetEvent(CommandContext& context, In, Out out) {
   const PendingEvent* event = context.channels.Front(context.channel);
-  if (event == nullptr) return Fail(EAGAIN);
+  if (event == nullptr) return Fail(kNothingQueued);
   const Filled filled = Store(event->response, out);
   context.ids.EventReported(*event);
   context.channels.PopFront(context.channel);

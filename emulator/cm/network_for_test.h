@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/cm/cm.h"
 #include "emulator/cm/events.h"
 #include "emulator/cm/socket_address.h"
@@ -335,7 +336,7 @@ class Program {
   std::optional<TakenEvent> Take() {
     const auto bytes = Call(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{});
     if (!bytes) {
-      EXPECT_EQ(bytes.error().code, EAGAIN);
+      EXPECT_EQ(bytes.error().code, kNothingQueued);
       return std::nullopt;
     }
     TakenEvent event = {};

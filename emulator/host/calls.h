@@ -241,7 +241,7 @@ struct QueryPkeyOut {
   uint16_t pkey_be;
   uint16_t reserved[3];
 };
-// EAGAIN when no event is pending.
+// kNothingQueued when no event is pending.
 struct GetAsyncEventOut {
   int32_t type;  // ibv_event_type
   uint32_t reserved;
@@ -324,7 +324,7 @@ struct CreateChannelOut {
   uint32_t slots;   // of the ring of ChannelEntry
   SharedSpan ring;  // Ring with 8-byte slots
 };
-struct TakeChannelOverflowOut {  // EAGAIN when there is none
+struct TakeChannelOverflowOut {  // kNothingQueued when there is none
   uint64_t cq_cookie;
 };
 struct CreateCqIn {

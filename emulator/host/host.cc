@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
 #include "emulator/host/calls/call_names.h"
@@ -578,8 +579,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void TraceCall(Time now, ProcessId process, uint32_t op, int error) {
     if (!trace_.wants_records()) return;
-    // A poll for events that found none says nothing.
-    if (error == EAGAIN) return;
+    if (error == kNothingQueued) return;
     trace::Record record{now, process, "call", {}, CallName(op), {}};
     record.fields.push_back({"errno", int64_t{error}});
     trace_.Write(record);

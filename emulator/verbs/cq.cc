@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -130,7 +131,7 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
     const uint64_t cookie = channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie;
     if (channel.ring.MoveConsumer(at, channel.ring.Next(at))) return cookie;
   }
-  if (channel.overflow.empty()) return Fail(EAGAIN);
+  if (channel.overflow.empty()) return Fail(kNothingQueued);
   const uint64_t cookie = channel.overflow.front();
   channel.overflow.pop_front();
   return cookie;

@@ -1,6 +1,7 @@
 // Completion queues, channels, receive queues.
 #include <gtest/gtest.h>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/verbs/testing/verbs_fixture.h"
 
 namespace rdmaemu {
@@ -70,7 +71,7 @@ TEST_F(Queues, EventsBeyondTheChannelsRingKeepTheirOrder) {
   EXPECT_EQ(counters.value(channel->counter), channel->ring.usable() + 1);
   channel->ring.SetConsumer(channel->ring.Producer());  // a program took all of the ring
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
-  EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, EAGAIN);
+  EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, kNothingQueued);
 }
 
 TEST_F(Queues, DestroyingACqTakesBackItsEventsAndLeavesTheOthers) {
@@ -85,7 +86,7 @@ TEST_F(Queues, DestroyingACqTakesBackItsEventsAndLeavesTheOthers) {
   ASSERT_TRUE(verbs.DestroyCq(kGroup, a->handle));
   EXPECT_EQ(counters.value(channel->counter), 1u);
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
-  EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, EAGAIN);
+  EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, kNothingQueued);
 }
 
 TEST_F(Queues, AReaderWhoHadTakenItsCountFindsAnEmptyEntry) {

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "emulator/base/async_events.h"
+#include "emulator/base/nothing_queued.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -202,7 +203,7 @@ Result<AsyncEvent> Verbs::TakeAsyncEvent(Time now, GroupId group, Handle handle)
   const Result<Context*> context = FindContext(group, handle);
   if (!context) return Pass(context.error());
   std::deque<AsyncEvent>& events = (*context)->async_events;
-  if (events.empty()) return Fail(EAGAIN);
+  if (events.empty()) return Fail(kNothingQueued);
   const AsyncEvent event = events.front();
   events.pop_front();
   CountReported(group, event);

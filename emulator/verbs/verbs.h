@@ -159,7 +159,7 @@ class Verbs final : public VerbsDirectory {
   Result<Context*> Open(GroupId group, uint32_t device_index);  // ENODEV, EMFILE
   Status Close(Time now, GroupId group, Handle context);        // with all that was made on it
   Result<Context*> FindContext(GroupId group, Handle context);
-  // EAGAIN when none is pending.
+  // kNothingQueued when none is pending.
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
   // The context and what the event is of are there still.
   bool CanQueueAsync(GroupId group, Handle context, const AsyncEvent& event);
@@ -190,7 +190,7 @@ class Verbs final : public VerbsDirectory {
   Result<CompletionChannel*> CreateChannel(GroupId group, Handle context);
   Status DestroyChannel(GroupId group, Handle channel);  // EBUSY while a CQ uses it
   // The cookie of the oldest event that is neither taken nor in reach of the reader who found the
-  // ring empty. EAGAIN when there is none.
+  // ring empty. kNothingQueued when there is none.
   Result<uint64_t> TakeChannelEvent(GroupId group, Handle channel);
   Result<CompletionQueue*> CreateCq(GroupId group, const CqRequest& request);
   // Moves the queue to other memory. EINVAL when fewer entries are asked for than are waiting.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/base/nothing_queued.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
@@ -80,7 +81,7 @@ class ConnectOutcome {
       if (error == EINTR) continue;
       if (error != 0) return error;
       const int taken = Call(*channel_, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, &outcome);
-      if (taken == EAGAIN) continue;
+      if (taken == kNothingQueued) continue;
       if (taken == EINTR) {
         rdmaemu_client_put_back(channel_->fd);
         continue;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "emulator/base/nothing_queued.h"
 #include "shim/rdmacm/internal.h"
 #include "shim/rdmacm/newer_abi.h"
 
@@ -235,7 +236,8 @@ int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) 
     rdma_ucm_get_event command = {};
     Response response = {};
     const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
-    if (error == EAGAIN) continue;  // it moved with its id, or went with it
+    // The event moved to another channel with its id, or its id was destroyed.
+    if (error == kNothingQueued) continue;
     if (error != 0) {
       rdmaemu_client_put_back(ours.fd);  // the event is still there
       if (is_step && error == EINTR && repeats++ < client::kMaxRepeats) continue;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "emulator/base/nothing_queued.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm::testing {
@@ -55,10 +56,10 @@ class FakeHost {
       case RDMA_USER_CM_CMD_MIGRATE_ID:
         return Put(rdma_ucm_migrate_resp{events_reported}, out, out_size);
       case RDMA_USER_CM_CMD_GET_EVENT: {
-        if (events.empty()) return EAGAIN;
+        if (events.empty()) return kNothingQueued;
         const std::optional<rdma_ucm_event_resp> event = events.front();
         events.pop_front();
-        if (!event.has_value()) return EAGAIN;
+        if (!event.has_value()) return kNothingQueued;
         ++events_reported;
         return Put(*event, out, out_size);
       }

@@ -1,6 +1,7 @@
 // Asynchronous events: fetched from the host, acknowledged here. A host that dies is one
 // IBV_EVENT_DEVICE_FATAL on every open context.
 
+#include "emulator/base/nothing_queued.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -68,15 +69,15 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     if (error == 0) {
       error = CallOnHandle(CallOp::kGetAsyncEvent, Of(context)->handle, reply);
       // The event is still there.
-      if (error != 0 && error != EAGAIN) rdmaemu_client_put_back(context->async_fd);
+      if (error != 0 && error != kNothingQueued) rdmaemu_client_put_back(context->async_fd);
     }
     if (error == 0) {
       event->event_type = static_cast<ibv_event_type>(reply.type);
       SetElement(*event, reply.cookie);
       return 0;
     }
-    // The event went away after the counter was raised: wait for the next.
-    if (error == EAGAIN) continue;
+    // The event's object was destroyed after the counter was raised: wait for the next event.
+    if (error == kNothingQueued) continue;
     if (client::HostIsGone(Of(context)->handle) && Of(context)->fatal_reported.exchange(1) == 0) {
       event->event_type = IBV_EVENT_DEVICE_FATAL;
       SetElement(*event, 0);

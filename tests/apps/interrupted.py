@@ -86,6 +86,13 @@ def each_call_interrupted_once():
             raise Failure("not made by the program: %s" % sorted(set(calls()) - fired))
 
 
+def an_event_stays_when_its_call_would_block():
+    with Host() as host:
+        for name in ("get_event", "get_async_event"):
+            if not host.run_under('at = "call.%s", nth = 1, errno = "EAGAIN"' % name):
+                raise Failure("the rule at call.%s never fired" % name)
+
+
 def one_call_in_five_interrupted():
     with Host() as host:
         if host.run_under('at = "call", probability = 0.2, errno = "EINTR"') == 0:
@@ -121,6 +128,7 @@ def debians_programs_see_nothing_of_interrupted_steps():
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("apps.interrupted", [
         ("each_call_interrupted_once", each_call_interrupted_once),
+        ("an_event_stays_when_its_call_would_block", an_event_stays_when_its_call_would_block),
         ("one_call_in_five_interrupted", one_call_in_five_interrupted),
         ("debians_programs_see_nothing_of_interrupted_steps",
          debians_programs_see_nothing_of_interrupted_steps)], at_once=3))

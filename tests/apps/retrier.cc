@@ -1,5 +1,5 @@
-// Both ends of a connection in one program that repeats every call which a signal interrupted, and
-// prints what it saw. A fault rule with errno = "EINTR" must not change that.
+// Both ends of a connection in one program that repeats every call that failed for a moment, and
+// prints what it saw. A fault rule with errno = "EINTR" or "EAGAIN" must not change that.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ void Do(const char* what, const Call& call) {
     const int result = call();
     if (result == 0) return;
     const int error = result < 0 ? errno : result;
-    if (error != EINTR) Stop(what, error);
+    if (error != EINTR && error != EAGAIN) Stop(what, error);
   }
 }
 // Of functions that return a pointer.
@@ -37,7 +37,7 @@ template <class Call>
 auto Make(const char* what, const Call& call) {
   for (;;) {
     if (auto* const made = call()) return made;
-    if (errno != EINTR) Stop(what, errno);
+    if (errno != EINTR && errno != EAGAIN) Stop(what, errno);
   }
 }
 #define DO(call) Do(#call, [&] { return (call); })
@@ -155,7 +155,7 @@ void UseObjects(ibv_context* context, ibv_pd* pd) {
   int error;
   do {
     error = ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == 0 ? 0 : errno;
-  } while (error == EINTR);
+  } while (error == EINTR || error == EAGAIN);
   printf("ibv_rereg_mr: %s\n", strerror(error));
   DO(ibv_dereg_mr(mr));
   ibv_mw* const mw = MAKE(ibv_alloc_mw(pd, IBV_MW_TYPE_2));

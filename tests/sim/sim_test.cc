@@ -1,5 +1,5 @@
-// Three thousand seeds of each kind: none may break a promise, all together must have met every case
-// that the simulation claims to cover, and the same seed must do the same twice.
+// Three thousand seeds of each kind: none may break a promise, all together must have met every
+// case that the simulation claims to cover, and the same seed must do the same twice.
 #include <gtest/gtest.h>
 
 #include "tests/sim/seeds.h"

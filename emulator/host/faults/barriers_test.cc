@@ -2,6 +2,7 @@
 // order; and nothing of it comes back to what has gone meanwhile.
 #include <gtest/gtest.h>
 
+#include "emulator/base/nothing_queued.h"
 #include "emulator/host/faults/calls.h"
 #include "emulator/host/faults/packets.h"
 #include "emulator/host/pause.h"
@@ -135,7 +136,7 @@ TEST_F(BarriersTest, AnEventWaitsAtABarrierAndThoseBehindItOfItsChannelToo) {
   const CmCall<rdma_ucm_get_event> get{server_.channel, 0, {}};
   EXPECT_EQ(
       server_client_.CallBytes(CmProgram::Op(RDMA_USER_CM_CMD_GET_EVENT), &get, sizeof get).error,
-      EAGAIN);
+      kNothingQueued);
   EXPECT_EQ(HeldBy(server_client_), 2u);
   EXPECT_TRUE(TimeStands());
   EXPECT_EQ(TypeOf(EventOf(other, milliseconds(0))), EventType::kAddrResolved)
