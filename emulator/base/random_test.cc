@@ -50,7 +50,7 @@ TEST(ScrambledSequence, GivesNoNumberTwiceInARow) {
   Random random(3);
   ScrambledSequence sequence(random);
   std::vector<bool> seen(1u << 24);
-  for (int i = 0; i < 100'000; i++) {
+  for (int i = 0; i < 20'000; i++) {
     const uint32_t number = sequence.Next();
     ASSERT_FALSE(seen.at(number)) << i;
     seen[number] = true;

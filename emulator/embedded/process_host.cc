@@ -105,8 +105,11 @@ ProcessHost& ProcessHost::Get() {
 void ProcessHost::AfterForkInChild() {
   ProcessHost& home = Get();
   pthread_mutex_init(home.mutex_.native_handle(), nullptr);
-  (void)home.hosts_.release();
-  new (&home.sleepers_) std::vector<Sleeper*>;  // the old one may be half changed
+  auto* const of_parent = new OfParent{home.hosts_.release(), {}, home.of_parent_};
+  // Byte by byte: another thread may have been changing it.
+  std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
+  new (&home.sleepers_) std::vector<Sleeper*>;
+  home.of_parent_ = of_parent;
   home.openings_++;
   home.forks_++;
 }

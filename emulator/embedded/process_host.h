@@ -78,6 +78,14 @@ class ProcessHost {
   std::unique_ptr<EmbeddedHosts> hosts_;
   uint64_t openings_ = 0;
   std::vector<Sleeper*> sleepers_;
+  // What a forked child has of its parent. It is in no state to be destroyed here, and a leak
+  // checker is to find it.
+  struct OfParent {
+    EmbeddedHosts* hosts;
+    std::vector<Sleeper*> sleepers;
+    OfParent* of_its_parent;
+  };
+  OfParent* of_parent_ = nullptr;
   uint32_t forks_ = 0;  // between the first process and this one
 };
 

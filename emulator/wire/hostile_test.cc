@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "emulator/base/random.h"
@@ -16,7 +17,10 @@ namespace {
 constexpr int kRounds = 100'000;
 
 void Fill(Random& random, std::span<std::byte> bytes) {
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random.Next32());
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    const uint64_t word = random.Next64();
+    std::memcpy(&bytes[at], &word, std::min(sizeof word, bytes.size() - at));
+  }
 }
 
 TEST(Hostile, RandomDatagramsParseToWhatTheyHoldOrNotAtAll) {

@@ -9,7 +9,8 @@ _LIBRARIES = [
     "//shim/verbs:libibverbs.so.1",
 ]
 
-def embedded_test(name, srcs, deps = [], size = "medium", tags = [], **kwargs):
+def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, **kwargs):
+    """slow: it repeats itself too often for a sanitized build, and runs optimised."""
     cc_test(
         name = name,
         size = size,
@@ -18,7 +19,7 @@ def embedded_test(name, srcs, deps = [], size = "medium", tags = [], **kwargs):
         # Where the loader looks from a test's working directory.
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
         linkopts = ["-lrdmacm", "-libverbs", "-lgmock"],
-        tags = tags + ["behaviour"],
+        tags = tags + ([] if slow else ["behaviour"]),
         deps = deps + [
             "//emulator/include:rdmaemu",
             "//tools/bazel/deps:gtest_main",

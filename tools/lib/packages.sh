@@ -15,7 +15,7 @@ packages_test=(
 
 # What `tools/rdmaemu install` builds its man pages with.
 packages_install=(help2man)
-packages_fuzz=(clang libclang-rt-14-dev llvm)
+packages_fuzz=(clang libclang-rt-14-dev lld llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
 # The siw module, which tools/softroce --siw, its bench and its test want.
 packages_softroce_siw=(gcc-12 make libelf1)
