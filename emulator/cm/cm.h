@@ -43,6 +43,17 @@ struct CmRoute {
   uint8_t traffic_class = 0;
 };
 
+// What a host's routes say of a destination (rdma_resolve_ip of the kernel).
+struct Reach {
+  enum class Kind : uint8_t {
+    kNone,    // ENETUNREACH
+    kSilent,  // no neighbour ever answers: the address does not resolve
+    kFound,
+  };
+  Kind kind = Kind::kNone;
+  NetAddress source = {};  // the own address from which the destination is reached; of kFound
+};
+
 // What CM asks of its host.
 class CmEnvironment {
  public:
@@ -52,16 +63,18 @@ class CmEnvironment {
   virtual std::vector<const CmDevice*> Devices() = 0;
   // Index of the address in its device's GID table.
   virtual uint8_t GidIndexOf(const NetAddress& local) = 0;
-  // A host's own address from which the destination is reached (ip route get); nothing: no route.
-  virtual std::optional<NetAddress> SourceFor(const NetAddress& destination) = 0;
+  // Looks the destination up in the host's routes (ip route get). `from`: only routes of the device
+  // that has this own address count, and it is the source.
+  virtual Reach FindRoute(const NetAddress& destination,
+                          const std::optional<NetAddress>& from = {}) = 0;
+  // The own address in the GID's subnet (cma_resolve_ib_dev); empty: none is.
+  virtual std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) = 0;
   // Index of the partition in the P_Key table of the address's device (ib_find_cached_pkey);
   // nothing: it is not there. Where nothing is said, there is the default partition alone.
   virtual std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) {
     (void)local;
     return (pkey & 0x7fff) == 0x7fff ? std::optional<uint16_t>(0) : std::nullopt;
   }
-  // Nobody answers for the destination on its link: its address never resolves.
-  virtual bool IsSilent(const NetAddress& destination) = 0;
   // Devices of this host have loopback addresses of this family: others of them may be peers.
   virtual bool LivesOnLoopback(bool ipv4) = 0;
   // Own addresses that are not of an RDMA device answer true here and nullptr in DeviceOf.
@@ -108,7 +121,7 @@ struct CmChannel {
 struct CmStatistics {
   uint64_t messages_sent = 0, messages_received = 0, retransmissions = 0, duplicates = 0;
   uint64_t dropped_no_match = 0, dropped_backlog_full = 0, dropped_no_device = 0,
-           dropped_id_in_use = 0, dropped_no_room = 0;
+           dropped_id_in_use = 0, dropped_no_room = 0, dropped_no_route = 0;
 };
 
 // A port on which an id listens.

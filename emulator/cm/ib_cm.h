@@ -222,6 +222,7 @@ class IbCm {
                 RejectReason reason);
   void EndStale(Time now, uint64_t key);
   wire::CmRej MakeRej(const Connection& connection, RejectReason reason) const;
+  bool CanAnswer(const CmRoute& received);
   bool AddressesAreValid(Time now, Connection& connection, const CmDevice& device,
                          const wire::CmReq& req);
   void TakeRequest(const wire::CmReq& req, const CmDevice& device, Connection& connection);

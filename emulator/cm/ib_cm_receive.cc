@@ -99,8 +99,16 @@ bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& d
   return true;
 }
 
+// cm_init_av_for_response: without a route to the sender there is no address handle for the answer.
+bool IbCm::CanAnswer(const CmRoute& received) {
+  if (environment_.FindRoute(received.source).kind != Reach::Kind::kNone) return true;
+  statistics_.dropped_no_route++;
+  return false;
+}
+
 void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
                  const wire::CmMessage& message, const wire::CmReq& req) {
+  if (!CanAnswer(route)) return;
   if (const auto known = by_remote_id_.find({req.local_ca_guid, req.local_comm_id});
       known != by_remote_id_.end()) {
     OnDuplicateReq(now, known->second);
@@ -352,6 +360,7 @@ void IbCm::OnDrep(Time now, const wire::CmMessage& message, const wire::CmDrep& 
 
 void IbCm::OnSidrReq(Time now, const CmRoute& route, const CmDevice& device,
                      const wire::CmMessage& message, const wire::CmSidrReq& req) {
+  if (!CanAnswer(route)) return;
   const std::pair key{route.source, req.request_id};
   if (by_sidr_.contains(key)) {
     statistics_.duplicates++;

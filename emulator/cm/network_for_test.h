@@ -81,16 +81,23 @@ class Node final : public CmEnvironment {
   uint8_t GidIndexOf(const NetAddress& local) override {
     return static_cast<uint8_t>(1 + std::distance(addresses.begin(), addresses.find(local)));
   }
-  std::optional<NetAddress> SourceFor(const NetAddress& destination) override {
-    if (addresses.contains(destination)) return destination;
-    if (destination.IsIpv4() && destination.ToIpv4() >> 24 == 203) return std::nullopt;
+  Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from) override {
+    const auto found = [&](const NetAddress& own) {
+      return Reach{Reach::Kind::kFound, from.value_or(own)};
+    };
+    if (addresses.contains(destination)) return found(destination);
+    if (destination.IsIpv4() && destination.ToIpv4() >> 16 == (10 << 8 | 99)) {
+      return {Reach::Kind::kSilent, {}};
+    }
+    if (destination.IsIpv4() && destination.ToIpv4() >> 24 == 203) return {};
+    const auto own = SourceInSubnet(destination);
+    return own ? found(*own) : Reach{};
+  }
+  std::optional<NetAddress> SourceInSubnet(const NetAddress& destination) override {
     for (const NetAddress& own : addresses) {
       if (own.IsIpv4() == destination.IsIpv4()) return own;
     }
     return std::nullopt;
-  }
-  bool IsSilent(const NetAddress& destination) override {
-    return destination.IsIpv4() && destination.ToIpv4() >> 16 == (10 << 8 | 99);
   }
   bool LivesOnLoopback(bool) override { return false; }
   bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }

@@ -286,7 +286,7 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
 // cma_resolve_ib_dev: the device that has the GID, or one in the same subnet.
 Status RdmaIds::ResolveGid(CmaId& id) {
   const SocketAddress& to = id.destination();
-  const std::optional<NetAddress> local = environment_.SourceFor(to.address);
+  const std::optional<NetAddress> local = environment_.SourceInSubnet(to.address);
   const CmDevice* device = local ? environment_.DeviceOf(*local) : nullptr;
   if (device == nullptr || !environment_.FindPkey(*local, to.pkey)) return Fail(ENODEV);
   if (id.device) return {};
@@ -316,20 +316,32 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
     if (const Status done = ResolveLoopback(id); !done) return done;
   } else if (destination.family == AF_IB) {
     if (const Status done = ResolveGid(id); !done) return done;
-  } else if (environment_.IsSilent(destination.address)) {
+  } else {
+    return ResolveRoutedAddress(now, id, timeout_ms);
+  }
+  id.state = IdState::kAddrResolved;
+  Push(now, id, EventType::kAddrResolved, 0);
+  return {};
+}
+
+// rdma_resolve_ip: an id with a device asks that device's routes alone.
+Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
+  const NetAddress& destination = id.destination().address;
+  const auto from = id.device ? std::optional(id.source().address) : std::nullopt;
+  const Reach reach = environment_.FindRoute(destination, from);
+  const bool is_broadcast = destination == NetAddress::Ipv4(0xffffffff);
+  if (reach.kind == Reach::Kind::kNone || is_broadcast) return Fail(ENETUNREACH);
+  if (reach.kind == Reach::Kind::kSilent) {
     id.state = IdState::kAddrQuery;
     neighbours_.Arm(id.handle, now + std::chrono::milliseconds(timeout_ms));
     return {};
-  } else {
-    const std::optional<NetAddress> local = environment_.SourceFor(destination.address);
-    if (!local || destination.address == NetAddress::Ipv4(0xffffffff)) return Fail(ENETUNREACH);
-    if (!id.device) {
-      if (const Status attached = AttachDevice(id, *local); !attached) {
-        Push(now, id, EventType::kAddrError, -attached.error().code);
-        return {};
-      }
-      id.binding.source.address = *local;
+  }
+  if (!id.device) {
+    if (const Status attached = AttachDevice(id, reach.source); !attached) {
+      Push(now, id, EventType::kAddrError, -attached.error().code);
+      return {};
     }
+    id.binding.source.address = reach.source;
   }
   id.state = IdState::kAddrResolved;
   Push(now, id, EventType::kAddrResolved, 0);

@@ -123,6 +123,7 @@ class RdmaIds final : public IbCmUser {
   Status BindPort(CmaId& id);
   Status ResolveLoopback(CmaId& id);
   Status ResolveGid(CmaId& id);
+  Status ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms);
   void SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
   // Queues an event; false when the id has no use for it or its channel is full.

@@ -273,7 +273,8 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
   const std::optional<wire::RdmaCmHeader> header = wire::ParseRdmaCmHeader(private_data);
   if (!header) return RequestVerdict::kRefused;
   const CmDevice* owner = environment_.DeviceOf(header->destination);
-  if (owner == nullptr || owner->index != device.index || !environment_.SourceFor(header->source)) {
+  const bool has_route = environment_.FindRoute(header->source).kind != Reach::Kind::kNone;
+  if (owner == nullptr || owner->index != device.index || !has_route) {
     return RequestVerdict::kRefused;
   }
   CmaId* listener = FindListener(device, connection.service_id, *header);

@@ -160,12 +160,13 @@ class StrangerTest : public CmTest {
       if (const auto* rej = std::get_if<wire::CmRej>(&message.body)) reason = rej->reason;
       return Net::Fate{};
     };
-    server_node.cm.Receive(net.now, {header.source, *NetAddress::Parse("10.0.0.2")}, {7, 0, req});
+    server_node.cm.Receive(net.now, {sender, *NetAddress::Parse("10.0.0.2")}, {7, 0, req});
     if (server.Take()) return 0;
     return reason;
   }
   wire::CmReq req;
   wire::RdmaCmHeader header;
+  NetAddress sender = *NetAddress::Parse("10.0.0.1");
   bool with_header = true;
 };
 
@@ -189,6 +190,12 @@ TEST_F(StrangerTest, UcAtAnRcListenerIs28) {
 TEST_F(StrangerTest, ASourceWithoutARouteIs28) {
   header.source = *NetAddress::Parse("203.0.113.1");
   EXPECT_EQ(Answer(), 28);
+}
+// cm_init_av_for_response: no answer could be sent.
+TEST_F(StrangerTest, ASenderWithoutARouteIsNotAnswered) {
+  sender = *NetAddress::Parse("203.0.113.1");
+  EXPECT_EQ(Answer(), -1);
+  EXPECT_EQ(server_node.cm.statistics().dropped_no_route, 1u);
 }
 TEST_F(StrangerTest, AZeroGidIs12) {
   req.primary.local_gid = {};

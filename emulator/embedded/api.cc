@@ -62,6 +62,7 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
   to.host.trace_path = Or(from.trace_path, "");
   to.host.pcap_path = Or(from.pcap_path, "");
   to.host.silent_nets = Split(from.silent_nets);
+  to.host.gateways = Split(from.gateways);
   to.host.payload_shortcuts = Or(from.payload_shortcuts, "");
   return to;
 }

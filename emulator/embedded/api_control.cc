@@ -5,10 +5,10 @@
 #include <cstring>
 #include <string>
 
-#include "emulator/base/net_address.h"
 #include "emulator/embedded/call_host.h"
 #include "emulator/embedded/last_error.h"
 #include "emulator/host/calls.h"
+#include "emulator/verbs/device.h"
 #include "rdmaemu/rdmaemu.h"
 
 namespace rdmaemu::embedded {
@@ -43,12 +43,14 @@ int Change(DeviceChange what, const char* device, const char* profile, const cha
     return Refuse(EINVAL, "a running host takes its profiles by name: \"rxe\" or \"siw\"");
   }
   if (address != nullptr) {
-    const auto parsed = NetAddress::Parse(address);
+    const auto parsed = ParseHostAddress(address);
     if (!parsed) {
       return Refuse(EINVAL, "\"" + std::string(address) +
-                                "\" is no IPv4 or IPv6 address; give one as in \"10.0.0.1\"");
+                                "\" is no address of one host; give one as in \"10.0.0.1\" or "
+                                "\"10.0.0.1/24\"");
     }
-    std::copy(parsed->bytes.begin(), parsed->bytes.end(), in.address);
+    std::ranges::copy(parsed->address.bytes, in.address);
+    in.prefix_bits = parsed->prefix_bits;
   }
   const int error = CallHost(CallOp::kChangeDevice, &in, sizeof in, nullptr);
   return ChangeErrno(error, device != nullptr ? device : address);

@@ -11,6 +11,7 @@ namespace {
 
 // Of an interface: less than IPv4's least (RFC 791), more than Linux lets a link have.
 constexpr uint32_t kLeastLinkMtuBytes = 68, kMostLinkMtuBytes = 65536;
+constexpr uint32_t kAddressBits = 128;
 
 std::string_view TextOf(std::span<const char> text) {
   return {text.data(), strnlen(text.data(), text.size())};
@@ -26,6 +27,8 @@ std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
   }
   own.link_mtu_bytes = in.link_mtu_bytes;
   own.interface_index = in.interface_index;
+  if (in.prefix_bits > kAddressBits) return std::nullopt;
+  own.prefix_bits = static_cast<uint8_t>(in.prefix_bits);
   own.on_wire = in.on_wire != 0;
   return own;
 }

@@ -30,10 +30,7 @@ void HostDevices::Attach(Entry& entry) {
 
 void HostDevices::Start(const DeviceConfig& config) {
   Entry& entry = NewEntry(config);
-  for (const HostAddress& own : config.addresses) {
-    addresses_[own.address] = {&entry, own.on_wire};
-    address_order_.push_back(own.address);
-  }
+  for (const HostAddress& own : config.addresses) addresses_.Add(entry, own);
   Attach(entry);
 }
 
@@ -115,7 +112,7 @@ Status HostDevices::GiveTo(Entry& entry, const HostAddress& address) {
 Status HostDevices::AddAddress(const std::string& name, const HostAddress& address) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);
-  if (addresses_.contains(address.address)) return Fail(EEXIST);
+  if (addresses_.Find(address.address) != nullptr) return Fail(EEXIST);
   if (addresses_.size() >= kMaxAddresses) return Fail(ENOSPC);
   if (address.on_wire) {
     if (const Status open = network_.Open(address); !open) return open;
@@ -124,13 +121,11 @@ Status HostDevices::AddAddress(const std::string& name, const HostAddress& addre
     network_.Close(address.address);
     return given;
   }
-  addresses_[address.address] = {entry, address.on_wire};
-  address_order_.push_back(address.address);
+  addresses_.Add(*entry, address);
   return {};
 }
 
-void HostDevices::TakeFrom(OwnAddress& own, const NetAddress& address) {
-  Entry& from = *own.owner;
+void HostDevices::TakeFrom(Entry& from, const NetAddress& address) {
   std::erase_if(from.config.addresses,
                 [&](const HostAddress& each) { return each.address == address; });
   if (from.device == nullptr) return;
@@ -139,36 +134,33 @@ void HostDevices::TakeFrom(OwnAddress& own, const NetAddress& address) {
 }
 
 Status HostDevices::RemoveAddress(const NetAddress& address) {
-  const auto own = addresses_.find(address);
-  if (own == addresses_.end()) return Fail(EADDRNOTAVAIL);
-  TakeFrom(own->second, address);
-  if (own->second.on_wire) network_.Close(address);
-  addresses_.erase(own);
-  std::erase(address_order_, address);
+  const AddressTable::Row* const row = addresses_.Find(address);
+  if (row == nullptr) return Fail(EADDRNOTAVAIL);
+  const NetAddress gone = address;  // it may be the device's own entry
+  TakeFrom(*row->owner, gone);
+  if (row->own.on_wire) network_.Close(gone);
+  addresses_.Remove(gone);
   return {};
 }
 
 Status HostDevices::MoveAddress(Time now, const NetAddress& address, const std::string& to) {
   Entry* entry = FindPresent(to);
   if (entry == nullptr) return Fail(ENODEV);
-  const auto own = addresses_.find(address);
-  if (own == addresses_.end()) return Fail(EADDRNOTAVAIL);
-  Entry& from = *own->second.owner;
-  if (&from == entry) return Fail(EALREADY);
-  const HostAddress moving = *std::ranges::find(
-      from.config.addresses, address, [](const HostAddress& each) { return each.address; });
-  if (const Status given = GiveTo(*entry, moving); !given) return given;
-  TakeFrom(own->second, address);
-  own->second.owner = entry;
-  cm_->AddressMoved(now, address, entry->cm.index);
+  AddressTable::Row* const row = addresses_.Find(address);
+  if (row == nullptr) return Fail(EADDRNOTAVAIL);
+  if (row->owner == entry) return Fail(EALREADY);
+  if (const Status given = GiveTo(*entry, row->own); !given) return given;
+  TakeFrom(*row->owner, row->own.address);
+  row->owner = entry;
+  cm_->AddressMoved(now, row->own.address, entry->cm.index);
   return {};
 }
 
 // ---- what there is
 
 const Device* HostDevices::DeviceAt(const NetAddress& local) const {
-  const auto it = addresses_.find(AddressOfLinkLocal(local).value_or(local));
-  return it == addresses_.end() ? nullptr : it->second.owner->device;
+  const AddressTable::Row* const row = addresses_.FindByLink(local);
+  return row == nullptr ? nullptr : row->owner->device;
 }
 
 std::optional<uint16_t> HostDevices::FindPkey(const NetAddress& local, uint16_t pkey) {
@@ -193,9 +185,8 @@ uint16_t HostDevices::GsiPkey(const NetAddress& local) const {
 }
 
 const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
-  const auto it = addresses_.find(AddressOfLinkLocal(local).value_or(local));
-  if (it == addresses_.end() || it->second.owner->device == nullptr) return nullptr;
-  return &it->second.owner->cm;
+  const AddressTable::Row* const row = addresses_.FindByLink(local);
+  return row == nullptr || row->owner->device == nullptr ? nullptr : &row->owner->cm;
 }
 
 std::vector<const cm::CmDevice*> HostDevices::Devices() {
@@ -207,56 +198,29 @@ std::vector<const cm::CmDevice*> HostDevices::Devices() {
 }
 
 uint8_t HostDevices::GidIndexOf(const NetAddress& local) {
-  const auto it = addresses_.find(local);
-  if (it == addresses_.end() || it->second.owner->device == nullptr) return 0;
-  const std::vector<NetAddress>& gids = it->second.owner->device->gids;
+  const AddressTable::Row* const row = addresses_.Find(local);
+  if (row == nullptr || row->owner->device == nullptr) return 0;
+  const std::vector<NetAddress>& gids = row->owner->device->gids;
   const auto entry = std::ranges::find(gids, local);
   return entry == gids.end() ? 0 : static_cast<uint8_t>(entry - gids.begin());
 }
 
-std::optional<NetAddress> HostDevices::SourceFor(const NetAddress& destination) {
-  if (const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination)) {
-    const std::optional<NetAddress> own = SourceFor(*ipv4);
-    return own ? std::optional(LinkLocalOf(*own)) : std::nullopt;
-  }
-  if (addresses_.contains(destination)) return destination;
-  for (const NetAddress& own : address_order_) {
-    const OwnAddress& found = addresses_.at(own);
-    if (found.on_wire && !IsDown(*found.owner) && own.IsIpv4() == destination.IsIpv4() &&
-        (destination.IsMulticast() || own.IsLoopback() == destination.IsLoopback())) {
-      return own;
-    }
-  }
-  return std::nullopt;
-}
-
-bool HostDevices::LivesOnLoopback(bool ipv4) {
-  return std::ranges::any_of(address_order_, [ipv4](const NetAddress& own) {
-    return own.IsLoopback() && own.IsIpv4() == ipv4;
-  });
-}
-
-bool HostDevices::IsSilent(const NetAddress& destination) {
-  return std::ranges::any_of(silent_nets_,
-                             [&](const NetPrefix& net) { return net.Contains(destination); });
-}
-
 Status HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-  const auto source = addresses_.find(route.source);
-  if (source == addresses_.end() || source->second.owner->device == nullptr) return {};  // lost
-  const Entry& from = *source->second.owner;
-  if (IsDown(from)) {
+  const AddressTable::Row* const source = addresses_.Find(route.source);
+  if (source == nullptr || source->owner->device == nullptr) return {};  // lost
+  const Entry& from = *source->owner;
+  if (from.IsDown()) {
     return from.config.profile.fails_sends_without_link ? Fail(ETIMEDOUT) : Status();
   }
   return faults_.Pass(now, fault::Direction::kSend, route, message);
 }
 
 void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-  const auto destination = addresses_.find(route.destination);
+  const AddressTable::Row* const destination = addresses_.Find(route.destination);
   const uint16_t pkey = GsiPkey(route.source);
-  if (destination == addresses_.end()) {
+  if (destination == nullptr) {
     fabric_.SendMad(now, route, message, pkey);
-  } else if (IsDown(*destination->second.owner)) {
+  } else if (destination->owner->IsDown()) {
     return;
   } else if (TakesGsiPkey(route.destination, pkey)) {
     fabric_.QueueLocal(now, route, message, pkey);
@@ -278,8 +242,8 @@ Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
     joined->second.joins++;
     return {};
   }
-  const auto own = addresses_.find(local);
-  const bool on_wire = own != addresses_.end() && own->second.on_wire;
+  const AddressTable::Row* const own = addresses_.Find(local);
+  const bool on_wire = own != nullptr && own->own.on_wire;
   if (on_wire && !IsJoinedOn(local, group)) {
     if (const Status joined = fabric_.JoinGroup(local, group); !joined) return joined;
   }

@@ -1,5 +1,5 @@
-// The host's devices while it runs: their addresses, GID indices, which own address reaches a
-// destination, and their changes: removal and return, ports, addresses that come, go and move.
+// The host's devices while it runs, and their changes: devices are removed and return, ports go
+// down and up, addresses are added, removed and moved.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulator/cm/cm.h"
+#include "emulator/host/address_table.h"
 #include "emulator/host/fabric.h"
 #include "emulator/host/faults/changing_devices.h"
 #include "emulator/host/faults/cm.h"
@@ -26,18 +27,13 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
   // of a GID has 8 bits in an address vector.
   static constexpr size_t kMaxAddresses = 254;
 
-  // What the host knows of a device's name. A removed device keeps its place, addresses and
-  // profile, and returns with them.
-  struct Entry {
-    DeviceConfig config;
-    Device* device = nullptr;  // nullptr: removed
-    cm::CmDevice cm;           // valid while there is a device
-  };
+  using Entry = HostDevice;
 
   HostDevices(Verbs& verbs, Fabric& fabric, Network& network, CmFaults& faults)
       : verbs_(verbs), fabric_(fabric), network_(network), faults_(faults) {}
 
-  void SetSilentNets(const std::vector<NetPrefix>& nets) { silent_nets_ = nets; }
+  void SetSilentNets(const std::vector<NetPrefix>& nets) { addresses_.SetSilentNets(nets); }
+  void SetGateways(const std::vector<NetAddress>& gateways) { addresses_.SetGateways(gateways); }
   // Set before anything is removed; not owned.
   void SetCm(cm::Cm* cm) { cm_ = cm; }
 
@@ -72,16 +68,20 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
   const cm::CmDevice* DeviceOf(const NetAddress& local) override;
   std::vector<const cm::CmDevice*> Devices() override;
   uint8_t GidIndexOf(const NetAddress& local) override;
-  // The destination itself when it is ours. Else the first wire address of its family on a link
-  // that is up; loopback addresses reach loopback only, others anything else: a default host, which
-  // is on the wire at loopback alone, has no route to the network.
-  std::optional<NetAddress> SourceFor(const NetAddress& destination) override;
-  bool LivesOnLoopback(bool ipv4) override;
+  cm::Reach FindRoute(const NetAddress& destination,
+                      const std::optional<NetAddress>& from) override {
+    return addresses_.FindRoute(destination, from);
+  }
+  std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) override {
+    return addresses_.SourceInSubnet(gid);
+  }
+  bool LivesOnLoopback(bool ipv4) override { return addresses_.HasLoopback(ipv4); }
   std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) override;
   // QP 1 of the address's device takes packets of every partition in its table.
   bool TakesGsiPkey(const NetAddress& local, uint16_t pkey) const;
-  bool IsSilent(const NetAddress& destination) override;
-  bool IsOwnAddress(const NetAddress& address) override { return addresses_.contains(address); }
+  bool IsOwnAddress(const NetAddress& address) override {
+    return addresses_.Find(address) != nullptr;
+  }
   // By way of the fault rules.
   Status Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
   void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
@@ -99,19 +99,11 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
     bool on_wire;
     uint32_t joins;
   };
-  struct OwnAddress {
-    Entry* owner;
-    bool on_wire;
-  };
   // nullptr when the name is unknown, or its device was removed.
   Entry* Find(const std::string& name);
   Entry* FindPresent(const std::string& name);
   Entry& NewEntry(const DeviceConfig& config);
   void Attach(Entry& entry);
-  // A port that is down has no route; an address without a device is on an interface all the same.
-  static bool IsDown(const Entry& entry) {
-    return entry.device != nullptr && entry.device->port_state != IBV_PORT_ACTIVE;
-  }
   // The device of an own address; nullptr: there is none.
   const Device* DeviceAt(const NetAddress& local) const;
   // The P_Key that its CM messages leave with.
@@ -119,8 +111,8 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
   // Some device has joined the group on the link of this address. After the address has moved, it
   // may be two.
   bool IsJoinedOn(const NetAddress& local, const NetAddress& group) const;
-  // Takes the address from its device's lists; `own` stays in addresses_.
-  void TakeFrom(OwnAddress& own, const NetAddress& address);
+  // Removes the address from the device's lists; it stays in addresses_.
+  void TakeFrom(Entry& from, const NetAddress& address);
   Status GiveTo(Entry& entry, const HostAddress& address);
 
   Verbs& verbs_;
@@ -130,9 +122,7 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
   cm::Cm* cm_ = nullptr;
   std::map<std::string, Entry> by_name_;  // its objects stay where they are
   std::vector<Entry*> order_;
-  std::map<NetAddress, OwnAddress> addresses_;
-  std::vector<NetPrefix> silent_nets_;
-  std::vector<NetAddress> address_order_;                          // in the order they came
+  AddressTable addresses_;
   std::map<std::pair<uint32_t, NetAddress>, JoinedGroup> groups_;  // by device and group
 };
 

@@ -23,6 +23,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kOwn = "127.0.1.1";
 constexpr const char* kOtherHost = "127.0.1.2";
+constexpr const char* kNowhere = "10.99.0.1";  // in no network of the host
 constexpr const char* kGroup = "224.1.2.3";
 constexpr uint32_t kQkey = 0x11;
 constexpr uint16_t kListenPort = 7000;
@@ -363,6 +364,8 @@ const Case kCases[] = {
        p.ReceiveMad(Peer::Mad(Peer::Request(1)));
        p.ReceiveMad(Peer::Mad(Peer::Request(2)));
      }},
+    {"cm_no_route",
+     [](Peer& p) { p.ReceiveMad(Peer::Mad(Peer::Request(1)), wire::kGsiQkey, kNowhere); }},
     {"cm_id_in_use",
      [](Peer& p) {
        CmProgram program(p.client);

@@ -100,6 +100,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     devices_.SetCm(&cm_);
     cm_.SetEventDoor(this);
     devices_.SetSilentNets(config_.silent_nets);
+    devices_.SetGateways(config_.gateways);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }

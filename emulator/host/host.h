@@ -32,6 +32,8 @@ struct HostConfig {
   uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
   std::vector<DeviceConfig> devices;
   std::vector<NetPrefix> silent_nets = {};  // nobody answers for their addresses
+  // Next hops of destinations outside the networks of all devices; without one they have no route.
+  std::vector<NetAddress> gateways = {};
   RandomSeed seed;                       // of keys, numbers and tokens; the same one repeats them
   std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with names of their own
   IdSpace ids = {};                      // of what clients name by number, but for segments

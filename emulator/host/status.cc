@@ -14,10 +14,12 @@ Json DevicesJson(const HostDevices& all) {
   for (const HostDevices::Entry* entry : all.entries()) {
     const DeviceConfig& device = entry->config;
     const bool present = entry->device != nullptr;
-    Json addresses = Json::array(), on_wire = Json::array();
+    Json addresses = Json::array(), on_wire = Json::array(), networks = Json::array();
     for (const HostAddress& address : device.addresses) {
       addresses.push_back(address.address.ToString());
-      if (address.on_wire) on_wire.push_back(address.address.ToString());
+      if (!address.on_wire) continue;
+      on_wire.push_back(address.address.ToString());
+      networks.push_back(NetworkOf(address).ToString());
     }
     devices.push_back({{"name", device.name},
                        {"profile", device.profile.name},
@@ -25,9 +27,16 @@ Json DevicesJson(const HostDevices& all) {
                        {"index", present ? Json(entry->device->index) : Json()},
                        {"port", present && entry->device->Carries() ? "active" : "down"},
                        {"addresses", addresses},
-                       {"on_wire", on_wire}});
+                       {"on_wire", on_wire},
+                       {"networks", networks}});
   }
   return devices;
+}
+
+Json GatewaysJson(const HostConfig& config) {
+  Json gateways = Json::array();
+  for (const NetAddress& gateway : config.gateways) gateways.push_back(gateway.ToString());
+  return gateways;
 }
 
 // Clients and groups that are listed one by one; the totals count all. Keeps the text inside one
@@ -121,7 +130,8 @@ Json DroppedJson(const transport::EngineCounters& engine, const FabricCounters& 
           {"cm_no_match", cm.dropped_no_match},
           {"cm_backlog_full", cm.dropped_backlog_full},
           {"cm_id_in_use", cm.dropped_id_in_use},
-          {"cm_no_room", cm.dropped_no_room}};
+          {"cm_no_room", cm.dropped_no_room},
+          {"cm_no_route", cm.dropped_no_route}};
 }
 
 Json CountersJson(const StatusSources& sources) {
@@ -182,6 +192,7 @@ std::string StatusJson(const StatusSources& sources) {
       {"pid", sources.config.pid},
       {"call_version", kCallVersion},
       {"devices", DevicesJson(sources.devices)},
+      {"gateways", GatewaysJson(sources.config)},
       {"clients", ClientsJson(sources.processes)},
       {"groups", groups},
       {"clients_total", sources.processes.all().size()},

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -28,6 +29,7 @@ constexpr std::string_view kDefaultProfile = "rxe";
 constexpr std::string_view kLongSeed = "0x";
 constexpr size_t kLongSeedDigits = 2 + 64;
 constexpr size_t kMaxSilentNets = 64;
+constexpr size_t kMaxGateways = 8;
 
 std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
   if (name == nullptr) return std::nullopt;
@@ -38,6 +40,18 @@ std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
   NetAddress address;
   std::memcpy(address.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(name)->sin6_addr, 16);
   return address;
+}
+
+// Counted as by NetPrefix. 0 where there is none, or where it leaves no address but the one.
+uint8_t PrefixBitsOf(const sockaddr* netmask) {
+  const std::optional<NetAddress> mask = FromSocketAddress(netmask);
+  if (!mask) return 0;
+  const bool is_ipv4 = netmask->sa_family == AF_INET;
+  int bits = is_ipv4 ? 96 : 0;
+  for (size_t byte = is_ipv4 ? 12 : 0; byte < mask->bytes.size(); byte++) {
+    bits += std::popcount(mask->bytes[byte]);
+  }
+  return bits == 128 ? 0 : static_cast<uint8_t>(bits);
 }
 
 uint32_t MtuOf(int socket_fd, const char* interface) {
@@ -86,6 +100,33 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
     chosen.push_back(*parsed);
   }
   for (HostAddress& address : chosen) TakeFromInterface(machine, address);
+  return chosen;
+}
+
+// As `ip route add default via`, each is a neighbour of the host.
+OrMessage<std::vector<NetAddress>> ChooseGateways(const HostOptions& options,
+                                                  const std::vector<HostAddress>& addresses) {
+  if (options.gateways.size() > kMaxGateways) {
+    return tl::unexpected("a host has at most " + std::to_string(kMaxGateways) + " gateways, and " +
+                          std::to_string(options.gateways.size()) + " were asked for");
+  }
+  std::vector<NetAddress> chosen;
+  for (const std::string& text : options.gateways) {
+    const OrMessage<NetAddress> gateway = ParseGatewayOption(text);
+    if (!gateway) return tl::unexpected(gateway.error());
+    const bool is_own = std::ranges::count(addresses, *gateway, &HostAddress::address) != 0;
+    const bool is_near = std::ranges::any_of(addresses, [&](const HostAddress& own) {
+      return own.on_wire && NetworkOf(own).Contains(*gateway);
+    });
+    if (is_own || !is_near) {
+      return tl::unexpected(
+          "the gateway " + text +
+          (is_own ? " is an address of the host itself" : " is in none of the host's networks") +
+          "; give the address of a neighbour, as in --address 10.77.0.1/24"
+          " --gateway 10.77.0.254");
+    }
+    chosen.push_back(*gateway);
+  }
   return chosen;
 }
 
@@ -170,7 +211,7 @@ std::vector<InterfaceAddress> InterfaceAddresses() {
     if (!address || (each->ifa_flags & IFF_UP) == 0) continue;
     addresses.push_back({*address, if_nametoindex(each->ifa_name),
                          MtuOf(socket_fd.get(), each->ifa_name),
-                         (each->ifa_flags & IFF_LOOPBACK) != 0});
+                         (each->ifa_flags & IFF_LOOPBACK) != 0, PrefixBitsOf(each->ifa_netmask)});
   }
   return addresses;
 }
@@ -202,26 +243,38 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
 }
 
 OrMessage<HostAddress> ParseAddressOption(std::string_view text) {
-  const size_t percent = text.find('%');
-  const std::optional<NetAddress> address = NetAddress::Parse(text.substr(0, percent));
-  if (!address || !IsHostAddress(*address)) {
+  const size_t percent = std::min(text.find('%'), text.size());
+  const size_t zone_end = std::min(text.find('/', percent), text.size());
+  const std::string without_zone =
+      std::string(text.substr(0, percent)) + std::string(text.substr(zone_end));
+  std::optional<HostAddress> found = ParseHostAddress(without_zone);
+  if (!found) {
     return tl::unexpected("\"" + std::string(text) +
-                          "\" is not the address of one host; give an IPv4 or IPv6 address, as in"
-                          " --address 127.0.1.1");
+                          "\" is not the address of one host; give an IPv4 or IPv6 address, with"
+                          " or without the prefix of its network, as in --address 127.0.1.1 or"
+                          " --address 10.77.0.1/24");
   }
-  HostAddress parsed{.address = *address};
-  if (percent != text.npos) {
-    const std::string zone(text.substr(percent + 1));
+  HostAddress& parsed = *found;
+  if (percent != text.size()) {
+    const std::string zone(text.substr(percent + 1, zone_end - percent - 1));
     parsed.interface_index = if_nametoindex(zone.c_str());
     if (parsed.interface_index == 0) {
       return tl::unexpected("there is no interface \"" + zone + "\" for the address " +
                             std::string(text) + "; `ip link` shows their names");
     }
-  } else if (address->IsLinkLocal()) {
+  } else if (parsed.address.IsLinkLocal()) {
     return tl::unexpected("the link-local address " + std::string(text) +
                           " needs its interface, as in --address fe80::1%eth0");
   }
   return parsed;
+}
+
+OrMessage<NetAddress> ParseGatewayOption(std::string_view text) {
+  const std::optional<NetAddress> gateway = NetAddress::Parse(text);
+  if (gateway && IsHostAddress(*gateway)) return *gateway;
+  return tl::unexpected("\"" + std::string(text) +
+                        "\" is not the address of a gateway; give an IPv4 or IPv6 address, as in"
+                        " --gateway 10.77.0.254");
 }
 
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text) {
@@ -236,6 +289,9 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
   if (carrier == nullptr) return;
   address.link_mtu_bytes = carrier->mtu_bytes;
   address.interface_index = carrier->interface_index;
+  if (address.prefix_bits == 0 && carrier->address == address.address) {
+    address.prefix_bits = carrier->prefix_bits;
+  }
 }
 
 namespace {
@@ -340,6 +396,9 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
   }
   const OrMessage<std::vector<HostAddress>> addresses = ChooseAddresses(options, machine);
   if (!addresses) return tl::unexpected(addresses.error());
+  OrMessage<std::vector<NetAddress>> gateways = ChooseGateways(options, *addresses);
+  if (!gateways) return tl::unexpected(gateways.error());
+  config.gateways = std::move(*gateways);
   if (addresses->size() < config.devices.size()) {
     return tl::unexpected("device " + config.devices[addresses->size()].name +
                           " has no address: give at least one --address a device");

@@ -19,6 +19,9 @@ struct InterfaceAddress {
   uint32_t interface_index = 0;
   uint32_t mtu_bytes = 1500;
   bool loopback = false;
+  // Of its network, as NetPrefix counts them; 0: unknown. The prefix of a single address (/32,
+  // /128) says nothing of a network and counts as unknown.
+  uint8_t prefix_bits = 0;
 };
 // All that are up, in the kernel's order (getifaddrs(3)).
 std::vector<InterfaceAddress> InterfaceAddresses();
@@ -36,13 +39,17 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text);
 OrMessage<std::string> DeviceOfProfile(const std::string& profile);
 bool IsProfileFile(std::string_view profile);
 
-// "127.0.1.1", "::1", "fe80::1%eth0": the address and, where a zone is named, its interface.
+// "127.0.1.1", "10.77.0.1/24", "fe80::1%eth0/64": the address, the prefix of its network where one
+// is given, and, where a zone is named, its interface.
 OrMessage<HostAddress> ParseAddressOption(std::string_view text);
+// "10.77.0.254": the next hop of destinations outside the host's networks.
+OrMessage<NetAddress> ParseGatewayOption(std::string_view text);
 
 // "10.99.0.0/16": where nobody answers.
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
 
-// The MTU and number of the interface that carries the address, where one does.
+// Fills in the MTU and the number of the interface that carries the address, where one does, and
+// the prefix of the address there, unless the address has a prefix already.
 void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress& address);
 
 // The fault rules of a scenario file. The message says where it is wrong.

@@ -8,7 +8,7 @@ namespace {
 const std::vector<InterfaceAddress> kMachine = {
     {*NetAddress::Parse("127.0.0.1"), 1, 65536, true},
     {*NetAddress::Parse("::1"), 1, 65536, true},
-    {*NetAddress::Parse("192.0.2.7"), 2, 1400, false},
+    {*NetAddress::Parse("192.0.2.7"), 2, 1400, false, 96 + 20},
     {*NetAddress::Parse("fe80::1"), 2, 1400, false},
 };
 
@@ -39,6 +39,30 @@ TEST(MakeHostConfig, AnAddressHasItsInterfacesMtuAndAllOf127Loopbacks) {
   EXPECT_EQ(addresses[0].interface_index, 2u);
   EXPECT_TRUE(addresses[0].on_wire);
   EXPECT_EQ(addresses[1].link_mtu_bytes, 65536u);
+}
+
+std::string Network(const HostOptions& options) {
+  const auto config = MakeHostConfig(options, kMachine);
+  return config ? NetworkOf(config->devices[0].addresses[0]).ToString() : config.error();
+}
+
+TEST(MakeHostConfig, ThePrefixIsTheGivenOneElseTheInterfacesElseTheDefault) {
+  EXPECT_EQ(Network({.addresses = {"192.0.2.7/28"}}), "192.0.2.0/28");
+  EXPECT_EQ(Network({.addresses = {"192.0.2.7"}}), "192.0.0.0/20");
+  EXPECT_EQ(Network({.addresses = {"198.51.100.7"}}), "198.51.100.0/24");
+  EXPECT_EQ(Network({.addresses = {"127.0.1.9"}}), "127.0.0.0/8");
+}
+
+TEST(MakeHostConfig, AGatewayIsANeighbour) {
+  const auto near =
+      MakeHostConfig({.addresses = {"192.0.2.7"}, .gateways = {"192.0.15.1"}}, kMachine);
+  ASSERT_TRUE(near) << near.error();
+  EXPECT_EQ(near->gateways, std::vector<NetAddress>{*NetAddress::Parse("192.0.15.1")});
+  for (const char* wrong : {"192.0.16.1", "192.0.2.7", "224.0.0.1", "gateway"}) {
+    const auto config = MakeHostConfig({.addresses = {"192.0.2.7"}, .gateways = {wrong}}, kMachine);
+    ASSERT_FALSE(config) << wrong;
+    EXPECT_NE(config.error().find(wrong), std::string::npos) << config.error();
+  }
 }
 
 TEST(MakeHostConfig, DealsAddressesOutToDevicesInTurn) {
@@ -75,8 +99,11 @@ TEST(ParseDeviceOption, NamesTheProfilesThatThereAre) {
 TEST(ParseAddressOption, TakesAddressesOfOneHostOnly) {
   EXPECT_TRUE(ParseAddressOption("127.0.1.1"));
   EXPECT_TRUE(ParseAddressOption("2001:db8::1"));
-  for (const char* text : {"", "localhost", "127.0.0", "0.0.0.0", "::", "255.255.255.255",
-                           "224.0.0.1", "ff02::1", "127.0.0.1:4791"}) {
+  EXPECT_EQ(ParseAddressOption("10.77.0.1/16")->prefix_bits, 96 + 16);
+  EXPECT_EQ(ParseAddressOption("10.77.0.1")->prefix_bits, 0);
+  for (const char* text :
+       {"", "localhost", "127.0.0", "0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1",
+        "127.0.0.1:4791", "127.0.0.1/", "127.0.0.1/33", "127.0.0.1/0", "::1/129"}) {
     EXPECT_FALSE(ParseAddressOption(text)) << text;
   }
 }
@@ -84,9 +111,12 @@ TEST(ParseAddressOption, TakesAddressesOfOneHostOnly) {
 TEST(ParseAddressOption, ALinkLocalAddressNeedsItsInterface) {
   EXPECT_FALSE(ParseAddressOption("fe80::1"));
   EXPECT_FALSE(ParseAddressOption("fe80::1%nosuchinterface"));
-  const auto scoped = ParseAddressOption("fe80::1%lo");
-  ASSERT_TRUE(scoped);
-  EXPECT_NE(scoped->interface_index, 0u);
+  for (const char* text : {"fe80::1%lo", "fe80::1%lo/64"}) {
+    const auto scoped = ParseAddressOption(text);
+    ASSERT_TRUE(scoped) << text;
+    EXPECT_NE(scoped->interface_index, 0u);
+    EXPECT_EQ(NetworkOf(*scoped).ToString(), "fe80::/64");
+  }
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.addresses = json.at("address").get<std::vector<std::string>>();
     record.options.devices = json.at("device").get<std::vector<std::string>>();
     record.options.silent_nets = json.value("silent_net", std::vector<std::string>());
+    record.options.gateways = json.value("gateway", std::vector<std::string>());
     record.options.pcap_path = json.at("pcap").get<std::string>();
     record.options.trace_path = json.at("trace").get<std::string>();
     record.options.scenario_path = json.value("scenario", std::string());
@@ -160,6 +161,7 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"address", record.options.addresses},
                      {"device", record.options.devices},
                      {"silent_net", record.options.silent_nets},
+                     {"gateway", record.options.gateways},
                      {"pcap", record.options.pcap_path},
                      {"trace", record.options.trace_path},
                      {"scenario", record.options.scenario_path},

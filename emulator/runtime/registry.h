@@ -27,9 +27,10 @@ using OrMessage = tl::expected<T, std::string>;
 // What a host was started with, as given (paths absolute); empty: the default.
 struct HostOptions {
   std::string name = "default";
-  std::vector<std::string> addresses = {};
+  std::vector<std::string> addresses = {};    // ADDRESS[/BITS]
   std::vector<std::string> devices = {};      // NAME or NAME=PROFILE
   std::vector<std::string> silent_nets = {};  // ADDRESS/BITS
+  std::vector<std::string> gateways = {};
   std::string pcap_path = {};
   std::string trace_path = {};
   std::string scenario_path = {};      // of fault rules

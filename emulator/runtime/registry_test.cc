@@ -54,10 +54,11 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   const Result<UniqueFd> lock = registry->TryLock("a");
   ASSERT_TRUE(lock);
   EXPECT_FALSE(registry->ReadRecord("a")) << "an empty lock file says nothing";
-  HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, {}, "/tmp/\"p\"", ""}};
+  HostRecord record{42, {"a", {"127.0.1.1", "::1"}, {"rxe0"}, {}, {}, "/tmp/\"p\"", ""}};
   ASSERT_TRUE(Registry::WriteRecord(lock->get(), record));
   record.options.addresses = {"127.0.1.1"};
   record.options.silent_nets = {"10.99.0.0/16"};
+  record.options.gateways = {"127.0.0.254"};
   record.scenario_mark = "0123456789abcdef";
   record.scenario_rules = 3;
   record.lives_alone = true;
@@ -67,6 +68,7 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   EXPECT_EQ(read->pid, 42);
   EXPECT_EQ(read->options.addresses, record.options.addresses);
   EXPECT_EQ(read->options.silent_nets, record.options.silent_nets);
+  EXPECT_EQ(read->options.gateways, record.options.gateways);
   EXPECT_EQ(read->options.devices, record.options.devices);
   EXPECT_EQ(read->options.pcap_path, record.options.pcap_path);
   EXPECT_EQ(read->scenario_mark, record.scenario_mark);

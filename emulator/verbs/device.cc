@@ -11,7 +11,9 @@ namespace {
 // Wire bytes that rxe takes off an interface's MTU (RXE_MAX_HDR_LENGTH).
 constexpr uint32_t kMaxHeaderBytes = 80;
 // Networks of addresses that are given without a prefix, counted as by NetPrefix.
-constexpr uint8_t kIpv4LoopbackBits = 96 + 8, kIpv4Bits = 96 + 24, kIpv6Bits = 64;
+constexpr uint8_t kIpv4LoopbackBits = 96 + 8, kIpv4Bits = 96 + 24;
+constexpr uint8_t kIpv6LoopbackBits = 128, kIpv6Bits = 64;
+constexpr uint8_t kIpv4Offset = 96;  // NetPrefix counts an IPv4 network's bits from here
 constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IB_PORT_PHYS_STATE_*
 
 // EUI-64 of the MAC 02:00:a:b:c:d that also makes the link-local GID; without an IPv4 address, the
@@ -45,13 +47,21 @@ bool IsHostAddress(const NetAddress& address) {
          address != NetAddress::Ipv4(0xffffffff);
 }
 
+std::optional<HostAddress> ParseHostAddress(std::string_view text) {
+  const std::optional<NetPrefix> parsed = NetPrefix::Parse(text);
+  if (!parsed || !IsHostAddress(parsed->address)) return std::nullopt;
+  HostAddress own{.address = parsed->address};
+  if (text.find('/') == text.npos) return own;
+  if (parsed->bits == (own.address.IsIpv4() ? kIpv4Offset : 0)) return std::nullopt;
+  own.prefix_bits = parsed->bits;
+  return own;
+}
+
 NetPrefix NetworkOf(const HostAddress& own) {
-  uint8_t bits = own.prefix_bits;
-  if (bits == 0) {
-    const bool is_loopback = own.address.IsLoopback();
-    bits = !own.address.IsIpv4() ? kIpv6Bits : is_loopback ? kIpv4LoopbackBits : kIpv4Bits;
-  }
-  return {own.address, bits};
+  if (own.prefix_bits != 0) return {own.address, own.prefix_bits};
+  const bool is_loopback = own.address.IsLoopback();
+  if (own.address.IsIpv4()) return {own.address, is_loopback ? kIpv4LoopbackBits : kIpv4Bits};
+  return {own.address, is_loopback ? kIpv6LoopbackBits : kIpv6Bits};
 }
 
 ibv_mtu ActiveMtu(uint32_t link_mtu_bytes, ibv_mtu max_mtu) {

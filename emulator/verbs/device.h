@@ -20,8 +20,11 @@ struct HostAddress {
   bool on_wire = true;
   uint8_t prefix_bits = 0;  // of its network, as NetPrefix counts them; 0: NetworkOf chooses
 };
-// The network of an address. Without a prefix of its own: 127.0.0.0/8 for loopback, /24 for other
-// IPv4 addresses, /64 for IPv6.
+// Reads "ADDRESS" or "ADDRESS/BITS", as in `ip address add`: BITS are the prefix of the address's
+// network, at least 1. Empty: the text is something else, or not the address of one host.
+std::optional<HostAddress> ParseHostAddress(std::string_view text);
+// The network of an address, to which the address is a route. An address without a prefix is in
+// 127.0.0.0/8 or ::1/128 (loopback), in a /24 (other IPv4 addresses) or in a /64 (other IPv6 ones).
 NetPrefix NetworkOf(const HostAddress& own);
 
 struct DeviceConfig {

@@ -131,7 +131,7 @@ def without_a_device_the_system_backend_says_what_it_looked_for():
 def the_system_backend_refuses_by_name_what_needs_the_emulator():
     with Emulator() as emulator:
         for option in (("--host", "a"), ("--address", ADDRESS), ("--profile", "siw"),
-                       ("--silent-net", "10.0.0.0/8"), ("--pcap", "p"), ("--trace", "t"),
+                       ("--silent-net", "10.0.0.0/8"), ("--gateway", ADDRESS), ("--pcap", "p"), ("--trace", "t"),
                        ("--scenario", "s"), ("--seed", "1"), ("--payload-shortcuts", "off"),
                        ("--strict",)):
             result = emulator.rdmaemu("run", "--backend", "system", *option, "--", "true")
@@ -377,6 +377,43 @@ def addresses_come_go_and_move():
         let_go(holder)
 
 
+def networks(emulator):
+    """Networks of the host's addresses, and its gateways."""
+    [host] = json.loads(emulator.rdmaemu("hosts", "--json").stdout)
+    return [device["networks"] for device in host["devices"]], host["gateways"]
+
+
+def resolve(emulator, address):
+    """What rping's client says of the address; on the host that runs."""
+    done = run(emulator, "rping", "-c", "-a", address, "-C", "1", options=())
+    return done.stdout + done.stderr
+
+
+def addresses_and_a_gateway_are_the_hosts_routes():
+    gateway, far = ADDRESS.rsplit(".", 1)[0] + ".254", "203.0.113.1"
+    with Emulator() as emulator:
+        holder = hold(emulator, address=ADDRESS)
+        check(networks(emulator) == ([["127.0.0.0/8"]], []), str(networks(emulator)))
+        check("Network is unreachable" in resolve(emulator, far), "no route leads there")
+        expect(emulator.rdmaemu("address", "add", OTHER + "/30", "--device", "rxe0", "--host", "h"), 0)
+        check(networks(emulator)[0][0][1].endswith("/30"), str(networks(emulator)))
+        expect(emulator.rdmaemu("address", "remove", OTHER, "--host", "h"), 0)
+        let_go(holder)
+        eventually("the host's end", lambda: emulator.hosts() == [])
+        options = ("--address", ADDRESS + "/24", "--gateway", gateway)
+        holder = hold(emulator, address=ADDRESS + "/24", options=("--gateway", gateway))
+        near = ADDRESS.rsplit(".", 1)[0] + ".0/24"
+        check(networks(emulator) == ([[near]], [gateway]), str(networks(emulator)))
+        expect(run(emulator, "true", options=options), 0)
+        expect(run(emulator, "true", options=("--gateway", ADDRESS)), 125, "gateway")
+        expect(run(emulator, "true", options=("--address", ADDRESS)), 125, "/24")
+        let_go(holder)
+        for wrong in ("nowhere", "224.0.0.1"):
+            expect(run(emulator, "true", options=("--gateway", wrong)), 125, wrong)
+        expect(run(emulator, "true", options=("--address", ADDRESS, "--gateway", far)), 125, far,
+               "none of the host's networks")
+
+
 def a_change_needs_a_host_that_runs():
     with Emulator() as emulator:
         expect(emulator.rdmaemu("device", "remove", "rxe0", "--host", "h"), 1,
@@ -594,6 +631,7 @@ CASES = [
     ports_go_down_and_up,
     p_keys_change,
     addresses_come_go_and_move,
+    addresses_and_a_gateway_are_the_hosts_routes,
     a_change_needs_a_host_that_runs,
     stop_ends_a_host_that_is_in_use,
     a_host_ends_after_its_last_client_and_leaves_no_file,

@@ -46,7 +46,7 @@ void DeviceOptions::AddDeviceCommands(CLI::App& app) {
           "NAME[=PROFILE], a profile's name or file; a removed one comes back as it was, with its "
           "addresses");
   add->add_option("--address", request_.addresses, "More addresses for it")
-      ->type_name("IP[,IP...]")
+      ->type_name("IP[/BITS][,...]")
       ->delimiter(',')
       ->allow_extra_args(false);
 }
@@ -65,7 +65,9 @@ void DeviceOptions::AddPortCommands(CLI::App& app) {
 
 void DeviceOptions::AddAddressCommands(CLI::App& app) {
   const auto add_address = [this](CLI::App* command) {
-    command->add_option("IP", request_.addresses, "The address")->required()->expected(1);
+    command->add_option("IP", request_.addresses, "The address: IP or IP/BITS")
+        ->required()
+        ->expected(1);
     return command;
   };
   const auto add_device = [this](CLI::App* command) {

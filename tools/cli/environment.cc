@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 constexpr const char* kAddressVariable = "RDMAEMU_ADDRESS";
 constexpr const char* kDeviceVariable = "RDMAEMU_DEVICE";
 constexpr const char* kSilentNetVariable = "RDMAEMU_SILENT_NET";
+constexpr const char* kGatewayVariable = "RDMAEMU_GATEWAY";
 constexpr const char* kPcapVariable = "RDMAEMU_PCAP";
 constexpr const char* kTraceVariable = "RDMAEMU_TRACE";
 constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
@@ -48,6 +49,7 @@ Environment AllOptions(const runtime::HostOptions& options) {
   return {{kAddressVariable, Joined(options.addresses, ',')},
           {kDeviceVariable, Joined(options.devices, ',')},
           {kSilentNetVariable, Joined(options.silent_nets, ',')},
+          {kGatewayVariable, Joined(options.gateways, ',')},
           {kPcapVariable, options.pcap_path},
           {kTraceVariable, options.trace_path},
           {kScenarioVariable, options.scenario_path},
@@ -152,6 +154,7 @@ void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.silent_nets.empty()) {
     options.silent_nets = Split(Variable(kSilentNetVariable), ',');
   }
+  if (options.gateways.empty()) options.gateways = Split(Variable(kGatewayVariable), ',');
   if (options.pcap_path.empty()) options.pcap_path = Variable(kPcapVariable);
   if (options.trace_path.empty()) options.trace_path = Variable(kTraceVariable);
   if (options.scenario_path.empty()) options.scenario_path = Variable(kScenarioVariable);

@@ -34,10 +34,13 @@ constexpr const char* kRunExample =
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
   // One value each time, so that an option never takes CMD for one.
-  app.add_option("--address", options.addresses,
-                 "Addresses of the host on the network (UDP port 4791); default 127.0.0.1 and ::1,"
-                 " and inside the host the machine's own others")
-      ->type_name("IP[,IP...]")
+  app.add_option(
+         "--address", options.addresses,
+         "Addresses of the host on the network (UDP port 4791), with the prefixes of their"
+         " networks, which are the host's routes; without BITS: as on the machine's"
+         " interface, else 127.0.0.0/8, /24 (IPv4) or /64 (IPv6); default 127.0.0.1 and ::1,"
+         " and inside the host the machine's own others")
+      ->type_name("IP[/BITS][,...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--device", options.devices,
@@ -54,6 +57,12 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
                  "Networks in which nobody answers: resolving an address there ends in"
                  " RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT, when its time is up")
       ->type_name("IP/BITS[,...]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--gateway", options.gateways,
+                 "Neighbours by way of which the host reaches what is in none of its networks;"
+                 " without one, rdma_resolve_addr answers ENETUNREACH there")
+      ->type_name("IP[,IP...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--pcap", options.pcap_path, "Write all packets to FILE (pcapng)")
@@ -117,6 +126,9 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   }
   for (const std::string& net : options.silent_nets) {
     if (const auto parsed = runtime::ParseSilentNetOption(net); !parsed) return parsed.error();
+  }
+  for (const std::string& gateway : options.gateways) {
+    if (const auto parsed = runtime::ParseGatewayOption(gateway); !parsed) return parsed.error();
   }
   if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
     return "\"" + options.seed +
@@ -355,7 +367,8 @@ int Main(int argc, char** argv) {
                  " program");
   host->footer(
       "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
-      " RDMAEMU_SILENT_NET, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, RDMAEMU_CLOCK,"
+      " RDMAEMU_SILENT_NET, RDMAEMU_GATEWAY, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, "
+      "RDMAEMU_CLOCK,"
       " RDMAEMU_SEED and RDMAEMU_PAYLOAD_SHORTCUTS, as "
       "`rdmaemu env` sets them.\n\n"
       "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");

@@ -44,6 +44,7 @@ std::vector<std::string> HostArguments(const std::string& binary,
   for (const std::string& address : options.addresses) add("--address", address);
   for (const std::string& device : options.devices) add("--device", device);
   for (const std::string& net : options.silent_nets) add("--silent-net", net);
+  for (const std::string& gateway : options.gateways) add("--gateway", gateway);
   add("--pcap", options.pcap_path);
   add("--trace", options.trace_path);
   add("--scenario", options.scenario_path);

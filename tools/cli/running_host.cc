@@ -26,8 +26,13 @@ std::string NormalDevice(const std::string& text) {
   return text.find('=') == text.npos ? text + "=rxe" : text;
 }
 std::string NormalAddress(const std::string& text) {
-  const auto address = NetAddress::Parse(text);
-  return address ? address->ToString() : text;
+  const size_t slash = std::min(text.find('/'), text.size());
+  const auto address = NetAddress::Parse(text.substr(0, slash));
+  return address ? address->ToString() + text.substr(slash) : text;
+}
+// The same without the prefix of its network.
+std::string NormalWithoutPrefix(const std::string& text) {
+  return NormalAddress(text.substr(0, text.find('/')));
 }
 
 std::string Joined(const std::vector<std::string>& parts, const char* separator) {
@@ -133,6 +138,7 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
   CompareLists("device", asked.devices, running.devices, NormalDevice, differences);
   const auto as_given = [](const std::string& net) { return net; };
   CompareLists("silent-net", asked.silent_nets, running.silent_nets, as_given, differences);
+  CompareLists("gateway", asked.gateways, running.gateways, NormalAddress, differences);
   CompareFiles("pcap", asked.pcap_path, running.pcap_path, differences);
   CompareFiles("trace", asked.trace_path, running.trace_path, differences);
   CompareFiles("scenario", asked.scenario_path, running.scenario_path, differences);
@@ -190,7 +196,7 @@ runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options) {
   std::vector<std::string> wanted = options.addresses;
   if (wanted.empty()) wanted = {"127.0.0.1", "::1"};
-  for (std::string& address : wanted) address = NormalAddress(address);
+  for (std::string& address : wanted) address = NormalWithoutPrefix(address);
   for (const std::string& name : registry.Names()) {
     if (name == options.name) continue;
     auto client = runtime::HostClient::Connect(registry.SocketPath(name));

@@ -31,9 +31,11 @@ const char* rdmaemu_last_error(void);
 /* ---- a host in this process */
 
 struct rdmaemu_device {
-  const char* name;      /* "rxe0": letters, digits, '-', '_' */
-  const char* profile;   /* "rxe", "siw" or the path of a profile; NULL: "rxe" */
-  const char* addresses; /* IPv4 or IPv6, with commas between: "10.0.0.1,10.0.0.2" */
+  const char* name;    /* "rxe0": letters, digits, '-', '_' */
+  const char* profile; /* "rxe", "siw" or the path of a profile; NULL: "rxe" */
+  /* IPv4 or IPv6, with commas between: "10.0.0.1,10.0.1.1/16". The networks are the host's routes;
+   * an address without a prefix is in a /24 (IPv4), a /64 (IPv6) or 127.0.0.0/8. */
+  const char* addresses;
 };
 
 /* Members that are 0 or NULL mean the default. */
@@ -54,6 +56,9 @@ struct rdmaemu_options {
   const char* silent_nets;
   /* "on" (the default); "off": every payload is copied when it is posted and delivered. */
   const char* payload_shortcuts;
+  /* "10.0.0.254,...": by way of which neighbours the host reaches what is in none of its networks;
+   * without one, rdma_resolve_addr answers ENETUNREACH there. */
+  const char* gateways;
 };
 
 /* Opens this process's first host; NULL: all defaults. -EBUSY: there is one, or the process is a
@@ -141,6 +146,7 @@ int rdmaemu_device_remove(const char* device);
 /* profile NULL: the one it had, or "rxe". */
 int rdmaemu_device_add(const char* device, const char* profile);
 int rdmaemu_port_set(const char* device, int up);
+/* address: "10.0.0.1", or with the prefix of its network "10.0.0.1/16". */
 int rdmaemu_address_add(const char* device, const char* address);
 int rdmaemu_address_remove(const char* address);
 int rdmaemu_address_move(const char* address, const char* to_device);

@@ -47,6 +47,7 @@ struct EmbeddingOptions {
   std::string clock = "virtual";
   uint64_t seed = 1;
   std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
+  std::string gateways;
 };
 
 // A host that is added to others: it needs a name, and devices with addresses of its own.
@@ -55,6 +56,7 @@ struct HostOptions {
   std::vector<DeviceOptions> devices;
   uint64_t seed = 0;  // 0: follows from the first one's
   std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
+  std::string gateways;
 };
 
 // Calls `use` with the same as an rdmaemu_options.
@@ -76,6 +78,7 @@ int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
   plain.pcap_path = options.pcap_path.c_str();
   plain.silent_nets = options.silent_nets.c_str();
   plain.payload_shortcuts = options.payload_shortcuts.c_str();
+  plain.gateways = options.gateways.c_str();
   return use(plain);
 }
 

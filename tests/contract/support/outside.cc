@@ -141,11 +141,13 @@ void TestDevice::RemoveAddress(const std::string& address) {
 
 SecondDevice::SecondDevice() {
   if (OnTheEmulator()) {
-    address_ = NeighbourOf(LocalAddress(), 251);
-    Must(OnHost("device add " + name_ + "=" + Driver() + " --address " + address_));
+    address_ = NeighbourOf(LocalAddress(), 249);
+    neighbour_ = NeighbourOf(LocalAddress(), 250);
+    Must(OnHost("device add " + name_ + "=" + Driver() + " --address " + address_ + "/30"));
     return;
   }
   address_ = "10.67.0.1";
+  neighbour_ = "10.67.0.9";
   Must("ip link add second type dummy");
   Must("ip address add " + address_ + "/24 dev second");
   Must("ip link set second up");

@@ -37,7 +37,7 @@ class TestDevice {
   std::string netdev_;  // under it, on the kernel
 };
 
-// Another device of this machine, with an address of its own.
+// Another device of this machine, with an address of its own in a network of its own.
 class SecondDevice {
  public:
   SecondDevice();
@@ -45,9 +45,11 @@ class SecondDevice {
   SecondDevice(const SecondDevice&) = delete;
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
+  // An address of the device's network that resolves and that nobody has.
+  const std::string& neighbour() const { return neighbour_; }
 
  private:
-  std::string name_ = "second0", address_;
+  std::string name_ = "second0", address_, neighbour_;
 };
 
 // The MAC of the link that takes an address over: its own, or that of the link before it.

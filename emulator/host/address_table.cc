@@ -1,0 +1,127 @@
+#include "emulator/host/address_table.h"
+
+#include <algorithm>
+
+namespace rdmaemu {
+
+using cm::Reach;
+
+void AddressTable::Add(HostDevice& owner, const HostAddress& own) {
+  rows_[own.address] = {&owner, own};
+  order_.push_back(own.address);
+}
+
+void AddressTable::Remove(const NetAddress& address) {
+  rows_.erase(address);
+  std::erase(order_, address);
+}
+
+AddressTable::Row* AddressTable::Find(const NetAddress& address) {
+  const auto found = rows_.find(address);
+  return found == rows_.end() ? nullptr : &found->second;
+}
+
+const AddressTable::Row* AddressTable::Find(const NetAddress& address) const {
+  const auto found = rows_.find(address);
+  return found == rows_.end() ? nullptr : &found->second;
+}
+
+const AddressTable::Row* AddressTable::FindByLink(const NetAddress& local) const {
+  return Find(AddressOfLinkLocal(local).value_or(local));
+}
+
+bool AddressTable::HasLoopback(bool ipv4) const {
+  return std::ranges::any_of(
+      order_, [ipv4](const NetAddress& own) { return own.IsLoopback() && own.IsIpv4() == ipv4; });
+}
+
+bool AddressTable::IsSilent(const NetAddress& destination) const {
+  return std::ranges::any_of(silent_nets_,
+                             [&](const NetPrefix& net) { return net.Contains(destination); });
+}
+
+const AddressTable::Row* AddressTable::OnLink(const NetAddress& destination,
+                                              const HostDevice* by) const {
+  const Row* best = nullptr;
+  for (const NetAddress& each : order_) {
+    const Row& row = rows_.at(each);
+    if (!row.own.on_wire || row.owner->IsDown() || (by != nullptr && row.owner != by)) continue;
+    // No packet to a loopback address leaves by an interface, whatever its prefix.
+    if (each.IsLoopback() != destination.IsLoopback()) continue;
+    const NetPrefix network = NetworkOf(row.own);
+    if (!network.Contains(destination)) continue;
+    if (best == nullptr || network.bits > NetworkOf(best->own).bits) best = &row;
+  }
+  return best;
+}
+
+Reach AddressTable::ByGateway(const NetAddress& destination, const HostDevice* by) const {
+  if (destination.IsLoopback()) return {};
+  for (const NetAddress& gateway : gateways_) {
+    if (gateway.IsIpv4() != destination.IsIpv4()) continue;
+    const Row* row = OnLink(gateway, by);
+    if (row == nullptr) continue;
+    return {IsSilent(gateway) ? Reach::Kind::kSilent : Reach::Kind::kFound, row->own.address};
+  }
+  return {};
+}
+
+const AddressTable::Row* AddressTable::FirstForGroup(const NetAddress& group) const {
+  for (const NetAddress& each : order_) {
+    const Row& row = rows_.at(each);
+    if (row.own.on_wire && !row.owner->IsDown() && each.IsIpv4() == group.IsIpv4()) return &row;
+  }
+  return nullptr;
+}
+
+Reach AddressTable::FindRouteFrom(const Row& from, const NetAddress& destination) const {
+  const Reach found{Reach::Kind::kFound, from.own.address};
+  if (from.owner->IsDown() || !from.own.on_wire) return {};
+  if (destination.IsMulticast() || OnLink(destination, from.owner) != nullptr) return found;
+  const Reach by_gateway = ByGateway(destination, from.owner);
+  if (by_gateway.kind == Reach::Kind::kSilent) return by_gateway;
+  if (by_gateway.kind == Reach::Kind::kFound) return found;
+  // Loopback is no interface of this kind: measured.
+  const bool assumes_neighbour = destination.IsIpv4() && !from.own.address.IsLoopback();
+  return {assumes_neighbour ? Reach::Kind::kSilent : Reach::Kind::kNone, {}};
+}
+
+Reach AddressTable::FindRoute(const NetAddress& destination,
+                              const std::optional<NetAddress>& from) const {
+  if (const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination)) {
+    Reach reach = FindRoute(*ipv4, from);
+    if (reach.kind == Reach::Kind::kFound) reach.source = LinkLocalOf(reach.source);
+    return reach;
+  }
+  const Row* const bound = from ? FindByLink(*from) : nullptr;
+  if (Find(destination) != nullptr) {
+    return {Reach::Kind::kFound, bound != nullptr ? bound->own.address : destination};
+  }
+  if (IsSilent(destination)) return {Reach::Kind::kSilent, {}};
+  if (bound != nullptr) return FindRouteFrom(*bound, destination);
+  if (destination.IsMulticast()) {
+    if (const Reach by_gateway = ByGateway(destination, nullptr);
+        by_gateway.kind != Reach::Kind::kNone) {
+      return {Reach::Kind::kFound, by_gateway.source};
+    }
+    const Row* const first = FirstForGroup(destination);
+    return first == nullptr ? Reach{} : Reach{Reach::Kind::kFound, first->own.address};
+  }
+  const Row* const on_link = OnLink(destination, nullptr);
+  if (on_link != nullptr) return {Reach::Kind::kFound, on_link->own.address};
+  return ByGateway(destination, nullptr);
+}
+
+std::optional<NetAddress> AddressTable::SourceInSubnet(const NetAddress& gid) const {
+  if (Find(gid) != nullptr) return gid;
+  constexpr size_t kSubnetBytes = 8;
+  for (const NetAddress& each : order_) {
+    if (!rows_.at(each).owner->IsDown() &&
+        std::equal(gid.bytes.begin(), gid.bytes.begin() + kSubnetBytes, each.bytes.begin())) {
+      return each;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace rdmaemu
