@@ -22,6 +22,7 @@
 #include "emulator/verbs/profile.h"
 #include "emulator/verbs/qp_connection.h"
 #include "emulator/wire/cm_message.h"
+#include "emulator/wire/packet.h"
 
 namespace rdmaemu::cm {
 
@@ -69,6 +70,11 @@ class CmEnvironment {
                           const std::optional<NetAddress>& from = {}) = 0;
   // The own address in the GID's subnet (cma_resolve_ib_dev); empty: none is.
   virtual std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) = 0;
+  // The first entry of the device's P_Key table.
+  virtual uint16_t FirstPkeyOf(const CmDevice& device) {
+    (void)device;
+    return wire::kDefaultPkey;
+  }
   // Index of the partition in the P_Key table of the address's device (ib_find_cached_pkey);
   // nothing: it is not there. Where nothing is said, there is the default partition alone.
   virtual std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) {

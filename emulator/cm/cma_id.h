@@ -74,6 +74,9 @@ struct CmaId {
   bool holds_port = false;
   bool af_only_set = false;
   std::optional<BoundDevice> device;
+  // ib_addr_get_pkey: of an Ethernet interface 0 (measured), of one chosen for a loopback address
+  // the first entry of the device's P_Key table.
+  uint16_t address_pkey = 0;
   // The device came with an IP address, so that there is a link to route over.
   bool on_link = false;
   uint64_t attach_order = 0;  // when it got its device

@@ -189,7 +189,8 @@ rdma_ucm_query_addr_resp DeviceResponse(const CmaId& id) {
   response.node_guid = id.device->local.node_guid_be;
   response.ibdev_index = id.device->index;
   response.port_num = id.device->port;
-  return response;  // the P_Key of an Ethernet address is 0: measured
+  response.pkey = htobe16(id.address_pkey);
+  return response;
 }
 
 template <class T>
@@ -211,6 +212,7 @@ Filled QueryGid(const CmaId& id, Out out) {
   const auto emit = [&id](const SocketAddress& address, const ibv_gid& gid, auto& storage) {
     sockaddr_ib ib = {};
     ib.sib_family = AF_IB;
+    ib.sib_pkey = htobe16(id.address_pkey);
     std::memcpy(&ib.sib_addr, &gid, sizeof gid);
     ib.sib_sid = htobe64(id.ServiceId(address));
     std::memcpy(&storage, &ib, sizeof ib);

@@ -275,6 +275,8 @@ TEST_F(CmTest, CommEstStandsInForTheRtu) {
   ASSERT_EQ(client.Establish(active), 0);
   net.Settle();
   server.ExpectNothing();
+  notify.event = IBV_EVENT_PATH_MIG;  // cm_migrate
+  EXPECT_EQ(server.Errno(RDMA_USER_CM_CMD_NOTIFY, notify), 0);
   notify.event = IBV_EVENT_SQ_DRAINED;
   EXPECT_EQ(server.Errno(RDMA_USER_CM_CMD_NOTIFY, notify), EINVAL);
 }

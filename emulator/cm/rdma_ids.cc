@@ -277,6 +277,7 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
   const std::vector<const CmDevice*> devices = environment_.Devices();
   if (devices.empty()) return Fail(ENODEV);
   AttachTo(id, *devices.front());
+  id.address_pkey = environment_.FirstPkeyOf(*devices.front());
   SocketAddress& source = id.binding.source;
   source.address = *NetAddress::Parse(source.family == AF_INET ? "127.0.0.1" : "::1");
   source.is_loopback = true;

@@ -232,9 +232,12 @@ Status RdmaIds::Notify(Time now, CmaId& id, uint32_t event) {
     if (connection == nullptr && id.state != IdState::kListen) return Fail(EINVAL);
     return {};
   }
-  // RoCE has no alternate paths, so the other event the kernel knows has nothing to act on.
-  if (event != IBV_EVENT_COMM_EST || connection == nullptr) return Fail(EINVAL);
-  return ib_cm_.Establish(now, *connection);
+  if (connection == nullptr) return Fail(EINVAL);
+  if (event == IBV_EVENT_COMM_EST) return ib_cm_.Establish(now, *connection);
+  // cm_migrate: there is no alternate path. The kernel then takes an empty one and can send no more
+  // messages of the connection; that is not copied.
+  const bool is_migration = event == IBV_EVENT_PATH_MIG;
+  return is_migration && connection->state == IbCmState::kEstablished ? Status() : Fail(EINVAL);
 }
 
 // ---- requests

@@ -113,11 +113,13 @@ Reach AddressTable::FindRoute(const NetAddress& destination,
 }
 
 std::optional<NetAddress> AddressTable::SourceInSubnet(const NetAddress& gid) const {
-  if (Find(gid) != nullptr) return gid;
+  if (FindByLink(gid) != nullptr) return gid;
   constexpr size_t kSubnetBytes = 8;
   for (const NetAddress& each : order_) {
-    if (!rows_.at(each).owner->IsDown() &&
-        std::equal(gid.bytes.begin(), gid.bytes.begin() + kSubnetBytes, each.bytes.begin())) {
+    if (rows_.at(each).owner->IsDown()) continue;
+    // Each device has a GID of the link-local subnet, by its IPv4 address.
+    if (gid.IsLinkLocal() && each.IsIpv4()) return LinkLocalOf(each);
+    if (std::equal(gid.bytes.begin(), gid.bytes.begin() + kSubnetBytes, each.bytes.begin())) {
       return each;
     }
   }

@@ -155,6 +155,21 @@ TEST_F(Routes, ALinkLocalAddressIsWhereTheIpv4AddressInItIs) {
   EXPECT_EQ(To(there.c_str()), LinkLocalOf(Address("10.88.0.1")).ToString());
 }
 
+TEST_F(Routes, AGidLeadsToADeviceOfItsSubnetWhateverTheNetworks) {
+  Add(rxe0, "10.77.0.1");
+  Add(rxe1, "fd88::1");
+  const auto source = [&](const NetAddress& gid) {
+    const auto found = table.SourceInSubnet(gid);
+    return found ? found->ToString() : "none";
+  };
+  EXPECT_EQ(source(Address("fd88::9")), "fd88::1");
+  EXPECT_EQ(source(Address("10.99.0.9")), "10.77.0.1") << "all IPv4 GIDs are of one subnet";
+  EXPECT_EQ(source(Address("fd99::9")), "none");
+  const NetAddress own = LinkLocalOf(Address("10.77.0.1"));
+  EXPECT_EQ(source(own), own.ToString());
+  EXPECT_EQ(source(LinkLocalOf(Address("10.99.0.9"))), own.ToString());
+}
+
 TEST_F(Routes, AnAddressThatGoesTakesItsRouteAlong) {
   Add(rxe0, "10.77.0.1");
   table.Remove(Address("10.77.0.1"));

@@ -163,6 +163,11 @@ const Device* HostDevices::DeviceAt(const NetAddress& local) const {
   return row == nullptr ? nullptr : row->owner->device;
 }
 
+uint16_t HostDevices::FirstPkeyOf(const cm::CmDevice& device) {
+  const Entry* const entry = FindPresent(device.name);
+  return entry == nullptr ? Device::kDefaultPkey : entry->device->PkeyAt(0);
+}
+
 std::optional<uint16_t> HostDevices::FindPkey(const NetAddress& local, uint16_t pkey) {
   const Device* const device = DeviceAt(local);
   return device == nullptr ? CmEnvironment::FindPkey(local, pkey) : device->FindPkey(pkey);

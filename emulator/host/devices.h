@@ -76,6 +76,7 @@ class HostDevices final : public cm::CmEnvironment, public ChangingDevices {
     return addresses_.SourceInSubnet(gid);
   }
   bool LivesOnLoopback(bool ipv4) override { return addresses_.HasLoopback(ipv4); }
+  uint16_t FirstPkeyOf(const cm::CmDevice& device) override;
   std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) override;
   // QP 1 of the address's device takes packets of every partition in its table.
   bool TakesGsiPkey(const NetAddress& local, uint16_t pkey) const;

@@ -143,6 +143,8 @@ int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
   Id& ours = Private(id);
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
   if (ours.device == nullptr) return Fail(EINVAL);
+  // Said before the id is looked for, whatever became of it: measured on one whose device has gone.
+  if (ours.ps == RDMA_PS_TCP && ours.qp == nullptr && conn_param == nullptr) return Fail(EINVAL);
   if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
   ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
                              ? conn_param->initiator_depth

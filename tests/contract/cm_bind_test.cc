@@ -240,6 +240,7 @@ void ExpectADeviceAndNoRoute(const std::string& address) {
   sockaddr_in local;
   memcpy(&local, rdma_get_local_addr(id.get()), sizeof local);
   EXPECT_EQ(local.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+  EXPECT_EQ(id->route.addr.addr.ibaddr.pkey, 0xffff);  // cma_bind_loopback
   EXPECT_EQ(ErrnoOf(rdma_resolve_route(id.get(), 2000)), ENODEV);
 }
 

@@ -2,6 +2,7 @@
 // moved when the reply comes, answers for something that is no longer there.
 #include <cerrno>
 
+#include "tests/contract/support/command.h"
 #include "tests/contract/support/direct.h"
 #include "tests/contract/support/transport.h"
 
@@ -106,6 +107,21 @@ TEST_F(Notify, OtherEventsAreInvalid) {
     EXPECT_EQ(NotifyOf(passive, type), EINVAL) << ibv_event_type_str(type);
   }
   EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
+}
+
+// The kernel makes an empty path the connection's, so that it can send no more messages of it
+// (cm_migrate); its connections are left alone.
+TEST_F(Notify, AMigratedPathIsTakenNoteOfWhileConnected) {
+  if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
+  ASSERT_NO_FATAL_FAILURE(Respond());
+  EXPECT_EQ(NotifyOf(passive, IBV_EVENT_PATH_MIG), EINVAL);
+  if (!OnTheEmulator()) GTEST_SKIP() << "a kernel's connection would not survive it";
+  ASSERT_EQ(ErrnoOf(rdma_establish(active.get())), 0);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(NotifyOf(passive, IBV_EVENT_PATH_MIG), 0);
+  EXPECT_EQ(NotifyOf(active, IBV_EVENT_PATH_MIG), 0);
+  ASSERT_EQ(rdma_disconnect(active.get()), 0);
+  Expect(passive_channel.get(), RDMA_CM_EVENT_DISCONNECTED);
 }
 
 TEST_F(Notify, ASynchronousAcceptEndsByIt) {

@@ -146,6 +146,10 @@ TEST_F(DeviceRemoval, CallsOnItsIdsAreEnxio) {
   EXPECT_EQ(side->Disconnect(ids.passive), ENXIO);
   EXPECT_EQ(side->ResolveAddr(ids.resolved, address(), 1), ENXIO);
   EXPECT_EQ(side->ResolveRoute(ids.bound), ENXIO);
+  EXPECT_EQ(side->CmConnect(ids.resolved, {}), ENXIO);
+  ConnectSpec none;
+  none.null_parameters = true;  // without a QP: librdmacm refuses it before it asks
+  EXPECT_EQ(side->CmConnect(ids.resolved, none), EINVAL);
   EXPECT_EQ(side->Listen(ids.bound), ENXIO);
 }
 
