@@ -32,6 +32,10 @@ class Failure(Exception):
     """The case failed; the text says how."""
 
 
+class Unsteady(Exception):
+    """The case failed and then passed; the text says how it failed. Reported, and no failure."""
+
+
 _taken = []  # sockets whose names say what this process has
 
 
@@ -315,6 +319,8 @@ def run_case(name, function):
         function()
     except Skip as skip:
         kind, text = "skipped", str(skip)
+    except Unsteady as unsteady:
+        kind, text = "unsteady", str(unsteady)
     except Exception as error:  # a broken case must not hide the others
         kind = "failed"
         text = str(error) if isinstance(error, Failure) else traceback.format_exc()
