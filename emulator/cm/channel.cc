@@ -9,7 +9,7 @@ Channels::~Channels() {
   for (const auto& [handle, channel] : channels_) counters_.Destroy(channel.counter);
 }
 
-Result<Channel*> Channels::Create(GroupId group) {
+Result<Channel*> Channels::Create(GroupId group, const Maker& maker) {
   const auto held = per_group_.find(group);
   if (held != per_group_.end() && held->second >= kMaxChannelsPerGroup) return Fail(EMFILE);
   const Result<CounterId> counter = counters_.Create();
@@ -19,6 +19,7 @@ Result<Channel*> Channels::Create(GroupId group) {
   return &channels_
               .emplace(handle, Channel{.handle = handle,
                                        .group = group,
+                                       .maker = maker,
                                        .counter = *counter,
                                        .events = {},
                                        .by_id = {}})

@@ -15,6 +15,7 @@
 #include "emulator/base/ids.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
+#include "emulator/base/survivors.h"
 #include "emulator/cm/cm.h"
 #include "emulator/cm/events.h"
 
@@ -23,6 +24,7 @@ namespace rdmaemu::cm {
 struct Channel {
   uint32_t handle;
   GroupId group;
+  Maker maker;
   CounterId counter;
   std::map<uint64_t, PendingEvent> events;        // in the order they came
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
@@ -44,8 +46,8 @@ class Channels {
       : counters_(counters), handles_(handles) {}
   ~Channels();
 
-  Result<Channel*> Create(GroupId group);  // EMFILE
-  void Destroy(uint32_t handle);           // drops what still waits
+  Result<Channel*> Create(GroupId group, const Maker& maker = {});  // EMFILE
+  void Destroy(uint32_t handle);                                    // drops what still waits
   Channel* Find(GroupId group, uint32_t handle);
   std::vector<uint32_t> OfGroup(GroupId group) const;
 

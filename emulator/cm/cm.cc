@@ -31,8 +31,8 @@ Cm::Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trac
     : impl_(std::make_unique<Impl>(environment, counters, random, trace, ids)) {}
 Cm::~Cm() = default;
 
-Result<CmChannel> Cm::CreateChannel(GroupId group) {
-  const Result<Channel*> channel = impl_->channels.Create(group);
+Result<CmChannel> Cm::CreateChannel(GroupId group, const Maker& maker) {
+  const Result<Channel*> channel = impl_->channels.Create(group, maker);
   if (!channel) return tl::make_unexpected(channel.error());
   return CmChannel{(*channel)->handle, (*channel)->counter};
 }
@@ -65,6 +65,13 @@ void Cm::QpEnded(Time now, uint32_t qpn) { impl_->ids.QpEnded(now, qpn); }
 void Cm::GroupGone(Time now, GroupId group) {
   for (const uint32_t channel : impl_->channels.OfGroup(group)) {
     impl_->DestroyChannel(now, channel);
+  }
+}
+
+void Cm::EndOrphans(Time now, GroupId group, const Survivors& survivors) {
+  for (const uint32_t handle : impl_->channels.OfGroup(group)) {
+    const Channel* const channel = impl_->channels.Find(group, handle);
+    if (channel != nullptr && !survivors.Hold(channel->maker)) impl_->DestroyChannel(now, handle);
   }
 }
 

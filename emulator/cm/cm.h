@@ -16,6 +16,7 @@
 #include "emulator/base/net_address.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
+#include "emulator/base/survivors.h"
 #include "emulator/base/time.h"
 #include "emulator/base/uapi.h"
 #include "emulator/trace/trace.h"
@@ -144,8 +145,8 @@ class Cm {
      IdSpace ids = {});
   ~Cm();
 
-  Result<CmChannel> CreateChannel(GroupId group);                    // EMFILE, ENOMEM
-  Status DestroyChannel(Time now, GroupId group, uint32_t channel);  // with all its ids
+  Result<CmChannel> CreateChannel(GroupId group, const Maker& maker = {});  // EMFILE, ENOMEM
+  Status DestroyChannel(Time now, GroupId group, uint32_t channel);         // with all its ids
   // One command of rdma_user_cm.h on a channel: `command` is RDMA_USER_CM_CMD_*, `in` its struct
   // (calls.h says which, where a pointer had to go), `out` its response. Answers the bytes of
   // `out` that were filled. `response` members are not looked at. GET_EVENT answers
@@ -158,6 +159,8 @@ class Cm {
   void QpEnded(Time now, uint32_t qpn);
   // All of the group's channels and ids go, as when their descriptor is closed.
   void GroupGone(Time now, GroupId group);
+  // The same of the channels that belong to nobody any more.
+  void EndOrphans(Time now, GroupId group, const Survivors& survivors);
   // Ids with the device hear DEVICE_REMOVAL, in the order in which they got it, and then answer
   // ENXIO; those without one (wildcard listeners, unbound ids) hear nothing. To be called while
   // the device can still send.

@@ -19,7 +19,7 @@
 namespace rdmaemu {
 
 // Changes with any layout in this file; a host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 4;
+inline constexpr uint32_t kCallVersion = 5;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -103,11 +103,14 @@ struct Nothing {
 // ---- the connection
 
 // The first call on a connection. A forked child opens one of its own and shows its parent's
-// group token: it then shares every handle. Descriptors: doorbell eventfd.
+// group token: it then shares the handles of what its parent had made before the fork. Descriptors:
+// doorbell eventfd.
 struct HelloIn {
   uint32_t version;         // kCallVersion
   uint32_t pid;             // as the program sees it; the host trusts SO_PEERCRED, not this
   uint8_t group_token[16];  // zero: a new group
+  uint32_t parent;          // HelloOut::process of the parent; not looked at in a new group
+  uint32_t fork;            // the how many-th fork of the parent made this process, from 1
   char program[64];         // for the trace and `rdmaemu hosts`
 };
 struct HelloOut {
@@ -116,7 +119,8 @@ struct HelloOut {
   uint32_t process;   // ProcessId
   uint32_t group;
   uint8_t group_token[16];
-  SharedSpan doorbells;  // a DoorbellPage
+  SharedSpan doorbells;     // a DoorbellPage
+  SharedSpan process_page;  // a ProcessPage
   char host_name[64];
 };
 

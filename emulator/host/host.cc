@@ -113,14 +113,28 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
-    verbs_.ProcessEnded(process);
+    const GroupId group = GroupOf(process);
+    verbs_.ProcessEnded(group, process);
+    if (const auto page = process_pages_.find(process); page != process_pages_.end()) {
+      verbs_.FreeProcessPage(group, page->second);
+      process_pages_.erase(page);
+    }
     const std::optional<GroupId> gone = processes_.Detach(process);
-    if (!gone) return;
+    if (!gone) return EndOrphans(now, group);
     // Ids first: what they say to their peers should not depend on the QPs being there still.
     cm_.GroupGone(now, *gone);
     verbs_.GroupGone(now, *gone);
     doors_.ForgetGone();
     DoDeeds(now);
+  }
+
+  void ProcessEnded(Time now, ProcessId process) {
+    faults_.SetNow(now);
+    AbandonCalls(process);
+    const GroupId group = GroupOf(process);
+    verbs_.ProcessEnded(group, process);
+    processes_.End(process);
+    EndOrphans(now, group);
   }
 
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message) {
@@ -263,6 +277,15 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
  private:
+  // A process of the group has ended, or another one was added to it.
+  void EndOrphans(Time now, GroupId group) {
+    if (group == GroupId::kNone) return;
+    const Survivors survivors = processes_.SurvivorsOf(group);
+    cm_.EndOrphans(now, group, survivors);
+    verbs_.EndOrphans(now, group, survivors);
+    doors_.ForgetGone();
+    DoDeeds(now);
+  }
   bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
                   std::span<const std::byte> bytes, const NetAddress* at) {
     if (!faults_.flags().packets) return true;
@@ -346,8 +369,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
     CallHeader header;
     std::memcpy(&header, message.data(), sizeof header);
-    Reply reply = Dispatch(now, process, *processes_.Find(process), CallOp{header.op},
-                           message.subspan(sizeof header));
+    const ConnectedProcess& caller = *processes_.Find(process);
+    verbs_.SetMaker({process, caller.forks()});
+    Reply reply = Dispatch(now, process, caller, CallOp{header.op}, message.subspan(sizeof header));
     if (EndsObjects(header.op)) doors_.ForgetGone();
     return reply;
   }
@@ -356,7 +380,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                  std::span<const std::byte> body) {
     switch (op) {
       case CallOp::kHello:
-        return Hello(process, body);
+        return Hello(now, process, body);
       case CallOp::kHostStatus:
         return StatusReply();
       case CallOp::kHostStop:
@@ -381,7 +405,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     if (caller.group == GroupId::kNone) return FailedReply(EPROTO);  // no Hello yet
     if (op == CallOp::kMapSegment) return MapSegment(caller.group, body);
-    if (op == CallOp::kCmCreateChannel) return CreateCmChannel(caller.group);
+    if (op == CallOp::kCmCreateChannel) {
+      return CreateCmChannel(caller.group, {process, caller.forks()});
+    }
     if (op == CallOp::kCmDestroyChannel) return DestroyCmChannel(now, caller.group, body);
     if (op >= CallOp::kCmCommand) return CmCommand(now, process, caller.group, op, body);
     if (IsAsked(op)) return Asked(body);
@@ -404,24 +430,28 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
-  Reply Hello(ProcessId process, std::span<const std::byte> body) {
+  Reply Hello(Time now, ProcessId process, std::span<const std::byte> body) {
     HelloIn in;
     if (body.size() < sizeof in.version) return FailedReply(EINVAL);
     std::memcpy(&in.version, body.data(), sizeof in.version);
     if (in.version != kCallVersion) return FailedReply(EPROTO);
     if (As(body, in) == nullptr) return FailedReply(EINVAL);
-    GroupToken token;
-    std::copy(std::begin(in.group_token), std::end(in.group_token), token.begin());
-    const Result<GroupId> group = processes_.Join(process, token, random_);
+    Origin origin{{}, ProcessId{in.parent}, in.fork};
+    std::copy(std::begin(in.group_token), std::end(in.group_token), origin.token.begin());
+    const Result<GroupId> group = processes_.Join(process, origin, random_);
     if (!group) return FailedReply(group.error().code);
     const Result<SharedSpan> doorbells = verbs_.DoorbellSpan(*group);
     if (!doorbells) return FailedReply(doorbells.error().code);
+    const Result<Span> page = verbs_.AllocateProcessPage(*group);
+    if (!page) return FailedReply(page.error().code);
+    process_pages_[process] = *page;
     verbs_.ProcessJoined(*group, process);
     Processes::Group& members = processes_.groups().at(*group);
     members.doorbells = &verbs_.Doorbells(*group);
     ShowWatchedCalls();
 
     ConnectedProcess& joined = *processes_.Find(process);
+    joined.page = reinterpret_cast<ProcessPage*>(page->bytes);
     if (const std::string program = BoundedText(in.program, sizeof in.program); !program.empty()) {
       joined.info.program = program;
     }
@@ -433,6 +463,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     out.host_pid = config_.pid;
     std::copy(members.token.begin(), members.token.end(), out.group_token);
     out.doorbells = *doorbells;
+    out.process_page = *page;
+    if (origin.token != GroupToken{}) EndOrphans(now, *group);
     config_.name.copy(out.host_name, sizeof out.host_name - 1);
     Reply reply;
     Fill(reply, out);
@@ -454,8 +486,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   Reply StatusReply() const { return TextReply(StatusJson()); }
 
-  Reply CreateCmChannel(GroupId group) {
-    const Result<cm::CmChannel> channel = cm_.CreateChannel(group);
+  Reply CreateCmChannel(GroupId group, const Maker& maker) {
+    const Result<cm::CmChannel> channel = cm_.CreateChannel(group, maker);
     if (!channel) return FailedReply(channel.error().code);
     Reply reply;
     Fill(reply, CmChannelOut{channel->handle, 0});
@@ -607,6 +639,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultDeeds deeds_;
   FaultControl fault_control_;
   cm::Cm cm_;
+  std::map<ProcessId, Span> process_pages_;
   std::vector<wire::Packet> received_;  // of one call; used again
   bool stop_requested_ = false;
   bool crashed_ = false;
@@ -619,6 +652,7 @@ Host::~Host() = default;
 
 ProcessId Host::Attach(Time now, const ProcessInfo& info) { return impl_->Attach(now, info); }
 void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
+void Host::ProcessEnded(Time now, ProcessId process) { impl_->ProcessEnded(now, process); }
 Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
   return impl_->Call(now, process, message);
 }

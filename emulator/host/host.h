@@ -90,6 +90,10 @@ class Host {
   // A process connected (its Hello carries the rest), or its connection ended.
   ProcessId Attach(Time now, const ProcessInfo& info);
   void Detach(Time now, ProcessId process);
+  // The process has ended, but not its connection: a child that it forked, and that made no call
+  // yet, holds it. What the process made after its last fork ends; the rest awaits the child, or
+  // Detach.
+  void ProcessEnded(Time now, ProcessId process);
   // One message of calls.h, header included. Anything malformed answers EINVAL.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
   // A reply whose time has come (Reply::is_late), after Expire. What a process waits for is
@@ -129,8 +133,7 @@ class Host {
   // nothing when there is none, or while an application is awaited.
   std::optional<Time> NextJump(Time now) const;
 
-  // The group a process belongs to, kNone before its Hello: processes of one group stand in for
-  // each other's memory when one has gone.
+  // The group a process belongs to, kNone before its Hello.
   GroupId GroupOf(ProcessId process) const;
   size_t processes() const;
   bool stop_requested() const;  // kHostStop was called

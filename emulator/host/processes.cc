@@ -10,23 +10,40 @@ ProcessId Processes::Attach(const ProcessInfo& info) {
   return process;
 }
 
+void Processes::End(ProcessId process) {
+  if (ConnectedProcess* const ended = Find(process)) ended->runs = false;
+}
+
 std::optional<GroupId> Processes::Detach(ProcessId process) {
   const auto it = processes_.find(process);
   if (it == processes_.end()) return std::nullopt;
   const GroupId group = it->second.group;
   processes_.erase(it);
   if (group == GroupId::kNone) return std::nullopt;
+  descents_.at(process).connected = false;
+  Forget(process);
   const auto members = groups_.find(group);
   if (--members->second.processes > 0) return std::nullopt;
   groups_.erase(members);
   return group;
 }
 
-Result<GroupId> Processes::Join(ProcessId process, const GroupToken& token, Random& random) {
+// Its ancestors may have been kept for its sake.
+void Processes::Forget(ProcessId process) {
+  for (auto it = descents_.find(process);
+       it != descents_.end() && !it->second.connected && it->second.children == 0;) {
+    const ProcessId parent = it->second.parent;
+    descents_.erase(it);
+    it = descents_.find(parent);
+    if (it != descents_.end()) it->second.children--;
+  }
+}
+
+Result<GroupId> Processes::Join(ProcessId process, const Origin& origin, Random& random) {
   ConnectedProcess* joining = Find(process);
   if (joining == nullptr) return Fail(EINVAL);
   if (joining->group != GroupId::kNone) return Fail(EALREADY);
-  if (token == GroupToken{}) {
+  if (origin.token == GroupToken{}) {
     if (groups_.size() >= kMaxGroups) return Fail(ENOMEM);
     const GroupId group{++last_group_};
     Group& made = groups_[group];
@@ -36,15 +53,38 @@ Result<GroupId> Processes::Join(ProcessId process, const GroupToken& token, Rand
     }
     made.processes = 1;
     joining->group = group;
+    descents_[process] = {ProcessId::kNone, 0};
     return group;
   }
-  for (auto& [group, members] : groups_) {
-    if (members.token != token) continue;
-    members.processes++;
-    joining->group = group;
-    return group;
+  const ConnectedProcess* const parent = Find(origin.parent);
+  if (parent == nullptr || parent->group == GroupId::kNone) return Fail(EACCES);
+  Group& members = groups_.at(parent->group);
+  if (members.token != origin.token) return Fail(EACCES);
+  members.processes++;
+  joining->group = parent->group;
+  descents_[process] = {origin.parent, origin.fork};
+  descents_.at(origin.parent).children++;
+  return joining->group;
+}
+
+Survivors Processes::SurvivorsOf(GroupId group) const {
+  Survivors survivors;
+  for (const auto& [process, connected] : processes_) {
+    if (connected.group != group) continue;
+    // A connection that outlives its process is held by a child, which has what its parent had.
+    const ProcessId stand_in = connected.runs ? process : ProcessId::kNone;
+    if (connected.runs) {
+      survivors.AddRunning(process);
+    } else {
+      survivors.AddForked(process, connected.forks(), ProcessId::kNone);
+    }
+    const Descent* child = &descents_.at(process);
+    while (child->parent != ProcessId::kNone) {
+      survivors.AddForked(child->parent, child->fork, stand_in);
+      child = &descents_.at(child->parent);
+    }
   }
-  return Fail(EACCES);
+  return survivors;
 }
 
 std::string_view Processes::ProgramOf(GroupId group) const {

@@ -1,6 +1,7 @@
 #include "emulator/runtime/call_server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -119,6 +120,8 @@ void CallServer::Serve(Time now, uint32_t number) {
         recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
+    // Nobody calls for a process that has ended: its children connect.
+    if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
     const Reply reply = Answer(now, number, connection, message);
@@ -145,7 +148,6 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
     if (group != GroupId::kNone) {
       connection.is_client = ever_had_client_ = true;
       clients_++;
-      parts_.memory.SetGroup(connection.process, group);
     }
   }
   return reply;
@@ -282,13 +284,33 @@ bool CallServer::SendReply(uint32_t number, Connection& connection, const Reply&
   return sent >= 0;
 }
 
+void CallServer::ProcessEnded(Time now, uint32_t number) {
+  const auto it = connections_.find(number);
+  if (it == connections_.end()) return;
+  Connection& connection = it->second;
+  pollfd poll_end{connection.socket.get(), POLLRDHUP, 0};
+  if (!connection.is_client || poll(&poll_end, 1, 0) != 0) return Drop(now, number);
+  connection.process_fd.Reset();
+  pages_.Remove(number);
+  CountOut(connection.pid);
+  connection.pid = 0;
+  connection.ended = true;
+  parts_.memory.ProcessEnded(connection.process);
+  parts_.host.ProcessEnded(now, connection.process);
+}
+
+void CallServer::CountOut(pid_t pid) {
+  const auto it = per_process_.find(pid);
+  if (it != per_process_.end() && --it->second == 0) per_process_.erase(it);
+}
+
 void CallServer::Drop(Time now, uint32_t number) {
   const auto it = connections_.find(number);
   if (it == connections_.end()) return;
   parts_.host.Detach(now, it->second.process);
   parts_.memory.RemoveProcess(it->second.process);
   if (it->second.is_client) clients_--;
-  if (--per_process_[it->second.pid] == 0) per_process_.erase(it->second.pid);
+  if (!it->second.ended) CountOut(it->second.pid);
   pages_.Remove(number);
   connections_.erase(it);
 }

@@ -58,6 +58,9 @@ class CallServer {
   void SendLate(Time now);
   // Before the host sleeps: callers ring from now on. True when one was too early for that.
   bool StopWatchingPages() { return pages_.StopWatching(); }
+  // The process of the connection has ended. So does the connection, unless a forked child of the
+  // process holds it.
+  void ProcessEnded(Time now, uint32_t connection);
   // Ends one connection: the process has gone or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
@@ -76,6 +79,7 @@ class CallServer {
     pid_t pid = 0;
     bool is_client = false;
     bool page_waits = false;  // for the reply to its page's call
+    bool ended = false;       // its process; a forked child keeps it open
   };
 
   void Add(Time now, UniqueFd socket);
@@ -86,6 +90,7 @@ class CallServer {
   bool SendLateReply(uint32_t number, Connection& connection, const Reply& reply);
   std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
   void DropBroken(Time now);
+  void CountOut(pid_t pid);  // of per_process_
   bool SendReply(uint32_t number, Connection& connection, const Reply& reply);
   // -1 when the host named something that is not there.
   int DescriptorFor(uint32_t number, Connection& connection, const ReplyDescriptor& what);

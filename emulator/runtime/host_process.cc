@@ -271,7 +271,7 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
       server_->Serve(now, number);
       break;
     case EventKind::kClientExit:
-      server_->Drop(now, number);
+      server_->ProcessEnded(now, number);
       break;
     case EventKind::kDoorbell:
       server_->ServePage(now, number);

@@ -144,43 +144,22 @@ void ProcessMemory::AddProcess(ProcessId process, pid_t pid) {
   processes_[static_cast<uint32_t>(process)] = Known{pid, SharesPidNamespace(pid)};
 }
 
-void ProcessMemory::SetGroup(ProcessId process, GroupId group) {
+void ProcessMemory::ProcessEnded(ProcessId process) {
   const auto it = processes_.find(static_cast<uint32_t>(process));
-  if (it == processes_.end() || it->second.group == group) return;
-  it->second.group = group;
-  groups_[group].push_back(process);
+  if (it == processes_.end()) return;
+  files_.erase(it->second.pid);
+  it->second.alive = false;
 }
 
 void ProcessMemory::RemoveProcess(ProcessId process) {
-  const auto it = processes_.find(static_cast<uint32_t>(process));
-  if (it == processes_.end()) return;
-  const GroupId group = it->second.group;
-  files_.erase(it->second.pid);  // the pid may be another process's soon
-  it->second.alive = false;
-  if (group == GroupId::kNone) {
-    processes_.erase(it);
-    return;
-  }
-  const std::vector<ProcessId>& members = groups_[group];
-  const bool any_alive = std::any_of(members.begin(), members.end(), [&](ProcessId member) {
-    return processes_[static_cast<uint32_t>(member)].alive;
-  });
-  if (any_alive) return;
-  for (const ProcessId member : members) processes_.erase(static_cast<uint32_t>(member));
-  groups_.erase(group);
+  ProcessEnded(process);
+  processes_.erase(static_cast<uint32_t>(process));
 }
 
 pid_t ProcessMemory::PidOf(ProcessId process) const {
   const auto it = processes_.find(static_cast<uint32_t>(process));
-  if (it == processes_.end()) return 0;
-  if (it->second.alive) return it->second.pid;
-  const auto group = groups_.find(it->second.group);
-  if (group == groups_.end()) return 0;
-  for (const ProcessId member : group->second) {
-    const Known& known = processes_.at(static_cast<uint32_t>(member));
-    if (known.alive) return known.pid;
-  }
-  return 0;
+  if (it == processes_.end()) return kNobody;
+  return it->second.alive ? it->second.pid : kEnded;
 }
 
 Status ProcessMemory::Read(ProcessId process, std::span<const MemoryRange> from,
@@ -246,7 +225,7 @@ Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
 bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) {
   if (range.length == 0) return true;
   const pid_t pid = PidOf(process);
-  return pid != 0 && IsMapped(pid, range, write) && Admits(process, range.address);
+  return pid > 0 && IsMapped(pid, range, write) && Admits(process, range.address);
 }
 
 bool ProcessMemory::Admits(ProcessId process, uint64_t address) {
@@ -269,7 +248,8 @@ void ProcessMemory::LetOthersRun() { sched_yield(); }
 
 Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec> local,
                            std::span<const iovec> remote) {
-  if (pid == 0) return Fail(EFAULT);
+  if (pid == kEnded) return Fail(ESRCH);
+  if (pid == kNobody) return Fail(EFAULT);
   VectorCursor locals(local), remotes(remote);
   Pieces local_pieces, remote_pieces;
   for (;;) {

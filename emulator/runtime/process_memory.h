@@ -1,8 +1,6 @@
 // Memory behind process_vm_readv and process_vm_writev (process_vm_readv(2)): a device reaches the
 // pages of whoever registered them. Where a sandbox refuses these calls, /proc/PID/mem (proc(5))
-// takes their place. A process that has gone is stood in for by one of its group, which was forked
-// from it and has the same layout. One that has ended, of which the host has not been told yet
-// (RemoveProcess), is ESRCH.
+// takes their place. The memory of a process that has ended is ESRCH until RemoveProcess.
 #pragma once
 
 #include <sys/types.h>
@@ -36,8 +34,8 @@ class ProcessMemory final : public Memory {
   explicit ProcessMemory(std::function<void(const std::string&)> warn);
 
   void AddProcess(ProcessId process, pid_t pid);
-  // Called when the process said which group it belongs to.
-  void SetGroup(ProcessId process, GroupId group);
+  // The process has ended; its number may be another's soon.
+  void ProcessEnded(ProcessId process);
   void RemoveProcess(ProcessId process);
 
   Status Read(ProcessId process, std::span<const MemoryRange> from,
@@ -63,7 +61,6 @@ class ProcessMemory final : public Memory {
   struct Known {
     pid_t pid;
     bool same_numbers;  // it is in this process's pid namespace: pids mean the same to both
-    GroupId group = GroupId::kNone;
     bool alive = true;
   };
 
@@ -77,10 +74,11 @@ class ProcessMemory final : public Memory {
     std::chrono::steady_clock::time_point until{};
   };
 
-  // The pid that answers for a process; 0 when there is none.
+  static constexpr pid_t kNobody = 0, kEnded = -1;
+  // The process's pid, kEnded, or kNobody where it is not known.
   pid_t PidOf(ProcessId process) const;
   // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may be of any
-  // length; EFAULT when anything was out of reach.
+  // length; EFAULT when anything was out of reach, ESRCH when the process has ended.
   Status Move(Direction direction, pid_t pid, std::span<const iovec> local,
               std::span<const iovec> remote);
   // The same by /proc/PID/mem. Bytes moved, or -1 and errno.
@@ -97,7 +95,6 @@ class ProcessMemory final : public Memory {
   bool copies_alone_ = false;
   pid_t own_pid_;
   std::unordered_map<uint32_t, Known> processes_;
-  std::map<GroupId, std::vector<ProcessId>> groups_;  // dead members too, while one is alive
   std::unordered_map<pid_t, UniqueFd> files_;
   std::array<Rights, 16> rights_;
   size_t next_rights_ = 0;

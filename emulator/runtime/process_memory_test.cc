@@ -149,18 +149,15 @@ TEST_F(ProcessMemoryTest, ListsOfDifferentTotalsAreEfault) {
   EXPECT_EQ(memory_.Copy(kFirst, {&five, 1}, kFirst, {&four, 1}), Fail(EFAULT));
 }
 
-TEST_F(ProcessMemoryTest, ASurvivorOfTheGroupStandsInForADeadProcess) {
-  Child parent, forked;
-  memory_.AddProcess(kFirst, parent.pid());
-  memory_.AddProcess(kSecond, forked.pid());
-  memory_.SetGroup(kFirst, GroupId{5});
-  memory_.SetGroup(kSecond, GroupId{5});
-  parent.End();
-  memory_.RemoveProcess(kFirst);
-  EXPECT_EQ(ReadAll(kFirst), buffer_);
-  memory_.RemoveProcess(kSecond);
+TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsToldFromOneThatIsNotThere) {
+  Child child;
+  memory_.AddProcess(kFirst, child.pid());
   std::byte byte;
   const MemoryRange one = Range(0, 1);
+  // Its number may be another process's by now.
+  memory_.ProcessEnded(kFirst);
+  EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(ESRCH));
+  memory_.RemoveProcess(kFirst);
   EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(EFAULT));
 }
 

@@ -229,8 +229,9 @@ void Completer::HandleRead(Time now, QpContext& context, Train& train) {
     core_.counters.dropped_unexpected_answer += train.packets;
     return;
   }
-  const ibv_wc_status placed = PlaceRead(context, request, train);
-  if (placed != IBV_WC_SUCCESS) return Fail(now, context, placed);
+  const std::optional<ibv_wc_status> placed = PlaceRead(context, request, train);
+  if (!placed) return;
+  if (*placed != IBV_WC_SUCCESS) return Fail(now, context, *placed);
   FinishRead(now, context, request, train.packets);
 }
 
@@ -250,7 +251,8 @@ bool Completer::HandleRun(Time now, QpContext& context, Train& train) {
   return true;
 }
 
-ibv_wc_status Completer::PlaceRead(QpContext& context, const SendWqe& request, Train& train) {
+std::optional<ibv_wc_status> Completer::PlaceRead(QpContext& context, const SendWqe& request,
+                                                  Train& train) {
   const uint64_t offset =
       uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
       context.mtu_bytes;
@@ -266,8 +268,9 @@ ibv_wc_status Completer::PlaceRead(QpContext& context, const SendWqe& request, T
     case Placement::kPlaced:
       return IBV_WC_SUCCESS;
     case Placement::kDestinationGone:
-    case Placement::kDestinationEnded:
       return IBV_WC_LOC_PROT_ERR;
+    case Placement::kProcessEnded:
+      return std::nullopt;
     case Placement::kSourceGone:
       break;
   }
@@ -307,7 +310,10 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
     return Fail(now, context, IBV_WC_LOC_PROT_ERR);
   }
   core_.payloads.PlaceWaiting(context, into);
-  if (!into.Write(core_.env.memory, original)) return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+  if (const Status written = into.Write(core_.env.memory, original); !written) {
+    if (written.error().code == ESRCH) return;  // as Placement::kProcessEnded
+    return Fail(now, context, IBV_WC_LOC_PROT_ERR);
+  }
   s.unacked_psn = PsnAdd(request.last_psn, 1);
   Finish(now, context);
   Progress(now, context, 1);

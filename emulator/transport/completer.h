@@ -2,6 +2,8 @@
 // what cannot succeed fails with its status (the split of the kernel's rxe_comp.c).
 #pragma once
 
+#include <optional>
+
 #include "emulator/transport/core.h"
 
 namespace rdmaemu::transport {
@@ -38,7 +40,8 @@ class Completer {
   void HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code);
   void HandleRead(Time now, QpContext& context, Train& train);
   // IBV_WC_SUCCESS, or what the request fails with.
-  ibv_wc_status PlaceRead(QpContext& context, const SendWqe& request, Train& train);
+  // Nothing: the process of one side has ended, and the response counts as lost.
+  std::optional<ibv_wc_status> PlaceRead(QpContext& context, const SendWqe& request, Train& train);
   void FinishRead(Time now, QpContext& context, const SendWqe& request, uint32_t packets);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
   // All before `to` has arrived at the peer. False when a READ or atomic among it was not

@@ -91,14 +91,19 @@ bool Core::Leaves(const Train& train) {
 Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
   if (!Leaves(train)) return {};  // lost, as on a wire that was cut
   if (local && !LocalRoom(limit)) return Fail(EAGAIN);
+  const auto cut_to_wire = [&](const Train& part) -> Status {
+    const Status cut = CutToWire(now, part);
+    // The sender's process has ended: lost, as Placement::kProcessEnded.
+    return !cut && cut.error().code == ESRCH ? Status() : cut;
+  };
   if (doors.packets) {
     return PassDoors(now, train, local, [&](const Train& part) -> Status {
-      if (!local) return CutToWire(now, part);
+      if (!local) return cut_to_wire(part);
       QueueLocal(now, part);
       return {};
     });
   }
-  if (!local) return CutToWire(now, train);
+  if (!local) return cut_to_wire(train);
   QueueLocal(now, train);
   return {};
 }

@@ -11,7 +11,7 @@ namespace {
 
 Placement Written(const Status& status) {
   if (status) return Placement::kPlaced;
-  return status.error().code == ESRCH ? Placement::kDestinationEnded : Placement::kDestinationGone;
+  return status.error().code == ESRCH ? Placement::kProcessEnded : Placement::kDestinationGone;
 }
 
 // How often the host looks at slots that threads of a program have claimed and not filled yet. A
@@ -44,6 +44,7 @@ Placement PayloadOwner::Write(Train& train, const Pieces& into) {
   if (train.is_bytes) return Written(into.Write(memory_, train.bytes));
   const Status copied = train.pieces.CopyTo(memory_, into);
   if (copied) return Placement::kPlaced;
+  if (copied.error().code == ESRCH) return Placement::kProcessEnded;
   if (!into.Reachable(memory_, /*write=*/true)) return Written(copied);
   train.source_failed = true;
   return Placement::kSourceGone;
@@ -93,7 +94,8 @@ Placement PayloadOwner::PlaceReceived(QpContext& context, Train& train,
   const std::span<std::byte> room(slot->payload + before.size(), train.length());
   if (train.is_bytes) {
     if (!room.empty()) std::memcpy(room.data(), train.bytes.data(), room.size());
-  } else if (!train.pieces.Read(memory_, room)) {
+  } else if (const Status read = train.pieces.Read(memory_, room); !read) {
+    if (read.error().code == ESRCH) return Placement::kProcessEnded;
     train.source_failed = true;
     return Placement::kSourceGone;
   }

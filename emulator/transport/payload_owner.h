@@ -26,9 +26,10 @@ enum class Placement : uint8_t {
   kPlaced,
   kSourceGone,
   kDestinationGone,
-  // Memory says ESRCH: the process has ended, and the host learns of that in a moment. The message
-  // is not answered, as a queue pair that has gone with its process does not answer.
-  kDestinationEnded,
+  // Memory says ESRCH: the process of one side has ended. Either the host learns of that in a
+  // moment and the queue pair goes with its process, or a forked child will stand in for the
+  // process. The message counts as lost until then: nobody answers it.
+  kProcessEnded,
 };
 
 // The payload that the library took when it posted the request at ring index `index`; empty:

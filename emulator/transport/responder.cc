@@ -254,19 +254,20 @@ void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
   uint64_t original = 0;
   const MemoryRange range = target->range;
   core_.payloads.PlaceWaiting(context, range);
-  bool reached =
-      core_.env.memory
-          .Read(target->process, {&range, 1}, std::as_writable_bytes(std::span(&original, 1)))
-          .has_value();
+  Status reached = core_.env.memory.Read(target->process, {&range, 1},
+                                         std::as_writable_bytes(std::span(&original, 1)));
   uint64_t value = original;
   if (headers.operation == wire::Operation::kFetchAdd) {
     value += headers.swap_add;
   } else if (original == headers.compare) {
     value = headers.swap_add;
   }
-  reached = reached && core_.env.memory.Write(target->process, {&range, 1},
-                                              std::as_bytes(std::span(&value, 1)));
+  if (reached) {
+    reached =
+        core_.env.memory.Write(target->process, {&range, 1}, std::as_bytes(std::span(&value, 1)));
+  }
   if (!reached) {
+    if (reached.error().code == ESRCH) return;  // as Placement::kProcessEnded
     return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
   }
   Remember(context, train, 1).original = original;

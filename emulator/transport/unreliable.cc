@@ -197,7 +197,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, MakeGrh(train), into);
-  if (placed == Placement::kSourceGone || placed == Placement::kDestinationEnded) {
+  if (placed == Placement::kSourceGone || placed == Placement::kProcessEnded) {
     return;  // the receive serves the next packet
   }
   if (placed == Placement::kDestinationGone) {
@@ -269,7 +269,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
       FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
       return false;
     case Placement::kSourceGone:
-    case Placement::kDestinationEnded:
+    case Placement::kProcessEnded:
       return false;
   }
   return false;

@@ -66,18 +66,6 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   return true;
 }
 
-void Verbs::ProcessJoined(GroupId id, ProcessId process) {
-  Group& group = GroupOf(id);
-  GroupShare& share = group.share;
-  if (!share.has_process) {
-    share.has_process = true;
-    share.sole_process = environment_.payload_shortcuts ? process : ProcessId::kNone;
-  } else if (share.sole_process != process) {
-    Quiesce(GroupPayloads{share});
-    share.sole_process = ProcessId::kNone;
-  }
-}
-
 // ---- channels
 
 Result<CompletionChannel*> Verbs::CreateChannel(GroupId id, Handle handle) {

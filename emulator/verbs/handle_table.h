@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/base/id_space.h"
+#include "emulator/base/survivors.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu {
@@ -69,7 +70,7 @@ class HandleTable {
 
   // Takes the object and writes its handle into it; 0 when the table is full.
   template <class T>
-  Handle Insert(GroupId group, std::unique_ptr<T> object) {
+  Handle Insert(GroupId group, std::unique_ptr<T> object, const Maker& maker = {}) {
     uint32_t index;
     if (!free_.empty()) {
       index = free_.back();
@@ -83,6 +84,7 @@ class HandleTable {
     const Handle handle = ids_.At(slot.generation << kIndexBits | index);
     object->handle = handle;
     slot.group = group;
+    slot.maker = maker;
     slot.object = std::move(object);
     return handle;
   }
@@ -108,6 +110,11 @@ class HandleTable {
         },
         slot->object);
   }
+  // Who made the object; the handle must be a live one.
+  const Maker& MakerOf(Handle handle) const { return slots_[handle & (kMaxObjects - 1)].maker; }
+  void SetMaker(Handle handle, const Maker& maker) {
+    slots_[handle & (kMaxObjects - 1)].maker = maker;
+  }
   // Destroys the object; the handle must be a live one.
   void Erase(Handle handle) {
     Slot& slot = slots_[handle & (kMaxObjects - 1)];
@@ -128,6 +135,7 @@ class HandleTable {
         object;
     uint32_t generation = 1;
     GroupId group = GroupId::kNone;
+    Maker maker;
   };
   const Slot* SlotOf(Handle handle) const {
     const uint32_t index = handle & (kMaxObjects - 1);

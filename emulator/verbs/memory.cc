@@ -149,6 +149,7 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
   region.pd->users--;
   changed.pd->users++;
   region = changed;
+  if ((request.flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) handles_.SetMaker(handle, maker_);
   return &region;
 }
 

@@ -57,11 +57,11 @@ struct TransportState {
 
 // What a group of processes shares with its host besides objects.
 struct GroupShare {
-  bool has_process = false;
-  // The group's only process; kNone once there were several, and where the host runs without
-  // payload shortcuts. Payloads may be left for the program to place, or copied by it, only where
-  // there is no doubt whose memory is meant.
+  // The group's only process; kNone once several ran at the same time, and where the host runs
+  // without payload shortcuts. Payloads may be left for the program to place, or copied by it, only
+  // where there is no doubt whose memory is meant.
   ProcessId sole_process = ProcessId::kNone;
+  bool awaits_process = true;  // none has joined since the sole process ended
   JobPage* jobs = nullptr;
   std::unique_ptr<TransportState> board;
   std::vector<struct CompletionQueue*> waiting;  // those with has_waiting

@@ -73,6 +73,13 @@ struct DoorbellPage {
   JobPage jobs;
 };
 
+// What one process shares with its host besides its group's page.
+struct alignas(64) ProcessPage {
+  // Written by the program before each fork(2): how often it has forked. The host learns from it
+  // which objects forked children inherited, without being told of any fork.
+  uint32_t forks;
+};
+
 // True when the host sleeps and must be woken by its eventfd; for whoever has just left it work.
 inline bool MustWakeHost(DoorbellPage& page) {
   std::atomic_ref asleep(page.host_asleep);

@@ -85,6 +85,77 @@ void Verbs::FreeDoorbell(Group& group, uint32_t slot) {
   group.free_doorbells.push_back(slot);
 }
 
+Result<Span> Verbs::AllocateProcessPage(GroupId group) {
+  const Result<Span> page = GroupOf(group).arena.Allocate(sizeof(ProcessPage));
+  if (page) new (page->bytes) ProcessPage{};
+  return page;
+}
+
+void Verbs::FreeProcessPage(GroupId group, const Span& page) {
+  if (const auto found = groups_.find(group); found != groups_.end()) {
+    found->second->arena.Free(page);
+  }
+}
+
+// ---- processes
+
+void Verbs::ProcessJoined(GroupId id, ProcessId process) {
+  GroupShare& share = GroupOf(id).share;
+  if (share.awaits_process) {
+    share.awaits_process = false;
+    share.sole_process = environment_.payload_shortcuts ? process : ProcessId::kNone;
+  } else if (share.sole_process != process) {
+    Quiesce(GroupPayloads{share});
+    share.sole_process = ProcessId::kNone;
+  }
+}
+
+void Verbs::ProcessEnded(GroupId id, ProcessId process) {
+  Quiesce(ProcessPayloads{process});
+  const auto found = groups_.find(id);
+  if (found == groups_.end() || found->second->share.sole_process != process) return;
+  GroupShare& share = found->second->share;
+  // What waits for the process to fetch it must not get into the memory of another.
+  Quiesce(GroupPayloads{share});
+  share.sole_process = ProcessId::kNone;
+  share.awaits_process = true;
+}
+
+template <class T, class IsFree, class Remove>
+void Verbs::EndOrphansOf(GroupId id, const Survivors& survivors, IsFree is_free, Remove remove) {
+  // A copy: removal changes the set.
+  const std::set<Handle> all = GroupOf(id).handles[static_cast<size_t>(KindOf<T>::kKind)];
+  for (const Handle handle : all) {
+    T* const object = handles_.Find<T>(id, handle);
+    if (object == nullptr || survivors.Hold(handles_.MakerOf(handle))) continue;
+    if (is_free(*object)) remove(*object);
+  }
+}
+
+// As CloseContext. A process that guesses handles of others may use what is not its own: that stays
+// until its context is closed.
+void Verbs::EndOrphans(Time now, GroupId id, const Survivors& survivors) {
+  if (!groups_.contains(id)) return;
+  const auto always = [](const auto&) { return true; };
+  const auto unused = [](const auto& object) { return object.users == 0; };
+  EndOrphansOf<AddressHandle>(id, survivors, always, [&](auto& ah) { RemoveAh(ah); });
+  EndOrphansOf<QueuePair>(id, survivors, always, [&](auto& qp) { RemoveQp(now, qp); });
+  EndOrphansOf<MemoryWindow>(id, survivors, always, [&](auto& mw) { RemoveMw(mw); });
+  EndOrphansOf<MemoryRegion>(
+      id, survivors, [](const auto& mr) { return mr.bound_windows == 0; },
+      [&](auto& mr) { RemoveMr(mr); });
+  EndOrphansOf<SharedReceiveQueue>(id, survivors, unused, [&](auto& srq) { RemoveSrq(srq); });
+  EndOrphansOf<CompletionQueue>(id, survivors, unused, [&](auto& cq) { RemoveCq(cq); });
+  EndOrphansOf<CompletionChannel>(id, survivors, unused, [&](auto& one) { RemoveChannel(one); });
+  EndOrphansOf<ProtectionDomain>(id, survivors, unused, [&](auto& pd) { Drop(*pd.context, pd); });
+  EndOrphansOf<Context>(id, survivors, always, [&](auto& context) { CloseContext(now, context); });
+  for (const Handle handle : GroupOf(id).handles[static_cast<size_t>(ObjectKind::kMr)]) {
+    MemoryRegion& region = *handles_.Find<MemoryRegion>(id, handle);
+    const auto stand_in = survivors.StandIn(handles_.MakerOf(handle));
+    if (stand_in) region.process = *stand_in;
+  }
+}
+
 void Verbs::GroupGone(Time now, GroupId id) {
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;

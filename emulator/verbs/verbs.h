@@ -16,6 +16,7 @@
 #include "emulator/base/region_pages.h"
 #include "emulator/base/result.h"
 #include "emulator/base/scrambled_sequence.h"
+#include "emulator/base/survivors.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/arena.h"
 #include "emulator/verbs/device.h"
@@ -142,10 +143,19 @@ class Verbs final : public VerbsDirectory {
   uint32_t DoorbellSlots(GroupId group) const;
   // EINVAL when the segment is not this group's.
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
+  // Memory for the one process's ProcessPage, until FreeProcessPage or the group's end. ENOMEM.
+  Result<Span> AllocateProcessPage(GroupId group);
+  void FreeProcessPage(GroupId group, const Span& page);
   // A process said that it is of the group.
   void ProcessJoined(GroupId group, ProcessId process);
-  // A process has ended.
-  void ProcessEnded(ProcessId process) { Quiesce(ProcessPayloads{process}); }
+  // A process has ended; its memory is gone.
+  void ProcessEnded(GroupId group, ProcessId process);
+  // Whom the objects that are made from now on belong to.
+  void SetMaker(const Maker& maker) { maker_ = maker; }
+  // Destroys what belongs to nobody any more, and gives regions of processes that have ended to
+  // those that stand in for them. Call this whenever a process of the group has ended, or one was
+  // added to it.
+  void EndOrphans(Time now, GroupId group, const Survivors& survivors);
   // The group's last process has gone: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
@@ -307,6 +317,9 @@ class Verbs final : public VerbsDirectory {
   size_t ContextsOf(const Device& device) const;
 
   void CloseContext(Time now, Context& context);
+  // Calls remove(object) for each of the group's objects that has no survivor and no user.
+  template <class T, class IsFree, class Remove>
+  void EndOrphansOf(GroupId group, const Survivors& survivors, IsFree is_free, Remove remove);
   void PushAsync(Context& context, AsyncEvent event);
   void QueueAsync(Context& context, const AsyncEvent& event);
   // Drops the object's events that were not fetched.
@@ -344,6 +357,7 @@ class Verbs final : public VerbsDirectory {
   Environment environment_;
   TransportHooks* transport_ = nullptr;
   AsyncEventDoor* async_door_ = nullptr;
+  Maker maker_;
   std::map<uint32_t, Device> devices_;  // by index; their objects stay where they are
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;

@@ -21,7 +21,7 @@ Result<T*> Verbs::Adopt(Context& context, int64_t limit, std::unique_ptr<T> obje
   int64_t& count = device_counts_[{context.device->index, kKind}];
   if (count >= limit) return Fail(ENOMEM);
   T* kept = object.get();
-  const Handle handle = handles_.Insert(context.group, std::move(object));
+  const Handle handle = handles_.Insert(context.group, std::move(object), maker_);
   if (handle == 0) return Fail(ENOMEM);
   count++;
   GroupOf(context.group).handles[static_cast<size_t>(kKind)].insert(handle);

@@ -52,6 +52,11 @@ void JobsDone();
 bool DriveEmbedded();
 bool IsEmbedded();
 
+// A forked child joins its parent's group; it does nothing in others. Calls do this themselves; so
+// do IsWatched and HostIsGone with a handle, one of which is called first by whoever posts or
+// polls: before that a child must not touch what it shares with its parent.
+void JoinIfForked();
+
 // The host has gone: calls answer EIO, counters are readable, queues stand still.
 bool HostIsGone();
 // The same of the host that an object with this handle is on.

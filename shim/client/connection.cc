@@ -39,23 +39,33 @@ static_assert(IdSpace::kMaxParts <= 32);
 namespace {
 
 constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
-constexpr time_t kJoinLimitSeconds = 1;  // a fork never waits longer for its child
 
 struct Connection {
-  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // one call at a time
+  // One call at a time. Held while a host answers, so that fork() does not wait for it: a forked
+  // child begins with a new one, whatever its parent's threads were about.
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  // Taken after `mutex`, for some instructions: what a forked child must find whole is changed
+  // under both.
+  pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER;
+
   int socket = -1;
   FileId socket_id;  // of `socket`, or of `inherited_socket`
   FileId doorbell_id;
   bool watched = false;        // a thread waits for the end of `socket`
   bool has_waited_on = false;  // descriptors that need the thread, also in a forked child
-  // The parent's socket, kept by a forked child until it has its own: as long as it is open the
-  // host does not take the group for gone, even when the parent has ended.
+  // The parent's socket, kept by a forked child until it has its own: as long as it is open, what
+  // the parent had made before the fork lives, even when the parent has ended.
   int inherited_socket = -1;
-  bool greeted = false;  // place and token are set
   std::atomic<uint32_t> generation{0};
   HostPlace place{};
   uint8_t token[16] = {};
   uint32_t host_pid = 0;
+  uint32_t process = 0;                 // HelloOut::process
+  ProcessPage* process_page = nullptr;  // this process's own
+  uint32_t this_fork = 0;               // number of the fork that is under way
+  // Of a forked child that has no connection of its own: which process it comes from, and by which
+  // of that process's forks.
+  uint32_t parent = 0, fork = 0;
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
@@ -65,11 +75,17 @@ struct Connection {
   // Of a host process the first; of hosts inside this process one each.
   std::atomic<DoorbellPage*> doorbells[IdSpace::kMaxParts] = {};
   std::atomic<int> doorbell_fd{-1};
-
-  pthread_mutex_t segments_mutex = PTHREAD_MUTEX_INITIALIZER;  // taken before `mutex`
   Segments segments;
 };
 Connection g_connection;
+
+class ForkMutexLock {
+ public:
+  ForkMutexLock() { pthread_mutex_lock(&g_connection.fork_mutex); }
+  ~ForkMutexLock() { pthread_mutex_unlock(&g_connection.fork_mutex); }
+  ForkMutexLock(const ForkMutexLock&) = delete;
+  ForkMutexLock& operator=(const ForkMutexLock&) = delete;
+};
 
 // The program has not closed the connection's descriptors: they are not files of its own. A child
 // that has not rejoined has no socket.
@@ -130,11 +146,14 @@ int Connect(const HostPlace& place) {
   return -1;
 }
 
-int Greet(int socket, HelloOut& out, int& doorbell_fd) {
+// `token`: of the group that the process joins; zero: a new one.
+int Greet(int socket, const uint8_t (&token)[16], HelloOut& out, int& doorbell_fd) {
   HelloIn in{};
   in.version = kCallVersion;
   in.pid = static_cast<uint32_t>(getpid());
-  memcpy(in.group_token, g_connection.token, sizeof in.group_token);
+  memcpy(in.group_token, token, sizeof in.group_token);
+  in.parent = g_connection.parent;
+  in.fork = g_connection.fork;
   snprintf(in.program, sizeof in.program, "%s", program_invocation_short_name);
   Buffer buffer{&out, sizeof out, 0};
   const int error = Exchange(socket, {static_cast<uint32_t>(CallOp::kHello), sizeof in}, &in,
@@ -190,131 +209,135 @@ DoorbellPage* DoorbellsOf(uint32_t handle) {
   return g_connection.doorbells[number].load(std::memory_order_relaxed);
 }
 
+// Where the span is, whose segment is mapped where that is needed; nullptr and errno. The caller
+// holds `mutex`.
+std::byte* MapSpanLocked(const SharedSpan& span, int socket) {
+  Connection& c = g_connection;
+  bool known;
+  std::byte* bytes;
+  {
+    ForkMutexLock lock;
+    bytes = c.segments.Find(span, known);
+  }
+  if (known) return bytes;
+  MappedSegment segment;
+  if (const int error = MapSegment(span.segment, segment, socket); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  ForkMutexLock lock;
+  if (c.segments.Add(segment)) return Place(span, segment);
+  munmap(segment.bytes, segment.length);
+  errno = ENOMEM;
+  return nullptr;
+}
+
 int MapDoorbells(int socket, const HelloOut& hello, uint32_t number = 0) {
   if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
-  MappedSegment segment;
-  const int error = MapSegment(hello.doorbells.segment, segment, socket);
-  if (error != 0) return error;
-  // `mutex` alone is held: nobody maps segments before the first greeting is over.
-  if (!g_connection.segments.Add(segment)) return ENOMEM;
-  std::byte* page = Place(hello.doorbells, segment);
-  if (page == nullptr) return EPROTO;
+  std::byte* const page = MapSpanLocked(hello.doorbells, socket);
+  if (page == nullptr) return errno;
   g_connection.doorbells[number] = reinterpret_cast<DoorbellPage*>(page);
   return 0;
 }
 
-// What Hello brought: permission for the host to reach our memory, and the doorbells.
+// What Hello brought: permission for the host to reach our memory, and the shared pages. When this
+// returns 0, the socket is the connection, and an inherited one has served its purpose.
 int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   Connection& c = g_connection;
-  if (hello.version != kCallVersion) return EPROTO;
-  c.host_pid = hello.host_pid;
+  if (hello.version != kCallVersion || hello.process_page.length < sizeof(ProcessPage)) {
+    return EPROTO;
+  }
   // Fails where Yama is not there; then it is not needed either.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
-  memcpy(c.token, hello.group_token, sizeof c.token);
-  if (c.doorbells[0].load() == nullptr) {
-    const int error = MapDoorbells(socket, hello);
-    if (error != 0) return error;
-  }
-  if (c.doorbell_fd.load() < 0 || FileIdOf(c.doorbell_fd) != c.doorbell_id) {
-    c.doorbell_fd = doorbell_fd;
-    c.doorbell_id = FileIdOf(doorbell_fd);
-  } else {
-    // A child's other threads may be writing to the number at this moment: it stays the same.
-    SysDup3(doorbell_fd, c.doorbell_fd, O_CLOEXEC);
-    SysClose(doorbell_fd);
-  }
-  c.page = ShareCallPage(socket);
-  return 0;
-}
+  const int error = MapDoorbells(socket, hello);
+  if (error != 0) return error;
+  std::byte* const process_page = MapSpanLocked(hello.process_page, socket);
+  if (process_page == nullptr) return errno;
+  CallPage* const page = ShareCallPage(socket);
 
-int GreetAndSettle(int socket) {
-  HelloOut hello{};
-  int doorbell_fd = -1;
-  int error = Greet(socket, hello, doorbell_fd);
-  if (error == 0) error = Settle(socket, hello, doorbell_fd);
-  return error;
-}
-
-// The socket is the connection from now on; an inherited one has served its purpose.
-void Keep(int socket) {
-  Connection& c = g_connection;
+  ForkMutexLock lock;
   if (c.inherited_socket >= 0 && FileIdOf(c.inherited_socket) == c.socket_id) {
     SysClose(c.inherited_socket);
   }
   c.inherited_socket = -1;
-  c.socket_id = FileIdOf(socket);
   c.socket = socket;
+  c.socket_id = FileIdOf(socket);
+  c.doorbell_fd = doorbell_fd;
+  c.doorbell_id = FileIdOf(doorbell_fd);
+  memcpy(c.token, hello.group_token, sizeof c.token);
+  c.host_pid = hello.host_pid;
+  c.process = hello.process;
+  c.process_page = reinterpret_cast<ProcessPage*>(process_page);
+  c.page = page;
+  c.must_rejoin = false;
+  return 0;
 }
+
+int GreetAndSettle(int socket, const uint8_t (&token)[16]) {
+  HelloOut hello{};
+  int doorbell_fd = -1;
+  int error = Greet(socket, token, hello, doorbell_fd);
+  if (error != 0) return error;
+  error = Settle(socket, hello, doorbell_fd);
+  if (error != 0) SysClose(doorbell_fd);
+  return error;
+}
+
+constexpr uint8_t kNewGroup[16] = {};
 
 // A forked child: its parent's host or none.
 int Rejoin() {
   Connection& c = g_connection;
   const int socket = Connect(c.place);
-  int error = socket >= 0 ? GreetAndSettle(socket) : errno;
-  if (error != 0) {
-    if (socket >= 0) SysClose(socket);
-    // Nobody listens, or the group has ended: there is nothing to come back to. Anything else
-    // (no descriptor left, say) may pass. The counters are the parent's too and stay as they are.
-    if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
-      c.gone = true;
-      c.must_rejoin = false;
-    }
-    return EIO;
+  int error = socket >= 0 ? GreetAndSettle(socket, c.token) : errno;
+  // Its parents have ended, and it has closed what it inherited of them: it begins anew.
+  if (socket >= 0 && error == EACCES) error = GreetAndSettle(socket, kNewGroup);
+  if (error == 0) return 0;
+  if (socket >= 0) SysClose(socket);
+  // Nobody listens: there is nothing to come back to. Anything else (no descriptor left, say) may
+  // pass. The counters are the parent's too and stay as they are.
+  if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
+    c.gone = true;
+    c.must_rejoin = false;
   }
-  Keep(socket);
-  c.must_rejoin = false;
-  return 0;
+  return EIO;
 }
 
-// A host takes a process's objects away when it ends, unless a child has joined the group by then,
-// and daemon(3) ends the parent at once: so fork returns in the parent when the child has joined.
-int g_join_pipe[2] = {-1, -1};
-
+// fork() waits for no host and for no call of another thread. The child joins its parent's group
+// when it first uses the library, and the host learns from the count which objects it inherited.
 void PrepareFork() {
   Connection& c = g_connection;
-  pthread_mutex_lock(&c.segments_mutex);
-  pthread_mutex_lock(&c.mutex);
+  pthread_mutex_lock(&c.fork_mutex);
   LockCountersForFork();
-  g_join_pipe[0] = g_join_pipe[1] = -1;
-  const bool joins = (c.socket >= 0 || c.must_rejoin.load()) && !c.gone.load();
-  if (joins && pipe2(g_join_pipe, O_CLOEXEC) != 0) g_join_pipe[0] = g_join_pipe[1] = -1;
+  if (c.process_page != nullptr) {
+    c.this_fork = std::atomic_ref(c.process_page->forks).fetch_add(1) + 1;
+  }
 }
 void AfterForkInParent() {
-  const int saved_errno = errno;
-  const int joined = g_join_pipe[0];
-  if (joined >= 0) SysClose(g_join_pipe[1]);
   UnlockCountersAfterFork();
-  pthread_mutex_unlock(&g_connection.mutex);
-  pthread_mutex_unlock(&g_connection.segments_mutex);
-  if (joined >= 0) {
-    pollfd poll{joined, POLLIN, 0};  // hangs up when the child has joined, or ended
-    const timespec limit{kJoinLimitSeconds, 0};
-    syscall(SYS_ppoll, &poll, 1, &limit, nullptr, 0);
-    SysClose(joined);
-  }
-  errno = saved_errno;
+  pthread_mutex_unlock(&g_connection.fork_mutex);
 }
 void AfterForkInChild() {
   Connection& c = g_connection;
   ResetCountersInChild();
   pthread_mutex_init(&c.mutex, nullptr);
-  pthread_mutex_init(&c.segments_mutex, nullptr);
+  pthread_mutex_init(&c.fork_mutex, nullptr);
   g_fork_generation.fetch_add(1);
   // A host inside the parent is the parent's: its queues are shared, its state is a dead copy.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
   // The parent's.
   if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
-  if (c.socket >= 0) {
-    c.inherited_socket = c.socket;
-    c.socket = -1;
-    c.watched = false;
-    c.must_rejoin = true;
-  }
-  if (g_join_pipe[0] < 0) return;
-  // When this fails the first call tries again.
-  if (c.must_rejoin.load()) Rejoin();
-  SysClose(g_join_pipe[0]);
-  SysClose(g_join_pipe[1]);
+  c.watched = false;
+  if (c.socket < 0) return;
+  // It stays open: by now the number may be an eventfd of the program's, which looks the same.
+  c.doorbell_fd = -1;
+  c.doorbell_id = {};
+  c.parent = c.process;
+  c.fork = c.this_fork;
+  c.process_page = nullptr;
+  c.inherited_socket = c.socket;
+  c.socket = -1;
+  c.must_rejoin = true;
 }
 
 void RegisterForkHandlers() { pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild); }
@@ -337,12 +360,8 @@ int FirstConnect() {
       if (!StartHost(c.place)) return ENODEV;
       continue;
     }
-    error = GreetAndSettle(socket);
-    if (error == 0) {
-      Keep(socket);
-      c.greeted = true;
-      return 0;
-    }
+    error = GreetAndSettle(socket, kNewGroup);
+    if (error == 0) return 0;
     SysClose(socket);
     if (error != EIO) break;
   }
@@ -379,6 +398,7 @@ int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
 void ForgetSegments() {
   Connection& c = g_connection;
   for (std::atomic<DoorbellPage*>& page : c.doorbells) page = nullptr;
+  ForkMutexLock lock;
   c.segments.UnmapAll();
 }
 
@@ -389,14 +409,6 @@ int EnsureConnected() {
   int error = 0;
   if (c.socket < 0) error = c.must_rejoin.load() ? Rejoin() : FirstConnect();
   return error == 0 && c.has_waited_on ? EnsureWatched() : error;
-}
-
-// A doorbell or a wait in a child that made no call yet: the host must know whose memory it is.
-void RejoinIfForked() {
-  if (!g_connection.must_rejoin.load(std::memory_order_relaxed)) return;
-  pthread_mutex_lock(&g_connection.mutex);
-  EnsureConnected();
-  pthread_mutex_unlock(&g_connection.mutex);
 }
 
 bool BringsCounter(uint32_t op) {
@@ -430,28 +442,32 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
 
 }  // namespace
 
+void JoinIfForked() {
+  if (!g_connection.must_rejoin.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  int cancel_state;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const int saved_errno = errno;
+  pthread_mutex_lock(&g_connection.mutex);
+  EnsureConnected();
+  pthread_mutex_unlock(&g_connection.mutex);
+  errno = saved_errno;
+  pthread_setcancelstate(cancel_state, nullptr);
+}
+
 std::byte* MapSpan(const SharedSpan& span) {
   Connection& c = g_connection;
-  pthread_mutex_lock(&c.segments_mutex);
-  bool known;
-  std::byte* bytes = c.segments.Find(span, known);
-  if (!known) {
-    MappedSegment segment;
-    pthread_mutex_lock(&c.mutex);
-    int error = EnsureConnected();
-    if (error == 0) error = MapSegment(span.segment, segment, c.socket);
-    pthread_mutex_unlock(&c.mutex);
-    if (error == 0 && !c.segments.Add(segment)) {
-      munmap(segment.bytes, segment.length);
-      error = ENOMEM;
-    }
-    if (error == 0) {
-      bytes = Place(span, segment);
-    } else {
-      errno = error;
-    }
+  {
+    ForkMutexLock lock;
+    bool known;
+    std::byte* const bytes = c.segments.Find(span, known);
+    if (known) return bytes;
   }
-  pthread_mutex_unlock(&c.segments_mutex);
+  pthread_mutex_lock(&c.mutex);
+  const int error = EnsureConnected();
+  std::byte* const bytes = error == 0 ? MapSpanLocked(span, c.socket) : nullptr;
+  pthread_mutex_unlock(&c.mutex);
+  if (error != 0) errno = error;
   return bytes;
 }
 
@@ -460,7 +476,6 @@ bool IsDoorbell(uint32_t qp, uint32_t slot) {
 }
 
 void RingQueue(uint32_t qp, uint32_t slot) {
-  RejoinIfForked();
   DoorbellPage* const page = DoorbellsOf(qp);
   if (page == nullptr || !RingDoorbell(*page, slot)) return;
   if (const rdmaemu_embedded_host* const embedded = Embedded()) return embedded->ring();
@@ -473,6 +488,7 @@ bool HasPayloadShortcuts(uint32_t qp) {
 }
 
 bool IsWatched(CallOp op, uint32_t handle) {
+  JoinIfForked();
   DoorbellPage* const page = DoorbellsOf(handle);
   return page != nullptr &&
          (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
@@ -500,6 +516,7 @@ bool DriveEmbedded() {
 bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
 
 bool HostIsGone(uint32_t handle) {
+  JoinIfForked();
   const uint32_t ended = g_ended_hosts.load(std::memory_order_relaxed);
   return HostIsGone() || (ended >> IdSpace::PartOf(handle) & 1) != 0;
 }
@@ -542,7 +559,6 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
   using namespace rdmaemu::client;
   RegisterForkHandlersOnce();
   auto& c = g_connection;
-  pthread_mutex_lock(&c.segments_mutex);
   pthread_mutex_lock(&c.mutex);
   int error = c.socket >= 0 || c.must_rejoin.load() ? EBUSY : 0;
   if (error == 0) {
@@ -558,7 +574,6 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
     }
   }
   pthread_mutex_unlock(&c.mutex);
-  pthread_mutex_unlock(&c.segments_mutex);
   if (host == nullptr) FillCounters();  // who waits returns
   return error;
 }
@@ -568,11 +583,9 @@ int rdmaemu_client_join(uint32_t number) {
   auto& c = g_connection;
   const rdmaemu_embedded_host* const embedded = Embedded();
   if (embedded == nullptr || number >= rdmaemu::IdSpace::kMaxParts) return EINVAL;
-  pthread_mutex_lock(&c.segments_mutex);
   pthread_mutex_lock(&c.mutex);
   const int error = GreetEmbedded(*embedded, number);
   pthread_mutex_unlock(&c.mutex);
-  pthread_mutex_unlock(&c.segments_mutex);
   return error;
 }
 

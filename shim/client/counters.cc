@@ -110,6 +110,7 @@ extern "C" {
 int rdmaemu_client_wait(int counter_fd) {
   using namespace rdmaemu::client;
   if (!IsCounter(counter_fd)) return EBADF;
+  JoinIfForked();
   if (const rdmaemu_embedded_host* const embedded = Embedded()) {
     const int error = embedded->wait(counter_fd);
     AcquireFromDevice();

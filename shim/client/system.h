@@ -40,9 +40,6 @@ inline bool SysHasHungUp(int fd) {
   return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
 }
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
-inline int SysDup3(int from, int to, int flags) {
-  return static_cast<int>(syscall(SYS_dup3, from, to, flags));
-}
 // An eventfd takes eight bytes or nothing, and never EINTR unless it would block.
 inline void SysAddToEventfd(int fd, uint64_t count) {
   while (syscall(SYS_write, fd, &count, sizeof count) < 0 && errno == EINTR) {

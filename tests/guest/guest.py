@@ -80,6 +80,51 @@ def a_forked_child_that_closes_the_descriptors_keeps_its_files():
         run(emulator, [binary, "child", OUTPUT]).expect(r"^changed 0$")
 
 
+def go_on(program):
+    program.process.stdin.write(b"\n")
+    program.process.stdin.flush()
+
+
+def forks_while(emulator, program, resume):
+    """Nothing answers until `resume`; fork() must return nevertheless."""
+    go_on(program)
+    forked = program.wait_for_text("forked", LIMIT_S)
+    resume()
+    if not forked:
+        raise Failure("fork() waits\n" + program.describe())
+    go_on(program)
+    if program.wait(LIMIT_S) != 0:
+        raise Failure("the program failed\n" + program.describe())
+    program.expect(r"^forked 0$", r"^used 0$")
+
+
+def fork_does_not_wait_for_a_host():
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [build("forks")])
+        if not program.wait_for_text("ready", LIMIT_S):
+            raise Failure("the program did not begin\n" + program.describe())
+        host = emulator.host("guest")["pid"]
+        os.kill(host, signal.SIGSTOP)
+        forks_while(emulator, program, lambda: os.kill(host, signal.SIGCONT))
+
+
+def fork_does_not_wait_for_a_call_of_another_thread():
+    rule = os.path.join(OUTPUT, "held.toml")
+    with open(rule, "w") as text:
+        text.write('[[fault]]\nname = "held"\nat = "call.reg_mr"\nhold = true\n')
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [build("forks"), "call"],
+                                 ["--scenario", rule])
+        if not program.wait_for_text("ready", LIMIT_S):
+            raise Failure("the program did not begin\n" + program.describe())
+        held = emulator.rdmaemu("fault", "wait", "--host", "guest", "held", "--timeout", "60s")
+        if held.returncode != 0:
+            raise Failure("the call is not held: " + held.stderr)
+        forks_while(emulator, program,
+                    lambda: emulator.rdmaemu("fault", "release", "--host", "guest", "held"))
+        program.expect(r"^registered 1$")
+
+
 def librdmacm_stays_while_it_looks_a_name_up():
     binary = build("unloads", "-rdynamic")
     with Emulator() as emulator:
@@ -236,6 +281,7 @@ def main():
             what_needs_the_libraries_thread_fails_without_it,
             a_program_that_closes_the_descriptors_keeps_its_files,
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
+            fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             librdmacm_stays_while_it_looks_a_name_up,
             an_embedded_host_serves_libraries_that_python_loads,
             threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,

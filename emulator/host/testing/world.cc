@@ -127,11 +127,24 @@ void Client::SayHello(const HelloIn& in) {
   if (Call(CallOp::kHello, in, hello) != 0) throw std::runtime_error("Hello was refused");
 }
 
-std::unique_ptr<Client> Client::Fork() {
+uint32_t Client::CountFork() {
+  return ++reinterpret_cast<ProcessPage*>(At(hello.process_page))->forks;
+}
+
+std::unique_ptr<Client> Client::Fork() { return Forked(CountFork()); }
+
+std::unique_ptr<Client> Client::Forked(uint32_t fork) {
   HelloIn in{};
   in.version = kCallVersion;
   std::copy(std::begin(hello.group_token), std::end(hello.group_token), in.group_token);
+  in.parent = hello.process;
+  in.fork = fork;
   return std::unique_ptr<Client>(new Client(world, host, in));
+}
+
+void Client::End() {
+  world.memory.ended.insert(process);
+  host.ProcessEnded(world.now, process);
 }
 
 void Client::Kill() {

@@ -85,6 +85,11 @@ class Client {
   Client(World& world, Host& host, const std::string& program = "test");
   // As after fork: a new connection that shows this one's token.
   std::unique_ptr<Client> Fork();
+  // The two halves of it: the process forks, and the child of that fork connects.
+  uint32_t CountFork();
+  std::unique_ptr<Client> Forked(uint32_t fork);
+  // The process has ended, but a child that has not connected holds its connection.
+  void End();
   // The connection ends, as after SIGKILL.
   void Kill();
 

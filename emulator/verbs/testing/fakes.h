@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -120,6 +121,7 @@ class FakeMemory final : public Memory {
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {
     size_t done = 0;
+    if (ended.contains(process)) return Fail(ESRCH);
     for (const MemoryRange& range : from) {
       if (!Reachable(process, range, false)) return Fail(EFAULT);
       if (range.length != 0) std::memcpy(to.data() + done, At(range), range.length);
@@ -130,6 +132,7 @@ class FakeMemory final : public Memory {
   Status Write(ProcessId process, std::span<const MemoryRange> to,
                std::span<const std::byte> from) override {
     size_t done = 0;
+    if (ended.contains(process)) return Fail(ESRCH);
     for (const MemoryRange& range : to) {
       if (!Reachable(process, range, true)) return Fail(EFAULT);
       if (range.length != 0) std::memcpy(At(range), from.data() + done, range.length);
@@ -152,7 +155,7 @@ class FakeMemory final : public Memory {
     return Write(destination, to, between);
   }
   bool Reachable(ProcessId process, MemoryRange range, bool write) override {
-    if (gone.contains(process)) return false;
+    if (gone.contains(process) || ended.contains(process)) return false;
     for (const Hole& hole : holes) {
       if (range.length != 0 && range.address < hole.range.address + hole.range.length &&
           hole.range.address < range.address + range.length && (write || !hole.read_only)) {
@@ -168,6 +171,7 @@ class FakeMemory final : public Memory {
   };
   std::vector<Hole> holes;
   std::map<ProcessId, bool> gone;
+  std::set<ProcessId> ended;  // as gone, but answer ESRCH
   size_t copies = 0;
   size_t gathered_writes = 0;  // calls of WriteParts
 
