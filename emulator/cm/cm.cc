@@ -60,6 +60,9 @@ void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message)
   impl_->ids.ib_cm().Receive(now, route, *device, message);
 }
 
+void Cm::Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+  impl_->ids.Refused(now, local, remote);
+}
 void Cm::QpEnded(Time now, uint32_t qpn) { impl_->ids.QpEnded(now, qpn); }
 
 void Cm::GroupGone(Time now, GroupId group) {

@@ -154,6 +154,8 @@ class Cm {
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
+  // IbCm::Refused.
+  void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   // A QP went to ERR or RESET or is being destroyed: where the manager is iw_cm, so does its
   // connection end.
   void QpEnded(Time now, uint32_t qpn);

@@ -1,7 +1,7 @@
 // Private data of a device whose connection manager is iw_cm: the peer's event says how long it is,
 // where the messages of the IB CM have fields of a fixed length. The attribute modifier of the MAD,
 // which such devices need for nothing else (it is ECE's), tells the length plus one; what exceeds
-// the field travels beside the message, as far as both ids are on one host.
+// the field follows the MAD (CmMessage::more_private_data).
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,19 @@
 #include <span>
 #include <vector>
 
-#include "emulator/base/result.h"
 #include "emulator/base/uapi.h"
 #include "emulator/wire/cm_message.h"
 
 namespace rdmaemu::cm {
+
+// Most bytes of private data that siw takes from its peer, in any message: measured. It counts
+// MPA's depths (4 bytes) to the 256 bytes of MPA_MAX_PRIVDATA, and wants room for one byte more.
+inline constexpr uint32_t kMostReceivedData = 251;
+
+// False: siw_recv_mpa_rr takes the message for a protocol error.
+inline bool IsReceivable(const wire::CmMessage& message) {
+  return message.attribute_modifier <= kMostReceivedData + 1;
+}
 
 struct CountedData {
   uint32_t attribute_modifier = 0;
@@ -24,16 +32,13 @@ inline std::span<const uint8_t> DataOf(const rdma_ucm_conn_param& parameters) {
   return std::span(parameters.private_data, parameters.private_data_len);
 }
 
-// Puts `data` into the field behind its first `skip` bytes. EINVAL: it does not fit, and the
-// message leaves the host.
+// Puts `data` into the field behind its first `skip` bytes; the rest is more_private_data.
 template <size_t N>
-Result<CountedData> CarryCounted(std::span<const uint8_t> data, wire::PrivateData<N>& field,
-                                 size_t skip, bool stays_in_host) {
+CountedData CarryCounted(std::span<const uint8_t> data, wire::PrivateData<N>& field, size_t skip) {
   const size_t fitting = std::min(data.size(), N - skip);
-  if (fitting < data.size() && !stays_in_host) return Fail(EINVAL);
   std::ranges::copy(data.first(fitting), field.begin() + static_cast<ptrdiff_t>(skip));
   const auto rest = data.subspan(fitting);
-  return CountedData{static_cast<uint32_t>(data.size()) + 1, {rest.begin(), rest.end()}};
+  return {static_cast<uint32_t>(data.size()) + 1, {rest.begin(), rest.end()}};
 }
 
 // What a message brought. A peer that does not count (a modifier of 0) has filled the field.

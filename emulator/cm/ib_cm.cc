@@ -104,11 +104,25 @@ Status IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::Cm
 // A MAD whose send fails is not repeated (cm_send_handler, cm_process_send_error).
 void IbCm::SendOutstanding(Time now, Connection& connection) {
   const Status sent = Send(now, connection.route, connection.owner, *connection.outstanding);
-  if (sent) return;
-  connection.send_error = sent.error().code;
+  if (!sent) GiveUpNow(now, connection, sent.error().code);
+}
+
+// Its owner is told by the next Expire.
+void IbCm::GiveUpNow(Time now, Connection& connection, int error) {
+  connection.send_error = error;
   connection.retries_left = 0;
   if (connection.give_up_at) connection.give_up_at = now;
   timers_.Arm(connection.key, now);
+}
+
+void IbCm::Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+  for (auto& [key, connection] : connections_) {
+    const bool awaits_tcp =
+        connection.state == IbCmState::kReqSent && connection.reply_after_mra > Duration{};
+    if (awaits_tcp && connection.route.source == local && connection.route.destination == remote) {
+      GiveUpNow(now, connection, ECONNREFUSED);
+    }
+  }
 }
 
 void IbCm::SendOn(Time now, const Connection& connection, wire::CmBody body) {
@@ -199,6 +213,7 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
       2 * CmTimeout(parameters.packet_lifetime) + CmTimeout(profile.response_timeout);
   if (parameters.give_up_after > Duration{}) {
     connection.give_up_at = now + parameters.give_up_after;
+    connection.reply_after_mra = parameters.reply_after_mra;
   }
   SendUntilAnswered(now, connection,
                     {connection.transaction_id, parameters.ece_attr_mod, std::move(req),

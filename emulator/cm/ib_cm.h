@@ -100,6 +100,7 @@ struct Connection {
   std::optional<wire::CmMessage> outstanding;
   Duration response_timeout{}, repeat_after{};
   std::optional<Time> give_up_at;  // a REQ, however often it was repeated and prolonged
+  Duration reply_after_mra{};      // ConnectParameters has it
   uint8_t max_retries = 0, retries_left = 0;
   int send_error = ETIMEDOUT;  // what its owner is told when there is no answer
   Time held_until{};  // what the application has not answered keeps the peer waiting so long
@@ -140,6 +141,9 @@ struct ConnectParameters {
   uint32_t ece_attr_mod = 0;
   std::vector<uint8_t> more_private_data = {};
   Duration give_up_after{};  // however often it is repeated; zero: when the repeats end
+  // Of a REQ that leaves the host: an MRA stands for TCP's answer, and the reply has so long from
+  // then on. Zero: give_up_after is the reply's time already.
+  Duration reply_after_mra{};
 };
 struct SidrParameters {
   uint32_t owner;
@@ -181,6 +185,9 @@ class IbCm {
 
   void Receive(Time now, const CmRoute& route, const CmDevice& device,
                const wire::CmMessage& message);
+  // The peer's machine says that nobody listens at its address (ICMP port unreachable). Requests
+  // that await TCP's answer are over; the IB CM ignores it, as the kernel does.
+  void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
   // A peer's deadline runs against an application of this host: it has a REQ or SIDR_REQ that it
@@ -197,6 +204,7 @@ class IbCm {
   // False: it could not leave, and nobody need wait for an answer.
   Status Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
   void SendOutstanding(Time now, Connection& connection);
+  void GiveUpNow(Time now, Connection& connection, int error);
   void SendOn(Time now, const Connection& connection, wire::CmBody body);
   void SendUntilAnswered(Time now, Connection& connection, wire::CmMessage message,
                          IbCmState state);

@@ -195,8 +195,8 @@ void IbCm::OnMra(Time now, const wire::CmMra& mra) {
   }
   connection->state = next;
   connection->repeat_after = CmTimeout(mra.service_timeout) + CmTimeout(connection->ack_timeout);
-  if (connection->give_up_at) {
-    connection->give_up_at = now + connection->local.profile.reply_timeout;
+  if (connection->reply_after_mra > Duration{}) {
+    connection->give_up_at = now + connection->reply_after_mra;
   }
   ArmRepeat(now, *connection);
   TellOwner(now, *connection, IbCmEventType::kMraReceived, nullptr);

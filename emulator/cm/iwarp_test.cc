@@ -133,6 +133,85 @@ TEST_F(Iwarp, TheDepthsAreNegotiated) {
   EndAll();
 }
 
+// Measured: connect {5, 3} and accept {10, 2}. The passive side takes room for what the peer may
+// send; the active side is told both values of the reply, more than it asked for too.
+TEST_F(Iwarp, TheActiveSideTakesTheDepthsOfTheReply) {
+  active = client.Resolved("10.0.0.2", 7000);
+  rdma_ucm_conn_param asked = Program::Parameters(kClientQpn);
+  asked.responder_resources = 5;
+  asked.initiator_depth = 3;
+  ASSERT_EQ(client.Connect(active, asked), 0);
+  net.Settle();
+  request = server.Expect(EventType::kConnectRequest);
+  rdma_ucm_conn_param answered = Program::Parameters(kServerQpn);
+  answered.responder_resources = 10;
+  answered.initiator_depth = 2;
+  ASSERT_EQ(server.Accept(request.id, kServerUid, answered), 0);
+  const TakenEvent there = server.Expect(EventType::kEstablished);
+  EXPECT_EQ(there.raw.param.conn.responder_resources, 2);
+  EXPECT_EQ(there.raw.param.conn.initiator_depth, 10);
+  net.Settle();
+  const TakenEvent here = client.Expect(EventType::kEstablished);
+  EXPECT_EQ(here.raw.param.conn.responder_resources, 10);
+  EXPECT_EQ(here.raw.param.conn.initiator_depth, 2);
+  EXPECT_EQ(client_node.connected_qps[kClientQpn].initiator_depth, 10);
+  EXPECT_EQ(client_node.connected_qps[kClientQpn].responder_resources, 2);
+  EndAll();
+}
+
+// Measured on siw, whose messages have room for 251 bytes.
+TEST_F(Iwarp, PrivateDataOf251BytesPass) {
+  const std::string most(251, 'm');
+  Request(most);
+  EXPECT_EQ(DataOf(request), most);
+  ASSERT_EQ(Accept(most), 0);
+  server.Expect(EventType::kEstablished);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kEstablished)), most);
+  EndAll();
+}
+
+TEST_F(Iwarp, ARequestWithMoreIsAResetThatNobodyHearsOf) {
+  for (const size_t bytes : {252, 255}) {
+    active = client.Resolved("10.0.0.2", 7000);
+    client_node.idle_qps.insert(kClientQpn);
+    const rdma_ucm_conn_param asked = Program::Parameters(kClientQpn, std::string(bytes, 'x'));
+    ASSERT_EQ(client.Connect(active, asked), 0);
+    net.Settle();
+    EXPECT_EQ(DataOf(client.Expect(EventType::kRejected, -ECONNRESET)), "");
+    server.ExpectNothing();
+  }
+  EndAll();
+}
+
+TEST_F(Iwarp, AReplyWithMoreIsAConnectErrorAndEndsThePeer) {
+  Request();
+  EXPECT_EQ(Accept(std::string(253, 'x')), EINVAL);
+  net.Settle();
+  client.Expect(EventType::kRejected, -ECONNRESET);
+  client_node.idle_qps.insert(kClientQpn);
+  Request();
+  ASSERT_EQ(Accept(std::string(252, 'x')), 0);
+  server.Expect(EventType::kEstablished);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kConnectError, -EINVAL)), "");
+  server.Expect(EventType::kDisconnected);
+  EndAll();
+}
+
+TEST_F(Iwarp, ARejectWithMoreIsAConnectError) {
+  Request();
+  ASSERT_EQ(server.Reject(passive, std::string(251, 'r')), 0);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kRejected, -ECONNRESET)), std::string(251, 'r'));
+  client_node.idle_qps.insert(kClientQpn);
+  Request();
+  ASSERT_EQ(server.Reject(passive, std::string(252, 'r')), 0);
+  net.Settle();
+  EXPECT_EQ(DataOf(client.Expect(EventType::kConnectError, -EINVAL)), "");
+  EndAll();
+}
+
 TEST_F(Iwarp, ADisconnectEndsBothEndsAndTheirQps) {
   Establish();
   ASSERT_EQ(client.Disconnect(active), 0);
@@ -189,6 +268,21 @@ TEST_F(Iwarp, AConnectThatNobodyAcceptsIsUnreachableInTenSecondsAndTheAcceptCome
   client.ExpectNothing();
   server.ExpectNothing();
   EndAll();
+}
+
+// On one host the request is repeated meanwhile, and answered by an MRA: that is no new time.
+TEST_F(Iwarp, OnOneHostTheTimeIsTheSame) {
+  client.Listener("10.0.0.1", 7000);
+  active = client.Resolved("10.0.0.1", 7000);
+  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
+  net.Settle();
+  client.Expect(EventType::kConnectRequest);
+  net.Run(9800ms);
+  EXPECT_GT(net.sent["MRA"], 0);
+  client.ExpectNothing();
+  net.Run(300ms);
+  client.Expect(EventType::kUnreachable, -ETIMEDOUT);
+  client_node.cm.GroupGone(net.now, client.group);
 }
 
 // As measured on siw: whether there is a QP is asked first.
@@ -319,6 +413,36 @@ TEST_F(IwarpBlocking, TimesOutWhenNobodyIsThereAfterTcpsTime) {
   EndAll();
 }
 
+// ICMP port unreachable, where TCP would answer RST.
+TEST_F(IwarpBlocking, IsRefusedWhereNobodyHasThePort) {
+  net.filter = [](const wire::CmMessage&) { return Net::Fate{.lost = true}; };
+  Begin(7000);
+  const NetAddress local = *NetAddress::Parse("10.0.0.1"), remote = *NetAddress::Parse("10.0.0.2");
+  client_node.cm.Refused(net.now, local, *NetAddress::Parse("10.0.0.3"));
+  client_node.cm.Refused(net.now, remote, remote);
+  net.Settle();
+  waiting.ExpectNothing();
+  client_node.cm.Refused(net.now, local, remote);
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, -ECONNREFUSED);
+  client.ExpectNothing();
+  net.filter = {};
+  EXPECT_EQ(Connect(), EINPROGRESS);  // and may be tried again
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, 0);
+  EndAll();
+}
+
+TEST_F(IwarpBlocking, ARefusalAfterTheRequestWasHeldMeansNothing) {
+  Begin(7000);
+  net.Settle();
+  waiting.Expect(EventType::kEstablished, 0);
+  client_node.cm.Refused(net.now, *NetAddress::Parse("10.0.0.1"), *NetAddress::Parse("10.0.0.2"));
+  net.Settle();
+  client.ExpectNothing();
+  EndAll();
+}
+
 TEST_F(IwarpBlocking, AHeldRequestIsUnreachableTenSecondsAfterItWasHeld) {
   Lose("REQ");
   Begin(7000);
@@ -372,32 +496,18 @@ TEST_F(Iwarp, AFullBacklogIsAReset) {
   EndAll();
 }
 
-TEST_F(Iwarp, PrivateDataBetweenHostsEndWhereTheMessagesDo) {
-  active = client.Resolved("10.0.0.2", 7000);
-  EXPECT_EQ(client.Connect(active, Program::Parameters(kClientQpn, std::string(57, 'x'))), EINVAL);
-  ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn, std::string(56, 'x'))), 0);
-  net.Settle();
-  request = server.Expect(EventType::kConnectRequest);
-  EXPECT_EQ(DataOf(request), std::string(56, 'x'));
-  passive = request.id;
-  EXPECT_EQ(Accept(std::string(197, 'y')), EINVAL);  // and tells the peer
-  net.Settle();
-  client.Expect(EventType::kRejected, -ECONNRESET);
-  EndAll();
-}
-
-TEST_F(Iwarp, InsideAHostPrivateDataAreAsLongAsMpas) {
+TEST_F(Iwarp, InsideAHostPrivateDataAreAsLong) {
   server_node.idle_qps = {kServerQpn, 24};
   const uint32_t id = server.Resolved("10.0.0.2", 7000);
-  ASSERT_EQ(server.Connect(id, Program::Parameters(24, std::string(200, 'x'))), 0);
+  ASSERT_EQ(server.Connect(id, Program::Parameters(24, std::string(251, 'x'))), 0);
   net.Settle();
   request = server.Expect(EventType::kConnectRequest);
-  EXPECT_EQ(DataOf(request), std::string(200, 'x'));
+  EXPECT_EQ(DataOf(request), std::string(251, 'x'));
   passive = request.id;
-  ASSERT_EQ(Accept(std::string(252, 'y')), 0);
+  ASSERT_EQ(Accept(std::string(251, 'y')), 0);
   net.Settle();
   server.Expect(EventType::kEstablished);
-  EXPECT_EQ(DataOf(server.Expect(EventType::kEstablished)), std::string(252, 'y'));
+  EXPECT_EQ(DataOf(server.Expect(EventType::kEstablished)), std::string(251, 'y'));
   EndAll();
 }
 

@@ -79,6 +79,9 @@ class RdmaIds final : public IbCmUser {
   // rdma_notify: EINVAL for an event that the id's manager does not know.
   Status Notify(Time now, CmaId& id, uint32_t event);
   void QpEnded(Time now, uint32_t qpn);
+  void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+    ib_cm_.Refused(now, local, remote);
+  }
   // An event of the program's own. ENOMEM: its channel is full.
   Status WriteEvent(Time now, CmaId& id, const CmWriteEvent& event);
   // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).

@@ -87,13 +87,14 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
   wire::CmReq& req = connect.req;
   if (id.IsIwarp()) {
     FillHeader(id, path, req.private_data);
-    Result<CountedData> data = CarryCounted(DataOf(parameters), req.private_data,
-                                            wire::RdmaCmHeader::kBytes, StaysInHost(id));
-    if (!data) return tl::make_unexpected(data.error());
-    connect.ece_attr_mod = data->attribute_modifier;
-    connect.more_private_data = std::move(data->rest);
+    CountedData data =
+        CarryCounted(DataOf(parameters), req.private_data, wire::RdmaCmHeader::kBytes);
+    connect.ece_attr_mod = data.attribute_modifier;
+    connect.more_private_data = std::move(data.rest);
     const CmProfile& profile = id.device->local.profile;
-    connect.give_up_after = StaysInHost(id) ? profile.reply_timeout : profile.connect_timeout;
+    const bool stays = StaysInHost(id);
+    connect.give_up_after = stays ? profile.reply_timeout : profile.connect_timeout;
+    connect.reply_after_mra = stays ? Duration{} : profile.reply_timeout;
   } else if (const Status fits = FillPrivateData(id, path, parameters, req.private_data); !fits) {
     return fits;
   }
@@ -288,7 +289,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     return RequestVerdict::kRefused;
   }
   const bool is_iwarp = device.profile->cm.manager == ConnectionManager::kIwarp;
-  if (is_iwarp && !req) return RequestVerdict::kRefused;
+  if (is_iwarp && (!req || !IsReceivable(message))) return RequestVerdict::kRefused;
   if (listener->backlog_left == 0) {
     return is_iwarp ? RequestVerdict::kRefused : RequestVerdict::kDropped;
   }

@@ -79,9 +79,7 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
   const CmProfile& profile = id.device->local.profile;
   if (parameters->private_data_len > profile.max_reply_private_data) return Fail(EINVAL);
   wire::CmRep rep;
-  Result<CountedData> data =
-      CarryCounted(DataOf(*parameters), rep.private_data, 0, StaysInHost(id));
-  if (!data) return tl::make_unexpected(data.error());
+  CountedData data = CarryCounted(DataOf(*parameters), rep.private_data, 0);
   // siw's relaxed negotiation: not more READs than the peer takes, room for all that it may send.
   id.initiator_depth = std::min(parameters->initiator_depth, id.initiator_depth);
   id.responder_resources = std::max(parameters->responder_resources, id.responder_resources);
@@ -93,8 +91,8 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
   const Status started = StartIwarp(now, id, connection, connection.remote_qpn, connection.sq_psn);
   if (!started) return started;
   id.uid = uid;
-  const Status sent = ib_cm_.SendRep(now, connection, std::move(rep), data->attribute_modifier,
-                                     std::move(data->rest));
+  const Status sent = ib_cm_.SendRep(now, connection, std::move(rep), data.attribute_modifier,
+                                     std::move(data.rest));
   if (!sent) return sent;
   // Nobody waits for the peer's word: MPA's reply has been given to TCP.
   Push(now, id, IwarpEstablished(id));
@@ -113,10 +111,9 @@ Status RdmaIds::RejectIwarp(Time now, CmaId& id, Connection& connection,
                             std::span<const uint8_t> private_data) {
   if (id.established) return Fail(EINVAL);
   wire::CmRej fields;
-  Result<CountedData> data = CarryCounted(private_data, fields.private_data, 0, StaysInHost(id));
-  if (!data) return tl::make_unexpected(data.error());
+  CountedData data = CarryCounted(private_data, fields.private_data, 0);
   return ib_cm_.SendRej(now, connection, RejectReason::kConsumer, {}, fields.private_data,
-                        data->attribute_modifier, std::move(data->rest));
+                        data.attribute_modifier, std::move(data.rest));
 }
 
 Status RdmaIds::DisconnectIwarp(Time now, CmaId& id) {
@@ -186,8 +183,10 @@ void RdmaIds::QpEnded(Time now, uint32_t qpn) {
 EventAnswer RdmaIds::IwarpReply(Time now, CmaId& id, const Connection& connection,
                                 const wire::CmMessage& message) {
   const auto& rep = std::get<wire::CmRep>(message.body);
-  id.initiator_depth = std::min(id.initiator_depth, rep.responder_resources);
-  if (!StartIwarp(now, id, connection, rep.local_qpn, rep.starting_psn)) {
+  // siw_proc_mpareply takes the peer's values, more than were asked for too: measured.
+  id.initiator_depth = rep.responder_resources;
+  id.responder_resources = rep.initiator_depth;
+  if (!IsReceivable(message) || !StartIwarp(now, id, connection, rep.local_qpn, rep.starting_psn)) {
     ReleaseIwarpQp(now, id);
     Push(now, id, EventType::kConnectError, -EINVAL);
     return EventAnswer::kNo;
@@ -209,6 +208,10 @@ EventAnswer RdmaIds::IwarpRejected(Time now, CmaId& id, const wire::CmMessage& m
     return EventAnswer::kLater;
   id.reset_by_peer = true;
   ReleaseIwarpQp(now, id);
+  if (!IsReceivable(message)) {
+    Push(now, id, EventType::kConnectError, -EINVAL);
+    return EventAnswer::kLater;
+  }
   PendingEvent event =
       MakeEvent(id, EventType::kRejected, is_refused ? -ECONNREFUSED : -ECONNRESET);
   // The CM's own rejections count nothing, and have nothing to say.

@@ -26,6 +26,8 @@ void HostDevices::Attach(Entry& entry) {
               .ack_delay = attributes.local_ca_ack_delay,
               .max_rd_atom = static_cast<uint8_t>(attributes.max_qp_rd_atom),
               .profile = &entry.config.profile};
+  // TCP would say at once that nobody listens.
+  if (entry.config.profile.cm.manager == ConnectionManager::kIwarp) network_.ReportRefusals();
 }
 
 void HostDevices::Start(const DeviceConfig& config) {

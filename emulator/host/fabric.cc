@@ -9,8 +9,9 @@
 namespace rdmaemu {
 namespace {
 
-// BTH and DETH, the MAD, the ICRC.
-constexpr size_t kMaxMadDatagram = wire::kMaxHeaderBytes + wire::kMadBytes + wire::kIcrcBytes;
+// BTH and DETH, the MAD, what follows it, the ICRC.
+constexpr size_t kMaxMadDatagram =
+    wire::kMaxHeaderBytes + wire::kMadBytes + wire::kMaxMoreBytes + wire::kIcrcBytes;
 
 wire::UdpFlow FlowOf(const cm::CmRoute& route) {
   return {route.source, route.destination, wire::kRoceUdpPort, wire::kRoceUdpPort};
@@ -68,7 +69,8 @@ size_t Fabric::BuildMad(const wire::CmMessage& message, uint16_t pkey, std::span
   headers.source_qpn = wire::kGsiQpn;
   const size_t header_bytes = wire::EmitHeaders(headers, out);
   wire::EmitCm(message, out.subspan(header_bytes).first<wire::kMadBytes>());
-  return header_bytes + wire::kMadBytes + wire::kIcrcBytes;
+  const size_t mad_end = header_bytes + wire::kMadBytes;
+  return mad_end + wire::EmitMore(message, out.subspan(mad_end)) + wire::kIcrcBytes;
 }
 
 void Fabric::SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message,

@@ -175,6 +175,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return fault_control_.TakeLate();
   }
 
+  // A host that stands still does not hear of it; the request is repeated.
+  void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+    if (!StandsStill()) cm_.Refused(now, local, remote);
+  }
+
   void Receive(Time now, const wire::UdpFlow& from,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by) {
     // A rule may remove the address while its packets are received: the network closes the port, to
@@ -661,6 +666,9 @@ std::optional<LateReply> Host::TakeLateReply() { return impl_->TakeLateReply(); 
 void Host::Receive(Time now, const wire::UdpFlow& flow,
                    std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
   impl_->Receive(now, flow, udp_payloads, at);
+}
+void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+  impl_->Refused(now, local, remote);
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }

@@ -64,6 +64,9 @@ class Network {
   // everywhere has nothing to do.
   virtual Status JoinGroup(const NetAddress&, const NetAddress&) { return {}; }
   virtual void LeaveGroup(const NetAddress&, const NetAddress&) {}
+  // From now on the host is told by Host::Refused when nobody listens where it sends to. Networks
+  // that cannot know have nothing to do.
+  virtual void ReportRefusals() {}
   // A host that runs gets another address, which it is to be reached at from now on, or loses one.
   // Open answers as bind(2). Networks that carry whatever they are given have nothing to do.
   virtual Status Open(const HostAddress&) { return {}; }
@@ -112,6 +115,9 @@ class Host {
                const NetAddress* at = nullptr) {
     Receive(now, flow, {&udp_payload, 1}, at);
   }
+  // Nobody listens at the UDP port 4791 of `remote`, to which `local` has sent (ICMP port
+  // unreachable, Network::ReportRefusals).
+  void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   // Looks at all doorbells; true when something was found.
   bool PollDoorbells(Time now);
   // Tells the programs whether a doorbell must wake the host. After PrepareSleep(true) the caller

@@ -35,6 +35,7 @@ class DomainTraffic final : public Network {
   void LeaveGroup(const NetAddress& local, const NetAddress& group) override {
     network_.LeaveGroup(local, group);
   }
+  void ReportRefusals() override { network_.ReportRefusals(); }
   Status Open(const HostAddress& address) override {
     const Status opened = network_.Open(address);
     if (opened) domain_.AddAddress(address.address);

@@ -279,6 +279,7 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
     case EventKind::kUdpPort:
     case EventKind::kGroupPort:
       ReceiveFrom(now, KindOf(event), number);
+      if ((event.events & EPOLLERR) != 0) HearRefusals(now);
       break;
     case EventKind::kSignal:
       ended_ = true;
@@ -313,10 +314,17 @@ void HostProcess::ReceiveFrom(Time now, EventKind kind, uint32_t number) {
   }
 }
 
+bool HostProcess::HearRefusals(Time now) {
+  const std::vector<UdpNetwork::Refused> refused = network_.TakeRefused();
+  for (const UdpNetwork::Refused& each : refused) host_->Refused(now, each.local, each.remote);
+  return !refused.empty();
+}
+
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
-  // A doorbell that rang before the programs could know that they must wake us.
-  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages()) {
+  // A doorbell that rang before the programs could know that they must wake us. A refusal is heard
+  // before time may jump over it.
+  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now())) {
     trace_.Flush();
     // What a program's objects took goes back to the system, once there is time for it.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);

@@ -58,6 +58,8 @@ class HostProcess {
   void TraceStart();
   OrMessage<void> OpenClock(const HostConfig& config);
   Time Now() const { return clock_->At(RealNow()); }
+  // Tells the host where nobody listens; true when there was something.
+  bool HearRefusals(Time now);
   void Sleep();
   // How long it may sleep, in real time; zero when the time that it shares has moved for it.
   Duration SleepTime();

@@ -1,11 +1,15 @@
 // Options of the sockets that carry RoCEv2.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "emulator/base/net_address.h"
 
 namespace rdmaemu::runtime {
 
@@ -23,6 +27,20 @@ inline void SetBufferSizes(int fd) {
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, bytes);
   if (!SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+// An IPv4 or IPv6 socket address; port in host order.
+inline NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
+  if (storage.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(storage);
+    port = ntohs(ipv4.sin_port);
+    return NetAddress::Ipv4(ntohl(ipv4.sin_addr.s_addr));
+  }
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(storage);
+  port = ntohs(ipv6.sin6_port);
+  NetAddress address;
+  std::memcpy(address.bytes.data(), &ipv6.sin6_addr, address.bytes.size());
+  return address;
 }
 
 // Datagrams that the socket has dropped since it was opened, for want of room in its receive queue

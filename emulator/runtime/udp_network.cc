@@ -25,7 +25,27 @@ void UdpNetwork::ShareQueues(const std::string& directory) {
   }
 }
 
+void UdpNetwork::ReportRefusals() {
+  if (std::exchange(reports_refusals_, true)) return;
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) port->socket.ReportRefusals();
+  }
+}
+
+std::vector<UdpNetwork::Refused> UdpNetwork::TakeRefused() {
+  std::vector<Refused> refused;
+  if (!reports_refusals_) return refused;
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port == nullptr) continue;
+    for (const NetAddress& remote : port->socket.TakeRefused()) {
+      refused.push_back({port->socket.address(), remote});
+    }
+  }
+  return refused;
+}
+
 void UdpNetwork::Publish(Port& port) {
+  if (reports_refusals_) port.socket.ReportRefusals();
   if (peers_ == nullptr) return;
   port.socket.WaitFor(*peers_);
   port.queue = OwnQueue::Publish(directory_, port.socket.address(), port.socket.fd());

@@ -40,6 +40,15 @@ class UdpNetwork final : public Network {
   Status Open(const HostAddress& address) override;
   void Close(const NetAddress& address) override;
 
+  // Host::Refused is to be told of what TakeRefused answers.
+  void ReportRefusals() override;
+  struct Refused {
+    NetAddress local, remote;
+  };
+  // Where nobody listens at an address to which a port has sent since the last call. Empty unless
+  // ReportRefusals was called.
+  std::vector<Refused> TakeRefused();
+
   // Closes all sockets, without sending what waits. Afterwards other hosts can have the addresses.
   void CloseAll();
 
@@ -103,6 +112,7 @@ class UdpNetwork final : public Network {
   std::deque<Staged> staged_;
   size_t staged_bytes_ = 0;
   uint64_t drops_of_closed_ = 0;
+  bool reports_refusals_ = false;
 };
 
 }  // namespace rdmaemu::runtime

@@ -1,5 +1,6 @@
 #include "emulator/runtime/udp_port.h"
 
+#include <linux/errqueue.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -107,6 +108,45 @@ sockaddr_storage UdpPort::SocketAddress(const NetAddress& address, uint16_t port
   return storage;
 }
 
+void UdpPort::ReportRefusals() {
+  const int on = 1;
+  reports_refusals_ = address_.IsIpv4() ? SetOption(fd_.get(), IPPROTO_IP, IP_RECVERR, on)
+                                        : SetOption(fd_.get(), IPPROTO_IPV6, IPV6_RECVERR, on);
+}
+
+std::vector<NetAddress> UdpPort::TakeRefused() {
+  std::vector<NetAddress> refused;
+  while (reports_refusals_) {
+    sockaddr_storage destination{};
+    std::byte payload;
+    iovec vector{&payload, sizeof payload};
+    alignas(cmsghdr) std::array<std::byte, 256> control;
+    msghdr header{};
+    header.msg_name = &destination;
+    header.msg_namelen = sizeof destination;
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    if (recvmsg(fd_.get(), &header, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
+    for (cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr;
+         each = CMSG_NXTHDR(&header, each)) {
+      const bool is_error = (each->cmsg_level == IPPROTO_IP && each->cmsg_type == IP_RECVERR) ||
+                            (each->cmsg_level == IPPROTO_IPV6 && each->cmsg_type == IPV6_RECVERR);
+      if (!is_error) continue;
+      sock_extended_err error;
+      std::memcpy(&error, CMSG_DATA(each), sizeof error);
+      const bool is_icmp =
+          error.ee_origin == SO_EE_ORIGIN_ICMP || error.ee_origin == SO_EE_ORIGIN_ICMP6;
+      if (is_icmp && error.ee_errno == ECONNREFUSED) {
+        uint16_t port = 0;
+        refused.push_back(AddressFrom(destination, port));
+      }
+    }
+  }
+  return refused;
+}
+
 std::span<std::byte> UdpPort::Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                        size_t bytes) {
   std::span<std::byte> room;
@@ -171,6 +211,7 @@ void UdpPort::Flush() {
   std::array<Message, kMessages> messages;
   std::array<mmsghdr, kMessages> headers;
   blocked_ = awaits_peer_ = false;
+  bool error_taken = false;
   waiting_.resize(committed_);
   while (sent_ < waiting_.size()) {
     size_t count = 0;
@@ -209,6 +250,7 @@ void UdpPort::Flush() {
     }
     const int sent = sendmmsg(fd_.get(), headers.data(), static_cast<unsigned>(count), 0);
     if (sent > 0) {
+      error_taken = false;
       for (int i = 0; i < sent; i++) {
         const Message& message = messages[static_cast<size_t>(i)];
         if (peers_ != nullptr) peers_->Sent(waiting_[sent_].destination, message.charge);
@@ -219,6 +261,8 @@ void UdpPort::Flush() {
       return;
     } else if (errno == EINTR) {
       continue;
+    } else if (reports_refusals_ && !error_taken) {
+      error_taken = true;  // it may be of a datagram that left before; the next call says
     } else if (messages[0].datagrams > 1 && (errno == EINVAL || errno == EIO)) {
       segmentation_ = false;  // a kernel or a device without it; the same ones go one by one
     } else {

@@ -39,6 +39,11 @@ class UdpPort {
   // Not owned. From now on datagrams wait until the peer's receive queue has room for them.
   void WaitFor(PeerQueues& peers) { peers_ = &peers; }
 
+  // From now on TakeRefused answers something (IP_RECVERR).
+  void ReportRefusals();
+  // The destinations of datagrams to which an ICMP port unreachable has come since the last call.
+  std::vector<NetAddress> TakeRefused();
+
   // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
   // the kernel has taken what waits. An Allocate without Commit is forgotten.
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
@@ -73,6 +78,7 @@ class UdpPort {
   NetAddress address_;
   uint32_t interface_index_;
   bool segmentation_ = true;  // until the kernel refuses UDP_SEGMENT
+  bool reports_refusals_ = false;
   bool blocked_ = false;
   bool awaits_peer_ = false;
   PeerQueues* peers_ = nullptr;

@@ -68,6 +68,34 @@ TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
   EXPECT_EQ(Receive(*second), sent);
 }
 
+// Nobody has the port: the kernel's ICMP says so, on loopback at once.
+TEST(UdpPort, TellsWhereNobodyListensWhenItIsAsked) {
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(Send(*first, "silent"));
+  first->Flush();
+  EXPECT_TRUE(first->TakeRefused().empty());
+  first->ReportRefusals();
+  ASSERT_TRUE(Send(*first, "heard"));
+  first->Flush();
+  EXPECT_EQ(first->TakeRefused(), std::vector<NetAddress>{kSecondPortAddress});
+  EXPECT_TRUE(first->TakeRefused().empty());
+}
+
+// The error of one datagram comes with the next call, which has lost nothing.
+TEST(UdpPort, ARefusalLosesNoOtherDatagram) {
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
+  ASSERT_TRUE(first);
+  first->ReportRefusals();
+  ASSERT_TRUE(Send(*first, "refused"));
+  first->Flush();
+  Result<UdpPort> second = UdpPort::Open(kSecondPortAddress, 0);
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(Send(*first, "arrives"));
+  first->Flush();
+  EXPECT_EQ(Receive(*second), std::vector<std::string>{"arrives"});
+}
+
 TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
                   second = UdpPort::Open(kSecondPortAddress, 0);

@@ -6,29 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "emulator/runtime/queue_credit.h"
+#include "emulator/runtime/socket_options.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
-namespace {
-
-NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
-  if (storage.ss_family == AF_INET) {
-    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(storage);
-    port = ntohs(ipv4.sin_port);
-    return NetAddress::Ipv4(ntohl(ipv4.sin_addr.s_addr));
-  }
-  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(storage);
-  port = ntohs(ipv6.sin6_port);
-  NetAddress address;
-  std::memcpy(address.bytes.data(), &ipv6.sin6_addr, address.bytes.size());
-  return address;
-}
-
-}  // namespace
 
 struct UdpReceiver::Buffers {
   struct Slot {
@@ -62,7 +48,12 @@ bool UdpReceiver::Receive(int fd, const NetAddress& destination, const Handler& 
     header.msg_controllen = slot.control.size();
   }
   charge_ = 0;
-  const int count = recvmmsg(fd, buffers.messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+  const auto take = [&] {
+    return recvmmsg(fd, buffers.messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+  };
+  int count = take();
+  // An error of what was sent before comes once (UdpPort::ReportRefusals); the queue may be full.
+  if (count < 0 && errno != EAGAIN) count = take();
   wire::UdpFlow flow{};
   flow.destination = destination;
   flow.destination_port = wire::kRoceUdpPort;

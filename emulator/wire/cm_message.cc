@@ -42,7 +42,11 @@ void ParseBody(size_t index, std::span<const std::byte, kMessageBytes> bytes, Cm
 
 tl::expected<CmMessage, CmParseError> ParseCm(std::span<const std::byte> mad) {
   if (mad.size() < kMadBytes) return tl::make_unexpected(CmParseError::kTooShort);
-  if (mad.size() > kMadBytes) return tl::make_unexpected(CmParseError::kTooLong);
+  const auto modifier = static_cast<uint32_t>(LoadBig<4>(mad.data() + kModifierAt));
+  const std::span<const std::byte> more = mad.subspan(kMadBytes);
+  if (more.size() > (modifier <= kMaxMoreBytes ? modifier : 0)) {
+    return tl::make_unexpected(CmParseError::kTooLong);
+  }
   if (mad[kClassAt] != kCmClass) return tl::make_unexpected(CmParseError::kBadClass);
   if (mad[kBaseVersionAt] != kBaseVersion || mad[kClassVersionAt] != kCmClassVersion) {
     return tl::make_unexpected(CmParseError::kBadVersion);
@@ -54,7 +58,9 @@ tl::expected<CmMessage, CmParseError> ParseCm(std::span<const std::byte> mad) {
   }
   CmMessage message;
   message.transaction_id = LoadBig<8>(mad.data() + kTransactionAt);
-  message.attribute_modifier = static_cast<uint32_t>(LoadBig<4>(mad.data() + kModifierAt));
+  message.attribute_modifier = modifier;
+  const auto* const more_bytes = reinterpret_cast<const uint8_t*>(more.data());
+  message.more_private_data.assign(more_bytes, more_bytes + more.size());
   ParseBody(index, mad.subspan<kMadHeaderBytes, kMessageBytes>(), message.body,
             std::make_index_sequence<std::variant_size_v<CmBody>>());
   return message;
@@ -71,6 +77,14 @@ void EmitCm(const CmMessage& message, std::span<std::byte, kMadBytes> out) {
   StoreBig<4>(out.data() + kModifierAt, message.attribute_modifier);
   cm_fields::Writer writer(out.subspan<kMadHeaderBytes, kMessageBytes>());
   std::visit([&](const auto& body) { cm_fields::Layout(writer, body); }, message.body);
+}
+
+size_t EmitMore(const CmMessage& message, std::span<std::byte> out) {
+  constexpr size_t kWord = 4;
+  const std::span<const std::byte> more = std::as_bytes(std::span(message.more_private_data));
+  const size_t bytes = (more.size() + kWord - 1) / kWord * kWord;
+  std::fill_n(std::ranges::copy(more, out.begin()).out, bytes - more.size(), std::byte{0});
+  return bytes;
 }
 
 const char* CmName(const CmBody& body) { return kNames[body.index()]; }

@@ -135,7 +135,8 @@ struct CmMessage {
   uint64_t transaction_id = 0;
   uint32_t attribute_modifier = 0;  // ECE's attr_mod in REQ and REP
   CmBody body;
-  // Private data that has no room in the MAD: never on the wire, between ids of one host alone.
+  // Private data that has no room in the MAD, of devices whose connection manager is iw_cm. On the
+  // wire it follows the MAD, in a packet that no other device sends or takes.
   std::vector<uint8_t> more_private_data = {};
 };
 
@@ -148,9 +149,16 @@ enum class CmParseError : uint8_t {
   kTooLong,
 };
 
-// `mad` is the payload of a UD packet to QP 1. LAP and APR answer kUnknownAttribute.
+// Most bytes behind a MAD: what one byte counts, in whole words.
+inline constexpr size_t kMaxMoreBytes = 256;
+
+// `mad` is the payload of a UD packet to QP 1. LAP and APR answer kUnknownAttribute. Bytes behind
+// the MAD are more_private_data where the attribute modifier counts as many, up to kMaxMoreBytes;
+// else kTooLong.
 tl::expected<CmMessage, CmParseError> ParseCm(std::span<const std::byte> mad);
 void EmitCm(const CmMessage& message, std::span<std::byte, kMadBytes> out);
+// Appends more_private_data, padded with zeros to whole words; answers how many bytes that are.
+size_t EmitMore(const CmMessage& message, std::span<std::byte> out);
 const char* CmName(const CmBody& body);  // "REQ", "SIDR_REP"
 
 // rdma_cm's own header at the start of the private data of REQ and SIDR_REQ (struct cma_hdr).

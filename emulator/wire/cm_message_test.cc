@@ -88,6 +88,24 @@ TEST(CmHeader, OtherMadsAreRefusedByName) {
   EXPECT_EQ(error(17, 0x1a), CmParseError::kUnknownAttribute);  // APR
 }
 
+// Private data of iw_cm's devices, which count them by the attribute modifier.
+TEST(CmHeader, WhatFollowsAMadIsMorePrivateDataWhereItIsCounted) {
+  for (const size_t bytes : {1, 4, 159, 199}) {
+    CmMessage message{7, static_cast<uint32_t>(57 + bytes), CmReq{},
+                      std::vector<uint8_t>(bytes, 0xab)};
+    std::vector<std::byte> packet(kMadBytes + kMaxMoreBytes);
+    EmitCm(message, std::span(packet).first<kMadBytes>());
+    packet.resize(kMadBytes + EmitMore(message, std::span(packet).subspan(kMadBytes)));
+    EXPECT_EQ(packet.size() % 4, 0u);
+    const auto parsed = ParseCm(packet);
+    ASSERT_TRUE(parsed) << bytes;
+    message.more_private_data.resize(packet.size() - kMadBytes);
+    EXPECT_EQ(parsed->more_private_data, message.more_private_data);
+    packet.resize(kMadBytes + message.attribute_modifier + 1);
+    EXPECT_EQ(ParseCm(packet).error(), CmParseError::kTooLong);
+  }
+}
+
 TEST(CmHeader, AMadHas256Bytes) {
   const Mad mad = Emit(CmReq{});
   std::vector<std::byte> longer(mad.begin(), mad.end());

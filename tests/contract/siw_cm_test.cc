@@ -94,11 +94,43 @@ TEST_F(Siw, PrivWithNullParametersOffersWhatTheDeviceHas) {
   EXPECT_EQ(active_established.conn.responder_resources, 128);
 }
 
-TEST_F(Siw, PrivHasRoomForMoreThanInfinibandsMessages) {
-  if (TwoHosts()) GTEST_SKIP() << "between hosts private data travel in messages of the IB CM";
-  ASSERT_NO_FATAL_FAILURE(Establish(ConnectSpec(200, 1), ConnectSpec(224, 2)));
-  ExpectPrivateData(request, 200, 200, 1);
-  ExpectPrivateData(active_established, 224, 224, 2);
+TEST_F(Siw, PrivHasRoomFor251Bytes) {
+  ASSERT_NO_FATAL_FAILURE(Establish(ConnectSpec(251, 1), ConnectSpec(251, 2)));
+  ExpectPrivateData(request, 251, 251, 1);
+  ExpectPrivateData(active_established, 251, 251, 2);
+}
+
+// rdma_connect has succeeded by then; siw_recv_mpa_rr takes the message for a protocol error.
+TEST_F(Siw, PrivOfMoreBytesIsAResetThatThePassiveSideDoesNotHearOf) {
+  ASSERT_NO_FATAL_FAILURE(StartListening());
+  for (const uint8_t bytes : {252, 255}) {
+    ASSERT_NO_FATAL_FAILURE(Prepare(&active_id, &active_qp));
+    ASSERT_EQ(active.CmConnect(active_id, ConnectSpec(bytes)), 0);
+    ExpectReset(active);
+  }
+  ExpectQuiet(passive);
+}
+
+TEST_F(Siw, PrivOf252BytesIsAConnectErrorOfTheActiveSide) {
+  ASSERT_NO_FATAL_FAILURE(StartListening());
+  ASSERT_NO_FATAL_FAILURE(Request());
+  passive_qp = passive.CreateCmQp(passive_id);
+  ASSERT_EQ(passive.Accept(passive_id, ConnectSpec(252)), 0);
+  ExpectEvent(passive, RDMA_CM_EVENT_ESTABLISHED);
+  ExpectEvent(active, RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL);
+}
+
+TEST_F(Siw, PrivTellsTheActiveSideTheDepthsOfTheReply) {
+  ConnectSpec asked, answered;
+  asked.responder_resources = 5;
+  asked.initiator_depth = 3;
+  answered.responder_resources = 10;
+  answered.initiator_depth = 2;
+  ASSERT_NO_FATAL_FAILURE(Establish(asked, answered));
+  EXPECT_EQ(passive_established.conn.responder_resources, 2);
+  EXPECT_EQ(passive_established.conn.initiator_depth, 10);
+  EXPECT_EQ(active_established.conn.responder_resources, 10);
+  EXPECT_EQ(active_established.conn.initiator_depth, 2);
 }
 
 TEST_F(Siw, PrivBeyondTheMostOfAnAcceptIsInvalidAndTellsThePeer) {
@@ -128,6 +160,19 @@ TEST_F(Siw, NoListenerIsSaidByTheConnectItself) {
   ExpectQuiet(active);
 }
 
+// A machine without RDMA answers as one whose port nobody has.
+TEST_F(Siw, NoDeviceThereIsSaidByTheConnectToo) {
+  if (AddressWithoutRdma().empty()) GTEST_SKIP() << "no machine without RDMA here";
+  active_id = active.CreateId();
+  ASSERT_EQ(active.ResolveAddr(active_id, AddressWithoutRdma(), 9), 0);
+  ExpectEvent(active, RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(active.ResolveRoute(active_id), 0);
+  ExpectEvent(active, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  ASSERT_GE(active.CreateCmQp(active_id), 0);
+  EXPECT_EQ(active.CmConnect(active_id, {}), ECONNREFUSED);
+  ExpectQuiet(active);
+}
+
 TEST_F(Siw, NoAcceptIsUnreachableAndTheAcceptComesTooLate) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Request());
@@ -148,6 +193,16 @@ TEST_F(Siw, RejectIsAResetWithThePrivateDataThatWereSent) {
   EXPECT_EQ(active.CmConnect(active_id, {}), EINVAL);
   ExpectQuiet(active);
   ExpectQuiet(passive);
+}
+
+TEST_F(Siw, RejectHasRoomFor251BytesAndIsAConnectErrorAbove) {
+  ASSERT_NO_FATAL_FAILURE(StartListening());
+  ASSERT_NO_FATAL_FAILURE(Request());
+  ASSERT_EQ(passive.Reject(passive_id, 251, 3), 0);
+  ExpectPrivateData(ExpectEvent(active, RDMA_CM_EVENT_REJECTED, -ECONNRESET), 251, 251, 3);
+  ASSERT_NO_FATAL_FAILURE(Request());
+  ASSERT_EQ(passive.Reject(passive_id, 252, 3), 0);
+  ExpectEvent(active, RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL);
 }
 
 TEST_F(Siw, RejectWithoutPrivateDataHasNone) {

@@ -90,7 +90,8 @@ void CmFaults::PassLink(Time now, Delayed passing) {
       passing.direction == Direction::kReceive && !device_name_(route.source).empty();
   LinkFaults::Verdict verdict;
   if (!has_passed) {
-    verdict = links_.Pass(now, passing.direction, route.source, route.destination, kMessageBytes);
+    verdict = links_.Pass(now, passing.direction, route.source, route.destination,
+                          kMessageBytes + passing.message.more_private_data.size());
   }
   if (verdict.is_lost) return;
   if (!verdict.held_by.empty()) {
