@@ -10,9 +10,9 @@ namespace rdmaemu::cm {
 
 class Cm::Impl {
  public:
-  Impl(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
-       IdSpace numbers)
-      : environment(environment),
+  Impl(const CmEnvironment& environment, EventCounters& counters, Random& random,
+       trace::Sink& trace, IdSpace numbers)
+      : addresses(environment.addresses),
         channels(counters, numbers),
         ids(environment, random, trace, channels, numbers) {}
 
@@ -21,13 +21,13 @@ class Cm::Impl {
     channels.Destroy(channel);
   }
 
-  CmEnvironment& environment;
+  CmAddresses& addresses;
   Channels channels;
   RdmaIds ids;
 };
 
-Cm::Cm(CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
-       IdSpace ids)
+Cm::Cm(const CmEnvironment& environment, EventCounters& counters, Random& random,
+       trace::Sink& trace, IdSpace ids)
     : impl_(std::make_unique<Impl>(environment, counters, random, trace, ids)) {}
 Cm::~Cm() = default;
 
@@ -52,7 +52,7 @@ Result<size_t> Cm::Call(Time now, GroupId group, ProcessId process, uint32_t cha
 }
 
 void Cm::Receive(Time now, const CmRoute& route, const wire::CmMessage& message) {
-  const CmDevice* device = impl_->environment.DeviceOf(route.destination);
+  const CmDevice* device = impl_->addresses.DeviceOf(route.destination);
   if (device == nullptr) {
     impl_->ids.ib_cm().statistics().dropped_no_device++;
     return;

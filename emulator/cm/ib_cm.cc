@@ -98,7 +98,7 @@ void IbCm::RemoveRemote(Connection& connection) {
 Status IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message) {
   statistics_.messages_sent++;
   Trace(now, "cm.send", owner, message);
-  return environment_.Send(now, route, message);
+  return transport_.Send(now, route, message);
 }
 
 // A MAD whose send fails is not repeated (cm_send_handler, cm_process_send_error).
@@ -180,7 +180,7 @@ void IbCm::ResetToIdle(Connection& connection) {
 
 // ENOENT: the path's partition is not in the device's table (cm_init_av_by_path).
 Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
-  const auto pkey_index = environment_.FindPkey(parameters.route.source, parameters.req.pkey);
+  const auto pkey_index = addresses_.FindPkey(parameters.route.source, parameters.req.pkey);
   if (!pkey_index) return Fail(ENOENT);
   Connection* made = Create();
   if (made == nullptr) return Fail(ENOMEM);
@@ -223,7 +223,7 @@ Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
 }
 
 Result<uint64_t> IbCm::SendSidrReq(Time now, const SidrParameters& parameters) {
-  if (!environment_.FindPkey(parameters.route.source, parameters.req.pkey)) return Fail(ENOENT);
+  if (!addresses_.FindPkey(parameters.route.source, parameters.req.pkey)) return Fail(ENOENT);
   Connection* made = Create();
   if (made == nullptr) return Fail(ENOMEM);
   Connection& connection = *made;

@@ -158,8 +158,12 @@ class IbCm {
   static constexpr size_t kMaxConnections = 262144;
   static constexpr size_t kMaxTimewaitEntries = 65536;  // without an owner; the oldest goes first
 
-  IbCm(CmEnvironment& environment, Random& random, trace::Sink& trace, IbCmUser& user)
-      : environment_(environment), random_(random), trace_(trace), user_(user) {}
+  IbCm(const CmEnvironment& environment, Random& random, trace::Sink& trace, IbCmUser& user)
+      : addresses_(environment.addresses),
+        transport_(environment.transport),
+        random_(random),
+        trace_(trace),
+        user_(user) {}
 
   Connection* Find(uint64_t key);
   // ENOMEM when there are too many connections.
@@ -254,7 +258,8 @@ class IbCm {
                  const wire::CmMessage& message, const wire::CmSidrReq& req);
   void OnSidrRep(Time now, const wire::CmMessage& message, const wire::CmSidrRep& rep);
 
-  CmEnvironment& environment_;
+  CmAddresses& addresses_;
+  CmTransport& transport_;
   Random& random_;
   trace::Sink& trace_;
   IbCmUser& user_;

@@ -83,8 +83,8 @@ void IbCm::TakeRequest(const wire::CmReq& req, const CmDevice& device, Connectio
 bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& device,
                              const wire::CmReq& req) {
   const NetAddress ours = AddressOfGid(req.primary.remote_gid);
-  const CmDevice* owner = environment_.DeviceOf(ours);
-  const std::optional<uint16_t> pkey_index = environment_.FindPkey(ours, req.pkey);
+  const CmDevice* owner = addresses_.DeviceOf(ours);
+  const std::optional<uint16_t> pkey_index = addresses_.FindPkey(ours, req.pkey);
   if (req.primary.local_gid.IsZero() || owner == nullptr || owner->index != device.index ||
       !pkey_index) {
     (void)SendRej(now, connection, RejectReason::kInvalidGid, connection.route.source.bytes, {});
@@ -101,7 +101,7 @@ bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& d
 
 // cm_init_av_for_response: without a route to the sender there is no address handle for the answer.
 bool IbCm::CanAnswer(const CmRoute& received) {
-  if (environment_.FindRoute(received.source).kind != Reach::Kind::kNone) return true;
+  if (addresses_.FindRoute(received.source).kind != Reach::Kind::kNone) return true;
   statistics_.dropped_no_route++;
   return false;
 }
@@ -145,7 +145,7 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
       connection.state = IbCmState::kMraReqSent;
       // TCP would have said at once that somebody listens: a peer elsewhere waits for that.
       if (device.profile->cm.manager == ConnectionManager::kIwarp &&
-          environment_.DeviceOf(connection.route.destination) == nullptr) {
+          addresses_.DeviceOf(connection.route.destination) == nullptr) {
         SendMra(now, connection, CmMessageType::kReq);
       }
       return;

@@ -70,18 +70,19 @@ inline Profile TestProfile() {
 
 class Net;
 
-class Node final : public CmEnvironment {
+class Node final : public CmAddresses, public CmTransport, public CmGroups, public CmQueuePairs {
  public:
   Node(Net& net, const char* address, uint64_t seed);
 
-  const CmDevice* DeviceOf(const NetAddress& local) override {
+  const CmDevice* DeviceOf(const NetAddress& local) const override {
     return !removed && addresses.contains(local) ? &device : nullptr;
   }
-  std::vector<const CmDevice*> Devices() override { return {&device}; }
-  uint8_t GidIndexOf(const NetAddress& local) override {
+  std::vector<const CmDevice*> Devices() const override { return {&device}; }
+  uint8_t GidIndexOf(const NetAddress& local) const override {
     return static_cast<uint8_t>(1 + std::distance(addresses.begin(), addresses.find(local)));
   }
-  Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from) override {
+  Reach FindRoute(const NetAddress& destination,
+                  const std::optional<NetAddress>& from) const override {
     const auto found = [&](const NetAddress& own) {
       return Reach{Reach::Kind::kFound, from.value_or(own)};
     };
@@ -93,14 +94,14 @@ class Node final : public CmEnvironment {
     const auto own = SourceInSubnet(destination);
     return own ? found(*own) : Reach{};
   }
-  std::optional<NetAddress> SourceInSubnet(const NetAddress& destination) override {
+  std::optional<NetAddress> SourceInSubnet(const NetAddress& destination) const override {
     for (const NetAddress& own : addresses) {
       if (own.IsIpv4() == destination.IsIpv4()) return own;
     }
     return std::nullopt;
   }
-  bool LivesOnLoopback(bool) override { return false; }
-  bool IsOwnAddress(const NetAddress& local) override { return addresses.contains(local); }
+  bool LivesOnLoopback(bool) const override { return false; }
+  bool IsOwnAddress(const NetAddress& local) const override { return addresses.contains(local); }
   Status Send(Time now, const CmRoute& route, const wire::CmMessage& message) override;
   Status JoinGroup(uint32_t, const NetAddress&, const NetAddress& group) override {
     if (groups_left == 0) return Fail(ENOBUFS);
@@ -211,7 +212,7 @@ inline Node::Node(Net& network, const char* address, uint64_t seed)
              .max_rd_atom = 128,
              .profile = &profile},
       generator(seed),
-      cm(*this, counters, generator, trace) {}
+      cm({*this, *this, *this, *this}, counters, generator, trace) {}
 
 inline Status Node::Send(Time, const CmRoute& route, const wire::CmMessage& message) {
   if (port_down) return Fail(ETIMEDOUT);

@@ -195,8 +195,8 @@ void RdmaIds::AttachTo(CmaId& id, const CmDevice& device) {
 }
 
 Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
-  const CmDevice* device = environment_.DeviceOf(local);
-  if (device == nullptr) return Fail(environment_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
+  const CmDevice* device = addresses_.DeviceOf(local);
+  if (device == nullptr) return Fail(addresses_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
   if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // of InfiniBand links only
   AttachTo(id, *device);
   id.on_link = true;
@@ -207,7 +207,7 @@ Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
 // loopback addresses themselves: there others of them are peers.
 SocketAddress RdmaIds::WithLoopback(SocketAddress address) {
   address.is_loopback =
-      address.address.IsLoopback() && !environment_.LivesOnLoopback(address.address.IsIpv4());
+      address.address.IsLoopback() && !addresses_.LivesOnLoopback(address.address.IsIpv4());
   return address;
 }
 
@@ -274,10 +274,10 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
 // cma_bind_loopback: any device will do.
 Status RdmaIds::ResolveLoopback(CmaId& id) {
   if (id.device) return {};
-  const std::vector<const CmDevice*> devices = environment_.Devices();
+  const std::vector<const CmDevice*> devices = addresses_.Devices();
   if (devices.empty()) return Fail(ENODEV);
   AttachTo(id, *devices.front());
-  id.address_pkey = environment_.FirstPkeyOf(*devices.front());
+  id.address_pkey = addresses_.FirstPkeyOf(*devices.front());
   SocketAddress& source = id.binding.source;
   source.address = *NetAddress::Parse(source.family == AF_INET ? "127.0.0.1" : "::1");
   source.is_loopback = true;
@@ -287,9 +287,9 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
 // cma_resolve_ib_dev: the device that has the GID, or one in the same subnet.
 Status RdmaIds::ResolveGid(CmaId& id) {
   const SocketAddress& to = id.destination();
-  const std::optional<NetAddress> local = environment_.SourceInSubnet(to.address);
-  const CmDevice* device = local ? environment_.DeviceOf(*local) : nullptr;
-  if (device == nullptr || !environment_.FindPkey(*local, to.pkey)) return Fail(ENODEV);
+  const std::optional<NetAddress> local = addresses_.SourceInSubnet(to.address);
+  const CmDevice* device = local ? addresses_.DeviceOf(*local) : nullptr;
+  if (device == nullptr || !addresses_.FindPkey(*local, to.pkey)) return Fail(ENODEV);
   if (id.device) return {};
   AttachTo(id, *device);
   id.binding.source.address = *local;
@@ -329,7 +329,7 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
 Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
   const NetAddress& destination = id.destination().address;
   const auto from = id.device ? std::optional(id.source().address) : std::nullopt;
-  const Reach reach = environment_.FindRoute(destination, from);
+  const Reach reach = addresses_.FindRoute(destination, from);
   const bool is_broadcast = destination == NetAddress::Ipv4(0xffffffff);
   if (reach.kind == Reach::Kind::kNone || is_broadcast) return Fail(ENETUNREACH);
   if (reach.kind == Reach::Kind::kSilent) {
@@ -409,7 +409,7 @@ Status RdmaIds::Listen(CmaId& id, uint32_t backlog) {
   }
   uint32_t most = id.device ? id.device->local.profile.max_backlog : 0;
   if (most == 0) {
-    for (const CmDevice* device : environment_.Devices()) {
+    for (const CmDevice* device : addresses_.Devices()) {
       most = std::max(most, device->profile->cm.max_backlog);
     }
   }

@@ -24,9 +24,11 @@ class RdmaIds final : public IbCmUser {
   static constexpr size_t kMaxIdsPerGroup = 65536;
   static constexpr size_t kMaxMembershipsPerId = 1024;
 
-  RdmaIds(CmEnvironment& environment, Random& random, trace::Sink& trace, Channels& channels,
+  RdmaIds(const CmEnvironment& environment, Random& random, trace::Sink& trace, Channels& channels,
           IdSpace handles = {})
-      : environment_(environment),
+      : addresses_(environment.addresses),
+        groups_(environment.groups),
+        queue_pairs_(environment.queue_pairs),
         random_(random),
         trace_(trace),
         channels_(channels),
@@ -148,7 +150,7 @@ class RdmaIds final : public IbCmUser {
   PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
   // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
   bool StaysInHost(const CmaId& id) {
-    return id.destination().IsAny() || environment_.DeviceOf(id.destination().address) != nullptr;
+    return id.destination().IsAny() || addresses_.DeviceOf(id.destination().address) != nullptr;
   }
   Status ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
                       uint32_t outcome_channel);
@@ -176,7 +178,9 @@ class RdmaIds final : public IbCmUser {
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
                            uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
 
-  CmEnvironment& environment_;
+  CmAddresses& addresses_;
+  CmGroups& groups_;
+  CmQueuePairs& queue_pairs_;
   Random& random_;
   trace::Sink& trace_;
   Channels& channels_;

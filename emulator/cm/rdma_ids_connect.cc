@@ -276,8 +276,8 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
                                            : std::span<const uint8_t>(sidr->private_data);
   const std::optional<wire::RdmaCmHeader> header = wire::ParseRdmaCmHeader(private_data);
   if (!header) return RequestVerdict::kRefused;
-  const CmDevice* owner = environment_.DeviceOf(header->destination);
-  const bool has_route = environment_.FindRoute(header->source).kind != Reach::Kind::kNone;
+  const CmDevice* owner = addresses_.DeviceOf(header->destination);
+  const bool has_route = addresses_.FindRoute(header->source).kind != Reach::Kind::kNone;
   if (owner == nullptr || owner->index != device.index || !has_route) {
     return RequestVerdict::kRefused;
   }

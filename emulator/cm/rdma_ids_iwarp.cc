@@ -13,10 +13,10 @@ namespace rdmaemu::cm {
 Status RdmaIds::ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
                              uint32_t outcome_channel) {
   if (id.IsUd()) return Fail(EOPNOTSUPP);
-  const Status connectable = environment_.CheckConnectable(id.group, id.source().address, id.qpn);
+  const Status connectable = queue_pairs_.CheckConnectable(id.group, id.source().address, id.qpn);
   if (!connectable || by_qpn_.contains(id.qpn)) return Fail(EINVAL);
   // What TCP answers before there is a connection at all.
-  const CmDevice* peer = environment_.DeviceOf(AddressOfGid(id.path->dgid));
+  const CmDevice* peer = addresses_.DeviceOf(AddressOfGid(id.path->dgid));
   if (peer != nullptr && !Listens(*peer, id.ServiceId(id.destination().port))) {
     return Fail(ECONNREFUSED);
   }
@@ -57,7 +57,7 @@ Status RdmaIds::StartIwarp(Time now, CmaId& id, const Connection& connection, ui
                         .sq_psn = sq_psn,
                         .initiator_depth = id.initiator_depth,
                         .responder_resources = id.responder_resources};
-  const Status connected = environment_.ConnectQp(now, id.group, id.qpn, to);
+  const Status connected = queue_pairs_.ConnectQp(now, id.group, id.qpn, to);
   if (!connected) return connected;
   by_qpn_[id.qpn] = id.handle;
   id.established = true;
@@ -68,7 +68,7 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
                             const rdma_ucm_conn_param* parameters, uint64_t uid) {
   // iw_cm_accept looks for the QP before the driver looks at the connection.
   if (parameters != nullptr && !id.established) {
-    const Status found = environment_.CheckConnectable(id.group, connection.route.source, id.qpn);
+    const Status found = queue_pairs_.CheckConnectable(id.group, connection.route.source, id.qpn);
     if (!found) return found;
   }
   if (id.reset_by_peer) return Fail(ECONNRESET);
@@ -144,7 +144,7 @@ void RdmaIds::ReleaseIwarpQp(Time now, CmaId& id) {
   if (it == by_qpn_.end() || it->second != id.handle) return;
   by_qpn_.erase(it);  // first, so that QpEnded finds nobody
   if (!std::exchange(id.established, false)) return;
-  environment_.DisconnectQp(now, id.group, id.source().address, id.qpn);
+  queue_pairs_.DisconnectQp(now, id.group, id.source().address, id.qpn);
 }
 
 // Measured: who is connected to an id of the same device hears of that one's end before its own

@@ -26,8 +26,7 @@ Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const GroupRequest&
   // An address that is no group's joins too, and its QP then fails to attach: measured.
   const bool receives = !request.send_only && group.address.IsMulticast();
   if (receives) {
-    const Status joined =
-        environment_.JoinGroup(id.device->index, id.source().address, group.address);
+    const Status joined = groups_.JoinGroup(id.device->index, id.source().address, group.address);
     if (!joined) return tl::make_unexpected(joined.error());
   }
   if (id.qkey == 0) SetDefaultQkey(id);
@@ -45,7 +44,7 @@ PendingEvent RdmaIds::MakeJoinEvent(const CmaId& id, const Membership& membershi
   event.response.id = membership.handle;
   // The address from which the id would send may have gone since it was bound. The kernel leaves
   // the status at 0 (cma_make_mc_event).
-  if (environment_.DeviceOf(id.source().address) == nullptr) {
+  if (addresses_.DeviceOf(id.source().address) == nullptr) {
     event.response.event = static_cast<uint32_t>(EventType::kMulticastError);
     return event;
   }
@@ -74,7 +73,7 @@ Result<uint32_t> RdmaIds::LeaveMulticast(uint32_t channel, uint32_t handle) {
 
 void RdmaIds::EndMembership(const CmaId& id, Membership& membership) {
   if (std::exchange(membership.receives, false)) {
-    environment_.LeaveGroup(id.device->index, membership.group.address);
+    groups_.LeaveGroup(id.device->index, membership.group.address);
   }
 }
 

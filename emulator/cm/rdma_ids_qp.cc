@@ -44,7 +44,7 @@ ib_uverbs_ah_attr RdmaIds::MakeAh(const CmaId& id, const NetAddress& local,
   ib_uverbs_ah_attr ah = {};
   std::ranges::copy(remote.bytes, ah.grh.dgid);
   ah.grh.flow_label = flow_label;
-  ah.grh.sgid_index = environment_.GidIndexOf(local);
+  ah.grh.sgid_index = addresses_.GidIndexOf(local);
   ah.grh.hop_limit = hop_limit;
   ah.grh.traffic_class = traffic_class;
   ah.is_global = 1;
@@ -63,7 +63,7 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     // cma_ib_init_qp_attr: RoCE's partition is the default one.
     const auto pkey_index =
-        environment_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
+        addresses_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
     if (!pkey_index) return Fail(ENOENT);
     out.pkey_index = *pkey_index;
     out.port_num = id.device->port;

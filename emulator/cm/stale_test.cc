@@ -41,6 +41,19 @@ TEST_F(Stale, ARequestOfALiveConnectionsQpIsRefusedAndTheOldConnectionEnded) {
   EndAll();
 }
 
+// cm_match_req compares no source address: the CA GUID and the QPN say whose connection it is
+// (docs/privacy.md).
+TEST_F(Stale, TheRequestMayComeFromAnyAddress) {
+  RequestFromPeer();
+  ReplyToPeer();
+  ToServer(PeersRtu());
+  server.Expect(EventType::kEstablished);
+  TakeSaid();
+  const CmRoute from_elsewhere{*NetAddress::Parse("10.0.0.66"), *NetAddress::Parse("10.0.0.2")};
+  server_node.cm.Receive(net.now, from_elsewhere, {kTransaction + 1, 0, NewReqOfTheSameQp()});
+  EXPECT_EQ(TakeSaid(), (std::vector<std::string>{"REJ", "DREQ"}));
+}
+
 // ib_send_cm_dreq answers EINVAL there: what is not established has nothing to disconnect.
 TEST_F(Stale, ARequestOfAQpThatIsStillConnectingIsRefusedAlone) {
   RequestFromPeer();

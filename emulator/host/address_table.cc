@@ -30,7 +30,45 @@ const AddressTable::Row* AddressTable::FindByLink(const NetAddress& local) const
   return Find(AddressOfLinkLocal(local).value_or(local));
 }
 
-bool AddressTable::HasLoopback(bool ipv4) const {
+const Device* AddressTable::DeviceAt(const NetAddress& local) const {
+  const Row* const row = FindByLink(local);
+  return row == nullptr ? nullptr : row->owner->device;
+}
+
+const cm::CmDevice* AddressTable::DeviceOf(const NetAddress& local) const {
+  const Row* const row = FindByLink(local);
+  return row == nullptr || row->owner->device == nullptr ? nullptr : &row->owner->cm;
+}
+
+std::vector<const cm::CmDevice*> AddressTable::Devices() const {
+  std::vector<const cm::CmDevice*> present;
+  for (const HostDevice* device : devices_) {
+    if (device->device != nullptr) present.push_back(&device->cm);
+  }
+  return present;
+}
+
+uint8_t AddressTable::GidIndexOf(const NetAddress& local) const {
+  const Row* const row = Find(local);
+  if (row == nullptr || row->owner->device == nullptr) return 0;
+  const std::vector<NetAddress>& gids = row->owner->device->gids;
+  const auto entry = std::ranges::find(gids, local);
+  return entry == gids.end() ? 0 : static_cast<uint8_t>(entry - gids.begin());
+}
+
+uint16_t AddressTable::FirstPkeyOf(const cm::CmDevice& device) const {
+  for (const HostDevice* each : devices_) {
+    if (&each->cm == &device && each->device != nullptr) return each->device->PkeyAt(0);
+  }
+  return Device::kDefaultPkey;
+}
+
+std::optional<uint16_t> AddressTable::FindPkey(const NetAddress& local, uint16_t pkey) const {
+  const Device* const device = DeviceAt(local);
+  return device == nullptr ? CmAddresses::FindPkey(local, pkey) : device->FindPkey(pkey);
+}
+
+bool AddressTable::LivesOnLoopback(bool ipv4) const {
   return std::ranges::any_of(
       order_, [ipv4](const NetAddress& own) { return own.IsLoopback() && own.IsIpv4() == ipv4; });
 }

@@ -10,7 +10,7 @@ namespace rdmaemu {
 HostDevices::Entry& HostDevices::NewEntry(const DeviceConfig& config) {
   Entry& entry = by_name_[config.name];
   entry.config = config;
-  order_.push_back(&entry);
+  addresses_.AddDevice(entry);
   return entry;
 }
 
@@ -48,7 +48,7 @@ HostDevices::Entry* HostDevices::FindPresent(const std::string& name) {
 
 std::vector<std::string> HostDevices::PresentNames() const {
   std::vector<std::string> names;
-  for (const Entry* entry : order_) {
+  for (const Entry* entry : entries()) {
     if (entry->device != nullptr) names.push_back(entry->config.name);
   }
   return names;
@@ -56,7 +56,7 @@ std::vector<std::string> HostDevices::PresentNames() const {
 
 std::optional<std::pair<std::string, HostAddress>> HostDevices::OwnerOf(
     const NetAddress& address) const {
-  for (const Entry* entry : order_) {
+  for (const Entry* entry : entries()) {
     const auto found = std::ranges::find(entry->config.addresses, address, &HostAddress::address);
     if (found != entry->config.addresses.end()) return std::pair(entry->config.name, *found);
   }
@@ -156,127 +156,6 @@ Status HostDevices::MoveAddress(Time now, const NetAddress& address, const std::
   row->owner = entry;
   cm_->AddressMoved(now, row->own.address, entry->cm.index);
   return {};
-}
-
-// ---- what there is
-
-const Device* HostDevices::DeviceAt(const NetAddress& local) const {
-  const AddressTable::Row* const row = addresses_.FindByLink(local);
-  return row == nullptr ? nullptr : row->owner->device;
-}
-
-uint16_t HostDevices::FirstPkeyOf(const cm::CmDevice& device) {
-  const Entry* const entry = FindPresent(device.name);
-  return entry == nullptr ? Device::kDefaultPkey : entry->device->PkeyAt(0);
-}
-
-std::optional<uint16_t> HostDevices::FindPkey(const NetAddress& local, uint16_t pkey) {
-  const Device* const device = DeviceAt(local);
-  return device == nullptr ? CmEnvironment::FindPkey(local, pkey) : device->FindPkey(pkey);
-}
-
-bool HostDevices::TakesGsiPkey(const NetAddress& local, uint16_t pkey) const {
-  const Device* const device = DeviceAt(local);
-  if (device == nullptr || device->pkeys.empty()) {
-    return wire::PkeysMatch(Device::kDefaultPkey, pkey);
-  }
-  return std::ranges::any_of(device->pkeys,
-                             [&](uint16_t entry) { return wire::PkeysMatch(entry, pkey); });
-}
-
-// Paths of RoCE are of the default partition; where its entry has gone meanwhile, as what it was.
-uint16_t HostDevices::GsiPkey(const NetAddress& local) const {
-  const Device* const device = DeviceAt(local);
-  if (device == nullptr) return Device::kDefaultPkey;
-  return device->PkeyAt(device->FindPkey(Device::kDefaultPkey).value_or(0));
-}
-
-const cm::CmDevice* HostDevices::DeviceOf(const NetAddress& local) {
-  const AddressTable::Row* const row = addresses_.FindByLink(local);
-  return row == nullptr || row->owner->device == nullptr ? nullptr : &row->owner->cm;
-}
-
-std::vector<const cm::CmDevice*> HostDevices::Devices() {
-  std::vector<const cm::CmDevice*> all;
-  for (const Entry* entry : order_) {
-    if (entry->device != nullptr) all.push_back(&entry->cm);
-  }
-  return all;
-}
-
-uint8_t HostDevices::GidIndexOf(const NetAddress& local) {
-  const AddressTable::Row* const row = addresses_.Find(local);
-  if (row == nullptr || row->owner->device == nullptr) return 0;
-  const std::vector<NetAddress>& gids = row->owner->device->gids;
-  const auto entry = std::ranges::find(gids, local);
-  return entry == gids.end() ? 0 : static_cast<uint8_t>(entry - gids.begin());
-}
-
-Status HostDevices::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-  const AddressTable::Row* const source = addresses_.Find(route.source);
-  if (source == nullptr || source->owner->device == nullptr) return {};  // lost
-  const Entry& from = *source->owner;
-  if (from.IsDown()) {
-    return from.config.profile.fails_sends_without_link ? Fail(ETIMEDOUT) : Status();
-  }
-  return faults_.Pass(now, fault::Direction::kSend, route, message);
-}
-
-void HostDevices::SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-  const AddressTable::Row* const destination = addresses_.Find(route.destination);
-  const uint16_t pkey = GsiPkey(route.source);
-  if (destination == nullptr) {
-    fabric_.SendMad(now, route, message, pkey);
-  } else if (destination->owner->IsDown()) {
-    return;
-  } else if (TakesGsiPkey(route.destination, pkey)) {
-    fabric_.QueueLocal(now, route, message, pkey);
-  } else {
-    fabric_.counters().dropped_gsi_key++;
-  }
-}
-
-bool HostDevices::IsJoinedOn(const NetAddress& local, const NetAddress& group) const {
-  return std::ranges::any_of(groups_, [&](const auto& each) {
-    return each.second.on_wire && each.second.local == local && each.first.second == group;
-  });
-}
-
-Status HostDevices::JoinGroup(uint32_t device_index, const NetAddress& local,
-                              const NetAddress& group) {
-  const std::pair key{device_index, group};
-  if (const auto joined = groups_.find(key); joined != groups_.end()) {
-    joined->second.joins++;
-    return {};
-  }
-  const AddressTable::Row* const own = addresses_.Find(local);
-  const bool on_wire = own != nullptr && own->own.on_wire;
-  if (on_wire && !IsJoinedOn(local, group)) {
-    if (const Status joined = fabric_.JoinGroup(local, group); !joined) return joined;
-  }
-  groups_[key] = {local, on_wire, 1};
-  verbs_.SetJoined(device_index, group, true);
-  return {};
-}
-
-void HostDevices::LeaveGroup(uint32_t device_index, const NetAddress& group) {
-  const auto joined = groups_.find({device_index, group});
-  if (joined == groups_.end() || --joined->second.joins > 0) return;
-  const JoinedGroup left = joined->second;
-  groups_.erase(joined);
-  if (left.on_wire && !IsJoinedOn(left.local, group)) fabric_.LeaveGroup(left.local, group);
-  verbs_.SetJoined(device_index, group, false);
-}
-
-Status HostDevices::CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) {
-  return verbs_.CheckConnectable(group, local, qpn);
-}
-Status HostDevices::ConnectQp(Time now, GroupId group, uint32_t qpn,
-                              const QpConnection& connection) {
-  return verbs_.ConnectQp(now, group, qpn, connection);
-}
-void HostDevices::DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) {
-  verbs_.DisconnectQp(now, group, local, qpn);
 }
 
 }  // namespace rdmaemu

@@ -11,6 +11,8 @@
 #include "emulator/host/calls/call_names.h"
 #include "emulator/host/calls/call_target.h"
 #include "emulator/host/calls/text_reply.h"
+#include "emulator/host/cm_queue_pairs.h"
+#include "emulator/host/cm_transport.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
@@ -19,6 +21,7 @@
 #include "emulator/host/faults/doors.h"
 #include "emulator/host/faults/memory.h"
 #include "emulator/host/faults/words.h"
+#include "emulator/host/multicast_groups.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
 #include "emulator/host/status.h"
@@ -75,13 +78,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
             CmFaults(
                 faults_, doors_.links,
                 [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-                  devices_.SendMessage(now, route, message);
+                  cm_transport_.SendMessage(now, route, message);
                 },
                 [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
                   cm_.Receive(now, route, message);
                 },
                 [this](const NetAddress& local) {
-                  const cm::CmDevice* const device = devices_.DeviceOf(local);
+                  const cm::CmDevice* const device = addresses_.DeviceOf(local);
                   return device == nullptr ? std::string() : device->name;
                 }),
             CompletionFaults(faults_, verbs_, processes_),
@@ -91,16 +94,20 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                                 const wire::Packet& packet) { ReceiveKept(now, kept, packet); })},
         engine_doors_(faults_, doors_.completions, doors_.packets),
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_}),
-        devices_(verbs_, fabric_, environment.network, doors_.cm),
+        cm_transport_(addresses_, fabric_, doors_.cm),
+        groups_(addresses_, fabric_, verbs_),
+        queue_pairs_(verbs_),
+        devices_(verbs_, environment.network, addresses_),
         deeds_(devices_, verbs_, environment.trace),
         fault_control_(faults_, doors_, cm_),
-        cm_(devices_, environment.counters, random_, environment.trace, config_.ids) {
+        cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
+            environment.trace, config_.ids) {
     verbs_.SetTransport(&engine_);
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
     cm_.SetEventDoor(this);
-    devices_.SetSilentNets(config_.silent_nets);
-    devices_.SetGateways(config_.gateways);
+    addresses_.SetSilentNets(config_.silent_nets);
+    addresses_.SetGateways(config_.gateways);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }
@@ -554,7 +561,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     FabricCounters& counters = fabric_.counters();
     const wire::PacketHeaders& headers = packet.headers;
     if (headers.transport != wire::TransportClass::kUd || headers.qkey != wire::kGsiQkey ||
-        !devices_.TakesGsiPkey(flow.destination, headers.pkey)) {
+        !cm_transport_.TakesPkey(flow.destination, headers.pkey)) {
       counters.dropped_gsi_key++;
       return;
     }
@@ -640,6 +647,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultDoors doors_;
   EngineDoors engine_doors_;
   transport::Engine engine_;
+  AddressTable addresses_;
+  HostCmTransport cm_transport_;
+  HostGroups groups_;
+  HostQueuePairs queue_pairs_;
   HostDevices devices_;
   FaultDeeds deeds_;
   FaultControl fault_control_;

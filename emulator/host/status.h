@@ -6,6 +6,7 @@
 #include "emulator/cm/cm.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/faults/host_faults.h"
 #include "emulator/host/host.h"
 #include "emulator/host/processes.h"
 #include "emulator/transport/engine.h"

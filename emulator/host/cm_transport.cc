@@ -1,0 +1,48 @@
+#include "emulator/host/cm_transport.h"
+
+#include <algorithm>
+
+namespace rdmaemu {
+
+bool HostCmTransport::TakesPkey(const NetAddress& local, uint16_t pkey) const {
+  const Device* const device = addresses_.DeviceAt(local);
+  if (device == nullptr || device->pkeys.empty()) {
+    return wire::PkeysMatch(Device::kDefaultPkey, pkey);
+  }
+  return std::ranges::any_of(device->pkeys,
+                             [&](uint16_t entry) { return wire::PkeysMatch(entry, pkey); });
+}
+
+// Paths of RoCE are of the default partition; where its entry has gone meanwhile, as what it was.
+uint16_t HostCmTransport::PkeyOf(const NetAddress& local) const {
+  const Device* const device = addresses_.DeviceAt(local);
+  if (device == nullptr) return Device::kDefaultPkey;
+  return device->PkeyAt(device->FindPkey(Device::kDefaultPkey).value_or(0));
+}
+
+Status HostCmTransport::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+  const AddressTable::Row* const source = addresses_.Find(route.source);
+  if (source == nullptr || source->owner->device == nullptr) return {};  // lost
+  const HostDevice& from = *source->owner;
+  if (from.IsDown()) {
+    return from.config.profile.fails_sends_without_link ? Fail(ETIMEDOUT) : Status();
+  }
+  return faults_.Pass(now, fault::Direction::kSend, route, message);
+}
+
+void HostCmTransport::SendMessage(Time now, const cm::CmRoute& route,
+                                  const wire::CmMessage& message) {
+  const AddressTable::Row* const destination = addresses_.Find(route.destination);
+  const uint16_t pkey = PkeyOf(route.source);
+  if (destination == nullptr) {
+    fabric_.SendMad(now, route, message, pkey);
+  } else if (destination->owner->IsDown()) {
+    return;
+  } else if (TakesPkey(route.destination, pkey)) {
+    fabric_.QueueLocal(now, route, message, pkey);
+  } else {
+    fabric_.counters().dropped_gsi_key++;
+  }
+}
+
+}  // namespace rdmaemu
