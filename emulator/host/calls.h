@@ -210,9 +210,12 @@ struct OpenDeviceOut {
   uint32_t max_read_sges;  // max_sge_rd
   uint32_t reserved;
 };
+// `context`, here and below, is the open device that the call is made through, as the kernel's
+// calls are made through its descriptor: handles of other contexts are ENOENT. 0: whichever the
+// object is of.
 struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
   uint32_t handle;
-  uint32_t reserved;
+  uint32_t context;
 };
 struct QueryDeviceOut {
   ibv_device_attr_ex attr;
@@ -296,7 +299,7 @@ struct RegMrIn {
   uint64_t length;
   uint64_t iova;
   RegionPages pages = RegionPages::kUnknown;
-  uint32_t reserved = 0;
+  uint32_t context = 0;
 };
 struct MrOut {
   uint32_t handle;
@@ -310,10 +313,14 @@ struct ReregMrIn {
   int32_t access;
   uint64_t address;
   uint64_t length;
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct AllocMwIn {
   uint32_t pd;
   int32_t type;  // ibv_mw_type
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct MwOut {
   uint32_t handle;
@@ -348,6 +355,8 @@ struct CqOut {
 struct ResizeCqIn {
   uint32_t handle;
   uint32_t entries;
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct DestroyCqOut {
   uint32_t async_events_reported;  // fetched by the program; ibv_destroy_cq waits for their acks
@@ -362,6 +371,8 @@ struct CreateSrqIn {
   uint32_t max_sge;
   uint32_t limit;
   uint64_t cookie;
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct SrqOut {
   uint32_t handle;
@@ -377,6 +388,8 @@ struct ModifySrqIn {
   int32_t mask;  // IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT
   uint32_t max_wr;
   uint32_t limit;
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct QuerySrqOut {
   ibv_srq_attr attr;
@@ -392,7 +405,7 @@ struct CreateQpIn {
   int32_t type;  // ibv_qp_type
   uint32_t signal_all;
   ibv_qp_cap cap;
-  uint32_t reserved;
+  uint32_t context;
   uint64_t cookie;
 };
 struct CreateQpOut {
@@ -411,6 +424,8 @@ struct ModifyQpIn {
   uint32_t handle;
   int32_t mask;  // IBV_QP_*
   ibv_qp_attr attr;
+  uint32_t context = 0;
+  uint32_t reserved = 0;
 };
 struct QueryQpOut {
   ibv_qp_attr attr;
@@ -419,7 +434,7 @@ struct QueryQpOut {
 };
 struct CreateAhIn {
   uint32_t pd;
-  uint32_t reserved;
+  uint32_t context;
   ibv_ah_attr attr;
 };
 struct McastIn {
@@ -427,6 +442,8 @@ struct McastIn {
   uint16_t lid;
   uint16_t reserved;
   ibv_gid gid;
+  uint32_t context = 0;
+  uint32_t reserved2 = 0;
 };
 
 // ---- posting and polling

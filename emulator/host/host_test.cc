@@ -162,7 +162,7 @@ TEST(Host, AnotherGroupsHandlesAreNotThere) {
   Host& host = world.AddHost("a", "127.0.1.1");
   Client owner(world, host), other(world, host);
   Verb verb(owner);
-  EXPECT_EQ(other.Call(CallOp::kDeallocPd, HandleIn{verb.pd, 0}), EINVAL);
+  EXPECT_EQ(other.Call(CallOp::kDeallocPd, HandleIn{verb.pd, 0}), ENOENT);
   EXPECT_EQ(other.Call(CallOp::kMapSegment, MapSegmentIn{verb.cq.queue.segment, 0}), EINVAL);
 }
 

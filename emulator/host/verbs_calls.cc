@@ -319,7 +319,8 @@ int ModifyQp(const Caller& caller, const ModifyQpIn& asked, Nothing&, Descriptor
 int QueryQp(const Caller& caller, const HandleIn& in, QueryQpOut& out, Descriptors&) {
   const auto qp = caller.verbs.FindQpByHandle(caller.group, in.handle);
   const auto attr = caller.verbs.QueryQp(caller.group, in.handle);
-  if (!qp || !attr) return EINVAL;
+  if (!qp) return ErrorOf(qp);
+  if (!attr) return ErrorOf(attr);
   out.attr = *attr;
   out.cap = attr->cap;
   out.signal_all = (*qp)->signal_all ? 1 : 0;
@@ -367,10 +368,12 @@ struct Call<kHandler> {
       return reply;
     }
     if (!nothing) std::memcpy(static_cast<void*>(&in), bytes.data(), sizeof in);
+    if constexpr (requires { in.context; }) caller.verbs.SetScope(in.context);
     // On the heap and as bytes, so that what the handler leaves, padding too, is zero.
     reply.body.resize(sizeof(Out));
     reply.error =
         kHandler(caller, in, *reinterpret_cast<Out*>(reply.body.data()), reply.descriptors);
+    caller.verbs.SetScope(0);
     if (reply.error != 0 || std::is_same_v<Out, Nothing>) reply.body.clear();
     return reply;
   }

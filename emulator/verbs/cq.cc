@@ -175,7 +175,7 @@ Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
   CompletionChannel* channel = nullptr;
   if (request.channel != 0) {
     const Result<CompletionChannel*> asked = Find<CompletionChannel>(id, request.channel);
-    if (!asked) return Pass(asked.error());
+    if (!asked) return Fail(EBADF);  // the kernel names channels by their descriptors
     channel = *asked;
   }
   const auto most = static_cast<uint32_t>(profile.device.orig_attr.max_cqe);

@@ -96,16 +96,17 @@ class HandleTable {
     const auto* object = std::get_if<std::unique_ptr<T>>(&slot->object);
     return object == nullptr ? nullptr : object->get();
   }
-  // Of which device the object is, whatever it is; nullptr as Find.
-  const Device* DeviceOf(GroupId group, Handle handle) const {
+  // The context that the object was made through, whatever it is; nullptr when the handle is stale
+  // or unknown, or of another group.
+  const Context* ContextOf(GroupId group, Handle handle) const {
     const Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->group != group) return nullptr;
     return std::visit(
-        [](const auto& object) -> const Device* {
+        [](const auto& object) -> const Context* {
           if constexpr (std::is_same_v<decltype(object), const std::monostate&>) {
             return nullptr;
           } else {
-            return rdmaemu::DeviceOf(*object);
+            return &rdmaemu::ContextOf(*object);
           }
         },
         slot->object);

@@ -234,16 +234,18 @@ struct QueuePair {
   GroupShare& share() const { return *pd->context->share; }
 };
 
-// Of which device an object is.
-inline const Device* DeviceOf(const Context& context) { return context.device; }
-inline const Device* DeviceOf(const ProtectionDomain& pd) { return DeviceOf(*pd.context); }
-inline const Device* DeviceOf(const QueuePair& qp) { return qp.device; }
+// The context that an object was made through, and of which device it is.
+inline const Context& ContextOf(const Context& context) { return context; }
 template <class OfAPd>
 requires requires(const OfAPd& object) { object.pd; }
-const Device* DeviceOf(const OfAPd& object) { return DeviceOf(*object.pd); }
+const Context& ContextOf(const OfAPd& object) { return *object.pd->context; }
 template <class OfAContext>
 requires requires(const OfAContext& object) { object.context; }
-const Device* DeviceOf(const OfAContext& object) { return DeviceOf(*object.context); }
+const Context& ContextOf(const OfAContext& object) { return *object.context; }
+template <class Object>
+const Device* DeviceOf(const Object& object) {
+  return ContextOf(object).device;
+}
 
 // Asked about each asynchronous event before it is queued.
 struct AsyncEventDoor {

@@ -114,7 +114,8 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   if (const int error = CheckType(profile, request.type); error != 0) return Fail(error);
   const Result<CompletionQueue*> send_cq = Find<CompletionQueue>(id, request.send_cq);
   const Result<CompletionQueue*> recv_cq = Find<CompletionQueue>(id, request.recv_cq);
-  if (!send_cq || !recv_cq) return Fail(EINVAL);
+  if (!send_cq) return Pass(send_cq.error());
+  if (!recv_cq) return Pass(recv_cq.error());
   SharedReceiveQueue* srq = nullptr;
   if (request.srq != 0) {
     const Result<SharedReceiveQueue*> asked = Find<SharedReceiveQueue>(id, request.srq);

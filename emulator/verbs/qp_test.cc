@@ -173,14 +173,14 @@ TEST_F(Qps, AGroupThatGoesLeavesNothingBehind) {
 TEST_F(Qps, HandlesOfOtherGroupsOtherKindsAndOtherLivesAreUnknown) {
   QueuePair* qp = Qp(IBV_QPT_RC);
   const Handle handle = qp->handle;
-  EXPECT_EQ(verbs.QueryQp(kOtherGroup, handle).error().code, EINVAL);
-  EXPECT_EQ(verbs.DeregMr(kGroup, handle).error().code, EINVAL);
+  EXPECT_EQ(verbs.QueryQp(kOtherGroup, handle).error().code, ENOENT);
+  EXPECT_EQ(verbs.DeregMr(kGroup, handle).error().code, EINVAL) << "of another kind";
   EXPECT_EQ(verbs.FindByDoorbell(kGroup, qp->doorbell), qp);
   ASSERT_TRUE(verbs.DestroyQp(now, kGroup, handle));
   EXPECT_EQ(verbs.FindByDoorbell(kGroup, 0), nullptr);
   Qp(IBV_QPT_RC);
-  EXPECT_EQ(verbs.QueryQp(kGroup, handle).error().code, EINVAL);
-  EXPECT_EQ(verbs.QueryQp(kGroup, 0).error().code, EINVAL);
+  EXPECT_EQ(verbs.QueryQp(kGroup, handle).error().code, ENOENT);
+  EXPECT_EQ(verbs.QueryQp(kGroup, 0).error().code, ENOENT);
 }
 
 TEST_F(Qps, ActiveMtuIsWhatTheLinkHasRoomFor) {

@@ -74,8 +74,9 @@ struct QpRequest {
   uint64_t cookie;
 };
 
-// Every call names the group that asks: a handle that does not exist, is of another kind or of
-// another group answers EINVAL. Pointers that calls answer are valid until the object is destroyed.
+// Every call names the group that asks. A handle that does not exist, or is of another group or
+// another context (SetScope), is ENOENT; one of another kind is EINVAL (lookup_get_idr_uobject,
+// rdma_lookup_get_uobject). Pointers that calls answer are valid until the object is destroyed.
 class Verbs final : public VerbsDirectory {
  public:
   // Asynchronous events of one context, and completion events of one channel beyond its ring,
@@ -152,6 +153,8 @@ class Verbs final : public VerbsDirectory {
   void ProcessEnded(GroupId group, ProcessId process);
   // Whom the objects that are made from now on belong to.
   void SetMaker(const Maker& maker) { maker_ = maker; }
+  // From now on calls find what was made through this context alone. 0: what is of the group.
+  void SetScope(Handle context) { scope_ = context; }
   // Destroys what belongs to nobody any more, and gives regions of processes that have ended to
   // those that stand in for them. Call this whenever a process of the group has ended, or one was
   // added to it.
@@ -162,7 +165,8 @@ class Verbs final : public VerbsDirectory {
 
   // The device that a handle's object belongs to; nullptr when it is stale or another group's.
   const Device* DeviceOfHandle(GroupId group, Handle handle) const {
-    return handles_.DeviceOf(group, handle);
+    const Context* const context = handles_.ContextOf(group, handle);
+    return context == nullptr ? nullptr : context->device;
   }
 
   // ---- contexts
@@ -358,6 +362,7 @@ class Verbs final : public VerbsDirectory {
   TransportHooks* transport_ = nullptr;
   AsyncEventDoor* async_door_ = nullptr;
   Maker maker_;
+  Handle scope_ = 0;
   std::map<uint32_t, Device> devices_;  // by index; their objects stay where they are
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;

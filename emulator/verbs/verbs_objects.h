@@ -10,6 +10,8 @@ namespace rdmaemu {
 
 template <class T>
 Result<T*> Verbs::Find(GroupId group, Handle handle) const {
+  const Context* const context = handles_.ContextOf(group, handle);
+  if (context == nullptr || (scope_ != 0 && context->handle != scope_)) return Fail(ENOENT);
   T* object = handles_.Find<T>(group, handle);
   if (object == nullptr) return Fail(EINVAL);
   return object;

@@ -56,6 +56,7 @@ RDMAEMU_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (ah == nullptr) return nullptr;
   CreateAhIn in{};
   in.pd = pd->handle;
+  in.context = HandleOf(pd->context);
   in.attr = *attr;
   HandleOut reply{};
   const int error = client::Call(CallOp::kCreateAh, in, reply);
@@ -70,7 +71,7 @@ RDMAEMU_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 }
 
 RDMAEMU_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
-  const int error = CallOnHandle(CallOp::kDestroyAh, ah->handle);
+  const int error = CallOnHandle(CallOp::kDestroyAh, ah->context, ah->handle);
   if (error == 0) free(ah);
   return ErrnoWith(error);
 }
@@ -142,7 +143,7 @@ RDMAEMU_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr* attr, 
 
 namespace {
 int Membership(CallOp op, const ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return ErrnoWith(client::Call(op, McastIn{qp->handle, lid, 0, *gid}));
+  return ErrnoWith(client::Call(op, McastIn{qp->handle, lid, 0, *gid, HandleOf(qp->context)}));
 }
 }  // namespace
 

@@ -67,7 +67,7 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     if (error != 0 && error != EIO) return MinusOneWith(error);
     GetAsyncEventOut reply{};
     if (error == 0) {
-      error = CallOnHandle(CallOp::kGetAsyncEvent, Of(context)->handle, reply);
+      error = CallOnHandle(CallOp::kGetAsyncEvent, context, HandleOf(context), reply);
       // The event is still there.
       if (error != 0 && error != kNothingQueued) rdmaemu_client_put_back(context->async_fd);
     }

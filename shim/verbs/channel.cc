@@ -28,8 +28,10 @@ CompletionQueue* TakeEntry(Channel& channel) {
     const uint32_t consumer = channel.ring.Consumer();
     if (consumer == channel.ring.Producer()) {
       TakeChannelOverflowOut reply{};
-      const int error = client::Uninterrupted(
-          [&] { return CallOnHandle(CallOp::kTakeChannelOverflow, channel.handle, reply); });
+      const int error = client::Uninterrupted([&] {
+        return CallOnHandle(CallOp::kTakeChannelOverflow, channel.base.context, channel.handle,
+                            reply);
+      });
       if (error == 0) {
         cookie = reply.cq_cookie;
       }
@@ -54,13 +56,14 @@ RDMAEMU_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   if (channel == nullptr) return nullptr;
   CreateChannelOut reply{};
   int fd = -1;
-  int error = client::Call(CallOp::kCreateChannel, HandleIn{Of(context)->handle, 0}, reply, &fd, 1);
+  int error = client::Call(CallOp::kCreateChannel, HandleIn{HandleOf(context), HandleOf(context)},
+                           reply, &fd, 1);
   if (error == 0) {
     channel->ring =
         RingAt(client::MapSpan(reply.ring), reply.ring, 0, reply.slots, sizeof(ChannelEntry));
     if (!channel->ring) {
       error = errno;
-      CallOnHandle(CallOp::kDestroyChannel, reply.handle);
+      CallOnHandle(CallOp::kDestroyChannel, context, reply.handle);
       client::CloseCounter(fd);
     }
   }
@@ -80,7 +83,7 @@ RDMAEMU_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   const bool used = base->refcnt != 0;
   pthread_mutex_unlock(&context->mutex);
   if (used) return EBUSY;
-  const int error = CallOnHandle(CallOp::kDestroyChannel, Of(base)->handle);
+  const int error = CallOnHandle(CallOp::kDestroyChannel, context, Of(base)->handle);
   if (error != 0 && error != EIO) return ErrnoWith(error);
   client::CloseCounter(base->fd);
   free(Of(base));

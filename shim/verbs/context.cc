@@ -100,7 +100,7 @@ int QueryDevice(ibv_context* context, const ibv_query_device_ex_input* input,
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   if (out_bytes < sizeof out->orig_attr) return EINVAL;
   QueryDeviceOut reply{};
-  const int error = CallOnHandle(CallOp::kQueryDevice, Of(context)->handle, reply);
+  const int error = CallOnHandle(CallOp::kQueryDevice, context, HandleOf(context), reply);
   if (error != 0) return ErrnoWith(error);
   reply.attr.orig_attr.fw_ver[sizeof reply.attr.orig_attr.fw_ver - 1] = '\0';
   memset(static_cast<void*>(out), 0, out_bytes);
@@ -174,7 +174,8 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 RDMAEMU_EXPORT int ibv_close_device(ibv_context* context) {
   // The real one cannot fail: what is left over goes with the descriptor.
   ForgetBeforeFork(context);
-  client::Uninterrupted([&] { return CallOnHandle(CallOp::kCloseDevice, Of(context)->handle); });
+  client::Uninterrupted(
+      [&] { return CallOnHandle(CallOp::kCloseDevice, context, HandleOf(context)); });
   client::CloseCounter(context->async_fd);
   if (IsNull(context->cmd_fd)) close(context->cmd_fd);
   pthread_mutex_destroy(&context->mutex);

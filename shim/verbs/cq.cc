@@ -54,7 +54,7 @@ CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, v
     error = Adopt(*cq, reply);
     if (error != 0) {
       DestroyCqOut destroyed{};
-      CallOnHandle(CallOp::kDestroyCq, reply.handle, destroyed);
+      CallOnHandle(CallOp::kDestroyCq, context, reply.handle, destroyed);
     }
   }
   if (error != 0) {
@@ -132,8 +132,9 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   ForkLockGuard guard(cq.lock);  // nobody polls the old ring while the host moves it
   ForgetBeforeFork(cq);
   CqOut reply{};
-  int error = client::Call(CallOp::kResizeCq,
-                           ResizeCqIn{base->handle, static_cast<uint32_t>(entries)}, reply);
+  int error = client::Call(
+      CallOp::kResizeCq,
+      ResizeCqIn{base->handle, static_cast<uint32_t>(entries), HandleOf(base->context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
   PlaceBeforeFork(cq);
   return ErrnoWith(error);
@@ -144,7 +145,7 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
   ibv_comp_channel* channel = base->channel;
   DestroyCqOut reply{};
   ForgetBeforeFork(*cq);
-  const int error = CallOnHandle(CallOp::kDestroyCq, base->handle, reply);
+  const int error = CallOnHandle(CallOp::kDestroyCq, base->context, base->handle, reply);
   if (error != 0) {
     PlaceBeforeFork(*cq);
     return ErrnoWith(error);

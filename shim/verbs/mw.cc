@@ -8,7 +8,8 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
   ibv_mw* mw = New<ibv_mw>();
   if (mw == nullptr) return nullptr;
   MwOut reply{};
-  const int error = client::Call(CallOp::kAllocMw, AllocMwIn{pd->handle, type}, reply);
+  const int error =
+      client::Call(CallOp::kAllocMw, AllocMwIn{pd->handle, type, HandleOf(pd->context)}, reply);
   if (error != 0) {
     free(mw);
     return NullWith(error);
@@ -22,7 +23,7 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int DeallocMw(ibv_mw* mw) {
-  const int error = CallOnHandle(CallOp::kDeallocMw, mw->handle);
+  const int error = CallOnHandle(CallOp::kDeallocMw, mw->context, mw->handle);
   if (error == 0) free(mw);
   return ErrnoWith(error);
 }

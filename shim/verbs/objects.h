@@ -125,13 +125,16 @@ T* FromCookie(uint64_t cookie) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(cookie));
 }
 
-// Calls that take a handle and answer nothing, or one struct.
-inline int CallOnHandle(CallOp op, uint32_t handle) {
-  return client::Call(op, HandleIn{handle, 0});
+// The handle of the open device that a call is made through.
+inline uint32_t HandleOf(ibv_context* context) { return Of(context)->handle; }
+
+// Calls through a context that take a handle and answer nothing, or one struct.
+inline int CallOnHandle(CallOp op, ibv_context* context, uint32_t handle) {
+  return client::Call(op, HandleIn{handle, HandleOf(context)});
 }
 template <class Out>
-int CallOnHandle(CallOp op, uint32_t handle, Out& out) {
-  return client::Call(op, HandleIn{handle, 0}, out);
+int CallOnHandle(CallOp op, ibv_context* context, uint32_t handle, Out& out) {
+  return client::Call(op, HandleIn{handle, HandleOf(context)}, out);
 }
 
 // For functions that answer a pointer or -1: sets errno.

@@ -24,7 +24,7 @@ RDMAEMU_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 RDMAEMU_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
-  const int error = CallOnHandle(CallOp::kDeallocPd, pd->handle);
+  const int error = CallOnHandle(CallOp::kDeallocPd, pd->context, pd->handle);
   if (error == 0) free(pd);
   return ErrnoWith(error);
 }
@@ -40,7 +40,8 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length
       CookieOf(address),
       length,
       iova,
-      LookAtPages(CookieOf(address), length, NeedsWritablePages(static_cast<int>(access)))};
+      LookAtPages(CookieOf(address), length, NeedsWritablePages(static_cast<int>(access))),
+      HandleOf(pd->context)};
   MrOut reply{};
   const int error = client::Call(CallOp::kRegMr, in, reply);
   if (error != 0) {
@@ -87,7 +88,8 @@ RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address
                      changes_pd && pd != nullptr ? pd->handle : 0,
                      access & ~static_cast<int>(IBV_ACCESS_OPTIONAL_RANGE),
                      CookieOf(address),
-                     length};
+                     length,
+                     HandleOf(mr->context)};
   MrOut reply{};
   const int error = client::Call(CallOp::kReregMr, in, reply);
   if (error != 0) {
@@ -105,7 +107,7 @@ RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address
 }
 
 RDMAEMU_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
-  const int error = CallOnHandle(CallOp::kDeregMr, mr->handle);
+  const int error = CallOnHandle(CallOp::kDeregMr, mr->context, mr->handle);
   if (error == 0) free(mr);
   return ErrnoWith(error);
 }

@@ -55,6 +55,7 @@ QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap&
   in.type = attr.qp_type;
   in.signal_all = attr.sq_sig_all != 0 ? 1 : 0;
   in.cap = cap;
+  in.context = HandleOf(pd->context);
   in.cookie = CookieOf(qp);
   CreateQpOut reply{};
   int error = client::Call(CallOp::kCreateQp, in, reply);
@@ -62,7 +63,7 @@ QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap&
     error = Adopt(*qp, reply);
     if (error != 0) {
       DestroyOut destroyed{};
-      CallOnHandle(CallOp::kDestroyQp, reply.handle, destroyed);
+      CallOnHandle(CallOp::kDestroyQp, pd->context, reply.handle, destroyed);
     }
   }
   if (error != 0) {
@@ -140,6 +141,7 @@ RDMAEMU_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   in.handle = qp->handle;
   in.mask = mask;
   in.attr = *attr;
+  in.context = HandleOf(qp->context);
   const int error = client::Call(CallOp::kModifyQp, in);
   if (error == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
   return ErrnoWith(error);
@@ -148,7 +150,7 @@ RDMAEMU_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 RDMAEMU_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask,
                                 ibv_qp_init_attr* init_attr) {
   QueryQpOut reply{};
-  const int error = CallOnHandle(CallOp::kQueryQp, qp->handle, reply);
+  const int error = CallOnHandle(CallOp::kQueryQp, qp->context, qp->handle, reply);
   if (error != 0) return ErrnoWith(error);
   *attr = reply.attr;
   if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
@@ -164,7 +166,7 @@ RDMAEMU_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask,
 
 RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   DestroyOut reply{};
-  const int error = CallOnHandle(CallOp::kDestroyQp, qp->handle, reply);
+  const int error = CallOnHandle(CallOp::kDestroyQp, qp->context, qp->handle, reply);
   if (error != 0) return ErrnoWith(error);
   WaitForAcks(qp->mutex, qp->cond, qp->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&qp->mutex);

@@ -34,15 +34,15 @@ using namespace rdmaemu::shim;
 RDMAEMU_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   SharedReceiveQueue* srq = New<SharedReceiveQueue>();
   if (srq == nullptr) return nullptr;
-  const CreateSrqIn in{pd->handle, attr->attr.max_wr, attr->attr.max_sge, attr->attr.srq_limit,
-                       CookieOf(srq)};
+  const CreateSrqIn in{pd->handle,           attr->attr.max_wr, attr->attr.max_sge,
+                       attr->attr.srq_limit, CookieOf(srq),     HandleOf(pd->context)};
   SrqOut reply{};
   int error = client::Call(CallOp::kCreateSrq, in, reply);
   if (error == 0) {
     error = Adopt(*srq, reply);
     if (error != 0) {
       DestroyOut destroyed{};
-      CallOnHandle(CallOp::kDestroySrq, reply.handle, destroyed);
+      CallOnHandle(CallOp::kDestroySrq, pd->context, reply.handle, destroyed);
     }
   }
   if (error != 0) {
@@ -62,7 +62,7 @@ RDMAEMU_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 
 RDMAEMU_EXPORT int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int mask) {
   SharedReceiveQueue& srq = *Of(base);
-  const ModifySrqIn in{base->handle, mask, attr->max_wr, attr->srq_limit};
+  const ModifySrqIn in{base->handle, mask, attr->max_wr, attr->srq_limit, HandleOf(base->context)};
   ForkLockGuard guard(srq.lock);  // nobody posts to the old ring while the host moves it
   SrqOut reply{};
   uint32_t filled = 0;
@@ -77,14 +77,14 @@ RDMAEMU_EXPORT int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int mask) {
 
 RDMAEMU_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   QuerySrqOut reply{};
-  const int error = CallOnHandle(CallOp::kQuerySrq, srq->handle, reply);
+  const int error = CallOnHandle(CallOp::kQuerySrq, srq->context, srq->handle, reply);
   if (error == 0) *attr = reply.attr;
   return ErrnoWith(error);
 }
 
 RDMAEMU_EXPORT int ibv_destroy_srq(ibv_srq* base) {
   DestroyOut reply{};
-  const int error = CallOnHandle(CallOp::kDestroySrq, base->handle, reply);
+  const int error = CallOnHandle(CallOp::kDestroySrq, base->context, base->handle, reply);
   if (error != 0) return ErrnoWith(error);
   WaitForAcks(base->mutex, base->cond, base->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&base->mutex);

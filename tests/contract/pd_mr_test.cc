@@ -30,6 +30,40 @@ TEST_F(PdMr, DescribesWhatWasRegistered) {
   EXPECT_EQ(mr->context, context.get());
 }
 
+// Handles are numbers of an open device. The last of several is none that another one has given
+// out.
+TEST_F(PdMr, HandlesBelongToTheContextThatTheyWereMadeThrough) {
+  const Context other(OpenTestDevice());
+  ASSERT_TRUE(other);
+  std::vector<Pd> pds;
+  for (int i = 0; i < 8; ++i) pds.emplace_back(ibv_alloc_pd(context.get()));
+  const Mr mr = Register(kAllAccess);
+  ASSERT_TRUE(pds.back() && mr);
+  ibv_pd moved = *pds.back();
+  moved.context = other.get();
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(&moved, buffer.data, buffer.size, 0), nullptr);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(ibv_dealloc_pd(&moved), ENOENT);
+  Cq cq(ibv_create_cq(other.get(), 4, nullptr, nullptr, 0));
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq.get();
+  init.cap = {4, 4, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  EXPECT_EQ(ibv_create_qp(&moved, &init), nullptr);
+  EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(PdMr, UnknownHandlesAreNotThere) {
+  const Mr mr = Register(kAllAccess);
+  ASSERT_TRUE(mr);
+  ibv_pd no_pd = *pd;
+  no_pd.handle = 0x7fff;
+  EXPECT_EQ(ibv_dealloc_pd(&no_pd), ENOENT);
+  EXPECT_EQ(ibv_reg_mr(&no_pd, buffer.data, buffer.size, 0), nullptr);
+  EXPECT_EQ(errno, ENOENT);
+}
+
 TEST_F(PdMr, KeysAreOfThisRegionAlone) {
   std::set<uint32_t> keys;
   std::vector<Mr> regions;

@@ -92,6 +92,8 @@ void Calls::AddVerbs(const DataScene& data) {
   hello.version = kCallVersion;
   Add(CallOp::kHello, hello);
   std::memcpy(hello.group_token, data.client.hello.group_token, sizeof hello.group_token);
+  hello.parent = data.client.hello.process;
+  hello.fork = 1;
   Add(CallOp::kHello, hello);
   Add(CallOp::kMapSegment, MapSegmentIn{1, 0});
   Add(CallOp::kHostStatus, Nothing{});
