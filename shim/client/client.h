@@ -56,10 +56,12 @@ bool IsEmbedded();
 // do IsWatched and HostIsGone with a handle, one of which is called first by whoever posts or
 // polls: before that a child must not touch what it shares with its parent.
 void JoinIfForked();
+// A forked child that has not: it shares queues with its parent, which alone may take from them.
+bool HasToJoin();
 
 // The host has gone: calls answer EIO, counters are readable, queues stand still.
 bool HostIsGone();
-// The same of the host that an object with this handle is on.
+// The same of the host that an object with this handle is on; true also where a child cannot join.
 bool HostIsGone(uint32_t handle);
 
 // Closes a counter's descriptor.

@@ -442,8 +442,10 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
 
 }  // namespace
 
+bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxed); }
+
 void JoinIfForked() {
-  if (!g_connection.must_rejoin.load(std::memory_order_relaxed)) [[likely]]
+  if (!HasToJoin()) [[likely]]
     return;
   int cancel_state;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
@@ -518,7 +520,7 @@ bool HostIsGone() { return g_connection.gone.load(std::memory_order_relaxed); }
 bool HostIsGone(uint32_t handle) {
   JoinIfForked();
   const uint32_t ended = g_ended_hosts.load(std::memory_order_relaxed);
-  return HostIsGone() || (ended >> IdSpace::PartOf(handle) & 1) != 0;
+  return HostIsGone() || HasToJoin() || (ended >> IdSpace::PartOf(handle) & 1) != 0;
 }
 
 }  // namespace rdmaemu::client

@@ -72,8 +72,9 @@ void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
 void PrepareFork() {
   const int before = errno;
   pthread_mutex_lock(&g_forkable_mutex);
-  // A host inside this process serves no child, and its queues may have been unmapped.
-  if (!client::IsEmbedded() && !client::HostIsGone()) {
+  // A host inside this process serves no child, and its queues may have been unmapped. What waits
+  // in the queues of a child that has not joined is its parent's.
+  if (!client::IsEmbedded() && !client::HostIsGone() && !client::HasToJoin()) {
     ProgramMemory memory{};
     memory.Begin();
     for (CompletionQueue* cq = g_forkable; cq != nullptr; cq = cq->forkable_next) {

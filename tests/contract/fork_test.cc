@@ -1,6 +1,8 @@
 // A forked child uses the device its parent opened; connection ids it does not.
+#include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +75,40 @@ TEST_F(Fork, ChildThatOnlyExitsTakesNothingAlong) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   EXPECT_EQ(InChild([] { return 7; }), 7);
   EXPECT_EQ(StateOf(a.get()), IBV_QPS_RTS);
+}
+
+// A child that uses nothing and forks in turn: what its parent has received, and not polled yet, is
+// the parent's still.
+TEST_F(Fork, AnUnusedChildTakesNothingOfWhatItsParentReceived) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  void* const own = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(own, MAP_FAILED);
+  const Mr own_mr(ibv_reg_mr(pd.get(), own, 4096, IBV_ACCESS_LOCAL_WRITE));
+  ASSERT_TRUE(own_mr);
+  int go[2];
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(1);
+    _exit(InChild([] { return 0; }));
+  }
+  ibv_sge piece{reinterpret_cast<uint64_t>(own), 16, own_mr->lkey};
+  ibv_recv_wr receive{5, nullptr, &piece, 1};
+  ibv_recv_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_recv(b.get(), &receive, &bad), 0);
+  FillPattern(data.bytes(), 9);
+  ASSERT_EQ(PostSend(a.get(), 6, IBV_SEND_SIGNALED), 0);
+  ASSERT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_SUCCESS);
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(PollOne(receive_cq.get()).found);
+  EXPECT_EQ(FirstDifference({static_cast<uint8_t*>(own), 16}, 9), -1);
+  munmap(own, 4096);
+  close(go[0]);
+  close(go[1]);
 }
 
 TEST_F(Fork, ChildMakesObjectsOfItsOwn) {
