@@ -34,6 +34,11 @@ class TimerQueue {
     if (order_.empty()) return std::nullopt;
     return order_.begin()->first;
   }
+  // The earliest deadline and its key.
+  std::optional<std::pair<Time, Key>> First() const {
+    if (order_.empty()) return std::nullopt;
+    return *order_.begin();
+  }
   // Takes out one key whose deadline has come.
   std::optional<Key> PopExpired(Time now) {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;

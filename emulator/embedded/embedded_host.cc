@@ -92,8 +92,6 @@ std::optional<int> EmbeddedHost::Call(Time now, CallBuffers& call) {
     owes_reply_ = true;
     return std::nullopt;
   }
-  // Nobody looks at the doorbells but after a ring.
-  if (call.op == static_cast<uint32_t>(CallOp::kHello)) host_->PrepareSleep(true);
   return Answer(reply, call);
 }
 
@@ -151,6 +149,9 @@ int EmbeddedHost::GiveDescriptors(const Reply& reply, CallBuffers& call) const {
 }
 
 bool EmbeddedHost::Step(Time now) {
+  // Before the look at the doorbells: each later post rings, so that a program's post runs the
+  // host.
+  host_->PrepareSleep(true);
   bool found = host_->PollDoorbells(now);
   found |= host_->Work(now);
   if (const std::optional<Time> deadline = host_->NextDeadline(); deadline && *deadline <= now) {
@@ -160,8 +161,10 @@ bool EmbeddedHost::Step(Time now) {
   return found;
 }
 
-std::optional<Time> EmbeddedHost::NextDeadline() const {
-  return host_ == nullptr ? std::nullopt : host_->NextDeadline();
+std::optional<Time> EmbeddedHost::NextDeadline() {
+  if (host_ == nullptr) return std::nullopt;
+  host_->DropStaleDeadlines();
+  return host_->NextDeadline();
 }
 
 bool EmbeddedHost::AwaitsApplication(Time now) const {

@@ -68,7 +68,7 @@ class EmbeddedHost {
                const NetAddress& at) {
     host_->Receive(now, flow, bytes, &at);
   }
-  std::optional<Time> NextDeadline() const;
+  std::optional<Time> NextDeadline();
   bool AwaitsApplication(Time now) const;
 
   // How often each of its rules has fired; when it has ended: those that had until then.

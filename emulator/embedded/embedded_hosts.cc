@@ -1,6 +1,7 @@
 #include "emulator/embedded/embedded_hosts.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "emulator/runtime/host_setup.h"
@@ -127,7 +128,7 @@ void EmbeddedHosts::JumpTo(Time time) {
   Settle();
 }
 
-std::optional<Time> EmbeddedHosts::NextDeadline() const {
+std::optional<Time> EmbeddedHosts::NextDeadline() {
   std::optional<Time> next;
   for (const auto& host : hosts_) {
     const std::optional<Time> due = host->NextDeadline();
@@ -143,7 +144,7 @@ std::optional<Time> EmbeddedHosts::NextJump() {
   return is_awaited ? std::nullopt : NextDeadline();
 }
 
-EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone) {
+EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone, std::optional<Time> limit) {
   if (Settle()) return {.moved = true};
   const std::optional<Time> due = NextDeadline();
   if (clock_.runs()) {
@@ -151,6 +152,10 @@ EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone) {
     return {.machine = clock_.MachineTimeUntil(*due)};
   }
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
+  if (limit && *limit < *due) {
+    if (!alone) clock_.PassUntil(*limit);
+    return {.moved = Settle()};  // the wait that ends then has a time-out of the machine's
+  }
   const std::optional<Time> jump = alone ? due : NextJump();
   if (jump) {
     JumpTo(*jump);
@@ -161,9 +166,18 @@ EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone) {
 }
 
 void EmbeddedHosts::Look(bool alone) {
-  const bool waits = alone && ++empty_looks_ >= kPollsThatAreAWait;
-  if (waits) empty_looks_ = 0;
-  GoOn(waits);
+  if (!alone) {
+    GoOn(false);
+  } else if (++empty_looks_ >= kPollsThatAreAWait) {
+    empty_looks_ = 0;
+    GoOn(true);
+  } else {
+    Settle();
+  }
+}
+
+void EmbeddedHosts::PassTo(Time time) {
+  if (clock_.mode() == EmbeddedClock::Mode::kVirtual && time > Now()) JumpTo(time);
 }
 
 bool EmbeddedHosts::Jump() {
@@ -181,6 +195,12 @@ void EmbeddedHosts::Advance(Duration time) {
     JumpTo(*due);
   }
   JumpTo(target);
+}
+
+void EmbeddedHosts::Note(const std::string& text) {
+  const std::string line = "rdmaemu: " + text + "\n";
+  lines_.Next() = line;
+  std::fputs(line.c_str(), stderr);
 }
 
 bool EmbeddedHosts::RunUntilIdle() {

@@ -78,9 +78,13 @@ class EmbeddedHosts {
     std::optional<Duration> machine =
         std::nullopt;  // not moved: the machine's time until something happens
   };
-  Pause GoOn(bool alone);
-  // The program looked and found nothing: the same, but it may do something else next.
+  // Virtual time does not pass `limit`, when the first of the program's waits would time out.
+  Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt);
+  // The program looked and found nothing. No time passes for a program of one thread until it has
+  // looked kPollsThatAreAWait times in a row.
   void Look(bool alone);
+  // A wait of the program timed out: virtual time has reached that moment.
+  void PassTo(Time time);
   // Of a clock that moves only when told: to what is due next. False: nothing is.
   bool Jump();
 
@@ -91,6 +95,8 @@ class EmbeddedHosts {
   // Lets time jump until nothing is due or the program is awaited. False: too much happened.
   bool RunUntilIdle();
 
+  // A line of the timeline, which stderr gets as well.
+  void Note(const std::string& text);
   std::string TraceText() const { return lines_.Text(); }
 
  private:
@@ -98,7 +104,7 @@ class EmbeddedHosts {
       : clock_(clock), on_end_(std::move(on_end)) {}
   bool Deliver(Time now);
   void JumpTo(Time time);
-  std::optional<Time> NextDeadline() const;
+  std::optional<Time> NextDeadline();
   // As Host::NextJump, of all hosts.
   std::optional<Time> NextJump();
 

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <sys/single_threaded.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -14,13 +12,13 @@
 #include <utility>
 
 #include "emulator/embedded/call_routing.h"
+#include "emulator/embedded/libc_waits.h"
+#include "emulator/embedded/threads.h"
 #include "emulator/embedded/verbs_library.h"
 #include "emulator/host/faults/words.h"
 
 namespace rdmaemu::embedded {
 namespace {
-
-bool IsAlone() { return __libc_single_threaded != 0; }
 
 // Takes one from a counter: 0, EAGAIN when it is empty, or what is wrong with the descriptor.
 int TakeOne(int counter_fd) {
@@ -34,11 +32,6 @@ bool IsNonBlocking(int fd) {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-timespec ToTimespec(Duration duration) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
-  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
-}
-
 auto* FindEmbed() { return FindInLibrary<decltype(rdmaemu_client_embed)>("rdmaemu_client_embed"); }
 
 // Of which opening's hosts a thread is on which.
@@ -47,47 +40,54 @@ struct Entered {
   uint32_t number = 0;
 };
 thread_local Entered t_entered;
+thread_local int t_locks = 0;
 
 }  // namespace
 
-class ProcessHost::Sleeper {
+std::atomic<bool> ProcessHost::has_hosts_{false};
+
+void HostsMutex::lock() {
+  t_locks++;  // first: a signal handler may come in between
+  mutex_.lock();
+}
+void HostsMutex::unlock() {
+  mutex_.unlock();
+  t_locks--;
+}
+void HostsMutex::Reset() {
+  pthread_mutex_init(mutex_.native_handle(), nullptr);
+  t_locks = 0;
+}
+bool HostsMutex::IsMine() { return t_locks > 0; }
+
+// A thread's wait, from its beginning to its end, which may be the thread's cancellation.
+class ProcessHost::Registration {
  public:
-  static Sleeper& OfThread() {
-    thread_local Sleeper sleeper;
-    return sleeper;
+  Registration(ProcessHost& home, std::unique_lock<HostsMutex>& lock, const WaitsFor& what)
+      : home_(home), lock_(lock), sleeper_(Sleeper::OfThread()) {
+    sleeper_.Begin(what);
+    home_.sleepers_.push_back(&sleeper_);
   }
-  ~Sleeper() {
-    ProcessHost& home = Get();
-    const std::lock_guard lock(home.mutex_);
-    std::erase(home.sleepers_, this);
+  ~Registration() {
+    if (!lock_.owns_lock()) lock_.lock();
+    std::erase(home_.sleepers_, &sleeper_);
   }
-  // Under the lock, before the sleep.
-  bool Prepare() {
-    ProcessHost& home = Get();
-    // A parent's counter wakes the parent.
-    if (std::exchange(forks_, home.forks_) != home.forks_) wake_.Reset();
-    if (!wake_) wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_) return false;
-    uint64_t earlier;
-    [[maybe_unused]] const ssize_t got = read(wake_.get(), &earlier, sizeof earlier);
-    std::vector<Sleeper*>& all = home.sleepers_;
-    if (std::find(all.begin(), all.end(), this) == all.end()) all.push_back(this);
-    return true;
-  }
-  // Outside the lock. 0 or EINTR.
-  int Sleep(int counter_fd, const std::optional<Duration>& limit) const {
-    pollfd fds[2] = {{counter_fd, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    const timespec timeout = ToTimespec(limit.value_or(Duration::zero()));
-    return ppoll(fds, 2, limit ? &timeout : nullptr, nullptr) < 0 ? errno : 0;
-  }
-  void Wake() const {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t put = write(wake_.get(), &one, sizeof one);
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+  // Sleeps without the lock. 0, EINTR or EMFILE.
+  int Sleep(const std::optional<Duration>& limit) {
+    if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
+    lock_.unlock();
+    const int error = sleeper_.Sleep(limit);
+    lock_.lock();
+    return error;
   }
 
  private:
-  runtime::UniqueFd wake_;
-  uint32_t forks_ = 0;
+  ProcessHost& home_;
+  std::unique_lock<HostsMutex>& lock_;
+  Sleeper& sleeper_;
 };
 
 const rdmaemu_embedded_host ProcessHost::kFunctions = {Call, Ring, Wait, Idle};
@@ -104,7 +104,8 @@ ProcessHost& ProcessHost::Get() {
 
 void ProcessHost::AfterForkInChild() {
   ProcessHost& home = Get();
-  pthread_mutex_init(home.mutex_.native_handle(), nullptr);
+  home.mutex_.Reset();
+  has_hosts_ = false;
   auto* const of_parent = new OfParent{home.hosts_.release(), {}, home.of_parent_};
   // Byte by byte: another thread may have been changing it.
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
@@ -140,11 +141,14 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
     }
     hosts_ = std::move(*made);
     openings_++;
+    has_reported_stall_ = false;
+    has_hosts_ = true;
   }
   const int error = embed(&kFunctions);
   if (error == 0) return {};
   const std::lock_guard lock(mutex_);
   hosts_.reset();
+  has_hosts_ = false;
   return tl::unexpected(Refusal{
       error, error == EBUSY ? "this process is a client of a host process already; open the host "
                               "before the first use of libibverbs or librdmacm"
@@ -181,6 +185,7 @@ bool ProcessHost::Close() {
     const std::lock_guard lock(mutex_);
     if (hosts_ == nullptr) return false;
     ended = std::move(hosts_);
+    has_hosts_ = false;
     WakeWaiters();
   }
   if (auto* const embed = FindEmbed()) embed(nullptr);
@@ -211,8 +216,41 @@ ThreadOnHost::~ThreadOnHost() {
 }
 
 void ProcessHost::WakeWaiters() {
-  for (const Sleeper* sleeper : sleepers_) sleeper->Wake();
-  sleepers_.clear();
+  for (Sleeper* sleeper : sleepers_) sleeper->Wake();
+}
+
+void ProcessHost::Forget(Sleeper& sleeper) {
+  const std::lock_guard lock(mutex_);
+  std::erase(sleepers_, &sleeper);
+}
+
+bool ProcessHost::IsAlone() const {
+  const int threads = CountThreads();
+  if (threads == 1) return true;
+  const Sleeper* const own = &Sleeper::OfThread();
+  const auto idle = std::ranges::count_if(
+      sleepers_, [&](const Sleeper* each) { return each != own && each->IsIdle(); });
+  return idle + 1 >= threads;
+}
+
+std::optional<Time> ProcessHost::FirstLimit() const {
+  std::optional<Time> first;
+  for (const Sleeper* each : sleepers_) {
+    const std::optional<Time>& limit = each->what().virtual_limit;
+    if (limit && (!first || *limit < *first)) first = limit;
+  }
+  return first;
+}
+
+bool ProcessHost::IsStalled() const {
+  return std::ranges::none_of(sleepers_, [](const Sleeper* each) {
+    return each->what().is_foreign || each->what().virtual_limit;
+  });
+}
+
+std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
+  if (!limit || hosts_->clock().mode() != EmbeddedClock::Mode::kVirtual) return std::nullopt;
+  return hosts_->Now() + *limit;
 }
 
 int ProcessHost::Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
@@ -232,11 +270,8 @@ int ProcessHost::DoCall(CallBuffers& call) {
   // A process has one connection to its host: its threads wait behind a call that a rule holds up,
   // but for what no rule can, among which is what lets it go.
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
-    Sleeper& sleeper = Sleeper::OfThread();
-    if (!sleeper.Prepare()) return EMFILE;
-    lock.unlock();
-    sleeper.Sleep(-1, std::nullopt);
-    lock.lock();
+    Registration registration(*this, lock, {.what = "a call behind one that a rule holds"});
+    if (registration.Sleep(std::nullopt) == EMFILE) return EMFILE;
     if (!IsStill(opening)) return EIO;
   }
   const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
@@ -249,12 +284,13 @@ int ProcessHost::DoCall(CallBuffers& call) {
 
 // The caller waits, so its time passes: in a program of one thread also where the clock moves only
 // when told. The host and other threads go on meanwhile.
-int ProcessHost::AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number,
+int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
                             CallBuffers& call) {
   const uint64_t opening = openings_;
+  Registration registration(*this, lock, {.what = "a call that a rule holds"});
   for (;;) {
     if (const auto error = hosts_->TakeLateReply(*hosts_->At(number), call)) return *error;
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone());
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
     if (pause.moved || (pause.endless && hosts_->Jump())) {
       WakeWaiters();
       continue;
@@ -263,15 +299,11 @@ int ProcessHost::AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number,
       hosts_->At(number)->AbandonCall();
       return EDEADLK;
     }
-    Sleeper& sleeper = Sleeper::OfThread();
-    const bool is_woken = sleeper.Prepare();  // without a descriptor it looks again and again
-    lock.unlock();
-    if (is_woken) {
-      sleeper.Sleep(-1, pause.machine);
-    } else {
+    if (registration.Sleep(pause.machine) == EMFILE) {  // it looks again and again
+      lock.unlock();
       std::this_thread::yield();
+      lock.lock();
     }
-    lock.lock();
     if (!IsStill(opening)) return EIO;
   }
 }
@@ -281,23 +313,126 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
   const Time until = runtime::RealNow() + machine_limit;
   std::unique_lock lock(mutex_);
   const uint64_t opening = openings_;
+  if (hosts_ == nullptr) return EIO;
+  Registration registration(*this, lock, {.what = "rdmaemu's wait for a rule or an event"});
   while (IsStill(opening)) {
     if (holds(*hosts_)) return 0;
     const Duration left = until - runtime::RealNow();
     if (left <= Duration::zero()) return ETIMEDOUT;
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone());
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
     if (pause.moved) {
       WakeWaiters();
       continue;
     }
     if (pause.endless) return EDEADLK;
-    Sleeper& sleeper = Sleeper::OfThread();
-    if (!sleeper.Prepare()) return EMFILE;
-    lock.unlock();
-    sleeper.Sleep(-1, std::min(left, pause.machine.value_or(left)));
-    lock.lock();
+    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
   }
   return EIO;
+}
+
+ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
+  const std::optional<Time> until =
+      limit ? std::optional(runtime::RealNow() + *limit) : std::nullopt;
+  std::unique_lock lock(mutex_);
+  if (hosts_ == nullptr) return WaitEnd::kNoHosts;
+  const uint64_t opening = openings_;
+  WaitsFor limited = what;
+  limited.virtual_limit = VirtualLimit(limit);
+  Registration registration(*this, lock, limited);
+  for (;;) {
+    if (hosts_->Settle()) WakeWaiters();
+    if (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) {
+      return WaitEnd::kReady;
+    }
+    const std::optional<Duration> left =
+        until ? std::optional(*until - runtime::RealNow()) : std::nullopt;
+    if (left && *left <= Duration::zero()) {
+      if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
+      WakeWaiters();
+      // What happened at that moment has come in time.
+      const bool is_ready =
+          !what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0;
+      return is_ready ? WaitEnd::kReady : WaitEnd::kTimedOut;
+    }
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    if (pause.moved) {
+      WakeWaiters();
+      continue;
+    }
+    if (pause.endless && IsStalled()) {
+      ReportStall();
+      if (!what.is_foreign) return WaitEnd::kDeadlock;
+    }
+    std::optional<Duration> sleep = left;
+    if (pause.machine && (!sleep || *pause.machine < *sleep)) sleep = pause.machine;
+    const int error = registration.Sleep(sleep);
+    if (error == EMFILE) return WaitEnd::kNoDescriptor;
+    if (!IsStill(opening)) return WaitEnd::kNoHosts;
+    if (error == EINTR) return WaitEnd::kInterrupted;
+  }
+}
+
+bool ProcessHost::Look(bool found_nothing) {
+  const std::lock_guard lock(mutex_);
+  if (hosts_ == nullptr) return false;
+  if (found_nothing) {
+    hosts_->Look(IsAlone());
+  } else {
+    hosts_->Settle();
+  }
+  if (hosts_->owes_replies()) WakeWaiters();
+  return true;
+}
+
+std::optional<Duration> ProcessHost::BeginLockWait(const void* waits_on, const char* what,
+                                                   std::optional<Duration> limit) {
+  std::unique_lock lock(mutex_);
+  if (hosts_ == nullptr) return std::nullopt;
+  Sleeper& sleeper = Sleeper::OfThread();
+  if (!sleeper.Prepare(forks_)) return std::nullopt;
+  sleeper.Begin({.virtual_limit = VirtualLimit(limit), .lock = waits_on, .what = what});
+  sleepers_.push_back(&sleeper);
+  for (;;) {
+    if (!IsAlone()) return std::nullopt;  // the last thread that begins to wait drives the hosts
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(true, FirstLimit());
+    if (!pause.moved) {
+      if (pause.endless && IsStalled()) ReportStall();
+      return pause.machine;
+    }
+    for (Sleeper* each : sleepers_) {
+      if (each != &sleeper) each->Wake();
+    }
+  }
+}
+
+void ProcessHost::EndLockWait(bool has_timed_out) {
+  std::unique_lock lock(mutex_);
+  Sleeper& sleeper = Sleeper::OfThread();
+  std::erase(sleepers_, &sleeper);
+  if (hosts_ == nullptr || !has_timed_out) return;
+  if (const auto& limit = sleeper.what().virtual_limit) hosts_->PassTo(*limit);
+  WakeWaiters();
+}
+
+void ProcessHost::RouseWaitersOf(const void* waited_on) {
+  const std::lock_guard lock(mutex_);
+  for (Sleeper* each : sleepers_) {
+    if (each->what().lock == waited_on) each->Rouse();
+  }
+}
+
+// Once, because the program may go on and stall again and again.
+void ProcessHost::ReportStall() {
+  if (std::exchange(has_reported_stall_, true)) return;
+  std::string waits;
+  for (const Sleeper* each : sleepers_) {
+    waits += waits.empty() ? "" : ", ";
+    waits += each->what().what;
+  }
+  const std::string why = hosts_->clock().mode() == EmbeddedClock::Mode::kManual
+                              ? "the clock is manual and only rdmaemu_advance moves it"
+                              : "nothing is due on any host";
+  hosts_->Note("every thread of the program waits (" + waits + ") and time stands: " + why);
 }
 
 void ProcessHost::Ring() {
@@ -307,40 +442,34 @@ void ProcessHost::Ring() {
   });
 }
 
-void ProcessHost::Idle() {
-  ProcessHost& home = Get();
-  const std::lock_guard lock(home.mutex_);
-  if (home.hosts_ == nullptr) return;
-  home.hosts_->Look(IsAlone());
-  if (home.hosts_->owes_replies()) home.WakeWaiters();
-}
+void ProcessHost::Idle() { Get().Look(/*found_nothing=*/true); }
 
 int ProcessHost::Wait(int counter_fd) { return Get().WaitFor(counter_fd); }
 
-// A cancellation point where it sleeps, as the read(2) that it stands for: nothing is held there.
+// A cancellation point, as the read(2) that it stands for.
 int ProcessHost::WaitFor(int counter_fd) {
-  Sleeper& sleeper = Sleeper::OfThread();
-  for (bool looked = false;;) {
-    EmbeddedHosts::Pause pause;
-    {
-      const std::lock_guard lock(mutex_);
-      if (hosts_ == nullptr) return EIO;
-      hosts_->Settle();
-      const int taken = TakeOne(counter_fd);
-      if (taken != EAGAIN) return taken;
-      if (IsNonBlocking(counter_fd)) {
-        if (std::exchange(looked, true)) return EAGAIN;
-        hosts_->Look(IsAlone());
-        continue;
-      }
-      pause = hosts_->GoOn(IsAlone());
-      // Other waits have a counter, which what has happened raised.
-      if (pause.moved && hosts_->owes_replies()) WakeWaiters();
-      if (pause.moved) continue;
-      if (pause.endless) return EDEADLK;
-      if (!sleeper.Prepare()) return EMFILE;
+  pollfd counter{counter_fd, POLLIN, 0};
+  for (bool has_looked = false;;) {
+    if (!Look(has_looked)) return EIO;
+    const int taken = TakeOne(counter_fd);
+    if (taken != EAGAIN) return taken;
+    if (IsNonBlocking(counter_fd)) {
+      if (std::exchange(has_looked, true)) return EAGAIN;
+      continue;
     }
-    if (const int error = sleeper.Sleep(counter_fd, pause.machine); error != 0) return error;
+    switch (DriveWait({.fds = {&counter, 1}, .what = "an RDMA event"}, std::nullopt)) {
+      case WaitEnd::kReady:
+      case WaitEnd::kTimedOut:
+        continue;
+      case WaitEnd::kInterrupted:
+        return EINTR;
+      case WaitEnd::kDeadlock:
+        return EDEADLK;
+      case WaitEnd::kNoDescriptor:
+        return EMFILE;
+      case WaitEnd::kNoHosts:
+        return EIO;
+    }
   }
 }
 

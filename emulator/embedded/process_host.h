@@ -3,6 +3,7 @@
 // Each thread is on one of the hosts, as in a network namespace: what it makes anew is there.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,9 +11,24 @@
 #include <vector>
 
 #include "emulator/embedded/embedded_hosts.h"
+#include "emulator/embedded/sleeper.h"
 #include "shim/client/client_abi.h"
 
 namespace rdmaemu::embedded {
+
+// A mutex whose owner's waits are the library's own, not the program's.
+class HostsMutex {
+ public:
+  void lock();
+  void unlock();
+  // In a forked child, where its owner may be a thread that does not exist.
+  void Reset();
+  // The calling thread has it.
+  static bool IsMine();
+
+ private:
+  std::mutex mutex_;
+};
 
 class ProcessHost {
  public:
@@ -47,14 +63,35 @@ class ProcessHost {
   // the machine, EDEADLK where nothing can happen any more, EIO when the hosts were closed.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
 
+  // False: no wait of this process has hosts to drive.
+  static bool HasHosts() { return has_hosts_.load(std::memory_order_relaxed); }
+  enum class WaitEnd { kReady, kTimedOut, kInterrupted, kDeadlock, kNoHosts, kNoDescriptor };
+  // Drives the hosts until one of `fds` is ready (poll(2)), `limit` of the machine's time has
+  // passed or a signal came. Where the clock is virtual, its time passes no further than `limit`,
+  // and that far when the wait times out. kDeadlock: nothing can happen any more, and the wait is
+  // not foreign. A cancellation point.
+  WaitEnd DriveWait(const WaitsFor& what, std::optional<Duration> limit);
+  // Does what is ready. `found_nothing`: the program has looked before, and found nothing.
+  // False: there are no hosts.
+  bool Look(bool found_nothing);
+
+  // The calling thread is going to wait on a lock of the C library, which hosts cannot wake: they
+  // are driven first, as long as no other thread has something to do. The machine's time after
+  // which they must be driven once more, or nothing. EndLockWait follows.
+  std::optional<Duration> BeginLockWait(const void* lock, const char* what,
+                                        std::optional<Duration> limit);
+  void EndLockWait(bool has_timed_out);
+  // Threads that wait on that lock have something to do.
+  void RouseWaitersOf(const void* lock);
+
   // The host that the calling thread is on, by its number: the first one until it has entered
   // another. Under the lock, in With.
   uint32_t entered() const;
   void Enter(uint32_t number) const;
 
  private:
-  // A thread that sleeps until its counter is raised or something changed.
-  class Sleeper;
+  friend class Sleeper;
+  class Registration;
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                   uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
@@ -68,16 +105,27 @@ class ProcessHost {
   // the hosts have (segments, counters, files) is the parent's.
   static void AfterForkInChild();
   // Waits until fault rules let the answer go. EDEADLK where nobody can any more.
-  int AwaitReply(std::unique_lock<std::mutex>& lock, uint32_t number, CallBuffers& call);
+  int AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call);
   int WaitFor(int counter_fd);
   void WakeWaiters();
+  void Forget(Sleeper& sleeper);
+  // Every other thread of the process is in a wait, and what it waits for has not happened.
+  bool IsAlone() const;
+  // When the first of the waits times out.
+  std::optional<Time> FirstLimit() const;
+  // No wait has a time-out, and none can be ended from outside the process.
+  bool IsStalled() const;
+  std::optional<Time> VirtualLimit(const std::optional<Duration>& limit) const;
+  void ReportStall();
   // The opening that `opening` counted is still there.
   bool IsStill(uint64_t opening) const { return hosts_ != nullptr && opening == openings_; }
 
-  std::mutex mutex_;
+  HostsMutex mutex_;
   std::unique_ptr<EmbeddedHosts> hosts_;
   uint64_t openings_ = 0;
-  std::vector<Sleeper*> sleepers_;
+  static std::atomic<bool> has_hosts_;
+  std::vector<Sleeper*> sleepers_;   // the threads that wait
+  bool has_reported_stall_ = false;  // of this opening
   // What a forked child has of its parent. It is in no state to be destroyed here, and a leak
   // checker is to find it.
   struct OfParent {

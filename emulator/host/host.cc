@@ -260,6 +260,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return next;
   }
 
+  void DropStaleDeadlines() { engine_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsApplication(Time now) const {
     // Who is to let go of what a barrier holds is awaited, too.
@@ -688,7 +689,9 @@ bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }
 bool Host::AwaitsApplication(Time now) const { return impl_->AwaitsApplication(now); }
-std::optional<Time> Host::NextJump(Time now) const {
+void Host::DropStaleDeadlines() { impl_->DropStaleDeadlines(); }
+std::optional<Time> Host::NextJump(Time now) {
+  DropStaleDeadlines();
   return AwaitsApplication(now) ? std::nullopt : NextDeadline();
 }
 GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }

@@ -128,7 +128,11 @@ class Host {
   // Programs copy for the host, and make no call when they have: look again without sleeping.
   bool AwaitsCopies() const;
   void Expire(Time now);
+  // When Expire must be called. May be too early, because timers of answered requests stay armed.
   std::optional<Time> NextDeadline() const;
+  // Makes the next NextDeadline exact. A clock that jumps to deadlines calls it before each jump: time
+  // must not jump to a timer that nothing waits for.
+  void DropStaleDeadlines();
   // A deadline, here or at a peer, runs against an application: it has a REQ or SIDR_REQ that it
   // has not answered, a REP without RTU or a DREQ (for no longer than the peer repeats them), or a
   // QP waits for a receive to be posted. Time that jumps would declare that application dead, so
@@ -137,7 +141,7 @@ class Host {
   bool AwaitsApplication(Time now) const;
   // How far time may jump when nothing is ready and nothing on its way: to the next deadline;
   // nothing when there is none, or while an application is awaited.
-  std::optional<Time> NextJump(Time now) const;
+  std::optional<Time> NextJump(Time now);
 
   // The group a process belongs to, kNone before its Hello.
   GroupId GroupOf(ProcessId process) const;

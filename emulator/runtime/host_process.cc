@@ -337,6 +337,7 @@ void HostProcess::Sleep() {
 Duration HostProcess::SleepTime() {
   const Time real = RealNow(), now = clock_->At(real);
   Duration sleep = std::chrono::hours(1);
+  if (domain_ != nullptr) host_->DropStaleDeadlines();
   const std::optional<Time> deadline = host_->NextDeadline();
   if (deadline) sleep = std::min(sleep, clock_->RealTime(*deadline - now));
   if (const auto end = EndOfLife()) sleep = std::min(sleep, *end - real);

@@ -35,6 +35,19 @@ void Core::SetDeadline(QpContext& context, std::optional<Time> deadline) {
   timers_.Arm(context.qp->handle, *deadline);
 }
 
+void Core::DropStaleDeadlines() {
+  while (const auto first = timers_.First()) {
+    QpContext* const context = Find(first->second);
+    const bool is_deadline =
+        context != nullptr && context->deadline && *context->deadline <= first->first;
+    if (is_deadline) return;
+    timers_.Cancel(first->second);
+    if (context == nullptr) continue;
+    context->armed.reset();
+    SetDeadline(*context, context->deadline);
+  }
+}
+
 bool Core::AwaitsReceive() const {
   return std::ranges::any_of(contexts_,
                              [](const auto& each) { return each.second->requester.waiting_rnr; });

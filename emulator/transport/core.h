@@ -102,7 +102,10 @@ class Core {
 
   // Sets or clears when Expire must look at the QP.
   void SetDeadline(QpContext& context, std::optional<Time> deadline);
+  // May be too early: a QP's timer stays armed when its deadline is cleared or moved.
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
+  // Disarms the first timers until the first one is a deadline.
+  void DropStaleDeadlines();
   // A QP waits until its peer's application has posted a receive.
   bool AwaitsReceive() const;
   // The next QP whose deadline has really come; nullptr when there is none.

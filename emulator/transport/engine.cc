@@ -129,6 +129,7 @@ class Engine::Impl final : public Receiver {
     const std::optional<Time> timer = core_.NextDeadline(), copy = parking_.NextDeadline();
     return timer && copy ? std::min(*timer, *copy) : timer ? timer : copy;
   }
+  void DropStaleDeadlines() { core_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
@@ -484,6 +485,7 @@ void Engine::ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet
 }
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }
+void Engine::DropStaleDeadlines() { impl_->DropStaleDeadlines(); }
 bool Engine::Work(Time now) { return impl_->Work(now); }
 void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
   impl_->StateChanged(now, qp, from);

@@ -98,7 +98,9 @@ class Engine : public TransportHooks {
   // receivers on this host, which have not had it yet.
   void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   void Expire(Time now);
+  // May be too early, unless DropStaleDeadlines was called: timers of answered requests stay armed.
   std::optional<Time> NextDeadline() const;
+  void DropStaleDeadlines();
   // A QP was told RNR: its deadline runs against the application that has no receive posted.
   bool AwaitsApplication() const;
   // Does up to a bounded amount of work that is ready (trains between local QPs, windows that

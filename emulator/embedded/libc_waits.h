@@ -1,0 +1,40 @@
+// The C library's own waits, behind the ones of the same names that this library gives the program.
+#pragma once
+
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace rdmaemu::embedded {
+
+struct LibcWaits {
+  decltype(&::poll) poll;
+  decltype(&::ppoll) ppoll;
+  decltype(&::select) select;
+  decltype(&::pselect) pselect;
+  decltype(&::epoll_wait) epoll_wait;
+  decltype(&::epoll_pwait) epoll_pwait;
+  int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*);  // glibc 2.35
+  decltype(&::nanosleep) nanosleep;
+  decltype(&::clock_nanosleep) clock_nanosleep;
+  decltype(&::read) read;
+  decltype(&::pthread_cond_wait) cond_wait;
+  decltype(&::pthread_cond_timedwait) cond_timedwait;
+  decltype(&::pthread_cond_clockwait) cond_clockwait;
+  decltype(&::pthread_cond_signal) cond_signal;
+  decltype(&::pthread_cond_broadcast) cond_broadcast;
+  decltype(&::sem_post) sem_post;
+  decltype(&::sem_timedwait) sem_timedwait;
+  decltype(&::sem_clockwait) sem_clockwait;
+};
+
+// Looked up once. A function that this C library does not have is null. Thread-safe.
+const LibcWaits& Libc();
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,59 @@
+#include "emulator/embedded/sleeper.h"
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "emulator/embedded/libc_waits.h"
+#include "emulator/embedded/process_host.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+timespec ToTimespec(Duration duration) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
+
+}  // namespace
+
+Sleeper& Sleeper::OfThread() {
+  thread_local Sleeper sleeper;
+  return sleeper;
+}
+
+Sleeper::~Sleeper() { ProcessHost::Get().Forget(*this); }
+
+bool Sleeper::Prepare(uint32_t forks) {
+  if (std::exchange(forks_, forks) != forks) wake_.Reset();
+  if (!wake_) wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_) return false;
+  uint64_t earlier;
+  [[maybe_unused]] const ssize_t got = Libc().read(wake_.get(), &earlier, sizeof earlier);
+  is_roused_ = false;
+  return true;
+}
+
+int Sleeper::Sleep(const std::optional<Duration>& limit) {
+  sleeping_on_.assign(what_.fds.begin(), what_.fds.end());
+  sleeping_on_.push_back({wake_.get(), POLLIN, 0});
+  const timespec timeout = ToTimespec(limit.value_or(Duration::zero()));
+  const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(),
+                                 limit ? &timeout : nullptr, what_.mask);
+  return ready < 0 ? errno : 0;
+}
+
+void Sleeper::Wake() {
+  is_roused_ = true;
+  if (!wake_) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = write(wake_.get(), &one, sizeof one);
+}
+
+bool Sleeper::IsIdle() const {
+  if (is_roused_) return false;
+  return what_.fds.empty() || Libc().poll(what_.fds.data(), what_.fds.size(), 0) == 0;
+}
+
+}  // namespace rdmaemu::embedded

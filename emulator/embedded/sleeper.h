@@ -1,0 +1,65 @@
+// A thread of the program that waits while the embedded hosts run: what it waits for, and how it is
+// woken.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "emulator/base/time.h"
+#include "emulator/runtime/unique_fd.h"
+
+namespace rdmaemu::embedded {
+
+// What a thread waits for. Everything but Sleep and Wake is called under ProcessHost's lock.
+struct WaitsFor {
+  // Of the caller; `revents` is written.
+  std::span<pollfd> fds = {};
+  // Signals that are blocked during the sleep; nullptr: as the thread has them.
+  const sigset_t* mask = nullptr;
+  // Virtual time must not pass this moment before the wait has ended.
+  std::optional<Time> virtual_limit = std::nullopt;
+  // A condition variable or semaphore of the program, which another thread signals.
+  const void* lock = nullptr;
+  // Something other than the hosts and this process's threads may end the wait.
+  bool is_foreign = false;
+  // What the thread does, for the report of a stall: "rdma_get_cm_event".
+  const char* what = "a wait";
+};
+
+class Sleeper {
+ public:
+  // The calling thread's.
+  static Sleeper& OfThread();
+  ~Sleeper();
+
+  void Begin(const WaitsFor& what) {
+    what_ = what;
+    is_roused_ = false;
+  }
+  // Before each Sleep; `forks` counts the forks between the first process and this one, because a
+  // parent's descriptor wakes the parent. False: EMFILE.
+  bool Prepare(uint32_t forks);
+  // Outside the lock; a cancellation point. 0 or EINTR.
+  int Sleep(const std::optional<Duration>& limit);
+  // By another thread. Until its next Prepare the thread counts as running.
+  void Wake();
+  void Rouse() { is_roused_ = true; }
+
+  const WaitsFor& what() const { return what_; }
+  // Nothing that it waits for has happened. Looks at its descriptors.
+  bool IsIdle() const;
+
+ private:
+  WaitsFor what_;
+  bool is_roused_ = false;
+  runtime::UniqueFd wake_;
+  uint32_t forks_ = 0;
+  std::vector<pollfd> sleeping_on_;
+};
+
+}  // namespace rdmaemu::embedded

@@ -1,0 +1,76 @@
+// What the waits in this folder share. Each has the name of a function of the C library and takes
+// its place in the program and in its libraries (docs/embedding.md): while a thread waits, it runs
+// the embedded hosts. Without such a host a wait costs one branch more.
+#pragma once
+
+#include <poll.h>
+#include <time.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "emulator/embedded/libc_waits.h"
+#include "emulator/embedded/process_host.h"
+#include "emulator/runtime/clock.h"
+
+#define RDMAEMU_WAIT extern "C" __attribute__((visibility("default")))
+
+namespace rdmaemu::embedded {
+
+// The wait is the program's own, and there are hosts to run.
+inline bool DrivesHosts() { return ProcessHost::HasHosts() && !HostsMutex::IsMine(); }
+
+inline bool IsValid(const timespec& time) {
+  return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
+}
+inline Duration ToDuration(const timespec& time) {
+  constexpr time_t kMaxSeconds = 1'000'000'000;  // 31 years: no wait is longer
+  return std::chrono::seconds(std::min(time.tv_sec, kMaxSeconds)) +
+         std::chrono::nanoseconds(time.tv_nsec);
+}
+inline std::optional<Duration> FromMilliseconds(int timeout_ms) {
+  if (timeout_ms < 0) return std::nullopt;
+  return std::chrono::milliseconds(timeout_ms);
+}
+inline timespec ToTimespec(Duration duration) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
+
+// A wait for descriptors. `look(timeout)` is the C library's function with that time-out: a null
+// pointer waits for ever.
+template <class Look>
+int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const Look& look) {
+  const timespec at_once = {0, 0};
+  const std::optional<Time> until =
+      limit ? std::optional(runtime::RealNow() + *limit) : std::nullopt;
+  ProcessHost& hosts = ProcessHost::Get();
+  hosts.Look(/*found_nothing=*/false);
+  for (;;) {
+    const int found = look(&at_once);
+    if (found != 0) return found;
+    std::optional<Duration> left;
+    if (until) left = std::max(Duration::zero(), *until - runtime::RealNow());
+    if (limit == Duration::zero()) {
+      hosts.Look(/*found_nothing=*/true);
+      return look(&at_once);
+    }
+    switch (hosts.DriveWait(what, left)) {
+      case ProcessHost::WaitEnd::kReady:
+        continue;  // another thread may take it first
+      case ProcessHost::WaitEnd::kTimedOut:
+        return look(&at_once);
+      case ProcessHost::WaitEnd::kInterrupted:
+        errno = EINTR;
+        return -1;
+      default: {
+        if (!left) return look(nullptr);
+        const timespec rest = ToTimespec(*left);
+        return look(&rest);
+      }
+    }
+  }
+}
+
+}  // namespace rdmaemu::embedded

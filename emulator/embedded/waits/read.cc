@@ -1,0 +1,47 @@
+// A blocking read(2) or eventfd_read(3): of an event channel, a completion channel, a timerfd, a
+// pipe.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "emulator/embedded/waits/drive.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+// Runs the hosts until the descriptor can be read; false: EINTR.
+bool AwaitReadable(int fd) {
+  ProcessHost& hosts = ProcessHost::Get();
+  hosts.Look(/*found_nothing=*/false);
+  pollfd readable{fd, POLLIN, 0};
+  // Ready, too: a file, and a descriptor that is none.
+  if (Libc().poll(&readable, 1, 0) != 0) return true;
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return true;
+  return hosts.DriveWait({.fds = {&readable, 1}, .is_foreign = true, .what = "read"},
+                         std::nullopt) != ProcessHost::WaitEnd::kInterrupted;
+}
+
+}  // namespace
+}  // namespace rdmaemu::embedded
+
+using namespace rdmaemu::embedded;
+
+RDMAEMU_WAIT ssize_t read(int fd, void* bytes, size_t size) {
+  if (DrivesHosts() && size > 0 && !AwaitReadable(fd)) {
+    errno = EINTR;
+    return -1;
+  }
+  return Libc().read(fd, bytes, size);
+}
+
+// What _FORTIFY_SOURCE makes of it; the C library's own ends the program.
+RDMAEMU_WAIT ssize_t __read_chk(int fd, void* bytes, size_t size, size_t room) {
+  if (size > room) __builtin_trap();
+  return read(fd, bytes, size);
+}
+
+RDMAEMU_WAIT int eventfd_read(int fd, eventfd_t* value) {
+  return read(fd, value, sizeof *value) == sizeof *value ? 0 : -1;
+}

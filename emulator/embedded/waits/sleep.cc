@@ -1,0 +1,75 @@
+// nanosleep(2), usleep(3) and sleep(3).
+#include <time.h>
+#include <unistd.h>
+
+#include "emulator/embedded/waits/drive.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+// 0, or EINTR and what is left; anything else: the C library's function is to sleep so long.
+struct SleepEnd {
+  bool is_driven;
+  int error;
+  Duration left;
+};
+
+SleepEnd DriveSleep(Duration time) {
+  const Time until = runtime::RealNow() + time;
+  ProcessHost& hosts = ProcessHost::Get();
+  const ProcessHost::WaitEnd end = hosts.DriveWait({.is_foreign = true, .what = "a sleep"}, time);
+  const Duration left = std::max(Duration::zero(), until - runtime::RealNow());
+  if (end == ProcessHost::WaitEnd::kTimedOut) return {true, 0, Duration::zero()};
+  if (end == ProcessHost::WaitEnd::kInterrupted) return {true, EINTR, left};
+  return {false, 0, left};
+}
+
+// As clock_nanosleep: 0 or an errno.
+int SleepFor(Duration time, timespec* left) {
+  const SleepEnd end = DriveSleep(time);
+  if (end.is_driven) {
+    if (end.error == EINTR && left != nullptr) *left = ToTimespec(end.left);
+    return end.error;
+  }
+  const timespec rest = ToTimespec(end.left);
+  return Libc().clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, left);
+}
+
+}  // namespace
+}  // namespace rdmaemu::embedded
+
+using namespace rdmaemu;
+using namespace rdmaemu::embedded;
+
+RDMAEMU_WAIT int nanosleep(const timespec* time, timespec* left) {
+  if (!DrivesHosts() || time == nullptr || !IsValid(*time)) return Libc().nanosleep(time, left);
+  const int error = SleepFor(ToDuration(*time), left);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
+}
+
+RDMAEMU_WAIT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
+  timespec now;
+  if (!DrivesHosts() || time == nullptr || !IsValid(*time) || clock_gettime(clock, &now) != 0) {
+    return Libc().clock_nanosleep(clock, flags, time, left);
+  }
+  if ((flags & TIMER_ABSTIME) == 0) return SleepFor(ToDuration(*time), left);
+  return SleepFor(std::max(Duration::zero(), ToDuration(*time) - ToDuration(now)), nullptr);
+}
+
+RDMAEMU_WAIT int usleep(useconds_t time_us) {
+  const timespec time = ToTimespec(std::chrono::microseconds(time_us));
+  return nanosleep(&time, nullptr);
+}
+
+RDMAEMU_WAIT unsigned sleep(unsigned time_seconds) {
+  const int before = errno;
+  const timespec time{static_cast<time_t>(time_seconds), 0};
+  timespec left{};
+  if (nanosleep(&time, &left) == 0) {
+    errno = before;
+    return 0;
+  }
+  return static_cast<unsigned>(left.tv_sec + (left.tv_nsec >= 500'000'000 ? 1 : 0));
+}

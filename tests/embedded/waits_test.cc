@@ -1,0 +1,227 @@
+// A program that knows nothing of the emulator waits by the C library's functions: they run the
+// hosts.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tests/embedded/two_hosts.h"
+
+namespace rdmaemu_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+nanoseconds Now() { return nanoseconds(rdmaemu_now()); }
+
+void MakeNonBlocking(int fd) { ASSERT_EQ(fcntl(fd, F_SETFL, O_NONBLOCK), 0); }
+
+class WaitsTest : public rdmaemu::testing::EmbeddedTest {
+ protected:
+  // A connection request to a host that does not exist; the CM gives it up after its retries.
+  void ConnectToNobody() {
+    ASSERT_EQ(rdmaemu_rule_add("at = \"cm.req\", drop = true", nullptr, 0), 0);
+    ASSERT_NO_FATAL_FAILURE(pair.Listen());
+    ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+    ASSERT_EQ(pair.Connect(), 0);
+  }
+  // What the channel has, of one that does not block.
+  int EventOf(rdma_event_channel* channel) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel, &event) != 0) return -errno;
+    const int type = event->event;
+    rdma_ack_cm_event(event);
+    return type;
+  }
+
+  Pair pair;
+};
+
+TEST_F(WaitsTest, EachPostRunsTheHost) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  for (int i = 0; i < 3; i++) ASSERT_EQ(pair.server.Receive(), 0);
+  ibv_wc completion;
+  for (int i = 0; i < 3; i++) {
+    ASSERT_EQ(pair.client.Send(), 0);
+    ASSERT_EQ(ibv_poll_cq(pair.server.cq, 1, &completion), 1) << "message " << i;
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST_F(WaitsTest, ATransferMovesNoVirtualTime) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  const nanoseconds before = Now();
+  for (int i = 0; i < 100; i++) {
+    ASSERT_EQ(pair.server.Receive(), 0);
+    ASSERT_EQ(pair.client.Send(), 0);
+    EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS));
+    EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_SUCCESS));
+    pollfd idle{pair.client.channel->fd, POLLIN, 0};
+    ASSERT_EQ(poll(&idle, 1, 0), 0);
+  }
+  EXPECT_EQ(Now(), before);
+}
+
+TEST_F(WaitsTest, EpollReturnsWhenTheConnectionManagerGivesUp) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  ASSERT_NO_FATAL_FAILURE(MakeNonBlocking(pair.client.channel->fd));
+  const int loop = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{.events = EPOLLIN, .data = {.fd = pair.client.channel->fd}};
+  ASSERT_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, pair.client.channel->fd, &event), 0);
+  EXPECT_EQ(EventOf(pair.client.channel), -EAGAIN);
+  ASSERT_EQ(epoll_wait(loop, &event, 1, -1), 1);
+  EXPECT_EQ(EventOf(pair.client.channel), RDMA_CM_EVENT_UNREACHABLE);
+  EXPECT_GT(Now(), seconds(1));
+  close(loop);
+}
+
+TEST_F(WaitsTest, SelectReturnsWhenTheConnectionManagerGivesUp) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  const int fd = pair.client.channel->fd;
+  fd_set in, except;
+  FD_ZERO(&in);
+  FD_ZERO(&except);
+  FD_SET(fd, &in);
+  FD_SET(fd, &except);
+  timeval limit{100, 0};
+  ASSERT_EQ(select(fd + 1, &in, nullptr, &except, &limit), 1);
+  EXPECT_TRUE(FD_ISSET(fd, &in));
+  EXPECT_FALSE(FD_ISSET(fd, &except));
+  EXPECT_GT(limit.tv_sec, 80) << "Linux tells what is left";
+}
+
+TEST_F(WaitsTest, ReadOfAChannelsDescriptorWaitsToo) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  uint64_t count = 0;
+  EXPECT_EQ(read(pair.client.channel->fd, &count, sizeof count), ssize_t{sizeof count});
+  EXPECT_EQ(count, 1u);
+}
+
+TEST_F(WaitsTest, VirtualTimePassesAsFarAsATimeOutAndNoFurther) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  const nanoseconds before = Now();
+  pollfd channel{pair.client.channel->fd, POLLIN, 0};
+  ASSERT_EQ(poll(&channel, 1, 20), 0) << "the CM repeats its request after seconds";
+  EXPECT_EQ(Now() - before, milliseconds(20));
+  const timespec time{0, 30'000'000};
+  ASSERT_EQ(nanosleep(&time, nullptr), 0);
+  EXPECT_EQ(Now() - before, milliseconds(50));
+  ASSERT_EQ(usleep(1000), 0);
+  EXPECT_EQ(Now() - before, milliseconds(51));
+}
+
+TEST_F(WaitsTest, OwnTimersEndAWaitOfTheHosts) {
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  const itimerspec after{{0, 0}, {0, 20'000'000}};
+  ASSERT_EQ(timerfd_settime(timer, 0, &after, nullptr), 0);
+  pollfd fds[] = {{timer, POLLIN, 0}, {pair.client.channel->fd, POLLIN, 0}};
+  ASSERT_EQ(poll(fds, 2, -1), 1);
+  EXPECT_EQ(fds[0].revents, POLLIN);
+  EXPECT_EQ(fds[1].revents, 0);
+  uint64_t expirations = 0;
+  EXPECT_EQ(read(timer, &expirations, sizeof expirations), ssize_t{sizeof expirations});
+  close(timer);
+}
+
+TEST_F(WaitsTest, ASignalEndsAWaitWithEintr) {
+  struct sigaction action {
+  }, before;
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  const itimerval after{{0, 0}, {0, 20'000}};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &after, nullptr), 0);
+  pollfd channel{pair.client.channel->fd, POLLIN, 0};
+  EXPECT_EQ(poll(&channel, 1, -1), -1);
+  EXPECT_EQ(errno, EINTR);
+  sigaction(SIGALRM, &before, nullptr);
+}
+
+TEST_F(WaitsTest, ADeadlockIsFoundAfterAThreadHasEnded) {
+  std::thread([] {}).join();
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(pair.client.channel, &event), -1);
+  EXPECT_EQ(errno, EDEADLK);
+  EXPECT_NE(rdmaemu::Timeline().find("every thread of the program waits"), std::string::npos);
+}
+
+// The other thread has nothing to do: only time can go on.
+TEST_F(WaitsTest, TimeJumpsWhileTheOtherThreadsWaitForALock) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;
+  std::thread worker([&] {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_done; });
+  });
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT));
+  {
+    const std::lock_guard lock(mutex);
+    is_done = true;
+  }
+  changed.notify_one();
+  worker.join();
+}
+
+// Whoever waits last runs the hosts, also in the wait for a lock.
+TEST_F(WaitsTest, AnEventWakesAThreadWhileAnotherOneWaitsForIt) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  std::mutex mutex;
+  std::condition_variable changed;
+  int seen = -1;
+  std::thread loop([&] {
+    pollfd channel{pair.client.channel->fd, POLLIN, 0};
+    const int ready = poll(&channel, 1, -1);
+    const std::lock_guard lock(mutex);
+    seen = ready == 1 ? EventOf(pair.client.channel) : -2;
+    changed.notify_one();
+  });
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, seconds(60), [&] { return seen != -1; }));
+  }
+  EXPECT_EQ(seen, RDMA_CM_EVENT_UNREACHABLE);
+  loop.join();
+}
+
+TEST_F(WaitsTest, ASemaphoreIsWaitedForToo) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  sem_t done;
+  ASSERT_EQ(sem_init(&done, 0, 0), 0);
+  std::thread loop([&] {
+    pollfd channel{pair.client.channel->fd, POLLIN, 0};
+    EXPECT_EQ(poll(&channel, 1, -1), 1);
+    sem_post(&done);
+  });
+  timespec until;
+  ASSERT_EQ(clock_gettime(CLOCK_REALTIME, &until), 0);
+  until.tv_sec += 60;
+  EXPECT_EQ(sem_timedwait(&done, &until), 0);
+  loop.join();
+  until.tv_sec -= 60;
+  EXPECT_EQ(sem_timedwait(&done, &until), -1);
+  EXPECT_EQ(errno, ETIMEDOUT);
+  sem_destroy(&done);
+}
+
+TEST_F(WaitsTest, WaitsAreTheSystemsOwnWithoutAHost) {
+  ASSERT_EQ(rdmaemu_close(), 0);
+  pollfd nothing{-1, POLLIN, 0};
+  EXPECT_EQ(poll(&nothing, 1, 1), 0);
+  EXPECT_EQ(usleep(1), 0);
+  ASSERT_EQ(rdmaemu_open(nullptr), 0);
+}
+
+}  // namespace
+}  // namespace rdmaemu_test
