@@ -331,8 +331,7 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
 }
 
 ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
-  const std::optional<Time> until =
-      limit ? std::optional(runtime::RealNow() + *limit) : std::nullopt;
+  const Time until = limit ? runtime::RealNow() + *limit : Time::max();
   std::unique_lock lock(mutex_);
   if (hosts_ == nullptr) return WaitEnd::kNoHosts;
   const uint64_t opening = openings_;
@@ -344,9 +343,8 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
     if (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) {
       return WaitEnd::kReady;
     }
-    const std::optional<Duration> left =
-        until ? std::optional(*until - runtime::RealNow()) : std::nullopt;
-    if (left && *left <= Duration::zero()) {
+    const Duration left = until - runtime::RealNow();
+    if (left <= Duration::zero()) {
       if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
       WakeWaiters();
       // What happened at that moment has come in time.
@@ -363,8 +361,8 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
       ReportStall();
       if (!what.is_foreign) return WaitEnd::kDeadlock;
     }
-    std::optional<Duration> sleep = left;
-    if (pause.machine && (!sleep || *pause.machine < *sleep)) sleep = pause.machine;
+    std::optional<Duration> sleep = pause.machine;
+    if (limit) sleep = std::min(left, pause.machine.value_or(left));
     const int error = registration.Sleep(sleep);
     if (error == EMFILE) return WaitEnd::kNoDescriptor;
     if (!IsStill(opening)) return WaitEnd::kNoHosts;

@@ -43,15 +43,14 @@ inline timespec ToTimespec(Duration duration) {
 template <class Look>
 int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const Look& look) {
   const timespec at_once = {0, 0};
-  const std::optional<Time> until =
-      limit ? std::optional(runtime::RealNow() + *limit) : std::nullopt;
+  const Time until = limit ? runtime::RealNow() + *limit : Time::max();
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
   for (;;) {
     const int found = look(&at_once);
     if (found != 0) return found;
     std::optional<Duration> left;
-    if (until) left = std::max(Duration::zero(), *until - runtime::RealNow());
+    if (limit) left = std::max(Duration::zero(), until - runtime::RealNow());
     if (limit == Duration::zero()) {
       hosts.Look(/*found_nothing=*/true);
       return look(&at_once);
