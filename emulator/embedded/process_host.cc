@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -145,7 +146,11 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
     has_hosts_ = true;
   }
   const int error = embed(&kFunctions);
-  if (error == 0) return {};
+  if (error == 0) {
+    const char* const asked = std::getenv("RDMAEMU_DRIVER_THREAD");
+    if (asked != nullptr && std::strcmp(asked, "1") == 0) StartDriver();
+    return {};
+  }
   const std::lock_guard lock(mutex_);
   hosts_.reset();
   has_hosts_ = false;
@@ -417,6 +422,18 @@ void ProcessHost::RouseWaitersOf(const void* waited_on) {
   for (Sleeper* each : sleepers_) {
     if (each->what().lock == waited_on) each->Rouse();
   }
+}
+
+// It ends with the hosts.
+void ProcessHost::StartDriver() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+  std::thread([this] {
+    const WaitsFor what{.is_foreign = true, .what = "the driver thread"};
+    while (DriveWait(what, std::nullopt) != WaitEnd::kNoHosts) std::this_thread::yield();
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Once, because the program may go on and stall again and again.

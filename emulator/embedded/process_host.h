@@ -117,6 +117,8 @@ class ProcessHost {
   bool IsStalled() const;
   std::optional<Time> VirtualLimit(const std::optional<Duration>& limit) const;
   void ReportStall();
+  // A thread that drives the hosts for waits that this library does not see.
+  void StartDriver();
   // The opening that `opening` counted is still there.
   bool IsStill(uint64_t opening) const { return hosts_ != nullptr && opening == openings_; }
 

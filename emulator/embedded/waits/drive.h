@@ -25,7 +25,7 @@ inline bool IsValid(const timespec& time) {
   return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
 }
 inline Duration ToDuration(const timespec& time) {
-  constexpr time_t kMaxSeconds = 1'000'000'000;  // 31 years: no wait is longer
+  constexpr time_t kMaxSeconds = 8'000'000'000;  // as a Duration, with room to add one
   return std::chrono::seconds(std::min(time.tv_sec, kMaxSeconds)) +
          std::chrono::nanoseconds(time.tv_nsec);
 }
@@ -46,18 +46,19 @@ int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const L
   const Time until = limit ? runtime::RealNow() + *limit : Time::max();
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
-  for (;;) {
+  // The whole of it at first, so that virtual time passes by just so much.
+  for (std::optional<Duration> left = limit;;) {
     const int found = look(&at_once);
     if (found != 0) return found;
-    std::optional<Duration> left;
-    if (limit) left = std::max(Duration::zero(), until - runtime::RealNow());
     if (limit == Duration::zero()) {
       hosts.Look(/*found_nothing=*/true);
       return look(&at_once);
     }
     switch (hosts.DriveWait(what, left)) {
       case ProcessHost::WaitEnd::kReady:
-        continue;  // another thread may take it first
+        // Another thread may take it first.
+        if (limit) left = std::max(Duration::zero(), until - runtime::RealNow());
+        continue;
       case ProcessHost::WaitEnd::kTimedOut:
         return look(&at_once);
       case ProcessHost::WaitEnd::kInterrupted:
