@@ -1,5 +1,5 @@
-// Waits that the library does not see, because they are system calls without the C library: a thread of its
-// own drives the host.
+// Waits that the library does not see, because they are system calls without the C library: a
+// thread of its own drives the host.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
