@@ -130,8 +130,8 @@ class Host {
   void Expire(Time now);
   // When Expire must be called. May be too early, because timers of answered requests stay armed.
   std::optional<Time> NextDeadline() const;
-  // Makes the next NextDeadline exact. A clock that jumps to deadlines calls it before each jump: time
-  // must not jump to a timer that nothing waits for.
+  // Makes the next NextDeadline exact. A clock that jumps to deadlines calls it before each jump:
+  // time must not jump to a timer that nothing waits for.
   void DropStaleDeadlines();
   // A deadline, here or at a peer, runs against an application: it has a REQ or SIDR_REQ that it
   // has not answered, a REP without RTU or a DREQ (for no longer than the peer repeats them), or a
