@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "emulator/base/cm_event_names.h"
+#include "emulator/base/nothing_queued.h"
 #include "tests/sim/cm_calls.h"
 
 namespace rdmaemu::sim {
@@ -25,7 +26,7 @@ void CmCalls::Drain(Caller& caller) {
     // A call wakes the host, which has its callers look again when it has worked.
     if (calm_) continue;
     if (caller.process->Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{},
-                           event) != EAGAIN) {
+                           event) != kNothingQueued) {
       world_.verdict().Complain("cm", caller.name + ": an event, and its channel is not readable");
     }
   }
