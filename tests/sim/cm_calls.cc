@@ -324,7 +324,9 @@ void CmCalls::ResolveAddress(Id& id) {
   const NetAddress destination =
       id.to != nullptr && id.to->local ? *id.to->local : AnyAddress(to, id.ipv6, random);
   resolve.dst_size = FillAddress(resolve.dst_addr, destination, port);
-  const std::optional<NetAddress> source = DevicesOf(id).SourceFor(destination);
+  const bool has_device = model_.DeviceOf(id.number) != 0;
+  const std::optional<NetAddress> source =
+      DevicesOf(id).SourceFor(destination, has_device ? id.local : std::nullopt);
   if (Do(id, CmApi::kResolveAddress, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve, true,
          source ? 0 : ENETUNREACH) != 0) {
     return;

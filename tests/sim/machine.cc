@@ -77,8 +77,16 @@ void Machine::Start(uint64_t seed) {
   HostConfig config;
   config.name = name_;
   config.seed = seed;
-  config.devices.push_back({"rxe0", setup_.profile, {{ipv4_}, {ipv6_}}});
-  if (setup_.devices > 1) config.devices.push_back({"rxe1", setup_.profile, {{second_ipv4_}}});
+  const auto on_the_network = [](const NetAddress& address) {
+    HostAddress own{.address = address};
+    if (address.IsIpv4()) own.prefix_bits = kIpv4PrefixBits;
+    return own;
+  };
+  config.devices.push_back(
+      {"rxe0", setup_.profile, {on_the_network(ipv4_), on_the_network(ipv6_)}});
+  if (setup_.devices > 1) {
+    config.devices.push_back({"rxe1", setup_.profile, {on_the_network(second_ipv4_)}});
+  }
   host_ = std::make_unique<Host>(std::move(config),
                                  Host::Environment{memory, segments, counters, *port_, *trace_});
   life_++;

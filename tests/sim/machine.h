@@ -27,6 +27,9 @@ struct MachineSetup {
   const Time* now = nullptr;
 };
 
+// 10.0.0.0/16: all machines' IPv4 addresses are of one network.
+inline constexpr uint8_t kIpv4PrefixBits = 96 + 16;
+
 class Machine {
  public:
   // A socket's receive buffer while the machine is paused, in datagrams; more are lost.

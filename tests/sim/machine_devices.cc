@@ -60,6 +60,7 @@ void MachineDevices::Change(Process& process, DeviceChange change, const Device&
   in.change = static_cast<uint32_t>(change);
   in.on_wire = 1;
   in.link_mtu_bytes = 1500;
+  if (address.IsIpv4()) in.prefix_bits = kIpv4PrefixBits;
   device.name.copy(in.device, sizeof in.device - 1);
   std::ranges::copy(address.bytes, in.address);
   changes_++;
@@ -144,8 +145,13 @@ uint32_t MachineDevices::DeviceOf(const NetAddress& address) const {
   return found == nullptr ? 0 : devices_[found->device].number;
 }
 
-std::optional<NetAddress> MachineDevices::SourceFor(const NetAddress& destination) const {
+std::optional<NetAddress> MachineDevices::SourceFor(const NetAddress& destination,
+                                                    const std::optional<NetAddress>& from) const {
   if (Has(destination)) return destination;
+  if (const Address* const bound = from ? Find(*from) : nullptr) {
+    const Device& device = devices_[bound->device];
+    return device.up || !device.there ? from : std::nullopt;
+  }
   for (const Address& own : addresses_) {
     const Device& device = devices_[own.device];
     if (own.there && (device.up || !device.there) && own.address.IsIpv4() == destination.IsIpv4()) {

@@ -43,7 +43,9 @@ class MachineDevices {
   uint32_t DeviceOf(const NetAddress& address) const;
   // The own address by which the destination is reached: itself, or the first of its family on a
   // link that is up; a removed device says nothing of its interface.
-  std::optional<NetAddress> SourceFor(const NetAddress& destination) const;
+  // `from`: the address to which the id is bound, whose device's link is asked alone.
+  std::optional<NetAddress> SourceFor(const NetAddress& destination,
+                                      const std::optional<NetAddress>& from = {}) const;
   // The number of the device with this ibdev_index; 0: none.
   uint32_t NumberOf(uint32_t index) const;
 
