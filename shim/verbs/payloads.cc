@@ -69,18 +69,22 @@ void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
   }
 }
 
+// The caller holds the mutex.
+void PlacePublished(const ibv_context* only) {
+  // A host inside this process serves no child, and its queues may have been unmapped. What waits
+  // in the queues of a child that has not joined is its parent's.
+  if (client::IsEmbedded() || client::HostIsGone() || client::HasToJoin()) return;
+  ProgramMemory memory{};
+  memory.Begin();
+  for (CompletionQueue* cq = g_forkable; cq != nullptr; cq = cq->forkable_next) {
+    if (only == nullptr || cq->base.context == only) PlaceAll(*cq, memory);
+  }
+}
+
 void PrepareFork() {
   const int before = errno;
   pthread_mutex_lock(&g_forkable_mutex);
-  // A host inside this process serves no child, and its queues may have been unmapped. What waits
-  // in the queues of a child that has not joined is its parent's.
-  if (!client::IsEmbedded() && !client::HostIsGone() && !client::HasToJoin()) {
-    ProgramMemory memory{};
-    memory.Begin();
-    for (CompletionQueue* cq = g_forkable; cq != nullptr; cq = cq->forkable_next) {
-      PlaceAll(*cq, memory);
-    }
-  }
+  PlacePublished(nullptr);
   errno = before;
 }
 void AfterForkInParent() { pthread_mutex_unlock(&g_forkable_mutex); }
@@ -134,6 +138,12 @@ void PlaceBeforeFork(CompletionQueue& cq) {
     if (g_forkable != nullptr) g_forkable->forkable_previous = &cq;
     g_forkable = &cq;
   }
+  pthread_mutex_unlock(&g_forkable_mutex);
+}
+
+void PlacePublishedPayloads(const ibv_context* only) {
+  pthread_mutex_lock(&g_forkable_mutex);
+  PlacePublished(only);
   pthread_mutex_unlock(&g_forkable_mutex);
 }
 

@@ -24,6 +24,9 @@ void FetchPayload(CompletionQueue& cq, uint32_t index);
 // PlaceBeforeFork to ForgetBeforeFork. Call ForgetBeforeFork before the host may free or move the
 // queue's memory. Forgetting a queue twice, or one that was never named, does nothing.
 void PlaceBeforeFork(CompletionQueue& cq);
+// What the fork handler does: places the payloads of all published completions of these queues, or
+// of those of one context. Thread-safe; needs no lock of a queue.
+void PlacePublishedPayloads(const ibv_context* only = nullptr);
 void ForgetBeforeFork(CompletionQueue& cq);
 // The same for all queues of a context that is being closed.
 void ForgetBeforeFork(const ibv_context* context);

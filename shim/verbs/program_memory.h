@@ -1,10 +1,17 @@
 // Copies between shared memory and buffers that the program named, which may not be there any more:
 // a device must not make the program crash for that. A page is asked for by a system call that
 // answers EFAULT instead of faulting; for a moment the answer is believed.
+//
+// The library reaches memory by address through this file and region_check.h alone. The simulator
+// links the rest of the library with memory of its own (tests/sim/library_seams.cc).
 #pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace rdmaemu::shim {
 
@@ -33,5 +40,11 @@ class ProgramMemory {
   Page pages_[kPages];
   uint64_t now_ns_;
 };
+
+// Copies between this process and the process `pid`: from `other` to `own` when `pull` is true,
+// else from `own` to `other`. Returns the bytes copied, or -1 and errno, as process_vm_readv(2)
+// does. Thread-safe.
+ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
+                        std::span<const iovec> other);
 
 }  // namespace rdmaemu::shim

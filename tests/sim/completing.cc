@@ -35,6 +35,8 @@ const char* StatusName(uint32_t status) {
   }
 }
 
+constexpr uint32_t kMostAPoll = 4;
+
 CompletionChecker::Ended EndedWith(uint32_t status) {
   if (status == IBV_WC_SUCCESS) return CompletionChecker::Ended::kSuccess;
   return status == IBV_WC_WR_FLUSH_ERR ? CompletionChecker::Ended::kFlushed
@@ -45,10 +47,14 @@ CompletionChecker::Ended EndedWith(uint32_t status) {
 
 void Traffic::Harvest(Program& program) {
   if (!program.Lives()) return;
-  std::vector<std::pair<CompletionQueueOf*, ib_uverbs_wc>> taken;
+  const Process::Entered entered(program.process());
+  std::vector<std::pair<CompletionQueueOf*, ibv_wc>> taken;
   for (const auto& queue : program.queues()) {
-    while (const auto wc = program.process().Poll(queue->made, queue->ring)) {
-      taken.emplace_back(queue.get(), *wc);
+    ibv_wc found[kMostAPoll];
+    int count;
+    while ((count = ibv_poll_cq(queue->cq, 1 + static_cast<int>(world_.random().Below(kMostAPoll)),
+                                found)) > 0) {
+      for (int i = 0; i < count; i++) taken.emplace_back(queue.get(), found[i]);
     }
   }
   // An error on one queue explains what was flushed on another.
@@ -62,15 +68,19 @@ void Traffic::Harvest(Program& program) {
     if (queue->events) events_.Completed(*queue->events, solicited);
   }
   program.HarvestEvents();
+  program.CountHarvest();
   events_.Settled();
 }
 
 void Traffic::CheckAcknowledged() {
-  for (const auto& [stream, number] : acknowledged_) delivery_.Acknowledged(stream, number);
-  acknowledged_.clear();
+  std::erase_if(acknowledged_, [this](const Acknowledged& one) {
+    if (one.receiver->Lives() && one.receiver->harvests() < one.harvest) return false;
+    if (one.receiver->Lives()) delivery_.Acknowledged(one.stream, one.number);
+    return true;
+  });
 }
 
-bool Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
+bool Traffic::Completed(Program& program, const ibv_wc& wc) {
   world_.tally().Count(std::string("status.") + StatusName(wc.status));
   const auto found = by_qpn_.find({&program, wc.qp_num});
   if (found == by_qpn_.end()) {
@@ -89,7 +99,7 @@ bool Traffic::Completed(Program& program, const ib_uverbs_wc& wc) {
                                       : RequestCompleted(*found->second, wc);
 }
 
-bool Traffic::RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+bool Traffic::RequestCompleted(Endpoint& endpoint, const ibv_wc& wc) {
   completions_.Complete(endpoint.sends_checked, wc.wr_id, EndedWith(wc.status));
   const auto found = std::ranges::find(endpoint.sends, uint64_t{wc.wr_id}, &Request::wr_id);
   if (found == endpoint.sends.end()) return false;
@@ -123,6 +133,7 @@ void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_
   };
   if (status == IBV_WC_WR_FLUSH_ERR) return;  // the order of completions tells whether it may be
   if (request.planted == status) return;
+  if (status == IBV_WC_REM_ACCESS_ERR && request.may_lose_right) return;
   if (status == IBV_WC_RETRY_EXC_ERR) {
     if (!RetriesExcused(endpoint)) complain("nothing kept the peer from answering");
     if (endpoint.link.retry_count == 7 && world_.plan().endless_retries) {
@@ -151,7 +162,12 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
                       " succeeded, and ought to fail with " + StatusName(*request.planted));
   }
   WindowMoves(endpoint, request, done);
-  if (done && request.message) acknowledged_.push_back({endpoint.stream, *request.message});
+  if (done && request.lease != nullptr) request.lease->is_written = true;
+  if (done && request.message && endpoint.peer != nullptr) {
+    Program& receiver = *endpoint.peer->program;
+    acknowledged_.push_back(
+        {endpoint.stream, *request.message, &receiver, receiver.harvests() + 1});
+  }
   if (done && request.atomic && program.Lives()) {
     uint64_t original;
     std::memcpy(&original, program.bytes().data() + request.sinks[0].offset, sizeof original);
@@ -164,7 +180,7 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
       } else {
         program.model().Undecided(request.sink_claims[i]);
       }
-      program.heap().Give(request.sinks[i]);
+      if (!request.keeps_sinks) program.heap().Give(request.sinks[i]);
     }
     for (const Piece& piece : request.sources) {
       // Used again at once: what is still read from it now would be wrong.
@@ -172,11 +188,19 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
       program.heap().Give(piece);
     }
   }
+  if (request.whole_when_right_ended) {
+    if (done && !*request.whole_when_right_ended) {
+      world_.verdict().Complain(
+          "memory", endpoint.name() + ", wr_id " + std::to_string(request.wr_id) +
+                        " succeeded, and wrote after the right to its target had ended");
+    }
+    return;
+  }
   // A failed WRITE's packets may come late: its target is never used again.
   if (request.target_program != nullptr && done && endpoint.type == IBV_QPT_RC &&
       request.target_program->Lives()) {
     request.target_program->model().Done(request.target_claim);
-    if (request.window == Request::Window::kNone) {
+    if (request.window == Request::Window::kNone && request.lease == nullptr) {
       request.target_program->heap().Give(request.target);
     }
   }
@@ -189,7 +213,7 @@ void Traffic::GiveBack(Program& program, Receive& receive) {
   }
 }
 
-bool Traffic::ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc) {
+bool Traffic::ReceiveCompleted(Endpoint& endpoint, const ibv_wc& wc) {
   ReceiveQueue& queue = *endpoint.receives;
   completions_.Complete(queue.checked, wc.wr_id, EndedWith(wc.status));
   const auto found = std::ranges::find(queue.posted, uint64_t{wc.wr_id}, &Receive::wr_id);
@@ -237,12 +261,12 @@ void Traffic::Place(Program& program, Receive& receive, std::span<const std::byt
   }
 }
 
-bool Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc) {
+bool Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc) {
   Message message;
   message.length = wc.byte_len;
   message.write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) message.immediate = wc.ex.imm_data;
-  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) message.invalidated = wc.ex.invalidate_rkey;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) message.immediate = wc.imm_data;
+  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) message.invalidated = wc.invalidated_rkey;
   if (endpoint.type != IBV_QPT_RC) return TaggedArrived(endpoint, receive, wc, message);
   if (endpoint.peer == nullptr) {
     world_.verdict().Complain("delivery", endpoint.name() + " received without a peer");
@@ -263,7 +287,7 @@ bool Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& 
 }
 
 // UC and UD: what it is stands in its first bytes, or in the immediate data of a WRITE.
-bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc,
+bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc,
                             Message message) {
   Program& program = *endpoint.program;
   std::vector<std::byte> header;
@@ -283,7 +307,7 @@ bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverb
   message.tag = tag;
   const auto found = tagged_.find(tag);
   if (found == tagged_.end() || found->second.to != &endpoint ||
-      (endpoint.type == IBV_QPT_UD && wc.src_qp != found->second.from->made.qpn)) {
+      (endpoint.type == IBV_QPT_UD && wc.src_qp != found->second.from->qpn)) {
     world_.verdict().Complain(
         "delivery", endpoint.name() + ", wr_id " + std::to_string(wc.wr_id) + ", received " +
                         std::to_string(message.length) + " bytes" +

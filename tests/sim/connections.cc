@@ -201,7 +201,7 @@ void Connections::ConnectAgain(CmId& id) {
     }
   }
   if (to == nullptr) return Destroy(*again);
-  again->lent_qpn = id.endpoint->made.qpn;
+  again->lent_qpn = id.endpoint->qpn;
   again->ipv6 = to->ipv6;
   checker_.MayBeStale(id.number);
   checker_.MayBeStale(again->number);
@@ -250,14 +250,16 @@ bool Connections::MoveTo(CmId& id, ibv_qp_state state) {
     endpoint.link.reads = attr.max_rd_atomic;
     endpoint.link.ipv6 = id.ipv6;
   }
-  return traffic_.Modify(endpoint, ToUserQpAttrMask(said.qp_attr_mask), attr) == 0;
+  const bool moved = traffic_.Modify(endpoint, ToUserQpAttrMask(said.qp_attr_mask), attr) == 0;
+  if (moved) endpoint.in_reset = false;
+  return moved;
 }
 
 void Connections::FillParameters(CmId& id, rdma_ucm_conn_param& out, std::vector<uint8_t>& said,
                                  size_t most_private_data) {
   Random& random = world_.random();
   out.valid = 1;
-  out.qp_num = id.endpoint != nullptr ? id.endpoint->made.qpn : id.lent_qpn;
+  out.qp_num = id.endpoint != nullptr ? id.endpoint->qpn : id.lent_qpn;
   out.responder_resources = out.initiator_depth = static_cast<uint8_t>(1 + random.Below(16));
   if (id.passive) {
     out.responder_resources = id.responder_resources;

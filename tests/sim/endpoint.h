@@ -29,14 +29,24 @@ struct Receive {
 // The receives of one queue pair, or those that several share.
 struct ReceiveQueue {
   Program* program = nullptr;
-  uint32_t srq = 0;  // handle; 0: a queue pair's own
-  Ring ring;
+  ibv_srq* srq = nullptr;  // nullptr: a queue pair's own
   CompletionChecker::Queue checked = 0;
   std::deque<Receive> posted;
   uint32_t depth = 0;
   uint32_t users = 0;
   uint32_t buffer_bytes = 0;  // of each receive
   bool dead = false;          // nothing posted here is ever taken again
+};
+
+// A region of the peer over the target of one request.
+struct Lease {
+  Endpoint* writer = nullptr;
+  Program* owner = nullptr;
+  Region region;
+  Piece piece;
+  MemoryModel::Claim claim = 0;
+  bool has_moved = false;
+  bool is_written = false;  // the request has succeeded
 };
 
 // A posted send request.
@@ -53,6 +63,12 @@ struct Request {
   Program* target_program = nullptr;  // of a WRITE
   Piece target;
   MemoryModel::Claim target_claim = 0;
+  // The right to write the target may end before the request has: then it may fail.
+  bool may_lose_right = false;
+  // The right has ended. Whether all bytes were there by then.
+  std::optional<bool> whole_when_right_ended;
+  Lease* lease = nullptr;           // of the target
+  bool keeps_sinks = false;         // a later request sends from them
   std::optional<uint64_t> message;  // number in the stream
   struct Atomic {
     AtomicChecker::Word word;
@@ -63,11 +79,20 @@ struct Request {
   Window window = Window::kNone;  // what it does to the connection's window
 };
 
+// A request that the library has not seen yet.
+struct Prepared {
+  ibv_send_wr wr{};
+  std::vector<ibv_sge> sges;
+  std::vector<std::byte> inline_bytes;
+  std::vector<Piece> sources;
+};
+
 // A memory window over bytes of one end, through which the other end writes.
 struct WindowOf {
   enum class State : uint8_t { kNone, kBinding, kBound, kInUse, kInvalidating, kInvalid };
   State state = State::kNone;
-  uint32_t handle = 0, rkey = 0;
+  ibv_mw* mw = nullptr;
+  uint32_t rkey = 0;
   Piece piece;
 };
 
@@ -90,8 +115,9 @@ struct Endpoint {
   uint32_t number = 0;
   Program* program = nullptr;
   ibv_qp_type type = IBV_QPT_RC;
-  CreateQpOut made{};
-  Ring send_ring;
+  ibv_qp* qp = nullptr;  // nullptr: destroyed
+  uint32_t qpn = 0;
+  std::vector<Prepared> prepared;
   CompletionQueueOf* send_cq = nullptr;
   CompletionQueueOf* recv_cq = nullptr;
   uint32_t depth = 0;
@@ -99,6 +125,7 @@ struct Endpoint {
   bool signal_all = false;
   std::shared_ptr<ReceiveQueue> receives;
   Stage stage = Stage::kMade;
+  bool in_reset = true;  // no receive may be posted yet
 
   Endpoint* peer = nullptr;
   Link link;
@@ -117,8 +144,7 @@ struct Endpoint {
   bool walled = false;
 
   std::string name() const {
-    return program->name() + " qp " + std::to_string(made.qpn) + " (#" + std::to_string(number) +
-           ")";
+    return program->name() + " qp " + std::to_string(qpn) + " (#" + std::to_string(number) + ")";
   }
   bool Usable() const { return stage == Stage::kReady && program->Runs(); }
   bool SameMachine() const {

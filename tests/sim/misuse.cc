@@ -26,18 +26,18 @@ void Traffic::Wall(Endpoint& endpoint) {
   endpoint.peer->receives_may_fail = true;
 }
 
-bool Traffic::PostMisuse(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Random& random = world_.random();
   Program& program = *endpoint.program;
   Program& target = *endpoint.peer->program;
   const Region& own = program.region();
   const Region& there = target.region();
   const Piece from = program.Constant(kSomeBytes);
-  std::vector<rxe_sge> sges{{own.Iova(from.offset), kSomeBytes, own.mr.lkey}};
+  std::vector<ibv_sge> sges{{own.Iova(from.offset), kSomeBytes, own.mr->lkey}};
   request.length = kSomeBytes;
   request.opcode = random.Below(2) == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
   wr.wr.rdma.remote_addr = there.Iova(Program::kHeapAt);
-  wr.wr.rdma.rkey = there.mr.rkey;
+  wr.wr.rdma.rkey = there.mr->rkey;
   if ((endpoint.peer->rights & IBV_ACCESS_REMOTE_WRITE) == 0) {
     request.planted = IBV_WC_REM_INV_REQ_ERR;
     world_.tally().Count("misuse.queue_pair_without_rights");
@@ -63,7 +63,7 @@ bool Traffic::PostMisuse(Endpoint& endpoint, Request request, rxe_send_wr wr) {
     case 3:
       request.opcode = IBV_WR_RDMA_WRITE;
       wr.wr.rdma.remote_addr = target.read_only().Iova(Program::kHeapAt);
-      wr.wr.rdma.rkey = target.read_only().mr.rkey;
+      wr.wr.rdma.rkey = target.read_only().mr->rkey;
       request.planted = IBV_WC_REM_ACCESS_ERR;
       world_.tally().Count("misuse.region_without_rights");
       break;
@@ -81,11 +81,11 @@ bool Traffic::PostMisuse(Endpoint& endpoint, Request request, rxe_send_wr wr) {
       break;
     default: {
       // Longer than any receive that may meet it.
-      if (endpoint.peer->receives->srq != 0) return false;
+      if (endpoint.peer->receives->srq != nullptr) return false;
       request.opcode = IBV_WR_SEND;
       request.length = endpoint.peer->receives->buffer_bytes + 1;
       const Piece longer = program.Constant(request.length);
-      sges[0] = {own.Iova(longer.offset), request.length, own.mr.lkey};
+      sges[0] = {own.Iova(longer.offset), request.length, own.mr->lkey};
       request.planted = IBV_WC_REM_OP_ERR;
       world_.tally().Count("misuse.receive_too_small");
       break;

@@ -49,6 +49,8 @@ Plan MakePlan(uint64_t seed) {
   plan.partition = random.Below(4) == 0 ? 1 + random.Below(2) : 0;
   plan.connects = random.Below(3) == 0 ? 0 : 5 + random.Below(30);
   plan.misuse = random.Below(2) == 0 ? 0 : random.Below(40);
+  plan.late = random.Below(2) == 0 ? 0 : random.Below(60);
+  plan.forks = random.Below(2) == 0 ? 0 : random.Below(30);
   return plan;
 }
 

@@ -39,6 +39,8 @@ struct Plan {
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;
   uint32_t changes = 0;   // of devices, their ports and addresses
   uint32_t connects = 0;  // chance in 100 that a step is one of connection management
+  uint32_t late = 0;      // chance in 100 that a program polls some time after its host worked
+  uint32_t forks = 0;     // chance in 1000 that a step is a fork
   uint32_t misuse = 0;    // chance in 1000 that a request is planted to fail
 };
 

@@ -1,6 +1,7 @@
 // Posting receives and random requests.
 #include <algorithm>
 
+#include "shim/verbs/objects.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -8,6 +9,8 @@ namespace {
 
 // Messages on a slow network would outlast the run, and long ones only cost time.
 constexpr uint32_t kMostBytes = 24 * 1024;
+// Sizes at which the code changes its path; the last one seldom.
+constexpr uint32_t kThresholds[] = {0, 1, 255, 256, 257, 4095, 4096, 4097, 65536};
 constexpr uint32_t kTagBytes = sizeof(uint64_t);
 
 const char* NameOf(ibv_wr_opcode opcode) {
@@ -57,12 +60,13 @@ uint32_t Traffic::DrawLength(uint32_t most) {
   Random& random = world_.random();
   switch (random.Below(8)) {
     case 0:
-      return 0;
-    case 1:
-      return std::min(most, 1024 * (1 + random.Below(4)));
+    case 1: {
+      const bool longest = random.Below(16) == 0;
+      return std::min(most, longest ? std::end(kThresholds)[-1]
+                                    : kThresholds[random.Below(std::size(kThresholds) - 1)]);
+    }
     case 2:
-    case 3:
-      return random.Below(most + 1);
+      return random.Below(std::min(most, kMostBytes) + 1);
     default:
       return random.Below(std::min(most, 300u) + 1);
   }
@@ -73,13 +77,15 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
   ReceiveQueue& queue = *endpoint.receives;
   if (!program.Runs() || queue.dead || endpoint.stage == Stage::kGone) return;
   // Of a shared queue, a QP that was destroyed may have taken a receive with it.
+  if (endpoint.in_reset && queue.srq == nullptr) return;
+  const Process::Entered entered(program.process());
   const auto waiting = [&queue]() -> size_t {
-    return queue.srq != 0 ? queue.ring.Count() : queue.posted.size();
+    return queue.srq != nullptr ? shim::Of(queue.srq)->ring.Count() : queue.posted.size();
   };
   for (uint32_t i = 0; i < most && waiting() < queue.depth; i++) {
     Receive receive;
     receive.wr_id = program.NextWrId(true);
-    std::vector<rxe_sge> sges;
+    std::vector<ibv_sge> sges;
     for (const uint32_t part : Split(queue.buffer_bytes)) {
       Piece piece;
       if (part > 0) {
@@ -90,13 +96,19 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
       receive.pieces.push_back(piece);
       receive.claims.push_back(program.model().Lend(piece.offset, piece.length));
       receive.length += piece.length;
-      sges.push_back({program.region().Iova(piece.offset), piece.length, program.region().mr.lkey});
+      sges.push_back(
+          {program.region().Iova(piece.offset), piece.length, program.region().mr->lkey});
     }
     if (receive.length < queue.buffer_bytes) return GiveBack(program, receive);
-    if (!Process::WriteReceive(queue.ring, receive.wr_id, sges)) {
+    ibv_recv_wr wr{receive.wr_id, nullptr, sges.data(), static_cast<int>(sges.size())};
+    ibv_recv_wr* bad = nullptr;
+    const int error = queue.srq != nullptr ? ibv_post_srq_recv(queue.srq, &wr, &bad)
+                                           : ibv_post_recv(endpoint.qp, &wr, &bad);
+    if (error != 0) {
       world_.verdict().Complain("verbs", endpoint.name() +
-                                             " has no room for the receives that it "
-                                             "was granted");
+                                             " cannot post the receives that it was granted, "
+                                             "errno " +
+                                             std::to_string(error));
       return GiveBack(program, receive);
     }
     completions_.Post(queue.checked, receive.wr_id, true);
@@ -107,7 +119,7 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
 
 // Bytes that go out, from places that never change or from ones that are used again at once.
 std::vector<std::byte> Traffic::Gather(Endpoint& endpoint, uint32_t length, Request& request,
-                                       std::vector<rxe_sge>& sges) {
+                                       std::vector<ibv_sge>& sges) {
   Program& program = *endpoint.program;
   std::vector<std::byte> bytes;
   for (const uint32_t part : Split(length)) {
@@ -120,38 +132,43 @@ std::vector<std::byte> Traffic::Gather(Endpoint& endpoint, uint32_t length, Requ
     } else {
       piece = program.Constant(std::min<uint32_t>(part, Program::kConstantBytes));
     }
-    sges.push_back({program.region().Iova(piece.offset), piece.length, program.region().mr.lkey});
+    sges.push_back({program.region().Iova(piece.offset), piece.length, program.region().mr->lkey});
     const auto from = program.bytes().subspan(piece.offset, piece.length);
     bytes.insert(bytes.end(), from.begin(), from.end());
   }
   return bytes;
 }
 
-bool Traffic::Post(Endpoint& endpoint, Request request, rxe_send_wr wr,
-                   const std::vector<rxe_sge>& sges, const std::vector<std::byte>& inline_bytes) {
+bool Traffic::Post(Endpoint& endpoint, Request request, ibv_send_wr wr,
+                   const std::vector<ibv_sge>& sges, const std::vector<std::byte>& inline_bytes) {
   Program& program = *endpoint.program;
   wr.wr_id = request.wr_id;
   wr.opcode = request.opcode;
   if (request.signalled && !endpoint.signal_all) wr.send_flags |= IBV_SEND_SIGNALED;
   request.posted = world_.now();
-  if (!program.process().WriteSend(endpoint.made, endpoint.send_ring, wr, sges, inline_bytes)) {
-    world_.verdict().Complain("verbs", endpoint.name() +
-                                           " has no room for the requests that it "
-                                           "was granted");
-    return false;
-  }
   completions_.Post(endpoint.sends_checked, request.wr_id, request.signalled);
   world_.tally().Count(std::string("op.") + NameOf(request.opcode));
+  if (std::ranges::find(kThresholds, request.length) != std::end(kThresholds)) {
+    world_.tally().Count("size." + std::to_string(request.length));
+  }
   if (world_.recorder().tells_story()) {
     world_.recorder().Say(world_.now(), program.name(),
                           endpoint.name() + " posts " + NameOf(request.opcode) + " of " +
                               std::to_string(request.length) + " bytes, wr_id " +
                               std::to_string(request.wr_id) +
+                              ((wr.send_flags & IBV_SEND_FENCE) != 0 ? ", fenced" : "") +
                               (request.signalled ? "" : ", unsignalled"));
   }
+  endpoint.prepared.push_back({wr, sges, inline_bytes, request.sources});
   endpoint.sends.push_back(std::move(request));
-  program.process().RingBell(endpoint.made.doorbell);
   return true;
+}
+
+bool Traffic::PostRequests(Endpoint& endpoint, uint32_t most) {
+  bool posted = false;
+  while (most-- > 0 && PostRequest(endpoint)) posted = true;
+  PostPrepared(endpoint);
+  return posted;
 }
 
 bool Traffic::PostRequest(Endpoint& endpoint) {
@@ -164,7 +181,7 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
   // completes.
   request.signalled =
       endpoint.signal_all || random.Below(3) != 0 || endpoint.sends.size() + 1 >= endpoint.depth;
-  rxe_send_wr wr{};
+  ibv_send_wr wr{};
   if (random.Below(5) == 0) wr.send_flags |= IBV_SEND_SOLICITED;
   if (random.Below(8) == 0) wr.send_flags |= IBV_SEND_FENCE;
   const bool is_rc = endpoint.type == IBV_QPT_RC;
@@ -172,7 +189,7 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
   if (random.Below(1000) < world_.plan().misuse || (!writes && random.Below(20) == 0)) {
     return is_rc && PostMisuse(endpoint, std::move(request), wr);
   }
-  const uint32_t what = writes ? random.Below(is_rc ? 12 : 6) : random.Below(3);
+  const uint32_t what = writes ? random.Below(is_rc ? 13 : 6) : random.Below(3);
   switch (what) {
     case 0:
     case 1:
@@ -194,16 +211,19 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
       return PostRead(endpoint, std::move(request), wr);
     case 8:
       return PostWindow(endpoint, std::move(request), wr);
+    case 9:
+      return random.Below(3) == 0 ? PostToLease(endpoint, std::move(request), wr)
+                                  : PostFenced(endpoint, std::move(request), wr);
     default:
       return PostAtomic(endpoint, std::move(request), wr);
   }
 }
 
-bool Traffic::PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::PostSend(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Random& random = world_.random();
   const bool is_rc = endpoint.type == IBV_QPT_RC;
-  const uint32_t most = std::min(kMostBytes, endpoint.peer->receives->buffer_bytes);
-  std::vector<rxe_sge> sges;
+  const uint32_t most = endpoint.peer->receives->buffer_bytes;
+  std::vector<ibv_sge> sges;
   std::vector<std::byte> inline_bytes;
   const bool is_inline = endpoint.inline_bytes >= kTagBytes && random.Below(3) == 0;
   request.length = DrawLength(is_inline ? std::min(most, endpoint.inline_bytes) : most);
@@ -223,7 +243,7 @@ bool Traffic::PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr) {
       endpoint.program->model().Store(place->offset, bytes);
       request.sources.push_back(*place);
       const Region& region = endpoint.program->region();
-      sges.push_back({region.Iova(place->offset), request.length, region.mr.lkey});
+      sges.push_back({region.Iova(place->offset), request.length, region.mr->lkey});
     }
   } else if (is_inline) {
     bytes = endpoint.program->Fresh(request.length);
@@ -238,9 +258,9 @@ bool Traffic::PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   }
   message.length = request.length;
   if (request.opcode == IBV_WR_SEND_WITH_IMM) {
-    message.immediate = wr.ex.imm_data = random.Next32();
+    message.immediate = wr.imm_data = random.Next32();
   } else if (request.opcode == IBV_WR_SEND_WITH_INV) {
-    message.invalidated = wr.ex.invalidate_rkey;
+    message.invalidated = wr.invalidate_rkey;
   }
   message.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
   request.message = delivery_.Sent(endpoint.stream, message);
@@ -273,15 +293,15 @@ bool Traffic::PostDatagram(Endpoint& endpoint) {
   message.length = request.length;
   const auto content = program.bytes().subspan(place->offset, place->length);
   std::memcpy(&message.tag, content.data(), kTagBytes);
-  rxe_send_wr wr{};
+  ibv_send_wr wr{};
   if (request.opcode == IBV_WR_SEND_WITH_IMM) {
-    message.immediate = wr.ex.imm_data = random.Next32();
+    message.immediate = wr.imm_data = random.Next32();
   }
   // A wrong key: it must not arrive, and that is nobody's error.
   const bool wrong_key = random.Below(12) == 0;
-  wr.wr.ud.remote_qpn = to.made.qpn;
+  wr.wr.ud.remote_qpn = to.qpn;
   wr.wr.ud.remote_qkey = wrong_key ? kQkey + 1 : kQkey;
-  wr.wr.ud.ah_num = program.AddressHandleTo(to.program->machine(), random.Below(4) == 0);
+  wr.wr.ud.ah = program.AddressHandleTo(to.program->machine(), random.Below(4) == 0);
   if (wrong_key) {
     world_.tally().Count("op.wrong_qkey");
   } else {
@@ -290,15 +310,23 @@ bool Traffic::PostDatagram(Endpoint& endpoint) {
   }
   const Region& region = program.region();
   return Post(endpoint, std::move(request), wr,
-              {{region.Iova(place->offset), place->length, region.mr.lkey}}, {});
+              {{region.Iova(place->offset), place->length, region.mr->lkey}}, {});
 }
 
-bool Traffic::PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::PostWrite(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& target = *endpoint.peer->program;
   // On UC nobody says when the target may be used again, so it never is.
-  const uint32_t most = endpoint.type == IBV_QPT_RC ? kMostBytes : kMostBytes / 8;
-  std::vector<rxe_sge> sges;
-  std::vector<std::byte> bytes = Gather(endpoint, DrawLength(most), request, sges);
+  const uint32_t most = endpoint.type == IBV_QPT_RC ? UINT32_MAX : kMostBytes / 8;
+  std::vector<ibv_sge> sges;
+  std::vector<std::byte> inline_bytes;
+  std::vector<std::byte> bytes;
+  if (world_.random().Below(4) == 0) {
+    wr.send_flags |= IBV_SEND_INLINE;
+    inline_bytes = bytes = endpoint.program->Fresh(DrawLength(endpoint.inline_bytes));
+    world_.tally().Count("op.inline");
+  } else {
+    bytes = Gather(endpoint, DrawLength(most), request, sges);
+  }
   request.length = static_cast<uint32_t>(bytes.size());
   const std::optional<Piece> place = target.heap().Take(request.length);
   if (!place) {
@@ -308,12 +336,12 @@ bool Traffic::PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   request.target_program = &target;
   request.target = *place;
   wr.wr.rdma.remote_addr = target.region().Iova(place->offset);
-  wr.wr.rdma.rkey = target.region().mr.rkey;
+  wr.wr.rdma.rkey = target.region().mr->rkey;
   if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     Message message;
     message.length = request.length;
     message.write = true;
-    message.immediate = wr.ex.imm_data = ++last_tag_;
+    message.immediate = wr.imm_data = ++last_tag_;
     message.tag = endpoint.type == IBV_QPT_RC ? request.wr_id : last_tag_;
     message.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
     request.message = delivery_.Sent(endpoint.stream, message);
@@ -324,12 +352,12 @@ bool Traffic::PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr) {
     }
   }
   request.target_claim = target.model().Expect(place->offset, std::move(bytes));
-  return Post(endpoint, std::move(request), wr, sges, {});
+  return Post(endpoint, std::move(request), wr, sges, inline_bytes);
 }
 
 // Room for what comes back, in several places.
 bool Traffic::Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Request& request,
-                      std::vector<rxe_sge>& sges) {
+                      std::vector<ibv_sge>& sges) {
   Program& program = *endpoint.program;
   for (const uint32_t part : Split(static_cast<uint32_t>(bytes.size()))) {
     Piece piece{};
@@ -342,7 +370,7 @@ bool Traffic::Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Requ
       request.sink_claims.push_back(
           program.model().Expect(piece.offset, {here.begin(), here.end()}));
     }
-    sges.push_back({program.region().Iova(piece.offset), part, program.region().mr.lkey});
+    sges.push_back({program.region().Iova(piece.offset), part, program.region().mr->lkey});
     bytes = bytes.subspan(part);
   }
   return true;
@@ -357,12 +385,12 @@ void Traffic::Drop(Program& program, Request& request) {
   for (const Piece& piece : request.sources) program.heap().Give(piece);
 }
 
-bool Traffic::PostRead(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::PostRead(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& target = *endpoint.peer->program;
   const Piece from =
-      target.Constant(std::min<uint32_t>(DrawLength(kMostBytes), Program::kConstantBytes));
+      target.Constant(std::min<uint32_t>(DrawLength(UINT32_MAX), Program::kConstantBytes));
   request.length = from.length;
-  std::vector<rxe_sge> sges;
+  std::vector<ibv_sge> sges;
   if (!Scatter(endpoint, target.bytes().subspan(from.offset, from.length), request, sges)) {
     Drop(*endpoint.program, request);
     return false;
@@ -370,11 +398,47 @@ bool Traffic::PostRead(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   const bool narrow = world_.random().Below(4) == 0;
   const Region& region = narrow ? target.read_only() : target.region();
   wr.wr.rdma.remote_addr = region.Iova(from.offset);
-  wr.wr.rdma.rkey = region.mr.rkey;
+  wr.wr.rdma.rkey = region.mr->rkey;
   return Post(endpoint, std::move(request), wr, sges, {});
 }
 
-bool Traffic::PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+// A READ, and behind a fence a SEND of what it brings.
+bool Traffic::PostFenced(Endpoint& endpoint, Request request, ibv_send_wr wr) {
+  if (endpoint.sends.size() + 2 > endpoint.depth) return false;
+  Request send;
+  send.wr_id = endpoint.program->NextWrId(false);
+  send.signalled = true;
+  send.opcode = IBV_WR_SEND;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.keeps_sinks = true;
+  Program& target = *endpoint.peer->program;
+  const Piece from = target.Constant(DrawLength(endpoint.peer->receives->buffer_bytes));
+  send.length = request.length = from.length;
+  const auto content = target.bytes().subspan(from.offset, from.length);
+  std::vector<ibv_sge> sges;
+  if (!Scatter(endpoint, content, request, sges)) {
+    Drop(*endpoint.program, request);
+    return false;
+  }
+  send.sources = request.sinks;
+  wr.wr.rdma.remote_addr = target.region().Iova(from.offset);
+  wr.wr.rdma.rkey = target.region().mr->rkey;
+  Post(endpoint, std::move(request), wr, sges, {});
+  Message message;
+  message.tag = send.wr_id;
+  message.length = send.length;
+  send.message = delivery_.Sent(endpoint.stream, message);
+  endpoint.contents.emplace_back(content.begin(), content.end());
+  ibv_send_wr fenced{};
+  fenced.send_flags = IBV_SEND_FENCE;
+  world_.tally().Count("op.fenced");
+  Post(endpoint, std::move(send), fenced, sges, {});
+  // The builders' programs must not touch what the READ brings.
+  endpoint.prepared.back().sources.clear();
+  return true;
+}
+
+bool Traffic::PostAtomic(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Random& random = world_.random();
   Program& target = *endpoint.peer->program;
   Program& program = *endpoint.program;
@@ -391,7 +455,7 @@ bool Traffic::PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   request.sinks.push_back(*sink);
   request.sink_claims.push_back(program.model().Lend(sink->offset, sink->length));
   wr.wr.atomic.remote_addr = target.region().Iova(Program::kWordsAt + index * 8);
-  wr.wr.atomic.rkey = target.region().mr.rkey;
+  wr.wr.atomic.rkey = target.region().mr->rkey;
   if (adds) {
     wr.wr.atomic.compare_add = uint64_t{1} << count;
     request.atomic = {word, atomics_.Add(word, world_.now(), wr.wr.atomic.compare_add)};
@@ -402,7 +466,7 @@ bool Traffic::PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr) {
         word, atomics_.Swap(word, world_.now(), wr.wr.atomic.compare_add, wr.wr.atomic.swap)};
   }
   return Post(endpoint, std::move(request), wr,
-              {{program.region().Iova(sink->offset), sink->length, program.region().mr.lkey}}, {});
+              {{program.region().Iova(sink->offset), sink->length, program.region().mr->lkey}}, {});
 }
 
 }  // namespace rdmaemu::sim

@@ -1,29 +1,129 @@
 #include "tests/sim/process.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <stdexcept>
 
+#include "shim/verbs/objects.h"
+#include "shim/verbs/payloads.h"
+
 namespace rdmaemu::sim {
+namespace {
+
+// Numbers that no open file has.
+constexpr int kFirstFd = 1 << 24;
+
+std::vector<MemoryRange> RangesOf(std::span<const iovec> vectors) {
+  std::vector<MemoryRange> ranges;
+  for (const iovec& vector : vectors) {
+    ranges.push_back({reinterpret_cast<uintptr_t>(vector.iov_base), vector.iov_len});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+thread_local Process* Process::current_ = nullptr;
+
+Process& Process::Current() {
+  if (current_ == nullptr) throw std::logic_error("a call of the library by no process");
+  return *current_;
+}
 
 Process::Process(World& world, Machine& machine, const std::string& name, uint64_t base,
                  std::span<std::byte> memory, AddressSpaces::Watcher watcher)
-    : world_(world), machine_(machine), life_(machine.life()) {
+    : world_(world),
+      machine_(machine),
+      name_(name),
+      base_(base),
+      memory_(memory),
+      watcher_(std::move(watcher)),
+      life_(machine.life()) {
   id_ = machine.host().Attach(world.now(), {1, name});
-  machine.memory.Add(id_, base, memory, std::move(watcher));
+  machine.memory.Add(id_, base, memory, watcher_);
+  Hello(id_, {}, hello_);
+}
+
+Process::~Process() {
+  CloseDevice();
+  for (void* const object : objects_) std::free(object);
+  std::free(device_);
+}
+
+void Process::Hello(ProcessId process, const uint8_t (&token)[16], HelloOut& out) {
   HelloIn in{};
   in.version = kCallVersion;
-  name.copy(in.program, sizeof in.program - 1);
-  if (Call(CallOp::kHello, in, hello_) != 0) throw std::runtime_error("Hello was refused");
+  std::copy(std::begin(token), std::end(token), in.group_token);
+  name_.copy(in.program, sizeof in.program - 1);
+  std::swap(id_, process);
+  const int error = Call(CallOp::kHello, in, out);
+  std::swap(id_, process);
+  if (error != 0) throw std::runtime_error("Hello was refused, errno " + std::to_string(error));
+}
+
+ibv_context* Process::OpenDevice() {
+  const Entered entered(*this);
+  shim::Device* const device = shim::New<shim::Device>();
+  device_ = &device->base;
+  context_ = ibv_open_device(device_);
+  return context_;
+}
+
+void Process::CloseDevice() {
+  const Entered entered(*this);
+  if (context_ != nullptr) ibv_close_device(std::exchange(context_, nullptr));
+}
+
+void Process::End(ProcessId process) {
+  machine_.memory.Remove(process);
+  machine_.host().Detach(world_.now(), process);
+  world_.Wake(machine_);
 }
 
 void Process::Kill() {
   if (!alive_) return;
   alive_ = false;
+  taken_.reset();
   if (!machine_.up() || machine_.life() != life_) return;
-  machine_.memory.Remove(id_);
-  machine_.host().Detach(world_.now(), id_);
-  world_.Wake(machine_);
+  for (const ProcessId parent : parents_) machine_.memory.Remove(parent);
+  if (child_) End(*child_);
+  End(id_);
+}
+
+void Process::Fork(Survivor survivor) {
+  if (!Lives() || child_) return;
+  FinishCopies();
+  {
+    const Entered entered(*this);
+    shim::PlacePublishedPayloads(context_);
+  }
+  const ProcessId child = machine_.host().Attach(world_.now(), {1, name_});
+  std::vector<std::byte> copy(memory_.begin(), memory_.end());
+  // What is written into a copy is lost, and must not be missed: the model is of `memory_`.
+  const bool child_goes_on = survivor == Survivor::kChild;
+  const auto ignore = [](uint64_t, uint64_t) {};
+  machine_.memory.Add(id_, base_, child_goes_on ? copy : memory_,
+                      child_goes_on ? AddressSpaces::Watcher(ignore) : watcher_);
+  machine_.memory.Add(child, base_, child_goes_on ? memory_ : copy,
+                      child_goes_on ? watcher_ : AddressSpaces::Watcher(ignore));
+  HelloOut out{};
+  Hello(child, hello_.group_token, out);
+  switch (survivor) {
+    case Survivor::kChild:
+      End(id_);
+      // As the runtime does it: the child stands in for the memory of regions that its parent had
+      // registered.
+      machine_.memory.Add(id_, base_, memory_, watcher_);
+      parents_.push_back(std::exchange(id_, child));
+      break;
+    case Survivor::kParent:
+      End(child);
+      break;
+    case Survivor::kBoth:
+      child_ = child;
+      child_memory_ = std::move(copy);  // the bytes stay where they are
+      break;
+  }
 }
 
 Reply Process::CallBytes(uint32_t op, const void* in, size_t bytes) {
@@ -47,126 +147,71 @@ std::optional<CounterId> Process::TakeCounter() {
   return std::nullopt;
 }
 
+int Process::FdOf(const ReplyDescriptor& descriptor) {
+  const auto* counter = std::get_if<CounterId>(&descriptor);
+  return counter == nullptr ? -1 : kFirstFd + static_cast<int>(*counter);
+}
+
+int Process::TakeFrom(int fd) {
+  if (!Lives()) return EIO;
+  if (!machine_.counters.Take(CounterId{static_cast<uint32_t>(fd - kFirstFd)})) return EAGAIN;
+  counts_taken_++;
+  return 0;
+}
+
 std::byte* Process::At(const SharedSpan& span) {
   return machine_.segments.Bytes(SegmentId{span.segment}).subspan(span.offset, span.length).data();
 }
 
-// As the library does it: from the addresses of the SGEs, wherever these can be read.
-void Process::TakePayload(const CreateQpOut& qp, uint32_t index, rxe_send_wqe& wqe,
-                          std::span<const rxe_sge> sges) {
-  if (wqe.dma.length == 0 || wqe.dma.length > kSlabBytes) return;
-  std::byte* slot = At(qp.send_queue) + sizeof(QpControl) +
-                    SlabOffset(qp.send_slots, qp.send_slot_bytes) + size_t{index} * kSlabBytes;
-  size_t taken = 0;
-  for (const rxe_sge& sge : sges) {
-    const MemoryRange range{sge.addr, sge.length};
-    if (!machine_.memory.Reachable(id_, range, false)) return;
-    (void)machine_.memory.Read(id_, {&range, 1}, {slot + taken, range.length});
-    taken += range.length;
-  }
-  wqe.state = kPayloadTaken;
-}
-
-bool Process::WriteSend(const CreateQpOut& qp, Ring& ring, const rxe_send_wr& wr,
-                        std::span<const rxe_sge> sges, std::span<const std::byte> inline_bytes) {
-  if (ring.Full()) return false;
-  auto* wqe = ring.SlotAs<rxe_send_wqe>(ring.Producer());
-  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-  wqe->wr = wr;
-  std::byte* data = reinterpret_cast<std::byte*>(wqe) + sizeof *wqe;
-  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
-    wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(inline_bytes.size());
-    std::copy(inline_bytes.begin(), inline_bytes.end(), data);
-  } else {
-    for (const rxe_sge& sge : sges) wqe->dma.length += sge.length;
-    wqe->dma.resid = wqe->dma.length;
-    wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
-    if (!sges.empty()) std::memcpy(data, sges.data(), sges.size_bytes());
-    const uint32_t opcode = wr.opcode;
-    if (opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV ||
-        opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-      TakePayload(qp, ring.Producer(), *wqe, sges);
-    }
-  }
-  ring.SetProducer(ring.Next(ring.Producer()));
-  return true;
-}
-
-std::optional<ib_uverbs_wc> Process::Poll(const CqOut& cq, Ring& ring) {
-  if (ring.Empty()) return std::nullopt;
-  const uint32_t at = ring.Consumer();
-  const CqEntry& entry = *ring.SlotAs<CqEntry>(at);
-  if (entry.payload == kPayloadWaits) {
-    auto* slots = reinterpret_cast<ReceiveSlot*>(At(cq.queue) + sizeof(CqControl) +
-                                                 SlabOffset(cq.slots, sizeof(CqEntry)));
-    ReceiveSlot& slot = slots[at];
-    if (slot.Claim()) {
-      const std::byte* from = slot.payload;
-      for (uint32_t i = 0; i < slot.pieces; i++) {
-        const MemoryRange to{slot.to[i].address, slot.to[i].length};
-        (void)machine_.memory.Write(id_, {&to, 1}, {from, to.length});
-        from += to.length;
-      }
-      slot.SetState(ReceiveSlot::kPlaced);
-    }
-  }
-  const ib_uverbs_wc wc = entry.wc;
-  ring.SetConsumer(ring.Next(at));
-  return wc;
-}
-
-bool Process::WriteReceive(Ring& ring, uint64_t wr_id, std::span<const rxe_sge> sges) {
-  if (ring.Full()) return false;
-  auto* wqe = ring.SlotAs<rxe_recv_wqe>(ring.Producer());
-  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-  wqe->wr_id = wr_id;
-  for (const rxe_sge& sge : sges) wqe->dma.length += sge.length;
-  wqe->dma.resid = wqe->dma.length;
-  wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
-  std::byte* data = reinterpret_cast<std::byte*>(wqe) + sizeof *wqe;
-  if (!sges.empty()) std::memcpy(data, sges.data(), sges.size_bytes());
-  ring.SetProducer(ring.Next(ring.Producer()));
-  return true;
-}
-
 void Process::RingBell(uint32_t doorbell) {
   if (!Lives()) return;
-  RingDoorbell(*reinterpret_cast<DoorbellPage*>(At(hello_.doorbells)), doorbell);
+  RingDoorbell(doorbells(), doorbell);
   world_.Wake(machine_);
+}
+
+bool Process::ReadOwn(uint64_t address, std::span<std::byte> to) {
+  const MemoryRange range{address, to.size()};
+  if (to.empty()) return true;
+  return machine_.memory.Reachable(id_, range, false) &&
+         machine_.memory.Read(id_, {&range, 1}, to).has_value();
+}
+
+bool Process::WriteOwn(uint64_t address, std::span<const std::byte> from) {
+  const MemoryRange range{address, from.size()};
+  if (from.empty()) return true;
+  return machine_.memory.Reachable(id_, range, true) &&
+         machine_.memory.Write(id_, {&range, 1}, from).has_value();
+}
+
+ssize_t Process::CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
+                          std::span<const iovec> theirs) {
+  const std::vector<MemoryRange> mine = RangesOf(own), far = RangesOf(theirs);
+  const Status copied = pull ? machine_.memory.Copy(other, far, id_, mine)
+                             : machine_.memory.Copy(id_, mine, other, far);
+  world_.tally().Count(copied ? "copy.done" : "copy.failed");
+  if (!copied) {
+    errno = EFAULT;
+    return -1;
+  }
+  ssize_t bytes = 0;
+  for (const MemoryRange& range : mine) bytes += static_cast<ssize_t>(range.length);
+  return bytes;
 }
 
 void Process::TakeCopies() {
-  if (!Lives()) return;
-  JobPage& page = reinterpret_cast<DoorbellPage*>(At(hello_.doorbells))->jobs;
-  page.polls++;
-  // Jobs of one queue pair must not overtake each other: not before those that were begun.
-  if (!taken_.empty()) return;
-  if (page.offered - page.next > JobPage::kSlots) page.next = page.offered - JobPage::kSlots;
-  for (; page.next != page.offered; page.next++) {
-    CopyJob& job = page.jobs[page.next % JobPage::kSlots];
-    if (job.number == page.next && job.Claim(CopyJob::kTaken)) taken_.push_back(&job);
-  }
+  if (!Lives() || taken_) return;
+  const Entered entered(*this);
+  const bool before = std::exchange(helps_, true);
+  taken_.emplace();
+  if (!taken_->Take()) taken_.reset();
+  helps_ = before;
 }
 
 void Process::FinishCopies() {
-  if (!Lives() || taken_.empty()) return;
-  for (CopyJob* job : taken_) {
-    std::array<MemoryRange, CopyJob::kMaxRanges> own, other;
-    for (uint32_t i = 0; i < job->own_count; i++)
-      own[i] = {job->own[i].address, job->own[i].length};
-    for (uint32_t i = 0; i < job->other_count; i++) {
-      other[i] = {job->other[i].address, job->other[i].length};
-    }
-    const std::span mine = std::span<const MemoryRange>(own).first(job->own_count);
-    const std::span theirs = std::span<const MemoryRange>(other).first(job->other_count);
-    const ProcessId peer{job->pid};
-    const Status copied = job->pull != 0 ? machine_.memory.Copy(peer, theirs, id_, mine)
-                                         : machine_.memory.Copy(id_, mine, peer, theirs);
-    job->Set(copied ? CopyJob::kDone : CopyJob::kFailed);
-    world_.tally().Count(copied ? "copy.done" : "copy.failed");
-  }
-  taken_.clear();
-  world_.Wake(machine_);
+  if (!Lives() || !taken_) return;
+  const Entered entered(*this);
+  taken_->Run();
+  taken_.reset();
 }
 
 }  // namespace rdmaemu::sim

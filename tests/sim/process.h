@@ -1,15 +1,20 @@
-// A process on a machine, as its libraries have it: calls of calls.h, entries written into rings,
-// completions taken out of them. It knows nothing of what they mean.
+// A process on a machine. Its libraries are those that ship (shim/verbs), linked against a
+// connection to the simulated host and against memory at made-up addresses (library_seams.cc).
+// Connection management speaks calls.h itself.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cstring>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/verbs/ring.h"
-#include "emulator/verbs/slab.h"
+#include "shim/verbs/copy_jobs.h"
 #include "tests/sim/world.h"
 
 namespace rdmaemu::sim {
@@ -18,6 +23,10 @@ class Process {
  public:
   Process(World& world, Machine& machine, const std::string& name, uint64_t base,
           std::span<std::byte> memory, AddressSpaces::Watcher watcher);
+  // Frees what the library allocated for the process.
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
 
   Machine& machine() { return machine_; }
   World& world() { return world_; }
@@ -25,8 +34,43 @@ class Process {
   bool Runs() const { return alive_ && machine_.runs() && machine_.life() == life_; }
   // As Runs, but the host may be paused: the process waits, and has not ended.
   bool Lives() const { return alive_ && machine_.up() && machine_.life() == life_; }
-  // The connection ends, as after SIGKILL.
+  // The connection ends, as after SIGKILL, and that of its forked child with it.
   void Kill();
+
+  // While it lives, calls of the library by this thread are the process's.
+  class Entered {
+   public:
+    explicit Entered(Process& process) : before_(std::exchange(current_, &process)) {}
+    ~Entered() { current_ = before_; }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    Process* before_;
+  };
+  // The process that this thread has entered.
+  static Process& Current();
+
+  // Opens the first device. The context is the process's until its end.
+  ibv_context* OpenDevice();
+  void CloseDevice();
+  ibv_context* context() { return context_; }
+  // An object that the library allocated, to be freed with the process; Forget it when the library
+  // has freed it.
+  template <class T>
+  T* Keep(T* object) {
+    if (object != nullptr) objects_.insert(object);
+    return object;
+  }
+  void Forget(void* object) { objects_.erase(object); }
+
+  // fork(2). The child gets a copy of the memory and joins the group.
+  enum class Survivor : uint8_t {
+    kChild,   // the parent ends at once, as in daemon(3): the child is this process from now on
+    kParent,  // the child ends at once
+    kBoth,    // the child does nothing until this process is killed
+  };
+  void Fork(Survivor survivor);
 
   // One call; the answer's errno, with `out` filled on 0. ENOTCONN when the host has gone.
   template <class In, class Out>
@@ -56,32 +100,55 @@ class Process {
   // The first counter that came with the last call's reply.
   std::optional<CounterId> TakeCounter();
 
-  std::byte* At(const SharedSpan& span);
-  // Writes a request into the QP's ring, its payload beside it where it is small; false when the
-  // ring is full. Doorbells are rung apart.
-  bool WriteSend(const CreateQpOut& qp, Ring& ring, const rxe_send_wr& wr,
-                 std::span<const rxe_sge> sges, std::span<const std::byte> inline_bytes);
-  static bool WriteReceive(Ring& ring, uint64_t wr_id, std::span<const rxe_sge> sges);
-  // Takes the oldest completion out of the queue, and puts a payload that waits there in its place.
-  std::optional<ib_uverbs_wc> Poll(const CqOut& cq, Ring& ring);
-  void RingBell(uint32_t doorbell);
-  // A thread that polls takes the copies that its host offers, and, some time later, does them.
+  // A thread that polls takes the copies that its host offers, and does them some time later.
   void TakeCopies();
   void FinishCopies();
+  // While true, a poll that finds nothing does what the host offers.
+  void set_helps(bool helps) { helps_ = helps; }
+  // Counts that the library took from descriptors.
+  uint64_t counts_taken() const { return counts_taken_; }
+
+  // ---- of library_seams.cc
+  Reply CallBytes(uint32_t op, const void* in, size_t bytes);
+  std::byte* At(const SharedSpan& span);
+  DoorbellPage& doorbells() { return *reinterpret_cast<DoorbellPage*>(At(hello_.doorbells)); }
+  void RingBell(uint32_t doorbell);
+  void WakeHost() { world_.Wake(machine_); }
+  JobPage* OfferedCopies() { return helps_ && Lives() ? &doorbells().jobs : nullptr; }
+  // A number for what came with a reply, and taking one from it: 0, or EAGAIN.
+  static int FdOf(const ReplyDescriptor& descriptor);
+  int TakeFrom(int fd);
+  bool ReadOwn(uint64_t address, std::span<std::byte> to);
+  bool WriteOwn(uint64_t address, std::span<const std::byte> from);
+  ssize_t CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
+                   std::span<const iovec> theirs);
 
  private:
-  Reply CallBytes(uint32_t op, const void* in, size_t bytes);
-  void TakePayload(const CreateQpOut& qp, uint32_t index, rxe_send_wqe& wqe,
-                   std::span<const rxe_sge> sges);
+  void Hello(ProcessId process, const uint8_t (&token)[16], HelloOut& out);
+  void End(ProcessId process);
+
+  static thread_local Process* current_;
 
   World& world_;
   Machine& machine_;
+  std::string name_;
+  uint64_t base_;
+  std::span<std::byte> memory_;
+  AddressSpaces::Watcher watcher_;
   uint32_t life_;
   bool alive_ = true;
+  bool helps_ = false;
   ProcessId id_{};
+  std::vector<ProcessId> parents_;       // that have ended
+  std::optional<ProcessId> child_;       // that does nothing
+  std::vector<std::byte> child_memory_;  // as it was at fork
   HelloOut hello_{};
   std::vector<ReplyDescriptor> descriptors_;
-  std::vector<CopyJob*> taken_;
+  std::optional<shim::CopyBatch> taken_;
+  uint64_t counts_taken_ = 0;
+  ibv_device* device_ = nullptr;
+  ibv_context* context_ = nullptr;
+  std::set<void*> objects_;
 };
 
 }  // namespace rdmaemu::sim

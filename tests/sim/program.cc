@@ -1,6 +1,9 @@
 #include "tests/sim/program.h"
 
+#include <cerrno>
 #include <stdexcept>
+
+#include "shim/verbs/objects.h"
 
 namespace rdmaemu::sim {
 namespace {
@@ -36,16 +39,13 @@ Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker&
   process_ = std::make_unique<Process>(
       world, machine, name_, base_, memory_,
       [this](uint64_t offset, uint64_t length) { model_->Written(offset, length); });
-  OpenDeviceOut opened{};
-  HandleOut made{};
-  Must(process_->Call(CallOp::kOpenDevice, OpenDeviceIn{0, 0}, opened), "open the device");
-  context_ = opened.context;
-  Must(process_->Call(CallOp::kCreateChannel, HandleIn{context_, 0}, channel_),
-       "create a completion channel");
-  channel_counter_ = process_->TakeCounter().value_or(CounterId{});
-  channel_ring_ = Ring(process_->At(channel_.ring), channel_.slots, sizeof(ChannelEntry));
-  Must(process_->Call(CallOp::kAllocPd, AllocPdIn{context_, 0}, made), "allocate a PD");
-  pd_ = made.handle;
+  const Process::Entered entered(*process_);
+  ibv_context* const context = process_->OpenDevice();
+  Must(context == nullptr ? errno : 0, "open the device");
+  channel_ = process_->Keep(ibv_create_comp_channel(context));
+  Must(channel_ == nullptr ? errno : 0, "create a completion channel");
+  pd_ = process_->Keep(ibv_alloc_pd(context));
+  Must(pd_ == nullptr ? errno : 0, "allocate a PD");
   Must(Register(0, kMemoryBytes,
                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
@@ -61,23 +61,23 @@ uint64_t Program::WordValue(uint64_t index) const {
   return value;
 }
 
-uint32_t Program::AddressHandleTo(const Machine& machine, bool ipv6) {
-  const auto [it, made] = address_handles_.try_emplace({machine.name(), ipv6}, 0);
+ibv_ah* Program::AddressHandleTo(const Machine& machine, bool ipv6) {
+  const auto [it, made] = address_handles_.try_emplace({machine.name(), ipv6}, nullptr);
   if (!made) return it->second;
-  CreateAhIn in{};
-  in.pd = pd_;
-  in.attr.is_global = 1;
-  in.attr.port_num = 1;
-  in.attr.grh.sgid_index = ipv6 ? 2 : 1;
-  in.attr.grh.hop_limit = 64;
-  in.attr.grh.dgid = (ipv6 ? machine.ipv6() : machine.ipv4()).ToGid();
-  HandleOut out{};
-  Must(process_->Call(CallOp::kCreateAh, in, out), "create an AH");
-  it->second = out.handle;
-  return out.handle;
+  const Process::Entered entered(*process_);
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.sgid_index = ipv6 ? 2 : 1;
+  attr.grh.hop_limit = 64;
+  attr.grh.dgid = (ipv6 ? machine.ipv6() : machine.ipv4()).ToGid();
+  it->second = process_->Keep(ibv_create_ah(pd_, &attr));
+  Must(it->second == nullptr ? errno : 0, "create an AH");
+  return it->second;
 }
 
 int Program::Register(uint64_t begin, uint64_t end, int access, Region& out) {
+  const Process::Entered entered(*process_);
   out = {};
   out.access = access;
   out.begin = begin;
@@ -87,8 +87,30 @@ int Program::Register(uint64_t begin, uint64_t end, int access, Region& out) {
   if (world_.random().Below(2) == 0) {
     out.iova = uint64_t{world_.random().Next32()} * kPageBytes + (base_ + begin) % kPageBytes;
   }
-  return process_->Call(CallOp::kRegMr, RegMrIn{pd_, access, base_ + begin, end - begin, out.iova},
-                        out.mr);
+  out.mr = process_->Keep(ibv_reg_mr_iova2(pd_, reinterpret_cast<void*>(base_ + begin), end - begin,
+                                           out.iova, static_cast<unsigned>(access)));
+  return out.mr == nullptr ? errno : 0;
+}
+
+int Program::Reregister(Region& region, uint64_t begin, uint64_t end) {
+  const Process::Entered entered(*process_);
+  const int error = ibv_rereg_mr(region.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr,
+                                 reinterpret_cast<void*>(base_ + begin), end - begin, 0);
+  if (error != 0) return errno;
+  region.begin = begin;
+  region.end = end;
+  region.iova = base_ + begin;
+  return 0;
+}
+
+int Program::Deregister(Region& region) {
+  const Process::Entered entered(*process_);
+  ibv_mr* const mr = region.mr;
+  const int error = ibv_dereg_mr(mr);
+  if (error != 0) return error;
+  process_->Forget(mr);
+  region.mr = nullptr;
+  return 0;
 }
 
 CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
@@ -96,71 +118,131 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   const auto count = static_cast<uint32_t>(queues_.size());
   if (count > 0) {
     CompletionQueueOf& queue = *queues_[world_.random().Below(count)];
-    if (queue.room >= entries && world_.random().Below(4) != 0) {
-      queue.room -= entries;
+    if (queue.entries - queue.promised >= entries && world_.random().Below(4) != 0) {
+      queue.promised += entries;
       return queue;
     }
   }
+  const Process::Entered entered(*process_);
   auto queue = std::make_unique<CompletionQueueOf>();
+  queue->number = count + 1;
   const bool with_channel = world_.random().Below(2) == 0;
-  Must(process_->Call(
-           CallOp::kCreateCq,
-           CreateCqIn{context_, with_channel ? channel_.handle : 0, kCqEntries, 0, count + 1},
-           queue->made),
-       "create a CQ");
-  if (with_channel) queue->events = events_.Open(name_ + " cq " + std::to_string(count + 1));
-  queue->ring =
-      Ring(process_->At(queue->made.queue) + sizeof(CqControl), queue->made.slots, sizeof(CqEntry));
-  queue->room = kCqEntries - entries;
+  queue->cq = process_->Keep(ibv_create_cq(process_->context(), kCqEntries, queue.get(),
+                                           with_channel ? channel_ : nullptr, 0));
+  Must(queue->cq == nullptr ? errno : 0, "create a CQ");
+  if (with_channel) queue->events = events_.Open(name_ + " cq " + std::to_string(queue->number));
+  queue->entries = kCqEntries;
+  queue->promised = entries;
   queues_.push_back(std::move(queue));
   return *queues_.back();
 }
 
+void Program::ResizeQueue() {
+  if (queues_.empty() || !Runs()) return;
+  const Process::Entered entered(*process_);
+  Random& random = world_.random();
+  // One that holds completions, where there is one.
+  uint32_t index = random.Below(static_cast<uint32_t>(queues_.size()));
+  for (uint32_t i = 0; i < queues_.size(); i++) {
+    if (shim::Of(queues_[i]->cq)->ring.Count() > 1) index = i;
+  }
+  CompletionQueueOf& queue = *queues_[index];
+  const uint32_t held = shim::Of(queue.cq)->ring.Count();
+  if (held > 1 && random.Below(4) == 0) {
+    world_.tally().Count("op.resize_too_small");
+    const int error = ibv_resize_cq(queue.cq, static_cast<int>(held - 1));
+    if (error == EINVAL) return;
+    return world_.verdict().Complain("verbs", name_ + ": a CQ of " + std::to_string(held) +
+                                                  " completions was made smaller, errno " +
+                                                  std::to_string(error));
+  }
+  // What queue pairs were promised stays.
+  const uint32_t entries = std::max(1u, queue.promised) + random.Below(kCqEntries);
+  const int error = ibv_resize_cq(queue.cq, static_cast<int>(entries));
+  if (error != 0) {
+    return world_.verdict().Complain(
+        "verbs", name_ + ": a CQ cannot be resized, errno " + std::to_string(error));
+  }
+  queue.entries = entries;
+  world_.tally().Count(held > 0 ? "op.resize_with_completions" : "op.resize");
+}
+
+ibv_mw* Program::AllocWindow() {
+  const Process::Entered entered(*process_);
+  ibv_mw* const window = process_->Keep(ibv_alloc_mw(pd_, IBV_MW_TYPE_2));
+  if (window == nullptr) {
+    world_.verdict().Complain("verbs", name_ + " gets no memory window");
+    return nullptr;
+  }
+  windows_.push_back(window);
+  return window;
+}
+
+bool Program::FreeWindow(ibv_mw* window) {
+  const Process::Entered entered(*process_);
+  const int error = ibv_dealloc_mw(window);
+  if (error != 0) {
+    world_.verdict().Complain(
+        "leaks", name_ + " cannot give back a memory window, errno " + std::to_string(error));
+    return false;
+  }
+  process_->Forget(window);
+  std::erase(windows_, window);
+  return true;
+}
+
 void Program::DestroyAll() {
-  const auto destroy = [this](CallOp op, uint32_t handle, const char* what) {
-    const int error = process_->Call(op, HandleIn{handle, 0});
-    if (error == 0) return;
+  const Process::Entered entered(*process_);
+  const auto destroy = [this](auto* object, auto call, const char* what) {
+    if (object == nullptr) return;
+    const int error = call(object);
+    if (error == 0) return process_->Forget(object);
     world_.verdict().Complain("leaks", name_ + " cannot give back " + what + ", errno " +
                                            std::to_string(error) + ": something uses it still");
   };
-  for (const uint32_t window : windows_) destroy(CallOp::kDeallocMw, window, "a memory window");
-  for (const auto& [to, handle] : address_handles_) destroy(CallOp::kDestroyAh, handle, "an AH");
-  destroy(CallOp::kDeregMr, region_.mr.handle, "a region");
-  destroy(CallOp::kDeregMr, read_only_.mr.handle, "a region");
-  for (const auto& queue : queues_) destroy(CallOp::kDestroyCq, queue->made.handle, "a CQ");
+  while (!windows_.empty() && FreeWindow(windows_.back())) {
+  }
+  for (const auto& [to, handle] : address_handles_) destroy(handle, ibv_destroy_ah, "an AH");
+  destroy(region_.mr, ibv_dereg_mr, "a region");
+  destroy(read_only_.mr, ibv_dereg_mr, "a region");
+  for (const auto& queue : queues_) destroy(queue->cq, ibv_destroy_cq, "a CQ");
   queues_.clear();
-  destroy(CallOp::kDestroyChannel, channel_.handle, "a completion channel");
-  destroy(CallOp::kDeallocPd, pd_, "a PD");
-  destroy(CallOp::kCloseDevice, context_, "the device");
+  destroy(channel_, ibv_destroy_comp_channel, "a completion channel");
+  destroy(pd_, ibv_dealloc_pd, "a PD");
+  process_->CloseDevice();
 }
 
-// As the library's ibv_req_notify_cq has it.
 void Program::Arm() {
   if (queues_.empty() || !Lives()) return;
+  const Process::Entered entered(*process_);
   CompletionQueueOf& queue = *queues_[world_.random().Below(static_cast<uint32_t>(queues_.size()))];
   if (!queue.events) return;
   const bool solicited = world_.random().Below(2) == 0;
-  auto& control = *reinterpret_cast<CqControl*>(process_->At(queue.made.queue));
-  if (control.armed != kCqArmedAny) control.armed = solicited ? kCqArmedSolicited : kCqArmedAny;
+  (void)ibv_req_notify_cq(queue.cq, solicited ? 1 : 0);
   events_.Armed(*queue.events, solicited);
   world_.tally().Count(solicited ? "event.armed_solicited" : "event.armed");
 }
 
 void Program::HarvestEvents() {
-  while (Lives() && machine().counters.Take(channel_counter_)) {
-    if (channel_ring_.Empty()) {
-      world_.verdict().Complain("events", name_ + ": its channel is readable, and has no event");
-      return;
-    }
-    const uint32_t at = channel_ring_.Consumer();
-    const uint64_t cookie = channel_ring_.SlotAs<ChannelEntry>(at)->cq_cookie;
-    channel_ring_.SetConsumer(channel_ring_.Next(at));
+  if (!Lives() || channel_ == nullptr) return;
+  const Process::Entered entered(*process_);
+  const uint64_t before = process_->counts_taken();
+  uint64_t events = 0;
+  ibv_cq* cq;
+  void* cookie;
+  while (ibv_get_cq_event(channel_, &cq, &cookie) == 0) {
+    events++;
     world_.tally().Count("event.raised");
-    if (cookie == 0 || cookie > queues_.size() || !queues_[cookie - 1]->events) {
-      world_.verdict().Complain("events", name_ + ": an event of no queue");
+    const auto& queue = *static_cast<CompletionQueueOf*>(cookie);
+    if (queue.events) {
+      events_.Raised(*queue.events);
     } else {
-      events_.Raised(*queues_[cookie - 1]->events);
+      world_.verdict().Complain("events", name_ + ": an event of a queue without a channel");
     }
+    ibv_ack_cq_events(cq, 1);
+  }
+  if (process_->counts_taken() - before != events) {
+    world_.verdict().Complain("events", name_ + ": its channel was readable, and had no event");
   }
 }
 

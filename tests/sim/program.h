@@ -20,7 +20,7 @@ namespace rdmaemu::sim {
 
 // A region as a program knows it: keys, and how the addresses that keys name differ from its own.
 struct Region {
-  MrOut mr{};
+  ibv_mr* mr = nullptr;
   int access = 0;
   uint64_t begin = 0, end = 0;  // offsets in the memory
   uint64_t iova = 0;            // of `begin`
@@ -28,20 +28,21 @@ struct Region {
 };
 
 struct CompletionQueueOf {
-  CqOut made{};
-  Ring ring;
-  uint32_t room = 0;                          // entries that no queue pair has been promised yet
+  ibv_cq* cq = nullptr;
+  uint32_t number = 0;
+  uint32_t entries = 0;                       // at least as many are promised to queue pairs
+  uint32_t promised = 0;                      // entries
   std::optional<EventChecker::Queue> events;  // where it has the program's channel
 };
 
 class Program {
  public:
   // The layout of a program's memory: bytes that never change, words for atomics, the heap.
-  static constexpr uint64_t kConstantBytes = 16 * 1024;
+  static constexpr uint64_t kConstantBytes = 72 * 1024;
   static constexpr uint64_t kWords = 64;
   static constexpr uint64_t kWordsAt = kConstantBytes;
   static constexpr uint64_t kHeapAt = kWordsAt + kWords * 8;
-  static constexpr uint64_t kMemoryBytes = 512 * 1024;
+  static constexpr uint64_t kMemoryBytes = 768 * 1024;
   static constexpr uint32_t kCqEntries = 1023;
 
   Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics,
@@ -58,8 +59,7 @@ class Program {
   std::span<const std::byte> bytes() const { return memory_; }
   // The region that all rights are granted on, over all of the memory.
   const Region& region() const { return region_; }
-  uint32_t context() const { return context_; }
-  uint32_t pd() const { return pd_; }
+  ibv_pd* pd() const { return pd_; }
   uint64_t base() const { return base_; }
 
   // The same memory with fewer rights: nobody may write it from afar.
@@ -70,22 +70,34 @@ class Program {
   }
   uint64_t WordValue(uint64_t index) const;
   // An address handle towards a machine; made at its first use.
-  uint32_t AddressHandleTo(const Machine& machine, bool ipv6);
+  ibv_ah* AddressHandleTo(const Machine& machine, bool ipv6);
 
   // A completion queue with room for `entries` more; the program makes another when none has.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
-  // Memory windows, to be freed with the rest.
-  void Keep(uint32_t window) { windows_.push_back(window); }
+  // Gives one of its queues another size, which may be too small for what it holds.
+  void ResizeQueue();
+  // A memory window of type 2, and its end; nullptr with a complaint.
+  ibv_mw* AllocWindow();
+  bool FreeWindow(ibv_mw* window);
   // Gives everything back in order, after its queue pairs and shared queues; each must be let go.
   void DestroyAll();
 
   // Asks for an event of a queue that has the channel.
   void Arm();
+  // How often all queues were polled.
+  uint64_t harvests() const { return harvests_; }
+  void CountHarvest() { harvests_++; }
   // Takes the channel's events.
   void HarvestEvents();
   // EINVAL and the like as the host says; 0 fills `out`.
   int Register(uint64_t begin, uint64_t end, int access, Region& out);
+  // Moves the region to other bytes, and ends it.
+  int Reregister(Region& region, uint64_t begin, uint64_t end);
+  int Deregister(Region& region);
+  // The addresses of its bytes: as the process has them, and where they really are.
+  uint64_t AddressOf(uint64_t offset) const { return base_ + offset; }
+  std::byte* Real(uint64_t offset) { return memory_.data() + offset; }
 
   uint64_t NextWrId(bool receive) { return ++last_wr_id_ << 1 | (receive ? 1 : 0); }
   static bool IsReceive(uint64_t wr_id) { return (wr_id & 1) != 0; }
@@ -106,16 +118,15 @@ class Program {
   std::unique_ptr<MemoryModel> model_;
   Heap heap_;
   std::unique_ptr<Process> process_;
-  uint32_t context_ = 0, pd_ = 0;
-  CreateChannelOut channel_{};
-  CounterId channel_counter_{};
-  Ring channel_ring_;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
   Region region_, read_only_;
   AtomicChecker::Word first_word_ = 0;
-  std::map<std::pair<std::string, bool>, uint32_t> address_handles_;
+  std::map<std::pair<std::string, bool>, ibv_ah*> address_handles_;
   std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
-  std::vector<uint32_t> windows_;
+  std::vector<ibv_mw*> windows_;
   uint64_t last_wr_id_ = 0;
+  uint64_t harvests_ = 0;
 };
 
 }  // namespace rdmaemu::sim

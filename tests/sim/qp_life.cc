@@ -1,6 +1,7 @@
 // Queue pairs from creation to destruction.
 #include <algorithm>
 
+#include "emulator/verbs/slab.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -18,6 +19,17 @@ uint32_t DrawPsn(Random& random) {
   return random.Below(2) == 0 ? random.Next24() : kPsnMask - random.Below(64);
 }
 
+uint64_t BuildersOf(ibv_qp_type type) {
+  uint64_t builders = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  if (type == IBV_QPT_UD) return builders;
+  builders |=
+      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_BIND_MW;
+  if (type == IBV_QPT_UC) return builders;
+  return builders | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_LOCAL_INV |
+         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+         IBV_QP_EX_WITH_SEND_WITH_INV;
+}
+
 }  // namespace
 
 void Traffic::Say(const Program& program, const std::string& what) {
@@ -33,12 +45,11 @@ std::shared_ptr<ReceiveQueue> Traffic::MakeReceives(Program& program, ibv_qp_typ
       type == IBV_QPT_UD ? kGrhBytes + kDatagramBytes : 1u << (6 + random.Below(8));
   receives->depth = 1 + random.Below(std::min(24u, kReceiveBytes / receives->buffer_bytes));
   if (!shared) return receives;
-  SrqOut made{};
-  const CreateSrqIn in{program.pd(), receives->depth, kMaxSges, 0, 0};
-  if (program.process().Call(CallOp::kCreateSrq, in, made) != 0) return nullptr;
+  const Process::Entered entered(program.process());
+  ibv_srq_init_attr attr{nullptr, {receives->depth, kMaxSges, 0}};
+  receives->srq = program.process().Keep(ibv_create_srq(program.pd(), &attr));
+  if (receives->srq == nullptr) return nullptr;
   world_.tally().Count("op.create_srq");
-  receives->srq = made.handle;
-  receives->ring = Ring(program.process().At(made.queue), made.slots, made.slot_bytes);
   receives->checked =
       completions_.Open(CompletionChecker::Kind::kShared, program.name() + " shared receive queue");
   return receives;
@@ -47,7 +58,7 @@ std::shared_ptr<ReceiveQueue> Traffic::MakeReceives(Program& program, ibv_qp_typ
 void Traffic::OpenQueues(Endpoint& endpoint) {
   endpoint.sends_checked =
       completions_.Open(CompletionChecker::Kind::kSend, endpoint.name() + " send queue");
-  if (endpoint.receives->srq == 0) {
+  if (endpoint.receives->srq == nullptr) {
     endpoint.receives->checked =
         completions_.Open(CompletionChecker::Kind::kReceive, endpoint.name() + " receive queue");
   } else {
@@ -57,7 +68,7 @@ void Traffic::OpenQueues(Endpoint& endpoint) {
                        : endpoint.type == IBV_QPT_UC ? DeliveryChecker::Promise::kAtMostOnceInOrder
                                                      : DeliveryChecker::Promise::kAtMostOnce;
   endpoint.stream = delivery_.Open(promise, "from " + endpoint.name());
-  by_qpn_[{endpoint.program, endpoint.made.qpn}] = &endpoint;
+  by_qpn_[{endpoint.program, endpoint.qpn}] = &endpoint;
 }
 
 Endpoint* Traffic::Create(Program& program, ibv_qp_type type, bool shared) {
@@ -67,7 +78,9 @@ Endpoint* Traffic::Create(Program& program, ibv_qp_type type, bool shared) {
   endpoint->program = &program;
   endpoint->type = type;
   endpoint->depth = 1 + random.Below(random.Below(3) == 0 ? 40 : 12);
-  endpoint->inline_bytes = random.Below(2) == 0 ? 0 : random.Below(257);
+  endpoint->inline_bytes = random.Below(2) == 0   ? 0
+                           : random.Below(2) == 0 ? kSlabBytes
+                                                  : random.Below(kSlabBytes + 1);
   endpoint->signal_all = random.Below(4) == 0;
   if (shared) {
     std::shared_ptr<ReceiveQueue>& common = shared_receives_[&program];
@@ -80,22 +93,21 @@ Endpoint* Traffic::Create(Program& program, ibv_qp_type type, bool shared) {
   endpoint->send_cq = &program.QueueWithRoom(endpoint->depth);
   endpoint->recv_cq = &program.QueueWithRoom(endpoint->receives->depth);
 
-  CreateQpIn in{};
-  in.pd = program.pd();
-  in.send_cq = endpoint->send_cq->made.handle;
-  in.recv_cq = endpoint->recv_cq->made.handle;
-  in.srq = endpoint->receives->srq;
-  in.type = type;
-  in.signal_all = endpoint->signal_all ? 1 : 0;
-  in.cap = {endpoint->depth, endpoint->receives->depth, kMaxSges, kMaxSges, endpoint->inline_bytes};
-  if (program.process().Call(CallOp::kCreateQp, in, endpoint->made) != 0) return nullptr;
-  const CreateQpOut& made = endpoint->made;
-  endpoint->send_ring = Ring(program.process().At(made.send_queue) + sizeof(QpControl),
-                             made.send_slots, made.send_slot_bytes);
-  if (endpoint->receives->srq == 0) {
-    endpoint->receives->ring =
-        Ring(program.process().At(made.recv_queue), made.recv_slots, made.recv_slot_bytes);
-  }
+  const Process::Entered entered(program.process());
+  ibv_qp_init_attr_ex attr{};
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = program.pd();
+  attr.send_ops_flags = BuildersOf(type);
+  attr.send_cq = endpoint->send_cq->cq;
+  attr.recv_cq = endpoint->recv_cq->cq;
+  attr.srq = endpoint->receives->srq;
+  attr.qp_type = type;
+  attr.sq_sig_all = endpoint->signal_all ? 1 : 0;
+  attr.cap = {endpoint->depth, endpoint->receives->depth, kMaxSges, kMaxSges,
+              endpoint->inline_bytes};
+  endpoint->qp = program.process().Keep(ibv_create_qp_ex(program.process().context(), &attr));
+  if (endpoint->qp == nullptr) return nullptr;
+  endpoint->qpn = endpoint->qp->qp_num;
   OpenQueues(*endpoint);
   endpoints_.push_back(std::move(endpoint));
   Say(program, "makes " + endpoints_.back()->name());
@@ -122,14 +134,13 @@ void Traffic::ToInit(Endpoint& endpoint) {
   if (Modify(endpoint, mask, attr) != 0) {
     world_.verdict().Complain("verbs", endpoint.name() + " does not go to INIT");
   }
+  endpoint.in_reset = false;
 }
 
 int Traffic::Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr) {
-  ModifyQpIn in{};
-  in.handle = endpoint.made.handle;
-  in.mask = mask;
-  in.attr = attr;
-  return endpoint.program->process().Call(CallOp::kModifyQp, in);
+  const Process::Entered entered(endpoint.program->process());
+  ibv_qp_attr copy = attr;
+  return ibv_modify_qp(endpoint.qp, &copy, mask);
 }
 
 Link Traffic::DrawLink(bool same_machine) {
@@ -162,7 +173,7 @@ int Traffic::ToReadyToReceive(Endpoint& endpoint, uint32_t psn) {
   attr.ah_attr.grh.dgid = (link.ipv6 ? there.ipv6() : there.ipv4()).ToGid();
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = link.mtu;
-  attr.dest_qp_num = endpoint.peer->made.qpn;
+  attr.dest_qp_num = endpoint.peer->qpn;
   attr.rq_psn = psn;
   attr.max_dest_rd_atomic = link.reads;
   attr.min_rnr_timer = link.min_rnr_timer;
@@ -237,7 +248,7 @@ void Traffic::MakeDatagramReady(Endpoint& endpoint) {
 
 void Traffic::MayFlush(Endpoint& endpoint) {
   completions_.MayFlush(endpoint.sends_checked);
-  if (endpoint.receives->srq == 0) completions_.MayFlush(endpoint.receives->checked);
+  if (endpoint.receives->srq == nullptr) completions_.MayFlush(endpoint.receives->checked);
 }
 
 void Traffic::ToError(Endpoint& endpoint) {
@@ -289,7 +300,7 @@ void Traffic::End(Endpoint& endpoint) {
   }
   for (Request& request : endpoint.sends) Settle(endpoint, request, std::nullopt);
   endpoint.sends.clear();
-  if (endpoint.receives->srq != 0) return;
+  if (endpoint.receives->srq != nullptr) return;
   completions_.Close(endpoint.receives->checked);
   if (!program.Lives()) return;
   for (Receive& receive : endpoint.receives->posted) GiveBack(program, receive);
@@ -314,8 +325,8 @@ Endpoint* Traffic::Reset(Endpoint& endpoint) {
   next->number = static_cast<uint32_t>(endpoints_.size());
   next->program = &program;
   next->type = endpoint.type;
-  next->made = endpoint.made;
-  next->send_ring = endpoint.send_ring;
+  next->qp = endpoint.qp;
+  next->qpn = endpoint.qpn;
   next->send_cq = endpoint.send_cq;
   next->recv_cq = endpoint.recv_cq;
   next->depth = endpoint.depth;
@@ -334,14 +345,20 @@ void Traffic::Destroy(Endpoint& endpoint) {
   Harvest(program);
   Say(program, "destroys " + endpoint.name());
   world_.tally().Count("op.destroy_qp");
-  if (program.process().Call(CallOp::kDestroyQp, HandleIn{endpoint.made.handle, 0}) != 0) {
-    world_.verdict().Complain("verbs", endpoint.name() + " cannot be destroyed");
+  {
+    const Process::Entered entered(program.process());
+    ibv_qp* const qp = std::exchange(endpoint.qp, nullptr);
+    if (ibv_destroy_qp(qp) != 0) {
+      world_.verdict().Complain("verbs", endpoint.name() + " cannot be destroyed");
+    } else {
+      program.process().Forget(qp);
+    }
   }
   // What completed before stands in the queue still, and may be polled.
   Harvest(program);
-  endpoint.send_cq->room += endpoint.depth;
-  endpoint.recv_cq->room += endpoint.receives->depth;
-  by_qpn_.erase({&program, endpoint.made.qpn});
+  endpoint.send_cq->promised -= endpoint.depth;
+  endpoint.recv_cq->promised -= endpoint.receives->depth;
+  by_qpn_.erase({&program, endpoint.qpn});
   End(endpoint);
 }
 
@@ -349,10 +366,19 @@ void Traffic::DestroyAll(Program& program) {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->program == &program) Destroy(*endpoint);
   }
+  for (const auto& lease : leases_) {
+    if (lease->owner == &program && lease->region.mr != nullptr) {
+      (void)program.Deregister(lease->region);
+    }
+  }
   const auto shared = shared_receives_.find(&program);
   if (shared == shared_receives_.end() || shared->second == nullptr) return;
-  if (program.process().Call(CallOp::kDestroySrq, HandleIn{shared->second->srq, 0}) != 0) {
+  const Process::Entered entered(program.process());
+  ibv_srq* const srq = shared->second->srq;
+  if (ibv_destroy_srq(srq) != 0) {
     world_.verdict().Complain("leaks", program.name() + " cannot give back its SRQ");
+  } else {
+    program.process().Forget(srq);
   }
 }
 
@@ -360,7 +386,7 @@ void Traffic::Abandon(Program& program) {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->program != &program || endpoint->stage == Stage::kGone) continue;
     End(*endpoint);
-    if (endpoint->receives->srq != 0) completions_.Close(endpoint->receives->checked);
+    if (endpoint->receives->srq != nullptr) completions_.Close(endpoint->receives->checked);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "tests/sim/connections.h"
 #include "tests/sim/run.h"
@@ -13,6 +14,7 @@ namespace {
 // Queue pairs of one run, dead ones included.
 constexpr size_t kMaxEndpoints = 40;
 constexpr size_t kMaxPrograms = 24;
+constexpr uint32_t kLongestWithoutPoll_ns = 300'000;
 
 class Simulation {
  public:
@@ -21,7 +23,7 @@ class Simulation {
         world_(plan, recorder, verdict, tally),
         traffic_(world_),
         connections_(world_, traffic_) {
-    world_.SetHarvester([this](Machine& machine) { Harvest(machine); });
+    world_.SetHarvester([this](Machine& machine) { HarvestSoon(machine); });
     if (!plan.helps) return;
     for (const auto& machine : world_.machines()) {
       machine->memory.SetHelpers([this, here = machine.get()] {
@@ -51,14 +53,34 @@ class Simulation {
                                                   traffic_.atomics(), traffic_.events()));
   }
 
-  void Harvest(Machine& machine) {
+  // Programs look at their queues after their host has worked, and some of them later.
+  void HarvestSoon(Machine& machine) {
     for (const auto& program : programs_) {
       if (!program->Lives() || &program->machine() != &machine) continue;
-      traffic_.Harvest(*program);
+      if (!IsLate(*program)) Harvest(*program);
       connections_.Harvest(*program);
       if (plan_.helps && world_.random().Below(2) == 0) Help(*program);
     }
     traffic_.CheckAcknowledged();
+  }
+
+  void Harvest(Program& program) {
+    if (!program.Lives()) return;
+    program.process().set_helps(plan_.helps && world_.random().Below(2) == 0);
+    traffic_.Harvest(program);
+  }
+
+  bool IsLate(Program& program) {
+    if (plan_.late == 0 || is_calm_) return false;
+    if (late_.contains(&program)) return true;
+    if (world_.random().Below(100) >= plan_.late) return false;
+    late_.insert(&program);
+    world_.After(Duration(1 + world_.random().Below(kLongestWithoutPoll_ns)), [this, &program] {
+      late_.erase(&program);
+      Harvest(program);
+      traffic_.CheckAcknowledged();
+    });
+    return true;
   }
 
   // A thread of the program polls: it takes what its host offers to copy, and may be stopped for a
@@ -90,16 +112,17 @@ class Simulation {
     if (trouble > 0 && random.Below(100) < trouble) return MakeTrouble(random.Below(trouble));
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
-    if (random.Below(10) == 0) return Any(programs_).Arm();
+    if (random.Below(10) == 0) return Arm(Any(programs_));
+    if (random.Below(40) == 0) return Any(programs_).ResizeQueue();
+    if (random.Below(60) == 0) return traffic_.FreeWindow(Any(traffic_.endpoints()));
+    if (random.Below(1000) < plan_.forks) return ForkOne();
     if (what < 7) return AddDatagramQueue();
     if (random.Below(100) < plan_.connects) return connections_.Step(Any(programs_));
     Endpoint& endpoint = Any(traffic_.endpoints());
     if (what < 22) {
       traffic_.PostReceives(endpoint, 1 + random.Below(8));
     } else if (what < 94) {
-      for (uint32_t left = 1 + random.Below(6); left > 0; left--) {
-        if (!traffic_.PostRequest(endpoint)) break;
-      }
+      traffic_.PostRequests(endpoint, 1 + random.Below(6));
     } else if (what < 96) {
       endpoint.draining ? traffic_.Undrain(endpoint) : traffic_.Drain(endpoint);
     } else if (what < 97) {
@@ -178,10 +201,31 @@ class Simulation {
     Part(machine);
   }
 
+  // Nothing stands in its queues when a program arms one: it would miss what came before.
+  void Arm(Program& program) {
+    Harvest(program);
+    program.Arm();
+  }
+
+  void ForkOne() {
+    Program& program = Any(programs_);
+    if (!program.Runs()) return;
+    constexpr std::pair<Process::Survivor, const char*> kWays[] = {
+        {Process::Survivor::kChild, "fork.child_goes_on"},
+        {Process::Survivor::kParent, "fork.child_ends"},
+        {Process::Survivor::kBoth, "fork.both"}};
+    const auto& [survivor, name] = kWays[world_.random().Below(std::size(kWays))];
+    if (world_.recorder().tells_story()) {
+      world_.recorder().Say(world_.now(), program.name(), std::string("forks: ") + name);
+    }
+    world_.tally().Count(name);
+    program.process().Fork(survivor);
+  }
+
   void KillOne() {
     Program& program = Any(programs_);
     if (!program.Runs()) return;
-    Harvest(program.machine());
+    Harvest(program);
     if (world_.recorder().tells_story()) {
       world_.recorder().Say(world_.now(), program.name(), "is killed");
     }
@@ -226,6 +270,7 @@ class Simulation {
 
   // The network heals, and everybody takes what comes: all that was begun must end.
   void CalmDown() {
+    is_calm_ = true;
     // Pauses and restarts end first: nobody can be asked to answer meanwhile.
     world_.network().Heal();
     if (world_.recorder().tells_story()) world_.recorder().Say(world_.now(), "net", "heals");
@@ -297,6 +342,8 @@ class Simulation {
   Traffic traffic_;
   Connections connections_;
   std::deque<std::unique_ptr<Program>> programs_;
+  std::set<Program*> late_;  // that will poll by themselves; looked up only
+  bool is_calm_ = false;
   uint32_t steps_ = 0;
 };
 

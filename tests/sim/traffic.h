@@ -50,6 +50,8 @@ class Traffic {
   void Destroy(Endpoint& endpoint);
   // All of the program's queue pairs and its shared receive queue, in order.
   void DestroyAll(Program& program);
+  // The owner frees its window, whatever is on its way through it.
+  void FreeWindow(Endpoint& owner);
   // The program or its host has gone.
   void Abandon(Program& program);
   void Disturb(Machine& machine);
@@ -57,11 +59,11 @@ class Traffic {
   // ---- work
   // Posts what its queue has room for, up to `most`.
   void PostReceives(Endpoint& endpoint, uint32_t most);
-  // A random request; false when nothing could be posted.
-  bool PostRequest(Endpoint& endpoint);
+  // Random requests, at most so many and now and then more; false when nothing could be posted.
+  bool PostRequests(Endpoint& endpoint, uint32_t most);
   // Takes all completions of the program's queues.
   void Harvest(Program& program);
-  // After all programs of a machine were harvested: what their senders were told must be true.
+  // What senders were told must be true for receivers that have looked since.
   void CheckAcknowledged();
 
   // ---- the end
@@ -94,40 +96,54 @@ class Traffic {
   bool MustEnd(const Endpoint& endpoint) const;
   void Say(const Program& program, const std::string& what);
 
-  bool PostSend(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  // A random request; false when nothing could be posted.
+  bool PostRequest(Endpoint& endpoint);
+  // Hands what was prepared to the library, in one of its ways.
+  void PostPrepared(Endpoint& endpoint);
+  int PostByBuilders(Endpoint& endpoint, std::vector<Prepared>& all);
+  bool PostSend(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool PostDatagram(Endpoint& endpoint);
-  bool PostWrite(Endpoint& endpoint, Request request, rxe_send_wr wr);
-  bool PostRead(Endpoint& endpoint, Request request, rxe_send_wr wr);
-  bool PostAtomic(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool PostWrite(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool PostRead(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool PostFenced(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool PostAtomic(Endpoint& endpoint, Request request, ibv_send_wr wr);
   // Something that must fail.
-  bool PostMisuse(Endpoint& endpoint, Request request, rxe_send_wr wr);
+  bool PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr);
   // The next step in the life of a memory window of the connection.
-  bool PostWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
-  bool BindWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
-  bool UseWindow(Endpoint& endpoint, Request request, rxe_send_wr wr);
-  bool InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, rxe_send_wr wr);
+  bool PostWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool UseWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  bool InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, ibv_send_wr wr);
   void WindowMoves(Endpoint& endpoint, const Request& request, bool done);
+  // A WRITE to a region that is there for it alone, and ends or moves at any moment.
+  bool PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr);
+  void EndLease(Lease& lease);
+  // The right to write the target ends now, or may have ended at the peer already.
+  void MayLoseRight(Endpoint& endpoint, Request& request);
+  void LoseRight(Endpoint& endpoint, Request& request);
+  // What the endpoint has sent may take its peer to ERR.
+  void PeerMayFail(Endpoint& endpoint);
   // Nothing behind this request may arrive.
   void Wall(Endpoint& endpoint);
-  bool Post(Endpoint& endpoint, Request request, rxe_send_wr wr, const std::vector<rxe_sge>& sges,
+  bool Post(Endpoint& endpoint, Request request, ibv_send_wr wr, const std::vector<ibv_sge>& sges,
             const std::vector<std::byte>& inline_bytes);
   std::vector<std::byte> Gather(Endpoint& endpoint, uint32_t length, Request& request,
-                                std::vector<rxe_sge>& sges);
+                                std::vector<ibv_sge>& sges);
   bool Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Request& request,
-               std::vector<rxe_sge>& sges);
+               std::vector<ibv_sge>& sges);
   void Drop(Program& program, Request& request);
   std::vector<uint32_t> Split(uint32_t length);
   uint32_t DrawLength(uint32_t most);
 
   // These answer whether a queue that is armed for solicited completions raises its event.
-  bool Completed(Program& program, const ib_uverbs_wc& wc);
-  bool RequestCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
+  bool Completed(Program& program, const ibv_wc& wc);
+  bool RequestCompleted(Endpoint& endpoint, const ibv_wc& wc);
   void Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status);
   void JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_wc_status status);
   bool RetriesExcused(const Endpoint& endpoint) const;
-  bool ReceiveCompleted(Endpoint& endpoint, const ib_uverbs_wc& wc);
-  bool Arrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc);
-  bool TaggedArrived(Endpoint& endpoint, Receive& receive, const ib_uverbs_wc& wc, Message message);
+  bool ReceiveCompleted(Endpoint& endpoint, const ibv_wc& wc);
+  bool Arrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc);
+  bool TaggedArrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc, Message message);
   void Place(Program& program, Receive& receive, std::span<const std::byte> content,
              bool rest_may_change);
   std::vector<std::byte> BytesOf(Program& program, const Receive& receive, uint32_t length);
@@ -141,11 +157,18 @@ class Traffic {
   std::deque<std::unique_ptr<Endpoint>> endpoints_;
   std::map<std::pair<Program*, uint32_t>, Endpoint*> by_qpn_;
   std::map<Program*, std::shared_ptr<ReceiveQueue>> shared_receives_;
+  std::deque<std::unique_ptr<Lease>> leases_;
   std::unordered_map<uint64_t, Tagged> tagged_;  // looked up only
   uint64_t last_swap_ = 0;
   uint32_t last_tag_ = 0;
   // Messages whose senders were told that they have arrived.
-  std::vector<std::pair<DeliveryChecker::Stream, uint64_t>> acknowledged_;
+  struct Acknowledged {
+    DeliveryChecker::Stream stream;
+    uint64_t number;
+    Program* receiver;
+    uint64_t harvest;  // the receiver's next
+  };
+  std::vector<Acknowledged> acknowledged_;
   bool keep_receiving_ = false;
 };
 

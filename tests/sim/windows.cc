@@ -5,17 +5,18 @@
 namespace rdmaemu::sim {
 namespace {
 
-constexpr uint32_t kWindowBytes = 600;
+constexpr uint32_t kWindowBytes = 5000;
+constexpr uint32_t kLongestUse_ns = 100'000;
 
 }  // namespace
 
-bool Traffic::PostWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::PostWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   using State = WindowOf::State;
   const WindowOf& own = endpoint.window;
   const WindowOf& other = endpoint.peer->window;
   if (own.state == State::kNone) return BindWindow(endpoint, std::move(request), wr);
   const uint32_t what = world_.random().Below(4);
-  if (own.state == State::kBound && what == 0) {
+  if ((own.state == State::kBound || own.state == State::kInUse) && what == 0) {
     return InvalidateWindow(endpoint, endpoint, std::move(request), wr);
   }
   if (other.state == State::kBound && what == 1) {
@@ -27,43 +28,46 @@ bool Traffic::PostWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
     world_.tally().Count("misuse.invalidated_window");
     return UseWindow(endpoint, std::move(request), wr);
   }
+  if (own.state == State::kInvalid && what == 3) {
+    return BindWindow(endpoint, std::move(request), wr);
+  }
   return false;
 }
 
-bool Traffic::BindWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+// Binds a new window, or an invalidated one again.
+bool Traffic::BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& program = *endpoint.program;
   WindowOf& window = endpoint.window;
   const auto piece = program.heap().Take(kWindowBytes);
   if (!piece) return false;
-  MwOut made{};
-  if (program.process().Call(CallOp::kAllocMw, AllocMwIn{program.pd(), IBV_MW_TYPE_2}, made) != 0) {
-    world_.verdict().Complain("verbs", endpoint.name() + " gets no memory window");
-    return false;
-  }
-  program.Keep(made.handle);
-  const uint32_t key = (made.rkey & ~0xffu) | ((made.rkey + 1) & 0xff);
-  window = {WindowOf::State::kBinding, made.handle, key, *piece};
+  ibv_mw* const mw = window.mw != nullptr ? window.mw : program.AllocWindow();
+  if (mw == nullptr) return false;
+  if (window.mw != nullptr) world_.tally().Count("op.rebind");
+  const uint32_t key = ibv_inc_rkey(mw->rkey);
   request.opcode = IBV_WR_BIND_MW;
   request.signalled = true;
   request.window = Request::Window::kBind;
   wr.send_flags &= ~static_cast<uint32_t>(IBV_SEND_SOLICITED);
-  wr.wr.mw.addr = program.region().Iova(piece->offset);
-  wr.wr.mw.length = piece->length;
-  wr.wr.mw.mr_lkey = program.region().mr.lkey;
-  wr.wr.mw.mw_rkey = made.rkey;
-  wr.wr.mw.rkey = key;
-  wr.wr.mw.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  return Post(endpoint, std::move(request), wr, {}, {});
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = key;
+  wr.bind_mw.bind_info = {program.region().mr, program.region().Iova(piece->offset), piece->length,
+                          IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+  window = {WindowOf::State::kBinding, mw, key, *piece};
+  const bool posted = Post(endpoint, std::move(request), wr, {}, {});
+  // The request names the window by the key that it has now; the next key is made of this one.
+  PostPrepared(endpoint);
+  mw->rkey = key;
+  return posted;
 }
 
-bool Traffic::UseWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
+bool Traffic::UseWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& target = *endpoint.peer->program;
   WindowOf& window = endpoint.peer->window;
   Random& random = world_.random();
-  std::vector<rxe_sge> sges;
+  std::vector<ibv_sge> sges;
   const bool fails = request.planted.has_value();
   std::vector<std::byte> bytes =
-      Gather(endpoint, 1 + random.Below(window.piece.length), request, sges);
+      Gather(endpoint, std::max(1u, DrawLength(window.piece.length)), request, sges);
   request.length = static_cast<uint32_t>(bytes.size());
   if (request.length == 0) return false;
   const uint64_t offset =
@@ -76,6 +80,10 @@ bool Traffic::UseWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   } else {
     request.signalled = true;
     request.window = Request::Window::kUse;
+    if (random.Below(4) == 0) {
+      world_.After(Duration(random.Below(kLongestUse_ns)),
+                   [this, owner = endpoint.peer] { FreeWindow(*owner); });
+    }
     window.state = WindowOf::State::kInUse;
     request.target_program = &target;
     request.target = {offset, request.length};
@@ -85,11 +93,18 @@ bool Traffic::UseWindow(Endpoint& endpoint, Request request, rxe_send_wr wr) {
   return Post(endpoint, std::move(request), wr, sges, {});
 }
 
-bool Traffic::InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, rxe_send_wr wr) {
+bool Traffic::InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, ibv_send_wr wr) {
+  const bool in_use = owner.window.state == WindowOf::State::kInUse;
   owner.window.state = WindowOf::State::kInvalidating;
+  if (in_use) {
+    world_.tally().Count("op.invalidate_in_use");
+    for (Request& write : owner.peer->sends) {
+      if (write.window == Request::Window::kUse) MayLoseRight(*owner.peer, write);
+    }
+  }
   request.signalled = true;
   request.window = Request::Window::kInvalidate;
-  wr.ex.invalidate_rkey = owner.window.rkey;
+  wr.invalidate_rkey = owner.window.rkey;
   if (&owner != &by) {
     request.opcode = IBV_WR_SEND_WITH_INV;
     return PostSend(by, std::move(request), wr);
@@ -97,6 +112,43 @@ bool Traffic::InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, r
   request.opcode = IBV_WR_LOCAL_INV;
   wr.send_flags &= ~static_cast<uint32_t>(IBV_SEND_SOLICITED);
   return Post(by, std::move(request), wr, {}, {});
+}
+
+void Traffic::FreeWindow(Endpoint& owner) {
+  using State = WindowOf::State;
+  WindowOf& window = owner.window;
+  const bool in_use = window.state == State::kInUse;
+  if ((!in_use && window.state != State::kBound) || !owner.program->Runs()) return;
+  Say(*owner.program, "frees the window of " + owner.name());
+  world_.tally().Count(in_use ? "op.dealloc_window_in_use" : "op.dealloc_window");
+  if (!owner.program->FreeWindow(window.mw)) return;
+  if (in_use && owner.peer != nullptr) {
+    for (Request& write : owner.peer->sends) {
+      if (write.window == Request::Window::kUse) LoseRight(*owner.peer, write);
+    }
+  }
+  owner.program->heap().Give(window.piece);
+  window = {State::kNone, nullptr, 0, {}};
+}
+
+void Traffic::MayLoseRight(Endpoint& endpoint, Request& request) {
+  request.may_lose_right = true;
+  MayFlush(endpoint);
+  endpoint.disturbed = true;
+  PeerMayFail(endpoint);
+}
+
+void Traffic::PeerMayFail(Endpoint& endpoint) {
+  Endpoint& peer = *endpoint.peer;
+  MayFlush(peer);
+  peer.disturbed = true;
+  peer.receives_may_fail = true;
+}
+
+void Traffic::LoseRight(Endpoint& endpoint, Request& request) {
+  MayLoseRight(endpoint, request);
+  if (request.whole_when_right_ended) return;
+  request.whole_when_right_ended = request.target_program->model().Revoke(request.target_claim);
 }
 
 // What the end of a request means for the window that it was about.
@@ -115,9 +167,13 @@ void Traffic::WindowMoves(Endpoint& endpoint, const Request& request, bool done)
       }
       return;
     case Request::Window::kInvalidate: {
-      WindowOf& window =
-          request.opcode == IBV_WR_LOCAL_INV ? endpoint.window : endpoint.peer->window;
-      if (done) window.state = State::kInvalid;
+      Endpoint& owner = request.opcode == IBV_WR_LOCAL_INV ? endpoint : *endpoint.peer;
+      if (!done) return;
+      owner.window.state = State::kInvalid;
+      if (owner.peer == nullptr || &owner != &endpoint) return;
+      for (Request& write : owner.peer->sends) {
+        if (write.window == Request::Window::kUse) LoseRight(*owner.peer, write);
+      }
       return;
     }
   }

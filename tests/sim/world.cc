@@ -13,6 +13,7 @@ Profile ProfileOf(const Plan& plan) {
   Profile profile = *BuiltInProfile("rxe");
   profile.flush_receives_posted_in_error = plan.strict_flush;
   profile.rc.retry_count_7_is_endless = plan.endless_retries;
+  profile.reregisters_regions = true;
   return profile;
 }
 

@@ -134,6 +134,16 @@ void MemoryModel::Undecided(Claim claim) {
   targets_.erase(it);
 }
 
+bool MemoryModel::Revoke(Claim claim) {
+  const auto it = FindTarget(claim);
+  if (it == targets_.end()) return false;
+  const auto& bytes = it->second.bytes;
+  const bool whole =
+      std::equal(bytes.begin(), bytes.end(), actual_.begin() + static_cast<ptrdiff_t>(it->first));
+  Undecided(claim);
+  return whole;
+}
+
 void MemoryModel::CheckKnown(uint64_t from, uint64_t to) {
   if (from >= to || std::memcmp(actual_.data() + from, known_.data() + from, to - from) == 0) {
     return;

@@ -39,6 +39,9 @@ class MemoryModel {
   void DoneLent(Claim claim, std::span<const std::byte> prefix, bool rest_may_change = false);
   // The operation failed: each byte may be the old or the new one. Nobody writes any more.
   void Undecided(Claim claim);
+  // The right to write ends before the operation does: as Undecided. True when all of an Expect's
+  // bytes are there.
+  bool Revoke(Claim claim);
   // Looks at all bytes.
   void Check();
 

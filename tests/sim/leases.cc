@@ -1,0 +1,90 @@
+// Regions that end, or move to other bytes, while a WRITE to them may be on its way: once the call
+// has returned, nobody writes the bytes that the region named before.
+#include <algorithm>
+
+#include "tests/sim/traffic.h"
+
+namespace rdmaemu::sim {
+namespace {
+
+// The longest life of a region.
+constexpr uint32_t kLongest_ns = 200'000;
+
+}  // namespace
+
+bool Traffic::PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr) {
+  Program& owner = *endpoint.peer->program;
+  if (!owner.Runs()) return false;
+  std::vector<ibv_sge> sges;
+  std::vector<std::byte> bytes =
+      Gather(endpoint, std::max(1u, DrawLength(UINT32_MAX)), request, sges);
+  request.length = static_cast<uint32_t>(bytes.size());
+  const std::optional<Piece> place = owner.heap().Take(request.length);
+  auto lease = std::make_unique<Lease>();
+  if (!place || bytes.empty() ||
+      owner.Register(place->offset, place->offset + place->length,
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, lease->region) != 0) {
+    Drop(*endpoint.program, request);
+    return false;
+  }
+  lease->writer = &endpoint;
+  lease->owner = &owner;
+  lease->piece = *place;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.signalled = true;
+  request.lease = lease.get();
+  request.target_program = &owner;
+  request.target = *place;
+  request.target_claim = lease->claim = owner.model().Expect(place->offset, std::move(bytes));
+  wr.wr.rdma.remote_addr = lease->region.iova;
+  wr.wr.rdma.rkey = lease->region.mr->rkey;
+  world_.After(Duration(world_.random().Below(kLongest_ns)),
+               [this, lease = lease.get()] { EndLease(*lease); });
+  leases_.push_back(std::move(lease));
+  return Post(endpoint, std::move(request), wr, sges, {});
+}
+
+void Traffic::EndLease(Lease& lease) {
+  Program& owner = *lease.owner;
+  if (!owner.Lives() || lease.region.mr == nullptr) return;
+  if (!owner.Runs()) {  // its host is paused
+    world_.After(std::chrono::milliseconds(1), [this, &lease] { EndLease(lease); });
+    return;
+  }
+  const auto request = std::ranges::find(lease.writer->sends, &lease, &Request::lease);
+  const bool in_use =
+      request != lease.writer->sends.end() && !request->whole_when_right_ended.has_value();
+  const Piece before = lease.piece;
+  // Some move first, and end a moment later. They move once: the WRITE may go where it was meant to
+  // go when the region is back there.
+  std::optional<Piece> other;
+  if (!lease.has_moved && world_.random().Below(2) == 0) other = owner.heap().Take(before.length);
+  int error;
+  if (other) {
+    error = owner.Reregister(lease.region, other->offset, other->offset + other->length);
+    world_.tally().Count(in_use ? "op.rereg_in_use" : "op.rereg");
+  } else {
+    error = owner.Deregister(lease.region);
+    world_.tally().Count(in_use ? "op.dereg_in_use" : "op.dereg");
+  }
+  if (error != 0) {
+    return world_.verdict().Complain(
+        "verbs", owner.name() + " cannot end or move a region, errno " + std::to_string(error));
+  }
+  Say(owner, other ? "moved a region" : "ended a region");
+  if (in_use) {
+    LoseRight(*lease.writer, *request);
+  } else {
+    // Of a WRITE that failed, or whose program has ended: it may arrive still.
+    (void)owner.model().Revoke(lease.claim);
+    if (!lease.is_written) PeerMayFail(*lease.writer);
+  }
+  // Used again at once: what is still written there would be wrong.
+  owner.heap().Give(before);
+  if (!other) return;
+  lease.piece = *other;
+  lease.has_moved = true;
+  world_.After(Duration(world_.random().Below(kLongest_ns)), [this, &lease] { EndLease(lease); });
+}
+
+}  // namespace rdmaemu::sim
