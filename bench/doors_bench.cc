@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "emulator/abi/slab.h"
 #include "emulator/host/testing/world.h"
-#include "emulator/verbs/slab.h"
 
 namespace {
 

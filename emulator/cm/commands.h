@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "emulator/abi/command_structs.h"
 #include "emulator/cm/channel.h"
-#include "emulator/cm/command_structs.h"
 #include "emulator/cm/rdma_ids.h"
 
 namespace rdmaemu::cm {

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/abi/write_event.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/base/timer_queue.h"
 #include "emulator/cm/channel.h"
 #include "emulator/cm/cma_id.h"
 #include "emulator/cm/ib_cm.h"
-#include "emulator/cm/write_event.h"
 
 namespace rdmaemu::cm {
 

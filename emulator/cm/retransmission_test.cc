@@ -1,6 +1,6 @@
 // What is repeated, how often and for how long (kernel.md, Timers): each message by the timers of
 // the profile and of the peer, and how an MRA stretches them.
-#include "emulator/cm/command_structs.h"
+#include "emulator/abi/command_structs.h"
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <string>
 
+#include "emulator/abi/calls.h"
 #include "emulator/embedded/call_host.h"
 #include "emulator/embedded/last_error.h"
-#include "emulator/host/calls.h"
 #include "emulator/verbs/device.h"
 #include "rdmaemu/rdmaemu.h"
 

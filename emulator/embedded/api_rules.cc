@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "emulator/abi/calls.h"
 #include "emulator/embedded/call_host.h"
 #include "emulator/embedded/last_error.h"
 #include "emulator/embedded/process_host.h"
 #include "emulator/fault/scenario.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/faults/host_faults.h"
 #include "rdmaemu/rdmaemu.h"
 

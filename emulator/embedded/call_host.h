@@ -6,7 +6,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "emulator/runtime/host_client.h"
 
 namespace rdmaemu::embedded {

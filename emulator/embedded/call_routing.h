@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 
 namespace rdmaemu::embedded {
 

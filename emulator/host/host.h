@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/abi/calls.h"
 #include "emulator/base/id_space.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
@@ -19,7 +20,6 @@
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 #include "emulator/fault/rule.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/calls/reply.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/device.h"

@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 
+#include "emulator/abi/ring.h"
 #include "emulator/base/ids.h"
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/base/survivors.h"
 #include "emulator/host/faults/programs.h"
 #include "emulator/host/host.h"
-#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 

@@ -1,5 +1,5 @@
 // The host's side of the pages by which processes call without system calls
-// (emulator/host/call_page.h). Pages are hostile memory: a call is copied out before anything of it
+// (emulator/abi/call_page.h). Pages are hostile memory: a call is copied out before anything of it
 // is believed. Which pages the host looks at follows from who has called lately, so that a look
 // costs the same however many processes there are.
 #pragma once
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/host/call_page.h"
+#include "emulator/abi/call_page.h"
 #include "emulator/host/host.h"
 #include "emulator/runtime/memfd_segments.h"
 

@@ -1,4 +1,4 @@
-// The host's Unix socket: one SOCK_SEQPACKET connection is one process (emulator/host/calls.h).
+// The host's Unix socket: one SOCK_SEQPACKET connection is one process (emulator/abi/calls.h).
 // A client can only lose its own connection, whatever it sends, however slowly it reads, and
 // however it ends.
 #pragma once

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
+#include "emulator/abi/calls.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
-#include "emulator/host/calls.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
@@ -34,13 +34,13 @@ class HostClient {
   // Changes the host's devices; the host answers when it is done. HostDevices says which errors.
   // `profile_toml`: of a device that is added, where its profile is not built in.
   rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change, std::string_view profile_toml = {});
-  // One of kFault* (emulator/host/calls.h): the host's JSON text.
+  // One of kFault* (emulator/abi/calls.h): the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
   // The host's answer when the rule has fired so often (kFaultWait). ETIMEDOUT: it has not, in so
   // much real time, of which the host has kAnswerTime at least; the connection is of no more use
   // then.
   Result<std::string> WaitForRule(std::string_view rule, uint64_t times, Duration timeout);
-  // The host's clock, after it was told what `in` says (emulator/host/calls.h).
+  // The host's clock, after it was told what `in` says (emulator/abi/calls.h).
   Result<ClockOut> Clock(const ClockIn& in);
   // Becomes a client: EPROTO from a host of another version.
   rdmaemu::Status Hello(const std::string& program);

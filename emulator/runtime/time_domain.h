@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "emulator/abi/calls.h"
 #include "emulator/base/net_address.h"
-#include "emulator/host/calls.h"
 #include "emulator/runtime/clock.h"
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/unique_fd.h"

@@ -1,4 +1,4 @@
-// The host's side of copy jobs (emulator/verbs/copy_jobs.h): which copies are worth offering to
+// The host's side of copy jobs (emulator/abi/copy_jobs.h): which copies are worth offering to
 // whom, and what became of them. Used by PayloadOwner alone.
 #pragma once
 
@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "emulator/abi/copy_jobs.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/time.h"
 #include "emulator/transport/pieces.h"
-#include "emulator/verbs/copy_jobs.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu::transport {

@@ -3,7 +3,7 @@
 //   - in the send slab: the library took it when the request was posted (slab.h),
 //   - in the receive slab: the program fetches it when it polls the completion,
 //   - on offer: a program's polling thread copies it between the memory of the two programs
-//     (emulator/verbs/copy_jobs.h), while its train waits (parking.h).
+//     (emulator/abi/copy_jobs.h), while its train waits (parking.h).
 // Quiesce makes program memory the only place for everything in a scope. Every transition that
 // observes, moves or frees memory calls it. No other file of the host touches the slabs or the
 // offers. Where a group has several processes, or the host runs without shortcuts, its

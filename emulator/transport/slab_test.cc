@@ -1,6 +1,6 @@
 // Small payloads in shared memory: taken by the program when it posts, placed by it when it polls,
 // and in their place in time for whoever else looks there.
-#include "emulator/verbs/slab.h"
+#include "emulator/abi/slab.h"
 
 #include "emulator/transport/harness.h"
 

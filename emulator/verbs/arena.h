@@ -9,9 +9,9 @@
 #include <set>
 #include <span>
 
+#include "emulator/abi/ring.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
-#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 

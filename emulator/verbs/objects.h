@@ -13,18 +13,18 @@
 #include <string>
 #include <vector>
 
+#include "emulator/abi/copy_jobs.h"
+#include "emulator/abi/ring.h"
+#include "emulator/abi/slab.h"
 #include "emulator/base/ids.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 #include "emulator/verbs/arena.h"
-#include "emulator/verbs/copy_jobs.h"
 #include "emulator/verbs/device.h"
 #include "emulator/verbs/payload_scope.h"
 #include "emulator/verbs/profile.h"
-#include "emulator/verbs/ring.h"
-#include "emulator/verbs/slab.h"
 
 namespace rdmaemu {
 

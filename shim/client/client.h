@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "shim/client/client_abi.h"
 
 namespace rdmaemu::client {
@@ -37,7 +37,7 @@ std::byte* MapSpan(const SharedSpan& span);
 void RingQueue(uint32_t qp, uint32_t slot);
 bool IsDoorbell(uint32_t qp, uint32_t slot);
 
-// The host of the queue pair takes payloads from the slab (emulator/verbs/slab.h).
+// The host of the queue pair takes payloads from the slab (emulator/abi/slab.h).
 bool HasPayloadShortcuts(uint32_t qp);
 
 // A fault rule stands at this call (AskIn): the host of the handle is to be asked before it.

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// Does one call of emulator/host/calls.h, connecting (and starting the host) first where needed,
+// Does one call of emulator/abi/calls.h, connecting (and starting the host) first where needed,
 // and once more in a forked child. `out` takes at most out_size bytes; *out_filled (may be NULL)
 // says how many came. `descriptors` (may be NULL) takes exactly descriptor_count descriptors, all
 // close-on-exec, owned by the caller. Thread-safe; not a cancellation point; restarts on EINTR.

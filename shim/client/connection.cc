@@ -10,8 +10,8 @@
 
 #include <atomic>
 
+#include "emulator/abi/ring.h"
 #include "emulator/base/id_space.h"
-#include "emulator/verbs/ring.h"
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
 #include "shim/client/embedded.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "shim/client/page_calls.h"
 
 namespace rdmaemu::client {

@@ -1,11 +1,11 @@
 // The program's side of the page by which calls reach the host without a system call
-// (emulator/host/call_page.h).
+// (emulator/abi/call_page.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "emulator/host/call_page.h"
+#include "emulator/abi/call_page.h"
 
 namespace rdmaemu::client {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 
 namespace rdmaemu::client {
 

@@ -1,6 +1,6 @@
 // What the host says a QP needs for its next state (rdma_init_qp_attr(3)), and the transitions that
 // librdmacm makes with it.
-#include "emulator/host/user_qp_attr.h"
+#include "emulator/abi/user_qp_attr.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {

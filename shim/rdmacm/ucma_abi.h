@@ -1,4 +1,4 @@
-// The calls that carry connection management (emulator/host/calls.h, the kernel's rdma_user_cm.h)
+// The calls that carry connection management (emulator/abi/calls.h, the kernel's rdma_user_cm.h)
 // and librdmacm's own headers in one translation unit: both name the same constants as enumerators,
 // so the kernel's are renamed while they are read.
 #pragma once
@@ -21,7 +21,7 @@
 #define RDMA_OPTION_ID_AFONLY UCMA_OPTION_ID_AFONLY
 #define RDMA_OPTION_ID_ACK_TIMEOUT UCMA_OPTION_ID_ACK_TIMEOUT
 #define RDMA_OPTION_IB_PATH UCMA_OPTION_IB_PATH
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #undef RDMA_PS_IPOIB
 #undef RDMA_PS_IB
 #undef RDMA_PS_TCP

@@ -1,11 +1,11 @@
-// Copies that a thread does for its host while it polls (emulator/verbs/copy_jobs.h).
+// Copies that a thread does for its host while it polls (emulator/abi/copy_jobs.h).
 #pragma once
 
 #include <sys/uio.h>
 
 #include <cstdint>
 
-#include "emulator/verbs/copy_jobs.h"
+#include "emulator/abi/copy_jobs.h"
 
 namespace rdmaemu::shim {
 

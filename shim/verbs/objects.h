@@ -8,10 +8,10 @@
 
 #include <cstddef>
 
+#include "emulator/abi/calls.h"
+#include "emulator/abi/ring.h"
+#include "emulator/abi/slab.h"
 #include "emulator/base/uapi.h"
-#include "emulator/host/calls.h"
-#include "emulator/verbs/ring.h"
-#include "emulator/verbs/slab.h"
 #include "shim/client/client.h"
 #include "shim/client/fork_lock.h"
 #include "shim/verbs/program_memory.h"

@@ -1,5 +1,5 @@
 // Where the bytes of messages are, on the program's side. Small payloads travel through shared
-// memory (emulator/verbs/slab.h): they are taken from program memory when work is posted and
+// memory (emulator/abi/slab.h): they are taken from program memory when work is posted and
 // fetched into program memory when a completion is polled. No other file of the library touches the
 // slabs.
 #pragma once

@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "emulator/verbs/ring.h"
+#include "emulator/abi/ring.h"
 
 namespace rdmaemu::shim {
 

@@ -3,7 +3,7 @@
 #include <endian.h>
 #include <infiniband/ib.h>
 
-#include "emulator/cm/write_event.h"
+#include "emulator/abi/write_event.h"
 #include "emulator/host/testing/cm_program.h"
 
 namespace rdmaemu::fuzz {

@@ -2,11 +2,11 @@
 
 #include <sys/mman.h>
 
+#include "emulator/abi/slab.h"
 #include "emulator/host/testing/cm_program.h"
 #include "emulator/trace/json_lines.h"
 #include "emulator/trace/pcapng.h"
 #include "emulator/trace/text_timeline.h"
-#include "emulator/verbs/slab.h"
 
 namespace rdmaemu::fuzz {
 namespace {

@@ -1,7 +1,7 @@
 #include "tests/golden/party.h"
 
+#include "emulator/abi/user_qp_attr.h"
 #include "emulator/cm/socket_address.h"
-#include "emulator/host/user_qp_attr.h"
 
 namespace rdmaemu::golden {
 namespace {

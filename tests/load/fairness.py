@@ -19,7 +19,7 @@ ROUNDS = 2000
 CONNECTIONS = 4200  # more than CallServer::kMaxConnections
 LIMIT_S = 100  # for what takes a fraction of a second undisturbed
 HOGS = ["calls", "cm_events", "completion_events", "async_events", "doorbells", "full_counters"]
-HOST_STATUS = struct.pack("II", 3, 0)  # CallOp::kHostStatus, no body (emulator/host/calls.h)
+HOST_STATUS = struct.pack("II", 3, 0)  # CallOp::kHostStatus, no body (emulator/abi/calls.h)
 
 
 def start_host(emulator):

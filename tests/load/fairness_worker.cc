@@ -237,7 +237,7 @@ void Doorbells() {
   for (std::string line; std::getline(maps, line) && words.empty();) {
     if (line.find("memfd:rdmaemu") == line.npos) continue;
     auto* page = reinterpret_cast<std::atomic<uint64_t>*>(std::strtoull(line.c_str(), nullptr, 16));
-    // DoorbellPage of emulator/verbs/ring.h: 64 bytes, then summary and queues.
+    // DoorbellPage of emulator/abi/ring.h: 64 bytes, then summary and queues.
     for (size_t i = 8; i < 8 + 16 + 1024; i++) words.push_back(page + i);
   }
   if (words.empty()) Fail("no shared segment");

@@ -14,7 +14,7 @@ import emulated  # noqa: E402
 from emulated import RDMAEMU, Emulator, Failure, Skip, free_addresses  # noqa: E402
 
 NOBODY = 65534
-HOST_STATUS = struct.pack("II", 3, 0)  # CallOp::kHostStatus, no body (emulator/host/calls.h)
+HOST_STATUS = struct.pack("II", 3, 0)  # CallOp::kHostStatus, no body (emulator/abi/calls.h)
 REPLY_HEADER = struct.Struct("iIII")
 
 

@@ -11,11 +11,9 @@ from emulated import Failure  # noqa: E402
 
 # <random> and <arpa/inet.h> are allowed: engines with a seed, and the text form of addresses.
 # A folder may include those before it; the pure ones end with host.
-ROOMS = ["emulator/base", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
+ROOMS = ["emulator/base", "emulator/abi", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
          "emulator/transport", "emulator/cm", "emulator/host/calls", "emulator/host/faults",
          "emulator/host", "emulator/runtime", "shim/client", "emulator/embedded"]
-# Layouts that programs and their host share: any room after emulator/cm may include them.
-SHARED = {"emulator/host/calls.h", "emulator/host/call_page.h", "emulator/host/user_qp_attr.h"}
 PURE = ROOMS[:ROOMS.index("emulator/host") + 1]
 LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; it alone may include system headers
 
@@ -48,8 +46,6 @@ def sources(folders):
 
 def room_of(path):
     """The innermost room of a file."""
-    if path in SHARED:
-        return "emulator/host/calls"
     found = [room for room in ROOMS if path.startswith(room + "/")]
     return max(found, key=len, default=None)
 

@@ -1,6 +1,6 @@
 // Options, attributes of queue pairs and multicast groups, in their place or not.
+#include "emulator/abi/command_structs.h"
 #include "emulator/base/cm_event_names.h"
-#include "emulator/cm/command_structs.h"
 #include "emulator/cm/path_record.h"
 #include "tests/sim/cm_calls.h"
 #include "tests/sim/socket_addresses.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/host/user_qp_attr.h"
+#include "emulator/abi/user_qp_attr.h"
 #include "tests/sim/private_data.h"
 #include "tests/sim/socket_addresses.h"
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/verbs/ring.h"
+#include "emulator/abi/ring.h"
 #include "shim/verbs/copy_jobs.h"
 #include "tests/sim/world.h"
 

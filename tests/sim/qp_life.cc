@@ -1,7 +1,7 @@
 // Queue pairs from creation to destruction.
 #include <algorithm>
 
-#include "emulator/verbs/slab.h"
+#include "emulator/abi/slab.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {

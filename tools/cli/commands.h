@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "emulator/runtime/registry.h"
 
 namespace rdmaemu::cli {

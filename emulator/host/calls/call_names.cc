@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 
 namespace rdmaemu {
 namespace {

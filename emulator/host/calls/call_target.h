@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 #include "emulator/host/calls/reply.h"
 
 namespace rdmaemu {

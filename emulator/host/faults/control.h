@@ -5,8 +5,8 @@
 #include <optional>
 #include <span>
 
+#include "emulator/abi/calls.h"
 #include "emulator/cm/cm.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/calls/reply.h"
 #include "emulator/host/faults/doors.h"
 #include "emulator/host/faults/host_faults.h"

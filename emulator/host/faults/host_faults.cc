@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/abi/calls.h"
 #include "emulator/fault/after.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/faults/words.h"
 
 namespace rdmaemu {

@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
+#include "emulator/abi/calls.h"
 #include "emulator/fault/grammar.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/faults/host_faults.h"
 #include "emulator/host/faults/words.h"
 

@@ -5,12 +5,12 @@
 #include <cctype>
 #include <utility>
 
+#include "emulator/abi/calls.h"
+#include "emulator/abi/write_event.h"
 #include "emulator/base/async_events.h"
 #include "emulator/base/cm_event_names.h"
 #include "emulator/cm/events.h"
-#include "emulator/cm/write_event.h"
 #include "emulator/fault/grammar.h"
-#include "emulator/host/calls.h"
 #include "emulator/host/calls/call_names.h"
 #include "emulator/host/faults/host_faults.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include "emulator/verbs/slab.h"
+#include "emulator/abi/slab.h"
 
 namespace rdmaemu::testing {
 // One host's way into the world's network.

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/abi/ring.h"
 #include "emulator/host/host.h"
-#include "emulator/verbs/ring.h"
 #include "emulator/verbs/testing/fakes.h"
 
 namespace rdmaemu::testing {

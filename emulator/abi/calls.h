@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "emulator/abi/command_structs.h"
+#include "emulator/abi/ring.h"
+#include "emulator/abi/write_event.h"
 #include "emulator/base/region_pages.h"
 #include "emulator/base/uapi.h"
-#include "emulator/cm/command_structs.h"
-#include "emulator/cm/write_event.h"
-#include "emulator/verbs/ring.h"
 
 namespace rdmaemu {
 

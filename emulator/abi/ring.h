@@ -13,8 +13,8 @@
 #include <cstring>
 #include <span>
 
+#include "emulator/abi/copy_jobs.h"
 #include "emulator/base/uapi.h"
-#include "emulator/verbs/copy_jobs.h"
 
 namespace rdmaemu {
 

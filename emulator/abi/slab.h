@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/verbs/ring.h"
+#include "emulator/abi/ring.h"
 
 namespace rdmaemu {
 

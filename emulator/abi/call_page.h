@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/host/calls.h"
+#include "emulator/abi/calls.h"
 
 namespace rdmaemu {
 
