@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
+#include "emulator/abi/call_table.h"
 #include "emulator/abi/command_structs.h"
 #include "emulator/abi/ring.h"
 #include "emulator/abi/write_event.h"
@@ -25,65 +27,6 @@ inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near
 inline constexpr size_t kMaxReplyDescriptors = 4;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxGidsPerCall = 64;
-
-enum class CallOp : uint32_t {
-  kHello = 1,
-  kMapSegment,
-  kHostStatus,
-  kHostStop,
-  kListDevices,
-  kOpenDevice,
-  kCloseDevice,
-  kQueryDevice,
-  kQueryPort,
-  kQueryGids,
-  kQueryPkey,
-  kGetAsyncEvent,
-  kAllocPd,
-  kDeallocPd,
-  kRegMr,
-  kReregMr,
-  kDeregMr,
-  kAllocMw,
-  kDeallocMw,
-  kCreateChannel,
-  kDestroyChannel,
-  kTakeChannelOverflow,
-  kCreateCq,
-  kResizeCq,
-  kDestroyCq,
-  kCreateSrq,
-  kModifySrq,
-  kQuerySrq,
-  kDestroySrq,
-  kCreateQp,
-  kModifyQp,
-  kQueryQp,
-  kDestroyQp,
-  kCreateAh,
-  kDestroyAh,
-  kAttachMcast,
-  kDetachMcast,
-  kCmCreateChannel,
-  kCmDestroyChannel,
-  kChangeDevice,
-  kShareCallPage,
-  kFaultAdd,
-  kFaultRemove,
-  kFaultClear,
-  kFaultList,
-  kClock,
-  kFaultRelease,
-  kFaultWait,
-  // Asked about, not made (AskIn).
-  kPostSend,
-  kPostRecv,
-  kPostSrqRecv,
-  kPollCq,
-  kReqNotifyCq,
-  // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
-  kCmCommand = 0x100,
-};
 
 struct CallHeader {
   uint32_t op;    // CallOp
@@ -460,6 +403,7 @@ struct AskOut {
   uint32_t again;  // not 0: it is done, then asked about once more with this, and waited for
 };
 constexpr bool IsAsked(CallOp op) { return op >= CallOp::kPostSend && op <= CallOp::kReqNotifyCq; }
+static_assert(static_cast<size_t>(CallOp::kReqNotifyCq) == std::size(kCallTable));
 constexpr uint32_t WatchBit(CallOp op) {
   return 1u << (static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kPostSend));
 }
@@ -486,6 +430,7 @@ struct CmCall {
   uint32_t reserved;
   Command command;
 };
+static_assert(std::size(kCmCommandTable) == kCmCommandWriteEvent + 1);
 static_assert(sizeof(ibv_qp_attr) % 8 == 0 && std::is_trivially_copyable_v<ibv_qp_attr>);
 
 }  // namespace rdmaemu

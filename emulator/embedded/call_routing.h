@@ -9,13 +9,6 @@
 
 namespace rdmaemu::embedded {
 
-enum class CallRoute {
-  kEntered,    // the host that the thread is on
-  kByNumber,   // In begins with a handle, a channel, a segment or a device's index
-  kByDevice,   // ListDevicesIn
-  kByChannel,  // CmCreateChannelIn
-};
-
 // Nothing for an op that is none.
 std::optional<CallRoute> RouteOf(uint32_t op);
 

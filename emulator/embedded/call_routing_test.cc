@@ -1,4 +1,4 @@
-// Which host a call goes to. That no call is forgotten the compiler sees to (RouteOf).
+// Which host a call goes to.
 #include "emulator/embedded/call_routing.h"
 
 #include <gtest/gtest.h>

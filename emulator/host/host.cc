@@ -9,7 +9,6 @@
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
 #include "emulator/host/calls/call_names.h"
-#include "emulator/host/calls/call_target.h"
 #include "emulator/host/calls/text_reply.h"
 #include "emulator/host/cm_queue_pairs.h"
 #include "emulator/host/cm_transport.h"
@@ -155,8 +154,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
     // Before rules decide about the call: the device of rdma_rxe has had it long ago.
-    if (EndsWhatPostsNeed(header.op)) SendPosted(now, caller->group);
-    if (CountsCompletions(header.op)) CompletePosted(now, process, caller->group);
+    if (HasTrait(header.op, kEndsWhatPostsNeed)) SendPosted(now, caller->group);
+    if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
     if (crashed_) return FailedReply(EIO);  // by what that did
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
@@ -385,7 +384,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     const ConnectedProcess& caller = *processes_.Find(process);
     verbs_.SetMaker({process, caller.forks()});
     Reply reply = Dispatch(now, process, caller, CallOp{header.op}, message.subspan(sizeof header));
-    if (EndsObjects(header.op)) doors_.ForgetGone();
+    if (HasTrait(header.op, kEndsObjects)) doors_.ForgetGone();
     return reply;
   }
 

@@ -31,7 +31,7 @@ void CopyText(std::string_view text, std::span<char> to) { text.copy(to.data(), 
 
 // ---- devices
 
-int ListDevices(const Caller& caller, const Nothing&, ListDevicesOut& out, Descriptors&) {
+int ListDevices(const Caller& caller, const ListDevicesIn&, ListDevicesOut& out, Descriptors&) {
   const std::vector<Device*> devices = caller.verbs.devices();
   out.count = static_cast<uint32_t>(std::min<size_t>(devices.size(), kMaxDevices));
   for (uint32_t i = 0; i < out.count; i++) {
@@ -359,10 +359,12 @@ template <auto kHandler>
 struct Call;
 template <class In, class Out, int (*kHandler)(const Caller&, const In&, Out&, Descriptors&)>
 struct Call<kHandler> {
+  template <class TableIn, class TableOut, uint32_t kTraits>
   static Reply Do(const Caller& caller, std::span<const std::byte> bytes) {
+    static_assert(std::is_same_v<In, TableIn> && std::is_same_v<Out, TableOut>);
     Reply reply;
     In in{};
-    const bool nothing = std::is_same_v<In, Nothing> && bytes.empty();
+    const bool nothing = (kTraits & kInMayBeEmpty) != 0 && bytes.empty();
     if (bytes.size() != sizeof in && !nothing) {
       reply.error = EINVAL;
       return reply;
@@ -379,69 +381,24 @@ struct Call<kHandler> {
   }
 };
 
-struct Entry {
-  CallOp op;
-  Reply (*call)(const Caller&, std::span<const std::byte>);
+// In the order of the numbers, so that a call is found by its number.
+constexpr Reply (*kHandlers[])(const Caller&, std::span<const std::byte>) = {
+#define RDMAEMU_HANDLER(name, In, Out, about, route, traits) Call<name>::Do<In, Out, traits>,
+    RDMAEMU_VERBS_CALLS(RDMAEMU_HANDLER)
+#undef RDMAEMU_HANDLER
 };
-
-constexpr Entry kCalls[] = {
-    {CallOp::kListDevices, Call<ListDevices>::Do},
-    {CallOp::kOpenDevice, Call<OpenDevice>::Do},
-    {CallOp::kCloseDevice, Call<CloseDevice>::Do},
-    {CallOp::kQueryDevice, Call<QueryDevice>::Do},
-    {CallOp::kQueryPort, Call<QueryPort>::Do},
-    {CallOp::kQueryGids, Call<QueryGids>::Do},
-    {CallOp::kQueryPkey, Call<QueryPkey>::Do},
-    {CallOp::kGetAsyncEvent, Call<GetAsyncEvent>::Do},
-    {CallOp::kAllocPd, Call<AllocPd>::Do},
-    {CallOp::kDeallocPd, Call<DeallocPd>::Do},
-    {CallOp::kRegMr, Call<RegMr>::Do},
-    {CallOp::kReregMr, Call<ReregMr>::Do},
-    {CallOp::kDeregMr, Call<DeregMr>::Do},
-    {CallOp::kAllocMw, Call<AllocMw>::Do},
-    {CallOp::kDeallocMw, Call<DeallocMw>::Do},
-    {CallOp::kCreateChannel, Call<CreateChannel>::Do},
-    {CallOp::kDestroyChannel, Call<DestroyChannel>::Do},
-    {CallOp::kTakeChannelOverflow, Call<TakeChannelOverflow>::Do},
-    {CallOp::kCreateCq, Call<CreateCq>::Do},
-    {CallOp::kResizeCq, Call<ResizeCq>::Do},
-    {CallOp::kDestroyCq, Call<DestroyCq>::Do},
-    {CallOp::kCreateSrq, Call<CreateSrq>::Do},
-    {CallOp::kModifySrq, Call<ModifySrq>::Do},
-    {CallOp::kQuerySrq, Call<QuerySrq>::Do},
-    {CallOp::kDestroySrq, Call<DestroySrq>::Do},
-    {CallOp::kCreateQp, Call<CreateQp>::Do},
-    {CallOp::kModifyQp, Call<ModifyQp>::Do},
-    {CallOp::kQueryQp, Call<QueryQp>::Do},
-    {CallOp::kDestroyQp, Call<DestroyQp>::Do},
-    {CallOp::kCreateAh, Call<CreateAh>::Do},
-    {CallOp::kDestroyAh, Call<DestroyAh>::Do},
-    {CallOp::kAttachMcast, Call<AttachMcast>::Do},
-    {CallOp::kDetachMcast, Call<DetachMcast>::Do},
-};
-
-// The table is in the order of the numbers, so that a call is found by its number.
-constexpr bool InOrder() {
-  for (size_t i = 0; i < std::size(kCalls); i++) {
-    if (static_cast<size_t>(kCalls[i].op) != static_cast<size_t>(CallOp::kListDevices) + i) {
-      return false;
-    }
-  }
-  return kCalls[std::size(kCalls) - 1].op == CallOp::kDetachMcast;
-}
-static_assert(InOrder());
 
 }  // namespace
 
 Reply DispatchVerbs(Verbs& verbs, Time now, GroupId group, ProcessId process, CallOp op,
                     std::span<const std::byte> in) {
-  if (op < CallOp::kListDevices || op > CallOp::kDetachMcast) {
+  const size_t index = static_cast<size_t>(op) - static_cast<size_t>(CallOp::kListDevices);
+  if (index >= std::size(kHandlers)) {  // also what is less than the first
     Reply reply;
     reply.error = ENOSYS;
     return reply;
   }
-  const size_t index = static_cast<size_t>(op) - static_cast<size_t>(CallOp::kListDevices);
-  return kCalls[index].call({verbs, now, group, process}, in);
+  return kHandlers[index]({verbs, now, group, process}, in);
 }
 
 }  // namespace rdmaemu

@@ -411,18 +411,12 @@ int EnsureConnected() {
   return error == 0 && c.has_waited_on ? EnsureWatched() : error;
 }
 
-bool BringsCounter(uint32_t op) {
-  return op == static_cast<uint32_t>(CallOp::kOpenDevice) ||
-         op == static_cast<uint32_t>(CallOp::kCreateChannel) ||
-         op == static_cast<uint32_t>(CallOp::kCmCreateChannel);
-}
-
 int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descriptors,
                     uint32_t descriptor_count) {
   Connection& c = g_connection;
   pthread_mutex_lock(&c.mutex);
   int error = EnsureConnected();
-  if (error == 0 && BringsCounter(header.op)) error = EnsureWatched();
+  if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
   bool broken = false;
   if (error == 0) {
     CallPage* const page = c.page.load();
@@ -545,7 +539,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
                         ? CallHostProcess({op, in_size}, in, buffer, descriptors, descriptor_count)
                         : embedded->call(op, in, in_size, out, out_size, &buffer.filled,
                                          descriptors, descriptor_count);
-  if (error == 0 && BringsCounter(op)) {
+  if (error == 0 && rdmaemu::HasTrait(op, rdmaemu::kBringsCounter)) {
     for (uint32_t i = 0; i < descriptor_count; i++) RememberCounter(descriptors[i]);
     // The host may have died before the counter was on the list.
     if (HostIsGone()) FillCounters();

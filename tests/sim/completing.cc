@@ -207,6 +207,7 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
 }
 
 void Traffic::GiveBack(Program& program, Receive& receive) {
+  EndRegion(program, receive);
   for (size_t i = 0; i < receive.claims.size(); i++) {
     program.model().Undecided(receive.claims[i]);
     if (receive.pieces[i].length > 0) program.heap().Give(receive.pieces[i]);
@@ -220,6 +221,13 @@ bool Traffic::ReceiveCompleted(Endpoint& endpoint, const ibv_wc& wc) {
   if (found == queue.posted.end()) return false;
   Receive receive = std::move(*found);
   queue.posted.erase(found);
+  if (receive.when_region_ended &&
+      *receive.when_region_ended != BytesOf(*endpoint.program, receive, receive.length)) {
+    world_.verdict().Complain("memory", endpoint.name() + ", receive wr_id " +
+                                            std::to_string(receive.wr_id) +
+                                            ": bytes changed after their region had ended");
+  }
+  EndRegion(*endpoint.program, receive);
   bool solicited = true;
   if (wc.status == IBV_WC_SUCCESS) {
     solicited = Arrived(endpoint, receive, wc);

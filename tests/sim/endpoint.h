@@ -23,7 +23,10 @@ struct Receive {
   std::vector<Piece> pieces;
   std::vector<MemoryModel::Claim> claims;  // one a piece
   uint32_t length = 0;
-  bool planted = false;  // it cannot take what comes: bad key, or too small
+  // A region for this receive alone; without one, the program's.
+  std::optional<Region> region;
+  // What its bytes were when that region ended or moved: they stay so.
+  std::optional<std::vector<std::byte>> when_region_ended;
 };
 
 // The receives of one queue pair, or those that several share.

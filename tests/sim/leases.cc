@@ -7,8 +7,8 @@
 namespace rdmaemu::sim {
 namespace {
 
-// The longest life of a region.
-constexpr uint32_t kLongest_ns = 200'000;
+// The longest lives of regions.
+constexpr uint32_t kLongest_ns = 200'000, kShort_ns = 4'000;
 
 }  // namespace
 
@@ -38,7 +38,8 @@ bool Traffic::PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   request.target_claim = lease->claim = owner.model().Expect(place->offset, std::move(bytes));
   wr.wr.rdma.remote_addr = lease->region.iova;
   wr.wr.rdma.rkey = lease->region.mr->rkey;
-  world_.After(Duration(world_.random().Below(kLongest_ns)),
+  const uint32_t longest = world_.random().Below(2) == 0 ? kLongest_ns : kShort_ns;
+  world_.After(Duration(world_.random().Below(longest)),
                [this, lease = lease.get()] { EndLease(*lease); });
   leases_.push_back(std::move(lease));
   return Post(endpoint, std::move(request), wr, sges, {});
@@ -85,6 +86,54 @@ void Traffic::EndLease(Lease& lease) {
   lease.piece = *other;
   lease.has_moved = true;
   world_.After(Duration(world_.random().Below(kLongest_ns)), [this, &lease] { EndLease(lease); });
+}
+
+void Traffic::OwnRegion(Program& program, Receive& receive, std::vector<ibv_sge>& sges) {
+  uint64_t begin = UINT64_MAX, end = 0;
+  for (const Piece& piece : receive.pieces) {
+    if (piece.length == 0) continue;
+    begin = std::min(begin, piece.offset);
+    end = std::max(end, piece.offset + piece.length);
+  }
+  Region region;
+  if (program.Register(begin, end, IBV_ACCESS_LOCAL_WRITE, region) != 0) return;
+  for (size_t i = 0; i < sges.size(); i++) {
+    if (receive.pieces[i].length == 0) continue;
+    sges[i].addr = region.Iova(receive.pieces[i].offset);
+    sges[i].lkey = region.mr->lkey;
+  }
+  receive.region = region;
+}
+
+void Traffic::EndRegion(Program& program, Receive& receive) {
+  if (!receive.region || receive.region->mr == nullptr || !program.Lives()) return;
+  if (!program.Runs()) return program.EndWithTheRest(*receive.region);  // its host is paused
+  if (program.Deregister(*receive.region) != 0) {
+    world_.verdict().Complain("verbs", program.name() + " cannot end the region of a receive");
+  }
+  receive.region.reset();
+}
+
+void Traffic::EndRegionsOfArrived(Program& program) {
+  if (!program.Runs()) return;
+  program.ForEachQueued([&](const CqEntry& entry) {
+    const auto endpoint = by_qpn_.find({&program, entry.wc.qp_num});
+    if (!Program::IsReceive(entry.wc.wr_id) || endpoint == by_qpn_.end()) return;
+    auto& posted = endpoint->second->receives->posted;
+    const auto found = std::ranges::find(posted, uint64_t{entry.wc.wr_id}, &Receive::wr_id);
+    if (found == posted.end() || !found->region || found->when_region_ended) return;
+    const bool moves = world_.random().Below(2) == 0;
+    const int error = moves ? program.Reregister(*found->region, 0, Program::kConstantBytes)
+                            : program.Deregister(*found->region);
+    if (error != 0) {
+      world_.verdict().Complain(
+          "verbs",
+          program.name() + " cannot end the region of a message, errno " + std::to_string(error));
+    }
+    if (!moves) found->region.reset();
+    found->when_region_ended = BytesOf(program, *found, found->length);
+    world_.tally().Count(moves ? "op.rereg_of_arrived" : "op.dereg_of_arrived");
+  });
 }
 
 }  // namespace rdmaemu::sim

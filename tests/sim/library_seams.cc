@@ -39,6 +39,9 @@ bool IsEmbedded() { return false; }
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
 void CloseCounter(int) {}
+// Process::Fork has joined the group.
+void JoinIfForked() {}
+bool HasToJoin() { return false; }
 
 }  // namespace rdmaemu::client
 

@@ -76,6 +76,7 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
   Program& program = *endpoint.program;
   ReceiveQueue& queue = *endpoint.receives;
   if (!program.Runs() || queue.dead || endpoint.stage == Stage::kGone) return;
+  if (endpoint.qp == nullptr) return;
   // Of a shared queue, a QP that was destroyed may have taken a receive with it.
   if (endpoint.in_reset && queue.srq == nullptr) return;
   const Process::Entered entered(program.process());
@@ -100,6 +101,7 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
           {program.region().Iova(piece.offset), piece.length, program.region().mr->lkey});
     }
     if (receive.length < queue.buffer_bytes) return GiveBack(program, receive);
+    if (queue.srq == nullptr && world_.random().Below(4) == 0) OwnRegion(program, receive, sges);
     ibv_recv_wr wr{receive.wr_id, nullptr, sges.data(), static_cast<int>(sges.size())};
     ibv_recv_wr* bad = nullptr;
     const int error = queue.srq != nullptr ? ibv_post_srq_recv(queue.srq, &wr, &bad)

@@ -50,10 +50,8 @@ Process::~Process() {
   std::free(device_);
 }
 
-void Process::Hello(ProcessId process, const uint8_t (&token)[16], HelloOut& out) {
-  HelloIn in{};
+void Process::Hello(ProcessId process, HelloIn in, HelloOut& out) {
   in.version = kCallVersion;
-  std::copy(std::begin(token), std::end(token), in.group_token);
   name_.copy(in.program, sizeof in.program - 1);
   std::swap(id_, process);
   const int error = Call(CallOp::kHello, in, out);
@@ -106,8 +104,12 @@ void Process::Fork(Survivor survivor) {
                       child_goes_on ? AddressSpaces::Watcher(ignore) : watcher_);
   machine_.memory.Add(child, base_, child_goes_on ? memory_ : copy,
                       child_goes_on ? watcher_ : AddressSpaces::Watcher(ignore));
+  HelloIn in{};
+  std::copy(std::begin(hello_.group_token), std::end(hello_.group_token), in.group_token);
+  in.parent = hello_.process;
+  in.fork = ++reinterpret_cast<ProcessPage*>(At(hello_.process_page))->forks;
   HelloOut out{};
-  Hello(child, hello_.group_token, out);
+  Hello(child, in, out);
   switch (survivor) {
     case Survivor::kChild:
       End(id_);
@@ -115,6 +117,7 @@ void Process::Fork(Survivor survivor) {
       // registered.
       machine_.memory.Add(id_, base_, memory_, watcher_);
       parents_.push_back(std::exchange(id_, child));
+      hello_ = out;
       break;
     case Survivor::kParent:
       End(child);

@@ -124,7 +124,7 @@ class Process {
                    std::span<const iovec> theirs);
 
  private:
-  void Hello(ProcessId process, const uint8_t (&token)[16], HelloOut& out);
+  void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);
 
   static thread_local Process* current_;

@@ -126,7 +126,8 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   const Process::Entered entered(*process_);
   auto queue = std::make_unique<CompletionQueueOf>();
   queue->number = count + 1;
-  const bool with_channel = world_.random().Below(2) == 0;
+  // Programs that poll late have no events: what was asked for is not known in time.
+  const bool with_channel = world_.random().Below(2) == 0 && world_.plan().late == 0;
   queue->cq = process_->Keep(ibv_create_cq(process_->context(), kCqEntries, queue.get(),
                                            with_channel ? channel_ : nullptr, 0));
   Must(queue->cq == nullptr ? errno : 0, "create a CQ");
@@ -135,6 +136,16 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   queue->promised = entries;
   queues_.push_back(std::move(queue));
   return *queues_.back();
+}
+
+void Program::ForEachQueued(const std::function<void(const CqEntry&)>& action) {
+  if (!Lives()) return;
+  for (const auto& queue : queues_) {
+    const Ring ring = shim::Of(queue->cq)->ring;
+    for (uint32_t at = ring.Consumer(); at != ring.Producer(); at = ring.Next(at)) {
+      action(*ring.SlotAs<CqEntry>(at));
+    }
+  }
 }
 
 void Program::ResizeQueue() {
@@ -147,6 +158,7 @@ void Program::ResizeQueue() {
     if (shim::Of(queues_[i]->cq)->ring.Count() > 1) index = i;
   }
   CompletionQueueOf& queue = *queues_[index];
+  if (queue.events) return;  // what a resize does to an armed queue is not modelled
   const uint32_t held = shim::Of(queue.cq)->ring.Count();
   if (held > 1 && random.Below(4) == 0) {
     world_.tally().Count("op.resize_too_small");
@@ -203,6 +215,7 @@ void Program::DestroyAll() {
   while (!windows_.empty() && FreeWindow(windows_.back())) {
   }
   for (const auto& [to, handle] : address_handles_) destroy(handle, ibv_destroy_ah, "an AH");
+  for (Region& region : left_over_) destroy(region.mr, ibv_dereg_mr, "a region");
   destroy(region_.mr, ibv_dereg_mr, "a region");
   destroy(read_only_.mr, ibv_dereg_mr, "a region");
   for (const auto& queue : queues_) destroy(queue->cq, ibv_destroy_cq, "a CQ");

@@ -75,6 +75,8 @@ class Program {
   // A completion queue with room for `entries` more; the program makes another when none has.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
+  // Completions that wait to be polled.
+  void ForEachQueued(const std::function<void(const CqEntry&)>& action);
   // Gives one of its queues another size, which may be too small for what it holds.
   void ResizeQueue();
   // A memory window of type 2, and its end; nullptr with a complaint.
@@ -95,6 +97,8 @@ class Program {
   // Moves the region to other bytes, and ends it.
   int Reregister(Region& region, uint64_t begin, uint64_t end);
   int Deregister(Region& region);
+  // Ends it in DestroyAll.
+  void EndWithTheRest(const Region& region) { left_over_.push_back(region); }
   // The addresses of its bytes: as the process has them, and where they really are.
   uint64_t AddressOf(uint64_t offset) const { return base_ + offset; }
   std::byte* Real(uint64_t offset) { return memory_.data() + offset; }
@@ -125,6 +129,7 @@ class Program {
   std::map<std::pair<std::string, bool>, ibv_ah*> address_handles_;
   std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
   std::vector<ibv_mw*> windows_;
+  std::vector<Region> left_over_;
   uint64_t last_wr_id_ = 0;
   uint64_t harvests_ = 0;
 };

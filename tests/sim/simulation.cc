@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "emulator/abi/slab.h"
 #include "tests/sim/connections.h"
 #include "tests/sim/run.h"
 #include "tests/sim/traffic.h"
@@ -113,7 +114,8 @@ class Simulation {
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
     if (random.Below(10) == 0) return Arm(Any(programs_));
-    if (random.Below(40) == 0) return Any(programs_).ResizeQueue();
+    if (random.Below(40) == 0) return OneThatIsLate().ResizeQueue();
+    if (random.Below(20) == 0) return traffic_.EndRegionsOfArrived(OneThatIsLate());
     if (random.Below(60) == 0) return traffic_.FreeWindow(Any(traffic_.endpoints()));
     if (random.Below(1000) < plan_.forks) return ForkOne();
     if (what < 7) return AddDatagramQueue();
@@ -207,8 +209,17 @@ class Simulation {
     program.Arm();
   }
 
+  // Rather one that has something to poll.
+  Program& OneThatIsLate() {
+    Program* found = &Any(programs_);
+    for (const auto& program : programs_) {
+      program->ForEachQueued([&](const CqEntry&) { found = program.get(); });
+    }
+    return *found;
+  }
+
   void ForkOne() {
-    Program& program = Any(programs_);
+    Program& program = OneThatIsLate();
     if (!program.Runs()) return;
     constexpr std::pair<Process::Survivor, const char*> kWays[] = {
         {Process::Survivor::kChild, "fork.child_goes_on"},
@@ -219,6 +230,9 @@ class Simulation {
       world_.recorder().Say(world_.now(), program.name(), std::string("forks: ") + name);
     }
     world_.tally().Count(name);
+    program.ForEachQueued([&](const CqEntry& entry) {
+      if (entry.payload == kPayloadWaits) world_.tally().Count("fork.before_payload_is_polled");
+    });
     program.process().Fork(survivor);
   }
 

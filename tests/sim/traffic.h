@@ -52,6 +52,8 @@ class Traffic {
   void DestroyAll(Program& program);
   // The owner frees its window, whatever is on its way through it.
   void FreeWindow(Endpoint& owner);
+  // Ends or moves the regions of messages that have arrived, before the program polls them.
+  void EndRegionsOfArrived(Program& program);
   // The program or its host has gone.
   void Abandon(Program& program);
   void Disturb(Machine& machine);
@@ -118,6 +120,8 @@ class Traffic {
   // A WRITE to a region that is there for it alone, and ends or moves at any moment.
   bool PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr);
   void EndLease(Lease& lease);
+  void OwnRegion(Program& program, Receive& receive, std::vector<ibv_sge>& sges);
+  void EndRegion(Program& program, Receive& receive);
   // The right to write the target ends now, or may have ended at the peer already.
   void MayLoseRight(Endpoint& endpoint, Request& request);
   void LoseRight(Endpoint& endpoint, Request& request);

@@ -92,26 +92,7 @@ fault::Vocabulary MakeVocabulary() {
 
 }  // namespace
 
-bool CanFail(uint32_t op) {
-  switch (CallOp{op}) {
-    case CallOp::kHello:
-    case CallOp::kMapSegment:
-    case CallOp::kShareCallPage:
-    case CallOp::kHostStatus:
-    case CallOp::kHostStop:
-    case CallOp::kChangeDevice:
-    case CallOp::kFaultAdd:
-    case CallOp::kFaultRemove:
-    case CallOp::kFaultClear:
-    case CallOp::kFaultList:
-    case CallOp::kFaultRelease:
-    case CallOp::kFaultWait:
-    case CallOp::kClock:
-      return false;
-    default:
-      return true;
-  }
-}
+bool CanFail(uint32_t op) { return !HasTrait(op, kOfHost); }
 
 std::string CallSubject(uint32_t op) { return SubjectOf(CallName(op)); }
 std::string MessageSubject(const wire::CmBody& body) { return SubjectOf(wire::CmName(body)); }

@@ -225,6 +225,17 @@ TEST_F(MemoryIs, NotWrittenLateAfterCompletion) {
   model.Written(8, 4);
   EXPECT_FALSE(verdict.clean());
 }
+TEST_F(MemoryIs, NotWrittenOnceTheRightHasEnded) {
+  const auto half = model.Expect(8, Bytes("abcd")), whole = model.Expect(16, Bytes("abcd"));
+  Put(8, Bytes("ab"));
+  Put(16, Bytes("abcd"));
+  EXPECT_FALSE(model.Revoke(half));
+  EXPECT_TRUE(model.Revoke(whole));
+  model.Done(half);  // ended already
+  EXPECT_TRUE(verdict.clean());
+  model.Written(10, 2);
+  EXPECT_FALSE(verdict.clean());
+}
 TEST_F(MemoryIs, OfAReceiveWhatWasSentAndUntouchedBehind) {
   const auto good = model.Lend(0, 8), wrong = model.Lend(16, 8), behind = model.Lend(32, 8);
   Put(0, Bytes("abcd"));

@@ -1,0 +1,194 @@
+// Every call from a program to its host, once. All that must know the calls reads this table: the
+// numbers (calls.h), their names in traces and fault rules, the host's dispatch, the object that a
+// call is about, the host that it goes to where several live in one process, and what it ends.
+//
+// A new call is four edits: a line here (its place among the verbs calls gives the number, so that
+// kCallVersion changes), its structs in calls.h, its handler of the same name in
+// emulator/host/verbs_calls.cc, and the library's function that makes it.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+
+namespace rdmaemu {
+
+// What a call is about, as far as a fault rule can ask for it.
+enum class CallAbout : uint8_t {
+  kNothing,
+  kHandle,  // In begins with a handle
+  kDevice,  // In begins with a device's index
+};
+
+// Which of several hosts inside one process gets a call.
+enum class CallRoute : uint8_t {
+  kEntered,    // the host that the calling thread is on
+  kByNumber,   // In begins with a handle, a channel, a segment or a device's index
+  kByDevice,   // ListDevicesIn says it
+  kByChannel,  // CmCreateChannelIn says it
+};
+
+// Bits of CallInfo::traits.
+enum CallTrait : uint32_t {
+  kPlain = 0,
+  // Posted work may lack something after the call: its QP, the state to send in, an address handle,
+  // memory, the device.
+  kEndsWhatPostsNeed = 1,
+  // QPs, contexts or what has asynchronous events may be gone after the call.
+  kEndsObjects = 2,
+  // The call destroys an object. It answers 0 where the host is gone.
+  kDestroys = 4,
+  // The call counts completions: the device must have completed all that it can.
+  kCountsCompletions = 8,
+  // The call is about the host itself. No fault rule applies to it.
+  kOfHost = 16,
+  // The reply brings a counter, on which threads may wait.
+  kBringsCounter = 32,
+  // Nothing may stand for In.
+  kInMayBeEmpty = 64,
+};
+
+// X(name, In, Out, about, route, traits), in the order of their numbers. Out is Nothing where the
+// call answers nothing.
+
+// Answered by emulator/host/host.cc.
+#define RDMAEMU_HOST_CALLS(X)                                              \
+  X(Hello, HelloIn, HelloOut, kNothing, kEntered, kOfHost)                 \
+  X(MapSegment, MapSegmentIn, MapSegmentOut, kNothing, kByNumber, kOfHost) \
+  X(HostStatus, Nothing, HostStatusOut, kNothing, kEntered, kOfHost)       \
+  X(HostStop, Nothing, Nothing, kNothing, kEntered, kOfHost)
+
+// Answered by the handlers of emulator/host/verbs_calls.cc.
+#define RDMAEMU_VERBS_CALLS(X)                                                         \
+  X(ListDevices, ListDevicesIn, ListDevicesOut, kNothing, kByDevice, kInMayBeEmpty)    \
+  X(OpenDevice, OpenDeviceIn, OpenDeviceOut, kDevice, kByNumber, kBringsCounter)       \
+  X(CloseDevice, HandleIn, Nothing, kHandle, kByNumber,                                \
+    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                     \
+  X(QueryDevice, HandleIn, QueryDeviceOut, kHandle, kByNumber, kPlain)                 \
+  X(QueryPort, QueryPortIn, QueryPortOut, kHandle, kByNumber, kPlain)                  \
+  X(QueryGids, QueryGidsIn, QueryGidsOut, kHandle, kByNumber, kPlain)                  \
+  X(QueryPkey, QueryPkeyIn, QueryPkeyOut, kHandle, kByNumber, kPlain)                  \
+  X(GetAsyncEvent, HandleIn, GetAsyncEventOut, kHandle, kByNumber, kPlain)             \
+  X(AllocPd, AllocPdIn, HandleOut, kHandle, kByNumber, kPlain)                         \
+  X(DeallocPd, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                       \
+  X(RegMr, RegMrIn, MrOut, kHandle, kByNumber, kPlain)                                 \
+  X(ReregMr, ReregMrIn, MrOut, kHandle, kByNumber, kEndsWhatPostsNeed)                 \
+  X(DeregMr, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)    \
+  X(AllocMw, AllocMwIn, MwOut, kHandle, kByNumber, kPlain)                             \
+  X(DeallocMw, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)  \
+  X(CreateChannel, HandleIn, CreateChannelOut, kHandle, kByNumber, kBringsCounter)     \
+  X(DestroyChannel, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                  \
+  X(TakeChannelOverflow, HandleIn, TakeChannelOverflowOut, kHandle, kByNumber, kPlain) \
+  X(CreateCq, CreateCqIn, CqOut, kHandle, kByNumber, kPlain)                           \
+  X(ResizeCq, ResizeCqIn, CqOut, kHandle, kByNumber, kCountsCompletions)               \
+  X(DestroyCq, HandleIn, DestroyCqOut, kHandle, kByNumber, kEndsObjects | kDestroys)   \
+  X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                        \
+  X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                        \
+  X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                       \
+  X(DestroySrq, HandleIn, DestroyOut, kHandle, kByNumber, kEndsObjects | kDestroys)    \
+  X(CreateQp, CreateQpIn, CreateQpOut, kHandle, kByNumber, kPlain)                     \
+  X(ModifyQp, ModifyQpIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed)             \
+  X(QueryQp, HandleIn, QueryQpOut, kHandle, kByNumber, kPlain)                         \
+  X(DestroyQp, HandleIn, DestroyOut, kHandle, kByNumber,                               \
+    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                     \
+  X(CreateAh, CreateAhIn, HandleOut, kHandle, kByNumber, kPlain)                       \
+  X(DestroyAh, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)  \
+  X(AttachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)                         \
+  X(DetachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)
+
+// Answered by emulator/host/host.cc, but for ShareCallPage and Clock: by the runtime.
+#define RDMAEMU_OTHER_CALLS(X)                                                              \
+  X(CmCreateChannel, CmCreateChannelIn, CmChannelOut, kNothing, kByChannel, kBringsCounter) \
+  X(CmDestroyChannel, HandleIn, Nothing, kNothing, kByNumber, kDestroys)                    \
+  X(ChangeDevice, ChangeDeviceIn, Nothing, kNothing, kEntered, kOfHost)                     \
+  X(ShareCallPage, Nothing, Nothing, kNothing, kEntered, kOfHost)                           \
+  X(FaultAdd, Nothing, Nothing, kNothing, kEntered, kOfHost)                                \
+  X(FaultRemove, Nothing, Nothing, kNothing, kEntered, kOfHost)                             \
+  X(FaultClear, Nothing, Nothing, kNothing, kEntered, kOfHost)                              \
+  X(FaultList, Nothing, Nothing, kNothing, kEntered, kOfHost)                               \
+  X(Clock, ClockIn, ClockOut, kNothing, kEntered, kOfHost)                                  \
+  X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
+  X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)
+
+// Asked about, not made (AskIn).
+#define RDMAEMU_ASKED_CALLS(X)                              \
+  X(PostSend, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
+  X(PostRecv, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
+  X(PostSrqRecv, AskIn, AskOut, kHandle, kByNumber, kPlain) \
+  X(PollCq, AskIn, AskOut, kHandle, kByNumber, kPlain)      \
+  X(ReqNotifyCq, AskIn, AskOut, kHandle, kByNumber, kPlain)
+
+#define RDMAEMU_ALL_CALLS(X) \
+  RDMAEMU_HOST_CALLS(X)      \
+  RDMAEMU_VERBS_CALLS(X)     \
+  RDMAEMU_OTHER_CALLS(X)     \
+  RDMAEMU_ASKED_CALLS(X)
+
+// Commands of connection management, X(name, traits) in the order of RDMA_USER_CM_CMD_*. Each takes
+// a channel first and goes by it. Where the manager is iw_cm, DISCONNECT and DESTROY_ID end a QP.
+#define RDMAEMU_CM_COMMANDS(X)                  \
+  X(CREATE_ID, kPlain)                          \
+  X(DESTROY_ID, kEndsWhatPostsNeed | kDestroys) \
+  X(BIND_IP, kPlain)                            \
+  X(RESOLVE_IP, kPlain)                         \
+  X(RESOLVE_ROUTE, kPlain)                      \
+  X(QUERY_ROUTE, kPlain)                        \
+  X(CONNECT, kPlain)                            \
+  X(LISTEN, kPlain)                             \
+  X(ACCEPT, kPlain)                             \
+  X(REJECT, kPlain)                             \
+  X(DISCONNECT, kEndsWhatPostsNeed)             \
+  X(INIT_QP_ATTR, kPlain)                       \
+  X(GET_EVENT, kPlain)                          \
+  X(GET_OPTION, kPlain)                         \
+  X(SET_OPTION, kPlain)                         \
+  X(NOTIFY, kPlain)                             \
+  X(JOIN_IP_MCAST, kPlain)                      \
+  X(LEAVE_MCAST, kPlain)                        \
+  X(MIGRATE_ID, kPlain)                         \
+  X(QUERY, kPlain)                              \
+  X(BIND, kPlain)                               \
+  X(RESOLVE_ADDR, kPlain)                       \
+  X(JOIN_MCAST, kPlain)                         \
+  X(RESOLVE_IB_SERVICE, kPlain)                 \
+  X(WRITE_CM_EVENT, kPlain)
+
+enum class CallOp : uint32_t {
+  kNone = 0,
+#define RDMAEMU_NUMBER(name, ...) k##name,
+  RDMAEMU_ALL_CALLS(RDMAEMU_NUMBER)
+#undef RDMAEMU_NUMBER
+  // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
+  kCmCommand = 0x100,
+};
+
+struct CallInfo {
+  const char* name;  // "CreateQp", "CONNECT"
+  CallAbout about;
+  CallRoute route;
+  uint32_t traits;  // CallTrait
+};
+
+#define RDMAEMU_INFO(name, in, out, about, route, traits) \
+  {#name, CallAbout::about, CallRoute::route, traits},
+inline constexpr CallInfo kCallTable[] = {RDMAEMU_ALL_CALLS(RDMAEMU_INFO)};
+#undef RDMAEMU_INFO
+#define RDMAEMU_INFO(name, traits) {#name, CallAbout::kNothing, CallRoute::kByNumber, traits},
+inline constexpr CallInfo kCmCommandTable[] = {RDMAEMU_CM_COMMANDS(RDMAEMU_INFO)};
+#undef RDMAEMU_INFO
+
+// Of a number as it came; nullptr for one that is no call's.
+constexpr const CallInfo* InfoOf(uint32_t op) {
+  constexpr auto kCmBase = static_cast<uint32_t>(CallOp::kCmCommand);
+  if (op >= kCmBase) {
+    const uint32_t command = op - kCmBase;
+    return command < std::size(kCmCommandTable) ? &kCmCommandTable[command] : nullptr;
+  }
+  return op >= 1 && op <= std::size(kCallTable) ? &kCallTable[op - 1] : nullptr;
+}
+
+constexpr bool HasTrait(uint32_t op, CallTrait trait) {
+  const CallInfo* const info = InfoOf(op);
+  return info != nullptr && (info->traits & trait) != 0;
+}
+
+}  // namespace rdmaemu
