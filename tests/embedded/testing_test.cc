@@ -95,5 +95,28 @@ TEST(Failures, ShowTheTimeline) {
   EXPECT_THAT(shown, HasSubstr("ListDevices"));
 }
 
+// Of nine bytes each.
+std::string Lines(size_t count) {
+  std::string text;
+  for (size_t i = 100; i < 100 + count; i++) text += "line " + std::to_string(i) + "\n";
+  return text;
+}
+
+TEST(Failures, ShowSixtyLinesAroundTheFailureAndNameAFileWithAll) {
+  using rdmaemu::testing::TimelineAround;
+  EXPECT_EQ(TimelineAround(Lines(60), 0), Lines(60));
+  constexpr size_t kLineBytes = 9;
+  const std::string text = Lines(200);
+  const std::string middle = TimelineAround(text, 100 * kLineBytes);
+  EXPECT_THAT(middle, testing::StartsWith("[lines 71 to 130 of 200; all of them: /"));
+  EXPECT_THAT(middle, HasSubstr("]\nline 170\n"));
+  EXPECT_THAT(middle, testing::EndsWith("line 229\n"));
+  EXPECT_THAT(TimelineAround(text, 0), HasSubstr("]\nline 100\n"));
+  EXPECT_THAT(TimelineAround(text, SIZE_MAX), testing::EndsWith("line 299\n"));
+  const size_t begin = middle.find("/");
+  std::ifstream file(middle.substr(begin, middle.find(']') - begin));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
+}
+
 }  // namespace
 }  // namespace rdmaemu_test

@@ -8,13 +8,18 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <sys/single_threaded.h>
+#include <unistd.h>
 #include <rdmaemu/rdmaemu.hpp>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +146,65 @@ void WithFault(const std::string& rule, Body&& body) {
                                << " times and never fired";
 }
 
+// So many lines of the timeline stand in the message of a test that failed; a file has the rest.
+inline constexpr size_t kTimelineLines = 60;
+
+// How long the timeline was when the test failed first.
+class FailureMark : public ::testing::EmptyTestEventListener {
+ public:
+  FailureMark() { ::testing::UnitTest::GetInstance()->listeners().Append(this); }
+  ~FailureMark() override { ::testing::UnitTest::GetInstance()->listeners().Release(this); }
+  FailureMark(const FailureMark&) = delete;
+  FailureMark& operator=(const FailureMark&) = delete;
+
+  // In bytes; the timeline's end when no failure was seen.
+  size_t bytes() const { return bytes_.value_or(SIZE_MAX); }
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    const int bytes = rdmaemu_timeline(nullptr, 0);
+    if (result.failed() && !bytes_ && bytes >= 0) bytes_ = static_cast<size_t>(bytes);
+  }
+
+ private:
+  std::optional<size_t> bytes_;
+};
+
+// Writes the text to a file of the running test and answers the file's path; empty: it cannot be
+// written. Bazel keeps what stands in TEST_UNDECLARED_OUTPUTS_DIR.
+inline std::string WriteTimelineFile(const std::string& text) {
+  const char* directory = nullptr;
+  for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
+    if (directory == nullptr) directory = std::getenv(name);
+  }
+  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
+  std::string file = std::string(test.test_suite_name()) + "." + test.name();
+  for (char& letter : file) letter = letter == '/' ? '_' : letter;
+  const std::string path = std::string(directory == nullptr ? "/tmp" : directory) +
+                           "/rdmaemu-timeline-" + file + "-" + std::to_string(getpid()) + ".txt";
+  std::ofstream out(path);
+  out << text;
+  out.close();
+  return out ? path : std::string();
+}
+
+// kTimelineLines of the text, as many as possible on both sides of that byte.
+inline std::string TimelineAround(const std::string& text, size_t byte) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line + "\n");
+  if (lines.size() <= kTimelineLines) return text;
+  size_t at = 0;
+  for (size_t begun = 0; at < lines.size() && begun < byte; at++) begun += lines[at].size();
+  const size_t first = std::min(at < kTimelineLines / 2 ? 0 : at - kTimelineLines / 2,
+                                lines.size() - kTimelineLines);
+  const std::string path = WriteTimelineFile(text);
+  std::string shown =
+      "[lines " + std::to_string(first + 1) + " to " + std::to_string(first + kTimelineLines) +
+      " of " + std::to_string(lines.size()) +
+      "; all of them: " + (path.empty() ? "no file could be written" : path) + "]\n";
+  for (size_t i = 0; i < kTimelineLines; i++) shown += lines[first + i];
+  return shown;
+}
+
 // A test with a host of its own: embedded, with the virtual clock. The hosts end after the members
 // of classes that derive from it.
 class EmbeddedTest : public ::testing::Test {
@@ -149,7 +213,7 @@ class EmbeddedTest : public ::testing::Test {
   ~EmbeddedTest() override {
     if (HasFailure()) {
       ADD_FAILURE() << "what the host did, both sides (seconds, host, process, kind, object):\n"
-                    << Timeline();
+                    << TimelineAround(Timeline(), mark_.bytes());
     }
   }
 
@@ -168,6 +232,9 @@ class EmbeddedTest : public ::testing::Test {
   }
 
   Embedding host;
+
+ private:
+  FailureMark mark_;
 };
 
 }  // namespace rdmaemu::testing
