@@ -40,17 +40,17 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
   return 0;
 }
 
-uint32_t HandleOf(const ibv_cq* cq) { return cq == nullptr ? 0 : cq->handle; }
-
 }  // namespace
 
 QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap& cap) {
+  // The real library crashes.
+  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return NullWith(EINVAL);
   QueuePair* qp = New<QueuePair>();
   if (qp == nullptr) return nullptr;
   CreateQpIn in{};
   in.pd = pd->handle;
-  in.send_cq = HandleOf(attr.send_cq);
-  in.recv_cq = HandleOf(attr.recv_cq);
+  in.send_cq = attr.send_cq->handle;
+  in.recv_cq = attr.recv_cq->handle;
   in.srq = attr.srq == nullptr ? 0 : attr.srq->handle;
   in.type = attr.qp_type;
   in.signal_all = attr.sq_sig_all != 0 ? 1 : 0;
