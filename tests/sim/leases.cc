@@ -107,8 +107,9 @@ void Traffic::OwnRegion(Program& program, Receive& receive, std::vector<ibv_sge>
 
 void Traffic::EndRegion(Program& program, Receive& receive) {
   if (!receive.region || receive.region->mr == nullptr || !program.Lives()) return;
-  if (!program.Runs()) return program.EndWithTheRest(*receive.region);  // its host is paused
-  if (program.Deregister(*receive.region) != 0) {
+  if (!program.Runs()) {  // its host is paused
+    program.EndWithTheRest(*receive.region);
+  } else if (program.Deregister(*receive.region) != 0) {
     world_.verdict().Complain("verbs", program.name() + " cannot end the region of a receive");
   }
   receive.region.reset();
