@@ -57,6 +57,9 @@ void Traffic::Harvest(Program& program) {
       for (int i = 0; i < count; i++) taken.emplace_back(queue.get(), found[i]);
     }
   }
+  // Before any call: a call may execute posted requests, whose events would then come before their
+  // completions.
+  const std::vector<CompletionQueueOf*> raised = program.TakeEvents();
   // An error on one queue explains what was flushed on another.
   for (const auto& [queue, wc] : taken) {
     if (EndedWith(wc.status) != CompletionChecker::Ended::kError) continue;
@@ -67,8 +70,9 @@ void Traffic::Harvest(Program& program) {
     const bool solicited = Completed(program, wc) || wc.status != IBV_WC_SUCCESS;
     if (queue->events) events_.Completed(*queue->events, solicited);
   }
-  program.HarvestEvents();
+  for (const CompletionQueueOf* queue : raised) events_.Raised(*queue->events);
   program.CountHarvest();
+  completions_.Settled();
   events_.Settled();
 }
 

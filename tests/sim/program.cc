@@ -148,6 +148,12 @@ void Program::ForEachQueued(const std::function<void(const CqEntry&)>& action) {
   }
 }
 
+bool Program::HasQueued() {
+  bool has = false;
+  ForEachQueued([&has](const CqEntry&) { has = true; });
+  return has;
+}
+
 void Program::ResizeQueue() {
   if (queues_.empty() || !Runs()) return;
   const Process::Entered entered(*process_);
@@ -236,8 +242,9 @@ void Program::Arm() {
   world_.tally().Count(solicited ? "event.armed_solicited" : "event.armed");
 }
 
-void Program::HarvestEvents() {
-  if (!Lives() || channel_ == nullptr) return;
+std::vector<CompletionQueueOf*> Program::TakeEvents() {
+  std::vector<CompletionQueueOf*> raised;
+  if (!Lives() || channel_ == nullptr) return raised;
   const Process::Entered entered(*process_);
   const uint64_t before = process_->counts_taken();
   uint64_t events = 0;
@@ -246,9 +253,9 @@ void Program::HarvestEvents() {
   while (ibv_get_cq_event(channel_, &cq, &cookie) == 0) {
     events++;
     world_.tally().Count("event.raised");
-    const auto& queue = *static_cast<CompletionQueueOf*>(cookie);
-    if (queue.events) {
-      events_.Raised(*queue.events);
+    auto* const queue = static_cast<CompletionQueueOf*>(cookie);
+    if (queue->events) {
+      raised.push_back(queue);
     } else {
       world_.verdict().Complain("events", name_ + ": an event of a queue without a channel");
     }
@@ -257,6 +264,7 @@ void Program::HarvestEvents() {
   if (process_->counts_taken() - before != events) {
     world_.verdict().Complain("events", name_ + ": its channel was readable, and had no event");
   }
+  return raised;
 }
 
 Piece Program::Constant(uint32_t length) {

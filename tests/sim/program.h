@@ -77,6 +77,7 @@ class Program {
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
   // Completions that wait to be polled.
   void ForEachQueued(const std::function<void(const CqEntry&)>& action);
+  bool HasQueued();
   // Gives one of its queues another size, which may be too small for what it holds.
   void ResizeQueue();
   // A memory window of type 2, and its end; nullptr with a complaint.
@@ -90,8 +91,8 @@ class Program {
   // How often all queues were polled.
   uint64_t harvests() const { return harvests_; }
   void CountHarvest() { harvests_++; }
-  // Takes the channel's events.
-  void HarvestEvents();
+  // Takes the channel's events; answers their queues.
+  std::vector<CompletionQueueOf*> TakeEvents();
   // EINVAL and the like as the host says; 0 fills `out`.
   int Register(uint64_t begin, uint64_t end, int access, Region& out);
   // Moves the region to other bytes, and ends it.

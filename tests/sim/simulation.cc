@@ -203,9 +203,12 @@ class Simulation {
     Part(machine);
   }
 
-  // Nothing stands in its queues when a program arms one: it would miss what came before.
+  // A completion that is queued before its queue is armed raises no event. The calls of a harvest
+  // may execute posted requests, which then complete.
   void Arm(Program& program) {
-    Harvest(program);
+    do {
+      Harvest(program);
+    } while (program.HasQueued());
     program.Arm();
   }
 

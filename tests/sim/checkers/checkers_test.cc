@@ -94,9 +94,35 @@ TEST_F(Completions, OfASharedQueueOnlyAsManyAreOvertakenAsQpsCanHold) {
   for (uint64_t id = 1; id <= 3; id++) checker.Post(shared, id, true);
   checker.SetHolders(shared, 1);
   checker.Complete(shared, 2, Ended::kSuccess);
+  checker.Settled();
   EXPECT_TRUE(verdict.clean());
   checker.Post(shared, 4, true);
   checker.Complete(shared, 4, Ended::kSuccess);
+  checker.Settled();
+  EXPECT_FALSE(verdict.clean());
+}
+TEST_F(Completions, OfASharedQueueComeInNoOrderFromOnePollOfSeveralQueues) {
+  const Checker::Queue shared = checker.Open(Checker::Kind::kShared, "shared");
+  for (uint64_t id = 1; id <= 5; id++) checker.Post(shared, id, true);
+  checker.SetHolders(shared, 1);
+  for (const uint64_t id : {4, 2, 1}) checker.Complete(shared, id, Ended::kSuccess);
+  checker.Settled();
+  EXPECT_TRUE(verdict.clean()) << "only 3 is held";
+  checker.Complete(shared, 5, Ended::kSuccess);
+  checker.Settled();
+  EXPECT_TRUE(verdict.clean()) << "still only 3";
+}
+TEST_F(Completions, OfASharedQueueTheOvertakenAreCountedOverAllPolls) {
+  const Checker::Queue shared = checker.Open(Checker::Kind::kShared, "shared");
+  for (uint64_t id = 1; id <= 5; id++) checker.Post(shared, id, true);
+  checker.SetHolders(shared, 2);
+  for (const uint64_t id : {5, 4, 1}) {
+    checker.Complete(shared, id, Ended::kSuccess);
+  }
+  checker.Settled();
+  EXPECT_TRUE(verdict.clean()) << "2 and 3 are held";
+  checker.SetHolders(shared, 1);
+  checker.Settled();
   EXPECT_FALSE(verdict.clean());
 }
 

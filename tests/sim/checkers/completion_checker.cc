@@ -26,14 +26,24 @@ void CompletionChecker::CompleteShared(State& state, uint64_t wr_id) {
   if (it == state.posted.end()) {
     return Complain(state, wr_id, "completed twice, or was never posted");
   }
-  // Receives are taken in order; only those that a QP is still filling may be overtaken.
   const auto before = static_cast<size_t>(it - state.posted.begin());
-  if (before > state.holders) {
-    Complain(state, wr_id,
-             "completed before " + std::to_string(before) + " older receives, though only " +
-                 std::to_string(state.holders) + " QPs can hold one");
+  if (before < state.overtaken) {
+    state.overtaken--;
+  } else {
+    state.overtaken = before;
+    state.overtaker = wr_id;
   }
   state.posted.erase(it);
+}
+
+void CompletionChecker::Settled() {
+  for (State& state : queues_) {
+    if (state.kind != Kind::kShared || state.closed || state.overtaken <= state.holders) continue;
+    Complain(state, state.overtaker,
+             "completed before " + std::to_string(state.overtaken) +
+                 " older receives, though only " + std::to_string(state.holders) +
+                 " QPs can hold one");
+  }
 }
 
 void CompletionChecker::Complete(Queue queue, uint64_t wr_id, Ended ended) {

@@ -25,6 +25,10 @@ class CompletionChecker {
   void Complete(Queue queue, uint64_t wr_id, Ended ended);
   // The program, or something it asked for, may have taken the queue's QP into ERR.
   void MayFlush(Queue queue) { queues_.at(queue).may_flush = true; }
+  // All completion queues of a program were polled until they were empty. QPs take the receives of
+  // a shared queue in order, so that one completes after all older ones but those that QPs still
+  // hold. QPs with different completion queues complete in no order between two polls.
+  void Settled();
   // Of a shared queue: how many receives may be held back by QPs that are at them.
   void SetHolders(Queue queue, uint32_t holders) { queues_.at(queue).holders = holders; }
   // Reset or destroyed: what is outstanding does not complete any more.
@@ -46,6 +50,9 @@ class CompletionChecker {
     std::string name;
     std::deque<Posted> posted;
     bool may_flush = false, failed = false, closed = false;
+    // Of a shared queue: receives that are older than one that has completed.
+    size_t overtaken = 0;
+    uint64_t overtaker = 0;  // the wr_id of that one
     uint32_t holders = 0;
   };
 
