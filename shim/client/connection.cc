@@ -319,9 +319,9 @@ void AfterForkInParent() {
 }
 void AfterForkInChild() {
   Connection& c = g_connection;
-  ResetCountersInChild();
+  UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
-  pthread_mutex_init(&c.fork_mutex, nullptr);
+  pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork has it
   g_fork_generation.fetch_add(1);
   // A host inside the parent is the parent's: its queues are shared, its state is a dead copy.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;

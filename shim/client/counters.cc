@@ -99,7 +99,6 @@ void FillCounters() {
 
 void LockCountersForFork() { pthread_mutex_lock(&g_mutex); }
 void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }
-void ResetCountersInChild() { pthread_mutex_init(&g_mutex, nullptr); }
 
 }  // namespace rdmaemu::client
 

@@ -11,6 +11,5 @@ void RememberCounter(int fd);
 void FillCounters();
 void LockCountersForFork();
 void UnlockCountersAfterFork();
-void ResetCountersInChild();
 
 }  // namespace rdmaemu::client
