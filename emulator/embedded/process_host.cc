@@ -17,6 +17,7 @@
 #include "emulator/embedded/threads.h"
 #include "emulator/embedded/verbs_library.h"
 #include "emulator/host/faults/words.h"
+#include "shim/client/race_detector.h"
 
 namespace rdmaemu::embedded {
 namespace {
@@ -50,8 +51,11 @@ std::atomic<bool> ProcessHost::has_hosts_{false};
 void HostsMutex::lock() {
   t_locks++;  // first: a signal handler may come in between
   mutex_.lock();
+  client::AcquireFrom(
+      this);  // ThreadSanitizer ignores locks taken inside its own functions for waits
 }
 void HostsMutex::unlock() {
+  client::ReleaseTo(this);
   mutex_.unlock();
   t_locks--;
 }
@@ -230,6 +234,12 @@ void ProcessHost::Forget(Sleeper& sleeper) {
 }
 
 bool ProcessHost::IsAlone() const {
+  // A timer or a peer of the program's own may end the wait: the program can act.
+  if (std::ranges::any_of(sleepers_, [](const Sleeper* each) {
+        return each->what().is_foreign && !each->what().fds.empty();
+      })) {
+    return false;
+  }
   const int threads = CountThreads();
   if (threads == 1) return true;
   const Sleeper* const own = &Sleeper::OfThread();
@@ -248,9 +258,13 @@ std::optional<Time> ProcessHost::FirstLimit() const {
 }
 
 bool ProcessHost::IsStalled() const {
-  return std::ranges::none_of(sleepers_, [](const Sleeper* each) {
-    return each->what().is_foreign || each->what().virtual_limit;
-  });
+  const auto waits_for_hosts = [](const Sleeper* each) {
+    return !each->what().is_foreign && each->what().lock == nullptr;
+  };
+  return std::ranges::any_of(sleepers_, waits_for_hosts) &&
+         std::ranges::none_of(sleepers_, [](const Sleeper* each) {
+           return each->what().is_foreign || each->what().virtual_limit;
+         });
 }
 
 std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
@@ -399,7 +413,10 @@ std::optional<Duration> ProcessHost::BeginLockWait(const void* waits_on, const c
     if (!IsAlone()) return std::nullopt;  // the last thread that begins to wait drives the hosts
     const EmbeddedHosts::Pause pause = hosts_->GoOn(true, FirstLimit());
     if (!pause.moved) {
-      if (pause.endless && IsStalled()) ReportStall();
+      if (pause.endless && IsStalled()) {
+        ReportStall();
+        WakeWaiters();  // the wait for RDMA answers EDEADLK
+      }
       return pause.machine;
     }
     for (Sleeper* each : sleepers_) {
@@ -412,15 +429,19 @@ void ProcessHost::EndLockWait(bool has_timed_out) {
   std::unique_lock lock(mutex_);
   Sleeper& sleeper = Sleeper::OfThread();
   std::erase(sleepers_, &sleeper);
+  // A signal wakes one thread, and this is the one.
+  for (Sleeper* each : sleepers_) {
+    if (each->what().lock == sleeper.what().lock) each->ForgetSignal();
+  }
   if (hosts_ == nullptr || !has_timed_out) return;
   if (const auto& limit = sleeper.what().virtual_limit) hosts_->PassTo(*limit);
   WakeWaiters();
 }
 
-void ProcessHost::RouseWaitersOf(const void* waited_on) {
+void ProcessHost::RouseWaitersOf(const void* waited_on, bool all) {
   const std::lock_guard lock(mutex_);
   for (Sleeper* each : sleepers_) {
-    if (each->what().lock == waited_on) each->Rouse();
+    if (each->what().lock == waited_on) each->Signal(all);
   }
 }
 

@@ -81,8 +81,8 @@ class ProcessHost {
   std::optional<Duration> BeginLockWait(const void* lock, const char* what,
                                         std::optional<Duration> limit);
   void EndLockWait(bool has_timed_out);
-  // Threads that wait on that lock have something to do.
-  void RouseWaitersOf(const void* lock);
+  // One thread that waits on that lock, or all of them, have something to do.
+  void RouseWaitersOf(const void* lock, bool all);
 
   // The host that the calling thread is on, by its number: the first one until it has entered
   // another. Under the lock, in With.

@@ -1,5 +1,6 @@
 #include "emulator/embedded/sleeper.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -18,9 +19,28 @@ timespec ToTimespec(Duration duration) {
 
 }  // namespace
 
+// Not an object with a destructor: a destructor of the program's thread-specific data may wait
+// later.
+thread_local Sleeper* t_sleeper = nullptr;
+
+pthread_key_t SleeperKey() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made;
+    pthread_key_create(&made, [](void* sleeper) {
+      t_sleeper = nullptr;
+      delete static_cast<Sleeper*>(sleeper);
+    });
+    return made;
+  }();
+  return key;
+}
+
 Sleeper& Sleeper::OfThread() {
-  thread_local Sleeper sleeper;
-  return sleeper;
+  if (t_sleeper == nullptr) {
+    t_sleeper = new Sleeper;
+    pthread_setspecific(SleeperKey(), t_sleeper);
+  }
+  return *t_sleeper;
 }
 
 Sleeper::~Sleeper() { ProcessHost::Get().Forget(*this); }
@@ -45,6 +65,7 @@ int Sleeper::Sleep(const std::optional<Duration>& limit) {
 }
 
 void Sleeper::Wake() {
+  if (what_.lock != nullptr) return;
   is_roused_ = true;
   if (!wake_) return;
   const uint64_t one = 1;
@@ -52,7 +73,7 @@ void Sleeper::Wake() {
 }
 
 bool Sleeper::IsIdle() const {
-  if (is_roused_) return false;
+  if (is_roused_ || is_signalled_) return false;
   return what_.fds.empty() || Libc().poll(what_.fds.data(), what_.fds.size(), 0) == 0;
 }
 

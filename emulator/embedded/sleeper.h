@@ -33,22 +33,27 @@ struct WaitsFor {
 
 class Sleeper {
  public:
-  // The calling thread's.
+  // The calling thread's, also in the destructors of its thread-specific data. Freed with the
+  // thread.
   static Sleeper& OfThread();
   ~Sleeper();
 
   void Begin(const WaitsFor& what) {
     what_ = what;
-    is_roused_ = false;
+    is_roused_ = is_signalled_ = false;
   }
   // Before each Sleep; `forks` counts the forks between the first process and this one, because a
   // parent's descriptor wakes the parent. False: EMFILE.
   bool Prepare(uint32_t forks);
   // Outside the lock; a cancellation point. 0 or EINTR.
   int Sleep(const std::optional<Duration>& limit);
-  // By another thread. Until its next Prepare the thread counts as running.
+  // By another thread. Until its next Prepare the thread counts as running. Nothing for a thread
+  // that waits on a lock: it looks at nothing of the hosts.
   void Wake();
-  void Rouse() { is_roused_ = true; }
+  // The lock that the thread waits on was signalled. For `all` waiters: the thread runs; for one of
+  // them: it counts as running until one has.
+  void Signal(bool all) { (all ? is_roused_ : is_signalled_) = true; }
+  void ForgetSignal() { is_signalled_ = false; }
 
   const WaitsFor& what() const { return what_; }
   // Nothing that it waits for has happened. Looks at its descriptors.
@@ -56,7 +61,7 @@ class Sleeper {
 
  private:
   WaitsFor what_;
-  bool is_roused_ = false;
+  bool is_roused_ = false, is_signalled_ = false;
   runtime::UniqueFd wake_;
   uint32_t forks_ = 0;
   std::vector<pollfd> sleeping_on_;

@@ -215,6 +215,79 @@ TEST_F(WaitsTest, ASemaphoreIsWaitedForToo) {
   sem_destroy(&done);
 }
 
+TEST_F(WaitsTest, ADeadlockIsFoundWhileAnotherThreadWaitsForALock) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;
+  std::thread worker([&] {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_done; });
+  });
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(pair.client.channel, &event), -1);
+  EXPECT_EQ(errno, EDEADLK);
+  {
+    const std::lock_guard lock(mutex);
+    is_done = true;
+  }
+  changed.notify_one();
+  worker.join();
+}
+
+// The server holds the request until its own timer fires: it is not taken for dead meanwhile.
+TEST_F(WaitsTest, ATimerOfTheProgramIsWaitedForBeforeThePeerGivesUp) {
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  ASSERT_EQ(pair.Connect(), 0);
+  ASSERT_NO_FATAL_FAILURE(pair.TakeRequest());
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  const itimerspec after{{0, 0}, {0, 20'000'000}};
+  ASSERT_EQ(timerfd_settime(timer, 0, &after, nullptr), 0);
+  pollfd fds[] = {{timer, POLLIN, 0}, {pair.client.channel->fd, POLLIN, 0}};
+  ASSERT_EQ(poll(fds, 2, -1), 1);
+  EXPECT_EQ(fds[1].revents, 0) << "the connection manager gave up";
+  close(timer);
+}
+
+TEST_F(WaitsTest, ADestructorOfThreadSpecificDataMayWait) {
+  pthread_key_t key;
+  ASSERT_EQ(pthread_key_create(&key, [](void*) { usleep(1000); }), 0);
+  for (int i = 0; i < 10; i++) {
+    std::thread([&] {
+      usleep(1);
+      pthread_setspecific(key, &key);
+    }).join();
+  }
+  pthread_key_delete(key);
+}
+
+TEST_F(WaitsTest, ArgumentsAreTheKernelsToJudge) {
+  const auto bad = reinterpret_cast<pollfd*>(8);
+  EXPECT_EQ(poll(bad, 1, 20), -1);
+  EXPECT_EQ(errno, EFAULT);
+  pollfd one{-1, POLLIN, 0};
+  EXPECT_EQ(poll(&one, nfds_t{1} << 40, 20), -1);
+  EXPECT_EQ(errno, EINVAL);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  uint64_t value;
+  EXPECT_EQ(read(ends[1], &value, sizeof value), -1);
+  EXPECT_EQ(errno, EBADF);
+  close(ends[0]);
+  close(ends[1]);
+  const timespec time{0, 1};
+  EXPECT_EQ(clock_nanosleep(CLOCK_THREAD_CPUTIME_ID, 0, &time, nullptr), EINVAL);
+}
+
+TEST_F(WaitsTest, AWaitThatEndsWellLeavesErrno) {
+  errno = ENOTTY;
+  pollfd channel{pair.client.channel->fd, POLLIN, 0};
+  EXPECT_EQ(poll(&channel, 1, 1), 0);
+  EXPECT_EQ(errno, ENOTTY);
+  EXPECT_EQ(usleep(1), 0);
+  EXPECT_EQ(errno, ENOTTY);
+}
+
 TEST_F(WaitsTest, WaitsAreTheSystemsOwnWithoutAHost) {
   ASSERT_EQ(rdmaemu_close(), 0);
   pollfd nothing{-1, POLLIN, 0};

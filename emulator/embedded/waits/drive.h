@@ -38,6 +38,18 @@ inline timespec ToTimespec(Duration duration) {
   return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
 }
 
+// A wait that succeeds leaves errno as it was.
+class KeepsErrno {
+ public:
+  int Answer(int result) const {
+    if (result >= 0) errno = before_;
+    return result;
+  }
+
+ private:
+  const int before_ = errno;
+};
+
 // A wait for descriptors. `look(timeout)` is the C library's function with that time-out: a null
 // pointer waits for ever.
 template <class Look>

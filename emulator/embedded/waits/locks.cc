@@ -21,6 +21,7 @@ std::optional<Duration> LeftUntil(clockid_t clock, const timespec* until) {
 template <class Wait>
 int DriveLockWait(const void* lock, const char* what, clockid_t clock, const timespec* until,
                   const Wait& wait) {
+  const KeepsErrno keeps;
   ProcessHost& hosts = ProcessHost::Get();
   struct End {
     ProcessHost& hosts;
@@ -35,7 +36,7 @@ int DriveLockWait(const void* lock, const char* what, clockid_t clock, const tim
     const int error = wait(is_cut ? piece : left);
     if (error == ETIMEDOUT && is_cut) continue;
     end.has_timed_out = error == ETIMEDOUT;
-    return error;
+    return keeps.Answer(error);
   }
 }
 
@@ -60,6 +61,8 @@ clockid_t ClockOf(const pthread_cond_t& cond) {
   constexpr unsigned kIsMonotonic = 2;
   return (cond.__data.__wrefs & kIsMonotonic) != 0 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 }
+
+bool IsClockOfLocks(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC; }
 
 // 0, or -1 and errno.
 int DriveSemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
@@ -92,19 +95,19 @@ RDMAEMU_WAIT int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* m
 
 RDMAEMU_WAIT int pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* mutex,
                                         clockid_t clock, const timespec* until) {
-  if (!DrivesHosts() || !IsValid(*until)) {
+  if (!DrivesHosts() || !IsClockOfLocks(clock) || !IsValid(*until)) {
     return Libc().cond_clockwait(cond, mutex, clock, until);
   }
   return DriveCondWait(cond, mutex, clock, until);
 }
 
 RDMAEMU_WAIT int pthread_cond_signal(pthread_cond_t* cond) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond);
+  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/false);
   return Libc().cond_signal(cond);
 }
 
 RDMAEMU_WAIT int pthread_cond_broadcast(pthread_cond_t* cond) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond);
+  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/true);
   return Libc().cond_broadcast(cond);
 }
 
@@ -114,11 +117,12 @@ RDMAEMU_WAIT int sem_timedwait(sem_t* semaphore, const timespec* until) {
 }
 
 RDMAEMU_WAIT int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* until) {
-  if (!DrivesHosts() || !IsValid(*until)) return Libc().sem_clockwait(semaphore, clock, until);
+  if (!DrivesHosts() || !IsClockOfLocks(clock) || !IsValid(*until))
+    return Libc().sem_clockwait(semaphore, clock, until);
   return DriveSemWait(semaphore, clock, until);
 }
 
 RDMAEMU_WAIT int sem_post(sem_t* semaphore) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(semaphore);
+  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(semaphore, /*all=*/false);
   return Libc().sem_post(semaphore);
 }

@@ -11,19 +11,25 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Descriptors that poll(2) answers for at once are no wait: their copy is looked at, because poll
-// writes `revents`.
 int DrivePoll(pollfd* fds, nfds_t count, std::optional<Duration> limit, const sigset_t* mask) {
-  std::vector<pollfd> looked_at(fds, fds + count);
-  return DriveUntilReady(
-      {.fds = looked_at, .mask = mask, .is_foreign = true, .what = "poll"}, limit,
-      [&](const timespec* timeout) { return Libc().ppoll(fds, count, timeout, mask); });
+  const KeepsErrno keeps;
+  const auto look = [&](const timespec* timeout) {
+    return Libc().ppoll(fds, count, timeout, mask);
+  };
+  // The kernel judges the arguments before anything here reads them.
+  const timespec at_once = {0, 0};
+  ProcessHost::Get().Look(/*found_nothing=*/false);
+  if (const int found = look(&at_once); found != 0) return keeps.Answer(found);
+  std::vector<pollfd> copy(fds, fds + count);  // `revents` is the program's
+  return keeps.Answer(DriveUntilReady(
+      {.fds = copy, .mask = mask, .is_foreign = true, .what = "poll"}, limit, look));
 }
 
 int DriveEpoll(int epoll, epoll_event* events, int size, std::optional<Duration> limit,
                const sigset_t* mask) {
+  const KeepsErrno keeps;
   pollfd whole{epoll, POLLIN, 0};
-  return DriveUntilReady(
+  return keeps.Answer(DriveUntilReady(
       {.fds = {&whole, 1}, .mask = mask, .is_foreign = true, .what = "epoll_wait"}, limit,
       [&](const timespec* timeout) {
         const int timeout_ms =
@@ -31,7 +37,7 @@ int DriveEpoll(int epoll, epoll_event* events, int size, std::optional<Duration>
                 ? -1
                 : static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
         return Libc().epoll_pwait(epoll, events, size, timeout_ms, mask);
-      });
+      }));
 }
 
 struct Sets {
@@ -52,27 +58,24 @@ struct Sets {
 };
 
 int DriveSelect(int count, const Sets& sets, std::optional<Duration> limit, const sigset_t* mask) {
-  if (count < 0 || count > FD_SETSIZE) {
-    errno = EINVAL;
-    return -1;
-  }
+  const KeepsErrno keeps;
   std::vector<pollfd> fds = sets.AsPollfds(count);
   // select(2) empties the sets when it finds nothing: each look has copies.
-  return DriveUntilReady({.fds = fds, .mask = mask, .is_foreign = true, .what = "select"}, limit,
-                         [&](const timespec* timeout) {
-                           fd_set copies[3];
-                           fd_set* asked[3];
-                           for (int i = 0; i < 3; i++) {
-                             asked[i] = sets.sets[i] == nullptr ? nullptr : &copies[i];
-                             if (asked[i] != nullptr) copies[i] = *sets.sets[i];
-                           }
-                           const int found =
-                               Libc().pselect(count, asked[0], asked[1], asked[2], timeout, mask);
-                           for (int i = 0; found > 0 && i < 3; i++) {
-                             if (asked[i] != nullptr) *sets.sets[i] = copies[i];
-                           }
-                           return found;
-                         });
+  return keeps.Answer(DriveUntilReady(
+      {.fds = fds, .mask = mask, .is_foreign = true, .what = "select"}, limit,
+      [&](const timespec* timeout) {
+        fd_set copies[3];
+        fd_set* asked[3];
+        for (int i = 0; i < 3; i++) {
+          asked[i] = sets.sets[i] == nullptr ? nullptr : &copies[i];
+          if (asked[i] != nullptr) copies[i] = *sets.sets[i];
+        }
+        const int found = Libc().pselect(count, asked[0], asked[1], asked[2], timeout, mask);
+        for (int i = 0; found > 0 && i < 3; i++) {
+          if (asked[i] != nullptr) *sets.sets[i] = copies[i];
+        }
+        return found;
+      }));
 }
 
 void Empty(const Sets& sets, int count) {
@@ -110,8 +113,10 @@ RDMAEMU_WAIT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
   return ppoll(fds, count, timeout, mask);
 }
 
+// A program may have sets of other sizes than the headers': those are the C library's alone.
 RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, timeval* timeout) {
-  if (!DrivesHosts() || (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {
+  if (!DrivesHosts() || count < 0 || count > FD_SETSIZE ||
+      (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {
     return Libc().select(count, in, out, except, timeout);
   }
   std::optional<Duration> limit;
@@ -133,7 +138,8 @@ RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, time
 
 RDMAEMU_WAIT int pselect(int count, fd_set* in, fd_set* out, fd_set* except,
                          const timespec* timeout, const sigset_t* mask) {
-  if (!DrivesHosts() || (timeout != nullptr && !IsValid(*timeout))) {
+  if (!DrivesHosts() || count < 0 || count > FD_SETSIZE ||
+      (timeout != nullptr && !IsValid(*timeout))) {
     return Libc().pselect(count, in, out, except, timeout, mask);
   }
   const Sets sets{{in, out, except}};

@@ -1,14 +1,26 @@
-// A blocking read(2) or eventfd_read(3): of an event channel, a completion channel, a timerfd, a
-// pipe.
+// A blocking read(2) or eventfd_read(3) of an event channel, a completion channel or a timerfd.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <string_view>
+
 #include "emulator/embedded/waits/drive.h"
 
 namespace rdmaemu::embedded {
 namespace {
+
+// An event channel, a completion channel or a timer: what else a read(2) waits for, or refuses, is
+// the kernel's to know.
+bool IsCounter(int fd) {
+  char path[32], kind[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(path, kind, sizeof kind);
+  const std::string_view name(kind, length < 0 ? 0 : static_cast<size_t>(length));
+  return name == "anon_inode:[eventfd]" || name == "anon_inode:[timerfd]";
+}
 
 // Runs the hosts until the descriptor can be read; false: EINTR.
 bool AwaitReadable(int fd) {
@@ -16,7 +28,7 @@ bool AwaitReadable(int fd) {
   hosts.Look(/*found_nothing=*/false);
   pollfd readable{fd, POLLIN, 0};
   // Ready, too: a file, and a descriptor that is none.
-  if (Libc().poll(&readable, 1, 0) != 0) return true;
+  if (Libc().poll(&readable, 1, 0) != 0 || !IsCounter(fd)) return true;
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return true;
   return hosts.DriveWait({.fds = {&readable, 1}, .is_foreign = true, .what = "read"},
@@ -29,9 +41,14 @@ bool AwaitReadable(int fd) {
 using namespace rdmaemu::embedded;
 
 RDMAEMU_WAIT ssize_t read(int fd, void* bytes, size_t size) {
-  if (DrivesHosts() && size > 0 && !AwaitReadable(fd)) {
-    errno = EINTR;
-    return -1;
+  constexpr size_t kCounterBytes = sizeof(uint64_t);
+  if (DrivesHosts() && size >= kCounterBytes) {
+    const int before = errno;
+    if (!AwaitReadable(fd)) {
+      errno = EINTR;
+      return -1;
+    }
+    errno = before;
   }
   return Libc().read(fd, bytes, size);
 }

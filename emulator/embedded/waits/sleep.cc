@@ -26,10 +26,11 @@ SleepEnd DriveSleep(Duration time) {
 
 // As clock_nanosleep: 0 or an errno.
 int SleepFor(Duration time, timespec* left) {
+  const KeepsErrno keeps;
   const SleepEnd end = DriveSleep(time);
   if (end.is_driven) {
     if (end.error == EINTR && left != nullptr) *left = ToTimespec(end.left);
-    return end.error;
+    return keeps.Answer(end.error);
   }
   const timespec rest = ToTimespec(end.left);
   return Libc().clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, left);
@@ -51,7 +52,10 @@ RDMAEMU_WAIT int nanosleep(const timespec* time, timespec* left) {
 
 RDMAEMU_WAIT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
   timespec now;
-  if (!DrivesHosts() || time == nullptr || !IsValid(*time) || clock_gettime(clock, &now) != 0) {
+  const bool is_clock_of_time =
+      clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME;
+  if (!DrivesHosts() || !is_clock_of_time || time == nullptr || !IsValid(*time) ||
+      clock_gettime(clock, &now) != 0) {
     return Libc().clock_nanosleep(clock, flags, time, left);
   }
   if ((flags & TIMER_ABSTIME) == 0) return SleepFor(ToDuration(*time), left);
