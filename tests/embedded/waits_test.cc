@@ -262,11 +262,12 @@ TEST_F(WaitsTest, ADestructorOfThreadSpecificDataMayWait) {
 }
 
 TEST_F(WaitsTest, ArgumentsAreTheKernelsToJudge) {
-  const auto bad = reinterpret_cast<pollfd*>(8);
-  EXPECT_EQ(poll(bad, 1, 20), -1);
+  // Not by its name, of which the compiler knows what it writes.
+  int (*volatile wait)(pollfd*, nfds_t, int) = poll;
+  EXPECT_EQ(wait(reinterpret_cast<pollfd*>(8), 1, 20), -1);
   EXPECT_EQ(errno, EFAULT);
   pollfd one{-1, POLLIN, 0};
-  EXPECT_EQ(poll(&one, nfds_t{1} << 40, 20), -1);
+  EXPECT_EQ(wait(&one, nfds_t{1} << 40, 20), -1);
   EXPECT_EQ(errno, EINVAL);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
