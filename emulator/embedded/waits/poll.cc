@@ -20,7 +20,8 @@ int DrivePoll(pollfd* fds, nfds_t count, std::optional<Duration> limit, const si
   const timespec at_once = {0, 0};
   ProcessHost::Get().Look(/*found_nothing=*/false);
   if (const int found = look(&at_once); found != 0) return keeps.Answer(found);
-  std::vector<pollfd> copy(fds, fds + count);  // `revents` is the program's
+  // `revents` is the program's. The kernel's count has 32 bits.
+  std::vector<pollfd> copy(fds, fds + static_cast<uint32_t>(count));
   return keeps.Answer(DriveUntilReady(
       {.fds = copy, .mask = mask, .is_foreign = true, .what = "poll"}, limit, look));
 }
