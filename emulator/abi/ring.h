@@ -73,7 +73,7 @@ struct DoorbellPage {
   JobPage jobs;
 };
 
-// What one process shares with its host besides its group's page.
+// The page that one process shares with its host, in addition to its group's page.
 struct alignas(64) ProcessPage {
   // Written by the program before each fork(2): how often it has forked. The host learns from it
   // which objects forked children inherited, without being told of any fork.

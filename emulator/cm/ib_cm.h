@@ -141,8 +141,8 @@ struct ConnectParameters {
   uint32_t ece_attr_mod = 0;
   std::vector<uint8_t> more_private_data = {};
   Duration give_up_after{};  // however often it is repeated; zero: when the repeats end
-  // Of a REQ that leaves the host: an MRA stands for TCP's answer, and the reply has so long from
-  // then on. Zero: give_up_after is the reply's time already.
+  // How long the reply may take after an MRA, which on iWARP stands for TCP's answer to the REQ.
+  // Zero: give_up_after bounds the reply.
   Duration reply_after_mra{};
 };
 struct SidrParameters {

@@ -366,7 +366,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
     if (left <= Duration::zero()) {
       if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
       WakeWaiters();
-      // What happened at that moment has come in time.
+      // An event that happens exactly at the time-out ends the wait in time.
       const bool is_ready =
           !what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0;
       return is_ready ? WaitEnd::kReady : WaitEnd::kTimedOut;

@@ -79,7 +79,7 @@ HostProcess::HostProcess(const Registry& registry, const HostOptions& options, U
 
 HostProcess::~HostProcess() {
   if (!lock_) return;
-  // Whoever gets the lock next finds the addresses and files free.
+  // The next owner of the lock can then bind the addresses and open the files.
   network_.CloseAll();
   trace_.Close();
   fflush(stderr);

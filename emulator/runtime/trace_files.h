@@ -29,7 +29,7 @@ class AppendFile {
   OrMessage<void> Create(const std::string& path, const char* option);
   bool is_open() const { return static_cast<bool>(fd_); }
   const std::string& path() const { return path_; }
-  // What the first failed write(2) said; empty while none has failed.
+  // The error text of the first failed write(2); empty while every write succeeds.
   const std::string& error() const { return error_; }
   void Close() { fd_.Reset(); }
   // Where the next bytes are added; Appended then writes when enough has gathered.

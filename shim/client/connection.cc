@@ -294,8 +294,8 @@ int Rejoin() {
   if (socket >= 0 && error == EACCES) error = GreetAndSettle(socket, kNewGroup);
   if (error == 0) return 0;
   if (socket >= 0) SysClose(socket);
-  // Nobody listens: there is nothing to come back to. Anything else (no descriptor left, say) may
-  // pass. The counters are the parent's too and stay as they are.
+  // The host has ended, so the child cannot join again. Other errors (no free descriptor) may be
+  // temporary. The counters are the parent's too and stay as they are.
   if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
     c.gone = true;
     c.must_rejoin = false;

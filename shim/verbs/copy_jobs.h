@@ -20,7 +20,7 @@ class CopyBatch {
   void Run();
 
  private:
-  // What one poll copies before its caller looks at its queues again.
+  // Limits of one poll: the thread then looks at its queues again.
   static constexpr uint64_t kMaxBytesAPoll = 1 << 20;
   static constexpr uint32_t kMaxVectors = 32;
 

@@ -125,7 +125,7 @@ class Traffic {
   // The right to write the target ends now, or may have ended at the peer already.
   void MayLoseRight(Endpoint& endpoint, Request& request);
   void LoseRight(Endpoint& endpoint, Request& request);
-  // What the endpoint has sent may take its peer to ERR.
+  // The endpoint's requests may move its peer's QP to ERR.
   void PeerMayFail(Endpoint& endpoint);
   // Nothing behind this request may arrive.
   void Wall(Endpoint& endpoint);

@@ -1,4 +1,4 @@
-// What a call is about, as far as a fault rule can ask for it.
+// The object that a call acts on, by which a fault rule can select calls.
 #pragma once
 
 #include <cstddef>
