@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "emulator/base/time.h"
+
 namespace rdmaemu::embedded {
 
 struct LibcWaits {
@@ -33,6 +35,11 @@ struct LibcWaits {
   decltype(&::sem_timedwait) sem_timedwait;
   decltype(&::sem_clockwait) sem_clockwait;
 };
+
+inline timespec ToTimespec(Duration duration) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
 
 // Looked up once. A function that this C library does not have is null. Thread-safe.
 const LibcWaits& Libc();

@@ -12,13 +12,6 @@
 namespace rdmaemu::embedded {
 namespace {
 
-timespec ToTimespec(Duration duration) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
-  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
-}
-
-}  // namespace
-
 // Not an object with a destructor: a destructor of the program's thread-specific data may wait
 // later.
 thread_local Sleeper* t_sleeper = nullptr;
@@ -34,6 +27,8 @@ pthread_key_t SleeperKey() {
   }();
   return key;
 }
+
+}  // namespace
 
 Sleeper& Sleeper::OfThread() {
   if (t_sleeper == nullptr) {

@@ -33,10 +33,6 @@ inline std::optional<Duration> FromMilliseconds(int timeout_ms) {
   if (timeout_ms < 0) return std::nullopt;
   return std::chrono::milliseconds(timeout_ms);
 }
-inline timespec ToTimespec(Duration duration) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
-  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
-}
 
 // A wait that succeeds leaves errno as it was.
 class KeepsErrno {

@@ -3,7 +3,9 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
-#include <cstring>
+#include <algorithm>
+#include <climits>
+#include <cstdint>
 #include <vector>
 
 #include "emulator/embedded/waits/drive.h"
@@ -36,7 +38,8 @@ int DriveEpoll(int epoll, epoll_event* events, int size, std::optional<Duration>
         const int timeout_ms =
             timeout == nullptr
                 ? -1
-                : static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
+                : static_cast<int>(std::min<int64_t>(
+                      INT_MAX, timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000));
         return Libc().epoll_pwait(epoll, events, size, timeout_ms, mask);
       }));
 }
