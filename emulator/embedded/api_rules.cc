@@ -12,6 +12,7 @@
 #include "emulator/embedded/call_host.h"
 #include "emulator/embedded/last_error.h"
 #include "emulator/embedded/process_host.h"
+#include "emulator/fault/grammar.h"
 #include "emulator/fault/scenario.h"
 #include "emulator/host/faults/host_faults.h"
 #include "rdmaemu/rdmaemu.h"
@@ -20,8 +21,6 @@ namespace rdmaemu::embedded {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr uint64_t kMaxWait_ms = 86'400'000;  // a day
 
 // The JSON of an answer; where it is a refusal, the reason.
 int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
@@ -259,5 +258,26 @@ int rdmaemu_rules(rdmaemu_rule* rules, size_t capacity) {
       rules[i].fired = from.at("fired").get<uint64_t>();
     }
     return static_cast<int>(all.size());
+  });
+}
+
+int rdmaemu_rule_places(const char* point, char* text, size_t bytes) {
+  return AtDoor([&] {
+    if (point == nullptr) return NoText("point");
+    const auto known = fault::PointOf(point);
+    if (!known) {
+      std::string points;
+      for (const std::string& name : fault::PointNames()) {
+        points += (points.empty() ? "" : ", ") + name;
+      }
+      return Refuse(EINVAL,
+                    "there is no point \"" + std::string(point) + "\"; the points are " + points);
+    }
+    std::string places;
+    for (const std::string& subject : FaultVocabulary()[static_cast<size_t>(*known)]) {
+      places += fault::PlaceName(*known, subject) + "\n";
+    }
+    if (text != nullptr && bytes > 0) text[places.copy(text, bytes - 1)] = '\0';
+    return static_cast<int>(places.size());
   });
 }

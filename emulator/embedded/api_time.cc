@@ -1,5 +1,7 @@
 // rdmaemu.h: time, of the host in this process or of the host process whose client it is.
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -98,5 +100,23 @@ int rdmaemu_run_until_idle() {
                     "the host is never idle: something is due again and again, as a rule "
                     "without an end can make it; rdmaemu_timeline shows what");
     });
+  });
+}
+
+int rdmaemu_wait(uint64_t timeout_ms) {
+  return AtDoor([&] {
+    const std::chrono::milliseconds limit(std::min(timeout_ms, kMaxWait_ms));
+    switch (const int error = ProcessHost::Get().WaitForWork(limit)) {
+      case 0:
+        return 0;
+      case ENOENT:
+        return RefuseWithoutHost();
+      case ETIMEDOUT:
+        return Refuse(error, "nothing happened on any host in this time");
+      case EDEADLK:
+        return Refuse(error, "every thread of the program waits, and nothing is due on any host");
+      default:
+        return Refuse(error, "the wait has ended: " + std::string(std::strerror(error)));
+    }
   });
 }

@@ -349,6 +349,26 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
   return EIO;
 }
 
+int ProcessHost::WaitForWork(Duration machine_limit) {
+  const Time until = runtime::RealNow() + machine_limit;
+  std::unique_lock lock(mutex_);
+  const uint64_t opening = openings_;
+  if (hosts_ == nullptr) return ENOENT;
+  Registration registration(*this, lock, {.what = "rdmaemu_wait"});
+  while (IsStill(opening)) {
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    if (pause.moved) {
+      WakeWaiters();
+      return 0;
+    }
+    if (pause.endless) return EDEADLK;
+    const Duration left = until - runtime::RealNow();
+    if (left <= Duration::zero()) return ETIMEDOUT;
+    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
+  }
+  return EIO;
+}
+
 ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
   const Time until = limit ? runtime::RealNow() + *limit : Time::max();
   std::unique_lock lock(mutex_);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,9 @@
 #include "shim/client/client_abi.h"
 
 namespace rdmaemu::embedded {
+
+// Time-outs of rdmaemu.h are cut to this: a day.
+inline constexpr uint64_t kMaxWait_ms = 86'400'000;
 
 // A mutex whose owner's waits are the library's own, not the program's.
 class HostsMutex {
@@ -62,6 +66,10 @@ class ProcessHost {
   // Drives the hosts until `holds` answers true, under the lock. 0, ETIMEDOUT after so much time of
   // the machine, EDEADLK where nothing can happen any more, EIO when the hosts were closed.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
+
+  // Drives the hosts until they have done something. 0, ENOENT without hosts, otherwise as
+  // WaitUntil.
+  int WaitForWork(Duration machine_limit);
 
   // False: no wait of this process has hosts to drive.
   static bool HasHosts() { return has_hosts_.load(std::memory_order_relaxed); }

@@ -9,8 +9,10 @@ _LIBRARIES = [
     "//shim/verbs:libibverbs.so.1",
 ]
 
-def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, **kwargs):
-    """slow: it repeats itself too often for a sanitized build, and runs optimised."""
+def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, framework = "gtest_main", **kwargs):
+    """slow: it repeats itself too often for a sanitized build, and runs optimised.
+
+    framework: of //tools/bazel/deps."""
     cc_test(
         name = name,
         size = size,
@@ -18,11 +20,11 @@ def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = Fals
         data = _LIBRARIES,
         # Where the loader looks from a test's working directory.
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
-        linkopts = ["-lrdmacm", "-libverbs", "-lgmock"],
+        linkopts = ["-lrdmacm", "-libverbs"] + (["-lgmock"] if framework == "gtest_main" else []),
         tags = tags + ([] if slow else ["behaviour"]),
         deps = deps + [
             "//emulator/include:rdmaemu",
-            "//tools/bazel/deps:gtest_main",
+            "//tools/bazel/deps:" + framework,
         ],
         **kwargs
     )

@@ -1,10 +1,8 @@
 // rdmaemu/testing.h: what its words say when they fail. The failures are real ones, caught.
 #include <gtest/gtest-spi.h>
 
-#include <cstdio>
-#include <filesystem>
-
 #include "tests/embedded/pair.h"
+#include "tests/embedded/self.h"
 
 namespace rdmaemu_test {
 namespace {
@@ -83,16 +81,10 @@ TEST_F(WordsTest, DISABLED_Fails) {
 }
 
 TEST(Failures, ShowTheTimeline) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command =
-      "\"" + self + "\" --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_Fails' 2>&1";
-  FILE* const run = popen(command.c_str(), "r");
-  ASSERT_NE(run, nullptr);
-  std::string shown;
-  for (int letter; (letter = fgetc(run)) != EOF;) shown += static_cast<char>(letter);
-  EXPECT_NE(pclose(run), 0);
-  EXPECT_THAT(shown, HasSubstr("what the host did"));
-  EXPECT_THAT(shown, HasSubstr("ListDevices"));
+  const Ran ran = RunSelf("--gtest_also_run_disabled_tests --gtest_filter='*DISABLED_Fails'");
+  EXPECT_NE(ran.status, 0);
+  EXPECT_THAT(ran.shown, HasSubstr("what the host did"));
+  EXPECT_THAT(ran.shown, HasSubstr("ListDevices"));
 }
 
 // Of nine bytes each.

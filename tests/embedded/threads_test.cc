@@ -1,5 +1,6 @@
 // Programs of several threads: who waits is woken by what another thread does, and time does not
 // run away from a thread that is slow.
+#include <gtest/gtest-spi.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -306,6 +307,42 @@ TEST_F(ThreadsTest, ManyConnectionsOfManyThreads) {
   EXPECT_EQ(established, kClients * kRounds);
   // Events of ids are acknowledged above; those that nobody took go with their ids.
   accepted.clear();
+}
+
+// The number of threads decides, not whether there ever was a second one.
+TEST_F(ThreadsTest, ACompletionThatCannotComeIsAFailureAlsoAfterAThreadHasEnded) {
+  std::thread([] {}).join();
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  EXPECT_NONFATAL_FAILURE(NextCompletion(pair.client.cq), "nothing is due");
+}
+
+TEST_F(ThreadsTest, ACompletionIsAwaitedWhileAnotherThreadWorks) {
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  ASSERT_EQ(pair.server.Receive(), 0);
+  std::thread sender([&] {
+    rdmaemu_advance(1000);
+    EXPECT_EQ(pair.client.Send(), 0);
+  });
+  EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
+  sender.join();
+}
+
+TEST_F(ThreadsTest, AWaitForWorkSaysWhyItEnds) {
+  EXPECT_EQ(rdmaemu_wait(0), -EDEADLK);
+  EXPECT_NE(std::string(rdmaemu_last_error()), "");
+  std::atomic<bool> may_end{false};
+  std::thread busy([&] {
+    while (!may_end) std::this_thread::yield();
+  });
+  EXPECT_EQ(rdmaemu_wait(1), -ETIMEDOUT);
+  may_end = true;
+  busy.join();
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  const rdmaemu::Fault lost("at = \"cm.req\", drop = true");
+  ASSERT_EQ(pair.Connect(), 0);
+  const auto before = host.now();
+  while (host.now() == before) ASSERT_EQ(rdmaemu_wait(0), 0);  // time jumps to the repeated REQ
 }
 
 }  // namespace

@@ -61,7 +61,19 @@ def rping_runs_against_itself():
         client.expect("^ping data: rdma-ping-2")
 
 
+# The same binary is a unit test on an embedded host (docs/embedding.md).
+def a_unit_test_runs_on_the_machines_device():
+    test = os.path.abspath("tests/embedded/backends_test")
+    libraries = os.path.abspath("emulator/embedded")
+    result = run_on_system("--device", "rxe0", "--", test,
+                           env=dict(os.environ, LD_LIBRARY_PATH=libraries,
+                                    RDMAEMU_TEST_ADDRESS=KERNEL[4]))
+    shows(result, 0, "[       OK ] BackendsTest.AMessageArrives",
+          "[       OK ] BackendsTest.TheAddressIsTheDevices", "the test needs fault rules")
+
+
 def system_cases():
     return [("system." + case.__name__, case) for case in (
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
-        it_leaves_the_emulated_host_around_it, rping_runs_against_itself)]
+        it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
+        a_unit_test_runs_on_the_machines_device)]

@@ -1,5 +1,8 @@
 #include "tools/cli/environment.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -56,6 +59,21 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kClockVariable, options.clock},
           {kSeedVariable, options.seed},
           {kPayloadShortcutsVariable, options.payload_shortcuts}};
+}
+
+// The path at which the loader finds the machine's own library. "": it finds none, or ours.
+std::string MachineLibrary(const char* soname) {
+  void* const library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  link_map* map = nullptr;
+  std::string path;
+  // Ours has this symbol, or depends on a library that has it.
+  if (dlsym(library, "rdmaemu_client_embed") == nullptr &&
+      dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) {
+    path = map->l_name;
+  }
+  dlclose(library);
+  return path;
 }
 
 }  // namespace
@@ -139,12 +157,20 @@ runtime::OrMessage<Environment> SystemEnvironment(const std::string& device) {
     });
   }
   changes.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
-  if (device.empty()) return changes;
-  const auto layer = LayerPath(binary);
-  if (!layer) return tl::unexpected(layer.error());
-  const std::string before = Variable("LD_PRELOAD");
-  changes.emplace_back("LD_PRELOAD", *layer + (before.empty() ? "" : ":" + before));
-  changes.emplace_back("RDMAEMU_LAYER_DEVICE", device);
+  if (Variable("RDMAEMU_BACKEND").empty()) changes.emplace_back("RDMAEMU_BACKEND", "system");
+  std::vector<std::string> preloaded;
+  if (!device.empty()) {
+    const auto layer = LayerPath(binary);
+    if (!layer) return tl::unexpected(layer.error());
+    preloaded.push_back(*layer);
+    changes.emplace_back("RDMAEMU_LAYER_DEVICE", device);
+  }
+  for (const char* soname : {"libibverbs.so.1", "librdmacm.so.1"}) {
+    const std::string library = MachineLibrary(soname);
+    if (!library.empty()) preloaded.push_back(library);
+  }
+  for (const std::string& before : Split(Variable("LD_PRELOAD"), ':')) preloaded.push_back(before);
+  if (!preloaded.empty()) changes.emplace_back("LD_PRELOAD", Joined(preloaded, ':'));
   return changes;
 }
 

@@ -30,7 +30,8 @@ Environment OptionEnvironment(const runtime::HostOptions& options);
 // The names of all of them.
 std::vector<std::string> OptionVariables();
 // What must change in the environment of a program that is not to run on a host of ours: an empty
-// value stands for a variable that goes. A `device` (may be empty) is the one that it sees.
+// value stands for a variable that goes. A `device` (may be empty) is the one that it sees. The
+// machine's own libraries are preloaded, because a program that is linked with rdmaemu finds ours.
 runtime::OrMessage<Environment> SystemEnvironment(const std::string& device);
 // Takes the options that are still empty from there.
 void ReadOptionEnvironment(runtime::HostOptions& options);

@@ -110,6 +110,13 @@ int rdmaemu_advance(uint64_t time_ns);
  * ready; of a host process -EOPNOTSUPP but with the manual clock. -ELOOP: it never ends. */
 int rdmaemu_run_until_idle(void);
 
+/* Waits until something happens on the hosts of this process, and drives them meanwhile. A program
+ * that looks for a completion calls it between two looks. Returns 0 after the hosts did something.
+ * -ETIMEDOUT: nothing happened for timeout_ms of the machine's time; another thread may have acted.
+ * -EDEADLK: every thread of the program waits, and nothing is due on any host. -ENOENT: this
+ * process has no embedded host. */
+int rdmaemu_wait(uint64_t timeout_ms);
+
 /* ---- fault rules, in the words of docs/faults.md */
 
 /* Rules of all hosts of this process are one list, host by host.
@@ -139,6 +146,12 @@ struct rdmaemu_rule {
 };
 /* Fills at most `capacity`, in order; returns how many there are. */
 int rdmaemu_rules(struct rdmaemu_rule* rules, size_t capacity);
+
+/* The places that a rule's `at` can name at a point ("call", "cm", "event", "wc", "async",
+ * "packet", "memory"), a line each: "cm.req\ncm.mra\n...". Needs no host. Writes at most `bytes`,
+ * the terminating 0 included, and returns the text's length, as snprintf(3). -EINVAL: there is no
+ * such point. */
+int rdmaemu_rule_places(const char* point, char* text, size_t bytes);
 
 /* ---- devices, ports, addresses: as `rdmaemu device|port|address` */
 

@@ -5,6 +5,7 @@
 #include <rdmaemu/rdmaemu.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
@@ -31,6 +32,16 @@ template <class Result>
 Result Checked(Result result) {
   if (result < 0) throw EmbeddingError(static_cast<int>(result));
   return result;
+}
+
+// What a program may need of the emulator that a machine's own RDMA device does not have.
+enum class Need { kRules, kHosts, kTime, kTimeline };
+
+// Called before a need is used. A test that runs on several backends (rdmaemu/backend.hpp) sets it
+// to a function that throws where the backend lacks the need. nullptr: nothing is checked.
+inline std::atomic<void (*)(Need)> check_need{nullptr};
+inline void Require(Need need) {
+  if (auto* const check = check_need.load()) check(need);
 }
 
 // A device of an embedded host.
@@ -113,6 +124,7 @@ class Embedding {
 class OnHost {
  public:
   explicit OnHost(const std::string& name) {
+    Require(Need::kHosts);
     before_.resize(static_cast<size_t>(Checked(rdmaemu_host_entered(nullptr, 0))) + 1);
     Checked(rdmaemu_host_entered(before_.data(), before_.size()));
     Checked(rdmaemu_host_enter(name.c_str()));
@@ -127,6 +139,7 @@ class OnHost {
 
 // What happened lately, as text.
 inline std::string Timeline() {
+  Require(Need::kTimeline);
   std::string text(static_cast<size_t>(Checked(rdmaemu_timeline(nullptr, 0))) + 1, '\0');
   Checked(rdmaemu_timeline(text.data(), text.size()));
   text.pop_back();
@@ -137,6 +150,7 @@ inline std::string Timeline() {
 class Fault {
  public:
   explicit Fault(const std::string& rule) {
+    Require(Need::kRules);
     char name[sizeof rdmaemu_rule::name];
     Checked(rdmaemu_rule_add(rule.c_str(), name, sizeof name));
     name_ = name;

@@ -1,0 +1,193 @@
+// A matrix of faults: ForEachFault runs a body once for each named fault point and reports which
+// points the body survived. Header only, for any test framework.
+#pragma once
+
+#include <rdmaemu/fixture.hpp>
+#include <rdmaemu/framework.hpp>
+#include <rdmaemu/rdmaemu.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rdmaemu::testing {
+
+// One cell of the matrix. The rule is in the words of docs/faults.md; "": a run without a fault.
+struct FaultPoint {
+  std::string name;
+  std::string rule;
+};
+
+// One point for each place of a point of docs/faults.md ("call", "cm", "event", "wc", "async",
+// "packet", "memory"), in the library's order: PointsAt("cm", "first = 1, drop = true") begins with
+// {"cm.req", "at = \"cm.req\", first = 1, drop = true"}. Throws EmbeddingError for another point.
+inline std::vector<FaultPoint> PointsAt(const std::string& point, const std::string& keys) {
+  const int bytes = Checked(rdmaemu_rule_places(point.c_str(), nullptr, 0));
+  std::string places(static_cast<size_t>(bytes) + 1, '\0');
+  Checked(rdmaemu_rule_places(point.c_str(), places.data(), places.size()));
+  places.pop_back();
+  std::vector<FaultPoint> points;
+  std::istringstream in(places);
+  for (std::string place; std::getline(in, place);) {
+    points.push_back({place, "at = \"" + place + "\", " + keys});
+  }
+  return points;
+}
+
+// The nth call of each kind fails with this errno and has no effect.
+inline std::vector<FaultPoint> CallsFail(const std::string& error = "ENOMEM", uint64_t nth = 1) {
+  return PointsAt("call", "nth = " + std::to_string(nth) + ", errno = \"" + error + "\"");
+}
+
+// The first `count` CM messages of each kind are lost.
+inline std::vector<FaultPoint> CmMessagesLost(uint64_t count = 1) {
+  return PointsAt("cm", "first = " + std::to_string(count) + ", drop = true");
+}
+
+// The nth completion of each kind has this status (ibv_wc_status), which takes its QP to ERR.
+inline std::vector<FaultPoint> CompletionsFail(const std::string& status = "retry_exc_err",
+                                               uint64_t nth = 1) {
+  return PointsAt("wc", "nth = " + std::to_string(nth) + ", status = \"" + status + "\"");
+}
+
+// What happened under one point.
+struct FaultOutcome {
+  enum Kind {
+    kSurvived,    // the fault happened, and the body did not fail
+    kFailed,      // the body threw, returned false, or recorded a failure
+    kNeverFired,  // the body did not fail, and the fault did not happen
+  };
+  FaultPoint point;
+  Kind kind = kSurvived;
+  uint64_t matched = 0;  // how often the rule's moment came
+  bool fired = false;
+  std::string reason;  // of kFailed
+};
+
+class FaultReport {
+ public:
+  void Add(FaultOutcome outcome) { outcomes_.push_back(std::move(outcome)); }
+
+  const std::vector<FaultOutcome>& outcomes() const { return outcomes_; }
+  std::vector<std::string> Names(FaultOutcome::Kind kind) const {
+    std::vector<std::string> names;
+    for (const FaultOutcome& each : outcomes_) {
+      if (each.kind == kind) names.push_back(each.point.name);
+    }
+    return names;
+  }
+  std::vector<std::string> survived() const { return Names(FaultOutcome::kSurvived); }
+  std::vector<std::string> failed() const { return Names(FaultOutcome::kFailed); }
+  std::vector<std::string> never_fired() const { return Names(FaultOutcome::kNeverFired); }
+  // No point failed. Points that never fired do not count as failed: compare never_fired() too.
+  bool ok() const { return failed().empty(); }
+
+  // One line for the whole and one for each point.
+  std::string ToString() const {
+    size_t width = 0;
+    for (const FaultOutcome& each : outcomes_) width = std::max(width, each.point.name.size());
+    std::ostringstream out;
+    out << outcomes_.size() << " fault points: " << survived().size() << " survived, "
+        << failed().size() << " failed, " << never_fired().size() << " never fired\n";
+    for (const FaultOutcome& each : outcomes_) {
+      static constexpr const char* kWords[] = {"survived   ", "FAILED     ", "never fired"};
+      out << "  " << kWords[each.kind] << "  " << each.point.name
+          << std::string(width - each.point.name.size(), ' ') << "  " << each.point.rule;
+      if (each.kind == FaultOutcome::kNeverFired && each.matched > 0) {
+        out << " (matched " << each.matched << " times)";
+      }
+      if (!each.reason.empty()) out << ": " << each.reason;
+      out << "\n";
+    }
+    return out.str();
+  }
+
+ private:
+  std::vector<FaultOutcome> outcomes_;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const FaultReport& report) {
+  return out << report.ToString();
+}
+
+namespace detail {
+
+// Runs the body and returns why it failed; "": it did not.
+template <class Body>
+std::string WhyBodyFails(Body&& body) {
+  const uint64_t failures_before = FailureCount::Get().failures();
+  std::string reason;
+  try {
+    if constexpr (std::is_same_v<decltype(body()), bool>) {
+      if (!body()) reason = "it returned false";
+    } else {
+      body();
+    }
+  } catch (const std::exception& failure) {
+    if (FailureCount::Get().is_skipping()) throw;
+    reason = failure.what();
+  } catch (...) {  // how frameworks end a test at a failed assertion
+    if (FailureCount::Get().is_skipping()) throw;
+    reason = "it threw what is no std::exception";
+  }
+  const uint64_t failures = FailureCount::Get().failures() - failures_before;
+  if (failures > 0) reason = std::to_string(failures) + " failures of the test";
+  return reason;
+}
+
+}  // namespace detail
+
+// Runs `body` once for each point, in order, with the point's rule added before and removed
+// afterwards, together with the rules that the body has left. A body fails when it throws, returns
+// false (where it returns bool), or records a failure in the test framework; the failure's message
+// names the point. The hosts stay the same: the body restores what its faults change for good.
+// Throws EmbeddingError for a rule that is wrong. Skips the test where there are no rules.
+template <class Body>
+[[nodiscard]] FaultReport ForEachFault(const std::vector<FaultPoint>& points, Body&& body) {
+  Require(Need::kRules);
+  FaultReport report;
+  const RulesBefore rules_before;
+  for (const FaultPoint& point : points) {
+    FaultOutcome outcome;
+    outcome.point = point;
+    const Framework& framework = TheFramework();
+    std::shared_ptr<void> label;
+    if (framework.label != nullptr) {
+      label = framework.label("fault point " + point.name + ": " + point.rule);
+    }
+    std::string name;
+    if (!point.rule.empty()) {
+      char given[sizeof rdmaemu_rule::name];
+      Checked(rdmaemu_rule_add(point.rule.c_str(), given, sizeof given));
+      name = given;
+    }
+    try {
+      outcome.reason = detail::WhyBodyFails(body);
+    } catch (...) {
+      rules_before.RemoveOthers();
+      throw;
+    }
+    if (!name.empty()) {
+      const auto now = RulesBefore::Find(name);
+      outcome.matched = now ? now->matched : 0;
+      // Also of a host that the fault has ended, or of a rule that the body has removed.
+      outcome.fired = (now && now->fired > 0) || rdmaemu_rule_wait(name.c_str(), 1, 0) == 0;
+    }
+    rules_before.RemoveOthers();
+    if (!outcome.reason.empty()) {
+      outcome.kind = FaultOutcome::kFailed;
+    } else if (!name.empty() && !outcome.fired) {
+      outcome.kind = FaultOutcome::kNeverFired;
+    }
+    report.Add(std::move(outcome));
+  }
+  return report;
+}
+
+}  // namespace rdmaemu::testing

@@ -1,0 +1,263 @@
+// A test's own hosts and what it says when it fails, for any test framework: testing.h is
+// GoogleTest's, catch2.hpp and doctest.hpp are the others'. Header only.
+#pragma once
+
+#include <unistd.h>
+#include <rdmaemu/backend.hpp>
+#include <rdmaemu/completions.hpp>
+#include <rdmaemu/framework.hpp>
+#include <rdmaemu/rdmaemu.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rdmaemu::testing {
+
+// Runs `body` under a rule. The test fails when the rule did nothing.
+template <class Body>
+void WithFault(const std::string& rule, Body&& body) {
+  const Fault fault(rule);
+  std::forward<Body>(body)();
+  if (fault.fired() > 0) return;
+  Fail("the rule \"" + rule + "\" matched " + std::to_string(fault.matched()) +
+       " times and never fired");
+}
+
+// So many lines of the timeline stand in the message of a test that failed; a file has the rest.
+inline constexpr size_t kTimelineLines = 60;
+
+// Writes the text to a file of the running test and returns the file's path; "": the file cannot be
+// written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
+inline std::string WriteTimelineFile(const std::string& text) {
+  const char* directory = nullptr;
+  for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
+    if (directory == nullptr) directory = std::getenv(name);
+  }
+  std::string file = TheFramework().test_name();
+  for (char& letter : file) {
+    const bool is_plain = (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
+                          (letter >= 'a' && letter <= 'z') || letter == '.' || letter == '-';
+    if (!is_plain) letter = '_';
+  }
+  constexpr size_t kMaxNameBytes = 150;
+  const std::string path = std::string(directory == nullptr ? "/tmp" : directory) +
+                           "/rdmaemu-timeline-" + file.substr(0, kMaxNameBytes) + "-" +
+                           std::to_string(getpid()) + ".txt";
+  std::ofstream out(path);
+  out << text;
+  out.close();
+  return out ? path : std::string();
+}
+
+// kTimelineLines of the text, as many as possible on both sides of that byte.
+inline std::string TimelineAround(const std::string& text, size_t byte) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line + "\n");
+  if (lines.size() <= kTimelineLines) return text;
+  size_t at = 0;
+  for (size_t begun = 0; at < lines.size() && begun < byte; at++) begun += lines[at].size();
+  const size_t first = std::min(at < kTimelineLines / 2 ? 0 : at - kTimelineLines / 2,
+                                lines.size() - kTimelineLines);
+  const std::string path = WriteTimelineFile(text);
+  std::string shown =
+      "[lines " + std::to_string(first + 1) + " to " + std::to_string(first + kTimelineLines) +
+      " of " + std::to_string(lines.size()) +
+      "; all of them: " + (path.empty() ? "no file could be written" : path) + "]\n";
+  for (size_t i = 0; i < kTimelineLines; i++) shown += lines[first + i];
+  return shown;
+}
+
+// The rules at a moment, to remove those that are added later.
+class RulesBefore {
+ public:
+  RulesBefore() {
+    for (const rdmaemu_rule& rule : All()) names_.insert(rule.name);
+  }
+  void RemoveOthers() const {
+    for (const rdmaemu_rule& rule : All()) {
+      if (names_.count(rule.name) == 0) rdmaemu_rule_remove(rule.name);
+    }
+  }
+  static std::optional<rdmaemu_rule> Find(const std::string& name) {
+    for (const rdmaemu_rule& rule : All()) {
+      if (rule.name == name) return rule;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static std::vector<rdmaemu_rule> All() {
+    std::vector<rdmaemu_rule> rules(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
+    rdmaemu_rules(rules.data(), rules.size());
+    return rules;
+  }
+
+  std::set<std::string> names_;
+};
+
+// The hosts of a test, by the backend: embedded ones that end with the object, the host process of
+// `rdmaemu run`, or the machine. What a backend lacks ends the test as skipped, with the reason.
+class TestHost {
+ public:
+  explicit TestHost(const EmbeddingOptions& options = {})
+      : backend_(CurrentBackend()), devices_(detail::DevicesOf(options)) {
+    check_need = SkipWithout;
+    if (backend_ == Backend::kEmbedded) {
+      embedded_.emplace(options);
+      return;
+    }
+    detail::CheckBackend(backend_);
+    if (!options.scenario_path.empty()) SkipWithout(Need::kRules);
+    SkipWithoutDevices();
+    if (backend_ == Backend::kHost) {
+      rules_before_.emplace();
+      if (!options.scenario_path.empty()) {
+        Skip("the test's host has a scenario; give it to `rdmaemu run --scenario`");
+      }
+    }
+  }
+  ~TestHost() {
+    if (rules_before_) rules_before_->RemoveOthers();
+  }
+  TestHost(const TestHost&) = delete;
+  TestHost& operator=(const TestHost&) = delete;
+
+  Backend backend() const { return backend_; }
+  // Of the first host. On `host` and `system`: all that the process sees.
+  const std::vector<TestDevice>& devices() const { return devices_; }
+
+  // Another machine on the same network.
+  void Add(const HostOptions& options) { Embedded().Add(options); }
+  // Power off: no peer is told.
+  void Remove(const std::string& name) { Embedded().Remove(name); }
+
+  // On a host process: CLOCK_MONOTONIC's time unless the host's clock is another one.
+  std::chrono::nanoseconds now() const {
+    Require(Need::kTime);
+    return std::chrono::nanoseconds(Checked(rdmaemu_now()));
+  }
+  void Advance(std::chrono::nanoseconds time) {
+    Require(Need::kTime);
+    CheckMoved(rdmaemu_advance(static_cast<uint64_t>(time.count())));
+  }
+  void RunUntilIdle() {
+    Require(Need::kTime);
+    CheckMoved(rdmaemu_run_until_idle());
+  }
+
+ private:
+  Embedding& Embedded() {
+    Require(Need::kHosts);
+    return *embedded_;
+  }
+  void CheckMoved(int result) const {
+    if (backend_ == Backend::kHost && result == -EOPNOTSUPP) Skip(rdmaemu_last_error());
+    Checked(result);
+  }
+  // The options' names and addresses are for an embedded host; their number is what a test needs.
+  void SkipWithoutDevices() {
+    const size_t wanted = devices_.size();
+    // Once a process: looking makes calls, which rules count.
+    static const std::vector<TestDevice> found = detail::FindDevices();
+    const auto usable =
+        static_cast<size_t>(std::count_if(found.begin(), found.end(), [](const TestDevice& each) {
+          return !each.addresses.empty();
+        }));
+    devices_ = found;
+    if (usable < wanted) {
+      Skip("the test needs " + std::to_string(wanted) + " RDMA devices with addresses; there are " +
+           std::to_string(usable));
+    }
+  }
+
+  Backend backend_;
+  std::vector<TestDevice> devices_;
+  std::optional<Embedding> embedded_;
+  std::optional<RulesBefore> rules_before_;
+};
+
+// A test's hosts, open as long as the object lives: by default one embedded host with the virtual
+// clock. When the test has failed, its message shows the timeline of all hosts. A fixture of a
+// framework derives from it; the hosts end after the members of classes that derive further.
+class Fixture {
+ protected:
+  explicit Fixture(const EmbeddingOptions& options = {}) : host(options) {
+    FailureCount::Get().BeginTest();
+  }
+  ~Fixture() {
+    const bool is_unwinding = std::uncaught_exceptions() > exceptions_before_;
+    const bool is_skipped = is_unwinding && FailureCount::Get().is_skipping();
+    const bool has_failed = FailureCount::Get().failures() > failures_before_;
+    if (has_failed || (is_unwinding && !is_skipped)) TellTimeline();
+  }
+  Fixture(const Fixture&) = delete;
+  Fixture& operator=(const Fixture&) = delete;
+
+  // The name of the n-th device, and the addresses by which rdma_bind_addr reaches it: the first is
+  // an IPv4 address where the device has one. Those of the first host, or of the machine. A test
+  // that takes them from here runs on every backend.
+  const std::string& DeviceName(size_t n = 0) const { return NthDevice(n).name; }
+  const std::string& Address(size_t device = 0, size_t n = 0) const {
+    const TestDevice& at = NthDevice(device);
+    if (n >= at.addresses.size()) Lack(n + 1, "addresses of " + at.name, at.addresses.size());
+    return at.addresses[n];
+  }
+
+  // Another machine: AddHost("b", {{.addresses = "10.0.0.2"}}). Embedded hosts only.
+  void AddHost(const std::string& name, const std::vector<DeviceOptions>& devices) {
+    HostOptions options;
+    options.name = name;
+    options.devices = devices;
+    host.Add(options);
+  }
+  // Runs `body` on that machine and returns its result; the objects that `body` creates are there.
+  template <class Body>
+  decltype(auto) On(const std::string& name, Body&& body) {
+    const OnHost guard(name);
+    return std::forward<Body>(body)();
+  }
+
+  TestHost host;
+
+ private:
+  const TestDevice& NthDevice(size_t n) const {
+    const std::vector<TestDevice>& devices = host.devices();
+    if (n >= devices.size()) Lack(n + 1, "RDMA devices", devices.size());
+    return devices[n];
+  }
+  // An embedded host has what the test has given it: there the test is wrong.
+  [[noreturn]] void Lack(size_t wanted, const std::string& what, size_t there) const {
+    const std::string why = "the test needs " + std::to_string(wanted) + " " + what +
+                            "; there are " + std::to_string(there);
+    if (host.backend() == Backend::kEmbedded) throw std::out_of_range(why);
+    Skip(why);
+  }
+  void TellTimeline() const {
+    if (host.backend() != Backend::kEmbedded) return;
+    try {
+      TheFramework().tell(
+          "what the host did, both sides (seconds, host, process, kind, object):\n" +
+          TimelineAround(Timeline(), FailureCount::Get().first_bytes()));
+    } catch (const std::exception& failure) {  // in a destructor
+      std::fprintf(stderr, "rdmaemu: the timeline cannot be shown: %s\n", failure.what());
+    }
+  }
+
+  const uint64_t failures_before_ = FailureCount::Get().failures();
+  const int exceptions_before_ = std::uncaught_exceptions();
+};
+
+}  // namespace rdmaemu::testing

@@ -1,0 +1,91 @@
+// What the fixture asks of the test framework. testing.h (GoogleTest), catch2.hpp and doctest.hpp
+// each fill in one Framework; without one of them a failure is an exception. Header only.
+#pragma once
+
+#include <errno.h>
+#include <rdmaemu/rdmaemu.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace rdmaemu::testing {
+
+// What Fail throws where no framework is used.
+struct TestFailed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// What Skip throws where the framework cannot end a running test as skipped.
+struct TestSkipped : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Framework {
+  // Records a failure of the running test. The test goes on.
+  void (*fail)(const std::string& text) = [](const std::string& text) { throw TestFailed(text); };
+  // Ends the running test as skipped, by an exception. Only in the test's own thread.
+  void (*skip)(const std::string& reason) = [](const std::string& reason) {
+    throw TestSkipped(reason);
+  };
+  // Adds a text to the message of a test that failed.
+  void (*tell)(const std::string& text) = [](const std::string& text) {
+    std::fprintf(stderr, "%s\n", text.c_str());
+  };
+  // Failures name the text as long as the result lives. nullptr: the framework has no such thing.
+  std::shared_ptr<void> (*label)(const std::string& text) = nullptr;
+  // The running test, for the name of a file.
+  std::string (*test_name)() = [] { return std::string(program_invocation_short_name); };
+};
+
+// Set before main. Each program uses one framework.
+inline Framework& TheFramework() {
+  static Framework framework;
+  return framework;
+}
+
+inline void Fail(const std::string& text) { TheFramework().fail(text); }
+
+// How many failures frameworks have reported, and how long the timeline was (bytes) at the first
+// failure of the running test.
+class FailureCount {
+ public:
+  static FailureCount& Get() {
+    static FailureCount count;
+    return count;
+  }
+  // A framework's listener calls this for each failure, in any thread.
+  void Add() {
+    failures_++;
+    const int bytes = rdmaemu_timeline(nullptr, 0);
+    size_t none = SIZE_MAX;
+    if (bytes >= 0) first_bytes_.compare_exchange_strong(none, static_cast<size_t>(bytes));
+  }
+  void BeginTest() {
+    first_bytes_ = SIZE_MAX;
+    is_skipping_ = false;
+  }
+  uint64_t failures() const { return failures_; }
+  // The timeline's end when no failure was seen.
+  size_t first_bytes() const { return first_bytes_; }
+
+  // A test was skipped by an exception, which is not a failure.
+  void NoteSkip() { is_skipping_ = true; }
+  bool is_skipping() const { return is_skipping_; }
+
+ private:
+  std::atomic<uint64_t> failures_{0};
+  std::atomic<size_t> first_bytes_{SIZE_MAX};
+  std::atomic<bool> is_skipping_{false};
+};
+
+// Ends the running test as skipped; the reason is a sentence without a full stop.
+[[noreturn]] inline void Skip(const std::string& reason) {
+  FailureCount::Get().NoteSkip();
+  TheFramework().skip(reason);
+  throw TestSkipped(reason);
+}
+
+}  // namespace rdmaemu::testing
