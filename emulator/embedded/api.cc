@@ -3,6 +3,7 @@
 #include "rdmaemu/rdmaemu.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -64,6 +65,7 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
   to.host.silent_nets = Split(from.silent_nets);
   to.host.gateways = Split(from.gateways);
   to.host.payload_shortcuts = Or(from.payload_shortcuts, "");
+  to.program_time = from.program_time != 0;
   return to;
 }
 
@@ -79,6 +81,20 @@ int CopyOptions(const rdmaemu_options* given, rdmaemu_options& options) {
   }
   std::memcpy(&options, given, given->size);
   return 0;
+}
+
+// 0 or a negative errno.
+int TakeProgramTime(EmbeddedOptions& options) {
+  const char* const asked = std::getenv("RDMAEMU_PROGRAM_TIME");
+  if (asked != nullptr && std::strcmp(asked, "1") == 0) options.program_time = true;
+  using Mode = runtime::ClockOption::Mode;
+  if (!options.program_time || options.clock.mode == Mode::kVirtual ||
+      options.clock.mode == Mode::kManual) {
+    return 0;
+  }
+  return Refuse(EINVAL,
+                "program_time needs a clock that does not run by itself; open the host with .clock "
+                "= \"virtual\" or \"manual\", or without program_time and RDMAEMU_PROGRAM_TIME=1");
 }
 
 // Calls `use` with the host of that name, NULL: the first one.
@@ -105,6 +121,7 @@ int rdmaemu_open(const rdmaemu_options* given) {
     auto taken = TakeOptions(options, "embedded");
     if (!taken) return Refuse(EINVAL, taken.error());
     if (taken->host.seed.empty()) taken->host.seed = std::to_string(kDefaultSeed);
+    if (const int error = TakeProgramTime(*taken); error != 0) return error;
     const auto opened = ProcessHost::Get().Open(*taken);
     return opened ? 0 : Refuse(opened.error().error, opened.error().message);
   });
@@ -122,6 +139,10 @@ int rdmaemu_host_add(const rdmaemu_options* given) {
       return Refuse(EINVAL,
                     "the hosts of a process have one clock, that of rdmaemu_open; leave .clock "
                     "empty");
+    }
+    if (options.program_time != 0) {
+      return Refuse(EINVAL,
+                    "the program's time is that of rdmaemu_open; leave .program_time 0");
     }
     if (options.device_count == 0) {
       return Refuse(EINVAL, "host \"" + std::string(options.name) +

@@ -38,6 +38,7 @@ struct EmbeddedOptions {
   // Of host.devices, in their order; empty: as a host process chooses without the machine's own.
   std::vector<std::vector<std::string>> device_addresses;
   runtime::ClockOption clock;  // of all hosts: the first one's is taken
+  bool program_time = false;   // as well
 };
 
 class EmbeddedHost {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "emulator/embedded/program_clock.h"
 #include "emulator/runtime/host_setup.h"
 
 namespace rdmaemu::embedded {
@@ -17,11 +18,17 @@ std::string SeedOf(const std::string& first, uint32_t number) {
   return runtime::SeedText(*seed);
 }
 
+std::optional<Time> Earlier(const std::optional<Time>& one, const std::optional<Time>& other) {
+  if (!one || !other) return one ? one : other;
+  return std::min(*one, *other);
+}
+
 }  // namespace
 
 runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> EmbeddedHosts::Open(
-    const EmbeddedOptions& options, OnEnd on_end) {
-  std::unique_ptr<EmbeddedHosts> made(new EmbeddedHosts(options.clock, std::move(on_end)));
+    const EmbeddedOptions& options, OnEnd on_end, ProgramTimers* timers) {
+  std::unique_ptr<EmbeddedHosts> made(
+      new EmbeddedHosts(options.clock, std::move(on_end), timers));
   made->first_seed_ = options.host.seed;
   const auto first = made->Add(options);
   if (!first) return tl::unexpected(first.error());
@@ -125,15 +132,19 @@ bool EmbeddedHosts::Deliver(Time now) {
 
 void EmbeddedHosts::JumpTo(Time time) {
   clock_.MoveTo(time);
+  if (timers_ != nullptr) ProgramClock::Publish(clock_.Now());
   Settle();
+  if (timers_ != nullptr) timers_->Expire(clock_.Now());
 }
 
 std::optional<Time> EmbeddedHosts::NextDeadline() {
+  return Earlier(NextDeadlineOfHosts(),
+                 timers_ != nullptr ? timers_->NextDeadline() : std::nullopt);
+}
+
+std::optional<Time> EmbeddedHosts::NextDeadlineOfHosts() {
   std::optional<Time> next;
-  for (const auto& host : hosts_) {
-    const std::optional<Time> due = host->NextDeadline();
-    if (due && (!next || *due < *next)) next = due;
-  }
+  for (const auto& host : hosts_) next = Earlier(next, host->NextDeadline());
   return next;
 }
 
@@ -141,11 +152,21 @@ std::optional<Time> EmbeddedHosts::NextJump() {
   const Time now = Now();
   const bool is_awaited =
       std::ranges::any_of(hosts_, [&](const auto& host) { return host->AwaitsApplication(now); });
-  return is_awaited ? std::nullopt : NextDeadline();
+  return is_awaited ? std::nullopt : NextDeadlineOfHosts();
+}
+
+EmbeddedHosts::Pause EmbeddedHosts::GoOnInProgramTime(bool alone, std::optional<Time> limit) {
+  // Time stands while a thread of the program runs.
+  if (!alone) return {.machine = kLookAgainAtThreads};
+  const std::optional<Time> due = Earlier(NextDeadline(), limit);
+  if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = true};
+  JumpTo(*due);
+  return {.moved = true};
 }
 
 EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone, std::optional<Time> limit) {
   if (Settle()) return {.moved = true};
+  if (is_program_time()) return GoOnInProgramTime(alone, limit);
   const std::optional<Time> due = NextDeadline();
   if (clock_.runs()) {
     if (!due) return {.endless = alone};

@@ -13,6 +13,7 @@
 #include "emulator/base/id_space.h"
 #include "emulator/embedded/clock.h"
 #include "emulator/embedded/embedded_host.h"
+#include "emulator/embedded/program_timers.h"
 
 namespace rdmaemu::embedded {
 
@@ -28,11 +29,16 @@ class EmbeddedHosts {
   // waits: then time passes over deadlines that wait for the program, too.
   static constexpr uint32_t kPollsThatAreAWait = 10'000;
 
+  // In program time: how long a thread that waits beside one that runs sleeps until it looks again.
+  static constexpr Duration kLookAgainAtThreads = std::chrono::milliseconds(1);
+
   // `on_end` hears of a host that ends, by its number.
   using OnEnd = std::function<void(uint32_t)>;
-  // With the first host, number 0.
+  // With the first host, number 0. `timers` are those of a program that lives in the hosts' time,
+  // and must outlive this object; nullptr: the program has the machine's time.
   static runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> Open(const EmbeddedOptions& options,
-                                                                 OnEnd on_end = {});
+                                                                 OnEnd on_end = {},
+                                                                 ProgramTimers* timers = nullptr);
   ~EmbeddedHosts();
 
   // Another host. Without a seed it has one that follows from the first one's and its number.
@@ -78,7 +84,8 @@ class EmbeddedHosts {
     std::optional<Duration> machine =
         std::nullopt;  // not moved: the machine's time until something happens
   };
-  // Virtual time does not pass `limit`, when the first of the program's waits would time out.
+  // Virtual time does not pass `limit`, when the first of the program's waits would time out. In
+  // program time it moves to that moment, and only for a program that is alone.
   Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt);
   // The program looked and found nothing. No time passes for a program of one thread until it has
   // looked kPollsThatAreAWait times in a row.
@@ -93,23 +100,29 @@ class EmbeddedHosts {
   // Of a clock that does not run: lets so much time pass, with all that happens in it.
   void Advance(Duration time);
   // Lets time jump until nothing is due or the program is awaited. False: too much happened.
+  // The program's timers are not waited for.
   bool RunUntilIdle();
+  bool is_program_time() const { return timers_ != nullptr; }
 
   // A line of the timeline, which stderr gets as well.
   void Note(const std::string& text);
   std::string TraceText() const { return lines_.Text(); }
 
  private:
-  EmbeddedHosts(runtime::ClockOption clock, OnEnd on_end)
-      : clock_(clock), on_end_(std::move(on_end)) {}
+  EmbeddedHosts(runtime::ClockOption clock, OnEnd on_end, ProgramTimers* timers)
+      : clock_(clock), on_end_(std::move(on_end)), timers_(timers) {}
   bool Deliver(Time now);
   void JumpTo(Time time);
+  // Of the hosts, and of the program's timers.
   std::optional<Time> NextDeadline();
+  std::optional<Time> NextDeadlineOfHosts();
+  Pause GoOnInProgramTime(bool alone, std::optional<Time> limit);
   // As Host::NextJump, of all hosts.
   std::optional<Time> NextJump();
 
   EmbeddedClock clock_;
   OnEnd on_end_;
+  ProgramTimers* const timers_;
   RecentLines lines_;
   EmbeddedNetwork network_;
   std::vector<std::unique_ptr<EmbeddedHost>> hosts_;  // by number

@@ -33,6 +33,32 @@ LibcWaits FindAll() {
   Find(libc.sem_post, "sem_post");
   Find(libc.sem_timedwait, "sem_timedwait");
   Find(libc.sem_clockwait, "sem_clockwait");
+  Find(libc.mutex_timedlock, "pthread_mutex_timedlock");
+  Find(libc.mutex_clocklock, "pthread_mutex_clocklock");
+  Find(libc.rwlock_timedrdlock, "pthread_rwlock_timedrdlock");
+  Find(libc.rwlock_timedwrlock, "pthread_rwlock_timedwrlock");
+  Find(libc.rwlock_clockrdlock, "pthread_rwlock_clockrdlock");
+  Find(libc.rwlock_clockwrlock, "pthread_rwlock_clockwrlock");
+  Find(libc.timedjoin, "pthread_timedjoin_np");
+  Find(libc.clockjoin, "pthread_clockjoin_np");
+  Find(libc.sigtimedwait, "sigtimedwait");
+  Find(libc.syscall, "syscall");
+  Find(libc.clock_gettime, "clock_gettime");
+  Find(libc.gettimeofday, "gettimeofday");
+  Find(libc.time, "time");
+  Find(libc.timespec_get, "timespec_get");
+  Find(libc.timerfd_create, "timerfd_create");
+  Find(libc.timerfd_settime, "timerfd_settime");
+  Find(libc.timerfd_gettime, "timerfd_gettime");
+  // x86-64 has older versions of these with another timer_t.
+  Find(libc.timer_create, "timer_create", "GLIBC_2.3.3");
+  Find(libc.timer_settime, "timer_settime", "GLIBC_2.3.3");
+  Find(libc.timer_gettime, "timer_gettime", "GLIBC_2.3.3");
+  Find(libc.timer_getoverrun, "timer_getoverrun", "GLIBC_2.3.3");
+  Find(libc.timer_delete, "timer_delete", "GLIBC_2.3.3");
+  Find(libc.alarm, "alarm");
+  Find(libc.setitimer, "setitimer");
+  Find(libc.getitimer, "getitimer");
   return libc;
 }
 

@@ -8,6 +8,9 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +37,31 @@ struct LibcWaits {
   decltype(&::sem_post) sem_post;
   decltype(&::sem_timedwait) sem_timedwait;
   decltype(&::sem_clockwait) sem_clockwait;
+  decltype(&::pthread_mutex_timedlock) mutex_timedlock;
+  decltype(&::pthread_mutex_clocklock) mutex_clocklock;
+  decltype(&::pthread_rwlock_timedrdlock) rwlock_timedrdlock;
+  decltype(&::pthread_rwlock_timedwrlock) rwlock_timedwrlock;
+  decltype(&::pthread_rwlock_clockrdlock) rwlock_clockrdlock;
+  decltype(&::pthread_rwlock_clockwrlock) rwlock_clockwrlock;
+  decltype(&::pthread_timedjoin_np) timedjoin;
+  decltype(&::pthread_clockjoin_np) clockjoin;
+  decltype(&::sigtimedwait) sigtimedwait;
+  decltype(&::syscall) syscall;
+  decltype(&::clock_gettime) clock_gettime;
+  int (*gettimeofday)(timeval*, void*);
+  decltype(&::time) time;
+  decltype(&::timespec_get) timespec_get;
+  decltype(&::timerfd_create) timerfd_create;
+  decltype(&::timerfd_settime) timerfd_settime;
+  decltype(&::timerfd_gettime) timerfd_gettime;
+  decltype(&::timer_create) timer_create;
+  decltype(&::timer_settime) timer_settime;
+  decltype(&::timer_gettime) timer_gettime;
+  decltype(&::timer_getoverrun) timer_getoverrun;
+  decltype(&::timer_delete) timer_delete;
+  decltype(&::alarm) alarm;
+  int (*setitimer)(int, const itimerval*, itimerval*);
+  int (*getitimer)(int, itimerval*);
 };
 
 inline timespec ToTimespec(Duration duration) {

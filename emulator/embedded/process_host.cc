@@ -14,6 +14,7 @@
 
 #include "emulator/embedded/call_routing.h"
 #include "emulator/embedded/libc_waits.h"
+#include "emulator/embedded/registration.h"
 #include "emulator/embedded/threads.h"
 #include "emulator/embedded/verbs_library.h"
 #include "emulator/host/faults/words.h"
@@ -50,7 +51,9 @@ std::atomic<bool> ProcessHost::has_hosts_{false};
 
 void HostsMutex::lock() {
   t_locks++;  // first: a signal handler may come in between
+  waiting_++;
   mutex_.lock();
+  waiting_--;
   client::AcquireFrom(
       this);  // ThreadSanitizer ignores locks taken inside its own functions for waits
 }
@@ -61,39 +64,10 @@ void HostsMutex::unlock() {
 }
 void HostsMutex::Reset() {
   pthread_mutex_init(mutex_.native_handle(), nullptr);
+  waiting_ = 0;
   t_locks = 0;
 }
 bool HostsMutex::IsMine() { return t_locks > 0; }
-
-// A thread's wait, from its beginning to its end, which may be the thread's cancellation.
-class ProcessHost::Registration {
- public:
-  Registration(ProcessHost& home, std::unique_lock<HostsMutex>& lock, const WaitsFor& what)
-      : home_(home), lock_(lock), sleeper_(Sleeper::OfThread()) {
-    sleeper_.Begin(what);
-    home_.sleepers_.push_back(&sleeper_);
-  }
-  ~Registration() {
-    if (!lock_.owns_lock()) lock_.lock();
-    std::erase(home_.sleepers_, &sleeper_);
-  }
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-
-  // Sleeps without the lock. 0, EINTR or EMFILE.
-  int Sleep(const std::optional<Duration>& limit) {
-    if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
-    lock_.unlock();
-    const int error = sleeper_.Sleep(limit);
-    lock_.lock();
-    return error;
-  }
-
- private:
-  ProcessHost& home_;
-  std::unique_lock<HostsMutex>& lock_;
-  Sleeper& sleeper_;
-};
 
 const rdmaemu_embedded_host ProcessHost::kFunctions = {Call, Ring, Wait, Idle};
 
@@ -111,6 +85,7 @@ void ProcessHost::AfterForkInChild() {
   ProcessHost& home = Get();
   home.mutex_.Reset();
   has_hosts_ = false;
+  ProgramClock::End();
   auto* const of_parent = new OfParent{home.hosts_.release(), {}, home.of_parent_};
   // Byte by byte: another thread may have been changing it.
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
@@ -131,10 +106,13 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   }
   auto* const ended =
       FindInLibrary<decltype(rdmaemu_client_host_ended)>("rdmaemu_client_host_ended");
-  auto made = EmbeddedHosts::Open(options, [this, ended](uint32_t number) {
-    if (ended != nullptr) ended(number);
-    WakeWaiters();
-  });
+  auto made = EmbeddedHosts::Open(
+      options,
+      [this, ended](uint32_t number) {
+        if (ended != nullptr) ended(number);
+        WakeWaiters();
+      },
+      options.program_time ? &timers_ : nullptr);
   if (!made) return tl::unexpected(Refusal{EINVAL, std::move(made.error())});
   {
     const std::lock_guard lock(mutex_);
@@ -146,7 +124,8 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
     }
     hosts_ = std::move(*made);
     openings_++;
-    has_reported_stall_ = false;
+    has_reported_stall_ = has_reported_busy_ = false;
+    if (options.program_time) ProgramClock::Begin();
     has_hosts_ = true;
   }
   const int error = embed(&kFunctions);
@@ -158,6 +137,7 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   const std::lock_guard lock(mutex_);
   hosts_.reset();
   has_hosts_ = false;
+  ProgramClock::End();
   return tl::unexpected(Refusal{
       error, error == EBUSY ? "this process is a client of a host process already; open the host "
                               "before the first use of libibverbs or librdmacm"
@@ -195,6 +175,8 @@ bool ProcessHost::Close() {
     if (hosts_ == nullptr) return false;
     ended = std::move(hosts_);
     has_hosts_ = false;
+    ProgramClock::End();
+    timers_.Disarm();
     WakeWaiters();
   }
   if (auto* const embed = FindEmbed()) embed(nullptr);
@@ -224,54 +206,6 @@ ThreadOnHost::~ThreadOnHost() {
   });
 }
 
-void ProcessHost::WakeWaiters() {
-  for (Sleeper* sleeper : sleepers_) sleeper->Wake();
-}
-
-void ProcessHost::Forget(Sleeper& sleeper) {
-  const std::lock_guard lock(mutex_);
-  std::erase(sleepers_, &sleeper);
-}
-
-bool ProcessHost::IsAlone() const {
-  // A timer or a peer of the program's own may end the wait: the program can act.
-  if (std::ranges::any_of(sleepers_, [](const Sleeper* each) {
-        return each->what().is_foreign && !each->what().fds.empty();
-      })) {
-    return false;
-  }
-  const int threads = CountThreads();
-  if (threads == 1) return true;
-  const Sleeper* const own = &Sleeper::OfThread();
-  const auto idle = std::ranges::count_if(
-      sleepers_, [&](const Sleeper* each) { return each != own && each->IsIdle(); });
-  return idle + 1 >= threads;
-}
-
-std::optional<Time> ProcessHost::FirstLimit() const {
-  std::optional<Time> first;
-  for (const Sleeper* each : sleepers_) {
-    const std::optional<Time>& limit = each->what().virtual_limit;
-    if (limit && (!first || *limit < *first)) first = limit;
-  }
-  return first;
-}
-
-bool ProcessHost::IsStalled() const {
-  const auto waits_for_hosts = [](const Sleeper* each) {
-    return !each->what().is_foreign && each->what().lock == nullptr;
-  };
-  return std::ranges::any_of(sleepers_, waits_for_hosts) &&
-         std::ranges::none_of(sleepers_, [](const Sleeper* each) {
-           return each->what().is_foreign || each->what().virtual_limit;
-         });
-}
-
-std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
-  if (!limit || hosts_->clock().mode() != EmbeddedClock::Mode::kVirtual) return std::nullopt;
-  return hosts_->Now() + *limit;
-}
-
 int ProcessHost::Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                       uint32_t* out_filled, int* descriptors, uint32_t descriptor_count) {
   CallBuffers call{op, in, in_size, out, out_size, 0, descriptors, descriptor_count};
@@ -281,22 +215,25 @@ int ProcessHost::Call(uint32_t op, const void* in, uint32_t in_size, void* out, 
 }
 
 int ProcessHost::DoCall(CallBuffers& call) {
+  const HeldSignals held(ProgramClock::IsOfHosts());
   std::unique_lock lock(mutex_);
   if (hosts_ == nullptr) return EIO;
+  EndSpin();
   const uint64_t opening = openings_;
   const uint32_t number = HostOfCall(call.op, call.in, call.in_size, entered());
   if (hosts_->At(number) == nullptr) return EINVAL;
   // A process has one connection to its host: its threads wait behind a call that a rule holds up,
   // but for what no rule can, among which is what lets it go.
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
-    Registration registration(*this, lock, {.what = "a call behind one that a rule holds"});
+    Registration registration(
+        *this, lock, {.mask = held.before(), .what = "a call behind one that a rule holds"});
     if (registration.Sleep(std::nullopt) == EMFILE) return EMFILE;
     if (!IsStill(opening)) return EIO;
   }
   const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
   // Who waits for a rule to fire is to see that a call has come to it.
   if (!error) WakeWaiters();
-  const int result = error ? *error : AwaitReply(lock, number, call);
+  const int result = error ? *error : AwaitReply(lock, number, call, held.before());
   WakeWaiters();
   return result;
 }
@@ -304,14 +241,14 @@ int ProcessHost::DoCall(CallBuffers& call) {
 // The caller waits, so its time passes: in a program of one thread also where the clock moves only
 // when told. The host and other threads go on meanwhile.
 int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
-                            CallBuffers& call) {
+                            CallBuffers& call, const sigset_t* mask) {
   const uint64_t opening = openings_;
-  Registration registration(*this, lock, {.what = "a call that a rule holds"});
+  Registration registration(*this, lock, {.mask = mask, .what = "a call that a rule holds"});
   for (;;) {
     if (const auto error = hosts_->TakeLateReply(*hosts_->At(number), call)) return *error;
     const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
     if (pause.moved || (pause.endless && hosts_->Jump())) {
-      WakeWaiters();
+      AfterMove();
       continue;
     }
     if (pause.endless) {  // the only thread is the one that a barrier holds
@@ -325,170 +262,6 @@ int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
     }
     if (!IsStill(opening)) return EIO;
   }
-}
-
-int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
-                           Duration machine_limit) {
-  const Time until = runtime::RealNow() + machine_limit;
-  std::unique_lock lock(mutex_);
-  const uint64_t opening = openings_;
-  if (hosts_ == nullptr) return EIO;
-  Registration registration(*this, lock, {.what = "rdmaemu's wait for a rule or an event"});
-  while (IsStill(opening)) {
-    if (holds(*hosts_)) return 0;
-    const Duration left = until - runtime::RealNow();
-    if (left <= Duration::zero()) return ETIMEDOUT;
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
-    if (pause.moved) {
-      WakeWaiters();
-      continue;
-    }
-    if (pause.endless) return EDEADLK;
-    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
-  }
-  return EIO;
-}
-
-int ProcessHost::WaitForWork(Duration machine_limit) {
-  const Time until = runtime::RealNow() + machine_limit;
-  std::unique_lock lock(mutex_);
-  const uint64_t opening = openings_;
-  if (hosts_ == nullptr) return ENOENT;
-  Registration registration(*this, lock, {.what = "rdmaemu_wait"});
-  while (IsStill(opening)) {
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
-    if (pause.moved) {
-      WakeWaiters();
-      return 0;
-    }
-    if (pause.endless) return EDEADLK;
-    const Duration left = until - runtime::RealNow();
-    if (left <= Duration::zero()) return ETIMEDOUT;
-    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
-  }
-  return EIO;
-}
-
-ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
-  const Time until = limit ? runtime::RealNow() + *limit : Time::max();
-  std::unique_lock lock(mutex_);
-  if (hosts_ == nullptr) return WaitEnd::kNoHosts;
-  const uint64_t opening = openings_;
-  WaitsFor limited = what;
-  limited.virtual_limit = VirtualLimit(limit);
-  Registration registration(*this, lock, limited);
-  for (;;) {
-    if (hosts_->Settle()) WakeWaiters();
-    if (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) {
-      return WaitEnd::kReady;
-    }
-    const Duration left = until - runtime::RealNow();
-    if (left <= Duration::zero()) {
-      if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
-      WakeWaiters();
-      // An event that happens exactly at the time-out ends the wait in time.
-      const bool is_ready =
-          !what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0;
-      return is_ready ? WaitEnd::kReady : WaitEnd::kTimedOut;
-    }
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
-    if (pause.moved) {
-      WakeWaiters();
-      continue;
-    }
-    if (pause.endless && IsStalled()) {
-      ReportStall();
-      if (!what.is_foreign) return WaitEnd::kDeadlock;
-    }
-    std::optional<Duration> sleep = pause.machine;
-    if (limit) sleep = std::min(left, pause.machine.value_or(left));
-    const int error = registration.Sleep(sleep);
-    if (error == EMFILE) return WaitEnd::kNoDescriptor;
-    if (!IsStill(opening)) return WaitEnd::kNoHosts;
-    if (error == EINTR) return WaitEnd::kInterrupted;
-  }
-}
-
-bool ProcessHost::Look(bool found_nothing) {
-  const std::lock_guard lock(mutex_);
-  if (hosts_ == nullptr) return false;
-  if (found_nothing) {
-    hosts_->Look(IsAlone());
-  } else {
-    hosts_->Settle();
-  }
-  if (hosts_->owes_replies()) WakeWaiters();
-  return true;
-}
-
-std::optional<Duration> ProcessHost::BeginLockWait(const void* waits_on, const char* what,
-                                                   std::optional<Duration> limit) {
-  std::unique_lock lock(mutex_);
-  if (hosts_ == nullptr) return std::nullopt;
-  Sleeper& sleeper = Sleeper::OfThread();
-  if (!sleeper.Prepare(forks_)) return std::nullopt;
-  sleeper.Begin({.virtual_limit = VirtualLimit(limit), .lock = waits_on, .what = what});
-  sleepers_.push_back(&sleeper);
-  for (;;) {
-    if (!IsAlone()) return std::nullopt;  // the last thread that begins to wait drives the hosts
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(true, FirstLimit());
-    if (!pause.moved) {
-      if (pause.endless && IsStalled()) {
-        ReportStall();
-        WakeWaiters();  // the wait for RDMA answers EDEADLK
-      }
-      return pause.machine;
-    }
-    for (Sleeper* each : sleepers_) {
-      if (each != &sleeper) each->Wake();
-    }
-  }
-}
-
-void ProcessHost::EndLockWait(bool has_timed_out) {
-  std::unique_lock lock(mutex_);
-  Sleeper& sleeper = Sleeper::OfThread();
-  std::erase(sleepers_, &sleeper);
-  // A signal wakes one thread, and this is the one.
-  for (Sleeper* each : sleepers_) {
-    if (each->what().lock == sleeper.what().lock) each->ForgetSignal();
-  }
-  if (hosts_ == nullptr || !has_timed_out) return;
-  if (const auto& limit = sleeper.what().virtual_limit) hosts_->PassTo(*limit);
-  WakeWaiters();
-}
-
-void ProcessHost::RouseWaitersOf(const void* waited_on, bool all) {
-  const std::lock_guard lock(mutex_);
-  for (Sleeper* each : sleepers_) {
-    if (each->what().lock == waited_on) each->Signal(all);
-  }
-}
-
-// It ends with the hosts.
-void ProcessHost::StartDriver() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-  std::thread([this] {
-    const WaitsFor what{.is_foreign = true, .what = "the driver thread"};
-    while (DriveWait(what, std::nullopt) != WaitEnd::kNoHosts) std::this_thread::yield();
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-// Once, because the program may go on and stall again and again.
-void ProcessHost::ReportStall() {
-  if (std::exchange(has_reported_stall_, true)) return;
-  std::string waits;
-  for (const Sleeper* each : sleepers_) {
-    waits += waits.empty() ? "" : ", ";
-    waits += each->what().what;
-  }
-  const std::string why = hosts_->clock().mode() == EmbeddedClock::Mode::kManual
-                              ? "the clock is manual and only rdmaemu_advance moves it"
-                              : "nothing is due on any host";
-  hosts_->Note("every thread of the program waits (" + waits + ") and time stands: " + why);
 }
 
 void ProcessHost::Ring() {

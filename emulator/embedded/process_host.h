@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "emulator/embedded/embedded_hosts.h"
+#include "emulator/embedded/held_signals.h"
+#include "emulator/embedded/program_clock.h"
+#include "emulator/embedded/program_timers.h"
 #include "emulator/embedded/sleeper.h"
 #include "shim/client/client_abi.h"
 
@@ -29,9 +32,12 @@ class HostsMutex {
   void Reset();
   // The calling thread has it.
   static bool IsMine();
+  // Another thread wants it.
+  bool IsAwaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
 
  private:
   std::mutex mutex_;
+  std::atomic<int> waiting_{0};
 };
 
 class ProcessHost {
@@ -56,8 +62,10 @@ class ProcessHost {
   // Calls `use` with the hosts under the lock and wakes who waits; ENOENT when there are none.
   template <class Use>
   int With(Use&& use) {
+    const HeldSignals held(ProgramClock::IsOfHosts());
     const std::lock_guard lock(mutex_);
     if (hosts_ == nullptr) return ENOENT;
+    EndSpin();
     const int error = use(*hosts_);
     WakeWaiters();
     return error;
@@ -84,13 +92,25 @@ class ProcessHost {
   bool Look(bool found_nothing);
 
   // The calling thread is going to wait on a lock of the C library, which hosts cannot wake: they
-  // are driven first, as long as no other thread has something to do. The machine's time after
-  // which they must be driven once more, or nothing. EndLockWait follows.
-  std::optional<Duration> BeginLockWait(const void* lock, const char* what,
-                                        std::optional<Duration> limit);
-  void EndLockWait(bool has_timed_out);
+  // are driven first, as long as no other thread has something to do. EndLockWait follows.
+  struct LockWait {
+    std::optional<Duration> machine;  // after which the hosts must be driven once more
+    bool has_expired;                 // the hosts' time, which is the program's, is at the limit
+  };
+  LockWait BeginLockWait(const WaitsFor& what, std::optional<Duration> limit);
+  // True: the wait ended because the program's time reached its limit.
+  bool EndLockWait(bool has_timed_out);
   // One thread that waits on that lock, or all of them, have something to do.
   void RouseWaitersOf(const void* lock, bool all);
+  // It can be taken now, by a thread that takes it (WaitsFor::take).
+  void WakeTakersOf(const void* lock);
+
+  // Under the lock and with signals held: a timer that is set may expire at once. -1 and ENOSYS: no
+  // hosts whose time is the program's.
+  int WithTimers(const std::function<int(ProgramTimers&, Time now)>& use);
+  // The calling thread reads clocks again and again and does nothing else: it waits for the
+  // program's time, which then moves in steps.
+  void SpinOnClock();
 
   // The host that the calling thread is on, by its number: the first one until it has entered
   // another. Under the lock, in With.
@@ -100,6 +120,10 @@ class ProcessHost {
  private:
   friend class Sleeper;
   class Registration;
+  class WaitLimit;
+  // How long a thread that waits inside the C library, where a wake-up may be lost, sleeps until it
+  // looks at the hosts again.
+  static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                   uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
@@ -113,12 +137,27 @@ class ProcessHost {
   // the hosts have (segments, counters, files) is the parent's.
   static void AfterForkInChild();
   // Waits until fault rules let the answer go. EDEADLK where nobody can any more.
-  int AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call);
+  int AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
+                 const sigset_t* mask);
   int WaitFor(int counter_fd);
   void WakeWaiters();
   void Forget(Sleeper& sleeper);
+  void ForgetSignals(const Sleeper& woken);
+  // Time has moved, or a timer was set.
+  void AfterMove();
   // Every other thread of the process is in a wait, and what it waits for has not happened.
-  bool IsAlone() const;
+  bool IsAlone();
+  // The same where the hosts' time is the program's: any sleep in the kernel is a wait.
+  bool DoOthersWait();
+  bool IsInProgramTime() const { return hosts_ != nullptr && hosts_->is_program_time(); }
+  // A look that found nothing, in program time.
+  void Spin();
+  // The calling thread does something else than to look.
+  void EndSpin();
+  // In program time: how long a thread that is not alone sleeps until it looks at the others.
+  static Duration LookAgain(int looks);
+  // Time stands, for so long already, because a thread runs.
+  void ReportBusyThread(Duration stands);
   // When the first of the waits times out.
   std::optional<Time> FirstLimit() const;
   // No wait has a time-out, and none can be ended from outside the process.
@@ -135,7 +174,10 @@ class ProcessHost {
   uint64_t openings_ = 0;
   static std::atomic<bool> has_hosts_;
   std::vector<Sleeper*> sleepers_;   // the threads that wait
-  bool has_reported_stall_ = false;  // of this opening
+  std::vector<Sleeper*> spinning_;   // those that look again and again
+  ProgramTimers timers_;
+  bool has_signalled_ = false;  // a timer has, and the thread may not have begun to run
+  bool has_reported_stall_ = false, has_reported_busy_ = false;  // of this opening
   // What a forked child has of its parent. It is in no state to be destroyed here, and a leak
   // checker is to find it.
   struct OfParent {

@@ -41,7 +41,10 @@ Sleeper& Sleeper::OfThread() {
 Sleeper::~Sleeper() { ProcessHost::Get().Forget(*this); }
 
 bool Sleeper::Prepare(uint32_t forks) {
-  if (std::exchange(forks_, forks) != forks) wake_.Reset();
+  if (std::exchange(forks_, forks) != forks) {
+    wake_.Reset();
+    thread_ = gettid();
+  }
   if (!wake_) wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) return false;
   uint64_t earlier;
@@ -59,8 +62,15 @@ int Sleeper::Sleep(const std::optional<Duration>& limit) {
   return ready < 0 ? errno : 0;
 }
 
+void Sleeper::Expire() {
+  has_expired_ = is_roused_ = true;
+  // The program's other waiters wake up as well, which they must expect
+  // (pthread_cond_timedwait(3)). The condition variable exists as long as this thread waits for it.
+  if (what_.condition != nullptr) Libc().cond_broadcast(what_.condition);
+}
+
 void Sleeper::Wake() {
-  if (what_.lock != nullptr) return;
+  if (what_.is_in_libc) return;
   is_roused_ = true;
   if (!wake_) return;
   const uint64_t one = 1;

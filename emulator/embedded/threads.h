@@ -1,5 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
+
 namespace rdmaemu::embedded {
 
 // The number of threads of this process, by the kernel's count. Unlike `__libc_single_threaded` it
@@ -7,5 +11,10 @@ namespace rdmaemu::embedded {
 // /proc the answer is 1 or kManyThreads. Thread-safe.
 inline constexpr int kManyThreads = 1 << 20;
 int CountThreads();
+
+// Whether `may_run` is false for all other threads of this process, or those for which it is true
+// sleep in the kernel or have ended. A thread that was woken up counts as running at once, before
+// it runs. False without /proc. Thread-safe.
+bool OthersSleep(const std::function<bool(pid_t)>& may_run);
 
 }  // namespace rdmaemu::embedded

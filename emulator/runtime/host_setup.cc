@@ -172,12 +172,12 @@ constexpr auto kPortRetry = std::chrono::milliseconds(5);
 
 // Opens the port, and waits for an owner that is about to close it.
 Result<UdpPort> OpenPort(const Registry& registry, const HostAddress& address) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = RealNow();
   for (;;) {
     Result<UdpPort> port = UdpPort::Open(address.address, address.interface_index);
     if (port || port.error().code != EADDRINUSE) return port;
     const Duration patience = FindPortOwner(registry, address.address).patience;
-    if (std::chrono::steady_clock::now() - start >= patience) return port;
+    if (RealNow() - start >= patience) return port;
     std::this_thread::sleep_for(kPortRetry);
   }
 }

@@ -321,7 +321,7 @@ ssize_t ProcessMemory::MoveByFile(Direction direction, pid_t pid, int file,
 }
 
 bool ProcessMemory::HasRights(pid_t pid, MemoryRange range, bool write) {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = RealNow();
   for (const Rights& known : rights_) {
     if (known.pid == pid && (known.write || !write) && now < known.until &&
         known.range.address <= range.address &&

@@ -71,7 +71,7 @@ class ProcessMemory final : public Memory {
     pid_t pid = 0;
     bool write = false;
     MemoryRange range{};
-    std::chrono::steady_clock::time_point until{};
+    Time until{};
   };
 
   static constexpr pid_t kNobody = 0, kEnded = -1;

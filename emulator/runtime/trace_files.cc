@@ -34,10 +34,10 @@ OrMessage<void> RefusePipe(const std::string& path, const char* option) {
 
 // False: somebody else held the lock all the time. A file system without locks has nobody else.
 bool LockAlone(int fd, std::chrono::seconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto end = RealNow() + patience;
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return true;
-    if (std::chrono::steady_clock::now() >= end) return false;
+    if (RealNow() >= end) return false;
     std::this_thread::sleep_for(kLockRetry);
   }
   return true;

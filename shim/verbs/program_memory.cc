@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "shim/client/machine_clock.h"
 #include "shim/client/valgrind.h"
 
 namespace rdmaemu::shim {
@@ -64,7 +65,7 @@ bool CanWriteFew(uintptr_t address, size_t bytes) {
 
 void ProgramMemory::Begin() {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  client::MachineClock()(CLOCK_MONOTONIC, &now);
   now_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 

@@ -12,6 +12,7 @@
 
 #include "emulator/embedded/libc_waits.h"
 #include "emulator/embedded/process_host.h"
+#include "emulator/embedded/program_clock.h"
 #include "emulator/runtime/clock.h"
 
 #define RDMAEMU_WAIT extern "C" __attribute__((visibility("default")))
@@ -34,6 +35,25 @@ inline std::optional<Duration> FromMilliseconds(int timeout_ms) {
   return std::chrono::milliseconds(timeout_ms);
 }
 
+// What the clock shows to the program.
+inline Duration ProgramNow(clockid_t clock) {
+  if (ProgramClock::Covers(clock)) return ProgramClock::Now(clock);
+  timespec now{};
+  Libc().clock_gettime(clock, &now);
+  return ToDuration(now);
+}
+// The moment in whose time the waits of the program end: the machine's, or the hosts'.
+inline Time WaitNow() {
+  return ProgramClock::IsOfHosts() ? Time(ProgramClock::Now(CLOCK_MONOTONIC)) : runtime::RealNow();
+}
+// When the machine's clock shows what the program means by `until`: its clocks may be ahead.
+inline timespec ToMachine(clockid_t clock, const timespec& until) {
+  if (!ProgramClock::DiffersFromMachine() || !ProgramClock::Covers(clock)) return until;
+  timespec now{};
+  Libc().clock_gettime(clock, &now);
+  return ToTimespec(ToDuration(now) + ToDuration(until) - ProgramClock::Now(clock));
+}
+
 // A wait that succeeds leaves errno as it was.
 class KeepsErrno {
  public:
@@ -51,7 +71,7 @@ class KeepsErrno {
 template <class Look>
 int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const Look& look) {
   const timespec at_once = {0, 0};
-  const Time until = limit ? runtime::RealNow() + *limit : Time::max();
+  const Time until = limit ? WaitNow() + *limit : Time::max();
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
   // The whole of it at first, so that virtual time passes by just so much.
@@ -65,7 +85,7 @@ int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const L
     switch (hosts.DriveWait(what, left)) {
       case ProcessHost::WaitEnd::kReady:
         // Another thread may take it first.
-        if (limit) left = std::max(Duration::zero(), until - runtime::RealNow());
+        if (limit) left = std::max(Duration::zero(), until - WaitNow());
         continue;
       case ProcessHost::WaitEnd::kTimedOut:
         return look(&at_once);

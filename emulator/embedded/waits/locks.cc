@@ -1,59 +1,71 @@
-// Waits for a condition variable or a semaphore. The hosts cannot wake them: the last thread that
-// begins to wait runs the hosts until another thread has something to do.
+// Waits for a condition variable, a semaphore or a futex. The hosts cannot wake them: the last
+// thread that begins to wait runs the hosts until another thread has something to do.
+#include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/syscall.h>
+#include <threads.h>
 
 #include "emulator/embedded/waits/drive.h"
 
 namespace rdmaemu::embedded {
 namespace {
 
-// Until the clock shows `until`; nothing: for ever.
+// Until the program's clock shows `until`; nothing: for ever.
 std::optional<Duration> LeftUntil(clockid_t clock, const timespec* until) {
   if (until == nullptr) return std::nullopt;
-  timespec now{};
-  clock_gettime(clock, &now);
-  return std::max(Duration::zero(), ToDuration(*until) - ToDuration(now));
+  return std::max(Duration::zero(), ToDuration(*until) - ProgramNow(clock));
 }
 
-// `wait(left)` is the C library's, with a time-out relative to now, or none. Hosts whose clock runs
-// must be driven at their time: the wait is cut into pieces.
+// `wait(left)` is the C library's, with a time-out of the machine relative to now, or none. Hosts
+// whose clock runs must be driven at their time: the wait is cut into pieces. In program time a
+// piece is all that the machine's time has to do with it.
 template <class Wait>
-int DriveLockWait(const void* lock, const char* what, clockid_t clock, const timespec* until,
-                  const Wait& wait) {
+int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, const Wait& wait) {
   const KeepsErrno keeps;
   ProcessHost& hosts = ProcessHost::Get();
   struct End {
     ProcessHost& hosts;
-    bool has_timed_out = false;
-    ~End() { hosts.EndLockWait(has_timed_out); }
+    bool has_timed_out = false, is_ended = false;
+    ~End() {
+      if (!is_ended) hosts.EndLockWait(has_timed_out);
+    }
   };
   for (;;) {
+    const bool in_program_time = ProgramClock::IsOfHosts();
     const std::optional<Duration> left = LeftUntil(clock, until);
-    const std::optional<Duration> piece = hosts.BeginLockWait(lock, what, left);
+    const ProcessHost::LockWait begun = hosts.BeginLockWait(what, left);
     End end{hosts};  // a thread may be cancelled in the wait
-    const bool is_cut = piece && (!left || *piece < *left);
-    const int error = wait(is_cut ? piece : left);
+    if (begun.has_expired) {
+      const int error = wait(Duration::zero());  // lets go of the mutex once, as any wait
+      end.has_timed_out = error == ETIMEDOUT;
+      return keeps.Answer(error);
+    }
+    const bool is_cut = in_program_time || (begun.machine && (!left || *begun.machine < *left));
+    const int error = wait(is_cut ? begun.machine : left);
     if (error == ETIMEDOUT && is_cut) continue;
     end.has_timed_out = error == ETIMEDOUT;
-    return keeps.Answer(error);
+    end.is_ended = true;
+    const bool has_expired = hosts.EndLockWait(end.has_timed_out);
+    return keeps.Answer(error == 0 && has_expired ? ETIMEDOUT : error);
   }
 }
 
-timespec AbsoluteTime(clockid_t clock, Duration left) {
+timespec MachineIn(Duration left) {
   timespec now{};
-  clock_gettime(clock, &now);
+  Libc().clock_gettime(CLOCK_MONOTONIC, &now);
   return ToTimespec(ToDuration(now) + left);
 }
 
 int DriveCondWait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
                   const timespec* until) {
-  return DriveLockWait(cond, "pthread_cond_wait", clock, until,
-                       [&](const std::optional<Duration>& left) {
-                         if (!left) return Libc().cond_wait(cond, mutex);
-                         const timespec end = AbsoluteTime(CLOCK_MONOTONIC, *left);
-                         return Libc().cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &end);
-                       });
+  return DriveLockWait(
+      {.lock = cond, .is_in_libc = true, .condition = cond, .what = "pthread_cond_wait"}, clock,
+      until, [&](const std::optional<Duration>& left) {
+        if (!left) return Libc().cond_wait(cond, mutex);
+        const timespec end = MachineIn(*left);
+        return Libc().cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &end);
+      });
 }
 
 // The clock of pthread_condattr_setclock(3), where glibc (nptl/pthread_cond_common.c) keeps it.
@@ -64,20 +76,65 @@ clockid_t ClockOf(const pthread_cond_t& cond) {
 
 bool IsClockOfLocks(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC; }
 
+// 0 or an errno.
+int SemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
+  if (ProgramClock::IsOfHosts()) {
+    const std::function<bool()> take = [semaphore] { return sem_trywait(semaphore) == 0; };
+    const WaitsFor what{
+        .lock = semaphore, .is_foreign = true, .take = &take, .what = "sem_timedwait"};
+    switch (ProcessHost::Get().DriveWait(what, LeftUntil(clock, until))) {
+      case ProcessHost::WaitEnd::kReady:
+        return 0;
+      case ProcessHost::WaitEnd::kTimedOut:
+        return ETIMEDOUT;
+      case ProcessHost::WaitEnd::kInterrupted:
+        return EINTR;
+      default:
+        break;
+    }
+  }
+  return DriveLockWait({.lock = semaphore, .is_in_libc = true, .what = "sem_timedwait"}, clock,
+                       until, [&](const std::optional<Duration>& left) {
+                         const timespec end = MachineIn(left.value_or(Duration::zero()));
+                         return Libc().sem_clockwait(semaphore, CLOCK_MONOTONIC, &end) == 0 ? 0
+                                                                                            : errno;
+                       });
+}
+
 // 0, or -1 and errno.
 int DriveSemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
   if (sem_trywait(semaphore) == 0) return 0;
+  const KeepsErrno keeps;
+  const int error = SemWait(semaphore, clock, until);
+  if (error == 0) return keeps.Answer(0);
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespec* time,
+                    uint32_t bits) {
+  const bool is_absolute = (operation & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
+  const clockid_t clock =
+      (operation & FUTEX_CLOCK_REALTIME) != 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC;
+  const timespec until = is_absolute ? *time : ToTimespec(ProgramNow(clock) + ToDuration(*time));
+  const int private_flag = operation & FUTEX_PRIVATE_FLAG;
   const int error = DriveLockWait(
-      semaphore, "sem_timedwait", clock, until, [&](const std::optional<Duration>& left) {
-        const timespec end = AbsoluteTime(CLOCK_MONOTONIC, left.value_or(Duration::zero()));
-        return Libc().sem_clockwait(semaphore, CLOCK_MONOTONIC, &end) == 0 ? 0 : errno;
+      {.lock = word, .is_in_libc = true, .what = "a futex"}, clock, &until,
+      [&](const std::optional<Duration>& left) {
+        const timespec end = MachineIn(left.value_or(Duration::zero()));
+        const long result =
+            Libc().syscall(SYS_futex, word, FUTEX_WAIT_BITSET | private_flag, value,
+                           left ? &end : nullptr, nullptr,
+                           is_absolute ? bits : static_cast<uint32_t>(FUTEX_BITSET_MATCH_ANY));
+        return result == 0 ? 0 : errno;
       });
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
 
-}  // namespace
 }  // namespace rdmaemu::embedded
 
 using namespace rdmaemu::embedded;
@@ -89,16 +146,21 @@ RDMAEMU_WAIT int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
 
 RDMAEMU_WAIT int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex,
                                         const timespec* until) {
-  if (!DrivesHosts() || !IsValid(*until)) return Libc().cond_timedwait(cond, mutex, until);
-  return DriveCondWait(cond, mutex, ClockOf(*cond), until);
+  if (!IsValid(*until)) return Libc().cond_timedwait(cond, mutex, until);
+  const clockid_t clock = ClockOf(*cond);
+  if (DrivesHosts()) return DriveCondWait(cond, mutex, clock, until);
+  const timespec machine = ToMachine(clock, *until);
+  return Libc().cond_timedwait(cond, mutex, &machine);
 }
 
 RDMAEMU_WAIT int pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* mutex,
                                         clockid_t clock, const timespec* until) {
-  if (!DrivesHosts() || !IsClockOfLocks(clock) || !IsValid(*until)) {
+  if (!IsClockOfLocks(clock) || !IsValid(*until)) {
     return Libc().cond_clockwait(cond, mutex, clock, until);
   }
-  return DriveCondWait(cond, mutex, clock, until);
+  if (DrivesHosts()) return DriveCondWait(cond, mutex, clock, until);
+  const timespec machine = ToMachine(clock, *until);
+  return Libc().cond_clockwait(cond, mutex, clock, &machine);
 }
 
 RDMAEMU_WAIT int pthread_cond_signal(pthread_cond_t* cond) {
@@ -112,17 +174,48 @@ RDMAEMU_WAIT int pthread_cond_broadcast(pthread_cond_t* cond) {
 }
 
 RDMAEMU_WAIT int sem_timedwait(sem_t* semaphore, const timespec* until) {
-  if (!DrivesHosts() || !IsValid(*until)) return Libc().sem_timedwait(semaphore, until);
-  return DriveSemWait(semaphore, CLOCK_REALTIME, until);
+  if (!IsValid(*until)) return Libc().sem_timedwait(semaphore, until);
+  if (DrivesHosts()) return DriveSemWait(semaphore, CLOCK_REALTIME, until);
+  const timespec machine = ToMachine(CLOCK_REALTIME, *until);
+  return Libc().sem_timedwait(semaphore, &machine);
 }
 
 RDMAEMU_WAIT int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* until) {
-  if (!DrivesHosts() || !IsClockOfLocks(clock) || !IsValid(*until))
+  if (!IsClockOfLocks(clock) || !IsValid(*until)) {
     return Libc().sem_clockwait(semaphore, clock, until);
-  return DriveSemWait(semaphore, clock, until);
+  }
+  if (DrivesHosts()) return DriveSemWait(semaphore, clock, until);
+  const timespec machine = ToMachine(clock, *until);
+  return Libc().sem_clockwait(semaphore, clock, &machine);
 }
 
 RDMAEMU_WAIT int sem_post(sem_t* semaphore) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(semaphore, /*all=*/false);
-  return Libc().sem_post(semaphore);
+  if (!DrivesHosts()) return Libc().sem_post(semaphore);
+  ProcessHost::Get().RouseWaitersOf(semaphore, /*all=*/false);
+  const int result = Libc().sem_post(semaphore);
+  if (ProgramClock::IsOfHosts()) ProcessHost::Get().WakeTakersOf(semaphore);
+  return result;
+}
+
+// threads.h is the same in the C library, by names that nobody can take the place of.
+namespace {
+pthread_cond_t* Of(cnd_t* condition) { return reinterpret_cast<pthread_cond_t*>(condition); }
+int ThreadsResult(int error) {
+  if (error == 0) return thrd_success;
+  return error == ETIMEDOUT ? thrd_timedout : thrd_error;
+}
+}  // namespace
+
+RDMAEMU_WAIT int cnd_wait(cnd_t* condition, mtx_t* mutex) {
+  return ThreadsResult(pthread_cond_wait(Of(condition), reinterpret_cast<pthread_mutex_t*>(mutex)));
+}
+RDMAEMU_WAIT int cnd_timedwait(cnd_t* condition, mtx_t* mutex, const timespec* until) {
+  return ThreadsResult(
+      pthread_cond_timedwait(Of(condition), reinterpret_cast<pthread_mutex_t*>(mutex), until));
+}
+RDMAEMU_WAIT int cnd_signal(cnd_t* condition) {
+  return ThreadsResult(pthread_cond_signal(Of(condition)));
+}
+RDMAEMU_WAIT int cnd_broadcast(cnd_t* condition) {
+  return ThreadsResult(pthread_cond_broadcast(Of(condition)));
 }

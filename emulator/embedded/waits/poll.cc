@@ -128,12 +128,12 @@ RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, time
     limit = ToDuration({timeout->tv_sec, 0}) + std::chrono::microseconds(timeout->tv_usec);
   }
   const Sets sets{{in, out, except}};
-  const Time began = runtime::RealNow();
+  const Time began = WaitNow();
   const int found = DriveSelect(count, sets, limit, nullptr);
   if (found == 0) Empty(sets, count);
   if (timeout != nullptr) {  // Linux tells what is left
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
-        std::max(Duration::zero(), *limit - (runtime::RealNow() - began)));
+        std::max(Duration::zero(), *limit - (WaitNow() - began)));
     timeout->tv_sec = static_cast<time_t>(left.count() / 1'000'000);
     timeout->tv_usec = static_cast<suseconds_t>(left.count() % 1'000'000);
   }

@@ -15,10 +15,10 @@ struct SleepEnd {
 };
 
 SleepEnd DriveSleep(Duration time) {
-  const Time until = runtime::RealNow() + time;
+  const Time until = WaitNow() + time;
   ProcessHost& hosts = ProcessHost::Get();
   const ProcessHost::WaitEnd end = hosts.DriveWait({.is_foreign = true, .what = "a sleep"}, time);
-  const Duration left = std::max(Duration::zero(), until - runtime::RealNow());
+  const Duration left = std::max(Duration::zero(), until - WaitNow());
   if (end == ProcessHost::WaitEnd::kTimedOut) return {true, 0, Duration::zero()};
   if (end == ProcessHost::WaitEnd::kInterrupted) return {true, EINTR, left};
   return {false, 0, left};
@@ -51,15 +51,18 @@ RDMAEMU_WAIT int nanosleep(const timespec* time, timespec* left) {
 }
 
 RDMAEMU_WAIT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
-  timespec now;
   const bool is_clock_of_time =
       clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME;
-  if (!DrivesHosts() || !is_clock_of_time || time == nullptr || !IsValid(*time) ||
-      clock_gettime(clock, &now) != 0) {
+  const bool is_absolute = (flags & TIMER_ABSTIME) != 0;
+  if (time == nullptr || !IsValid(*time) || !is_clock_of_time) {
     return Libc().clock_nanosleep(clock, flags, time, left);
   }
-  if ((flags & TIMER_ABSTIME) == 0) return SleepFor(ToDuration(*time), left);
-  return SleepFor(std::max(Duration::zero(), ToDuration(*time) - ToDuration(now)), nullptr);
+  if (!DrivesHosts()) {
+    const timespec machine = is_absolute ? ToMachine(clock, *time) : *time;
+    return Libc().clock_nanosleep(clock, flags, &machine, left);
+  }
+  if (!is_absolute) return SleepFor(ToDuration(*time), left);
+  return SleepFor(std::max(Duration::zero(), ToDuration(*time) - ProgramNow(clock)), nullptr);
 }
 
 RDMAEMU_WAIT int usleep(useconds_t time_us) {

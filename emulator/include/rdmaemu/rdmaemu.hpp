@@ -59,6 +59,7 @@ struct EmbeddingOptions {
   uint64_t seed = 1;
   std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
   std::string gateways;
+  bool program_time = false;
 };
 
 // A host that is added to others: it needs a name, and devices with addresses of its own.
@@ -97,8 +98,10 @@ int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
 class Embedding {
  public:
   explicit Embedding(const EmbeddingOptions& options = {}) {
-    Checked(WithPlainOptions(options, options.clock.c_str(),
-                             [](const rdmaemu_options& plain) { return rdmaemu_open(&plain); }));
+    Checked(WithPlainOptions(options, options.clock.c_str(), [&](rdmaemu_options& plain) {
+      plain.program_time = options.program_time ? 1 : 0;
+      return rdmaemu_open(&plain);
+    }));
   }
   ~Embedding() { rdmaemu_close(); }
   Embedding(const Embedding&) = delete;

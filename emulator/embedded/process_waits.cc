@@ -1,0 +1,397 @@
+// ProcessHost: how threads wait, and who drives the hosts meanwhile.
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "emulator/embedded/libc_waits.h"
+#include "emulator/embedded/program_clock.h"
+#include "emulator/embedded/process_host.h"
+#include "emulator/embedded/registration.h"
+#include "emulator/embedded/threads.h"
+
+namespace rdmaemu::embedded {
+
+void ProcessHost::WakeWaiters() {
+  for (Sleeper* sleeper : sleepers_) {
+    const std::optional<Time>& limit = sleeper->what().virtual_limit;
+    if (sleeper->what().is_in_libc && limit && IsInProgramTime() && *limit <= hosts_->Now()) {
+      sleeper->Expire();
+    }
+    sleeper->Wake();
+  }
+}
+
+void ProcessHost::Forget(Sleeper& sleeper) {
+  const std::lock_guard lock(mutex_);
+  std::erase(sleepers_, &sleeper);
+  std::erase(spinning_, &sleeper);
+}
+
+// A signal wakes one thread, and this is the one.
+void ProcessHost::ForgetSignals(const Sleeper& woken) {
+  if (woken.what().lock == nullptr) return;
+  for (Sleeper* each : sleepers_) {
+    if (each->what().lock == woken.what().lock) each->ForgetSignal();
+  }
+}
+
+bool ProcessHost::DoOthersWait() {
+  if (mutex_.IsAwaited()) return false;
+  const int threads = CountThreads();
+  if (threads == 1) return true;
+  const Sleeper* const own = &Sleeper::OfThread();
+  // Those whose own word is enough: they sleep where only this library wakes them. A signal of a
+  // timer wakes them, too.
+  std::vector<pid_t> waiting;
+  for (const Sleeper* each : sleepers_) {
+    if (each == own) continue;
+    if (!each->IsIdle()) return false;
+    if (!each->what().is_in_libc && !has_signalled_) waiting.push_back(each->thread());
+  }
+  for (const Sleeper* each : spinning_) waiting.push_back(each->thread());
+  if (static_cast<int>(waiting.size()) + 1 >= threads) return true;
+  const bool sleep =
+      OthersSleep([&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });
+  if (sleep) has_signalled_ = false;
+  return sleep;
+}
+
+bool ProcessHost::IsAlone() {
+  if (IsInProgramTime()) return DoOthersWait();
+  // A timer or a peer of the program's own may end the wait: the program can act.
+  if (std::ranges::any_of(sleepers_, [](const Sleeper* each) {
+        return each->what().is_foreign && !each->what().fds.empty();
+      })) {
+    return false;
+  }
+  const int threads = CountThreads();
+  if (threads == 1) return true;
+  const Sleeper* const own = &Sleeper::OfThread();
+  const auto idle = std::ranges::count_if(
+      sleepers_, [&](const Sleeper* each) { return each != own && each->IsIdle(); });
+  return idle + 1 >= threads;
+}
+
+std::optional<Time> ProcessHost::FirstLimit() const {
+  std::optional<Time> first;
+  for (const Sleeper* each : sleepers_) {
+    const std::optional<Time>& limit = each->what().virtual_limit;
+    if (limit && (!first || *limit < *first)) first = limit;
+  }
+  return first;
+}
+
+bool ProcessHost::IsStalled() const {
+  const auto waits_for_hosts = [](const Sleeper* each) {
+    return !each->what().is_foreign && each->what().lock == nullptr;
+  };
+  return std::ranges::any_of(sleepers_, waits_for_hosts) &&
+         std::ranges::none_of(sleepers_, [](const Sleeper* each) {
+           return each->what().is_foreign || each->what().virtual_limit;
+         });
+}
+
+std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
+  const bool is_virtual = hosts_->clock().mode() == EmbeddedClock::Mode::kVirtual;
+  if (!limit || (!is_virtual && !IsInProgramTime())) return std::nullopt;
+  return hosts_->Now() + *limit;
+}
+
+int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
+                           Duration machine_limit) {
+  const Time until = runtime::RealNow() + machine_limit;
+  std::unique_lock lock(mutex_);
+  const uint64_t opening = openings_;
+  if (hosts_ == nullptr) return EIO;
+  Registration registration(*this, lock, {.what = "rdmaemu's wait for a rule or an event"});
+  while (IsStill(opening)) {
+    if (holds(*hosts_)) return 0;
+    const Duration left = until - runtime::RealNow();
+    if (left <= Duration::zero()) return ETIMEDOUT;
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    if (pause.moved) {
+      AfterMove();
+      continue;
+    }
+    if (pause.endless) return EDEADLK;
+    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
+  }
+  return EIO;
+}
+
+int ProcessHost::WaitForWork(Duration machine_limit) {
+  const Time until = runtime::RealNow() + machine_limit;
+  std::unique_lock lock(mutex_);
+  const uint64_t opening = openings_;
+  if (hosts_ == nullptr) return ENOENT;
+  Registration registration(*this, lock, {.what = "rdmaemu_wait"});
+  while (IsStill(opening)) {
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    if (pause.moved) {
+      AfterMove();
+      return 0;
+    }
+    if (pause.endless) return EDEADLK;
+    const Duration left = until - runtime::RealNow();
+    if (left <= Duration::zero()) return ETIMEDOUT;
+    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
+  }
+  return EIO;
+}
+
+// What a wait of the program has to end by: a moment of the machine, or of the hosts.
+class ProcessHost::WaitLimit {
+ public:
+  WaitLimit(EmbeddedHosts& hosts, const std::optional<Duration>& limit,
+            const std::optional<Time>& virtual_limit)
+      : hosts_(hosts),
+        limit_(limit),
+        virtual_limit_(hosts.is_program_time() ? virtual_limit : std::nullopt),
+        until_(limit ? runtime::RealNow() + *limit : Time::max()) {}
+
+  bool HasPassed() const { return limit_ && Left() <= Duration::zero(); }
+  // At most so long of the machine's time may a thread sleep that sleeps for `pause` otherwise.
+  std::optional<Duration> Sleep(const std::optional<Duration>& pause) const {
+    if (!limit_ || virtual_limit_) return pause;
+    return std::min(Left(), pause.value_or(Left()));
+  }
+
+ private:
+  Duration Left() const {
+    return virtual_limit_ ? *virtual_limit_ - hosts_.Now() : until_ - runtime::RealNow();
+  }
+
+  EmbeddedHosts& hosts_;
+  const std::optional<Duration> limit_;
+  const std::optional<Time> virtual_limit_;
+  const Time until_;
+};
+
+ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
+  const HeldSignals held(ProgramClock::IsOfHosts());
+  std::unique_lock lock(mutex_);
+  if (hosts_ == nullptr) return WaitEnd::kNoHosts;
+  const uint64_t opening = openings_;
+  const bool own_time = IsInProgramTime();
+  EndSpin();
+  WaitsFor limited = what;
+  limited.virtual_limit = VirtualLimit(limit);
+  if (own_time && limited.mask == nullptr) limited.mask = held.before();
+  const WaitLimit end(*hosts_, limit, limited.virtual_limit);
+  const auto is_ready = [&] {
+    return (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) ||
+           (what.take != nullptr && (*what.take)());
+  };
+  Registration registration(*this, lock, limited);
+  const Time began = runtime::RealNow();
+  for (int looks = 0;;) {
+    if (hosts_->Settle()) WakeWaiters();
+    if (is_ready()) return WaitEnd::kReady;
+    int error = 0;
+    if (own_time && HeldSignals::IsAnyPending(*limited.mask)) {
+      error = registration.Sleep(Duration::zero());
+    } else if (end.HasPassed()) {
+      if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
+      WakeWaiters();
+      // An event that happens exactly at the time-out ends the wait in time.
+      return is_ready() ? WaitEnd::kReady : WaitEnd::kTimedOut;
+    } else {
+      const bool alone = IsAlone();
+      const EmbeddedHosts::Pause pause = hosts_->GoOn(alone, FirstLimit());
+      if (pause.moved) {
+        AfterMove();
+        continue;
+      }
+      if (pause.endless && IsStalled()) {
+        ReportStall();
+        if (!what.is_foreign) return WaitEnd::kDeadlock;
+      }
+      std::optional<Duration> sleep = end.Sleep(pause.machine);
+      if (own_time && !alone) {
+        ReportBusyThread(runtime::RealNow() - began);
+        sleep = LookAgain(looks++);
+      }
+      error = registration.Sleep(sleep);
+    }
+    if (error == EMFILE) return WaitEnd::kNoDescriptor;
+    if (!IsStill(opening)) return WaitEnd::kNoHosts;
+    if (error == EINTR) return WaitEnd::kInterrupted;
+  }
+}
+
+void ProcessHost::AfterMove() {
+  has_signalled_ |= timers_.TakeSignalled();
+  WakeWaiters();
+}
+
+Duration ProcessHost::LookAgain(int looks) {
+  constexpr Duration kFirst = std::chrono::microseconds(50);
+  constexpr int kMostDoublings = 6;  // 3.2 ms
+  return kFirst * (1 << std::min(looks, kMostDoublings));
+}
+
+bool ProcessHost::Look(bool found_nothing) {
+  const HeldSignals held(ProgramClock::IsOfHosts());
+  const std::lock_guard lock(mutex_);
+  if (hosts_ == nullptr) return false;
+  if (!found_nothing) {
+    hosts_->Settle();
+  } else if (IsInProgramTime()) {
+    Spin();
+  } else {
+    hosts_->Look(IsAlone());
+  }
+  if (hosts_->owes_replies()) WakeWaiters();
+  return true;
+}
+
+void ProcessHost::Spin() {
+  if (hosts_->Settle()) WakeWaiters();
+  Sleeper& own = Sleeper::OfThread();
+  if (++own.looks % EmbeddedHosts::kPollsThatAreAWait != 0) return;
+  if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
+  if (DoOthersWait() && hosts_->GoOn(true, FirstLimit()).moved) AfterMove();
+}
+
+void ProcessHost::SpinOnClock() {
+  const HeldSignals held(true);
+  const std::lock_guard lock(mutex_);
+  if (!IsInProgramTime()) return;
+  Sleeper& own = Sleeper::OfThread();
+  if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
+  if (!DoOthersWait()) return;
+  // Longer and longer steps: a loop of ten seconds ends soon, and one of microseconds in time.
+  constexpr Duration kShortest = std::chrono::microseconds(1), kLongest = std::chrono::milliseconds(10);
+  constexpr int kPartOfSpin = 8;
+  const Time now = hosts_->Now();
+  if (!own.spins_since) own.spins_since = now;
+  const Time step = now + std::clamp((now - *own.spins_since) / kPartOfSpin, kShortest, kLongest);
+  const std::optional<Time> limit = FirstLimit();
+  if (hosts_->GoOn(true, limit ? std::min(*limit, step) : step).moved) AfterMove();
+}
+
+void ProcessHost::EndSpin() {
+  if (!ProgramClock::IsOfHosts()) return;
+  ProgramClock::ForgetReads();
+  Sleeper& own = Sleeper::OfThread();
+  own.looks = 0;
+  own.spins_since.reset();
+  std::erase(spinning_, &own);
+}
+
+ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
+                                                 std::optional<Duration> limit) {
+  const HeldSignals held(ProgramClock::IsOfHosts());
+  std::unique_lock lock(mutex_);
+  if (hosts_ == nullptr) return {};
+  Sleeper& sleeper = Sleeper::OfThread();
+  EndSpin();
+  if (!sleeper.Prepare(forks_)) return {};
+  const std::optional<Time> virtual_limit = VirtualLimit(limit);
+  WaitsFor limited = what;
+  limited.virtual_limit = virtual_limit;
+  sleeper.Begin(limited);
+  sleepers_.push_back(&sleeper);
+  // The thread is not in the C library yet: a wake-up that comes before it is there is lost.
+  const std::optional<Duration> until_woken =
+      IsInProgramTime() && virtual_limit ? std::optional(kLockLookAgain) : std::nullopt;
+  for (;;) {
+    if (IsInProgramTime() && virtual_limit && *virtual_limit <= hosts_->Now()) return {{}, true};
+    if (!IsAlone()) {
+      // The last thread that begins to wait drives the hosts.
+      return {IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt, false};
+    }
+    const EmbeddedHosts::Pause pause = hosts_->GoOn(true, FirstLimit());
+    if (!pause.moved) {
+      if (pause.endless && IsStalled()) {
+        ReportStall();
+        WakeWaiters();  // the wait for RDMA answers EDEADLK
+      }
+      return {pause.machine ? pause.machine : until_woken, false};
+    }
+    AfterMove();
+  }
+}
+
+bool ProcessHost::EndLockWait(bool has_timed_out) {
+  std::unique_lock lock(mutex_);
+  Sleeper& sleeper = Sleeper::OfThread();
+  std::erase(sleepers_, &sleeper);
+  ForgetSignals(sleeper);
+  if (hosts_ == nullptr) return false;
+  const std::optional<Time>& limit = sleeper.what().virtual_limit;
+  if (has_timed_out && limit && !IsInProgramTime()) {
+    hosts_->PassTo(*limit);
+    WakeWaiters();
+  }
+  return sleeper.has_expired();
+}
+
+void ProcessHost::RouseWaitersOf(const void* waited_on, bool all) {
+  const std::lock_guard lock(mutex_);
+  for (Sleeper* each : sleepers_) {
+    if (each->what().lock == waited_on) each->Signal(all);
+  }
+}
+
+void ProcessHost::WakeTakersOf(const void* lock) {
+  const std::lock_guard guard(mutex_);
+  for (Sleeper* each : sleepers_) {
+    if (each->what().lock == lock && each->what().take != nullptr) each->Wake();
+  }
+}
+
+int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& use) {
+  const HeldSignals held(true);
+  const std::lock_guard lock(mutex_);
+  if (!IsInProgramTime()) {
+    errno = ENOSYS;
+    return -1;
+  }
+  EndSpin();
+  const int result = use(timers_, hosts_->Now());
+  AfterMove();
+  return result;
+}
+
+// It ends with the hosts.
+void ProcessHost::StartDriver() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+  std::thread([this] {
+    const WaitsFor what{.is_foreign = true, .what = "the driver thread"};
+    while (DriveWait(what, std::nullopt) != WaitEnd::kNoHosts) std::this_thread::yield();
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// Once: such a program repeats it at each of its waits.
+void ProcessHost::ReportBusyThread(Duration stands) {
+  constexpr Duration kReportAfter = std::chrono::seconds(10);
+  if (stands < kReportAfter || std::exchange(has_reported_busy_, true)) return;
+  hosts_->Note(
+      "time has stood for 10 seconds because a thread of the program runs without waiting, and the "
+      "program's time passes only while all threads wait; a thread that spins on memory has to "
+      "wait or to read a clock, and a test of such a program has to do without program_time");
+}
+
+// Once, because the program may go on and stall again and again.
+void ProcessHost::ReportStall() {
+  if (std::exchange(has_reported_stall_, true)) return;
+  std::string waits;
+  for (const Sleeper* each : sleepers_) {
+    waits += waits.empty() ? "" : ", ";
+    waits += each->what().what;
+  }
+  const std::string why = hosts_->clock().mode() == EmbeddedClock::Mode::kManual
+                              ? "the clock is manual and only rdmaemu_advance moves it"
+                              : "nothing is due on any host";
+  hosts_->Note("every thread of the program waits (" + waits + ") and time stands: " + why);
+}
+
+}  // namespace rdmaemu::embedded

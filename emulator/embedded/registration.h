@@ -1,0 +1,42 @@
+// A thread's wait in ProcessHost, from its beginning to its end, which may be the thread's
+// cancellation.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "emulator/embedded/process_host.h"
+
+namespace rdmaemu::embedded {
+
+class ProcessHost::Registration {
+ public:
+  Registration(ProcessHost& home, std::unique_lock<HostsMutex>& lock, const WaitsFor& what)
+      : home_(home), lock_(lock), sleeper_(Sleeper::OfThread()) {
+    sleeper_.Begin(what);
+    home_.sleepers_.push_back(&sleeper_);
+  }
+  ~Registration() {
+    if (!lock_.owns_lock()) lock_.lock();
+    std::erase(home_.sleepers_, &sleeper_);
+    home_.ForgetSignals(sleeper_);
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+  // Sleeps without the lock. 0, EINTR or EMFILE.
+  int Sleep(const std::optional<Duration>& limit) {
+    if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
+    lock_.unlock();
+    const int error = sleeper_.Sleep(limit);
+    lock_.lock();
+    return error;
+  }
+
+ private:
+  ProcessHost& home_;
+  std::unique_lock<HostsMutex>& lock_;
+  Sleeper& sleeper_;
+};
+
+}  // namespace rdmaemu::embedded

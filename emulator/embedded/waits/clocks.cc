@@ -1,0 +1,53 @@
+// The clocks of the C library. They show the machine's time until the hosts' time is the program's.
+#include <sys/time.h>
+#include <time.h>
+
+#include "emulator/embedded/waits/drive.h"
+
+namespace rdmaemu::embedded {
+namespace {
+
+// A program that reads the clock again and again waits for it.
+Duration Read(clockid_t clock) {
+  if (ProgramClock::IsOfHosts() && ProgramClock::IsSpin() && !HostsMutex::IsMine()) {
+    ProcessHost::Get().SpinOnClock();
+  }
+  return ProgramClock::Now(clock);
+}
+
+}  // namespace
+}  // namespace rdmaemu::embedded
+
+using namespace rdmaemu;
+using namespace rdmaemu::embedded;
+
+RDMAEMU_WAIT int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  if (!ProgramClock::DiffersFromMachine() || !ProgramClock::Covers(clock) || now == nullptr) {
+    return Libc().clock_gettime(clock, now);
+  }
+  *now = ToTimespec(Read(clock));
+  return 0;
+}
+
+RDMAEMU_WAIT int gettimeofday(timeval* now, void* zone) noexcept {
+  const int result = Libc().gettimeofday(now, zone);
+  if (result != 0 || now == nullptr || !ProgramClock::DiffersFromMachine()) return result;
+  const timespec shown = ToTimespec(Read(CLOCK_REALTIME));
+  *now = {shown.tv_sec, static_cast<suseconds_t>(shown.tv_nsec / 1000)};
+  return 0;
+}
+
+RDMAEMU_WAIT time_t time(time_t* now) noexcept {
+  if (!ProgramClock::DiffersFromMachine()) return Libc().time(now);
+  const time_t shown = ToTimespec(Read(CLOCK_REALTIME)).tv_sec;
+  if (now != nullptr) *now = shown;
+  return shown;
+}
+
+RDMAEMU_WAIT int timespec_get(timespec* now, int base) noexcept {
+  if (!ProgramClock::DiffersFromMachine() || base != TIME_UTC) {
+    return Libc().timespec_get(now, base);
+  }
+  *now = ToTimespec(Read(CLOCK_REALTIME));
+  return base;
+}
