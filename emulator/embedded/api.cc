@@ -141,8 +141,7 @@ int rdmaemu_host_add(const rdmaemu_options* given) {
                     "empty");
     }
     if (options.program_time != 0) {
-      return Refuse(EINVAL,
-                    "the program's time is that of rdmaemu_open; leave .program_time 0");
+      return Refuse(EINVAL, "the program's time is that of rdmaemu_open; leave .program_time 0");
     }
     if (options.device_count == 0) {
       return Refuse(EINVAL, "host \"" + std::string(options.name) +

@@ -27,8 +27,7 @@ std::optional<Time> Earlier(const std::optional<Time>& one, const std::optional<
 
 runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> EmbeddedHosts::Open(
     const EmbeddedOptions& options, OnEnd on_end, ProgramTimers* timers) {
-  std::unique_ptr<EmbeddedHosts> made(
-      new EmbeddedHosts(options.clock, std::move(on_end), timers));
+  std::unique_ptr<EmbeddedHosts> made(new EmbeddedHosts(options.clock, std::move(on_end), timers));
   made->first_seed_ = options.host.seed;
   const auto first = made->Add(options);
   if (!first) return tl::unexpected(first.error());

@@ -240,8 +240,8 @@ int ProcessHost::DoCall(CallBuffers& call) {
 
 // The caller waits, so its time passes: in a program of one thread also where the clock moves only
 // when told. The host and other threads go on meanwhile.
-int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
-                            CallBuffers& call, const sigset_t* mask) {
+int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
+                            const sigset_t* mask) {
   const uint64_t opening = openings_;
   Registration registration(*this, lock, {.mask = mask, .what = "a call that a rule holds"});
   for (;;) {

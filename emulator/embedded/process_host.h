@@ -173,8 +173,8 @@ class ProcessHost {
   std::unique_ptr<EmbeddedHosts> hosts_;
   uint64_t openings_ = 0;
   static std::atomic<bool> has_hosts_;
-  std::vector<Sleeper*> sleepers_;   // the threads that wait
-  std::vector<Sleeper*> spinning_;   // those that look again and again
+  std::vector<Sleeper*> sleepers_;  // the threads that wait
+  std::vector<Sleeper*> spinning_;  // those that look again and again
   ProgramTimers timers_;
   bool has_signalled_ = false;  // a timer has, and the thread may not have begun to run
   bool has_reported_stall_ = false, has_reported_busy_ = false;  // of this opening

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "emulator/embedded/libc_waits.h"
-#include "emulator/embedded/program_clock.h"
 #include "emulator/embedded/process_host.h"
+#include "emulator/embedded/program_clock.h"
 #include "emulator/embedded/registration.h"
 #include "emulator/embedded/threads.h"
 
@@ -40,7 +40,6 @@ void ProcessHost::ForgetSignals(const Sleeper& woken) {
 }
 
 bool ProcessHost::DoOthersWait() {
-  if (mutex_.IsAwaited()) return false;
   const int threads = CountThreads();
   if (threads == 1) return true;
   const Sleeper* const own = &Sleeper::OfThread();
@@ -54,10 +53,12 @@ bool ProcessHost::DoOthersWait() {
   }
   for (const Sleeper* each : spinning_) waiting.push_back(each->thread());
   if (static_cast<int>(waiting.size()) + 1 >= threads) return true;
-  const bool sleep =
-      OthersSleep([&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });
-  if (sleep) has_signalled_ = false;
-  return sleep;
+  const bool sleep = OthersSleep(
+      [&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });
+  // Asked last: a thread that sleeps because it wants the mutex has said so before.
+  if (!sleep || mutex_.IsAwaited()) return false;
+  has_signalled_ = false;
+  return true;
 }
 
 bool ProcessHost::IsAlone() {
@@ -265,7 +266,8 @@ void ProcessHost::SpinOnClock() {
   if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
   if (!DoOthersWait()) return;
   // Longer and longer steps: a loop of ten seconds ends soon, and one of microseconds in time.
-  constexpr Duration kShortest = std::chrono::microseconds(1), kLongest = std::chrono::milliseconds(10);
+  constexpr Duration kShortest = std::chrono::microseconds(1),
+                     kLongest = std::chrono::milliseconds(10);
   constexpr int kPartOfSpin = 8;
   const Time now = hosts_->Now();
   if (!own.spins_since) own.spins_since = now;

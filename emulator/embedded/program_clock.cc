@@ -75,7 +75,7 @@ void ProgramClock::ForgetReads() { t_reads = 0; }
 void ProgramClock::Begin() {
   std::array<Duration, kFamilies> begins;
   for (int i = 0; i < kFamilies; i++) {
-    begins[i] = std::chrono::ceil<std::chrono::days>(Shown(Family{i}));
+    begins[i] = std::chrono::ceil<std::chrono::seconds>(Shown(Family{i}));
   }
   g_host_now_ns = 0;
   for (int i = 0; i < kFamilies; i++) g_of_hosts_ns[i] = begins[i].count();

@@ -32,7 +32,7 @@ class ProgramClock {
   static void ForgetReads();
 
   // The hosts' time begins to be the program's, at Time(): each clock moves forward to the next
-  // whole day, so that times of day and rounded times are the same in each run.
+  // whole second, so that rounded times are the same in each run.
   static void Begin();
   // The hosts' time has moved.
   static void Publish(Time now);

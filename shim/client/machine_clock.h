@@ -9,7 +9,7 @@
 
 namespace rdmaemu::client {
 
-using ClockFunction = decltype(&clock_gettime);
+using ClockFunction = int (*)(clockid_t, timespec*);
 inline std::atomic<ClockFunction> g_machine_clock{nullptr};
 
 // Thread-safe.

@@ -1,4 +1,4 @@
-"""librdmaemu.so.1 exports its API and the waits that it takes the place of, and nothing else: another name
+"""librdmaemu.so.1 exports its API and the waits, clocks and timers that it takes the place of, and nothing else: another name
 could take the place of a function of the program.
 
 usage: exports.py LIBRARY
@@ -12,19 +12,23 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-# docs/embedding.md, "Who drives the host", with the names that _FORTIFY_SOURCE makes of some, and what
-# ends a wait for a lock.
+# docs/embedding.md, "Who drives the host" and "Program time", with the names that _FORTIFY_SOURCE makes of
+# some, and what ends a wait for a lock.
 WAITS = set("""poll ppoll select pselect epoll_wait epoll_pwait epoll_pwait2 read eventfd_read nanosleep
 clock_nanosleep usleep sleep pthread_cond_wait pthread_cond_timedwait pthread_cond_clockwait sem_timedwait
 sem_clockwait __poll_chk __ppoll_chk __read_chk pthread_cond_signal pthread_cond_broadcast
-sem_post""".split())
+sem_post cnd_wait cnd_timedwait cnd_signal cnd_broadcast thrd_sleep mtx_timedlock pthread_mutex_timedlock
+pthread_mutex_clocklock pthread_rwlock_timedrdlock pthread_rwlock_timedwrlock pthread_rwlock_clockrdlock
+pthread_rwlock_clockwrlock pthread_timedjoin_np pthread_clockjoin_np sigtimedwait syscall clock_gettime
+gettimeofday time timespec_get timerfd_create timerfd_settime timerfd_gettime timer_create timer_settime
+timer_gettime timer_getoverrun timer_delete alarm ualarm setitimer getitimer""".split())
 
 
 def exports():
     listed = subprocess.run([emulated.need("nm"), "-D", "--defined-only", sys.argv[1]], text=True,
                             stdout=subprocess.PIPE, check=True).stdout
     rows = [line.split() for line in listed.splitlines()]
-    return {row[-1] for row in rows if row[-2].isupper() and row[-2] != "A"}
+    return {row[-1].partition("@@GLIBC_")[0] for row in rows if row[-2].isupper() and row[-2] != "A"}
 
 
 def the_api_and_the_waits_alone():

@@ -124,10 +124,9 @@ long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespe
       {.lock = word, .is_in_libc = true, .what = "a futex"}, clock, &until,
       [&](const std::optional<Duration>& left) {
         const timespec end = MachineIn(left.value_or(Duration::zero()));
-        const long result =
-            Libc().syscall(SYS_futex, word, FUTEX_WAIT_BITSET | private_flag, value,
-                           left ? &end : nullptr, nullptr,
-                           is_absolute ? bits : static_cast<uint32_t>(FUTEX_BITSET_MATCH_ANY));
+        const long result = Libc().syscall(
+            SYS_futex, word, FUTEX_WAIT_BITSET | private_flag, value, left ? &end : nullptr,
+            nullptr, is_absolute ? bits : static_cast<uint32_t>(FUTEX_BITSET_MATCH_ANY));
         return result == 0 ? 0 : errno;
       });
   if (error == 0) return 0;

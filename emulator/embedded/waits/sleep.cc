@@ -1,4 +1,5 @@
 // nanosleep(2), usleep(3) and sleep(3).
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,4 +80,11 @@ RDMAEMU_WAIT unsigned sleep(unsigned time_seconds) {
     return 0;
   }
   return static_cast<unsigned>(left.tv_sec + (left.tv_nsec >= 500'000'000 ? 1 : 0));
+}
+
+RDMAEMU_WAIT int thrd_sleep(const timespec* time, timespec* left) {
+  const int error = clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+  if (error == 0) return 0;
+  constexpr int kSignal = -1, kOther = -2;  // thrd_sleep(3)
+  return error == EINTR ? kSignal : kOther;
 }

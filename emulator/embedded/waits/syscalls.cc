@@ -1,9 +1,9 @@
 // syscall(2): the C++ library waits for futures by it, and some programs for everything. Only waits
 // and clocks in program time are looked at; all other calls are the C library's.
 #include <linux/futex.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/epoll.h>
 
 #include <cstdarg>
 

@@ -1,5 +1,5 @@
-// timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). In program time they expire when the
-// hosts' time reaches them; else they are the C library's.
+// timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). In program time they expire when
+// the hosts' time reaches them; else they are the C library's.
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -107,8 +107,7 @@ RDMAEMU_WAIT int timerfd_settime(int fd, int flags, const itimerspec* setting,
 
 RDMAEMU_WAIT int timerfd_gettime(int fd, itimerspec* setting) noexcept {
   if (IsProgramTime() && setting != nullptr) {
-    const auto done =
-        Get([fd](ProgramTimers& timers) { return timers.OfDescriptor(fd); }, setting);
+    const auto done = Get([fd](ProgramTimers& timers) { return timers.OfDescriptor(fd); }, setting);
     if (done) return *done;
   }
   return Libc().timerfd_gettime(fd, setting);

@@ -59,9 +59,9 @@ struct rdmaemu_options {
   /* "10.0.0.254,...": by way of which neighbours the host reaches what is in none of its networks;
    * without one, rdma_resolve_addr answers ENETUNREACH there. */
   const char* gateways;
-  /* Not 0: the program lives in the hosts' time. Its clocks show that time, its timers and time-outs
-   * follow it, and it passes only while all threads wait. Clocks "virtual" and "manual"; the
-   * environment variable RDMAEMU_PROGRAM_TIME=1 says the same. */
+  /* Not 0: the program lives in the hosts' time. Its clocks show that time, its timers and
+   * time-outs follow it, and it passes only while all threads wait. Clocks "virtual" and "manual";
+   * the environment variable RDMAEMU_PROGRAM_TIME=1 says the same. */
   int program_time;
 };
 

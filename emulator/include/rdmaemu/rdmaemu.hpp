@@ -51,24 +51,27 @@ struct DeviceOptions {
   std::string addresses = "127.0.0.1,::1";
 };
 
-// As rdmaemu_options; empty means the default.
+// As rdmaemu_options; empty means the default. Each member has an initializer, so that a program may
+// name those that it wants: {.program_time = true}.
 struct EmbeddingOptions {
-  std::string name;
-  std::vector<DeviceOptions> devices;
+  std::string name = {};
+  std::vector<DeviceOptions> devices = {};
   std::string clock = "virtual";
   uint64_t seed = 1;
-  std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
-  std::string gateways;
+  std::string scenario_path = {}, trace_path = {}, pcap_path = {}, silent_nets = {},
+              payload_shortcuts = {};
+  std::string gateways = {};
   bool program_time = false;
 };
 
 // A host that is added to others: it needs a name, and devices with addresses of its own.
 struct HostOptions {
-  std::string name;
-  std::vector<DeviceOptions> devices;
+  std::string name = {};
+  std::vector<DeviceOptions> devices = {};
   uint64_t seed = 0;  // 0: follows from the first one's
-  std::string scenario_path, trace_path, pcap_path, silent_nets, payload_shortcuts;
-  std::string gateways;
+  std::string scenario_path = {}, trace_path = {}, pcap_path = {}, silent_nets = {},
+              payload_shortcuts = {};
+  std::string gateways = {};
 };
 
 // Calls `use` with the same as an rdmaemu_options.
