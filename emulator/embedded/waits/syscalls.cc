@@ -5,8 +5,6 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-#include <cstdarg>
-
 #include "emulator/embedded/waits/drive.h"
 
 namespace rdmaemu::embedded {
@@ -34,13 +32,13 @@ bool IsTimedFutexWait(const long (&arguments)[6]) {
 
 using namespace rdmaemu::embedded;
 
-RDMAEMU_WAIT long syscall(long number, ...) noexcept {
-  long arguments[6];
-  va_list list;
-  va_start(list, number);
-  for (long& each : arguments) each = va_arg(list, long);
-  va_end(list);
-  const auto& a = arguments;
+// By its symbol: a function with six arguments takes them from where callers of the variadic one
+// put them, however few they pass.
+RDMAEMU_WAIT long RdmaemuSyscall(long number, long a0, long a1, long a2, long a3, long a4,
+                                 long a5) __asm__("syscall");
+
+long RdmaemuSyscall(long number, long a0, long a1, long a2, long a3, long a4, long a5) {
+  const long a[6] = {a0, a1, a2, a3, a4, a5};
   if (ProgramClock::IsOfHosts() && DrivesHosts()) {
     switch (number) {
       case SYS_futex:

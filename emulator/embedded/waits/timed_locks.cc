@@ -61,7 +61,7 @@ RDMAEMU_WAIT int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock
       mutex);
 }
 
-RDMAEMU_WAIT int mtx_timedlock(mtx_t* mutex, const timespec* until) noexcept {
+RDMAEMU_WAIT int mtx_timedlock(mtx_t* mutex, const timespec* until) {
   const int error = pthread_mutex_timedlock(reinterpret_cast<pthread_mutex_t*>(mutex), until);
   if (error == 0) return thrd_success;
   return error == ETIMEDOUT ? thrd_timedout : thrd_error;
