@@ -81,8 +81,11 @@ int Install(const std::string& prefix) {
                                     : ""));
     }
   }
-  printf("%zu files are below %s\nPrograms: export PATH=%s/bin:$PATH\n", paths->size(),
-         target.c_str(), target.c_str());
+  const char* const prefix_path = target.c_str();
+  printf(
+      "%zu files are below %s\nPrograms: export PATH=%s/bin:$PATH\n"
+      "Python:   export PYTHONPATH=%s/lib/python3${PYTHONPATH:+:$PYTHONPATH}\n",
+      paths->size(), prefix_path, prefix_path, prefix_path);
   return 0;
 }
 

@@ -11,6 +11,7 @@ packages_quickstart=(rdmacm-utils)
 packages_test=(
   libgtest-dev libgmock-dev catch2 doctest-dev libbenchmark-dev make cmake pkg-config
   rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man valgrind
+  python3-pytest python3-pyverbs
 )
 
 # What `tools/rdmaemu install` builds its man pages with.

@@ -1,0 +1,3 @@
+module example.org/connect
+
+go 1.19

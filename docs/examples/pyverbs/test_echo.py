@@ -1,0 +1,89 @@
+"""The echo service under faults: python3 -m rdmaemu pytest test_echo.py"""
+
+import pytest
+import rdmaemu
+from rdmaemu.pytest_plugin import faults
+
+from echo import EchoClient, EchoError, EchoServer, Loop
+
+ADDRESS, PORT = "127.0.0.1", 7471
+
+
+@pytest.fixture
+def loop(rdmaemu_host):
+    return Loop()
+
+
+@pytest.fixture
+def server(loop):
+    server = EchoServer(loop, ADDRESS, PORT)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(loop):
+    client = EchoClient(loop, ADDRESS, PORT)
+    yield client
+    client.close()
+
+
+def test_echoes(server, client):
+    assert client.ask("hello") == "hello"
+    assert client.ask("again") == "again"
+
+
+def test_a_second_client_is_told_that_the_server_is_busy(server, client, loop):
+    client.ask("hello")
+    second = EchoClient(loop, ADDRESS, PORT)
+    with pytest.raises(EchoError, match="REJECTED, 3 times"):
+        second.ask("me too")
+
+
+# Each of these costs the client an attempt, or time, and no answer.
+@faults(
+    rejected=dict(at="cm.req", nth=1, reject=28),
+    request_lost=dict(at="cm.req", nth=1, drop=True),
+    reply_lost=dict(at="cm.rep", nth=1, drop=True),
+    reply_late=dict(at="cm.rep", nth=1, delay_ms=3000),
+    reply_refused=dict(at="cm.rep", nth=1, reject=28),
+    ready_to_use_lost=dict(at="cm.rtu", nth=1, drop=True),
+    address_error=dict(at="event.addr_resolved", nth=1, event="addr_error", status=-19),
+    unreachable=dict(at="cm.req", nth=1, unreachable=-110),
+    no_memory_for_a_queue_pair=dict(at="call.create_qp", nth=1, errno="ENOMEM"),
+    first_packet_lost=dict(at="packet.rc_send_only", nth=1, drop=True),
+    packet_damaged=dict(at="packet.rc_send_only", nth=1, corrupt=True),
+    acknowledgement_lost=dict(at="packet.rc_acknowledge", nth=1, drop=True),
+    slow_link=dict(at="link", latency_ms=50, jitter_ms=20),
+    slow_call=dict(at="call.connect", delay_ms=500),
+)
+def test_the_client_gets_its_answer_under(rdmaemu_fault, server, client):
+    assert client.ask("hello") == "hello"
+
+
+def test_a_silent_server_is_unreachable(rdmaemu_host, server, client):
+    with rdmaemu_host.expect_fault(at="cm.req", drop=True):
+        with pytest.raises(EchoError, match="UNREACHABLE, 3 times"):
+            client.ask("hello")
+    assert rdmaemu_host.now() > 60  # minutes of the host's time, milliseconds of the test's
+
+
+def test_a_broken_send_makes_the_client_reconnect(rdmaemu_host, server, client):
+    client.ask("hello")
+    with rdmaemu_host.expect_fault(at="wc.send", nth=1, status="retry_exc_err"):
+        assert client.ask("again") == "again"
+
+
+@pytest.mark.rdmaemu(devices=[rdmaemu.Device(addresses="10.0.0.1/24")])
+def test_a_client_notices_that_the_servers_machine_is_gone(rdmaemu_host, loop):
+    machine = rdmaemu_host.add("server", [rdmaemu.Device(addresses="10.0.0.2/24")])
+    with machine.on():
+        server = EchoServer(loop, "10.0.0.2", PORT)
+    client = EchoClient(loop, "10.0.0.2", PORT, attempts=1)
+    assert client.ask("hello") == "hello"
+    machine.remove()
+    server.stop()  # it is gone as well
+    with pytest.raises(EchoError, match="the connection broke"):
+        client.ask("are you there?")
+    with pytest.raises(EchoError):
+        client.ask("really not?")

@@ -1,0 +1,256 @@
+"""Hosts: those in this process, and the host process whose client it is."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import errno
+import os
+from types import TracebackType
+from typing import Any, Iterator, Optional, Sequence, Union
+
+from rdmaemu import _timeline
+from rdmaemu._library import Error, call, encoded, is_preloaded, is_verbs_ours
+from rdmaemu._options import Address, Device, Options
+from rdmaemu._rules import Fault, Rule, RuleLike, all_rules, text_of
+
+_NANOSECONDS = 1_000_000_000
+_DEFAULT_NAME = "embedded"
+
+
+def _nanoseconds(time: Union[int, float, datetime.timedelta]) -> int:
+    if isinstance(time, datetime.timedelta):
+        return time // datetime.timedelta(microseconds=1) * 1000
+    return round(time * _NANOSECONDS)
+
+
+class Machine:
+    """One of the hosts of this process: rules, devices, ports and addresses.
+
+    Its methods mean this machine, whichever one the thread is on.
+    """
+
+    def __init__(self, name: Optional[str]) -> None:
+        """Names a machine; Host.add and Host.machine are the callers. None: a host process."""
+        self.name = name
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Puts the calling thread on this machine until the with statement ends.
+
+        Event channels, device lists and opened devices that the thread makes meanwhile are the
+        machine's, as in a network namespace. Nothing happens with a host process.
+        """
+        if self.name is None:
+            yield
+            return
+        before = ctypes.create_string_buffer(call("rdmaemu_host_entered", None, 0) + 1)
+        call("rdmaemu_host_entered", before, len(before))
+        call("rdmaemu_host_enter", encoded(self.name, "name"))
+        try:
+            yield
+        except BaseException as error:
+            _timeline.mark_failure(error)
+            raise
+        finally:
+            with contextlib.suppress(Error):  # the hosts were closed meanwhile
+                call("rdmaemu_host_enter", before.value)
+
+    def fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
+        """Adds a fault rule behind the machine's others: host.fault(at="cm.req", nth=3, reject=28).
+
+        The keys are those of docs/faults.md (rule_text says how values are written), or `rule` is a
+        text in the words of that page, or a mapping. The rule is there until Fault.remove or the end
+        of the with statement. Raises Error with EINVAL when the rule is wrong.
+        """
+        return Fault(self, text_of(rule, keys))
+
+    def expect_fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
+        """Adds a rule like fault(). The with statement raises NeverFired when the rule did nothing."""
+        return Fault(self, text_of(rule, keys), must_fire=True)
+
+    def remove_device(self, device: str) -> None:
+        """Removes a device while programs use it, as `rdmaemu device remove`."""
+        self._call("rdmaemu_device_remove", encoded(device, "device"))
+
+    def add_device(self, device: str, profile: Optional[str] = None) -> None:
+        """Adds a device, or returns a removed one. `profile` None: the one it had, or "rxe"."""
+        self._call("rdmaemu_device_add", encoded(device, "device"), encoded(profile, "profile"))
+
+    def set_port(self, device: str, up: bool) -> None:
+        """Takes the port of a device up or down."""
+        self._call("rdmaemu_port_set", encoded(device, "device"), int(bool(up)))
+
+    def add_address(self, device: str, address: Address) -> None:
+        """Gives an address to a device, with the prefix of its network or without."""
+        self._call("rdmaemu_address_add", encoded(device, "device"), encoded(str(address), "address"))
+
+    def remove_address(self, address: Address) -> None:
+        """Takes an address from the device that has it."""
+        self._call("rdmaemu_address_remove", encoded(str(address), "address"))
+
+    def move_address(self, address: Address, to_device: str) -> None:
+        """Gives an address to another device of the machine."""
+        self._call("rdmaemu_address_move", encoded(str(address), "address"),
+                   encoded(to_device, "to_device"))
+
+    def remove(self) -> None:
+        """Switches the machine off: no peer is told. What the program has of it answers EIO."""
+        call("rdmaemu_host_remove", encoded(self.name, "name"))
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        with self.on():
+            call(function, *arguments)
+
+
+class Host(Machine):
+    """The first host of this process, and with it the time and the rules of all.
+
+    The host is open from the constructor's return until close() or the end of the with statement.
+    """
+
+    def __init__(self, options: Optional[Options] = None, *, require_preload: bool = True,
+                 **more: Any) -> None:
+        """Opens the host. The options are those of Options, as an object, as keywords, or both.
+
+        Raises Error: EBUSY when the process has a host already or is a client of a host process;
+        ENOTSUP when it runs on another libibverbs, or was started without the preload
+        (is_preloaded); EINVAL when an option is wrong. `require_preload=False` opens the host all the
+        same: for programs that wait in RDMA calls alone, or with RDMAEMU_DRIVER_THREAD=1.
+        """
+        given = dataclasses.replace(options or Options(), **more)
+        super().__init__(given.name or _DEFAULT_NAME)
+        _check_process(require_preload)
+        call("rdmaemu_open", ctypes.byref(given._struct()))
+
+    @classmethod
+    def _of_host_process(cls) -> Host:
+        host = cls.__new__(cls)
+        Machine.__init__(host, None)
+        call("rdmaemu_now")  # raises when there is none
+        return host
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the host is inside this process."""
+        return self.name is not None
+
+    def close(self) -> None:
+        """Ends all hosts of this process. Does nothing when there are none, or for a host process.
+
+        What the program still has open of them is dead: calls answer EIO.
+        """
+        if not self.is_embedded:
+            return
+        try:
+            call("rdmaemu_close")
+        except Error as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 where: Optional[TracebackType]) -> None:
+        if error is not None:
+            _timeline.keep(error)
+        self.close()
+
+    # ---- several machines
+
+    def add(self, name: str, devices: Sequence[Device], options: Optional[Options] = None,
+            **more: Any) -> Machine:
+        """Adds a machine to the process, with devices whose addresses no other machine has.
+
+        At most eight machines between open and close, removed ones included. The clock is the first
+        host's. Raises Error with EINVAL when an option is wrong.
+        """
+        given = dataclasses.replace(options or Options(), name=name, devices=devices, **more)
+        call("rdmaemu_host_add", ctypes.byref(given._struct()))
+        return Machine(name)
+
+    def machine(self, name: str) -> Machine:
+        """Returns the machine of a name. Methods of it raise Error with ENOENT when there is none."""
+        return Machine(name)
+
+    @contextlib.contextmanager
+    def on_machine(self, name: str) -> Iterator[Machine]:
+        """Puts the calling thread on the machine of a name until the with statement ends."""
+        machine = Machine(name)
+        with machine.on():
+            yield machine
+
+    # ---- time
+
+    def now(self) -> float:
+        """Returns the hosts' time in seconds."""
+        return self.now_ns() / _NANOSECONDS
+
+    def now_ns(self) -> int:
+        """Returns the hosts' time in nanoseconds: 0 when the first one was opened."""
+        return call("rdmaemu_now")
+
+    def advance(self, time: Union[int, float, datetime.timedelta]) -> None:
+        """Lets so many seconds pass at once, with everything that is due in them.
+
+        0 does what is ready. Raises Error with EOPNOTSUPP for a clock that runs by itself.
+        """
+        self.advance_ns(_nanoseconds(time))
+
+    def advance_ns(self, time: int) -> None:
+        """Lets so many nanoseconds pass, as advance()."""
+        if time < 0:
+            raise ValueError("time does not run backwards: %d ns" % time)
+        call("rdmaemu_advance", time)
+
+    def run_until_idle(self) -> None:
+        """Lets time jump from one due thing to the next, until nothing is due or the program is
+        awaited. Raises Error with ELOOP when that never ends."""
+        call("rdmaemu_run_until_idle")
+
+    # ---- rules of all machines, and what happened
+
+    def rules(self) -> list[Rule]:
+        """Returns the rules of all machines, in their order."""
+        return all_rules()
+
+    def clear_rules(self) -> None:
+        """Removes the rules of all machines."""
+        call("rdmaemu_rules_clear")
+
+    def timeline(self) -> str:
+        """Returns what happened lately on all machines, a line each, oldest first.
+
+        Raises Error with ENOENT for a host process, whose trace is a file (`rdmaemu run --trace`).
+        """
+        return _timeline.read()
+
+
+def open(options: Optional[Options] = None, *, require_preload: bool = True,  # noqa: A001
+         **more: Any) -> Host:
+    """Opens the first host of this process: with rdmaemu.open(seed=7) as host: ... See Host."""
+    return Host(options, require_preload=require_preload, **more)
+
+
+def attach() -> Host:
+    """Returns the host process whose client this process is, under `rdmaemu run`.
+
+    Rules, devices, ports, addresses and a manual clock are the host process's; it has no timeline,
+    and other machines cannot be added. Closing it does nothing. Raises Error with ENOENT when this
+    process was not started by `rdmaemu run`.
+    """
+    return Host._of_host_process()
+
+
+def _check_process(require_preload: bool) -> None:
+    if not is_verbs_ours():
+        raise Error(errno.ENOTSUP, "another libibverbs.so.1 than rdmaemu's was loaded before; import "
+                    "rdmaemu before pyverbs, or start with `python3 -m rdmaemu`")
+    if require_preload and not is_preloaded() and os.environ.get("RDMAEMU_DRIVER_THREAD") != "1":
+        raise Error(errno.ENOTSUP, "this Python was started without the preload of rdmaemu, so that "
+                    "select, poll and sleep would not run the host; start it with `python3 -m rdmaemu "
+                    "pytest ...` or `python3 -m rdmaemu SCRIPT ...`, or open the host with "
+                    "require_preload=False if the program waits in RDMA calls alone")

@@ -1,0 +1,125 @@
+"""The pytest plugin: a host for each test, and its timeline in the report of a test that failed.
+
+pytest finds the plugin by itself when rdmaemu is in PYTHONPATH. Start pytest with
+`python3 -m rdmaemu pytest ...`.
+
+    def test_a_rejected_client_says_so(rdmaemu_host):
+        with rdmaemu_host.expect_fault(at="cm.req", reject=28):
+            assert Client("127.0.0.1", 7471).connect() == "rejected"
+
+    @faults({"at": "cm.req", "nth": 1, "drop": True}, 'at = "cm.rtu", nth = 1, drop = true')
+    def test_the_client_survives(rdmaemu_host, rdmaemu_fault):
+        ...
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Iterator, NoReturn
+
+import pytest
+
+from rdmaemu import _timeline
+from rdmaemu._hosts import Host, attach
+from rdmaemu._library import BACKEND_VARIABLE, Backend, backend, is_preloaded
+from rdmaemu._matrix import named_points
+from rdmaemu._rules import Fault, RuleLike
+
+
+def faults(*rules: RuleLike, **named: RuleLike) -> pytest.MarkDecorator:
+    """Runs the test once under each fault. The decorated test takes the fixture `rdmaemu_fault`.
+
+    Rules are texts or mappings of keys; a keyword names its rule in the test's id. A test whose rule
+    never fired fails.
+    """
+    points = named_points(rules) + named_points(named)
+    return pytest.mark.parametrize(
+        "rdmaemu_fault", [pytest.param(text, id=name) for name, text in points], indirect=True)
+
+
+class SystemHost:
+    """The machine's own devices: whatever needs the emulator skips the test and says so."""
+
+    is_embedded = False
+    name = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        pytest.skip("Host.%s needs the emulator, and %s is \"%s\"" % (
+            name, BACKEND_VARIABLE, Backend.SYSTEM.value))
+
+
+@pytest.fixture
+def rdmaemu_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of the test's host: those of the mark `rdmaemu`. A module may override this."""
+    options: dict[str, Any] = {}
+    for mark in reversed(list(request.node.iter_markers("rdmaemu"))):
+        options.update(mark.kwargs)
+    return options
+
+
+@pytest.fixture
+def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
+    """A host of the test's own, with the virtual clock.
+
+    RDMAEMU_BACKEND=host: the host process of `rdmaemu run`, without the rules of other tests.
+    RDMAEMU_BACKEND=system: the machine's devices; tests that ask the host for anything are skipped.
+    """
+    chosen = backend()
+    if chosen is Backend.SYSTEM:
+        yield SystemHost()
+    elif chosen is Backend.HOST:
+        host = attach()
+        host.clear_rules()
+        yield host
+        host.clear_rules()
+    else:
+        with Host(**rdmaemu_options) as host:
+            yield host
+            gc.collect()  # objects of pyverbs in reference cycles end before their host does
+
+
+@pytest.fixture
+def rdmaemu_fault(request: pytest.FixtureRequest, rdmaemu_host: Any) -> Iterator[Fault]:
+    """The fault of this run of a test that `faults` decorates."""
+    with rdmaemu_host.fault(request.param) as fault:
+        yield fault
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "rdmaemu(**options): options of the host of rdmaemu_host")
+
+
+def pytest_report_header() -> str:
+    preload = ""
+    if backend() is Backend.EMBEDDED:
+        preload = ", preloaded" if is_preloaded() else ", not preloaded (python3 -m rdmaemu pytest ...)"
+    return "rdmaemu: backend %s%s" % (backend().value, preload)
+
+
+def pytest_runtest_setup() -> None:
+    _timeline.begin_test()
+
+
+@pytest.hookimpl(trylast=True)  # after the test itself, when it did not fail
+def pytest_runtest_call(item: pytest.Item) -> None:
+    fault = getattr(item, "funcargs", {}).get("rdmaemu_fault")
+    if isinstance(fault, Fault):
+        fault.check_fired()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    if not report.failed or backend() is not Backend.EMBEDDED:
+        return
+    text = _timeline.of_failure(item.nodeid, call.excinfo.value if call.excinfo else None)
+    if text is None:
+        return
+    title = "rdmaemu timeline (seconds, host, process, kind, object)"
+    if hasattr(report.longrepr, "addsection"):  # is shown whatever --show-capture says
+        report.longrepr.addsection(title, text)
+    else:
+        report.sections.append((title, text))

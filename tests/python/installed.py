@@ -1,0 +1,90 @@
+"""The Python package as a user has it: installed below a prefix, imported by PYTHONPATH, tested by
+pytest on embedded hosts and on a host process, with Debian's pyverbs."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, Skip, free_addresses  # noqa: E402
+
+LIMIT_S = 300
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+class Prefix:
+    """An installed rdmaemu, and a directory to run in that has nothing else."""
+
+    def __enter__(self):
+        for module in ("pytest", "pyverbs"):
+            if importlib.util.find_spec(module) is None:
+                raise Skip("python3-%s is not installed" % module)
+        self.root = tempfile.mkdtemp(prefix="rdmaemu-python-", dir="/tmp")
+        self.prefix, self.directory = os.path.join(self.root, "prefix"), os.path.join(self.root, "run")
+        os.mkdir(self.directory)
+        installed = subprocess.run(
+            [os.path.realpath(emulated.RDMAEMU), "install", "--prefix", self.prefix], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
+        check(installed.returncode == 0, installed.stdout)
+        packages = os.path.join(self.prefix, "lib/python3")
+        check("export PYTHONPATH=%s" % packages in installed.stdout, installed.stdout)
+        self.env = {key: value for key, value in os.environ.items()
+                    if key not in ("LD_LIBRARY_PATH", "LD_PRELOAD", "XML_OUTPUT_FILE")}
+        self.env.update(PYTHONPATH=packages, RDMAEMU_TEST_PREFIX=self.prefix,
+                        PYTHONDONTWRITEBYTECODE="1")
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def copy(self, *paths):
+        for path in paths:
+            shutil.copy(path, self.directory)
+
+    def pytest(self, *command, env=None):
+        """Runs pytest in the directory. All tests that it collects must pass."""
+        done = subprocess.run([*command, "-p", "no:cacheprovider", "-q", "-rs", "."], text=True,
+                              cwd=self.directory, env=dict(self.env, **(env or {})),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=LIMIT_S)
+        last = done.stdout.splitlines()[-1:]
+        check(done.returncode == 0 and last and " passed" in last[0] and "skipped" not in last[0],
+              "status %d\n%s" % (done.returncode, done.stdout))
+
+
+def the_wrapper_does_what_the_header_says():
+    with Prefix() as prefix:
+        prefix.copy(*(os.path.join(HERE, name) for name in os.listdir(HERE)
+                      if name.startswith("test_") or name == "conftest.py"))
+        prefix.pytest(sys.executable, "-m", "rdmaemu", "pytest")
+
+
+def the_example_with_pyverbs_passes():
+    with Prefix() as prefix:
+        example = os.path.join(prefix.prefix, "share/doc/rdmaemu/examples/pyverbs")
+        prefix.copy(*(os.path.join(example, name) for name in os.listdir(example)))
+        prefix.pytest(sys.executable, "-m", "rdmaemu", "pytest")
+
+
+def a_client_of_a_host_process_uses_its_rules_and_time():
+    with Prefix() as prefix, Emulator() as emulator:
+        shutil.copy(os.path.join(HERE, "host_process.py"),
+                    os.path.join(prefix.directory, "test_host_process.py"))
+        prefix.pytest(os.path.join(prefix.prefix, "bin/rdmaemu"), "run", "--host", "a", "--clock",
+                      "manual", "--address", free_addresses(1)[0], "--", sys.executable, "-m",
+                      "pytest", env={"RDMAEMU_BACKEND": "host", "RDMAEMU_DIR": emulator.directory})
+
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("python", [(case.__name__, case) for case in (
+        the_wrapper_does_what_the_header_says, the_example_with_pyverbs_passes,
+        a_client_of_a_host_process_uses_its_rules_and_time)]))
