@@ -18,14 +18,16 @@ rdmaemu/rdmaemu.h and may be called by any thread. A function that the library r
 
 from rdmaemu._hosts import Host, Machine, attach, open
 from rdmaemu._library import Backend, Error, backend, is_preloaded, library_directory, take_over
-from rdmaemu._matrix import FaultMatrix, FaultOutcome, for_each_fault
+from rdmaemu._matrix import (FaultMatrix, FaultOutcome, calls_fail, cm_messages_lost,
+                             completions_fail, for_each_fault, points_at)
 from rdmaemu._options import Device, Options
 from rdmaemu._rules import Fault, NeverFired, Rule, rule_text
 
 __all__ = [
     "Backend", "Device", "Error", "Fault", "FaultMatrix", "FaultOutcome", "Host", "Machine",
-    "NeverFired", "Options", "Rule", "attach", "backend", "for_each_fault", "is_preloaded",
-    "library_directory", "open", "rule_text",
+    "NeverFired", "Options", "Rule", "attach", "backend", "calls_fail", "cm_messages_lost",
+    "completions_fail", "for_each_fault", "is_preloaded", "library_directory", "open", "points_at",
+    "rule_text",
 ]
 
 if backend() is not Backend.SYSTEM:

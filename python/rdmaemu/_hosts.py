@@ -122,7 +122,7 @@ class Host(Machine):
         """
         given = dataclasses.replace(options or Options(), **more)
         super().__init__(given.name or _DEFAULT_NAME)
-        _check_process(require_preload)
+        _check_process(require_preload, given.program_time)
         call("rdmaemu_open", ctypes.byref(given._struct()))
 
     @classmethod
@@ -211,6 +211,21 @@ class Host(Machine):
         awaited. Raises Error with ELOOP when that never ends."""
         call("rdmaemu_run_until_idle")
 
+    def wait(self, timeout: float = 10.0) -> bool:
+        """Waits until something happens on the hosts of this process, and runs them meanwhile.
+
+        A loop that polls a completion queue calls it between two looks. `timeout` is seconds of the
+        machine's time. Returns False when nothing happened in it. Raises Error with EDEADLK when every
+        thread waits and nothing is due, and with ENOENT for a host process.
+        """
+        try:
+            call("rdmaemu_wait", round(timeout * 1000))
+        except Error as error:
+            if error.errno == errno.ETIMEDOUT:
+                return False
+            raise
+        return True
+
     # ---- rules of all machines, and what happened
 
     def rules(self) -> list[Rule]:
@@ -245,12 +260,17 @@ def attach() -> Host:
     return Host._of_host_process()
 
 
-def _check_process(require_preload: bool) -> None:
+def _check_process(require_preload: bool, program_time: bool) -> None:
     if not is_verbs_ours():
         raise Error(errno.ENOTSUP, "another libibverbs.so.1 than rdmaemu's was loaded before; import "
                     "rdmaemu before pyverbs, or start with `python3 -m rdmaemu`")
-    if require_preload and not is_preloaded() and os.environ.get("RDMAEMU_DRIVER_THREAD") != "1":
+    if is_preloaded():
+        return
+    start = "start it with `python3 -m rdmaemu pytest ...` or `python3 -m rdmaemu SCRIPT ...`"
+    if program_time or os.environ.get("RDMAEMU_PROGRAM_TIME") == "1":
+        raise Error(errno.ENOTSUP, "this Python was started without the preload of rdmaemu, so that its "
+                    "clocks would not show the host's time; " + start)
+    if require_preload and os.environ.get("RDMAEMU_DRIVER_THREAD") != "1":
         raise Error(errno.ENOTSUP, "this Python was started without the preload of rdmaemu, so that "
-                    "select, poll and sleep would not run the host; start it with `python3 -m rdmaemu "
-                    "pytest ...` or `python3 -m rdmaemu SCRIPT ...`, or open the host with "
-                    "require_preload=False if the program waits in RDMA calls alone")
+                    "select, poll and sleep would not run the host; " + start + ", or open the host "
+                    "with require_preload=False if the program waits in RDMA calls alone")

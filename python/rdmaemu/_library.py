@@ -96,6 +96,10 @@ _ARGUMENTS: dict[str, list[Any]] = {
 _RESULTS = {"rdmaemu_last_error": _TEXT, "rdmaemu_now": ctypes.c_int64}
 
 
+# What needs neither a host nor devices.
+_OF_LIBRARY_ALONE = {"rdmaemu_rule_places"}
+
+
 def library_directory() -> pathlib.Path:
     """Returns the directory of rdmaemu's libraries.
 
@@ -179,7 +183,7 @@ def _function(name: str) -> Any:
 
 def call(name: str, *arguments: Any) -> int:
     """Calls a function of rdmaemu.h and returns its result. Raises Error for a negative one."""
-    if backend() is Backend.SYSTEM:
+    if name not in _OF_LIBRARY_ALONE and backend() is Backend.SYSTEM:
         raise Error(errno.ENOTSUP, "%s needs the emulator, and %s is \"%s\"" %
                     (name, BACKEND_VARIABLE, Backend.SYSTEM.value))
     result = int(_function(name)(*arguments))

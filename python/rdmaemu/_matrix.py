@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import traceback
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from rdmaemu._hosts import Host
+from rdmaemu._library import call, encoded
 from rdmaemu._rules import Fault, RuleLike, text_of
 
 Points = Union[Mapping[str, RuleLike], Iterable[RuleLike]]
@@ -66,6 +68,34 @@ class FaultMatrix(list):
         details = [each.details for each in self if each.error is not None]
         if details:
             raise AssertionError("%s%s" % (self, details[0]))
+
+
+def points_at(point: str, **keys: Any) -> dict[str, dict[str, Any]]:
+    """Returns one fault point for each place of a point: points_at("cm", first=1, drop=True).
+
+    `point` is "call", "cm", "event", "wc", "async", "packet" or "memory". The first entry of the
+    example is "cm.req": {"at": "cm.req", "first": 1, "drop": True}. Raises Error with EINVAL for
+    another point.
+    """
+    name = encoded(point, "point")
+    places = ctypes.create_string_buffer(call("rdmaemu_rule_places", name, None, 0) + 1)
+    call("rdmaemu_rule_places", name, places, len(places))
+    return {place: {"at": place, **keys} for place in places.value.decode().split()}
+
+
+def calls_fail(errno: Union[int, str] = "ENOMEM", nth: int = 1) -> dict[str, dict[str, Any]]:
+    """Returns the points at which the nth call of each kind fails with an errno, without effect."""
+    return points_at("call", nth=nth, errno=errno)
+
+
+def cm_messages_lost(count: int = 1) -> dict[str, dict[str, Any]]:
+    """Returns the points at which the first `count` CM messages of each kind are lost."""
+    return points_at("cm", first=count, drop=True)
+
+
+def completions_fail(status: str = "retry_exc_err", nth: int = 1) -> dict[str, dict[str, Any]]:
+    """Returns the points at which the nth completion of each kind has this status (ibv_wc_status)."""
+    return points_at("wc", nth=nth, status=status)
 
 
 def named_points(points: Points) -> list[tuple[str, str]]:

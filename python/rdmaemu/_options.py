@@ -54,6 +54,12 @@ def _number(value: Any, what: str) -> int:
     return value
 
 
+def _flag(value: Any, what: str) -> int:
+    if not isinstance(value, bool):
+        raise TypeError("%s must be True or False, not %r" % (what, value))
+    return int(value)
+
+
 def _option(default: Any, ctype: Any, convert: Any) -> Any:
     return dataclasses.field(default=default, metadata={"ctype": ctype, "convert": convert})
 
@@ -73,6 +79,8 @@ class Options:
     silent_nets        networks in which no neighbour answers
     payload_shortcuts  "on" (the default), "off"
     gateways           neighbours by which the host reaches what is in none of its networks
+    program_time       the whole process lives in the hosts' time: time.monotonic, time.time, sleeps,
+                       timers and time-outs
     """
 
     # A member of the C struct is one line here, in the order of the struct.
@@ -86,6 +94,7 @@ class Options:
     silent_nets: Optional[Addresses] = _option(None, ctypes.c_char_p, joined)
     payload_shortcuts: Optional[str] = _option(None, ctypes.c_char_p, encoded)
     gateways: Optional[Addresses] = _option(None, ctypes.c_char_p, joined)
+    program_time: bool = _option(False, ctypes.c_int, _flag)
 
     def _struct(self) -> OptionsStruct:
         struct = OptionsStruct(size=ctypes.sizeof(OptionsStruct))

@@ -26,15 +26,20 @@ from rdmaemu._matrix import named_points
 from rdmaemu._rules import Fault, RuleLike
 
 
-def faults(*rules: RuleLike, **named: RuleLike) -> pytest.MarkDecorator:
+_MUST_FIRE = pytest.StashKey[bool]()
+
+
+def faults(*rules: RuleLike, must_fire: bool = True, **named: RuleLike) -> pytest.MarkDecorator:
     """Runs the test once under each fault. The decorated test takes the fixture `rdmaemu_fault`.
 
     Rules are texts or mappings of keys; a keyword names its rule in the test's id. A test whose rule
-    never fired fails.
+    never fired fails, or with must_fire=False is skipped: for points that not every program comes to
+    (`**rdmaemu.calls_fail()`).
     """
     points = named_points(rules) + named_points(named)
     return pytest.mark.parametrize(
-        "rdmaemu_fault", [pytest.param(text, id=name) for name, text in points], indirect=True)
+        "rdmaemu_fault", [pytest.param((text, must_fire), id=name) for name, text in points],
+        indirect=True)
 
 
 class SystemHost:
@@ -83,7 +88,9 @@ def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
 @pytest.fixture
 def rdmaemu_fault(request: pytest.FixtureRequest, rdmaemu_host: Any) -> Iterator[Fault]:
     """The fault of this run of a test that `faults` decorates."""
-    with rdmaemu_host.fault(request.param) as fault:
+    text, must_fire = request.param
+    with rdmaemu_host.fault(text) as fault:
+        request.node.stash[_MUST_FIRE] = must_fire
         yield fault
 
 
@@ -105,8 +112,12 @@ def pytest_runtest_setup() -> None:
 @pytest.hookimpl(trylast=True)  # after the test itself, when it did not fail
 def pytest_runtest_call(item: pytest.Item) -> None:
     fault = getattr(item, "funcargs", {}).get("rdmaemu_fault")
-    if isinstance(fault, Fault):
+    if not isinstance(fault, Fault):
+        return
+    if item.stash.get(_MUST_FIRE, True):
         fault.check_fired()
+    elif fault.fired == 0:
+        pytest.skip("the rule matched %d times and never fired: %s" % (fault.matched, fault.text))
 
 
 @pytest.hookimpl(hookwrapper=True)

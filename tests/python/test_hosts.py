@@ -1,8 +1,12 @@
 """Hosts, machines, time and rules."""
 
+import asyncio
 import datetime
 import errno
+import queue
+import select
 import threading
+import time
 
 import pytest
 import rdmaemu
@@ -52,6 +56,7 @@ def test_every_option_reaches_the_host(tmp_path):
     (dict(scenario_path="/nonexistent.toml"), "/nonexistent.toml"),
     (dict(silent_nets="everywhere"), "everywhere"),
     (dict(gateways="a door"), "a door"),
+    (dict(clock="real", program_time=True), "program_time needs a clock"),
     (dict(devices=[rdmaemu.Device(addresses="")]), "has no address"),
 ])
 def test_wrong_options_are_told_in_the_librarys_words(wrong, words):
@@ -69,6 +74,8 @@ def test_options_of_a_wrong_type_are_refused_by_the_package():
         rdmaemu.open(clock=1)
     with pytest.raises(ValueError, match="NUL"):
         rdmaemu.open(name="a\0b")
+    with pytest.raises(TypeError, match="program_time"):
+        rdmaemu.open(program_time=1)
     with pytest.raises(TypeError):
         rdmaemu.open(sundial=True)
 
@@ -262,3 +269,53 @@ def test_a_matrix_tells_which_faults_were_survived():
         matrix.check()
     assert "Cannot allocate memory" in str(raised.value)
     rdmaemu.for_each_fault(['at = "call.alloc_pd", delay_ms = 5'], body).check()
+
+
+def test_points_are_the_places_of_a_point():
+    points = rdmaemu.points_at("cm", nth=2, drop=True)
+    assert points["cm.req"] == {"at": "cm.req", "nth": 2, "drop": True}
+    assert "wc.recv" in rdmaemu.completions_fail() and "cm.rtu" in rdmaemu.cm_messages_lost()
+    with refusal(errno.EINVAL):
+        rdmaemu.points_at("abacus")
+    with rdmaemu.open() as host:  # each is a rule
+        for rule in [*rdmaemu.calls_fail().values(), *rdmaemu.completions_fail().values(),
+                     *rdmaemu.cm_messages_lost(3).values()]:
+            host.fault(rule).remove()
+
+
+def test_waiting_runs_the_host(rdmaemu_host):
+    with rdmaemu_host.expect_fault(at="time", at_ms=5000, port="down"):
+        assert rdmaemu_host.wait()
+    assert rdmaemu_host.now() == 5.0
+    with refusal(errno.EDEADLK):
+        rdmaemu_host.wait()
+
+
+@pytest.mark.rdmaemu(program_time=True)
+def test_the_program_lives_in_the_hosts_time(rdmaemu_host):
+    begun = time.monotonic(), time.time()
+    time.sleep(3600)
+    assert (time.monotonic() - begun[0], time.time() - begun[1]) == pytest.approx((3600, 3600))
+    with pytest.raises(queue.Empty):
+        queue.Queue().get(timeout=30)
+    asyncio.run(asyncio.sleep(100))
+    select.select([], [], [], 5)
+    assert rdmaemu_host.now() == pytest.approx(3735)
+
+
+@pytest.mark.rdmaemu(program_time=True)
+def test_threads_meet_in_the_hosts_time(rdmaemu_host):
+    woken = []
+
+    def sleep(seconds):
+        for _ in range(2):
+            time.sleep(seconds)
+            woken.append(seconds)
+
+    threads = [threading.Thread(target=sleep, args=(seconds,)) for seconds in (10, 16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert woken == [10, 16, 10, 16]
+    assert 32 <= rdmaemu_host.now() < 40

@@ -58,6 +58,12 @@ def test_without_the_preload_calls_of_rdma_run_the_host():
     assert (done.returncode, done.stdout) == (0, "preloaded: False\n")
 
 
+def test_program_time_needs_the_preload():
+    done = python("-c", "import rdmaemu; rdmaemu.open(require_preload=False, program_time=True)")
+    assert done.returncode == 1
+    assert "its clocks would not show the host's time" in done.stdout
+
+
 def test_pyverbs_before_rdmaemu_is_refused():
     done = python("-c", "import pyverbs.device, rdmaemu; rdmaemu.open(require_preload=False)")
     assert done.returncode == 1

@@ -143,9 +143,29 @@ def test_faults_runs_a_test_under_each_fault(run):
                                  "*NeverFired: the rule * matched 0 times and never fired*"])
 
 
+def test_faults_of_all_calls_skip_those_that_the_test_never_makes(run):
+    result = run("""
+    from rdmaemu.pytest_plugin import faults
+    from pyverbs.pyverbs_error import PyverbsError
+
+    @faults(**rdmaemu.calls_fail("EIO"), must_fire=False)
+    def test_survives(rdmaemu_fault):
+        try:
+            work(1)
+        except PyverbsError:
+            pass
+    """, "-v")
+    outcomes = result.parseoutcomes()
+    assert outcomes["skipped"] > 20 and "failed" not in outcomes
+    result.stdout.fnmatch_lines(["*test_survives[[]call.open_device[]] PASSED*",
+                                 "*test_survives[[]call.reg_mr[]] SKIPPED*"])
+
+
 def test_the_system_backend_skips_what_needs_the_emulator(run, monkeypatch):
     monkeypatch.setenv("RDMAEMU_BACKEND", "system")
     result = run("""
+    assert "cm.req" in rdmaemu.cm_messages_lost()
+
     def test_uses_the_device_alone(rdmaemu_host):
         assert not rdmaemu_host.is_embedded
 
