@@ -1,5 +1,7 @@
 // One test file for every backend: unit tests on an embedded host, the same ones on the host
 // process of `rdmaemu run` and on a machine's own device. backends.py runs it on each.
+#include <gtest/gtest-spi.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -40,6 +42,15 @@ TEST_F(BackendsTest, TheEnvironmentNamesTheAddress) {
   const char* const given = std::getenv("RDMAEMU_TEST_ADDRESS");
   if (given == nullptr) GTEST_SKIP() << "RDMAEMU_TEST_ADDRESS is not set";
   EXPECT_EQ(Address(), given);
+}
+
+// At once on an embedded host, after a time-out elsewhere.
+TEST_F(BackendsTest, AWaitForWhatNeverComesIsAFailure) {
+  Pair pair(Address().c_str());
+  ASSERT_NO_FATAL_FAILURE(pair.Listen());
+  ASSERT_NO_FATAL_FAILURE(pair.Resolve());
+  EXPECT_NONFATAL_FAILURE(NextEvent(pair.listener.channel), "no event comes");
+  EXPECT_NONFATAL_FAILURE(NextCompletion(pair.client.cq), "no completion comes");
 }
 
 TEST_F(BackendsTest, ARuleRejectsARequest) {

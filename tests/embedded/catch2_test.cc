@@ -10,7 +10,6 @@
 namespace rdmaemu_test {
 namespace {
 
-using Catch::Matchers::Contains;
 using rdmaemu::testing::EmbeddedTest;
 using rdmaemu::testing::Event;
 using rdmaemu::testing::FaultReport;
@@ -72,28 +71,33 @@ TEST_CASE_METHOD(EmbeddedTest, "at a fault point", "[.fails]") {
   CHECK(failing.failed() == std::vector<std::string>{"nothing"});
 }
 
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 TEST_CASE("a test that fails shows the timeline") {
-  const std::string test = GENERATE(
-      as<std::string>(), "by a check", "by a requirement", "by an exception", "by a missing event",
-      "by a missing completion", "by a rule that never fires", "at a fault point");
-  const Ran ran = RunSelf("'" + test + "'");
-  INFO(test);
-  CHECK(ran.status != 0);
-  CHECK_THAT(ran.shown, Contains("what the host did") && Contains("RESOLVE"));
+  for (const char* test :
+       {"by a check", "by a requirement", "by an exception", "by a missing event",
+        "by a missing completion", "by a rule that never fires", "at a fault point"}) {
+    CAPTURE(test);
+    const Ran ran = RunSelf("'" + std::string(test) + "'");
+    CHECK(ran.status != 0);
+    CHECK(Has(ran.shown, "what the host did"));
+    CHECK(Has(ran.shown, "RESOLVE"));
+  }
 }
 
 TEST_CASE("a failure says its reason") {
-  CHECK_THAT(RunSelf("'by a missing event'").shown, Contains("no event comes: nothing is due"));
-  CHECK_THAT(RunSelf("'by a missing completion'").shown,
-             Contains("no completion comes: nothing is due"));
-  CHECK_THAT(RunSelf("'by a rule that never fires'").shown, Contains("never fired"));
-  CHECK_THAT(RunSelf("'at a fault point'").shown, Contains("fault point nothing"));
+  CHECK(Has(RunSelf("'by a missing event'").shown, "no event comes: nothing is due"));
+  CHECK(Has(RunSelf("'by a missing completion'").shown, "no completion comes: nothing is due"));
+  CHECK(Has(RunSelf("'by a rule that never fires'").shown, "never fired"));
+  CHECK(Has(RunSelf("'at a fault point'").shown, "fault point nothing"));
 }
 
 TEST_CASE("a test that passes shows no timeline") {
   const Ran ran = RunSelf("'an address is resolved'");
   CHECK(ran.status == 0);
-  CHECK_THAT(ran.shown, !Contains("what the host did"));
+  CHECK(!Has(ran.shown, "what the host did"));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ def a_unit_test_runs_on_the_machines_device():
     libraries = os.path.abspath("emulator/embedded")
     result = run_on_system("--device", "rxe0", "--", test,
                            env=dict(os.environ, LD_LIBRARY_PATH=libraries,
-                                    RDMAEMU_TEST_ADDRESS=KERNEL[4]))
+                                    RDMAEMU_TEST_ADDRESS=KERNEL[4],
+                                    RDMAEMU_TEST_TIMEOUT_MS="5000"))
     shows(result, 0, "[       OK ] BackendsTest.AMessageArrives",
           "[       OK ] BackendsTest.TheAddressIsTheDevices", "the test needs fault rules")
 

@@ -9,6 +9,7 @@
 #include <rdmaemu/backend.hpp>
 #include <rdmaemu/framework.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -19,7 +20,13 @@ namespace rdmaemu::testing {
 
 // How long an event or a completion is awaited, of the machine's time. On an embedded host this is
 // the time in which nothing happens at all. There a wait that nothing can end fails at once.
+// RDMAEMU_TEST_TIMEOUT_MS sets another limit.
 inline constexpr int kWaitLimit_ms = 30'000;
+inline int WaitLimit_ms() {
+  const char* const given = std::getenv("RDMAEMU_TEST_TIMEOUT_MS");
+  const int limit_ms = given == nullptr ? 0 : std::atoi(given);
+  return limit_ms > 0 ? limit_ms : kWaitLimit_ms;
+}
 
 // An event of RDMA CM, which its destructor acknowledges.
 struct AcknowledgeEvent {
@@ -69,19 +76,19 @@ inline bool Is(const std::optional<ibv_wc>& completion, ibv_wc_status status,
 
 namespace detail {
 
-inline std::string LimitText() { return std::to_string(kWaitLimit_ms / 1000) + " s"; }
+inline std::string LimitText() { return std::to_string(WaitLimit_ms()) + " ms"; }
 
 // A host process and a machine's device bring events in their own time.
 inline bool AwaitReadable(int fd) {
   if (CurrentBackend() == Backend::kEmbedded) return true;  // rdma_get_cm_event finds the deadlock
   pollfd waits{fd, POLLIN, 0};
-  return poll(&waits, 1, kWaitLimit_ms) != 0;
+  return poll(&waits, 1, WaitLimit_ms()) != 0;
 }
 
 }  // namespace detail
 
 // The channel's next event. When none can come, the test fails with the reason, and the result is
-// no event: EDEADLK on an embedded host, kWaitLimit_ms on the other backends.
+// no event: at EDEADLK on an embedded host, after WaitLimit_ms() on the other backends.
 inline Event NextEvent(rdma_event_channel* channel) {
   if (!detail::AwaitReadable(channel->fd)) {
     Fail("no event comes: none came in " + detail::LimitText());
@@ -100,6 +107,7 @@ inline Event NextEvent(rdma_event_channel* channel) {
 inline std::optional<ibv_wc> NextCompletion(ibv_cq* cq) {
   constexpr int kStep_ms = 1;
   constexpr int kLooksBetweenSleeps = 1000;  // without an embedded host, whose wait is the sleep
+  const int limit_ms = WaitLimit_ms();
   ibv_wc completion = {};
   int stalled_ms = 0;
   for (int looks = 1, waited = 0;; looks++) {
@@ -113,7 +121,7 @@ inline std::optional<ibv_wc> NextCompletion(ibv_cq* cq) {
       Fail("no completion comes: nothing is due on this host that could bring one");
       return std::nullopt;
     }
-    if (stalled_ms >= kWaitLimit_ms) {
+    if (stalled_ms >= limit_ms) {
       Fail("no completion comes: none came in " + detail::LimitText());
       return std::nullopt;
     }
