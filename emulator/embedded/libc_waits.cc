@@ -33,6 +33,10 @@ LibcWaits FindAll() {
   Find(libc.sem_post, "sem_post");
   Find(libc.sem_timedwait, "sem_timedwait");
   Find(libc.sem_clockwait, "sem_clockwait");
+  Find(libc.mutex_trylock, "pthread_mutex_trylock");
+  Find(libc.rwlock_tryrdlock, "pthread_rwlock_tryrdlock");
+  Find(libc.rwlock_trywrlock, "pthread_rwlock_trywrlock");
+  Find(libc.tryjoin, "pthread_tryjoin_np");
   Find(libc.mutex_timedlock, "pthread_mutex_timedlock");
   Find(libc.mutex_clocklock, "pthread_mutex_clocklock");
   Find(libc.rwlock_timedrdlock, "pthread_rwlock_timedrdlock");

@@ -37,6 +37,10 @@ struct LibcWaits {
   decltype(&::sem_post) sem_post;
   decltype(&::sem_timedwait) sem_timedwait;
   decltype(&::sem_clockwait) sem_clockwait;
+  decltype(&::pthread_mutex_trylock) mutex_trylock;
+  decltype(&::pthread_rwlock_tryrdlock) rwlock_tryrdlock;
+  decltype(&::pthread_rwlock_trywrlock) rwlock_trywrlock;
+  decltype(&::pthread_tryjoin_np) tryjoin;
   decltype(&::pthread_mutex_timedlock) mutex_timedlock;
   decltype(&::pthread_mutex_clocklock) mutex_clocklock;
   decltype(&::pthread_rwlock_timedrdlock) rwlock_timedrdlock;

@@ -68,6 +68,28 @@ int DriveCondWait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
       });
 }
 
+int CondTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
+                  const timespec* until) {
+  if (DrivesHosts()) return DriveCondWait(cond, mutex, clock, until);
+  const timespec machine = ToMachine(clock, *until);
+  return Libc().cond_clockwait(cond, mutex, clock, &machine);
+}
+
+int CondSignal(pthread_cond_t* cond) {
+  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/false);
+  return Libc().cond_signal(cond);
+}
+
+int CondBroadcast(pthread_cond_t* cond) {
+  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/true);
+  return Libc().cond_broadcast(cond);
+}
+
+int CondWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
+  if (!DrivesHosts()) return Libc().cond_wait(cond, mutex);
+  return DriveCondWait(cond, mutex, CLOCK_MONOTONIC, nullptr);
+}
+
 // The clock of pthread_condattr_setclock(3), where glibc (nptl/pthread_cond_common.c) keeps it.
 clockid_t ClockOf(const pthread_cond_t& cond) {
   constexpr unsigned kIsMonotonic = 2;
@@ -139,17 +161,13 @@ long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespe
 using namespace rdmaemu::embedded;
 
 RDMAEMU_WAIT int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
-  if (!DrivesHosts()) return Libc().cond_wait(cond, mutex);
-  return DriveCondWait(cond, mutex, CLOCK_MONOTONIC, nullptr);
+  return CondWait(cond, mutex);
 }
 
 RDMAEMU_WAIT int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex,
                                         const timespec* until) {
   if (!IsValid(*until)) return Libc().cond_timedwait(cond, mutex, until);
-  const clockid_t clock = ClockOf(*cond);
-  if (DrivesHosts()) return DriveCondWait(cond, mutex, clock, until);
-  const timespec machine = ToMachine(clock, *until);
-  return Libc().cond_timedwait(cond, mutex, &machine);
+  return CondTimedWait(cond, mutex, ClockOf(*cond), until);
 }
 
 RDMAEMU_WAIT int pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* mutex,
@@ -157,20 +175,11 @@ RDMAEMU_WAIT int pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* m
   if (!IsClockOfLocks(clock) || !IsValid(*until)) {
     return Libc().cond_clockwait(cond, mutex, clock, until);
   }
-  if (DrivesHosts()) return DriveCondWait(cond, mutex, clock, until);
-  const timespec machine = ToMachine(clock, *until);
-  return Libc().cond_clockwait(cond, mutex, clock, &machine);
+  return CondTimedWait(cond, mutex, clock, until);
 }
 
-RDMAEMU_WAIT int pthread_cond_signal(pthread_cond_t* cond) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/false);
-  return Libc().cond_signal(cond);
-}
-
-RDMAEMU_WAIT int pthread_cond_broadcast(pthread_cond_t* cond) {
-  if (DrivesHosts()) ProcessHost::Get().RouseWaitersOf(cond, /*all=*/true);
-  return Libc().cond_broadcast(cond);
-}
+RDMAEMU_WAIT int pthread_cond_signal(pthread_cond_t* cond) { return CondSignal(cond); }
+RDMAEMU_WAIT int pthread_cond_broadcast(pthread_cond_t* cond) { return CondBroadcast(cond); }
 
 RDMAEMU_WAIT int sem_timedwait(sem_t* semaphore, const timespec* until) {
   if (!IsValid(*until)) return Libc().sem_timedwait(semaphore, until);
@@ -199,6 +208,7 @@ RDMAEMU_WAIT int sem_post(sem_t* semaphore) {
 // threads.h is the same in the C library, by names that nobody can take the place of.
 namespace {
 pthread_cond_t* Of(cnd_t* condition) { return reinterpret_cast<pthread_cond_t*>(condition); }
+pthread_mutex_t* Of(mtx_t* mutex) { return reinterpret_cast<pthread_mutex_t*>(mutex); }
 int ThreadsResult(int error) {
   if (error == 0) return thrd_success;
   return error == ETIMEDOUT ? thrd_timedout : thrd_error;
@@ -206,15 +216,13 @@ int ThreadsResult(int error) {
 }  // namespace
 
 RDMAEMU_WAIT int cnd_wait(cnd_t* condition, mtx_t* mutex) {
-  return ThreadsResult(pthread_cond_wait(Of(condition), reinterpret_cast<pthread_mutex_t*>(mutex)));
+  return ThreadsResult(CondWait(Of(condition), Of(mutex)));
 }
 RDMAEMU_WAIT int cnd_timedwait(cnd_t* condition, mtx_t* mutex, const timespec* until) {
-  return ThreadsResult(
-      pthread_cond_timedwait(Of(condition), reinterpret_cast<pthread_mutex_t*>(mutex), until));
+  if (!IsValid(*until)) return thrd_error;
+  return ThreadsResult(CondTimedWait(Of(condition), Of(mutex), CLOCK_REALTIME, until));
 }
-RDMAEMU_WAIT int cnd_signal(cnd_t* condition) {
-  return ThreadsResult(pthread_cond_signal(Of(condition)));
-}
+RDMAEMU_WAIT int cnd_signal(cnd_t* condition) { return ThreadsResult(CondSignal(Of(condition))); }
 RDMAEMU_WAIT int cnd_broadcast(cnd_t* condition) {
-  return ThreadsResult(pthread_cond_broadcast(Of(condition)));
+  return ThreadsResult(CondBroadcast(Of(condition)));
 }

@@ -1,5 +1,6 @@
 // Time-outs of locks, joins and signals in program time. Nothing of the program says when what they
-// wait for can be had: the thread looks in between.
+// wait for can be had: the thread looks in between. The C library's functions are called without
+// those that a sanitizer puts before them: it counts the caller's.
 #include <pthread.h>
 #include <signal.h>
 #include <threads.h>
@@ -47,14 +48,14 @@ using namespace rdmaemu::embedded;
 
 RDMAEMU_WAIT int pthread_mutex_timedlock(pthread_mutex_t* mutex, const timespec* until) noexcept {
   return Timed(
-      "pthread_mutex_timedlock", CLOCK_REALTIME, until,
-      [=] { return pthread_mutex_trylock(mutex); }, Libc().mutex_timedlock, mutex);
+      "pthread_mutex_timedlock", CLOCK_REALTIME, until, [=] { return Libc().mutex_trylock(mutex); },
+      Libc().mutex_timedlock, mutex);
 }
 
 RDMAEMU_WAIT int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
                                          const timespec* until) noexcept {
   return Timed(
-      "pthread_mutex_clocklock", clock, until, [=] { return pthread_mutex_trylock(mutex); },
+      "pthread_mutex_clocklock", clock, until, [=] { return Libc().mutex_trylock(mutex); },
       [=](pthread_mutex_t* each, const timespec* end) {
         return Libc().mutex_clocklock(each, clock, end);
       },
@@ -71,20 +72,20 @@ RDMAEMU_WAIT int pthread_rwlock_timedrdlock(pthread_rwlock_t* lock,
                                             const timespec* until) noexcept {
   return Timed(
       "pthread_rwlock_timedrdlock", CLOCK_REALTIME, until,
-      [=] { return pthread_rwlock_tryrdlock(lock); }, Libc().rwlock_timedrdlock, lock);
+      [=] { return Libc().rwlock_tryrdlock(lock); }, Libc().rwlock_timedrdlock, lock);
 }
 
 RDMAEMU_WAIT int pthread_rwlock_timedwrlock(pthread_rwlock_t* lock,
                                             const timespec* until) noexcept {
   return Timed(
       "pthread_rwlock_timedwrlock", CLOCK_REALTIME, until,
-      [=] { return pthread_rwlock_trywrlock(lock); }, Libc().rwlock_timedwrlock, lock);
+      [=] { return Libc().rwlock_trywrlock(lock); }, Libc().rwlock_timedwrlock, lock);
 }
 
 RDMAEMU_WAIT int pthread_rwlock_clockrdlock(pthread_rwlock_t* lock, clockid_t clock,
                                             const timespec* until) noexcept {
   return Timed(
-      "pthread_rwlock_clockrdlock", clock, until, [=] { return pthread_rwlock_tryrdlock(lock); },
+      "pthread_rwlock_clockrdlock", clock, until, [=] { return Libc().rwlock_tryrdlock(lock); },
       [=](pthread_rwlock_t* each, const timespec* end) {
         return Libc().rwlock_clockrdlock(each, clock, end);
       },
@@ -94,7 +95,7 @@ RDMAEMU_WAIT int pthread_rwlock_clockrdlock(pthread_rwlock_t* lock, clockid_t cl
 RDMAEMU_WAIT int pthread_rwlock_clockwrlock(pthread_rwlock_t* lock, clockid_t clock,
                                             const timespec* until) noexcept {
   return Timed(
-      "pthread_rwlock_clockwrlock", clock, until, [=] { return pthread_rwlock_trywrlock(lock); },
+      "pthread_rwlock_clockwrlock", clock, until, [=] { return Libc().rwlock_trywrlock(lock); },
       [=](pthread_rwlock_t* each, const timespec* end) {
         return Libc().rwlock_clockwrlock(each, clock, end);
       },
@@ -105,7 +106,7 @@ RDMAEMU_WAIT int pthread_clockjoin_np(pthread_t thread, void** result, clockid_t
                                       const timespec* until) {
   if (IsInProgramTime(clock, until)) {
     return DriveUntilTaken("pthread_clockjoin_np", clock, *until,
-                           [=] { return pthread_tryjoin_np(thread, result); });
+                           [=] { return Libc().tryjoin(thread, result); });
   }
   if (until == nullptr || !IsValid(*until)) return Libc().clockjoin(thread, result, clock, until);
   const timespec machine = ToMachine(clock, *until);
