@@ -9,13 +9,14 @@ import datetime
 import errno
 import os
 from types import TracebackType
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, Iterator, Optional, Sequence, TypeVar, Union
 
 from rdmaemu import _timeline
 from rdmaemu._library import Error, call, encoded, is_preloaded, is_verbs_ours
 from rdmaemu._options import Address, Device, Options
 from rdmaemu._rules import Fault, Rule, RuleLike, all_rules, text_of
 
+_Host = TypeVar("_Host", bound="Host")
 _NANOSECONDS = 1_000_000_000
 _DEFAULT_NAME = "embedded"
 
@@ -126,7 +127,8 @@ class Host(Machine):
         call("rdmaemu_open", ctypes.byref(given._struct()))
 
     @classmethod
-    def _of_host_process(cls) -> Host:
+    def attached(cls: type[_Host]) -> _Host:
+        """Returns the host process whose client this process is; attach() says more."""
         host = cls.__new__(cls)
         Machine.__init__(host, None)
         call("rdmaemu_now")  # raises when there is none
@@ -257,7 +259,7 @@ def attach() -> Host:
     and other machines cannot be added. Closing it does nothing. Raises Error with ENOENT when this
     process was not started by `rdmaemu run`.
     """
-    return Host._of_host_process()
+    return Host.attached()
 
 
 def _check_process(require_preload: bool, program_time: bool) -> None:

@@ -7,8 +7,8 @@ import dataclasses
 import traceback
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
-from rdmaemu._hosts import Host
-from rdmaemu._library import call, encoded
+from rdmaemu._hosts import Host, attach
+from rdmaemu._library import Backend, backend, call, encoded
 from rdmaemu._rules import Fault, RuleLike, text_of
 
 Points = Union[Mapping[str, RuleLike], Iterable[RuleLike]]
@@ -37,7 +37,7 @@ class FaultOutcome:
         return "%-40s %s" % (self.point, result)
 
 
-class FaultMatrix(list):
+class FaultMatrix(list[FaultOutcome]):
     """The outcomes, in the order of the points. Its text has a line for each."""
 
     def __str__(self) -> str:
@@ -111,13 +111,14 @@ def for_each_fault(points: Points, body: Callable[[Host, Fault], Any],
     """Runs body(host, fault) once for each fault point, each time on a new host.
 
     `points` are rules (texts or mappings of keys), or a mapping of names to rules. `options` are those
-    of Host. An Exception of a body ends its point and not the matrix. Returns the outcomes;
-    FaultMatrix.check makes a test of them.
+    of Host. With RDMAEMU_BACKEND=host all points have the host process. An Exception of a body ends its
+    point and not the matrix. Returns the outcomes; FaultMatrix.check makes a test of them.
     """
     outcomes = FaultMatrix()
     for name, text in named_points(points):
         outcome = FaultOutcome(name, text)
-        with Host(**options) as host:
+        is_process = backend() is Backend.HOST
+        with attach() if is_process else Host(**options) as host:
             with host.fault(text) as fault:
                 try:
                     body(host, fault)

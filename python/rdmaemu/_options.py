@@ -39,6 +39,11 @@ class Device:
     profile: str = "rxe"
     addresses: Addresses = ("127.0.0.1", "::1")
 
+    def address_list(self) -> list[str]:
+        """Returns the addresses, each without the prefix of its network."""
+        return [address.split("/")[0]
+                for address in (joined(self.addresses, "addresses") or b"").decode().split(",")]
+
     def _struct(self) -> DeviceStruct:
         return DeviceStruct(encoded(self.name, "name"), encoded(self.profile, "profile"),
                             joined(self.addresses, "addresses"))

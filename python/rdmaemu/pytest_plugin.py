@@ -20,9 +20,11 @@ from typing import Any, Iterator, NoReturn
 import pytest
 
 from rdmaemu import _timeline
-from rdmaemu._hosts import Host, attach
+from rdmaemu._addresses import device_addresses
+from rdmaemu._hosts import Host
 from rdmaemu._library import BACKEND_VARIABLE, Backend, backend, is_preloaded
 from rdmaemu._matrix import named_points
+from rdmaemu._options import Options
 from rdmaemu._rules import Fault, RuleLike
 
 
@@ -40,6 +42,30 @@ def faults(*rules: RuleLike, must_fire: bool = True, **named: RuleLike) -> pytes
     return pytest.mark.parametrize(
         "rdmaemu_fault", [pytest.param((text, must_fire), id=name) for name, text in points],
         indirect=True)
+
+
+def _skip(what: str) -> NoReturn:
+    pytest.skip("Host.%s needs an embedded host, and %s is \"%s\"" % (
+        what, BACKEND_VARIABLE, backend().value))
+
+
+class HostProcess(Host):
+    """The host process of `rdmaemu run`: whatever needs an embedded host skips the test."""
+
+    def add(self, *_: Any, **__: Any) -> NoReturn:
+        _skip("add")
+
+    def machine(self, name: str) -> NoReturn:
+        _skip("machine")
+
+    def on_machine(self, name: str) -> NoReturn:
+        _skip("on_machine")
+
+    def timeline(self) -> NoReturn:
+        _skip("timeline")
+
+    def wait(self, timeout: float = 10.0) -> NoReturn:
+        _skip("wait")
 
 
 class SystemHost:
@@ -68,21 +94,36 @@ def rdmaemu_options(request: pytest.FixtureRequest) -> dict[str, Any]:
 def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
     """A host of the test's own, with the virtual clock.
 
-    RDMAEMU_BACKEND=host: the host process of `rdmaemu run`, without the rules of other tests.
-    RDMAEMU_BACKEND=system: the machine's devices; tests that ask the host for anything are skipped.
+    RDMAEMU_BACKEND=host: the host process of `rdmaemu run`, without the rules of other tests. A test
+    that asks for several machines or for the timeline is skipped.
+    RDMAEMU_BACKEND=system: the machine's devices. A test that asks the host for anything is skipped.
     """
     chosen = backend()
     if chosen is Backend.SYSTEM:
         yield SystemHost()
     elif chosen is Backend.HOST:
-        host = attach()
-        host.clear_rules()
-        yield host
-        host.clear_rules()
+        process = HostProcess.attached()
+        process.clear_rules()
+        yield process
+        process.clear_rules()
     else:
         with Host(**rdmaemu_options) as host:
             yield host
             gc.collect()  # objects of pyverbs in reference cycles end before their host does
+
+
+@pytest.fixture
+def rdmaemu_addresses(rdmaemu_host: Any, rdmaemu_options: dict[str, Any]) -> list[str]:
+    """The addresses of the devices of rdmaemu_host, IPv4 first: of an embedded host those of its
+    options, of a host process and of the machine those that they have (or RDMAEMU_TEST_ADDRESS)."""
+    options = rdmaemu_options.get("options") or Options()
+    return device_addresses(rdmaemu_options.get("devices", options.devices))
+
+
+@pytest.fixture
+def rdmaemu_address(rdmaemu_addresses: list[str]) -> str:
+    """The first address of the devices of rdmaemu_host."""
+    return rdmaemu_addresses[0]
 
 
 @pytest.fixture
@@ -109,7 +150,7 @@ def pytest_runtest_setup() -> None:
     _timeline.begin_test()
 
 
-@pytest.hookimpl(trylast=True)  # after the test itself, when it did not fail
+@pytest.hookimpl(trylast=True)  # type: ignore[misc]  # after the test itself, when it did not fail
 def pytest_runtest_call(item: pytest.Item) -> None:
     fault = getattr(item, "funcargs", {}).get("rdmaemu_fault")
     if not isinstance(fault, Fault):
@@ -120,7 +161,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         pytest.skip("the rule matched %d times and never fired: %s" % (fault.matched, fault.text))
 
 
-@pytest.hookimpl(hookwrapper=True)
+@pytest.hookimpl(hookwrapper=True)  # type: ignore[misc]
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome: Any = yield
     report = outcome.get_result()

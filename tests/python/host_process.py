@@ -21,6 +21,22 @@ def test_rules_go_to_the_host_process(rdmaemu_host):
     context.close()
 
 
+def test_the_address_is_the_hosts(rdmaemu_address):
+    assert rdmaemu_address.startswith("127.") and rdmaemu_address != "127.0.0.1"
+
+
+def test_a_matrix_uses_the_host_process():
+    def body(host, fault):
+        assert not host.is_embedded
+        Context(name="rxe0").close()
+
+    matrix = rdmaemu.for_each_fault({"no": dict(at="call.open_device", errno="EIO"),
+                                     "witness": 'at = "call.close_device"',
+                                     "elsewhere": dict(at="call.reg_mr", errno="EIO")}, body)
+    assert (matrix.failed, matrix.survived) == (["no"], ["witness"])
+    assert matrix.never_fired == ["elsewhere"]
+
+
 def test_rules_that_a_test_leaves_are_removed(rdmaemu_host):
     rdmaemu_host.fault(name="left", at="cm.req", drop=True)
 
@@ -60,9 +76,14 @@ def test_devices_go_and_return(rdmaemu_host):
 
 
 def test_what_an_embedded_host_alone_has_is_refused(rdmaemu_host):
-    for refused in (rdmaemu_host.timeline, rdmaemu.Machine("b").remove):
+    host = rdmaemu.attach()
+    for refused in (host.timeline, host.wait, rdmaemu.Machine("b").remove,
+                    lambda: host.add("b", [rdmaemu.Device(addresses="10.0.0.2")])):
         with pytest.raises(rdmaemu.Error):
             refused()
+    for skipped in (rdmaemu_host.timeline, lambda: rdmaemu_host.add("b", [])):
+        with pytest.raises(pytest.skip.Exception, match="needs an embedded host"):
+            skipped()
     with pytest.raises(rdmaemu.Error) as raised:
         rdmaemu.open(require_preload=False)
     assert raised.value.errno == errno.EBUSY

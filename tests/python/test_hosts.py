@@ -10,6 +10,7 @@ import time
 
 import pytest
 import rdmaemu
+from pyverbs.cmid import CMEvent, CMEventChannel
 from pyverbs.device import Context, get_device_list
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
@@ -230,6 +231,24 @@ def test_what_fired_on_a_machine_that_has_ended_is_known(rdmaemu_host):
                     except PyverbsError:
                         pass
     assert fault.fired == 1 and witness.fired == 1
+
+
+def test_a_wait_that_nothing_can_end_is_an_error(rdmaemu_host):
+    channel = CMEventChannel()
+    with pytest.raises(PyverbsError, match="Resource deadlock avoided"):
+        CMEvent(channel)
+    channel.close()
+
+
+@pytest.mark.rdmaemu(devices=[rdmaemu.Device(addresses=["fd00::1/64", "10.0.0.1/24"]),
+                              rdmaemu.Device("rxe1", addresses="10.0.1.1")])
+def test_addresses_are_those_of_the_options(rdmaemu_address, rdmaemu_addresses):
+    assert rdmaemu_address == "10.0.0.1"
+    assert rdmaemu_addresses == ["10.0.0.1", "10.0.1.1", "fd00::1"]
+
+
+def test_the_default_address_is_the_machines_own(rdmaemu_addresses):
+    assert rdmaemu_addresses == ["127.0.0.1", "::1"]
 
 
 def test_the_timeline_tells_what_happened(rdmaemu_host):

@@ -177,6 +177,16 @@ def test_the_system_backend_skips_what_needs_the_emulator(run, monkeypatch):
     result.stdout.fnmatch_lines(['*Host.fault needs the emulator, and RDMAEMU_BACKEND is "system"*'])
 
 
+def test_the_address_of_a_machine_is_named_where_it_cannot_be_found(run, monkeypatch):
+    monkeypatch.setenv("RDMAEMU_BACKEND", "system")
+    monkeypatch.setenv("RDMAEMU_TEST_ADDRESS", "fd00::7,10.7.7.7")
+    result = run("""
+    def test_address(rdmaemu_address):
+        assert rdmaemu_address == "10.7.7.7"
+    """)
+    result.assert_outcomes(passed=1)
+
+
 def test_an_unknown_backend_is_named(run, monkeypatch):
     monkeypatch.setenv("RDMAEMU_BACKEND", "abacus")
     result = run("""

@@ -6,6 +6,7 @@ its own event loop and asks pyverbs only for what is there.
 
 import os
 import selectors
+import time
 
 import pyverbs.cm_enums as cm
 import pyverbs.enums as ibv
@@ -37,9 +38,14 @@ class Loop:
         if descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
-    def run_until(self, condition):
+    def run_until(self, condition, limit=None):
+        """Returns when the condition holds, or after so many seconds."""
+        end = None if limit is None else time.monotonic() + limit
         while not condition():
-            for key, _ in self._selector.select():
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            for key, _ in self._selector.select(left):
                 key.data()
 
 
@@ -168,7 +174,8 @@ class EchoClient:
         self._connection = self._channel = self._id = None
 
     def ask(self, text):
-        """Returns the server's answer. Raises EchoError when all attempts failed."""
+        """Returns the server's answer. Between attempts it waits 1, 2, 4, ... seconds. Raises EchoError
+        when all attempts failed."""
         for attempt in range(1, self._attempts + 1):
             try:
                 if self._connection is None:
@@ -178,6 +185,7 @@ class EchoClient:
                 self.close()
                 if attempt == self._attempts:
                     raise EchoError("%s, %d times" % (error, attempt)) from error
+                self._loop.run_until(lambda: False, 2 ** (attempt - 1))
 
     def _connect(self):
         self._channel, self._descriptor = with_descriptor(CMEventChannel)

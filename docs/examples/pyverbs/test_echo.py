@@ -1,12 +1,15 @@
 """The echo service under faults: python3 -m rdmaemu pytest test_echo.py"""
 
+import time
+
 import pytest
 import rdmaemu
 from rdmaemu.pytest_plugin import faults
 
 from echo import EchoClient, EchoError, EchoServer, Loop
 
-ADDRESS, PORT = "127.0.0.1", 7471
+PORT = 7471
+pytestmark = pytest.mark.rdmaemu(program_time=True)  # the client's pauses cost no time
 
 
 @pytest.fixture
@@ -15,15 +18,15 @@ def loop(rdmaemu_host):
 
 
 @pytest.fixture
-def server(loop):
-    server = EchoServer(loop, ADDRESS, PORT)
+def server(loop, rdmaemu_address):
+    server = EchoServer(loop, rdmaemu_address, PORT)
     yield server
     server.close()
 
 
 @pytest.fixture
-def client(loop):
-    client = EchoClient(loop, ADDRESS, PORT)
+def client(loop, rdmaemu_address):
+    client = EchoClient(loop, rdmaemu_address, PORT)
     yield client
     client.close()
 
@@ -33,9 +36,9 @@ def test_echoes(server, client):
     assert client.ask("again") == "again"
 
 
-def test_a_second_client_is_told_that_the_server_is_busy(server, client, loop):
+def test_a_second_client_is_told_that_the_server_is_busy(server, client, loop, rdmaemu_address):
     client.ask("hello")
-    second = EchoClient(loop, ADDRESS, PORT)
+    second = EchoClient(loop, rdmaemu_address, PORT)
     with pytest.raises(EchoError, match="REJECTED, 3 times"):
         second.ask("me too")
 
@@ -61,11 +64,19 @@ def test_the_client_gets_its_answer_under(rdmaemu_fault, server, client):
     assert client.ask("hello") == "hello"
 
 
+def test_the_client_waits_longer_after_each_attempt(rdmaemu_host, server, client):
+    begun = time.monotonic()
+    with rdmaemu_host.expect_fault(at="cm.req", first=2, reject=28):
+        assert client.ask("hello") == "hello"
+    assert time.monotonic() - begun == pytest.approx(1 + 2, abs=0.1)
+
+
 def test_a_silent_server_is_unreachable(rdmaemu_host, server, client):
+    begun = rdmaemu_host.now()
     with rdmaemu_host.expect_fault(at="cm.req", drop=True):
         with pytest.raises(EchoError, match="UNREACHABLE, 3 times"):
             client.ask("hello")
-    assert rdmaemu_host.now() > 60  # minutes of the host's time, milliseconds of the test's
+    assert rdmaemu_host.now() - begun > 180  # minutes, which take milliseconds
 
 
 def test_a_broken_send_makes_the_client_reconnect(rdmaemu_host, server, client):
@@ -85,5 +96,5 @@ def test_a_client_notices_that_the_servers_machine_is_gone(rdmaemu_host, loop):
     server.stop()  # it is gone as well
     with pytest.raises(EchoError, match="the connection broke"):
         client.ask("are you there?")
-    with pytest.raises(EchoError):
+    with pytest.raises(EchoError, match="UNREACHABLE"):
         client.ask("really not?")
