@@ -9,6 +9,7 @@
 #include <rdmaemu/backend.hpp>
 #include <rdmaemu/framework.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -103,36 +104,38 @@ inline Event NextEvent(rdma_event_channel* channel) {
 }
 
 // The next completion of the queue. When none can come, the test fails with the reason, and the
-// result is empty.
+// result is empty: at EDEADLK on an embedded host, after WaitLimit_ms() on the other backends.
 inline std::optional<ibv_wc> NextCompletion(ibv_cq* cq) {
+  using Milliseconds = std::chrono::milliseconds;
   constexpr int kStep_ms = 1;
   constexpr int kLooksBetweenSleeps = 1000;  // without an embedded host, whose wait is the sleep
-  const int limit_ms = WaitLimit_ms();
+  const auto begin = std::chrono::steady_clock::now();
+  const Milliseconds limit(WaitLimit_ms());
+  Milliseconds stalled(0);
   ibv_wc completion = {};
-  int stalled_ms = 0;
   for (int looks = 1, waited = 0;; looks++) {
     const int count = ibv_poll_cq(cq, 1, &completion);
     if (count > 0) return completion;
+    std::string why;
     if (count < 0) {
-      Fail("no completion comes: ibv_poll_cq failed");
-      return std::nullopt;
+      why = "ibv_poll_cq failed";
+    } else if (waited == -EDEADLK) {
+      why = "nothing is due on this host that could bring one";
+    } else if (stalled >= limit) {
+      why = "none came in " + detail::LimitText();
     }
-    if (waited == -EDEADLK) {
-      Fail("no completion comes: nothing is due on this host that could bring one");
-      return std::nullopt;
-    }
-    if (stalled_ms >= limit_ms) {
-      Fail("no completion comes: none came in " + detail::LimitText());
+    if (!why.empty()) {
+      Fail("no completion comes: " + why);
       return std::nullopt;
     }
     waited = rdmaemu_wait(kStep_ms);
     if (waited == 0) {
-      stalled_ms = 0;
+      stalled = Milliseconds(0);
     } else if (waited == -ETIMEDOUT) {
-      stalled_ms += kStep_ms;
+      stalled += Milliseconds(kStep_ms);
     } else if (waited != -EDEADLK && looks % kLooksBetweenSleeps == 0) {
       poll(nullptr, 0, kStep_ms);
-      stalled_ms += kStep_ms;
+      stalled = std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - begin);
     }
   }
 }
