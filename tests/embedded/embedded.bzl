@@ -12,7 +12,7 @@ _LIBRARIES = [
 def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, framework = "gtest_main", **kwargs):
     """slow: it repeats itself too often for a sanitized build, and runs optimised.
 
-    framework: of //tools/bazel/deps."""
+    framework: of //tools/bazel/deps; None: the test has a main of its own."""
     cc_test(
         name = name,
         size = size,
@@ -22,9 +22,7 @@ def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = Fals
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
         linkopts = ["-lrdmacm", "-libverbs"] + (["-lgmock"] if framework == "gtest_main" else []),
         tags = tags + ([] if slow else ["behaviour"]),
-        deps = deps + [
-            "//emulator/include:rdmaemu",
-            "//tools/bazel/deps:" + framework,
-        ],
+        deps = deps + ["//emulator/include:rdmaemu"] +
+               (["//tools/bazel/deps:" + framework] if framework else []),
         **kwargs
     )
