@@ -96,6 +96,8 @@ _ARGUMENTS: dict[str, list[Any]] = {
 _RESULTS = {"rdmaemu_last_error": _TEXT, "rdmaemu_now": ctypes.c_int64}
 
 
+_MAX_WAIT_S = 86_400  # a day, as in the library
+
 # What needs neither a host nor devices.
 _OF_LIBRARY_ALONE = {"rdmaemu_rule_places"}
 
@@ -201,3 +203,18 @@ def encoded(text: Optional[str], what: str) -> Optional[bytes]:
     if "\0" in text:
         raise ValueError("%s has a NUL character: %r" % (what, text))
     return text.encode()
+
+
+def unsigned(value: Any, what: str, most: int = (1 << 64) - 1) -> int:
+    """Returns the integer. Raises ValueError for what is none from 0 to `most`: ctypes checks nothing."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError("%s must be an integer from 0 to %d, not %r" % (what, most, value))
+    return value
+
+
+def milliseconds(seconds: float, what: str) -> int:
+    """Returns the time as rdmaemu.h takes it, at most _MAX_WAIT_S. Raises ValueError for a negative
+    one."""
+    if not seconds >= 0:
+        raise ValueError("%s must be 0 or more seconds, not %r" % (what, seconds))
+    return round(min(seconds, _MAX_WAIT_S) * 1000)

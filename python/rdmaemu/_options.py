@@ -8,7 +8,7 @@ import ipaddress
 import os
 from typing import Any, Iterable, Optional, Sequence, Union
 
-from rdmaemu._library import DeviceStruct, encoded
+from rdmaemu._library import DeviceStruct, encoded, unsigned
 
 Address = Union[str, ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface,
                 ipaddress.IPv6Interface, ipaddress.IPv4Network, ipaddress.IPv6Network]
@@ -53,12 +53,6 @@ def _path(value: Any, what: str) -> Optional[bytes]:
     return None if value is None else os.fsencode(value)
 
 
-def _number(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
-        raise ValueError("%s must be an integer from 0 to 2**64 - 1, not %r" % (what, value))
-    return value
-
-
 def _flag(value: Any, what: str) -> int:
     if not isinstance(value, bool):
         raise TypeError("%s must be True or False, not %r" % (what, value))
@@ -92,7 +86,7 @@ class Options:
     name: Optional[str] = _option(None, ctypes.c_char_p, encoded)
     devices: Sequence[Device] = ()
     clock: Optional[str] = _option(None, ctypes.c_char_p, encoded)
-    seed: int = _option(0, ctypes.c_uint64, _number)
+    seed: int = _option(0, ctypes.c_uint64, unsigned)
     scenario_path: Union[str, os.PathLike[str], None] = _option(None, ctypes.c_char_p, _path)
     trace_path: Union[str, os.PathLike[str], None] = _option(None, ctypes.c_char_p, _path)
     pcap_path: Union[str, os.PathLike[str], None] = _option(None, ctypes.c_char_p, _path)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
 
 from rdmaemu import _library, _timeline
-from rdmaemu._library import Error, RuleStruct, call, encoded
+from rdmaemu._library import Error, RuleStruct, call, encoded, milliseconds, unsigned
 
 if TYPE_CHECKING:
     from rdmaemu._hosts import Machine
@@ -146,10 +146,11 @@ class Fault:
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
         """Waits until the rule has fired so often since it was added, and runs the hosts meanwhile.
 
-        `timeout` is seconds of the machine's time; 0 looks. Raises Error with ETIMEDOUT, or with
+        `timeout` is seconds of the machine's time, at most a day; 0 looks. Raises Error with ETIMEDOUT, or with
         EDEADLK when the program has one thread and nothing is due.
         """
-        call("rdmaemu_rule_wait", encoded(self.name, "name"), times, round(timeout * 1000))
+        call("rdmaemu_rule_wait", encoded(self.name, "name"), unsigned(times, "times"),
+             milliseconds(timeout, "timeout"))
 
     def release(self) -> None:
         """Lets what a rule with hold=True has held so far go on. The rule stays."""

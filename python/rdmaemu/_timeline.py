@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Optional
+from typing import Iterator, Optional
 
 from rdmaemu._library import Error, call
 
 # A failing test shows this many lines of the timeline; a file has the rest.
 LINES = 60
 
-# Which exception (its id) left the first with statement of a host, and how long the timeline was then.
-_failure: Optional[tuple[int, int]] = None
-_ended: Optional[str] = None  # the timeline of hosts that an exception closed
+# What an exception that leaves a with statement of this package gets: how long the timeline was when
+# it left the first one, and the text when it closed the hosts.
+_MARK, _TEXT = "_rdmaemu_timeline_bytes", "_rdmaemu_timeline"
 
 
 def read() -> str:
@@ -25,28 +25,20 @@ def read() -> str:
     return text.value.decode(errors="replace")
 
 
-def begin_test() -> None:
-    """Forgets the failures of earlier tests."""
-    global _failure, _ended
-    _failure = _ended = None
-
-
 def mark_failure(error: BaseException) -> None:
     """Remembers the place of an exception in the timeline: the first with statement that it leaves."""
-    global _failure
-    if _failure is None or _failure[0] != id(error):
+    if not hasattr(error, _MARK):
         try:
-            _failure = id(error), call("rdmaemu_timeline", None, 0)
+            setattr(error, _MARK, call("rdmaemu_timeline", None, 0))
         except Error:
             pass
 
 
 def keep(error: BaseException) -> None:
     """Keeps the timeline of the hosts, which are about to be closed by an exception."""
-    global _ended
     mark_failure(error)
     try:
-        _ended = read()
+        setattr(error, _TEXT, read())
     except Error:
         pass
 
@@ -57,14 +49,25 @@ def of_failure(test: str, error: Optional[BaseException]) -> Optional[str]:
     When the timeline is longer, a file named after the test gets all of it, in
     TEST_UNDECLARED_OUTPUTS_DIR, TMPDIR or /tmp.
     """
-    text = _ended
+    mark = text = None
+    for each in _chain(error):
+        mark = getattr(each, _MARK, mark)
+        text = getattr(each, _TEXT, text)
     if text is None:
         try:
             text = read()
         except Error:
             return None
-    mark = _failure[1] if _failure is not None and _failure[0] == id(error) else None
     return around(text, mark, test) if text else None
+
+
+def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    """Yields the exception, and those in whose handling it was raised."""
+    known: list[BaseException] = []
+    while error is not None and error not in known:
+        known.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def around(text: str, mark: Optional[int], test: str) -> str:

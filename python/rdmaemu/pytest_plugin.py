@@ -146,10 +146,6 @@ def pytest_report_header() -> str:
     return "rdmaemu: backend %s%s" % (backend().value, preload)
 
 
-def pytest_runtest_setup() -> None:
-    _timeline.begin_test()
-
-
 @pytest.hookimpl(trylast=True)  # type: ignore[misc]  # after the test itself, when it did not fail
 def pytest_runtest_call(item: pytest.Item) -> None:
     fault = getattr(item, "funcargs", {}).get("rdmaemu_fault")

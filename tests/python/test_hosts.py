@@ -97,8 +97,10 @@ def test_manual_time_moves_when_it_is_told(rdmaemu_host):
         rdmaemu_host.run_until_idle()
         assert fault.fired == 1
     assert rdmaemu_host.now() == pytest.approx(2.0, abs=1e-6)
-    with pytest.raises(ValueError):
-        rdmaemu_host.advance(-1)
+    for wrong in (-1, float("nan"), float("inf"), 1e30):
+        with pytest.raises((ValueError, OverflowError)):
+            rdmaemu_host.advance(wrong)
+    assert rdmaemu_host.now() == pytest.approx(2.0, abs=1e-6)
 
 
 @pytest.mark.rdmaemu(clock="real")
@@ -164,7 +166,10 @@ def test_a_barrier_is_waited_for_and_released(rdmaemu_host):
         port_is_down.wait(timeout=5)
     context = Context(name="rxe0")
     rdmaemu_host.set_port("rxe0", False)
-    port_is_down.wait()
+    port_is_down.wait(timeout=float("inf"))
+    for wrong in (dict(timeout=-1), dict(timeout=float("nan")), dict(times=-1)):
+        with pytest.raises(ValueError):
+            port_is_down.wait(**wrong)
     assert port_is_down.fired == 1
     port_is_down.release()
     witness = rdmaemu_host.fault(at="cm.req", reject=28)

@@ -84,6 +84,36 @@ def test_a_host_that_the_test_opened_itself_is_shown_too(run):
     result.stdout.fnmatch_lines(["*rdmaemu timeline*", "* mine *"])
 
 
+def test_a_failure_that_was_expected_is_not_the_one_that_is_shown(run):
+    result = run("""
+    def test_fails(rdmaemu_host):
+        with pytest.raises(KeyError):
+            with rdmaemu_host.fault(at="cm.req", drop=True):
+                raise KeyError
+        work()
+        assert False
+
+    def test_raises_from():
+        try:
+            with rdmaemu.open(name="mine"):
+                work()
+                raise KeyError
+        except KeyError as error:
+            raise ValueError from error
+
+    def test_has_no_host():
+        with pytest.raises(KeyError):
+            with rdmaemu.open():
+                raise KeyError
+        assert False
+    """)
+    result.assert_outcomes(failed=3)
+    shown = [tuple(map(int, each)) for each in re.findall(
+        r"\[lines (\d+) to (\d+) of (\d+);", result.stdout.str())]
+    assert len(shown) == 2 == result.stdout.str().count("rdmaemu timeline")
+    assert all(last == count for _, last, count in shown), shown
+
+
 def test_objects_that_a_failure_leaves_open_harm_no_later_test(run):
     result = run("""
     from pyverbs.cq import CQ

@@ -98,3 +98,18 @@ def test_a_client_notices_that_the_servers_machine_is_gone(rdmaemu_host, loop):
         client.ask("are you there?")
     with pytest.raises(EchoError, match="UNREACHABLE"):
         client.ask("really not?")
+
+
+@pytest.mark.skipif(rdmaemu.backend() is not rdmaemu.Backend.EMBEDDED, reason="opens hosts of its own")
+def test_the_same_run_leaves_the_same_trace(tmp_path):
+    traces = set()
+    for _ in range(10):
+        with rdmaemu.open(seed=7, program_time=True, trace_path=tmp_path / "trace") as host:
+            loop = Loop()
+            server, client = EchoServer(loop, "127.0.0.1", PORT), EchoClient(loop, "127.0.0.1", PORT)
+            with host.expect_fault(at="link", loss=0.05):
+                assert [client.ask(str(n)) for n in range(20)] == [str(n) for n in range(20)]
+            client.close()
+            server.close()
+        traces.add((tmp_path / "trace").read_bytes())
+    assert len(traces) == 1
