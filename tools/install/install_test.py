@@ -60,6 +60,7 @@ def all_files_are_there_and_listed():
                        "lib/rdmaemu/librdmaemu_layer.so", "lib/rdmaemu/librdmaemu.so.1",
                        "include/rdmaemu/rdmaemu.h", "lib/pkgconfig/rdmaemu.pc",
                        "lib/cmake/rdmaemu/rdmaemu-config.cmake",
+                       "share/doc/rdmaemu/examples/epoll/Makefile",
                        "share/doc/rdmaemu/examples/kv/Makefile", "share/man/man1/rdmaemu.1",
                        "share/man/man1/rdmaemu-run.1"):
             check(wanted in listed, wanted + " is missing")

@@ -1,0 +1,130 @@
+// What client and server have in common: the message, a queue pair with all that it uses, and the
+// events of connections and devices.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loop.h"
+#include "rdma.h"
+
+namespace shout {
+
+// The private data of a connection request begins with this.
+inline constexpr std::string_view kHello = "shout-1";
+
+// So many requests of a client may be unanswered; each side posts as many receives.
+inline constexpr size_t kDepth = 16;
+
+// A request, or the answer with the request's sequence number. Both machines are little-endian.
+struct Message {
+  static constexpr size_t kMaxText = 244, kHeader = 12;
+  uint64_t sequence;
+  uint32_t bytes;
+  char text[kMaxText];
+};
+
+// A CM event, acknowledged, so that its id can be destroyed.
+struct CmEvent {
+  rdma_cm_event_type type;
+  rdma_cm_id* id;
+  int status;
+  std::string private_data;  // of CONNECT_REQUEST and REJECTED
+};
+
+// A non-blocking event channel in a loop, which throws RdmaError when the channel fails.
+class CmChannel {
+ public:
+  CmChannel(Loop& loop, std::function<void(const CmEvent&)> on_event);
+  Id CreateId() const;
+
+ private:
+  void TakeEvent(const std::function<void(const CmEvent&)>& on_event) const;
+
+  Owned<rdma_event_channel, rdma_destroy_event_channel> channel_;
+  std::optional<Watch> watch_;
+};
+
+class Connection;
+
+// Reads the asynchronous events of each device that has connections. librdmacm opens a device
+// once in a process: all connections of a process share one loop and one of these.
+class AsyncEvents {
+ public:
+  explicit AsyncEvents(Loop& loop) : loop_(loop) {}
+  void Add(Connection* connection);
+  void Remove(Connection* connection);
+
+ private:
+  struct Device {
+    std::set<Connection*> connections;
+    std::optional<Watch> watch;
+  };
+  void TakeEvent(ibv_context* context);
+
+  Loop& loop_;
+  std::map<ibv_context*, Device> devices_;
+};
+
+// What all clients and servers of a process share.
+struct Context {
+  Loop loop;
+  AsyncEvents async{loop};
+};
+
+class Connection {
+ public:
+  class Owner {
+   public:
+    virtual void OnMessage(Connection& connection, const Message& message) = 0;
+    // Is called last when something has happened. This callback may destroy the connection;
+    // OnMessage may not.
+    virtual void OnProgress(Connection& connection) = 0;
+  };
+
+  // Creates the id's queue pair and posts the receives. `id` outlives the object. Throws
+  // RdmaError, and std::system_error.
+  Connection(Context& context, rdma_cm_id* id, Owner& owner);
+  ~Connection();
+
+  rdma_cm_id* id() const { return id_; }
+  // Why the connection failed; empty while it has not.
+  const std::string& error() const { return error_; }
+  bool HasSentAll() const { return waiting_.empty() && free_sends_.size() == kDepth; }
+
+  // Sends the message now, or when another send has completed.
+  void Send(uint64_t sequence, std::string_view text);
+  // Handles all completions without calling OnProgress.
+  void TakeCompletions();
+  // Starts the end. Both sides get DISCONNECTED when the peer has answered.
+  void Disconnect() { rdma_disconnect(id_); }
+  // Marks the connection as failed. The first error is the cause, later ones its consequences.
+  void Fail(const std::string& why);
+  void NotifyOwner() { owner_.OnProgress(*this); }
+
+ private:
+  void Complete(const ibv_wc& completion);
+  void PostReceive(uint64_t slot);
+  void PostSends();
+
+  Context& context_;
+  rdma_cm_id* const id_;
+  Owner& owner_;
+  std::string error_;
+  std::array<Message, 2 * kDepth> messages_;  // receives, then sends; wr_id is the index
+  std::deque<Message> waiting_;
+  std::vector<uint64_t> free_sends_;
+  Owned<ibv_comp_channel, ibv_destroy_comp_channel> channel_;
+  Owned<ibv_cq, ibv_destroy_cq> queue_;
+  Owned<ibv_mr, ibv_dereg_mr> memory_;
+  QueuePair queue_pair_;
+  std::optional<Watch> watch_;
+};
+
+}  // namespace shout

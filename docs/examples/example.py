@@ -1,0 +1,76 @@
+"""An example as a user has it: copied out of an installed prefix, built by make and by CMake with
+what the prefix has, and tested on an emulated device inside its test."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                                "tests", "support"))
+import emulated  # noqa: E402
+from emulated import Failure  # noqa: E402
+
+BUILD_LIMIT_S = 600  # for compilers on a machine that is busy with other tests
+RUN_LIMIT_S = 60
+
+
+def run(argv, directory, limit_s=BUILD_LIMIT_S, **extra_env):
+    """Runs a command that must succeed; returns what it printed."""
+    env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    env.update(extra_env)
+    done = subprocess.run(argv, cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s)
+    if done.returncode != 0:
+        raise Failure("%s:\n%s" % (" ".join(argv), done.stdout[-4000:]))
+    return done.stdout
+
+
+class Example:
+    """A prefix, and the example copied out of it; a context manager that removes both."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        self.directory = tempfile.mkdtemp(prefix="rdmaemu-example-", dir="/tmp")
+        self.prefix = os.path.join(self.directory, "prefix")
+        self.sources = os.path.join(self.directory, self.name)
+        run([os.path.realpath(emulated.RDMAEMU), "install", "--prefix", self.prefix], "/")
+        shutil.copytree(os.path.join(self.prefix, "share/doc/rdmaemu/examples", self.name),
+                        self.sources)
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def make(self):
+        """Builds the example and runs its tests by make."""
+        for program in ("make", "pkg-config", "g++"):
+            emulated.need(program)
+        shown = run(["make", "-j2", "test", "all", "CXXFLAGS=-O0 -g1"], self.sources,
+                    PKG_CONFIG_PATH=os.path.join(self.prefix, "lib/pkgconfig"))
+        if "[  PASSED  ]" not in shown:
+            raise Failure(shown)
+
+    def cmake(self):
+        """Builds the example and runs its tests by CMake."""
+        for program in ("cmake", "make", "g++"):
+            emulated.need(program)
+        run(["cmake", "-B", "build", "-DCMAKE_PREFIX_PATH=" + self.prefix], self.sources)
+        run(["cmake", "--build", "build", "-j2"], self.sources)
+        run(["ctest", "--test-dir", "build", "--output-on-failure"], self.sources)
+
+    def run_programs(self, emulator, address, script):
+        """Runs a shell script on an emulated host with that address, which the script has as
+        $ADDRESS; returns what it printed."""
+        rdmaemu = os.path.join(self.prefix, "bin/rdmaemu")
+        done = subprocess.run(
+            [rdmaemu, "run", "--address", address, "--", "sh", "-c", script],
+            cwd=self.sources, env=dict(emulator.env, ADDRESS=address), text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=RUN_LIMIT_S)
+        if done.returncode != 0:
+            raise Failure("%s: status %d\n%s" % (script, done.returncode, done.stdout))
+        return done.stdout
