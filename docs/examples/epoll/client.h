@@ -13,7 +13,7 @@
 
 namespace shout {
 
-class Client : public Connection::Owner {
+class Client final : public Connection::Owner {
  public:
   static constexpr milliseconds kRequestTimeout{10'000}, kConnectTimeout{10'000};
   static constexpr milliseconds kHeartbeat{5'000}, kCloseTimeout{5'000};

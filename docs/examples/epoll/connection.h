@@ -86,6 +86,9 @@ class Connection {
     // Is called last when something has happened. This callback may destroy the connection;
     // OnMessage may not.
     virtual void OnProgress(Connection& connection) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
   // Creates the id's queue pair and posts the receives. `id` outlives the object. Throws

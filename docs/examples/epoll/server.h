@@ -12,7 +12,7 @@
 
 namespace shout {
 
-class Server : public Connection::Owner {
+class Server final : public Connection::Owner {
  public:
   static constexpr milliseconds kIdle{15'000}, kCloseTimeout{5'000};
   static constexpr size_t kMaxConnections = 64;
