@@ -50,7 +50,7 @@ class Machine:
             return
         before = ctypes.create_string_buffer(call("rdmaemu_host_entered", None, 0) + 1)
         call("rdmaemu_host_entered", before, len(before))
-        call("rdmaemu_host_enter", encoded(self.name, "name"))
+        self.enter()
         try:
             yield
         except BaseException as error:
@@ -59,6 +59,11 @@ class Machine:
         finally:
             with contextlib.suppress(Error):  # the hosts were closed meanwhile
                 call("rdmaemu_host_enter", before.value)
+
+    def enter(self) -> None:
+        """Puts the calling thread on this machine until it enters another one."""
+        if self.name is not None:
+            call("rdmaemu_host_enter", encoded(self.name, "name"))
 
     def fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
         """Adds a fault rule behind the machine's others: host.fault(at="cm.req", nth=3, reject=28).

@@ -202,6 +202,10 @@ def test_machines_have_devices_and_rules_of_their_own(rdmaemu_host):
     with rdmaemu_host.on_machine("b"):
         assert devices() == ["there"]
     assert devices() == ["rxe0"]
+    b.enter()
+    assert devices() == ["there"]
+    rdmaemu_host.enter()
+    assert devices() == ["rxe0"]
     b.set_port("there", False)
     with b.fault(at="call.open_device", errno="EIO"):
         Context(name="rxe0").close()

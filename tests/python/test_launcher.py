@@ -58,6 +58,18 @@ def test_without_the_preload_calls_of_rdma_run_the_host():
     assert (done.returncode, done.stdout) == (0, "preloaded: False\n")
 
 
+def test_a_driver_thread_runs_the_host_without_the_preload():
+    done = python("-c", """
+import rdmaemu, time
+with rdmaemu.open() as host:
+    with host.fault(at="time", at_ms=60000, port="down") as fault:
+        while fault.fired == 0:
+            time.sleep(0.01)
+    print(host.now() >= 60, rdmaemu.is_preloaded())
+""", RDMAEMU_DRIVER_THREAD="1")
+    assert (done.returncode, done.stdout) == (0, "True False\n")
+
+
 def test_program_time_needs_the_preload():
     done = python("-c", "import rdmaemu; rdmaemu.open(require_preload=False, program_time=True)")
     assert done.returncode == 1
