@@ -178,7 +178,8 @@ void Client::ExpireRequests() {
   for (; open != requests_.end() && open->second.deadline <= now; open = FirstOpenRequest()) {
     std::exchange(open->second.reply, nullptr)(Outcome::kTimedOut, "");
   }
-  if (open != requests_.end()) expiry_.Set(open->second.deadline - now);
+  if (open != requests_.end()) return expiry_.Set(open->second.deadline - now);
+  if (requests_.size() >= kDepth) return Lost("no answer to any request");
   if (is_stopping_ && state_ == State::kConnected) CloseWhenAnswered();
 }
 

@@ -120,6 +120,7 @@ void Connection::Fail(const std::string& why) {
 }
 
 void Connection::Send(uint64_t sequence, std::string_view text) {
+  if (waiting_.size() >= kDepth) return Fail("more requests than the peer may send");
   Message& message = waiting_.emplace_back();
   message.sequence = sequence;
   message.bytes = static_cast<uint32_t>(text.copy(message.text, Message::kMaxText));

@@ -351,6 +351,22 @@ TEST_F(ServiceTest, AServerThatAnswersNothingIsFoundByAHeartbeat) {
   EXPECT_EQ(Ask("a"), Answered("a!"));
 }
 
+TEST_F(ServiceTest, RequestsThatAllTimeOutEndTheConnection) {
+  StartConnectedClient();
+  WithFault("host = \"server\", at = \"wc.recv\", drop = true", [&] {
+    size_t late = 0;
+    for (size_t i = 0; i < shout::kDepth; i++) {
+      ASSERT_TRUE(client->Ask(
+          "a", [&](Outcome outcome, std::string_view) { late += outcome == Outcome::kTimedOut; }));
+    }
+    EXPECT_FALSE(client->Ask("b", [](Outcome, std::string_view) {}));
+    RunUntil([&] { return late == shout::kDepth; });
+  });
+  EXPECT_EQ(client->reason(), "no answer to any request");
+  RunUntil(State::kConnected);
+  EXPECT_EQ(Ask("c"), Answered("c!"));
+}
+
 // ---- networks
 
 TEST_F(ServiceTest, LostPacketsAreRepeatedForAllClients) {
@@ -556,7 +572,7 @@ TEST_F(ServiceTest, AReceiverThatIsNeverReadyEndsTheConnectionOnBothSides) {
   EXPECT_EQ(Ask("b"), Answered("b!"));
 }
 
-// ---- goodbyes
+// ---- ends of connections
 
 TEST_F(ServiceTest, AServerThatStopsIsGoneForItsClients) {
   StartConnectedClient();
@@ -567,7 +583,7 @@ TEST_F(ServiceTest, AServerThatStopsIsGoneForItsClients) {
   EXPECT_EQ(Now(), 60s);
 }
 
-TEST_F(ServiceTest, AServersLostGoodbyeIsFoundByAHeartbeat) {
+TEST_F(ServiceTest, AServersLostDreqIsFoundByAHeartbeat) {
   StartConnectedClient();
   WithFault("at = \"cm.dreq\", drop = true", [&] {
     server->Stop();
@@ -578,7 +594,7 @@ TEST_F(ServiceTest, AServersLostGoodbyeIsFoundByAHeartbeat) {
   EXPECT_LE(Now(), 15s);
 }
 
-TEST_F(ServiceTest, AClientsLostGoodbyeIsFoundByTheIdleTimeout) {
+TEST_F(ServiceTest, AClientsLostDreqIsFoundByTheIdleTimeout) {
   StartConnectedClient();
   WithFault("host = \"server\", at = \"cm.dreq\", drop = true", [&] {
     client->Stop();
@@ -590,7 +606,7 @@ TEST_F(ServiceTest, AClientsLostGoodbyeIsFoundByTheIdleTimeout) {
   EXPECT_EQ(Now(), 15s);
 }
 
-// ---- the loop in a thread of its own
+// ---- loops in threads
 
 TEST_F(ServiceTest, RunsInAThreadThatADescriptorStops) {
   StartClient();
@@ -617,6 +633,31 @@ TEST_F(ServiceTest, RunsInAThreadThatADescriptorStops) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return answer.has_value(); });
     EXPECT_EQ(*answer, Answered("a!"));
+  }
+  eventfd_write(end, 1);
+  thread.join();
+  close(end);
+}
+
+TEST_F(ServiceTest, AServerInAThreadOfItsOwnServesSeveralClients) {
+  server.reset();
+  const int end = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  std::thread thread([&] {
+    const rdmaemu::OnHost there("server");
+    shout::Context own;
+    Server threaded(own, kPort, Shout);
+    const shout::Watch watch(own.loop, end, [&] {
+      eventfd_t count;
+      eventfd_read(end, &count);
+      threaded.Stop();
+    });
+    while (!threaded.stopped()) own.loop.RunOnce();
+  });
+  for (int i = 0; i < 3; i++) {
+    StartConnectedClient();  // perhaps after a second attempt: the thread must listen first
+    EXPECT_EQ(Ask("a"), Answered("a!"));
+    client->Stop();
+    RunUntil(State::kStopped);
   }
   eventfd_write(end, 1);
   thread.join();
