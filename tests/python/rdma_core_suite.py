@@ -1,0 +1,66 @@
+"""rdma-core's own tests of pyverbs, as Debian ships them with python3-pyverbs, on an emulated host. None
+fails; those that no device of the emulator can run are skipped by themselves."""
+
+import glob
+import gzip
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, Skip, free_addresses  # noqa: E402
+
+SUITE = "/usr/share/doc/rdma-core/tests"
+PYTHON = "/usr/bin/python3"  # whose modules Debian's pyverbs are
+LIMIT_S = 300
+
+# The suite looks for a network interface in sysfs, by which it finds the device's address.
+WITH_ADDRESS = """
+import os, sys, unittest
+sys.path.insert(0, "tests")
+sys.path.insert(0, ".")
+from args_parser import parser
+parser.parse_args()
+from tests import base, test_rdmacm
+def add(self, device, port, index):
+    self.args.append([device, port, index, os.environ["ADDRESS"], "00:00:00:00:00:01"])
+base.RDMATestCase._get_ip_mac = add
+unittest.main(module=test_rdmacm)
+"""
+
+
+def run(least, *arguments):
+    """Runs Python in a copy of the suite; fails unless so many of its tests passed and none failed."""
+    if not os.path.exists(SUITE):
+        raise Skip("python3-pyverbs is not installed, or without its files in /usr/share/doc")
+    with tempfile.TemporaryDirectory(prefix="rdmaemu-suite-", dir="/tmp") as directory:
+        tests = os.path.join(directory, "tests")
+        shutil.copytree(SUITE, tests)
+        for path in glob.glob(tests + "/*.gz"):
+            with gzip.open(path) as packed, open(path[:-len(".gz")], "wb") as file:
+                shutil.copyfileobj(packed, file)
+        with Emulator() as emulator:
+            address = free_addresses(1)[0]
+            program = emulator.start("a", address, ["env", "--chdir=" + directory, PYTHON, *arguments,
+                                                    "--dev", "rxe0", "-v"], env={"ADDRESS": address})
+            status = program.wait(LIMIT_S)
+            passed = len(re.findall(r"\.\.\. ok$", program.output, re.MULTILINE))
+            if status != 0 or not re.search(r"^OK\b", program.output, re.MULTILINE) or passed < least:
+                raise Failure("%d passed, at least %d were expected\n%s" %
+                              (passed, least, program.describe()))
+
+
+def verbs_pass():
+    run(80, "tests/run_tests.py")
+
+
+def rdma_cm_passes():
+    run(10, "-c", WITH_ADDRESS)
+
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("rdma_core_suite", [(case.__name__, case) for case in (
+        verbs_pass, rdma_cm_passes)]))
