@@ -31,7 +31,7 @@ def _nanoseconds(time: Union[int, float, datetime.timedelta]) -> int:
 class Machine:
     """One of the hosts of this process: rules, devices, ports and addresses.
 
-    Its methods mean this machine, whichever one the thread is on.
+    The methods act on this machine, whichever machine the calling thread is on.
     """
 
     def __init__(self, name: Optional[str]) -> None:
@@ -69,8 +69,8 @@ class Machine:
         """Adds a fault rule behind the machine's others: host.fault(at="cm.req", nth=3, reject=28).
 
         The keys are those of docs/faults.md (rule_text says how values are written), or `rule` is a
-        text in the words of that page, or a mapping. The rule is there until Fault.remove or the end
-        of the with statement. Raises Error with EINVAL when the rule is wrong.
+        text in the words of that page, or a mapping. The host has the rule until Fault.remove or the
+        end of the with statement. Raises Error with EINVAL when the rule is wrong.
         """
         return Fault(self, text_of(rule, keys))
 
@@ -202,19 +202,19 @@ class Host(Machine):
         return call("rdmaemu_now")
 
     def advance(self, time: Union[int, float, datetime.timedelta]) -> None:
-        """Lets so many seconds pass at once, with everything that is due in them.
+        """Moves time by so many seconds, and does everything that is due in them.
 
         0 does what is ready. Raises Error with EOPNOTSUPP for a clock that runs by itself.
         """
         self.advance_ns(_nanoseconds(time))
 
     def advance_ns(self, time: int) -> None:
-        """Lets so many nanoseconds pass, as advance()."""
+        """Moves time by so many nanoseconds, as advance()."""
         call("rdmaemu_advance", unsigned(time, "time"))
 
     def run_until_idle(self) -> None:
-        """Lets time jump from one due thing to the next, until nothing is due or the program is
-        awaited. Raises Error with ELOOP when that never ends."""
+        """Moves time to each due event in turn, until nothing is due or the hosts wait for the
+        program. Raises Error with ELOOP when that never ends."""
         call("rdmaemu_run_until_idle")
 
     def wait(self, timeout: float = 10.0) -> bool:

@@ -135,7 +135,7 @@ class Fault:
 
     @property
     def matched(self) -> int:
-        """How many moments were the rule's."""
+        """At how many moments the rule matched."""
         return self._counts().matched
 
     @property
@@ -153,7 +153,7 @@ class Fault:
              milliseconds(timeout, "timeout"))
 
     def release(self) -> None:
-        """Lets what a rule with hold=True has held so far go on. The rule stays."""
+        """Releases what a rule with hold=True holds. The rule stays and holds what follows."""
         call("rdmaemu_rule_release", encoded(self.name, "name"))
 
     def remove(self) -> None:
