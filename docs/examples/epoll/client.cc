@@ -9,7 +9,7 @@ namespace shout {
 namespace {
 
 constexpr int kResolve_ms = 2000;
-constexpr uint8_t kRetries = 3;  // of a packet: some 8 s until a dead server is found
+constexpr uint8_t kRetries = 3;  // of a packet: a dead server is found after some 8 s
 
 }  // namespace
 
@@ -149,7 +149,7 @@ bool Client::Ask(std::string_view text, Reply reply) {
   requests_[next_sequence_] = {deadline, std::move(reply)};
   if (FirstOpenRequest()->first == next_sequence_) expiry_.Set(kRequestTimeout);
   connection_->Send(next_sequence_++, text);
-  if (!connection_->error().empty()) deadline_.Set(milliseconds(0));  // from the loop, not here
+  if (!connection_->error().empty()) deadline_.Set(milliseconds(0));  // the loop ends it
   return true;
 }
 

@@ -1,5 +1,5 @@
-// A client that keeps its connection: heartbeats find a dead server, and it connects again after
-// pauses of 1, 2, 4, 8, 8, ... s. It gives up after 60 s without a connection.
+// A client that keeps its connection. Heartbeats find a dead server. The client connects again
+// after pauses of 1, 2, 4, 8, 8, ... s, and gives up after 60 s without a connection.
 #pragma once
 
 #include <chrono>
@@ -27,9 +27,9 @@ class Client final : public Connection::Owner {
   // Starts to connect to an IPv4 address. Throws RdmaError.
   Client(Context& context, const std::string& address, uint16_t port);
 
-  // Sends the text; the loop calls `reply` once, which must not destroy the client. An empty text
-  // is a heartbeat. Returns false when the text is longer than Message::kMaxText, kDepth requests
-  // are unanswered or there is no connection.
+  // Sends the text. The loop calls `reply` once; `reply` must not destroy the client. An empty
+  // text is a heartbeat. Returns false when the text is longer than Message::kMaxText, when kDepth
+  // requests are unanswered, and without a connection.
   bool Ask(std::string_view text, Reply reply);
   // Waits for the outstanding answers, then disconnects. Ends in kStopped.
   void Stop();
@@ -49,7 +49,7 @@ class Client final : public Connection::Owner {
   void OnProgress(Connection& connection) override;
   void OnCmEvent(const CmEvent& event);
   void OnDeadline();
-  // Does a step to a connection; the attempt ends when the step throws.
+  // Runs one step of connecting. An exception ends the attempt.
   void Try(void (Client::*step)());
   void ResolveAddress();
   void ResolveRoute();
@@ -73,7 +73,7 @@ class Client final : public Connection::Owner {
   uint64_t next_sequence_ = 1;
   Requests requests_;
   CmChannel events_;
-  Timer deadline_;  // of the state: the time-out of connecting or closing, or the pause's end
+  Timer deadline_;  // ends kConnecting and kPausing, and a connection that does not close
   Timer give_up_, heartbeat_, expiry_;
   Id id_;
   std::unique_ptr<Connection> connection_;

@@ -67,10 +67,10 @@ void AsyncEvents::TakeEvent(ibv_context* context) {
     case IBV_EVENT_COMM_EST:  // data came before the RTU
       rdma_notify(static_cast<Connection*>(event.element.qp->qp_context)->id(), event.event_type);
       break;
-    default:  // of ports and addresses: completions show whether the connection lives
+    default:  // of ports and addresses: failed completions end a connection
       break;
   }
-  // Acknowledged first: destroying a queue waits for that.
+  // Before connections are destroyed: destroying a queue waits for its events.
   ibv_ack_async_event(&event);
   for (Connection* const connection : failed) {
     const auto device = devices_.find(context);

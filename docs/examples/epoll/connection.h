@@ -1,5 +1,5 @@
-// What client and server have in common: the message, a queue pair with all that it uses, and the
-// events of connections and devices.
+// The parts that client and server share: messages, a queue pair with its resources, CM events and
+// asynchronous events.
 #pragma once
 
 #include <array>
@@ -16,13 +16,15 @@
 
 namespace shout {
 
-// The private data of a connection request begins with this.
+// The first bytes of the private data of a connection request.
 inline constexpr std::string_view kHello = "shout-1";
 
-// So many requests of a client may be unanswered; each side posts as many receives.
+// The most unanswered requests of a client. Each side posts as many receives, so that a message
+// always finds one.
 inline constexpr size_t kDepth = 16;
 
-// A request, or the answer with the request's sequence number. Both machines are little-endian.
+// A request, or an answer, which has the sequence number of its request. Both machines are
+// little-endian.
 struct Message {
   static constexpr size_t kMaxText = 244, kHeader = 12;
   uint64_t sequence;
@@ -30,7 +32,7 @@ struct Message {
   char text[kMaxText];
 };
 
-// A CM event, acknowledged, so that its id can be destroyed.
+// A copy of a CM event that has been acknowledged: its id can be destroyed.
 struct CmEvent {
   rdma_cm_event_type type;
   rdma_cm_id* id;
@@ -38,7 +40,8 @@ struct CmEvent {
   std::string private_data;  // of CONNECT_REQUEST and REJECTED
 };
 
-// A non-blocking event channel in a loop, which throws RdmaError when the channel fails.
+// A non-blocking event channel that a loop watches. The loop throws RdmaError when the channel
+// fails: a program without its machine cannot go on.
 class CmChannel {
  public:
   CmChannel(Loop& loop, std::function<void(const CmEvent&)> on_event);
@@ -54,7 +57,7 @@ class CmChannel {
 class Connection;
 
 // Reads the asynchronous events of each device that has connections. librdmacm opens a device
-// once in a process: all connections of a process share one loop and one of these.
+// once for all ids of a process, so all connections of a device must share one AsyncEvents object.
 class AsyncEvents {
  public:
   explicit AsyncEvents(Loop& loop) : loop_(loop) {}
@@ -72,7 +75,7 @@ class AsyncEvents {
   std::map<ibv_context*, Device> devices_;
 };
 
-// What all clients and servers of a process share.
+// The loop that clients and servers run in.
 struct Context {
   Loop loop;
   AsyncEvents async{loop};
@@ -83,16 +86,16 @@ class Connection {
   class Owner {
    public:
     virtual void OnMessage(Connection& connection, const Message& message) = 0;
-    // Is called last when something has happened. This callback may destroy the connection;
-    // OnMessage may not.
+    // The connection calls this last, after completions or a failure. OnProgress may destroy the
+    // connection; OnMessage may not.
     virtual void OnProgress(Connection& connection) = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  // Creates the id's queue pair and posts the receives. `id` outlives the object. Throws
-  // RdmaError, and std::system_error.
+  // Creates the id's queue pair and posts the receives. `id` must outlive the object. Throws
+  // std::runtime_error.
   Connection(Context& context, rdma_cm_id* id, Owner& owner);
   ~Connection();
 
@@ -101,13 +104,14 @@ class Connection {
   const std::string& error() const { return error_; }
   bool HasSentAll() const { return waiting_.empty() && free_sends_.size() == kDepth; }
 
-  // Sends the message now, or when another send has completed.
+  // Sends the message, or queues it until another send completes.
   void Send(uint64_t sequence, std::string_view text);
   // Handles all completions without calling OnProgress.
   void TakeCompletions();
-  // Starts the end. Both sides get DISCONNECTED when the peer has answered.
+  // Sends a DREQ. This side gets DISCONNECTED when the peer has answered.
   void Disconnect() { rdma_disconnect(id_); }
-  // Marks the connection as failed. The first error is the cause, later ones its consequences.
+  // Marks the connection as failed. error() keeps the first reason: later errors are its
+  // consequences.
   void Fail(const std::string& why);
   void NotifyOwner() { owner_.OnProgress(*this); }
 

@@ -28,7 +28,7 @@ struct Loop::Impl {
 Loop::Loop() : impl_(std::make_unique<Impl>()) {}
 Loop::~Loop() = default;
 
-// One event at a time: its callback may end what a second event would be for.
+// Takes one event at a time, because a callback may destroy the watch of a second event.
 void Loop::RunOnce() {
   epoll_event event;
   const int ready = epoll_wait(impl_->epoll, &event, 1, -1);
