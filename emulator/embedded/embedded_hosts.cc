@@ -223,6 +223,12 @@ void EmbeddedHosts::Note(const std::string& text) {
   std::fputs(line.c_str(), stderr);
 }
 
+std::string EmbeddedHosts::WhyTimeStands() const {
+  return clock_.mode() == EmbeddedClock::Mode::kManual
+             ? "the clock is manual and only rdmaemu_advance moves it"
+             : "nothing is due on any host";
+}
+
 bool EmbeddedHosts::RunUntilIdle() {
   Settle();
   if (clock_.runs()) return true;

@@ -12,12 +12,13 @@
 
 #include "emulator/base/id_space.h"
 #include "emulator/embedded/clock.h"
+#include "emulator/embedded/driven_time.h"
 #include "emulator/embedded/embedded_host.h"
 #include "emulator/embedded/program_timers.h"
 
 namespace rdmaemu::embedded {
 
-class EmbeddedHosts {
+class EmbeddedHosts final : public DrivenTime {
  public:
   // In all, those that have ended among them: what is left of them in the program must not be taken
   // for another host's.
@@ -39,7 +40,7 @@ class EmbeddedHosts {
   static runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> Open(const EmbeddedOptions& options,
                                                                  OnEnd on_end = {},
                                                                  ProgramTimers* timers = nullptr);
-  ~EmbeddedHosts();
+  ~EmbeddedHosts() override;
 
   // Another host. Without a seed it has one that follows from the first one's and its number.
   runtime::OrMessage<EmbeddedHost*> Add(EmbeddedOptions options);
@@ -70,42 +71,36 @@ class EmbeddedHosts {
   std::optional<int> TakeLateReply(EmbeddedHost& host, CallBuffers& call) {
     return host.TakeLateReply(call);
   }
-  bool owes_replies() const;
+  bool owes_replies() const override;
   // A doorbell was rung.
   void Ring();
   // Runs until nothing is ready at this moment. True when anything was.
-  bool Settle();
+  bool Settle() override;
 
-  // The program waits and nothing has come: lets time go on to what may happen next. `alone`: it
-  // has one thread, so that nothing else can happen while it waits.
-  struct Pause {
-    bool moved = false;    // look again
-    bool endless = false;  // nothing will happen by itself
-    std::optional<Duration> machine =
-        std::nullopt;  // not moved: the machine's time until something happens
-  };
-  // Virtual time does not pass `limit`, when the first of the program's waits would time out. In
-  // program time it moves to that moment, and only for a program that is alone.
-  Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt);
+  Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt) override;
   // The program looked and found nothing. No time passes for a program of one thread until it has
   // looked kPollsThatAreAWait times in a row.
-  void Look(bool alone);
+  void Look(bool alone) override;
   // A wait of the program timed out: virtual time has reached that moment.
-  void PassTo(Time time);
+  void PassTo(Time time) override;
   // Of a clock that moves only when told: to what is due next. False: nothing is.
   bool Jump();
 
-  Time Now() { return clock_.Now(); }
+  Time Now() override { return clock_.Now(); }
+  bool limits_waits() const override {
+    return clock_.mode() == EmbeddedClock::Mode::kVirtual || is_program_time();
+  }
+  std::string WhyTimeStands() const override;
   const EmbeddedClock& clock() const { return clock_; }
   // Of a clock that does not run: lets so much time pass, with all that happens in it.
   void Advance(Duration time);
   // Lets time jump until nothing is due or the program is awaited. False: too much happened.
   // The program's timers are not waited for.
   bool RunUntilIdle();
-  bool is_program_time() const { return timers_ != nullptr; }
+  bool is_program_time() const override { return timers_ != nullptr; }
 
   // A line of the timeline, which stderr gets as well.
-  void Note(const std::string& text);
+  void Note(const std::string& text) override;
   std::string TraceText() const { return lines_.Text(); }
 
  private:

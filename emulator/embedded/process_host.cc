@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -44,6 +45,11 @@ struct Entered {
 };
 thread_local Entered t_entered;
 thread_local int t_locks = 0;
+// Between the two sides of a fork by this thread.
+struct Fork {
+  runtime::UniqueFd parent, child;
+};
+thread_local Fork t_fork;
 
 }  // namespace
 
@@ -75,7 +81,7 @@ ProcessHost& ProcessHost::Get() {
   static ProcessHost* const host = [] {
     auto* const made = new ProcessHost;
     // Nothing is locked before a fork: libibverbs locks its own there, and calls this in it.
-    pthread_atfork(nullptr, nullptr, AfterForkInChild);
+    pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
     return made;
   }();
   return *host;
@@ -85,15 +91,102 @@ void ProcessHost::AfterForkInChild() {
   ProcessHost& home = Get();
   home.mutex_.Reset();
   has_hosts_ = false;
-  ProgramClock::End();
-  auto* const of_parent = new OfParent{home.hosts_.release(), {}, home.of_parent_};
+  if (home.domain_time_ == nullptr) ProgramClock::End();
+  home.driven_ = nullptr;
+  home.driver_ = nullptr;
+  auto* const of_parent =
+      new OfParent{home.hosts_.release(), home.domain_time_.release(), {}, home.of_parent_};
   // Byte by byte: another thread may have been changing it.
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
   new (&home.sleepers_) std::vector<Sleeper*>;
+  new (&home.spinning_) std::vector<Sleeper*>;
   home.of_parent_ = of_parent;
   home.openings_++;
   home.forks_++;
+  if (of_parent->domain_time == nullptr) return;
+  home.timers_.ForgetInChild();
+  home.JoinTimeOfHosts();
+  t_fork.child.Reset();
 }
+
+void ProcessHost::BeforeFork() {
+  if (!DomainTime::IsJoined()) return;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return;
+  t_fork.parent.Reset(ends[0]);
+  t_fork.child.Reset(ends[1]);
+}
+
+void ProcessHost::AfterForkInParent() {
+  if (!t_fork.parent) return;
+  t_fork.child.Reset();
+  // Until the child closes its end, or ends.
+  char byte;
+  while (Libc().read(t_fork.parent.get(), &byte, 1) < 0 && errno == EINTR) {
+  }
+  t_fork.parent.Reset();
+}
+
+void ProcessHost::JoinTimeOfHosts() {
+  auto joined = DomainTime::Join(timers_);
+  if (!joined) {
+    std::fprintf(stderr, "rdmaemu: the program runs in the machine's time: %s\n",
+                 joined.error().c_str());
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  domain_time_ = std::move(*joined);
+  driven_ = domain_time_.get();
+  openings_++;
+  if (!ProgramClock::IsOfHosts()) ProgramClock::Begin();
+  ProgramClock::Publish(driven_->Now());
+  has_hosts_ = true;
+  // The program may wait by functions that this library does not see.
+  StartDriver();
+}
+
+void ProcessHost::LeaveTimeOfHosts() {
+  const std::lock_guard lock(mutex_);
+  if (domain_time_ == nullptr) return;
+  driven_ = nullptr;
+  domain_time_.reset();
+  has_hosts_ = false;
+  ProgramClock::End();
+}
+
+void ProcessHost::Resume() {
+  const std::lock_guard lock(mutex_);
+  if (driven_ == nullptr) return;
+  driven_->Resume();
+  if (driver_ != nullptr) driver_->Wake();  // to say so when the thread waits again
+}
+
+namespace {
+
+// The command itself works in the machine's time.
+bool IsCommand() {
+  const char* const command = std::getenv("RDMAEMU_BIN");
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  return command != nullptr && length > 0 &&
+         std::string_view(path, static_cast<size_t>(length)) == command;
+}
+
+__attribute__((constructor)) void JoinBeforeMain() {
+  const char* const asked = std::getenv(DomainTime::kVariable);
+  if (asked == nullptr || std::strcmp(asked, "1") != 0) return;
+  if (IsCommand()) {
+    DomainTime::Leave();
+  } else {
+    ProcessHost::Get().JoinTimeOfHosts();
+  }
+}
+
+__attribute__((destructor)) void LeaveAfterMain() {
+  if (DomainTime::IsJoined()) ProcessHost::Get().LeaveTimeOfHosts();
+}
+
+}  // namespace
 
 tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions& options) {
   auto* const embed = FindEmbed();
@@ -116,6 +209,12 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   if (!made) return tl::unexpected(Refusal{EINVAL, std::move(made.error())});
   {
     const std::lock_guard lock(mutex_);
+    if (domain_time_ != nullptr) {
+      return tl::unexpected(Refusal{
+          EBUSY,
+          "this process lives in the time of its host processes; run it without `rdmaemu run "
+          "--program-time`, or do without an embedded host"});
+    }
     if (hosts_ != nullptr) {
       return tl::unexpected(
           Refusal{EBUSY,
@@ -123,6 +222,7 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
                   "rdmaemu_host_add"});
     }
     hosts_ = std::move(*made);
+    driven_ = hosts_.get();
     openings_++;
     has_reported_stall_ = has_reported_busy_ = false;
     if (options.program_time) ProgramClock::Begin();
@@ -136,6 +236,7 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   }
   const std::lock_guard lock(mutex_);
   hosts_.reset();
+  driven_ = nullptr;
   has_hosts_ = false;
   ProgramClock::End();
   return tl::unexpected(Refusal{
@@ -174,6 +275,7 @@ bool ProcessHost::Close() {
     const std::lock_guard lock(mutex_);
     if (hosts_ == nullptr) return false;
     ended = std::move(hosts_);
+    driven_ = nullptr;
     has_hosts_ = false;
     ProgramClock::End();
     timers_.Disarm();

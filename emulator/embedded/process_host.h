@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/embedded/domain_time.h"
 #include "emulator/embedded/embedded_hosts.h"
 #include "emulator/embedded/held_signals.h"
 #include "emulator/embedded/program_clock.h"
@@ -97,9 +98,10 @@ class ProcessHost {
     std::optional<Duration> machine;  // after which the hosts must be driven once more
     bool has_expired;                 // the hosts' time, which is the program's, is at the limit
   };
-  LockWait BeginLockWait(const WaitsFor& what, std::optional<Duration> limit);
+  // `goes_on`: between two pieces of one wait.
+  LockWait BeginLockWait(const WaitsFor& what, std::optional<Duration> limit, bool goes_on = false);
   // True: the wait ended because the program's time reached its limit.
-  bool EndLockWait(bool has_timed_out);
+  bool EndLockWait(bool has_timed_out, bool goes_on = false);
   // One thread that waits on that lock, or all of them, have something to do.
   void RouseWaitersOf(const void* lock, bool all);
   // It can be taken now, by a thread that takes it (WaitsFor::take).
@@ -112,6 +114,13 @@ class ProcessHost {
   // program's time, which then moves in steps.
   void SpinOnClock();
 
+  // Makes the time of this process's host processes the program's: before main, where the
+  // environment says so (DomainTime::kVariable).
+  void JoinTimeOfHosts();
+  void LeaveTimeOfHosts();
+  // A thread of the program runs, and reads a clock of a time that others may have moved.
+  void Resume();
+
   // The host that the calling thread is on, by its number: the first one until it has entered
   // another. Under the lock, in With.
   uint32_t entered() const;
@@ -123,6 +132,8 @@ class ProcessHost {
   class WaitLimit;
   // How long a thread that waits inside the C library, where a wake-up may be lost, sleeps until it
   // looks at the hosts again.
+  // How far a loop that reads a clock moves a time that is shared.
+  static constexpr Duration kSpinStep = std::chrono::milliseconds(1);
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
@@ -136,6 +147,10 @@ class ProcessHost {
   // In a forked child: what the parent's threads were in the midst of is nobody's here, and what
   // the hosts have (segments, counters, files) is the parent's.
   static void AfterForkInChild();
+  // Around a fork in the time of host processes: it returns in the parent when the child is a
+  // member.
+  static void BeforeFork();
+  static void AfterForkInParent();
   // Waits until fault rules let the answer go. EDEADLK where nobody can any more.
   int AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
                  const sigset_t* mask);
@@ -149,7 +164,7 @@ class ProcessHost {
   bool IsAlone();
   // The same where the hosts' time is the program's: any sleep in the kernel is a wait.
   bool DoOthersWait();
-  bool IsInProgramTime() const { return hosts_ != nullptr && hosts_->is_program_time(); }
+  bool IsInProgramTime() const { return driven_ != nullptr && driven_->is_program_time(); }
   // A look that found nothing, in program time.
   void Spin();
   // The calling thread does something else than to look.
@@ -167,10 +182,13 @@ class ProcessHost {
   // A thread that drives the hosts for waits that this library does not see.
   void StartDriver();
   // The opening that `opening` counted is still there.
-  bool IsStill(uint64_t opening) const { return hosts_ != nullptr && opening == openings_; }
+  bool IsStill(uint64_t opening) const { return driven_ != nullptr && opening == openings_; }
 
   HostsMutex mutex_;
   std::unique_ptr<EmbeddedHosts> hosts_;
+  std::unique_ptr<DomainTime> domain_time_;  // in a program of `rdmaemu run --program-time`
+  DrivenTime* driven_ = nullptr;             // one of the two
+  Sleeper* driver_ = nullptr;                // the thread that hears of other members of the time
   uint64_t openings_ = 0;
   static std::atomic<bool> has_hosts_;
   std::vector<Sleeper*> sleepers_;  // the threads that wait
@@ -182,6 +200,7 @@ class ProcessHost {
   // checker is to find it.
   struct OfParent {
     EmbeddedHosts* hosts;
+    DomainTime* domain_time;
     std::vector<Sleeper*> sleepers;
     OfParent* of_its_parent;
   };

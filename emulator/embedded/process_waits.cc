@@ -18,7 +18,7 @@ namespace rdmaemu::embedded {
 void ProcessHost::WakeWaiters() {
   for (Sleeper* sleeper : sleepers_) {
     const std::optional<Time>& limit = sleeper->what().virtual_limit;
-    if (sleeper->what().is_in_libc && limit && IsInProgramTime() && *limit <= hosts_->Now()) {
+    if (sleeper->what().is_in_libc && limit && IsInProgramTime() && *limit <= driven_->Now()) {
       sleeper->Expire();
     }
     sleeper->Wake();
@@ -97,9 +97,8 @@ bool ProcessHost::IsStalled() const {
 }
 
 std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
-  const bool is_virtual = hosts_->clock().mode() == EmbeddedClock::Mode::kVirtual;
-  if (!limit || (!is_virtual && !IsInProgramTime())) return std::nullopt;
-  return hosts_->Now() + *limit;
+  if (!limit || !driven_->limits_waits()) return std::nullopt;
+  return driven_->Now() + *limit;
 }
 
 int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
@@ -113,7 +112,7 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
     if (holds(*hosts_)) return 0;
     const Duration left = until - runtime::RealNow();
     if (left <= Duration::zero()) return ETIMEDOUT;
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    const DrivenTime::Pause pause = driven_->GoOn(IsAlone(), FirstLimit());
     if (pause.moved) {
       AfterMove();
       continue;
@@ -131,7 +130,7 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
   if (hosts_ == nullptr) return ENOENT;
   Registration registration(*this, lock, {.what = "rdmaemu_wait"});
   while (IsStill(opening)) {
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
+    const DrivenTime::Pause pause = driven_->GoOn(IsAlone(), FirstLimit());
     if (pause.moved) {
       AfterMove();
       return 0;
@@ -147,11 +146,11 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
 // What a wait of the program has to end by: a moment of the machine, or of the hosts.
 class ProcessHost::WaitLimit {
  public:
-  WaitLimit(EmbeddedHosts& hosts, const std::optional<Duration>& limit,
+  WaitLimit(DrivenTime& time, const std::optional<Duration>& limit,
             const std::optional<Time>& virtual_limit)
-      : hosts_(hosts),
+      : time_(time),
         limit_(limit),
-        virtual_limit_(hosts.is_program_time() ? virtual_limit : std::nullopt),
+        virtual_limit_(time.is_program_time() ? virtual_limit : std::nullopt),
         until_(limit ? runtime::RealNow() + *limit : Time::max()) {}
 
   bool HasPassed() const { return limit_ && Left() <= Duration::zero(); }
@@ -163,10 +162,10 @@ class ProcessHost::WaitLimit {
 
  private:
   Duration Left() const {
-    return virtual_limit_ ? *virtual_limit_ - hosts_.Now() : until_ - runtime::RealNow();
+    return virtual_limit_ ? *virtual_limit_ - time_.Now() : until_ - runtime::RealNow();
   }
 
-  EmbeddedHosts& hosts_;
+  DrivenTime& time_;
   const std::optional<Duration> limit_;
   const std::optional<Time> virtual_limit_;
   const Time until_;
@@ -175,34 +174,36 @@ class ProcessHost::WaitLimit {
 ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<Duration> limit) {
   const HeldSignals held(ProgramClock::IsOfHosts());
   std::unique_lock lock(mutex_);
-  if (hosts_ == nullptr) return WaitEnd::kNoHosts;
+  if (driven_ == nullptr) return WaitEnd::kNoHosts;
   const uint64_t opening = openings_;
   const bool own_time = IsInProgramTime();
   EndSpin();
+  driven_->Resume();
   WaitsFor limited = what;
   limited.virtual_limit = VirtualLimit(limit);
   if (own_time && limited.mask == nullptr) limited.mask = held.before();
-  const WaitLimit end(*hosts_, limit, limited.virtual_limit);
+  const WaitLimit end(*driven_, limit, limited.virtual_limit);
   const auto is_ready = [&] {
     return (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) ||
            (what.take != nullptr && (*what.take)());
   };
   Registration registration(*this, lock, limited);
-  const Time began = runtime::RealNow();
+  Time busy_since{};  // while looks > 0
   for (int looks = 0;;) {
-    if (hosts_->Settle()) WakeWaiters();
+    if (driven_->Settle()) WakeWaiters();
     if (is_ready()) return WaitEnd::kReady;
     int error = 0;
     if (own_time && HeldSignals::IsAnyPending(*limited.mask)) {
       error = registration.Sleep(Duration::zero());
     } else if (end.HasPassed()) {
-      if (limited.virtual_limit) hosts_->PassTo(*limited.virtual_limit);
+      if (limited.virtual_limit) driven_->PassTo(*limited.virtual_limit);
       WakeWaiters();
       // An event that happens exactly at the time-out ends the wait in time.
       return is_ready() ? WaitEnd::kReady : WaitEnd::kTimedOut;
     } else {
       const bool alone = IsAlone();
-      const EmbeddedHosts::Pause pause = hosts_->GoOn(alone, FirstLimit());
+      const DrivenTime::Pause pause = driven_->GoOn(alone, FirstLimit());
+      registration.WaitForOthersToo(alone ? driven_->wake_fd() : -1);
       if (pause.moved) {
         AfterMove();
         continue;
@@ -212,8 +213,12 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
         if (!what.is_foreign) return WaitEnd::kDeadlock;
       }
       std::optional<Duration> sleep = end.Sleep(pause.machine);
-      if (own_time && !alone) {
-        ReportBusyThread(runtime::RealNow() - began);
+      if (!own_time || alone) {
+        looks = 0;
+      } else {
+        const Time now = runtime::RealNow();
+        if (looks == 0) busy_since = now;
+        ReportBusyThread(now - busy_since);
         sleep = LookAgain(looks++);
       }
       error = registration.Sleep(sleep);
@@ -238,27 +243,32 @@ Duration ProcessHost::LookAgain(int looks) {
 bool ProcessHost::Look(bool found_nothing) {
   const HeldSignals held(ProgramClock::IsOfHosts());
   const std::lock_guard lock(mutex_);
-  if (hosts_ == nullptr) return false;
+  if (driven_ == nullptr) return false;
   if (!found_nothing) {
-    hosts_->Settle();
+    driven_->Settle();
   } else if (IsInProgramTime()) {
     Spin();
   } else {
-    hosts_->Look(IsAlone());
+    driven_->Look(IsAlone());
   }
-  if (hosts_->owes_replies()) WakeWaiters();
+  if (driven_->owes_replies()) WakeWaiters();
   return true;
 }
 
 void ProcessHost::Spin() {
-  if (hosts_->Settle()) WakeWaiters();
+  if (driven_->Settle()) WakeWaiters();
   Sleeper& own = Sleeper::OfThread();
   if (++own.looks % EmbeddedHosts::kPollsThatAreAWait != 0) return;
   if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
-  if (DoOthersWait() && hosts_->GoOn(true, FirstLimit()).moved) AfterMove();
+  if (DoOthersWait() && driven_->GoOn(true, FirstLimit()).moved) AfterMove();
 }
 
 void ProcessHost::SpinOnClock() {
+  if (DomainTime::IsJoined()) {
+    // The others of the time have to see that this process waits.
+    DriveWait({.is_foreign = true, .what = "a loop that reads a clock"}, kSpinStep);
+    return;
+  }
   const HeldSignals held(true);
   const std::lock_guard lock(mutex_);
   if (!IsInProgramTime()) return;
@@ -269,11 +279,11 @@ void ProcessHost::SpinOnClock() {
   constexpr Duration kShortest = std::chrono::microseconds(1),
                      kLongest = std::chrono::milliseconds(10);
   constexpr int kPartOfSpin = 8;
-  const Time now = hosts_->Now();
+  const Time now = driven_->Now();
   if (!own.spins_since) own.spins_since = now;
   const Time step = now + std::clamp((now - *own.spins_since) / kPartOfSpin, kShortest, kLongest);
   const std::optional<Time> limit = FirstLimit();
-  if (hosts_->GoOn(true, limit ? std::min(*limit, step) : step).moved) AfterMove();
+  if (driven_->GoOn(true, limit ? std::min(*limit, step) : step).moved) AfterMove();
 }
 
 void ProcessHost::EndSpin() {
@@ -286,12 +296,13 @@ void ProcessHost::EndSpin() {
 }
 
 ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
-                                                 std::optional<Duration> limit) {
+                                                 std::optional<Duration> limit, bool goes_on) {
   const HeldSignals held(ProgramClock::IsOfHosts());
   std::unique_lock lock(mutex_);
-  if (hosts_ == nullptr) return {};
+  if (driven_ == nullptr) return {};
   Sleeper& sleeper = Sleeper::OfThread();
   EndSpin();
+  if (!goes_on) driven_->Resume();
   if (!sleeper.Prepare(forks_)) return {};
   const std::optional<Time> virtual_limit = VirtualLimit(limit);
   WaitsFor limited = what;
@@ -302,34 +313,37 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
   const std::optional<Duration> until_woken =
       IsInProgramTime() && virtual_limit ? std::optional(kLockLookAgain) : std::nullopt;
   for (;;) {
-    if (IsInProgramTime() && virtual_limit && *virtual_limit <= hosts_->Now()) return {{}, true};
+    if (IsInProgramTime() && virtual_limit && *virtual_limit <= driven_->Now()) return {{}, true};
     if (!IsAlone()) {
       // The last thread that begins to wait drives the hosts.
       return {IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt, false};
     }
-    const EmbeddedHosts::Pause pause = hosts_->GoOn(true, FirstLimit());
+    const DrivenTime::Pause pause = driven_->GoOn(true, FirstLimit());
     if (!pause.moved) {
       if (pause.endless && IsStalled()) {
         ReportStall();
         WakeWaiters();  // the wait for RDMA answers EDEADLK
       }
+      // The others of a time that is shared cannot wake this thread.
+      if (driven_->wake_fd() >= 0) return {kLockLookAgain, false};
       return {pause.machine ? pause.machine : until_woken, false};
     }
     AfterMove();
   }
 }
 
-bool ProcessHost::EndLockWait(bool has_timed_out) {
+bool ProcessHost::EndLockWait(bool has_timed_out, bool goes_on) {
   std::unique_lock lock(mutex_);
   Sleeper& sleeper = Sleeper::OfThread();
   std::erase(sleepers_, &sleeper);
   ForgetSignals(sleeper);
-  if (hosts_ == nullptr) return false;
+  if (driven_ == nullptr) return false;
   const std::optional<Time>& limit = sleeper.what().virtual_limit;
   if (has_timed_out && limit && !IsInProgramTime()) {
-    hosts_->PassTo(*limit);
+    driven_->PassTo(*limit);
     WakeWaiters();
   }
+  if (!goes_on) driven_->Resume();
   return sleeper.has_expired();
 }
 
@@ -355,7 +369,7 @@ int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& 
     return -1;
   }
   EndSpin();
-  const int result = use(timers_, hosts_->Now());
+  const int result = use(timers_, driven_->Now());
   AfterMove();
   return result;
 }
@@ -376,7 +390,7 @@ void ProcessHost::StartDriver() {
 void ProcessHost::ReportBusyThread(Duration stands) {
   constexpr Duration kReportAfter = std::chrono::seconds(10);
   if (stands < kReportAfter || std::exchange(has_reported_busy_, true)) return;
-  hosts_->Note(
+  driven_->Note(
       "time has stood for 10 seconds because a thread of the program runs without waiting, and the "
       "program's time passes only while all threads wait; a thread that spins on memory has to "
       "wait or to read a clock, and a test of such a program has to do without program_time");
@@ -390,10 +404,8 @@ void ProcessHost::ReportStall() {
     waits += waits.empty() ? "" : ", ";
     waits += each->what().what;
   }
-  const std::string why = hosts_->clock().mode() == EmbeddedClock::Mode::kManual
-                              ? "the clock is manual and only rdmaemu_advance moves it"
-                              : "nothing is due on any host";
-  hosts_->Note("every thread of the program waits (" + waits + ") and time stands: " + why);
+  driven_->Note("every thread of the program waits (" + waits +
+                ") and time stands: " + driven_->WhyTimeStands());
 }
 
 }  // namespace rdmaemu::embedded

@@ -245,6 +245,12 @@ void ProgramTimers::Set(ProgramTimer& timer, const TimerSetting& setting, Time n
   Expire(now);
 }
 
+void ProgramTimers::ForgetInChild() {
+  descriptors_.clear();
+  signalling_.clear();
+  alarm_->setting = {};
+}
+
 void ProgramTimers::Disarm() {
   for (auto& [id, timer] : descriptors_) timer->setting.due.reset();
   for (auto& [id, timer] : signalling_) timer->setting.due.reset();

@@ -69,6 +69,9 @@ class ProgramTimers {
   bool TakeSignalled();
   // Of this object. What is due already expires at once.
   void Set(ProgramTimer& timer, const TimerSetting& setting, Time now);
+  // In a forked child, which has none of its parent's timers (timer_create(2), alarm(2)). A timerfd
+  // that it inherits is the parent's to drive.
+  void ForgetInChild();
   // The hosts are closed: no timer expires any more.
   void Disarm();
 

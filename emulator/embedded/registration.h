@@ -20,15 +20,28 @@ class ProcessHost::Registration {
     if (!lock_.owns_lock()) lock_.lock();
     std::erase(home_.sleepers_, &sleeper_);
     home_.ForgetSignals(sleeper_);
+    if (home_.driven_ != nullptr) home_.driven_->Resume();
+    if (home_.driver_ == &sleeper_) {  // another thread takes over
+      home_.driver_ = nullptr;
+      home_.WakeWaiters();
+    }
   }
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
+  // The thread sleeps until this descriptor is readable, too, and until another thread does so in
+  // its place; -1: none.
+  void WaitForOthersToo(int wake_fd) {
+    if (wake_fd < 0) return;
+    home_.driver_ = &sleeper_;
+    wake_fd_ = wake_fd;
+  }
   // Sleeps without the lock. 0, EINTR or EMFILE.
   int Sleep(const std::optional<Duration>& limit) {
     if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
+    const int wake_fd = home_.driver_ == &sleeper_ ? wake_fd_ : -1;
     lock_.unlock();
-    const int error = sleeper_.Sleep(limit);
+    const int error = sleeper_.Sleep(limit, wake_fd);
     lock_.lock();
     return error;
   }
@@ -37,6 +50,7 @@ class ProcessHost::Registration {
   ProcessHost& home_;
   std::unique_lock<HostsMutex>& lock_;
   Sleeper& sleeper_;
+  int wake_fd_ = -1;
 };
 
 }  // namespace rdmaemu::embedded

@@ -53,9 +53,10 @@ bool Sleeper::Prepare(uint32_t forks) {
   return true;
 }
 
-int Sleeper::Sleep(const std::optional<Duration>& limit) {
+int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
   sleeping_on_.assign(what_.fds.begin(), what_.fds.end());
   sleeping_on_.push_back({wake_.get(), POLLIN, 0});
+  if (wake_fd >= 0) sleeping_on_.push_back({wake_fd, POLLIN, 0});
   const timespec timeout = ToTimespec(limit.value_or(Duration::zero()));
   const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(),
                                  limit ? &timeout : nullptr, what_.mask);

@@ -54,8 +54,9 @@ class Sleeper {
   // Before each Sleep; `forks` counts the forks between the first process and this one, because a
   // parent's descriptor wakes the parent. False: EMFILE.
   bool Prepare(uint32_t forks);
-  // Outside the lock; a cancellation point. 0 or EINTR.
-  int Sleep(const std::optional<Duration>& limit);
+  // Outside the lock; a cancellation point. Until `wake_fd` is readable, too, where it is not -1. 0
+  // or EINTR.
+  int Sleep(const std::optional<Duration>& limit, int wake_fd = -1);
   // By another thread. Until its next Prepare the thread counts as running. Nothing for a thread
   // that sleeps inside the C library: it looks at nothing of the hosts.
   void Wake();

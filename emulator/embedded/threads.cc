@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "emulator/runtime/unique_fd.h"
 
@@ -31,35 +32,60 @@ int CountThreads() {
 
 namespace {
 
-// proc(5), the state in stat: it stands behind the name, which may have any letters.
+// A file of proc(5) about a thread of this process; empty: the thread has ended.
+struct ThreadFile {
+  ThreadFile(const char* thread, const char* name) {
+    const std::string path = std::string("/proc/self/task/") + thread + "/" + name;
+    const runtime::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const ssize_t bytes = file ? pread(file.get(), text, sizeof text - 1, 0) : 0;
+    text[std::max<ssize_t>(bytes, 0)] = '\0';
+  }
+  char text[256];
+};
+
+// The state in stat: it stands behind the name, which may have any letters.
 char StateOf(const char* thread) {
-  char path[64], text[256];
-  snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
-  const runtime::UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return 'X';
-  const ssize_t bytes = pread(file.get(), text, sizeof text - 1, 0);
-  if (bytes <= 0) return 'X';
-  text[bytes] = '\0';
-  const char* const name_end = strrchr(text, ')');
+  const ThreadFile stat(thread, "stat");
+  if (stat.text[0] == '\0') return 'X';
+  const char* const name_end = strrchr(stat.text, ')');
   return name_end == nullptr || name_end[1] == '\0' ? 'R' : name_end[2];
+}
+
+// Calls `visit` with each other thread's number, also as text, until it answers false. False: there
+// is no /proc, or `visit` has answered so.
+template <class Visit>
+bool ForEachOther(const Visit& visit) {
+  DIR* const all = opendir("/proc/self/task");
+  if (all == nullptr) return false;
+  const pid_t own = gettid();
+  bool goes_on = true;
+  while (const dirent* const each = readdir(all)) {
+    const pid_t thread = atoi(each->d_name);
+    if (thread <= 0 || thread == own) continue;
+    goes_on = visit(thread, each->d_name);
+    if (!goes_on) break;
+  }
+  closedir(all);
+  return goes_on;
 }
 
 }  // namespace
 
 bool OthersSleep(const std::function<bool(pid_t)>& may_run) {
-  DIR* const all = opendir("/proc/self/task");
-  if (all == nullptr) return false;
-  const pid_t own = gettid();
-  bool sleep = true;
-  while (const dirent* const each = readdir(all)) {
-    const pid_t thread = atoi(each->d_name);
-    if (thread <= 0 || thread == own || !may_run(thread)) continue;
-    const char state = StateOf(each->d_name);
-    sleep = state == 'S' || state == 'Z' || state == 'X';
-    if (!sleep) break;
-  }
-  closedir(all);
-  return sleep;
+  return ForEachOther([&](pid_t thread, const char* text) {
+    if (!may_run(thread)) return true;
+    const char state = StateOf(text);
+    return state == 'S' || state == 'Z' || state == 'X';
+  });
+}
+
+uint64_t OthersRan_ns() {
+  uint64_t ran_ns = 0;
+  ForEachOther([&](pid_t, const char* text) {
+    ran_ns += strtoull(ThreadFile(text, "schedstat").text, nullptr, 10);
+    return true;
+  });
+  return ran_ns;
 }
 
 }  // namespace rdmaemu::embedded

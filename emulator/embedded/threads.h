@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 
 namespace rdmaemu::embedded {
@@ -11,6 +12,10 @@ namespace rdmaemu::embedded {
 // /proc the answer is 1 or kManyThreads. Thread-safe.
 inline constexpr int kManyThreads = 1 << 20;
 int CountThreads();
+
+// How long all other threads of this process have run on a processor, together; 0 where the kernel
+// does not say (CONFIG_SCHED_INFO). Thread-safe.
+uint64_t OthersRan_ns();
 
 // Whether `may_run` is false for all other threads of this process, or those for which it is true
 // sleep in the kernel or have ended. A thread that was woken up counts as running at once, before

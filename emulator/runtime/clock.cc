@@ -48,6 +48,7 @@ OrMessage<ClockOption> ParseClockOption(std::string_view text) {
   if (text.empty() || text == "real") return ClockOption{};
   if (text == "virtual") return ClockOption{ClockOption::Mode::kVirtual, kMillion};
   if (text == "manual") return ClockOption{ClockOption::Mode::kManual, kMillion};
+  if (text == "program") return ClockOption{ClockOption::Mode::kProgram, kMillion};
   if (text.starts_with(kScaled)) {
     const auto scale = ParseMillionths(text.substr(kScaled.size()));
     if (scale && *scale >= ClockOption::kMinPartsPerMillion &&

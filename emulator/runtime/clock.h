@@ -20,6 +20,7 @@ struct ClockOption {
     kScaled,   // `parts_per_million` times as fast as real
     kVirtual,  // as real, and jumps to the next deadline when nothing else can happen
     kManual,   // moves only when told
+    kProgram,  // begins at 0 and jumps as kVirtual, when all programs wait; it is their time, too
   };
   // Bounds of a scale: a monotonic clock of years times the largest fits into a Time.
   static constexpr int64_t kMinPartsPerMillion = 10'000, kMaxPartsPerMillion = 100'000'000;
@@ -28,8 +29,8 @@ struct ClockOption {
   int64_t parts_per_million = 1'000'000;
 };
 
-// "real", "scaled:K", "virtual", "manual"; nothing given is "real". K is a decimal number from 0.01
-// to 100 with at most six places.
+// "real", "scaled:K", "virtual", "manual", "program"; nothing given is "real". K is a decimal
+// number from 0.01 to 100 with at most six places.
 OrMessage<ClockOption> ParseClockOption(std::string_view text);
 
 class Clock {

@@ -147,14 +147,15 @@ OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
       if (address.on_wire) on_wire.push_back(address.address);
     }
   }
-  const auto kind =
-      option->mode == Mode::kVirtual ? TimeDomain::Kind::kVirtual : TimeDomain::Kind::kManual;
+  const auto kind = option->mode == Mode::kVirtual  ? TimeDomain::Kind::kVirtual
+                    : option->mode == Mode::kManual ? TimeDomain::Kind::kManual
+                                                    : TimeDomain::Kind::kProgram;
   auto domain = TimeDomain::Join(registry_, kind, options_.name, on_wire);
   if (!domain) return tl::unexpected(domain.error());
   domain_ = domain->get();
   clock_ = std::move(*domain);
   counted_network_.emplace(network_, *domain_);
-  if (kind == TimeDomain::Kind::kManual) memory_.CopyAlone();
+  if (kind != TimeDomain::Kind::kVirtual) memory_.CopyAlone();
   return {};
 }
 
@@ -201,6 +202,7 @@ void HostProcess::Run() {
   while (!ended_) {
     const Time real = RealNow();
     const bool found = Scan(clock_->At(real));
+    did_work_ |= found;
     switch (policy_.Next(found, real)) {
       case IdlePolicy::Step::kScan:
         break;
@@ -244,6 +246,7 @@ bool HostProcess::ExpireIfDue(Time now) {
   const std::optional<Time> deadline = host_->NextDeadline();
   if (!deadline || *deadline > now) return false;
   host_->Expire(now);
+  did_work_ = true;
   server_->SendLate(now);
   return true;
 }
@@ -257,6 +260,7 @@ bool HostProcess::PollDescriptors(Duration timeout) {
   }
   bool found = false;
   for (int i = 0; i < ready; i++) found |= Dispatch(Now(), events[static_cast<size_t>(i)]);
+  did_work_ |= found;
   if (host_->stop_requested()) ended_ = true;
   return found;
 }
@@ -343,8 +347,8 @@ Duration HostProcess::SleepTime() {
   if (const auto end = EndOfLife()) sleep = std::min(sleep, *end - real);
   if (network_.blocked()) return std::min(sleep, kBlockedRetry);
   if (domain_ == nullptr) return sleep;
-  const TimeDomain::Answer answer =
-      domain_->BecomeIdle(real, {deadline, host_->AwaitsApplication(now)});
+  const TimeDomain::Answer answer = domain_->BecomeIdle(
+      real, {deadline, host_->AwaitsApplication(now), std::exchange(did_work_, false)});
   return answer.is_due ? Duration::zero() : std::min(sleep, answer.look_again);
 }
 

@@ -92,6 +92,7 @@ class HostProcess {
   ProcessMemory memory_;
   UdpNetwork network_;
   std::unique_ptr<Clock> clock_;
+  bool did_work_ = true;          // since it was idle
   TimeDomain* domain_ = nullptr;  // the clock, where hosts share it
   std::optional<DomainTraffic> counted_network_;
   TraceFiles trace_;

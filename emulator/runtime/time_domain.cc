@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <optional>
+#include <sstream>
 
 namespace rdmaemu::runtime {
 
@@ -21,6 +24,9 @@ struct DomainSlot {
   uint32_t awaits_application;
   uint32_t addresses;
   uint64_t sent, received;
+  int32_t program;                          // the process of a program; 0: a host
+  uint64_t begun;                           // when that process began, in the kernel's ticks
+  uint64_t looked_in;                       // the round in which it found nothing
   char host[Registry::kMaxNameBytes + 16];  // terminated
 
   bool IsFree() const { return is_used == 0; }
@@ -28,7 +34,7 @@ struct DomainSlot {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x30656d6974'6d6472;  // another one with every change of the layout
+constexpr uint64_t kMagic = 0x31656d6974'6d6472;  // another one with every change of the layout
 // Bytes of the file that are locked, beyond what is written: the page, and a slot each.
 constexpr off_t kPageLock = off_t{1} << 30;
 constexpr off_t kSlotLocks = kPageLock + 1;
@@ -67,6 +73,28 @@ class PageLock {
   int fd_;
 };
 
+// When a process began, in ticks since the machine did (proc(5)); nothing: it has ended.
+std::optional<uint64_t> BeginningOf(pid_t process) {
+  char path[32], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", process);
+  const UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  const ssize_t bytes = pread(file.get(), text, sizeof text - 1, 0);
+  if (bytes <= 0) return std::nullopt;
+  text[bytes] = '\0';
+  // The name may have any letters: fields are counted behind it.
+  const char* at = strrchr(text, ')');
+  if (at == nullptr) return std::nullopt;
+  std::istringstream fields(at + 1);
+  std::string state, skipped;
+  constexpr int kBetweenStateAndBeginning = 18;
+  fields >> state;
+  for (int i = 0; i < kBetweenStateAndBeginning; i++) fields >> skipped;
+  uint64_t ticks = 0;
+  if (!(fields >> ticks) || state == "Z" || state == "X") return std::nullopt;
+  return ticks;
+}
+
 Time FromNs(int64_t ns) { return Time(Duration(ns)); }
 int64_t ToNs(Time time) { return time.time_since_epoch().count(); }
 
@@ -90,6 +118,7 @@ struct DomainPage {
   int64_t mismatch;     // another balance that was seen
   int64_t mismatch_ns;  // and since when, in real time; 0: none
   int64_t asked_ns;     // since when every host is asked to look again; 0: not yet
+  uint64_t round;       // program time: another one when a member did something
   DomainSlot slots[TimeDomain::kMaxHosts];
 };
 static_assert(sizeof(DomainPage) < kAddressesAt);
@@ -97,7 +126,7 @@ static_assert(sizeof(DomainPage) < kAddressesAt);
 OrMessage<std::unique_ptr<TimeDomain>> TimeDomain::Join(const Registry& registry, Kind kind,
                                                         const std::string& host,
                                                         const std::vector<NetAddress>& addresses) {
-  std::unique_ptr<TimeDomain> domain(new TimeDomain(registry, kind, host));
+  std::unique_ptr<TimeDomain> domain(new TimeDomain(registry, kind, host, 0));
   domain->own_addresses_ = addresses;
   if (const OrMessage<void> opened = domain->Open(); !opened) {
     return tl::unexpected(opened.error());
@@ -105,8 +134,18 @@ OrMessage<std::unique_ptr<TimeDomain>> TimeDomain::Join(const Registry& registry
   return domain;
 }
 
-TimeDomain::TimeDomain(const Registry& registry, Kind kind, std::string host)
-    : registry_(registry), kind_(kind), host_(std::move(host)) {}
+OrMessage<std::unique_ptr<TimeDomain>> TimeDomain::JoinProgram(const Registry& registry) {
+  const pid_t pid = getpid();
+  std::unique_ptr<TimeDomain> domain(
+      new TimeDomain(registry, Kind::kProgram, "process-" + std::to_string(pid), pid));
+  if (const OrMessage<void> opened = domain->Open(); !opened) {
+    return tl::unexpected(opened.error());
+  }
+  return domain;
+}
+
+TimeDomain::TimeDomain(const Registry& registry, Kind kind, std::string host, pid_t program)
+    : registry_(registry), kind_(kind), host_(std::move(host)), program_(program) {}
 
 TimeDomain::~TimeDomain() {
   if (wake_fd_) unlink(registry_.WakePath(host_).c_str());
@@ -120,6 +159,7 @@ TimeDomain::~TimeDomain() {
     page.balance -= static_cast<int64_t>(own.sent - own.received);
     own = {};
     page.generation++;
+    page.round++;
     ReapDead(page);
     Write(page);
     for (const DomainSlot& slot : page.slots) {
@@ -131,7 +171,10 @@ TimeDomain::~TimeDomain() {
 }
 
 std::string TimeDomain::FilePath() const {
-  return registry_.directory() + (kind_ == Kind::kVirtual ? "/virtual.time" : "/manual.time");
+  const char* const name = kind_ == Kind::kVirtual  ? "/virtual.time"
+                           : kind_ == Kind::kManual ? "/manual.time"
+                                                    : "/program.time";
+  return registry_.directory() + name;
 }
 
 bool TimeDomain::FileHasItsName() const {
@@ -165,6 +208,13 @@ OrMessage<void> TimeDomain::TakeSlot() {
     page.magic = kMagic;
     page.generation = 1;
   }
+  // A process that has executed another program is the member that it was.
+  for (size_t i = 0; program_ != 0 && i < kMaxHosts; i++) {
+    if (page.slots[i].IsFree() || page.slots[i].program != program_) continue;
+    Lock(file_.get(), F_WRLCK, kSlotLocks + static_cast<off_t>(i), false);
+    slot_ = i;
+    break;
+  }
   // One that looks free may be a living host's, when somebody has spoilt the file.
   for (size_t i = 0; i < kMaxHosts && slot_ == kMaxHosts; i++) {
     const off_t lock = kSlotLocks + static_cast<off_t>(i);
@@ -192,6 +242,8 @@ void TimeDomain::TakeSlotIn(DomainPage& page) const {
   if (!own.IsFree()) return;
   own = {};
   own.is_used = 1;
+  own.program = program_;
+  own.begun = program_ == 0 ? 0 : BeginningOf(program_).value_or(0);
   host_.copy(own.host, sizeof own.host - 1);
 }
 
@@ -227,8 +279,10 @@ bool TimeDomain::Write(const DomainPage& page) const {
   return pwrite(file_.get(), &page, sizeof page, 0) == static_cast<ssize_t>(sizeof page);
 }
 
-bool TimeDomain::SlotIsAlive(size_t slot) const {
+bool TimeDomain::SlotIsAlive(const DomainPage& page, size_t slot) const {
   if (slot == slot_) return true;
+  const DomainSlot& member = page.slots[slot];
+  if (member.program != 0) return BeginningOf(member.program) == member.begun;
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -240,7 +294,9 @@ bool TimeDomain::SlotIsAlive(size_t slot) const {
 void TimeDomain::ReapDead(DomainPage& page) const {
   for (size_t i = 0; i < kMaxHosts; i++) {
     DomainSlot& slot = page.slots[i];
-    if (slot.IsFree() || SlotIsAlive(i)) continue;
+    if (slot.IsFree() || SlotIsAlive(page, i)) continue;
+    if (slot.program != 0) unlink(registry_.WakePath(slot.host).c_str());
+    page.round++;
     page.balance -= static_cast<int64_t>(slot.sent - slot.received);
     page.generation++;
     slot = {};
@@ -297,6 +353,8 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     own.next_deadline_ns =
         idle.next_deadline ? std::max<int64_t>(ToNs(*idle.next_deadline), 0) : kNever;
     own.awaits_application = idle.awaits_application ? 1 : 0;
+    if (idle.did_work) page.round++;
+    own.looked_in = page.round;
     own.sent = sent_;
     own.received = received_;
     is_idle_ = true;
@@ -330,9 +388,17 @@ TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
     next = std::min(next, slot.next_deadline_ns);
     awaits |= slot.awaits_application != 0;
   }
+  if (kind_ == Kind::kProgram && !AllHaveLooked(page, to_wake)) return {false, kLookAgain};
   Duration look_again = kLookAgain;
   if (!NothingIsOnItsWay(page, real, to_wake, look_again)) return {false, look_again};
   return Move(page, TimeOf(page, real), FromNs(next), awaits, to_wake);
+}
+
+bool TimeDomain::AllHaveLooked(const DomainPage& page, std::vector<std::string>& to_wake) const {
+  for (const DomainSlot& slot : page.slots) {
+    if (!slot.IsFree() && slot.looked_in != page.round) to_wake.emplace_back(slot.host);
+  }
+  return to_wake.empty();
 }
 
 // A balance that differs from the last is a datagram on its way, or one that was lost. It was lost
@@ -380,7 +446,7 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
     WakeBefore(page, now, to_wake);
     return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
   }
-  if (!is_manual && awaits) return {false, kAwaiting};
+  if (kind_ == Kind::kVirtual && awaits) return {false, kAwaiting};
   const bool has_next = next != FromNs(kNever);
   if (!is_manual && !has_next) return {false, kForever};
   Time to = next;
@@ -397,6 +463,7 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
   const Duration by = to - now;
   if (by > kMaxMove || Duration(page.offset_ns) + by > kMaxTime) return {false, kForever};
   page.offset_ns += by.count();
+  page.round++;
   // Those that are due later as well: they sleep for as long as it was before the jump.
   WakeBefore(page, FromNs(kNever - 1), to_wake);
   return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};

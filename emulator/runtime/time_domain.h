@@ -2,6 +2,11 @@
 // of them are idle, no datagram is on its way between them and, where it jumps by itself, no
 // application is awaited (Host::AwaitsApplication).
 //
+// In program time (Kind::kProgram) the hosts' programs are members, too, and time stands until all
+// members are idle. What one member did last may be on its way to another one that is idle already
+// (a doorbell, an event). So each member that did something begins a new round, and time jumps when
+// all have looked and found nothing in the same round.
+//
 // The hosts meet in a small file: a page with the time and a slot a host, changed under a lock of
 // the file (F_OFD_SETLK). A host that is idle says so in its slot, with its next deadline and how
 // many datagrams it has exchanged with the others; the last one to become idle moves time, and
@@ -32,7 +37,7 @@ struct DomainPage;
 
 class TimeDomain final : public Clock {
  public:
-  enum class Kind : uint8_t { kVirtual, kManual };
+  enum class Kind : uint8_t { kVirtual, kManual, kProgram };
   static constexpr size_t kMaxHosts = 64;
   static constexpr size_t kMaxAddressesPerHost = 64;
   // A datagram between two hosts of a machine is in the receiver's socket after this time. Who has
@@ -49,6 +54,9 @@ class TimeDomain final : public Clock {
   static OrMessage<std::unique_ptr<TimeDomain>> Join(const Registry& registry, Kind kind,
                                                      const std::string& host,
                                                      const std::vector<NetAddress>& addresses);
+  // A program's process, of program time. It is a member as long as the process lives, also where
+  // it executes another program, whose libraries join once more.
+  static OrMessage<std::unique_ptr<TimeDomain>> JoinProgram(const Registry& registry);
   ~TimeDomain() override;
   TimeDomain(const TimeDomain&) = delete;
   TimeDomain& operator=(const TimeDomain&) = delete;
@@ -60,6 +68,7 @@ class TimeDomain final : public Clock {
   struct Idle {
     std::optional<Time> next_deadline;
     bool awaits_application;
+    bool did_work = false;  // since it was idle before; of program time alone
   };
   struct Answer {
     bool is_due;          // time has reached the deadline: do not sleep
@@ -88,7 +97,7 @@ class TimeDomain final : public Clock {
   bool IsMoving();
 
  private:
-  TimeDomain(const Registry& registry, Kind kind, std::string host);
+  TimeDomain(const Registry& registry, Kind kind, std::string host, pid_t program);
   OrMessage<void> Open();
   OrMessage<void> ListenForWakes();
   // False: another process has removed the file meanwhile.
@@ -96,10 +105,12 @@ class TimeDomain final : public Clock {
   OrMessage<void> TakeSlot();
   void TakeSlotIn(DomainPage& page) const;
   std::string FilePath() const;
-  bool SlotIsAlive(size_t slot) const;
+  bool SlotIsAlive(const DomainPage& page, size_t slot) const;
   bool Read(DomainPage& page) const;
   bool Write(const DomainPage& page) const;
   void ReapDead(DomainPage& page) const;
+  // Program time: every member has looked in this round. Wakes those that have not.
+  bool AllHaveLooked(const DomainPage& page, std::vector<std::string>& to_wake) const;
   Answer Decide(DomainPage& page, Time real, std::vector<std::string>& to_wake) const;
   Answer Move(DomainPage& page, Time now, Time next, bool awaits,
               std::vector<std::string>& to_wake) const;
@@ -118,6 +129,7 @@ class TimeDomain final : public Clock {
   Registry registry_;
   Kind kind_;
   std::string host_;
+  pid_t program_;  // 0: a host
   UniqueFd file_, wake_fd_;
   size_t slot_ = kMaxHosts;  // none
   bool is_idle_ = false;

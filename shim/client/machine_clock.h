@@ -1,26 +1,37 @@
-// The C library's clock_gettime(2). Another library may have given the program a function of that
-// name whose time stands (librdmaemu.so.1 in program time, libfaketime).
+// The C library's clock_gettime(2) and syscall(2). Another library may have given the program
+// functions of these names that live in another time (librdmaemu.so.1 in program time, libfaketime).
 #pragma once
 
 #include <dlfcn.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 
 namespace rdmaemu::client {
 
-using ClockFunction = int (*)(clockid_t, timespec*);
-inline std::atomic<ClockFunction> g_machine_clock{nullptr};
-
-// Thread-safe.
-inline ClockFunction MachineClock() {
-  ClockFunction function = g_machine_clock.load(std::memory_order_relaxed);
+// The C library's function of that name, looked up once and kept in `known`. Thread-safe.
+template <class Function>
+Function OfLibc(std::atomic<Function>& known, const char* name, Function otherwise) {
+  Function function = known.load(std::memory_order_relaxed);
   if (function != nullptr) return function;
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  void* const found = libc == nullptr ? nullptr : dlsym(libc, "clock_gettime");
-  function = found == nullptr ? &clock_gettime : reinterpret_cast<ClockFunction>(found);
-  g_machine_clock.store(function, std::memory_order_relaxed);
+  void* const found = libc == nullptr ? nullptr : dlsym(libc, name);
+  function = found == nullptr ? otherwise : reinterpret_cast<Function>(found);
+  known.store(function, std::memory_order_relaxed);
   return function;
+}
+
+using ClockFunction = int (*)(clockid_t, timespec*);
+inline std::atomic<ClockFunction> g_machine_clock{nullptr};
+inline ClockFunction MachineClock() {
+  return OfLibc<ClockFunction>(g_machine_clock, "clock_gettime", &clock_gettime);
+}
+
+using SyscallFunction = long (*)(long, ...);
+inline std::atomic<SyscallFunction> g_machine_syscall{nullptr};
+inline SyscallFunction MachineSyscall() {
+  return OfLibc<SyscallFunction>(g_machine_syscall, "syscall", &syscall);
 }
 
 }  // namespace rdmaemu::client

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "shim/client/machine_clock.h"
 #include "shim/client/system.h"
 
 namespace rdmaemu::client {
@@ -34,7 +35,8 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
-    if (syscall(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
+    // In the machine's time, whatever the program's is.
+    if (MachineSyscall()(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
         errno == ETIMEDOUT && caller.host_has_ended()) {
       break;
     }

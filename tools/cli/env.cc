@@ -19,7 +19,7 @@ std::string Quoted(const std::string& text) {
 int Env(const runtime::HostOptions& options) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
-  auto environment = ProgramEnvironment(*registry, options.name);
+  auto environment = ProgramEnvironment(*registry, options);
   if (!environment) return Fail(kFailed, environment.error());
   // The first call of a program will start the host, and must know how.
   for (const auto& variable : OptionEnvironment(options)) environment->push_back(variable);

@@ -76,6 +76,18 @@ std::string MachineLibrary(const char* soname) {
   return path;
 }
 
+// A library in an installed tree (bin/../lib/rdmaemu), or where Bazel builds it.
+runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
+                                            const std::string& package, const std::string& name) {
+  const fs::path here = fs::path(binary_path).parent_path();
+  for (const fs::path& place : {here / "../lib/rdmaemu", here / "../.." / package}) {
+    std::error_code error;
+    if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();
+  }
+  return tl::unexpected(name + " is not beside " + binary_path +
+                        "; build it with: bazel build //" + package + ":" + name);
+}
+
 }  // namespace
 
 std::string BinaryPath() {
@@ -107,18 +119,11 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
 }
 
 runtime::OrMessage<std::string> LayerPath(const std::string& binary_path) {
-  const fs::path here = fs::path(binary_path).parent_path();
-  for (const fs::path& place : {here / "../lib/rdmaemu", here / "../../shim/layer"}) {
-    const fs::path layer = place / "librdmaemu_layer.so";
-    std::error_code error;
-    if (fs::exists(layer, error)) return layer.lexically_normal().string();
-  }
-  return tl::unexpected("librdmaemu_layer.so is not beside " + binary_path +
-                        "; build it with: bazel build //shim/layer:librdmaemu_layer.so");
+  return LibraryPath(binary_path, "shim/layer", "librdmaemu_layer.so");
 }
 
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
-                                                   const std::string& host_name) {
+                                                   const runtime::HostOptions& host) {
   const std::string binary = BinaryPath();
   auto directories = LibraryDirectories(binary);
   if (!directories) return tl::unexpected(directories.error());
@@ -127,10 +132,20 @@ runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& regi
     for (const std::string& directory : *directories) known |= directory == before;
     if (!known) directories->push_back(before);
   }
-  return Environment{{"RDMAEMU_HOST", host_name},
-                     {"RDMAEMU_DIR", registry.directory()},
-                     {"RDMAEMU_BIN", binary},
-                     {"LD_LIBRARY_PATH", Joined(*directories, ':')}};
+  Environment environment = {{"RDMAEMU_HOST", host.name},
+                             {"RDMAEMU_DIR", registry.directory()},
+                             {"RDMAEMU_BIN", binary},
+                             {"LD_LIBRARY_PATH", Joined(*directories, ':')}};
+  if (host.clock != kProgramClock) return environment;
+  const auto library = LibraryPath(binary, "emulator/embedded", "librdmaemu.so.1");
+  if (!library) return tl::unexpected(library.error());
+  std::vector<std::string> preloaded = {*library};
+  for (const std::string& before : Split(Variable("LD_PRELOAD"), ':')) {
+    if (before != *library) preloaded.push_back(before);
+  }
+  environment.emplace_back("LD_PRELOAD", Joined(preloaded, ':'));
+  environment.emplace_back("RDMAEMU_PROGRAM_TIME_OF_HOSTS", "1");
+  return environment;
 }
 
 Environment OptionEnvironment(const runtime::HostOptions& options) {

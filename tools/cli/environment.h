@@ -21,9 +21,13 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
 // The preload layer (shim/layer), where those are.
 runtime::OrMessage<std::string> LayerPath(const std::string& binary_path);
 
-// RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, ours before what it had.
+// The value of --clock with which programs live in the time of their hosts.
+inline constexpr const char* kProgramClock = "program";
+
+// RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, ours before what it had. With that
+// clock also what gives the program its hosts' time: librdmaemu.so.1 in LD_PRELOAD.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
-                                                   const std::string& host_name);
+                                                   const runtime::HostOptions& host);
 
 // What tells `rdmaemu host` its options where a library starts it; empty options are left out.
 Environment OptionEnvironment(const runtime::HostOptions& options);

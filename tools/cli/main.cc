@@ -74,7 +74,8 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->type_name("FILE");
   app.add_option("--clock", options.clock,
                  "How time passes: real, scaled:K (K times as fast), virtual (jumps to what is due"
-                 " next), manual (moves by `rdmaemu clock`); default real (docs/time.md)")
+                 " next), manual (moves by `rdmaemu clock`), program (virtual with --program-time);"
+                 " default real (docs/time.md)")
       ->type_name("MODE");
   app.add_option("--payload-shortcuts", options.payload_shortcuts,
                  "off: every payload is copied when it is posted and delivered; slower, otherwise"
@@ -331,6 +332,14 @@ int Main(int argc, char** argv) {
                   "Run with the seed of TRACE, say at which of its records this run left it, and"
                   " fail with status 122 when CMD succeeded and the run left it")
       ->type_name("TRACE");
+  bool program_time = false;
+  const auto add_program_time = [&](CLI::App& command) {
+    command.add_flag("--program-time", program_time,
+                     "The program lives in the time of its hosts, whose clock must be virtual: its"
+                     " clocks, timers and time-outs follow it, and it passes only while all"
+                     " programs wait (docs/time.md)");
+  };
+  add_program_time(*run);
   bool is_private = false;
   run->add_flag("--private", is_private,
                 "Hosts that no other command finds, in a network namespace of their own where the"
@@ -341,6 +350,7 @@ int Main(int argc, char** argv) {
   CLI::App* const env = app.add_subcommand("env", "Print the environment of `run` for a shell");
   env->add_option("--host", options.name, "Name of the host")->type_name("NAME");
   AddHostOptions(*env, options, profiles);
+  add_program_time(*env);
   env->footer(
       "Example:\n  eval \"$(rdmaemu env --host a --address 127.0.1.1)\"; rping -s -a 127.0.1.1");
 
@@ -420,6 +430,13 @@ int Main(int argc, char** argv) {
     return Fail(*run ? kRunFailed : kUsage, *wrong);
   }
   if (*host) ReadOptionEnvironment(options);
+  if (program_time) {
+    if (options.clock != "virtual" && options.clock != kProgramClock) {
+      return Fail(*run ? kRunFailed : kUsage,
+                  "--program-time needs a clock that does not run by itself; add --clock virtual");
+    }
+    options.clock = kProgramClock;
+  }
   MakePathsAbsolute(options);
   if (const auto wrong = CheckOptions(options)) return Fail(*run ? kRunFailed : kUsage, *wrong);
   if (*env) return Env(options);

@@ -165,7 +165,7 @@ int Run(const RunRequest& request) {
   if (const std::string refused = runtime::WhyMemoryIsRefused(); !refused.empty()) {
     return Fail(kRunFailed, refused);
   }
-  const auto environment = ProgramEnvironment(*registry, options.name);
+  const auto environment = ProgramEnvironment(*registry, options);
   if (!environment) return Fail(kRunFailed, environment.error());
   std::optional<Replay> replay;
   if (!request.replay_path.empty()) {

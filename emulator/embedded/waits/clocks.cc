@@ -9,6 +9,7 @@ namespace {
 
 // A program that reads the clock again and again waits for it.
 Duration Read(clockid_t clock) {
+  if (DomainTime::MayHaveMoved() && !HostsMutex::IsMine()) ProcessHost::Get().Resume();
   if (ProgramClock::IsOfHosts() && ProgramClock::IsSpin() && !HostsMutex::IsMine()) {
     ProcessHost::Get().SpinOnClock();
   }

@@ -26,15 +26,15 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
   ProcessHost& hosts = ProcessHost::Get();
   struct End {
     ProcessHost& hosts;
-    bool has_timed_out = false, is_ended = false;
+    bool has_timed_out = false, goes_on = false, is_ended = false;
     ~End() {
-      if (!is_ended) hosts.EndLockWait(has_timed_out);
+      if (!is_ended) hosts.EndLockWait(has_timed_out, goes_on);
     }
   };
-  for (;;) {
+  for (bool goes_on = false;; goes_on = true) {
     const bool in_program_time = ProgramClock::IsOfHosts();
     const std::optional<Duration> left = LeftUntil(clock, until);
-    const ProcessHost::LockWait begun = hosts.BeginLockWait(what, left);
+    const ProcessHost::LockWait begun = hosts.BeginLockWait(what, left, goes_on);
     End end{hosts};  // a thread may be cancelled in the wait
     if (begun.has_expired) {
       const int error = wait(Duration::zero());  // lets go of the mutex once, as any wait
@@ -43,7 +43,10 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     }
     const bool is_cut = in_program_time || (begun.machine && (!left || *begun.machine < *left));
     const int error = wait(is_cut ? begun.machine : left);
-    if (error == ETIMEDOUT && is_cut) continue;
+    if (error == ETIMEDOUT && is_cut) {
+      end.goes_on = true;
+      continue;
+    }
     end.has_timed_out = error == ETIMEDOUT;
     end.is_ended = true;
     const bool has_expired = hosts.EndLockWait(end.has_timed_out);

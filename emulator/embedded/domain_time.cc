@@ -1,0 +1,62 @@
+#include "emulator/embedded/domain_time.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "emulator/embedded/program_clock.h"
+#include "emulator/embedded/threads.h"
+
+namespace rdmaemu::embedded {
+
+std::atomic<bool> DomainTime::is_joined_{false}, DomainTime::is_idle_{false};
+
+runtime::OrMessage<std::unique_ptr<DomainTime>> DomainTime::Join(ProgramTimers& timers) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return tl::unexpected(registry.error());
+  auto domain = runtime::TimeDomain::JoinProgram(*registry);
+  if (!domain) return tl::unexpected(domain.error());
+  is_joined_ = true;
+  is_idle_ = false;
+  return std::unique_ptr<DomainTime>(new DomainTime(std::move(*domain), timers));
+}
+
+void DomainTime::Leave() {
+  const auto registry = runtime::Registry::Open();
+  if (registry) (void)runtime::TimeDomain::JoinProgram(*registry);
+}
+
+DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
+  if (!alone) {
+    Resume();
+    return {.machine = runtime::TimeDomain::kLookAgain};
+  }
+  domain_->TakeWake();
+  std::optional<Time> next = timers_.NextDeadline();
+  if (limit && (!next || *limit < *next)) next = limit;
+  // What a thread did that this library has not seen may be on its way to another member.
+  const uint64_t ran_ns = OthersRan_ns();
+  const bool did_work = std::exchange(did_work_, false) || ran_ns_ != ran_ns;
+  ran_ns_ = ran_ns;
+  is_idle_ = true;
+  const runtime::TimeDomain::Answer answer =
+      domain_->BecomeIdle(runtime::RealNow(), {next, /*awaits_application=*/false, did_work});
+  if (!answer.is_due) return {.machine = answer.look_again};
+  Resume();
+  timers_.Expire(Now());
+  return {.moved = true};
+}
+
+void DomainTime::Resume() {
+  did_work_ = true;
+  if (!is_idle_) return;
+  is_idle_ = false;
+  domain_->BecomeBusy();
+  ProgramClock::Publish(Now());
+}
+
+void DomainTime::Note(const std::string& text) {
+  std::fprintf(stderr, "rdmaemu: %s\n", text.c_str());
+}
+
+}  // namespace rdmaemu::embedded
