@@ -31,7 +31,6 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
     Resume();
     return {.machine = runtime::TimeDomain::kLookAgain};
   }
-  domain_->TakeWake();
   std::optional<Time> next = timers_.NextDeadline();
   if (limit && (!next || *limit < *next)) next = limit;
   // What a thread did that this library has not seen may be on its way to another member.
@@ -45,6 +44,23 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
   Resume();
   timers_.Expire(Now());
   return {.moved = true};
+}
+
+bool DomainTime::AwaitsProcess() {
+  domain_->TakeWake();
+  domain_->BeginLook();
+  const Time now = runtime::RealNow();
+  std::map<std::pair<pid_t, bool>, Time> still;
+  bool awaits = false;
+  for (const auto [process, has_ended] : domain_->Strangers(ChildProcesses())) {
+    const auto key = std::pair(process, has_ended);
+    const auto known = strangers_.find(key);
+    const Time since = known == strangers_.end() ? now : known->second;
+    still.emplace(key, since);
+    awaits |= now - since < (has_ended ? kMostUntilParentWakes : kMostUntilMember);
+  }
+  strangers_ = std::move(still);
+  return awaits;
 }
 
 void DomainTime::Resume() {

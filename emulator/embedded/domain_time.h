@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 
 #include "emulator/embedded/driven_time.h"
@@ -15,6 +16,13 @@ class DomainTime final : public DrivenTime {
  public:
   // Set by `rdmaemu run --program-time` for its program: "1".
   static constexpr const char* kVariable = "RDMAEMU_PROGRAM_TIME_OF_HOSTS";
+
+  // A process is a member when its libraries have been loaded. One that is none after this time
+  // (of the machine) never will be: it is linked statically, or has another environment.
+  static constexpr Duration kMostUntilMember = std::chrono::seconds(1);
+  // A process that has ended wakes the parent that waits for it in this time. The kernel shows the
+  // end a moment before it does so.
+  static constexpr Duration kMostUntilParentWakes = std::chrono::milliseconds(20);
 
   // Becomes a member of the time of the registry's hosts. `timers` must outlive this object.
   static runtime::OrMessage<std::unique_ptr<DomainTime>> Join(ProgramTimers& timers);
@@ -29,6 +37,7 @@ class DomainTime final : public DrivenTime {
   Pause GoOn(bool alone, std::optional<Time> limit) override;
   void Look(bool) override {}
   void PassTo(Time) override {}
+  const runtime::TimeDomain& domain() const { return *domain_; }
   Time Now() override { return domain_->At({}); }
   bool limits_waits() const override { return true; }
   bool is_program_time() const override { return true; }
@@ -37,6 +46,7 @@ class DomainTime final : public DrivenTime {
   void Note(const std::string& text) override;
   int wake_fd() const override { return domain_->wake_fd(); }
   void Resume() override;
+  bool AwaitsProcess() override;
 
  private:
   DomainTime(std::unique_ptr<runtime::TimeDomain> domain, ProgramTimers& timers)
@@ -45,8 +55,10 @@ class DomainTime final : public DrivenTime {
   static std::atomic<bool> is_joined_, is_idle_;
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
-  bool did_work_ = true;            // since the process was idle
-  std::optional<uint64_t> ran_ns_;  // how long the other threads have run until it was idle last
+  // By number, and whether it has ended: the machine's time when each was seen first.
+  std::map<std::pair<pid_t, bool>, Time> strangers_;
+  bool did_work_ = true;             // since the process was idle
+  std::optional<uint64_t> ran_ns_;   // how long the other threads have run until it was idle last
 };
 
 }  // namespace rdmaemu::embedded

@@ -43,6 +43,9 @@ class DrivenTime {
 
   // The thread that called GoOn last, alone, waits for this as well; -1: for nothing else.
   virtual int wake_fd() const { return -1; }
+  // A process that the program has started is about to live in this time, or ends and wakes the
+  // program. Asked before the program's threads are looked at.
+  virtual bool AwaitsProcess() { return false; }
   // A thread of the program runs again.
   virtual void Resume() {}
 };

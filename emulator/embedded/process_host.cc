@@ -138,7 +138,7 @@ void ProcessHost::JoinTimeOfHosts() {
   domain_time_ = std::move(*joined);
   driven_ = domain_time_.get();
   openings_++;
-  if (!ProgramClock::IsOfHosts()) ProgramClock::Begin();
+  ProgramClock::Begin(runtime::TimeDomain::kClocks, domain_time_->domain().clock_bases());
   ProgramClock::Publish(driven_->Now());
   has_hosts_ = true;
   // The program may wait by functions that this library does not see.

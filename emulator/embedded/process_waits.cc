@@ -40,6 +40,7 @@ void ProcessHost::ForgetSignals(const Sleeper& woken) {
 }
 
 bool ProcessHost::DoOthersWait() {
+  if (driven_->AwaitsProcess()) return false;
   const int threads = CountThreads();
   if (threads == 1) return true;
   const Sleeper* const own = &Sleeper::OfThread();

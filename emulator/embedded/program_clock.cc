@@ -73,12 +73,16 @@ bool ProgramClock::IsSpin() {
 void ProgramClock::ForgetReads() { t_reads = 0; }
 
 void ProgramClock::Begin() {
-  std::array<Duration, kFamilies> begins;
+  std::array<Duration, kFamilies> bases;
   for (int i = 0; i < kFamilies; i++) {
-    begins[i] = std::chrono::ceil<std::chrono::seconds>(Shown(Family{i}));
+    bases[i] = std::chrono::ceil<std::chrono::seconds>(Shown(Family{i}));
   }
+  Begin(kClockOf, bases);
+}
+
+void ProgramClock::Begin(std::span<const clockid_t> clocks, std::span<const Duration> bases) {
   g_host_now_ns = 0;
-  for (int i = 0; i < kFamilies; i++) g_of_hosts_ns[i] = begins[i].count();
+  for (size_t i = 0; i < clocks.size(); i++) g_of_hosts_ns[FamilyOf(clocks[i])] = bases[i].count();
   g_differs = true;
   g_is_of_hosts = true;
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <optional>
+#include <span>
 
 #include "emulator/base/time.h"
 
@@ -34,6 +35,8 @@ class ProgramClock {
   // The hosts' time begins to be the program's, at Time(): each clock moves forward to the next
   // whole second, so that rounded times are the same in each run.
   static void Begin();
+  // The same with what the clocks of `clocks` show at Time().
+  static void Begin(std::span<const clockid_t> clocks, std::span<const Duration> bases);
   // The hosts' time has moved.
   static void Publish(Time now);
   static void End();

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "emulator/runtime/unique_fd.h"
@@ -70,6 +71,18 @@ bool ForEachOther(const Visit& visit) {
 }
 
 }  // namespace
+
+std::vector<pid_t> ChildProcesses() {
+  std::vector<pid_t> children;
+  const auto take = [&](const char* thread) {
+    std::ifstream list(std::string("/proc/self/task/") + thread + "/children");
+    for (pid_t child; list >> child;) children.push_back(child);
+    return true;
+  };
+  take(std::to_string(gettid()).c_str());
+  ForEachOther([&](pid_t, const char* thread) { return take(thread); });
+  return children;
+}
 
 bool OthersSleep(const std::function<bool(pid_t)>& may_run) {
   return ForEachOther([&](pid_t thread, const char* text) {

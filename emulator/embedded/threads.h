@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace rdmaemu::embedded {
 
@@ -12,6 +13,10 @@ namespace rdmaemu::embedded {
 // /proc the answer is 1 or kManyThreads. Thread-safe.
 inline constexpr int kManyThreads = 1 << 20;
 int CountThreads();
+
+// The processes that this one has started and that live, or have not been waited for; none where
+// the kernel does not list them (CONFIG_PROC_CHILDREN). Thread-safe.
+std::vector<pid_t> ChildProcesses();
 
 // How long all other threads of this process have run on a processor, together; 0 where the kernel
 // does not say (CONFIG_SCHED_INFO). Thread-safe.

@@ -35,14 +35,16 @@ int64_t Scaled(int64_t number, int64_t times, int64_t divisor) {
 
 }  // namespace
 
-Time RealNow() {
+Duration MachineTime(clockid_t clock) {
   // The C library's: librdmaemu.so.1 gives the program another function of that name.
   static auto* const clock_of_libc =
       reinterpret_cast<decltype(&clock_gettime)>(dlsym(RTLD_NEXT, "clock_gettime"));
   timespec now;
-  (clock_of_libc == nullptr ? &clock_gettime : clock_of_libc)(CLOCK_MONOTONIC, &now);
-  return Time(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+  (clock_of_libc == nullptr ? &clock_gettime : clock_of_libc)(clock, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
+
+Time RealNow() { return Time(MachineTime(CLOCK_MONOTONIC)); }
 
 OrMessage<ClockOption> ParseClockOption(std::string_view text) {
   if (text.empty() || text == "real") return ClockOption{};

@@ -3,6 +3,8 @@
 // time.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <string_view>
 
@@ -10,6 +12,9 @@
 #include "emulator/runtime/registry.h"
 
 namespace rdmaemu::runtime {
+
+// What the machine's clock shows, in a program that has other clocks, too (librdmaemu.so.1).
+Duration MachineTime(clockid_t clock);
 
 // CLOCK_MONOTONIC: one base for all hosts of a machine, so that their traces can be merged.
 Time RealNow();

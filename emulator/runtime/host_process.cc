@@ -267,6 +267,7 @@ bool HostProcess::PollDescriptors(Duration timeout) {
 
 bool HostProcess::Dispatch(Time now, const epoll_event& event) {
   const uint32_t number = NumberOf(event);
+  did_work_ |= KindOf(event) != EventKind::kWake;
   switch (KindOf(event)) {
     case EventKind::kListener:
       server_->Accept(now);

@@ -87,11 +87,14 @@ std::optional<uint64_t> BeginningOf(pid_t process) {
   if (at == nullptr) return std::nullopt;
   std::istringstream fields(at + 1);
   std::string state, skipped;
-  constexpr int kBetweenStateAndBeginning = 18;
+  constexpr int kBetweenStateAndThreads = 16;
   fields >> state;
-  for (int i = 0; i < kBetweenStateAndBeginning; i++) fields >> skipped;
+  for (int i = 0; i < kBetweenStateAndThreads; i++) fields >> skipped;
+  int threads = 0;
   uint64_t ticks = 0;
-  if (!(fields >> ticks) || state == "Z" || state == "X") return std::nullopt;
+  if (!(fields >> threads >> skipped >> ticks)) return std::nullopt;
+  // The first thread may end before the others.
+  if ((state == "Z" || state == "X") && threads <= 1) return std::nullopt;
   return ticks;
 }
 
@@ -119,6 +122,7 @@ struct DomainPage {
   int64_t mismatch_ns;  // and since when, in real time; 0: none
   int64_t asked_ns;     // since when every host is asked to look again; 0: not yet
   uint64_t round;       // program time: another one when a member did something
+  int64_t clock_bases_ns[TimeDomain::kClocks.size()];
   DomainSlot slots[TimeDomain::kMaxHosts];
 };
 static_assert(sizeof(DomainPage) < kAddressesAt);
@@ -207,6 +211,10 @@ OrMessage<void> TimeDomain::TakeSlot() {
     page = {};
     page.magic = kMagic;
     page.generation = 1;
+    for (size_t i = 0; i < kClocks.size(); i++) {
+      page.clock_bases_ns[i] =
+          Duration(std::chrono::ceil<std::chrono::seconds>(MachineTime(kClocks[i]))).count();
+    }
   }
   // A process that has executed another program is the member that it was.
   for (size_t i = 0; program_ != 0 && i < kMaxHosts; i++) {
@@ -228,6 +236,7 @@ OrMessage<void> TimeDomain::TakeSlot() {
   page.slots[slot_] = {};
   TakeSlotIn(page);
   offset_ = Duration(page.offset_ns);
+  for (size_t i = 0; i < kClocks.size(); i++) clock_bases_[i] = Duration(page.clock_bases_ns[i]);
   WriteAddresses(page);
   ReadAddresses(page);
   if (!Write(page)) {
@@ -353,8 +362,7 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     own.next_deadline_ns =
         idle.next_deadline ? std::max<int64_t>(ToNs(*idle.next_deadline), 0) : kNever;
     own.awaits_application = idle.awaits_application ? 1 : 0;
-    if (idle.did_work) page.round++;
-    own.looked_in = page.round;
+    own.looked_in = idle.did_work ? ++page.round : look_round_;
     own.sent = sent_;
     own.received = received_;
     is_idle_ = true;
@@ -373,9 +381,14 @@ void TimeDomain::BecomeBusy() {
   DomainPage page;
   if (!Read(page)) return;
   page.slots[slot_].is_idle = 0;
+  look_round_ = page.round;
   offset_ = std::max(offset_, Duration(page.offset_ns));
   if (page.generation != generation_) ReadAddresses(page);
   Write(page);
+}
+
+void TimeDomain::BeginLook() {
+  if (DomainPage page; Read(page)) look_round_ = page.round;
 }
 
 TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
@@ -392,6 +405,21 @@ TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
   Duration look_again = kLookAgain;
   if (!NothingIsOnItsWay(page, real, to_wake, look_again)) return {false, look_again};
   return Move(page, TimeOf(page, real), FromNs(next), awaits, to_wake);
+}
+
+std::vector<TimeDomain::Stranger> TimeDomain::Strangers(
+    const std::vector<pid_t>& processes) const {
+  DomainPage page;
+  if (processes.empty() || !Read(page)) return {};
+  std::vector<Stranger> strangers;
+  for (const pid_t process : processes) {
+    const bool is_member = std::ranges::any_of(page.slots, [&](const DomainSlot& slot) {
+      return !slot.IsFree() && slot.program == process;
+    });
+    const bool has_ended = !BeginningOf(process);
+    if (!is_member || has_ended) strangers.push_back({process, has_ended});
+  }
+  return strangers;
 }
 
 bool TimeDomain::AllHaveLooked(const DomainPage& page, std::vector<std::string>& to_wake) const {

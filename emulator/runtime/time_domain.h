@@ -18,6 +18,7 @@
 // file only when it becomes idle and when it wakes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -77,6 +78,21 @@ class TimeDomain final : public Clock {
   Answer BecomeIdle(Time real, const Idle& idle);
   // It goes on, for whatever reason. To be called before it looks at the clock again.
   void BecomeBusy();
+  // Program time: the member begins to look whether it has something to do. BecomeIdle says what it
+  // found; what others have done since this call may not have been seen. BecomeBusy implies it.
+  void BeginLook();
+
+  // What each of kClocks shows in program time when the domain's time is 0: a whole second.
+  static constexpr std::array<clockid_t, 4> kClocks = {CLOCK_MONOTONIC, CLOCK_REALTIME,
+                                                       CLOCK_BOOTTIME, CLOCK_TAI};
+  const std::array<Duration, kClocks.size()>& clock_bases() const { return clock_bases_; }
+
+  // Those of the processes that are no living members, of program time.
+  struct Stranger {
+    pid_t process;
+    bool has_ended;  // nobody has waited for it yet
+  };
+  std::vector<Stranger> Strangers(const std::vector<pid_t>& processes) const;
 
   // Readable when time has moved, or somebody asks for another look.
   int wake_fd() const { return wake_fd_.get(); }
@@ -133,8 +149,10 @@ class TimeDomain final : public Clock {
   UniqueFd file_, wake_fd_;
   size_t slot_ = kMaxHosts;  // none
   bool is_idle_ = false;
+  std::array<Duration, kClocks.size()> clock_bases_{};
   Duration offset_{};  // what is added to real time; the time itself where it is manual
   uint64_t generation_ = 0;
+  uint64_t look_round_ = 0;  // in which the member's look began
   uint64_t sent_ = 0, received_ = 0;
   std::vector<NetAddress> own_addresses_;
   std::vector<NetAddress> known_;  // of all hosts of the domain, sorted

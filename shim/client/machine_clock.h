@@ -1,5 +1,6 @@
 // The C library's clock_gettime(2) and syscall(2). Another library may have given the program
-// functions of these names that live in another time (librdmaemu.so.1 in program time, libfaketime).
+// functions of these names that live in another time (librdmaemu.so.1 in program time,
+// libfaketime).
 #pragma once
 
 #include <dlfcn.h>

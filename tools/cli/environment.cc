@@ -84,8 +84,8 @@ runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
     std::error_code error;
     if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();
   }
-  return tl::unexpected(name + " is not beside " + binary_path +
-                        "; build it with: bazel build //" + package + ":" + name);
+  return tl::unexpected(name + " is not beside " + binary_path + "; build it with: bazel build //" +
+                        package + ":" + name);
 }
 
 }  // namespace
