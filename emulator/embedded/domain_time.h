@@ -57,8 +57,8 @@ class DomainTime final : public DrivenTime {
   ProgramTimers& timers_;
   // By number, and whether it has ended: the machine's time when each was seen first.
   std::map<std::pair<pid_t, bool>, Time> strangers_;
-  bool did_work_ = true;             // since the process was idle
-  std::optional<uint64_t> ran_ns_;   // how long the other threads have run until it was idle last
+  bool did_work_ = true;            // since the process was idle
+  std::optional<uint64_t> ran_ns_;  // how long the other threads have run until it was idle last
 };
 
 }  // namespace rdmaemu::embedded

@@ -98,10 +98,12 @@ class ProcessHost {
     std::optional<Duration> machine;  // after which the hosts must be driven once more
     bool has_expired;                 // the hosts' time, which is the program's, is at the limit
   };
-  // `goes_on`: between two pieces of one wait.
+  // `goes_on`: between two pieces of one wait, which needs no EndLockWait between them.
   LockWait BeginLockWait(const WaitsFor& what, std::optional<Duration> limit, bool goes_on = false);
+  // Whether the lock of the thread's wait was signalled since the wait's first BeginLockWait.
+  bool IsLockSignalled();
   // True: the wait ended because the program's time reached its limit.
-  bool EndLockWait(bool has_timed_out, bool goes_on = false);
+  bool EndLockWait(bool has_timed_out);
   // One thread that waits on that lock, or all of them, have something to do.
   void RouseWaitersOf(const void* lock, bool all);
   // It can be taken now, by a thread that takes it (WaitsFor::take).

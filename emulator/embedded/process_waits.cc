@@ -296,6 +296,15 @@ void ProcessHost::EndSpin() {
   std::erase(spinning_, &own);
 }
 
+namespace {
+
+// glibc's lock word is 2 while other threads may wait for the mutex, and for a while afterwards.
+bool IsWanted(const pthread_mutex_t* mutex) {
+  return mutex != nullptr && mutex->__data.__lock > 1 && DoesOtherWaitFor(mutex, sizeof *mutex);
+}
+
+}  // namespace
+
 ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
                                                  std::optional<Duration> limit, bool goes_on) {
   const HeldSignals held(ProgramClock::IsOfHosts());
@@ -304,18 +313,22 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
   Sleeper& sleeper = Sleeper::OfThread();
   EndSpin();
   if (!goes_on) driven_->Resume();
-  if (!sleeper.Prepare(forks_)) return {};
+  if (goes_on && std::ranges::find(sleepers_, &sleeper) == sleepers_.end()) goes_on = false;
+  if (!goes_on && !sleeper.Prepare(forks_)) return {};
   const std::optional<Time> virtual_limit = VirtualLimit(limit);
   WaitsFor limited = what;
   limited.virtual_limit = virtual_limit;
-  sleeper.Begin(limited);
-  sleepers_.push_back(&sleeper);
+  if (!goes_on) {
+    sleeper.Begin(limited);
+    sleepers_.push_back(&sleeper);
+  }
   // The thread is not in the C library yet: a wake-up that comes before it is there is lost.
   const std::optional<Duration> until_woken =
-      IsInProgramTime() && virtual_limit ? std::optional(kLockLookAgain) : std::nullopt;
+      IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt;
   for (;;) {
     if (IsInProgramTime() && virtual_limit && *virtual_limit <= driven_->Now()) return {{}, true};
-    if (!IsAlone()) {
+    // A thread that wants the caller's mutex runs as soon as the caller sleeps.
+    if (!IsAlone() || IsWanted(what.mutex)) {
       // The last thread that begins to wait drives the hosts.
       return {IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt, false};
     }
@@ -333,7 +346,12 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
   }
 }
 
-bool ProcessHost::EndLockWait(bool has_timed_out, bool goes_on) {
+bool ProcessHost::IsLockSignalled() {
+  const std::lock_guard lock(mutex_);
+  return Sleeper::OfThread().is_signalled();
+}
+
+bool ProcessHost::EndLockWait(bool has_timed_out) {
   std::unique_lock lock(mutex_);
   Sleeper& sleeper = Sleeper::OfThread();
   std::erase(sleepers_, &sleeper);
@@ -344,7 +362,7 @@ bool ProcessHost::EndLockWait(bool has_timed_out, bool goes_on) {
     driven_->PassTo(*limit);
     WakeWaiters();
   }
-  if (!goes_on) driven_->Resume();
+  driven_->Resume();
   return sleeper.has_expired();
 }
 

@@ -56,15 +56,16 @@ class DescriptorTimer final : public ProgramTimer {
       : ProgramTimer(clock), own_(std::move(own)), id_(id), given_(given) {}
 
   bool Expire(uint64_t times) override {
-    // The program may have closed either, and opened something else by that number.
+    // The program may have closed ours, and opened something else by that number.
     if (EventfdId(own_.get()) != id_) {
       own_.Release();
       return false;
     }
-    if (EventfdId(given_) != id_ && !IsOpen(id_, own_.get())) return false;
+    if (IsClosed()) return false;
     eventfd_write(own_.get(), times);
     return true;
   }
+  bool IsClosed() const override { return EventfdId(given_) != id_ && !IsOpen(id_, own_.get()); }
   void ForgetExpirations() override {
     pollfd counted{own_.get(), POLLIN, 0};
     uint64_t count;
@@ -165,7 +166,14 @@ class AlarmTimer final : public ProgramTimer {
 
 ProgramTimers::ProgramTimers() : alarm_(std::make_unique<AlarmTimer>()) {}
 
+void ProgramTimers::ForgetClosed() {
+  if (descriptors_.size() < forget_at_) return;
+  std::erase_if(descriptors_, [](const auto& each) { return each.second->IsClosed(); });
+  forget_at_ = std::max(kFirstForget, 2 * descriptors_.size());
+}
+
 int ProgramTimers::CreateDescriptor(clockid_t clock, int flags) {
+  ForgetClosed();
   if (descriptors_.size() >= kMaxTimers) {
     errno = EMFILE;
     return -1;

@@ -39,12 +39,15 @@ class ProgramTimer {
   }
   // It has expired so many times. False: nobody can notice it any more.
   virtual bool Expire(uint64_t times) = 0;
+  // The program can no longer reach it.
+  virtual bool IsClosed() const { return false; }
   // Setting a timer forgets what it has counted (timerfd_settime(2)).
   virtual void ForgetExpirations() {}
 };
 
 class ProgramTimers {
  public:
+  static constexpr size_t kFirstForget = 16;
   // Of one process. A program that has more finds EMFILE or EAGAIN.
   static constexpr size_t kMaxTimers = 65536;
 
@@ -79,10 +82,13 @@ class ProgramTimers {
 
  private:
   bool Expire(ProgramTimer& timer, Time now);
+  // Forgets descriptors that the program has closed, when there may be many of them.
+  void ForgetClosed();
 
   std::map<uint64_t, std::unique_ptr<ProgramTimer>> descriptors_;  // by the eventfd's id
   std::map<timer_t, std::unique_ptr<ProgramTimer>> signalling_;
   std::unique_ptr<ProgramTimer> alarm_;
+  size_t forget_at_ = kFirstForget;  // so many descriptors
 };
 
 }  // namespace rdmaemu::embedded

@@ -32,6 +32,8 @@ struct WaitsFor {
   // the same, and then by a broadcast.
   bool is_in_libc = false;
   pthread_cond_t* condition = nullptr;
+  // The mutex that the caller of a condition wait has until it sleeps.
+  const pthread_mutex_t* mutex = nullptr;
   // Something other than the hosts and this process's threads may end the wait.
   bool is_foreign = false;
   // Takes what the thread waits for, besides `fds`. True: taken, the wait ends.
@@ -64,6 +66,7 @@ class Sleeper {
   // ends.
   void Expire();
   bool has_expired() const { return has_expired_; }
+  bool is_signalled() const { return is_roused_ || is_signalled_; }
   // The lock that the thread waits on was signalled. For `all` waiters: the thread runs; for one of
   // them: it counts as running until one has.
   void Signal(bool all) { (all ? is_roused_ : is_signalled_) = true; }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,6 +90,17 @@ bool OthersSleep(const std::function<bool(pid_t)>& may_run) {
     if (!may_run(thread)) return true;
     const char state = StateOf(text);
     return state == 'S' || state == 'Z' || state == 'X';
+  });
+}
+
+bool DoesOtherWaitFor(const void* object, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(object);
+  return !ForEachOther([&](pid_t, const char* thread) {
+    long number = 0;
+    unsigned long word = 0;
+    const ThreadFile call(thread, "syscall");  // "202 0x7ffc... ...", or "running"
+    if (sscanf(call.text, "%ld %lx", &number, &word) != 2 || number != SYS_futex) return true;
+    return word < begin || word >= begin + bytes;
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -17,6 +18,10 @@ int CountThreads();
 // The processes that this one has started and that live, or have not been waited for; none where
 // the kernel does not list them (CONFIG_PROC_CHILDREN). Thread-safe.
 std::vector<pid_t> ChildProcesses();
+
+// Another thread sleeps on a futex of `object`. False where the kernel does not say (proc(5),
+// /proc/PID/syscall). Thread-safe.
+bool DoesOtherWaitFor(const void* object, size_t bytes);
 
 // How long all other threads of this process have run on a processor, together; 0 where the kernel
 // does not say (CONFIG_SCHED_INFO). Thread-safe.

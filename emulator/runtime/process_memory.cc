@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "emulator/runtime/clock.h"
 #include "emulator/runtime/memory_maps.h"
 
 namespace rdmaemu::runtime {

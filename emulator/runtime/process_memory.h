@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "emulator/base/memory.h"
+#include "emulator/base/time.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {

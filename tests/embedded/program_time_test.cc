@@ -6,6 +6,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -304,6 +305,17 @@ TEST_F(ProgramTimeTest, AClosedTimerfdWritesIntoNoOtherFile) {
   unlink(path);
 }
 
+TEST_F(ProgramTimeTest, ClosedTimerfdsLeaveNothingBehind) {
+  constexpr int kMost = 100;
+  const int before = dup(0);
+  close(before);
+  for (int i = 0; i < 10 * kMost; i++) {
+    Timerfd timer;
+    timer.Set(seconds(1));
+    ASSERT_LT(timer.fd(), before + kMost) << "each one that was closed keeps a descriptor";
+  }
+}
+
 TEST_F(ProgramTimeTest, ADuplicateOfATimerfdIsTheTimer) {
   int duplicate;
   {
@@ -544,6 +556,44 @@ TEST_F(ProgramTimeTest, AConditionEndsAWaitBeforeItsTimeOut) {
   EXPECT_EQ(Took([&] { EXPECT_EQ(sem_timedwait(&posted, &until), 0); }), seconds(5));
   poster.join();
   sem_destroy(&posted);
+}
+
+// Nobody waits for time: the timer of the one that is woken up by a descriptor never expires, nor
+// is a signal lost between two pieces of a wait.
+TEST_F(ProgramTimeTest, NoTimePassesWhileTwoThreadsHandATurnToEachOther) {
+  constexpr int kTurns = 1000;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_mine = false;
+  const int event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  const nanoseconds before = Read(CLOCK_MONOTONIC);
+  std::thread other([&] {
+    Timerfd timer;
+    for (int turn = 0; turn < kTurns; turn++) {
+      timer.Set(seconds(5));
+      pollfd fds[] = {{event, POLLIN, 0}, {timer.fd(), POLLIN, 0}};
+      while ((fds[0].revents & POLLIN) == 0) {
+        poll(fds, 2, -1);
+        if (fds[1].revents != 0) timer.Read();
+      }
+      eventfd_t value;
+      eventfd_read(event, &value);
+      {
+        const std::lock_guard lock(mutex);
+        is_mine = true;
+      }
+      changed.notify_one();
+    }
+  });
+  for (int turn = 0; turn < kTurns; turn++) {
+    eventfd_write(event, 1);
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_mine; });
+    is_mine = false;
+  }
+  other.join();
+  EXPECT_EQ(Read(CLOCK_MONOTONIC), before);
+  close(event);
 }
 
 // ---- the ends

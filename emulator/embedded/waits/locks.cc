@@ -26,9 +26,9 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
   ProcessHost& hosts = ProcessHost::Get();
   struct End {
     ProcessHost& hosts;
-    bool has_timed_out = false, goes_on = false, is_ended = false;
+    bool has_timed_out = false, is_ended = false;
     ~End() {
-      if (!is_ended) hosts.EndLockWait(has_timed_out, goes_on);
+      if (!is_ended) hosts.EndLockWait(has_timed_out);
     }
   };
   for (bool goes_on = false;; goes_on = true) {
@@ -44,8 +44,11 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     const bool is_cut = in_program_time || (begun.machine && (!left || *begun.machine < *left));
     const int error = wait(is_cut ? begun.machine : left);
     if (error == ETIMEDOUT && is_cut) {
-      end.goes_on = true;
-      continue;
+      end.is_ended = true;
+      // The C library may have taken the thread off the condition variable before the signal. Its
+      // caller must look: a wake-up without a signal is allowed.
+      if (what.condition == nullptr || !hosts.IsLockSignalled()) continue;
+      return keeps.Answer(hosts.EndLockWait(false) ? ETIMEDOUT : 0);
     }
     end.has_timed_out = error == ETIMEDOUT;
     end.is_ended = true;
@@ -62,13 +65,16 @@ timespec MachineIn(Duration left) {
 
 int DriveCondWait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
                   const timespec* until) {
-  return DriveLockWait(
-      {.lock = cond, .is_in_libc = true, .condition = cond, .what = "pthread_cond_wait"}, clock,
-      until, [&](const std::optional<Duration>& left) {
-        if (!left) return Libc().cond_wait(cond, mutex);
-        const timespec end = MachineIn(*left);
-        return Libc().cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &end);
-      });
+  return DriveLockWait({.lock = cond,
+                        .is_in_libc = true,
+                        .condition = cond,
+                        .mutex = mutex,
+                        .what = "pthread_cond_wait"},
+                       clock, until, [&](const std::optional<Duration>& left) {
+                         if (!left) return Libc().cond_wait(cond, mutex);
+                         const timespec end = MachineIn(*left);
+                         return Libc().cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &end);
+                       });
 }
 
 int CondTimedWait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
