@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "emulator/host/faults/host_faults.h"
+#include "emulator/runtime/clock.h"
 #include "emulator/runtime/port_owner.h"
 
 namespace rdmaemu::runtime {

@@ -407,8 +407,7 @@ TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
   return Move(page, TimeOf(page, real), FromNs(next), awaits, to_wake);
 }
 
-std::vector<TimeDomain::Stranger> TimeDomain::Strangers(
-    const std::vector<pid_t>& processes) const {
+std::vector<TimeDomain::Stranger> TimeDomain::Strangers(const std::vector<pid_t>& processes) const {
   DomainPage page;
   if (processes.empty() || !Read(page)) return {};
   std::vector<Stranger> strangers;

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <thread>
 
+#include "emulator/runtime/clock.h"
+
 namespace rdmaemu::runtime {
 namespace {
 

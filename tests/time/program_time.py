@@ -1,0 +1,139 @@
+"""Whole programs in the time of their hosts (`rdmaemu run --clock virtual --program-time`): Debian's
+programs with hours of sleep around them, a client in Python, and processes that start others. Each case
+ends in seconds, and what happens has the same times in each run.
+
+usage: program_time.py WORKER
+"""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, free_addresses, need  # noqa: E402
+
+LIMIT_S = 60
+OPTIONS = ["--clock", "virtual", "--program-time", "--seed", "7"]
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def run(emulator, address, argv, *options):
+    program = emulator.start("a", address, argv, [*OPTIONS, *options])
+    status = program.wait(LIMIT_S)
+    expect(status == 0, "status %s\n%s" % (status, program.describe()))
+    return program.output
+
+
+def records(path):
+    with open(path) as trace:
+        return [json.loads(line) for line in trace]
+
+
+def happened(path):
+    """What each process did until it began to end, with its times."""
+    return [(row["time"], row["process"], row["kind"], row["what"]) for row in records(path)
+            if row["kind"] in ("cm.send", "cm.event")]
+
+
+def python_sleeps_and_reads_its_clocks():
+    script = """
+import time
+clocks = [time.monotonic, time.time, time.perf_counter, lambda: time.clock_gettime(time.CLOCK_BOOTTIME)]
+before = [clock() for clock in clocks]
+time.sleep(3600)
+print(["%.3f" % (clock() - was) for clock, was in zip(clocks, before)])
+"""
+    with Emulator() as emulator:
+        output = run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+    expect("['3600.000', '3600.000', '3600.000', '3600.000']" in output, output)
+
+
+def python_threads_take_turns():
+    script = """
+import threading, time
+began, lock, done = time.monotonic(), threading.Condition(), []
+def work(number):
+    for turn in range(10):
+        time.sleep(number)
+    with lock:
+        done.append((number, round(time.monotonic() - began, 3)))
+        lock.notify()
+for number in (1, 2, 3):
+    threading.Thread(target=work, args=(number,)).start()
+with lock:
+    assert lock.wait_for(lambda: len(done) == 3, timeout=600)
+print(done)
+"""
+    with Emulator() as emulator:
+        output = run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+    expect("[(1, 10.0), (2, 20.0), (3, 30.0)]" in output, output)
+
+
+def rping_an_hour_after_its_server():
+    """The same events at the same times, twice."""
+    need("rping")
+    seen = []
+    for _ in range(2):
+        with Emulator() as emulator:
+            address = free_addresses(1)[0]
+            trace = os.path.join(emulator.directory, "trace.jsonl")
+            script = ("rping -s -a %s -C 3 & sleep 3600; rping -c -a %s -C 3 -v; sleep 3600; wait"
+                      % (address, address))
+            output = run(emulator, address, ["sh", "-c", script], "--trace", trace)
+            expect("rdma-ping-2" in output, output)
+            events = happened(trace)
+            expect(events and {time for time, *_ in events} == {3600.0}, "%s" % events)
+            seen.append(sorted(events))
+    expect(seen[0] == seen[1], "%s\n%s" % tuple(seen))
+
+
+def ucmatose_between_two_hosts():
+    need("ucmatose")
+    with Emulator() as emulator:
+        server_address, client_address = free_addresses(2)
+        server = emulator.start("a", server_address, ["sh", "-c", "sleep 60; ucmatose"], OPTIONS)
+        client = emulator.start(
+            "b", client_address,
+            ["sh", "-c", "sleep 3600; ucmatose -s %s; date +%%s" % server_address], OPTIONS)
+        for program in (client, server):
+            expect(program.wait(LIMIT_S) == 0, program.describe())
+        expect("test complete" in client.output, client.describe())
+
+
+def a_clock_that_runs_is_refused():
+    with Emulator() as emulator:
+        done = emulator.rdmaemu("run", "--host", "a", "--program-time", "--", "true")
+        expect(done.returncode != 0 and "--clock virtual" in done.stderr, done.stderr)
+
+
+def processes_have_one_time_of_day():
+    """However a process is started: fork, vfork, a shell's pipeline."""
+    script = """
+import os, subprocess, time
+read, write = os.pipe()
+if os.fork() == 0:
+    time.sleep(100)
+    os.write(write, b"x")
+    os._exit(0)
+os.read(read, 1)
+times = [int(time.time())]
+os.wait()
+times.append(int(subprocess.check_output(["date", "+%s"])))
+times.append(int(subprocess.check_output("sleep 1000; date +%s | cat", shell=True)))
+times.append(int(time.time()))
+print([time - times[0] for time in times])
+"""
+    with Emulator() as emulator:
+        output = run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+    expect("[0, 0, 1000, 1000]" in output, output)
+
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("time.program_time", [(case.__name__, case) for case in (
+        python_sleeps_and_reads_its_clocks, python_threads_take_turns, rping_an_hour_after_its_server,
+        ucmatose_between_two_hosts, a_clock_that_runs_is_refused, processes_have_one_time_of_day)]))
