@@ -131,7 +131,26 @@ void Core::QueueLocal(Time now, const Train& train) {
     spare_.pop_back();
   }
   *queued = train;
+  queued->regions_ended = regions_ended_;
   local_.Push(std::move(queued));
+}
+
+void Core::RegionEnded(ProcessId process, const MemoryRange& range, bool any_on_way) {
+  if (!any_on_way && !HasLocal()) {
+    ended_regions_.clear();
+    return;
+  }
+  if (ended_regions_.size() == kMaxEndedRegions) ended_regions_.pop_front();
+  ended_regions_.push_back({process, range});
+  regions_ended_++;
+}
+
+bool Core::HasEndedSource(const Train& train) const {
+  const uint64_t since = regions_ended_ - train.regions_ended;
+  if (since > ended_regions_.size()) return true;
+  return std::any_of(
+      ended_regions_.end() - static_cast<ptrdiff_t>(since), ended_regions_.end(),
+      [&](const EndedRegion& ended) { return train.pieces.Touches(ended.process, ended.range); });
 }
 
 std::unique_ptr<Train> Core::TakeLocal() {

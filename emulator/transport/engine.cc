@@ -203,7 +203,14 @@ class Engine::Impl final : public Receiver {
     core_.Forget(qp);
     TellEnded(now, qp);
   }
-  void Quiesce(const PayloadScope& scope) { core_.payloads.Quiesce(scope); }
+  void Quiesce(const PayloadScope& scope) {
+    core_.payloads.Quiesce(scope);
+    const auto* const of_region = std::get_if<RegionPayloads>(&scope);
+    if (of_region == nullptr || !of_region->ends) return;
+    const MemoryRegion& region = of_region->region;
+    core_.RegionEnded(region.process, {region.user_address, region.length},
+                      parking_.AwaitsCopies());
+  }
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
@@ -378,7 +385,9 @@ class Engine::Impl final : public Receiver {
     // A request that its sender has flushed or forgotten: its memory may be another's by now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
-    if (stale || IsRevoked(now, *train)) {
+    if (!stale && IsSourceEnded(*train)) {
+      completer_.FailRequest(now, *origin, train->headers.psn, IBV_WC_LOC_PROT_ERR);
+    } else if (stale || IsRevoked(now, *train)) {
       core_.counters.dropped_sender_gone += train->packets;
     } else {
       const uint32_t psn = train->headers.psn;
@@ -390,6 +399,13 @@ class Engine::Impl final : public Receiver {
       }
     }
     core_.GiveBack(std::move(train));
+  }
+
+  // A request whose memory was deregistered since it was sent: the program may have changed it. UC
+  // and UD have completed it already; there it is lost.
+  bool IsSourceEnded(const Train& train) const {
+    return train.info().request && !train.is_bytes && !train.pieces.empty() && !train.placed &&
+           core_.IsSourceEnded(train);
   }
 
   // A READ response whose memory was withdrawn since it was sent: its QP says so instead.

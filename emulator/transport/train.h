@@ -43,6 +43,8 @@ struct Train {
   // Of a READ response: the local QP that gives it. Key and address of what `pieces` names stand in
   // the headers, which do not carry them on the wire.
   Handle answerer = 0;
+  // How many regions had ended when the train was queued inside the host (EndedRegions).
+  uint64_t regions_ended = 0;
   // A copy job has put the payload where it belongs.
   bool placed = false;
   // Set by the receiver: the sender's memory could not be read, so nothing has arrived.

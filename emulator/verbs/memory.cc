@@ -145,7 +145,7 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
                                      changed.length, RegionPages::kUnknown);
   if (!checked) return Pass(checked.error());
   changed.rkey = RkeyOf(changed);
-  Quiesce(RegionPayloads{region});
+  Quiesce(RegionPayloads{region, (request.flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0});
   region.pd->users--;
   changed.pd->users++;
   region = changed;

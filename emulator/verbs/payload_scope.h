@@ -23,9 +23,11 @@ struct QpPayloads {
 struct QueuePayloads {
   CompletionQueue& cq;
 };
-// All payloads in or for the region's memory. The region is about to be deregistered or changed.
+// All payloads in or for the region's memory. The region is about to be changed, or with `ends`, to
+// be deregistered or moved: what is still to be sent from it is not read any more.
 struct RegionPayloads {
   const MemoryRegion& region;
+  bool ends = true;
 };
 // Copies by remote right to bytes of a region: a window's, or all where the region is invalidated.
 struct RemotePayloads {

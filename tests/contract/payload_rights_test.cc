@@ -124,6 +124,31 @@ void WriteWhileTheRightEnds(PayloadPair& p, EndOrder order, uint32_t rkey) {
   }
 }
 
+// WRITEs from the memory while it is deregistered: each has the old bytes or fails.
+TEST_P(PayloadRights, NothingIsReadAfterDeregistration) {
+  EachSize([](PayloadPair& p) {
+    constexpr int kWrites = 8;
+    WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    for (int i = 0; i < kWrites; i++) ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
+    const EndOrder order{.what = EndOrder::kDeregister,
+                         .object = p.from.index,
+                         .memory = p.here.address(),
+                         .bytes = p.here.size};
+    ASSERT_EQ(p.local.worker().Call(&EndRightStep, order), 0);
+    for (int i = 0; i < kWrites; i++) {
+      ASSERT_TRUE(p.local.Poll(p.pair.local, Queue::kSend).found);
+    }
+    if (!OnTheEmulator()) return;
+    std::vector<uint8_t> sent(p.size), before(p.size);
+    FillPattern(sent, 1);
+    FillPattern(before, 2);
+    for (size_t i = 0; i < p.size; i++) {
+      const uint8_t is = p.there.bytes()[i];
+      ASSERT_TRUE(is == sent[i] || is == before[i]) << "byte " << i << " is of afterwards";
+    }
+  });
+}
+
 TEST_P(PayloadRights, NothingIsWrittenAfterDeregistration) {
   EachSize([](PayloadPair& p) {
     WriteWhileTheRightEnds(p, {.what = EndOrder::kDeregister, .object = p.to.index}, p.to.rkey);
