@@ -31,10 +31,25 @@ size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]
   return count;
 }
 
+// Whether the process has room for so many descriptors. A reply whose descriptors find none has done
+// its work at the host, and nobody could undo it. 0 or EMFILE.
+int FindRoom(int socket, uint32_t wanted) {
+  int spare[kMaxReplyDescriptors];
+  uint32_t found = 0;
+  while (found < wanted && found < kMaxReplyDescriptors) {
+    spare[found] = SysDuplicate(socket);
+    if (spare[found] < 0) break;
+    found++;
+  }
+  CloseAll(spare, found);
+  return found == wanted ? 0 : EMFILE;
+}
+
 }  // namespace
 
 int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
              uint32_t wanted) {
+  if (const int error = FindRoom(socket, wanted); error != 0) return error;
   iovec parts[2] = {{&header, sizeof header}, {const_cast<void*>(in), header.size}};
   msghdr message{};
   message.msg_iov = parts;
@@ -64,7 +79,8 @@ int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* de
   out.filled = static_cast<uint32_t>(moved - sizeof reply);
   if (reply.error != 0 || count != wanted) {
     CloseAll(came, count);
-    return reply.error > 0 ? reply.error : EPROTO;
+    if (reply.error > 0) return reply.error;
+    return (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : EPROTO;
   }
   if (count > 0) memcpy(descriptors, came, count * sizeof(int));
   return 0;

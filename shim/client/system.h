@@ -3,6 +3,7 @@
 #pragma once
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -32,6 +33,9 @@ inline ssize_t SysReceiveMessage(int fd, msghdr* message) {
 }
 inline int SysPoll(pollfd* fds, unsigned count) {
   return static_cast<int>(syscall(SYS_ppoll, fds, count, nullptr, nullptr, 0));
+}
+inline int SysDuplicate(int fd) {
+  return static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
 }
 // The peer of a socket has closed it, or this side has.
 inline bool SysHasHungUp(int fd) {

@@ -148,11 +148,17 @@ using namespace rdmaemu::shim;
 RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   Context* context = New<Context>();
   if (context == nullptr) return nullptr;
+  const int cmd_fd = open(kCommandFile, O_RDWR | O_CLOEXEC);
+  if (cmd_fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+    free(context);
+    return NullWith(errno);
+  }
   OpenDeviceOut reply{};
   int async_fd = -1;
   int error =
       client::Call(CallOp::kOpenDevice, OpenDeviceIn{Of(device)->index, 0}, reply, &async_fd, 1);
   if (error != 0) {
+    if (cmd_fd >= 0) close(cmd_fd);
     free(context);
     return NullWith(error);
   }
@@ -164,7 +170,7 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   ibv_context& base = context->extended.context;
   base.device = device;
   base.async_fd = async_fd;
-  base.cmd_fd = open(kCommandFile, O_RDWR | O_CLOEXEC);
+  base.cmd_fd = cmd_fd;
   base.num_comp_vectors = static_cast<int>(reply.completion_vectors);
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&base.mutex, nullptr);

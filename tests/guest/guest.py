@@ -50,6 +50,19 @@ def run(emulator, argv, env=None):
     return program
 
 
+def a_full_descriptor_table_is_emfile_and_leaves_nothing_at_the_host():
+    binary = build("descriptor_limit")
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [binary])
+        if not program.wait_for_text("at the limit", LIMIT_S):
+            raise Failure("the program did not get there\n" + program.describe())
+        objects = emulator.host("guest")["objects"]
+        if objects["contexts"] != 1 or objects["channels"] != 1:
+            raise Failure("left behind: %s" % objects)
+        program.process.stdin.close()
+        program.wait(LIMIT_S)
+
+
 def the_hosts_death_reaches_a_program_with_large_thread_local_storage():
     binary = build("large_tls")
     with Emulator() as emulator:
@@ -277,6 +290,7 @@ def a_region_that_never_becomes_present_stops_its_own_thread_alone():
 def main():
     try:
         return emulated.run_cases("guest", [(f.__name__, f) for f in (
+            a_full_descriptor_table_is_emfile_and_leaves_nothing_at_the_host,
             the_hosts_death_reaches_a_program_with_large_thread_local_storage,
             what_needs_the_libraries_thread_fails_without_it,
             a_program_that_closes_the_descriptors_keeps_its_files,

@@ -66,9 +66,9 @@ int FaultWait(const std::string& host, const std::string& name, uint64_t times,
 struct WaitRequest {
   std::string host;
   std::optional<uint16_t> listening;  // a port on which a program listens by rdma_listen
-  std::string device;                 // there, with an active port
-  std::string event;                  // "ESTABLISHED", "RDMA_CM_EVENT_ESTABLISHED"
-  uint64_t times = 1;                 // of the event, since the host's start
+  std::optional<std::string> device;  // there, with an active port
+  std::optional<std::string> event;   // "ESTABLISHED", "RDMA_CM_EVENT_ESTABLISHED"
+  std::optional<uint64_t> times;      // of the event, since the host's start; default 1
   std::string timeout = "10s";
   bool json = false;  // print the host's status at the end, as `hosts --json` does
 };

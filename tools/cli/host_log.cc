@@ -1,5 +1,7 @@
 #include "tools/cli/host_log.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -15,6 +17,13 @@ size_t SizeOf(const std::string& path) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   return error ? 0 : static_cast<size_t>(size);
+}
+
+// The host has not ended by itself, nor by a fault rule, which writes its files first: what remains
+// of it are its lock and record.
+bool WasKilled(pid_t host, const runtime::Registry& registry, const std::string& name) {
+  const auto record = registry.ReadRecord(name);
+  return record && record->pid == host && kill(host, 0) != 0 && !registry.ReadCrash(name, host);
 }
 
 }  // namespace
@@ -57,10 +66,19 @@ void HostLog::Print(bool is_complete) const {
   }
 }
 
-bool ReportCutFiles(runtime::HostClient& client, const HostLog& log) {
+bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
+                    const runtime::Registry& registry, const runtime::HostOptions& options) {
   const Result<std::string> status = client.Status();
   const SortedJson json = status ? SortedJson::parse(*status, nullptr, false) : SortedJson();
-  if (!json.is_object()) return !log.HasError();
+  if (!json.is_object()) {
+    const std::string& lost = options.trace_path.empty() ? options.pcap_path : options.trace_path;
+    if (lost.empty() || !WasKilled(client.host_pid(), registry, options.name)) {
+      return !log.HasError();
+    }
+    fprintf(stderr, "error: %s may miss its end: host %s was killed; run it again\n", lost.c_str(),
+            options.name.c_str());
+    return false;
+  }
   bool is_whole = true;
   for (const SortedJson& file : json.value("files", SortedJson::array())) {
     const std::string error = file.value("error", "");

@@ -35,7 +35,9 @@ class HostLog {
 };
 
 // Says on stderr which traces and captures of the host miss records, because a write failed. True
-// when none does, as far as a host that has gone can still be asked.
-bool ReportCutFiles(runtime::HostClient& client, const HostLog& log);
+// when none does. A host that has gone cannot be asked: its files count as whole unless it was
+// killed.
+bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
+                    const runtime::Registry& registry, const runtime::HostOptions& options);
 
 }  // namespace rdmaemu::cli

@@ -276,6 +276,7 @@ class WaitCommand {
                      "Until a program got the RDMA CM event, such as ESTABLISHED")
         ->type_name("EVENT");
     wait_->add_option("--times", request_.times, "So often since the host's start; default 1")
+        ->check(CLI::PositiveNumber)
         ->type_name("N");
     wait_
         ->add_option("--timeout", request_.timeout,

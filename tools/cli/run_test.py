@@ -2,6 +2,7 @@
 earlier run is compared with."""
 
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
@@ -99,6 +100,16 @@ def a_host_without_rules_that_has_gone_is_no_news_but_with_strict():
         check(result.stderr == "", result.stderr)
         expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 123,
                "error: the host has gone")
+
+
+def a_trace_whose_host_was_killed_fails_the_run():
+    with Emulator() as emulator:
+        trace = os.path.join(emulator.directory, "trace.jsonl")
+        program = hold(emulator, "--trace", trace)
+        os.kill(emulator.host("h")["pid"], signal.SIGKILL)
+        program.process.stdin.close()
+        check(program.wait(30) == 125, program.describe())
+        check("may miss its end: host h was killed" in program.output, program.describe())
 
 
 def run_under(*rules):
@@ -242,6 +253,7 @@ CASES = [
     help_tells_the_statuses_of_a_program_that_did_not_start,
     a_rule_that_was_added_and_never_fired_is_named_and_strict_fails,
     a_host_without_rules_that_has_gone_is_no_news_but_with_strict,
+    a_trace_whose_host_was_killed_fails_the_run,
     strict_passes_after_a_crash_that_fired,
     a_rule_that_matched_nothing_is_told_what_happened_at_its_door,
     a_rule_that_is_too_long_is_refused_with_its_own_message,

@@ -51,8 +51,9 @@ void CompareLists(const char* option, const std::vector<std::string>& asked,
     return list;
   };
   if (normalised(asked) == normalised(running)) return;
-  differences.push_back(std::string(option) + " " + Joined(running, "(default)") + " instead of " +
-                        Joined(asked, ""));
+  differences.push_back(std::string(option) + " " +
+                        (running.empty() ? "(default)" : Joined(running, ", ")) + " instead of " +
+                        Joined(asked, ", "));
 }
 
 void CompareFiles(const char* option, const std::string& asked, const std::string& running,

@@ -57,24 +57,24 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
              "; it has listeners on: " + (ports.empty() ? "none" : ports);
     }
   }
-  if (!request.device.empty()) {
+  if (request.device) {
     std::string names, port;
     for (const Json& each : status.value("devices", Json::array())) {
       if (!each.value("present", false)) continue;
       const std::string name = each.value("name", "");
-      if (name == request.device) port = each.value("port", "");
+      if (name == *request.device) port = each.value("port", "");
       names += (names.empty() ? "" : ", ") + name;
     }
     if (port.empty()) {
-      return "has no device " + request.device + "; it has: " + (names.empty() ? "none" : names);
+      return "has no device " + *request.device + "; it has: " + (names.empty() ? "none" : names);
     }
-    if (port != "active") return "has device " + request.device + " with its port " + port;
+    if (port != "active") return "has device " + *request.device + " with its port " + port;
   }
   if (!event.empty()) {
     const auto count = status.value("events", Json::object()).value(event, uint64_t{0});
-    if (count < request.times) {
+    if (count < request.times.value_or(1)) {
       return "has had " + event + " " + std::to_string(count) + " of " +
-             std::to_string(request.times) + " times";
+             std::to_string(request.times.value_or(1)) + " times";
     }
   }
   return {};
@@ -94,10 +94,17 @@ Json StatusOf(const runtime::Registry& registry, const std::string& name) {
 int Wait(const WaitRequest& request) {
   const std::optional<Duration> limit = ParseDuration(request.timeout);
   if (!limit) return Fail(kUsage, NotADuration(request.timeout));
-  const std::string event = request.event.empty() ? "" : EventOfName(request.event);
-  if (event.empty() && !request.event.empty()) {
-    return Fail(kUsage, "there is no event \"" + request.event +
+  if (request.device && request.device->empty()) {
+    // An unset variable of a script must not be a wait for nothing.
+    return Fail(kUsage, "--device is empty; name a device, or leave the option away");
+  }
+  const std::string event = request.event ? EventOfName(*request.event) : "";
+  if (event.empty() && request.event) {
+    return Fail(kUsage, "there is no event \"" + *request.event +
                             "\"; name one of rdma_get_cm_event(3), such as ESTABLISHED");
+  }
+  if (request.times && !request.event) {
+    return Fail(kUsage, "--times counts an event; add --event NAME");
   }
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());

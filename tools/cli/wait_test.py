@@ -132,6 +132,11 @@ def wrong_words_are_errors():
         expect(wait(emulator, "--event", "ESTABLISHD"), 2, "there is no event \"ESTABLISHD\"")
         expect(wait(emulator, "--timeout", "soon"), 2, "soon")
         expect(wait(emulator, "--listening", "70000"), 2, "--listening")
+        expect(wait(emulator, "--event", ""), 2, "there is no event")
+        expect(wait(emulator, "--device", ""), 2, "--device is empty")
+        expect(wait(emulator, "--times", "3"), 2, "--event NAME")
+        expect(wait(emulator, "--event", "ESTABLISHED", "--times", "-1"), 2, "--times")
+        expect(wait(emulator, "--event", "ESTABLISHED", "--times", "0"), 2, "--times")
         expect(emulator.rdmaemu("wait", "--help"), 0, "Example")
 
 
