@@ -88,6 +88,10 @@ int TakeProgramTime(EmbeddedOptions& options) {
   const char* const asked = std::getenv("RDMAEMU_PROGRAM_TIME");
   if (asked != nullptr && std::strcmp(asked, "1") == 0) options.program_time = true;
   using Mode = runtime::ClockOption::Mode;
+  if (options.clock.mode == Mode::kProgram) {  // the same in one word, as for `rdmaemu run --clock`
+    options.clock.mode = Mode::kVirtual;
+    options.program_time = true;
+  }
   if (!options.program_time || options.clock.mode == Mode::kVirtual ||
       options.clock.mode == Mode::kManual) {
     return 0;

@@ -62,7 +62,7 @@ OrMessage<ClockOption> ParseClockOption(std::string_view text) {
                           " --clock scaled:4");
   }
   return tl::unexpected("there is no clock \"" + std::string(text) +
-                        "\"; choose one of: real, scaled:K, virtual, manual");
+                        "\"; choose one of: real, scaled:K, virtual, manual, program");
 }
 
 Time ScaledClock::At(Time real) const {

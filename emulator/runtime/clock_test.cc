@@ -15,6 +15,7 @@ TEST(ClockOption, NamesItsModes) {
   EXPECT_EQ(ParseClockOption("")->mode, Mode::kReal);
   EXPECT_EQ(ParseClockOption("real")->mode, Mode::kReal);
   EXPECT_EQ(ParseClockOption("virtual")->mode, Mode::kVirtual);
+  EXPECT_EQ(ParseClockOption("program")->mode, Mode::kProgram);
   EXPECT_EQ(ParseClockOption("manual")->mode, Mode::kManual);
 }
 
@@ -32,7 +33,7 @@ TEST(ClockOption, AScaleIsADecimalNumberWithinBounds) {
 
 TEST(ClockOption, AMistakeIsAnsweredWithWhatWouldBeRight) {
   EXPECT_EQ(ParseClockOption("fast").error(),
-            "there is no clock \"fast\"; choose one of: real, scaled:K, virtual, manual");
+            "there is no clock \"fast\"; choose one of: real, scaled:K, virtual, manual, program");
   EXPECT_EQ(ParseClockOption("scaled:many").error(),
             "\"many\" is not a scale of time: give a number from 0.01 to 100, as in"
             " --clock scaled:4");

@@ -625,6 +625,17 @@ TEST(ProgramTime, NeedsAClockThatStands) {
   }
 }
 
+TEST(ProgramTime, ClockProgramIsTheSameInOneWord) {
+  rdmaemu_options options{};
+  options.size = sizeof options;
+  options.clock = "program";
+  ASSERT_EQ(rdmaemu_open(&options), 0) << rdmaemu_last_error();
+  const nanoseconds before = Read(CLOCK_MONOTONIC);
+  sleep(3600);
+  EXPECT_EQ(Read(CLOCK_MONOTONIC) - before, hours(1));
+  ASSERT_EQ(rdmaemu_close(), 0);
+}
+
 // Of a manual clock a test moves the time, and the program under test follows.
 TEST(ProgramTime, AManualClockMovesTheProgramToo) {
   const rdmaemu_options options = Options("manual");
