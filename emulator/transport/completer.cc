@@ -385,6 +385,14 @@ void Completer::CompleteDone(Time now, QpContext& context) {
   }
 }
 
+const SendWqe* Completer::RequestOf(const QpContext& context, uint32_t psn) {
+  const auto& requests = context.requester.requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].done && HoldsPsn(requests[i], psn)) return &requests[i];
+  }
+  return nullptr;
+}
+
 void Completer::FailRequest(Time now, QpContext& context, uint32_t psn, ibv_wc_status status) {
   RequesterState& s = context.requester;
   for (size_t i = 0; i < s.requests.size(); ++i) {

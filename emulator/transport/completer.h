@@ -26,6 +26,8 @@ class Completer {
   // Completes the requests at the front that wait for nothing; the first that failed takes the QP
   // into ERR.
   void CompleteDone(Time now, QpContext& context);
+  // The request that holds the PSN and waits for its answer; nullptr: none does.
+  static const SendWqe* RequestOf(const QpContext& context, uint32_t psn);
   // The request that holds the PSN fails when those before it have completed.
   void FailRequest(Time now, QpContext& context, uint32_t psn, ibv_wc_status status);
   // Everything posted completes with WR_FLUSH_ERR, unsignalled too.

@@ -135,22 +135,21 @@ void Core::QueueLocal(Time now, const Train& train) {
   local_.Push(std::move(queued));
 }
 
-void Core::RegionEnded(ProcessId process, const MemoryRange& range, bool any_on_way) {
+void Core::RegionEnded(uint32_t lkey, bool any_on_way) {
   if (!any_on_way && !HasLocal()) {
     ended_regions_.clear();
     return;
   }
   if (ended_regions_.size() == kMaxEndedRegions) ended_regions_.pop_front();
-  ended_regions_.push_back({process, range});
+  ended_regions_.push_back(lkey);
   regions_ended_++;
 }
 
-bool Core::HasEndedSource(const Train& train) const {
+bool Core::HasEndedSince(const Train& train, uint32_t lkey) const {
   const uint64_t since = regions_ended_ - train.regions_ended;
   if (since > ended_regions_.size()) return true;
-  return std::any_of(
-      ended_regions_.end() - static_cast<ptrdiff_t>(since), ended_regions_.end(),
-      [&](const EndedRegion& ended) { return train.pieces.Touches(ended.process, ended.range); });
+  return std::find(ended_regions_.end() - static_cast<ptrdiff_t>(since), ended_regions_.end(),
+                   lkey) != ended_regions_.end();
 }
 
 std::unique_ptr<Train> Core::TakeLocal() {

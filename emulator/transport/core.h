@@ -137,13 +137,15 @@ class Core {
   // The oldest local train; the caller gives it back.
   std::unique_ptr<Train> TakeLocal();
   void GiveBack(std::unique_ptr<Train> train);
-  // The region's memory is the program's again. Trains that are on their way inside the host must
-  // not be read from it; with none (`any_on_way` false) nothing needs to be kept.
-  void RegionEnded(ProcessId process, const MemoryRange& range, bool any_on_way);
-  // A region that the train's payload is in has ended since the train was queued.
-  bool IsSourceEnded(const Train& train) const {
-    return train.regions_ended != regions_ended_ && HasEndedSource(train);
+  // The region's memory is the program's again: requests that are on their way inside the host must
+  // not be read by its key. With none (`any_on_way` false) nothing needs to be kept.
+  void RegionEnded(uint32_t lkey, bool any_on_way);
+  // A region has ended since the train was queued.
+  bool HasRegionEndedSince(const Train& train) const {
+    return train.regions_ended != regions_ended_;
   }
+  // It is one of those.
+  bool HasEndedSince(const Train& train, uint32_t lkey) const;
   // Counts a train that stays in the host, and writes its packets into the capture.
   void NoteLocal(Time now, const Train& train);
 
@@ -157,7 +159,6 @@ class Core {
 
   Status CutToWire(Time now, const Train& train);
   void QueueLocal(Time now, const Train& train);
-  bool HasEndedSource(const Train& train) const;
   bool AskDoors(Time now, const Train& train, uint32_t index, bool local);
   std::vector<std::byte> DatagramOf(const Train& train, uint32_t index);
 
@@ -165,15 +166,11 @@ class Core {
   uint64_t last_epoch_ = 0;
   TimerQueue<Handle> timers_;
   Fifo<std::unique_ptr<Train>> local_;
-  // Where the latest regions were that ended while trains were on their way, oldest first; the last
-  // one is number `regions_ended_`. Of older ones only the number is known, and trains that were
-  // queued before them count as ended.
-  struct EndedRegion {
-    ProcessId process;
-    MemoryRange range;
-  };
+  // The keys of the latest regions that ended while trains were on their way, oldest first; the
+  // last one is number `regions_ended_`. Of older ones only the number is known: they count as any
+  // key.
   static constexpr size_t kMaxEndedRegions = 1024;
-  std::deque<EndedRegion> ended_regions_;
+  std::deque<uint32_t> ended_regions_;
   uint64_t regions_ended_ = 0;
   std::vector<std::unique_ptr<Train>> spare_;
   std::vector<std::byte> wire_buffer_;

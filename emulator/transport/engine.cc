@@ -207,9 +207,7 @@ class Engine::Impl final : public Receiver {
     core_.payloads.Quiesce(scope);
     const auto* const of_region = std::get_if<RegionPayloads>(&scope);
     if (of_region == nullptr || !of_region->ends) return;
-    const MemoryRegion& region = of_region->region;
-    core_.RegionEnded(region.process, {region.user_address, region.length},
-                      parking_.AwaitsCopies());
+    core_.RegionEnded(of_region->region.lkey, parking_.AwaitsCopies());
   }
   const EngineCounters& counters() const { return core_.counters; }
 
@@ -385,7 +383,7 @@ class Engine::Impl final : public Receiver {
     // A request that its sender has flushed or forgotten: its memory may be another's by now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
-    if (!stale && IsSourceEnded(*train)) {
+    if (origin != nullptr && !stale && IsSourceEnded(*train, *origin)) {
       completer_.FailRequest(now, *origin, train->headers.psn, IBV_WC_LOC_PROT_ERR);
     } else if (stale || IsRevoked(now, *train)) {
       core_.counters.dropped_sender_gone += train->packets;
@@ -401,11 +399,17 @@ class Engine::Impl final : public Receiver {
     core_.GiveBack(std::move(train));
   }
 
-  // A request whose memory was deregistered since it was sent: the program may have changed it. UC
-  // and UD have completed it already; there it is lost.
-  bool IsSourceEnded(const Train& train) const {
-    return train.info().request && !train.is_bytes && !train.pieces.empty() && !train.placed &&
-           core_.IsSourceEnded(train);
+  // A request whose region was deregistered since it was sent: the program may have changed the
+  // memory. UC and UD requests have completed already.
+  bool IsSourceEnded(const Train& train, const QpContext& origin) const {
+    if (!core_.HasRegionEndedSince(train) || train.is_bytes || train.placed ||
+        train.pieces.empty()) {
+      return false;
+    }
+    const SendWqe* const request = completer_.RequestOf(origin, train.headers.psn);
+    return request != nullptr && std::ranges::any_of(request->sges, [&](const rxe_sge& sge) {
+             return core_.HasEndedSince(train, sge.lkey);
+           });
   }
 
   // A READ response whose memory was withdrawn since it was sent: its QP says so instead.

@@ -27,17 +27,6 @@ void Pieces::Add(const MemoryRef& ref) {
   length_ += ref.range.length;
 }
 
-bool Pieces::Touches(ProcessId process, const MemoryRange& range) const {
-  const std::span<const MemoryRange> all = ranges();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (owner(i) == process && all[i].address < range.address + range.length &&
-        range.address < all[i].address + all[i].length) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void Pieces::DropFront(uint64_t bytes) {
   bytes = std::min(bytes, length_);
   Pieces rest;

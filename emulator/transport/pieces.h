@@ -36,8 +36,6 @@ class Pieces {
   ProcessId process() const { return process_; }
   // True when all is memory of this process.
   bool IsOf(ProcessId process) const { return !mixed() && process_ == process; }
-  // Some of it is in that memory of the process.
-  bool Touches(ProcessId process, const MemoryRange& range) const;
   std::span<const MemoryRange> ranges() const {
     return heap_.empty() ? std::span<const MemoryRange>(inline_.data(), count_)
                          : std::span<const MemoryRange>(heap_);
