@@ -371,10 +371,11 @@ int FirstConnect() {
              "stop %s` and try again",
              c.place.name, c.place.name);
   } else if (error == EMFILE) {
-    Complain(Complaint::kUnreachable,
-             "no RDMA devices: this process may open no more descriptors, and the connection to host "
-             "'%s' needs some; raise the limit (ulimit -n)",
-             c.place.name);
+    Complain(
+        Complaint::kUnreachable,
+        "no RDMA devices: this process may open no more descriptors, and the connection to host "
+        "'%s' needs some; raise the limit (ulimit -n)",
+        c.place.name);
   } else {
     Complain(Complaint::kUnreachable,
              "no RDMA devices: host '%s' at %s does not answer (%s); end it with `rdmaemu stop %s` "

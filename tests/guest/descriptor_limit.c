@@ -14,14 +14,19 @@ static void check(int holds, const char* what) {
   exit(1);
 }
 
-// So many more descriptors may be opened from now on.
-static void leave_room_for(rlim_t count) {
+// The first number that was free.
+static int first_free(void) {
   const int next = dup(0);
   check(next >= 0, "dup");
   close(next);
+  return next;
+}
+
+// So many descriptors may be open beyond `used`.
+static void leave_room_for(int used, int count) {
   struct rlimit limit;
   check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
-  limit.rlim_cur = (rlim_t)next + count;
+  limit.rlim_cur = (rlim_t)(used + count);
   check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
 }
 
@@ -30,7 +35,8 @@ int main(void) {
   check(devices != NULL && devices[0] != NULL, "ibv_get_device_list");
   struct ibv_context* context = ibv_open_device(devices[0]);
   check(context != NULL, "ibv_open_device");
-  leave_room_for(0);
+  const int used = first_free();
+  leave_room_for(used, 0);
   for (int i = 0; i < 100; i++) {
     errno = 0;
     check(ibv_create_comp_channel(context) == NULL && errno == EMFILE, "ibv_create_comp_channel");
@@ -42,10 +48,10 @@ int main(void) {
     errno = 0;
     check(ibv_open_device(devices[0]) == NULL && errno == EMFILE, "ibv_open_device");
   }
-  leave_room_for(1);
+  leave_room_for(used, 1);
   errno = 0;
   check(ibv_open_device(devices[0]) == NULL && errno == EMFILE, "ibv_open_device needs two");
-  leave_room_for(8);
+  leave_room_for(used, 8);
   struct ibv_comp_channel* channel = ibv_create_comp_channel(context);
   check(channel != NULL, "the next call works");
   printf("at the limit\n");

@@ -45,7 +45,8 @@ struct rdmaemu_options {
   /* One device rxe0 with 127.0.0.1 and ::1. Addresses need not be this machine's. */
   const struct rdmaemu_device* devices;
   size_t device_count;
-  /* "virtual" (the default), "manual", "real", "scaled:K", "program" (virtual, with program_time). */
+  /* "virtual" (the default), "manual", "real", "scaled:K", "program" (virtual, with program_time).
+   */
   const char* clock;
   /* Fixes all that is chosen at random: keys, numbers, draws of rules. */
   uint64_t seed;

@@ -51,8 +51,8 @@ struct DeviceOptions {
   std::string addresses = "127.0.0.1,::1";
 };
 
-// As rdmaemu_options; empty means the default. Each member has an initializer, so that a program may
-// name those that it wants: {.program_time = true}.
+// As rdmaemu_options; empty means the default. Each member has an initializer, so that a program
+// may name those that it wants: {.program_time = true}.
 struct EmbeddingOptions {
   std::string name = {};
   std::vector<DeviceOptions> devices = {};
