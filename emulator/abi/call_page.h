@@ -1,7 +1,8 @@
-// Calls without a system call: a page that one process and its host share holds one call and its
-// reply. The caller writes the call, the host, while it is awake, finds it by looking. What needs
-// more room, or descriptors, goes through the socket; so does the first call, which asks for the
-// page. One call at a time; the process's own lock keeps its threads in line.
+// Calls without a system call. One process and its host share a page that holds one call and its
+// reply. The caller writes the call, and the host finds the call by polling while the host is
+// awake. The socket carries the first call, which asks for the page. The socket also carries calls
+// that need more room or file descriptors. A page holds one call at a time, so the process's
+// threads take a lock of the process before they call.
 #pragma once
 
 #include <atomic>
@@ -17,26 +18,27 @@ struct CallPage {
   static constexpr size_t kMaxOutBytes = 4096;
   static constexpr uint32_t kIdle = 0, kAsked = 1, kAnswered = 2, kTaken = 3;
 
-  // kIdle to kAsked by the process, to kAnswered by the host, to kIdle by the process. A futex. A
-  // call that is answered later is kTaken meanwhile: it is not asked twice.
+  // The process sets kAsked, the host sets kAnswered, and the process sets kIdle again. The host
+  // sets kTaken while it delays a reply, so that it does not execute the call twice. `state` is a
+  // futex.
   alignas(64) uint32_t state;
-  uint32_t caller_sleeps;  // the host wakes who waits for `state`
-  // 0: the host does not look here by itself; who asks writes the doorbell eventfd then.
+  uint32_t caller_sleeps;  // 1: a thread sleeps on `state`; the host must wake it
+  // 0: the host does not poll this page. The caller then writes the doorbell eventfd.
   alignas(64) uint32_t host_looks;
   alignas(64) CallHeader call;
   ReplyHeader reply;
   alignas(8) std::byte in[kMaxInBytes];
   alignas(8) std::byte out[kMaxOutBytes];
 
-  // By the process, once `call` and `in` are written. True: the host must be told.
+  // The process calls this after it wrote `call` and `in`. True: the process must wake the host.
   bool Ask() {
     std::atomic_ref(state).store(kAsked, std::memory_order_seq_cst);
     return std::atomic_ref(host_looks).load(std::memory_order_seq_cst) == 0;
   }
   uint32_t State() { return std::atomic_ref(state).load(std::memory_order_seq_cst); }
-  // By the host; the caller sleeps on.
+  // The host calls this for a delayed reply. The caller stays asleep.
   void MarkTaken() { std::atomic_ref(state).store(kTaken, std::memory_order_seq_cst); }
-  // By the host, once `reply` and `out` are written. True: the caller must be woken.
+  // The host calls this after it wrote `reply` and `out`. True: the host must wake the caller.
   bool MarkAnswered() {
     std::atomic_ref(state).store(kAnswered, std::memory_order_seq_cst);
     return std::atomic_ref(caller_sleeps).load(std::memory_order_seq_cst) != 0;

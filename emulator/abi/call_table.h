@@ -1,10 +1,10 @@
-// Every call from a program to its host, once. All that must know the calls reads this table: the
-// numbers (calls.h), their names in traces and fault rules, the host's dispatch, the object that a
-// call is about, the host that it goes to where several live in one process, and what it ends.
+// The one table of all calls from a program to its host. Several parts are made from it: the
+// numbers (calls.h), the names in traces and fault rules, and the host's dispatch. The table also
+// gives each call's object, its route when several hosts share a process, and what the call ends.
 //
-// A new call is four edits: a line here (its place among the verbs calls gives the number, so that
-// kCallVersion changes), its structs in calls.h, its handler of the same name in
-// emulator/host/verbs_calls.cc, and the library's function that makes it.
+// A new call needs four edits: a line here, its structs in calls.h, its handler of the same name in
+// emulator/host/verbs_calls.cc, and the library's function that makes the call. A line's position
+// among the verbs calls gives the call's number, so a new line changes kCallVersion.
 #pragma once
 
 #include <cstdint>
@@ -12,52 +12,52 @@
 
 namespace rdmaemu {
 
-// What a call is about, as far as a fault rule can ask for it.
+// The object of a call, as far as a fault rule can name it.
 enum class CallAbout : uint8_t {
   kNothing,
   kHandle,  // In begins with a handle
   kDevice,  // In begins with a device's index
 };
 
-// Which of several hosts inside one process gets a call.
+// Selects the host that gets a call when several hosts are in one process.
 enum class CallRoute : uint8_t {
-  kEntered,    // the host that the calling thread is on
+  kEntered,    // the host that the calling thread has entered
   kByNumber,   // In begins with a handle, a channel, a segment or a device's index
-  kByDevice,   // ListDevicesIn says it
-  kByChannel,  // CmCreateChannelIn says it
+  kByDevice,   // ListDevicesIn names it
+  kByChannel,  // CmCreateChannelIn names it
 };
 
 // Bits of CallInfo::traits.
 enum CallTrait : uint32_t {
   kPlain = 0,
-  // Posted work may lack something after the call: its QP, the state to send in, an address handle,
-  // memory, the device.
+  // The call may end something that posted work needs: its QP, the state to send in, an address
+  // handle, memory, or the device.
   kEndsWhatPostsNeed = 1,
-  // QPs, contexts or what has asynchronous events may be gone after the call.
+  // The call may end QPs, contexts or objects with asynchronous events.
   kEndsObjects = 2,
-  // The call destroys an object. It answers 0 where the host is gone.
+  // The call destroys an object. It returns 0 when the host has ended.
   kDestroys = 4,
-  // The call counts completions: the device must have completed all that it can.
+  // The call counts completions. The device must first complete all work that it can.
   kCountsCompletions = 8,
   // The call is about the host itself. No fault rule applies to it.
   kOfHost = 16,
-  // The reply brings a counter, on which threads may wait.
+  // The reply carries a counter, on which threads may wait.
   kBringsCounter = 32,
-  // Nothing may stand for In.
+  // The call may have no In at all.
   kInMayBeEmpty = 64,
 };
 
-// X(name, In, Out, about, route, traits), in the order of their numbers. Out is Nothing where the
-// call answers nothing.
+// X(name, In, Out, about, route, traits), in the order of their numbers. Out is Nothing for a call
+// that returns nothing.
 
-// Answered by emulator/host/host.cc.
+// emulator/host/host.cc answers these.
 #define RDMAEMU_HOST_CALLS(X)                                              \
   X(Hello, HelloIn, HelloOut, kNothing, kEntered, kOfHost)                 \
   X(MapSegment, MapSegmentIn, MapSegmentOut, kNothing, kByNumber, kOfHost) \
   X(HostStatus, Nothing, HostStatusOut, kNothing, kEntered, kOfHost)       \
   X(HostStop, Nothing, Nothing, kNothing, kEntered, kOfHost)
 
-// Answered by the handlers of emulator/host/verbs_calls.cc.
+// The handlers of emulator/host/verbs_calls.cc answer these.
 #define RDMAEMU_VERBS_CALLS(X)                                                         \
   X(ListDevices, ListDevicesIn, ListDevicesOut, kNothing, kByDevice, kInMayBeEmpty)    \
   X(OpenDevice, OpenDeviceIn, OpenDeviceOut, kDevice, kByNumber, kBringsCounter)       \
@@ -95,7 +95,7 @@ enum CallTrait : uint32_t {
   X(AttachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)                         \
   X(DetachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)
 
-// Answered by emulator/host/host.cc, but for ShareCallPage and Clock: by the runtime.
+// emulator/host/host.cc answers these. The runtime answers ShareCallPage and Clock.
 #define RDMAEMU_OTHER_CALLS(X)                                                              \
   X(CmCreateChannel, CmCreateChannelIn, CmChannelOut, kNothing, kByChannel, kBringsCounter) \
   X(CmDestroyChannel, HandleIn, Nothing, kNothing, kByNumber, kDestroys)                    \
@@ -109,7 +109,7 @@ enum CallTrait : uint32_t {
   X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
   X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)
 
-// Asked about, not made (AskIn).
+// The program asks about these calls, but the host does not execute them (AskIn).
 #define RDMAEMU_ASKED_CALLS(X)                              \
   X(PostSend, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
   X(PostRecv, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
@@ -123,8 +123,9 @@ enum CallTrait : uint32_t {
   RDMAEMU_OTHER_CALLS(X)     \
   RDMAEMU_ASKED_CALLS(X)
 
-// Commands of connection management, X(name, traits) in the order of RDMA_USER_CM_CMD_*. Each takes
-// a channel first and goes by it. Where the manager is iw_cm, DISCONNECT and DESTROY_ID end a QP.
+// Commands of connection management, X(name, traits) in the order of RDMA_USER_CM_CMD_*. Each
+// begins with a channel, which selects the host. With the manager iw_cm, DISCONNECT and DESTROY_ID
+// end a QP.
 #define RDMAEMU_CM_COMMANDS(X)                  \
   X(CREATE_ID, kPlain)                          \
   X(DESTROY_ID, kEndsWhatPostsNeed | kDestroys) \
@@ -157,7 +158,7 @@ enum class CallOp : uint32_t {
 #define RDMAEMU_NUMBER(name, ...) k##name,
   RDMAEMU_ALL_CALLS(RDMAEMU_NUMBER)
 #undef RDMAEMU_NUMBER
-  // kCmCommand + RDMA_USER_CM_CMD_*: CmCall<struct rdma_ucm_...> in, its response struct out.
+  // kCmCommand + RDMA_USER_CM_CMD_*: In is CmCall<struct rdma_ucm_...>, Out is its response struct.
   kCmCommand = 0x100,
 };
 
@@ -176,7 +177,7 @@ inline constexpr CallInfo kCallTable[] = {RDMAEMU_ALL_CALLS(RDMAEMU_INFO)};
 inline constexpr CallInfo kCmCommandTable[] = {RDMAEMU_CM_COMMANDS(RDMAEMU_INFO)};
 #undef RDMAEMU_INFO
 
-// Of a number as it came; nullptr for one that is no call's.
+// Returns the table's entry for any number. nullptr: no call has this number.
 constexpr const CallInfo* InfoOf(uint32_t op) {
   constexpr auto kCmBase = static_cast<uint32_t>(CallOp::kCmCommand);
   if (op >= kCmBase) {

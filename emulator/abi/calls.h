@@ -1,9 +1,10 @@
-// The calls from a program to its host: one fixed-layout struct in, one out, as messages of a
-// SOCK_SEQPACKET socket (CallHeader and In; ReplyHeader and Out, with descriptors beside it where
-// the call says so) or by function call in an embedded host. Verbs structs are verbs.h's own;
-// connection management speaks the structs of rdma_user_cm.h.
+// The calls from a program to its host: one struct of fixed layout in, one out. Over a
+// SOCK_SEQPACKET socket, a call is CallHeader and In. Its reply is ReplyHeader and Out, for some
+// calls with file descriptors. An embedded host receives the same bytes by a function call. Verbs
+// calls carry the structs of verbs.h. Connection management carries those of rdma_user_cm.h.
 //
-// All calls answer at once: waiting (for an event, for acknowledgements) is the program's side.
+// The host replies to all calls at once. The program's library waits for events and
+// acknowledgements.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +21,10 @@
 
 namespace rdmaemu {
 
-// Changes with any layout in this file; a host answers another version with EPROTO.
+// Changes when any layout in this file changes. A host answers another version with EPROTO.
 inline constexpr uint32_t kCallVersion = 5;
 inline constexpr size_t kMaxCallBytes = 16384;
-inline constexpr size_t kMaxReplyBytes = 131072;  // HostStatus alone comes near it
+inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxGidsPerCall = 64;
@@ -35,7 +36,7 @@ struct CallHeader {
 struct ReplyHeader {
   int32_t error;         // positive errno; 0: Out follows
   uint32_t size;         // bytes of Out that follow
-  uint32_t descriptors;  // how many come as SCM_RIGHTS, in the order the call names them
+  uint32_t descriptors;  // number of SCM_RIGHTS descriptors, in the order that the call names
   uint32_t reserved;
 };
 
@@ -45,15 +46,15 @@ struct Nothing {
 
 // ---- the connection
 
-// The first call on a connection. A forked child opens one of its own and shows its parent's
-// group token: it then shares the handles of what its parent had made before the fork. Descriptors:
-// doorbell eventfd.
+// The first call on a connection. A forked child opens its own connection and sends its parent's
+// group token. The child then shares the handles of objects that the parent created before the
+// fork. Descriptors: doorbell eventfd.
 struct HelloIn {
   uint32_t version;         // kCallVersion
   uint32_t pid;             // as the program sees it; the host trusts SO_PEERCRED, not this
   uint8_t group_token[16];  // zero: a new group
-  uint32_t parent;          // HelloOut::process of the parent; not looked at in a new group
-  uint32_t fork;            // the how many-th fork of the parent made this process, from 1
+  uint32_t parent;          // HelloOut::process of the parent; ignored for a new group
+  uint32_t fork;            // number of the parent's fork that created this process, from 1
   char program[64];         // for the trace and `rdmaemu hosts`
 };
 struct HelloOut {
@@ -76,23 +77,25 @@ struct MapSegmentOut {
   uint64_t length;
 };
 
-// kShareCallPage, Nothing in, nothing out, after Hello: the way to call without the socket
-// (call_page.h). Descriptors: the memfd of a CallPage. Answered by the socket's server alone.
+// kShareCallPage returns a page for calls without the socket (call_page.h). It has no In and no
+// Out, and needs a Hello before. Descriptors: the memfd of a CallPage. Only the socket's server
+// answers it.
 
-// The rules of a running host (emulator/host/faults/host_faults.h), for `rdmaemu fault`. In: the
-// text of a rule (kFaultAdd), a rule's name (kFaultRemove, kFaultRelease), nothing. Out: JSON text
-// as below,
-// {"error": TEXT} where the host says no.
+// The calls of `rdmaemu fault` for the rules of a running host
+// (emulator/host/faults/host_faults.h). In: a rule's text (kFaultAdd), a rule's name (kFaultRemove,
+// kFaultRelease), or nothing. Out: JSON text. {"error": TEXT} means that the host refuses.
 inline constexpr size_t kMaxFaultTextBytes = 8192;
-// kFaultWait: a FaultWaitIn and a rule's name. It is answered when the rule has fired so often
-// since it was added, at once where it has: {"name": NAME, "matched": N, "fired": N}; as above
-// where there is no such rule, or it goes meanwhile. Who waits no longer ends the connection.
+// kFaultWait: a FaultWaitIn, then a rule's name. The host replies when the rule has fired `times`
+// times since the rule was added: {"name": NAME, "matched": N, "fired": N}. The reply is immediate
+// when the rule has already fired so often. The reply is {"error": TEXT} when there is no such
+// rule, or when the rule is removed meanwhile. A program stops waiting by closing the connection.
 struct FaultWaitIn {
   uint64_t times;
 };
 
-// What `rdmaemu clock` does; needs no Hello. Answered by the socket's server (runtime/clock.h):
-// EOPNOTSUPP where the host is embedded, or where its clock is not `manual` and is told to move.
+// The call of `rdmaemu clock`. It needs no Hello. The socket's server answers it (runtime/clock.h).
+// An embedded host answers EOPNOTSUPP. A clock that is not `manual` answers EOPNOTSUPP to kAdvance
+// and kRunUntilIdle.
 enum class ClockAction : uint32_t { kShow = 1, kAdvance, kRunUntilIdle };
 struct ClockIn {
   uint32_t action;  // ClockAction
@@ -100,9 +103,9 @@ struct ClockIn {
   int64_t advance_ns;  // kAdvance: more than 0
 };
 struct ClockOut {
-  char mode[24];  // as --clock has it
+  char mode[24];  // as in --clock
   int64_t now_ns;
-  uint32_t moving;  // it was told to move, and has not arrived
+  uint32_t moving;  // 1: the clock still moves to the time of an earlier call
   uint32_t awaits_application;
 };
 
@@ -122,11 +125,12 @@ struct DeviceEntry {
   uint32_t reserved;
   char profile[32];
 };
-// The devices of the host that answers; Nothing does as well. Where hosts live inside the program,
-// that is the one that the caller is on, or the one that has or had the device `index`.
+// The devices of the host that answers. In may also be Nothing. When hosts are inside the program,
+// the host of the device `index` answers (also after the device's removal), or else the host that
+// the calling thread has entered.
 struct ListDevicesIn {
   uint32_t index;
-  uint32_t of_index;  // 1: `index` is meant
+  uint32_t of_index;  // 1: `index` selects the host
 };
 struct ListDevicesOut {
   uint32_t count;
@@ -139,7 +143,8 @@ struct OpenDeviceIn {
   uint32_t index;
   uint32_t reserved;
 };
-// What a device does not have, so that posting and the extended calls refuse it at once.
+// Features that a device does not have. The library refuses them when a program posts or makes an
+// extended call.
 inline constexpr uint32_t kMissingImmediateData = 1;
 inline constexpr uint32_t kMissingExtendedCalls = 2;  // ibv_create_cq_ex, send_ops_flags
 inline constexpr uint32_t kMissingAtomics = 4;
@@ -153,9 +158,8 @@ struct OpenDeviceOut {
   uint32_t max_read_sges;  // max_sge_rd
   uint32_t reserved;
 };
-// `context`, here and below, is the open device that the call is made through, as the kernel's
-// calls are made through its descriptor: handles of other contexts are ENOENT. 0: whichever the
-// object is of.
+// `context`, here and below, is the open device through which the program calls. The kernel has its
+// file descriptor for this. A handle of another context is ENOENT. 0: the context of the object.
 struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
   uint32_t handle;
   uint32_t context;
@@ -176,7 +180,7 @@ struct QueryGidsIn {
   uint32_t first;  // table index
   uint32_t count;  // at most kMaxGidsPerCall
 };
-struct QueryGidsOut {  // entries that are empty have gid_type 0 and a zero GID
+struct QueryGidsOut {  // empty entries have gid_type 0 and a zero GID
   uint32_t count;
   uint32_t reserved;
   ibv_gid_entry entries[kMaxGidsPerCall];
@@ -191,25 +195,27 @@ struct QueryPkeyOut {
   uint16_t pkey_be;
   uint16_t reserved[3];
 };
-// kNothingQueued when no event is pending.
+// The reply's error is kNothingQueued when no event is queued.
 struct GetAsyncEventOut {
   int32_t type;  // ibv_event_type
   uint32_t reserved;
   uint64_t cookie;  // of the CQ, QP, SRQ; or the port's number
 };
 
-// What `rdmaemu device|port|address` do to a host that runs. Needs no Hello, like kHostStop.
+// The call of `rdmaemu device|port|address` to change a running host. It needs no Hello, like
+// kHostStop.
 enum class DeviceChange : uint32_t {
   kRemoveDevice = 1,
-  // `profile` names a built-in one, or is empty: for a device that was removed, or where the TOML
-  // of a profile follows ChangeDeviceIn, at most kMaxProfileBytes of it.
+  // `profile` names a built-in profile, or is empty. It is empty for a device that was removed
+  // before. It is also empty when a profile's TOML follows ChangeDeviceIn (at most
+  // kMaxProfileBytes).
   kAddDevice,
   kPortDown,
   kPortUp,
   kAddAddress,
-  kRemoveAddress,  // from whatever device has it
-  kMoveAddress,    // to the device that is named
-  kSetPkey,        // entry pkey_index of its P_Key table becomes pkey
+  kRemoveAddress,  // from the device that has it
+  kMoveAddress,    // to the named device
+  kSetPkey,        // sets entry pkey_index of the port's P_Key table to pkey
 };
 struct ChangeDeviceIn {
   uint32_t change;  // DeviceChange
@@ -221,7 +227,7 @@ struct ChangeDeviceIn {
   uint32_t interface_index;
   uint32_t pkey_index;
   uint32_t pkey;         // 16 bits
-  uint32_t prefix_bits;  // of an added address's network, of 128; 0: HostAddress says which
+  uint32_t prefix_bits;  // bits of the network, of 128; 0: NetworkOf (verbs/device.h) chooses
   uint32_t reserved;
 };
 
@@ -278,7 +284,7 @@ struct CreateChannelOut {
   uint32_t slots;   // of the ring of ChannelEntry
   SharedSpan ring;  // Ring with 8-byte slots
 };
-struct TakeChannelOverflowOut {  // kNothingQueued when there is none
+struct TakeChannelOverflowOut {  // the error is kNothingQueued when no overflow is queued
   uint64_t cq_cookie;
 };
 struct CreateCqIn {
@@ -290,7 +296,7 @@ struct CreateCqIn {
 };
 struct CqOut {
   uint32_t handle;
-  uint32_t entries;  // what the program may count on
+  uint32_t entries;  // usable entries
   uint32_t slots;
   uint32_t reserved;
   SharedSpan queue;  // CqControl, then Ring with 64-byte slots (CqEntry)
@@ -302,7 +308,7 @@ struct ResizeCqIn {
   uint32_t reserved = 0;
 };
 struct DestroyCqOut {
-  uint32_t async_events_reported;  // fetched by the program; ibv_destroy_cq waits for their acks
+  uint32_t async_events_reported;  // events that the program got; ibv_destroy_cq awaits their acks
   uint32_t reserved;
 };
 
@@ -391,16 +397,16 @@ struct McastIn {
 
 // ---- posting and polling
 
-// These go through shared memory and make no call. Where a fault rule stands at one of them
-// (DoorbellPage::watched_calls has its bit), the program asks before it does it: an error is what
-// it answers instead.
+// Posting and polling use shared memory and make no call. When a fault rule matches one of them
+// (DoorbellPage::watched_calls has its bit), the program asks the host first. The program returns
+// the reply's error instead of posting or polling.
 struct AskIn {
   uint32_t handle;  // of the QP, SRQ or CQ
-  uint32_t again;   // 0; or what AskOut said: it has been done, and waits
+  uint32_t again;   // 0, or AskOut::again: the program has done it, and waits
 };
 struct AskOut {
-  int32_t error;   // positive errno: it is done, and answers this all the same
-  uint32_t again;  // not 0: it is done, then asked about once more with this, and waited for
+  int32_t error;   // positive errno: the program does it, and returns this error anyway
+  uint32_t again;  // not 0: the program does it, then asks again with this number and waits
 };
 constexpr bool IsAsked(CallOp op) { return op >= CallOp::kPostSend && op <= CallOp::kReqNotifyCq; }
 static_assert(static_cast<size_t>(CallOp::kReqNotifyCq) == std::size(kCallTable));
@@ -410,10 +416,10 @@ constexpr uint32_t WatchBit(CallOp op) {
 
 // ---- connection management
 
-// Nothing does as well, and 0. Where hosts live inside the program, the new channel is on the host
-// of this one; otherwise on that which the caller is on.
+// In may also be Nothing. When hosts are inside the program, the new channel is on the host of
+// `beside`. With 0, the channel is on the host that the calling thread has entered.
 struct CmCreateChannelIn {
-  uint32_t beside;  // a channel
+  uint32_t beside;  // a channel, or 0
   uint32_t reserved;
 };
 // Descriptors: the channel's event counter.
@@ -421,9 +427,9 @@ struct CmChannelOut {
   uint32_t channel;
   uint32_t reserved;
 };
-// A command of rdma_user_cm.h. `response` members are not used; MIGRATE_ID's `fd` is the handle of
-// the new channel (the call goes to the id's old one); QUERY_PATH and SET_OPTION have the structs
-// of command_structs.h.
+// A command of rdma_user_cm.h. `response` members are unused. MIGRATE_ID's `fd` is the handle of
+// the new channel, and `channel` is the id's old one. QUERY_PATH and SET_OPTION have the structs of
+// command_structs.h.
 template <class Command>
 struct CmCall {
   uint32_t channel;

@@ -1,5 +1,5 @@
-// The two commands whose structs in rdma_user_cm.h hold a pointer or an open end, with everything
-// in place. All others are the kernel's own.
+// Flat structs for two commands whose structs in rdma_user_cm.h hold a pointer or a flexible array.
+// All other commands use the kernel's structs.
 #pragma once
 
 #include <cstdint>

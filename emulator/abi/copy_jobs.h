@@ -1,9 +1,11 @@
-// Copies that a program's polling thread does for its host (shared memory, both sides). The host
-// has checked them against regions and rights; one process_vm_writev or process_vm_readv of the
-// program moves the bytes once, where the host would have to move them twice. Only the host says
-// what follows from it: it offers again, or copies itself, what nobody took or what failed.
+// Copies that a program's polling thread does for its host (shared memory, written by both sides).
+// The host checks each copy against memory regions and access rights. The program then moves the
+// bytes once with process_vm_writev or process_vm_readv. The host would have to move the bytes
+// twice. The host alone decides what follows. It offers a failed copy again, or does the copy
+// itself. It does the same when no thread takes the offer.
 //
-// A program that lies about a copy has spoilt its own data; the host believes no index of it.
+// A program that reports a false result damages its own data only. The host uses no index that the
+// program wrote.
 #pragma once
 
 #include <atomic>
@@ -20,7 +22,7 @@ struct alignas(64) CopyJob {
   enum State : uint32_t { kFree, kOffered, kTaken, kDone, kFailed, kRefused };
 
   uint32_t state;
-  uint32_t number;  // its place in the row of jobs
+  uint32_t number;  // its position in the sequence of all jobs
   uint32_t pid;     // of the other process, as the program sees it
   uint32_t pull;    // 1: from the other process, 0: to it
   uint32_t own_count, other_count;
@@ -29,7 +31,7 @@ struct alignas(64) CopyJob {
 
   State Now() { return State{std::atomic_ref(state).load(std::memory_order_acquire)}; }
   void Set(State to) { std::atomic_ref(state).store(to, std::memory_order_release); }
-  // One of program and host gets an offered job.
+  // Moves an offered job to state `to`. Either the program or the host succeeds, never both.
   bool Claim(State to) {
     uint32_t offered = kOffered;
     return std::atomic_ref(state).compare_exchange_strong(offered, to, std::memory_order_acq_rel);
@@ -39,12 +41,13 @@ struct alignas(64) CopyJob {
 struct JobPage {
   static constexpr uint32_t kSlots = 32;  // a power of two
 
-  // The program's: how often its threads looked for completions, which thread is at work (jobs of
-  // one QP must not overtake each other), and the next job to look at.
+  // The program writes these three: how often its threads polled for completions, whether a thread
+  // executes jobs now, and the next job to examine. Only one thread executes jobs, because jobs of
+  // one QP must stay in order.
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;
-  // The host's: one past the last job offered.
+  // The host writes this: one past the last job that it offered.
   alignas(64) uint32_t offered;
   CopyJob jobs[kSlots];
 };

@@ -1,9 +1,10 @@
-// Work and completion queues as memory that a program and its host share. The layout is rdma_rxe's
-// (rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe, ib_uverbs_wc in rdma_user_rxe.h): one producer,
-// one consumer, an index masked on store. A ring of 2^n slots holds 2^n - 1 entries.
+// Work queues and completion queues in memory that a program and its host share. The layout is
+// rdma_rxe's: rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe and ib_uverbs_wc (rdma_user_rxe.h). A
+// ring has one producer and one consumer, and each masks an index when it stores the index. A ring
+// of 2^n slots holds 2^n - 1 entries.
 //
-// The other side is hostile: sizes are kept here, never read back, and an index is masked before
-// use.
+// Each side treats the other side as hostile. It keeps the sizes in its own memory, never reads
+// them from the ring, and masks an index before use.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 
 namespace rdmaemu {
 
-// One entry of a completion queue. A receive's wr_id and fields are ibv_wc's, by name.
+// One entry of a completion queue. A receive's wr_id and fields have the names of ibv_wc.
 struct CqEntry {
   ib_uverbs_wc wc;
   uint64_t timestamp_ns;  // host time, for ibv_wc_read_completion_ts
@@ -26,23 +27,24 @@ struct CqEntry {
 };
 static_assert(sizeof(CqEntry) == 64);
 
-// Stands before the ring of a completion queue.
+// The control block before the ring of a completion queue.
 struct alignas(64) CqControl {
-  // Written by the program after it drained the queue, taken (exchanged with kCqUnarmed) by the
-  // host with the completion that raises the event. Both sides fence between this and the ring.
+  // The program writes this after it drained the queue. The host exchanges this with kCqUnarmed
+  // when it adds the completion that raises the event. Both sides put a fence between the accesses
+  // to this and to the ring.
   uint32_t armed;
-  uint32_t overrun;  // set by the host: the queue lost a completion
+  uint32_t overrun;  // the host sets this when the queue lost a completion
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
 inline constexpr uint32_t kCqArmedAny = 2;
 
-// Stands before a send queue's ring; the host writes, the program reads.
+// The control block before a send queue's ring. The host writes it, the program reads it.
 struct alignas(64) QpControl {
-  uint32_t state;  // ibv_qp_state as it is now: ibv_post_send refuses RESET, INIT and RTR
+  uint32_t state;  // current ibv_qp_state; ibv_post_send refuses RESET, INIT and RTR
 };
 
-// A stretch of a segment; the program maps the segment once (kMapSegment).
+// A range of a shared memory segment. The program maps each segment once (kMapSegment).
 struct SharedSpan {
   uint32_t segment;  // SegmentId
   uint32_t offset;   // bytes
@@ -50,23 +52,25 @@ struct SharedSpan {
   uint32_t reserved;
 };
 
-// One pending completion event in a channel's ring; the ring's consumer is any thread of any
-// process that took one from the channel's counter (compare-and-swap on consumer_index).
+// One pending completion event in a channel's ring. The ring's consumer is any thread of any
+// process that took one event from the channel's counter. Consumers move consumer_index by
+// compare-and-swap.
 struct ChannelEntry {
-  uint64_t cq_cookie;  // 0: the queue was destroyed meanwhile, take another from the counter
+  uint64_t cq_cookie;  // 0: the CQ was destroyed since; take another event from the counter
 };
 
-// What a group of processes shares with its host besides queues. A doorbell is one bit a send
-// queue; `summary` has one bit a word of `queues`.
+// Memory that a group of processes shares with its host in addition to the queues. A doorbell is
+// one bit per send queue. `summary` has one bit per word of `queues`.
 struct DoorbellPage {
   static constexpr uint32_t kMaxQueues = 65536;
-  // The host stores 1 before it sleeps; a program that finds 1 after ringing exchanges it with 0
-  // and writes the doorbell eventfd.
+  // The host stores 1 before it sleeps. A program that rings a doorbell and then reads 1 exchanges
+  // it with 0 and writes the doorbell eventfd.
   alignas(64) uint32_t host_asleep;
-  // Written by the host, and seldom: bits of the calls, made of none, that it wants to hear of.
+  // The host writes this, rarely. Each bit is a call without a message (posting, polling) of which
+  // the program must ask the host first (AskIn).
   alignas(64) uint32_t watched_calls;
-  // Written by the host before a program sees the page: 1 when the library takes no payload at
-  // post.
+  // The host writes this before a program sees the page. 1: the library must not copy a payload
+  // when a program posts.
   uint32_t no_payload_shortcuts;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
@@ -75,24 +79,26 @@ struct DoorbellPage {
 
 // The page that one process shares with its host, in addition to its group's page.
 struct alignas(64) ProcessPage {
-  // Written by the program before each fork(2): how often it has forked. The host learns from it
-  // which objects forked children inherited, without being told of any fork.
+  // The number of fork(2) calls of the program. The program increments it before each fork. The
+  // host finds out from it which objects forked children inherited. A fork sends no message to the
+  // host.
   uint32_t forks;
 };
 
-// True when the host sleeps and must be woken by its eventfd; for whoever has just left it work.
+// Returns true when the host sleeps and the caller must write the doorbell eventfd. Call it after
+// adding work for the host.
 inline bool MustWakeHost(DoorbellPage& page) {
   std::atomic_ref asleep(page.host_asleep);
   return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
 }
 
-// Posts a doorbell; true when the host sleeps and must be woken by its eventfd.
+// Posts a doorbell. Returns true when the host sleeps and the caller must write the eventfd.
 inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
   const uint32_t word = slot / 64;
   const uint64_t bit = uint64_t{1} << (slot % 64);
   const uint64_t before =
       std::atomic_ref(page.queues[word]).fetch_or(bit, std::memory_order_seq_cst);
-  // Who set the first bit of the word owes the summary.
+  // The thread that set the first bit of a word also sets the bit in `summary`.
   if (before == 0) {
     std::atomic_ref(page.summary[word / 64])
         .fetch_or(uint64_t{1} << (word % 64), std::memory_order_seq_cst);
@@ -104,7 +110,7 @@ inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
 class Ring {
  public:
   Ring() = default;
-  // `slots` and `slot_bytes` are powers of two; the memory is BytesFor() long and 64-byte aligned.
+  // `slots` and `slot_bytes` are powers of two. `memory` is BytesFor() long and 64-byte aligned.
   Ring(std::byte* memory, uint32_t slots, uint32_t slot_bytes)
       : buffer_(reinterpret_cast<rxe_queue_buf*>(memory)),
         mask_(slots - 1),
@@ -113,10 +119,11 @@ class Ring {
   static size_t BytesFor(uint32_t slots, uint32_t slot_bytes) {
     return sizeof(rxe_queue_buf) + size_t{slots} * slot_bytes;
   }
-  // Slots for a queue that must hold `entries`: rxe_queue_init's rounding (4 gives 8, 7 usable).
+  // Returns the slots for a queue that must hold `entries`. It rounds as rxe_queue_init does: 4
+  // entries need 8 slots, of which 7 are usable.
   static uint32_t SlotsFor(uint32_t entries) { return std::bit_ceil(entries + 1); }
 
-  // Writes the sizes and empty indices; the host does it once.
+  // Writes the sizes and empty indices. The host calls it once.
   void Format() {
     std::memset(static_cast<void*>(buffer_), 0, sizeof *buffer_);
     buffer_->log2_elem_size = shift_;
@@ -132,7 +139,8 @@ class Ring {
   uint32_t Count() const { return (Producer() - Consumer()) & mask_; }
   bool Empty() const { return Producer() == Consumer(); }
   bool Full() const { return Count() == mask_; }
-  // Moves the consumer when it still is where the caller saw it; for rings of several consumers.
+  // Moves the consumer from `from` to `to`. Returns false when the consumer is no longer at `from`.
+  // For rings with several consumers.
   bool MoveConsumer(uint32_t from, uint32_t to) {
     return std::atomic_ref(buffer_->consumer_index).compare_exchange_strong(from, to & mask_);
   }
@@ -162,7 +170,8 @@ class Ring {
   uint32_t shift_ = 0;
 };
 
-// Bytes of one send slot: the header, then SGEs or inline data, rounded to a power of two.
+// Returns the bytes of one send slot: the header, then SGEs or inline data, rounded up to a power
+// of two.
 inline uint32_t SendSlotBytes(uint32_t max_sge, uint32_t max_inline_bytes) {
   const uint32_t room = std::max<uint32_t>(max_sge * sizeof(rxe_sge), max_inline_bytes);
   return std::bit_ceil(static_cast<uint32_t>(sizeof(rxe_send_wqe)) + room);

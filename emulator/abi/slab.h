@@ -1,9 +1,10 @@
-// Small payloads in shared memory, so that moving them takes no system call. What a send carries is
-// taken when the work is posted (a device may fetch it then) and stands in a slot beside the send
-// queue; what a receive gets waits in a slot beside the completion queue and is handed out when the
-// completion is polled.
+// Slots for small payloads in shared memory, so that moving a payload takes no system call. The
+// library copies a send's payload into a slot beside the send queue when the program posts. A
+// device may read the payload at that time, too. The host copies a received payload into a slot
+// beside the completion queue. The library copies that payload to its destination when the program
+// polls the completion.
 //
-// Both sides copy: a program that scribbles here changes its own payloads, nothing else.
+// Both sides copy. A program that overwrites a slot changes its own payloads only.
 #pragma once
 
 #include <atomic>
@@ -14,21 +15,21 @@
 
 namespace rdmaemu {
 
-// The largest payload that travels this way: from about here on one copy between the processes is
-// cheaper than two through shared memory.
+// The largest payload in a slot, in bytes. Above about this size, one copy between the processes is
+// cheaper than two copies through shared memory.
 inline constexpr uint32_t kSlabBytes = 256;
 
-// rxe_send_wqe::state of an entry whose payload stands in its slab slot. Its SGEs stand in the
-// entry as always: the host checks their keys, and reads the slot instead of the memory.
+// rxe_send_wqe::state of an entry whose payload is in its slab slot. The entry has its SGEs as
+// always. The host checks their keys, and reads the slot instead of the memory.
 inline constexpr uint32_t kPayloadTaken = 1;
 
-// What one completion of a receive still has to place.
+// A destination of a received payload that is still in its slot.
 struct ReceivePiece {
   uint64_t address, length;  // in the program's memory; bytes
 };
 struct alignas(64) ReceiveSlot {
-  // Who moves the payload is who exchanges kWaiting for kTaken: the program when it polls, or the
-  // host when somebody else is about to look at the same memory.
+  // The side that exchanges kWaiting for kTaken moves the payload. The program does so when it
+  // polls. The host does so before another access to the same memory.
   uint32_t state;
   uint32_t pieces;
   ReceivePiece to[2];
@@ -49,10 +50,10 @@ struct alignas(64) ReceiveSlot {
 };
 static_assert(sizeof(ReceiveSlot) == 64 + kSlabBytes);
 
-// CqEntry::payload of a completion that has a ReceiveSlot, of the same index.
+// CqEntry::payload of a completion that has a payload in the ReceiveSlot of the same index.
 inline constexpr uint64_t kPayloadWaits = 1;
 
-// Where the slots begin behind a ring, and what ring and slots take together.
+// Returns the offset of the slots behind a ring, in bytes. The next two return ring plus slots.
 inline size_t SlabOffset(uint32_t ring_slots, uint32_t slot_bytes) {
   return (Ring::BytesFor(ring_slots, slot_bytes) + 63) & ~size_t{63};
 }

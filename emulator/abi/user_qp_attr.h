@@ -1,6 +1,6 @@
-// QP and address attributes as the kernel's uverbs says them, in the structs of verbs.h: what
-// INIT_QP_ATTR answers, made ready for ibv_modify_qp (ib_copy_qp_attr_from_kern(), marshall.c of
-// libibverbs).
+// Conversions of QP and address attributes from the kernel's uverbs structs to the structs of
+// verbs.h. They make the answer of INIT_QP_ATTR ready for ibv_modify_qp, as
+// ib_copy_qp_attr_from_kern() does (marshall.c of libibverbs).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ inline ibv_ah_attr ToUserAhAttr(const ib_uverbs_ah_attr& from) {
   return to;
 }
 
-// All members but qp_state, which is the caller's to say.
+// Converts all members except qp_state, which the caller sets.
 inline ibv_qp_attr ToUserQpAttr(const ib_uverbs_qp_attr& from) {
   ibv_qp_attr to = {};
   to.cur_qp_state = static_cast<ibv_qp_state>(from.cur_qp_state);
@@ -60,7 +60,7 @@ inline ibv_qp_attr ToUserQpAttr(const ib_uverbs_qp_attr& from) {
   return to;
 }
 
-// The mask without the bits that ibv_modify_qp does not know (the kernel's attributes of RoCE).
+// Removes the bits that ibv_modify_qp does not define (the kernel's attributes of RoCE).
 inline int ToUserQpAttrMask(uint32_t mask) {
   constexpr uint32_t kVerbs = (static_cast<uint32_t>(IBV_QP_RATE_LIMIT) << 1) - 1;
   constexpr uint32_t kKernelOnly = 0x1e00000;

@@ -1,5 +1,5 @@
-// rdma_write_cm_event(3) between a program and its host: RDMA_USER_CM_CMD_WRITE_CM_EVENT and its
-// struct, from rdma_user_cm.h of Linux 6.17, which older headers lack.
+// The command and struct of rdma_write_cm_event(3), RDMA_USER_CM_CMD_WRITE_CM_EVENT. The copy is
+// from rdma_user_cm.h of Linux 6.17, because older headers do not have it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace rdmaemu {
 
 inline constexpr uint32_t kCmCommandWriteEvent = 24;
 
-// What may be written: by the program, and by its librdmacm.
+// The two events that may be written: the first by the program, the second by its librdmacm.
 inline constexpr uint32_t kCmEventUser = 18, kCmEventInternal = 19;
 
-// The argument comes back in the first 8 bytes of rdma_ucm_event_resp::param.
+// The host returns the argument in the first 8 bytes of rdma_ucm_event_resp::param.
 struct CmWriteEvent {
   uint32_t id;
   uint32_t reserved;
