@@ -1,4 +1,4 @@
-// Asynchronous events (ibv_event_type): their names, and what each is of.
+// The names of asynchronous events (ibv_event_type), and the kind of object of each.
 #pragma once
 
 #include <array>

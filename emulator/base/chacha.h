@@ -1,5 +1,5 @@
-// The ChaCha20 block function (RFC 8439, 2.3): 64 bytes that nobody foretells who does not have
-// the key, however many others he has seen.
+// The ChaCha20 block function (RFC 8439, 2.3). Nobody can predict a block of 64 bytes without the
+// key, not even from many other blocks.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ using ChaChaBlock = std::array<uint32_t, 16>;
 inline ChaChaBlock ChaCha20(const ChaChaKey& key, uint32_t counter,
                             const std::array<uint32_t, 3>& nonce) {
   constexpr int kDoubleRounds = 10;
-  const ChaChaBlock start = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574,  // the constant
+  const ChaChaBlock start = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574,  // the constants
                              key[0],     key[1],     key[2],     key[3],     key[4],   key[5],
                              key[6],     key[7],     counter,    nonce[0],   nonce[1], nonce[2]};
   ChaChaBlock x = start;

@@ -6,7 +6,7 @@
 
 namespace rdmaemu {
 
-// `event` is an rdma_cm_event_type as it came.
+// `event` is an rdma_cm_event_type. Other numbers are "UNKNOWN EVENT".
 inline const char* CmEventName(uint32_t event) {
   static constexpr const char* kNames[] = {
       "RDMA_CM_EVENT_ADDR_RESOLVED",

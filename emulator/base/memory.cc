@@ -6,7 +6,7 @@
 namespace rdmaemu {
 namespace {
 
-// Calls move(ranges, part) for each part with the ranges that it covers, in order.
+// Calls move(ranges, part) for each part, in order, with the ranges that the part covers.
 template <class Part, class MoveFunction>
 Status ForEachPart(std::span<const MemoryRange> ranges, std::span<const Part> parts,
                    MoveFunction move) {

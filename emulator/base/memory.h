@@ -1,5 +1,5 @@
-// The memory of other processes and what is shared with them, as interfaces: the runtime reaches
-// it with process_vm_readv and memfds, a test with plain buffers.
+// Interfaces to the memory of other processes and to memory shared with them. The runtime
+// implements them with process_vm_readv and memfds. Tests implement them with plain buffers.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace rdmaemu {
 
-// Bytes of a process's address space. length 0 is allowed and touches nothing.
+// A byte range in a process's address space. A range of length 0 is allowed and accesses nothing.
 struct MemoryRange {
   uint64_t address;  // virtual address in the process
   uint64_t length;   // bytes
 };
 
-// Access to the address spaces of a host's processes. All calls answer EFAULT when any byte was
-// out of reach (unmapped, or the process is gone); what was moved before that is unspecified.
+// Access to the address spaces of a host's processes. Each call returns EFAULT when any byte is
+// unreachable: unmapped, or of an ended process. The bytes moved before that are unspecified.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -28,25 +28,25 @@ class Memory {
   // Scatters `from` over `to`; the lengths must add up to from.size().
   virtual Status Write(ProcessId process, std::span<const MemoryRange> to,
                        std::span<const std::byte> from) = 0;
-  // The same with a host side of several parts: a train's packets, whose headers stand between
-  // the payloads. One call of the system, where there is one, for all of them.
+  // Do the same with several host buffers, for example for a train's packets, whose headers are
+  // between the payloads. An implementation may use one system call for all of them.
   virtual Status ReadParts(ProcessId process, std::span<const MemoryRange> from,
                            std::span<const std::span<std::byte>> to);
   virtual Status WriteParts(ProcessId process, std::span<const MemoryRange> to,
                             std::span<const std::span<const std::byte>> from);
-  // Moves bytes between two processes (which may be one). Both lists must have the same total.
+  // Moves bytes between two processes, or within one. Both lists must have the same total length.
   virtual Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
                       std::span<const MemoryRange> to) = 0;
-  // True when every page of the range can be reached now, and written if `write`: what
-  // registering memory pins (ib_umem_get's EFAULT).
+  // Returns true when every page of the range is accessible now (for writing, if `write`). Memory
+  // registration pins these pages (the kernel's ib_umem_get returns EFAULT otherwise).
   virtual bool Reachable(ProcessId process, MemoryRange range, bool write) = 0;
-  // The number by which threads of `taker` may reach the memory of `owner` themselves
-  // (process_vm_writev's pid); 0: they cannot.
+  // Returns the pid with which threads of `taker` may access the memory of `owner` (the pid of
+  // process_vm_writev). 0: they have no access.
   virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
-  // Gives the core away for a moment: the caller waits for what another process is doing.
+  // Yields the processor. The caller waits for an action of another process.
   virtual void LetOthersRun() = 0;
-  // True when the system lets the host read this byte, which is there: a program learns that the
-  // host is refused when it registers memory, not from its first transfer.
+  // Returns true when the system permits the host to read this byte, which is mapped. A program
+  // thus gets the error when it registers memory, not at its first transfer.
   virtual bool Admits(ProcessId, uint64_t /*address*/) { return true; }
 };
 
@@ -55,27 +55,28 @@ struct Segment {
   std::span<std::byte> bytes;  // the host's own mapping, page-aligned, zeroed
 };
 
-// Segments of memory shared with a group of processes.
+// Creates and destroys segments of memory that a group of processes shares.
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual Result<Segment> CreateSegment(size_t bytes) = 0;  // ENOMEM
   virtual void DestroySegment(SegmentId segment) = 0;
-  // Zeroes bytes of a live segment by giving their pages back to the system. They must lie within
-  // the segment.
+  // Zeroes bytes of a segment by returning their pages to the system. The bytes must be in the
+  // segment.
   virtual void Discard(SegmentId segment, size_t offset, size_t length) = 0;
 };
 
-// Counters that are descriptors in the client: readable while above zero, a read takes one.
+// Counters that are file descriptors in the client. A counter above 0 is readable, and a read takes
+// one.
 class EventCounters {
  public:
   virtual ~EventCounters() = default;
   virtual Result<CounterId> Create() = 0;  // EMFILE
   virtual void Destroy(CounterId counter) = 0;
   virtual void Add(CounterId counter, uint32_t count) = 0;
-  // Takes up to `count` back, for events that were dropped or moved before anyone read them.
-  // Never blocks, whatever the client did to the descriptor. Returns how many it got: the rest
-  // were taken by a reader that will find nothing.
+  // Takes back up to `count`, for events that were dropped or moved before a program read them.
+  // Never blocks, even if the client changed the descriptor. Returns the number that it took. A
+  // program already read the rest, and will find no event.
   virtual uint32_t Remove(CounterId counter, uint32_t count) = 0;
 };
 

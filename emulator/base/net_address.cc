@@ -66,7 +66,7 @@ std::string NetAddress::ToString() const {
   return inet_ntop(AF_INET6, bytes.data(), text, sizeof text);
 }
 
-// EUI-64 of the MAC 02:00:a:b:c:d with the universal bit flipped: 0000:aaff:febb:ccdd.
+// The EUI-64 of the MAC 02:00:a:b:c:d with the universal bit flipped: 0000:aaff:febb:ccdd.
 NetAddress LinkLocalOf(const NetAddress& ipv4) {
   NetAddress address;
   address.bytes = {0xfe,

@@ -1,4 +1,4 @@
-// An IP address as RoCEv2 sees it: 16 bytes that are also the GID (IPv4 as ::ffff:a.b.c.d).
+// An IP address in RoCEv2: 16 bytes that are also the GID (IPv4 as ::ffff:a.b.c.d).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,7 +20,7 @@ struct NetAddress {
 
   static NetAddress Ipv4(uint32_t host_order);
   static NetAddress FromGid(const ibv_gid& gid);
-  // Accepts "127.0.0.1" and "::1" alike.
+  // Accepts IPv4 ("127.0.0.1") and IPv6 ("::1").
   static std::optional<NetAddress> Parse(std::string_view text);
 
   ibv_gid ToGid() const;
@@ -33,9 +33,10 @@ struct NetAddress {
   std::string ToString() const;
 };
 
-// The MAC of an emulated port and the link-local GID that comes from it hold the port's IPv4
-// address (02:00:a:b:c:d), so that a GID of entry 0 leads to an address with no neighbour
-// discovery. The inverse answers nothing for other link-local addresses.
+// Converts the IPv4 address of an emulated port to its link-local GID, and back. The port's MAC
+// 02:00:a:b:c:d holds the IPv4 address, and the GID is made from the MAC. The GID of entry 0 thus
+// gives an address without neighbour discovery. The inverse returns nothing for other link-local
+// addresses.
 NetAddress LinkLocalOf(const NetAddress& ipv4);
 std::optional<NetAddress> AddressOfLinkLocal(const NetAddress& link_local);
 

@@ -1,4 +1,4 @@
-// A network: all addresses that begin with the same bits.
+// An IP network: all addresses that begin with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace rdmaemu {
 
 struct NetPrefix {
   NetAddress address;
-  uint8_t bits = 0;  // of the 128 of an address; an IPv4 network's are 96 more than it says
+  uint8_t bits = 0;  // of 128; an IPv4 network has 96 more than its text says
 
-  // "10.99.0.0/16", "fd99::/64"; without "/BITS" the one address. Nothing for anything else.
+  // Parses "10.99.0.0/16" or "fd99::/64". An address without "/BITS" is a network of one address.
+  // Returns nothing for any other text.
   static std::optional<NetPrefix> Parse(std::string_view text);
-  // "10.99.0.0/16": the bits behind the prefix are 0.
+  // Returns text such as "10.99.0.0/16". The bits behind the prefix are 0.
   std::string ToString() const;
   bool Contains(const NetAddress& other) const;
 };

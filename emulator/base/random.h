@@ -1,7 +1,7 @@
-// Seeded random numbers: one generator a host, so that a seed repeats a run. They become keys,
-// queue pair numbers, communication ids and tokens, so they come from a cipher: who has seen any
-// number of them cannot tell the next. A host that nobody gave a seed has one of 256 bits from the
-// kernel; a seed of 64 bits is for runs that shall repeat themselves.
+// Seeded random numbers. Each host has one generator, so that a seed repeats a run. The numbers
+// become keys, queue pair numbers, communication ids and tokens. They are from a cipher, so that
+// nobody can predict the next number from earlier ones. A host without a given seed uses 256 bits
+// from the kernel. A seed of 64 bits is for runs that must repeat.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct RandomSeed {
   ChaChaKey key{};
 
   RandomSeed() = default;
-  // The short form: what a test or a simulation gives.
+  // Makes the short seed of tests and simulations.
   RandomSeed(uint64_t seed)  // NOLINT(google-explicit-constructor): a number is a seed
       : key{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)} {}
 };
@@ -33,7 +33,7 @@ class Random {
   }
   uint32_t Next32() { return static_cast<uint32_t>(Next64() >> 32); }
   uint32_t Next24() { return static_cast<uint32_t>(Next64() >> 40); }
-  // Uniform in [0, bound); bound must not be 0.
+  // Returns a number that is uniform in [0, bound). `bound` must not be 0.
   uint32_t Below(uint32_t bound) {
     return static_cast<uint32_t>((static_cast<unsigned __int128>(Next64()) * bound) >> 64);
   }

@@ -1,4 +1,4 @@
-// Random numbers that strangers must not guess: the cipher is the standard's, a seed repeats them.
+// Random numbers are the standard cipher's, a seed repeats them, and strangers cannot guess them.
 #include "emulator/base/random.h"
 
 #include <gtest/gtest.h>

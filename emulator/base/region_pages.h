@@ -1,4 +1,4 @@
-// What registering memory asks of its pages.
+// The checks that memory registration makes on pages.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,12 @@
 
 namespace rdmaemu {
 
-// What a program's library found out about a region's pages, in the program's own thread.
+// The result of the library's check of a region's pages. The library checks in the program's
+// thread.
 enum class RegionPages : uint32_t { kUnknown, kReachable, kUnreachable };
 
-// The device writes to a region with these IBV_ACCESS_* flags (ib_umem_get's `writable`).
+// Returns true when these IBV_ACCESS_* flags let the device write to the region (ib_umem_get's
+// `writable`).
 constexpr bool NeedsWritablePages(int access) {
   return (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
                     IBV_ACCESS_MW_BIND)) != 0;

@@ -1,5 +1,5 @@
-// Results: a value or an errno. Every call of the emulator that can fail answers with one,
-// so that what a program sees as errno is chosen where the failure is found.
+// Results: a value or an errno. Every function of the emulator that can fail returns one, so that
+// the place that finds a failure chooses the program's errno.
 #pragma once
 
 #include <cerrno>

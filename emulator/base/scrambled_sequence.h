@@ -1,6 +1,6 @@
-// All numbers of 24 bits in an order that nobody foretells, none twice before all have come: what
-// numbers of queue pairs must be, so that a stranger cannot guess the next, and a late packet of
-// one that has gone finds nobody.
+// All 24-bit numbers in an unpredictable order, each once before any repeats. Queue pair numbers
+// need both. A stranger cannot guess the next number, and a late packet for a destroyed queue pair
+// finds no queue pair.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ScrambledSequence {
   static constexpr uint32_t kMask = (1u << (2 * kHalfBits)) - 1;
   static constexpr uint32_t kRounds = 4;
 
-  // A Feistel network over two halves: a permutation, whatever its round function is.
+  // A Feistel network over two halves. It is a permutation for every round function.
   uint32_t Permute(uint32_t number) const {
     uint32_t left = number >> kHalfBits, right = number & kHalfMask;
     for (uint32_t round = 0; round < kRounds; round++) {

@@ -1,6 +1,6 @@
-// Which objects outlive the end of a process. An object belongs to the process that made it and to
-// the processes that were forked from that one afterwards, as a descriptor of the kernel belongs to
-// all that inherited it.
+// Decides which objects remain when a process ends. An object belongs to the process that created
+// it and to the processes forked from that process afterwards. File descriptors of the kernel do
+// the same.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rdmaemu {
 
-// The process that made an object, and how often that process had forked before.
+// The process that created an object, and how often that process had forked before.
 struct Maker {
   ProcessId process = ProcessId::kNone;  // kNone: the object belongs to its whole group
   uint32_t forks = 0;
@@ -20,22 +20,23 @@ struct Maker {
 // The processes of one group at one moment.
 class Survivors {
  public:
-  // A process that runs stands behind everything that it made itself.
+  // Adds a running process, which holds all objects that it created.
   void AddRunning(ProcessId process) { Add(process, kAlways, process); }
-  // `process` runs or may run, and was forked from `ancestor` by its fork number `fork`, directly
-  // or through others. kNone: it has no connection and thus no number yet.
+  // Adds a process that runs or may run. `process` was forked from `ancestor` by its fork number
+  // `fork`, directly or through other processes. kNone: the process has no connection yet, and so
+  // no id.
   void AddForked(ProcessId ancestor, uint32_t fork, ProcessId process) {
     Add(ancestor, fork, process);
   }
 
-  // Somebody is left to whom the object belongs.
+  // Returns true when the object still belongs to a process.
   bool Hold(const Maker& maker) const {
     if (maker.process == ProcessId::kNone) return true;
     const auto found = before_.find(maker.process);
     return found != before_.end() && maker.forks < found->second;
   }
-  // The process whose memory has what the maker's had when it made the object; nothing: there is
-  // none that is connected and runs.
+  // Returns a connected, running process whose memory contains the maker's memory at the creation
+  // of the object. Nothing: there is no such process.
   std::optional<ProcessId> StandIn(const Maker& maker) const {
     const auto found = stand_ins_.find(maker.process);
     if (found == stand_ins_.end() || maker.forks >= found->second.before) return std::nullopt;
@@ -57,7 +58,7 @@ class Survivors {
     if (before > best.before) best = {before, process};
   }
 
-  // Of a maker: what it made before its fork of this number belongs to somebody.
+  // By maker: some process holds the objects that the maker created before its fork of this number.
   std::map<ProcessId, uint64_t> before_;
   std::map<ProcessId, StandInFor> stand_ins_;
 };

@@ -1,5 +1,5 @@
-// Time as a parameter: a point and a length in nanoseconds. Nothing in the pure core can ask for
-// "now"; the runtime (or a test) passes it in.
+// Time as a parameter: a point and a length in nanoseconds. The pure core cannot read a clock. The
+// runtime or a test passes the time as an argument.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace rdmaemu {
 
-// A clock without now(): its points come only from the caller.
+// A clock without now(). Only the caller supplies time points.
 struct HostClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -18,10 +18,10 @@ struct HostClock {
 using Duration = HostClock::duration;
 using Time = HostClock::time_point;
 
-// 4.096 us * 2^exponent: the encoding of a QP's local ACK timeout (IBTA 9.7.6.1.3).
+// Returns 4.096 us * 2^exponent, the encoding of a QP's local ACK timeout (IBTA 9.7.6.1.3).
 constexpr Duration AckTimeout(unsigned exponent) { return Duration(INT64_C(4096) << exponent); }
 
-// What the kernel's CM makes of the same 5-bit exponent: 2^(exponent - 8) ms, at least 1 ms
+// Returns the kernel CM's value of the same 5-bit exponent: 2^(exponent - 8) ms, at least 1 ms
 // (cm_convert_to_ms).
 constexpr Duration CmTimeout(unsigned exponent) {
   return std::chrono::milliseconds(INT64_C(1) << (exponent > 8 ? exponent - 8 : 0));

@@ -1,5 +1,5 @@
-// Deadlines by key: one a key, the earliest first, ties in the order of the keys, so that the
-// same deadlines always fire in the same order.
+// Deadlines by key, one per key. The earliest fires first. Equal deadlines fire in the order of
+// their keys, so that the same deadlines always fire in the same order.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace rdmaemu {
 template <class Key>
 class TimerQueue {
  public:
-  // Sets or moves the key's deadline.
+  // Sets or changes the key's deadline.
   void Arm(const Key& key, Time deadline) {
     auto [it, added] = deadlines_.try_emplace(key, deadline);
     if (!added) {
@@ -34,12 +34,12 @@ class TimerQueue {
     if (order_.empty()) return std::nullopt;
     return order_.begin()->first;
   }
-  // The earliest deadline and its key.
+  // Returns the earliest deadline and its key.
   std::optional<std::pair<Time, Key>> First() const {
     if (order_.empty()) return std::nullopt;
     return *order_.begin();
   }
-  // Takes out one key whose deadline has come.
+  // Removes and returns one key whose deadline is not after `now`.
   std::optional<Key> PopExpired(Time now) {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;
     Key key = order_.begin()->second;

@@ -18,7 +18,7 @@ tl::expected<toml::table, std::string> ParseToml(std::string_view text, std::str
   if (beyond != text.end()) {
     const std::string_view before = text.substr(0, static_cast<size_t>(beyond - text.begin()));
     const auto line = static_cast<size_t>(std::ranges::count(before, '\n')) + 1;
-    // Behind the last newline; without one npos + 1 is 0.
+    // The column counts from the last newline. Without a newline, npos + 1 is 0.
     const size_t column = before.size() - (before.rfind('\n') + 1) + 1;
     return tl::make_unexpected(Place(file, line, column, column_shift) +
                                "is not an ASCII character; leave it out, or write it in a string"

@@ -1,5 +1,5 @@
-// TOML text of a file or a client, hostile until it is a table. For sources that read tables: its
-// header is large.
+// Parses the TOML text of a file or a client. The text is hostile until it is a table. Include this
+// header only in sources that read tables, because toml++ is large.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-// toml++ 3.3 asserts that a table's header begins as a key does, and reports the same as an error
-// of the file right after it: files are not the program's own, so the report is what counts.
+// toml++ 3.3 asserts that a table's header begins as a key does, and then reports the same as a
+// parse error. Files may contain anything, so only the report counts.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
 namespace rdmaemu {
 
-// The table, or what is wrong: "FILE:LINE:COLUMN: ...". The text is ASCII: other characters lead
-// toml++ 3.3 to code that it says is never reached (is_non_ascii_horizontal_whitespace,
-// is_non_ascii_letter). Columns are told less `column_shift`, which a caller has put before the
-// text.
+// Returns the table, or an error text: "FILE:LINE:COLUMN: ...". Refuses text that is not ASCII,
+// because other characters take toml++ 3.3 into code that it declares unreachable
+// (is_non_ascii_horizontal_whitespace, is_non_ascii_letter). The columns in errors are reduced by
+// `column_shift`, the number of characters that the caller put before the text.
 tl::expected<toml::table, std::string> ParseToml(std::string_view text, std::string_view file,
                                                  uint32_t column_shift = 0);
 

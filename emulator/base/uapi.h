@@ -1,5 +1,5 @@
-// The kernel's user ABI headers that give this project its constants and layouts, in the one
-// order in which they agree with the C library's.
+// The kernel's user ABI headers, which define constants and layouts for this project. Only this
+// order of includes agrees with the C library's headers.
 #pragma once
 
 // clang-format off
