@@ -1,5 +1,5 @@
-// Big-endian numbers at any address, 1 to 8 bytes wide: the wire's integers as the host's. Callers
-// have checked that the bytes are there.
+// Conversion of big-endian numbers of the wire (1 to 8 bytes, any address) to and from host
+// integers. Callers must check that the bytes exist.
 #pragma once
 
 #include <cstddef>

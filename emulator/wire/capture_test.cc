@@ -1,6 +1,6 @@
-// Captures of a real kernel's rdma_rxe talking with a user-space peer, as test vectors: every ICRC
-// is explained by the IP ID that stands in the packet, every packet parses, every CM message comes
-// back to the same bytes. The peer sent packets that are wrong on purpose; those are counted.
+// Tests with captures of a kernel's rdma_rxe and a user-space peer. The IP ID in each packet
+// explains the ICRC, every packet parses, and every CM message is emitted with the same bytes. The
+// tests count the packets that the peer sent wrong on purpose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,8 +61,8 @@ std::vector<Datagram> Read(const std::string& name) {
   return datagrams;
 }
 
-// IBTA A17.3.3 by the letter, bit by bit: the CRC of InfiniBand's eight bytes of ones and the
-// packet as it was on the wire, with what routers may change set to ones.
+// Computes the ICRC by the letter of IBTA A17.3.3, bit by bit. The CRC covers InfiniBand's eight
+// bytes of ones and the packet on the wire, with all fields that routers may change set to ones.
 uint32_t ByTheLetter(std::vector<std::byte> packet) {
   const bool ipv4 = (packet[0] >> 4) == std::byte{4};
   const size_t udp = ipv4 ? 20 : 40;
@@ -84,11 +84,12 @@ uint32_t ByTheLetter(std::vector<std::byte> packet) {
   return ~crc;
 }
 
-// A capture and how much of what its peer (never the kernel) sent is wrong on purpose.
+// A capture, and the number of datagrams that its peer sent wrong on purpose. The kernel sent none
+// of these.
 struct File {
   const char* name;
   int datagrams;
-  int other_ip_id;  // the ICRC was computed for ID 0, the socket sent another one
+  int other_ip_id;  // the ICRC is for ID 0, but the socket sent another ID
   int bad_icrc;
   int bad_packet;  // TVer 1
   int cm_messages;
@@ -124,7 +125,7 @@ TEST_P(Capture, EveryIcrcIsExplainedByTheIpIdThatStandsInThePacket) {
   EXPECT_EQ(bad_icrc, GetParam().bad_icrc);
 }
 
-// Each datagram is a vector of its own: what stands at its end, our sum, and the sum by the letter.
+// Each datagram is one vector: its own ICRC, our ICRC, and the ICRC by the letter.
 TEST_P(Capture, EveryIcrcIsTheOneThatTheSpecificationDescribes) {
   int bad_icrc = 0;
   for (const Datagram& datagram : datagrams_) {
@@ -132,7 +133,7 @@ TEST_P(Capture, EveryIcrcIsTheOneThatTheSpecificationDescribes) {
     uint32_t stands = 0;
     std::memcpy(&stands, datagram.payload.data() + body.size(), sizeof stands);
     const uint32_t sum = ByTheLetter(datagram.ip_packet);
-    // Icrc is for packets with DF, which the peer left out of some on purpose.
+    // Icrc is for packets with DF. The peer cleared DF in some packets on purpose.
     const bool ipv4 = datagram.flow.source.IsIpv4();
     if (!ipv4 || (datagram.ip_packet[6] & std::byte{0x40}) != std::byte{0}) {
       EXPECT_EQ(Icrc(datagram.flow, body, datagram.ip_id), sum);
@@ -142,7 +143,8 @@ TEST_P(Capture, EveryIcrcIsTheOneThatTheSpecificationDescribes) {
   EXPECT_EQ(bad_icrc, GetParam().bad_icrc + GetParam().other_ip_id);
 }
 
-// But the congestion byte's, no bit of a datagram, its addresses or its ports can change unseen.
+// Only the congestion byte may change. Any other changed bit of a datagram, its addresses or its
+// ports is detected.
 TEST_P(Capture, NoSingleFlippedBitPasses) {
   int tried = 0;
   const auto refused = [&tried](const UdpFlow& flow, std::span<const std::byte> payload) {

@@ -1,6 +1,6 @@
-// Where every field of a CM message stands, once: Layout walks a message's fields with either a
-// reader or a writer. A place is IBTA's: byte counted from the end of the 24-byte MAD header, bit
-// from that byte's most significant, width in bits (chapter 12.6; ibta_vol1_c12.h of the kernel).
+// The positions of all fields of CM messages. Layout visits a message's fields with a Reader or a
+// Writer. A position is IBTA's (chapter 12.6; ibta_vol1_c12.h of the kernel): the byte from the end
+// of the 24-byte MAD header, the bit from that byte's most significant bit, and the width in bits.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace rdmaemu::wire::cm_fields {
 inline constexpr size_t kMadHeaderBytes = 24;
 inline constexpr size_t kMessageBytes = kMadBytes - kMadHeaderBytes;
 
-// The bytes that a field of `width` bits touches, at most 8.
+// Returns the number of bytes that a field of `width` bits occupies, at most 8.
 constexpr size_t TouchedBytes(size_t bit, size_t width) { return (bit + width + 7) / 8; }
 constexpr uint64_t LowBits(size_t width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }
 
@@ -46,7 +46,7 @@ class Reader {
   std::span<const std::byte, kMessageBytes> bytes_;
 };
 
-// Ors fields into bytes that begin as zeros; what is wider than its field is cut.
+// Writes fields into bytes that begin as zeros. Cuts a value that is wider than its field.
 class Writer {
  public:
   template <class M>
@@ -140,8 +140,8 @@ void Layout(Io& io, Ref<CmRej, Io> rej) {
   io.Bytes(84, rej.private_data);
 }
 
-// The vendor id of a REP and a SIDR_REP is spread over reserved bytes; `io` reads or writes one
-// piece of it at a time.
+// Reads or writes the vendor id of a REP or a SIDR_REP, which is in several reserved bytes. `io`
+// accesses one piece at a time.
 template <class Io, class T>
 void VendorPiece(Io& io, size_t byte, size_t width, size_t shift, T& vendor_id) {
   uint32_t piece = vendor_id >> shift & static_cast<uint32_t>(LowBits(width));

@@ -13,12 +13,12 @@ namespace {
 using cm_fields::kMadHeaderBytes;
 using cm_fields::kMessageBytes;
 
-// Header of every MAD (IBTA 13.4.3, ib_mad.h): byte offsets and what a CM message has there.
+// The header of every MAD (IBTA 13.4.3, ib_mad.h): byte offsets, and the values of a CM message.
 constexpr size_t kBaseVersionAt = 0, kClassAt = 1, kClassVersionAt = 2, kMethodAt = 3;
 constexpr size_t kTransactionAt = 8, kAttributeAt = 16, kModifierAt = 20;
 constexpr std::byte kBaseVersion{1}, kCmClass{7}, kCmClassVersion{2}, kMethodSend{3};
 
-// A body's attribute id is its place in CmBody after that of REQ.
+// A body's attribute id is its index in CmBody plus the id of REQ.
 constexpr uint16_t kFirstAttribute = 0x10;
 template <size_t kIndex, class T>
 constexpr bool kIs = std::is_same_v<std::variant_alternative_t<kIndex, CmBody>, T>;

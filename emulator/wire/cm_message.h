@@ -1,6 +1,6 @@
 // Messages of the IB communication manager (IBTA 12.6, attribute ids 0x10 to 0x1a) as plain
-// structs, and those as the 256 bytes of a MAD. Field names follow ibta_vol1_c12.h of the kernel.
-// All fields are in host order except GIDs and private data, which are bytes.
+// structs, and their conversion to and from the 256 bytes of a MAD. Field names follow the kernel's
+// ibta_vol1_c12.h. All fields are in host order, except GIDs and private data, which are bytes.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ enum class CmMessageType : uint8_t {
   kReq = 0,
   kRep = 1,
   kOther = 2
-};  // MRA and REJ "message" field
+};  // the "message" field of MRA and REJ
 enum class CmTransport : uint8_t { kRc = 0, kUc = 1, kXrc = 3 };
 
 struct CmPath {
@@ -135,8 +135,8 @@ struct CmMessage {
   uint64_t transaction_id = 0;
   uint32_t attribute_modifier = 0;  // ECE's attr_mod in REQ and REP
   CmBody body;
-  // Private data that has no room in the MAD, of devices whose connection manager is iw_cm. On the
-  // wire it follows the MAD, in a packet that no other device sends or takes.
+  // Private data that does not fit into the MAD, of devices whose connection manager is iw_cm. It
+  // follows the MAD on the wire. Only such devices send and accept these packets.
   std::vector<uint8_t> more_private_data = {};
 };
 
@@ -149,26 +149,27 @@ enum class CmParseError : uint8_t {
   kTooLong,
 };
 
-// Most bytes behind a MAD: what one byte counts, in whole words.
+// The most bytes behind a MAD: as many as one byte counts, rounded to whole words.
 inline constexpr size_t kMaxMoreBytes = 256;
 
-// `mad` is the payload of a UD packet to QP 1. LAP and APR answer kUnknownAttribute. Bytes behind
-// the MAD are more_private_data where the attribute modifier counts as many, up to kMaxMoreBytes;
-// else kTooLong.
+// Parses `mad`, the payload of a UD packet to QP 1. LAP and APR give kUnknownAttribute. Bytes
+// behind the MAD become more_private_data. More bytes than the attribute modifier counts give
+// kTooLong, and so does any byte when the modifier is above kMaxMoreBytes.
 tl::expected<CmMessage, CmParseError> ParseCm(std::span<const std::byte> mad);
 void EmitCm(const CmMessage& message, std::span<std::byte, kMadBytes> out);
-// Appends more_private_data, padded with zeros to whole words; answers how many bytes that are.
+// Appends more_private_data, padded with zeros to whole words. Returns the number of bytes written.
+// `out` must have room for them.
 size_t EmitMore(const CmMessage& message, std::span<std::byte> out);
 const char* CmName(const CmBody& body);  // "REQ", "SIDR_REP"
 
-// rdma_cm's own header at the start of the private data of REQ and SIDR_REQ (struct cma_hdr).
+// The rdma_cm header at the start of the private data of REQ and SIDR_REQ (struct cma_hdr).
 struct RdmaCmHeader {
   static constexpr size_t kBytes = 36;
   uint8_t ip_version = 4;  // 4 or 6
   uint16_t source_port = 0;
   NetAddress source, destination;
 };
-// Nothing when the version or the IP version is not one that rdma_cm speaks.
+// Returns nothing when rdma_cm does not use the version or the IP version.
 std::optional<RdmaCmHeader> ParseRdmaCmHeader(std::span<const uint8_t> private_data);
 void EmitRdmaCmHeader(const RdmaCmHeader& header, std::span<uint8_t> private_data);
 

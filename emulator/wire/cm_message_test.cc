@@ -13,7 +13,7 @@ using Mad = std::array<std::byte, kMadBytes>;
 
 Mad Emit(const CmBody& body) {
   Mad mad;
-  mad.fill(std::byte{0xee});  // EmitCm must not leave any of it
+  mad.fill(std::byte{0xee});  // EmitCm must overwrite all of it
   EmitCm({.transaction_id = 0x1122334455667788, .attribute_modifier = 0x99aabbcc, .body = body},
          mad);
   return mad;
@@ -28,8 +28,8 @@ T Again(const T& body) {
   EXPECT_TRUE(std::holds_alternative<T>(message->body));
   return std::get<T>(message->body);
 }
-// The bits of the message (behind the MAD header) that are set, as (byte, bit from the most
-// significant): a field's place as the specification's tables give it.
+// Returns the bits that are set in the message (behind the MAD header), as pairs of byte and bit
+// from the most significant. The specification's tables give a field's position in this form.
 std::vector<std::pair<int, int>> SetBits(const CmBody& body) {
   std::vector<std::pair<int, int>> bits;
   const Mad mad = Emit(body);
@@ -40,7 +40,7 @@ std::vector<std::pair<int, int>> SetBits(const CmBody& body) {
   }
   return bits;
 }
-// `width` bits from (byte, bit) on.
+// Returns `width` bits from (byte, bit) on.
 std::vector<std::pair<int, int>> Place(int byte, int bit, int width) {
   std::vector<std::pair<int, int>> bits;
   for (int i = 0; i < width; ++i) bits.push_back({byte + (bit + i) / 8, (bit + i) % 8});
@@ -88,7 +88,7 @@ TEST(CmHeader, OtherMadsAreRefusedByName) {
   EXPECT_EQ(error(17, 0x1a), CmParseError::kUnknownAttribute);  // APR
 }
 
-// Private data of iw_cm's devices, which count them by the attribute modifier.
+// Private data of iw_cm's devices. The attribute modifier is their length.
 TEST(CmHeader, WhatFollowsAMadIsMorePrivateDataWhereItIsCounted) {
   for (const size_t bytes : {1, 4, 159, 199}) {
     CmMessage message{7, static_cast<uint32_t>(57 + bytes), CmReq{},
@@ -117,7 +117,7 @@ TEST(CmHeader, AMadHas256Bytes) {
   }
 }
 
-// A field at its largest fills its bits and no others, and comes back.
+// A field with its largest value sets its bits and no others, and parses to the same value.
 #define EXPECT_PLACE(zero, member, value, byte, bit, width)       \
   do {                                                            \
     auto body = zero;                                             \
@@ -235,7 +235,7 @@ TEST(Sidr, EveryFieldFillsItsBitsAndNoOthers) {
   EXPECT_PLACE(CmSidrRep{}, qkey, ~0u, 20, 0, 32);
 }
 
-// Private data and additional information begin where they must and end with the MAD or before.
+// Private data and additional information begin at their offsets, and end inside the MAD.
 template <class T, size_t N>
 void ExpectBytes(std::array<uint8_t, N> T::*member, size_t offset) {
   T body{};

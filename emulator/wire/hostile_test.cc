@@ -1,5 +1,5 @@
-// The parsers accept any bytes, read nothing outside them and return only consistent headers. The
-// rounds are seeded, so that a failure repeats; tests/fuzz goes deeper.
+// The parsers accept any bytes, read nothing outside them, and return only consistent headers. The
+// random rounds have a seed, so that a failure repeats. tests/fuzz searches deeper.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,9 +29,9 @@ TEST(Hostile, RandomDatagramsParseToWhatTheyHoldOrNotAtAll) {
   int taken = 0;
   for (int round = 0; round < kRounds; ++round) {
     bytes.assign(random.Below(96), std::byte{});
-    bytes.shrink_to_fit();  // so that a read behind the end is seen
+    bytes.shrink_to_fit();  // so that a sanitizer detects a read behind the end
     Fill(random, bytes);
-    // Half of them get past the version check, to reach what lies behind it.
+    // Half of the inputs get a valid version, to reach the code after the version check.
     if (bytes.size() > 1 && round % 2 == 0) bytes[1] &= std::byte{0xf0};
     const auto packet = Parse(bytes);
     if (!packet) continue;

@@ -12,8 +12,8 @@ namespace rdmaemu::wire {
 namespace {
 
 constexpr uint32_t kPolynomial = 0xEDB88320;  // 0x04C11DB7 reflected: bit 31 is x^0
-// The register after eight bytes of ones (the masked LRH and GRH start that InfiniBand covers);
-// isa-l takes and gives the inverted register, as zlib does.
+// The register after eight bytes of ones, which stand for the masked LRH and GRH of InfiniBand.
+// isa-l takes and returns the inverted register, as zlib does.
 constexpr uint32_t kSeed = ~0xdebb20e3u;
 
 constexpr size_t kIcrcBthBytes = 12;
@@ -40,7 +40,7 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// kInverse[k] = x^(-8k): takes the effect of k following bytes off a CRC difference.
+// kInverse[k] = x^(-8k). It removes the effect of the k following bytes from a CRC difference.
 constexpr size_t kInverseEntries = kBytesAfterIpv4Id + kMaxBodyBytes + 2 + 1;
 constexpr std::array<uint32_t, kInverseEntries> kInverse = [] {
   std::array<uint32_t, kInverseEntries> table{};
@@ -59,7 +59,7 @@ uint32_t Continue(uint32_t crc, const std::byte* data, size_t bytes) {
       crc, const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(data)), bytes);
 }
 
-// The masked IP header at `out`; returns its length.
+// Writes the masked IP header to `out` and returns its length.
 size_t PutIpHeader(const UdpFlow& flow, size_t udp_bytes, uint16_t ip_id, std::byte* out) {
   if (flow.destination.IsIpv4()) {
     constexpr uint16_t kDontFragment = 0x4000;

@@ -1,5 +1,5 @@
-// The invariant CRC of RoCEv2 (IBTA A17.3.3): over the pseudo IP and UDP headers with the variant
-// fields set to ones, BTH and the rest. The kernel's rxe_icrc.c is the reference.
+// The invariant CRC of RoCEv2 (IBTA A17.3.3). It covers the pseudo IP and UDP headers, with the
+// variant fields set to ones, then the BTH and the rest. The reference is the kernel's rxe_icrc.c.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rdmaemu::wire {
 
-// Who sent a UDP datagram to whom.
+// The addresses and ports of a UDP datagram.
 struct UdpFlow {
   NetAddress source;
   NetAddress destination;
@@ -18,12 +18,13 @@ struct UdpFlow {
   uint16_t destination_port;
 };
 
-// The ICRC as it stands in the last four bytes, read little-endian. `body` is the UDP payload
-// without the ICRC. ip_id is what an IPv4 header holds (with DF set); IPv6 has none.
+// Returns the ICRC as a packet's last four bytes have it, read as little-endian. `body` is the UDP
+// payload without the ICRC. `ip_id` is the ID of an IPv4 header with DF set. IPv6 ignores it.
 uint32_t Icrc(const UdpFlow& flow, std::span<const std::byte> body, uint16_t ip_id = 0);
 
-// The IP ID that explains the ICRC of a received datagram (0 where it is IPv6 or the sender wrote
-// 0), nothing when the datagram is corrupt: see facts on solving for the ID (CRC is linear).
+// Returns the IP ID that makes the ICRC of a received datagram correct. The ID is 0 for IPv6 and
+// when the sender wrote 0. Returns nothing when the datagram is corrupt. The CRC is linear, so the
+// ID is computed from the difference of two CRCs.
 std::optional<uint16_t> VerifyIcrc(const UdpFlow& flow, std::span<const std::byte> udp_payload);
 
 // Writes the ICRC into the last four bytes of a finished UDP payload.

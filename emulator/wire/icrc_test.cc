@@ -16,8 +16,8 @@ std::vector<std::byte> Bytes(std::initializer_list<int> values) {
   return bytes;
 }
 
-// Two datagrams of real hardware, ICRC included; the vectors that scapy's RoCE layer is tested
-// with.
+// Two datagrams of real hardware with their ICRC. The tests of scapy's RoCE layer use the same
+// vectors.
 struct Vector {
   UdpFlow flow;
   uint16_t ip_id;
@@ -47,8 +47,9 @@ std::vector<std::byte> Datagram(Random& random, size_t size) {
   return bytes;
 }
 
-// The sender's sum with the ID that stood in the packet, the receiver's search for that ID, and no
-// way to change a bit: of the packet (but the congestion byte), the addresses or the ports.
+// Checks three things: Icrc with the packet's ID gives the sender's ICRC, VerifyIcrc finds that ID,
+// and a changed bit is detected. Only a change of the congestion byte is not detected. The changed
+// bits are those of the packet, the addresses and the ports.
 void ExpectKnown(const Vector& vector, uint32_t icrc_as_sent) {
   const auto body = std::span(vector.datagram).first(vector.datagram.size() - kIcrcBytes);
   const uint32_t icrc = Icrc(vector.flow, body, vector.ip_id);

@@ -1,5 +1,6 @@
-// The one table of opcodes, IBTA table 38: what each BTH opcode byte carries and where it stands in
-// its message. Parse, EmitHeaders and the transports read it; nobody else lists opcodes.
+// The one table of opcodes (IBTA table 38): the headers of each BTH opcode byte, and the packet's
+// position in its message. Parse, EmitHeaders and the transports read it. No other code lists
+// opcodes.
 #include <array>
 
 #include "emulator/wire/packet.h"
@@ -16,7 +17,7 @@ constexpr uint8_t kDethBytes = 8;
 constexpr uint8_t kImmBytes = 4;
 constexpr uint8_t kIethBytes = 4;
 
-// What an operation means without its transport class; a bit each.
+// The meaning of an operation without its transport class, one bit per property.
 enum Trait : uint32_t {
   kRequest = 1u << 0,
   kResponse = 1u << 1,
@@ -129,7 +130,7 @@ constexpr Row kRows[] = {
      kSendData | kOnly | kDeth | kImm},
 };
 
-// By the opcode byte of the BTH; rows that no transport has keep a null name.
+// Indexed by the opcode byte of the BTH. Entries without a row have a null name.
 constexpr std::array<OpcodeInfo, 256> kTable = [] {
   std::array<OpcodeInfo, 256> table{};
   for (const Row& row : kRows) {

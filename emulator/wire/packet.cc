@@ -1,5 +1,6 @@
-// RoCEv2 headers to and from bytes. Offsets are IBTA 9.2 (BTH), 9.3.3 (DETH) and 9.3.4 to 9.3.7;
-// the order of extended headers is the order of the two walks below, which must stay the same.
+// Conversion of RoCEv2 headers to and from bytes. Offsets are those of IBTA 9.2 (BTH), 9.3.3 (DETH)
+// and 9.3.4 to 9.3.7. ParseExtended and EmitExtended define the order of extended headers, and must
+// agree.
 #include "emulator/wire/packet.h"
 
 #include <cstring>
@@ -122,8 +123,8 @@ tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
     return tl::make_unexpected(ParseError::kTooShort);
   }
   const size_t padded = udp_payload.size() - info.header_bytes - kIcrcBytes;
-  // The length of a First or Middle packet against the path MTU is the transport's to judge: it
-  // answers with a NAK, which needs the QP.
+  // The transport checks the length of a First or Middle packet against the path MTU. It answers a
+  // wrong length with a NAK, which needs the QP.
   if (padded % 4 != 0 || (!info.payload && padded != 0)) {
     return tl::make_unexpected(ParseError::kBadLength);
   }

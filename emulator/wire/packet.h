@@ -1,6 +1,6 @@
-// RoCEv2 packets: the headers behind UDP port 4791 as one plain struct, and that struct as bytes.
-// Parse checks everything that can be checked without state; nobody else sees an offset.
-// Follows IBTA 9.2 (BTH and extended headers) and the split of the kernel's rxe_opcode.c.
+// RoCEv2 packets (UDP port 4791): the headers as one plain struct, and its conversion to and from
+// bytes. Parse makes all checks that need no state. No other code uses header offsets. Follows IBTA
+// 9.2 (BTH and extended headers) and the division of the kernel's rxe_opcode.c.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ inline constexpr uint32_t kGsiQkey = 0x80010000;
 inline constexpr uint32_t kMulticastQpn = 0xffffff;
 inline constexpr uint32_t kPsnMask = 0xffffff;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
-// Two of one partition may talk when one at least is a full member (the top bit); 0 is no
-// partition.
+// Returns true when two members of a partition may communicate. At least one must be a full member
+// (the top bit). P_Keys whose low 15 bits are 0 name no partition.
 constexpr bool PkeysMatch(uint16_t one, uint16_t other) {
   return ((one ^ other) & 0x7fff) == 0 && (one & 0x7fff) != 0 && ((one | other) & 0x8000) != 0;
 }
 inline constexpr size_t kIcrcBytes = 4;
 inline constexpr size_t kMaxMtuBytes = 4096;
-// BTH, DETH or RETH or AtomicETH, ImmDt: the longest run of headers a packet can have.
+// Upper bound of a packet's headers in bytes: BTH, then DETH, RETH or AtomicETH, then ImmDt.
 inline constexpr size_t kMaxHeaderBytes = 64;
 
 // The opcode is a transport class (upper three bits) and an operation (lower five).
@@ -57,10 +57,10 @@ enum class Operation : uint8_t {
   kSendOnlyInvalidate = 23,
 };
 
-// What an opcode carries and where it stands in its message; one table for all (opcode.cc). Of
-// first, middle, last, only one is set, and of send to ack: a READ response is `response` and
-// `read`, an ATOMIC acknowledge `response` and `atomic`; requests of one packet and acknowledges
-// are `only`. RD, XRC and CNP opcodes have no name yet.
+// The headers of an opcode, and the packet's position in its message. opcode.cc has the one table
+// of all opcodes. Exactly one of first, middle, last and only is set. Requests of one packet and
+// acknowledges are `only`. A READ response has `response` and `read`, an ATOMIC acknowledge has
+// `response` and `atomic`. RD, XRC and CNP opcodes have no name yet.
 struct OpcodeInfo {
   const char* name;  // "RC SEND First"; nullptr: no such opcode
   bool request, response;
@@ -71,7 +71,7 @@ struct OpcodeInfo {
 };
 const OpcodeInfo& Opcode(TransportClass transport, Operation operation);
 
-// Syndromes of an AETH (IBTA 9.7.5.1): the upper three bits tell the kind.
+// Syndromes of an AETH (IBTA 9.7.5.1). The upper three bits give the kind.
 enum class AckKind : uint8_t { kAck = 0x00, kRnrNak = 0x20, kNak = 0x60 };
 enum class NakCode : uint8_t {
   kPsnSequence = 0,
@@ -82,7 +82,7 @@ enum class NakCode : uint8_t {
 };
 inline constexpr uint8_t kAethUnlimitedCredits = 0x1f;
 
-// All fields in host order; those the opcode does not carry are zero.
+// All fields in host order. Fields that the opcode does not carry are zero.
 struct PacketHeaders {
   TransportClass transport = TransportClass::kRc;
   Operation operation = Operation::kSendOnly;
@@ -97,16 +97,16 @@ struct PacketHeaders {
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
   uint32_t dma_length = 0;  // RETH
-  uint64_t swap_add = 0;    // AtomicETH: swap data, or what is added
+  uint64_t swap_add = 0;    // AtomicETH: swap data or addend
   uint64_t compare = 0;
   uint8_t syndrome = 0;     // AETH
   uint32_t msn = 0;         // AETH, 24 bits
   uint64_t original = 0;    // AtomicAckETH
   uint32_t qkey = 0;        // DETH
   uint32_t source_qpn = 0;  // DETH, 24 bits
-  // DETH, a bit of its reserved byte, which receivers ignore: the sender named both ends by their
-  // link-local GIDs. Emulated hosts send such packets between the addresses in these GIDs
-  // (LinkLocalOf), and the receiver's GRH shows the GIDs.
+  // A bit in the reserved byte of DETH, which receivers ignore. It means that the sender named both
+  // ends by their link-local GIDs. Emulated hosts send such packets between the addresses in these
+  // GIDs (LinkLocalOf), and the receiver's GRH contains the GIDs.
   bool by_link_local = false;
   uint32_t immediate = 0;        // ImmDt as on the wire (big endian: ibv_wc::imm_data)
   uint32_t invalidate_rkey = 0;  // IETH
@@ -119,20 +119,20 @@ struct Packet {
   std::span<const std::byte> payload;  // without padding and ICRC
 };
 
-// Why bytes were not taken as a packet; each has a counter in the host.
+// Reasons why Parse refuses bytes. The host has a counter for each.
 enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
 
-// Takes a UDP payload including its ICRC (which VerifyIcrc in icrc.h has checked). Payload is at
-// most kMaxMtuBytes; its length against the path MTU is the transport's to check, who answers a
-// wrong one with a NAK.
+// Parses a UDP payload with its ICRC, which VerifyIcrc (icrc.h) has checked. The payload has at
+// most kMaxMtuBytes. The transport checks the payload length against the path MTU, because it must
+// send a NAK for a wrong length.
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
 
-// Writes the headers to `out` (at least kMaxHeaderBytes) and returns their length, 0 for an opcode
-// without a name. Payload, pad bytes (zeros) and ICRC follow in that order; see SealPacket in
-// icrc.h.
+// Writes the headers to `out` (at least kMaxHeaderBytes). Returns their length, or 0 for an opcode
+// without a name. The caller appends payload, pad bytes (zeros) and ICRC, in this order (SealPacket
+// in icrc.h).
 size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out);
 
-// Opcode class and operation from and to the BTH byte.
+// Returns the BTH's opcode byte.
 constexpr uint8_t OpcodeByte(TransportClass transport, Operation operation) {
   return static_cast<uint8_t>(transport) | static_cast<uint8_t>(operation);
 }

@@ -23,7 +23,7 @@ std::vector<Code> KnownOpcodes() {
   return known;
 }
 
-// Every field that the opcode carries, with bits at both ends set; the others zero.
+// Sets every field that the opcode carries to a value with bits at both ends. The others are zero.
 PacketHeaders Filled(Code code) {
   PacketHeaders h;
   h.transport = code.transport;
@@ -59,7 +59,7 @@ PacketHeaders Filled(Code code) {
   return h;
 }
 
-// A packet as bytes: headers, payload, pad, room for the ICRC.
+// Returns a packet as bytes: headers, payload, padding, and room for the ICRC.
 std::vector<std::byte> Build(PacketHeaders headers, size_t payload_bytes) {
   headers.pad_bytes = static_cast<uint8_t>((4 - payload_bytes % 4) % 4);
   std::vector<std::byte> bytes(kMaxHeaderBytes);
@@ -165,7 +165,7 @@ TEST(Packet, TruncatedAtEveryLengthIsRefusedOrShorter) {
     const OpcodeInfo& info = Opcode(code.transport, code.operation);
     const auto whole = Build(Filled(code), info.payload ? 9 : 0);
     for (size_t size = 0; size < whole.size(); ++size) {
-      // A copy of its own, so that a sanitizer sees a read behind its end.
+      // A separate copy, so that a sanitizer detects a read behind its end.
       const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<long>(size));
       const auto packet = Parse(cut);
       if (size < info.header_bytes + kIcrcBytes) {
@@ -195,7 +195,7 @@ TEST(Packet, RefusesWhatNeedsNoStateToRefuse) {
   EXPECT_EQ(ErrorOf(bytes), ParseError::kBadLength);
 
   bytes = Build(Filled(send), 0);
-  bytes[1] |= std::byte{0x30};  // three pad bytes of nothing
+  bytes[1] |= std::byte{0x30};  // three pad bytes, but no payload
   EXPECT_EQ(ErrorOf(bytes), ParseError::kBadPadding);
 
   EXPECT_EQ(ErrorOf(Build(Filled(send), 4097)), ParseError::kBadLength);

@@ -1,5 +1,6 @@
-// rdma_cm's private-data header (struct cma_hdr of the kernel's cma.c): version, IP version in the
-// upper half of a byte, port, two 16-byte addresses. An IPv4 address fills the last 4 of its 16.
+// The rdma_cm header in private data (struct cma_hdr of the kernel's cma.c): version, IP version in
+// the upper half of a byte, port, two 16-byte addresses. An IPv4 address is in the last 4 of 16
+// bytes.
 #include <algorithm>
 #include <cstring>
 

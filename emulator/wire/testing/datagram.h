@@ -1,4 +1,4 @@
-// A whole UDP payload, sealed, as any stranger can make one: for tests that forge packets.
+// Builds a whole UDP payload with its ICRC, as any stranger can. For tests that forge packets.
 #pragma once
 
 #include <cstring>
