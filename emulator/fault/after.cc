@@ -17,8 +17,8 @@ std::string Unknown(const Rule& rule, const RulesByName& others, std::string_vie
          (names.empty() ? "there is no other to be after" : Instead(rule.match.after, names));
 }
 
-// Through those that each is after; the rules may have another such circle, without this one. No
-// host has a longer one than it has rules.
+// Returns true when the chain of `after` from `other` contains `rule`. The chain may end in a cycle
+// without `rule`. Its length is limited to kMaxRules, the most rules of a host.
 bool ComesBackTo(const Rule& rule, const Rule* other, const RulesByName& others) {
   for (size_t steps = 0; steps < Rules::kMaxRules; steps++) {
     if (other->match.after == rule.name) return true;
@@ -39,7 +39,7 @@ std::optional<std::string> WrongAfter(const Rule& rule, const RulesByName& other
   const auto found = others.find(after);
   if (found == others.end()) return Unknown(rule, others, whose);
   const Rule& other = *found->second;
-  // Whoever does not have the other rule would not know that it has fired.
+  // A host without the other rule cannot detect that rule's firing.
   if (!other.match.host.empty() && other.match.host != rule.match.host) {
     return "rule " + Quoted(after) + " is of host " + Quoted(other.match.host) +
            " alone, and no other host knows when it fires; a rule after it needs host = " +

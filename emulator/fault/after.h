@@ -1,5 +1,5 @@
-// Whom a rule is after: one that the same host has, and never, by however many others, itself. A
-// rule that is after one that nobody has would wait for ever, and nobody would be told.
+// Checks the `after` of rules. It must name a rule of the same host, and must not lead back to the
+// rule itself. Otherwise the rule would never fire, without an error.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ namespace rdmaemu::fault {
 
 using RulesByName = std::map<std::string_view, const Rule*>;
 
-// What is wrong with the rule's `after`, and what would have been right; nothing: it is. `whose`
-// the other rules are, for the message: "the scenario", "host \"a\"".
+// Returns the error in the rule's `after` with a correction, or nothing. `whose` names the owner of
+// the other rules for the message: "the scenario", "host \"a\"".
 std::optional<std::string> WrongAfter(const Rule& rule, const RulesByName& others,
                                       std::string_view whose);
 

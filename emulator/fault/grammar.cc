@@ -26,13 +26,14 @@ constexpr PointSet kTimes = {Point::kTime};
 constexpr PointSet kOfPayload = {Point::kCompletion, Point::kPacket};
 constexpr PointSet kLinks = {Point::kLink};
 constexpr PointSet kMemory = {Point::kMemory};
-// A link is a state of the network, no moment at which something else could be done.
+// All points except links. A link rule describes the network, so other actions have no moment
+// there.
 constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::kCmEvent,
                                 Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
                                 Point::kTime,       Point::kMemory};
 
-// What a moment of a subject has; those of other subjects do not. The host says so by what it fills
-// in (host/faults: cm.cc, async_events.cc; host/calls/call_target.cc).
+// The subjects whose moments have a field. The host defines this by the fields that it fills in
+// (host/faults: cm.cc, async_events.cc; host/calls/call_target.cc).
 constexpr std::array<std::string_view, 2> kOfServices = {"req", "sidr_req"};
 constexpr std::array<std::string_view, 7> kCallsOfQueuePairs = {
     "modify_qp",    "query_qp",  "destroy_qp", "attach_mcast",
@@ -70,7 +71,7 @@ bool IsAmong(std::string_view word, std::span<const std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// Of an asynchronous event.
+// Returns true for an asynchronous event of a QP.
 bool IsOfQueuePair(std::string_view event) {
   const auto found = std::ranges::find(AsyncEvents(), event);
   return found != AsyncEvents().end() &&

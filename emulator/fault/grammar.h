@@ -1,5 +1,5 @@
-// The grammar of a rule as a table: which keys there are, at which points they stand, and what each
-// is. The reader (rule_reader.h) and the schema for editors (docs/scenario.schema.json) follow it.
+// The grammar of a rule as a table: the keys, the points where they are allowed, and their types.
+// The reader (rule_reader.h) and the schema for editors (docs/scenario.schema.json) use it.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ class PointSet {
 
 enum class Role : uint8_t {
   kRule,       // its name and its place
-  kMatch,      // which moments
+  kMatch,      // selects moments
   kFrequency,  // how often
-  kAction,     // what happens; a rule has one
-  kDetail,     // of an action
+  kAction,     // the action; a rule has one
+  kDetail,     // a parameter of an action
 };
 enum class Shape : uint8_t { kText, kInteger, kNumber, kFlag, kTextOrInteger, kTextOrTexts };
 
@@ -44,32 +44,33 @@ struct Key {
   Role role;
   Shape shape;
   PointSet points;
-  std::vector<std::string> of = {};  // kDetail: the actions that it goes with
+  std::vector<std::string> of = {};  // kDetail: the actions that it belongs to
 };
 
 std::span<const Key> Keys();
 const Key* FindKey(std::string_view name);
-// Whether the key can stand at the point, and where it says which moments, whether any of those of
-// this subject (empty: of whichever) could be meant: of CM messages a REQ and a SIDR_REQ alone name
-// a service port, and calls of connection management have no device.
+// Returns true when the key is allowed at the point. A key that selects moments must also apply to
+// the subject (empty: to any subject). For example, only REQ and SIDR_REQ have a service port, and
+// calls of connection management have no device.
 bool CanStand(const Key& key, Point point, std::string_view subject = {});
-// Names of the keys with this role that can stand there.
+// Returns the names of the keys with this role that are allowed there.
 std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject = {});
 
-// "cm": the word of a point before the dot.
+// Returns a point's word before the dot, such as "cm".
 const char* PointName(Point point);
 std::optional<Point> PointOf(std::string_view name);
 std::vector<std::string> PointNames();
 
-// A key whose action is a Deed: it can stand anywhere, and `device` beside it names whose it is.
+// Returns true for a key whose action is a Deed. Such a key is allowed everywhere, and `device`
+// names its device.
 bool IsDeed(std::string_view action);
 
-// ibv_event_type in small letters, in its order: "cq_err", "qp_fatal", ...
+// Returns ibv_event_type in lower case, in its order: "cq_err", "qp_fatal", ...
 const std::vector<std::string>& AsyncEvents();
-// Those of the same kind of object as this one.
+// Returns the events for the same kind of object as event `type`.
 std::vector<std::string> AsyncEventsLike(size_t type);
 
-// ibv_wc_status in small letters: "success", "loc_len_err", ...
+// Returns ibv_wc_status in lower case: "success", "loc_len_err", ...
 const std::vector<std::string>& CompletionStatuses();
 
 }  // namespace rdmaemu::fault

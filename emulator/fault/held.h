@@ -1,4 +1,4 @@
-// How a host speaks of what the barriers of its rules hold.
+// Types for the items that barrier rules (Hold) of a host hold.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace rdmaemu::fault {
 
-// How much is held, by rule.
+// The number of held items, by rule name.
 using HeldCounts = std::map<std::string, uint64_t, std::less<>>;
-// Whose barrier lets go: one rule's, or (nothing) everyone's.
+// The rule whose barrier releases its items. Nothing: all barriers release.
 using Release = std::optional<std::string_view>;
 
 }  // namespace rdmaemu::fault

@@ -1,6 +1,6 @@
-// A fault rule: at which point of a host it stands, which moments there it means, what happens to
-// them, and how often. A plain value: parsed from a scenario (scenario.h), made by a test, or sent
-// by the command line; `Rules` (rules.h) applies it.
+// A fault rule: its point in a host, the moments that it matches, its action, and how often it
+// fires. A rule is a plain value, parsed from a scenario (scenario.h), built by a test, or sent by
+// the command line. `Rules` (rules.h) applies it.
 #pragma once
 
 #include <algorithm>
@@ -22,20 +22,20 @@ namespace rdmaemu::fault {
 enum class Point : uint8_t {
   kCall,        // a verbs or CM call; subject: its name ("reg_mr", "connect")
   kCmMessage,   // a CM message; subject: "req", "rep", ...
-  kCmEvent,     // an RDMA CM event on its way to a program; subject: "established", ...
-  kCompletion,  // a completion on its way into its queue; subject: "send", "recv", ...
-  kAsyncEvent,  // an asynchronous event on its way to a program; subject: "qp_fatal", ...
+  kCmEvent,     // an RDMA CM event for a program; subject: "established", ...
+  kCompletion,  // a completion before it enters its queue; subject: "send", "recv", ...
+  kAsyncEvent,  // an asynchronous event for a program; subject: "qp_fatal", ...
   kPacket,      // a packet of a queue pair; subject: its opcode, "rc_send_only"
-  kLink,        // a packet or CM message on its way between two hosts
+  kLink,        // a packet or CM message between two hosts
   kMemory,      // bytes of a program that the host reads or writes; subject: "read", "write"
-  kTime,        // a time has come
+  kTime,        // a given time
 };
 inline constexpr size_t kPoints = 9;
 
 enum class Direction : uint8_t { kSend, kReceive };
 
-// What a host says about something that is about to happen. Fields that a point does not know are
-// left empty, and no rule that asks for them matches.
+// The host's description of an operation before the operation happens. The host leaves a field
+// empty when the point does not have it. A rule that asks for an empty field does not match.
 struct Moment {
   Point point;
   Time now;
@@ -43,135 +43,137 @@ struct Moment {
   std::optional<Direction> direction;
   std::string_view program, device;
   std::optional<NetAddress> local, remote;
-  std::optional<uint16_t> service_port;  // of the side that listens
+  std::optional<uint16_t> service_port;  // of the listening side
   std::optional<uint32_t> qp;            // number of the host's own queue pair
-  std::optional<uint32_t> qp_order;      // the how many-th of its program, from 1
+  std::optional<uint32_t> qp_order;      // number of the QP among its program's QPs, from 1
   std::optional<uint64_t> bytes;         // of payload
   std::optional<uint64_t> index;         // of a packet on its flow, from 1
   std::optional<MemoryRange> memory;
-  std::optional<uint32_t> mr_order;  // the how many-th region of its program, from 1
-  // At kCmEvent: it is about to be queued, where rules hold or delay it; the others stand where the
-  // program gets it.
+  std::optional<uint32_t> mr_order;  // number of the region among its program's regions, from 1
+  // At kCmEvent, each event has two moments. True: the event is about to be queued, where rules
+  // hold or delay it. False: the program takes the event, where all other rules apply.
   bool is_before_queue = false;
 };
 
 struct Match {
-  // At most this many places of one point.
+  // The most places of one point.
   static constexpr size_t kMaxSubjects = 16;
   std::vector<std::string> subjects;  // one of these; empty: any
-  std::string host;                   // empty: any; otherwise other hosts do not take the rule
+  std::string host;                   // empty: any; otherwise other hosts refuse the rule
   std::optional<Direction> direction;
   std::string program, device;  // empty: any
   std::optional<NetPrefix> local, remote;
   std::optional<uint16_t> service_port;
   std::optional<uint32_t> qp, qp_order, mr_order;
-  std::optional<MemoryRange> memory;  // some of it
+  std::optional<MemoryRange> memory;  // matches an overlap
   std::optional<uint64_t> min_bytes, max_bytes, index;
-  // A window of time since the host began, or since the rule was added to a host that ran.
+  // A window of time. It counts from the start of the host, or from the addition of the rule to a
+  // running host.
   std::optional<Duration> from, until;
-  std::string after;  // name of a rule: only once that one has fired
-  // At kTime: so long after the host began, the rule was added, or the rule that it is after first
-  // fired; and again and again.
+  std::string after;  // name of a rule; matches only after that rule has fired
+  // At kTime: the time after the start of the host, the addition of the rule, or the first firing
+  // of the rule in `after`. `repeat` is the period of further firings.
   Duration at{};
   std::optional<Duration> repeat;
 };
 
-// Counted over the moments that match.
+// Counters over the matching moments.
 struct Frequency {
-  uint64_t nth = 0;    // this one alone, from 1
-  uint64_t every = 0;  // every so many-th
-  uint64_t first = 0;  // the first so many
+  uint64_t nth = 0;    // fires at this one only, from 1
+  uint64_t every = 0;  // fires at every n-th
+  uint64_t first = 0;  // fires at the first n
   double probability = 1;
-  uint64_t times = 0;  // fires so often at most; 0: no limit
+  uint64_t times = 0;  // fires at most so often; 0: no limit
 };
 
-// Nothing happens: the rule counts and is traced, and `after` can name it. Those behind it decide.
+// No action. The rule counts and is traced, and `after` can name it. The rules after it decide.
 struct Pass {
   friend bool operator==(Pass, Pass) = default;
 };
 struct Drop {
   friend bool operator==(Drop, Drop) = default;
 };
-// A barrier: what comes stays where it is until somebody lets go (kFaultRelease), or the rule is
-// removed. A call takes effect when it is let go, or before it is held.
+// A barrier. Matching operations wait until a release (kFaultRelease) or the removal of the rule. A
+// call takes effect at its release, or before the host holds it (`takes_effect`).
 struct Hold {
   bool takes_effect = false;
   friend bool operator==(Hold, Hold) = default;
 };
-// A call is answered later; it takes effect before the wait, or after it.
+// Delays the reply to a call. The call takes effect before the delay (`takes_effect`) or after it.
 struct Delay {
   Duration time;
   bool takes_effect = false;
   friend bool operator==(Delay, Delay) = default;
 };
 struct Duplicate {
-  uint32_t copies;  // besides the original
+  uint32_t copies;  // in addition to the original
   friend bool operator==(Duplicate, Duplicate) = default;
 };
-// A REQ or SIDR_REQ is answered by the host itself, and nobody who listens sees it; a REP or RTU
-// becomes a REJ.
+// The host answers a REQ or SIDR_REQ itself, and no listener sees the message. A REP or RTU becomes
+// a REJ.
 struct Reject {
-  uint16_t reason;  // ib_cm_rej_reason; of a SIDR_REQ the SIDR status
+  uint16_t reason;  // ib_cm_rej_reason; for a SIDR_REQ the SIDR status
   std::vector<uint8_t> private_data;
   friend bool operator==(const Reject&, const Reject&) = default;
 };
-// A message fails to leave, and its sender gets UNREACHABLE with this status at once.
+// The send of a message fails, and its sender gets UNREACHABLE with this status at once.
 struct Unreachable {
   int status;
   friend bool operator==(Unreachable, Unreachable) = default;
 };
-// A call answers with an errno: instead of taking effect, or after it has.
+// The call returns an errno. The call does not take effect, or takes effect before
+// (`takes_effect`).
 struct FailCall {
   int errno_value;
   bool takes_effect;
   friend bool operator==(FailCall, FailCall) = default;
 };
-// An event says something else: another type (RDMA_CM_EVENT_*), another status, or both.
+// Changes an event's type (RDMA_CM_EVENT_*), its status, or both.
 struct ChangeEvent {
   std::optional<uint32_t> event;
   std::optional<int> status;
   friend bool operator==(const ChangeEvent&, const ChangeEvent&) = default;
 };
-// A completion has another status (ibv_wc_status). With an error its queue pair goes to ERR, unless
-// the rule says that it keeps its state.
+// Changes a completion's status (ibv_wc_status). An error moves the queue pair to ERR, unless
+// `keeps_state` is set.
 struct ChangeCompletion {
   uint32_t status;
   bool keeps_state;
   friend bool operator==(ChangeCompletion, ChangeCompletion) = default;
 };
-// A packet comes after so many that follow it on its flow, or a short time, whatever is first.
+// Delays a packet behind so many later packets of its flow. A short time limit also ends the delay.
 struct Reorder {
   uint64_t packets;
   friend bool operator==(Reorder, Reorder) = default;
 };
-// A packet is damaged on its way: its ICRC does not hold.
+// Damages a packet, so that its ICRC is wrong.
 struct Corrupt {
   friend bool operator==(Corrupt, Corrupt) = default;
 };
-// Memory is as if nothing were mapped there.
+// Memory accesses fail as if the memory were unmapped.
 struct Unmap {
   friend bool operator==(Unmap, Unmap) = default;
 };
-// What a link does to all that goes through it.
+// The properties of a link, for all packets and messages on it.
 struct Link {
   bool partition = false;
-  Duration latency{}, jitter{};   // the latter: up to so much more
+  Duration latency{}, jitter{};   // jitter: up to so much in addition
   uint64_t rate_mbps = 0;         // 0: no limit
-  uint64_t queue_packets = 1000;  // that wait at that rate; more are lost. As Linux's txqueuelen
+  uint64_t queue_packets = 1000;  // waiting at that rate; more are lost (Linux's txqueuelen)
   double loss = 0;
   friend bool operator==(const Link&, const Link&) = default;
 };
-// An asynchronous event is of another type (ibv_event_type), of the same kind of object.
+// Changes the type of an asynchronous event (ibv_event_type), for the same kind of object.
 struct ChangeAsync {
   uint32_t type;
   friend bool operator==(ChangeAsync, ChangeAsync) = default;
 };
 
-// What a rule does to its host, at whatever moment, when that is over. `device` is a name; empty:
-// that of the moment, and where it has none, all of the host's.
+// Actions on the host, which run after the end of the moment. `device` is a name. When it is empty,
+// the action is on the moment's device, or on all devices of the host when the moment has none.
 
-// As the device's profile has it, or as rxe does it (no flush, no asynchronous event), or as
-// hardware does (work flushed, IBV_EVENT_DEVICE_FATAL).
+// The ways to remove a device. kProfile: as the device's profile says. kRxe: no flush and no
+// asynchronous event. kHardware: flush the work and raise IBV_EVENT_DEVICE_FATAL.
 struct RemoveDevice {
   enum class How : uint8_t { kProfile, kRxe, kHardware };
   std::string device;
@@ -191,11 +193,11 @@ struct RemoveAddress {
   friend bool operator==(const RemoveAddress&, const RemoveAddress&) = default;
 };
 struct MoveAddress {
-  std::string device;  // where it goes
+  std::string device;  // the new device of the address
   NetAddress address;
   friend bool operator==(const MoveAddress&, const MoveAddress&) = default;
 };
-// An entry of the P_Key table, as a subnet manager sets it.
+// Sets an entry of the P_Key table, as a subnet manager does.
 struct SetPkey {
   std::string device;
   uint32_t index;
@@ -203,18 +205,19 @@ struct SetPkey {
   std::optional<Duration> return_after;
   friend bool operator==(const SetPkey&, const SetPkey&) = default;
 };
-// On the moment's queue pair, its queues or device; else on all that it can be of.
+// Raises an event on the moment's queue pair, its queues or its device. Without these, raises the
+// event on all objects that the event can be for.
 struct RaiseAsync {
   std::string device;
   uint32_t type;  // ibv_event_type
   friend bool operator==(const RaiseAsync&, const RaiseAsync&) = default;
 };
-// The host does nothing for so long, and loses no more than its sockets would.
+// The host does nothing for this time. It loses only what its sockets would lose.
 struct PauseHost {
   Duration time;
   friend bool operator==(PauseHost, PauseHost) = default;
 };
-// It ends as by SIGKILL.
+// The host ends as by SIGKILL.
 struct CrashHost {
   friend bool operator==(CrashHost, CrashHost) = default;
 };
@@ -225,7 +228,8 @@ using Action =
     std::variant<Pass, Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,
                  ChangeCompletion, ChangeAsync, Reorder, Corrupt, Link, Unmap, Deed>;
 
-// Whether losing is all that the link does: then it fires for what it loses alone.
+// Returns true when loss is the only property of the link. The rule then fires only for lost
+// packets.
 inline bool LosesAlone(const Action& action) {
   const auto* const link = std::get_if<Link>(&action);
   return link != nullptr && link->loss > 0 && !link->partition && link->rate_mbps == 0 &&
@@ -238,7 +242,7 @@ struct Rule {
     return wanted.empty() || std::ranges::find(wanted, subject) != wanted.end();
   }
 
-  std::string name;  // unique; what lists, traces and `after` call it
+  std::string name;  // unique; the name in lists, traces and `after`
   Point point;
   Match match;
   Frequency frequency;

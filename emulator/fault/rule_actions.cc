@@ -1,4 +1,4 @@
-// What a rule does: one action, one that its point knows, and the keys that go with it.
+// Reads a rule's action: one action that its point allows, and the keys that belong to it.
 #include <algorithm>
 
 #include "emulator/fault/rule_reader.h"
@@ -19,26 +19,26 @@ void RuleReader::ReadAction() {
   const std::string_view action = ChooseAction();
   if (!error_.empty()) return;
   CheckDetails(action);
-  // One message between two addresses of a host is both sent and received by it.
+  // A host both sends and receives a message between two of its own addresses.
   const bool both_pass = rule_.point == Point::kCmMessage || rule_.point == Point::kPacket;
   if (both_pass && !rule_.match.direction) {
     rule_.match.direction = action == "unreachable" ? Direction::kSend : Direction::kReceive;
   }
   if (!action.empty()) rule_.action = TakeAction(action);
-  // Where a moment has no device, the key names the one that something is done to.
+  // When moments have no device, the key `device` names the device of the action.
   if (!CanStandHere(*FindKey("device"))) rule_.match.device.clear();
 }
 
-// Empty when something is wrong, and for a rule that does nothing.
+// Returns an empty name after an error, and for a rule without an action.
 std::string_view RuleReader::ChooseAction() {
   const std::vector<std::string> possible = KeysAt(rule_.point, Role::kAction);
   std::string_view chosen;
   for (const Key& key : Keys()) {
     const toml::node* const node = Get(key.name);
     if (key.role != Role::kAction || node == nullptr) continue;
-    // A status goes with an event; alone it is an action too.
+    // `status` belongs to `event`. Alone, `status` is an action.
     if (key.name == "status" && table_.contains("event")) continue;
-    // What a link does goes together; a barrier is the end of it.
+    // The properties of a link may be combined with each other, but not with a barrier.
     const bool is_of_link = rule_.point == Point::kLink && key.points.Has(Point::kLink) &&
                             key.name != "hold" && chosen != "hold";
     if (!chosen.empty() && !is_of_link) {
@@ -123,7 +123,7 @@ Action RuleReader::ReadLink() {
   return link;
 }
 
-// An event of another kind of object would give the program a pointer of another type.
+// An event of another kind of object would give the program a pointer of a wrong type.
 Action RuleReader::ReadAsync() {
   const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
   if (!type) return ChangeAsync{};
@@ -255,7 +255,7 @@ Action RuleReader::ReadUnreachable() {
   return Unreachable{status.value_or(0)};
 }
 
-// "status", "event", or both.
+// Reads `status`, `event`, or both.
 Action RuleReader::ReadStatus() {
   if (rule_.point == Point::kCompletion) {
     const auto status = ReadWord("status", "completion status", CompletionStatuses());

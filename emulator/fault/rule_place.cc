@@ -1,4 +1,4 @@
-// Where a rule stands, and where it was to stand when there is no such place.
+// Reads a rule's places, and suggests a place when there is none of that name.
 #include <algorithm>
 
 #include "emulator/fault/rule_reader.h"
@@ -101,7 +101,7 @@ bool RuleReader::CanStandHere(const Key& key) const {
       subjects, [&](const std::string& subject) { return CanStand(key, rule_.point, subject); });
 }
 
-// What was meant may be a place whose other half is right, or a key.
+// The wrong word may be a place with one correct half, or a key.
 void RuleReader::WrongPoint(const toml::node& node, const std::string& place) {
   const size_t dot = place.find('.');
   const std::string point = place.substr(0, dot);

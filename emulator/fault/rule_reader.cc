@@ -9,7 +9,7 @@
 namespace rdmaemu::fault {
 namespace {
 
-constexpr uint64_t kMostMilliseconds = 1'000'000'000;  // eleven days; no overflow in nanoseconds
+constexpr uint64_t kMostMilliseconds = 1'000'000'000;  // eleven days; nanoseconds do not overflow
 constexpr uint64_t kMostBytes = 1ull << 31;            // of a message
 constexpr uint64_t kMostCount = std::numeric_limits<int64_t>::max();
 constexpr uint64_t kMostQpNumber = (1 << 24) - 1;
@@ -159,10 +159,10 @@ std::optional<size_t> RuleReader::ReadWord(std::string_view key, const char* wha
   return std::nullopt;
 }
 
-// ---- which keys
+// ---- keys
 
-// A key that no rule has, or that says which moments and means nothing at this point; an action
-// that does not fit has a message of its own.
+// Reports an unknown key, or a key that selects moments and has no meaning at this point.
+// TakeAction and its callers report a wrong action.
 void RuleReader::CheckKeys() {
   for (const auto& [name, node] : table_) {
     const Key* const key = FindKey(name.str());
@@ -240,7 +240,7 @@ void RuleReader::ReadMemory() {
   if (Get("length") != nullptr && Get("address") == nullptr) {
     WrongAt("length", "length belongs to address");
   }
-  // One byte stands for what it is part of.
+  // One byte matches any access that contains it.
   if (address) rule_.match.memory = MemoryRange{*address, length.value_or(1)};
 }
 

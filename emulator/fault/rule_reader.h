@@ -1,4 +1,4 @@
-// Reads one [[fault]] table into a rule, and remembers the first thing that is wrong with it.
+// Reads one [[fault]] table into a rule, and keeps the first error.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace rdmaemu::fault {
 struct Position {
   uint32_t line, column;
 };
-// `column_shift`: what stands before it on its line and is not the user's.
+// `column_shift`: number of characters before the user's text on its line.
 Position PositionOf(const toml::node& node, uint32_t column_shift = 0);
 // "FILE:LINE:COLUMN: WHAT"
 std::string Mistake(std::string_view file, Position at, const std::string& what);
@@ -25,12 +25,12 @@ inline constexpr size_t kMaxNameBytes = 128;
 
 class RuleReader {
  public:
-  // `column_shift`: what stands before the rule on its line and is not the user's.
+  // `column_shift`: number of characters before the user's text on its line.
   RuleReader(const toml::table& table, std::string_view file, uint32_t column_shift,
              const Vocabulary& vocabulary)
       : table_(table), file_(file), column_shift_(column_shift), vocabulary_(vocabulary) {}
 
-  // A rule without a name is called "rule NUMBER".
+  // Reads the rule. A rule without a name is called "rule NUMBER".
   Parsed<Rule> Read(size_t number);
 
  private:
@@ -48,24 +48,25 @@ class RuleReader {
   void ReadTime(std::string_view key, std::optional<Duration>& to);
   Duration TimeOf(std::string_view key);
   void ReadPrefix(std::string_view key, std::optional<NetPrefix>& to);
-  // A number above 0 and at most 1.
+  // Reads a number above 0 and at most 1.
   void ReadShare(std::string_view key, double& to);
   bool ReadFlag(std::string_view key);
-  // A flag that does nothing when it is false, and so is not written then.
+  // Reads a flag that only has an effect when true. The value false is an error.
   void ReadTrue(std::string_view key);
-  // Index of the word among the words; `what` is "errno", "event", ... Except errnos they stand in
-  // the order of their numbers, by which a C program knows them.
+  // Returns the index of the key's word in `words`. `what` is "errno", "event", ... for the
+  // message. Except for errnos, the words are in the order of their numbers in C, so that an error
+  // can suggest the word of a number.
   std::optional<size_t> ReadWord(std::string_view key, const char* what,
                                  const std::vector<std::string>& words);
 
   // rule_place.cc
   void ReadPlaces();
-  // The point and subject of one place, which `node` names. False: something is wrong.
+  // Reads the point and subject of one place from `node`. Returns false after an error.
   bool ReadPlace(const toml::node& node);
   void WrongPoint(const toml::node& node, const std::string& place);
-  // "cm.req, cm.rep" for messages.
+  // Returns the rule's places for messages: "cm.req, cm.rep".
   std::string Places() const;
-  // Whether the key can stand at one of the rule's places.
+  // Returns true when the key is allowed at one of the rule's places.
   bool CanStandHere(const Key& key) const;
 
   void CheckKeys();
@@ -92,7 +93,8 @@ class RuleReader {
   Deed ReadPkey();
   NetAddress ReadAddress(std::string_view key);
   std::optional<Duration> ReadReturn();
-  // The rule's subject is one of these; otherwise says that the action stands there alone.
+  // Reports an error unless the rule's subjects are all in `subjects`. The error lists the allowed
+  // places.
   void CheckSubject(std::string_view action, const std::vector<std::string>& subjects);
 
   const toml::table& table_;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kSharedFlow = 0;
 
-// FNV-1a: keys of generators must be the same on every machine.
+// FNV-1a. The keys of generators must be the same on every machine.
 constexpr uint64_t kFnvBasis = 0xcbf29ce484222325, kFnvPrime = 0x100000001b3;
 uint64_t Mix(uint64_t hash, const void* bytes, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -18,13 +18,13 @@ uint64_t Mix(uint64_t hash, const void* bytes, size_t count) {
   return hash;
 }
 
-// Who talks with whom; never kSharedFlow.
+// Hashes the two ends of a flow. The result is never kSharedFlow.
 uint64_t FlowOf(const Moment& moment) {
   uint64_t hash = kFnvBasis;
   if (moment.local) hash = Mix(hash, moment.local->bytes.data(), moment.local->bytes.size());
   if (moment.remote) hash = Mix(hash, moment.remote->bytes.data(), moment.remote->bytes.size());
   if (moment.service_port) hash = Mix(hash, &*moment.service_port, sizeof *moment.service_port);
-  // Not the number, which another run may draw otherwise.
+  // The QP's order, not its number, which another run may draw differently.
   if (moment.qp_order) hash = Mix(hash, &*moment.qp_order, sizeof *moment.qp_order);
   return hash | 1;
 }
@@ -159,7 +159,8 @@ const Rule* Rules::Decide(const Moment& moment) {
   return decides;
 }
 
-// An RDMA CM event has two moments: counted is the one that every event has.
+// Counts a moment. An RDMA CM event has two moments, and only the first one counts, because every
+// event has it.
 void Rules::Count(const Moment& moment) {
   if (moment.point == Point::kCmEvent && !moment.is_before_queue) return;
   Counts& counts = seen_[static_cast<size_t>(moment.point)];
@@ -207,7 +208,7 @@ bool Rules::IsDue(RuleState& state, const Moment& moment) {
   if (often.nth != 0 && count != often.nth) return false;
   if (often.every != 0 && count % often.every != 0) return false;
   if (often.first != 0 && count > often.first) return false;
-  // Drawn even when it has fired often enough: the draws behind it stay where they are.
+  // Draw even after the last allowed firing, so that the later draws do not change.
   const Action& action = state.rule.action;
   const double share = often.probability * (LosesAlone(action) ? std::get<Link>(action).loss : 1);
   const bool drawn = share >= 1 || Draw(state.rule.name, moment) < share;
@@ -225,7 +226,7 @@ double Rules::Draw(const std::string& name, const Moment& moment) {
     if (is_new) flows++;
     it = made;
   }
-  // 53 bits: a double's own.
+  // 53 bits, the precision of a double.
   return static_cast<double>(it->second.Next64() >> 11) * 0x1p-53;
 }
 

@@ -1,7 +1,7 @@
-// The fault rules of one host, in their order, with how often each matched and fired. The first
-// rule that fires decides; those behind it still count what they match. A rule draws from
-// generators of its own, one a flow, keyed by (seed, rule's name, flow): what one rule or flow
-// draws never shifts what another does.
+// The fault rules of one host, in order, with the number of matches and firings of each. The first
+// rule that fires decides. The rules after it still count their matches. Each rule has one random
+// generator per flow, keyed by (seed, rule's name, flow). Draws of one rule or flow never change
+// the draws of another.
 #pragma once
 
 #include <array>
@@ -21,46 +21,48 @@ namespace rdmaemu::fault {
 struct RuleState {
   Rule rule;
   uint64_t matched = 0, fired = 0;
-  std::optional<Time> began;  // from when its times count
-  std::optional<Time> due;    // at Point::kTime: when it is the next time
+  std::optional<Time> began;  // start of its times
+  std::optional<Time> due;    // at Point::kTime: its next deadline
 };
 
 class Rules {
  public:
-  static constexpr size_t kMaxRules = 256;  // their list fits one reply
-  // Flows of one rule that have a generator each; those beyond share one.
+  static constexpr size_t kMaxRules = 256;  // so that their list fits into one reply
+  // Flows of one rule with their own generator. Further flows share one generator.
   static constexpr size_t kMaxFlowsPerRule = 4096;
 
   explicit Rules(const RandomSeed& seed) : seed_(seed) {}
 
-  // Behind all others. `now` is from when its times count; without it, from Begin on. EEXIST:
-  // there is one of that name; ENOSPC: too many.
+  // Appends a rule. `now` is the start of its times. Without `now`, Begin sets the start. EEXIST: a
+  // rule of this name exists. ENOSPC: there are kMaxRules rules.
   Status Add(Rule rule, std::optional<Time> now = {});
-  // The host's first moment.
+  // Starts the times of the rules. Call it once, when the host starts.
   void Begin(Time now);
-  // ENOENT.
+  // Removes a rule. ENOENT: there is no rule of this name.
   Status Remove(std::string_view name);
   void Clear();
-  const RuleState* Find(std::string_view name) const;  // nullptr: there is none
+  const RuleState* Find(std::string_view name) const;  // nullptr: not found
   std::span<const RuleState> all() const { return rules_; }
-  // How many moments there were at the point, by subject, while a rule was there.
+  // The moments at a point by subject, counted while the point had a rule.
   using Counts = std::map<std::string, uint64_t, std::less<>>;
   const Counts& SeenAt(Point point) const { return seen_[static_cast<size_t>(point)]; }
 
-  // Cheap: whether it is worth describing a moment there.
+  // Returns true when the point has a rule, so that a Moment is worth describing. Cheap.
   bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
-  // The same for one subject there; looks at every rule.
+  // Returns true when the point has a rule for this subject. Searches all rules.
   bool Watches(Point point, std::string_view subject) const;
-  // What happens at this moment; nothing where no rule fires that does something. The rule is valid
-  // until the next change of the list.
+  // Returns the rule whose action applies to this moment, or nullptr. Counts matches and firings.
+  // The rule is valid until the next change of the list.
   const Rule* Decide(const Moment& moment);
-  // Those that fired at the latest moment and do nothing (Pass); valid as that.
+  // Returns the rules without an action (Pass) that fired at the latest moment. The rules are valid
+  // until the next change of the list.
   std::span<const Rule* const> witnesses() const { return witnesses_; }
-  // The next number in [0, 1) of the rule's generator for the moment's flow.
+  // Returns the next number in [0, 1) from the rule's generator for the moment's flow.
   double Draw(const std::string& rule, const Moment& moment);
-  // When the next rule at Point::kTime is due.
+  // Returns the earliest deadline of the rules at Point::kTime.
   std::optional<Time> NextTime() const;
-  // Takes the first that is, which may not fire; nothing when none is. `moment` is told.
+  // Decides the earliest deadline that is not after `now`. Returns nothing when no deadline is due.
+  // `moment` describes the deadline.
   struct TimeDecision {
     Moment moment;
     const Rule* rule;  // nullptr: it did not fire
@@ -76,7 +78,8 @@ class Rules {
 
   void Count(const Moment& moment);
   void Began(RuleState& state, Time now);
-  // A rule fired for the first time: those at a time after it begin.
+  // Starts the times of rules at Point::kTime that are after this rule. Call it at the first
+  // firing.
   void FirstFired(const std::string& name, Time now);
   bool Matches(RuleState& state, const Moment& moment) const;
   bool HasFired(std::string_view name) const;

@@ -18,7 +18,7 @@ Moment MessageMoment(std::string_view subject = "req", Time now = {}) {
   return moment;
 }
 
-// Which of the first twelve moments a rule fires at.
+// Returns which of the first twelve moments a rule fires at.
 std::vector<int> Firings(const Frequency& often, uint64_t seed = 1) {
   Rules rules(seed);
   EXPECT_TRUE(rules.Add(DropRule("r", often)));
@@ -130,7 +130,8 @@ TEST(Rules, ASeedRepeatsDrawsAndAnotherSeedDrawsOthers) {
   EXPECT_TRUE(differs);
 }
 
-// Which of 64 moments of one flow a rule fires at, with other things going on beside it.
+// Returns which of 64 moments of one flow a rule fires at, with another rule and another flow
+// active.
 uint64_t FiringsBeside(bool another_rule, bool another_flow) {
   Rules rules(7);
   if (another_rule) {

@@ -20,8 +20,8 @@ Parsed<toml::table> ParseBounded(std::string_view text, std::string_view file,
   return ParseToml(text, file, column_shift);
 }
 
-// Names are unique, and whom a rule is after is among them. `list` is what the rules were read
-// from.
+// Checks that names are unique, and that each `after` names one of the rules. `list` is the array
+// from which the rules were read.
 Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, const toml::array& list,
                                   std::string_view file) {
   const auto position = [&](size_t rule, std::string_view key) {
@@ -48,7 +48,8 @@ Parsed<std::vector<Rule>> Checked(std::vector<Rule> rules, const toml::array& li
   return rules;
 }
 
-// A host takes the rules that name it, and those that name none.
+// Returns true when the last rule exceeds kMaxRules on a host. A host takes the rules that name it
+// and the rules that name no host.
 bool IsTooManyForItsHost(const std::vector<Rule>& rules) {
   const std::string& host = rules.back().match.host;
   std::map<std::string_view, size_t> named;

@@ -1,6 +1,6 @@
-// Fault rules as text: TOML, one table [[fault]] a rule. The same grammar everywhere: a scenario
-// file has many tables, the command line gives the inside of one (`at = "cm.req", nth = 3,
-// reject = 28`). docs/faults.md is its reference.
+// Fault rules as TOML text, one table [[fault]] per rule. A scenario file has many tables. The
+// command line has the content of one table, in the same grammar: `at = "cm.req", nth = 3, reject =
+// 28`. docs/faults.md is the reference.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace rdmaemu::fault {
 
-// The subjects that exist, by Point; the host knows them. Those of kCmEvent stand in the order of
+// The existing subjects, by Point. The host supplies them. Those of kCmEvent are in the order of
 // RDMA_CM_EVENT_*.
 using Vocabulary = std::array<std::vector<std::string>, kPoints>;
 
 inline constexpr size_t kMaxScenarioBytes = 1 << 20;
-inline constexpr size_t kMaxRuleBytes = 8192;  // of a rule that is added alone
-// What is said of one that is longer.
+inline constexpr size_t kMaxRuleBytes = 8192;  // of a single rule
+// Returns the error for a rule that is longer.
 std::string RuleTooLong();
 
 // The error is "FILE:LINE:COLUMN: what is wrong; what would have been right".
@@ -28,18 +28,18 @@ using Parsed = tl::expected<T, std::string>;
 
 Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view file_name,
                                         const Vocabulary& vocabulary);
-// What a rule without a name is called.
+// Returns the name of a rule that has none in its text.
 inline std::string UnnamedRule(size_t number) { return "rule " + std::to_string(number); }
-// One rule, without [[fault]] and on one line. `number`: of UnnamedRule.
+// Parses one rule on one line, without [[fault]]. `number` is for UnnamedRule.
 Parsed<Rule> ParseRule(std::string_view keys, size_t number, const Vocabulary& vocabulary);
 
-// The words that a point and subject have in rules: "cm.req", "call" for any subject.
+// Returns a point and subject in the words of rules: "cm.req", or "call" for any subject.
 std::string PlaceName(Point point, std::string_view subject);
 
-// Those of all places of a rule, "cm.req, cm.rep"; "cm.req and 3 more" where they are many.
+// Returns all places of a rule: "cm.req, cm.rep", or "cm.req and 3 more" when the text is long.
 std::string PlacesText(const Rule& rule);
 
-// The same words for what it does: "reject = 28".
+// Returns an action in the words of rules: "reject = 28".
 std::string ActionText(const Action& action);
 
 }  // namespace rdmaemu::fault

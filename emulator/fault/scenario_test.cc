@@ -18,7 +18,7 @@ const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", 
                                 std::vector<std::string>{},
                                 std::vector<std::string>{"read", "write"},
                                 std::vector<std::string>{}};
-// What a rule can do at any point, as messages list it.
+// The actions that a rule can have at any point, as messages list them.
 const std::string kDeeds =
     "async, remove_device, port, remove_address, move_address, pkey, pause_ms, crash";
 
@@ -185,7 +185,7 @@ TEST(Scenario, AnActionsTextHasTheWordsOfTheGrammar) {
 
 struct Mistake {
   const char* keys;
-  std::string error;  // DEEDS stands for kDeeds, STATUSES for CompletionStatuses
+  std::string error;  // the test replaces DEEDS by kDeeds, STATUSES by CompletionStatuses
 };
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
@@ -490,10 +490,10 @@ TEST(Scenario, ARuleHasSeveralPlacesOfOnePoint) {
   EXPECT_EQ(PlacesText(rule), "wc.send, wc.recv");
   EXPECT_EQ(Good("at = [\"cm.req\"], drop = true").match.subjects.size(), 1u);
   EXPECT_TRUE(Good("at = [\"cm\"], drop = true").match.subjects.empty());
-  // A key that some of the places know can stand there.
+  // A key is allowed when some of the places have it.
   EXPECT_EQ(Good("at = [\"cm.req\", \"cm.rep\"], service_port = 1, drop = true").match.service_port,
             1);
-  // What is longer than a list shows has a shorter text.
+  // Places that do not fit into a list have a shorter text.
   std::string places = "\"cm.req\"";
   for (size_t i = 1; i < Match::kMaxSubjects; i++) places += ", \"cm.req\"";
   EXPECT_EQ(PlacesText(Good("at = [" + places + "], drop = true")), "cm.req and 15 more");

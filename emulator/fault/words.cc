@@ -9,9 +9,10 @@ namespace rdmaemu::fault {
 namespace {
 
 constexpr int kErrnoNumbers = 134;
-constexpr size_t kLongestWord = 128;  // comparing costs the product of the lengths
+constexpr size_t kLongestWord = 128;  // the cost of a comparison is the product of the lengths
 
-// Edits that make one word of the other: a letter more, less, changed, or two exchanged.
+// Returns the number of edits from one word to the other. An edit inserts, removes or changes a
+// letter, or exchanges two.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> edits(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); i++) {

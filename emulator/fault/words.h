@@ -1,4 +1,4 @@
-// The words of rules, and which of them a wrong one may have meant.
+// The words of rules, and suggestions for misspelled words.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace rdmaemu::fault {
 
 std::string DidYouMean(std::string_view word);
 std::string OneOf(const std::vector<std::string>& words);
-// The word that is near enough to have been meant; nothing: none is.
+// Returns the most similar word. Nothing: no word is similar enough.
 std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& words);
-// "did you mean X?" where one of the words is near, else all of them.
+// Returns "did you mean X?" for a similar word, or else a list of all words.
 std::string Instead(std::string_view word, const std::vector<std::string>& words);
 
-// "ENOMEM" and its number; all of them, in the order of the letters.
+// Convert "ENOMEM" to its number and back. ErrnoNames returns all names in alphabetical order.
 std::optional<int> ErrnoOf(std::string_view name);
 std::optional<std::string> ErrnoName(int64_t number);
 std::vector<std::string> ErrnoNames();
 
 std::string Quoted(std::string_view text);
-// "a, b, c"
+// Returns "a, b, c".
 std::string Listed(const std::vector<std::string>& words);
 
 }  // namespace rdmaemu::fault
