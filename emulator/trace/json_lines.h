@@ -1,5 +1,5 @@
-// Records as JSON lines: one object a record, the same keys in the same order, so that a line can
-// be compared, filtered with jq and merged by time. docs/trace.md is the schema.
+// Records as JSON lines, one object per record. Keys and their order are always the same, so that
+// tools can compare lines, filter them with jq and merge them by time. docs/trace.md is the schema.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace rdmaemu::trace {
 
 class JsonLines {
  public:
-  // host: the name that stands in every line.
+  // `host`: the name in every line.
   explicit JsonLines(std::string_view host);
 
-  // Appends one line with its newline. Text that is not UTF-8 gets U+FFFD where it is not. A field
-  // whose key is one of the record's own is written as "field.<key>".
+  // Appends one line with its newline. U+FFFD replaces bytes that are not UTF-8. A field whose key
+  // is one of the record's own keys is written as "field.<key>".
   void Append(const Record& record, std::string& out) const;
 
  private:

@@ -24,7 +24,7 @@ constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kUdpBytes = 8, kIpv4Bytes = 20, kIpv6Bytes = 40;
 constexpr uint8_t kProtocolUdp = 17, kTtl = 64;
 
-// pcapng numbers are little-endian here, as the byte-order magic of the section says.
+// Appends a number in little-endian order, which the section's byte-order magic declares.
 template <class T>
 void AppendLittle(T value, std::string& out) {
   for (size_t i = 0; i < sizeof(T); ++i) {
@@ -41,7 +41,7 @@ void AppendOption(uint16_t code, std::string_view value, std::string& out) {
   PadToFour(out, value.size());
 }
 
-// A block: its type, its length in front and behind, the body between.
+// Appends a block: its type, its length, the body, and its length again.
 void AppendBlock(uint32_t type, std::string_view body, std::string& out) {
   const auto length = static_cast<uint32_t>(kBlockTypeBytes + 2 * kBlockLengthBytes + body.size());
   AppendLittle(type, out);
@@ -50,7 +50,8 @@ void AppendBlock(uint32_t type, std::string_view body, std::string& out) {
   AppendLittle(length, out);
 }
 
-// The internet checksum's running sum of big-endian 16-bit words; an odd end is padded with zero.
+// Adds big-endian 16-bit words to the running sum of an internet checksum. A zero byte pads an odd
+// length.
 uint32_t Sum(std::span<const std::byte> bytes, uint32_t sum) {
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     sum += static_cast<uint32_t>(bytes[i]) << 8 | static_cast<uint32_t>(bytes[i + 1]);
@@ -63,7 +64,7 @@ uint16_t Fold(uint32_t sum) {
   return static_cast<uint16_t>(~sum);
 }
 
-// IP and UDP headers at `out`; returns their length.
+// Writes IP and UDP headers to `out` and returns their length.
 size_t PutHeaders(const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
                   std::array<std::byte, kIpv6Bytes + kUdpBytes>& out) {
   const bool ipv4 = flow.destination.IsIpv4();
@@ -79,7 +80,7 @@ size_t PutHeaders(const wire::UdpFlow& flow, std::span<const std::byte> udp_payl
   if (ipv4) {
     StoreBig<2>(ip, 0x4500);
     StoreBig<2>(ip + 2, kIpv4Bytes + udp_length);
-    StoreBig<4>(ip + 4, 0x4000);  // ID 0, DF: what the ICRC was computed with
+    StoreBig<4>(ip + 4, 0x4000);  // ID 0, DF: the values in the ICRC
     StoreBig<2>(ip + 8, kTtl << 8 | kProtocolUdp);
     StoreBig<2>(ip + 10, 0);
     StoreBig<2>(ip + 10, Fold(Sum({ip, kIpv4Bytes}, 0)));
@@ -96,7 +97,7 @@ size_t PutHeaders(const wire::UdpFlow& flow, std::span<const std::byte> udp_payl
   uint32_t sum = kProtocolUdp + static_cast<uint32_t>(udp_length);
   sum = Sum({addresses, 2 * address_bytes + kUdpBytes}, sum);
   const uint16_t checksum = Fold(Sum(udp_payload, sum));
-  StoreBig<2>(udp + 6, checksum != 0 ? checksum : 0xffff);  // 0 would mean "none"
+  StoreBig<2>(udp + 6, checksum != 0 ? checksum : 0xffff);  // 0 means "no checksum"
   return ip_bytes + kUdpBytes;
 }
 
@@ -110,7 +111,7 @@ void PcapngWriter::AppendStart(std::string& out) const {
   AppendLittle(kByteOrderMagic, body);
   AppendLittle(uint16_t{1}, body);  // version 1.0
   AppendLittle(uint16_t{0}, body);
-  AppendLittle(int64_t{-1}, body);  // section length: not told
+  AppendLittle(int64_t{-1}, body);  // section length: unspecified
   AppendOption(kOptionUserApplication, "rdmaemu", body);
   AppendOption(kOptionEnd, {}, body);
   AppendBlock(kSectionHeaderBlock, body, out);

@@ -1,6 +1,6 @@
-// Packets as a pcapng capture (draft-ietf-opsawg-pcapng): the bytes of the file's blocks, with IP
-// and UDP headers built around each UDP payload, as Wireshark wants to see it. Link type RAW,
-// timestamps in nanoseconds.
+// Packets as a pcapng capture (draft-ietf-opsawg-pcapng): the bytes of the file's blocks. The
+// writer builds IP and UDP headers around each UDP payload for Wireshark. The link type is RAW, and
+// timestamps are in nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,18 @@ namespace rdmaemu::trace {
 
 class PcapngWriter {
  public:
-  // The most bytes a UDP datagram over IPv4 can carry; larger payloads are not written.
+  // The largest UDP payload over IPv4, in bytes. Larger payloads are not written.
   static constexpr size_t kMaxUdpPayloadBytes = 65507;
 
-  // wall_offset: what to add to a Time to get nanoseconds since 1970. host: the interface's name.
+  // `wall_offset`: the difference between nanoseconds since 1970 and a Time. `host`: the
+  // interface's name.
   PcapngWriter(Duration wall_offset, std::string_view host);
 
-  // The blocks every file starts with: section header and interface description. Once a file.
+  // Appends the first blocks of a file: section header and interface description. Call it once per
+  // file.
   void AppendStart(std::string& out) const;
-  // One enhanced packet block. The headers have TTL 64, TOS 0, DF, IP ID 0 and right checksums.
+  // Appends one enhanced packet block. The headers have TTL 64, TOS 0, DF, IP ID 0 and correct
+  // checksums.
   void AppendPacket(Time time, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
                     std::string& out) const;
 

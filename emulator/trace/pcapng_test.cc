@@ -15,7 +15,8 @@ uint32_t Little(const std::string& bytes, size_t index) {
   return At(bytes, index) | At(bytes, index + 1) << 8 | At(bytes, index + 2) << 16 |
          static_cast<uint32_t>(At(bytes, index + 3)) << 24;
 }
-// The one's complement sum of a region, which is 0xffff where a right checksum is in it.
+// Returns the one's complement sum of a region. The sum is 0xffff when the region contains a
+// correct checksum.
 uint32_t Check(const std::string& bytes, size_t from, size_t to, uint32_t sum = 0) {
   for (size_t i = from; i < to; i += 2) {
     sum += At(bytes, i) << 8 | (i + 1 < to ? At(bytes, i + 1) : 0);

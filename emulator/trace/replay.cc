@@ -20,7 +20,7 @@ bool Contains(const List& list, const Value& value) {
   return std::ranges::find(list, value) != list.end();
 }
 
-// What looks at a host, and changes nothing in it.
+// Returns true for calls that tools make to observe a host.
 bool IsOfATool(const std::string& kind, const std::string& what) {
   return kind == "call" && (what == "HostStatus" || what == "FaultList" || what == "FaultWait" ||
                             what == "Clock" || what == "HostStop");

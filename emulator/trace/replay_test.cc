@@ -5,7 +5,7 @@
 namespace rdmaemu::trace {
 namespace {
 
-// One record; the seconds and the object differ from run to run.
+// Returns one record. The time and the object differ from run to run.
 std::string Line(int process, const std::string& kind, const std::string& what,
                  const std::string& more = "", const std::string& object = "id 3") {
   static int seconds = 0;
@@ -46,7 +46,7 @@ TEST(Replay, ProcessesAreNumberedInTheOrderInWhichTheyConnected) {
   EXPECT_TRUE(Departs(Call(1, "A") + Call(2, "B"), Call(1, "B") + Call(2, "A")));
 }
 
-// One that is answered at once is in the trace, one that has to wait is not.
+// FaultWait is in the trace when the host answers at once, and is not when it waits.
 TEST(Replay, WaitingForARuleIsNoDecision) {
   EXPECT_FALSE(Departs(Call(1, "A") + Call(2, "FaultWait") + Call(3, "Clock") + Call(4, "B"),
                        Call(1, "A") + Call(2, "B")));
@@ -83,7 +83,7 @@ TEST(Replay, TheFirstDepartureIsTheEarlierTraces) {
   EXPECT_EQ(departure->line, 2u);
 }
 
-// What is said of a later run as its lines come: the first departure, and at which of its lines.
+// Returns the first departure that RunFollower reports, and the number of the later run's line.
 std::pair<size_t, std::optional<Departure>> DepartsAt(const std::string& earlier,
                                                       std::vector<std::string> later) {
   RunFollower follower(*ParseRun(earlier));

@@ -1,4 +1,4 @@
-// A time as decimal seconds with nine digits behind the point, which loses nothing.
+// Writes a time in decimal seconds with nine digits after the point, so without loss.
 #pragma once
 
 #include <string>

@@ -5,7 +5,7 @@
 namespace rdmaemu::trace {
 namespace {
 
-// Column widths; what is longer pushes the rest of its line to the right.
+// Column widths. A longer value moves the rest of its line to the right.
 constexpr size_t kTimeWidth = 15, kHostWidth = 8, kProcessWidth = 5, kKindWidth = 11,
                  kObjectWidth = 12;
 

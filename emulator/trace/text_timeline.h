@@ -1,5 +1,5 @@
-// Records as text that a person reads: time, host, process, kind, object, what, then the fields as
-// key=value, in columns, so that the lines of several hosts sorted by time make one timeline.
+// Records as text for people: time, host, process, kind, object, what, then the fields as
+// key=value. The text is in columns, so that the sorted lines of several hosts make one timeline.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace rdmaemu::trace {
 
 class TextTimeline {
  public:
-  // origin: the instant that is printed as 0.
+  // `origin`: the time that is printed as 0.
   explicit TextTimeline(std::string_view host, Time origin = Time{});
 
-  // Appends one line with its newline; control characters in the record's text become '?', so that
-  // a record stays one line and cannot steer a terminal.
+  // Appends one line with its newline. Control characters in the record's text become '?', so that
+  // a record stays on one line and cannot control a terminal.
   void Append(const Record& record, std::string& out) const;
 
  private:

@@ -1,5 +1,5 @@
-// What happened, as records: one per call, CM message, CM event, state change, completion error.
-// A sink turns them into text, JSON lines or pcapng; the pure core only fills them.
+// Records of what a host did: one per call, CM message, CM event, state change and completion
+// error. A sink writes them as text, JSON lines or pcapng. The pure core only fills them in.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct Field {
 
 struct Record {
   Time time;
-  ProcessId process = ProcessId::kNone;  // on whose behalf; kNone: the host's own doing
+  ProcessId process = ProcessId::kNone;  // whose call; kNone: the host itself
   std::string_view kind;  // "host", "call", "fault", "cm.send", "cm.receive", "cm.event",
-                          // "qp.state", "async", "wc.error"
+                          // "qp.state", "qp.error", "rc.retry", "async", "wc.error"
   std::string object;     // "qp 17", "id 3", "device rxe0"
   std::string what;       // "REQ", "ESTABLISHED", "RESET -> INIT"
   std::vector<Field> fields;
@@ -33,10 +33,11 @@ struct Record {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // False: nobody listens, do not build records.
+  // Returns false when no one reads records. Callers then need not build records.
   virtual bool wants_records() const = 0;
   virtual void Write(const Record& record) = 0;
-  // Packets, as they go to or come from UDP, or would have between two QPs of one host.
+  // Returns true when WritePacket wants packets: those sent or received over UDP, and those between
+  // two QPs of one host.
   virtual bool wants_packets() const = 0;
   virtual void WritePacket(Time time, const wire::UdpFlow& flow,
                            std::span<const std::byte> udp_payload) = 0;
