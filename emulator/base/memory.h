@@ -17,8 +17,8 @@ struct MemoryRange {
   uint64_t length;   // bytes
 };
 
-// Access to the address spaces of a host's processes. Each call returns EFAULT when any byte is
-// unreachable: unmapped, or of an ended process. The bytes moved before that are unspecified.
+// Access to the address spaces of a host's processes. A call returns EFAULT when any byte is
+// unmapped, and ESRCH when the process has ended. The bytes moved before an error are unspecified.
 class Memory {
  public:
   virtual ~Memory() = default;
