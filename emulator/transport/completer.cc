@@ -8,7 +8,7 @@ namespace {
 constexpr uint8_t kSyndromeKindMask = 0xe0;
 constexpr uint8_t kSyndromeValueMask = 0x1f;
 
-// IBTA 9.7.5.2.8, table 45, in microseconds.
+// In microseconds (IBTA 9.7.5.2.8, table 45).
 constexpr uint32_t kRnrDelayUs[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
                                       160,    240,   320,   480,    640,    960,    1280,   1920,
                                       2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
@@ -50,7 +50,7 @@ void SeekTo(QpContext& context, uint32_t psn) {
                          : 0;
     }
   }
-  // A request that failed locally is a wall, wherever the search began.
+  // A request that failed locally stops the search, because no later request may be sent.
   for (size_t i = 0; i < s.cursor && i < s.requests.size(); ++i) {
     if (s.requests[i].done && s.requests[i].status != IBV_WC_SUCCESS) s.cursor = i;
   }
@@ -58,7 +58,8 @@ void SeekTo(QpContext& context, uint32_t psn) {
 
 void Completer::Handle(Time now, QpContext& context, Train& train) {
   RequesterState& s = context.requester;
-  // Answers to what was never sent: of an earlier life of the QP, or forged.
+  // The response is for a PSN that was never sent. It is of an earlier incarnation of the QP, or
+  // forged.
   if (PsnDiff(train.last_psn(), s.highest_psn) >= 0) {
     core_.counters.dropped_unexpected_answer++;
     return;
@@ -81,7 +82,7 @@ void Completer::HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t sy
     return;
   }
   const auto kind = static_cast<wire::AckKind>(syndrome & kSyndromeKindMask);
-  // A NAK acknowledges what stands before it.
+  // A NAK acknowledges the packets before it.
   const uint32_t to = kind == wire::AckKind::kAck ? PsnAdd(psn, 1) : psn;
   if (!Acknowledge(now, context, to)) {
     core_.counters.dropped_answer_gap++;
@@ -133,8 +134,8 @@ void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8
   }
 }
 
-// Over TCP a request succeeds when it has been sent; that the peer refused it is told by the end of
-// the connection. Only one that still waits for an answer has not succeeded.
+// With TCP a request succeeds when it was sent. The end of the connection reports the peer's
+// refusal. Only a request that still waits for its response has not succeeded.
 void Completer::EndUntold(Time now, QpContext& context) {
   if (!context.requester.requests.front().needs_response()) Finish(now, context);
   core_.FailQp(now, *context.qp);
@@ -180,7 +181,8 @@ void Completer::Progress(Time now, QpContext& context, uint32_t count) {
   s.retry_started = false;
   s.probing = false;
   while (!s.reads.empty() && PsnDiff(s.reads.front(), s.unacked_psn) < 0) s.reads.PopFront();
-  // After a go-back an answer to the first attempt may come: what it covers need not go again.
+  // After a go-back, a response to the first attempt may arrive. The packets that it acknowledges
+  // need no retransmission.
   if (PsnDiff(s.unacked_psn, s.next_psn) > 0) SeekTo(context, s.unacked_psn);
   if (s.waiting_rnr) return;
   core_.SetDeadline(context, PsnDiff(s.next_psn, s.unacked_psn) > 0 ? AckDeadline(now, *context.qp)
@@ -311,7 +313,7 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   }
   core_.payloads.PlaceWaiting(context, into);
   if (const Status written = into.Write(core_.env.memory, original); !written) {
-    if (written.error().code == ESRCH) return;  // as Placement::kProcessEnded
+    if (written.error().code == ESRCH) return;  // Placement::kProcessEnded
     return Fail(now, context, IBV_WC_LOC_PROT_ERR);
   }
   s.unacked_psn = PsnAdd(request.last_psn, 1);
@@ -331,7 +333,7 @@ void Completer::Expire(Time now, QpContext& context) {
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);
   } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty()) {
-    // Nothing is lost: a thread of a program is copying.
+    // Nothing is lost, because a program's thread is still copying.
     core_.SetDeadline(context, AckDeadline(now, *context.qp));
   } else {
     Retry(now, context, true, "ACK timeout");
@@ -356,10 +358,10 @@ void Completer::Retry(Time now, QpContext& context, bool timeout, const char* wh
 void Completer::Finish(Time now, QpContext& context) {
   RequesterState& s = context.requester;
   QueuePair& qp = *context.qp;
-  // The slot first: who polls the completion may post again at once.
+  // Free the slot first, because a program that polls the completion may post again at once.
   s.consumer = qp.send_ring.Next(s.consumer);
   qp.send_ring.SetConsumer(s.consumer);
-  // An overrun send queue raises CQ_ERR but leaves the QP as it is (measured on rxe).
+  // An overrun send CQ raises CQ_ERR and does not change the QP (measured on rxe).
   (void)core_.CompleteSend(now, context, s.requests.front());
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
@@ -380,7 +382,7 @@ void Completer::CompleteDone(Time now, QpContext& context) {
       return Fail(now, context, s.requests.front().status);
     }
     Finish(now, context);
-    // What follows may have waited for this one (LOCAL_INV).
+    // Later requests may have waited for this one (LOCAL_INV).
     core_.MakeReady(context);
   }
 }
@@ -413,7 +415,7 @@ void Completer::Flush(Time now, QpContext& context) {
     s.requests.front().status = IBV_WC_WR_FLUSH_ERR;
     Finish(now, context);
   }
-  // At most what the ring holds: the program may be posting while this runs.
+  // At most the ring's size, because the program may post during this loop.
   SendWqe request;
   for (uint32_t left = qp.send_ring.Distance(s.next_index, qp.send_ring.Producer()); left > 0;
        left--) {

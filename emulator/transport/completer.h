@@ -1,5 +1,5 @@
-// The completer of RC: answers come in, requests complete in order, what was lost is sent again,
-// what cannot succeed fails with its status (the split of the kernel's rxe_comp.c).
+// The completer of RC. It handles responses, completes requests in order, retransmits lost packets,
+// and fails requests that cannot succeed. It corresponds to the kernel's rxe_comp.c.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,27 @@ class Completer {
  public:
   explicit Completer(Core& core) : core_(core) {}
 
-  // An ACK, NAK, READ response or atomic acknowledge for the QP, which is in RTS or SQD.
+  // Handles an ACK, NAK, READ response or atomic acknowledge for the QP, which is in RTS or SQD.
   void Handle(Time now, QpContext& context, Train& train);
-  // Several packets of a READ response whose payload is in Train::parts, when they are the next
-  // that is waited for. False: they must come one by one; nothing has changed but memory, with the
-  // bytes that they will write again.
+  // Handles several packets of a READ response whose payload is in Train::parts. Returns false when
+  // they are not the next expected packets. The caller must then handle them one by one. Until then
+  // only memory has changed that the packets will write again.
   bool HandleRun(Time now, QpContext& context, Train& train);
-  // Where the payload of a READ response goes that is about to be handled; false when that is not
-  // known.
+  // Resolves the destination of a READ response that is about to be handled. Returns false when the
+  // destination is unknown.
   bool Target(QpContext& context, const Train& train, Pieces& into);
-  // The ACK timeout or the RNR timer has come.
+  // Handles the expired ACK timeout or RNR timer.
   void Expire(Time now, QpContext& context);
-  // Completes the requests at the front that wait for nothing; the first that failed takes the QP
-  // into ERR.
+  // Completes the requests at the front that wait for nothing. The first failed request moves the
+  // QP to ERR.
   void CompleteDone(Time now, QpContext& context);
-  // The request that holds the PSN and waits for its answer; nullptr: none does.
+  // Returns the incomplete request that contains the PSN. nullptr: there is none.
   static const SendWqe* RequestOf(const QpContext& context, uint32_t psn);
-  // The request that holds the PSN fails when those before it have completed.
+  // Fails the request that contains the PSN, after the requests before it have completed.
   void FailRequest(Time now, QpContext& context, uint32_t psn, ibv_wc_status status);
-  // Everything posted completes with WR_FLUSH_ERR, unsignalled too.
+  // Completes all posted sends with WR_FLUSH_ERR, also unsignalled ones.
   void Flush(Time now, QpContext& context);
-  // In SQD: raises SQ_DRAINED once nothing is on its way.
+  // In SQD: raises SQ_DRAINED when no request is in progress.
   void CheckDrained(QpContext& context);
 
  private:
@@ -41,15 +41,15 @@ class Completer {
   void EndUntold(Time now, QpContext& context);
   void HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code);
   void HandleRead(Time now, QpContext& context, Train& train);
-  // IBV_WC_SUCCESS, or what the request fails with.
-  // Nothing: the process of one side has ended, and the response counts as lost.
+  // Returns IBV_WC_SUCCESS, or the status with which the request fails. Nothing: the process of one
+  // side has ended, so the response counts as lost.
   std::optional<ibv_wc_status> PlaceRead(QpContext& context, const SendWqe& request, Train& train);
   void FinishRead(Time now, QpContext& context, const SendWqe& request, uint32_t packets);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
-  // All before `to` has arrived at the peer. False when a READ or atomic among it was not
-  // answered: its answer is lost.
+  // Acknowledges all packets before `to`. Returns false when a READ or atomic among them has no
+  // response, because that response is lost.
   bool Acknowledge(Time now, QpContext& context, uint32_t to);
-  // `count` more packets have arrived, up to unacked_psn.
+  // Records that the peer received `count` more packets, up to unacked_psn.
   void Progress(Time now, QpContext& context, uint32_t count);
   void Retry(Time now, QpContext& context, bool timeout, const char* why);
   void Finish(Time now, QpContext& context);
@@ -58,13 +58,14 @@ class Completer {
   Core& core_;
 };
 
-// True in the states in which a requester works.
+// Returns true in the states in which a requester sends.
 inline bool IsSending(const QueuePair& qp) {
   return qp.state() == IBV_QPS_RTS || qp.state() == IBV_QPS_SQD;
 }
-// The next packet to go is `psn`: what was sent from there on counts as not sent (go-back-N).
+// Sets the next packet to `psn`. Packets sent from there on count as not sent (go-back-N).
 void SeekTo(QpContext& context, uint32_t psn);
-// When the oldest unacknowledged packet is given up, counted from now; nothing with timeout 0.
+// Returns the deadline of the oldest unacknowledged packet, counted from now. Nothing with timeout
+// 0.
 std::optional<Time> AckDeadline(Time now, const QueuePair& qp);
 
 }  // namespace rdmaemu::transport

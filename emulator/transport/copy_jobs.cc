@@ -10,7 +10,7 @@ JobBoard& BoardOf(GroupShare& share) {
   return static_cast<JobBoard&>(*share.board);
 }
 
-// True when the group's threads look for completions these days.
+// Returns true when the group's threads have polled for completions recently.
 bool IsPolling(Time now, GroupShare& share, JobBoard& board) {
   const uint32_t polls = std::atomic_ref(share.jobs->polls).load(std::memory_order_relaxed);
   if (polls != board.polls) {
@@ -102,7 +102,7 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
   CopyJob& job = JobOf(offer);
   switch (job.Now()) {
     case CopyJob::kDone:
-      // Who does its jobs need not look for completions to be seen at work.
+      // A program that completes its jobs counts as polling.
       board.polled_at = now;
       return JobOutcome::kCopied;
     case CopyJob::kTaken:
@@ -152,7 +152,7 @@ void CopyJobs::Withdraw(JobOffer& offer) {
   CopyJob& job = JobOf(offer);
   if (job.Claim(CopyJob::kFree)) return;
   JobBoard& board = BoardOf(*offer.share);
-  // Once a group has kept the host waiting in vain, its other jobs do not.
+  // After one wait in vain for a group, the host does not wait for that group's other jobs.
   for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
     if (job.Now() != CopyJob::kTaken) return;
     memory_.LetOthersRun();

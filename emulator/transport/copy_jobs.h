@@ -1,5 +1,5 @@
-// The host's side of copy jobs (emulator/abi/copy_jobs.h): which copies are worth offering to
-// whom, and what became of them. Used by PayloadOwner alone.
+// The host's side of copy jobs (emulator/abi/copy_jobs.h). It decides which copies to offer to
+// which program, and tracks their outcome. Only PayloadOwner uses it.
 #pragma once
 
 #include <array>
@@ -15,27 +15,27 @@
 
 namespace rdmaemu::transport {
 
-// Smaller copies cost the host less than handing them over.
+// The smallest copy worth an offer, in bytes. A smaller one is cheaper in the host.
 inline constexpr uint64_t kMinJobBytes = 4096;
-// A program that did not look for completions this long is not expected to take jobs.
+// The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
-// A job that nobody has taken by then is the host's own.
+// The host makes a copy itself when no thread takes the offer within this time.
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
-// How often the host gives others a moment before it goes on without a copy that a thread began:
-// one that was stopped inside it.
+// How often the host yields while it waits for a copy that a thread began. Then the host goes on
+// without that copy, because the thread has probably stopped.
 inline constexpr int kMaxWaitsForCopy = 20000;
 
-// What the host knows of one group's jobs.
+// The host's state of one group's jobs.
 struct JobBoard final : TransportState {
   std::array<bool, JobPage::kSlots> in_use{};
-  uint32_t offered = 0;  // as published
-  uint32_t polls = 0;    // when last looked at
-  Time polled_at{};      // when it was seen to have grown
-  bool refused = false;  // no more jobs: the kernel lets the program not reach others, or:
-  bool stopped = false;  // a thread of it stopped in a copy
+  uint32_t offered = 0;  // as published in JobPage
+  uint32_t polls = 0;    // the group's polls at the last check
+  Time polled_at{};      // when `polls` last grew
+  bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped`
+  bool stopped = false;  // a thread of the program stopped in a copy
 };
 
-// The least range that holds all bytes of one side of a copy.
+// The smallest range that contains all bytes of one side of a copy.
 struct JobSide {
   ProcessId process = ProcessId::kNone;
   MemoryRange bounds{};
@@ -45,9 +45,9 @@ struct JobSide {
            bounds.address < range.address + range.length;
   }
 };
-// A copy that was offered and whose outcome its train's holder has not taken yet.
+// An offered copy whose outcome the holder of its train has not taken yet.
 struct JobOffer {
-  GroupShare* share = nullptr;  // to whom; nullptr: the group has gone, or the entry is free
+  GroupShare* share = nullptr;  // the receiver; nullptr: the group has ended, or the entry is free
   uint32_t slot = 0;
   Handle requester = 0, other = 0;  // the QPs of the train
   JobSide from, to;
@@ -59,7 +59,7 @@ struct JobOffer {
   }
 };
 
-// Names an offer until OutcomeOf has answered anything but kWaiting, or End.
+// Identifies an offer. It is valid until End, or until OutcomeOf returns anything but kWaiting.
 struct JobTicket {
   uint32_t number = 0;  // 0: none
   explicit operator bool() const { return number != 0; }
@@ -71,21 +71,20 @@ class CopyJobs {
  public:
   explicit CopyJobs(Memory& memory) : memory_(memory) {}
 
-  // As PayloadOwner's. No ticket when the host had better copy.
+  // Like PayloadOwner::Offer. Returns no ticket when the copy is cheaper in the host.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
   void End(JobTicket ticket);
-  // Nothing is copied for the offers after this: a copy that has begun is waited for, and counts as
-  // not done.
+  // Withdraws the matching offers. Waits for copies that have begun, and counts them as not done.
   template <class Predicate>
   void WithdrawIf(Predicate concerns) {
     for (JobOffer& offer : offers_) {
       if (offer.share != nullptr && !offer.withdrawn && concerns(offer)) Withdraw(offer);
     }
   }
-  // The group's shared memory goes.
+  // Withdraws the group's offers before its shared memory is freed.
   void Forget(const GroupShare& share);
 
  private:
@@ -97,7 +96,7 @@ class CopyJobs {
   void Free(JobTicket ticket);
 
   Memory& memory_;
-  std::vector<JobOffer> offers_;  // by ticket; used again
+  std::vector<JobOffer> offers_;  // by ticket; reused
   std::vector<uint32_t> free_;    // tickets
 };
 

@@ -77,8 +77,8 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
       offset -= sge.length;
       continue;
     }
-    // Only the bytes that are used must be in bounds (measured: a receive may claim more than its
-    // region has).
+    // Only the used bytes must be in bounds. Measured: a receive may name more bytes than its
+    // region has.
     rxe_sge used = sge;
     used.addr += offset;
     used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
@@ -102,11 +102,11 @@ bool Core::Leaves(const Train& train) {
 }
 
 Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
-  if (!Leaves(train)) return {};  // lost, as on a wire that was cut
+  if (!Leaves(train)) return {};  // lost, as on a broken wire
   if (local && !LocalRoom(limit)) return Fail(EAGAIN);
   const auto cut_to_wire = [&](const Train& part) -> Status {
     const Status cut = CutToWire(now, part);
-    // The sender's process has ended: lost, as Placement::kProcessEnded.
+    // The sender's process has ended, so the packets are lost (Placement::kProcessEnded).
     return !cut && cut.error().code == ESRCH ? Status() : cut;
   };
   if (doors.packets) {
@@ -162,7 +162,7 @@ void Core::GiveBack(std::unique_ptr<Train> train) { spare_.push_back(std::move(t
 
 namespace {
 
-// ibv_wc_status_str's texts; the function itself is in the library that clients load.
+// Texts of ibv_wc_status_str. That function itself is in the clients' library.
 std::string_view StatusText(uint32_t status) {
   switch (status) {
     case IBV_WC_LOC_LEN_ERR:
@@ -225,7 +225,7 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
     entry.wc.byte_len = request.length;
     if (request.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
         request.wr.opcode == IBV_WR_SEND_WITH_IMM) {
-      entry.wc.wc_flags = IBV_WC_WITH_IMM;  // as rxe's make_send_cqe has it
+      entry.wc.wc_flags = IBV_WC_WITH_IMM;  // as in rxe's make_send_cqe
     }
   }
   if (failed && qp.device->profile.keeps_failed_opcodes) {

@@ -1,5 +1,5 @@
-// Where a host's fault rules stand in the transports. Asked only while the flags say that somebody
-// wants to know, so that nothing gets slower otherwise.
+// The interface of the transports to a host's fault rules. The transports call it only while a flag
+// is set, so that a host without rules is not slower.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ namespace rdmaemu::transport {
 struct DoorFlags {
   bool completions = false;
   bool packets = false;
-  bool memory = false;  // every byte is asked for by Memory, and none taken another way
-  // The host has something to do between two steps of the engine, which returns soon.
+  bool memory = false;  // Memory must see every byte: no shortcuts
+  // The host has work to do between two steps of the engine. The engine returns soon.
   bool interrupts = false;
 };
 
-// A completion on its way into its queue. Of a failed one the entry has no opcode.
+// A completion before it enters its queue. The entry of a failed completion has no opcode.
 struct PassingCompletion {
   QueuePair& qp;
   bool is_send;
@@ -29,7 +29,7 @@ struct PassingCompletion {
   CqEntry entry;
 };
 
-// A packet on its way from a queue pair of this host, or to one.
+// A packet that a queue pair of this host sends or receives.
 struct PassingPacket {
   fault::Direction direction;
   const wire::PacketHeaders& headers;
@@ -37,19 +37,21 @@ struct PassingPacket {
   uint8_t traffic_class;
   uint64_t payload_bytes;
   uint32_t qpn;  // of the host's own queue pair
-  bool stays;    // both ends are this host's: it passes once as sent and once as received
+  bool stays;    // both ends are on this host: one call as sent, one as received
   const NetAddress* at = nullptr;  // as Engine::Receive
 };
-// The packet as bytes, with its ICRC; none when its payload could not be read.
+// Returns the packet's bytes with ICRC. Empty: the payload could not be read.
 using PacketBytes = std::function<std::vector<std::byte>()>;
 
 class Doors {
  public:
   explicit Doors(const DoorFlags& its_flags) : flags(its_flags) {}
   virtual ~Doors() = default;
-  // Pushes it as it is, changed, later, more than once or never. False: its queue overran.
+  // Pushes the completion unchanged, changed, later, several times or never. Returns false when its
+  // queue overran.
   virtual bool Complete(Time now, PassingCompletion completion) = 0;
-  // True: it goes on as it is; false: it is lost, or comes by another way.
+  // Returns true when the packet continues unchanged. False: the packet is lost, or the door sends
+  // it later.
   virtual bool Passes(Time now, const PassingPacket& packet, const PacketBytes& bytes) = 0;
 
   const DoorFlags& flags;

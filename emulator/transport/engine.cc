@@ -30,8 +30,8 @@ bool TakesRequests(ibv_qp_state state) {
          state == IBV_QPS_SQE;
 }
 
-// How many packets from the first on are consecutive ones of one RC message and may travel as one
-// train: all but the last have the same length and ask for no acknowledgement.
+// Returns the number of leading packets that are consecutive packets of one RC message and may form
+// one train. All but the last have the same length and request no acknowledgement.
 size_t RunLength(std::span<const wire::Packet> packets) {
   const wire::PacketHeaders& first = packets[0].headers;
   const wire::OpcodeInfo& kind = first.info();
@@ -48,7 +48,7 @@ size_t RunLength(std::span<const wire::Packet> packets) {
     }
     if (next.transport != first.transport || info.first || info.only || info.send != kind.send ||
         info.write != kind.write || info.read != kind.read || info.atomic || info.ack ||
-        (info.write && info.imm) ||  // takes a receive, which those before it must not
+        (info.write && info.imm) ||  // takes a receive, which the packets before must not
         next.destination_qpn != first.destination_qpn || next.pkey != first.pkey ||
         next.psn != PsnAdd(before.headers.psn, 1)) {
       break;
@@ -101,7 +101,7 @@ class Engine::Impl final : public Receiver {
 
   void Deliver(Time now, Train& train) override { Deliver(now, train, nullptr); }
 
-  // `local`: who owns the train, which may be taken to wait.
+  // `local`: the owner of the train, from which the train may be taken to wait.
   void Deliver(Time now, Train& train, std::unique_ptr<Train>* local) {
     if (train.headers.destination_qpn == wire::kMulticastQpn) {
       for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination, nullptr)) {
@@ -148,7 +148,7 @@ class Engine::Impl final : public Receiver {
   }
 
   void SendPosted(Time now, GroupId group) {
-    std::vector<QpContext*> posted;  // apart: a turn changes the round
+    std::vector<QpContext*> posted;  // a copy, because a turn changes the round
     for (QpContext* each = core_.round.first(); each != nullptr; each = each->round_next) {
       if (each->qp->group() == group) posted.push_back(each);
     }
@@ -216,7 +216,7 @@ class Engine::Impl final : public Receiver {
     if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
   }
 
-  // A program that has ended a QP may give its buffers away.
+  // A program that has ended a QP may reuse its buffers.
   void EndPayloads(QpContext& context) {
     parking_.Drop(context);
     core_.payloads.Quiesce(QpPayloads{*context.qp});
@@ -241,10 +241,10 @@ class Engine::Impl final : public Receiver {
     from_wire_.headers.operation = WholeOperation(packet.headers.operation);
   }
 
-  // Each receiver takes a datagram or loses it by itself, as rxe_rcv_mcast_pkt has it.
+  // Each receiver accepts or drops a datagram separately, as in rxe_rcv_mcast_pkt.
   void ReceiveMulticast(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                         const NetAddress* at) {
-    // The receivers on this host had their copy when it was sent.
+    // The receivers on this host got their copy when the datagram was sent.
     if (core_.env.verbs.IsLocal(flow.source)) {
       core_.counters.dropped_own_multicast += packets.size();
       return;
@@ -265,15 +265,16 @@ class Engine::Impl final : public Receiver {
 
   void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     if (packet.headers.destination_qpn == wire::kMulticastQpn) {
-      core_.counters.dropped_no_group++;  // the address is no group's
+      core_.counters.dropped_no_group++;  // the address is not a group's
       return;
     }
     LoadOneFromWire(flow, packet);
     Deliver(now, from_wire_);
   }
 
-  // Takes the packets as one train. False: something about them wants them one by one, and nothing
-  // has changed but memory that they will write once more.
+  // Handles the packets as one train. Returns false when they must be handled one by one. Until
+  // then only memory has changed that the packets will write again, and a receive may have been
+  // taken.
   bool ReceiveRun(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
     const wire::Packet& last = packets.back();
     QueuePair* qp = core_.env.verbs.FindQp(flow.destination, last.headers.destination_qpn);
@@ -320,7 +321,7 @@ class Engine::Impl final : public Receiver {
   void Readdress(QpContext& context) {
     const QueuePair& qp = *context.qp;
     if (qp.type == IBV_QPT_UD) {
-      context.mtu_bytes = wire::kMaxMtuBytes;  // a message is one packet, whatever it holds
+      context.mtu_bytes = wire::kMaxMtuBytes;  // a message is one packet of any size
       return;
     }
     context.mtu_bytes = MtuBytes(qp.attr.path_mtu);
@@ -369,7 +370,7 @@ class Engine::Impl final : public Receiver {
     responder_.SendCollectedAcks(now);
   }
 
-  // Answers the payload's bytes.
+  // Delivers the oldest local train. Returns its payload bytes.
   uint64_t DeliverLocal(Time now) {
     std::unique_ptr<Train> train = core_.TakeLocal();
     const uint64_t bytes = train->length();
@@ -380,7 +381,8 @@ class Engine::Impl final : public Receiver {
   void HandleLocal(Time now, std::unique_ptr<Train> train, bool may_park) {
     train->source_failed = false;
     QpContext* origin = train->info().request ? core_.Find(train->origin) : nullptr;
-    // A request that its sender has flushed or forgotten: its memory may be another's by now.
+    // The request's sender has flushed or forgotten the request. Its memory may have another use
+    // now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
     if (origin != nullptr && !stale && IsSourceEnded(*train, *origin)) {
@@ -390,8 +392,8 @@ class Engine::Impl final : public Receiver {
     } else {
       const uint32_t psn = train->headers.psn;
       Deliver(now, *train, may_park ? &train : nullptr);
-      if (train == nullptr) return;  // it waits for a copy
-      // The sender may have gone meanwhile (a QP that is connected to itself).
+      if (train == nullptr) return;  // the train waits for a copy
+      // The delivery may have destroyed the sender (a QP that is connected to itself).
       if (train->source_failed && (origin = core_.Find(train->origin)) != nullptr) {
         completer_.FailRequest(now, *origin, psn, IBV_WC_LOC_PROT_ERR);
       }
@@ -399,8 +401,8 @@ class Engine::Impl final : public Receiver {
     core_.GiveBack(std::move(train));
   }
 
-  // A request whose region was deregistered since it was sent: the program may have changed the
-  // memory. UC and UD requests have completed already.
+  // Returns true when a region of the request was deregistered after the request was sent. The
+  // program may have changed the memory. UC and UD requests have completed already.
   bool IsSourceEnded(const Train& train, const QpContext& origin) const {
     if (!core_.HasRegionEndedSince(train) || train.is_bytes || train.placed ||
         train.pieces.empty()) {
@@ -412,7 +414,8 @@ class Engine::Impl final : public Receiver {
            });
   }
 
-  // A READ response whose memory was withdrawn since it was sent: its QP says so instead.
+  // Returns true when a READ response must not be delivered, because its memory was withdrawn after
+  // it was sent. The responding QP then sends a NAK.
   bool IsRevoked(Time now, const Train& train) {
     if (train.info().request || train.pieces.empty() || train.placed) return false;
     QpContext* const answerer = core_.Find(train.answerer);
@@ -424,7 +427,7 @@ class Engine::Impl final : public Receiver {
     return true;
   }
 
-  // The counter of why the QP does not take a packet; nullptr: it does.
+  // Returns the counter of the reason why the QP refuses a packet. nullptr: the QP accepts it.
   uint64_t* Refusal(const QueuePair& qp, const Train& train) {
     EngineCounters& counters = core_.counters;
     if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
@@ -455,7 +458,8 @@ class Engine::Impl final : public Receiver {
     if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
     if (!info.request) {
-      // Not to this life of the QP; 0: to a request that came by way of a fault rule.
+      // The response belongs to an earlier incarnation of the QP. Epoch 0 marks responses to
+      // packets that a fault rule re-injected.
       if (local != nullptr && train.epoch != 0 && train.epoch != context.epoch) {
         core_.counters.dropped_old_answer += train.packets;
         return;

@@ -1,6 +1,6 @@
-// The transports of one host: RC, UC and UD for all its QPs. Work comes in by doorbells, packets
-// and deadlines; packets for other hosts go out through a DatagramSink, packets between two QPs of
-// this host as trains (train.h) that are never serialised.
+// The transports of one host: RC, UC and UD for all its QPs. Doorbells, packets and deadlines give
+// the engine work. Packets for other hosts go to a DatagramSink. Packets between two QPs of this
+// host stay trains (train.h) and are never serialised.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,34 @@
 
 namespace rdmaemu::transport {
 
-// Where bytes for UDP go. The engine fills what Allocate gave, up to but not including the ICRC.
+// Sends UDP datagrams. The engine fills the buffers of Allocate, except for the ICRC.
 class DatagramSink {
  public:
   virtual ~DatagramSink() = default;
-  // Room for one UDP payload of `bytes` including 4 for the ICRC; empty when the network takes no
-  // more now (the packet is then lost, as in a full transmit queue).
+  // Returns a buffer for one UDP payload of `bytes`, 4 of them for the ICRC. Returns an empty span
+  // when the network is full. The packet is then lost, as in a full transmit queue.
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
-  // Room for several payloads of one flow that leave one after the other, in `rooms`, so that one
-  // read of the program's memory fills them all. Answers how many got room: the first ones, as
-  // many as fit now; 0 as Allocate. `rooms` is as long as `bytes`.
+  // Allocates `rooms` for consecutive payloads of one flow, so that one read of program memory can
+  // fill all of them. Returns the number of payloads that fit now, counted from the first. 0: the
+  // network is full. `rooms` is as long as `bytes`.
   virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
     return rooms[0].empty() ? 0 : 1;
   }
-  // Seals (ICRC) and sends what the last Allocate or AllocateRun gave.
+  // Writes the ICRC and sends the buffers of the last Allocate or AllocateRun.
   virtual void Commit(Time now) = 0;
 };
 
-// Counters of what was dropped and why, and of what went through; `rdmaemu hosts --json`.
+// Counters of traffic and of dropped packets by reason (`rdmaemu hosts --json`).
 struct EngineCounters {
   uint64_t messages_sent = 0, bytes_sent = 0;       // completed requests of local QPs
   uint64_t packets_sent = 0, packets_received = 0;  // on the wire
-  uint64_t local_packets = 0;                       // PSNs that stayed in this host
+  uint64_t local_packets = 0;                       // PSNs between QPs of this host
   uint64_t retransmissions = 0, rnr_naks = 0, naks = 0, duplicates = 0;
-  // Packets that were thrown away; what each means to a user stands in docs/counters.md. A packet
-  // that was answered with a NAK, or that failed its QP, counts there and not here.
+  // Dropped packets. docs/counters.md explains each counter to users. A packet that causes a NAK or
+  // fails its QP is counted there instead.
   uint64_t dropped_no_qp = 0, dropped_wrong_state = 0, dropped_wrong_address = 0,
            dropped_wrong_pkey = 0, dropped_wrong_qkey = 0, dropped_no_receive = 0,
            dropped_bad_opcode = 0, dropped_own_multicast = 0, dropped_no_group = 0,
@@ -57,11 +57,11 @@ struct EngineCounters {
            dropped_no_link = 0;
 };
 
-// Told of QPs that connection management may have connected.
+// Gets the end of QPs that connection management may have connected.
 class QpEndListener {
  public:
   virtual ~QpEndListener() = default;
-  // The QP went to ERR or RESET, or is being destroyed; what waited in it has been flushed.
+  // The QP moved to ERR or RESET, or is being destroyed. The engine has flushed its work.
   virtual void QpEnded(Time now, QueuePair& qp) = 0;
 };
 
@@ -73,40 +73,44 @@ class Engine : public TransportHooks {
     Random& random;
     DatagramSink& sink;
     trace::Sink& trace;
-    QpEndListener* qp_ends = nullptr;  // nobody where nothing connects
+    QpEndListener* qp_ends = nullptr;  // nullptr: nothing connects QPs
     Doors* doors = nullptr;
   };
   explicit Engine(Environment environment);
   ~Engine() override;
 
-  // The program posted sends (ibv_post_send).
+  // Handles the doorbell of a program that posted sends (ibv_post_send).
   void Doorbell(Time now, QueuePair& qp);
-  // What the group has posted leaves, up to a bound (of RC what one turn sends): to be called
-  // before something goes that it may need. It has left rdma_rxe when ibv_post_send returns
-  // (rxe_post_send runs the requester), so that there are programs that do not wait for it.
+  // Transmits the group's posted work (bounded: one scheduling turn per RC QP). Call this before
+  // destroying anything that the work may reference. rdma_rxe sends within ibv_post_send
+  // (rxe_post_send runs the requester), so some programs do not wait before they destroy it.
   void SendPosted(Time now, GroupId group);
-  // Packets from the wire whose ICRC holds, in the order of their arrival; never one for QP 1.
-  // What each does is what it would do alone, but for acknowledgements, of which a QP sends one a
-  // call, and the payloads of consecutive packets, which move together. `at`: the own address by
-  // which packets to a multicast group came, which says the device they are for; nullptr: any.
+  // Handles packets from the wire in the order of their arrival. Their ICRC must be valid, and none
+  // may be for QP 1. The result is that of single packets, with two exceptions. A QP sends one
+  // acknowledgement per call, and the payloads of consecutive packets are moved together. `at`: the
+  // own address that received packets of a multicast group, which selects the device. nullptr: any
+  // device.
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                const NetAddress* at = nullptr);
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     Receive(now, flow, {&packet, 1});
   }
-  // A packet between two QPs of this host that a door kept back. To a multicast group it is for the
-  // receivers on this host, which have not had it yet.
+  // Handles a packet between two QPs of this host that a door delayed. A multicast packet is for
+  // the receivers on this host, which have not received it yet.
   void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   void Expire(Time now);
-  // May be too early, unless DropStaleDeadlines was called: timers of answered requests stay armed.
+  // Returns the next deadline. It may be too early, because timers of answered requests stay armed.
+  // Call DropStaleDeadlines first for an exact one.
   std::optional<Time> NextDeadline() const;
   void DropStaleDeadlines();
-  // A QP was told RNR: its deadline runs against the application that has no receive posted.
+  // Returns true when a QP waits after an RNR NAK: its deadline depends on an application that must
+  // post a receive.
   bool AwaitsApplication() const;
-  // Does up to a bounded amount of work that is ready (trains between local QPs, windows that
-  // opened); true when some is left.
+  // Does a bounded amount of ready work: trains between local QPs, and sends into windows that
+  // opened. Returns true when work is left.
   bool Work(Time now);
-  // Programs copy for this host, and say nothing when they have: look again soon.
+  // Returns true while programs copy for this host. Their end makes no call, so the caller must
+  // poll soon.
   bool AwaitsCopies() const;
 
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;

@@ -1,5 +1,5 @@
-// A queue whose slots are used again: what an element has allocated stays with its slot, so that a
-// queue in its steady state takes nothing from the heap. It grows by doubling; callers bound it.
+// A queue that reuses its slots. A slot keeps the memory that its element allocated, so that a
+// queue in a steady state allocates nothing. The queue grows by doubling. Callers must bound it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class Fifo {
   T& front() { return (*this)[0]; }
   T& back() { return (*this)[size_ - 1]; }
 
-  // The new last element holds what its slot held before: the caller fills every field.
+  // Appends an element with the old content of its slot. The caller must set every field.
   T& PushSlot() {
     if (size_ == slots_.size()) Grow();
     size_++;
@@ -31,7 +31,7 @@ class Fifo {
   }
   void PopBack() { size_--; }
   void Clear() { size_ = 0; }
-  // Gives the memory back too.
+  // Empties the queue and frees its memory.
   void Release() {
     slots_ = {};
     head_ = size_ = 0;

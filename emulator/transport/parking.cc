@@ -27,8 +27,8 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   return true;
 }
 
-// A train behind one that is not being copied is looked at again when it is the first: where it
-// goes may depend on what the other one does.
+// A train behind one without an offer is examined again when it is the first. Its destination may
+// depend on the train before it.
 void Parking::OfferAhead(Time now, QpContext& context, ParkedStream& stream) {
   while (stream.looked_at < stream.trains.size()) {
     const size_t at = stream.looked_at;
@@ -71,7 +71,7 @@ bool Parking::Turn(Time now, uint32_t trains) {
     bool progress = false;
     if (context != nullptr) {
       progress = TurnStream(now, *context, context->parked[0]);
-      // The QP may have gone with what was delivered.
+      // A delivery may have destroyed the QP.
       context = core_.Find(waiting_[i]);
     }
     if (context != nullptr) progress |= TurnStream(now, *context, context->parked[1]);
@@ -90,7 +90,7 @@ bool Parking::Turn(Time now, uint32_t trains) {
   return any;
 }
 
-// Delivers the stream's front when it is ready.
+// Delivers the first train of the stream if the train is ready.
 bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
   if (stream.trains.empty()) return false;
   OfferAhead(now, context, stream);

@@ -1,6 +1,6 @@
-// Trains between local QPs whose payload a program's thread is copying (copy_jobs.h), and those
-// behind them, which must not overtake. They are delivered, in order, when their copies are done; a
-// copy that was not done is the host's.
+// Holds trains between local QPs while a program's thread copies their payload (copy_jobs.h). It
+// also holds the trains behind them, to keep the order. Trains are delivered in order when their
+// copies have ended. The host makes a copy that no thread made.
 #pragma once
 
 #include <functional>
@@ -15,25 +15,26 @@ namespace rdmaemu::transport {
 
 class Parking {
  public:
-  // `deliver` hands a train to its QP, as if it had just come.
+  // `deliver` handles a train as if the train had just arrived.
   Parking(Core& core, Responder& responder, Completer& completer,
           std::function<void(Time, std::unique_ptr<Train>)> deliver)
       : core_(core), responder_(responder), completer_(completer), deliver_(std::move(deliver)) {}
 
-  // Takes the train, which has just come for the context's QP and may be executed by it, when it
-  // has to wait. False: nothing was taken, it is to be delivered now.
+  // Takes a train that must wait. The train has just arrived for the context's QP, which may
+  // execute it. Returns false when the caller keeps the train and must deliver it now.
   bool Park(Time now, QpContext& context, std::unique_ptr<Train>& train);
-  // Delivers what need not wait any more, at most `trains`; true when it delivered some.
+  // Delivers trains that need not wait any longer, at most `trains`. Returns true when it delivered
+  // any.
   bool Turn(Time now, uint32_t trains);
-  // Copies are under way: their end makes no call.
+  // Returns true while copies are in progress. Their end makes no call.
   bool AwaitsCopies() const { return !waiting_.empty(); }
   std::optional<Time> NextDeadline() const;
 
-  // The QP will take no more trains; those that wait are dropped.
+  // Drops the waiting trains of a QP that accepts no more trains.
   void Drop(QpContext& context);
 
  private:
-  // Offers the copies whose places are known by now.
+  // Offers the copies whose destination is already determined.
   void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
   bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);
   bool TurnStream(Time now, QpContext& context, ParkedStream& stream);

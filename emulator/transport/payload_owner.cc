@@ -14,9 +14,8 @@ Placement Written(const Status& status) {
   return status.error().code == ESRCH ? Placement::kProcessEnded : Placement::kDestinationGone;
 }
 
-// How often the host looks at slots that threads of a program have claimed and not filled yet. A
-// thread that was stopped there for good, or a program that says so of every slot, must not stop
-// the host: this is the number of looks at all slots of a queue together.
+// The most polls of slots that program threads have claimed but not filled, for all slots of a
+// queue together. A stopped thread, or a program that claims every slot, must not stop the host.
 constexpr int kMaxLooksAtPlacing = 100000;
 
 void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
@@ -36,7 +35,7 @@ std::span<const std::byte> TakenAtPost(const QueuePair& qp, uint32_t index, uint
   return {qp.slab + size_t{index} * kSlabBytes, bytes};
 }
 
-// ---- placing
+// ---- writing payloads
 
 Placement PayloadOwner::Write(Train& train, const Pieces& into) {
   if (train.placed) return Placement::kPlaced;
@@ -55,10 +54,10 @@ Placement PayloadOwner::Place(QpContext& context, Train& train, const Pieces& in
   return Write(train, into);
 }
 
-// Where the whole of a small message may wait; nullptr when it must be placed now.
+// Returns the slot for a whole small message. nullptr: the message must be written to memory now.
 ReceiveSlot* PayloadOwner::SlotFor(const QpContext& context, const Train& train,
                                    const Pieces& into) {
-  // A completion that is delayed, doubled or lost has no place beside it that lasts.
+  // A completion that is delayed, duplicated or lost has no lasting slot.
   if (doors_.completions || doors_.memory || !train.begins || !train.ends || !train.parts.empty() ||
       into.length() > kSlabBytes || into.empty() ||
       into.ranges().size() > ReceiveSlot::kMaxPieces ||
@@ -120,7 +119,7 @@ void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
   waiting = {};
 }
 
-// The queue stays in its group's list, which PlaceAll empties.
+// The queue stays in its group's list. PlaceAll empties that list.
 void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
   if (!cq.has_waiting) return;
   const ProcessId process = cq.context->share->sole_process;
@@ -132,7 +131,7 @@ void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
       AwaitPlacing(slot, looks_left);
       continue;
     }
-    // The program may change the slot meanwhile: only where in its own memory its payload goes.
+    // The program may change the slot meanwhile, and thus only the destination of its own payload.
     std::array<MemoryRange, ReceiveSlot::kMaxPieces> to;
     size_t pieces = 0;
     uint64_t room = kSlabBytes;
@@ -141,7 +140,7 @@ void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
       room -= to[i].length;
       pieces++;
     }
-    // What has gone meanwhile gets nothing, as pinned pages that nobody maps any more would.
+    // Memory that was unmapped meanwhile gets nothing, as pinned pages without a mapping would.
     (void)memory_.Write(process, std::span(to).first(pieces),
                         std::span(slot.payload).first(kSlabBytes - room));
     slot.SetState(ReceiveSlot::kPlaced);
@@ -182,7 +181,7 @@ void PayloadOwner::QuiesceScope(const RegionPayloads& scope) {
   QuiesceScope(RemotePayloads{region.process, {region.user_address, region.length}});
 }
 
-// The receive slab is not looked at: nothing is there by remote right.
+// The receive slab needs no action, because remote access never uses it.
 void PayloadOwner::QuiesceScope(const RemotePayloads& scope) {
   jobs_.WithdrawIf(
       [&](const JobOffer& offer) { return offer.Touches(scope.process, scope.range); });

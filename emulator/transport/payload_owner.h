@@ -1,13 +1,13 @@
-// Owns where the bytes of messages are. Program memory is the place of a payload. On a short way
-// the payload may also be
-//   - in the send slab: the library took it when the request was posted (slab.h),
-//   - in the receive slab: the program fetches it when it polls the completion,
-//   - on offer: a program's polling thread copies it between the memory of the two programs
+// Owns the location of message payloads. A payload is in program memory, or on a short path in one
+// of these places:
+//   - the send slab: the library copied it at post (slab.h),
+//   - the receive slab: the program takes it when it polls the completion,
+//   - a copy offer: a program's polling thread copies it between the memory of two programs
 //     (emulator/abi/copy_jobs.h), while its train waits (parking.h).
-// Quiesce makes program memory the only place for everything in a scope. Every transition that
-// observes, moves or frees memory calls it. No other file of the host touches the slabs or the
-// offers. Where a group has several processes, or the host runs without shortcuts, its
-// GroupShare::sole_process is kNone and nothing takes a short way.
+// Quiesce moves every payload in a scope to program memory. Call Quiesce before every step that
+// reads, moves or frees memory. No other file of the host accesses the slabs or the offers. There
+// are no short paths for a group with several processes, or on a host without shortcuts.
+// GroupShare::sole_process is then kNone.
 #pragma once
 
 #include <span>
@@ -26,14 +26,14 @@ enum class Placement : uint8_t {
   kPlaced,
   kSourceGone,
   kDestinationGone,
-  // Memory says ESRCH: the process of one side has ended. Either the host learns of that in a
-  // moment and the queue pair goes with its process, or a forked child will stand in for the
-  // process. The message counts as lost until then: nobody answers it.
+  // Memory returned ESRCH, because the process of one side has ended. The host will soon detect the
+  // end and destroy the queue pair, or a forked child will replace the process. Until then the
+  // message counts as lost, without a response.
   kProcessEnded,
 };
 
-// The payload that the library took when it posted the request at ring index `index`; empty:
-// program memory has it. `state` is rxe_send_wqe::state of the request.
+// Returns the payload that the library copied when it posted the request at ring index `index`.
+// Empty: the payload is in program memory. `state` is rxe_send_wqe::state of the request.
 std::span<const std::byte> TakenAtPost(const QueuePair& qp, uint32_t index, uint32_t state,
                                        uint32_t bytes);
 
@@ -42,31 +42,32 @@ class PayloadOwner {
   PayloadOwner(Memory& memory, const DoorFlags& doors)
       : memory_(memory), doors_(doors), jobs_(memory) {}
 
-  // Writes a train's payload to program memory, and says which side's memory was missing when that
-  // fails: the two ends answer differently. `context` is the QP that the memory is of.
+  // Writes a train's payload to program memory. A failure names the side whose memory was missing,
+  // because the two sides respond differently. `context` is the QP that owns `into`.
   Placement Place(QpContext& context, Train& train, const Pieces& into);
-  // The payload of a SEND for its receive, with `before` (a GRH, or nothing) ahead of it; `into` is
-  // as long as both. A small message may be left beside its completion, which must be the next one
-  // that the QP's receive queue gets.
+  // Writes a SEND's payload for its receive, after `before` (a GRH or nothing). `into` is as long
+  // as both. A small message may stay in the slot of its completion. That completion must be the
+  // next one of the QP's receive queue.
   Placement PlaceReceived(QpContext& context, Train& train, std::span<const std::byte> before,
                           const Pieces& into);
-  // Places what waits beside the QP's receive completions for the bytes of the range. Call this
-  // before the host reads or writes them.
+  // Moves payloads for this range from the slots of the QP's receive completions to memory. Call
+  // this before the host reads or writes the range.
   void PlaceWaiting(QpContext& context, const MemoryRange& range);
   void PlaceWaiting(QpContext& context, const Pieces& into) {
     for (const MemoryRange& range : into.ranges()) PlaceWaiting(context, range);
   }
 
-  // Offers a copy between the memory of two programs; `requester` is asked before `other`.
+  // Offers a copy between the memory of two programs, first to `requester`, then to `other`.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to) {
     return jobs_.Offer(now, requester, other, from, to);
   }
-  // What became of it. An offer that nobody takes ends once `now` is late enough.
+  // Returns the copy's outcome. An offer without a taker ends after a time limit (kOfferFor).
   JobOutcome OutcomeOf(Time now, JobTicket ticket) { return jobs_.OutcomeOf(now, ticket); }
-  // When OutcomeOf must be called next; nullopt: a thread is copying and says when it has ended.
+  // Returns the time of the next OutcomeOf call. nullopt: a thread is copying and will ring when it
+  // has ended.
   std::optional<Time> DeadlineOf(JobTicket ticket) { return jobs_.DeadlineOf(ticket); }
-  // Ends the offer if nobody has taken it, and waits for a copy that has begun.
+  // Withdraws the offer. Waits for a copy that has begun.
   void End(JobTicket ticket) { jobs_.End(ticket); }
 
   void Quiesce(const PayloadScope& scope);

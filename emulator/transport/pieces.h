@@ -1,5 +1,5 @@
-// A payload that is still where the program has it: ranges of the memory of one process (or, where
-// forked processes registered the parts of a scatter list, of several), in order.
+// A payload in program memory: an ordered list of memory ranges of one process. The ranges are of
+// several processes when forked processes registered the parts of a scatter list.
 #pragma once
 
 #include <array>
@@ -23,18 +23,20 @@ class Pieces {
   void DropFront(uint64_t bytes);
   void Truncate(uint64_t bytes);
 
-  // All answer EFAULT when a byte was out of reach. The payloads must be of the same length.
+  // All return EFAULT when a byte is unmapped, and ESRCH when a process has ended. Both payloads
+  // must have the same length.
   Status Read(Memory& memory, std::span<std::byte> to) const;
   Status ReadParts(Memory& memory, std::span<const std::span<std::byte>> to) const;
   Status WriteParts(Memory& memory, std::span<const std::span<const std::byte>> from) const;
   Status Write(Memory& memory, std::span<const std::byte> from) const;
   Status CopyTo(Memory& memory, const Pieces& to) const;
   bool Reachable(Memory& memory, bool write) const;
-  // True when the first ranges begin where the SGEs do: addresses and keys name the same bytes.
+  // Returns true when each range begins at its SGE's address, so that addresses and keys name the
+  // same bytes.
   bool IsAt(std::span<const rxe_sge> sges) const;
-  // Whose memory the first range is.
+  // Returns the process of the first range.
   ProcessId process() const { return process_; }
-  // True when all is memory of this process.
+  // Returns true when all ranges are memory of this process.
   bool IsOf(ProcessId process) const { return !mixed() && process_ == process; }
   std::span<const MemoryRange> ranges() const {
     return heap_.empty() ? std::span<const MemoryRange>(inline_.data(), count_)
@@ -42,7 +44,7 @@ class Pieces {
   }
 
  private:
-  static constexpr size_t kInline = 4;  // more ranges than this go to the heap
+  static constexpr size_t kInline = 4;  // further ranges are on the heap
 
   bool mixed() const { return !owners_.empty(); }
   ProcessId owner(size_t index) const { return mixed() ? owners_[index] : process_; }
@@ -52,8 +54,8 @@ class Pieces {
   uint64_t length_ = 0;
   size_t count_ = 0;
   std::array<MemoryRange, kInline> inline_;
-  std::vector<MemoryRange> heap_;  // holds all of them once there are more than kInline
-  std::vector<ProcessId> owners_;  // one a range; empty while all are process_'s
+  std::vector<MemoryRange> heap_;  // all ranges when there are more than kInline
+  std::vector<ProcessId> owners_;  // one per range; empty while all are process_'s
 };
 
 }  // namespace rdmaemu::transport

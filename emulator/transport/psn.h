@@ -1,4 +1,4 @@
-// Packet sequence numbers: 24 bits that wrap, compared by the shorter way round (IBTA 9.7.2).
+// Packet sequence numbers: 24 bits that wrap, compared over the shorter distance (IBTA 9.7.2).
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace rdmaemu::transport {
 
 constexpr uint32_t PsnAdd(uint32_t psn, uint32_t count) { return (psn + count) & wire::kPsnMask; }
 
-// How far `a` is ahead of `b`: negative when it is behind; -2^23 to 2^23 - 1.
+// Returns how far `a` is ahead of `b`, from -2^23 to 2^23 - 1. Negative: `a` is behind.
 constexpr int32_t PsnDiff(uint32_t a, uint32_t b) {
   return static_cast<int32_t>((a - b) << 8) >> 8;
 }
 
-// PSNs that `length` bytes take; a message without bytes takes one.
+// Returns the PSNs that `length` bytes need. A message without bytes needs one.
 constexpr uint32_t PacketsFor(uint64_t length, uint32_t mtu_bytes) {
   return length == 0 ? 1 : static_cast<uint32_t>((length + mtu_bytes - 1) / mtu_bytes);
 }

@@ -1,5 +1,5 @@
-// What the engine keeps for one QP: the requester's window of requests, the responder's place in
-// the stream of PSNs, and the QP's place in the engine's round of QPs with something to do.
+// The engine's state of one QP: the requester's window of requests, the responder's position in the
+// sequence of PSNs, and the QP's links in the engine's round of QPs with work.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +19,30 @@
 namespace rdmaemu::transport {
 
 struct RequesterState {
-  // Requests taken from the shared ring and not completed, in order of posting.
+  // Requests taken from the shared ring that are not completed, in order of posting.
   Fifo<SendWqe> requests;
-  size_t cursor = 0;         // the one to send from next; requests.size(): take another
+  size_t cursor = 0;         // next request to send from; requests.size(): take one from the ring
   uint32_t next_index = 0;   // ring index of the next request to take
-  uint32_t consumer = 0;     // ring index of the oldest that is not completed
+  uint32_t consumer = 0;     // ring index of the oldest incomplete request
   uint32_t next_psn = 0;     // of the next packet, new or repeated
-  uint32_t unacked_psn = 0;  // the oldest whose arrival is not known
-  uint32_t highest_psn = 0;  // one past the highest ever sent
-  // Last PSNs of the READ requests and atomics that are on their way, in order.
+  uint32_t unacked_psn = 0;  // the oldest unacknowledged PSN
+  uint32_t highest_psn = 0;  // one past the highest PSN ever sent
+  // Last PSNs of READ requests and atomics without a response, in order.
   Fifo<uint32_t> reads;
   SendWindow window;                 // towards another host
-  uint32_t packets_without_ack = 0;  // sent since an ACK was asked for
+  uint32_t packets_without_ack = 0;  // sent since the last request for an ACK
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress
   bool waiting_rnr = false;
-  // After an RNR wait for a QP of this host one burst goes out, the rest when it has been
-  // acknowledged: a receiver that is still not ready would cost the host a whole window each time.
+  // Set after an RNR wait for a QP of this host. The requester sends one burst, and sends the rest
+  // after the burst's ACK. A receiver that is still not ready would otherwise cost the host a whole
+  // window each time.
   bool probing = false;
   bool drained = false;         // SQD: SQ_DRAINED was raised
   uint32_t awaited_copies = 0;  // of its trains, parked at the peer
 };
 
-// What a responder remembers of a READ or atomic, to answer it again (IBTA 9.7.5.1.5).
+// A READ or atomic that a responder remembers in order to repeat its response (IBTA 9.7.5.1.5).
 struct ResponderResource {
   bool used = false;
   bool atomic = false;
@@ -49,10 +50,10 @@ struct ResponderResource {
   uint64_t address = 0;
   uint32_t rkey = 0;
   uint32_t length = 0;
-  uint64_t original = 0;  // an atomic's answer
+  uint64_t original = 0;  // an atomic's response
 };
 
-// An answer that waits for READ responses before it.
+// A response that waits behind READ responses.
 struct Response {
   enum class Kind : uint8_t { kAck, kAtomic, kRead };
   Kind kind = Kind::kAck;
@@ -60,7 +61,7 @@ struct Response {
   uint32_t psn = 0;
   uint32_t msn = 0;
   uint64_t original = 0;
-  // kRead: what is left of it.
+  // kRead: the part that is not sent yet.
   bool begins = false;
   uint64_t address = 0;
   uint32_t rkey = 0;
@@ -69,23 +70,23 @@ struct Response {
 
 enum class Message : uint8_t { kNone, kSend, kWrite };
 
-// Bounds of the payloads that may still wait beside their completions (slab.h).
+// Bounds of the payloads that may still wait in slots beside their completions (slab.h).
 struct WaitingBytes {
   uint64_t low = UINT64_MAX, high = 0;
 };
 
 struct ResponderState {
-  uint64_t peer_epoch = 0;  // the life of the local QP that asked last; 0: it is on another host
+  uint64_t peer_epoch = 0;  // epoch of the latest local requester; 0: on another host
   uint32_t expected_psn = 0;
-  uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic: what a repeated ACK may cover
+  uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic; bounds a repeated ACK
   uint32_t msn = 0;
-  Message message = Message::kNone;  // what a FIRST began
-  bool nak_sent = false;             // for expected_psn: no second one
+  Message message = Message::kNone;  // message begun by a FIRST packet
+  bool nak_sent = false;             // a NAK for expected_psn was sent; send no second one
   bool drop_message = false;         // UC: the rest of a broken message
-  bool established = false;          // COMM_EST was told
+  bool established = false;          // COMM_EST was raised
   std::optional<RecvWqe> receive;
   uint64_t received = 0;       // bytes of the message placed so far
-  bool payload_waits = false;  // of the message whose completion comes next
+  bool payload_waits = false;  // of the message that completes next
   WaitingBytes waiting;
   // The WRITE in progress.
   uint64_t write_address = 0;
@@ -95,24 +96,24 @@ struct ResponderState {
   std::vector<ResponderResource> resources;  // max_dest_rd_atomic of them
   size_t next_resource = 0;
   Fifo<Response> responses;
-  std::optional<Response> collected_ack;  // within one Engine::Receive
+  std::optional<Response> collected_ack;  // during one Engine::Receive
 };
 
-// Trains that wait for a copy, or behind one (parking.h).
+// A train that waits for a copy, or behind a train that waits (parking.h).
 struct ParkedTrain {
   std::unique_ptr<Train> train;
   JobTicket ticket;
 };
 struct ParkedStream {
   Fifo<ParkedTrain> trains;
-  size_t looked_at = 0;  // of them, from the front, were offered to be copied, or will not be
+  size_t looked_at = 0;  // leading trains that were offered for a copy or will not be
 };
 
 struct QpContext final : TransportState {
   explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
 
   QueuePair* qp;
-  uint64_t epoch = 0;  // another one with every life of the QP; never 0
+  uint64_t epoch = 0;  // changes with every incarnation of the QP; never 0
   uint32_t mtu_bytes = 0;
   bool peer_is_local = false;
   RequesterState requester;
@@ -120,18 +121,19 @@ struct QpContext final : TransportState {
   ParkedStream parked[2];  // requests, responses
   bool is_parking = false;
 
-  // Timer: `deadline` is when something is due; `armed` is what the queue knows, which may be
-  // earlier: progress only moves `deadline`, and the queue is asked again when it fires.
+  // `deadline` is when the QP must be handled. `armed` is the QP's entry in the timer queue, which
+  // may be earlier. Progress only changes `deadline`, and the timer queue is updated when `armed`
+  // expires.
   std::optional<Time> deadline;
   std::optional<Time> armed;
 
-  // Links of the round; null when not in it.
+  // Links in the round. Null when the QP is not in the round.
   QpContext* round_next = nullptr;
   QpContext* round_previous = nullptr;
   bool in_round = false;
 };
 
-// First in, first out, with removal from the middle.
+// A FIFO of QPs that permits removal from the middle.
 class Round {
  public:
   bool empty() const { return first_ == nullptr; }

@@ -5,12 +5,12 @@
 namespace rdmaemu::transport {
 namespace {
 
-// PSNs of one message at most: comparisons must not wrap.
+// The most PSNs of one message. PSN comparisons must not wrap.
 constexpr uint64_t kMaxMessagePackets = 1u << 22;
 
 bool IsFenced(const QpContext& context, const SendWqe& request) {
   const RequesterState& s = context.requester;
-  // rxe makes LOCAL_INV wait for everything before it.
+  // In rxe, LOCAL_INV waits for all requests before it.
   if (request.wr.opcode == IBV_WR_LOCAL_INV) return &s.requests[0] != &request;
   return (request.wr.send_flags & IBV_SEND_FENCE) != 0 && !s.reads.empty();
 }
@@ -99,8 +99,8 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
   }
   const ibv_wc_status resolved =
       core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
-  // What the program took from the addresses of the SGEs is the payload only where keys mean these
-  // very addresses (not with ibv_reg_mr_iova).
+  // The library copied the payload from the addresses of the SGEs. The copy is valid only when the
+  // keys map to these addresses (they do not with ibv_reg_mr_iova).
   if (resolved == IBV_WC_SUCCESS && bytes > 0 && bytes <= request.data.size() &&
       train.pieces.IsAt(request.sges) && !core.doors.memory) {
     train.is_bytes = true;
@@ -212,14 +212,14 @@ Requester::Step Requester::SendData(Time now, QpContext& context, SendWqe& reque
 }
 
 Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& request, uint32_t room) {
-  // A long READ goes as several requests of half a window each, so that its responses do not
-  // overrun this side's receive buffers. They are cut at the same places whenever they are sent
-  // again: the responder remembers each by its PSNs.
+  // A long READ is sent as several requests of half a window each, so that its responses do not
+  // overrun this side's receive buffers. A retransmission uses the same boundaries, because the
+  // responder remembers each request by its PSNs.
   const TransportProfile& profile = context.qp->device->profile.rc;
   const uint32_t chunk = context.peer_is_local ? kLocalWindowPackets / 2
                                                : std::max(1u, profile.max_unacked_packets / 2);
   const uint32_t packets = std::min(request.packets - request.sent, chunk - request.sent % chunk);
-  // One goes in any case, or a small window would let none go ever.
+  // Send one request in any case. A small window would otherwise block all of them forever.
   if (packets > room && context.requester.next_psn != context.requester.unacked_psn) {
     context.requester.window.NoteFull();
     return Step::kBlocked;

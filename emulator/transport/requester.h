@@ -1,5 +1,5 @@
-// The requester of RC: takes requests from the shared ring, gives them PSNs and sends them as far
-// as the window, responder resources and fences allow (the split of the kernel's rxe_req.c).
+// The requester of RC. It takes requests from the shared ring, assigns PSNs, and sends as far as
+// the window, responder resources and fences permit. It corresponds to the kernel's rxe_req.c.
 #pragma once
 
 #include "emulator/transport/completer.h"
@@ -11,7 +11,8 @@ class Requester {
  public:
   Requester(Core& core, Completer& completer) : core_(core), completer_(completer) {}
 
-  // Sends what may be sent, up to a turn's bound; true when it stopped at the bound.
+  // Sends what may be sent, up to the limit of one turn. Returns true when it stopped at that
+  // limit.
   bool Turn(Time now, QpContext& context);
 
  private:
@@ -27,19 +28,19 @@ class Requester {
 
   Core& core_;
   Completer& completer_;
-  Train train_;  // used again for every train
+  Train train_;  // reused for every train
 };
 
-// The request at the cursor, or the next of the ring; nullptr when there is none to send. In SQD
-// no request is begun.
+// Returns the request at the cursor, or else the next request of the ring. nullptr: there is none
+// to send. In SQD, returns no request that has not begun.
 SendWqe* NextRequest(QpContext& context);
-// PSNs for a request that has none yet.
+// Assigns PSNs to a request that has none yet.
 void AssignPsns(QpContext& context, SendWqe& request);
-// LOCAL_INV and BIND_MW.
+// Executes LOCAL_INV or BIND_MW.
 ibv_wc_status ExecuteLocal(Core& core, QueuePair& qp, const SendWqe& request);
-// What a SEND or WRITE is as a single packet.
+// Returns the operation of a SEND or WRITE as a single packet.
 wire::Operation DataOperation(ibv_wr_opcode opcode);
-// Headers that the request's operation carries, and its payload from packet `request.sent` on.
+// Fills in the headers of the request's operation, and its payload from packet `request.sent` on.
 ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, uint32_t packets,
                        Train& train);
 

@@ -6,10 +6,11 @@
 namespace rdmaemu::transport {
 namespace {
 
-// Answers of one QP that may wait behind READ responses, besides one for each resource.
+// Responses of one QP that may wait behind READ responses, in addition to two per resource.
 constexpr size_t kSpareResponses = 8;
 
-// What a responder's fault is to its own program (IBTA 10.10.2.3, table 56, class C).
+// Returns the event that a responder's error raises in its own program (IBTA 10.10.2.3, table 56,
+// class C).
 constexpr ibv_event_type EventOf(wire::NakCode code) {
   switch (code) {
     case wire::NakCode::kRemoteAccess:
@@ -126,7 +127,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
   ResponderState& s = context.responder;
   const wire::OpcodeInfo& info = train.info();
   if (info.send || info.write) {
-    // C9-105. Never for the PSN of a READ: its response alone may acknowledge that.
+    // C9-105. Never use the PSN of a READ: only the READ's response may acknowledge that PSN.
     return Answer(now, context,
                   {.kind = Response::Kind::kAck,
                    .syndrome = wire::kAethUnlimitedCredits,
@@ -146,7 +147,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .msn = s.msn,
                    .original = resource->original});
   }
-  // The same READ, or the rest of it.
+  // The request must repeat the same READ, or the rest of it.
   if (train.headers.rkey != resource->rkey || train.headers.remote_address < resource->address ||
       train.headers.dma_length > resource->length ||
       train.headers.remote_address - resource->address >
@@ -218,13 +219,13 @@ void Responder::QueueRead(QpContext& context, const Train& train) {
                 .syndrome = wire::kAethUnlimitedCredits,
                 .psn = train.headers.psn,
                 .msn = s.msn,
-                // rxe's requester takes the rest of a READ as Middle and Last packets only.
+                // rxe's requester accepts the rest of a READ only as Middle and Last packets.
                 .begins = resource != nullptr && resource->first_psn == train.headers.psn,
                 .address = train.headers.remote_address,
                 .rkey = train.headers.rkey,
                 .length = train.headers.dma_length};
   core_.MakeReady(context);
-  // A repeated request moves the response that is still going out, rather than adding another.
+  // A repeated request restarts the response in progress instead of adding another one.
   for (size_t i = 0; resource != nullptr && i < s.responses.size(); ++i) {
     Response& queued = s.responses[i];
     if (queued.kind == Response::Kind::kRead && PsnDiff(queued.psn, resource->first_psn) >= 0 &&
@@ -267,7 +268,7 @@ void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
         core_.env.memory.Write(target->process, {&range, 1}, std::as_bytes(std::span(&value, 1)));
   }
   if (!reached) {
-    if (reached.error().code == ESRCH) return;  // as Placement::kProcessEnded
+    if (reached.error().code == ESRCH) return;  // Placement::kProcessEnded
     return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
   }
   Remember(context, train, 1).original = original;
@@ -289,14 +290,14 @@ void Responder::HandleData(Time now, QpContext& context, Train& train) {
   Accept(now, context, train);
 }
 
-// False: there is none, and the sender has been told (RNR NAK).
+// Takes a receive. Returns false, after an RNR NAK to the sender, when there is none.
 bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   s.receive = core_.env.verbs.TakeReceive(*context.qp);
   if (s.receive) return true;
   const uint32_t psn = train.info().write ? train.last_psn() : train.headers.psn;
   if (train.packets > 1 && train.info().write) {
-    // Only the last packet of a WRITE with immediate asks for a receive.
+    // Only the last packet of a WRITE with immediate needs a receive.
     Train before = train;
     before.KeepFront(train.packets - 1);
     before.headers.ack_request = false;
@@ -316,7 +317,8 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
 
 namespace {
 
-// rxe answers alike to a receive that is too small, has a bad key, is out of bounds or unmapped.
+// rxe reports the same status for a receive that is too small, has a bad key, is out of bounds or
+// is unmapped.
 ibv_wc_status ReceiveError(const QpContext& context, const Train& train) {
   const ResponderState& s = context.responder;
   if (!context.qp->device->profile.tells_receive_errors_apart) return IBV_WC_LOC_QP_OP_ERR;
@@ -354,7 +356,7 @@ bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
   return placed == Placement::kPlaced;
 }
 
-// The bytes that TakeWriteLength has accepted.
+// Writes the bytes whose length TakeWriteLength has accepted.
 Placement Responder::WriteToRemote(QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const uint64_t bytes = train.length();
@@ -441,7 +443,7 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
   const bool completes = context.responder.receive.has_value();
   if (completes) (void)FinishReceive(core_, now, context, nullptr, status, 0);
   Nak(now, context, code, psn);
-  // What stands before the NAK must go out before the QP forgets it.
+  // Send the responses before the NAK before the QP discards them.
   Drain(now, context);
   if (completes) return core_.FailQpAfter(now, *context.qp, status);
   if (!event) return core_.FailQp(now, *context.qp);
@@ -482,7 +484,7 @@ void Responder::SendCollectedAck(Time now, QpContext& context) {
 }
 
 void Responder::SendCollectedAcks(Time now) {
-  // What another answer has taken along is not there any more.
+  // Another response may already have sent a context's collected ACK.
   for (QpContext* context : owing_acks_) SendCollectedAck(now, *context);
   owing_acks_.clear();
   collecting_acks_ = false;
@@ -503,7 +505,7 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   train_.headers.syndrome = response.syndrome;
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;
-  // An answer that finds no room is lost; the requester asks again.
+  // A response without room is lost. The requester sends its request again.
   if (!core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains)) {
     core_.counters.dropped_answer_queue_full++;
   }
@@ -516,7 +518,7 @@ bool Responder::MayStillRead(const QpContext& context, const Train& train) const
       .has_value();
 }
 
-// The region has gone while its READ was being answered.
+// The region ended while its READ was in progress.
 void Responder::FailRead(Time now, QpContext& context, uint32_t psn) {
   context.responder.responses.Clear();
   Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
@@ -581,7 +583,7 @@ bool Responder::Turn(Time now, QpContext& context) {
 
 void Responder::Drain(Time now, QpContext& context) {
   ResponderState& s = context.responder;
-  // Ends: every round sends something or finds the local queue full.
+  // The loop ends, because each round sends something or finds the local queue full.
   while (!s.responses.empty()) {
     const size_t before = s.responses.size();
     const uint32_t psn = s.responses.front().psn;
@@ -597,7 +599,7 @@ void Responder::Flush(Time now, QpContext& context) {
   s.responses.Clear();
   if (s.receive) (void)FinishReceive(core_, now, context, nullptr, IBV_WC_WR_FLUSH_ERR, 0);
   if (qp.srq != nullptr) return;
-  // At most what the ring holds: the program may be posting while this runs.
+  // At most the ring's size, because the program may post during this loop.
   for (uint32_t left = qp.recv_ring ? qp.recv_ring.usable() : 0; left > 0; left--) {
     s.receive = core_.env.verbs.TakeReceive(qp);
     if (!s.receive) break;

@@ -1,5 +1,5 @@
-// What lets runs of packets be placed together: where a packet's bytes belong before it is handled,
-// and the short way for a packet whose kind and place the one before it has settled.
+// Handles runs of packets together: resolves the destination of a packet before the packet is
+// handled, and executes a run of packets of one message at once.
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {
@@ -46,7 +46,7 @@ bool Responder::Target(QpContext& context, const Train& train, const uint32_t* a
     core_.payloads.PlaceWaiting(context, into);
     return true;
   }
-  // A SEND goes on where the one before ended.
+  // A SEND continues where the train before it ended, which is not known yet.
   if (!info.send || after != nullptr) return false;
   if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
   const uint64_t offset = train.begins ? 0 : s.received;

@@ -1,6 +1,6 @@
-// How many packets a sender may have on their way over the wire: what the peer's socket holds is
-// not known, so the window grows while nothing is lost and halves when something is (as TCP's
-// does, without a clock).
+// Limits the packets that a sender may have in flight on the wire. The capacity of the peer's
+// socket is unknown. So the window grows without losses and halves after a loss, as TCP's window
+// does, but without a clock.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,11 @@ namespace rdmaemu::transport {
 
 class SendWindow {
  public:
-  // Packets of 4 KiB: 2 MiB on their way keep both hosts busy while one of them is scheduled away.
+  // With packets of 4 KiB, 2 MiB in flight keep both hosts busy while one of them does not run.
   static constexpr uint32_t kMost = 512;
   static constexpr uint32_t kLeast = 8;
-  // After a loss it grows by this much a window: losses stay rare where a socket is small.
+  // Growth per window after a loss. It is small, so that losses stay rare with a small socket
+  // buffer.
   static constexpr uint32_t kStep = 4;
 
   void Reset(uint32_t start_packets) {
@@ -23,9 +24,9 @@ class SendWindow {
     is_full_ = false;
   }
   uint32_t packets() const { return packets_; }
-  // The window kept the sender from sending: only then it is worth growing.
+  // Records that the window stopped the sender. The window grows only then.
   void NoteFull() { is_full_ = true; }
-  // Packets have arrived at the peer.
+  // Records that the peer received `count` packets.
   void Acknowledged(uint32_t count) {
     if (!is_full_) return;
     is_full_ = false;
@@ -39,7 +40,7 @@ class SendWindow {
     credit_ = 0;
     packets_ = std::min(packets_ + kStep, most);
   }
-  // Something was lost: an answer said so, or none came.
+  // Records a loss, known by a response or by a missing response.
   void Lost() {
     packets_ = threshold_ = std::max(packets_ / 2, kLeast);
     credit_ = 0;
@@ -48,7 +49,7 @@ class SendWindow {
  private:
   uint32_t packets_ = kLeast;
   uint32_t threshold_ = kMost;
-  uint32_t credit_ = 0;  // acknowledged since it last grew
+  uint32_t credit_ = 0;  // packets acknowledged since the last growth
   bool is_full_ = false;
 };
 

@@ -1,5 +1,6 @@
-// A send work request as the host keeps it: copied once out of the ring that the program shares,
-// checked, and never read there again. Layout of the ring's entry: rxe_send_wqe (rdma_user_rxe.h).
+// The host's copy of a send work request. The host copies it once from the ring that the program
+// shares, checks it, and never reads it there again. The ring's entry is an rxe_send_wqe
+// (rdma_user_rxe.h).
 #pragma once
 
 #include <cstddef>
@@ -12,20 +13,20 @@
 namespace rdmaemu::transport {
 
 struct SendWqe {
-  rxe_send_wr wr;   // wr_id, opcode, flags, immediate, remote side
+  rxe_send_wr wr;   // wr_id, opcode, flags, immediate, remote address
   uint32_t length;  // bytes of payload; of the local buffer for READ and atomics
   bool is_inline;
   std::vector<rxe_sge> sges;
-  // Inline data, or what the program took when it posted (slab.h), in shared memory: it stands
-  // there until the request has completed. Empty: the payload is where the SGEs say.
+  // Inline data, or the payload that the library copied at post (slab.h). The bytes are in shared
+  // memory and stay valid until the request completes. Empty: the payload is at the SGEs.
   std::span<const std::byte> data;
-  // IBV_WC_SUCCESS, or why the request will fail when its turn to complete comes.
+  // IBV_WC_SUCCESS, or the error with which the request will complete in its turn.
   ibv_wc_status status;
-  bool done;     // nothing to wait for any more
+  bool done;     // waits for nothing; may complete in its turn
   bool started;  // has PSNs
   uint32_t first_psn, last_psn;
-  uint32_t packets;  // PSNs it takes
-  uint32_t sent;     // of them, in this pass
+  uint32_t packets;  // number of its PSNs
+  uint32_t sent;     // PSNs sent since the last go-back
 
   ibv_wr_opcode opcode() const { return static_cast<ibv_wr_opcode>(wr.opcode); }
   bool is_read() const { return wr.opcode == IBV_WR_RDMA_READ; }
@@ -39,12 +40,12 @@ struct SendWqe {
   bool needs_response() const { return is_read() || is_atomic(); }
 };
 
-// Copies entry `index` of the QP's send ring. Where the request is not one that the QP can send
-// (rxe's wr_opcode_mask, num_sge above the cap, more inline data than the slot holds) its status
-// says IBV_WC_LOC_QP_OP_ERR; IBV_WC_LOC_LEN_ERR when it is longer than max_message_bytes.
+// Copies entry `index` of the QP's send ring. `out.status` is IBV_WC_LOC_QP_OP_ERR for a request
+// that the QP cannot send: an opcode outside rxe's wr_opcode_mask, a num_sge above the cap, or more
+// inline data than the slot holds. It is IBV_WC_LOC_LEN_ERR above max_message_bytes.
 void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes, SendWqe& out);
 
-// The opcode of its completion; rxe's wr_to_wc_opcode.
+// Returns the completion's opcode, as rxe's wr_to_wc_opcode does.
 ibv_wc_opcode CompletionOpcode(ibv_wr_opcode opcode);
 
 }  // namespace rdmaemu::transport

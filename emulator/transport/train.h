@@ -1,6 +1,6 @@
-// A train: consecutive packets of one message as one unit of work, with headers once and a payload
-// that is either bytes or ranges of a process's memory. Packets between two QPs of a host are
-// trains and are never serialised; a packet from the wire is a train of one.
+// A train: consecutive packets of one message as one unit of work. It has one set of headers. Its
+// payload is bytes, or ranges of process memory. Packets between two QPs of a host are trains and
+// are never serialised. A packet from the wire is a train of one.
 #pragma once
 
 #include <cstddef>
@@ -16,38 +16,40 @@
 namespace rdmaemu::transport {
 
 struct Train {
-  // `operation` is the message's as if it were one packet (SEND Only with Immediate, READ response
-  // Only); `psn` is the first packet's. What only the last packet carries is filled in when the
-  // train has it, what only the first carries likewise.
+  // `operation` is that of the message as a single packet (SEND Only with Immediate, READ response
+  // Only). `psn` is that of the first packet. Fields of the message's first or last packet are set
+  // when the train has that packet.
   wire::PacketHeaders headers;
   NetAddress source, destination;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
-  bool begins = true;  // holds the message's first packet
-  bool ends = true;    // holds its last
+  bool begins = true;  // contains the message's first packet
+  bool ends = true;    // contains the message's last packet
   uint32_t packets = 1;
-  uint32_t mtu_bytes = wire::kMaxMtuBytes;  // payload of each packet but the message's last
+  uint32_t mtu_bytes = wire::kMaxMtuBytes;  // payload bytes of each packet but the message's last
   bool is_bytes = false;
-  // Where is_bytes: of a packet, or of the sender's shared memory, where they stand as long as the
-  // sender waits for the answer.
+  // With is_bytes: the bytes of a packet or of the sender's shared memory. Those stay valid while
+  // the sender waits for the response.
   std::span<const std::byte> bytes;
-  // The payloads of several packets as they came, instead of `bytes`; only Engine::Receive makes
-  // such a train, and hands it to nobody who takes packets off it.
+  // The payloads of several received packets, instead of `bytes`. Only Engine::Receive makes such a
+  // train, and never passes the train to code that removes packets from it.
   std::span<const std::span<const std::byte>> parts;
   Pieces pieces;            // otherwise
-  uint32_t sender_qpn = 0;  // where this host sends it
-  // Of a request: the local QP whose memory `pieces` names, and its life (QpContext::epoch). Of an
-  // answer: the life of the QP that asked. 0: from the wire.
+  uint32_t sender_qpn = 0;  // set when this host is the sender
+  // Of a request: the local QP that owns the memory in `pieces`, and that QP's epoch
+  // (QpContext::epoch). Of a response: the epoch of the requesting QP. 0: from the wire, or from a
+  // fault rule.
   Handle origin = 0;
   uint64_t epoch = 0;
-  // Of a READ response: the local QP that gives it. Key and address of what `pieces` names stand in
-  // the headers, which do not carry them on the wire.
+  // Of a READ response: the local responding QP. The headers hold the key and address of `pieces`,
+  // which a response on the wire does not carry.
   Handle answerer = 0;
-  // How many regions had ended when the train was queued inside the host (EndedRegions).
+  // The number of regions that had ended when the train was queued inside the host
+  // (Core::RegionEnded).
   uint64_t regions_ended = 0;
-  // A copy job has put the payload where it belongs.
+  // A copy job has moved the payload to its destination.
   bool placed = false;
-  // Set by the receiver: the sender's memory could not be read, so nothing has arrived.
+  // The receiver sets this when the sender's memory could not be read, so that no data arrived.
   bool source_failed = false;
 
   uint64_t length() const {
@@ -57,12 +59,12 @@ struct Train {
   const wire::OpcodeInfo& info() const { return headers.info(); }
   uint32_t last_psn() const { return PsnAdd(headers.psn, packets - 1); }
 
-  // Takes packets off the front or the back of a train of several.
+  // Remove packets from the front or keep only those at the front, of a train of several packets.
   void DropFront(uint32_t count);
   void KeepFront(uint32_t count);
 };
 
-// The operation of a packet by where it stands in the message, and back.
+// Convert between the operation of a whole message and that of one of its packets.
 wire::Operation OperationAt(wire::Operation whole, bool first, bool last);
 wire::Operation WholeOperation(wire::Operation packet);
 

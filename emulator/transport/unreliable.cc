@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kUdpHeaderBytes = 8;
 constexpr size_t kIpv4HeaderBytes = 20;
 constexpr uint8_t kProtocolUdp = 17;
-constexpr uint32_t kQkeyIsOwn = 0x80000000;  // IBTA 10.2.5: the high bit asks for the QP's own
+constexpr uint32_t kQkeyIsOwn = 0x80000000;  // IBTA 10.2.5: the high bit selects the QP's own Q_Key
 
 void FillIpv4(const Train& train, size_t udp_bytes, std::byte* out) {
   using wire::StoreBig;
@@ -79,7 +79,7 @@ bool Unreliable::Turn(Time now, QpContext& context) {
         request->status = is_ud ? SendUd(now, context, *request) : SendUc(now, context, *request);
       }
     }
-    // The receiver may have been this very QP, and may have failed it.
+    // The receiver may be the sending QP itself, and may have failed it.
     if (!IsSending(*context.qp)) return false;
     if (request->status != IBV_WC_SUCCESS) request->done = true;
     if (!request->done) continue;
@@ -105,7 +105,7 @@ ibv_wc_status Unreliable::Hand(Time now, bool local) {
   return sent ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
 }
 
-// Sends one train of the request, which is done with its last.
+// Sends one train of the request. The last train makes the request done.
 ibv_wc_status Unreliable::SendUc(Time now, QpContext& context, SendWqe& request) {
   RequesterState& s = context.requester;
   const QueuePair& qp = *context.qp;
@@ -138,7 +138,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   request.done = true;
   const AddressHandle* ah = core_.env.verbs.FindAh(qp, request.wr.wr.ud.ah_num);
   if (ah == nullptr) return IBV_WC_LOC_QP_OP_ERR;
-  // C10-93.1.1: a message above the port's MTU is not sent, and that is no error.
+  // C10-93.1.1: a message above the port's MTU is dropped without an error.
   if (request.length > MtuBytes(qp.device->active_mtu)) {
     s.next_psn = PsnAdd(s.next_psn, 1);
     core_.counters.dropped_above_mtu++;
@@ -168,7 +168,8 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   return Hand(now, core_.env.verbs.IsLocal(train_.destination));
 }
 
-// To every receiver on this host, the sender too if it joined, and to the wire.
+// Sends to the wire and to every receiver on this host. The receivers include the sender if it
+// joined the group.
 ibv_wc_status Unreliable::SendMulticast(Time now, QpContext& context) {
   train_.headers.destination_qpn = wire::kMulticastQpn;
   const ibv_wc_status sent = Hand(now, false);
@@ -198,7 +199,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, MakeGrh(train), into);
   if (placed == Placement::kSourceGone || placed == Placement::kProcessEnded) {
-    return;  // the receive serves the next packet
+    return;  // the next packet gets the receive
   }
   if (placed == Placement::kDestinationGone) {
     return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
@@ -213,7 +214,7 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
   const wire::OpcodeInfo& info = train.info();
   const Message message = info.write ? Message::kWrite : Message::kSend;
   if (train.begins) {
-    s.drop_message = false;  // whatever came before, a new message begins
+    s.drop_message = false;  // a new message begins in any case
   } else if (s.drop_message || train.headers.psn != s.expected_psn || s.message != message) {
     s.drop_message = true;
     s.message = Message::kNone;
@@ -221,7 +222,7 @@ void Unreliable::HandleUc(Time now, QpContext& context, Train& train) {
     return;
   }
   s.message = Message::kNone;
-  s.drop_message = true;  // unless all goes well
+  s.drop_message = true;  // cleared below on success
   const bool placed =
       info.write ? PlaceUcWrite(now, context, train) : PlaceUcSend(now, context, train);
   if (!placed) return;

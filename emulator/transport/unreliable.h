@@ -1,6 +1,6 @@
-// UC and UD, both directions: a request completes when it has been sent, nothing is acknowledged,
-// and what does not fit the receiver is dropped. Between QPs of one host the receiver is served
-// within the send, so that the sender's buffer is free when it is told so.
+// UC and UD, requester and responder. A request completes when it was sent. Nothing is
+// acknowledged, and the receiver drops packets that it cannot accept. Between QPs of one host, the
+// receiver runs within the send, so that the sender's buffer is free at the completion.
 #pragma once
 
 #include "emulator/transport/completer.h"
@@ -8,7 +8,7 @@
 
 namespace rdmaemu::transport {
 
-// Hands a packet or train to the QP it is for, with all checks of a packet from the wire.
+// Delivers a packet or train to its QP, with all checks of a packet from the wire.
 class Receiver {
  public:
   virtual ~Receiver() = default;
@@ -20,7 +20,7 @@ class Unreliable {
   Unreliable(Core& core, Completer& completer, Receiver& receiver)
       : core_(core), completer_(completer), receiver_(receiver) {}
 
-  // Sends what was posted, up to a turn's bound; true when it stopped at the bound.
+  // Sends posted work, up to the limit of one turn. Returns true when it stopped at that limit.
   bool Turn(Time now, QpContext& context);
   void HandleUc(Time now, QpContext& context, Train& train);
   void HandleUd(Time now, QpContext& context, Train& train);
@@ -40,8 +40,8 @@ class Unreliable {
   Train train_;
 };
 
-// What stands in the first 40 bytes of a UD receive: an IPv6 header, or 20 bytes of zero and an
-// IPv4 header, as rxe and real adapters have it.
+// Returns the first 40 bytes of a UD receive: an IPv6 header, or 20 zero bytes and an IPv4 header.
+// rxe and real adapters do the same.
 inline constexpr size_t kGrhBytes = 40;
 std::array<std::byte, kGrhBytes> MakeGrh(const Train& train);
 

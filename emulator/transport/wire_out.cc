@@ -1,6 +1,6 @@
-// A train cut into packets: bytes for the sink, or for a capture of what never left the host. The
-// payload is read from the program's memory in batches, because a call a packet costs more than
-// the packet; for the sink straight to where the packets are.
+// Cuts a train into packets: bytes for the sink, or for a capture of local traffic. It reads the
+// payload from program memory in batches, because one call per packet costs more than the packet.
+// For the sink, it reads straight into the packets.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace rdmaemu::transport {
 namespace {
 
 constexpr uint64_t kReadBatchBytes = 64 * 1024;
-// Packets that are filled by one read: what a burst of the network holds or more.
+// The most packets that one read fills: at least as many as a burst of the network.
 constexpr uint32_t kMaxRunPackets = 32;
 
 wire::UdpFlow FlowOf(const Train& train) {
@@ -39,7 +39,7 @@ size_t DatagramBytes(const wire::PacketHeaders& headers, uint64_t payload_bytes)
   return headers.info().header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes;
 }
 
-// Writes everything but payload and ICRC; answers where the payload belongs.
+// Writes all but payload and ICRC. Returns the place of the payload.
 std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,
                                 std::span<std::byte> out) {
   const size_t length = wire::EmitHeaders(headers, out);
@@ -47,7 +47,7 @@ std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t paylo
   return out.subspan(length, payload_bytes);
 }
 
-// Writes everything but the ICRC.
+// Writes all but the ICRC.
 void Fill(const wire::PacketHeaders& headers, std::span<const std::byte> payload,
           std::span<std::byte> out) {
   const std::span<std::byte> room = FillAround(headers, payload.size(), out);
@@ -61,7 +61,8 @@ void CopyParts(std::span<const std::byte> from, std::span<const std::span<std::b
   }
 }
 
-// Calls packet(headers, payload) for each packet of the train, in order, until one answers false.
+// Calls packet(headers, payload) for each packet of the train, in order, until a call returns
+// false.
 template <class PacketFunction>
 Status Cut(Memory& memory, const Train& train, std::vector<std::byte>& buffer,
            PacketFunction packet) {
@@ -102,7 +103,7 @@ Train PartOf(const Train& train, uint32_t begin, uint32_t count) {
   if (begin > 0) part.DropFront(begin);
   if (count < part.packets) {
     part.KeepFront(count);
-    part.headers.ack_request = false;  // the last packet's
+    part.headers.ack_request = false;  // only the train's last packet has it
   }
   return part;
 }
@@ -141,7 +142,8 @@ std::vector<std::byte> Core::DatagramOf(const Train& train, uint32_t index) {
   std::vector<std::byte> datagram;
   (void)Cut(env.memory, PartOf(train, index, 1), wire_buffer_,
             [&](const wire::PacketHeaders&, std::span<const std::byte> payload) {
-              // As it stands in the whole train: a part's last packet may be another's middle.
+              // The headers are those in the whole train. A part's last packet may be a Middle
+              // packet there.
               const wire::PacketHeaders headers = HeadersOf(train, index, payload.size());
               datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
               Fill(headers, payload, datagram);
@@ -165,7 +167,8 @@ Status Core::CutToWire(Time now, const Train& train) {
     }
     const size_t count = env.sink.AllocateRun(
         flow, train.traffic_class, std::span(sizes).first(wanted), std::span(rooms).first(wanted));
-    // A full network loses what follows too: it would only arrive out of order.
+    // A full network also loses the packets that follow, because they would only arrive out of
+    // order.
     if (count == 0) return {};
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; ++i) {
@@ -195,7 +198,7 @@ void Core::NoteLocal(Time now, const Train& train) {
   if (!env.trace.wants_packets()) return;
   const wire::UdpFlow flow = FlowOf(train);
   std::vector<std::byte> datagram;
-  // A payload that cannot be read is missing in the capture as it would be on the wire.
+  // A payload that cannot be read is missing in the capture, as on the wire.
   (void)Cut(env.memory, train, wire_buffer_,
             [&](const wire::PacketHeaders& headers, std::span<const std::byte> payload) {
               datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
