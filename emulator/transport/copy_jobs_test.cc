@@ -1,5 +1,5 @@
-// Copies that the program's polling thread does for its host: what is offered to whom, in which
-// order it takes effect, and what happens to copies that nobody does.
+// Copies that the program's polling thread does for its host: which program gets an offer, the
+// order of effects, and copies that no thread does.
 #include "emulator/transport/copy_jobs.h"
 
 #include "emulator/transport/harness.h"
@@ -26,7 +26,7 @@ class CopyJobsTest : public ::testing::Test {
     x.Post(RdmaWr(IBV_WR_RDMA_WRITE, wr_id, y, at), {x.Sge(at, kSize)});
     world.Ring(x);
   }
-  // Lets the host work; time stands still, so that no offer ends.
+  // Lets the host work. Time does not move, so that no offer ends.
   void Work() {
     while (world.a.engine.Work(world.now)) {
     }
@@ -38,7 +38,7 @@ class CopyJobsTest : public ::testing::Test {
                       y.buffer.begin() + static_cast<long>(at));
   }
   CopyJob& Job(uint32_t number) { return jobs->jobs[number % JobPage::kSlots]; }
-  // What the program's thread does with an offered job.
+  // Does the work of the program's thread on an offered job.
   void Take(uint32_t number) { ASSERT_TRUE(Job(number).Claim(CopyJob::kTaken)); }
   void Do(uint32_t number) {
     CopyJob& job = Job(number);
@@ -248,7 +248,7 @@ TEST_F(CopyJobsTest, MemoryIsNotTouchedAfterItsRegionWent) {
   EXPECT_FALSE(Arrived(0));
 }
 
-// A region of y's buffer that windows can be bound to, and a window.
+// Tests with a region of y's buffer that windows can be bound to, and a window.
 class RightsTest : public CopyJobsTest, public ::testing::WithParamInterface<bool> {
  protected:
   RightsTest() : verbs(world.a.verbs) {
@@ -270,8 +270,7 @@ class RightsTest : public CopyJobsTest, public ::testing::WithParamInterface<boo
     wr.wr.mw.access = IBV_ACCESS_REMOTE_WRITE;
     ASSERT_TRUE(verbs.BindWindow(*y.qp, wr));
   }
-  // A WRITE by the key stands on offer; with the parameter a thread has copied
-  // half of it.
+  // Offers a WRITE by the key. With the parameter, a thread has copied half of it.
   void OfferWrite(uint32_t rkey) {
     Poll();
     rxe_send_wr write = RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0);
@@ -392,7 +391,7 @@ TEST_F(CopyJobsTest, ASlowCopyIsNoLostPacket) {
   Write(1, 0);
   Work();
   Take(0);
-  // The ACK timeout is 67 ms, retried three times.
+  // The ACK timeout is 67 ms with three retries.
   world.Run(std::chrono::seconds(5));
   ExpectSent({});
   EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);

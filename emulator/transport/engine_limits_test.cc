@@ -1,12 +1,12 @@
-// The engine's bounds: what happens when the queue between local QPs is full, how QPs share the
-// engine, and what is left of packets whose QP goes away.
+// The engine's limits: a full queue between local QPs, the division of the engine among QPs, and
+// packets of a QP that is destroyed.
 #include "emulator/transport/core.h"
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
 namespace {
 
-// Every QP of both hosts (or of the one), each pair joined.
+// QPs of both hosts (or of the only host), connected in pairs.
 struct Pairs {
   Pairs(World& world, size_t count, size_t bytes, uint32_t depth = 63) {
     for (size_t i = 0; i < count; ++i) {
@@ -27,8 +27,8 @@ void ExpectDone(Endpoint& e, size_t count) {
   }
 }
 
-// More requests than the queue between local QPs may hold: those that find no room wait their
-// turn, none is lost and none overtakes.
+// More requests than the queue between local QPs holds. Requests without room wait. None is lost,
+// and the order stays.
 TEST(LocalQueue, MoreRequestsThanItHoldsAllArriveInOrder) {
   constexpr size_t kPairs = 2 * kMaxLocalRequests / 63 + 1;
   World world(true);
@@ -52,7 +52,7 @@ TEST(LocalQueue, MoreRequestsThanItHoldsAllArriveInOrder) {
   EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);
 }
 
-// READ responses may fill the queue up to their own bound; requests and ACKs still get through.
+// READ responses may fill the queue up to their own limit. Requests and ACKs still have room.
 TEST(LocalQueue, MoreReadResponsesThanItHoldsAllArrive) {
   constexpr size_t kPairs = 40;
   constexpr uint32_t kBytes = 64 * 1024;
@@ -72,7 +72,7 @@ TEST(LocalQueue, MoreReadResponsesThanItHoldsAllArrive) {
   }
 }
 
-// Both sides at once, every kind: nobody waits for the other's room for ever.
+// Both sides send at once, with every operation. No side waits forever for room on the other.
 TEST(LocalQueue, FullInBothDirectionsStillDrains) {
   constexpr size_t kPairs = 80;
   World world(true);
@@ -101,7 +101,7 @@ TEST(LocalQueue, FullInBothDirectionsStillDrains) {
 
 class Fairness : public ::testing::TestWithParam<bool> {
  protected:
-  // One step of the engines and, between hosts, of the wire.
+  // Runs one step of the engines and, between hosts, of the wire.
   void StepOnce() {
     world.a.engine.Work(world.now);
     if (!world.other) return;
@@ -119,8 +119,8 @@ class Fairness : public ::testing::TestWithParam<bool> {
   World world{GetParam()};
 };
 
-// A QP whose program posts without end does not keep another from its work: that is done within a
-// few rounds, each of which begins with a full queue of the first.
+// A QP whose program posts endlessly does not stop another QP. The other QP's work is done within a
+// few rounds, each of which begins with a full queue of the first QP.
 TEST_P(Fairness, AQpWithEndlessWorkDoesNotStarveAnother) {
   for (const auto opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     Pairs pairs(world, 2, 512 * 1024);
@@ -153,7 +153,7 @@ TEST_P(Fairness, AQpWithEndlessWorkDoesNotStarveAnother) {
   }
 }
 
-// Many QPs with much to do advance together: when one is done, none has done less than a half.
+// Many QPs with much work advance together. When one is done, every other has done at least half.
 TEST_P(Fairness, QpsWithTheSameWorkAdvanceTogether) {
   constexpr size_t kPairs = 16;
   Pairs pairs(world, kPairs, 64 * 1024);

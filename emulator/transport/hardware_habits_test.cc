@@ -1,5 +1,5 @@
-// Asynchronous events and flushes that devices of hardware have and rdma_rxe was never seen to:
-// each comes when the profile says so, once, and not when it does not.
+// Asynchronous events and flushes of hardware devices that rdma_rxe was never seen to have. Each
+// happens once when the profile says so, and never otherwise.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, HardwareHabits, ::testing::Bool(),
 
 using Events = std::vector<ibv_event_type>;
 
-// IBTA 10.10.2.3: a fault of the responder that no completion tells of.
+// IBTA 10.10.2.3: a responder's fault that no completion reports.
 TEST_P(HardwareHabits, AnAccessThatIsDeniedIsToldToTheRespondersProgram) {
   for (const bool raises : {false, true}) {
     SCOPED_TRACE(raises);
@@ -89,7 +89,7 @@ TEST_P(HardwareHabits, ACompletionThatFindsNoRoomIsFatalToTheQp) {
   }
 }
 
-// ibv_get_async_event(3): of a QP with an SRQ, when it takes no more from that.
+// ibv_get_async_event(3): the event of a QP with an SRQ that takes no more receives from it.
 TEST_P(HardwareHabits, TheLastWorkOfAQpWithASharedQueueIsTold) {
   for (const bool raises : {false, true}) {
     SCOPED_TRACE(raises);
@@ -99,7 +99,7 @@ TEST_P(HardwareHabits, TheLastWorkOfAQpWithASharedQueueIsTold) {
     MakeQps(srq->handle);
     world.Join(x, y);
     world.SetState(y, IBV_QPS_ERR);
-    world.SetState(y, IBV_QPS_ERR);  // it was reached before
+    world.SetState(y, IBV_QPS_ERR);  // the event was raised before
     EXPECT_EQ(Take(node), raises ? Events{IBV_EVENT_QP_LAST_WQE_REACHED} : Events{});
   }
 }
@@ -112,7 +112,7 @@ TEST_P(HardwareHabits, TheLastWorkOfAQpWithAQueueOfItsOwnIsNoEvent) {
   EXPECT_EQ(Take(world.b()), Events{});
 }
 
-// IBTA 12.9.6: the first packet on a QP that waits in RTR.
+// IBTA 12.9.6: the first packet on a QP in RTR.
 TEST_P(HardwareHabits, DataBeforeTheQpCanSendEstablishesCommunicationOnce) {
   for (const bool raises : {false, true}) {
     SCOPED_TRACE(raises);
@@ -127,7 +127,7 @@ TEST_P(HardwareHabits, DataBeforeTheQpCanSendEstablishesCommunicationOnce) {
   }
 }
 
-// IBTA 10.3.1.8 (ERR): receives posted there are flushed; rxe leaves them (measured).
+// IBTA 10.3.1.8 (ERR): receives posted in ERR are flushed. rxe does not flush them (measured).
 TEST_P(HardwareHabits, AReceivePostedInErrorIsFlushed) {
   for (const bool flushes : {false, true}) {
     SCOPED_TRACE(flushes);

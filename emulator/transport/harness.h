@@ -1,5 +1,5 @@
-// Two hosts' verbs and transports in one thread, joined by a wire that loses and repeats what the
-// test tells it to, with virtual time: the world of the transport tests.
+// The environment of the transport tests: verbs and transports of two hosts in one thread. The wire
+// between them drops and duplicates packets as the test says. Time is virtual.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Datagram {
   std::vector<std::byte> bytes;
 };
 
-// One host: verbs, an engine, and what leaves it.
+// One host: verbs, an engine, and the datagrams that it sends.
 class Node final : public DatagramSink {
  public:
   explicit Node(const std::string& address, bool payload_shortcuts = true)
@@ -65,10 +65,10 @@ class Node final : public DatagramSink {
   std::deque<Datagram> out;
 };
 
-// What the wire does with a packet. One that is held arrives when Release is called.
+// What the wire does with a packet. A held packet arrives when Release is called.
 enum class Fate { kDeliver, kDrop, kDuplicate, kHold };
 
-// A packet that went over the wire, whatever became of it there.
+// A packet that was sent over the wire, whether it arrived or not.
 struct Seen {
   wire::PacketHeaders headers;
   size_t payload_bytes;
@@ -102,7 +102,7 @@ struct Endpoint {
   uint64_t At(size_t offset) const { return reinterpret_cast<uint64_t>(buffer.data()) + offset; }
   rxe_sge Sge(size_t offset, uint32_t length) const { return {At(offset), length, mr->lkey}; }
 
-  // Posts what `wr` says with these SGEs, or, inline, with these bytes.
+  // Posts the request `wr` with these SGEs.
   void Post(rxe_send_wr wr, std::vector<rxe_sge> sges) {
     Ring& ring = qp->send_ring;
     ASSERT_FALSE(ring.Full());
@@ -238,7 +238,7 @@ class World {
   }
 
   void Ring(Endpoint& e) { e.node->engine.Doorbell(now, *e.qp); }
-  // Works until all is quiet, moving time to the next deadline up to `limit` from now.
+  // Runs until no work is left. Moves time to the next deadline, at most `limit` from now.
   void Run(Duration limit = std::chrono::seconds(10)) {
     const Time end = now + limit;
     for (int steps = 0; steps < 1'000'000; ++steps) {
@@ -252,17 +252,17 @@ class World {
     ADD_FAILURE() << "the world does not come to rest";
   }
 
-  // Decides on each packet that goes over the wire; by its BTH and in order.
+  // Decides on each packet on the wire, in order.
   std::function<Fate(const wire::Packet&)> fate = [](const wire::Packet&) {
     return Fate::kDeliver;
   };
   Time now{};
   Node a;
   std::unique_ptr<Node> other;
-  std::vector<std::string> seen;  // names of the packets that went over the wire
-  std::vector<Seen> packets;      // and what they were
+  std::vector<std::string> seen;  // names of the packets sent over the wire
+  std::vector<Seen> packets;      // and their contents
 
-  // What was held arrives, in the order it was sent.
+  // Delivers the held packets, in the order of sending.
   void Release() {
     for (const auto& [to, datagram] : std::exchange(held_, {})) {
       to->engine.Receive(now, datagram.flow, *wire::Parse(datagram.bytes));

@@ -1,5 +1,5 @@
-// What still waits between local QPs when one of its ends changes: an answer to an earlier life of
-// a QP, a READ response whose region is withdrawn.
+// Trains that wait between local QPs when one of the QPs changes: a response to an earlier
+// incarnation of a QP, and a READ response whose region is withdrawn.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -16,8 +16,8 @@ class WaitingTrains : public ::testing::Test {
     for (size_t i = 0; i < others.size(); i += 2) world.Join(others[i], others[i + 1]);
     world.Run();
   }
-  // Requests of so many other QPs: with kOneTurnEach all have their turn in one round of work and
-  // what follows waits for the next; with kManyRounds it waits longer.
+  // The number of other QPs that post requests. With kOneTurnEach, all have their turn in one round
+  // of work, and later trains wait for the next round. With kManyRounds, later trains wait longer.
   static constexpr size_t kOneTurnEach = 45, kManyRounds = 70;
   void FillQueue(size_t pairs) {
     for (size_t i = 0; i < 2 * pairs; i += 2) {
@@ -36,21 +36,21 @@ class WaitingTrains : public ::testing::Test {
   std::vector<Endpoint> others;
 };
 
-// IBTA 10.3.1.1 (RESET): what was on its way to a QP is not for its next connection, though that
-// has the same numbers.
+// IBTA 10.3.1.1 (RESET): packets in transit to a QP are not for its next connection, even with the
+// same numbers.
 TEST_F(WaitingTrains, AnAnswerToAnEarlierLifeAcknowledgesNothing) {
   y.PostReceive(1, {y.Sge(0, 8)});
   x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 8)});
   world.Ring(x);
   FillQueue(kOneTurnEach);
   Work(1);
-  ASSERT_EQ(y.Received().size(), 1u);  // it came, and its ACK waits
+  ASSERT_EQ(y.Received().size(), 1u);  // delivered, and its ACK waits
   ASSERT_TRUE(x.Sent().empty());
   for (Endpoint* e : {&x, &y}) world.SetState(*e, IBV_QPS_RESET);
   Link link;
   link.rnr_retry = 0;
   world.Join(x, y, link);
-  x.Post(SendWr(IBV_WR_SEND, 2), {x.Sge(0, 8)});  // nobody has posted a receive for it
+  x.Post(SendWr(IBV_WR_SEND, 2), {x.Sge(0, 8)});  // there is no receive for it
   world.Ring(x);
   world.Run();
   const auto sent = x.Sent();
@@ -59,7 +59,7 @@ TEST_F(WaitingTrains, AnAnswerToAnEarlierLifeAcknowledgesNothing) {
   EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_RNR_RETRY_EXC_ERR});
 }
 
-// ibv_dereg_mr(3): when it has returned, the device reads the memory no more.
+// ibv_dereg_mr(3): after it returns, the device reads the memory no more.
 TEST_F(WaitingTrains, AReadResponseDoesNotBringWhatARegionHeldAfterItsEnd) {
   for (const bool destroy : {false, true}) {
     for (int rounds = 1; rounds < 8; ++rounds) {
@@ -76,7 +76,7 @@ TEST_F(WaitingTrains, AReadResponseDoesNotBringWhatARegionHeldAfterItsEnd) {
         ASSERT_TRUE(world.a.verbs.DestroyQp(world.now, kGroup, y.qp->handle).has_value());
       }
       ASSERT_TRUE(world.a.verbs.DeregMr(kGroup, y.mr->handle).has_value());
-      std::ranges::fill(y.buffer, std::byte{0x55});  // a secret, in memory that is free again
+      std::ranges::fill(y.buffer, std::byte{0x55});  // a secret, in freed memory
       world.Run();
       ASSERT_EQ(x.Sent().size(), 1u);
       EXPECT_TRUE(std::ranges::find(x.buffer, std::byte{0x55}) == x.buffer.end());

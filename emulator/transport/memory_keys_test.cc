@@ -1,4 +1,4 @@
-// Keys that requests withdraw and give: SEND with invalidate, LOCAL_INV, BIND_MW (IBTA 10.6.7;
+// Requests that invalidate or create keys: SEND with invalidate, LOCAL_INV, BIND_MW (IBTA 10.6.7;
 // rxe_mw.c, rxe_mr.c), between hosts and inside one.
 #include "emulator/transport/harness.h"
 
@@ -38,7 +38,7 @@ class MemoryKeys : public ::testing::TestWithParam<bool> {
     wr.wr.mw.access = static_cast<uint32_t>(access);
     return wr;
   }
-  // What one request of x ends with.
+  // Returns the status of one request of x.
   uint32_t StatusOf(Endpoint& e, const rxe_send_wr& wr, const std::vector<rxe_sge>& sges) {
     e.Post(wr, sges);
     world.Ring(e);
@@ -59,7 +59,7 @@ class MemoryKeys : public ::testing::TestWithParam<bool> {
   Endpoint x, y;
 };
 
-// IBTA 9.4.1.1: the key is invalid from the receive's completion on, which tells it.
+// IBTA 9.4.1.1: the key is invalid after the receive's completion, which contains the key.
 TEST_P(MemoryKeys, ASendWithInvalidateWithdrawsTheKeyAndSaysSo) {
   MemoryRegion* region = Register(y);
   EXPECT_EQ(WriteStatus(region->rkey, y.At(0)), kOk);
@@ -73,7 +73,7 @@ TEST_P(MemoryKeys, ASendWithInvalidateWithdrawsTheKeyAndSaysSo) {
   EXPECT_EQ(WriteStatus(region->rkey, y.At(0)), uint32_t{IBV_WC_REM_ACCESS_ERR});
 }
 
-// The local key lives on: only the remote one was withdrawn.
+// Only the remote key was invalidated. The local key is still valid.
 TEST_P(MemoryKeys, AnInvalidatedRegionServesItsOwnProgramStill) {
   MemoryRegion* region = Register(y);
   y.PostReceive(4, {y.Sge(1024, 64)});
@@ -84,7 +84,7 @@ TEST_P(MemoryKeys, AnInvalidatedRegionServesItsOwnProgramStill) {
   EXPECT_EQ(y.Received()[0].status, kOk);
 }
 
-// rxe's RESPST_ERR_INVALIDATE_RKEY (class J): the sender has its ACK, the receiver an error.
+// rxe's RESPST_ERR_INVALIDATE_RKEY (class J): the sender gets an ACK, the receiver an error.
 TEST_P(MemoryKeys, AnInvalidateOfAKeyThatIsNoneFailsTheReceiver) {
   y.PostReceive(4, {y.Sge(1024, 64)});
   y.PostReceive(5, {y.Sge(1024, 64)});
@@ -114,7 +114,7 @@ TEST_P(MemoryKeys, ALocalInvalidateOfAKeyThatIsNoneFailsTheQueue) {
   EXPECT_EQ(sent[1].status, uint32_t{IBV_WC_WR_FLUSH_ERR});
 }
 
-// rxe lets LOCAL_INV wait for all that stands before it: a READ into the region comes first.
+// In rxe, LOCAL_INV waits for all requests before it, such as a READ into the region.
 TEST_P(MemoryKeys, ALocalInvalidateWaitsForWhatStandsBeforeIt) {
   MemoryRegion* region = Register(x);
   x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {{x.At(4096), 3000, region->lkey}});
@@ -162,8 +162,8 @@ TEST_P(MemoryKeys, AWindowGivesNoRightThatItWasNotGiven) {
   EXPECT_EQ(WriteStatus(window->rkey, y.At(0)), uint32_t{IBV_WC_REM_ACCESS_ERR});
 }
 
-// o10-37.2.26: a window of type 2 belongs to the QP that bound it, and ends with an invalidation
-// from either side.
+// o10-37.2.26: a window of type 2 belongs to the QP that bound it. An invalidation from either side
+// ends it.
 TEST_P(MemoryKeys, AWindowOfType2EndsWithASendWithInvalidate) {
   MemoryRegion* region = Register(y);
   MemoryWindow* window = *y.node->verbs.AllocMw(kGroup, y.node->pd->handle, IBV_MW_TYPE_2);

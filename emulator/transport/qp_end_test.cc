@@ -1,6 +1,6 @@
-// The ends of a QP while its packets are under way: drained in SQD, destroyed in every state,
-// reset and connected anew, connected to itself. Nobody touches what is gone, and the peer learns
-// of it by its retries.
+// A QP ends while its packets are in transit: drained in SQD, destroyed in every state, reset and
+// connected anew, or connected to itself. No code accesses the destroyed QP, and the peer detects
+// the end by its retries.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -14,7 +14,7 @@ class QpEnd : public ::testing::TestWithParam<bool> {
     y = world.Make(world.b(), IBV_QPT_RC, 64 * 1024);
     FillPattern(x.buffer, 1);
   }
-  // Work of every kind in both directions, which a few steps leave half done.
+  // Starts work of every kind in both directions, which a few steps leave incomplete.
   void Begin() {
     for (Endpoint* e : {&x, &y}) {
       Endpoint& to = e == &x ? y : x;
@@ -45,15 +45,15 @@ class QpEnd : public ::testing::TestWithParam<bool> {
   void Destroy(Endpoint& e) {
     ASSERT_TRUE(e.node->verbs.DestroyQp(world.now, kGroup, e.qp->handle).has_value());
     e.qp = nullptr;
-    std::ranges::fill(e.buffer, std::byte{0});  // the program uses its memory for other things
+    std::ranges::fill(e.buffer, std::byte{0});  // the program reuses its memory
   }
 
   World world;
   Endpoint x, y;
 };
 
-// IBTA 10.3.1.5: destroying a QP is allowed in every state. What is on its way to or from it is
-// dropped; the peer's work ends with the retries.
+// IBTA 10.3.1.5: a QP may be destroyed in every state. Packets to or from the QP are dropped. The
+// peer's work ends after the retries.
 TEST_P(QpEnd, AQpMayBeDestroyedInEveryStateWithPacketsUnderWay) {
   for (const ibv_qp_state state :
        {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR}) {
@@ -83,7 +83,7 @@ TEST_P(QpEnd, AQpMayBeDestroyedInEveryStateWithPacketsUnderWay) {
       const std::vector<std::byte> read(x.buffer.begin() + 32'768, x.buffer.begin() + 52'768);
       Destroy(y);
       world.Run();
-      // All that x posted has ended, in order, the rest of it by the retries.
+      // All posts of x have completed in order, the remaining ones after the retries.
       const auto sent = x.Sent();
       ASSERT_FALSE(sent.empty());
       EXPECT_TRUE(x.qp->send_ring.Empty());
@@ -100,8 +100,8 @@ TEST_P(QpEnd, AQpMayBeDestroyedInEveryStateWithPacketsUnderWay) {
   }
 }
 
-// IBTA 10.3.1.7 (RESET): the next connection of the same QP knows nothing of the one before, and
-// what was under way for that is not taken.
+// IBTA 10.3.1.7 (RESET): the next connection of a QP has no state of the one before. Packets in
+// transit for the old connection are dropped.
 TEST_P(QpEnd, ANewConnectionIsNotTouchedByPacketsOfTheOld) {
   for (const int steps : {0, 1, 2}) {
     SCOPED_TRACE(steps);
@@ -132,15 +132,15 @@ TEST_P(QpEnd, ANewConnectionIsNotTouchedByPacketsOfTheOld) {
   }
 }
 
-// IBTA 10.3.1.6 (SQD): what was begun is finished, what was not stays; then the event, once; and
-// RTS goes on.
+// IBTA 10.3.1.6 (SQD): requests that have begun are finished, others stay. Then one event is
+// raised, and RTS continues.
 TEST_P(QpEnd, DrainingFinishesWhatWasBegunAndKeepsTheRest) {
   world.Join(x, y);
   for (uint64_t i = 0; i < 10; ++i) {
     x.Post(RdmaWr(IBV_WR_RDMA_READ, i, y, 0), {x.Sge(0, 2000)});
   }
   world.Ring(x);
-  world.a.engine.Work(world.now);  // four are on their way: max_rd_atomic
+  world.a.engine.Work(world.now);  // four are in transit: max_rd_atomic
   world.SetState(x, IBV_QPS_SQD);
   EXPECT_TRUE(world.a.context->async_events.empty());
   world.Run();
@@ -154,7 +154,7 @@ TEST_P(QpEnd, DrainingFinishesWhatWasBegunAndKeepsTheRest) {
   EXPECT_EQ(x.Sent().size(), 10 - begun);
 }
 
-// SQD drains the send queue alone: the QP answers its peer as before.
+// SQD drains the send queue only. The QP still responds to its peer.
 TEST_P(QpEnd, ADrainedQpAnswersItsPeer) {
   world.Join(x, y);
   world.SetState(x, IBV_QPS_SQD);
@@ -169,7 +169,7 @@ TEST_P(QpEnd, ADrainedQpAnswersItsPeer) {
   EXPECT_EQ(x.Received().size(), 1u);
 }
 
-// A drain whose answers never come ends as any send queue does.
+// A drain without responses ends as any send queue does.
 TEST_P(QpEnd, ADrainThatCannotEndFailsByItsRetries) {
   world.Join(x, y);
   x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(0, 2000)});
@@ -189,7 +189,7 @@ TEST_P(QpEnd, ADrainThatCannotEndFailsByItsRetries) {
 INSTANTIATE_TEST_SUITE_P(Hosts, QpEnd, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "InOneHost" : "OverTheWire"; });
 
-// A QP may be connected to itself: it is requester and responder of the same packets.
+// A QP may be connected to itself. It is requester and responder of the same packets.
 TEST(QpOnItself, SendsWritesReadsAndFailsInOrder) {
   World world(true);
   Endpoint x = world.Make(world.a, IBV_QPT_RC, 16384);
@@ -211,7 +211,7 @@ TEST(QpOnItself, SendsWritesReadsAndFailsInOrder) {
   world.Run();
   const auto sent = x.Sent();
   ASSERT_EQ(sent.size(), 2u);
-  // Its own responder fails it, so that even the faulty request is only flushed.
+  // Its own responder fails the QP, so that even the faulty request is only flushed.
   EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_WR_FLUSH_ERR});
   EXPECT_EQ(sent[1].status, uint32_t{IBV_WC_WR_FLUSH_ERR});
   EXPECT_EQ(x.qp->state(), IBV_QPS_ERR);

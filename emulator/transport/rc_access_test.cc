@@ -1,5 +1,5 @@
-// Keys, bounds and rights from both sides: each operation with each fault fails at the requester
-// with its status and flushes what follows, leaves memory alone, and ends the responder's QP
+// Keys, bounds and rights on both sides. Each operation with each fault fails at the requester with
+// its status, and later requests are flushed. Memory does not change, and the responder's QP fails
 // (IBTA 9.7.4.1.5, 9.9.2.4, 9.9.3; statuses as measured on rxe).
 #include <tuple>
 
@@ -30,7 +30,7 @@ class RcAccess : public ::testing::TestWithParam<std::tuple<bool, ibv_wr_opcode,
     if (is_atomic()) return IBV_ACCESS_REMOTE_ATOMIC;
     return opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
   }
-  // Where the request goes and with which key.
+  // Returns the remote address and the key of the request.
   std::pair<uint64_t, uint32_t> Target() {
     Verbs& verbs = y.node->verbs;
     switch (fault) {
@@ -82,7 +82,7 @@ TEST_P(RcAccess, EndsWithAStatusOnBothSides) {
   y.PostReceive(200, {y.Sge(8192, 64)});
   y.PostReceive(201, {y.Sge(8192, 64)});
   x.PostReceive(300, {x.Sge(8192, 64)});
-  // One that succeeds before, one that is flushed behind.
+  // One request before succeeds, one request behind is flushed.
   x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 16)});
   rxe_send_wr wr = SendWr(opcode, 2, 0);
   if (is_atomic()) {
@@ -115,8 +115,8 @@ TEST_P(RcAccess, EndsWithAStatusOnBothSides) {
   const auto received = y.Received();
   ASSERT_EQ(received.size(), 2u);
   EXPECT_EQ(received[0].status, uint32_t{IBV_WC_SUCCESS});
-  // A WRITE with immediate takes its receive with its last packet: over the wire it gets no further
-  // than its first, in one host all of it comes at once and the receive ends with the error.
+  // A WRITE with immediate takes its receive with its last packet. Over the wire, the WRITE fails
+  // at its first packet. In one host, all packets arrive together, and the receive gets the error.
   const bool took =
       opcode == IBV_WR_RDMA_WRITE_WITH_IMM && std::get<0>(GetParam()) && fault != Fault::kQpRight;
   EXPECT_EQ(received[1].status, uint32_t{took ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR});

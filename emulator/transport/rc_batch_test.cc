@@ -1,6 +1,6 @@
-// Packets that arrive together do what they would do one by one: placed memory, completions and
-// answers are the same whatever was lost, repeated, reordered or broken among them, but for
-// acknowledgements, of which a batch sends the last.
+// Packets that arrive together have the effects of single packets. Memory, completions and
+// responses are the same whatever was lost, duplicated, reordered or damaged. Only acknowledgements
+// differ, because a batch sends just the last one.
 #include "emulator/base/random.h"
 #include "emulator/transport/harness.h"
 
@@ -27,7 +27,7 @@ std::vector<Answer> WithoutPlainAcks(std::vector<Answer> answers) {
   return answers;
 }
 
-// A sender whose packets go nowhere by themselves, and a receiver.
+// A sender, whose packets the test carries, and a receiver.
 struct Pair {
   Pair() : world(false) {
     x = world.Make(world.a, IBV_QPT_RC, kBufferBytes);
@@ -46,7 +46,7 @@ struct Pair {
     for (const Datagram& datagram : datagrams) packets.push_back(*wire::Parse(datagram.bytes));
     return packets;
   }
-  // What the sender puts on the wire for all that was posted, up to its window.
+  // Returns the packets that the sender sends for all posts, up to its window.
   std::vector<wire::Packet> Send() {
     world.Ring(x);
     while (world.a.engine.Work(world.now)) {
@@ -54,7 +54,7 @@ struct Pair {
     sent = Take(world.a);
     return Parsed(sent);
   }
-  // Delivers the packets, `together` at a time or one by one, then lets the receiver work.
+  // Delivers the packets, all together or one by one, then lets the receiver work.
   static void Deliver(World& world, Node& from, Node& to, std::span<const wire::Packet> packets,
                       bool together) {
     const wire::UdpFlow flow{from.address, to.address, 4791, 4791};
@@ -103,7 +103,7 @@ void PostSome(Pair& pair, Random& random) {
         pair.x.Post(SendWr(IBV_WR_SEND, i), {pair.x.Sge(from, bytes)});
     }
   }
-  // Now and then one is missing or too small.
+  // Some receives are missing or too small.
   for (uint64_t i = 0; i < 16 + random.Below(8); ++i) {
     const uint32_t room = random.Below(12) == 0 ? 5 * kMtuBytes : 12 * kMtuBytes;
     pair.y.PostReceive(i, {pair.y.Sge(random.Below(kBufferBytes / 2), room / 2),
@@ -111,10 +111,10 @@ void PostSome(Pair& pair, Random& random) {
   }
 }
 
-// What a wire does to their order.
+// Returns an order of packets as a bad wire makes it.
 std::vector<size_t> Shuffled(size_t count, Random& random) {
   std::vector<size_t> order;
-  const uint32_t quiet = 1 + random.Below(60);  // packets between disturbances, about
+  const uint32_t quiet = 1 + random.Below(60);  // approximate packets between disturbances
   for (size_t i = 0; i < count && order.size() < 4 * count; ++i) {
     const uint32_t what = random.Below(4 * quiet);
     if (what == 0) continue;
@@ -167,7 +167,8 @@ void ExpectSameCompletions(const std::vector<ib_uverbs_wc>& expected,
   }
 }
 
-// A batch sends the same answers without some of the acknowledgements, but not the last.
+// A batch sends the same responses without some of the acknowledgements, but never without the
+// last.
 void ExpectSameAnswers(const std::vector<Answer>& expected, const std::vector<Answer>& got) {
   EXPECT_EQ(WithoutPlainAcks(got), WithoutPlainAcks(expected));
   size_t next = 0;
@@ -188,7 +189,7 @@ TEST(RcBatch, AReceiverOfBatchesEndsWhereAReceiverOfSinglePacketsDoes) {
     for (Pair* pair : {&single, &batched}) {
       Random random(seed);
       PostSome(*pair, random);
-      if (random.Below(3) == 0) {  // a page that is gone by the time the bytes come
+      if (random.Below(3) == 0) {  // a page that is unmapped before the bytes arrive
         pair->world.b().memory.holes.push_back(
             {{pair->y.At(random.Below(kBufferBytes)), kMtuBytes}});
       }
@@ -222,8 +223,9 @@ TEST(RcBatch, AReceiverOfBatchesEndsWhereAReceiverOfSinglePacketsDoes) {
   }
 }
 
-// Likewise for a requester, whose READ responses come in batches. How much it has sent by then may
-// differ: its window grows with every answer that found it full, and a batch is one answer.
+// The same for a requester that gets batches of READ responses. It may have sent a different
+// amount. Its window grows with every response that found the window full, and a batch is one
+// response.
 TEST(RcBatch, ARequesterOfBatchesEndsWhereARequesterOfSinglePacketsDoes) {
   for (uint64_t seed = 1; seed <= 300 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -255,7 +257,7 @@ TEST(RcBatch, ARequesterOfBatchesEndsWhereARequesterOfSinglePacketsDoes) {
   }
 }
 
-// The packets of a message cost one acknowledgement and one write to the program's memory.
+// The packets of a message cause one acknowledgement and one write to program memory.
 TEST(RcBatch, ConsecutivePacketsMoveTogether) {
   Pair pair;
   pair.x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, pair.y, 0), {pair.x.Sge(0, 40 * kMtuBytes)});
@@ -273,7 +275,7 @@ TEST(RcBatch, ConsecutivePacketsMoveTogether) {
                          pair.y.buffer.begin()));
 }
 
-// C9-105: the NAK names the packet whose bytes could not be placed; those before it are there.
+// C9-105: the NAK names the packet that could not be written. The packets before it are in memory.
 TEST(RcBatch, AFaultInTheMiddleIsThePacketsOwn) {
   Pair pair;
   const std::vector<std::byte> untouched = pair.y.buffer;

@@ -13,7 +13,7 @@ class RcData : public ::testing::TestWithParam<bool> {
     x = world.Make(world.a, IBV_QPT_RC, 2 * kHalf);
     y = world.Make(world.b(), IBV_QPT_RC, 2 * kHalf);
   }
-  // The same bytes in three pieces of uneven lengths.
+  // Returns the same bytes in three pieces of different lengths.
   static std::vector<rxe_sge> Scatter(const Endpoint& e, size_t offset, uint32_t length) {
     const uint32_t first = length / 3, second = length / 7;
     return {e.Sge(offset, first), e.Sge(offset + first, second),
@@ -164,7 +164,7 @@ TEST_P(RcData, ARequestKeepsItsSlotUntilItCompletes) {
   world.Join(x, y);
   for (int i = 0; i < 3; ++i) x.Post(SendWr(IBV_WR_SEND, 1, 0), {x.Sge(0, 8)});
   world.Ring(x);
-  world.Run(std::chrono::microseconds(5));  // no receive: RNR holds them
+  world.Run(std::chrono::microseconds(5));  // no receive: the requester waits after an RNR NAK
   EXPECT_TRUE(x.qp->send_ring.Full());
   for (int i = 0; i < 3; ++i) y.PostReceive(1, {y.Sge(0, 8)});
   world.Run();
@@ -177,7 +177,7 @@ TEST_P(RcData, FenceWaitsForTheReadBeforeIt) {
   world.Join(x, y);
   FillPattern(std::span(y.buffer).first(3000), 8);
   x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(0, 3000)});
-  // Sends what the READ brings: right only when it waited.
+  // Sends the bytes that the READ fetches. They are correct only when the WRITE waited.
   x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, kHalf, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
          {x.Sge(0, 3000)});
   world.Ring(x);
@@ -186,8 +186,8 @@ TEST_P(RcData, FenceWaitsForTheReadBeforeIt) {
   EXPECT_TRUE(std::equal(y.buffer.begin(), y.buffer.begin() + 3000, y.buffer.begin() + kHalf));
 }
 
-// Before its RTU a passive end may hear from the peer already (IBTA 11.6.3.1). Only an event says
-// so: whether the connection is established is for rdma_notify(3) to say.
+// A passive side may receive data before its RTU (IBTA 11.6.3.1). Only an event reports that data.
+// rdma_notify(3) decides whether the connection is established.
 TEST_P(RcData, DataInRtrRaisesCommEstOnceOnHardwareAndNeverOnRxe) {
   for (const bool raises : {true, false}) {
     Endpoint active = world.Make(world.a, IBV_QPT_RC, 64);

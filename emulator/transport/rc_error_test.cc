@@ -1,4 +1,4 @@
-// What goes wrong on RC, with the statuses and states that were measured on rxe.
+// Errors on RC, with the statuses and states that were measured on rxe.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -10,7 +10,7 @@ class RcError : public ::testing::TestWithParam<bool> {
     x = world.Make(world.a, IBV_QPT_RC, 16384);
     y = world.Make(world.b(), IBV_QPT_RC, 16384);
   }
-  // Posts the request and one behind it, and expects the status, a flush, and these end states.
+  // Posts the request and one after it. Expects the status, a flush, and these final states.
   void Expect(rxe_send_wr wr, std::vector<rxe_sge> sges, ibv_wc_status status, ibv_qp_state at_y) {
     wr.wr_id = 1;
     x.Post(wr, std::move(sges));
@@ -134,7 +134,7 @@ TEST_P(RcError, EnteringErrFlushesInOrderUnsignalledToo) {
   ASSERT_EQ(received.size(), 3u);
   for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(sent[i].wr_id, i);
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(received[i].wr_id, i + 10);
-  // What is posted later: sends are flushed, receives never (measured).
+  // Later posts: sends are flushed, receives never (measured).
   x.Post(SendWr(IBV_WR_SEND, 20, 0), {x.Sge(0, 8)});
   x.PostReceive(21, {x.Sge(0, 8)});
   world.Ring(x);
@@ -189,7 +189,7 @@ TEST_P(RcError, ADrainedSendQueueSaysSoAndWaits) {
   y.PostReceive(2, {y.Sge(0, 64)});
   x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 8)});
   world.Ring(x);
-  world.a.engine.Work(world.now);  // on its way
+  world.a.engine.Work(world.now);  // in transit
   world.SetState(x, IBV_QPS_SQD);
   x.Post(SendWr(IBV_WR_SEND, 2), {x.Sge(0, 8)});
   world.Ring(x);

@@ -1,16 +1,16 @@
-// One program of every RC operation, run again and again: each packet that goes over the wire is
-// lost, repeated or late in turn, alone and in pairs, with PSNs that wrap anywhere in the program.
-// Whatever happens, every operation is done once, in order, and memory is what it must be.
+// Repeats one program of every RC operation. Each packet on the wire is lost, duplicated or late in
+// turn, alone and in pairs. The PSNs wrap at any point of the program. In all cases every operation
+// is done once and in order, and memory is correct.
 #include "emulator/transport/harness.h"
 #include "emulator/transport/psn.h"
 
 namespace rdmaemu::transport::testing {
 namespace {
 
-constexpr uint32_t kPsns = 18;          // that the program takes
-constexpr size_t kRead = 32 * 1024;     // where x's READ goes
-constexpr size_t kAnswers = 48 * 1024;  // where its atomics' answers go
-constexpr size_t kCounter = 60 * 1024;  // y's word
+constexpr uint32_t kPsns = 18;          // of the whole program
+constexpr size_t kRead = 32 * 1024;     // destination of x's READ
+constexpr size_t kAnswers = 48 * 1024;  // destination of its atomics' responses
+constexpr size_t kCounter = 60 * 1024;  // y's atomic word
 
 uint64_t WordAt(const Endpoint& e, size_t offset) {
   uint64_t word;
@@ -19,7 +19,7 @@ uint64_t WordAt(const Endpoint& e, size_t offset) {
 }
 
 struct Event {
-  size_t nth;  // packet of the whole run, both ways
+  size_t nth;  // packet of the whole run, both directions
   Fate what;
 };
 
@@ -30,7 +30,7 @@ class RcEveryPacket : public ::testing::Test {
     y = world.Make(world.b(), IBV_QPT_RC, 64 * 1024);
     packets = RunProgram({}, 100, 500);
   }
-  // Runs, and stops at the first run that fails: its trace names it.
+  // Runs the program. Returns false at a failure, with the run's description in the trace.
   bool Survives(const std::vector<Event>& events, uint32_t psn_a = 100, uint32_t psn_b = 500) {
     std::string text = "PSN " + std::to_string(psn_a);
     for (const Event& event : events) {
@@ -48,7 +48,7 @@ class RcEveryPacket : public ::testing::Test {
   size_t packets = 0;  // of a run without faults
 };
 
-// One connection's life; answers how many packets went over the wire.
+// Runs one connection. Returns the number of packets sent over the wire.
 size_t RcEveryPacket::RunProgram(const std::vector<Event>& events, uint32_t psn_a, uint32_t psn_b) {
   Link link;
   link.psn_a = psn_a;
@@ -62,7 +62,7 @@ size_t RcEveryPacket::RunProgram(const std::vector<Event>& events, uint32_t psn_
   size_t count = 0;
   int since_held = -1;
   world.fate = [&](const wire::Packet&) {
-    // A late packet comes after three others.
+    // A late packet arrives after three others.
     if (since_held >= 0 && since_held++ == 3) {
       since_held = -1;
       world.Release();
@@ -86,7 +86,7 @@ size_t RcEveryPacket::RunProgram(const std::vector<Event>& events, uint32_t psn_
   post(SendWr(IBV_WR_SEND_WITH_IMM, 4), 6000, 100);                                     // 1
   post(AtomicWr(IBV_WR_ATOMIC_CMP_AND_SWP, 5, y, kCounter, 1005, 7), kAnswers + 8, 8);  // 1
   post(RdmaWr(IBV_WR_RDMA_WRITE_WITH_IMM, 6, y, 16384), 8000, 1500);                    // 2
-  post(RdmaWr(IBV_WR_RDMA_READ, 7, y, 16384), kRead + 4096, 1500);  // 2, what 6 has written
+  post(RdmaWr(IBV_WR_RDMA_READ, 7, y, 16384), kRead + 4096, 1500);  // 2, what request 6 wrote
   post(AtomicWr(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, y, kCounter, 1), kAnswers + 16, 8);  // 1
   world.Ring(x);
   world.Run();
@@ -152,7 +152,7 @@ TEST_F(RcEveryPacket, AnyTwoAreLostOrRepeated) {
   }
 }
 
-// IBTA 9.7.2: PSNs go from 0xffffff to 0, wherever that falls in a message.
+// IBTA 9.7.2: PSNs wrap from 0xffffff to 0 at any point of a message.
 TEST_F(RcEveryPacket, ThePsnsWrapAnywhereInTheProgram) {
   for (uint32_t before = 0; before <= kPsns; ++before) {
     if (!Survives({}, PsnAdd(0, 0x1000000 - before), PsnAdd(0, 0xffffff))) return;

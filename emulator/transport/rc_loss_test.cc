@@ -1,5 +1,5 @@
-// RC over a wire that loses and repeats: every operation arrives once and whole, or fails with the
-// status that rxe gives.
+// RC over a wire that drops and duplicates packets. Every operation is done once and completely, or
+// fails with rxe's status.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -12,7 +12,7 @@ class RcLoss : public ::testing::Test {
     y = world.Make(world.b(), IBV_QPT_RC, 64 * 1024);
     FillPattern(x.buffer, 1);
   }
-  // Loses (or repeats) the nth packet, from 0, whose opcode has the name.
+  // Drops (or duplicates) the nth packet, from 0, of the opcode with this name.
   void Affect(const std::string& name, int nth, Fate what) {
     world.fate = [this, name, nth, what, seen = 0](const wire::Packet& packet) mutable {
       if (packet.headers.info().name != name || seen++ != nth) return Fate::kDeliver;
@@ -104,7 +104,7 @@ TEST_F(RcLoss, ALostReadResponseIsAskedForFromWhereItBroke) {
   Affect("RC READ Response Middle", 1, Fate::kDrop);
   ReadAndExpect(6000);
   EXPECT_EQ(std::ranges::count(world.seen, "RC READ Request"), 2);
-  // What had arrived was not sent again.
+  // Responses that arrived are not sent again.
   EXPECT_EQ(std::ranges::count(world.seen, "RC READ Response First"), 1);
 }
 

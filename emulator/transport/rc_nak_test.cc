@@ -1,5 +1,5 @@
-// Requests that a responder must refuse: which NAK, for which PSN, and what becomes of the QP and
-// of the receive that was in use (IBTA 9.7.4.1, 9.7.5.2; rxe's check_op_seq, check_rkey).
+// Requests that a responder must refuse: the NAK, its PSN, and the effect on the QP and on the
+// receive in use (IBTA 9.7.4.1, 9.7.5.2; rxe's check_op_seq, check_rkey).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {
@@ -14,8 +14,8 @@ class RcNak : public ScriptedPeer {
     x.PostReceive(7, {x.Sge(0, 8192)});
     x.PostReceive(8, {x.Sge(0, 8192)});
   }
-  // The packet is refused with this NAK, its own PSN and no new message number, and the QP is in
-  // ERR: nothing it says after that.
+  // Expects this NAK with the packet's own PSN and no new message number. The QP is then in ERR and
+  // sends nothing more.
   void ExpectRefused(const wire::PacketHeaders& headers, std::span<const std::byte> payload,
                      wire::NakCode code, uint32_t msn = 0) {
     const uint64_t before = world.a.engine.counters().naks;
@@ -30,7 +30,7 @@ class RcNak : public ScriptedPeer {
     size_t i = 0;
     for (const ibv_wc_status status : statuses) EXPECT_EQ(received[i++].status, uint32_t{status});
   }
-  // A right that the operation does not ask for.
+  // Returns a right that the operation does not need.
   static int OtherRight(wire::Operation operation) {
     return operation == kReadRequest ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
   }
@@ -43,7 +43,7 @@ class RcNak : public ScriptedPeer {
   const std::span<const std::byte> none;
 };
 
-// IBTA 9.7.4.1.2 (C9-76): what may follow what. A message begins with First or Only.
+// IBTA 9.7.4.1.2 (C9-76): the permitted order of packets. A message begins with First or Only.
 TEST_F(RcNak, AMessageThatDoesNotBeginIsInvalid) {
   for (const auto operation : {kSendMiddle, kSendLast, kSendLastImm, kSendLastInvalidate,
                                kWriteMiddle, kWriteLast, kWriteLastImm}) {
@@ -54,7 +54,7 @@ TEST_F(RcNak, AMessageThatDoesNotBeginIsInvalid) {
   }
 }
 
-// And inside a message only the rest of it may come. The receive in use ends in an error.
+// Inside a message, only the rest of the message may follow. The receive in use gets an error.
 TEST_F(RcNak, NothingElseMayComeInsideASend) {
   for (const auto operation : {kSendFirst, kSendOnly, kWriteFirst, kWriteMiddle, kWriteLast,
                                kWriteOnly, kReadRequest, kFetchAdd, kCompareSwap}) {
@@ -138,7 +138,7 @@ TEST_F(RcNak, AWriteThatEndsTooSoonOrTooLateIsInvalid) {
   }
 }
 
-// IBTA 9.7.4.1.7: a READ or WRITE above 2^31 bytes; here above what the device takes.
+// IBTA 9.7.4.1.7: a READ or WRITE above 2^31 bytes, or here above the device's limit.
 TEST_F(RcNak, AMessageAboveTheLargestIsInvalid) {
   for (const auto operation : {kReadRequest, kWriteFirst}) {
     Prepare();
@@ -158,7 +158,8 @@ TEST_F(RcNak, AnAtomicThatIsNotAlignedIsInvalid) {
   }
 }
 
-// IBTA 9.7.4.1.4: READs and atomics beyond the responder's resources. With none, every one is.
+// IBTA 9.7.4.1.4: READs and atomics beyond the responder's resources. Without resources, all are
+// refused.
 TEST_F(RcNak, WithoutResponderResourcesReadsAndAtomicsAreInvalid) {
   for (const auto operation : {kReadRequest, kFetchAdd, kCompareSwap}) {
     Link link;
@@ -168,7 +169,7 @@ TEST_F(RcNak, WithoutResponderResourcesReadsAndAtomicsAreInvalid) {
   }
 }
 
-// rxe's check_op_valid: what the QP's access flags do not allow is an invalid request.
+// rxe's check_op_valid: an operation that the QP's access flags forbid is an invalid request.
 TEST_F(RcNak, WhatTheQpDoesNotAllowIsInvalid) {
   const struct {
     wire::Operation operation;
@@ -189,7 +190,7 @@ TEST_F(RcNak, WhatTheQpDoesNotAllowIsInvalid) {
   }
 }
 
-// IBTA 9.7.4.1.5 (C9-88 and on): key, bounds and rights of the region; nothing is moved.
+// IBTA 9.7.4.1.5 (C9-88 and on): key, bounds and rights of the region. No byte is moved.
 TEST_F(RcNak, AWrongKeyBoundOrRightIsARemoteAccessError) {
   enum Fault { kKey, kPastEnd, kBeforeBegin, kWraps, kRight, kGone };
   for (const auto operation : {kReadRequest, kWriteOnly, kFetchAdd, kCompareSwap}) {
@@ -220,14 +221,14 @@ TEST_F(RcNak, AWrongKeyBoundOrRightIsARemoteAccessError) {
   }
 }
 
-// The whole WRITE is checked with its first packet, not when the bounds are reached.
+// The whole WRITE is checked at its first packet, not at the packet that exceeds the bounds.
 TEST_F(RcNak, ALongWriteOutOfBoundsIsRefusedAtItsFirstPacket) {
   Prepare();
   ExpectRefused(Remote(kWriteFirst, kPeerPsn, x.buffer.size() - 2048, 4096), full, kAccess);
   EXPECT_EQ(x.buffer[x.buffer.size() - 2048], std::byte{0});
 }
 
-// A key that is withdrawn in the middle of a message ends it there.
+// A key that is withdrawn during a message ends the message there.
 TEST_F(RcNak, AKeyThatGoesInTheMiddleOfAWriteIsARemoteAccessError) {
   Prepare();
   Hand(Remote(kWriteFirst, kPeerPsn, 0, 4096), full);
@@ -236,7 +237,7 @@ TEST_F(RcNak, AKeyThatGoesInTheMiddleOfAWriteIsARemoteAccessError) {
   ExpectRefused(Packet(kWriteMiddle, kPeerPsn + 1), full, kAccess);
 }
 
-// IBTA 9.7.4.1.8, as rxe has it: a receive that is too small is a remote operation error.
+// IBTA 9.7.4.1.8, as in rxe: a receive that is too small is a remote operation error.
 TEST_F(RcNak, AReceiveTooSmallIsARemoteOperationError) {
   Begin();
   x.PostReceive(7, {x.Sge(0, 1500)});
@@ -245,14 +246,14 @@ TEST_F(RcNak, AReceiveTooSmallIsARemoteOperationError) {
   ExpectReceives({IBV_WC_LOC_QP_OP_ERR});
 }
 
-// The NAK's message number counts what was completed before it.
+// The NAK's message number counts the messages completed before it.
 TEST_F(RcNak, TheNakTellsTheMessagesCompletedSoFar) {
   Prepare();
   Say(Request(kSendOnly, kPeerPsn), full);
   ExpectRefused(Request(kSendMiddle, kPeerPsn + 1), full, kInvalid, 1);
 }
 
-// READ responses that are still going out are sent before the NAK of what follows them.
+// READ responses in progress are sent before the NAK of a later request.
 TEST_F(RcNak, WhatWasAnsweredBeforeGoesOutBeforeTheNak) {
   Prepare();
   Hand(Remote(kReadRequest, kPeerPsn, 0, 3000));

@@ -1,5 +1,5 @@
-// PSNs from 0xffffff to 0 (IBTA 9.7.2) in whole windows: many requests and long messages on their
-// way while the numbers wrap, with losses and repeats exactly there, between hosts and inside one.
+// PSNs wrap from 0xffffff to 0 (IBTA 9.7.2) in whole windows. Many requests and long messages are
+// in transit at the wrap, with losses and duplicates there, between hosts and inside one.
 #include "emulator/transport/harness.h"
 #include "emulator/transport/psn.h"
 
@@ -42,7 +42,7 @@ class RcPsnWrap : public ::testing::TestWithParam<bool> {
       EXPECT_EQ(sent[i].status, uint32_t{IBV_WC_SUCCESS});
     }
   }
-  // Affects the packets of this PSN, once each.
+  // Applies `what` to the packets of this PSN, once to the request and once to the response.
   void AtPsn(uint32_t psn, Fate what) {
     world.fate = [psn, what, request = false, answer = false](const wire::Packet& packet) mutable {
       if (packet.headers.psn != psn) return Fate::kDeliver;
@@ -120,7 +120,7 @@ TEST_P(RcPsnWrap, AWindowOfShortSendsWraps) {
 INSTANTIATE_TEST_SUITE_P(Hosts, RcPsnWrap, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "InOneHost" : "OverTheWire"; });
 
-// Over the wire only: each of the two numbers at the wrap, lost or repeated, its answer too.
+// Over the wire only: a PSN at the wrap is lost or duplicated, in requests and in responses.
 class RcPsnWrapOnALossyWire : public RcPsnWrap {
  protected:
   void ForEachFaultAtTheWrap(const std::function<void()>& run) {

@@ -1,5 +1,5 @@
-// What brings a loss back, by name: which answer was lost, what is said again, and that it is said
-// no more often than it must be (IBTA 9.7.5.1.4, 9.7.5.2, 9.7.6).
+// The recovery from each kind of loss: which response was lost, what is repeated, and that nothing
+// is repeated more often than necessary (IBTA 9.7.5.1.4, 9.7.5.2, 9.7.6).
 #include "emulator/transport/harness.h"
 #include "emulator/transport/psn.h"
 
@@ -15,7 +15,7 @@ class RcRecovery : public ::testing::Test {
     FillPattern(std::span(y.buffer).subspan(32 * 1024), 2);
     world.Join(x, y);
   }
-  // Loses the nth packet of the name, from 0.
+  // Drops the nth packet of this name, from 0.
   void Lose(const std::string& name, int nth = 0) {
     world.fate = [name, nth](const wire::Packet& packet) mutable {
       return packet.headers.info().name == name && nth-- == 0 ? Fate::kDrop : Fate::kDeliver;
@@ -36,7 +36,7 @@ class RcRecovery : public ::testing::Test {
       EXPECT_EQ(sent[i].status, uint32_t{IBV_WC_SUCCESS});
     }
   }
-  // The packets of a name that went over the wire, lost ones too.
+  // Returns the packets of a name that were sent over the wire, also lost ones.
   std::vector<Seen> Said(const std::string& name) const {
     std::vector<Seen> said;
     for (const Seen& seen : world.packets) {
@@ -53,7 +53,7 @@ class RcRecovery : public ::testing::Test {
   Endpoint x, y;
 };
 
-// IBTA 9.7.5.1.2: the next ACK covers the one that was lost, and nothing is sent twice.
+// IBTA 9.7.5.1.2: the next ACK also covers the lost one. Nothing is sent twice.
 TEST_F(RcRecovery, ALostAckIsMadeGoodByTheNextOne) {
   Lose("RC Acknowledge");
   for (uint64_t i = 0; i < 2; ++i) {
@@ -66,7 +66,7 @@ TEST_F(RcRecovery, ALostAckIsMadeGoodByTheNextOne) {
   EXPECT_EQ(Said("RC SEND Only").size(), 2u);
 }
 
-// C9-105: alone, it is asked for by repeating the request, which is acknowledged and not executed.
+// C9-105: without a later ACK, the request is repeated. It is acknowledged and not executed again.
 TEST_F(RcRecovery, ALostAckOfASendIsAskedForAndTheSendNotExecutedAgain) {
   Lose("RC Acknowledge");
   y.PostReceive(0, {y.Sge(0, 64)});
@@ -86,7 +86,7 @@ TEST_F(RcRecovery, ALostAckOfASendIsAskedForAndTheSendNotExecutedAgain) {
 TEST_F(RcRecovery, ALostAckOfAWriteIsAskedForAndMemoryNotWrittenAgain) {
   world.fate = [this, lost = false](const wire::Packet& packet) mutable {
     if (!packet.headers.info().ack || std::exchange(lost, true)) return Fate::kDeliver;
-    std::ranges::fill(std::span(y.buffer).first(3000), std::byte{0x77});  // y goes on working
+    std::ranges::fill(std::span(y.buffer).first(3000), std::byte{0x77});  // y continues to work
     return Fate::kDrop;
   };
   Post(RdmaWr(IBV_WR_RDMA_WRITE, 0, y, 0), 0, 3000);
@@ -96,7 +96,8 @@ TEST_F(RcRecovery, ALostAckOfAWriteIsAskedForAndMemoryNotWrittenAgain) {
                           [](std::byte b) { return b == std::byte{0x77}; }));
 }
 
-// IBTA 9.7.5.1.4: what arrived is not asked for again; the rest is, by PSN, address and length.
+// IBTA 9.7.5.1.4: responses that arrived are not requested again. The rest is, by PSN, address and
+// length.
 TEST_F(RcRecovery, ALostReadResponseInTheMiddleIsAskedForFromThere) {
   Lose("RC READ Response Middle", 1);
   Post(RdmaWr(IBV_WR_RDMA_READ, 0, y, 32 * 1024), 0, 5000);
@@ -108,7 +109,7 @@ TEST_F(RcRecovery, ALostReadResponseInTheMiddleIsAskedForFromThere) {
   EXPECT_EQ(asked[1].headers.psn, asked[0].headers.psn + 2);
   EXPECT_EQ(asked[1].headers.remote_address, asked[0].headers.remote_address + 2048);
   EXPECT_EQ(asked[1].headers.dma_length, 5000u - 2048);
-  EXPECT_EQ(asked[1].when, asked[0].when);  // the gap says it, not the clock
+  EXPECT_EQ(asked[1].when, asked[0].when);  // detected by the gap, not by a timeout
 }
 
 TEST_F(RcRecovery, ALostLastReadResponseIsAskedForAloneAfterTheTimeout) {
@@ -125,7 +126,7 @@ TEST_F(RcRecovery, ALostLastReadResponseIsAskedForAloneAfterTheTimeout) {
   EXPECT_EQ(Said("RC READ Response Last").size(), 2u);
 }
 
-// With work behind it, the next answer tells of the loss at once.
+// With a later request, the next response reveals the loss at once.
 TEST_F(RcRecovery, ALostOnlyReadResponseIsNoticedByTheNextAnswer) {
   Lose("RC READ Response Only");
   Post(RdmaWr(IBV_WR_RDMA_READ, 0, y, 32 * 1024), 0, 512);
@@ -152,7 +153,7 @@ TEST_F(RcRecovery, ALostAtomicAnswerIsGivenAgainAndTheAtomicNotDoneAgain) {
   EXPECT_EQ(Said("RC FetchAdd").size(), 2u);
 }
 
-// A request that is lost after others arrived: one NAK names it, and it goes again from there.
+// A request is lost and later ones arrive. One NAK names it, and the requester repeats from there.
 TEST_F(RcRecovery, OneNakNamesALostRequestAndAllFromItGoAgain) {
   Lose("RC SEND Only", 1);
   for (uint64_t i = 0; i < 5; ++i) {
@@ -167,7 +168,7 @@ TEST_F(RcRecovery, OneNakNamesALostRequestAndAllFromItGoAgain) {
   EXPECT_EQ(Said("RC SEND Only").size(), 5u + 4u);
 }
 
-// A NAK that is lost itself is not repeated: the timeout brings it back.
+// A lost NAK is not repeated. The timeout starts the recovery.
 TEST_F(RcRecovery, ALostNakIsMadeGoodByTheTimeout) {
   world.fate = [request = 0, lost = false](const wire::Packet& packet) mutable {
     const bool nak = packet.headers.info().ack &&
@@ -185,13 +186,13 @@ TEST_F(RcRecovery, ALostNakIsMadeGoodByTheTimeout) {
   EXPECT_EQ(y.Received().size(), 4u);
 }
 
-// IBTA 9.7.5.2.8: the receiver is not ready for what goes again after a loss.
+// IBTA 9.7.5.2.8: the receiver is not ready for packets that are repeated after a loss.
 TEST_F(RcRecovery, ReceiverNotReadyDuringARetransmission) {
   Lose("RC SEND Only", 0);
   y.PostReceive(0, {y.Sge(0, 64)});
   for (uint64_t i = 0; i < 3; ++i) Post(SendWr(IBV_WR_SEND, i), i * 64, 64);
   world.Ring(x);
-  // The first is named by a NAK and goes again; the second finds no receive.
+  // A NAK names the first request, which is repeated. The second one finds no receive.
   while (world.b().engine.counters().rnr_naks == 0) {
     world.Run(std::chrono::microseconds(1));
     ASSERT_TRUE(world.a.engine.NextDeadline().has_value());
@@ -206,7 +207,7 @@ TEST_F(RcRecovery, ReceiverNotReadyDuringARetransmission) {
   EXPECT_EQ(world.b().engine.counters().naks, 1u);
 }
 
-// An RNR NAK that is lost: the timeout repeats the request, and the next NAK waits as it should.
+// An RNR NAK is lost. The timeout repeats the request, and the next RNR NAK has its normal wait.
 TEST_F(RcRecovery, ALostRnrNakIsGivenAgain) {
   world.fate = [lost = false](const wire::Packet& packet) mutable {
     return packet.headers.info().ack && !std::exchange(lost, true) ? Fate::kDrop : Fate::kDeliver;
@@ -220,7 +221,7 @@ TEST_F(RcRecovery, ALostRnrNakIsGivenAgain) {
   ExpectOk(1);
 }
 
-// The wire is gone from the middle of a long message on, and comes back within the retries.
+// The wire fails during a long message, and works again before the retries end.
 TEST_F(RcRecovery, ALongMessageOutlivesASilence) {
   int sent = 0;
   world.fate = [&](const wire::Packet&) {
@@ -233,7 +234,8 @@ TEST_F(RcRecovery, ALongMessageOutlivesASilence) {
   EXPECT_TRUE(Same(y, 0, x, 0, 30'000));
 }
 
-// And when it does not: the oldest request fails, the others are flushed, the peer knows nothing.
+// The wire stays broken. The oldest request fails, the others are flushed, and the peer sees no
+// error.
 TEST_F(RcRecovery, ASilenceBeyondTheRetriesFailsTheOldestAndFlushesTheRest) {
   int sent = 0;
   world.fate = [&](const wire::Packet&) { return ++sent > 20 ? Fate::kDrop : Fate::kDeliver; };
@@ -250,9 +252,9 @@ TEST_F(RcRecovery, ASilenceBeyondTheRetriesFailsTheOldestAndFlushesTheRest) {
   EXPECT_EQ(y.qp->state(), IBV_QPS_RTS);
 }
 
-// The peer's QP goes away in the middle of a READ: the retries say so.
+// The peer destroys its QP during a READ. The READ fails after the retries.
 TEST_F(RcRecovery, ARemoteQpThatGoesInTheMiddleOfAReadCostsTheRetries) {
-  // Too long for one READ request on the wire.
+  // The buffer is too long for one READ request on the wire.
   x = world.Make(world.a, IBV_QPT_RC, 200'000);
   y = world.Make(world.b(), IBV_QPT_RC, 200'000);
   world.Join(x, y);

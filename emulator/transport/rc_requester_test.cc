@@ -1,5 +1,5 @@
-// The requester against answers written by hand: from which PSN it repeats, what an ACK or a NAK
-// completes, what it counts, and what it ignores (IBTA 9.7.5.2, 9.9.2; rxe_comp.c, rxe_req.c).
+// The requester with responses written by hand: from which PSN it repeats, what an ACK or NAK
+// completes, what it counts and what it ignores (IBTA 9.7.5.2, 9.9.2; rxe_comp.c, rxe_req.c).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {
@@ -11,7 +11,7 @@ using Numbers = std::vector<uint32_t>;
 
 class RcRequester : public ScriptedPeer {
  protected:
-  // SENDs of 8 bytes with wr_ids 0, 1, ... and PSNs 100, 101, ...
+  // Posts SENDs of 8 bytes with wr_ids 0, 1, ... and PSNs 100, 101, ...
   std::vector<Out> PostSends(uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) x.Post(SendWr(IBV_WR_SEND, i), {x.Sge(0, 8)});
     world.Ring(x);
@@ -27,7 +27,7 @@ class RcRequester : public ScriptedPeer {
     world.Ring(x);
     return Hear();
   }
-  // A response with an AETH.
+  // Returns a response with an AETH.
   wire::PacketHeaders Answer(wire::Operation operation, uint32_t psn) const {
     auto headers = Packet(operation, psn);
     headers.syndrome = wire::kAethUnlimitedCredits;
@@ -63,11 +63,11 @@ TEST_F(RcRequester, AnAckInsideAMessageCompletesNothing) {
   EXPECT_EQ(Hear().size(), 3u);
   Say(Ack(kOwnPsn + 1));
   EXPECT_TRUE(Completed().empty());
-  // But it need not go again.
+  // But the acknowledged packets need no retransmission.
   EXPECT_EQ(Psns(HearLater()), Numbers{kOwnPsn + 2});
 }
 
-// IBTA 9.7.5.2.1: an ACK that is older than what is known, or for what was never sent, is ignored.
+// IBTA 9.7.5.2.1: an old ACK, or an ACK of a PSN that was never sent, is ignored.
 TEST_F(RcRequester, OldAcksAndAcksOfWhatWasNeverSentAreIgnored) {
   Begin();
   PostSends(3);
@@ -82,7 +82,7 @@ TEST_F(RcRequester, OldAcksAndAcksOfWhatWasNeverSentAreIgnored) {
   EXPECT_EQ(x.qp->state(), IBV_QPS_RTS);
 }
 
-// IBTA 9.7.5.2.4: a sequence NAK acknowledges what stands before it, and all from it on goes again.
+// IBTA 9.7.5.2.4: a sequence NAK acknowledges the packets before it. All from it on are repeated.
 TEST_F(RcRequester, ASequenceNakRepeatsFromThePsnItNames) {
   Begin();
   EXPECT_EQ(PostSends(5).size(), 5u);
@@ -92,8 +92,8 @@ TEST_F(RcRequester, ASequenceNakRepeatsFromThePsnItNames) {
   EXPECT_EQ(retransmissions(), 1u);
 }
 
-// A message is repeated from the packet that is missing, not from its start; what only the first
-// packet carries is not sent again.
+// A message is repeated from the missing packet, not from its start. Headers of the first packet
+// are not sent again.
 TEST_F(RcRequester, ASequenceNakInsideAWriteRepeatsTheRestOfIt) {
   Begin();
   x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0), {x.Sge(0, 4000)});
@@ -104,8 +104,7 @@ TEST_F(RcRequester, ASequenceNakInsideAWriteRepeatsTheRestOfIt) {
   EXPECT_EQ(Psns(again), (Numbers{kOwnPsn + 1, kOwnPsn + 2, kOwnPsn + 3}));
 }
 
-// rxe's started_retry: the NAKs of one loss cause one retransmission; the next progress allows
-// another.
+// rxe's started_retry: the NAKs of one loss cause one retransmission. Progress permits another one.
 TEST_F(RcRequester, ASecondNakBeforeAnyProgressRepeatsNothing) {
   Begin();
   PostSends(5);
@@ -117,7 +116,7 @@ TEST_F(RcRequester, ASecondNakBeforeAnyProgressRepeatsNothing) {
   EXPECT_EQ(retransmissions(), 2u);
 }
 
-// An answer to the first attempt, late: what it covers is done.
+// A late response to the first attempt completes the requests that it covers.
 TEST_F(RcRequester, AnAckOfTheFirstAttemptEndsTheRepetition) {
   Begin();
   PostSends(3);
@@ -127,8 +126,8 @@ TEST_F(RcRequester, AnAckOfTheFirstAttemptEndsTheRepetition) {
   EXPECT_TRUE(HearLater().empty());
 }
 
-// IBTA 9.9.2.4: what each fatal NAK makes of its request; those before it succeed, those behind it
-// are flushed, and the QP is in ERR.
+// IBTA 9.9.2.4: the status that each fatal NAK gives its request. Requests before it succeed,
+// requests after it are flushed, and the QP is in ERR.
 TEST_F(RcRequester, AFatalNakFailsItsRequestAndFlushesTheRest) {
   const std::pair<wire::NakCode, ibv_wc_status> cases[] = {
       {wire::NakCode::kInvalidRequest, IBV_WC_REM_INV_REQ_ERR},
@@ -145,7 +144,7 @@ TEST_F(RcRequester, AFatalNakFailsItsRequestAndFlushesTheRest) {
   }
 }
 
-// IBTA 9.7.5.1.4: a READ asks again for what is missing: its PSN, its address, its length.
+// IBTA 9.7.5.1.4: a READ requests the missing part again, by PSN, address and length.
 TEST_F(RcRequester, ALostResponseInTheMiddleOfAReadIsAskedForFromThere) {
   Begin();
   const Out request = One(PostRead(5000));
@@ -157,7 +156,7 @@ TEST_F(RcRequester, ALostResponseInTheMiddleOfAReadIsAskedForFromThere) {
   EXPECT_EQ(again.headers.remote_address, y.At(1024));
   EXPECT_EQ(again.headers.dma_length, 5000u - 1024);
   EXPECT_EQ(again.headers.rkey, y.mr->rkey);
-  // What follows the gap of the first answer is not taken, the second answer is.
+  // Responses behind the gap are dropped. The second response is accepted.
   EXPECT_TRUE(Say(Packet(kReadResponseMiddle, kOwnPsn + 3), full).empty());
   for (uint32_t i = 1; i < 4; ++i) Say(Packet(kReadResponseMiddle, kOwnPsn + i), full);
   EXPECT_TRUE(Completed().empty());
@@ -192,13 +191,13 @@ TEST_F(RcRequester, ALostAtomicAnswerIsAskedForUnderTheSamePsn) {
   Say(answer);
   EXPECT_EQ(WordAt(0), 41u);
   EXPECT_EQ(Completed(), (Statuses{{1, kOk}}));
-  // A second answer changes nothing.
+  // A second response changes nothing.
   answer.original = 77;
   Say(answer);
   EXPECT_EQ(WordAt(0), 41u);
 }
 
-// IBTA 9.7.5.1.4: an ACK beyond a READ or atomic says that its answer was lost.
+// IBTA 9.7.5.1.4: an ACK beyond a READ or atomic means that its response was lost.
 TEST_F(RcRequester, AnAckBeyondAnUnansweredReadOrAtomicAsksForItAgain) {
   for (const bool atomic : {false, true}) {
     Begin();
@@ -225,7 +224,7 @@ TEST_F(RcRequester, AReadResponseAcknowledgesWhatStandsBeforeTheRead) {
   EXPECT_EQ(Completed(), (Statuses{{0, kOk}, {1, kOk}, {9, kOk}}));
 }
 
-// IBTA 9.9.2.4.2: a response of a length that the request does not explain.
+// IBTA 9.9.2.4.2: a response whose length disagrees with the request.
 TEST_F(RcRequester, AReadResponseOfTheWrongLengthIsABadResponse) {
   const struct {
     uint32_t asked;
@@ -245,7 +244,7 @@ TEST_F(RcRequester, AReadResponseOfTheWrongLengthIsABadResponse) {
   }
 }
 
-// Answers of another kind than the request has do no harm.
+// Responses of a wrong kind have no effect.
 TEST_F(RcRequester, AnAnswerOfAnotherKindIsIgnored) {
   Begin();
   PostSends(1);
@@ -259,7 +258,7 @@ TEST_F(RcRequester, AnAnswerOfAnotherKindIsIgnored) {
   EXPECT_EQ(Completed(), (Statuses{{0, kOk}}));
 }
 
-// An ACK never completes a READ: only its data does.
+// An ACK never completes a READ. Only the READ's data does.
 TEST_F(RcRequester, AnAckOfAReadIsNotItsAnswer) {
   Begin();
   PostRead(8);
@@ -267,7 +266,7 @@ TEST_F(RcRequester, AnAckOfAReadIsNotItsAnswer) {
   EXPECT_TRUE(Completed().empty());
 }
 
-// IBTA 9.7.5.2.8: the RNR timer of the NAK, then all from that PSN again.
+// IBTA 9.7.5.2.8: the requester waits for the NAK's RNR timer, then repeats all from that PSN on.
 TEST_F(RcRequester, AnRnrNakWaitsForTheTimeItNames) {
   Begin();
   PostSends(3);
@@ -278,7 +277,7 @@ TEST_F(RcRequester, AnRnrNakWaitsForTheTimeItNames) {
   EXPECT_EQ(world.now - begin, std::chrono::microseconds(1280));
 }
 
-// New work waits as well: it would only be refused.
+// New work waits, too, because the responder would refuse it.
 TEST_F(RcRequester, WorkPostedDuringAnRnrWaitWaitsToo) {
   Begin();
   PostSends(1);
@@ -295,7 +294,7 @@ TEST_F(RcRequester, AnRnrNakDuringARetransmissionWaitsAndThenGoesOn) {
   EXPECT_EQ(Say(Ack(kOwnPsn + 1, Nak(wire::NakCode::kPsnSequence))).size(), 3u);
   const Time begin = world.now;
   EXPECT_TRUE(Say(Ack(kOwnPsn + 1, RnrNak(12))).empty());
-  // Sequence NAKs of what follows come late and change nothing.
+  // Late sequence NAKs of later packets change nothing.
   EXPECT_TRUE(Say(Ack(kOwnPsn + 1, Nak(wire::NakCode::kPsnSequence))).empty());
   EXPECT_EQ(Psns(HearLater()), (Numbers{kOwnPsn + 1, kOwnPsn + 2, kOwnPsn + 3}));
   EXPECT_EQ(world.now - begin, std::chrono::microseconds(640));
@@ -349,7 +348,7 @@ TEST_F(RcRequester, ProgressGivesAllRetriesBack) {
   for (uint32_t i = 0; i < 3; ++i) {
     Say(Ack(kOwnPsn + i, RnrNak(1)));
     EXPECT_EQ(HearLater().size(), 3 - i);
-    EXPECT_EQ(HearLater().size(), 3 - i);  // and a timeout
+    EXPECT_EQ(HearLater().size(), 3 - i);  // a timeout in addition
     Say(Ack(kOwnPsn + i));
   }
   EXPECT_EQ(Completed().size(), 3u);
@@ -369,7 +368,7 @@ TEST_F(RcRequester, RetriesRunOutAndTheRestIsFlushed) {
   EXPECT_TRUE(HearLater().empty());
 }
 
-// A retry that a NAK asked for counts as one, too.
+// A retry after a NAK counts, too.
 TEST_F(RcRequester, SequenceNaksUseUpTheRetries) {
   Link link;
   link.retry_count = 0;
@@ -379,7 +378,7 @@ TEST_F(RcRequester, SequenceNaksUseUpTheRetries) {
   EXPECT_EQ(Completed(), (Statuses{{0, IBV_WC_RETRY_EXC_ERR}, {1, kFlushed}}));
 }
 
-// IBTA 9.7.6.1.3: timeout 0 waits for ever.
+// IBTA 9.7.6.1.3: timeout 0 waits forever.
 TEST_F(RcRequester, TimeoutZeroNeverExpires) {
   Link link;
   link.timeout = 0;
@@ -388,8 +387,8 @@ TEST_F(RcRequester, TimeoutZeroNeverExpires) {
   EXPECT_FALSE(world.a.engine.NextDeadline().has_value());
 }
 
-// At most max_unacked_packets are on their way at first; while nothing is lost, each ACK lets as
-// many follow and opens the window by as many.
+// At first, at most max_unacked_packets are in transit. Without losses, each ACK permits as many
+// further packets and widens the window by the same number.
 TEST_F(RcRequester, AFullWindowStopsAndAnAckOpensIt) {
   Begin({}, IBV_QPT_RC, 300 * 1024);
   const uint32_t window = x.qp->device->profile.rc.max_unacked_packets;
@@ -397,7 +396,7 @@ TEST_F(RcRequester, AFullWindowStopsAndAnAckOpensIt) {
   world.Ring(x);
   const auto first = Hear();
   ASSERT_EQ(first.size(), window);
-  // Who waits for an ACK has asked for one.
+  // The last packet before a wait requests an ACK.
   EXPECT_TRUE(first.back().headers.ack_request);
   const auto more = Say(Ack(kOwnPsn + 49));
   ASSERT_EQ(more.size(), 100u);
@@ -408,7 +407,7 @@ TEST_F(RcRequester, AFullWindowStopsAndAnAckOpensIt) {
   EXPECT_EQ(Completed().size(), 1u);
 }
 
-// rxe's RXE_MAX_PKT_PER_ACK: an ACK is asked for every so many packets of a long message.
+// rxe's RXE_MAX_PKT_PER_ACK: a long message requests an ACK at this interval.
 TEST_F(RcRequester, ALongMessageAsksForAnAckNowAndThen) {
   Begin({}, IBV_QPT_RC, 128 * 1024);
   x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 100 * 1024)});
@@ -422,7 +421,7 @@ TEST_F(RcRequester, ALongMessageAsksForAnAckNowAndThen) {
   EXPECT_EQ(asking, (Numbers{63, 99}));
 }
 
-// IBTA 10.7.2.2: no more READs and atomics on their way than max_rd_atomic.
+// IBTA 10.7.2.2: at most max_rd_atomic READs and atomics are in transit.
 TEST_F(RcRequester, ReadsAndAtomicsBeyondTheDepthWaitForAnAnswer) {
   Link link;
   link.rd_atomic = 2;
@@ -430,12 +429,12 @@ TEST_F(RcRequester, ReadsAndAtomicsBeyondTheDepthWaitForAnAnswer) {
   EXPECT_EQ(PostRead(8, 1).size(), 1u);
   EXPECT_EQ(PostFetchAdd(2).size(), 1u);
   EXPECT_TRUE(PostRead(8, 3).empty());
-  EXPECT_TRUE(PostSends(1).empty());  // nothing overtakes
+  EXPECT_TRUE(PostSends(1).empty());  // the order stays
   EXPECT_EQ(Names(Say(Answer(kReadResponseOnly, kOwnPsn), std::span(full).first(8))),
             (Strings{"RC READ Request", "RC SEND Only"}));
 }
 
-// IBTA 9.6.1 (BTH, solicited event): the bit stands in the last packet of its message alone.
+// IBTA 9.6.1 (BTH, solicited event): only the last packet of a message has the bit.
 TEST_F(RcRequester, TheSolicitedBitStandsInTheLastPacket) {
   Begin();
   x.Post(SendWr(IBV_WR_SEND, 1, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED), {x.Sge(0, 3000)});

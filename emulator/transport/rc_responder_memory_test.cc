@@ -1,6 +1,6 @@
-// What a responder remembers of READs and atomics, and how it answers them again (IBTA 9.7.5.1.5,
-// rxe's duplicate_request): a READ reads memory anew, an atomic is never done twice, and what is
-// older than the resources is dropped without a word.
+// The READs and atomics that a responder remembers, and its repeated responses (IBTA 9.7.5.1.5,
+// rxe's duplicate_request). A repeated READ reads memory again, an atomic is never executed twice,
+// and a request older than the resources is dropped silently.
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {
@@ -11,7 +11,7 @@ using Strings = std::vector<std::string>;
 
 class RcResponderMemory : public ScriptedPeer {
  protected:
-  // The bytes of all responses in a row.
+  // Returns the bytes of all responses, joined.
   static std::vector<std::byte> Payload(const std::vector<Out>& all) {
     std::vector<std::byte> bytes;
     for (const Out& one : all) bytes.insert(bytes.end(), one.payload.begin(), one.payload.end());
@@ -38,7 +38,7 @@ TEST_F(RcResponderMemory, ARepeatedReadIsAnsweredWholeAndTakesNoNewPsns) {
   EXPECT_EQ(Say(Remote(kReadRequest, kPeerPsn + 3, 0, 8))[0].headers.msn, 2u);
 }
 
-// IBTA 9.7.5.1.5: memory is read again, as it is now.
+// IBTA 9.7.5.1.5: a repeated READ returns the current memory.
 TEST_F(RcResponderMemory, ARepeatedReadBringsTheMemoryOfNow) {
   Begin();
   FillPattern(x.buffer, 1);
@@ -48,8 +48,9 @@ TEST_F(RcResponderMemory, ARepeatedReadBringsTheMemoryOfNow) {
   EXPECT_TRUE(IsBuffer(Payload(Say(request)), 0));
 }
 
-// A requester that misses responses from the middle on asks with the first missing PSN, and the
-// address and length of what is missing. rxe's requester takes that rest as Middle and Last.
+// A requester that misses responses requests them again, with the first missing PSN, and the
+// address and length of the missing part. rxe's requester accepts that part as Middle and Last
+// packets.
 TEST_F(RcResponderMemory, TheRestOfAReadMayBeAskedFor) {
   Begin();
   FillPattern(x.buffer, 3);
@@ -91,7 +92,7 @@ TEST_F(RcResponderMemory, ARepeatedReadOfOtherBytesIsDropped) {
   EXPECT_EQ(x.qp->state(), IBV_QPS_RTS);
 }
 
-// A length that overflows with its address must not pass the test above.
+// A length whose end overflows must not be accepted by this check.
 TEST_F(RcResponderMemory, ARepeatedReadWhoseEndWrapsIsDropped) {
   Begin();
   auto request = Remote(kReadRequest, kPeerPsn, 0, 64);
@@ -100,7 +101,7 @@ TEST_F(RcResponderMemory, ARepeatedReadWhoseEndWrapsIsDropped) {
   EXPECT_TRUE(Say(request).empty());
 }
 
-// rxe_recheck_mr: the key is looked up again with every response.
+// rxe_recheck_mr: the responder checks the key again for every response.
 TEST_F(RcResponderMemory, ARepeatedReadOfARegionThatIsGoneIsARemoteAccessError) {
   Begin();
   const auto request = Remote(kReadRequest, kPeerPsn, 0, 64);
@@ -114,16 +115,16 @@ TEST_F(RcResponderMemory, ARepeatWhileTheAnswerStillGoesOutBringsNoSecondAnswer)
   Begin({}, IBV_QPT_RC, 400 * 1024);
   const auto request = Remote(kReadRequest, kPeerPsn, 0, 300 * 1024);
   Hand(request);
-  world.a.engine.Work(world.now);  // a turn: some of the 300 are out
+  world.a.engine.Work(world.now);  // one turn: it sends some of the 300
   const size_t begun = world.a.out.size();
   EXPECT_GT(begun, 0u);
   EXPECT_LT(begun, 300u);
-  // It begins anew, and once.
+  // The response starts anew, and only once.
   EXPECT_EQ(Say(request).size(), begun + 300);
 }
 
-// IBTA 9.7.5.1.5 (C9-112): as many as max_dest_rd_atomic are remembered; older ones are class D
-// errors, dropped silently.
+// IBTA 9.7.5.1.5 (C9-112): the responder remembers max_dest_rd_atomic requests. Older ones are
+// class D errors, which are dropped silently.
 TEST_F(RcResponderMemory, WhatIsOlderThanTheResourcesIsDropped) {
   Link link;
   link.rd_atomic = 4;
@@ -148,7 +149,7 @@ TEST_F(RcResponderMemory, AnAtomicOlderThanTheResourcesIsDroppedAndNotDoneAgain)
   EXPECT_EQ(WordAt(0), 30u);
 }
 
-// C9-112: the answer of a repeated atomic is the one that was given, and memory stays as it is.
+// C9-112: a repeated atomic gets its first response, and memory does not change.
 TEST_F(RcResponderMemory, ARepeatedFetchAddIsAnsweredFromMemoryAndNotDoneAgain) {
   Begin();
   SetWord(8, 100);
@@ -193,7 +194,7 @@ TEST_F(RcResponderMemory, AnAtomicUnderThePsnOfAReadIsDropped) {
   EXPECT_TRUE(Say(Remote(kReadRequest, kPeerPsn + 1, 0, 64)).empty());
 }
 
-// The memory holds across the wrap: PSNs are compared by the shorter way round.
+// The responder remembers across the wrap: PSNs are compared over the shorter distance.
 TEST_F(RcResponderMemory, RepeatsAreAnsweredAcrossTheWrapOfPsns) {
   x = world.Make(world.a, IBV_QPT_RC, 65536);
   y = world.Make(*world.other, IBV_QPT_RC, 4096);
@@ -213,7 +214,7 @@ TEST_F(RcResponderMemory, RepeatsAreAnsweredAcrossTheWrapOfPsns) {
   EXPECT_EQ(WordAt(0), 10u);
 }
 
-// A life of its own for each connection: after RESET nothing is remembered.
+// Each connection starts anew: after RESET the responder remembers nothing.
 TEST_F(RcResponderMemory, ANewConnectionRemembersNothing) {
   Begin();
   SetWord(0, 1);

@@ -1,5 +1,5 @@
-// The responder and the order of requests: what it acknowledges, with which PSN and message
-// number, what it says to a gap and to a request that it has executed before.
+// The responder and the order of requests: what it acknowledges, with which PSN and message number,
+// and its response to a gap and to a request that it has already executed.
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/scripted_peer.h"
 
@@ -16,7 +16,7 @@ class RcResponderOrder : public ScriptedPeer {
   const std::vector<std::byte> full = std::vector<std::byte>(1024, std::byte{0xaa});
 };
 
-// IBTA 9.7.5.1.1: an ACK is due where the request asks for one, and only there.
+// IBTA 9.7.5.1.1: the responder sends an ACK only for a request that asks for one.
 TEST_F(RcResponderOrder, ARequestThatAsksForNoAckGetsNone) {
   Begin();
   PostReceives(2);
@@ -25,7 +25,8 @@ TEST_F(RcResponderOrder, ARequestThatAsksForNoAckGetsNone) {
   EXPECT_EQ(x.Received().size(), 2u);
 }
 
-// IBTA 9.7.7.1 (C9-147): the MSN counts messages, not packets, and grows with their last packet.
+// IBTA 9.7.7.1 (C9-147): the MSN counts messages, not packets. It grows with a message's last
+// packet.
 TEST_F(RcResponderOrder, TheMessageNumberGrowsWithTheLastPacketOfAMessage) {
   Begin();
   PostReceives(1);
@@ -61,12 +62,12 @@ TEST_F(RcResponderOrder, MessageNumbersWrapAt24Bits) {
   const uint32_t psn = kPeerPsn + 1;
   ExpectAck(Say(Request(kSendOnly, psn)), psn, 0xffffff);
   ExpectAck(Say(Request(kSendOnly, PsnAdd(psn, 1))), PsnAdd(psn, 1), 0);
-  // A repeated request is told the number of now, in its wrapped form.
+  // A repeated request gets the current number, in its wrapped form.
   ExpectAck(Say(Request(kSendOnly, psn)), PsnAdd(psn, 1), 0);
   ExpectAck(Say(Request(kWriteOnly, PsnAdd(psn, 2))), PsnAdd(psn, 2), 1);
 }
 
-// IBTA 9.7.5.1.3 (C9-114): one NAK for a gap; then silence until the missing request has come.
+// IBTA 9.7.5.1.3 (C9-114): one NAK per gap, then none until the missing request arrives.
 TEST_F(RcResponderOrder, AGapGetsOneNakUntilTheMissingRequestComes) {
   Begin();
   PostReceives(5);
@@ -76,13 +77,13 @@ TEST_F(RcResponderOrder, AGapGetsOneNakUntilTheMissingRequestComes) {
   EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 3)).empty());
   EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 2)).empty());
   ExpectAck(Say(Request(kSendOnly, kPeerPsn + 1)), kPeerPsn + 1, 2);
-  // The next gap is another one.
+  // The next gap gets its own NAK.
   ExpectAck(Say(Request(kSendOnly, kPeerPsn + 4)), kPeerPsn + 2, 2, sequence);
   EXPECT_EQ(world.a.engine.counters().naks, 2u);
   EXPECT_EQ(x.Received().size(), 2u);
 }
 
-// rxe's check_psn: a repeated request is no progress, so it does not allow a second NAK.
+// rxe's check_psn: a repeated request is not progress, so it does not permit a second NAK.
 TEST_F(RcResponderOrder, ARepeatedRequestDoesNotCallForASecondNak) {
   Begin();
   PostReceives(3);
@@ -92,7 +93,7 @@ TEST_F(RcResponderOrder, ARepeatedRequestDoesNotCallForASecondNak) {
   EXPECT_TRUE(Say(Request(kSendOnly, kPeerPsn + 2)).empty());
 }
 
-// A gap inside a message leaves what has arrived of it in place.
+// A gap inside a message keeps the packets that have arrived.
 TEST_F(RcResponderOrder, AMessageGoesOnWhereItsGapIsMended) {
   Begin();
   PostReceives(1);
@@ -111,8 +112,8 @@ TEST_F(RcResponderOrder, AMessageGoesOnWhereItsGapIsMended) {
   EXPECT_EQ(x.buffer[2057], std::byte{0xcc});
 }
 
-// C9-105: a repeated SEND or WRITE is acknowledged again, with the PSN of the newest one and the
-// message number of now, and has no other effect.
+// C9-105: a repeated SEND or WRITE is acknowledged again, with the newest PSN and the current
+// message number. It has no other effect.
 TEST_F(RcResponderOrder, ARepeatedSendIsAcknowledgedAndNotExecuted) {
   Begin();
   PostReceives(3);
@@ -128,12 +129,12 @@ TEST_F(RcResponderOrder, ARepeatedSendIsAcknowledgedAndNotExecuted) {
 TEST_F(RcResponderOrder, ARepeatedWriteDoesNotTouchMemoryAgain) {
   Begin();
   ExpectAck(Say(Remote(kWriteOnly, kPeerPsn, 64, 1024), full), kPeerPsn, 1);
-  std::ranges::fill(x.buffer, std::byte{1});  // the program has changed it since
+  std::ranges::fill(x.buffer, std::byte{1});  // the program has changed the memory
   ExpectAck(Say(Remote(kWriteOnly, kPeerPsn, 64, 1024), full), kPeerPsn, 1);
   EXPECT_EQ(x.buffer[64], std::byte{1});
 }
 
-// A packet of a message that is still arriving may come twice as well.
+// A packet of an incomplete message may also be duplicated.
 TEST_F(RcResponderOrder, ARepeatedMiddlePacketIsNotPlacedTwice) {
   Begin();
   PostReceives(1);
@@ -144,8 +145,8 @@ TEST_F(RcResponderOrder, ARepeatedMiddlePacketIsNotPlacedTwice) {
   EXPECT_EQ(x.Received()[0].byte_len, 3072u);
 }
 
-// rxe's ack_psn: a READ is acknowledged by its response alone, so the ACK for a repeated SEND stays
-// before the READ that followed it.
+// rxe's ack_psn: only its response acknowledges a READ. So the ACK of a repeated SEND has a PSN
+// before the READ that followed the SEND.
 TEST_F(RcResponderOrder, ARepeatedSendNeverAcknowledgesTheReadBehindIt) {
   Begin();
   PostReceives(1);
@@ -154,8 +155,8 @@ TEST_F(RcResponderOrder, ARepeatedSendNeverAcknowledgesTheReadBehindIt) {
   ExpectAck(Say(Request(kSendOnly, kPeerPsn)), kPeerPsn, 2);
 }
 
-// IBTA 9.7.5.2.8: without a receive the answer is an RNR NAK with the QP's timer, and nothing that
-// follows is taken until the request itself comes again.
+// IBTA 9.7.5.2.8: without a receive, the response is an RNR NAK with the QP's timer. Later requests
+// are dropped until this request is repeated.
 TEST_F(RcResponderOrder, WithoutAReceiveNothingBehindIsTakenUntilTheRequestComesAgain) {
   Link link;
   link.min_rnr_timer = 17;
@@ -170,7 +171,8 @@ TEST_F(RcResponderOrder, WithoutAReceiveNothingBehindIsTakenUntilTheRequestComes
   EXPECT_EQ(world.a.engine.counters().rnr_naks, 2u);
 }
 
-// Only the last packet of a WRITE with immediate asks for a receive: what came before stays.
+// Only the last packet of a WRITE with immediate needs a receive. The packets before it stay
+// executed.
 TEST_F(RcResponderOrder, AWriteWithImmediateIsHeldUpAtItsLastPacketOnly) {
   Begin();
   Hand(Remote(kWriteFirst, kPeerPsn, 0, 2048), full);

@@ -1,5 +1,5 @@
-// Where receives come from and whom their completions wake: shared receive queues and their limit,
-// solicited events (IBTA 10.2.9, 11.4.2.2; rxe's get_srq_wqe, rxe_cq_post).
+// The sources of receives and the wake-ups by their completions: shared receive queues with their
+// limit, and solicited events (IBTA 10.2.9, 11.4.2.2; rxe's get_srq_wqe, rxe_cq_post).
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -37,7 +37,7 @@ class SharedReceives : public ::testing::TestWithParam<bool> {
   std::array<Endpoint, 2> x, y;
 };
 
-// IBTA 10.2.9.3: receives are taken in the order of posting, by whoever needs one.
+// IBTA 10.2.9.3: QPs take receives in the order of posting.
 TEST_P(SharedReceives, ServeItsQpsInTheOrderOfPosting) {
   for (uint64_t i = 0; i < 6; ++i) PostShared(i);
   std::vector<uint64_t> taken;
@@ -60,14 +60,14 @@ TEST_P(SharedReceives, AnEmptyOneIsNotReadyAndRecovers) {
   EXPECT_EQ(y[1].Received().size(), 1u);
 }
 
-// IBTA 10.2.9.4.2: the event comes once, when fewer than the limit are left; then it must be armed
-// again.
+// IBTA 10.2.9.4.2: the event is raised once, when fewer receives than the limit are left. It must
+// then be armed again.
 TEST_P(SharedReceives, TheLimitIsToldOnceForEachArming) {
   for (uint64_t i = 0; i < 10; ++i) PostShared(i);
   ASSERT_TRUE(world.b().verbs.ModifySrq(kGroup, srq->handle, IBV_SRQ_LIMIT, 0, 8).has_value());
   Send(0);
   Send(1);
-  EXPECT_EQ(LimitEvents(), 0u);  // 8 are left: not fewer
+  EXPECT_EQ(LimitEvents(), 0u);  // 8 are left, not fewer than 8
   Send(0);
   EXPECT_EQ(LimitEvents(), 1u);
   Send(1);
@@ -78,8 +78,8 @@ TEST_P(SharedReceives, TheLimitIsToldOnceForEachArming) {
   EXPECT_EQ(LimitEvents(), 2u);
 }
 
-// IBTA 10.2.9: what an SRQ holds belongs to all its QPs: one that fails flushes none of it, only
-// the receive that it had taken.
+// IBTA 10.2.9: receives of an SRQ belong to all its QPs. A failing QP flushes only the receive that
+// it had taken.
 TEST_P(SharedReceives, AQpThatFailsLeavesThemToTheOthers) {
   for (uint64_t i = 0; i < 3; ++i) PostShared(i);
   world.SetState(y[0], IBV_QPS_ERR);
@@ -100,7 +100,7 @@ class Solicited : public ::testing::TestWithParam<bool> {
     world.Join(x, y);
     for (uint64_t i = 0; i < 8; ++i) y.PostReceive(i, {y.Sge(0, 4096)});
   }
-  // As World::Make, with the receive queue's completions told to the channel.
+  // Like World::Make, but the receive queue's completions notify the channel.
   Endpoint MakeWithChannel() {
     Node& node = world.b();
     Endpoint e = world.Make(node, IBV_QPT_RC, 8192);
@@ -133,14 +133,14 @@ class Solicited : public ::testing::TestWithParam<bool> {
   CompletionChannel* channel;
 };
 
-// IBTA 11.4.2.2: armed for solicited events only, a queue tells of those and of errors.
+// IBTA 11.4.2.2: a queue armed for solicited events notifies of those and of errors only.
 TEST_P(Solicited, AQueueArmedForSolicitedEventsSleepsThroughTheOthers) {
   Arm(kCqArmedSolicited);
   Do(SendWr(IBV_WR_SEND, 1));
   EXPECT_EQ(Events(), 0u);
   Do(SendWr(IBV_WR_SEND, 2, kFlags), 3000);  // the bit is in the last of three packets
   EXPECT_EQ(Events(), 1u);
-  Do(SendWr(IBV_WR_SEND, 3, kFlags));  // not armed any more
+  Do(SendWr(IBV_WR_SEND, 3, kFlags));  // no longer armed
   EXPECT_EQ(Events(), 1u);
   EXPECT_EQ(y.Received().size(), 3u);
 }
@@ -152,7 +152,7 @@ TEST_P(Solicited, AWriteWithImmediateMaySolicit) {
   EXPECT_EQ(Events(), 1u);
 }
 
-// IBTA 9.2 (SE): a WRITE without immediate has no completion to tell of.
+// IBTA 9.2 (SE): a WRITE without immediate has no completion that could notify.
 TEST_P(Solicited, AWriteSolicitsNothing) {
   Arm(kCqArmedAny);
   Do(RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0, kFlags));

@@ -1,5 +1,5 @@
-// One QP of which the test itself is the peer: it writes each packet by hand and sees every packet
-// that comes out. For what two engines would never say to each other.
+// A QP whose peer is the test. The test writes each packet by hand and sees every packet of the QP.
+// It is for packets that two engines would never send to each other.
 #pragma once
 
 #include "emulator/transport/harness.h"
@@ -9,8 +9,8 @@ namespace rdmaemu::transport::testing {
 
 class ScriptedPeer : public ::testing::Test {
  protected:
-  static constexpr uint32_t kOwnPsn = 100;   // the first that the QP under test sends
-  static constexpr uint32_t kPeerPsn = 500;  // the first that it expects
+  static constexpr uint32_t kOwnPsn = 100;   // first PSN that the QP under test sends
+  static constexpr uint32_t kPeerPsn = 500;  // first PSN that the QP under test expects
 
   struct Out {
     wire::PacketHeaders headers;
@@ -18,15 +18,15 @@ class ScriptedPeer : public ::testing::Test {
     std::string name;
   };
 
-  // Makes a connected QP, another one each time; its MTU is 1024 unless the link says otherwise.
+  // Makes a new connected QP. Its MTU is 1024 bytes unless the link says otherwise.
   void Begin(const Link& link = {}, ibv_qp_type type = IBV_QPT_RC, size_t buffer_bytes = 65536) {
     x = world.Make(world.a, type, buffer_bytes);
-    y = world.Make(*world.other, type, 4096);  // lends its number and address, and does nothing
+    y = world.Make(*world.other, type, 4096);  // supplies a QP number and an address only
     world.Connect(x, y, link, kOwnPsn, kPeerPsn, true);
     own_class = type == IBV_QPT_RC ? wire::TransportClass::kRc : wire::TransportClass::kUc;
   }
 
-  // A packet from the peer, with nothing but its opcode and PSN.
+  // Returns the headers of a packet from the peer, with only opcode and PSN set.
   wire::PacketHeaders Packet(wire::Operation operation, uint32_t psn) const {
     wire::PacketHeaders headers;
     headers.transport = own_class;
@@ -35,13 +35,13 @@ class ScriptedPeer : public ::testing::Test {
     headers.psn = psn;
     return headers;
   }
-  // One that asks for an ACK.
+  // Returns a packet that requests an ACK.
   wire::PacketHeaders Request(wire::Operation operation, uint32_t psn) const {
     wire::PacketHeaders headers = Packet(operation, psn);
     headers.ack_request = true;
     return headers;
   }
-  // One that names `length` bytes of the QP's own buffer.
+  // Returns a packet that names `length` bytes of the QP's own buffer.
   wire::PacketHeaders Remote(wire::Operation operation, uint32_t psn, size_t offset,
                              uint32_t length) const {
     wire::PacketHeaders headers = Request(operation, psn);
@@ -70,7 +70,7 @@ class ScriptedPeer : public ::testing::Test {
     return static_cast<uint8_t>(static_cast<uint8_t>(wire::AckKind::kRnrNak) | timer);
   }
 
-  // Hands a packet to the QP and answers what it says to that.
+  // Delivers a packet to the QP and returns the QP's packets.
   std::vector<Out> Say(const wire::PacketHeaders& headers,
                        std::span<const std::byte> payload = {}) {
     Hand(headers, payload);
@@ -81,7 +81,7 @@ class ScriptedPeer : public ::testing::Test {
                              wire::kRoceUdpPort};
     world.a.engine.Receive(world.now, flow, {headers, payload});
   }
-  // What the QP has to say now.
+  // Returns the packets that the QP sends now.
   std::vector<Out> Hear() {
     while (world.a.engine.Work(world.now)) {
     }
@@ -97,8 +97,8 @@ class ScriptedPeer : public ::testing::Test {
     }
     return all;
   }
-  // What it says next when nobody speaks: time jumps from deadline to deadline until it does;
-  // nothing when it has none left. (A deadline that was moved on may still wake the engine.)
+  // Moves time from deadline to deadline until the QP sends packets, and returns them. Returns
+  // nothing when no deadline is left. A deadline that was moved may still wake the engine.
   std::vector<Out> HearLater() {
     for (int i = 0; i < 1000; ++i) {
       const auto deadline = world.a.engine.NextDeadline();
@@ -110,7 +110,8 @@ class ScriptedPeer : public ::testing::Test {
     }
     return {};
   }
-  // The one packet that came out; a failure and an empty one when there were more or none.
+  // Returns the only packet. Reports a failure and returns an empty packet when there is none or
+  // more than one.
   static Out One(const std::vector<Out>& all) {
     EXPECT_EQ(all.size(), 1u);
     return all.size() == 1 ? all[0] : Out{};

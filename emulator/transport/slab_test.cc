@@ -1,5 +1,5 @@
-// Small payloads in shared memory: taken by the program when it posts, placed by it when it polls,
-// and in their place in time for whoever else looks there.
+// Small payloads in shared memory. The library copies them when the program posts and when the
+// program polls. The host moves them to memory before another access to that memory.
 #include "emulator/abi/slab.h"
 
 #include "emulator/transport/harness.h"
@@ -179,7 +179,7 @@ TEST_P(SlabTest, KeysAreCheckedForWhatWasTakenToo) {
 }
 
 TEST_P(SlabTest, AnAddressThatIsNotTheProgramsIsReadThroughItsRegion) {
-  // ibv_reg_mr_iova: keys name the bytes by other addresses than the program's own.
+  // ibv_reg_mr_iova: keys name the bytes by addresses that differ from the program's own.
   const auto mr = x.node->verbs.RegMr(
       kGroup, kProcess,
       {x.node->pd->handle, IBV_ACCESS_LOCAL_WRITE, x.At(0), 4096, x.At(0) + 4096});

@@ -1,5 +1,5 @@
-// UC against packets written by hand: nothing is acknowledged, a message that is not whole is
-// dropped with all its packets and its receive serves the next (IBTA 9.8.2, 9.8.3).
+// UC with packets written by hand: nothing is acknowledged, and an incomplete message is dropped
+// with all its packets. Its receive serves the next message (IBTA 9.8.2, 9.8.3).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {
@@ -14,11 +14,11 @@ class UcOrder : public ScriptedPeer {
     x.PostReceive(7, {x.Sge(0, 8192)});
     x.PostReceive(8, {x.Sge(8192, 8192)});
   }
-  // UC never says a word.
+  // Delivers a packet. UC never responds.
   void Tell(const wire::PacketHeaders& headers, std::span<const std::byte> payload = {}) {
     EXPECT_TRUE(Say(headers, payload).empty());
   }
-  // The next whole message takes the receive that the broken one had.
+  // Expects that the next whole message takes the receive of the broken message.
   void ExpectTheNextArrivesInTheFirstReceive(uint32_t psn) {
     EXPECT_TRUE(x.Received().empty());
     Tell(Packet(kSendOnly, psn), std::span(full).first(40));
@@ -41,7 +41,7 @@ TEST_F(UcOrder, AMessageOfSeveralPacketsArrivesAndIsNotAcknowledged) {
   EXPECT_EQ(received[0].byte_len, 2056u);
 }
 
-// IBTA 9.8.2.2.2: any PSN begins a message; those lost between are not missed.
+// IBTA 9.8.2.2.2: a message may begin at any PSN. Lost PSNs between messages do not matter.
 TEST_F(UcOrder, AMessageBeginsAtAnyPsn) {
   Tell(Packet(kSendOnly, kPeerPsn + 1000), full);
   Tell(Packet(kSendOnly, 3), full);
@@ -115,7 +115,7 @@ TEST_F(UcOrder, AWriteWithAWrongKeyOrLengthIsDroppedAndHarmsNobody) {
   EXPECT_EQ(x.qp->state(), IBV_QPS_RTS);
 }
 
-// What only RC has is not taken.
+// UC drops packets that only RC defines.
 TEST_F(UcOrder, ReadsAtomicsAndAcknowledgesOfAnotherTransportAreDropped) {
   own_class = wire::TransportClass::kRc;
   Tell(Remote(kReadRequest, kPeerPsn, 0, 64));

@@ -1,4 +1,4 @@
-// UC and UD: what arrives, what is dropped without a word, and the header before a UD payload.
+// UC and UD: what arrives, what is dropped silently, and the header before a UD payload.
 #include "emulator/transport/unreliable.h"
 #include "emulator/transport/harness.h"
 #include "emulator/transport/send_wqe.h"
@@ -62,7 +62,7 @@ TEST_P(Ud, AMessageComesBehindTheHeaderOfItsPacket) {
   EXPECT_EQ(received[0].byte_len, 140u);
   EXPECT_EQ(received[0].src_qp, x.qp->qpn);
   EXPECT_EQ(received[0].wc_flags, uint32_t{IBV_WC_GRH});
-  // 40 bytes over the two pieces: 20 of zero, then the IPv4 header.
+  // 40 bytes in the two pieces: 20 zero bytes, then the IPv4 header.
   std::vector<uint8_t> header(40);
   std::memcpy(header.data(), y.buffer.data(), 30);
   std::memcpy(header.data() + 30, y.buffer.data() + 100, 10);
