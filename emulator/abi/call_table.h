@@ -2,8 +2,8 @@
 // numbers (calls.h), the names in traces and fault rules, and the host's dispatch. The table also
 // gives each call's object, its route when several hosts share a process, and what the call ends.
 //
-// A new call needs four edits: a line here, its structs in calls.h, its handler of the same name in
-// emulator/host/verbs_calls.cc, and the library's function that makes the call. A line's position
+// A new call needs four edits. They are a line here, its structs in calls.h, its handler of the
+// same name in emulator/host/verbs_calls.cc, and its function in the library. A line's position
 // among the verbs calls gives the call's number, so a new line changes kCallVersion.
 #pragma once
 

@@ -125,9 +125,9 @@ struct DeviceEntry {
   uint32_t reserved;
   char profile[32];
 };
-// The devices of the host that answers. In may also be Nothing. When hosts are inside the program,
-// the host of the device `index` answers (also after the device's removal), or else the host that
-// the calling thread has entered.
+// Lists the devices of the host that answers. In may also be Nothing. When hosts are inside the
+// program, the host of the device `index` answers, also after the device's removal. Without
+// `index`, the host that the calling thread has entered answers.
 struct ListDevicesIn {
   uint32_t index;
   uint32_t of_index;  // 1: `index` selects the host

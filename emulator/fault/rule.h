@@ -99,7 +99,8 @@ struct Hold {
   bool takes_effect = false;
   friend bool operator==(Hold, Hold) = default;
 };
-// Delays the reply to a call. The call takes effect before the delay (`takes_effect`) or after it.
+// Delays an operation. For a call, delays the reply. The call takes effect before the delay
+// (`takes_effect`) or after it.
 struct Delay {
   Duration time;
   bool takes_effect = false;

@@ -1,5 +1,6 @@
-// State and functions that requester, responder and completer share: transmission of trains, the
-// queue of trains between local QPs, timers, the round of QPs with work, completions and traces.
+// State and functions that requester, responder and completer share. These are the transmission of
+// trains, the queue of trains between local QPs, timers, the round of QPs with work, completions
+// and traces.
 #pragma once
 
 #include <cstddef>

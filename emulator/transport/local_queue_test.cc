@@ -1,5 +1,5 @@
-// Trains that wait between local QPs when one of the QPs changes: a response to an earlier
-// incarnation of a QP, and a READ response whose region is withdrawn.
+// Trains wait between local QPs when one of the QPs changes. The tests use responses to an earlier
+// incarnation of a QP, and READ responses whose region is withdrawn.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {

@@ -1,12 +1,13 @@
-// Owns the location of message payloads. A payload is in program memory, or on a short path in one
+// Owns the location of message payloads. A payload is in program memory or, on a short path, in one
 // of these places:
 //   - the send slab: the library copied it at post (slab.h),
 //   - the receive slab: the program takes it when it polls the completion,
 //   - a copy offer: a program's polling thread copies it between the memory of two programs
 //     (emulator/abi/copy_jobs.h), while its train waits (parking.h).
 // Quiesce moves every payload in a scope to program memory. Call Quiesce before every step that
-// reads, moves or frees memory. No other file of the host accesses the slabs or the offers. There
-// are no short paths for a group with several processes, or on a host without shortcuts.
+// reads, moves or frees memory. No other file of the host accesses the slabs or the offers.
+//
+// A group has no short paths when it has several processes or its host runs without shortcuts. Its
 // GroupShare::sole_process is then kNone.
 #pragma once
 

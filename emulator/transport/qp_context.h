@@ -1,5 +1,5 @@
-// The engine's state of one QP: the requester's window of requests, the responder's position in the
-// sequence of PSNs, and the QP's links in the engine's round of QPs with work.
+// The engine's state of one QP. It holds the requester's window of requests, the responder's
+// position in the sequence of PSNs, and the links in the engine's round of QPs with work.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Requests that a responder must refuse: the NAK, its PSN, and the effect on the QP and on the
-// receive in use (IBTA 9.7.4.1, 9.7.5.2; rxe's check_op_seq, check_rkey).
+// Requests that a responder must refuse. The tests check the NAK, its PSN, and the effect on the QP
+// and on the receive in use (IBTA 9.7.4.1, 9.7.5.2; rxe's check_op_seq, check_rkey).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {

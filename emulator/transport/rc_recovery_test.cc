@@ -1,5 +1,5 @@
-// The recovery from each kind of loss: which response was lost, what is repeated, and that nothing
-// is repeated more often than necessary (IBTA 9.7.5.1.4, 9.7.5.2, 9.7.6).
+// The recovery from each kind of loss. The tests check what is repeated, and that nothing is
+// repeated more often than necessary (IBTA 9.7.5.1.4, 9.7.5.2, 9.7.6).
 #include "emulator/transport/harness.h"
 #include "emulator/transport/psn.h"
 

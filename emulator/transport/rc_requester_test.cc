@@ -1,5 +1,6 @@
-// The requester with responses written by hand: from which PSN it repeats, what an ACK or NAK
-// completes, what it counts and what it ignores (IBTA 9.7.5.2, 9.9.2; rxe_comp.c, rxe_req.c).
+// The requester with responses written by hand. The tests check the PSN of a repetition, the effect
+// of each ACK and NAK, the counters, and the ignored responses (IBTA 9.7.5.2, 9.9.2; rxe_comp.c,
+// rxe_req.c).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {

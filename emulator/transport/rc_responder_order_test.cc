@@ -1,5 +1,5 @@
-// The responder and the order of requests: what it acknowledges, with which PSN and message number,
-// and its response to a gap and to a request that it has already executed.
+// The responder and the order of requests. The tests check acknowledgements with their PSN and
+// message number, and the response to a gap and to a request that was already executed.
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/scripted_peer.h"
 

@@ -1,5 +1,5 @@
-// Handles runs of packets together: resolves the destination of a packet before the packet is
-// handled, and executes a run of packets of one message at once.
+// Handles runs of packets together. It resolves the destination of a packet before the packet is
+// handled, and executes several packets of one message at once.
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {

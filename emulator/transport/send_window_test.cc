@@ -41,7 +41,7 @@ TEST(SendWindow, HalvesAtALossAndGrowsSlowlyFromThere) {
   EXPECT_EQ(window.packets(), SendWindow::kLeast);
 }
 
-// A profile may exceed the limit, and the window then starts there.
+// A profile may exceed the limit. The window then starts there and does not grow.
 TEST(SendWindow, NeverGrowsBeyondALargerStart) {
   SendWindow window = Begun(4096);
   for (int i = 0; i < 100; i++) FillAndAcknowledge(window, 4096);

@@ -41,8 +41,9 @@ struct SendWqe {
 };
 
 // Copies entry `index` of the QP's send ring. `out.status` is IBV_WC_LOC_QP_OP_ERR for a request
-// that the QP cannot send: an opcode outside rxe's wr_opcode_mask, a num_sge above the cap, or more
-// inline data than the slot holds. It is IBV_WC_LOC_LEN_ERR above max_message_bytes.
+// that the QP cannot send. Reasons are an opcode outside rxe's wr_opcode_mask, a num_sge above the
+// cap, or more inline data than the slot holds. `out.status` is IBV_WC_LOC_LEN_ERR above
+// max_message_bytes.
 void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes, SendWqe& out);
 
 // Returns the completion's opcode, as rxe's wr_to_wc_opcode does.

@@ -1,6 +1,7 @@
 // The positions of all fields of CM messages. Layout visits a message's fields with a Reader or a
-// Writer. A position is IBTA's (chapter 12.6; ibta_vol1_c12.h of the kernel): the byte from the end
-// of the 24-byte MAD header, the bit from that byte's most significant bit, and the width in bits.
+// Writer. Positions are IBTA's (chapter 12.6; ibta_vol1_c12.h of the kernel). The byte counts from
+// the end of the 24-byte MAD header, the bit from the byte's most significant bit. The width is in
+// bits.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // Messages of the IB communication manager (IBTA 12.6, attribute ids 0x10 to 0x1a) as plain
-// structs, and their conversion to and from the 256 bytes of a MAD. Field names follow the kernel's
-// ibta_vol1_c12.h. All fields are in host order, except GIDs and private data, which are bytes.
+// structs. Parse and emit functions convert them from and to the 256 bytes of a MAD. Field names
+// follow the kernel's ibta_vol1_c12.h. All fields are in host order, except GIDs and private data,
+// which are bytes.
 #pragma once
 
 #include <array>
