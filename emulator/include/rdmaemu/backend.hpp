@@ -1,5 +1,6 @@
-// On which RDMA device a test runs, by the environment variable RDMAEMU_BACKEND, and the devices
-// and addresses that the test finds there. Header only; docs/embedding.md shows the use.
+// The RDMA device on which a test runs, as the environment variable RDMAEMU_BACKEND selects it, and
+// the devices and addresses that the test finds there. Header only. docs/embedding.md shows the
+// use.
 #pragma once
 
 #include <arpa/inet.h>
@@ -26,10 +27,10 @@ namespace rdmaemu::testing {
 enum class Backend {
   kEmbedded,  // "embedded", the default: a host inside the test's process
   kHost,      // "host": the host process of `rdmaemu run`
-  kSystem,    // "system": whatever device libibverbs has on this machine
+  kSystem,    // "system": any device that libibverbs has on this machine
 };
 
-// Throws std::invalid_argument for another value of RDMAEMU_BACKEND.
+// Throws std::invalid_argument when RDMAEMU_BACKEND has any other value.
 inline Backend CurrentBackend() {
   const char* const value = std::getenv("RDMAEMU_BACKEND");
   const std::string name = value == nullptr || *value == '\0' ? "embedded" : value;
@@ -40,7 +41,7 @@ inline Backend CurrentBackend() {
                               "\"; set it to embedded, host or system");
 }
 
-// Why a test that has the need is skipped on the backend; "": the backend has it.
+// Returns the reason to skip a test that has the need on the backend. "": the backend has the need.
 inline std::string WhyNotOn(Backend backend, Need need) {
   if (backend == Backend::kEmbedded) return "";
   const bool is_host = backend == Backend::kHost;
@@ -91,7 +92,7 @@ inline std::string AddressText(int family, const void* bytes) {
   return text;
 }
 
-// RoCE devices have their addresses as GIDs.
+// RoCE devices show their addresses as GIDs.
 inline void AddAddressesOfGids(ibv_device* device, std::vector<std::string>& addresses) {
   const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device),
                                                                     ibv_close_device);
@@ -112,7 +113,7 @@ inline void AddAddressesOfGids(ibv_device* device, std::vector<std::string>& add
   }
 }
 
-// InfiniBand and iWARP devices have the addresses of network interfaces.
+// InfiniBand and iWARP devices use the addresses of network interfaces.
 inline void AddAddressesOfInterfaces(std::vector<std::string>& addresses) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return;
@@ -129,7 +130,7 @@ inline void AddAddressesOfInterfaces(std::vector<std::string>& addresses) {
   freeifaddrs(all);
 }
 
-// The device to which rdma_bind_addr binds the address; "": none.
+// Returns the device to which rdma_bind_addr binds the address. "": none.
 inline std::string DeviceOfAddress(const std::string& address) {
   sockaddr_storage storage = {};
   if (IsIpv6(address)) {
@@ -155,7 +156,8 @@ inline std::string DeviceOfAddress(const std::string& address) {
   return device;
 }
 
-// Devices with an address come first. Throws std::runtime_error when no device has one.
+// Returns all devices, those with an address first. Throws std::runtime_error when no device has an
+// address.
 inline std::vector<TestDevice> FindDevices() {
   std::vector<TestDevice> devices;
   std::vector<std::string> addresses;
@@ -200,7 +202,7 @@ inline std::vector<TestDevice> FindDevices() {
   return devices;
 }
 
-// As the options of an embedded host have them.
+// Returns the devices that an embedded host with these options has.
 inline std::vector<TestDevice> DevicesOf(const EmbeddingOptions& options) {
   std::vector<DeviceOptions> given = options.devices;
   if (given.empty()) given.emplace_back();
@@ -215,7 +217,7 @@ inline std::vector<TestDevice> DevicesOf(const EmbeddingOptions& options) {
   return devices;
 }
 
-// Throws where the process does not run on the backend that RDMAEMU_BACKEND names.
+// Throws when the process does not run on the backend that RDMAEMU_BACKEND names.
 inline void CheckBackend(Backend backend) {
   const bool is_on_host = std::getenv("RDMAEMU_HOST") != nullptr;
   if (backend == Backend::kHost) {
@@ -226,7 +228,8 @@ inline void CheckBackend(Backend backend) {
     }
     Checked(rdmaemu_rules(nullptr, 0));
   }
-  // Our libibverbs.so.1 without a host would start one, which is not the machine's device.
+  // Without a host, rdmaemu's libibverbs.so.1 would start a host, which is not the machine's
+  // device.
   if (backend == Backend::kSystem && !is_on_host &&
       dlsym(RTLD_DEFAULT, "rdmaemu_client_embed") != nullptr) {
     throw std::runtime_error(

@@ -1,6 +1,6 @@
 // Catch2 for programs that use RDMA: the fixture of rdmaemu/fixture.hpp, and the host's timeline in
-// the message of a test that failed. Catch2 2.13 and 3. With Catch2 2 include this header before
-// <catch2/catch.hpp>, or define CATCH_CONFIG_EXTERNAL_INTERFACES. Header only.
+// the message of a failed test. Works with Catch2 2.13 and 3. With Catch2 2, include this header
+// before <catch2/catch.hpp>, or define CATCH_CONFIG_EXTERNAL_INTERFACES. Header only.
 //
 //     TEST_CASE_METHOD(rdmaemu::testing::EmbeddedTest, "a lost server is reported") {
 //       rdmaemu::testing::WithFault("at = \"cm.req\", drop = true", [&] { ... });
@@ -57,14 +57,15 @@ class Catch2Listener : public Catch2ListenerBase {
   }
 };
 
-// Ends the test. Catch2 2 knows no skipped tests: the test passes, with the reason as a warning.
+// Ends the test. Catch2 2 has no skipped tests. There the test passes, and a warning gives the
+// reason.
 [[noreturn]] inline void SkipInCatch2(const std::string& reason) {
 #if CATCH_VERSION_MAJOR >= 3
   RDMAEMU_CATCH2(SKIP)(reason);
   throw TestSkipped(reason);
 #else
   RDMAEMU_CATCH2(WARN)("skipped: " << reason);
-  throw Catch::TestFailureException();  // ends a test whose failures were recorded before: none
+  throw Catch::TestFailureException();  // ends a test that has recorded no failure
 #endif
 }
 
@@ -89,7 +90,7 @@ inline const Catch::ListenerRegistrar<Catch2Listener> kCatch2Listener;
 
 }  // namespace detail
 
-// A test with a host of its own, for TEST_CASE_METHOD: Fixture says what it has.
+// A test with its own host, for TEST_CASE_METHOD. Fixture lists what the test can use.
 class EmbeddedTest : protected Fixture {
  protected:
   explicit EmbeddedTest(const EmbeddingOptions& options = {}) : Fixture(options) {}

@@ -1,5 +1,5 @@
-// Events and completions for tests: the next one, or the reason why there is none. Header only,
-// without a test framework; failures go to Fail (framework.hpp).
+// Events and completions for tests: the next one, or the reason why none will arrive. Header only.
+// Works without a test framework. Failures are reported through Fail (framework.hpp).
 #pragma once
 
 #include <errno.h>
@@ -19,8 +19,8 @@
 
 namespace rdmaemu::testing {
 
-// How long an event or a completion is awaited, of the machine's time. On an embedded host this is
-// the time in which nothing happens at all. There a wait that nothing can end fails at once.
+// How long a test waits for an event or a completion, in the machine's time. On an embedded host,
+// only time without any activity counts. There, a wait that nothing can end fails at once.
 // RDMAEMU_TEST_TIMEOUT_MS sets another limit.
 inline constexpr int kWaitLimit_ms = 30'000;
 inline int WaitLimit_ms() {
@@ -29,7 +29,7 @@ inline int WaitLimit_ms() {
   return limit_ms > 0 ? limit_ms : kWaitLimit_ms;
 }
 
-// An event of RDMA CM, which its destructor acknowledges.
+// A CM event. The destructor acknowledges the event.
 struct AcknowledgeEvent {
   void operator()(rdma_cm_event* event) const { rdma_ack_cm_event(event); }
 };
@@ -40,7 +40,7 @@ class Event {
   explicit operator bool() const { return event_ != nullptr; }
   const rdma_cm_event* operator->() const { return event_.get(); }
   const rdma_cm_event& operator*() const { return *event_; }
-  // From then on the event's id can be destroyed.
+  // Acknowledges the event. Afterwards the event's id can be destroyed.
   void Acknowledge() { event_.reset(); }
 
  private:
@@ -63,7 +63,8 @@ inline std::ostream& operator<<(std::ostream& out, const Event& event) {
   return out << Describe(event);
 }
 
-// Whether the event or completion is this one. Without a status or an opcode: any.
+// Returns true when the event or completion matches. Without a status or an opcode, any one
+// matches.
 inline bool Is(const Event& event, rdma_cm_event_type type,
                std::optional<int> status = std::nullopt) {
   return event && event->event == type && (!status || event->status == *status);
@@ -79,17 +80,18 @@ namespace detail {
 
 inline std::string LimitText() { return std::to_string(WaitLimit_ms()) + " ms"; }
 
-// A host process and a machine's device bring events in their own time.
+// A host process and a machine's device deliver events in their own time.
 inline bool AwaitReadable(int fd) {
-  if (CurrentBackend() == Backend::kEmbedded) return true;  // rdma_get_cm_event finds the deadlock
+  if (CurrentBackend() == Backend::kEmbedded) return true;  // rdma_get_cm_event detects EDEADLK
   pollfd waits{fd, POLLIN, 0};
   return poll(&waits, 1, WaitLimit_ms()) != 0;
 }
 
 }  // namespace detail
 
-// The channel's next event. When none can come, the test fails with the reason, and the result is
-// no event: at EDEADLK on an embedded host, after WaitLimit_ms() on the other backends.
+// Returns the channel's next event. When no event can arrive, reports a failure with the reason and
+// returns no event. An embedded host detects this by EDEADLK, the other backends after
+// WaitLimit_ms().
 inline Event NextEvent(rdma_event_channel* channel) {
   if (!detail::AwaitReadable(channel->fd)) {
     Fail("no event comes: none came in " + detail::LimitText());
@@ -103,12 +105,13 @@ inline Event NextEvent(rdma_event_channel* channel) {
   return Event();
 }
 
-// The next completion of the queue. When none can come, the test fails with the reason, and the
-// result is empty: at EDEADLK on an embedded host, after WaitLimit_ms() on the other backends.
+// Returns the queue's next completion. When no completion can arrive, reports a failure with the
+// reason and returns nothing. An embedded host detects this by EDEADLK, the other backends after
+// WaitLimit_ms().
 inline std::optional<ibv_wc> NextCompletion(ibv_cq* cq) {
   using Milliseconds = std::chrono::milliseconds;
   constexpr int kStep_ms = 1;
-  constexpr int kLooksBetweenSleeps = 1000;  // without an embedded host, whose wait is the sleep
+  constexpr int kLooksBetweenSleeps = 1000;  // without an embedded host, whose wait sleeps
   const auto begin = std::chrono::steady_clock::now();
   const Milliseconds limit(WaitLimit_ms());
   Milliseconds stalled(0);

@@ -1,11 +1,11 @@
 // doctest for programs that use RDMA: the fixture of rdmaemu/fixture.hpp, and the host's timeline
-// in the message of a test that failed. Header only.
+// in the message of a failed test. Header only.
 //
 //     TEST_CASE_FIXTURE(rdmaemu::testing::EmbeddedTest, "a lost server is reported") {
 //       rdmaemu::testing::WithFault("at = \"cm.req\", drop = true", [&] { ... });
 //     }
 //
-// doctest cannot end a running test as skipped. A test that needs the emulator says so:
+// doctest cannot end a running test as skipped. A test that needs the emulator declares the need:
 //
 //     TEST_CASE_FIXTURE(EmbeddedTest, "..." * rdmaemu::testing::Needs(rdmaemu::Need::kRules)) { ...
 //     }
@@ -30,7 +30,7 @@ inline std::string& DoctestName() {
   return name;
 }
 
-// How many tests and suites are skipped, by reason.
+// The number of skipped tests and suites, by reason.
 inline std::map<std::string, int>& DoctestSkips() {
   static std::map<std::string, int> skips;
   return skips;
@@ -65,7 +65,8 @@ class DoctestListener : public doctest::IReporter {
   void test_case_skipped(const doctest::TestCaseData& /*test*/) override {}
 };
 
-// The test fails, because doctest has no other end for it; the message says how to declare it.
+// Fails the test, because doctest cannot skip a running test. The message shows how to declare the
+// need.
 [[noreturn]] inline void SkipInDoctest(const std::string& reason) {
   throw TestSkipped(reason +
                     ". doctest cannot skip a running test: declare the test with \"name\" * "
@@ -93,8 +94,8 @@ inline const bool kUsesDoctest = UseDoctest();
 
 }  // namespace detail
 
-// A decorator of tests and suites: skips them on backends that lack the need. The run begins with
-// the reasons.
+// A decorator of tests and suites. Skips them on backends that lack the need. The run prints the
+// reasons at its start.
 class Needs {
  public:
   explicit Needs(Need need) : need_(need) {}
@@ -102,7 +103,8 @@ class Needs {
   void fill(doctest::detail::TestSuite& suite) const { SkipIfLacking(suite.m_skip); }
 
  private:
-  // Before main, where an exception would end the program: the fixture reports a wrong backend.
+  // Runs before main, where an exception would end the program. The fixture reports a wrong backend
+  // later.
   void SkipIfLacking(bool& skip) const {
     std::string why;
     try {
@@ -116,7 +118,7 @@ class Needs {
   Need need_;
 };
 
-// A test with a host of its own, for TEST_CASE_FIXTURE: Fixture says what it has.
+// A test with its own host, for TEST_CASE_FIXTURE. Fixture lists what the test can use.
 class EmbeddedTest : protected Fixture {
  protected:
   explicit EmbeddedTest(const EmbeddingOptions& options = {}) : Fixture(options) {}

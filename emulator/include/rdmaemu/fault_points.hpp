@@ -1,5 +1,5 @@
 // A matrix of faults: ForEachFault runs a body once for each named fault point and reports which
-// points the body survived. Header only, for any test framework.
+// faults the body survived. Header only, for any test framework.
 #pragma once
 
 #include <rdmaemu/fixture.hpp>
@@ -18,15 +18,16 @@
 
 namespace rdmaemu::testing {
 
-// One cell of the matrix. The rule is in the words of docs/faults.md; "": a run without a fault.
+// One cell of the matrix. The rule is in the language of docs/faults.md. "": a run without a fault.
 struct FaultPoint {
   std::string name;
   std::string rule;
 };
 
-// One point for each place of a point of docs/faults.md ("call", "cm", "event", "wc", "async",
-// "packet", "memory"), in the library's order: PointsAt("cm", "first = 1, drop = true") begins with
-// {"cm.req", "at = \"cm.req\", first = 1, drop = true"}. Throws EmbeddingError for another point.
+// Returns one fault point for each place of a point of docs/faults.md ("call", "cm", "event", "wc",
+// "async", "packet", "memory"), in the library's order. Example: the first entry of PointsAt("cm",
+// "first = 1, drop = true") is {"cm.req", "at = \"cm.req\", first = 1, drop = true"}. Throws
+// EmbeddingError for an unknown point.
 inline std::vector<FaultPoint> PointsAt(const std::string& point, const std::string& keys) {
   const int bytes = Checked(rdmaemu_rule_places(point.c_str(), nullptr, 0));
   std::string places(static_cast<size_t>(bytes) + 1, '\0');
@@ -40,23 +41,23 @@ inline std::vector<FaultPoint> PointsAt(const std::string& point, const std::str
   return points;
 }
 
-// The nth call of each kind fails with this errno and has no effect.
+// Makes the nth call of each kind fail with this errno, without any effect.
 inline std::vector<FaultPoint> CallsFail(const std::string& error = "ENOMEM", uint64_t nth = 1) {
   return PointsAt("call", "nth = " + std::to_string(nth) + ", errno = \"" + error + "\"");
 }
 
-// The first `count` CM messages of each kind are lost.
+// Drops the first `count` CM messages of each kind.
 inline std::vector<FaultPoint> CmMessagesLost(uint64_t count = 1) {
   return PointsAt("cm", "first = " + std::to_string(count) + ", drop = true");
 }
 
-// The nth completion of each kind has this status (ibv_wc_status), which takes its QP to ERR.
+// Gives the nth completion of each kind this status (ibv_wc_status), which moves its QP to ERR.
 inline std::vector<FaultPoint> CompletionsFail(const std::string& status = "retry_exc_err",
                                                uint64_t nth = 1) {
   return PointsAt("wc", "nth = " + std::to_string(nth) + ", status = \"" + status + "\"");
 }
 
-// What happened under one point.
+// The result of one point.
 struct FaultOutcome {
   enum Kind {
     kSurvived,    // the fault happened, and the body did not fail
@@ -65,7 +66,7 @@ struct FaultOutcome {
   };
   FaultPoint point;
   Kind kind = kSurvived;
-  uint64_t matched = 0;  // how often the rule's moment came
+  uint64_t matched = 0;  // how many moments the rule matched
   bool fired = false;
   std::string reason;  // of kFailed
 };
@@ -85,10 +86,11 @@ class FaultReport {
   std::vector<std::string> survived() const { return Names(FaultOutcome::kSurvived); }
   std::vector<std::string> failed() const { return Names(FaultOutcome::kFailed); }
   std::vector<std::string> never_fired() const { return Names(FaultOutcome::kNeverFired); }
-  // No point failed. Points that never fired do not count as failed: compare never_fired() too.
+  // True when no point failed. Points that never fired do not count as failed. Compare
+  // never_fired(), too.
   bool ok() const { return failed().empty(); }
 
-  // One line for the whole and one for each point.
+  // Returns one line for the whole matrix and one line for each point.
   std::string ToString() const {
     size_t width = 0;
     for (const FaultOutcome& each : outcomes_) width = std::max(width, each.point.name.size());
@@ -118,7 +120,7 @@ inline std::ostream& operator<<(std::ostream& out, const FaultReport& report) {
 
 namespace detail {
 
-// Runs the body and returns why it failed; "": it did not.
+// Runs the body and returns why the body failed. "": the body did not fail.
 template <class Body>
 std::string WhyBodyFails(Body&& body) {
   const uint64_t failures_before = FailureCount::Get().failures();
@@ -132,7 +134,7 @@ std::string WhyBodyFails(Body&& body) {
   } catch (const std::exception& failure) {
     if (FailureCount::Get().is_skipping()) throw;
     reason = failure.what();
-  } catch (...) {  // how frameworks end a test at a failed assertion
+  } catch (...) {  // frameworks end a test at a failed assertion like this
     if (FailureCount::Get().is_skipping()) throw;
     reason = "it threw what is no std::exception";
   }
@@ -143,11 +145,11 @@ std::string WhyBodyFails(Body&& body) {
 
 }  // namespace detail
 
-// Runs `body` once for each point, in order, with the point's rule added before and removed
-// afterwards, together with the rules that the body has left. A body fails when it throws, returns
-// false (where it returns bool), or records a failure in the test framework; the failure's message
-// names the point. The hosts stay the same: the body restores what its faults change for good.
-// Throws EmbeddingError for a rule that is wrong. Skips the test where there are no rules.
+// Runs `body` once for each point, in order. Adds the point's rule before each run. Removes that
+// rule, and all rules that the body added, after each run. A body fails when it throws, returns
+// false (where it returns bool), or records a failure in the test framework. The failure's message
+// names the point. The hosts stay the same for all points, so the body undoes permanent effects of
+// its faults. Throws EmbeddingError for a wrong rule. Skips the test on a backend without rules.
 template <class Body>
 [[nodiscard]] FaultReport ForEachFault(const std::vector<FaultPoint>& points, Body&& body) {
   Require(Need::kRules);
@@ -176,7 +178,7 @@ template <class Body>
     if (!name.empty()) {
       const auto now = RulesBefore::Find(name);
       outcome.matched = now ? now->matched : 0;
-      // Also of a host that the fault has ended, or of a rule that the body has removed.
+      // Also true for a host that the fault ended, and for a rule that the body removed.
       outcome.fired = (now && now->fired > 0) || rdmaemu_rule_wait(name.c_str(), 1, 0) == 0;
     }
     rules_before.RemoveOthers();

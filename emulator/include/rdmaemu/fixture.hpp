@@ -1,5 +1,5 @@
-// A test's own hosts and what it says when it fails, for any test framework: testing.h is
-// GoogleTest's, catch2.hpp and doctest.hpp are the others'. Header only.
+// A test's own hosts, and the test's message on failure, for any test framework. testing.h connects
+// GoogleTest, catch2.hpp and doctest.hpp connect the others. Header only.
 #pragma once
 
 #include <unistd.h>
@@ -25,7 +25,7 @@
 
 namespace rdmaemu::testing {
 
-// Runs `body` under a rule. The test fails when the rule did nothing.
+// Runs `body` under a rule. Fails the test when the rule never fired.
 template <class Body>
 void WithFault(const std::string& rule, Body&& body) {
   const Fault fault(rule);
@@ -35,11 +35,11 @@ void WithFault(const std::string& rule, Body&& body) {
        " times and never fired");
 }
 
-// So many lines of the timeline stand in the message of a test that failed; a file has the rest.
+// How many lines of the timeline a failed test's message shows. A file holds all lines.
 inline constexpr size_t kTimelineLines = 60;
 
-// Writes the text to a file of the running test and returns the file's path; "": the file cannot be
-// written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
+// Writes the text to a file named after the running test. Returns the file's path, or "" when the
+// file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
 inline std::string WriteTimelineFile(const std::string& text) {
   const char* directory = nullptr;
   for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
@@ -61,7 +61,8 @@ inline std::string WriteTimelineFile(const std::string& text) {
   return out ? path : std::string();
 }
 
-// kTimelineLines of the text, as many as possible on both sides of that byte.
+// Returns kTimelineLines lines of the text around that byte, half of them on each side where
+// possible.
 inline std::string TimelineAround(const std::string& text, size_t byte) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -80,7 +81,7 @@ inline std::string TimelineAround(const std::string& text, size_t byte) {
   return shown;
 }
 
-// The rules at a moment, to remove those that are added later.
+// Remembers the rules of one moment, to remove rules that are added later.
 class RulesBefore {
  public:
   RulesBefore() {
@@ -108,8 +109,9 @@ class RulesBefore {
   std::set<std::string> names_;
 };
 
-// The hosts of a test, by the backend: embedded ones that end with the object, the host process of
-// `rdmaemu run`, or the machine. What a backend lacks ends the test as skipped, with the reason.
+// The hosts of a test, by backend: embedded hosts that end with the object, the host process of
+// `rdmaemu run`, or the machine. When the backend lacks something, the test ends as skipped, with
+// the reason.
 class TestHost {
  public:
   explicit TestHost(const EmbeddingOptions& options = {})
@@ -136,15 +138,15 @@ class TestHost {
   TestHost& operator=(const TestHost&) = delete;
 
   Backend backend() const { return backend_; }
-  // Of the first host. On `host` and `system`: all that the process sees.
+  // The devices of the first host. On `host` and `system`: all devices that the process sees.
   const std::vector<TestDevice>& devices() const { return devices_; }
 
-  // Another machine on the same network.
+  // Adds another machine to the same network.
   void Add(const HostOptions& options) { Embedded().Add(options); }
-  // Power off: no peer is told.
+  // Powers the machine off. No peer is notified.
   void Remove(const std::string& name) { Embedded().Remove(name); }
 
-  // On a host process: CLOCK_MONOTONIC's time unless the host's clock is another one.
+  // On a host process, returns CLOCK_MONOTONIC's time unless the host has another clock.
   std::chrono::nanoseconds now() const {
     Require(Need::kTime);
     return std::chrono::nanoseconds(Checked(rdmaemu_now()));
@@ -167,10 +169,11 @@ class TestHost {
     if (backend_ == Backend::kHost && result == -EOPNOTSUPP) Skip(rdmaemu_last_error());
     Checked(result);
   }
-  // The options' names and addresses are for an embedded host; their number is what a test needs.
+  // Names and addresses in the options are for an embedded host. Elsewhere the test needs as many
+  // devices.
   void SkipWithoutDevices() {
     const size_t wanted = devices_.size();
-    // Once a process: looking makes calls, which rules count.
+    // Runs once per process, because the search makes calls that rules count.
     static const std::vector<TestDevice> found = detail::FindDevices();
     const auto usable =
         static_cast<size_t>(std::count_if(found.begin(), found.end(), [](const TestDevice& each) {
@@ -189,9 +192,9 @@ class TestHost {
   std::optional<RulesBefore> rules_before_;
 };
 
-// A test's hosts, open as long as the object lives: by default one embedded host with the virtual
-// clock. When the test has failed, its message shows the timeline of all hosts. A fixture of a
-// framework derives from it; the hosts end after the members of classes that derive further.
+// A test's hosts, open as long as the object lives. The default is one embedded host with the
+// virtual clock. The message of a failed test shows the timeline of all hosts. A framework's
+// fixture derives from this class. The hosts end after the members of derived classes.
 class Fixture {
  protected:
   explicit Fixture(const EmbeddingOptions& options = {}) : host(options) {
@@ -206,9 +209,9 @@ class Fixture {
   Fixture(const Fixture&) = delete;
   Fixture& operator=(const Fixture&) = delete;
 
-  // The name of the n-th device, and the addresses by which rdma_bind_addr reaches it: the first is
-  // an IPv4 address where the device has one. Those of the first host, or of the machine. A test
-  // that takes them from here runs on every backend.
+  // The name of the n-th device, and the addresses by which rdma_bind_addr reaches the device. The
+  // first address is an IPv4 address where the device has one. Devices are those of the first host,
+  // or of the machine. A test that uses these names and addresses runs on every backend.
   const std::string& DeviceName(size_t n = 0) const { return NthDevice(n).name; }
   const std::string& Address(size_t device = 0, size_t n = 0) const {
     const TestDevice& at = NthDevice(device);
@@ -216,14 +219,15 @@ class Fixture {
     return at.addresses[n];
   }
 
-  // Another machine: AddHost("b", {{.addresses = "10.0.0.2"}}). Embedded hosts only.
+  // Adds another machine: AddHost("b", {{.addresses = "10.0.0.2"}}). Embedded hosts only.
   void AddHost(const std::string& name, const std::vector<DeviceOptions>& devices) {
     HostOptions options;
     options.name = name;
     options.devices = devices;
     host.Add(options);
   }
-  // Runs `body` on that machine and returns its result; the objects that `body` creates are there.
+  // Runs `body` on that machine and returns its result. Objects that `body` creates belong to that
+  // machine.
   template <class Body>
   decltype(auto) On(const std::string& name, Body&& body) {
     const OnHost guard(name);
@@ -238,7 +242,7 @@ class Fixture {
     if (n >= devices.size()) Lack(n + 1, "RDMA devices", devices.size());
     return devices[n];
   }
-  // An embedded host has what the test has given it: there the test is wrong.
+  // On an embedded host the test itself chose the devices, so the test is wrong.
   [[noreturn]] void Lack(size_t wanted, const std::string& what, size_t there) const {
     const std::string why = "the test needs " + std::to_string(wanted) + " " + what +
                             "; there are " + std::to_string(there);

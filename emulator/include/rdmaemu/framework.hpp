@@ -1,5 +1,6 @@
-// What the fixture asks of the test framework. testing.h (GoogleTest), catch2.hpp and doctest.hpp
-// each fill in one Framework; without one of them a failure is an exception. Header only.
+// The functions that the fixture needs from the test framework. testing.h (GoogleTest), catch2.hpp
+// and doctest.hpp each fill in one Framework. Without them, a failure throws an exception. Header
+// only.
 #pragma once
 
 #include <errno.h>
@@ -14,11 +15,11 @@
 
 namespace rdmaemu::testing {
 
-// What Fail throws where no framework is used.
+// Fail throws this where no framework is used.
 struct TestFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// What Skip throws where the framework cannot end a running test as skipped.
+// Skip throws this where the framework cannot end a running test as skipped.
 struct TestSkipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -26,21 +27,21 @@ struct TestSkipped : std::runtime_error {
 struct Framework {
   // Records a failure of the running test. The test goes on.
   void (*fail)(const std::string& text) = [](const std::string& text) { throw TestFailed(text); };
-  // Ends the running test as skipped, by an exception. Only in the test's own thread.
+  // Ends the running test as skipped, by an exception. Call this only in the test's own thread.
   void (*skip)(const std::string& reason) = [](const std::string& reason) {
     throw TestSkipped(reason);
   };
-  // Adds a text to the message of a test that failed.
+  // Adds a text to the message of a failed test.
   void (*tell)(const std::string& text) = [](const std::string& text) {
     std::fprintf(stderr, "%s\n", text.c_str());
   };
-  // Failures name the text as long as the result lives. nullptr: the framework has no such thing.
+  // Adds the text to failures as long as the result lives. nullptr: the framework cannot do this.
   std::shared_ptr<void> (*label)(const std::string& text) = nullptr;
-  // The running test, for the name of a file.
+  // Returns the name of the running test, for a file name.
   std::string (*test_name)() = [] { return std::string(program_invocation_short_name); };
 };
 
-// Set before main. Each program uses one framework.
+// Set before main. A program uses one framework.
 inline Framework& TheFramework() {
   static Framework framework;
   return framework;
@@ -48,15 +49,15 @@ inline Framework& TheFramework() {
 
 inline void Fail(const std::string& text) { TheFramework().fail(text); }
 
-// How many failures frameworks have reported, and how long the timeline was (bytes) at the first
-// failure of the running test.
+// Counts the failures that frameworks have reported. Remembers the timeline's length in bytes at
+// the first failure of the running test.
 class FailureCount {
  public:
   static FailureCount& Get() {
     static FailureCount count;
     return count;
   }
-  // A framework's listener calls this for each failure, in any thread.
+  // Records one failure. A framework's listener calls this in any thread.
   void Add() {
     failures_++;
     const int bytes = rdmaemu_timeline(nullptr, 0);
@@ -68,10 +69,10 @@ class FailureCount {
     is_skipping_ = false;
   }
   uint64_t failures() const { return failures_; }
-  // The timeline's end when no failure was seen.
+  // The timeline's length at the first failure. SIZE_MAX when no failure was reported.
   size_t first_bytes() const { return first_bytes_; }
 
-  // A test was skipped by an exception, which is not a failure.
+  // Records that an exception skipped the test, which is not a failure.
   void NoteSkip() { is_skipping_ = true; }
   bool is_skipping() const { return is_skipping_; }
 
@@ -81,7 +82,7 @@ class FailureCount {
   std::atomic<bool> is_skipping_{false};
 };
 
-// Ends the running test as skipped; the reason is a sentence without a full stop.
+// Ends the running test as skipped. The reason is a sentence without a full stop.
 [[noreturn]] inline void Skip(const std::string& reason) {
   FailureCount::Get().NoteSkip();
   TheFramework().skip(reason);

@@ -1,4 +1,4 @@
-// rdmaemu.h for C++: hosts and fault rules that end with their scope, durations of <chrono>,
+// rdmaemu.h for C++: hosts and fault rules that end with their scope, durations of <chrono>, and
 // errors as exceptions. Header only.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace rdmaemu {
 
-// What a function of rdmaemu.h refused; what() is rdmaemu_last_error().
+// The error of a failed function of rdmaemu.h. what() is rdmaemu_last_error().
 class EmbeddingError : public std::runtime_error {
  public:
   explicit EmbeddingError(int error)
@@ -27,18 +27,19 @@ class EmbeddingError : public std::runtime_error {
   int error_;
 };
 
-// Throws for a negative result; answers it otherwise.
+// Throws EmbeddingError for a negative result. Returns any other result.
 template <class Result>
 Result Checked(Result result) {
   if (result < 0) throw EmbeddingError(static_cast<int>(result));
   return result;
 }
 
-// What a program may need of the emulator that a machine's own RDMA device does not have.
+// Features of the emulator that a test may need and a machine's own RDMA device lacks.
 enum class Need { kRules, kHosts, kTime, kTimeline };
 
-// Called before a need is used. A test that runs on several backends (rdmaemu/backend.hpp) sets it
-// to a function that throws where the backend lacks the need. nullptr: nothing is checked.
+// The function that checks each need before its use. A test that runs on several backends
+// (rdmaemu/backend.hpp) sets a function that throws where the backend lacks the need. nullptr: no
+// checks.
 inline std::atomic<void (*)(Need)> check_need{nullptr};
 inline void Require(Need need) {
   if (auto* const check = check_need.load()) check(need);
@@ -51,8 +52,8 @@ struct DeviceOptions {
   std::string addresses = "127.0.0.1,::1";
 };
 
-// As rdmaemu_options; empty means the default. Each member has an initializer, so that a program
-// may name those that it wants: {.program_time = true}.
+// Options as in rdmaemu_options. An empty member selects the default. Each member has an
+// initializer, so that a program can name only the members it sets: {.program_time = true}.
 struct EmbeddingOptions {
   std::string name = {};
   std::vector<DeviceOptions> devices = {};
@@ -64,17 +65,17 @@ struct EmbeddingOptions {
   bool program_time = false;
 };
 
-// A host that is added to others: it needs a name, and devices with addresses of its own.
+// A host that is added to others. The host needs a name, and devices with addresses of its own.
 struct HostOptions {
   std::string name = {};
   std::vector<DeviceOptions> devices = {};
-  uint64_t seed = 0;  // 0: follows from the first one's
+  uint64_t seed = 0;  // 0: derived from the first host's seed
   std::string scenario_path = {}, trace_path = {}, pcap_path = {}, silent_nets = {},
               payload_shortcuts = {};
   std::string gateways = {};
 };
 
-// Calls `use` with the same as an rdmaemu_options.
+// Calls `use` with the options converted to rdmaemu_options.
 template <class Options, class Use>
 int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
   std::vector<rdmaemu_device> devices;
@@ -97,7 +98,7 @@ int WithPlainOptions(const Options& options, const char* clock, Use&& use) {
   return use(plain);
 }
 
-// The hosts of this process, as long as the object lives: one, and those that are added.
+// The hosts of this process, open as long as the object lives: the first host and added hosts.
 class Embedding {
  public:
   explicit Embedding(const EmbeddingOptions& options = {}) {
@@ -110,15 +111,15 @@ class Embedding {
   Embedding(const Embedding&) = delete;
   Embedding& operator=(const Embedding&) = delete;
 
-  // A machine more, on the same network.
+  // Adds another machine to the same network.
   void Add(const HostOptions& options) {
     Checked(WithPlainOptions(
         options, nullptr, [](const rdmaemu_options& plain) { return rdmaemu_host_add(&plain); }));
   }
-  // Power off, without a word to anybody.
+  // Powers the machine off. No peer is notified.
   void Remove(const std::string& name) { Checked(rdmaemu_host_remove(name.c_str())); }
 
-  // Since the first host was opened; of all hosts.
+  // The time since the first host was opened. All hosts share this time.
   std::chrono::nanoseconds now() const { return std::chrono::nanoseconds(Checked(rdmaemu_now())); }
   void Advance(std::chrono::nanoseconds time) {
     Checked(rdmaemu_advance(static_cast<uint64_t>(time.count())));
@@ -126,7 +127,7 @@ class Embedding {
   void RunUntilIdle() { Checked(rdmaemu_run_until_idle()); }
 };
 
-// This thread is on the host of that name as long as the object lives: OnHost guard("b").
+// Puts this thread on the named host as long as the object lives: OnHost guard("b").
 class OnHost {
  public:
   explicit OnHost(const std::string& name) {
@@ -143,7 +144,7 @@ class OnHost {
   std::string before_;
 };
 
-// What happened lately, as text.
+// Returns the latest trace records as text.
 inline std::string Timeline() {
   Require(Need::kTimeline);
   std::string text(static_cast<size_t>(Checked(rdmaemu_timeline(nullptr, 0))) + 1, '\0');
@@ -152,7 +153,8 @@ inline std::string Timeline() {
   return text;
 }
 
-// A fault rule as long as the object lives: Fault lost("at = \"cm.rtu\", first = 1, drop = true").
+// A fault rule, active as long as the object lives: Fault lost("at = \"cm.rtu\", first = 1, drop =
+// true").
 class Fault {
  public:
   explicit Fault(const std::string& rule) {
@@ -169,13 +171,14 @@ class Fault {
   Fault& operator=(const Fault&) = delete;
 
   const std::string& name() const { return name_; }
-  // Of a rule with hold = true: what it has held so far goes on.
+  // Releases what a rule with hold = true has held so far.
   void Release() { Checked(rdmaemu_rule_release(name_.c_str())); }
-  // Until it has fired so often; throws ETIMEDOUT after so much time of the machine.
+  // Blocks until the rule has fired `times` times. Throws ETIMEDOUT after `timeout` of the
+  // machine's time.
   void Wait(uint64_t times = 1, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     Checked(rdmaemu_rule_wait(name_.c_str(), times, static_cast<uint64_t>(timeout.count())));
   }
-  // How many moments were the rule's, and in how many of them it did something.
+  // How many moments the rule matched, and in how many of them the rule fired.
   uint64_t matched() const { return Find().matched; }
   uint64_t fired() const { return Find().fired; }
 

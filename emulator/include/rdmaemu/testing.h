@@ -1,6 +1,6 @@
-// GoogleTest for programs that use RDMA: a fixture with hosts of its own, events and completions
-// with words for what they are, and the host's timeline in the message of a test that failed.
-// Header only; <gmock/gmock.h> has EXPECT_THAT for the matchers.
+// GoogleTest for programs that use RDMA: a fixture with its own hosts, matchers that describe
+// events and completions, and the host's timeline in the message of a failed test. Header only.
+// <gmock/gmock.h> provides EXPECT_THAT for the matchers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class EventIsMatcher {
   rdma_cm_event_type type_;
   std::optional<int> status_;
 };
-// Without a status: any.
+// Without a status, any status matches.
 inline auto EventIs(rdma_cm_event_type type, std::optional<int> status = std::nullopt) {
   return ::testing::MakePolymorphicMatcher(EventIsMatcher(type, status));
 }
@@ -74,7 +74,8 @@ inline auto CompletionIs(ibv_wc_status status, std::optional<ibv_wc_opcode> opco
 
 namespace detail {
 
-// GoogleTest swallows its AssertionException, because a failure or a skip was recorded before.
+// GoogleTest ignores its AssertionException, because a failure or a skip was recorded before the
+// throw.
 [[noreturn]] inline void SkipInGoogleTest(const std::string& reason) {
   constexpr auto kSkip = ::testing::TestPartResult::kSkip;
   ::testing::internal::AssertHelper(kSkip, __FILE__, __LINE__, reason.c_str()) =
@@ -112,7 +113,7 @@ inline const bool kUsesGoogleTest = UseGoogleTest();
 
 }  // namespace detail
 
-// A test with a host of its own: Fixture says what it has.
+// A test with its own host. Fixture lists what the test can use.
 class EmbeddedTest : public ::testing::Test, protected Fixture {
  protected:
   explicit EmbeddedTest(const EmbeddingOptions& options = {}) : Fixture(options) {}
