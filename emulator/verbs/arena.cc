@@ -89,7 +89,7 @@ void Arena::Free(const Span& span) {
   if (length == segment.bytes.size()) Emptied(span.segment);
 }
 
-// Of the segments that are empty, the largest that may be kept stays.
+// Keeps the largest empty segment of at most kMaxSpareBytes.
 void Arena::Emptied(SegmentId id) {
   const auto bytes_of = [&](SegmentId each) { return segments_.at(each).bytes.size(); };
   if (bytes_of(id) > kMaxSpareBytes) return Destroy(id);

@@ -1,5 +1,5 @@
-// Memory that a host shares with one group of processes: 64-byte aligned stretches cut from a few
-// large segments, so that a queue costs no descriptor and a program maps little.
+// Memory that a host shares with one group of processes. An arena cuts 64-byte aligned spans from a
+// few large segments. So a queue needs no file descriptor, and a program maps few segments.
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@
 
 namespace rdmaemu {
 
-// A stretch of a shared segment, with where the host has it.
+// A part of a shared segment, and its place in the host's mapping.
 struct Span {
   SegmentId segment = SegmentId::kNone;
   uint32_t offset = 0;         // bytes
@@ -29,21 +29,22 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kSegmentBytes = size_t{1} << 20;
-  // A group that has much gets more at a time, so that its mappings and the host's descriptors stay
-  // few; pages that nobody touched cost nothing.
+  // The size of a new segment grows with the group's memory, at most to this. So a group's mappings
+  // and the host's descriptors stay few. Untouched pages cost no memory.
   static constexpr size_t kMaxGrowthBytes = size_t{256} << 20;
-  // An empty segment of at most this is kept for the next queue: programs never unmap what they
-  // were shown once, so one that makes and destroys a queue in turn must not get a new one each.
+  // The arena keeps one empty segment of at most this size for the next queue. Programs never unmap
+  // a segment. Without a spare, a program that creates and destroys a queue in turn would map a new
+  // segment each time.
   static constexpr size_t kMaxSpareBytes = size_t{32} << 20;
   static constexpr size_t kPageBytes = 4096;
-  // What one group may hold, as addresses: as many queue pairs as it has doorbells, each with
-  // queues of some thousand entries; or two hundred of the deepest queue pairs (4.5 GiB each on
-  // rxe).
+  // The most address space that one group may hold. It suffices for a queue pair at each doorbell,
+  // with queues of some thousand entries each. It also suffices for two hundred of the deepest
+  // queue pairs (4.5 GiB each on rxe).
   static constexpr size_t kMaxBytes = size_t{1} << 40;
-  // Offsets are 32 bits. The deepest send queue of rxe takes 2.5 GiB.
+  // Offsets have 32 bits. The deepest send queue of rxe takes 2.5 GiB.
   static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;
-  // A freed stretch of at least this many bytes gives its pages back: a program maps a segment
-  // until it ends, and would keep them. A shorter one is zeroed when it is handed out again.
+  // Freeing a span of at least this many bytes returns its pages to the system, because programs
+  // keep segments mapped until they end. A shorter span is zeroed when it is allocated again.
   static constexpr size_t kDiscardBytes = size_t{256} << 10;
 
   explicit Arena(SharedMemory& memory) : memory_(memory) {}
@@ -51,11 +52,12 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A zeroed stretch of at least `bytes`. ENOMEM above the limits or when the system has no more.
+  // Returns a zeroed span of at least `bytes`. ENOMEM above the limits, or when the system has no
+  // memory.
   Result<Span> Allocate(size_t bytes);
-  // The span must have come from Allocate. An empty one is ignored.
+  // Frees a span that Allocate returned. An empty span is ignored.
   void Free(const Span& span);
-  // Bytes of one of this group's segments; EINVAL for any other.
+  // Returns the length in bytes of one of this group's segments. EINVAL for any other segment.
   Result<uint64_t> SegmentLength(SegmentId segment) const;
   size_t total_bytes() const { return total_bytes_; }
 
@@ -63,9 +65,9 @@ class Arena {
   struct Shared {
     std::span<std::byte> bytes;
     std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
-    uint32_t touched = 0;               // bytes beyond were never handed out and still are zero
+    uint32_t touched = 0;               // bytes beyond were never allocated and still are zero
   };
-  // By length, so that the smallest hole that is large enough is found at once.
+  // Ordered by length, to find the smallest hole that is large enough at once.
   struct Hole {
     uint32_t length;
     SegmentId segment;

@@ -77,7 +77,7 @@ TEST(Arena, HugeSegmentsGoBackAndLimitsHold) {
   EXPECT_EQ(arena.Allocate(1).error().code, ENOMEM);
 }
 
-// A program maps a segment until it ends, and would keep the pages of every queue that it had.
+// A program maps a segment until it ends, and would keep the pages of every queue it ever used.
 TEST(Arena, LongStretchesGiveTheirPagesBack) {
   testing::FakeSharedMemory memory;
   Arena arena(memory);
@@ -90,7 +90,7 @@ TEST(Arena, LongStretchesGiveTheirPagesBack) {
   std::memset(longer.bytes, 0xff, longer.length);
   arena.Free(longer);
   EXPECT_EQ(memory.discarded_bytes, Arena::kDiscardBytes);
-  longer.bytes[5] = std::byte{1};  // by a program that had it
+  longer.bytes[5] = std::byte{1};  // written by a program that still has the span mapped
   const Span again = *arena.Allocate(Arena::kDiscardBytes);
   ASSERT_EQ(again.bytes, longer.bytes);
   EXPECT_EQ(again.bytes[5], std::byte{0});
@@ -104,7 +104,8 @@ TEST(Arena, AGroupThatHasMuchHasFewSegments) {
   EXPECT_LE(memory.live_segments(), 9u);
 }
 
-// Random queues come and go: no two overlap, all are zero, and in the end one segment is left.
+// Queues of random sizes are created and destroyed. No two overlap, and all are zero. At the end
+// one segment is left.
 TEST(Arena, StretchesNeverOverlap) {
   testing::FakeSharedMemory memory;
   Arena arena(memory);

@@ -1,4 +1,4 @@
-// Completion queues and channels: rings in shared memory, arming, and the events that follow.
+// Completion queues and channels: rings in shared memory, arming, and the resulting events.
 #include <algorithm>
 #include <atomic>
 
@@ -28,7 +28,7 @@ Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
 }
 
 void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& counters) {
-  // Once events went to the overflow, the order keeps all later ones there until it is empty.
+  // While the overflow holds events, later events go there, too, to keep the order.
   if (channel.overflow.empty() && !channel.ring.Full()) {
     const uint32_t at = channel.ring.Producer();
     channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie = cookie;
@@ -53,12 +53,12 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   producer = next;
   ring.SetProducer(next);
   if (channel == nullptr) return true;
-  // Pairs with the program's fence between arming and its last look at the ring: one of the two
-  // sees the other's store. A read-modify-write is that fence here, and one that TSan understands.
+  // Pairs with the program's fence between arming and its last look at the ring. One of the two
+  // sees the other's store. A read-modify-write acts as that fence, and TSan understands it.
   std::atomic_ref armed(control->armed);
   const uint32_t asked = armed.fetch_or(0, std::memory_order_seq_cst);
   if (asked == kCqArmedAny || (asked == kCqArmedSolicited && solicited)) {
-    // Another thread may have turned "solicited" into "any" meanwhile: both are served by this.
+    // Another thread may change "solicited" to "any" meanwhile. This event serves both.
     if (armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed) {
       RaiseChannel(*channel, cookie, *counters);
     }
@@ -113,7 +113,7 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
   const Result<CompletionChannel*> found = Find<CompletionChannel>(id, handle);
   if (!found) return Pass(found.error());
   CompletionChannel& channel = **found;
-  // The ring may have been empty only while events of a destroyed queue were taken out of it.
+  // The ring may have looked empty while ForgetChannelEvents had taken its events out.
   for (uint32_t tries = 0; tries <= channel.ring.usable() && !channel.ring.Empty(); tries++) {
     const uint32_t at = channel.ring.Consumer();
     const uint64_t cookie = channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie;
@@ -125,9 +125,9 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
   return cookie;
 }
 
-// Takes the queue's events out of its channel. The host takes the whole ring as a consumer would,
-// which no reader can then disturb, and puts back what is of other queues. Readers that have
-// already taken a count for an event of this queue find an entry of cookie 0.
+// Removes the queue's events from its channel. The host takes all events out of the ring as a
+// consumer does, undisturbed by other readers, and puts back those of other queues. A reader that
+// has already taken a count for an event of this queue finds an entry with cookie 0.
 static void ForgetChannelEvents(CompletionChannel& channel, uint64_t cookie,
                                 EventCounters& counters) {
   std::deque<uint64_t> kept;
@@ -175,7 +175,7 @@ Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
   CompletionChannel* channel = nullptr;
   if (request.channel != 0) {
     const Result<CompletionChannel*> asked = Find<CompletionChannel>(id, request.channel);
-    if (!asked) return Fail(EBADF);  // the kernel names channels by their descriptors
+    if (!asked) return Fail(EBADF);  // the kernel identifies channels by file descriptors
     channel = *asked;
   }
   const auto most = static_cast<uint32_t>(profile.device.orig_attr.max_cqe);
@@ -224,7 +224,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<MappedCq> mapped = MapCq(arena, usable);
   if (!mapped) return Pass(mapped.error());
   Ring ring = mapped->ring;
-  Quiesce(QueuePayloads{cq});  // the slots stay behind
+  Quiesce(QueuePayloads{cq});  // cq's old slots do not move
   for (uint32_t i = 0; i < waiting; i++) {
     *ring.SlotAs<CqEntry>(i) = *cq.ring.SlotAs<CqEntry>(consumer + i);
     ring.SlotAs<CqEntry>(i)->payload = 0;

@@ -8,16 +8,16 @@
 namespace rdmaemu {
 namespace {
 
-// Wire bytes that rxe takes off an interface's MTU (RXE_MAX_HDR_LENGTH).
+// Bytes of headers that rxe subtracts from an interface's MTU (RXE_MAX_HDR_LENGTH).
 constexpr uint32_t kMaxHeaderBytes = 80;
-// Networks of addresses that are given without a prefix, counted as by NetPrefix.
+// Prefix lengths of addresses without a prefix, counted as in NetPrefix.
 constexpr uint8_t kIpv4LoopbackBits = 96 + 8, kIpv4Bits = 96 + 24;
 constexpr uint8_t kIpv6LoopbackBits = 128, kIpv6Bits = 64;
 constexpr uint8_t kIpv4Offset = 96;  // NetPrefix counts an IPv4 network's bits from here
 constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IB_PORT_PHYS_STATE_*
 
-// EUI-64 of the MAC 02:00:a:b:c:d that also makes the link-local GID; without an IPv4 address, the
-// lower half of the first address.
+// Returns the EUI-64 of the MAC 02:00:a:b:c:d, from which the link-local GID is made, too. Without
+// an IPv4 address, returns the lower half of the first address.
 uint64_t NodeGuid(const std::vector<HostAddress>& addresses) {
   NetAddress link_local{};
   for (const HostAddress& own : addresses) {
@@ -99,12 +99,13 @@ Device& Verbs::AddDevice(DeviceConfig config) {
   device.profile = std::move(config.profile);
   device.addresses = std::move(config.addresses);
   device.node_guid = config.node_guid != 0 ? config.node_guid : NodeGuid(device.addresses);
-  // Of one that is added without an address; 0 would mean no device at all.
+  // A device without an address gets a random GUID. 0 would mean no device at all.
   while (device.node_guid == 0) device.node_guid = environment_.random.Next64();
 
   device.pkeys = device.profile.pkeys;
   SetActiveMtu(device);
-  // Entry 0 stays empty on a device without an IPv4 address, so that indices stay the same.
+  // Entry 0 stays empty on a device without an IPv4 address, so that the other indices do not
+  // change.
   device.gids.push_back({});
   for (const HostAddress& own : device.addresses) device.gids.push_back(own.address);
   SetLinkLocalGid(device);
@@ -156,7 +157,7 @@ Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) c
   const NetAddress destination = NetAddress::FromGid(attr.grh.dgid);
   if (destination.IsZero()) return Fail(EINVAL);
   if (attr.grh.sgid_index >= device.profile.port.gid_tbl_len) return Fail(EINVAL);
-  // An empty entry is ENODATA: measured.
+  // An empty entry is ENODATA (measured).
   if (attr.grh.sgid_index >= device.gids.size()) return Fail(ENODATA);
   const NetAddress& source = device.gids[attr.grh.sgid_index];
   if (source.IsZero()) return Fail(ENODATA);

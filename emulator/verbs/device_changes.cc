@@ -1,5 +1,5 @@
-// What happens to devices while programs use them: removal, ports that go down, addresses that come
-// and go (what rxe_notify, ib_unregister_device and the GID cache of the kernel do).
+// Changes of devices while programs use them: removal, ports that go down, and changes of addresses
+// (rxe_notify, ib_unregister_device and the GID cache of the kernel).
 #include <algorithm>
 
 #include "emulator/base/async_events.h"
@@ -7,7 +7,7 @@
 
 namespace rdmaemu {
 
-// ---- what passes
+// ---- which packets are carried
 
 const Device* Verbs::OwnerOf(const NetAddress& address) const {
   const auto found = by_address_.find(address);
@@ -36,7 +36,7 @@ void Verbs::ListAddresses() {
   }
 }
 
-// ---- whom it concerns
+// ---- which objects are affected
 
 size_t Verbs::ContextsOf(const Device& device) const {
   const auto found = device_counts_.find({device.index, ObjectKind::kContext});
@@ -77,7 +77,7 @@ bool Verbs::RaiseOf(GroupId group, Handle handle, ibv_event_type type) {
       RaiseOnAll(*qp.device, type);
       break;
     case EventObject::kWq:
-      break;  // there is none
+      break;  // there are no WQs
   }
   return true;
 }
@@ -96,7 +96,7 @@ void Verbs::RaiseOnAll(const Device& device, ibv_event_type type) {
     case EventObject::kDevice:
       return RaiseOnDevice(device, {type, 0});
     case EventObject::kWq:
-      return;  // there is none
+      return;  // there are no WQs
   }
 }
 
@@ -128,12 +128,12 @@ void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   links_may_be_down_ = true;
   const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   RaiseOnDevice(device, {type, Device::kPort});
-  // siw_netdev_down, measured: its connections end with the link that carries TCP.
+  // siw_netdev_down, measured: connections end when the link that carries TCP goes down.
   const bool is_rnic = device.profile.cm.manager == ConnectionManager::kIwarp;
   if (is_rnic && state != IBV_PORT_ACTIVE) FailQpsOf(now, device);
 }
 
-// mlx5_ib tells a PKEY_CHANGE as it comes from the device; rdma_rxe's table never changes.
+// mlx5_ib raises PKEY_CHANGE when the device reports it. rdma_rxe's table never changes.
 Status Verbs::SetPkey(Device& device, uint32_t index, uint16_t pkey) {
   if (index >= device.pkeys.size()) return Fail(EINVAL);
   if (device.pkeys[index] == pkey) return {};
@@ -147,7 +147,7 @@ Status Verbs::SetPkey(Device& device, uint32_t index, uint16_t pkey) {
 void Verbs::SetGid(Device& device, size_t index, const NetAddress& gid) {
   if (device.gids[index] == gid) return;
   device.gids[index] = gid;
-  if (!device.profile.has_ip_gids) return;  // no program sees it
+  if (!device.profile.has_ip_gids) return;  // no program sees the GID
   RaiseOnDevice(device, {IBV_EVENT_GID_CHANGE, Device::kPort});
 }
 
@@ -161,7 +161,7 @@ Status Verbs::AddAddress(Device& device, const HostAddress& address) {
   const auto first = device.gids.begin() + 1;
   auto free = std::find(first, device.gids.end(), NetAddress{});
   if (free == device.gids.end()) {
-    // An RNIC's addresses have no place in its table; HostDevices::kMaxAddresses limits them.
+    // An RNIC's addresses are not in its GID table. HostDevices::kMaxAddresses limits their number.
     if (device.profile.has_ip_gids &&
         device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
       return Fail(ENOSPC);

@@ -1,5 +1,6 @@
-// A hash table for the data path: 32-bit keys below 2^32 - 1 in one flat array, linear probing,
-// no tombstones. Its order is never seen: there is no iteration.
+// A hash table for the data path. Keys are 32-bit numbers below 2^32 - 1 in one flat array, with
+// linear probing and without tombstones. The order of keys has no effect, because there is no
+// iteration.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +15,14 @@ class FlatMap {
  public:
   FlatMap() : cells_(kLeastCells) {}
 
-  // nullptr when the key is not there. Valid until the next Insert or Erase.
+  // Returns nullptr when the key is missing. The pointer is valid until the next Insert or Erase.
   Value* Find(uint32_t key) {
     for (size_t i = Home(key);; i = (i + 1) & mask()) {
       if (cells_[i].stored == key + 1) return &cells_[i].value;
       if (cells_[i].stored == 0) return nullptr;
     }
   }
-  // The key must not be there.
+  // The key must be missing.
   void Insert(uint32_t key, Value value) {
     if ((size_ + 1) * 2 > cells_.size()) Grow();
     Place(key, std::move(value));
@@ -33,7 +34,7 @@ class FlatMap {
       if (cells_[hole].stored == 0) return;
       hole = (hole + 1) & mask();
     }
-    // Moves back what probed past the hole, so that no search ends early.
+    // Moves back the entries that probed past the hole, so that no search ends early.
     for (size_t i = (hole + 1) & mask(); cells_[i].stored != 0; i = (i + 1) & mask()) {
       const size_t home = Home(cells_[i].stored - 1);
       if (((i - home) & mask()) < ((i - hole) & mask())) continue;

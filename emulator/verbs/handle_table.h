@@ -1,5 +1,5 @@
-// The handles of a host: one table for all kinds, a generation in every handle, so that a stale or
-// foreign number finds nothing. It owns the objects.
+// The handles of a host: one table for all kinds of objects. Each handle contains a generation, so
+// that a stale or foreign handle finds no object. The table owns the objects.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace rdmaemu {
 
 enum class ObjectKind : uint8_t { kContext, kPd, kMr, kMw, kChannel, kCq, kSrq, kQp, kAh, kCount };
 
-// What a group holds, in the order of the handles.
+// The handles of a group's objects by kind, in the order of the handles.
 using HandlesByKind = std::array<std::set<Handle>, static_cast<size_t>(ObjectKind::kCount)>;
 
 template <class T>
@@ -62,13 +62,13 @@ struct KindOf<AddressHandle> {
 
 class HandleTable {
  public:
-  // Objects of a whole host; the rest of a handle's 32 bits is its generation.
+  // Limits the objects of a whole host. The other bits of a 32-bit handle are its generation.
   static constexpr uint32_t kIndexBits = 22;
   static constexpr uint32_t kMaxObjects = 1u << kIndexBits;
 
   explicit HandleTable(IdSpace ids = {}) : ids_(ids), last_generation_(ids.last() >> kIndexBits) {}
 
-  // Takes the object and writes its handle into it; 0 when the table is full.
+  // Takes ownership of the object and writes the handle into it. Returns 0 when the table is full.
   template <class T>
   Handle Insert(GroupId group, std::unique_ptr<T> object, const Maker& maker = {}) {
     uint32_t index;
@@ -88,7 +88,7 @@ class HandleTable {
     slot.object = std::move(object);
     return handle;
   }
-  // nullptr when the handle is stale or unknown, of another kind or another group.
+  // Returns nullptr when the handle is stale or unknown, of another kind or another group.
   template <class T>
   T* Find(GroupId group, Handle handle) const {
     const Slot* slot = SlotOf(handle);
@@ -96,8 +96,8 @@ class HandleTable {
     const auto* object = std::get_if<std::unique_ptr<T>>(&slot->object);
     return object == nullptr ? nullptr : object->get();
   }
-  // The context that the object was made through, whatever it is; nullptr when the handle is stale
-  // or unknown, or of another group.
+  // Returns the context through which an object of any kind was created. Returns nullptr when the
+  // handle is stale or unknown, or of another group.
   const Context* ContextOf(GroupId group, Handle handle) const {
     const Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->group != group) return nullptr;
@@ -111,17 +111,17 @@ class HandleTable {
         },
         slot->object);
   }
-  // Who made the object; the handle must be a live one.
+  // Returns the process that created the object. The handle must be live.
   const Maker& MakerOf(Handle handle) const { return slots_[handle & (kMaxObjects - 1)].maker; }
   void SetMaker(Handle handle, const Maker& maker) {
     slots_[handle & (kMaxObjects - 1)].maker = maker;
   }
-  // Destroys the object; the handle must be a live one.
+  // Destroys the object. The handle must be live.
   void Erase(Handle handle) {
     Slot& slot = slots_[handle & (kMaxObjects - 1)];
     slot.object = std::monostate{};
     slot.group = GroupId::kNone;
-    // Generation 0 is never given out, so that no handle is 0.
+    // Generation 0 is never used, so that no handle is 0.
     if (++slot.generation > last_generation_) slot.generation = 1;
     free_.push_back(handle & (kMaxObjects - 1));
   }

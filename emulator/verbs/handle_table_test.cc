@@ -1,4 +1,5 @@
-// Handles: stale ones find nothing, and those of hosts that one program uses are disjoint.
+// Handles: a stale handle finds nothing, and the handles of several hosts of a program are
+// disjoint.
 #include "emulator/verbs/handle_table.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ TEST(HandleTable, AStaleHandleFindsNothing) {
   EXPECT_EQ(table.Find<AddressHandle>(GroupId{2}, second), nullptr) << "of another group";
 }
 
-// However often a place is used, its handles stay in their part and are never 0.
+// A slot's handles stay in their part and are never 0, however often the slot is reused.
 TEST(HandleTable, HandlesStayInTheirPart) {
   for (uint32_t part = 0; part < IdSpace::kMaxParts; part++) {
     HandleTable table(IdSpace::Part(part));

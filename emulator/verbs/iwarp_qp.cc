@@ -1,11 +1,11 @@
-// Queue pairs of a device whose connection manager is the kernel's iw_cm: the manager moves them
-// (siw_accept, siw_connect, siw_qp_cm_drop), a program only asks for INIT, RTR and ERR.
+// Queue pairs of a device whose connection manager is the kernel's iw_cm. The manager moves the QPs
+// (siw_accept, siw_connect, siw_qp_cm_drop). A program can only ask for INIT, RTR and ERR.
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
 namespace {
 
-// TCP repeats for minutes and waits for as long as a receiver takes to post a receive.
+// TCP retransmits for minutes, and waits without limit until a receiver posts a receive.
 constexpr uint8_t kAckTimeout = 14;  // 67 ms
 constexpr uint8_t kRetries = 7, kRnrRetries = 7;
 constexpr uint8_t kRnrTimer = 12;  // 0.64 ms
@@ -16,24 +16,24 @@ bool IsConnectable(const QueuePair& qp) {
 
 }  // namespace
 
-// siw_verbs_modify_qp: of the attributes only the state and the rights count.
+// siw_verbs_modify_qp: only the state and the access rights count.
 Status Verbs::ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr& attr) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) qp.attr.qp_access_flags = attr.qp_access_flags;
   if ((mask & IBV_QP_STATE) == 0) return {};
   switch (attr.qp_state) {
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:
-      // Idle either way until there is a connection; a program that runs behind it changes nothing.
+      // siw is idle in both states until there is a connection. A second call changes nothing.
       if (qp.state() == IBV_QPS_RESET) SetQpState(now, qp, IBV_QPS_INIT);
       return {};
     case IBV_QPS_RTS:
-      // Without a connection there is nothing to send through.
+      // Without a connection there is no path to send on.
       if (qp.state() == IBV_QPS_RTS) return {};
       return Fail(EINVAL);
     case IBV_QPS_RESET:
       SetQpState(now, qp, IBV_QPS_RESET);
       return {};
-    default:  // closing and terminating end where an error does
+    default:  // siw's closing and terminating states end like an error
       if (qp.state() != IBV_QPS_ERR) SetQpState(now, qp, IBV_QPS_ERR);
       return {};
   }
@@ -55,7 +55,7 @@ Status Verbs::ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnectio
   qp.path.traffic_class = connection.traffic_class;
   ibv_qp_attr& attr = qp.attr;
   attr.port_num = Device::kPort;
-  // Both directions at any time: iWARP's rights are those of the regions alone (siw_check_mem).
+  // Both directions are always allowed: only the regions' rights count on iWARP (siw_check_mem).
   attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   attr.path_mtu = qp.device->active_mtu;
   attr.dest_qp_num = connection.remote_qpn;

@@ -10,7 +10,7 @@ constexpr int kRemoteAccess =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr int kWritesFromAfar = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 // IB_ACCESS_SUPPORTED: the flags up to HUGETLB and the optional range. ON_DEMAND needs paging,
-// which no software device has.
+// which no software device supports.
 constexpr int kKnownAccess =
     (((IBV_ACCESS_HUGETLB << 1) - 1) | IBV_ACCESS_OPTIONAL_RANGE) & ~IBV_ACCESS_ON_DEMAND;
 constexpr uint64_t kPageBytes = 4096;
@@ -52,7 +52,7 @@ Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access,
   if ((access & kWritesFromAfar) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return Fail(EINVAL);
   }
-  // A range that wraps, and one without pages: EINVAL, measured.
+  // A range that wraps around, or a range without pages, is EINVAL (measured).
   const uint64_t end = address + length;
   if (end < address || end > UINT64_MAX - kPageBytes) return Fail(EINVAL);
   if (length == 0 && (!profile.registers_empty_regions || address % kPageBytes == 0)) {
@@ -219,7 +219,7 @@ void Verbs::Unbind(MemoryWindow& window) {
   window.access = 0;
 }
 
-// The rules of rxe_check_bind_mw; answers the region to bind to, nullptr for an unbinding.
+// Checks the rules of rxe_check_bind_mw. Returns the region to bind to, nullptr to unbind.
 tl::expected<MemoryRegion*, MemoryFault> Verbs::CheckBind(const QueuePair& qp,
                                                           const MemoryWindow& window,
                                                           const rxe_send_wr& wr) {
@@ -229,7 +229,7 @@ tl::expected<MemoryRegion*, MemoryFault> Verbs::CheckBind(const QueuePair& qp,
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) return Fault(MemoryFault::kAccess);
     if (bind.length == 0) return nullptr;
   } else if (window.region != nullptr || bind.length == 0) {
-    // A type 2 window must be invalidated before it is bound again, and binding cannot do that.
+    // A type 2 window must be invalidated before it is bound again. Binding cannot invalidate it.
     return Fault(MemoryFault::kKey);
   }
   KeyOwner* owner = keys_.Find(KeyIndex(bind.mr_lkey));
@@ -260,14 +260,15 @@ tl::expected<void, MemoryFault> Verbs::BindWindow(QueuePair& qp, const rxe_send_
   const auto region = CheckBind(qp, window, wr);
   if (!region) return Fault(region.error());
   Unbind(window);
-  // The program chooses the lower 8 bits of the new key (ibv_inc_rkey), the device keeps the rest.
+  // The program chooses the lower 8 bits of the new key (ibv_inc_rkey). The other bits do not
+  // change.
   window.rkey = (window.rkey & ~0xffu) | (bind.rkey & 0xff);
   if (*region == nullptr) return {};
   window.region = *region;
   window.region->bound_windows++;
   window.iova = bind.addr;
   window.length = bind.length;
-  // Rights of the region itself (IBV_ACCESS_LOCAL_WRITE and others) mean nothing to a window.
+  // Rights of the region itself (IBV_ACCESS_LOCAL_WRITE and others) do not apply to a window.
   window.access = static_cast<int>(bind.access) & (kRemoteAccess | IBV_ACCESS_ZERO_BASED);
   if (window.type == IBV_MW_TYPE_2) {
     window.qp = &qp;
@@ -280,7 +281,7 @@ tl::expected<void, MemoryFault> Verbs::Invalidate(QueuePair& qp, uint32_t rkey) 
   KeyOwner* owner = keys_.Find(KeyIndex(rkey));
   if (owner == nullptr) return Fault(MemoryFault::kKey);
   if (MemoryWindow* window = owner->window; window != nullptr) {
-    // Type 1 windows are invalidated by binding them to nothing (o10-37.2.26).
+    // Programs invalidate type 1 windows by binding them to nothing (o10-37.2.26).
     if (window->rkey != rkey || window->type != IBV_MW_TYPE_2 || window->region == nullptr ||
         window->qp != &qp) {
       return Fault(MemoryFault::kKey);
@@ -305,7 +306,7 @@ tl::expected<MemoryRef, MemoryFault> Verbs::ResolveLocal(const QueuePair& qp, co
   const KeyOwner* owner = keys_.Find(KeyIndex(sge.lkey));
   const MemoryRegion* region = owner == nullptr ? nullptr : owner->region;
   if (region == nullptr || region->lkey != sge.lkey || region->pd != qp.pd) {
-    // No bytes need no key.
+    // A length of 0 needs no key.
     if (sge.length == 0) return MemoryRef{ProcessId::kNone, {0, 0}};
     return Fault(MemoryFault::kKey);
   }

@@ -40,7 +40,7 @@ TEST_F(MemoryKeys, AccessAndRangeAreCheckedAsTheKernelDoes) {
   EXPECT_EQ(RegError(IBV_ACCESS_REMOTE_READ, at(), 8192), 0) << "read-only memory may be read";
 }
 
-// The library has looked at the pages; all other checks come first.
+// The library has checked the pages. All other checks come first.
 TEST_F(MemoryKeys, WhatTheLibraryFoundOutIsBelieved) {
   memory.holes.push_back({{at() + 4096, 4096}, false});
   const auto error = [&](int access, RegionPages pages) {

@@ -1,6 +1,6 @@
-// Multicast groups of a host. A QP takes a group's datagrams when two things are so: it is attached
-// (ibv_attach_mcast), and its device has joined the group (rdma_join_multicast), by whatever QP or
-// id. The first is a filter in the device, the second is what makes the network deliver.
+// Multicast groups of a host. A QP receives a group's datagrams under two conditions. The QP is
+// attached to the group (ibv_attach_mcast), which is a filter in the device. The QP's device has
+// joined the group through any QP or id (rdma_join_multicast), which makes the network deliver.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct QueuePair;
 
 class MulticastGroups {
  public:
-  // EINVAL unless a UD QP and a multicast address; ENOMEM above the limits of the QP's profile
-  // (max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach). Attaching twice is the same as
-  // once, as rxe has it.
+  // Attaches the QP. A second attachment has no effect, as in rxe. EINVAL when the QP is no UD QP
+  // or the address is no multicast address. ENOMEM above the limits of the QP's profile
+  // (max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach).
   Status Attach(QueuePair& qp, const NetAddress& group);
   Status Detach(QueuePair& qp, const NetAddress& group);  // EINVAL when not attached
   void DetachAll(QueuePair& qp);
   void SetJoined(uint32_t device, const NetAddress& group, bool joined);
-  // In the order of attachment; of all devices without `device`.
+  // Returns the attached QPs in the order of attachment. Without `device`: of all devices.
   std::vector<QueuePair*> Receivers(const NetAddress& group, std::optional<uint32_t> device) const;
 
  private:
@@ -34,7 +34,7 @@ class MulticastGroups {
     bool joined = false;
   };
   struct Totals {
-    int64_t groups = 0, attachments = 0;  // groups that have attached QPs
+    int64_t groups = 0, attachments = 0;  // groups with attached QPs
   };
   using Groups = std::map<std::pair<NetAddress, uint32_t>, Group>;
 

@@ -1,5 +1,5 @@
-// The objects of verbs as a host keeps them: plain structs whose fields the transports read. They
-// are made, changed and destroyed by class Verbs (verbs.h) alone.
+// The verbs objects of a host: plain structs whose fields the transports read. Only class Verbs
+// (verbs.h) creates, changes and destroys them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -30,13 +30,13 @@ namespace rdmaemu {
 
 struct QueuePair;
 
-// A program's number for an object; never 0. One space for all objects of a host.
+// A program's number for an object, never 0. All objects of a host share one number space.
 using Handle = uint32_t;
 
-// Where the packets of an address vector go.
+// The route of an address vector's packets.
 struct Path {
   NetAddress source;       // one of the device's own addresses
-  NetAddress destination;  // IP of the peer (a link-local GID has been turned into its address)
+  NetAddress destination;  // IP of the peer; a link-local GID has been converted to its address
   uint8_t source_gid_index = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
@@ -47,24 +47,24 @@ struct Path {
 struct AsyncEvent {
   ibv_event_type type;
   uint64_t cookie;    // the object's user cookie; a port event's port number
-  Handle object = 0;  // the CQ, QP or SRQ; 0: the event is of the device or its port
+  Handle object = 0;  // the CQ, QP or SRQ; 0: the event belongs to the device or its port
 };
 
-// What a transport keeps for a QP or a group; each transport derives its own.
+// A transport's state of a QP or a group. Each transport derives its own type.
 struct TransportState {
   virtual ~TransportState() = default;
 };
 
-// What a group of processes shares with its host besides objects.
+// State that a group of processes shares with its host besides objects.
 struct GroupShare {
-  // The group's only process; kNone once several ran at the same time, and where the host runs
-  // without payload shortcuts. Payloads may be left for the program to place, or copied by it, only
-  // where there is no doubt whose memory is meant.
+  // The group's only process. kNone after several processes have run at the same time, and on a
+  // host without payload shortcuts. The program may place or copy payloads only while one process's
+  // memory is meant beyond doubt.
   ProcessId sole_process = ProcessId::kNone;
-  bool awaits_process = true;  // none has joined since the sole process ended
+  bool awaits_process = true;  // no process has joined since the sole process ended
   JobPage* jobs = nullptr;
   std::unique_ptr<TransportState> board;
-  std::vector<struct CompletionQueue*> waiting;  // those with has_waiting
+  std::vector<struct CompletionQueue*> waiting;  // the queues with has_waiting
 };
 
 // An open device (ibv_open_device).
@@ -86,15 +86,15 @@ struct ProtectionDomain {
 struct MemoryRegion {
   Handle handle;
   ProtectionDomain* pd;
-  ProcessId process;      // whose address space
-  uint64_t user_address;  // where the bytes are in that process
-  uint64_t iova;          // what keys name them by
+  ProcessId process;      // owner of the address space
+  uint64_t user_address;  // address of the bytes in that process
+  uint64_t iova;          // address of the bytes for keys
   uint64_t length;        // bytes; 0 allowed
   int access;             // IBV_ACCESS_*
   uint32_t lkey, rkey;
   bool remote_valid = true;  // cleared by SEND with invalidate or LOCAL_INV
   uint32_t bound_windows = 0;
-  uint32_t order = 0;  // the how many-th of its group, from 1
+  uint32_t order = 0;  // position in its group, from 1
 };
 
 struct MemoryWindow {
@@ -102,8 +102,8 @@ struct MemoryWindow {
   ProtectionDomain* pd;
   ibv_mw_type type;
   uint32_t rkey;
-  MemoryRegion* region = nullptr;  // what it is bound to; nullptr: unbound
-  QueuePair* qp = nullptr;         // type 2: only this QP may use it
+  MemoryRegion* region = nullptr;  // the bound region; nullptr: unbound
+  QueuePair* qp = nullptr;         // type 2: the only QP that may use the window
   uint64_t iova = 0, length = 0;
   int access = 0;
 };
@@ -114,7 +114,7 @@ struct CompletionChannel {
   Context* context;
   CounterId counter;
   Ring ring;
-  std::deque<uint64_t> overflow;  // cookies that found the ring full
+  std::deque<uint64_t> overflow;  // cookies that did not fit into the ring
   uint32_t users = 0;
   Span memory;  // the ring
 };
@@ -123,39 +123,39 @@ struct CompletionQueue {
   Handle handle;
   Context* context;
   CompletionChannel* channel = nullptr;
-  uint64_t cookie;   // the program's pointer, given back in events
-  uint32_t entries;  // what the program may count on; the ring may have more
+  uint64_t cookie;   // the program's pointer, returned in events
+  uint32_t entries;  // entries the program can rely on; the ring may have more
   CqControl* control;
   Ring ring;
-  uint32_t producer = 0;  // the host's own; the shared one is only published
+  uint32_t producer = 0;  // the host's own count; the shared one is only published
   uint32_t users = 0;
 
-  // Appends a completion and raises the channel's event when the queue is armed for it. False:
-  // the queue was full (CQ overrun) and the completion is lost: IBV_EVENT_CQ_ERR has been raised,
-  // and the caller puts its QP into ERR.
-  // Implemented in cq.cc; follows rxe_cq_post.
+  // Appends a completion. Raises the channel's event when the queue is armed for it. Returns false
+  // when the queue is full (CQ overrun) and the completion is lost. Then IBV_EVENT_CQ_ERR has been
+  // raised, and the caller moves its QP to ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
   EventCounters* counters;
   struct AsyncEventRaiser* async;
   Span memory;                  // CqControl, the ring, its ReceiveSlots
-  ReceiveSlot* slots;           // one an entry of the ring
-  bool has_waiting = false;     // payloads may stand in `slots`; the transport's
+  ReceiveSlot* slots;           // one per entry of the ring
+  bool has_waiting = false;     // `slots` may hold payloads; set by the transport
   uint32_t async_reported = 0;  // events of this queue that the program has fetched
 };
 
-// The SGEs of one receive, inline: the data path allocates nothing. Used as a vector is.
+// The SGEs of one receive, stored inline so that the data path allocates no memory. Used like a
+// vector.
 class SgeList {
  public:
-  static constexpr size_t kCapacity = 32;  // the largest max_sge a profile may have
+  static constexpr size_t kCapacity = 32;  // the largest max_sge of any profile
 
-  SgeList() {}  // leaves the storage as it is: zeroing it would cost more than filling it
+  SgeList() {}  // uninitialized storage: zeroing costs more than filling
   SgeList(const SgeList& other) { *this = other; }
   SgeList& operator=(const SgeList& other) {
     size_ = other.size_;
     for (size_t i = 0; i < size_; i++) sges_[i] = other.sges_[i];
     return *this;
   }
-  // The caller has checked that there is room.
+  // The caller checks that there is room.
   void push_back(const rxe_sge& sge) { sges_[size_++] = sge; }
   void clear() { size_ = 0; }
   size_t size() const { return size_; }
@@ -171,7 +171,7 @@ class SgeList {
   std::array<rxe_sge, kCapacity> sges_;
 };
 
-// A receive work request, checked and copied out of shared memory.
+// A receive work request, checked and copied from shared memory.
 struct RecvWqe {
   uint64_t wr_id;
   uint32_t length;  // sum of the SGEs
@@ -184,12 +184,12 @@ struct SharedReceiveQueue {
   uint64_t cookie;
   uint32_t srq_number;
   uint32_t max_sge;
-  uint32_t limit = 0;  // SRQ_LIMIT is raised once when fewer are left; 0: not armed
+  uint32_t limit = 0;  // fewer receives raise SRQ_LIMIT once; 0: not armed
   Ring ring;
   bool error = false;
   uint32_t users = 0;
-  uint32_t max_wr = 0;   // as asked for
-  uint32_t entries = 0;  // receives that the queue takes; its ring may have more room
+  uint32_t max_wr = 0;   // as requested
+  uint32_t entries = 0;  // receives that fit into the queue; its ring may be larger
   Span memory;           // the ring
   uint32_t async_reported = 0;
 };
@@ -204,7 +204,7 @@ struct AddressHandle {
 struct QueuePair {
   Handle handle;
   uint32_t qpn;
-  uint32_t order = 0;  // the how many-th of its group, from 1
+  uint32_t order = 0;  // position in its group, from 1
   ibv_qp_type type;
   Device* device;
   ProtectionDomain* pd;
@@ -212,14 +212,14 @@ struct QueuePair {
   CompletionQueue* recv_cq;
   SharedReceiveQueue* srq = nullptr;
   uint64_t cookie;
-  ibv_qp_cap cap;    // as asked for; the rings are rounded up from it
+  ibv_qp_cap cap;    // as requested; the rings are rounded up from it
   bool signal_all;   // sq_sig_all
-  ibv_qp_attr attr;  // current attributes, as ibv_query_qp answers; attr.qp_state is the state
+  ibv_qp_attr attr;  // current attributes, as ibv_query_qp returns; attr.qp_state is the state
   Path path;         // RC, UC: valid from RTR on
   QpControl* control;
-  uint32_t send_entries = 0, recv_entries = 0;  // that the queues take; the rings may have more
+  uint32_t send_entries = 0, recv_entries = 0;  // capacity of the queues; the rings may be larger
   Ring send_ring;                               // rxe_send_wqe
-  std::byte* slab;                              // kSlabBytes an entry of send_ring
+  std::byte* slab;                              // kSlabBytes per entry of send_ring
   Ring recv_ring;                               // rxe_recv_wqe; empty when the QP has an SRQ
   uint32_t doorbell;                            // slot in its group's DoorbellPage
   Span send_memory;                             // QpControl, send_ring, slab
@@ -234,7 +234,7 @@ struct QueuePair {
   GroupShare& share() const { return *pd->context->share; }
 };
 
-// The context that an object was made through, and of which device it is.
+// Return the context through which an object was created, and that context's device.
 inline const Context& ContextOf(const Context& context) { return context; }
 template <class OfAPd>
 requires requires(const OfAPd& object) { object.pd; }
@@ -247,14 +247,14 @@ const Device* DeviceOf(const Object& object) {
   return ContextOf(object).device;
 }
 
-// Asked about each asynchronous event before it is queued.
+// Decides about each asynchronous event before it is queued.
 struct AsyncEventDoor {
   virtual ~AsyncEventDoor() = default;
-  // False: it is not queued. It may be changed.
+  // Returns false when the event must not be queued. May change the event.
   virtual bool Passes(Context& context, AsyncEvent& event) = 0;
 };
 
-// Raises asynchronous events on the context of an object; implemented by Verbs.
+// Raises asynchronous events on the context of an object. Implemented by Verbs.
 struct AsyncEventRaiser {
   virtual ~AsyncEventRaiser() = default;
   virtual void RaiseQp(QueuePair& qp, ibv_event_type type) = 0;
@@ -262,68 +262,72 @@ struct AsyncEventRaiser {
   virtual void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) = 0;
 };
 
-// What Verbs tells the transports; implemented by transport::Engine.
+// Notifications from Verbs to the transports. Implemented by transport::Engine.
 struct TransportHooks {
   virtual ~TransportHooks() = default;
-  // After ibv_modify_qp or an error changed the state; `from` is the one before. Entering ERR
-  // flushes, entering RESET forgets everything, entering SQD drains.
+  // Called after ibv_modify_qp or an error changed the state. `from` is the previous state.
+  // Entering ERR flushes, entering RESET discards everything, entering SQD drains.
   virtual void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) = 0;
-  // Attributes changed without a new state (RTS to RTS: min_rnr_timer, alternate path, ...).
+  // Called after attributes changed without a new state (RTS to RTS: min_rnr_timer, alternate path,
+  // ...).
   virtual void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) = 0;
   virtual void QpDestroyed(Time now, QueuePair& qp) = 0;
-  // When this returns, program memory is the only place of every payload in the scope, and nobody
-  // copies to the scope's memory or from it on the host's behalf. Call this before any transition
-  // that moves or frees memory, or takes the right to it away.
+  // Moves every payload of the scope to program memory, and ends all copies from or to the scope's
+  // memory on the host's behalf. Call this before any transition that moves or frees memory, or
+  // revokes the right to it.
   virtual void Quiesce(const PayloadScope& scope) = 0;
 };
 
-// Why a key did not give access to bytes; the transports turn it into a completion status or NAK.
+// Why a key did not grant access to bytes. The transports convert it to a completion status or NAK.
 enum class MemoryFault : uint8_t {
   kKey,     // no such key, another PD, invalidated, a window of another QP
-  kAccess,  // the key does not give this right
+  kAccess,  // the key does not grant this right
   kRange,   // out of the region's bounds
 };
-// Bytes of a process that a key gave access to.
+// Bytes of a process to which a key granted access.
 struct MemoryRef {
   ProcessId process;
   MemoryRange range;
 };
 
-// What transports look up and change in verbs; implemented by Verbs.
+// The verbs objects that transports look up and change. Implemented by Verbs.
 class VerbsDirectory : public AsyncEventRaiser {
  public:
-  // The QP with this number on the device that owns the address; nullptr when there is none.
+  // Returns the QP with this number on the device that owns the address, nullptr when there is
+  // none.
   virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;
   // True when packets to the address stay in this host.
   virtual bool IsLocal(const NetAddress& address) = 0;
-  // False: no packet passes at this address of the host now, because its device was removed, its
-  // port is down, or no device has the address any more.
+  // Returns false when no packet can be sent or received at this address of the host. Then its
+  // device was removed, its port is down, or no device has the address any more.
   virtual bool Carries(const NetAddress& local) const = 0;
-  // The same for a QP: its device, and the address that it is connected at.
+  // The same for a QP's device and the local address of its connection.
   virtual bool Carries(const QueuePair& qp) const = 0;
-  // The QPs attached to a group, of those devices that have joined it: the device that has the
-  // address `at`, or, where the sender is on this host, all (nullptr).
+  // Returns the QPs attached to a group, on devices that have joined the group. `at` selects the
+  // device with that address. nullptr selects all devices, for a sender on this host.
   virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
                                                      const NetAddress* at) = 0;
-  // `access` is what the operation needs: 0 for a gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
+  // `access` is the operation's need: 0 for a gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
   virtual tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
                                                             int access) = 0;
-  // `access` is IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC. A length of 0 is always granted
-  // (measured: zero-byte operations with a bad rkey succeed). Windows and regions alike.
+  // Looks a key up among regions and windows. `access` is IBV_ACCESS_REMOTE_READ, _WRITE or
+  // _ATOMIC. A length of 0 is always granted (measured: zero-byte operations with a bad rkey
+  // succeed).
   virtual tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                              uint64_t address, uint64_t length,
                                                              int access) = 0;
-  // SEND with invalidate, LOCAL_INV. kKey when the key is not of this PD (and QP).
+  // Executes SEND with invalidate and LOCAL_INV. kKey when the key does not belong to this PD (and
+  // QP).
   virtual tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) = 0;
-  // BIND_MW as it stands in a send WQE (rxe_send_wr::wr.mw).
+  // Executes BIND_MW from a send WQE (rxe_send_wr::wr.mw).
   virtual tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) = 0;
-  // The next receive of the QP's own queue or its SRQ, taken out of shared memory; nullopt when
-  // there is none (RNR). A malformed entry answers one with length 0 and a bad key.
+  // Takes the next receive of the QP's own queue or its SRQ out of shared memory. Returns nothing
+  // when there is none (RNR). A malformed entry becomes a receive with length 0 and a bad key.
   virtual std::optional<RecvWqe> TakeReceive(QueuePair& qp) = 0;
   virtual bool HasReceive(const QueuePair& qp) = 0;
-  // Address handle of a UD send; nullptr when it is not of the QP's PD.
+  // Returns the address handle of a UD send, nullptr when it does not belong to the QP's PD.
   virtual const AddressHandle* FindAh(const QueuePair& qp, Handle ah) = 0;
-  // The QP goes to ERR because of what it met (calls TransportHooks::QpStateChanged).
+  // Moves the QP to ERR because of an error (calls TransportHooks::QpStateChanged).
   virtual void FailQp(Time now, QueuePair& qp) = 0;
 };
 

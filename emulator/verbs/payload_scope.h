@@ -1,6 +1,6 @@
-// Whose payloads TransportHooks::Quiesce moves to program memory. Small payloads may stand in
-// shared memory (slab.h) and copies may be on offer to a program's threads (copy_jobs.h): whoever
-// changes or ends what the payload's place depends on names the scope first.
+// The payloads that TransportHooks::Quiesce moves to program memory. Small payloads may be in
+// shared memory (slab.h), and copies may be on offer to a program's threads (copy_jobs.h). Code
+// that changes or ends a payload's place calls Quiesce with the scope first.
 #pragma once
 
 #include <variant>
@@ -15,31 +15,35 @@ struct GroupShare;
 struct MemoryRegion;
 struct QueuePair;
 
-// What the queue pair received and what it has sent. It is about to be reset, flushed or destroyed.
+// What the queue pair received and what it has sent. Used before the QP is reset, flushed or
+// destroyed.
 struct QpPayloads {
   QueuePair& qp;
 };
-// What stands beside the queue's completions. The queue is about to be moved or destroyed.
+// Payloads in the slots beside the queue's completions. Used before the queue is moved or
+// destroyed.
 struct QueuePayloads {
   CompletionQueue& cq;
 };
-// All payloads in or for the region's memory. The region is about to be changed, or with `ends`, to
-// be deregistered or moved: what is still to be sent from it is not read any more.
+// All payloads in or for the region's memory. Used before the region is changed, or with `ends`,
+// before the region is deregistered or moved. After `ends`, the host no longer reads payloads to be
+// sent from the region.
 struct RegionPayloads {
   const MemoryRegion& region;
   bool ends = true;
 };
-// Copies by remote right to bytes of a region: a window's, or all where the region is invalidated.
+// Copies by remote right to bytes of a region: a window's bytes, or all bytes of an invalidated
+// region.
 struct RemotePayloads {
   ProcessId process;
   MemoryRange range;
 };
-// All copies from or to the process's memory. The process has ended.
+// All copies from or to the process's memory. Used after the process has ended.
 struct ProcessPayloads {
   ProcessId process;
 };
-// All payloads of the group's processes. Another process is about to join it, or with `ends`, the
-// last one has ended and nobody is left to see them.
+// All payloads of the group's processes. Used before another process joins the group, or with
+// `ends`, after the last process has ended.
 struct GroupPayloads {
   GroupShare& share;
   bool ends = false;

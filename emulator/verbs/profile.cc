@@ -17,11 +17,10 @@
 namespace rdmaemu {
 namespace {
 
-// A queue pair's index into the table has 16 bits; subnet managers fill no more than this.
+// A queue pair's index into the table has 16 bits. Subnet managers fill at most this many entries.
 constexpr int64_t kMostPkeys = 4096;
 
-// Reads one table key by key, remembers the first thing that is wrong, and in the end finds the
-// keys that nobody asked for.
+// Reads one table key by key. Remembers the first error, and reports unknown keys at the end.
 class Reader {
  public:
   Reader(const toml::table& table, std::string prefix, std::string file, std::string& error)
@@ -33,7 +32,7 @@ class Reader {
     const uint64_t top = static_cast<uint64_t>(std::numeric_limits<Number>::max());
     const toml::node* node = Get(key, "an integer");
     if (node == nullptr) return;
-    // Numbers beyond TOML's range stand in a string, hexadecimal.
+    // A number beyond TOML's range is a hexadecimal string.
     if (const auto text = node->value_exact<std::string>(); text && top > INT64_MAX) {
       std::istringstream digits(*text);
       uint64_t value = 0;
@@ -59,7 +58,7 @@ class Reader {
       Wrong(*node, key, "must be true or false");
     }
   }
-  // The key may be missing: profiles are older than it.
+  // The key may be missing, because profiles may be older than the key.
   void ReadOptional(const char* key, bool& to) {
     known_.insert(key);
     if (table_.get(key) != nullptr) Read(key, to);
@@ -73,7 +72,7 @@ class Reader {
       Wrong(*node, key, "must be a string that is not empty");
     }
   }
-  // A number of at least `least` and at most `most`.
+  // Reads a number of at least `least` and at most `most`.
   template <class Number>
   void ReadWithin(const char* key, Number& to, int64_t least, int64_t most) {
     int64_t value = 0;
@@ -87,7 +86,7 @@ class Reader {
     }
     to = static_cast<Number>(value);
   }
-  // The first entries of a table of numbers of 16 bits; the key may be missing.
+  // Reads the first entries of a table of 16-bit numbers. The key may be missing.
   void ReadList(const char* key, std::vector<uint16_t>& to) {
     known_.insert(key);
     const toml::node* const node = table_.get(key);
@@ -118,7 +117,7 @@ class Reader {
     for (const auto& [name, unused] : names) all += (all.empty() ? "\"" : ", \"") + name + "\"";
     Wrong(*node, key, "must be one of " + all);
   }
-  // nullptr when it is missing, which has then been reported.
+  // Returns nullptr when the table is missing, after reporting the error.
   const toml::table* Table(const char* key) {
     const toml::node* node = Get(key, "a table");
     if (node == nullptr) return nullptr;
@@ -167,7 +166,7 @@ void ReadDevice(Reader& in, ibv_device_attr_ex& device) {
   in.ReadWithin("max_qp_wr", to.max_qp_wr, 1, 1 << 20);
   in.Read("device_cap_flags", to.device_cap_flags);
   device.device_cap_flags_ex = to.device_cap_flags;
-  // What the host's own structures have room for bounds what a profile may promise.
+  // The sizes of the host's own structures limit what a profile may contain.
   in.ReadWithin("max_sge", to.max_sge, 1, SgeList::kCapacity);
   in.ReadWithin("max_sge_rd", to.max_sge_rd, 0, SgeList::kCapacity);
   in.Read("max_cq", to.max_cq);
@@ -325,8 +324,7 @@ tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::stri
 }
 
 const Profile* BuiltInProfile(std::string_view name) {
-  // Parsed once; the embedded text is part of the program, so that an error in it is a defect
-  // which profile_test finds.
+  // Parsed once. The text is part of the program. profile_test finds errors in it.
   static const std::vector<Profile> kProfiles = [] {
     std::vector<Profile> all;
     for (const EmbeddedProfile& embedded : EmbeddedProfiles()) {

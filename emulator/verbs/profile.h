@@ -1,6 +1,5 @@
-// A device profile: every number and habit in which one kind of device differs from another.
-// Profiles are TOML data (emulator/verbs/profiles/*.toml), parsed once; the code has no constants
-// of a device.
+// A device profile: every number and habit in which kinds of devices differ. Profiles are TOML data
+// (emulator/verbs/profiles/*.toml), parsed once. The code contains no constants of a device.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,17 +14,17 @@
 namespace rdmaemu {
 
 struct TransportProfile {
-  uint32_t ack_every_packets;     // an ACK is asked for at least this often (RXE_MAX_PKT_PER_ACK)
-  uint32_t max_unacked_packets;   // a sender's window on the wire at first (RXE_MAX_UNACKED_PSNS)
+  uint32_t ack_every_packets;     // most packets per request for an ACK (RXE_MAX_PKT_PER_ACK)
+  uint32_t max_unacked_packets;   // a sender's first window on the wire (RXE_MAX_UNACKED_PSNS)
   bool retry_count_7_is_endless;  // rxe: measured
   uint32_t lowest_qpn;
 };
 
-// Which of the kernel's connection managers a device's ids have. It decides the steps of a
-// connection and of its queue pairs, who hears of what, and with which status.
+// The kernel's connection manager of a device's ids. It decides the steps of a connection and of
+// its queue pairs, and which events with which status the programs get.
 enum class ConnectionManager : uint8_t {
-  kIb,     // ib_cm: the library moves the QP; a reply waits for it
-  kIwarp,  // iw_cm: the device moves the QP, whose end and the connection's are one
+  kIb,     // ib_cm: the library moves the QP, before the peer gets a reply
+  kIwarp,  // iw_cm: the device moves the QP; QP and connection end together
 };
 
 struct CmProfile {
@@ -33,27 +32,27 @@ struct CmProfile {
   uint8_t max_retries;          // 15
   uint8_t packet_lifetime;      // exponent, RoCE (18 or 16)
   uint8_t mra_service_timeout;  // exponent (24)
-  Duration timewait_floor;      // least timewait
+  Duration timewait_floor;      // shortest timewait
   uint32_t max_backlog;         // 1024
   uint32_t ud_qkey;             // 0x01234567
   ConnectionManager manager = ConnectionManager::kIb;
-  // Of kIwarp alone.
-  Duration connect_timeout{};  // until another host says that somebody listens
+  // For kIwarp only.
+  Duration connect_timeout{};  // to learn whether a peer on another host listens
   Duration reply_timeout{};    // from a connect to its accept; zero: as long as it is repeated
-  uint8_t max_reply_private_data = 0;  // bytes that an accept may bring
+  uint8_t max_reply_private_data = 0;  // bytes of private data in an accept
 };
 
-// How a queue's depth is rounded up, and what is answered of it.
+// How a device rounds up a queue's depth, and which depth it reports.
 enum class QueueDepths : uint8_t {
-  kRing,        // 2^n - 1, the room of a ring of 2^n slots
-  kPowerOfTwo,  // 2^n; SGEs and inline data as they were asked for
+  kRing,        // 2^n - 1, the capacity of a ring of 2^n slots
+  kPowerOfTwo,  // 2^n; SGEs and inline data as requested
 };
 
 struct Profile {
   std::string name;
   ibv_device_attr_ex device;    // limits; GUIDs are filled in per device
   ibv_port_attr port;           // state and active_mtu are filled in per device
-  std::vector<uint16_t> pkeys;  // P_Key table at first, port.pkey_tbl_len entries
+  std::vector<uint16_t> pkeys;  // initial P_Key table, port.pkey_tbl_len entries
   ibv_node_type node_type;
   ibv_transport_type transport;
   uint32_t max_inline_bytes;
@@ -61,9 +60,9 @@ struct Profile {
   TransportProfile rc;
   CmProfile cm;
   bool flush_receives_posted_in_error;  // hardware: yes; rxe: no
-  bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and friends; rxe: no
-  // QP events as siw raises them: of local errors that a completion tells of too, QP_REQ_ERR for
-  // READs that it refuses, nothing for WRITEs with an unknown key. Needs raises_qp_fatal.
+  bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and similar events; rxe: no
+  // QP events as siw raises them: for local errors that a completion reports, too, QP_REQ_ERR for
+  // refused READs, and no event for WRITEs with an unknown key. Needs raises_qp_fatal.
   bool raises_rnic_events = false;
   bool keeps_failed_opcodes = false;  // a failed completion has its opcode; rxe: 0
   bool raises_last_wqe_reached;
@@ -76,45 +75,45 @@ struct Profile {
   bool checks_srq_limit = false;   // a limit above the depth of a new SRQ is EINVAL; rxe: no
   bool resizes_cqs;
   bool allows_empty_queues;  // a QP whose send or receive depth is 0
-  bool reports_qp_state;     // ibv_query_qp answers the state and what the QP was moved with
+  bool reports_qp_state;     // ibv_query_qp returns the state and the attributes of ibv_modify_qp
   bool has_ip_gids;          // the GID table has the addresses (RoCE); else one GID of the MAC
   bool marks_grh;            // IBV_WC_GRH in completions of connected receives
-  // A SEND or WRITE that the peer refuses completes with an error; else it has succeeded once it
+  // True: a SEND or WRITE that the peer refuses completes with an error. False: it succeeds once it
   // was sent, as over TCP, and the connection ends.
   bool tells_remote_errors;
-  bool tells_receive_errors_apart;  // LOC_LEN_ERR, GENERAL_ERR; else LOC_QP_OP_ERR for all
+  bool tells_receive_errors_apart;  // LOC_LEN_ERR, GENERAL_ERR; else always LOC_QP_OP_ERR
   bool tells_gather_errors_apart;   // LOC_PROT_ERR beyond a region; else LOC_QP_OP_ERR for all
   QueueDepths queue_depths;
-  // Of a device that is removed: its work is flushed; its contexts hear IBV_EVENT_DEVICE_FATAL.
-  // rxe: neither, measured.
+  // Removal of the device flushes its QPs, and raises IBV_EVENT_DEVICE_FATAL on its contexts. rxe
+  // does neither (measured).
   bool removal_flushes;
   bool raises_device_fatal;
-  // A send fails at once with LOC_QP_OP_ERR where no packet can leave, because the route is gone
-  // (measured on rxe); else it is lost, and the retries run out.
+  // True: a send without a route fails at once with LOC_QP_OP_ERR (measured on rxe). False: the
+  // send is lost, and its retries are exhausted.
   bool fails_sends_without_link;
-  // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp; rxe: no).
+  // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp). rxe does not.
   bool checks_pkey_index;
-  // A longer send than max_msg_sz ends in LOC_LEN_ERR, a longer request in a NAK; rxe and siw
-  // report the limit only (rxe_init_port_param, siw_query_port).
+  // A send longer than max_msg_sz fails with LOC_LEN_ERR, and a longer request gets a NAK. rxe and
+  // siw only report the limit (rxe_init_port_param, siw_query_port).
   bool enforces_max_msg_sz;
   // ibv_post_recv in RESET is EINVAL (rxe_post_recv of rdma-core).
   bool refuses_receives_in_reset;
-  // A region of length 0 is registered where its address is not at the beginning of a page:
-  // ib_umem_get counts the page (rxe); siw_umem_get refuses the length.
+  // A region of length 0 can be registered when its address is not at the beginning of a page.
+  // ib_umem_get counts the page (rxe), siw_umem_get refuses the length.
   bool registers_empty_regions;
 
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };
 
-// Of its TOML: so that one fits into the call that brings it to a host.
+// Limits a profile's TOML, so that a profile fits into the call that sends it to a host.
 inline constexpr size_t kMaxProfileBytes = 12288;
 
-// Parses a profile's TOML; the error says file, line, column and what would have been right.
+// Parses a profile's TOML. The error contains file, line, column and the expected value.
 tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name);
-// The profiles that are built in, by name; nullptr when there is none of that name.
+// Returns the built-in profile of that name, nullptr when there is none.
 const Profile* BuiltInProfile(std::string_view name);
-// "rxe, ..." for messages.
+// Returns the names of the built-in profiles for messages: "rxe, ...".
 std::string BuiltInProfileNames();
 
 }  // namespace rdmaemu

@@ -57,7 +57,7 @@ TEST(Profile, ErrorsNameThePlaceAndWhatWouldBeRight) {
   EXPECT_NE(ErrorAfter("[port]", "[port").find("mine.toml:"), std::string::npos);
 }
 
-// With assertions on, as in sanitizer builds, toml++ ended the program here.
+// toml++ aborted the program here when assertions were on, as in sanitizer builds.
 TEST(Profile, ATableThatBeginsAsNoKeyDoesIsAnError) {
   EXPECT_NE(ErrorAfter("[port]", "[, port]").find("mine.toml:"), std::string::npos);
 }

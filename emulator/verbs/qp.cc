@@ -31,7 +31,7 @@ Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
   return {};
 }
 
-// 0, or the errno of a type that the device does not serve: the kernel knows more types.
+// Returns 0, or the errno for a type that the device does not serve. The kernel has more types.
 int CheckType(const Profile& profile, int type) {
   switch (type) {
     case IBV_QPT_RC:
@@ -49,7 +49,8 @@ int CheckType(const Profile& profile, int type) {
   }
 }
 
-// What rxe answers: the room of a send slot counts as SGEs and as inline data alike.
+// Returns the capacities that rxe reports: a send slot's room counts both as SGEs and as inline
+// data.
 ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, QueueDepths depths) {
   if (depths == QueueDepths::kPowerOfTwo) return cap;
   const uint32_t room = std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
@@ -105,7 +106,7 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   return {};
 }
 
-// Checks the request and fills what comes from it.
+// Checks the request and creates a QP with the request's values.
 Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& request) {
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, request.pd);
   if (!pd) return Pass(pd.error());
@@ -140,7 +141,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   qp->signal_all = request.signal_all;
   qp->cap = GrantedCap(request.cap, srq != nullptr, profile.queue_depths);
   qp->attr = {};
-  // What rxe answers before anything was set; cur_qp_state stays 0 for ever (measured).
+  // What rxe reports before any attribute is set. cur_qp_state stays 0 forever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
   qp->attr.path_mtu = IBV_MTU_256;
   qp->attr.ah_attr.is_global = qp->attr.alt_ah_attr.is_global = 1;
@@ -194,7 +195,7 @@ Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Profile& profile = qp.device->profile;
   ibv_qp_attr attr = qp.attr;
   if (!profile.reports_qp_state) {
-    // siw_query_qp: what it does not say stays 0.
+    // siw_query_qp: attributes that siw does not report stay 0.
     attr = {};
     attr.path_mtu = qp.device->active_mtu;
     attr.max_rd_atomic = qp.attr.max_rd_atomic;
@@ -211,7 +212,7 @@ Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   return attr;
 }
 
-// rxe_qp_chk_attr, after what ib_uverbs and _ib_modify_qp look at.
+// Makes the checks of rxe_qp_chk_attr, after those of ib_uverbs and _ib_modify_qp.
 Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr) const {
   if ((mask & IBV_QP_AV) != 0) {
     const Result<Path> path = ResolvePath(*qp.device, attr.ah_attr);
@@ -226,7 +227,7 @@ Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
   if (!IsState(from) || !IsState(to)) return Fail(EINVAL);
   if (!QpTransitionAllowed(qp.type, from, to, mask)) return Fail(EINVAL);
-  // A send queue that still drains can only fail or wait.
+  // While the send queue is draining, only ERR and RESET are allowed.
   if ((mask & IBV_QP_STATE) != 0 && qp.state() == IBV_QPS_SQD && qp.attr.sq_draining != 0 &&
       to != IBV_QPS_ERR && to != IBV_QPS_RESET) {
     return Fail(EINVAL);
@@ -306,7 +307,7 @@ void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
   const ibv_qp_state from = qp.state();
   qp.attr.qp_state = to;
   if (to == IBV_QPS_RESET) {
-    // Forgotten, not flushed (rxe_queue_reset).
+    // Reset discards work without completions (rxe_queue_reset).
     qp.send_ring.Format();
     if (qp.recv_ring) qp.recv_ring.Format();
     qp.attr.sq_draining = 0;
@@ -368,7 +369,7 @@ QueuePair* Verbs::FindQp(const NetAddress& local, uint32_t qpn) {
   QueuePair** found = qps_.Find(qpn);
   if (found == nullptr) return nullptr;
   QueuePair* qp = *found;
-  // A connected QP's own address is the common case; UD and others take any of the device's.
+  // A connected QP mostly uses its own address. UD and others accept any address of the device.
   if (qp->path.source == local && !links_may_be_down_) return qp;
   return OwnerOf(local) == qp->device ? qp : nullptr;
 }

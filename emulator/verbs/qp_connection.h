@@ -1,5 +1,5 @@
-// What takes a QP to RTS when its device's own connection manager does it (iw_cm), instead of the
-// program's ibv_modify_qp.
+// The values that move a QP to RTS when the device's connection manager (iw_cm) does so, instead of
+// the program's ibv_modify_qp.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct QpConnection {
   uint8_t traffic_class = 0;
   uint32_t remote_qpn = 0;
   uint32_t rq_psn = 0, sq_psn = 0;
-  uint8_t initiator_depth = 0, responder_resources = 0;  // READs that may be under way
+  uint8_t initiator_depth = 0, responder_resources = 0;  // READs in flight
 };
 
 }  // namespace rdmaemu

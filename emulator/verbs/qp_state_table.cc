@@ -30,8 +30,8 @@ constexpr int kUcSqd =
 constexpr int kRcSqd = kUcSqd | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                        IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
-// Going to RESET (from anywhere) and to ERR (from anywhere but RESET) takes no attribute and is
-// not listed.
+// The table omits two transitions that take no attribute: to RESET from any state, and to ERR from
+// any state but RESET.
 constexpr Transition kTransitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, {kConnectedInit, 0}, {kConnectedInit, 0}, {kUdInit, 0}},
     {IBV_QPS_INIT, IBV_QPS_INIT, {0, kConnectedInit}, {0, kConnectedInit}, {0, kUdInit}},

@@ -144,7 +144,7 @@ TEST_F(Qps, MulticastTakesUdQpsOnceInTheirOrder) {
   EXPECT_EQ(verbs.AttachMcast(kGroup, a->handle, peer.ToGid()).error().code, EINVAL);
   for (const QueuePair* qp : {b, a, b}) ASSERT_TRUE(verbs.AttachMcast(kGroup, qp->handle, gid));
   const auto group = NetAddress::FromGid(gid);
-  EXPECT_TRUE(verbs.MulticastReceivers(group, nullptr).empty());  // attached, and not joined
+  EXPECT_TRUE(verbs.MulticastReceivers(group, nullptr).empty());  // attached, not joined
   verbs.SetJoined(device->index, group, true);
   EXPECT_EQ(verbs.MulticastReceivers(group, nullptr), (std::vector{b, a}));
   EXPECT_EQ(verbs.MulticastReceivers(group, &address), (std::vector{b, a}));

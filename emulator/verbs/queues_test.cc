@@ -69,7 +69,7 @@ TEST_F(Queues, EventsBeyondTheChannelsRingKeepTheirOrder) {
   b->Push(Entry(0), false);
   EXPECT_EQ(channel->overflow.size(), 1u);
   EXPECT_EQ(counters.value(channel->counter), channel->ring.usable() + 1);
-  channel->ring.SetConsumer(channel->ring.Producer());  // a program took all of the ring
+  channel->ring.SetConsumer(channel->ring.Producer());  // as a program that takes the whole ring
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
   EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, kNothingQueued);
 }
@@ -168,7 +168,7 @@ TEST_F(Queues, AnSrqResizesWithItsReceivesAndRefusesWhatDoesNotFit) {
   EXPECT_EQ(verbs.CreateSrq(kGroup, {pd->handle, 8, 28, 0, 0}).error().code, EINVAL);
 }
 
-// An embedded host that crashes leaves no descriptor open.
+// An embedded host that crashes must not leave descriptors open.
 TEST(QueuesOfAHost, GiveTheirCountersBackWhenItEnds) {
   testing::FakeCounters counters;
   {

@@ -1,4 +1,4 @@
-// Shared receive queues, and taking receives out of shared memory for all kinds of queue.
+// Shared receive queues, and taking receives out of shared memory for all kinds of queues.
 #include <algorithm>
 
 #include "emulator/verbs/verbs_objects.h"
@@ -6,7 +6,7 @@
 namespace rdmaemu {
 namespace {
 
-// A malformed receive is taken all the same: the operation that meets it fails, as one with a bad
+// A malformed receive is taken, too. The operation that uses the receive fails, as one with a bad
 // key does.
 RecvWqe Malformed(uint64_t wr_id) {
   RecvWqe wqe;
@@ -60,7 +60,7 @@ std::optional<RecvWqe> Verbs::TakeReceive(QueuePair& qp) {
   std::optional<RecvWqe> wqe(std::in_place);
   CopyReceive(ring, at, srq != nullptr ? srq->max_sge : qp.cap.max_recv_sge, *wqe);
   ring.SetConsumer(ring.Next(at));
-  // As get_srq_wqe: the event is raised once, then the limit is disarmed.
+  // As in get_srq_wqe: the event is raised once, then the limit is disarmed.
   if (srq != nullptr && srq->limit != 0 && ring.Count() < srq->limit) {
     srq->limit = 0;
     RaiseSrq(*srq, IBV_EVENT_SRQ_LIMIT_REACHED);

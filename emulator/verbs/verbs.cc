@@ -11,8 +11,8 @@ namespace rdmaemu {
 Verbs::Verbs(Environment environment)
     : environment_(environment), handles_(environment.ids), qpns_(environment.random) {}
 
-// The transports may be gone by now: objects are simply freed.
-// Segments go with their arenas; counters are descriptors that nobody else would close.
+// Frees the objects without calls to the transports, which may be destroyed already. Arenas free
+// their segments. Counters are file descriptors, which no other code closes.
 Verbs::~Verbs() {
   for (const auto& [id, group] : groups_) {
     for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kChannel)]) {
@@ -115,7 +115,7 @@ void Verbs::ProcessEnded(GroupId id, ProcessId process) {
   const auto found = groups_.find(id);
   if (found == groups_.end() || found->second->share.sole_process != process) return;
   GroupShare& share = found->second->share;
-  // What waits for the process to fetch it must not get into the memory of another.
+  // Payloads that wait for the process must not reach another process's memory.
   Quiesce(GroupPayloads{share});
   share.sole_process = ProcessId::kNone;
   share.awaits_process = true;
@@ -123,7 +123,7 @@ void Verbs::ProcessEnded(GroupId id, ProcessId process) {
 
 template <class T, class IsFree, class Remove>
 void Verbs::EndOrphansOf(GroupId id, const Survivors& survivors, IsFree is_free, Remove remove) {
-  // A copy: removal changes the set.
+  // A copy, because removal changes the set.
   const std::set<Handle> all = GroupOf(id).handles[static_cast<size_t>(KindOf<T>::kKind)];
   for (const Handle handle : all) {
     T* const object = handles_.Find<T>(id, handle);
@@ -132,8 +132,8 @@ void Verbs::EndOrphansOf(GroupId id, const Survivors& survivors, IsFree is_free,
   }
 }
 
-// As CloseContext. A process that guesses handles of others may use what is not its own: that stays
-// until its context is closed.
+// Destroys objects as CloseContext does. A process may guess handles and use another process's
+// objects. Such used objects remain until their context is closed.
 void Verbs::EndOrphans(Time now, GroupId id, const Survivors& survivors) {
   if (!groups_.contains(id)) return;
   const auto always = [](const auto&) { return true; };
@@ -212,11 +212,11 @@ Result<Context*> Verbs::FindContext(GroupId group, Handle handle) {
   return Find<Context>(group, handle);
 }
 
-// In the order of uverbs_destroy_ufile_hw: users before what they use.
+// Follows the order of uverbs_destroy_ufile_hw: users before the objects they use.
 void Verbs::CloseContext(Time now, Context& context) {
   const GroupId id = context.group;
   HandlesByKind& handles = GroupOf(id).handles;
-  // Copies: removal changes the sets.
+  // Copies, because removal changes the sets.
   const auto each = [&]<class T>(auto&& context_of, auto&& remove) {
     const std::set<Handle> all = handles[static_cast<size_t>(KindOf<T>::kKind)];
     for (const Handle handle : all) {

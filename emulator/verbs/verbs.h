@@ -1,6 +1,6 @@
-// Verbs of one host: devices and the objects that programs make on them, with the checks, limits
-// and errno values of the kernel's ib_uverbs and rdma_rxe. It owns every object of objects.h;
-// the transports see them through VerbsDirectory.
+// Verbs of one host: devices and the objects that programs create on them, with the checks, limits
+// and errno values of the kernel's ib_uverbs and rdma_rxe. Class Verbs owns every object of
+// objects.h. The transports access the objects through VerbsDirectory.
 #pragma once
 
 #include <array>
@@ -28,19 +28,20 @@
 
 namespace rdmaemu {
 
-// How many objects a group (or a host) has, by kind.
+// The number of objects of a group (or a host), by kind.
 struct ObjectCounts {
   size_t contexts = 0, pds = 0, mrs = 0, mws = 0, channels = 0, cqs = 0, srqs = 0, qps = 0, ahs = 0;
 };
 
-// What ibv_reg_mr asks for; `address` is the program's, keys name the bytes from `iova` on.
+// The arguments of ibv_reg_mr. `address` is the program's, and keys address the bytes from `iova`
+// on.
 struct MrRequest {
   Handle pd;
   int access;  // IBV_ACCESS_*
   uint64_t address, length, iova;
   RegionPages pages = RegionPages::kUnknown;
 };
-// `pd`, `access` and the translation count as `flags` (IBV_REREG_MR_CHANGE_*) says.
+// The arguments of ibv_rereg_mr. `flags` (IBV_REREG_MR_CHANGE_*) selects which members count.
 struct ReregRequest {
   uint32_t flags;
   Handle pd;
@@ -59,10 +60,10 @@ struct SrqRequest {
   uint32_t max_wr, max_sge, limit;
   uint64_t cookie;
 };
-// What a device's removal does besides taking it away.
+// Side effects of a device's removal.
 struct RemovalHabits {
-  bool flushes;       // its queue pairs go to ERR
-  bool raises_fatal;  // its contexts hear IBV_EVENT_DEVICE_FATAL
+  bool flushes;       // moves its queue pairs to ERR
+  bool raises_fatal;  // raises IBV_EVENT_DEVICE_FATAL on its contexts
 };
 struct QpRequest {
   Handle pd;
@@ -74,17 +75,18 @@ struct QpRequest {
   uint64_t cookie;
 };
 
-// Every call names the group that asks. A handle that does not exist, or is of another group or
-// another context (SetScope), is ENOENT; one of another kind is EINVAL (lookup_get_idr_uobject,
-// rdma_lookup_get_uobject). Pointers that calls answer are valid until the object is destroyed.
+// Every call names the calling group. ENOENT when a handle does not exist, or belongs to another
+// group or another context (SetScope). EINVAL when the handle is of another kind
+// (lookup_get_idr_uobject, rdma_lookup_get_uobject). Returned pointers are valid until the object
+// is destroyed.
 class Verbs final : public VerbsDirectory {
  public:
-  // Asynchronous events of one context, and completion events of one channel beyond its ring,
-  // that wait for the program; further ones are lost.
+  // Limits of queued events: asynchronous events of one context, and completion events of one
+  // channel beyond its ring. Further events are lost.
   static constexpr size_t kMaxAsyncEvents = 4096;
   static constexpr size_t kMaxChannelOverflow = 65536;
   static constexpr uint32_t kChannelSlots = 1024;
-  // Contexts of one group: each costs a descriptor on both sides.
+  // Limits the contexts of one group, because each costs a descriptor on both sides.
   static constexpr size_t kMaxContexts = 1024;
   static constexpr size_t kMaxChannels = 4096;
 
@@ -94,7 +96,7 @@ class Verbs final : public VerbsDirectory {
     Memory& memory;
     Random& random;
     trace::Sink& trace;
-    IdSpace ids = {};               // of handles and devices
+    IdSpace ids = {};               // for handles and devices
     bool payload_shortcuts = true;  // GroupShare::sole_process
   };
   explicit Verbs(Environment environment);
@@ -102,68 +104,71 @@ class Verbs final : public VerbsDirectory {
   Verbs(const Verbs&) = delete;
   Verbs& operator=(const Verbs&) = delete;
 
-  // Must be set before the first QP changes its state; not owned.
+  // Call this before the first QP changes its state. `transport` is not owned.
   void SetTransport(TransportHooks* transport) { transport_ = transport; }
-  // Not owned; without one every asynchronous event passes.
+  // `door` is not owned. Without a door every asynchronous event is queued.
   void SetAsyncEventDoor(AsyncEventDoor* door) { async_door_ = door; }
 
   // ---- devices
   Device& AddDevice(DeviceConfig config);
-  // What exists answers on, as after `rdma link del` on a process that holds the device; but no
-  // packet passes any more, and nothing new opens it. Where the profile says so, its work is
-  // flushed and its contexts hear IBV_EVENT_DEVICE_FATAL, or where `habits` are given, as they say.
-  // The device ends with its last context.
+  // Removes a device. Existing objects keep answering, as after `rdma link del` while a process
+  // holds the device. No packet is sent or received any more, and no new context can open the
+  // device. The profile decides whether queue pairs are flushed and contexts get
+  // IBV_EVENT_DEVICE_FATAL. `habits` overrides the profile. The device is destroyed with its last
+  // context.
   void RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> habits = {});
-  // Those that are there, in the order of their indices.
+  // Returns the present devices, in the order of their indices.
   std::vector<Device*> devices();
-  // nullptr when there is none, or it was removed.
+  // Returns nullptr when there is no such device, or it was removed.
   Device* DeviceByIndex(uint32_t index);
-  // The address gets the first free entry of the GID table, or loses its own. Contexts hear
-  // IBV_EVENT_GID_CHANGE, one for each entry that changed. ENOSPC when the table is full.
+  // AddAddress gives the address the first free entry of the GID table, RemoveAddress frees its
+  // entry. Contexts get one IBV_EVENT_GID_CHANGE per changed entry. ENOSPC when the table is full.
   Status AddAddress(Device& device, const HostAddress& address);
   void RemoveAddress(Device& device, const NetAddress& address);
-  // ibv_query_device_ex, ibv_query_port: the profile's values with GUIDs, state and active MTU.
+  // ibv_query_device_ex, ibv_query_port: return the profile's values with GUIDs, state and active
+  // MTU.
   ibv_device_attr_ex QueryDevice(const Device& device) const;
   ibv_port_attr QueryPort(const Device& device) const;
   // Raises PORT_ACTIVE or PORT_ERR on every context of the device when the state changes.
   void SetPortState(Time now, Device& device, ibv_port_state state);
-  // An entry of the port's P_Key table; IBV_EVENT_PKEY_CHANGE on every context when it changes.
-  // EINVAL: the table has no such entry.
+  // Sets an entry of the port's P_Key table. Raises IBV_EVENT_PKEY_CHANGE on every context when the
+  // entry changes. EINVAL when the table has no such entry.
   Status SetPkey(Device& device, uint32_t index, uint16_t pkey);
-  // Where an address vector leads (ib_init_ah_attr checks, RoCE): EINVAL without GRH, for another
-  // port, or for a GID table entry or destination that is empty.
+  // Returns the path of an address vector (checks of ib_init_ah_attr, RoCE). EINVAL without GRH,
+  // for another port, an empty destination or an index beyond the GID table. ENODATA for an empty
+  // entry of the GID table (measured).
   Result<Path> ResolvePath(const Device& device, const ibv_ah_attr& attr) const;
 
   // ---- what a group shares with its host
-  // The group's doorbells; made by the first call. ENOMEM.
+  // Returns the group's doorbell page. The first call creates the page. ENOMEM.
   Result<Span> DoorbellSpan(GroupId group);
-  // Only after DoorbellSpan succeeded.
+  // Call this only after DoorbellSpan succeeded.
   DoorbellPage& Doorbells(GroupId group);
   QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
-  // Slots that were ever given out: bits beyond them are a program's mischief.
+  // Returns how many slots were ever used. Bits beyond them come from a faulty program.
   uint32_t DoorbellSlots(GroupId group) const;
-  // EINVAL when the segment is not this group's.
+  // EINVAL when the segment does not belong to this group.
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
-  // Memory for the one process's ProcessPage, until FreeProcessPage or the group's end. ENOMEM.
+  // Allocates a process's ProcessPage, valid until FreeProcessPage or the group's end. ENOMEM.
   Result<Span> AllocateProcessPage(GroupId group);
   void FreeProcessPage(GroupId group, const Span& page);
-  // A process said that it is of the group.
+  // Adds a process to the group.
   void ProcessJoined(GroupId group, ProcessId process);
-  // A process has ended; its memory is gone.
+  // Call this when a process has ended and its memory is gone.
   void ProcessEnded(GroupId group, ProcessId process);
-  // Whom the objects that are made from now on belong to.
+  // Sets the owner of all objects that are created from now on.
   void SetMaker(const Maker& maker) { maker_ = maker; }
-  // From now on calls find what was made through this context alone. 0: what is of the group.
+  // From now on, calls find only objects of this context. 0: all objects of the group.
   void SetScope(Handle context) { scope_ = context; }
-  // Destroys what belongs to nobody any more, and gives regions of processes that have ended to
-  // those that stand in for them. Call this whenever a process of the group has ended, or one was
-  // added to it.
+  // Destroys the objects that no process owns any more. Gives regions of ended processes to the
+  // processes that stand in for them. Call this after a process of the group has ended or was
+  // added.
   void EndOrphans(Time now, GroupId group, const Survivors& survivors);
-  // The group's last process has gone: QPs first, contexts last.
+  // Destroys all objects of a group after its last process has ended: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
 
-  // The device that a handle's object belongs to; nullptr when it is stale or another group's.
+  // Returns the device of a handle's object, nullptr when the handle is stale or another group's.
   const Device* DeviceOfHandle(GroupId group, Handle handle) const {
     const Context* const context = handles_.ContextOf(group, handle);
     return context == nullptr ? nullptr : context->device;
@@ -171,46 +176,46 @@ class Verbs final : public VerbsDirectory {
 
   // ---- contexts
   Result<Context*> Open(GroupId group, uint32_t device_index);  // ENODEV, EMFILE
-  Status Close(Time now, GroupId group, Handle context);        // with all that was made on it
+  Status Close(Time now, GroupId group, Handle context);        // with all objects of the context
   Result<Context*> FindContext(GroupId group, Handle context);
-  // kNothingQueued when none is pending.
+  // Returns kNothingQueued when no event is pending.
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
-  // The context and what the event is of are there still.
+  // Returns true while the context and the event's object still exist.
   bool CanQueueAsync(GroupId group, Handle context, const AsyncEvent& event);
-  // Queues an event that the door kept, unless its context or object has gone meanwhile.
+  // Queues an event that the door held, unless its context or object was destroyed meanwhile.
   void QueueHeldAsync(GroupId group, Handle context, const AsyncEvent& event);
-  // Raises the event on the queue pair, on its queues or on the contexts of its device, whatever it
-  // is of. False: there is no such queue pair.
+  // Raises the event on the queue pair, on its queues or on the contexts of its device, depending
+  // on the event's type. Returns false when there is no such queue pair.
   bool RaiseOf(GroupId group, Handle qp, ibv_event_type type);
-  // Raises the event on all that it can be of: the queue pairs, completion queues or shared receive
-  // queues on the device, or its contexts.
+  // Raises the event on every object that it can belong to: the queue pairs, completion queues or
+  // shared receive queues on the device, or its contexts.
   void RaiseOnAll(const Device& device, ibv_event_type type);
 
   // ---- PD, MR, MW
   Result<ProtectionDomain*> AllocPd(GroupId group, Handle context);
   Status DeallocPd(GroupId group, Handle pd);  // EBUSY while in use
-  // EINVAL as ib_check_mr_access, EFAULT as ib_umem_get, ENOMEM above the profile's max_mr.
+  // EINVAL as in ib_check_mr_access, EFAULT as in ib_umem_get, ENOMEM above the profile's max_mr.
   Result<MemoryRegion*> RegMr(GroupId group, ProcessId process, const MrRequest& request);
-  // On an error the region stays as it was. EBUSY with a window bound.
+  // An error leaves the region unchanged. EBUSY while a window is bound.
   Result<MemoryRegion*> ReregMr(GroupId group, ProcessId process, Handle mr,
                                 const ReregRequest& request);
-  // The order of the process's first region that has some of the bytes; nothing: it has none.
+  // Returns the order of the process's first region that contains some of the bytes, if any.
   std::optional<uint32_t> RegionOrderOf(ProcessId process, const MemoryRange& range) const;
-  Status DeregMr(GroupId group, Handle mr);  // EINVAL with a window bound, as rxe
+  Status DeregMr(GroupId group, Handle mr);  // EINVAL while a window is bound, as rxe
   Result<MemoryWindow*> AllocMw(GroupId group, Handle pd, int type);
   Status DeallocMw(GroupId group, Handle mw);
 
   // ---- CQ
   Result<CompletionChannel*> CreateChannel(GroupId group, Handle context);
   Status DestroyChannel(GroupId group, Handle channel);  // EBUSY while a CQ uses it
-  // The cookie of the oldest event that is neither taken nor in reach of the reader who found the
-  // ring empty. kNothingQueued when there is none.
+  // Returns the cookie of the oldest pending event, for a reader that found the ring empty. Takes
+  // it from the ring, else from the overflow. kNothingQueued when there is none.
   Result<uint64_t> TakeChannelEvent(GroupId group, Handle channel);
   Result<CompletionQueue*> CreateCq(GroupId group, const CqRequest& request);
-  // Moves the queue to other memory. EINVAL when fewer entries are asked for than are waiting.
+  // Moves the queue to other memory. EINVAL when more completions are queued than `entries`.
   Result<CompletionQueue*> ResizeCq(GroupId group, Handle cq, uint32_t entries);
-  // Answers how many asynchronous events of the object the program has fetched; those it has not
-  // are dropped. EBUSY while in use.
+  // Returns how many asynchronous events of the object the program has fetched. Drops events that
+  // were not fetched. EBUSY while in use.
   Result<uint32_t> DestroyCq(GroupId group, Handle cq);
 
   // ---- SRQ
@@ -222,21 +227,21 @@ class Verbs final : public VerbsDirectory {
   Result<uint32_t> DestroySrq(GroupId group, Handle srq);
 
   // ---- QP
-  // EOPNOTSUPP for a type other than RC, UC, UD; EINVAL above the profile's limits.
+  // EOPNOTSUPP for a type other than RC, UC, UD. EINVAL above the profile's limits.
   Result<QueuePair*> CreateQp(GroupId group, const QpRequest& request);
-  // EINVAL as ib_modify_qp_is_ok and rxe_qp_chk_attr. Enumerations in `attr` must be in range
-  // where the mask names them.
+  // EINVAL as in ib_modify_qp_is_ok and rxe_qp_chk_attr. The caller checks the range of
+  // enumerations in `attr` that the mask names.
   Status ModifyQp(Time now, GroupId group, Handle qp, int mask, const ibv_qp_attr& attr);
-  // For a device whose connection manager is iw_cm (siw_accept, siw_connect): the group's QP goes
-  // to RTS. EINVAL: there is none of that number, or it has been connected already.
+  // For devices whose connection manager is iw_cm (siw_accept, siw_connect): moves the group's QP
+  // to RTS. EINVAL when there is no QP of that number, or it has been connected before.
   Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn);
   Status ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnection& connection);
-  // Its connection has ended: the QP, if it is there still, goes to ERR and flushes.
+  // Moves the QP to ERR and flushes it after its connection has ended. A missing QP is ignored.
   void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn);
-  // If it is there still, as VerbsDirectory::FailQp.
+  // Acts as VerbsDirectory::FailQp. A missing QP is ignored.
   void FailQp(Time now, GroupId group, Handle qp);
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
-  // ibv_query_qp: `cap` in it is what the rings hold.
+  // ibv_query_qp. Its `cap` is the capacity of the rings.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
@@ -244,10 +249,11 @@ class Verbs final : public VerbsDirectory {
   // ---- AH, multicast
   Result<AddressHandle*> CreateAh(GroupId group, Handle pd, const ibv_ah_attr& attr);
   Status DestroyAh(GroupId group, Handle ah);
-  // Errors as MulticastGroups::Attach and Detach.
+  // Returns the errors of MulticastGroups::Attach and Detach.
   Status AttachMcast(GroupId group, Handle qp, const ibv_gid& gid);
   Status DetachMcast(GroupId group, Handle qp, const ibv_gid& gid);
-  // Whether a device (by its index) is a member of a group: attached QPs receive only then.
+  // Records whether a device (by its index) is a member of a group. Attached QPs receive only on
+  // members.
   void SetJoined(uint32_t device, const NetAddress& group, bool joined) {
     multicast_.SetJoined(device, group, joined);
   }
@@ -275,8 +281,8 @@ class Verbs final : public VerbsDirectory {
   void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) override;
 
  private:
-  // Who a key belongs to. Keys are unique in their upper 24 bits; a window's lower 8 change with
-  // every bind.
+  // The owner of a key. Keys are unique in their upper 24 bits. Every bind changes the lower 8 bits
+  // of a window's key.
   struct KeyOwner {
     MemoryRegion* region = nullptr;
     MemoryWindow* window = nullptr;
@@ -298,19 +304,19 @@ class Verbs final : public VerbsDirectory {
   }
   template <class T>
   Result<T*> Find(GroupId group, Handle handle) const;
-  // Gives the object its handle and counts it. ENOMEM above `limit` a device or when the host has
-  // no more handles.
+  // Assigns a handle to the object and counts the object. ENOMEM above `limit` per device, or when
+  // the host has no free handle.
   template <class T>
   Result<T*> Adopt(Context& context, int64_t limit, std::unique_ptr<T> object);
-  // Uncounts and destroys.
+  // Uncounts the object and destroys it.
   template <class T>
   void Drop(Context& context, T& object);
 
-  // The device that has the address; nullptr when none has.
+  // Returns the device that has the address, nullptr when there is none.
   const Device* OwnerOf(const NetAddress& address) const;
-  // Looks the addresses up anew in the GID tables.
+  // Rebuilds by_address_ from the GID tables.
   void ListAddresses();
-  // Sets the first entry of the GID table, whose address may have changed.
+  // Sets the first entry of the GID table after its address may have changed.
   void SetLinkLocalGid(Device& device);
   void SetGid(Device& device, size_t index, const NetAddress& gid);
   void SetActiveMtu(Device& device);
@@ -321,7 +327,8 @@ class Verbs final : public VerbsDirectory {
   size_t ContextsOf(const Device& device) const;
 
   void CloseContext(Time now, Context& context);
-  // Calls remove(object) for each of the group's objects that has no survivor and no user.
+  // Calls remove(object) for each of the group's objects without a surviving owner and without a
+  // user.
   template <class T, class IsFree, class Remove>
   void EndOrphansOf(GroupId group, const Survivors& survivors, IsFree is_free, Remove remove);
   void PushAsync(Context& context, AsyncEvent event);
@@ -330,7 +337,7 @@ class Verbs final : public VerbsDirectory {
   void ForgetAsync(Context& context, Handle object);
   void CountReported(GroupId group, const AsyncEvent& event);
 
-  // A key that cannot be guessed. ENOMEM when half of all are taken.
+  // Returns a key that a peer cannot guess. ENOMEM when half of all keys are in use.
   Result<uint32_t> NewKey(KeyOwner owner);
   Status CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
                      uint64_t length, RegionPages pages);
@@ -346,7 +353,7 @@ class Verbs final : public VerbsDirectory {
   void RemoveQp(Time now, QueuePair& qp);
   void RemoveAh(AddressHandle& ah);
 
-  // ENOMEM when all slots are taken.
+  // ENOMEM when all slots are in use.
   Result<uint32_t> TakeDoorbell(Group& group, QueuePair* qp);
   void FreeDoorbell(Group& group, uint32_t slot);
   Result<uint32_t> NewQpn(const Profile& profile);
@@ -363,18 +370,18 @@ class Verbs final : public VerbsDirectory {
   AsyncEventDoor* async_door_ = nullptr;
   Maker maker_;
   Handle scope_ = 0;
-  std::map<uint32_t, Device> devices_;  // by index; their objects stay where they are
+  std::map<uint32_t, Device> devices_;  // by index; a device keeps its address in memory
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;
-  // A device was removed, a port taken down or an address taken away since the host began: until
-  // then every packet passes, and nobody needs to look.
+  // Set once a device was removed, a port went down or an address was removed. While false, every
+  // packet is carried and Carries needs no lookup.
   bool links_may_be_down_ = false;
   HandleTable handles_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;
   std::map<std::pair<uint32_t, ObjectKind>, int64_t> device_counts_;  // by device index
   FlatMap<KeyOwner> keys_;                                            // by the upper 24 bits
   FlatMap<QueuePair*> qps_;  // by QPN, which is unique in the host
-  // Round all of their space before one comes again, so that late packets find nobody.
+  // Uses all numbers before it repeats one, so that late packets find no QP.
   ScrambledSequence qpns_;
   uint32_t next_srq_number_ = 1;
   MulticastGroups multicast_;

@@ -1,4 +1,4 @@
-// How class Verbs finds, keeps and drops its objects; for its own .cc files.
+// How class Verbs finds, stores and drops its objects. For its own .cc files only.
 #pragma once
 
 #include <algorithm>
@@ -38,19 +38,19 @@ void Verbs::Drop(Context& context, T& object) {
   handles_.Erase(object.handle);
 }
 
-// How many requests a queue takes that was asked to take `asked`.
+// Returns how many requests fit into a queue that was created for `asked` requests.
 inline uint32_t UsableDepth(QueueDepths depths, uint32_t asked) {
   if (depths == QueueDepths::kRing) return Ring::SlotsFor(asked) - 1;
   return asked == 0 ? 0 : std::bit_ceil(asked);
 }
 
-// READs and atomics under way: rxe and siw round up to powers of two. 8 bits hold what 128 and less
-// round to; more is cut.
+// Returns the depth of READs and atomics in flight as rxe and siw round it: to a power of two.
+// Values that round to more than 128 become 128, because 8 bits hold no more.
 inline uint8_t RoundedReads(uint8_t depth) {
   return static_cast<uint8_t>(depth == 0 ? 0 : std::min(std::bit_ceil(unsigned{depth}), 128u));
 }
 
-// For functions that pass an error on.
+// For functions that return an error of another function.
 inline tl::unexpected<Error> Pass(const Error& error) { return tl::make_unexpected(error); }
 
 }  // namespace rdmaemu

@@ -1,5 +1,5 @@
-// What a host needs from outside, on the heap and in this process, for tests: shared segments,
-// counters that can be read, memory that is the test's own, a trace that is kept or ignored.
+// Fakes of a host's environment, on the heap of this process, for tests: shared segments, counters
+// that tests can read, memory of the test itself, and a trace that is kept or ignored.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,8 +19,8 @@
 
 namespace rdmaemu::testing {
 
-// Mappings as the runtime's are: pages that cost nothing until they are touched, and nothing mapped
-// before and behind, so that a step outside is a fault.
+// Mappings like the runtime's. Untouched pages cost no memory, and no page is mapped before or
+// behind, so that an access out of bounds is a fault.
 class FakeSharedMemory final : public SharedMemory {
  public:
   Result<Segment> CreateSegment(size_t bytes) override {
@@ -41,7 +41,7 @@ class FakeSharedMemory final : public SharedMemory {
   }
   size_t live_segments() const { return segments_.size(); }
   std::span<std::byte> Bytes(SegmentId id) const { return segments_.at(id)->bytes; }
-  // Every segment that is live, in the order of their making.
+  // Every live segment, in the order of creation.
   std::vector<std::span<std::byte>> All() const {
     std::vector<std::span<std::byte>> all;
     for (const auto& [id, mapping] : segments_) all.push_back(mapping->bytes);
@@ -49,8 +49,8 @@ class FakeSharedMemory final : public SharedMemory {
   }
 
   size_t discarded_bytes = 0;       // by all calls of Discard
-  size_t most_segments = SIZE_MAX;  // CreateSegment answers ENOMEM beyond
-  // A destroyed segment stays writable, as it does in a program that has it mapped.
+  size_t most_segments = SIZE_MAX;  // CreateSegment returns ENOMEM above this
+  // A destroyed segment stays writable, as in a program that has it mapped.
   bool programs_keep_mappings = false;
 
  private:
@@ -94,7 +94,7 @@ class FakeCounters final : public EventCounters {
     value -= taken;
     return taken;
   }
-  // What a program's read does: false where it would block.
+  // Acts as a program's read: returns false where the read would block.
   bool Take(CounterId counter) { return Remove(counter, 1) == 1; }
   uint64_t value(CounterId counter) const { return values_.at(counter); }
   size_t live() const { return values_.size(); }
@@ -106,8 +106,7 @@ class FakeCounters final : public EventCounters {
   uint32_t last_ = 0;
 };
 
-// Every process's addresses are the test's own, except ranges that were made unreachable, and
-// processes that are gone.
+// The addresses of all processes are the test's own, except unreachable ranges and ended processes.
 class FakeMemory final : public Memory {
  public:
   uint32_t PidFor(ProcessId, ProcessId owner) override { return pids[owner]; }
@@ -116,7 +115,7 @@ class FakeMemory final : public Memory {
     if (meanwhile) meanwhile();
   }
   int moments_given = 0;
-  std::function<void()> meanwhile;     // what others do
+  std::function<void()> meanwhile;     // what other processes do
   std::map<ProcessId, uint32_t> pids;  // 0: threads of other processes cannot reach it
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {
@@ -167,11 +166,11 @@ class FakeMemory final : public Memory {
 
   struct Hole {
     MemoryRange range;
-    bool read_only = false;  // true: it can be read, but not written
+    bool read_only = false;  // true: readable, but not writable
   };
   std::vector<Hole> holes;
   std::map<ProcessId, bool> gone;
-  std::set<ProcessId> ended;  // as gone, but answer ESRCH
+  std::set<ProcessId> ended;  // as `gone`, but calls return ESRCH
   size_t copies = 0;
   size_t gathered_writes = 0;  // calls of WriteParts
 

@@ -8,7 +8,7 @@
 
 namespace rdmaemu::testing {
 
-// Remembers what it was told.
+// Records the calls of its methods.
 struct FakeTransport final : TransportHooks {
   void QpStateChanged(Time, QueuePair& qp, ibv_qp_state from) override {
     changes.push_back({qp.qpn, from, qp.state()});
