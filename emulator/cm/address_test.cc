@@ -1,4 +1,4 @@
-// Addresses that are no device's: loopback addresses, which count as wildcards, and GIDs of AF_IB.
+// Addresses without a device: loopback addresses, which count as wildcards, and GIDs of AF_IB.
 #include <endian.h>
 #include <infiniband/ib.h>
 

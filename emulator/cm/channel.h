@@ -1,6 +1,6 @@
-// Event channels: a queue of events each, and a counter that is readable while events wait. What
-// the kernel keeps in a struct ucma_file. An event that a fault rule keeps back, and those behind
-// it, are in the queue and cannot be seen.
+// Event channels: each has a queue of events, and a counter that is readable while events are
+// pending. The kernel's counterpart is struct ucma_file. An event that a fault rule holds, and the
+// events behind it, stay in the queue and are hidden from the program.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct Channel {
   GroupId group;
   Maker maker;
   CounterId counter;
-  std::map<uint64_t, PendingEvent> events;        // in the order they came
+  std::map<uint64_t, PendingEvent> events;        // in the order of arrival
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
   uint64_t last_place = 0;
-  // Place of the first event that is kept back; it and what comes after it cannot be seen.
+  // Place of the first held event. That event and all later ones are hidden from the program.
   uint64_t hidden_from = kNothingHidden;
 
   static constexpr uint64_t kNothingHidden = UINT64_MAX;
@@ -37,9 +37,9 @@ struct Channel {
 
 class Channels {
  public:
-  // A synchronous id has a channel of its own, so there may be as many as ids.
+  // A synchronous id has its own channel, so there may be as many channels as ids.
   static constexpr size_t kMaxChannelsPerGroup = 65536;
-  // The kernel bounds connection requests by the backlog; this bounds the rest too.
+  // The kernel limits connection requests by the backlog. This constant limits all events.
   static constexpr size_t kMaxEventsPerChannel = 65536;
 
   explicit Channels(EventCounters& counters, IdSpace handles = {})
@@ -47,21 +47,23 @@ class Channels {
   ~Channels();
 
   Result<Channel*> Create(GroupId group, const Maker& maker = {});  // EMFILE
-  void Destroy(uint32_t handle);                                    // drops what still waits
+  void Destroy(uint32_t handle);                                    // drops pending events
   Channel* Find(GroupId group, uint32_t handle);
   std::vector<uint32_t> OfGroup(GroupId group) const;
 
-  // A new event, which the door is asked about. False: the channel is full, and it is lost.
+  // Queues a new event, after the door has decided whether to hold it. Returns false when the
+  // channel is full, and the event is lost.
   bool Push(uint32_t channel, PendingEvent event);
-  // How many events of each type Push has queued.
+  // Returns how many events of each type Push has queued.
   const std::map<uint32_t, uint64_t>& queued_events() const { return queued_events_; }
-  // One that comes from another channel.
+  // Queues an event of another channel. Returns false when the channel is full, and the event is
+  // lost.
   bool Move(uint32_t channel, PendingEvent event);
-  // The oldest event stays until the caller takes it; nullptr when there is none to be seen.
+  // Returns the oldest event without removing it, nullptr when no event is visible.
   const PendingEvent* Front(Channel& channel) const;
   void PopFront(Channel& channel);
-  // Takes out an id's events that `match` answers true for, in order; nobody will be woken for
-  // them. Costs what the id has waiting, whatever the others have.
+  // Removes an id's events for which `match` returns true, in order. The channel's counter no
+  // longer counts them. The cost depends only on the number of the id's own events.
   template <class Match>
   std::vector<PendingEvent> Take(uint32_t handle, uint32_t id, const Match& match) {
     std::vector<PendingEvent> taken;
@@ -89,23 +91,23 @@ class Channels {
   std::vector<PendingEvent> Take(uint32_t handle, uint32_t id) {
     return Take(handle, id, [](const PendingEvent&) { return true; });
   }
-  // Drops all that waits on a channel that is about to go, and its counter with it.
+  // Drops all events of a channel that is about to be destroyed.
   void Clear(uint32_t handle);
 
-  // Barriers, as Cm has them.
+  // Barriers, as in class Cm.
   void SetDoor(EventDoor* door) { door_ = door; }
   void LetGo(const std::optional<std::string_view>& barrier);
   bool HoldsEvents() const;
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
-  // Events whose time has come can be seen.
+  // Shows the events whose delay has ended.
   void Expire(Time now);
   std::optional<Time> NextDeadline() const {
     return timed_.empty() ? std::nullopt : std::optional(timed_.begin()->until);
   }
 
  private:
-  // An event that waits for its time.
+  // A delayed event.
   struct Timed {
     Time until;
     uint32_t channel;
@@ -113,10 +115,10 @@ class Channels {
     auto operator<=>(const Timed&) const = default;
   };
 
-  // The events up to the first that is kept back can be seen.
+  // Shows the events up to the first held one.
   void Show(Channel& channel);
   void Hide(Channel& channel, uint64_t from);
-  // The event is about to go: no time shall come for it.
+  // Removes the event's delay before the event itself is removed.
   void Untime(const Channel& channel, const std::pair<const uint64_t, PendingEvent>& event) {
     const std::optional<Time> until = event.second.wait.until;
     if (until) timed_.erase({*until, channel.handle, event.first});
@@ -125,7 +127,7 @@ class Channels {
   EventCounters& counters_;
   EventDoor* door_ = nullptr;
   std::map<uint32_t, Channel> channels_;
-  std::set<uint32_t> hiding_;  // channels that hide something
+  std::set<uint32_t> hiding_;  // channels with hidden events
   std::set<Timed> timed_;
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint64_t> queued_events_;

@@ -1,5 +1,6 @@
 // Connection management of one host: the IB CM protocol and, on top of it, RDMA CM ids with the
-// calls of the kernel's ucma (rdma_user_cm.h). Ids belong to event channels, channels to groups.
+// calls of the kernel's ucma (rdma_user_cm.h). Ids belong to event channels, and channels to
+// groups.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@
 
 namespace rdmaemu::cm {
 
-// What keeps an event from its program, and those behind it on its channel: the barrier of a fault
-// rule (its name), or a time; nothing: it can be seen at once.
+// Why an event, and those behind it on its channel, are hidden from the program: the barrier of a
+// fault rule (its name), or a time. Neither: the event is visible at once.
 struct EventWait {
   std::string barrier;
   std::optional<Time> until;
@@ -34,7 +35,7 @@ struct EventWait {
   bool over() const { return barrier.empty() && !until; }
 };
 
-// Asked about each event of a group before it is queued for its program.
+// Decides about each event of a group before the event is queued for its program.
 class EventDoor {
  public:
   virtual ~EventDoor() = default;
@@ -61,60 +62,60 @@ struct CmListener {
 
 class Cm {
  public:
-  // `ids`: the numbers of its channels and ids.
+  // `ids` provides the numbers of channels and ids.
   Cm(const CmEnvironment& environment, EventCounters& counters, Random& random, trace::Sink& trace,
      IdSpace ids = {});
   ~Cm();
 
   Result<CmChannel> CreateChannel(GroupId group, const Maker& maker = {});  // EMFILE, ENOMEM
   Status DestroyChannel(Time now, GroupId group, uint32_t channel);         // with all its ids
-  // One command of rdma_user_cm.h on a channel: `command` is RDMA_USER_CM_CMD_*, `in` its struct
-  // (calls.h says which, where a pointer had to go), `out` its response. Answers the bytes of
-  // `out` that were filled. `response` members are not looked at. GET_EVENT answers
-  // kNothingQueued when no event is queued: the caller waits.
+  // Executes one command of rdma_user_cm.h on a channel. `command` is RDMA_USER_CM_CMD_*, `in` is
+  // its struct, and `out` gets the response. calls.h describes the structs where a pointer was
+  // replaced. Ignores the structs' `response` members. Returns how many bytes of `out` were filled.
+  // GET_EVENT returns kNothingQueued when no event is queued, and the caller waits.
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
-  // IbCm::Refused.
+  // Acts as IbCm::Refused.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);
-  // A QP went to ERR or RESET or is being destroyed: where the manager is iw_cm, so does its
-  // connection end.
+  // Call this when a QP moved to ERR or RESET or is being destroyed. Ends the QP's connection if
+  // its manager is iw_cm.
   void QpEnded(Time now, uint32_t qpn);
-  // All of the group's channels and ids go, as when their descriptor is closed.
+  // Destroys all of the group's channels and ids, as when their descriptors are closed.
   void GroupGone(Time now, GroupId group);
-  // The same of the channels that belong to nobody any more.
+  // Destroys the group's channels that no process owns any more.
   void EndOrphans(Time now, GroupId group, const Survivors& survivors);
-  // Ids with the device hear DEVICE_REMOVAL, in the order in which they got it, and then answer
-  // ENXIO; those without one (wildcard listeners, unbound ids) hear nothing. To be called while
-  // the device can still send.
+  // Sends DEVICE_REMOVAL to all ids with the device, in the order in which they got the device.
+  // Afterwards these ids return ENXIO. Ids without a device (wildcard listeners, unbound ids) get
+  // no event. Call this while the device can still send.
   void DeviceRemoved(Time now, uint32_t device_index);
-  // The address is another device's now, as after a bond's failover to a link with another MAC:
-  // ids that are bound to it on a device other than that hear ADDR_CHANGE, in the same order. They
-  // stay what they are (cma_netdev_change).
+  // Reports that the address moved to another device, as after a bond's failover to a link with
+  // another MAC. Ids that are bound to the address on any other device get ADDR_CHANGE, in the
+  // order in which they got their device. Their states do not change (cma_netdev_change).
   void AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index);
 
-  // Not owned; without one nothing is held.
+  // `door` is not owned. Without a door no event is held.
   void SetEventDoor(EventDoor* door);
-  // What the barrier of that name holds, or (nothing) all of them do, comes to its program.
+  // Delivers the events that the barrier of that name holds. Without a name, those of all barriers.
   void LetGo(const std::optional<std::string_view>& barrier);
-  // A barrier does; an event that waits for its time is not meant.
+  // Returns true while a barrier holds an event. Delayed events do not count.
   bool HoldsEvents() const;
-  // Adds the events that each barrier keeps back, those that stand behind one too.
+  // Adds up the events that each barrier hides, including those behind a held one.
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
   void Expire(Time now);
   std::optional<Time> NextDeadline() const;
-  // IbCm::AwaitsApplication.
+  // Acts as IbCm::AwaitsApplication.
   bool AwaitsApplication(Time now) const;
 
   size_t ids() const;
   size_t ids(GroupId group) const;
-  // Protocol objects, timewait and those whose ids are gone included.
+  // Counts protocol objects, including those in timewait and those without an id.
   size_t connections() const;
   const CmStatistics& statistics() const;
-  // In the order of the ids' handles.
+  // Returns the listeners in the order of the ids' handles.
   std::vector<CmListener> Listeners() const;
-  // How many events of each rdma_cm_event_type channels have got since the host's start.
+  // Returns how many events of each rdma_cm_event_type were queued since the host's start.
   const std::map<uint32_t, uint64_t>& queued_events() const;
 
  private:

@@ -1,4 +1,4 @@
-// An RDMA CM id as the kernel's cma.c and ucma.c know it (rdma_id_private and ucma_context).
+// An RDMA CM id, as in the kernel's cma.c and ucma.c (rdma_id_private and ucma_context).
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace rdmaemu::cm {
 enum class IdState : uint8_t {
   kIdle,
   kAddrBound,
-  kAddrQuery,  // a neighbour is being looked for
+  kAddrQuery,  // waiting for a neighbour's answer
   kListen,
   kAddrResolved,
   kRouteResolved,
   kConnect,
   kDisconnect,
-  kRemoved,  // its device has gone: every command but destroying answers ENXIO
+  kRemoved,  // its device was removed: every command but destroying returns ENXIO
 };
 
-// What of its device an id keeps (the device itself may go).
+// A copy of the device's values that an id needs, because the device may be removed.
 struct BoundDevice {
   uint32_t index;
   LocalPort local;
@@ -54,7 +54,7 @@ struct Membership {
   uint32_t handle;
   uint64_t uid;
   SocketAddress group;
-  bool receives;  // its device is a member of the group because of it
+  bool receives;  // this membership makes the device a member of the group
   uint32_t events_reported = 0;
 };
 
@@ -63,23 +63,23 @@ struct CmaId {
   GroupId group = GroupId::kNone;
   ProcessId process = ProcessId::kNone;
   uint32_t channel = 0;
-  uint64_t uid = 0;  // 0: of a request not accepted yet; it gets no events
+  uint64_t uid = 0;  // 0: of a request not accepted yet, which gets no events
   uint32_t events_reported = 0;
 
   uint16_t port_space = 0;
-  uint16_t bound_port_space = 0;  // where it holds its port: RDMA_PS_IB ids may hold one of TCP's
+  uint16_t bound_port_space = 0;  // the space of its port: RDMA_PS_IB ids may hold a port of TCP's
   ibv_qp_type qp_type = IBV_QPT_RC;
   IdState state = IdState::kIdle;
   PortBinding binding;  // source and destination address
   bool holds_port = false;
   bool af_only_set = false;
   std::optional<BoundDevice> device;
-  // ib_addr_get_pkey: of an Ethernet interface 0 (measured), of one chosen for a loopback address
-  // the first entry of the device's P_Key table.
+  // As ib_addr_get_pkey: 0 for an Ethernet interface (measured). A device chosen for a loopback
+  // address gives the first entry of its P_Key table.
   uint16_t address_pkey = 0;
-  // The device came with an IP address, so that there is a link to route over.
+  // The id got its device through an IP address, so that there is a link to route over.
   bool on_link = false;
-  uint64_t attach_order = 0;  // when it got its device
+  uint64_t attach_order = 0;  // the order in which ids got their devices
   std::optional<uint8_t> type_of_service, ack_timeout;
   std::optional<PathRecord> path;
 
@@ -89,17 +89,17 @@ struct CmaId {
   uint32_t qkey = 0;
   rdma_ucm_ece ece = {};
   uint64_t connection = 0;  // IbCm's key; 0: none
-  // Of ids whose manager is iw_cm.
+  // For ids whose manager is iw_cm.
   bool established = false;
-  uint32_t outcome_channel = 0;  // whose program waits there for what the peer's TCP would say
-  bool reset_by_peer = false;    // the request that this id is of has been withdrawn
-  uint8_t initiator_depth = 0, responder_resources = 0;  // as negotiated so far
+  uint32_t outcome_channel = 0;  // channel on which a blocked rdma_connect waits for its outcome
+  bool reset_by_peer = false;    // the peer has withdrawn this id's request
+  uint8_t initiator_depth = 0, responder_resources = 0;  // negotiated so far
   uint32_t backlog_left = 0;
   std::map<uint32_t, Membership> memberships;
 
   const SocketAddress& source() const { return binding.source; }
   const SocketAddress& destination() const { return binding.destination; }
-  // The service that a port of this id's port space names (rdma_get_service_id).
+  // Returns the service id of a port in this id's port space (rdma_get_service_id).
   uint64_t ServiceId(uint16_t port) const { return (uint64_t{port_space} << 16) + port; }
   uint64_t ServiceId(const SocketAddress& at) const {
     return at.family == AF_IB ? (at.service_id & ~uint64_t{0xffff}) | at.port : ServiceId(at.port);

@@ -18,7 +18,8 @@ using In = std::span<const std::byte>;
 using Out = std::span<std::byte>;
 using Filled = Result<size_t>;
 
-// The command, copied: programs' memory is not aligned, and its size was checked by the table.
+// Returns a copy of the command, because programs' memory is not aligned. The table has checked its
+// size.
 template <class T>
 T Load(In in) {
   T value = {};
@@ -159,7 +160,7 @@ Filled ResolveRoute(CommandContext& context, In in, Out) {
   return Done(context.ids.ResolveRoute(context.now, **id, command.timeout_ms));
 }
 
-// iWARP's routes are IP's own: no record describes them.
+// iWARP uses IP's routes, which no path record describes.
 bool HasPath(const CmaId& id) { return id.path && !id.IsIwarp(); }
 
 Filled QueryRoute(CommandContext& context, In in, Out out) {
@@ -220,8 +221,8 @@ Filled QueryGid(const CmaId& id, Out out) {
   };
   ibv_gid source = {}, destination = {};
   if (id.IsIwarp()) {
-    // rdma_read_gids: MACs. The destination's is not known before the address is resolved, and then
-    // librdmacm does not ask.
+    // rdma_read_gids returns MACs. The destination's MAC is unknown before the address is resolved,
+    // and librdmacm does not ask for it then.
     source = MacGidOf(id.device->local.node_guid_be);
   } else if (id.device) {
     source = id.source().address.ToGid();
@@ -243,7 +244,7 @@ Filled QueryPath(const CmaId& id, Out out) {
     std::memcpy(response.paths[0].path_rec, record.data(), record.size());
     bytes += sizeof response.paths[0];
   }
-  // The kernel too leaves out a path that has no room.
+  // The kernel, too, omits a path that does not fit.
   if (bytes > out.size()) bytes = 2 * sizeof(uint32_t);
   std::memcpy(out.data(), &response, bytes);
   return bytes;
@@ -273,7 +274,7 @@ Filled Connect(CommandContext& context, In in, Out) {
   if (command.conn_param.valid == 0) return Fail(EINVAL);
   const Result<CmaId*> id = IdWithDevice(context, command.id);
   if (!id) return tl::make_unexpected(id.error());
-  // The outcome of a connect that blocks goes to a channel of the caller's own.
+  // The outcome of a blocking connect is queued on the caller's own channel.
   if (command.reserved != 0 && context.channels.Find(context.group, command.reserved) == nullptr) {
     return Fail(EINVAL);
   }
@@ -443,7 +444,7 @@ Filled LeaveMcast(CommandContext& context, In in, Out out) {
 
 struct CommandEntry {
   size_t in_bytes;
-  size_t older_in_bytes;  // what a program of before the ECE members sends
+  size_t older_in_bytes;  // the size that programs without the ECE members send
   size_t least_out_bytes;
   Filled (*run)(CommandContext&, In, Out);
 };

@@ -1,5 +1,5 @@
-// The commands of rdma_user_cm.h: a table of their sizes and handlers. Inputs come from programs
-// and are hostile; what passes here is whole.
+// The commands of rdma_user_cm.h: a table of their sizes and handlers. Programs may send hostile
+// input. The table checks every input's size before its handler runs.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ struct CommandContext {
   RdmaIds& ids;
 };
 
-// Runs RDMA_USER_CM_CMD_* number `command`; answers the bytes of `out` that were filled. EINVAL for
-// an unknown command or an input of another size, ENOSPC when the response does not fit, ENOSYS for
-// GET_OPTION, which the kernel has a number for but no code, and for the InfiniBand services of
-// newer kernels.
+// Executes command RDMA_USER_CM_CMD_* number `command`. Returns how many bytes of `out` were
+// filled. EINVAL for an unknown command or an input of another size. ENOSPC when the response does
+// not fit. ENOSYS for GET_OPTION, which has a number but no code in the kernel, and for the
+// InfiniBand services of newer kernels.
 Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<const std::byte> in,
                           std::span<std::byte> out);
 

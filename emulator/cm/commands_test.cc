@@ -1,4 +1,4 @@
-// Commands of rdma_user_cm.h: addresses, ports, options, queries, channels; and hostile ones.
+// Commands of rdma_user_cm.h: addresses, ports, options, queries, channels, and hostile commands.
 #include <infiniband/ib.h>
 
 #include "emulator/cm/commands.h"
@@ -59,7 +59,7 @@ TEST_P(Ports, ConflictAsMeasuredEvenBetweenPrograms) {
     ASSERT_EQ(server.Listen(a), 0);
   }
   EXPECT_EQ(other.Bind(b, c.second, 5000), c.expected);
-  // Whoever had it lets go of it.
+  // Destroying the owner frees the port.
   ASSERT_EQ(server.Destroy(a), 0);
   if (c.expected != 0) {
     EXPECT_EQ(other.Bind(b, c.second, 5000), 0);
@@ -128,10 +128,10 @@ TEST_F(CmTest, AddressErrorsAreTheKernels) {
   EXPECT_EQ(client.Resolve(id, "203.0.113.1", 1), ENETUNREACH);
   EXPECT_EQ(client.Resolve(client.Create(), "10.0.0.2", 1, "192.0.2.55"), EADDRNOTAVAIL);
   EXPECT_EQ(client.Resolve(client.Create(), "10.0.0.2", 1, "2001:db8::1"), EADDRNOTAVAIL);
-  // A loopback source binds as a wildcard does; then the families differ.
+  // A loopback source binds like a wildcard. Then the families differ.
   EXPECT_EQ(client.Resolve(client.Create(), "10.0.0.2", 1, "::1"), EINVAL);
   EXPECT_EQ(client.Bind(client.Create(), "10.0.0.2", 1), EADDRNOTAVAIL);
-  EXPECT_EQ(client.Resolve(id, "10.0.0.2", 1), 0);  // after an error it may try again
+  EXPECT_EQ(client.Resolve(id, "10.0.0.2", 1), 0);  // the id may try again after an error
   EXPECT_EQ(client.Resolve(id, "10.0.0.2", 1), EINVAL);
   client.Expect(EventType::kAddrResolved);
   EXPECT_EQ(client.Bind(id, "10.0.0.1", 1), EINVAL);
@@ -229,7 +229,7 @@ TEST_F(CmTest, MigratingAnIdMovesItsEventsInOrder) {
   second.Expect(EventType::kAddrResolved);
   second.Expect(EventType::kRouteResolved);
   EXPECT_EQ(client.Expect(EventType::kAddrResolved).id, stays);
-  EXPECT_EQ(client.Disconnect(id), EINVAL);  // it is not on this channel any more
+  EXPECT_EQ(client.Disconnect(id), EINVAL);  // the id is no longer on this channel
   EXPECT_EQ(second.Connect(id, Program::Parameters(kClientQpn)), 0);
   migrate.fd = server.channel.handle + 1000;
   EXPECT_EQ(second.Errno(RDMA_USER_CM_CMD_MIGRATE_ID, migrate), ENOENT);
@@ -313,7 +313,7 @@ TEST_F(CmTest, CommandsOfEveryWrongSizeAreRefusedAndChangeNothing) {
     for (size_t size = 0; size <= in.size(); size += size < 700 ? 1 : 61) {
       (void)client_node.cm.Call(net.now, client.group, ProcessId::kNone, client.channel.handle,
                                 command, std::span(in).first(size), out);
-      // A response without room is refused before anything happens.
+      // A response that does not fit is refused before the command has any effect.
       (void)client_node.cm.Call(net.now, client.group, ProcessId::kNone, client.channel.handle,
                                 command, std::span(in).first(size), std::span(out).first(size % 8));
     }
@@ -323,8 +323,8 @@ TEST_F(CmTest, CommandsOfEveryWrongSizeAreRefusedAndChangeNothing) {
   EndAll();
 }
 
-// Random commands on few ids by two programs, a network that loses and repeats: nothing crashes,
-// and when the programs have gone and time has passed nothing is left.
+// Two programs send random commands for a few ids, on a network that drops and duplicates messages.
+// The host must not crash. After the programs have ended and time has passed, nothing must be left.
 TEST(Hostile, RandomCommandsOnALossyNetworkLeaveNothingBehind) {
   for (uint64_t seed = 1; seed <= 40; seed++) {
     SCOPED_TRACE(seed);

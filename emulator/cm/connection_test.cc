@@ -1,4 +1,4 @@
-// The life of a connection between two hosts, whatever is lost on the way.
+// A connection between two hosts from REQ to timewait, with messages lost at every step.
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -14,7 +14,7 @@ TEST_F(CmTest, ARequestReachesTheListenerWithAllItsFields) {
   const rdma_ucm_conn_param& conn = event.raw.param.conn;
   EXPECT_EQ(event.uid, 101u);  // the listener's
   EXPECT_NE(event.id, listener);
-  EXPECT_EQ(conn.private_data_len, 56);  // the full field, whatever was sent
+  EXPECT_EQ(conn.private_data_len, 56);  // the full field for any length
   EXPECT_EQ(Data(conn.private_data), "hello");
   EXPECT_TRUE(std::all_of(conn.private_data + 5, conn.private_data + 56,
                           [](uint8_t byte) { return byte == 0; }));
@@ -60,7 +60,7 @@ TEST_F(CmTest, QpAttributesAreTheKernelsInEveryState) {
   active = client.Resolved("10.0.0.2", 7000);
   auto init = client.QpAttr(active, IBV_QPS_RTR);
   ASSERT_TRUE(init);
-  EXPECT_EQ(init->qp_attr_mask, 0x39u);  // nothing but INIT's before there is a connection
+  EXPECT_EQ(init->qp_attr_mask, 0x39u);  // INIT's attributes only, before there is a connection
   EXPECT_EQ(init->qp_access_flags, 0u);
   ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
   EXPECT_EQ(client.QpAttr(active, IBV_QPS_RTR).error().code, EINVAL);
@@ -90,7 +90,7 @@ TEST_F(CmTest, QpAttributesAreTheKernelsInEveryState) {
   client.Expect(EventType::kConnectResponse);
   const auto theirs = client.QpAttr(active, IBV_QPS_RTR);
   EXPECT_EQ(theirs->dest_qp_num, kServerQpn);
-  // Each end's receive PSN is the other's send PSN.
+  // Each end's receive PSN equals the other end's send PSN.
   EXPECT_EQ(theirs->rq_psn, rts->sq_psn);
   EXPECT_EQ(client.QpAttr(active, IBV_QPS_RTS)->sq_psn, rtr->rq_psn);
 }
@@ -215,7 +215,7 @@ TEST_F(CmTest, SilenceIsUnreachableAfterSixteenRequests) {
   EndAll();
 }
 
-// rxe's packet lifetime is 18: measured, 99 s until a REQ is given up and 102 s until a DREQ is.
+// rxe's packet lifetime is 18. Measured: a REQ is given up after 99 s and a DREQ after 102 s.
 TEST_F(CmTest, WithThePacketLifetimeOfRxeSilenceLasts98Seconds) {
   client_node.profile.cm.packet_lifetime = 18;
   Lose("REQ", 1000);

@@ -1,6 +1,6 @@
-// Private data of a device whose connection manager is iw_cm: the peer's event says how long it is,
-// where the messages of the IB CM have fields of a fixed length. The attribute modifier of the MAD,
-// which such devices need for nothing else (it is ECE's), tells the length plus one; what exceeds
+// Private data of a device whose connection manager is iw_cm. The peer's event reports the data's
+// length, but IB CM messages have fields of a fixed length. So the MAD's attribute modifier holds
+// the length plus one. Only ECE uses the modifier, which such devices do not support. Data beyond
 // the field follows the MAD (CmMessage::more_private_data).
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace rdmaemu::cm {
 
-// Most bytes of private data that siw takes from its peer, in any message: measured. It counts
-// MPA's depths (4 bytes) to the 256 bytes of MPA_MAX_PRIVDATA, and wants room for one byte more.
+// The most bytes of private data that siw accepts from its peer, in any message (measured). siw
+// counts MPA's depths (4 bytes) within the 256 bytes of MPA_MAX_PRIVDATA, and needs one spare byte.
 inline constexpr uint32_t kMostReceivedData = 251;
 
-// False: siw_recv_mpa_rr takes the message for a protocol error.
+// Returns false when siw_recv_mpa_rr treats the message as a protocol error.
 inline bool IsReceivable(const wire::CmMessage& message) {
   return message.attribute_modifier <= kMostReceivedData + 1;
 }
@@ -32,7 +32,7 @@ inline std::span<const uint8_t> DataOf(const rdma_ucm_conn_param& parameters) {
   return std::span(parameters.private_data, parameters.private_data_len);
 }
 
-// Puts `data` into the field behind its first `skip` bytes; the rest is more_private_data.
+// Copies `data` into the field after its first `skip` bytes. The rest becomes more_private_data.
 template <size_t N>
 CountedData CarryCounted(std::span<const uint8_t> data, wire::PrivateData<N>& field, size_t skip) {
   const size_t fitting = std::min(data.size(), N - skip);
@@ -41,7 +41,8 @@ CountedData CarryCounted(std::span<const uint8_t> data, wire::PrivateData<N>& fi
   return {static_cast<uint32_t>(data.size()) + 1, {rest.begin(), rest.end()}};
 }
 
-// What a message brought. A peer that does not count (a modifier of 0) has filled the field.
+// Extracts a message's private data. A modifier of 0 means that the peer does not count and has
+// filled the field.
 template <size_t N>
 void TakeCounted(const wire::CmMessage& message, const wire::PrivateData<N>& field, size_t skip,
                  rdma_ucm_conn_param& to) {

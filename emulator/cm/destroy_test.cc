@@ -1,5 +1,5 @@
-// Destroying an id in each state tells the peer what that state asks for (ib_destroy_cm_id), once,
-// and leaves nothing behind.
+// Destroying an id in each state sends the peer the state's message (ib_destroy_cm_id) once, and
+// leaves nothing behind.
 #include <endian.h>
 
 #include "emulator/cm/wire_peer_for_test.h"
@@ -19,7 +19,7 @@ class DestroyTest : public WireTest {
     TakeSaid();
     ASSERT_EQ(server.Destroy(passive), 0);
   }
-  // Of reason 28, and with which ids and for which message.
+  // Expects a REJ of reason 28 for `message`, with or without our id.
   void ExpectRej28(CmMessageType message, bool names_ours) {
     EXPECT_EQ(TakeSaid(), std::vector<std::string>{"REJ"});
     const wire::CmRej& rej = Last<wire::CmRej>();
@@ -38,7 +38,7 @@ class DestroyTest : public WireTest {
     ASSERT_EQ(rej.additional_info_bytes, 8);
     EXPECT_EQ(std::memcmp(rej.additional_info.data(), &client_node.device.node_guid, 8), 0);
   }
-  // Nothing more is said, whatever the peer does; only a DREQ is answered.
+  // Checks that nothing more is sent, whatever the peer sends. Only a DREQ is answered.
   void ExpectTheEnd() {
     net.Run(1h);
     EXPECT_TRUE(TakeSaid().empty());
@@ -92,8 +92,8 @@ TEST_F(DestroyTest, AReplyThatThePeerHoldsIsTakenBackWithReason28) {
   ExpectRej28(CmMessageType::kOther, true);
   ExpectTheEnd();
 }
-// The kernel sends its DREQ once; here it is repeated until it is answered, so that on a bad
-// network the peer learns of the end (docs/design.md).
+// The kernel sends its DREQ once. The emulator repeats it until it is answered, so that the peer
+// learns of the end on a lossy network, too (docs/design.md).
 TEST_F(DestroyTest, AConnectionIsDisconnected) {
   EstablishToPeer();
   DestroyClient();
@@ -168,7 +168,7 @@ TEST_F(CmTest, BothMayConnectToEachOtherAtOnce) {
   ASSERT_EQ(client.Establish(active), 0);
   ASSERT_EQ(server.Establish(servers), 0);
   net.Settle();
-  // Two connections: neither has taken the other's place.
+  // There are two connections. Neither has replaced the other.
   EXPECT_EQ(client.Expect(EventType::kEstablished).id, of_server);
   EXPECT_EQ(server.Expect(EventType::kEstablished).id, passive);
   EXPECT_EQ(client.Destroy(back), 0);
@@ -184,7 +184,7 @@ TEST_F(CmTest, ADisconnectBeforeTheRtuArrivesEndsTheConnectionAllTheSame) {
   ASSERT_EQ(client.Establish(active), 0);
   ASSERT_EQ(client.Disconnect(active), 0);
   net.Settle();
-  server.Expect(EventType::kDisconnected);  // and no ESTABLISHED
+  server.Expect(EventType::kDisconnected);  // without ESTABLISHED
   ASSERT_EQ(server.Disconnect(passive), 0);
   net.Settle();
   client.Expect(EventType::kDisconnected);
@@ -199,7 +199,7 @@ TEST_F(CmTest, BothDisconnectsAtOnceAnswerEachOther) {
   net.Settle();
   client.Expect(EventType::kDisconnected);
   server.Expect(EventType::kDisconnected);
-  // Each owes the other a DREP now.
+  // Each now owes the other a DREP.
   ASSERT_EQ(client.Disconnect(active), 0);
   ASSERT_EQ(server.Disconnect(passive), 0);
   net.Run(1s);

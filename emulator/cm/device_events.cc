@@ -1,4 +1,4 @@
-// What happens to ids when a device goes or an address moves (cma_process_remove,
+// Events of ids when a device is removed or an address moves (cma_process_remove,
 // cma_netdev_change).
 #include <algorithm>
 
@@ -19,7 +19,8 @@ std::vector<CmaId*> RdmaIds::Attached(const Match& match) {
 void RdmaIds::DeviceRemoved(Time now, uint32_t device_index) {
   const std::vector<CmaId*> bound =
       Attached([&](const CmaId& id) { return id.device->index == device_index; });
-  // First the states: an id does not hear DISCONNECTED because another one of the device went.
+  // Changes all states first, so that no id gets DISCONNECTED because another id of the device
+  // ended.
   for (CmaId* id : bound) id->state = IdState::kRemoved;
   for (CmaId* id : bound) {
     if (id->IsIwarp()) EndRemovedIwarpPeer(now, *id);

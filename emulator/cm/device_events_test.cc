@@ -1,4 +1,4 @@
-// What ids hear when their address moves, and what becomes of messages that cannot leave because a
+// Events of ids when their address moves, and the fate of messages that cannot be sent because a
 // port is down (cma_netdev_change; cm_send_handler, cm_process_send_error; statuses measured on
 // rdma_rxe).
 #include "emulator/cm/network_for_test.h"
@@ -58,7 +58,7 @@ TEST_F(DeviceEvents, AnAddressThatComesBackIsNoChangeForItsIds) {
   server.ExpectNothing();
 }
 
-// ---- what cannot leave
+// ---- messages that cannot be sent
 
 TEST_F(DeviceEvents, AConnectThatCannotLeaveIsUnreachableAtOnce) {
   for (const uint16_t space : {RDMA_PS_TCP, RDMA_PS_UDP}) {
@@ -98,7 +98,7 @@ TEST_F(DeviceEvents, ADisconnectThatCannotLeaveIsDisconnectedAndThenTimewait) {
   client.Expect(EventType::kDisconnected, -ETIMEDOUT);
   net.Run(10s);
   client.Expect(EventType::kTimewaitExit);
-  server.ExpectNothing();  // it was told nothing
+  server.ExpectNothing();  // the server got no message
 }
 
 TEST_F(DeviceEvents, IdsDestroyedOnADeadLinkLeaveNothingBehind) {

@@ -1,5 +1,5 @@
-// Events of RDMA CM ids as rdma_ucm_event_resp, built the way ucma_create_uevent fills them; their
-// numbers and names are those of rdma_cma.h and rdma_event_str(3).
+// Events of RDMA CM ids as rdma_ucm_event_resp, filled as in ucma_create_uevent. Their numbers and
+// names are those of rdma_cma.h and rdma_event_str(3).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class EventType : uint32_t {
   kMulticastError,
   kAddrChange,
   kTimewaitExit,
-  kAddrinfoResolved,  // made by librdmacm, as the next
+  kAddrinfoResolved,  // created by librdmacm, as the next
   kAddrinfoError,
   kUser,  // written by programs
   kInternal,
@@ -36,11 +36,11 @@ enum class EventType : uint32_t {
 
 inline const char* EventName(EventType type) { return CmEventName(static_cast<uint32_t>(type)); }
 
-// One event that waits on a channel.
+// An event that is pending on a channel.
 struct PendingEvent {
-  uint32_t id = 0;         // whose events_reported counts it: a CONNECT_REQUEST's listener
-  uint32_t new_id = 0;     // of a CONNECT_REQUEST
-  uint32_t multicast = 0;  // the membership of a MULTICAST_JOIN
+  uint32_t id = 0;         // counts the event in its events_reported; a CONNECT_REQUEST's listener
+  uint32_t new_id = 0;     // the request's id, for a CONNECT_REQUEST
+  uint32_t multicast = 0;  // the membership, for a MULTICAST_JOIN
   rdma_ucm_event_resp response = {};
   EventWait wait = {};
 

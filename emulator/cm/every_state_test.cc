@@ -1,11 +1,11 @@
-// Every message in every state of a connection, on both sides: what the kernel's handlers in cm.c
-// answer, and what the application hears of it. Most of these messages come late or twice.
+// Every message in every state of a connection, on both sides: the answer of the kernel's handlers
+// in cm.c, and the application's event. Most of these messages are late or duplicates.
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {
 namespace {
 
-// As cm.c calls the states; kRejected and kRefused are IDLE, kGone has no id any more.
+// States as in cm.c. kRejected and kRefused are IDLE, and kGone has no id any more.
 enum class State {
   kReqSent,
   kMraReqReceived,
@@ -23,7 +23,7 @@ enum class State {
 struct Cell {
   State state;
   const char* message;
-  const char* answer = "";  // nothing: silence
+  const char* answer = "";  // "": silence
   const char* event = "";
 };
 
@@ -40,7 +40,7 @@ std::string NameOfCell(const testing::TestParamInfo<Cell>& info) {
 
 class EveryState : public WireTest, public testing::WithParamInterface<Cell> {
  protected:
-  // The answer and the event that follow, and that all is well afterwards.
+  // Checks the answer and the event of the message.
   void Expect(Program& program) {
     const Cell& cell = GetParam();
     const std::vector<std::string> answers = TakeSaid();
@@ -53,14 +53,14 @@ class EveryState : public WireTest, public testing::WithParamInterface<Cell> {
   }
 };
 
-// ---- the side that was asked
+// ---- the passive side
 
 class PassiveSide : public EveryState {
  protected:
   void Reach(State state) {
     RequestFromPeer();
     if (state == State::kHeld) {
-      ToServer(PeersReq());  // the answer tells our id
+      ToServer(PeersReq());  // the answer contains our id
       our_id = Last<wire::CmMra>().local_comm_id;
       return;
     }
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
 
         Cell{State::kEstablished, "REQ"}, Cell{State::kEstablished, "MRA"},
         Cell{State::kEstablished, "REJ", "", "REJECTED"},
-        Cell{State::kEstablished, "REP", "RTU"},  // whichever side it is
+        Cell{State::kEstablished, "REP", "RTU"},  // on either side
         Cell{State::kEstablished, "RTU"}, Cell{State::kEstablished, "DREQ", "", "DISCONNECTED"},
         Cell{State::kEstablished, "DREP"},
 
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
         Cell{State::kDreqReceived, "RTU"}, Cell{State::kDreqReceived, "DREQ"},
         Cell{State::kDreqReceived, "DREP"},
 
-        // Entering timewait forgets the pair of GUID and id: it may ask again.
+        // Entering timewait removes the pair of GUID and id, so the peer may send a new request.
         Cell{State::kTimewait, "REQ", "", "CONNECT_REQUEST"}, Cell{State::kTimewait, "MRA"},
         Cell{State::kTimewait, "REJ"}, Cell{State::kTimewait, "REP"}, Cell{State::kTimewait, "RTU"},
         Cell{State::kTimewait, "DREQ", "DREP"}, Cell{State::kTimewait, "DREP"},
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
         Cell{State::kGone, "DREQ", "DREP"}, Cell{State::kGone, "DREP"}),
     NameOfCell);
 
-// ---- the side that asks
+// ---- the active side
 
 class ActiveSide : public EveryState {
  protected:
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Cell{State::kReqSent, "MRA"}, Cell{State::kReqSent, "REJ", "", "REJECTED"},
         Cell{State::kReqSent, "REP", "", "CONNECT_RESPONSE"}, Cell{State::kReqSent, "RTU"},
-        // Nothing here has both ids, so a DREQ is one whose DREP was lost.
+        // No connection has both ids, so the DREQ counts as one whose DREP was lost.
         Cell{State::kReqSent, "DREQ", "DREP"}, Cell{State::kReqSent, "DREP"},
 
         Cell{State::kMraReqReceived, "MRA"}, Cell{State::kMraReqReceived, "REJ", "", "REJECTED"},

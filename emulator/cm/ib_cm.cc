@@ -101,13 +101,13 @@ Status IbCm::Send(Time now, const CmRoute& route, uint32_t owner, const wire::Cm
   return transport_.Send(now, route, message);
 }
 
-// A MAD whose send fails is not repeated (cm_send_handler, cm_process_send_error).
+// A MAD whose send fails is not retransmitted (cm_send_handler, cm_process_send_error).
 void IbCm::SendOutstanding(Time now, Connection& connection) {
   const Status sent = Send(now, connection.route, connection.owner, *connection.outstanding);
   if (!sent) GiveUpNow(now, connection, sent.error().code);
 }
 
-// Its owner is told by the next Expire.
+// The next Expire notifies the owner.
 void IbCm::GiveUpNow(Time now, Connection& connection, int error) {
   connection.send_error = error;
   connection.retries_left = 0;
@@ -178,7 +178,7 @@ void IbCm::ResetToIdle(Connection& connection) {
   connection.state = IbCmState::kIdle;
 }
 
-// ENOENT: the path's partition is not in the device's table (cm_init_av_by_path).
+// ENOENT when the path's partition is not in the device's table (cm_init_av_by_path).
 Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
   const auto pkey_index = addresses_.FindPkey(parameters.route.source, parameters.req.pkey);
   if (!pkey_index) return Fail(ENOENT);
@@ -337,7 +337,7 @@ void IbCm::Withdraw(Time now, Connection& connection) {
 Status IbCm::SendDreq(Time now, Connection& connection) {
   if (connection.state != IbCmState::kEstablished) return Fail(EINVAL);
   wire::CmDreq dreq{connection.local_id, connection.remote_id, connection.remote_qpn, {}};
-  // A number of its own: the tables of the peer's requests may hold the handshake's still.
+  // A transaction id of its own, because the peer's tables may still hold the handshake's.
   const uint64_t transaction = uint64_t{random_.Next32()} << 32 | connection.local_id;
   SendUntilAnswered(now, connection, {transaction, 0, std::move(dreq)}, IbCmState::kDreqSent);
   return {};
@@ -373,7 +373,8 @@ Status IbCm::Establish(Time now, Connection& connection) {
   return {};
 }
 
-// A peer may have asked for hours between repeats; nobody waits that long for an id that has gone.
+// Shortens the interval between DREQs. A peer may have asked for hours, but an id that was
+// destroyed must not remain for that long.
 void IbCm::HurryDreq(Time now, Connection& connection) {
   const CmProfile& profile = connection.local.profile;
   const Duration ours =
@@ -428,7 +429,7 @@ void IbCm::Destroy(Time now, uint64_t key) {
 
 // ---- time
 
-// The peer repeats what it said until its retries end.
+// The peer repeats its message until its retries end.
 void IbCm::GiveToApplication(Time now, Connection& connection, IbCmState state) {
   connection.state = state;
   connection.held_until = now + (connection.max_retries + 1) * connection.response_timeout;
@@ -466,7 +467,7 @@ void IbCm::TellOwner(Time now, Connection& connection, IbCmEventType type,
     }
     return;
   }
-  // Nobody is there to answer a DREQ.
+  // No application is left to answer a DREQ.
   if (connection.state == IbCmState::kDreqReceived) (void)SendDrep(now, connection);
   DropIfOver(connection);
 }
@@ -500,7 +501,7 @@ void IbCm::RetransmitOrGiveUp(Time now, Connection& connection) {
   switch (connection.state) {
     case IbCmState::kReqSent:
     case IbCmState::kMraReqReceived:
-      // Who waits for so long and no longer says so: an accept would come too late.
+      // The peer no longer gets repeats of this old request, and an accept would be too late.
       if (connection.give_up_at) Withdraw(now, connection);
       ResetToIdle(connection);
       TellOwner(now, connection, IbCmEventType::kReqError, nullptr);

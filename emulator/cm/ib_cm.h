@@ -1,6 +1,6 @@
-// The IB CM protocol (IBTA 12) as the kernel's cm.c runs it: one Connection an exchange, from REQ
-// or SIDR_REQ to the end of timewait, with retransmission, duplicates, MRA and stale connections.
-// It knows nothing of RDMA CM ids: their owner hears of what happens through IbCmUser.
+// The IB CM protocol (IBTA 12) as in the kernel's cm.c, with retransmission, duplicates, MRA and
+// stale connections. One Connection is one exchange, from REQ or SIDR_REQ to the end of timewait.
+// The protocol does not use RDMA CM ids. It notifies their owner through IbCmUser.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace rdmaemu::cm {
 
-// Reject reasons (ib_cm_rej_reason) that the CM itself gives.
+// Reject reasons (ib_cm_rej_reason) that the CM itself sends.
 enum class RejectReason : uint16_t {
   kTimeout = 4,
   kInvalidServiceId = 8,
@@ -34,11 +34,11 @@ enum class RejectReason : uint16_t {
 enum class SidrStatus : uint8_t { kSuccess = 0, kUnsupported = 1, kReject = 2 };
 
 enum class IbCmState : uint8_t {
-  kIdle,  // over; the connection is forgotten once its owner lets go
+  kIdle,  // over; the connection is removed when its owner destroys it
   kReqSent,
   kMraReqReceived,
   kReqReceived,
-  kMraReqSent,  // as in the kernel: the application holds the REQ, an MRA answers its repeats
+  kMraReqSent,  // as in the kernel: the REQ waits for the application, an MRA answers repeats
   kRepSent,
   kMraRepReceived,
   kRepReceived,
@@ -52,8 +52,8 @@ enum class IbCmState : uint8_t {
 };
 
 enum class IbCmEventType : uint8_t {
-  kReqError,     // nobody answered
-  kMraReceived,  // somebody holds the REQ
+  kReqError,     // no answer arrived
+  kMraReceived,  // the peer's application has the REQ
   kRepError,
   kRepReceived,
   kRtuReceived,
@@ -67,7 +67,8 @@ enum class IbCmEventType : uint8_t {
   kSidrRepReceived,
 };
 
-// The local end: what of its device and path a connection keeps after the device has gone.
+// The local end: values of its device and path that a connection needs after the device was
+// removed.
 struct LocalPort {
   uint64_t node_guid_be = 0;
   uint8_t ack_delay = 0;
@@ -76,15 +77,16 @@ struct LocalPort {
 
 struct Connection {
   uint64_t key = 0;    // never reused
-  uint32_t owner = 0;  // id handle; 0: nobody, the protocol is only brought to its end
+  uint32_t owner = 0;  // id handle; 0: no owner, only the protocol runs to its end
   IbCmState state = IbCmState::kIdle;
   uint32_t local_id = 0, remote_id = 0;
   uint64_t transaction_id = 0;
   uint64_t service_id = 0;
   LocalPort local;
   CmRoute route;
-  // Exponent of the QP's timeout, of timewait and of what an MRA adds. Until the REP names the
-  // peer's ack delay the active side has its path's lifetime alone in it (the kernel's av.timeout).
+  // Exponent of the QP's timeout, of timewait and of the time that an MRA adds. Until the REP
+  // reports the peer's ack delay, the active side has only its path's lifetime here (the kernel's
+  // av.timeout).
   uint8_t ack_timeout = 0;
   uint32_t flow_label = 0;
   uint8_t hop_limit = 64;
@@ -96,38 +98,40 @@ struct Connection {
   uint8_t path_mtu = 0;
   uint16_t pkey_index = 0;  // of its path (the kernel's av.pkey_index)
 
-  // What is repeated until it is answered.
+  // The message that is retransmitted until it is answered.
   std::optional<wire::CmMessage> outstanding;
   Duration response_timeout{}, repeat_after{};
-  std::optional<Time> give_up_at;  // a REQ, however often it was repeated and prolonged
-  Duration reply_after_mra{};      // ConnectParameters has it
+  std::optional<Time> give_up_at;  // ends a REQ despite repeats and MRAs
+  Duration reply_after_mra{};      // see ConnectParameters
   uint8_t max_retries = 0, retries_left = 0;
-  int send_error = ETIMEDOUT;  // what its owner is told when there is no answer
-  Time held_until{};  // what the application has not answered keeps the peer waiting so long
+  int send_error = ETIMEDOUT;  // reported to the owner when no answer arrives
+  Time held_until{};           // the peer repeats the unanswered message until this time
 
-  // Entries in the tables of remote ends, while they stand there.
+  // Entries in the tables of remote ends, while they exist.
   std::optional<std::pair<uint64_t, uint32_t>> remote_id_key, remote_qpn_key;
   std::optional<std::pair<NetAddress, uint32_t>> sidr_key;
 };
 
 enum class RequestVerdict : uint8_t {
   kTaken,
-  kDropped,  // silence: the peer's repeat may do better
+  kDropped,  // no answer: the peer repeats the message and may succeed then
   kRefused,  // REJ 28, or SIDR_REP with status 2
 };
 
-// What the owner has the CM say at once: to a REP (RTU or REJ) and a DREQ (DREP).
+// The owner's immediate answer to a REP (kYes: RTU, kNo: REJ) or a DREQ (kYes: DREP). kLater: the
+// owner answers by a later call.
 enum class EventAnswer : uint8_t { kLater, kYes, kNo };
 
-// Who owns the connections. None of these calls back into IbCm.
+// The owner of the connections. None of its functions calls back into IbCm.
 class IbCmUser {
  public:
   virtual ~IbCmUser() = default;
   virtual bool Listens(const CmDevice& device, uint64_t service_id) = 0;
-  // A REQ or SIDR_REQ for a service id that somebody listens on. Taken: `connection.owner` is set.
+  // Handles a REQ or SIDR_REQ for a service id with a listener. kTaken: sets `connection.owner`.
   virtual RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
                                  const wire::CmMessage& message) = 0;
-  // `message` is what caused the event, nullptr when none did. Only for connections with an owner.
+  // Handles an event of a connection with an owner. `message` caused the event, nullptr when no
+  // message did.
   virtual EventAnswer Event(Time now, const Connection& connection, IbCmEventType type,
                             const wire::CmMessage* message) = 0;
 };
@@ -136,27 +140,27 @@ struct ConnectParameters {
   uint32_t owner;
   LocalPort local;
   CmRoute route;
-  wire::CmReq req;  // comm id, GUID, timeouts and ack timeout are filled in
+  wire::CmReq req;  // SendReq fills in comm id, GUID, timeouts and ack timeout
   uint8_t packet_lifetime;
   uint32_t ece_attr_mod = 0;
   std::vector<uint8_t> more_private_data = {};
-  Duration give_up_after{};  // however often it is repeated; zero: when the repeats end
-  // How long the reply may take after an MRA, which on iWARP stands for TCP's answer to the REQ.
-  // Zero: give_up_after bounds the reply.
+  Duration give_up_after{};  // despite repeats; zero: when the repeats end
+  // Limits the time from an MRA to the reply. On iWARP the MRA stands for TCP's answer to the REQ.
+  // Zero: give_up_after limits the reply.
   Duration reply_after_mra{};
 };
 struct SidrParameters {
   uint32_t owner;
   LocalPort local;
   CmRoute route;
-  wire::CmSidrReq req;  // the request id is filled in
+  wire::CmSidrReq req;  // SendSidrReq fills in the request id
   uint32_t flow_label = 0;
 };
 
 class IbCm {
  public:
   static constexpr size_t kMaxConnections = 262144;
-  static constexpr size_t kMaxTimewaitEntries = 65536;  // without an owner; the oldest goes first
+  static constexpr size_t kMaxTimewaitEntries = 65536;  // without an owner; drops the oldest
 
   IbCm(const CmEnvironment& environment, Random& random, trace::Sink& trace, IbCmUser& user)
       : addresses_(environment.addresses),
@@ -169,33 +173,36 @@ class IbCm {
   // ENOMEM when there are too many connections.
   Result<uint64_t> SendReq(Time now, const ConnectParameters& parameters);
   Result<uint64_t> SendSidrReq(Time now, const SidrParameters& parameters);
-  // Fills in ids, GUID and ack delay. EINVAL in a state that has no REP to send; so the others.
+  // Fills in ids, GUID and ack delay. This and the next functions return EINVAL in a state where
+  // the message cannot be sent.
   Status SendRep(Time now, Connection& connection, wire::CmRep rep, uint32_t ece_attr_mod,
                  std::vector<uint8_t> more_private_data = {});
   Status SendRtu(Time now, Connection& connection);
   Status SendRej(Time now, Connection& connection, RejectReason reason,
                  std::span<const uint8_t> additional_info, std::span<const uint8_t> private_data,
                  uint32_t attribute_modifier = 0, std::vector<uint8_t> more_private_data = {});
-  // A REQ that was sent is taken back: the peer is told, nobody here is.
+  // Withdraws a REQ that was sent. Notifies the peer, but not the local owner.
   void Withdraw(Time now, Connection& connection);
   Status SendDreq(Time now, Connection& connection);
   Status SendDrep(Time now, Connection& connection);
   Status SendSidrRep(Time now, Connection& connection, wire::CmSidrRep rep, uint32_t ece_attr_mod);
-  // Data came before the RTU: EISCONN when established already, EINVAL in other states.
+  // Handles data that arrived before the RTU. EISCONN when established already, EINVAL in other
+  // states.
   Status Establish(Time now, Connection& connection);
-  // Its owner lets go (ib_destroy_cm_id): the peer is told what the state asks for. An established
-  // connection lives on until its DREQ is answered or given up, and through timewait.
+  // Ends the owner's use of a connection (ib_destroy_cm_id). Sends the peer the message that the
+  // state requires. An established connection remains until its DREQ is answered or exhausted, and
+  // through timewait.
   void Destroy(Time now, uint64_t key);
 
   void Receive(Time now, const CmRoute& route, const CmDevice& device,
                const wire::CmMessage& message);
-  // The peer's machine says that nobody listens at its address (ICMP port unreachable). Requests
-  // that await TCP's answer are over; the IB CM ignores it, as the kernel does.
+  // Handles ICMP port unreachable: no program listens at the peer's address. Ends requests that
+  // wait for TCP's answer. The IB CM ignores this, as the kernel does.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
-  // A peer's deadline runs against an application of this host: it has a REQ or SIDR_REQ that it
-  // has not answered, or, for no longer than the peer repeats them, a REP or DREQ.
+  // Returns true while a peer's deadline runs against an application of this host. The application
+  // has not answered a REQ or SIDR_REQ. For a REP or DREQ, this ends when the peer stops repeating.
   bool AwaitsApplication(Time now) const;
 
   size_t connections() const { return connections_.size(); }
@@ -205,7 +212,7 @@ class IbCm {
  private:
   Connection* Create();
   void Forget(Connection& connection);
-  // False: it could not leave, and nobody need wait for an answer.
+  // Returns an error when the message could not be sent, so that no answer can arrive.
   Status Send(Time now, const CmRoute& route, uint32_t owner, const wire::CmMessage& message);
   void SendOutstanding(Time now, Connection& connection);
   void GiveUpNow(Time now, Connection& connection, int error);
@@ -226,10 +233,11 @@ class IbCm {
   void TellOwner(Time now, Connection& connection, IbCmEventType type,
                  const wire::CmMessage* message);
   void DropIfOver(Connection& connection);
-  // cm_acquire_id: our id, and the peer's must be the one we know (0 while we know none).
+  // Finds a connection by the local id (cm_acquire_id). The peer's id must match the known one,
+  // which is 0 while unknown.
   Connection* Acquire(uint32_t local_id, uint32_t remote_id);
   Connection* FindRejected(const wire::CmRej& rej);
-  // A REJ to a REQ or REP that has no connection here (cm_issue_rej).
+  // Sends a REJ for a REQ or REP without a connection here (cm_issue_rej).
   void IssueRej(Time now, const CmRoute& received, const wire::CmMessage& message,
                 RejectReason reason);
   void EndStale(Time now, uint64_t key);
@@ -266,17 +274,17 @@ class IbCm {
   CmStatistics statistics_;
   uint64_t last_key_ = 0;
   std::map<uint64_t, Connection> connections_;
-  std::unordered_map<uint32_t, uint64_t> by_local_id_;               // looked up only, never walked
+  std::unordered_map<uint32_t, uint64_t> by_local_id_;               // looked up, never iterated
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_id_;   // (CA GUID, communication id)
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_qpn_;  // (CA GUID, QPN)
   std::map<std::pair<NetAddress, uint32_t>, uint64_t> by_sidr_;      // (peer, request id)
-  std::deque<uint64_t> ownerless_timewait_;  // oldest first; may name what has ended meanwhile
+  std::deque<uint64_t> ownerless_timewait_;  // oldest first; may name ended connections
   TimerQueue<uint64_t> timers_;
 };
 
-// The exponent of a QP's timeout from a packet lifetime and an ack delay (cm_ack_timeout).
+// Returns the exponent of a QP's timeout from a packet lifetime and an ack delay (cm_ack_timeout).
 uint8_t AckTimeoutExponent(uint8_t ack_delay, uint8_t packet_lifetime);
-// The IP address that a GID leads to.
+// Returns the IP address of a GID.
 NetAddress AddressOfGid(const NetAddress& gid);
 
 }  // namespace rdmaemu::cm

@@ -1,4 +1,4 @@
-// What the IB CM does with each message that arrives (the handlers of the kernel's cm.c).
+// The IB CM's handling of each received message (the handlers of the kernel's cm.c).
 #include <endian.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 template <class... F>
-Overloaded(F...) -> Overloaded<F...>;  // clang before 17 does not find this itself
+Overloaded(F...) -> Overloaded<F...>;  // clang before 17 does not deduce this itself
 
 }  // namespace
 
@@ -44,7 +44,7 @@ void IbCm::IssueRej(Time now, const CmRoute& received, const wire::CmMessage& me
                     RejectReason reason) {
   wire::CmRej rej;
   if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
-    // By both ids the peer finds its connection.
+    // The peer finds its connection by both ids.
     rej.message = CmMessageType::kRep;
     rej.remote_comm_id = rep->local_comm_id;
     rej.local_comm_id = rep->remote_comm_id;
@@ -76,7 +76,7 @@ void IbCm::TakeRequest(const wire::CmReq& req, const CmDevice& device, Connectio
   connection.flow_label = req.primary.flow_label;
   connection.response_timeout = CmTimeout(req.local_cm_response_timeout);
   connection.max_retries = req.max_cm_retries;
-  // The peer has its own ack delay in it.
+  // The peer's value includes the peer's ack delay.
   connection.ack_timeout = std::max(req.primary.local_ack_timeout, uint8_t{1});
 }
 
@@ -99,7 +99,7 @@ bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& d
   return true;
 }
 
-// cm_init_av_for_response: without a route to the sender there is no address handle for the answer.
+// cm_init_av_for_response: without a route to the sender there is no address handle for an answer.
 bool IbCm::CanAnswer(const CmRoute& received) {
   if (addresses_.FindRoute(received.source).kind != Reach::Kind::kNone) return true;
   statistics_.dropped_no_route++;
@@ -125,7 +125,7 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
     return;
   }
   Connection* made = Create();
-  if (made == nullptr) {  // as when the kernel is out of memory: the repeat may do better
+  if (made == nullptr) {  // as when the kernel is out of memory: a repeat may succeed
     statistics_.dropped_no_room++;
     return;
   }
@@ -143,7 +143,8 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
   switch (user_.Request(now, connection, device, message)) {
     case RequestVerdict::kTaken:
       connection.state = IbCmState::kMraReqSent;
-      // TCP would have said at once that somebody listens: a peer elsewhere waits for that.
+      // TCP would report at once that a program listens. A peer on another host waits for this MRA
+      // instead.
       if (device.profile->cm.manager == ConnectionManager::kIwarp &&
           addresses_.DeviceOf(connection.route.destination) == nullptr) {
         SendMra(now, connection, CmMessageType::kReq);
@@ -176,7 +177,7 @@ void IbCm::SendMra(Time now, const Connection& connection, CmMessageType message
 }
 
 void IbCm::OnMra(Time now, const wire::CmMra& mra) {
-  // While only a REQ has gone out, the peer's id is news.
+  // While only a REQ was sent, the peer's id is unknown.
   Connection* connection = mra.message == CmMessageType::kReq
                                ? Acquire(mra.remote_comm_id, 0)
                                : Acquire(mra.remote_comm_id, mra.local_comm_id);
@@ -204,7 +205,8 @@ void IbCm::OnMra(Time now, const wire::CmMra& mra) {
 
 Connection* IbCm::FindRejected(const wire::CmRej& rej) {
   if (rej.reason == static_cast<uint16_t>(RejectReason::kTimeout)) {
-    // Who gave up before an answer knows no id of ours; its GUID says who it is.
+    // A peer that gave up before an answer does not know our id. Its GUID identifies the
+    // connection.
     uint64_t guid_be;
     std::memcpy(&guid_be, rej.additional_info.data(), sizeof guid_be);
     const auto it = by_remote_id_.find({be64toh(guid_be), rej.local_comm_id});
@@ -279,7 +281,7 @@ void IbCm::OnRep(Time now, const CmRoute& route, const wire::CmMessage& message,
   connection.rnr_retry_count = rep.rnr_retry_count;
   connection.ack_timeout = AckTimeoutExponent(
       rep.target_ack_delay, static_cast<uint8_t>(std::max(connection.ack_timeout, uint8_t{1}) - 1));
-  // The application decides about the REP: its repeats are answered by an MRA until it has.
+  // The application decides about the REP. Until then an MRA answers each repeat.
   GiveToApplication(now, connection, IbCmState::kMraRepSent);
   TellOwner(now, connection, IbCmEventType::kRepReceived, &message);
 }
@@ -317,7 +319,7 @@ void IbCm::OnDreq(Time now, const CmRoute& route, const wire::CmMessage& message
                   const wire::CmDreq& dreq) {
   Connection* connection = Acquire(dreq.remote_comm_id, dreq.local_comm_id);
   if (connection == nullptr) {
-    // Forgotten long ago: the answer was lost, and the peer waits for it.
+    // The connection ended long ago. The earlier answer was lost, and the peer waits for it.
     statistics_.duplicates++;
     Send(now, {route.destination, route.source, route.traffic_class}, 0,
          {message.transaction_id, 0, wire::CmDrep{dreq.remote_comm_id, dreq.local_comm_id, {}}});
@@ -392,7 +394,7 @@ void IbCm::OnSidrReq(Time now, const CmRoute& route, const CmDevice& device,
   switch (user_.Request(now, connection, device, message)) {
     case RequestVerdict::kTaken:
       return;
-    case RequestVerdict::kDropped:  // unlike a REQ, the kernel answers this one
+    case RequestVerdict::kDropped:  // unlike for a REQ, the kernel answers a SIDR_REQ
       statistics_.dropped_backlog_full++;
       [[fallthrough]];
     case RequestVerdict::kRefused:

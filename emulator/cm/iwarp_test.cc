@@ -1,5 +1,5 @@
-// Ids whose manager is iw_cm: who hears of what and when, what a failed step tells the peer, how
-// the QP's end and the connection's are one, and what a lossy network makes of it.
+// Ids whose manager is iw_cm: which events they get and when, the peer's events after a failed
+// step, the common end of QP and connection, and lossy networks.
 #include <infiniband/ib.h>
 
 #include <cstring>
@@ -52,7 +52,7 @@ class Iwarp : public testing::Test {
     client.ExpectNothing();  // no TIMEWAIT_EXIT
     server.ExpectNothing();
   }
-  // Loses the first message of a kind.
+  // Drops the first message of a kind.
   void Lose(const char* name) {
     net.filter = [name, left = 1](const wire::CmMessage& message) mutable {
       return Net::Fate{.lost = std::string_view(wire::CmName(message.body)) == name && left-- > 0};
@@ -88,7 +88,7 @@ TEST_F(Iwarp, TheAcceptItselfEstablishesThePassiveSideAndTheReplyTheActiveOne) {
   EXPECT_EQ(request.raw.param.conn.qp_num, 0u);
   EXPECT_EQ(request.raw.param.conn.retry_count, 0);
   ASSERT_EQ(Accept(), 0);
-  const TakenEvent there = server.Expect(EventType::kEstablished);  // before anything travelled
+  const TakenEvent there = server.Expect(EventType::kEstablished);  // before any delivery
   EXPECT_EQ(there.uid, kServerUid);
   EXPECT_EQ(DataOf(there), "");
   net.Settle();
@@ -104,7 +104,7 @@ TEST_F(Iwarp, TheAcceptItselfEstablishesThePassiveSideAndTheReplyTheActiveOne) {
   EndAll();
 }
 
-// Measured: connect {3, 5} and accept {6, 2} give both ends what they can serve.
+// Measured: connect {3, 5} and accept {6, 2} give both ends the depths they can serve.
 TEST_F(Iwarp, TheDepthsAreNegotiated) {
   active = client.Resolved("10.0.0.2", 7000);
   rdma_ucm_conn_param asked = Program::Parameters(kClientQpn);
@@ -133,8 +133,8 @@ TEST_F(Iwarp, TheDepthsAreNegotiated) {
   EndAll();
 }
 
-// Measured: connect {5, 3} and accept {10, 2}. The passive side takes room for what the peer may
-// send; the active side is told both values of the reply, more than it asked for too.
+// Measured: connect {5, 3} and accept {10, 2}. The passive side reserves room for all READs of the
+// peer. The active side gets both values of the reply, even above the requested ones.
 TEST_F(Iwarp, TheActiveSideTakesTheDepthsOfTheReply) {
   active = client.Resolved("10.0.0.2", 7000);
   rdma_ucm_conn_param asked = Program::Parameters(kClientQpn);
@@ -159,7 +159,7 @@ TEST_F(Iwarp, TheActiveSideTakesTheDepthsOfTheReply) {
   EndAll();
 }
 
-// Measured on siw, whose messages have room for 251 bytes.
+// Measured on siw, whose messages hold 251 bytes.
 TEST_F(Iwarp, PrivateDataOf251BytesPass) {
   const std::string most(251, 'm');
   Request(most);
@@ -270,7 +270,8 @@ TEST_F(Iwarp, AConnectThatNobodyAcceptsIsUnreachableInTenSecondsAndTheAcceptCome
   EndAll();
 }
 
-// On one host the request is repeated meanwhile, and answered by an MRA: that is no new time.
+// On one host the request is repeated meanwhile, and an MRA answers it. The MRA does not prolong
+// the time.
 TEST_F(Iwarp, OnOneHostTheTimeIsTheSame) {
   client.Listener("10.0.0.1", 7000);
   active = client.Resolved("10.0.0.1", 7000);
@@ -285,7 +286,7 @@ TEST_F(Iwarp, OnOneHostTheTimeIsTheSame) {
   client_node.cm.GroupGone(net.now, client.group);
 }
 
-// As measured on siw: whether there is a QP is asked first.
+// As measured on siw: the QP is looked up first.
 TEST_F(Iwarp, ALateAcceptWithoutAQpIsInvalidRatherThanReset) {
   Request();
   net.Run(10min);
@@ -318,7 +319,7 @@ TEST_F(Iwarp, AHeldRequestIsNotProlongedByItsMra) {
   server.Expect(EventType::kEstablished);
   net.Run(11s);
   client.Expect(EventType::kUnreachable, -ETIMEDOUT);
-  server.Expect(EventType::kDisconnected);  // the peer has taken its request back
+  server.Expect(EventType::kDisconnected);  // the peer has withdrawn its request
   EndAll();
 }
 
@@ -356,10 +357,10 @@ TEST_F(Iwarp, NobodyListensOnAnotherHost) {
   EndAll();
 }
 
-// rdma_connect(3) blocks on an RNIC: the library waits on a channel of its own.
+// rdma_connect(3) blocks on an RNIC. The library waits on its own channel.
 class IwarpBlocking : public Iwarp {
  protected:
-  // Asks for a connection; the outcome comes on `waiting`.
+  // Starts a connect. `waiting` gets the outcome.
   void Begin(uint16_t port) {
     active = client.Resolved("10.0.0.2", port);
     EXPECT_EQ(Connect(), EINPROGRESS);
@@ -413,7 +414,7 @@ TEST_F(IwarpBlocking, TimesOutWhenNobodyIsThereAfterTcpsTime) {
   EndAll();
 }
 
-// ICMP port unreachable, where TCP would answer RST.
+// ICMP port unreachable, where TCP would send RST.
 TEST_F(IwarpBlocking, IsRefusedWhereNobodyHasThePort) {
   net.filter = [](const wire::CmMessage&) { return Net::Fate{.lost = true}; };
   Begin(7000);
@@ -427,7 +428,7 @@ TEST_F(IwarpBlocking, IsRefusedWhereNobodyHasThePort) {
   waiting.Expect(EventType::kEstablished, -ECONNREFUSED);
   client.ExpectNothing();
   net.filter = {};
-  EXPECT_EQ(Connect(), EINPROGRESS);  // and may be tried again
+  EXPECT_EQ(Connect(), EINPROGRESS);  // a new attempt is allowed
   net.Settle();
   waiting.Expect(EventType::kEstablished, 0);
   EndAll();
@@ -477,7 +478,7 @@ TEST_F(Iwarp, NobodyListensOnThisHost) {
   const uint32_t id = server.Resolved("10.0.0.2", 7001);
   EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), ECONNREFUSED);
   server.ExpectNothing();
-  // Nothing has begun: once somebody listens, it succeeds.
+  // The failed connect changed nothing. A later connect succeeds once there is a listener.
   server.Listener("10.0.0.2", 7001);
   EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), 0);
   EndAll();
@@ -528,7 +529,7 @@ TEST_F(Iwarp, ConnectAndAcceptNeedAQpThatIsThere) {
   EXPECT_EQ(client.Connect(active, Program::Parameters(999)), EINVAL);
   ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
   const uint32_t other = client.Resolved("10.0.0.2", 7000);
-  EXPECT_EQ(client.Connect(other, Program::Parameters(kClientQpn)), EINVAL);  // taken
+  EXPECT_EQ(client.Connect(other, Program::Parameters(kClientQpn)), EINVAL);  // the QP is in use
   net.Settle();
   passive = server.Expect(EventType::kConnectRequest).id;
   EXPECT_EQ(server.Accept(passive, 1, Program::Parameters(999)), EINVAL);

@@ -1,4 +1,5 @@
-// Addresses for which nobody answers (process_one_req of the kernel's addr.c; scenario arpfail).
+// Addresses without an answering neighbour (process_one_req of the kernel's addr.c; scenario
+// arpfail).
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {

@@ -1,5 +1,5 @@
-// Hosts' connection managers on a network with virtual time, for tests: each Node is a host with
-// one device; messages take a millisecond, and a filter may lose, repeat or delay them.
+// Connection managers of hosts on a network with virtual time, for tests. Each Node is a host with
+// one device. Messages take a millisecond. A filter may drop, duplicate or delay them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -113,7 +113,7 @@ class Node final : public CmAddresses, public CmTransport, public CmGroups, publ
     groups_left++;
     if (--groups[group] == 0) groups.erase(group);
   }
-  // The QPs that there are, unconnected; iw_cm takes them from one set to the next.
+  // The existing QPs. iw_cm moves them from idle_qps to connected_qps.
   Status CheckConnectable(GroupId, const NetAddress&, uint32_t qpn) override {
     if (!idle_qps.contains(qpn)) return Fail(EINVAL);
     return {};
@@ -126,7 +126,7 @@ class Node final : public CmAddresses, public CmTransport, public CmGroups, publ
   void DisconnectQp(Time now, GroupId, const NetAddress&, uint32_t qpn) override {
     EndQp(now, qpn);
   }
-  // As ibv_modify_qp to ERR, or ibv_destroy_qp.
+  // Acts as ibv_modify_qp to ERR, or as ibv_destroy_qp.
   void EndQp(Time now, uint32_t qpn) {
     connected_qps.erase(qpn);
     idle_qps.erase(qpn);
@@ -136,13 +136,13 @@ class Node final : public CmAddresses, public CmTransport, public CmGroups, publ
   std::set<uint32_t> idle_qps;
   std::map<uint32_t, QpConnection> connected_qps;
   Net& net;
-  std::map<NetAddress, int> groups;  // how often each is joined
+  std::map<NetAddress, int> groups;  // number of joins of each group
   int groups_left = 1000;
   std::set<NetAddress> addresses;
   Profile profile = TestProfile();
   CmDevice device;
   bool removed = false;
-  bool port_down = false;  // and its device says at once that nothing leaves
+  bool port_down = false;  // the device reports at once that it cannot send
   FakeCounters counters;
   NoTrace trace;
   Random generator;
@@ -170,7 +170,7 @@ class Net {
       flying.emplace(now + fate.delay, std::pair(route, message));
     }
   }
-  // Until nothing is left that happens by `until`.
+  // Runs until no event is left that is due by `until`.
   void RunUntil(Time until) {
     for (;;) {
       std::optional<Time> next;
@@ -228,7 +228,7 @@ struct TakenEvent {
   rdma_ucm_event_resp raw;
 };
 
-// A program on a node: one group, one channel, ids whose uid is 100 + their handle.
+// A program on a node: one group, one channel, and ids whose uid is 100 + their handle.
 class Program {
  public:
   Program(Node& node, uint32_t group) : node(node), group(static_cast<GroupId>(group)) {
@@ -355,7 +355,7 @@ class Program {
     event.id = event.raw.id;
     return event;
   }
-  // The next event must be this one.
+  // Takes the next event, which must be this one.
   TakenEvent Expect(EventType type, int status = 0) {
     const auto event = Take();
     if (!event) {
@@ -376,7 +376,7 @@ class Program {
     EXPECT_EQ(Listen(id, backlog), 0);
     return id;
   }
-  // An id that has its route, its events taken.
+  // Returns an id with a resolved route, and takes its events.
   uint32_t Resolved(const char* destination, uint16_t port, uint16_t port_space = RDMA_PS_TCP) {
     const uint32_t id = Create(port_space);
     EXPECT_EQ(Resolve(id, destination, port), 0);
@@ -394,7 +394,7 @@ class Program {
   uint64_t last_uid_ = 100;
 };
 
-// A client on 10.0.0.1 and a server on 10.0.0.2 that listens on port 7000.
+// A client on 10.0.0.1, and a server on 10.0.0.2 that listens on port 7000.
 class CmTest : public testing::Test {
  protected:
   static constexpr uint32_t kClientQpn = 17, kServerQpn = 23;
@@ -419,13 +419,13 @@ class CmTest : public testing::Test {
     net.Settle();
     server.Expect(EventType::kEstablished);
   }
-  // Loses the first `count` messages of a kind.
+  // Drops the first `count` messages of a kind.
   void Lose(const std::string& name, int count = 1) {
     net.filter = [name, count](const wire::CmMessage& message) mutable {
       return Net::Fate{.lost = wire::CmName(message.body) == name && count-- > 0};
     };
   }
-  // Both programs end; when all timers have run out nothing may be left.
+  // Ends both programs, and checks that nothing is left after all timers have expired.
   void EndAll() {
     client_node.cm.GroupGone(net.now, client.group);
     server_node.cm.GroupGone(net.now, server.group);

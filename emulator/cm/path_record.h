@@ -1,5 +1,5 @@
-// Path records in the two layouts that programs see: 64 bytes of the SA's MAD (ib_sa_pack_path) and
-// ib_user_path_rec.
+// Path records in the two layouts that programs see: 64 bytes of the SA's MAD (ib_sa_pack_path),
+// and ib_user_path_rec.
 #pragma once
 
 #include <cstdint>

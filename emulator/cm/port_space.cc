@@ -6,7 +6,7 @@ namespace rdmaemu::cm {
 
 namespace {
 
-// cma_addr_cmp: link-local addresses are apart by their scope.
+// cma_addr_cmp: link-local addresses differ by their scope.
 bool SameAddress(const SocketAddress& a, const SocketAddress& b) {
   return a.family == b.family && a.address == b.address &&
          (!a.address.IsLinkLocal() || a.scope_id == b.scope_id);
@@ -43,7 +43,8 @@ Status PortSpaces::CheckExclusive(uint16_t port_space, const PortBinding& bindin
 Status PortSpaces::Check(const Key& key, const PortBinding& binding, bool reuse) const {
   const auto it = owners_.find(key);
   if (it == owners_.end()) return {};
-  // The kernel meets the youngest first; it decides which of two conflicts is told.
+  // The kernel checks the youngest binding first. This order decides which of two conflicts is
+  // reported.
   for (auto each = it->second.rbegin(); each != it->second.rend(); ++each) {
     const PortBinding* other = *each;
     if (other == &binding || (reuse && other->reuse_address)) continue;

@@ -1,5 +1,6 @@
 // The ports of a host's RDMA CM port spaces (TCP, UDP, IPOIB, IB), shared by all its programs:
-// which ids hold a port, and who may join them (cma_get_port, cma_check_port, cma_port_is_unique).
+// which ids hold a port, and which ids may share a port (cma_get_port, cma_check_port,
+// cma_port_is_unique).
 #pragma once
 
 #include <cstdint>
@@ -14,28 +15,29 @@
 
 namespace rdmaemu::cm {
 
-// What an id shows to the others on its port. It belongs to the id, which may change it while bound
-// (a wildcard source becomes an address when the destination is resolved).
+// The data of an id that others on its port are checked against. The binding belongs to the id,
+// which may change it while bound: resolving the destination replaces a wildcard source by an
+// address.
 struct PortBinding {
   uint32_t id = 0;
   SocketAddress source, destination;
   bool reuse_address = false;
-  bool af_only = false;  // an IPv6 wildcard leaves IPv4 alone
+  bool af_only = false;  // an IPv6 wildcard does not conflict with IPv4
 };
 
 class PortSpaces {
  public:
-  // net.ipv4.ip_local_port_range's default.
+  // The default of net.ipv4.ip_local_port_range.
   static constexpr uint16_t kFirstEphemeral = 32768, kLastEphemeral = 60999;
 
-  // Takes source.port, or writes an ephemeral one there when it is 0. The binding must stay where
-  // it is until Release. EADDRINUSE: the same address; EADDRNOTAVAIL: a wildcard is involved, or no
-  // ephemeral port is left.
+  // Binds source.port, or an ephemeral port written to source.port when it is 0. The binding must
+  // keep its place in memory until Release. EADDRINUSE for the same address. EADDRNOTAVAIL when a
+  // wildcard is involved, or no ephemeral port is left.
   Status Bind(uint16_t port_space, PortBinding& binding, Random& random);
-  // Whether the binding could hold its port without REUSEADDR: what a listen asks.
+  // Checks whether the binding could hold its port without REUSEADDR, as a listen requires.
   Status CheckExclusive(uint16_t port_space, const PortBinding& binding) const;
   void Release(uint16_t port_space, const PortBinding& binding);
-  // Who holds a port, in the order they took it.
+  // Returns the bindings of a port, in the order in which they took the port.
   std::span<const PortBinding* const> Owners(uint16_t port_space, uint16_t port) const;
 
  private:
@@ -45,7 +47,7 @@ class PortSpaces {
   bool IsUnique(const Key& key, const PortBinding& binding) const;
 
   std::map<Key, std::vector<const PortBinding*>> owners_;
-  uint16_t last_ephemeral_ = 0;  // not handed out twice in a row
+  uint16_t last_ephemeral_ = 0;  // not used twice in a row
 };
 
 }  // namespace rdmaemu::cm

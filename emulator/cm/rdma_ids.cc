@@ -1,4 +1,4 @@
-// Ids from birth to death: addresses, ports, routes, listening, migration.
+// RDMA CM ids: creation and destruction, addresses, ports, routes, listening, migration.
 #include "emulator/cm/rdma_ids.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace rdmaemu::cm {
 
-// ---- life
+// ---- creation and destruction
 
 size_t RdmaIds::OfGroup(GroupId group) const {
   const auto it = per_group_.find(group);
@@ -72,8 +72,8 @@ Result<uint32_t> RdmaIds::Destroy(Time now, uint32_t channel, uint32_t handle) {
 }
 
 void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
-  // All events go first, so that no id has to look through them. Requests nobody fetched are ids of
-  // this channel as well.
+  // Drops all events first, so that no id searches through them. Requests that were not fetched are
+  // ids of this channel, too.
   channels_.Clear(channel);
   for (auto it = by_channel_.lower_bound({channel, 0});
        it != by_channel_.end() && it->first == channel;
@@ -123,7 +123,8 @@ Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t ne
   move(id);
   std::vector<PendingEvent> moved = channels_.Take(channel, handle);
   for (PendingEvent& event : moved) {
-    // The kernel leaves a request's id behind, where nobody finds it any more; not copied.
+    // The kernel leaves a request's id on the old channel, where no call finds the id. That is not
+    // copied.
     if (CmaId* requested = Find(event.new_id)) move(*requested);
     channels_.Move(new_channel, std::move(event));
   }
@@ -156,7 +157,8 @@ bool RdmaIds::Push(Time now, const CmaId& id, EventType type, int status) {
 }
 
 bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
-  // Errors on a request that is not accepted yet are told when it is (ucma_event_handler).
+  // An error on a request that is not accepted yet is reported when it is accepted
+  // (ucma_event_handler).
   if (id.uid == 0 && event.new_id == 0) return false;
   const uint32_t subject = event.new_id != 0 ? event.new_id : id.handle;
   const EventType type = event.type();
@@ -197,14 +199,14 @@ void RdmaIds::AttachTo(CmaId& id, const CmDevice& device) {
 Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
   const CmDevice* device = addresses_.DeviceOf(local);
   if (device == nullptr) return Fail(addresses_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
-  if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // of InfiniBand links only
+  if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // IPOIB exists on InfiniBand links only
   AttachTo(id, *device);
   id.on_link = true;
   return {};
 }
 
-// A loopback address counts as a wildcard (cma_any_addr), but not on a host whose devices have
-// loopback addresses themselves: there others of them are peers.
+// A loopback address counts as a wildcard (cma_any_addr). On a host whose devices have loopback
+// addresses, it is an ordinary address, because other loopback addresses are peers.
 SocketAddress RdmaIds::WithLoopback(SocketAddress address) {
   address.is_loopback =
       address.address.IsLoopback() && !addresses_.LivesOnLoopback(address.address.IsIpv4());
@@ -218,7 +220,7 @@ Status RdmaIds::Bind(CmaId& id, const SocketAddress& address) {
   return BindWithDestination(id, WithLoopback(address), nowhere);
 }
 
-// cma_get_port: the service id of an AF_IB source names the port space.
+// cma_get_port: the service id of an AF_IB source selects the port space.
 Status RdmaIds::BindPort(CmaId& id) {
   SocketAddress& source = id.binding.source;
   id.bound_port_space = id.port_space;
@@ -252,7 +254,7 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
     return Fail(EINVAL);
   }
   if (!source.IsAny()) {
-    if (source.family == AF_IB) return Fail(ENODEV);  // a RoCE port's addresses are IP's
+    if (source.family == AF_IB) return Fail(ENODEV);  // a RoCE port has IP addresses
     if (const Status attached = AttachDevice(id, source.address); !attached) return attached;
   }
   const PortBinding before = id.binding;
@@ -271,7 +273,7 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
   return {};
 }
 
-// cma_bind_loopback: any device will do.
+// cma_bind_loopback: any device is suitable.
 Status RdmaIds::ResolveLoopback(CmaId& id) {
   if (id.device) return {};
   const std::vector<const CmDevice*> devices = addresses_.Devices();
@@ -284,7 +286,7 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
   return {};
 }
 
-// cma_resolve_ib_dev: the device that has the GID, or one in the same subnet.
+// cma_resolve_ib_dev: finds the device that has the GID, or a device in the same subnet.
 Status RdmaIds::ResolveGid(CmaId& id) {
   const SocketAddress& to = id.destination();
   const std::optional<NetAddress> local = addresses_.SourceInSubnet(to.address);
@@ -325,7 +327,7 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
   return {};
 }
 
-// rdma_resolve_ip: an id with a device asks that device's routes alone.
+// rdma_resolve_ip: an id with a device uses only that device's routes.
 Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
   const NetAddress& destination = id.destination().address;
   const auto from = id.device ? std::optional(id.source().address) : std::nullopt;
@@ -362,7 +364,7 @@ void RdmaIds::Expire(Time now) {
 PathRecord RdmaIds::MakePath(const CmaId& id) const {
   PathRecord path;
   path.sgid = id.source().address;
-  // A wildcard leads to ourselves.
+  // A wildcard destination means this host.
   path.dgid = id.destination().IsAny() ? path.sgid : id.destination().address;
   path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
   path.traffic_class = id.type_of_service.value_or(0);

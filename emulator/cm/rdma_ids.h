@@ -1,5 +1,6 @@
-// The RDMA CM ids of a host and what may be done with each (rdma_* of the kernel's cma.c, with the
-// events and counts of ucma.c): bind, resolve, listen, connect, multicast, migration, removal.
+// The RDMA CM ids of a host and their operations: bind, resolve, listen, connect, multicast,
+// migration, removal. They follow rdma_* of the kernel's cma.c, with the events and counts of
+// ucma.c.
 #pragma once
 
 #include <cstdint>
@@ -41,24 +42,26 @@ class RdmaIds final : public IbCmUser {
   size_t OfGroup(GroupId group) const;
   std::vector<CmListener> Listeners() const;
 
-  // ENOMEM: too many.
+  // ENOMEM when there are too many ids.
   Result<CmaId*> Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
                         uint16_t port_space, ibv_qp_type qp_type);
-  // ENOENT: no such id; EINVAL: on another channel; ENXIO: its device was removed.
+  // ENOENT when there is no such id, EINVAL when the id is on another channel, ENXIO when its
+  // device was removed.
   Result<CmaId*> Get(uint32_t channel, uint32_t handle);
-  // As Get, for ids that have a device: EINVAL else.
+  // Acts as Get for ids with a device. EINVAL for an id without a device.
   Result<CmaId*> GetWithDevice(uint32_t channel, uint32_t handle);
-  // Answers how many of its events were reported.
+  // Returns how many of the id's events were reported.
   Result<uint32_t> Destroy(Time now, uint32_t channel, uint32_t handle);
   void DestroyOfChannel(Time now, uint32_t channel);
-  // Moves the id with its pending events; a listener takes its unfetched requests along.
+  // Moves the id with its pending events. A listener's unfetched requests move, too.
   Result<uint32_t> Migrate(uint32_t channel, uint32_t handle, uint32_t new_channel);
-  // What the taking of an event changes: who reported it, the listener's backlog.
+  // Updates counts after a program has taken an event: the id's reported events and the listener's
+  // backlog.
   void EventReported(const PendingEvent& event);
 
   Status Bind(CmaId& id, const SocketAddress& address);
-  // `timeout_ms` is how long a neighbour that does not answer is waited for: ADDR_ERROR with
-  // -ETIMEDOUT then (process_one_req of the kernel's addr.c), and the id may try again.
+  // `timeout_ms` limits the wait for a neighbour that does not answer. Then the id gets ADDR_ERROR
+  // with -ETIMEDOUT (process_one_req of the kernel's addr.c), and may try again.
   Status ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
                         const SocketAddress& destination, uint32_t timeout_ms);
   Status ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms);
@@ -68,25 +71,26 @@ class RdmaIds final : public IbCmUser {
   Status SetAfOnly(CmaId& id, bool af_only);
   Status SetAckTimeout(CmaId& id, uint8_t timeout);
 
-  // EINPROGRESS: the manager is iw_cm, the peer on another host; `outcome_channel` gets an event
-  // whose status says whether the connect has succeeded. Without a channel the id's own does.
+  // EINPROGRESS when the manager is iw_cm, the peer is on another host and `outcome_channel` is not
+  // 0. Then `outcome_channel` gets an event whose status is the outcome of the connect. Without
+  // that channel the id's own channel gets the outcome.
   Status Connect(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
                  const rdma_ucm_ece& ece, uint32_t outcome_channel = 0);
-  // Without parameters: sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish).
-  // With them: answers the request, after which the id's events carry `uid`.
+  // Without parameters: sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish). With
+  // parameters: answers the request. Afterwards the id's events carry `uid`.
   Status Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters, const rdma_ucm_ece& ece,
                 uint64_t uid);
   Status Reject(Time now, CmaId& id, RejectReason reason, std::span<const uint8_t> private_data);
   Status Disconnect(Time now, CmaId& id);
-  // rdma_notify: EINVAL for an event that the id's manager does not know.
+  // rdma_notify. EINVAL for an event that the id's manager does not support.
   Status Notify(Time now, CmaId& id, uint32_t event);
   void QpEnded(Time now, uint32_t qpn);
   void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
     ib_cm_.Refused(now, local, remote);
   }
-  // An event of the program's own. ENOMEM: its channel is full.
+  // Queues an event that the program wrote. ENOMEM when its channel is full.
   Status WriteEvent(Time now, CmaId& id, const CmWriteEvent& event);
-  // The attributes with which the id's QP enters `state` (rdma_init_qp_attr).
+  // Returns the attributes with which the id's QP enters `state` (rdma_init_qp_attr).
   Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
 
   struct GroupRequest {
@@ -94,8 +98,8 @@ class RdmaIds final : public IbCmUser {
     uint64_t uid;
     bool send_only;
   };
-  // Answers the membership's handle. EINVAL for an id that is not UD or neither just bound nor just
-  // resolved; ENOTSUPP as the kernel has it (524) for an IPv6 group; what JoinGroup answers.
+  // Returns the membership's handle. EINVAL for an id that is not UD, or neither just bound nor
+  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group. Else the error of JoinGroup.
   Result<uint32_t> JoinMulticast(Time now, CmaId& id, const GroupRequest& request);
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
@@ -113,8 +117,8 @@ class RdmaIds final : public IbCmUser {
 
  private:
   CmaId* Find(uint32_t handle);
-  // Ids that have a device and for which `match` holds, in the order in which they got it, which is
-  // that of cma_device's list.
+  // Returns the ids with a device for which `match` returns true. Their order is the order in which
+  // they got their devices, as in cma_device's list.
   template <class Match>
   std::vector<CmaId*> Attached(const Match& match);
   void Erase(Time now, CmaId& id);
@@ -131,7 +135,7 @@ class RdmaIds final : public IbCmUser {
   Status ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms);
   void SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
-  // Queues an event; false when the id has no use for it or its channel is full.
+  // Queues an event. Returns false when the id cannot get events yet or its channel is full.
   bool Push(Time now, const CmaId& id, EventType type, int status);
   bool Push(Time now, const CmaId& id, PendingEvent event);
   PendingEvent MakeEvent(const CmaId& id, EventType type, int status) const;
@@ -191,7 +195,7 @@ class RdmaIds final : public IbCmUser {
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
-  TimerQueue<uint32_t> neighbours_;               // by id: until when it waits for one
+  TimerQueue<uint32_t> neighbours_;               // by id: when its wait for a neighbour ends
   const IdSpace handles_;
   uint32_t made_ = 0;
   uint32_t last_membership_ = 0;

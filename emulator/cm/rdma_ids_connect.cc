@@ -1,4 +1,4 @@
-// Connecting, accepting, rejecting and disconnecting ids, and what the IB CM tells them
+// Connecting, accepting, rejecting and disconnecting ids, and the events from the IB CM
 // (cma_connect_ib, cma_accept_ib, cma_ib_req_handler, cma_ib_handler of the kernel).
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 constexpr uint8_t kMaxRetryCount = 7;  // 3 bits on the wire
 constexpr uint32_t kQpnMask = 0xffffff;
 
-// rdma_cm's header, which stands before the user's private data.
+// Writes rdma_cm's header, which precedes the user's private data.
 template <size_t N>
 void FillHeader(const CmaId& id, const PathRecord& path, wire::PrivateData<N>& out) {
   wire::RdmaCmHeader header;
@@ -24,7 +24,7 @@ void FillHeader(const CmaId& id, const PathRecord& path, wire::PrivateData<N>& o
   wire::EmitRdmaCmHeader(header, out);
 }
 
-// EINVAL when the user's private data do not fit behind the header.
+// EINVAL when the user's private data do not fit after the header.
 template <size_t N>
 Status FillPrivateData(const CmaId& id, const PathRecord& path,
                        const rdma_ucm_conn_param& parameters, wire::PrivateData<N>& out) {
@@ -42,7 +42,7 @@ std::optional<ibv_qp_type> QpTypeOf(const wire::CmReq& req) {
     case wire::CmTransport::kUc:
       return IBV_QPT_UC;
     default:
-      return std::nullopt;  // XRC is not served
+      return std::nullopt;  // XRC is not supported
   }
 }
 
@@ -167,7 +167,7 @@ Status RdmaIds::Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameter
     done = ib_cm_.SendRtu(now, *connection);
   }
   if (done && parameters != nullptr) id.uid = uid;
-  // Measured: an accept that fails tells the peer.
+  // A failed accept rejects the peer's request (measured).
   if (!done) (void)Reject(now, id, RejectReason::kConsumer, {});
   return done;
 }
@@ -218,25 +218,25 @@ Status RdmaIds::Reject(Time now, CmaId& id, RejectReason reason,
 
 Status RdmaIds::Disconnect(Time now, CmaId& id) {
   if (id.IsIwarp()) return DisconnectIwarp(now, id);
-  // A listener with a device has a CM id in the kernel, for which there is nothing to do.
+  // A listener with a device has a CM id in the kernel. Disconnecting that id has no effect.
   if (id.state == IdState::kListen) return {};
   Connection* connection = ib_cm_.Find(id.connection);
   if (connection == nullptr) return Fail(EINVAL);
   if (!ib_cm_.SendDreq(now, *connection)) (void)ib_cm_.SendDrep(now, *connection);
-  return {};  // in any other state too: measured
+  return {};  // in every other state, too (measured)
 }
 
 Status RdmaIds::Notify(Time now, CmaId& id, uint32_t event) {
   Connection* connection = ib_cm_.Find(id.connection);
   if (id.IsIwarp()) {
-    // Whatever the event, there is nothing to do where data cannot come before its connection.
+    // Data cannot arrive before its connection, so no event has an effect.
     if (connection == nullptr && id.state != IdState::kListen) return Fail(EINVAL);
     return {};
   }
   if (connection == nullptr) return Fail(EINVAL);
   if (event == IBV_EVENT_COMM_EST) return ib_cm_.Establish(now, *connection);
-  // cm_migrate: there is no alternate path. The kernel then takes an empty one and can send no more
-  // messages of the connection; that is not copied.
+  // cm_migrate: there is no alternate path. The kernel then uses an empty path and can send no more
+  // messages of the connection. That is not copied.
   const bool is_migration = event == IBV_EVENT_PATH_MIG;
   return is_migration && connection->state == IbCmState::kEstablished ? Status() : Fail(EINVAL);
 }
@@ -282,7 +282,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     return RequestVerdict::kRefused;
   }
   CmaId* listener = FindListener(device, connection.service_id, *header);
-  // A GID's listener is found, but has no device for an IP address (cma_ib_acquire_dev).
+  // A listener on a GID is found, but has no device for an IP address (cma_ib_acquire_dev).
   if (listener != nullptr && listener->source().family == AF_IB) return RequestVerdict::kRefused;
   const std::optional<ibv_qp_type> qp_type = req != nullptr ? QpTypeOf(*req) : IBV_QPT_UD;
   if (listener == nullptr || !qp_type || listener->qp_type != *qp_type) {
@@ -294,7 +294,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     return is_iwarp ? RequestVerdict::kRefused : RequestVerdict::kDropped;
   }
 
-  // No uid before the accept.
+  // The uid is 0 before the accept.
   const Result<CmaId*> made = Create(listener->group, listener->process, listener->channel, 0,
                                      listener->port_space, *qp_type);
   if (!made) return RequestVerdict::kDropped;
@@ -354,7 +354,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
   return RequestVerdict::kTaken;
 }
 
-// ---- what the protocol tells
+// ---- events from the IB CM
 
 EventAnswer RdmaIds::Event(Time now, const Connection& connection, IbCmEventType type,
                            const wire::CmMessage* message) {
@@ -363,7 +363,7 @@ EventAnswer RdmaIds::Event(Time now, const Connection& connection, IbCmEventType
   CmaId& id = *found;
   if (id.IsIwarp()) return IwarpEvent(now, id, connection, type, message);
   IbEvent(now, id, connection, type, message);
-  return EventAnswer::kLater;  // the program's or its library's to give
+  return EventAnswer::kLater;  // the program or its library answers
 }
 
 void RdmaIds::IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEventType type,

@@ -1,7 +1,6 @@
 // Connections of ids whose manager is the kernel's iw_cm (cma_connect_iw, cma_accept_iw,
-// cma_iw_handler, iw_conn_req_handler; siw_cm.c): the device moves the QP, each end hears of the
-// connection at once, and the QP's end and the connection's are one. Between the hosts go the
-// messages of the IB CM.
+// cma_iw_handler, iw_conn_req_handler; siw_cm.c). The device moves the QP. Each end learns of the
+// connection at once. QP and connection end together. The hosts exchange IB CM messages.
 #include <algorithm>
 #include <utility>
 
@@ -15,12 +14,12 @@ Status RdmaIds::ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& par
   if (id.IsUd()) return Fail(EOPNOTSUPP);
   const Status connectable = queue_pairs_.CheckConnectable(id.group, id.source().address, id.qpn);
   if (!connectable || by_qpn_.contains(id.qpn)) return Fail(EINVAL);
-  // What TCP answers before there is a connection at all.
+  // TCP's answer before there is a connection.
   const CmDevice* peer = addresses_.DeviceOf(AddressOfGid(id.path->dgid));
   if (peer != nullptr && !Listens(*peer, id.ServiceId(id.destination().port))) {
     return Fail(ECONNREFUSED);
   }
-  if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));  // was refused
+  if (id.connection != 0) ib_cm_.Destroy(now, std::exchange(id.connection, 0));  // it was refused
   const Status sent = SendReq(now, id, parameters);
   if (!sent) return sent;
   id.initiator_depth = parameters.initiator_depth;
@@ -31,14 +30,15 @@ Status RdmaIds::ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& par
   return Fail(EINPROGRESS);
 }
 
-// To the program that waits in rdma_connect, once; false when none does.
+// Reports the outcome once to the program that waits in rdma_connect. Returns false when no program
+// waits.
 bool RdmaIds::TellOutcome(Time now, CmaId& id, int status) {
   const uint32_t channel = std::exchange(id.outcome_channel, 0);
   if (channel == 0) return false;
   PendingEvent event = MakeEvent(id, EventType::kEstablished, status);
-  event.id = 0;  // nobody acknowledges it
+  event.id = 0;  // no program acknowledges the event
   (void)channels_.Push(channel, std::move(event));
-  // Where TCP has not connected nothing has begun.
+  // When TCP has not connected, the connect has changed nothing.
   if (status != 0) {
     ReleaseIwarpQp(now, id);
     id.state = IdState::kRouteResolved;
@@ -46,7 +46,7 @@ bool RdmaIds::TellOutcome(Time now, CmaId& id, int status) {
   return true;
 }
 
-// The QP goes to RTS as siw_accept and siw_proc_mpareply take it there.
+// Moves the QP to RTS, as siw_accept and siw_proc_mpareply do.
 Status RdmaIds::StartIwarp(Time now, CmaId& id, const Connection& connection, uint32_t remote_qpn,
                            uint32_t sq_psn) {
   const QpConnection to{.local = connection.route.source,
@@ -66,7 +66,7 @@ Status RdmaIds::StartIwarp(Time now, CmaId& id, const Connection& connection, ui
 
 Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
                             const rdma_ucm_conn_param* parameters, uint64_t uid) {
-  // iw_cm_accept looks for the QP before the driver looks at the connection.
+  // iw_cm_accept looks up the QP before the driver checks the connection.
   if (parameters != nullptr && !id.established) {
     const Status found = queue_pairs_.CheckConnectable(id.group, connection.route.source, id.qpn);
     if (!found) return found;
@@ -80,7 +80,8 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
   if (parameters->private_data_len > profile.max_reply_private_data) return Fail(EINVAL);
   wire::CmRep rep;
   CountedData data = CarryCounted(DataOf(*parameters), rep.private_data, 0);
-  // siw's relaxed negotiation: not more READs than the peer takes, room for all that it may send.
+  // siw's relaxed negotiation: at most as many READs as the peer accepts, and room for all READs
+  // that the peer may send.
   id.initiator_depth = std::min(parameters->initiator_depth, id.initiator_depth);
   id.responder_resources = std::max(parameters->responder_resources, id.responder_resources);
   rep.local_qpn = id.qpn;
@@ -94,12 +95,12 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
   const Status sent = ib_cm_.SendRep(now, connection, std::move(rep), data.attribute_modifier,
                                      std::move(data.rest));
   if (!sent) return sent;
-  // Nobody waits for the peer's word: MPA's reply has been given to TCP.
+  // No answer of the peer is awaited, because MPA's reply has been given to TCP.
   Push(now, id, IwarpEstablished(id));
   return {};
 }
 
-// Measured: each end is told the two depths in its own order.
+// Each end gets the two depths in its own order (measured).
 PendingEvent RdmaIds::IwarpEstablished(const CmaId& id) const {
   PendingEvent event = MakeEvent(id, EventType::kEstablished, 0);
   event.response.param.conn.responder_resources = id.initiator_depth;
@@ -119,20 +120,20 @@ Status RdmaIds::RejectIwarp(Time now, CmaId& id, Connection& connection,
 Status RdmaIds::DisconnectIwarp(Time now, CmaId& id) {
   const bool was_connected = id.state == IdState::kConnect || id.state == IdState::kDisconnect;
   if (!was_connected || ib_cm_.Find(id.connection) == nullptr) return Fail(EINVAL);
-  if (!id.established) return {};  // over, or refused: measured
+  if (!id.established) return {};  // ended or refused (measured)
   EndIwarp(now, id);
   CloseIwarp(now, id);
   return {};
 }
 
-// This end is over: the QP flushes, the program hears of it.
+// Ends this side: flushes the QP and reports DISCONNECTED to the program.
 void RdmaIds::EndIwarp(Time now, CmaId& id) {
   ReleaseIwarpQp(now, id);
   id.state = IdState::kDisconnect;
   Push(now, id, EventType::kDisconnected, 0);
 }
 
-// The peer is told. Before the RTU has come there is nothing to disconnect but to reject.
+// Notifies the peer. Before the RTU has arrived, a REJ is possible and a DREQ is not.
 void RdmaIds::CloseIwarp(Time now, CmaId& id) {
   Connection* connection = ib_cm_.Find(id.connection);
   if (connection == nullptr || ib_cm_.SendDreq(now, *connection)) return;
@@ -142,13 +143,13 @@ void RdmaIds::CloseIwarp(Time now, CmaId& id) {
 void RdmaIds::ReleaseIwarpQp(Time now, CmaId& id) {
   const auto it = by_qpn_.find(id.qpn);
   if (it == by_qpn_.end() || it->second != id.handle) return;
-  by_qpn_.erase(it);  // first, so that QpEnded finds nobody
+  by_qpn_.erase(it);  // first, so that QpEnded finds no id
   if (!std::exchange(id.established, false)) return;
   queue_pairs_.DisconnectQp(now, id.group, id.source().address, id.qpn);
 }
 
-// Measured: who is connected to an id of the same device hears of that one's end before its own
-// DEVICE_REMOVAL comes.
+// An id whose peer is an id of the same device gets DISCONNECTED for that peer before its own
+// DEVICE_REMOVAL (measured).
 void RdmaIds::EndRemovedIwarpPeer(Time now, const CmaId& id) {
   const Connection* connection = ib_cm_.Find(id.connection);
   if (!id.established || connection == nullptr) return;
@@ -174,7 +175,7 @@ void RdmaIds::QpEnded(Time now, uint32_t qpn) {
     Push(now, id, EventType::kDisconnected, 0);
     return CloseIwarp(now, id);
   }
-  // While it was connecting (siw_qp_cm_drop).
+  // The connection was still being established (siw_qp_cm_drop).
   TellOutcome(now, id, 0);
   if (Connection* connection = ib_cm_.Find(id.connection)) ib_cm_.Withdraw(now, *connection);
   Push(now, id, EventType::kRejected, -ECONNRESET);
@@ -183,7 +184,7 @@ void RdmaIds::QpEnded(Time now, uint32_t qpn) {
 EventAnswer RdmaIds::IwarpReply(Time now, CmaId& id, const Connection& connection,
                                 const wire::CmMessage& message) {
   const auto& rep = std::get<wire::CmRep>(message.body);
-  // siw_proc_mpareply takes the peer's values, more than were asked for too: measured.
+  // siw_proc_mpareply takes the peer's values, even above the requested ones (measured).
   id.initiator_depth = rep.responder_resources;
   id.responder_resources = rep.initiator_depth;
   if (!IsReceivable(message) || !StartIwarp(now, id, connection, rep.local_qpn, rep.starting_psn)) {
@@ -214,11 +215,11 @@ EventAnswer RdmaIds::IwarpRejected(Time now, CmaId& id, const wire::CmMessage& m
   }
   PendingEvent event =
       MakeEvent(id, EventType::kRejected, is_refused ? -ECONNREFUSED : -ECONNRESET);
-  // The CM's own rejections count nothing, and have nothing to say.
+  // The CM's own rejections have no counted data.
   if (message.attribute_modifier != 0) {
     TakeCounted(message, rej.private_data, 0, event.response.param.conn);
   }
-  Push(now, id, std::move(event));  // goes nowhere on a request that is not accepted yet
+  Push(now, id, std::move(event));  // dropped for a request that is not accepted yet
   return EventAnswer::kLater;
 }
 
@@ -248,11 +249,11 @@ EventAnswer RdmaIds::IwarpEvent(Time now, CmaId& id, const Connection& connectio
     case IbCmEventType::kRejReceived:
       return IwarpRejected(now, id, *message);
     default:
-      return EventAnswer::kLater;  // RTU: the connection is there already
+      return EventAnswer::kLater;  // RTU: the connection exists already
   }
 }
 
-// iwcm_init_qp_init_attr and iwcm_init_qp_rts_attr behind rdma_init_qp_attr: what was measured.
+// iwcm_init_qp_init_attr and iwcm_init_qp_rts_attr behind rdma_init_qp_attr, as measured.
 ib_uverbs_qp_attr RdmaIds::IwarpQpAttr(const CmaId& id, bool is_connecting, ibv_qp_state state) {
   ib_uverbs_qp_attr out = {};
   out.qp_state = state;

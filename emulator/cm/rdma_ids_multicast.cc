@@ -1,6 +1,6 @@
 // Multicast groups of ids (rdma_join_multicast, cma_iboe_join_multicast, destroy_mc and
-// ucma_leave_multicast of the kernel): a join asks no one, and makes the device a member of the IP
-// group until the id leaves or goes.
+// ucma_leave_multicast of the kernel). A join needs no answer from the network. The device is a
+// member of the IP group until the id leaves or is destroyed.
 #include <utility>
 
 #include "emulator/cm/rdma_ids.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kMulticastQpn = 0xffffff;
 constexpr uint8_t kMulticastHopLimit = 64;  // IPV6_DEFAULT_HOPLIMIT
-// The kernel's own ENOTSUPP, of which <cerrno> does not know: measured.
+// The kernel's own ENOTSUPP, which <cerrno> lacks (measured).
 constexpr int kNotSupportedByKernel = 524;
 
 }  // namespace
@@ -21,9 +21,9 @@ Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const GroupRequest&
   if (id.IsIwarp()) return Fail(ENOSYS);
   if (id.state != IdState::kAddrBound && id.state != IdState::kAddrResolved) return Fail(EINVAL);
   if (!id.IsUd() || group.IsAny()) return Fail(EINVAL);
-  if (group.family != AF_INET) return Fail(kNotSupportedByKernel);  // RoCE v2 joins IPv4 alone
+  if (group.family != AF_INET) return Fail(kNotSupportedByKernel);  // RoCE v2 joins IPv4 only
   if (id.memberships.size() >= kMaxMembershipsPerId) return Fail(ENOMEM);
-  // An address that is no group's joins too, and its QP then fails to attach: measured.
+  // An address that is not multicast joins, too, and attaching its QP then fails (measured).
   const bool receives = !request.send_only && group.address.IsMulticast();
   if (receives) {
     const Status joined = groups_.JoinGroup(id.device->index, id.source().address, group.address);
@@ -42,8 +42,8 @@ PendingEvent RdmaIds::MakeJoinEvent(const CmaId& id, const Membership& membershi
   event.multicast = membership.handle;
   event.response.uid = membership.uid;
   event.response.id = membership.handle;
-  // The address from which the id would send may have gone since it was bound. The kernel leaves
-  // the status at 0 (cma_make_mc_event).
+  // The address from which the id would send may have been removed since it was bound. The kernel
+  // leaves the status at 0 (cma_make_mc_event).
   if (addresses_.DeviceOf(id.source().address) == nullptr) {
     event.response.event = static_cast<uint32_t>(EventType::kMulticastError);
     return event;

@@ -1,5 +1,5 @@
-// What ids say about their QPs: attributes for each state, address vectors, Q_Keys
-// (rdma_init_qp_attr, cm_init_qp_*_attr of the kernel).
+// QP attributes of ids: attributes for each state, address vectors, Q_Keys (rdma_init_qp_attr,
+// cm_init_qp_*_attr of the kernel).
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace rdmaemu::cm {
 
 namespace {
 
-// Nothing is known of the remote end yet.
+// Returns true in states where the remote end's values are known.
 bool KnowsRemote(IbCmState state) {
   switch (state) {
     case IbCmState::kReqReceived:
@@ -59,9 +59,9 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   const Connection* connection = ib_cm_.Find(id.connection);
   if (id.IsIwarp()) return IwarpQpAttr(id, connection != nullptr, state);
   if (connection == nullptr || id.IsUd()) {
-    // Whatever state was asked for: measured.
+    // The result is the same for every requested state (measured).
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    // cma_ib_init_qp_attr: RoCE's partition is the default one.
+    // cma_ib_init_qp_attr: RoCE uses the default partition.
     const auto pkey_index =
         addresses_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
     if (!pkey_index) return Fail(ENOENT);

@@ -1,4 +1,5 @@
-// Who is rejected, and why; what destroying an id or ending a program does to its peer.
+// Rejections and their reasons, and the effects on the peer of destroying an id or ending a
+// program.
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -36,7 +37,7 @@ TEST_F(CmTest, PrivateDataHasItsLimits) {
   net.Settle();
   passive = server.Expect(EventType::kConnectRequest).id;
   EXPECT_EQ(server.Reject(passive, std::string(149, 'x')), EINVAL);
-  // An accept that fails tells the peer.
+  // A failed accept rejects the peer's request.
   EXPECT_EQ(server.Accept(passive, 1, Program::Parameters(1, std::string(197, 'x'))), EINVAL);
   net.Settle();
   client.Expect(EventType::kRejected, 28);
@@ -67,7 +68,7 @@ TEST_F(CmTest, AClientThatGivesUpIsReason4AndTheRequestIsOfNoUse) {
   Request();
   ASSERT_EQ(client.Destroy(active), 0);
   net.Settle();
-  server.ExpectNothing();  // not accepted: it has no uid yet
+  server.ExpectNothing();  // not accepted: the id has no uid yet
   EXPECT_EQ(server.QpAttr(passive, IBV_QPS_INIT).error().code, EINVAL);
   EXPECT_EQ(server.Accept(passive, 1, Program::Parameters(1)), EINVAL);
   EndAll();
@@ -90,7 +91,7 @@ TEST_F(CmTest, ASecondConnectionOfALiveQpIsStale) {
   ASSERT_EQ(client.Connect(again, Program::Parameters(kClientQpn)), 0);
   net.Settle();
   EXPECT_EQ(client.Expect(EventType::kRejected, 10).id, again);
-  EXPECT_EQ(client.Expect(EventType::kDisconnected).id, active);  // the old one goes as well
+  EXPECT_EQ(client.Expect(EventType::kDisconnected).id, active);  // the old connection ends, too
   EndAll();
 }
 
@@ -135,7 +136,7 @@ TEST_F(CmTest, BacklogZeroIsTheLargest) {
   for (int i = 0; i < 6; i++) server.Expect(EventType::kConnectRequest);
 }
 
-// A request as a stranger may send it.
+// A request with arbitrary contents, as a foreign peer may send it.
 class StrangerTest : public CmTest {
  protected:
   StrangerTest() {
@@ -152,7 +153,7 @@ class StrangerTest : public CmTest {
     header.source = req.primary.local_gid;
     header.destination = req.primary.remote_gid;
   }
-  // The reason of the REJ that comes back; 0: taken, -1: silence.
+  // Returns the reason of the REJ that answers. 0: the request was taken. -1: silence.
   int Answer() {
     if (with_header) wire::EmitRdmaCmHeader(header, req.private_data);
     int reason = -1;
@@ -191,7 +192,7 @@ TEST_F(StrangerTest, ASourceWithoutARouteIs28) {
   header.source = *NetAddress::Parse("203.0.113.1");
   EXPECT_EQ(Answer(), 28);
 }
-// cm_init_av_for_response: no answer could be sent.
+// cm_init_av_for_response: the host cannot send an answer.
 TEST_F(StrangerTest, ASenderWithoutARouteIsNotAnswered) {
   sender = *NetAddress::Parse("203.0.113.1");
   EXPECT_EQ(Answer(), -1);
@@ -217,7 +218,7 @@ TEST_F(StrangerTest, AnotherQpnOfTheSameRequestIsSilence) {
   ASSERT_EQ(Answer(), 0);
   req.local_qpn++;
   EXPECT_EQ(Answer(), -1);
-  EXPECT_EQ(net.sent["MRA"], 1);  // the application holds it
+  EXPECT_EQ(net.sent["MRA"], 1);  // the application holds the request
 }
 
 // ---- programs that end

@@ -1,5 +1,6 @@
-// A host that was restarted at once, while its peer still holds the old life's connections: same
-// address and same GUID (both are a device's, as with the kernel's drivers), ids drawn anew.
+// A host that restarts at once, while its peer still holds connections to the host's previous
+// incarnation. The host has the same address and GUID (both belong to a device, as with the
+// kernel's drivers), but new random ids.
 #include "emulator/cm/ib_cm.h"
 #include "emulator/cm/network_for_test.h"
 
@@ -22,7 +23,7 @@ class RestartTest : public testing::Test {
     const uint32_t passive = server.Expect(EventType::kConnectRequest).id;
     EXPECT_EQ(server.Accept(passive, kOldUid, Program::Parameters(kServerQpn)), 0);
     Finish(active, kOldUid);
-    // The machine loses its power: nobody says a word.
+    // The machine loses its power. No message is sent.
     net.nodes.pop_back();
     StartClient();
   }
@@ -62,10 +63,11 @@ TEST_F(RestartTest, ConnectsAtOnceWithAnotherQueuePair) {
   const uint32_t passive = server.Expect(EventType::kConnectRequest).id;
   ASSERT_EQ(server.Accept(passive, kNewUid, Program::Parameters(kServerQpn + 1)), 0);
   Finish(active, kNewUid);
-  server.ExpectNothing();  // the old connection is the application's to end
+  server.ExpectNothing();  // the application must end the old connection itself
 }
 
-// Once in 2^24 times: then the peer learns that its old connection has ended (IBTA 12.9.8.3.1).
+// Happens once in 2^24 times. The peer then learns that its old connection has ended (IBTA
+// 12.9.8.3.1).
 TEST_F(RestartTest, TheSameNumberAgainEndsTheOldConnectionAndThenConnects) {
   uint32_t active = Connect(kOldQpn);
   EXPECT_EQ(
@@ -80,7 +82,7 @@ TEST_F(RestartTest, TheSameNumberAgainEndsTheOldConnectionAndThenConnects) {
 }
 
 TEST_F(RestartTest, AnswersThePeersDisconnectOfWhatItNoLongerKnows) {
-  // The server's end of the old connection is the second id that it ever had.
+  // The server's end of the old connection is the second id of the server's program.
   const uint32_t old = listener + 1;
   ASSERT_EQ(server.Disconnect(old), 0);
   net.Settle();

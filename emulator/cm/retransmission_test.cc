@@ -1,5 +1,5 @@
-// What is repeated, how often and for how long (kernel.md, Timers): each message by the timers of
-// the profile and of the peer, and how an MRA stretches them.
+// Which messages are repeated, how often and for how long (kernel.md, Timers). Each message follows
+// the timers of the profile and of the peer. An MRA prolongs them.
 #include "emulator/abi/command_structs.h"
 #include "emulator/cm/wire_peer_for_test.h"
 
@@ -30,7 +30,7 @@ TEST_F(Retransmission, ARequestGoesSixteenTimesEveryTwoLifetimesAndAResponseTime
   net.Run(2h);
   EXPECT_EQ(TimesOf("REQ"), Every(2 * 256 + 4096, 16));
   client.Expect(EventType::kUnreachable, -ETIMEDOUT);
-  // One exchange: the peer must take all sixteen for the same request.
+  // All sixteen belong to one exchange, so that the peer takes them for one request.
   for (const Sent& one : said) {
     EXPECT_EQ(one.message.transaction_id, said[0].message.transaction_id);
     EXPECT_EQ(std::get<wire::CmReq>(one.message.body).local_comm_id, our_id);
@@ -38,7 +38,7 @@ TEST_F(Retransmission, ARequestGoesSixteenTimesEveryTwoLifetimesAndAResponseTime
   EndAll();
 }
 
-// RDMA_OPTION_ID_ACK_TIMEOUT t makes the path's lifetime t - 1 (rdma_set_option(3)).
+// RDMA_OPTION_ID_ACK_TIMEOUT t sets the path's lifetime to t - 1 (rdma_set_option(3)).
 TEST_F(Retransmission, TheAckTimeoutOptionIsTheLifetimeOfTheRequest) {
   active = client.Create();
   ASSERT_EQ(client.Resolve(active, "10.0.0.9", 7000), 0);
@@ -95,7 +95,8 @@ TEST_F(Retransmission, ThePassiveSidesDisconnectGoesByTheRequest) {
   net.Run(2h);
   EXPECT_EQ(TimesOf("DREQ"), Every(512, 6));
   server.Expect(EventType::kDisconnected, -ETIMEDOUT);
-  // One transaction, and not the handshake's: a peer that still knows that one would not look.
+  // All have one transaction id, which differs from the handshake's. A peer that still holds the
+  // handshake's id would drop the message.
   for (const Sent& one : said) {
     if (one.name != "DREQ") continue;
     EXPECT_NE(one.message.transaction_id, kTransaction);
@@ -113,7 +114,7 @@ TEST_F(Retransmission, ANameRequestGoesSixteenTimesEveryResponseTime) {
   EndAll();
 }
 
-// ---- what is said once
+// ---- messages that are sent once
 
 TEST_F(Retransmission, AnswersAreNotRepeated) {
   EstablishToPeer();
@@ -135,7 +136,7 @@ TEST_F(Retransmission, AnMraStretchesTheRequestsRepeatsToItsServiceTimeAndALifet
   net.Run(24h);
   std::vector<int64_t> expected = {0, 4608};
   for (int i = 0; i < 14; i++) expected.push_back(4608 + 1000 + (i + 1) * (16384 + 512));
-  EXPECT_EQ(TimesOf("REQ"), expected);  // sixteen, as without it
+  EXPECT_EQ(TimesOf("REQ"), expected);  // sixteen, as without the MRA
   client.Expect(EventType::kUnreachable, -ETIMEDOUT);
   EndAll();
 }
@@ -176,7 +177,7 @@ TEST_F(Retransmission, AReplyAfterAnMraStillConnects) {
   EXPECT_EQ(TimesOf("REQ").size(), 1u);
 }
 
-// What the application holds is answered by an MRA each time that the peer asks, and only then.
+// An MRA answers each repeat of a message that the application holds, and nothing else is sent.
 TEST_F(Retransmission, EachRepeatOfAHeldRequestIsAnsweredByAnMra) {
   RequestFromPeer();
   EXPECT_TRUE(TakeSaid().empty());
@@ -208,7 +209,7 @@ TEST_F(Retransmission, EachRepeatOfAHeldReplyIsAnsweredByAnMra) {
   EXPECT_EQ(client.Establish(active), 0);
 }
 
-// A lost RTU: the reply comes again, and each is answered by the same RTU.
+// After a lost RTU the peer repeats the reply. The same RTU answers each repeat.
 TEST_F(Retransmission, ARepeatedReplyGetsItsRtuAgain) {
   EstablishToPeer();
   for (int i = 0; i < 3; i++) ToClient(PeersRep());
@@ -218,7 +219,7 @@ TEST_F(Retransmission, ARepeatedReplyGetsItsRtuAgain) {
   client.ExpectNothing();
 }
 
-// A peer's own program decides; the emulator does not take data for an RTU, as rdma_rxe does not.
+// The peer's own program decides. Like rdma_rxe, the emulator does not treat data as an RTU.
 TEST_F(Retransmission, WithoutItsRtuAReplyIsRepeatedUntilItComes) {
   RequestFromPeer();
   ReplyToPeer();
@@ -235,7 +236,7 @@ TEST_F(Retransmission, WithoutItsRtuAReplyIsRepeatedUntilItComes) {
 
 class Timewait : public Retransmission {
  protected:
-  // How long the client's timewait lasts when the peer has this ack delay.
+  // Checks how long the client's timewait lasts when the peer has this ack delay.
   void ExpectClientsTimewait(uint8_t peers_ack_delay, Duration length) {
     RequestToPeer();
     wire::CmRep rep = PeersRep();
@@ -273,8 +274,8 @@ TEST_F(Timewait, OfRxeLastsTwoSeconds) {
   ExpectClientsTimewait(15, 2048ms);
 }
 TEST_F(Timewait, FollowsALongAckDelayOfThePeer) { ExpectClientsTimewait(20, 4096ms); }
-// cm_ack_timeout is applied to the lifetime once, with the peer's delay; the sender's own stands in
-// the REQ alone.
+// cm_ack_timeout is applied to the lifetime once, with the peer's delay. Only the REQ contains the
+// sender's own delay.
 TEST_F(Timewait, OfAShortLifetimeTakesTheAckDelayOnce) {
   client_node.profile.cm.packet_lifetime = 14;
   ExpectClientsTimewait(15, 256ms);
@@ -296,7 +297,7 @@ TEST_F(Timewait, KeepsTheCommunicationIdThoughItsIdIsDestroyed) {
   EXPECT_EQ(client_node.cm.connections(), 1u);
   net.Run(512ms);
   EXPECT_EQ(client_node.cm.connections(), 0u);
-  client.ExpectNothing();  // whose event would it be?
+  client.ExpectNothing();  // no id is left to get an event
 }
 
 TEST_F(Timewait, GivesTheIdNoSecondLife) {

@@ -34,7 +34,7 @@ class Sidr : public WireTest {
   }
 };
 
-// 1 unsupported, 2 rejected, 3 no QP, 4 redirected, 5 version not supported, and what may come yet.
+// 1 unsupported, 2 rejected, 3 no QP, 4 redirected, 5 version not supported, and unassigned values.
 class SidrStatusOf : public Sidr, public testing::WithParamInterface<int> {};
 TEST_P(SidrStatusOf, TheAnswerIsThatOfUnreachable) {
   Ask();
@@ -55,11 +55,11 @@ TEST_F(Sidr, Success) {
   EXPECT_EQ(client.Expect(EventType::kEstablished).raw.param.ud.qp_num, kPeersQpn);
   ToClient(PeersReply(0));
   ToClient(PeersReply(2));
-  client.ExpectNothing();  // one answer to one question
+  client.ExpectNothing();  // one answer per request
   EndAll();
 }
 
-// cma_set_qkey: an id has one Q_Key, and nobody may have none.
+// cma_set_qkey: an id has one Q_Key, which must not be 0.
 TEST_F(Sidr, AReplyWithoutAQkeyIsAnAddressError) {
   Ask();
   wire::CmSidrRep rep = PeersReply(0);
@@ -70,7 +70,7 @@ TEST_F(Sidr, AReplyWithoutAQkeyIsAnAddressError) {
 
 TEST_F(Sidr, AReplyWithAnotherQkeyThanTheIdsIsAnAddressError) {
   active = client.Resolved("10.0.0.9", 7000, RDMA_PS_UDP);
-  ASSERT_TRUE(client.QpAttr(active, IBV_QPS_INIT));  // takes the port space's
+  ASSERT_TRUE(client.QpAttr(active, IBV_QPS_INIT));  // sets the port space's Q_Key
   ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
   our_id = Last<wire::CmSidrReq>().request_id;
   wire::CmSidrRep rep = PeersReply(0);
@@ -89,7 +89,7 @@ TEST_F(Sidr, ARepeatOfAHeldRequestIsSilence) {
   ASSERT_EQ(server.Accept(passive, kServerUid, Program::Parameters(kServerQpn)), 0);
   EXPECT_EQ(Last<wire::CmSidrRep>().status, 0);
   EXPECT_EQ(Last<wire::CmSidrRep>().qkey, 0x01234567u);
-  // Once answered it is forgotten: who asks again has not heard.
+  // An answered request is removed. A peer that repeats it has not received the answer.
   ToServer(PeersRequest());
   server.Expect(EventType::kConnectRequest);
   EndAll();
@@ -105,7 +105,7 @@ TEST_F(Sidr, DestroyingAHeldRequestIsStatus2) {
   EndAll();
 }
 
-// Unlike a REQ: the kernel answers what its listener has no room for.
+// Unlike for a REQ, the kernel answers a request that exceeds the backlog.
 TEST_F(Sidr, AFullBacklogIsStatus2) {
   server.Listener("10.0.0.2", 7000, 1, RDMA_PS_UDP);
   ToServer(PeersRequest());

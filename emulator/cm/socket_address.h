@@ -1,5 +1,5 @@
-// A socket address as RDMA CM ids carry it: a family, an IP address or a GID, a port. Wildcards
-// keep their family.
+// A socket address of an RDMA CM id: a family, an IP address or a GID, and a port. Wildcards keep
+// their family.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,23 @@ struct SocketAddress {
   // AF_IB alone, in host order (sockaddr_ib).
   uint16_t pkey = 0;
   uint64_t service_id = 0, service_id_mask = 0;
-  // A loopback address that is no device's: RDMA CM takes it for a wildcard.
+  // A loopback address without a device. RDMA CM treats it as a wildcard.
   bool is_loopback = false;
 
   bool IsAny() const;  // cma_any_addr
   bool IsNone() const { return family == 0; }
 };
 
-// Bytes of a sockaddr of the family, AF_IB included; 0 for a family that RDMA CM does not know
-// (rdma_addr_size).
+// Returns the size in bytes of the family's sockaddr, including AF_IB. Returns 0 for a family that
+// RDMA CM does not support (rdma_addr_size).
 size_t SocketAddressBytes(uint16_t family);
-// The family member of a sockaddr of any kind; 0 when there is none.
+// Returns the family of a sockaddr of any kind, 0 when it has none.
 uint16_t FamilyOf(std::span<const std::byte> sockaddr);
-// EINVAL for a family that RDMA CM does not know or a span too short for it. Family 0 answers an
-// address that IsNone.
+// EINVAL for a family that RDMA CM does not support, or a span that is too short. Family 0 returns
+// an address for which IsNone is true.
 Result<SocketAddress> ParseSocketAddress(std::span<const std::byte> sockaddr);
-// Writes SocketAddressBytes(address.family) bytes and returns how many; nothing for none.
+// Writes SocketAddressBytes(address.family) bytes and returns their number. Writes nothing for an
+// address without a family.
 size_t EmitSocketAddress(const SocketAddress& address, std::span<std::byte> sockaddr);
 
 }  // namespace rdmaemu::cm

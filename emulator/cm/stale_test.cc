@@ -1,5 +1,5 @@
-// Whose connection is it? Requests and replies that name a QP of a live connection (IBTA
-// 12.9.8.3.1), ids that are in use, and rejections that must find what they mean.
+// Matching of messages to connections: requests and replies that name a QP of a live connection
+// (IBTA 12.9.8.3.1), ids in use, and rejections that must find their connection.
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {
@@ -9,7 +9,7 @@ using wire::CmMessageType;
 
 class Stale : public WireTest {
  protected:
-  // The peer has forgotten what it had: the same QP, another communication id.
+  // A request of a peer that lost its state: the same QP with another communication id.
   wire::CmReq NewReqOfTheSameQp() {
     wire::CmReq req = PeersReq();
     req.local_comm_id = kPeersId + 1;
@@ -35,13 +35,13 @@ TEST_F(Stale, ARequestOfALiveConnectionsQpIsRefusedAndTheOldConnectionEnded) {
   server.ExpectNothing();
   ToServer(PeersDrep());
   EXPECT_EQ(server.Expect(EventType::kDisconnected).uid, kServerUid);
-  // The old one is in timewait, and its QP may ask again.
+  // The old connection is in timewait, and its QP may send a new request.
   ToServer(NewReqOfTheSameQp(), kTransaction + 2);
   server.Expect(EventType::kConnectRequest);
   EndAll();
 }
 
-// cm_match_req compares no source address: the CA GUID and the QPN say whose connection it is
+// cm_match_req compares no source address. CA GUID and QPN identify the connection
 // (docs/privacy.md).
 TEST_F(Stale, TheRequestMayComeFromAnyAddress) {
   RequestFromPeer();
@@ -54,7 +54,7 @@ TEST_F(Stale, TheRequestMayComeFromAnyAddress) {
   EXPECT_EQ(TakeSaid(), (std::vector<std::string>{"REJ", "DREQ"}));
 }
 
-// ib_send_cm_dreq answers EINVAL there: what is not established has nothing to disconnect.
+// ib_send_cm_dreq returns EINVAL there: a connection must be established to be disconnected.
 TEST_F(Stale, ARequestOfAQpThatIsStillConnectingIsRefusedAlone) {
   RequestFromPeer();
   ReplyToPeer();
@@ -73,7 +73,7 @@ TEST_F(Stale, TheQpIsFreeAgainOnceTimewaitBegins) {
   ToServer(PeersDreq(kServerQpn));
   server.Expect(EventType::kDisconnected);
   ToServer(NewReqOfTheSameQp());
-  EXPECT_EQ(Last<wire::CmRej>().reason, 10);  // the DREP is still owed
+  EXPECT_EQ(Last<wire::CmRej>().reason, 10);  // the DREP was not sent yet
   ASSERT_EQ(server.Disconnect(passive), 0);
   ToServer(NewReqOfTheSameQp());
   server.Expect(EventType::kConnectRequest);
@@ -87,12 +87,12 @@ TEST_F(Stale, ThoseWhoAreToldReason10WaitBeforeTheyForget) {
   client.Expect(EventType::kRejected, 10);
   EXPECT_EQ(client_node.cm.connections(), 1u);
   net.Run(1h);
-  client.ExpectNothing();  // of a connection that never was there is no TIMEWAIT_EXIT
+  client.ExpectNothing();  // a connection that was never established has no TIMEWAIT_EXIT
   EXPECT_EQ(client.Destroy(active), 0);
   EXPECT_EQ(client_node.cm.connections(), 0u);
 }
 
-// The peer has given one of its QPs to two connections.
+// The peer has used one of its QPs for two connections.
 TEST_F(Stale, AReplyOfALiveConnectionsQpIsRefusedAndTheOldConnectionEnded) {
   EstablishToPeer();
   const uint32_t old = active, old_id = our_id;
@@ -107,12 +107,12 @@ TEST_F(Stale, AReplyOfALiveConnectionsQpIsRefusedAndTheOldConnectionEnded) {
   const wire::CmRej& rej = Last<wire::CmRej>();
   EXPECT_EQ(rej.reason, 10);
   EXPECT_EQ(rej.message, CmMessageType::kRep);
-  // By both ids the peer finds what it was that was refused.
+  // The peer finds the refused connection by both ids.
   EXPECT_EQ(rej.remote_comm_id, kPeersId + 1);
   EXPECT_EQ(rej.local_comm_id, our_id);
   EXPECT_EQ(Last<wire::CmDreq>().local_comm_id, old_id);
   client.ExpectNothing();
-  // It goes on asking, and may be answered with another QP.
+  // The id keeps sending its request, and accepts a reply with another QP.
   net.Run(5s);
   EXPECT_EQ(Last<wire::CmReq>().local_comm_id, our_id);
   rep.local_qpn++;
@@ -135,7 +135,7 @@ TEST_F(Stale, TheRefusedReplysSenderIsToldSo) {
   EndAll();
 }
 
-// Two of its connections cannot have one communication id: the second reply is a mistake.
+// Two connections of a peer cannot share a communication id. The second reply is an error.
 TEST_F(Stale, AReplyWithAnIdOfALiveConnectionIsSilence) {
   EstablishToPeer();
   active = client.Resolved("10.0.0.9", 7000);
@@ -150,7 +150,7 @@ TEST_F(Stale, AReplyWithAnIdOfALiveConnectionIsSilence) {
   EXPECT_EQ(client_node.cm.statistics().dropped_id_in_use, 1u);
 }
 
-// ---- which connection a message means
+// ---- which connection a message belongs to
 
 TEST_F(Stale, ADisconnectForAnotherQpIsSilence) {
   RequestFromPeer();
@@ -176,7 +176,8 @@ TEST_F(Stale, WhatNamesAnotherOfThePeersIdsIsOfNoConnection) {
   EXPECT_EQ(client_node.cm.statistics().dropped_no_match, 3u);
 }
 
-// Who gives a request up knows no id of ours; GUID and its own id say which it was.
+// A peer that gave up before an answer does not know our id. Its GUID and its own id identify the
+// request.
 TEST_F(Stale, ARequestThatWasGivenUpIsFoundByItsGuid) {
   RequestFromPeer();
   wire::CmRej rej = PeersRej(4, CmMessageType::kOther);
@@ -191,7 +192,7 @@ TEST_F(Stale, ARequestThatWasGivenUpIsFoundByItsGuid) {
   EXPECT_EQ(server.Accept(passive, kServerUid, Program::Parameters(kServerQpn)), EINVAL);
   server.ExpectNothing();
   ToServer(PeersReq());
-  server.Expect(EventType::kConnectRequest);  // it was forgotten: this one is new
+  server.Expect(EventType::kConnectRequest);  // the old request was removed: this one is new
   EndAll();
 }
 
@@ -208,10 +209,10 @@ TEST_F(Stale, ARequestThatWasGivenUpAfterTheReplyIsRejected4) {
   EndAll();
 }
 
-// Every reason there is reaches the application as it is (ib_cm_rej_reason).
+// The application gets every reason unchanged (ib_cm_rej_reason).
 TEST_F(Stale, EveryReasonReachesTheApplication) {
   for (uint16_t reason = 1; reason <= 35; reason++) {
-    if (reason == 4) continue;  // it is found by the GUID, above
+    if (reason == 4) continue;  // found by the GUID, as above
     RequestToPeer();
     wire::CmRej rej = PeersRej(reason, CmMessageType::kReq);
     rej.local_comm_id = 0;

@@ -1,5 +1,5 @@
-// A peer that says on the wire whatever a test wants, when it wants, to a client or a server that
-// is a real one: for messages that no well-behaved host sends, and for each in every state.
+// A peer that sends any message at any time to a real client or server. Tests use it for messages
+// that no well-behaved host sends, and for each message in every state.
 #pragma once
 
 #include <optional>
@@ -72,14 +72,14 @@ class WireTest : public CmTest {
   wire::CmDreq PeersDreq(uint32_t our_qpn) const { return {kPeersId, our_id, our_qpn, {}}; }
   wire::CmDrep PeersDrep() const { return {kPeersId, our_id, {}}; }
 
-  // The peer's message reaches the server, or the client.
+  // ToServer and ToClient deliver a message of the peer.
   void ToServer(wire::CmBody body, uint64_t transaction = kTransaction) {
     Deliver(server_node, "10.0.0.2", std::move(body), transaction);
   }
   void ToClient(wire::CmBody body, uint64_t transaction = kTransaction) {
     Deliver(client_node, "10.0.0.1", std::move(body), transaction);
   }
-  // The server holds the peer's request; `our_id` is not known to the peer before an answer.
+  // Makes the server hold the peer's request. The peer learns `our_id` only from an answer.
   void RequestFromPeer() {
     ToServer(PeersReq());
     passive = server.Expect(EventType::kConnectRequest).id;
@@ -88,7 +88,7 @@ class WireTest : public CmTest {
     Accept();
     our_id = Last<wire::CmRep>().local_comm_id;
   }
-  // The client asks the peer.
+  // Makes the client send a request to the peer.
   void RequestToPeer() {
     active = client.Resolved("10.0.0.9", 7000);
     ASSERT_EQ(client.Connect(active, Program::Parameters(kClientQpn)), 0);
@@ -108,7 +108,7 @@ class WireTest : public CmTest {
     }
     throw std::runtime_error("nothing of this kind was sent");
   }
-  // When messages of the kind were sent, in ms from the first of them.
+  // Returns when messages of the kind were sent, in ms since the first of them.
   std::vector<int64_t> TimesOf(const std::string& name) const {
     std::vector<int64_t> times;
     std::optional<Time> first;
@@ -120,7 +120,7 @@ class WireTest : public CmTest {
     }
     return times;
   }
-  // What was sent since the last call, by name.
+  // Returns the names of the messages sent since the last call.
   std::vector<std::string> TakeSaid() {
     std::vector<std::string> names;
     for (; taken < said.size(); taken++) names.push_back(said[taken].name);
