@@ -84,7 +84,7 @@ const AddressTable::Row* AddressTable::OnLink(const NetAddress& destination,
   for (const NetAddress& each : order_) {
     const Row& row = rows_.at(each);
     if (!row.own.on_wire || row.owner->IsDown() || (by != nullptr && row.owner != by)) continue;
-    // No packet to a loopback address leaves by an interface, whatever its prefix.
+    // No packet to a loopback address leaves through an interface, whatever the interface's prefix.
     if (each.IsLoopback() != destination.IsLoopback()) continue;
     const NetPrefix network = NetworkOf(row.own);
     if (!network.Contains(destination)) continue;
@@ -119,7 +119,7 @@ Reach AddressTable::FindRouteFrom(const Row& from, const NetAddress& destination
   const Reach by_gateway = ByGateway(destination, from.owner);
   if (by_gateway.kind == Reach::Kind::kSilent) return by_gateway;
   if (by_gateway.kind == Reach::Kind::kFound) return found;
-  // Loopback is no interface of this kind: measured.
+  // The loopback interface assumes no neighbours (measured).
   const bool assumes_neighbour = destination.IsIpv4() && !from.own.address.IsLoopback();
   return {assumes_neighbour ? Reach::Kind::kSilent : Reach::Kind::kNone, {}};
 }
@@ -155,7 +155,7 @@ std::optional<NetAddress> AddressTable::SourceInSubnet(const NetAddress& gid) co
   constexpr size_t kSubnetBytes = 8;
   for (const NetAddress& each : order_) {
     if (rows_.at(each).owner->IsDown()) continue;
-    // Each device has a GID of the link-local subnet, by its IPv4 address.
+    // Each device has a GID of the link-local subnet, made from its IPv4 address.
     if (gid.IsLinkLocal() && each.IsIpv4()) return LinkLocalOf(each);
     if (std::equal(gid.bytes.begin(), gid.bytes.begin() + kSubnetBytes, each.bytes.begin())) {
       return each;

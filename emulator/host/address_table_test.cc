@@ -1,5 +1,5 @@
-// Which route a destination has, as `ip route get` says it on a machine with the same addresses;
-// what the kernel answers was measured on 6.1 with rdma_rxe.
+// Which route a destination has, as `ip route get` shows it on a machine with the same addresses.
+// The kernel's answers were measured on 6.1 with rdma_rxe.
 #include "emulator/host/address_table.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class Routes : public ::testing::Test {
     own.on_wire = on_wire;
     table.Add(device, own);
   }
-  // Where the destination leads: "none", "silent", or the source.
+  // Returns the route of the destination: "none", "silent", or the source.
   std::string To(const char* destination, const char* from = nullptr) {
     const auto source = from != nullptr ? NetAddress::Parse(from) : std::nullopt;
     const cm::Reach reach = table.FindRoute(Address(destination), source);
@@ -94,7 +94,7 @@ TEST_F(Routes, APortThatIsDownHasNone) {
   EXPECT_EQ(To("10.77.0.9", "10.77.0.1"), "none");
 }
 
-// Measured: an IPv4 destination is taken for a neighbour, an IPv6 one is ENETUNREACH.
+// Measured: an IPv4 destination counts as a neighbour, and an IPv6 destination is ENETUNREACH.
 TEST_F(Routes, FromASourceOnlyItsDevicesRoutesCount) {
   Add(rxe0, "10.77.0.1");
   Add(rxe0, "fd77::1");

@@ -1,4 +1,4 @@
-// Objects belong to the process that made them and to those forked from it afterwards.
+// Objects belong to the process that created them and to processes forked from it afterwards.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -109,12 +109,12 @@ TEST_F(Children, AParentOfAnotherGroupIsRefused) {
   EXPECT_THROW(parent.Fork(), std::runtime_error);
 }
 
-// Whose memory a peer's WRITE reaches once the process that registered it has ended.
+// The memory that a peer's WRITE reaches after the process that registered it has ended.
 class ChildrenMemory : public Children {
  protected:
   void SetUp() override {
     Host& other = world.AddHost("b", "127.0.1.2");
-    // Memory knows processes by their numbers alone.
+    // Shifts the host's process numbers, because the memory distinguishes processes only by number.
     for (int i = 0; i < 9; i++) (void)other.Attach(world.now, {1, "another"});
     peer = std::make_unique<Client>(world, other);
     far = std::make_unique<Verb>(*peer);
@@ -125,7 +125,7 @@ class ChildrenMemory : public Children {
     far->ConnectRc(from, "127.0.1.1", to.made.qpn);
     source = far->Register(bytes.data(), 64, kAllAccess);
   }
-  // The status of a WRITE to the region; nothing within `limit`: -1.
+  // Returns the status of a WRITE to the region, -1 when nothing completes within `limit`.
   int Write(const MrOut& region, Duration limit = std::chrono::seconds(60)) {
     far->PostSend(from, 1, IBV_WR_RDMA_WRITE, bytes.data(), 64, source.lkey,
                   [&](rxe_send_wqe& wqe) {

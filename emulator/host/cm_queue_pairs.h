@@ -1,4 +1,4 @@
-// The queue pairs that iw_cm moves are the host's verbs objects.
+// The queue pairs that iw_cm moves: an adapter to the host's verbs objects.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ bool HostCmTransport::TakesPkey(const NetAddress& local, uint16_t pkey) const {
                              [&](uint16_t entry) { return wire::PkeysMatch(entry, pkey); });
 }
 
-// RoCE paths use the default partition, also when its P_Key table entry has been removed.
+// RoCE paths use the default partition, even after its entry in the P_Key table was removed.
 uint16_t HostCmTransport::PkeyOf(const NetAddress& local) const {
   const Device* const device = addresses_.DeviceAt(local);
   if (device == nullptr) return Device::kDefaultPkey;

@@ -1,4 +1,4 @@
-// How CM messages leave a host: from which partition, over which link, past the fault rules.
+// How a host sends CM messages: their partition, their link, and the fault rules.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,16 @@ class HostCmTransport final : public cm::CmTransport {
   HostCmTransport(const AddressTable& addresses, Fabric& fabric, CmFaults& faults)
       : addresses_(addresses), fabric_(fabric), faults_(faults) {}
 
-  // By way of the fault rules.
+  // Sends the message through the fault rules.
   Status Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
-  // What the fault rules let pass.
+  // Sends a message that has passed the fault rules.
   void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
-  // QP 1 of the address's device takes packets of every partition in its table.
+  // Returns true when QP 1 of the address's device accepts the P_Key, as for every partition in its
+  // table.
   bool TakesPkey(const NetAddress& local, uint16_t pkey) const;
 
  private:
-  // The P_Key that messages of the address's device leave with.
+  // Returns the P_Key of messages that the address's device sends.
   uint16_t PkeyOf(const NetAddress& local) const;
 
   const AddressTable& addresses_;

@@ -9,7 +9,7 @@
 namespace rdmaemu {
 namespace {
 
-// Of an interface: less than IPv4's least (RFC 791), more than Linux lets a link have.
+// Limits of an interface's MTU: IPv4's minimum (RFC 791), and more than Linux allows for a link.
 constexpr uint32_t kLeastLinkMtuBytes = 68, kMostLinkMtuBytes = 65536;
 constexpr uint32_t kAddressBits = 128;
 
@@ -17,7 +17,7 @@ std::string_view TextOf(std::span<const char> text) {
   return {text.data(), strnlen(text.data(), text.size())};
 }
 
-// The address of one host; nothing when it is not one.
+// Returns the address of one host, or nothing when no single host can have it.
 std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
   HostAddress own;
   std::copy(std::begin(in.address), std::end(in.address), own.address.bytes.begin());
@@ -36,7 +36,7 @@ std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
 Status Add(HostDevices& devices, const std::string& name, std::string_view profile_name,
            std::string_view profile_toml) {
   if (!profile_toml.empty()) {
-    // Who sends it has read its errors already.
+    // The sender has already read the profile's errors.
     const auto parsed = ParseProfile(profile_toml, "profile");
     return parsed && profile_name.empty() ? devices.Add(name, &*parsed) : Fail(EINVAL);
   }

@@ -1,4 +1,4 @@
-// The call that changes a running host's devices: what a program sent is checked here, once.
+// The call that changes a running host's devices. This file checks the program's input, once.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 
 namespace rdmaemu {
 
-// `body` is a ChangeDeviceIn, and a profile's TOML behind it where a device is added with one.
-// EINVAL for one of another size, an unknown change, a name that no device can have, a profile that
-// is not built in or not one, or an address that is not one host's; else as HostDevices.
+// `body` is a ChangeDeviceIn, followed by a profile's TOML when a device is added with its own
+// profile. EINVAL for a body of another size, an unknown change, an invalid device name, a profile
+// that is not built in or invalid, or an address that no single host can have. Else the error of
+// HostDevices.
 Reply ChangeDevice(HostDevices& devices, Time now, std::span<const std::byte> body);
 
 }  // namespace rdmaemu

@@ -1,6 +1,6 @@
-// Devices of hosts that run: removed and returned, ports down and up, addresses that come, go and
-// move. Rules measured on rdma_rxe, or read in the kernel's cma.c; what a device of hardware does
-// instead is a profile's habit.
+// Devices of running hosts: removed and returned devices, ports down and up, and addresses that are
+// added, removed and moved. The rules were measured on rdma_rxe, or read in the kernel's cma.c.
+// Where hardware differs, a profile's habit selects the behaviour.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -37,7 +37,8 @@ ChangeDeviceIn Change(DeviceChange change, const std::string& device,
   return in;
 }
 
-// Host a with rxe0 and rxe1, host b with rxe0; a program with a QP on each host, joined.
+// Host a with rxe0 and rxe1, host b with rxe0. A program on each host has a QP, and the QPs are
+// connected.
 class DeviceChanges : public ::testing::Test {
  protected:
   explicit DeviceChanges(const Profile& profile = *BuiltInProfile("rxe")) : profile_(profile) {}
@@ -58,7 +59,7 @@ class DeviceChanges : public ::testing::Test {
   }
   int Do(const ChangeDeviceIn& in) { return a.Call(CallOp::kChangeDevice, in); }
 
-  // The types of all asynchronous events of a program's context that wait.
+  // Takes the types of all pending asynchronous events of a program's context.
   static std::vector<int> Async(Verb& verb) {
     std::vector<int> types;
     GetAsyncEventOut out{};
@@ -99,7 +100,8 @@ class DeviceChanges : public ::testing::Test {
     return gids;
   }
 
-  // A send from a to b, or back, and what becomes of it within a while: -1 when nothing does.
+  // Sends from one program to the other. Returns the completion's status, or -1 when none arrives
+  // in time.
   int Send(Verb& from, Verb::Qp& qp, Verb& to, Verb::Qp& peer) {
     const MrOut near = from.Register(bytes.data(), bytes.size(), kAllAccess);
     const MrOut far = to.Register(bytes.data(), bytes.size(), kAllAccess);
@@ -165,7 +167,7 @@ TEST_F(DeviceChanges, ADeviceReturnsAsAnotherOneWithItsNameGuidAndAddresses) {
   EXPECT_NE(after.index, before.index);
   EXPECT_EQ(after.node_guid, before.node_guid);
   EXPECT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe0")), EEXIST);
-  // What was open belongs to the device that went.
+  // Objects that were open belong to the removed device.
   EXPECT_EQ(Send(bv, bq, av, aq), IBV_WC_RETRY_EXC_ERR);
 }
 
@@ -185,7 +187,7 @@ TEST_F(DeviceChanges, RemovingAndAddingManyTimesLeavesNothingBehind) {
     ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe1")), 0);
   }
   EXPECT_EQ(Devices(a), (std::vector<std::string>{"rxe0", "rxe1"}));
-  // One that is held goes with who holds it.
+  // A removed device that is held ends with its holder.
   ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
   Client other(world, a_host);
   a.Kill();
@@ -226,7 +228,7 @@ TEST_F(DeviceChanges, AWildcardListenerHearsEveryDeviceThatComes) {
 TEST_F(DeviceChanges, APortThatGoesDownTellsEveryContextAndItsState) {
   Verb other(a);
   ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);
-  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);  // nothing new
+  ASSERT_EQ(Do(Change(DeviceChange::kPortDown, "rxe0")), 0);  // no change
   EXPECT_EQ(Async(av), std::vector<int>{IBV_EVENT_PORT_ERR});
   EXPECT_EQ(Async(other), std::vector<int>{IBV_EVENT_PORT_ERR});
   EXPECT_EQ(Port(av).state, IBV_PORT_DOWN);
@@ -283,7 +285,7 @@ TEST_F(DeviceChanges, ConnectionManagementOverAPortThatIsDown) {
       program.channel, 0, {{}, Ipv4Socket("127.0.3.1", 700), far, 2000}};
   EXPECT_EQ(a.Call(static_cast<CallOp>(CmProgram::Op(RDMA_USER_CM_CMD_RESOLVE_IP)), resolve),
             ENETUNREACH);
-  // An own address resolves, but the request cannot leave, and nobody waits for its answer.
+  // An own address resolves, but the request cannot be sent, so the id does not wait for an answer.
   program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
   program.Connect(RDMA_PS_TCP, "127.0.1.1", 700);
   const Time before = world.now;
@@ -303,7 +305,7 @@ TEST_F(DeviceChanges, AnAddressThatComesTakesTheFirstFreeGidAndIsTold) {
   EXPECT_EQ(Async(av), (std::vector<int>{IBV_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE}));
   ASSERT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.2")), 0);
   EXPECT_EQ(Gids(av)[2], "");
-  EXPECT_EQ(Gids(av)[3], "127.0.1.3");  // the others keep their places
+  EXPECT_EQ(Gids(av)[3], "127.0.1.3");  // the others keep their indices
   ASSERT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.4")), 0);
   EXPECT_EQ(Gids(av)[2], "127.0.1.4");
   EXPECT_EQ(Do(Change(DeviceChange::kAddAddress, "rxe1", "127.0.1.4")), EEXIST);
@@ -331,8 +333,9 @@ TEST_F(DeviceChanges, WithItsAddressAConnectionLosesItsWay) {
   EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_LOC_QP_OP_ERR);
 }
 
-// A bond's failover: the listener, the ids of connections, bound and resolved ones in the order in
-// which they got the device (cma_netdev_change; measured with fail_over_mac=active).
+// A bond's failover: the listener and the ids of connections, bound ids and resolved ids get the
+// event, in the order in which they got the device (cma_netdev_change; measured with
+// fail_over_mac=active).
 TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   CmProgram program(a), wildcard(a), elsewhere(a);
   const uint32_t listener = program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
@@ -352,7 +355,8 @@ TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   EXPECT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), EALREADY);
 }
 
-// The network is asked once for each group and address, and the last who leaves takes it along.
+// The network is asked once per group and address. The last member that leaves ends the network's
+// membership.
 TEST_F(DeviceChanges, AGroupThatTwoDevicesJoinedOverOneAddressIsLeftWithTheLast) {
   CmProgram program(a);
   const auto join = [&] {
@@ -379,7 +383,7 @@ TEST_F(DeviceChanges, AMovedAddressIsItsNewDevicesGidAndBothAreTold) {
   Verb second(a, 64, EntryOf(a, "rxe1").index);
   ASSERT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), 0);
   EXPECT_EQ(Gids(second)[2], "127.0.1.1");
-  // The old device loses the link-local GID too that was made from its only address.
+  // The old device also loses the link-local GID that was made from its only address.
   EXPECT_EQ(Gids(av)[0], "");
   EXPECT_EQ(Gids(av)[1], "");
   EXPECT_EQ(Async(second), std::vector<int>{IBV_EVENT_GID_CHANGE});
@@ -396,7 +400,7 @@ TEST_F(DeviceChanges, AfterAMoveNewIdsUseTheNewDeviceAndOldQueuePairsAreCutOff) 
   EXPECT_EQ(TypeOf(server.Event()), cm::EventType::kConnectRequest);
 }
 
-// A listener stays on the device that it was bound on: the kernel's does too.
+// A listener remains on the device that it was bound to, as on the kernel.
 TEST_F(DeviceChanges, AListenerDoesNotFollowItsAddress) {
   CmProgram server(a), client(b);
   server.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
@@ -409,9 +413,9 @@ TEST_F(DeviceChanges, AListenerDoesNotFollowItsAddress) {
   EXPECT_EQ(event.status, 8u);
 }
 
-// ---- what is refused
+// ---- refused changes
 
-// A profile of a program's own comes as its TOML, behind the request.
+// A program's own profile is sent as TOML after the request.
 int AddWithProfile(Client& client, const std::string& toml, ChangeDeviceIn in) {
   std::string body(reinterpret_cast<const char*>(&in), sizeof in);
   body += toml;
@@ -434,7 +438,7 @@ TEST_F(DeviceChanges, AProfileThatIsNoneIsRefused) {
   EXPECT_EQ(AddWithProfile(a, "name = 5", add), EINVAL);
   EXPECT_EQ(AddWithProfile(a, std::string(64, '\xff'), add), EINVAL);
   EXPECT_EQ(AddWithProfile(a, toml + std::string(kMaxProfileBytes, '#'), add), EINVAL);
-  // Two profiles at once, and one where no device is added.
+  // Two profiles at once, and a profile without an added device.
   EXPECT_EQ(AddWithProfile(a, toml, Change(DeviceChange::kAddDevice, "nic0", "", "rxe")), EINVAL);
   EXPECT_EQ(AddWithProfile(a, toml, Change(DeviceChange::kRemoveDevice, "rxe0")), EINVAL);
   EXPECT_EQ(Devices(a), (std::vector<std::string>{"rxe0", "rxe1"}));
@@ -455,7 +459,7 @@ TEST_F(DeviceChanges, ACallThatMakesNoSenseChangesNothing) {
   ChangeDeviceIn in = Change(DeviceChange::kAddAddress, "rxe0", "127.0.1.2");
   in.link_mtu_bytes = 0;
   EXPECT_EQ(Do(in), EINVAL);
-  std::fill(std::begin(in.device), std::end(in.device), 'x');  // without an end
+  std::fill(std::begin(in.device), std::end(in.device), 'x');  // without a terminating 0
   in.link_mtu_bytes = 1500;
   EXPECT_EQ(Do(in), EINVAL);
   EXPECT_EQ(a.CallBytes(static_cast<uint32_t>(CallOp::kChangeDevice), &in, 8).error, EINVAL);
@@ -470,7 +474,7 @@ TEST_F(DeviceChanges, AHostHasAsManyDevicesAsItsLimitSays) {
   EXPECT_EQ(Devices(a).size(), kMaxDevices);
 }
 
-// Measured on siw: its one GID is a MAC, whatever addresses come and go.
+// Measured on siw: its only GID is a MAC, which no change of addresses affects.
 TEST_F(DeviceChanges, AnRnicTakesAddressesThatItsGidTableDoesNotShow) {
   ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "siw7", "", "siw")), 0);
   Verb rnic(a, 64, EntryOf(a, "siw7").index);

@@ -18,7 +18,7 @@ void HostDevices::Attach(Entry& entry) {
   Device& device = verbs_.AddDevice(entry.config);
   const ibv_device_attr& attributes = entry.config.profile.device.orig_attr;
   entry.device = &device;
-  entry.config.node_guid = device.node_guid;  // it returns with the same
+  entry.config.node_guid = device.node_guid;  // unchanged when the device returns
   entry.cm = {.name = entry.config.name,
               .index = device.index,
               .node_guid = device.node_guid,
@@ -26,7 +26,7 @@ void HostDevices::Attach(Entry& entry) {
               .ack_delay = attributes.local_ca_ack_delay,
               .max_rd_atom = static_cast<uint8_t>(attributes.max_qp_rd_atom),
               .profile = &entry.config.profile};
-  // TCP would say at once that nobody listens.
+  // TCP would report at once that no program listens.
   if (entry.config.profile.cm.manager == ConnectionManager::kIwarp) network_.ReportRefusals();
 }
 
@@ -66,8 +66,8 @@ std::optional<std::pair<std::string, HostAddress>> HostDevices::OwnerOf(
 Status HostDevices::Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);
-  // While the device can still send: peers hear of the end of their connections, as they do of
-  // one that the kernel removes in good order.
+  // First, while the device can still send. So peers learn of the end of their connections, as
+  // after an orderly removal by the kernel.
   cm_->DeviceRemoved(now, entry->cm.index);
   Device& device = *std::exchange(entry->device, nullptr);
   verbs_.RemoveDevice(now, device, habits);
@@ -138,7 +138,7 @@ void HostDevices::TakeFrom(Entry& from, const NetAddress& address) {
 Status HostDevices::RemoveAddress(const NetAddress& address) {
   const AddressTable::Row* const row = addresses_.Find(address);
   if (row == nullptr) return Fail(EADDRNOTAVAIL);
-  const NetAddress gone = address;  // it may be the device's own entry
+  const NetAddress gone = address;  // a copy: the reference may be into the device's own entry
   TakeFrom(*row->owner, gone);
   if (row->own.on_wire) network_.Close(gone);
   addresses_.Remove(gone);

@@ -1,5 +1,5 @@
-// The host's devices while it runs, and their changes: devices are removed and return, ports go
-// down and up, addresses are added, removed and moved.
+// The devices of a running host and their changes. Devices are removed and return, ports go down
+// and up, and addresses are added, removed and moved.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace rdmaemu {
 
 class HostDevices final : public ChangingDevices {
  public:
-  // Names of devices that a host remembers, those of removed ones among them.
+  // Names of devices that a host stores, including those of removed devices.
   static constexpr size_t kMaxNames = 64;
-  // Addresses of one host that more can be added to: each on the wire is a socket, and the index
-  // of a GID has 8 bits in an address vector.
+  // Addresses of one host, above which none can be added. Each address on the wire needs a socket,
+  // and the index of a GID has 8 bits in an address vector.
   static constexpr size_t kMaxAddresses = 254;
 
   using Entry = HostDevice;
@@ -30,19 +30,21 @@ class HostDevices final : public ChangingDevices {
   HostDevices(Verbs& verbs, Network& network, AddressTable& addresses)
       : verbs_(verbs), network_(network), addresses_(addresses) {}
 
-  // Set before anything is removed; not owned.
+  // Call this before any removal. `cm` is not owned.
   void SetCm(cm::Cm* cm) { cm_ = cm; }
 
-  // ---- changes. ENODEV: no device of that name is there.
+  // ---- changes. ENODEV when there is no device of that name, or it was removed.
 
-  // A device of the host's configuration; the network serves its addresses already.
+  // Starts a device of the host's configuration. The network serves its addresses already.
   void Start(const DeviceConfig& config);
-  // Its ids hear of it, then it is gone; its addresses stay the host's, without a device.
+  // Sends DEVICE_REMOVAL to the device's ids, then removes the device. Its addresses remain the
+  // host's, without a device.
   Status Remove(Time now, const std::string& name,
                 std::optional<RemovalHabits> habits = {}) override;
-  // Brings back a removed device, with another profile where one is given, or makes a new one,
-  // which has no address yet. EEXIST: it is there; EINVAL: a new one without a profile; ENOSPC:
-  // the host has kMaxDevices.
+  // Returns a removed device, with `profile` unless that is nullptr, or creates a new device
+  // without an address. EEXIST when the device is present. EINVAL for a new device without a
+  // profile. ENOSPC when the host has kMaxDevices, or stores kMaxNames
+  // names.
   Status Add(const std::string& name, const Profile* profile);
   Status Return(const std::string& name) override { return Add(name, nullptr); }
   Status SetPort(Time now, const std::string& name, bool up) override;
@@ -52,9 +54,9 @@ class HostDevices final : public ChangingDevices {
   Status RemoveAddress(const NetAddress& address) override;
   Status MoveAddress(Time now, const NetAddress& address, const std::string& to) override;
 
-  // ---- what there is
+  // ---- queries
 
-  // In the order they were first named.
+  // Returns the devices in the order in which they were first named.
   const std::vector<Entry*>& entries() const { return addresses_.all_devices(); }
   std::vector<std::string> PresentNames() const override;
   std::optional<std::pair<std::string, HostAddress>> OwnerOf(
@@ -66,7 +68,7 @@ class HostDevices final : public ChangingDevices {
   Entry* FindPresent(const std::string& name);
   Entry& NewEntry(const DeviceConfig& config);
   void Attach(Entry& entry);
-  // Removes the address from the device's lists; it stays in addresses_.
+  // Removes the address from the device's lists, but not from addresses_.
   void TakeFrom(Entry& from, const NetAddress& address);
   Status GiveTo(Entry& entry, const HostAddress& address);
 
@@ -74,7 +76,7 @@ class HostDevices final : public ChangingDevices {
   Network& network_;
   AddressTable& addresses_;
   cm::Cm* cm_ = nullptr;
-  std::map<std::string, Entry> by_name_;  // its objects stay where they are
+  std::map<std::string, Entry> by_name_;  // entries keep their place in memory
 };
 
 }  // namespace rdmaemu

@@ -1,4 +1,4 @@
-// Whatever a host throws away has its own counter in `rdmaemu hosts --json`, and no other moves.
+// Every kind of drop has its own counter in `rdmaemu hosts --json`, and no other counter changes.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -36,7 +36,7 @@ std::vector<std::byte> Build(const PacketHeaders& headers, size_t payload_bytes)
   return datagram;
 }
 
-// A host with a queue pair of each kind; its peer is the test.
+// A host with a queue pair of each kind. The test is its peer.
 struct Peer {
   Peer()
       : host(world.AddHost("a", kOwn)),
@@ -128,7 +128,7 @@ struct Peer {
                  std::span<std::byte, wire::kMadBytes>(mad));
     return mad;
   }
-  // A MAD with one byte changed.
+  // Returns a MAD with one byte changed.
   static std::vector<std::byte> BadMad(size_t at, uint8_t value) {
     std::vector<std::byte> mad = Mad(wire::CmRtu{});
     mad[at] = std::byte{value};
@@ -163,13 +163,13 @@ struct Peer {
   Verb::Qp rc, uc, ud;
 };
 
-constexpr uint64_t kSome = UINT64_MAX;  // more than none
+constexpr uint64_t kSome = UINT64_MAX;  // any number above 0
 
 struct Case {
   const char* counter;
   void (*cause)(Peer&);
   uint64_t count = 1;
-  const char* also = "";  // what the same cause drops besides
+  const char* also = "";  // another counter that the same cause increments
 };
 
 const Case kCases[] = {
@@ -216,7 +216,7 @@ const Case kCases[] = {
     {"gsi_key", [](Peer& p) { p.ReceiveMad(Peer::Mad(wire::CmRtu{}), 5); }},
     {"gsi_queue",
      [](Peer& p) {
-       // Each is answered with a DREP to the host itself.
+       // The host answers each with a DREP to itself.
        for (int i = 0; i <= 65536; ++i) {
          p.ReceiveMad(Peer::Mad(wire::CmDreq{1, 2, 3, {}}), wire::kGsiQkey, kOwn);
        }
@@ -307,7 +307,7 @@ const Case kCases[] = {
        PacketHeaders read = p.ToRc(Operation::kReadRequest, 1);
        read.dma_length = static_cast<uint32_t>(p.memory.size());
        p.Receive(read);
-       // The READ's responses go out with the next Work: repeated atomics wait behind them.
+       // The READ's responses are sent by the next Work. Repeated atomics wait behind them.
        for (int i = 0; i < 16; ++i) p.Receive(p.ToRc(Operation::kFetchAdd));
      }},
     // ---- inside the host
@@ -390,7 +390,7 @@ const Case kCases[] = {
      }},
 };
 
-// 262144 connections would have to stand for it.
+// This needs 262144 connections.
 const std::set<std::string> kNotCaused = {"cm_no_room"};
 
 class DropCounters : public ::testing::TestWithParam<Case> {};

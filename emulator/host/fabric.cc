@@ -9,7 +9,7 @@
 namespace rdmaemu {
 namespace {
 
-// BTH and DETH, the MAD, what follows it, the ICRC.
+// BTH and DETH, the MAD, the data after the MAD, the ICRC.
 constexpr size_t kMaxMadDatagram =
     wire::kMaxHeaderBytes + wire::kMadBytes + wire::kMaxMoreBytes + wire::kIcrcBytes;
 
@@ -78,7 +78,7 @@ void Fabric::SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& 
   std::array<std::byte, kMaxMadDatagram> bytes{};
   const size_t length = BuildMad(message, pkey, bytes);
   const std::span<std::byte> room = Allocate(FlowOf(route), route.traffic_class, length);
-  if (room.size() != length) return;  // lost, as any packet may be: CM repeats it
+  if (room.size() != length) return;  // lost, as any packet may be: CM retransmits it
   std::copy_n(bytes.begin(), length, room.begin());
   Commit(now);
 }

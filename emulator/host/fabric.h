@@ -1,5 +1,6 @@
-// How packets leave a host's engine and connection manager: sealed and handed to the network, or,
-// for CM messages between two of the host's own addresses, queued and delivered by the next Work.
+// How packets leave a host's engine and connection manager. Packets are sealed and passed to the
+// network. CM messages between two of the host's own addresses are queued, and the next Work
+// delivers them.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 
 namespace rdmaemu {
 
-// What the fabric saw, and why it dropped what it did; part of `rdmaemu hosts --json`.
+// Counts the fabric's packets, and its drops by reason. `rdmaemu hosts --json` shows the counters.
 struct FabricCounters {
   uint64_t datagrams_sent = 0, datagrams_received = 0, bytes_sent = 0, bytes_received = 0;
   uint64_t dropped_network_full = 0, dropped_bad_icrc = 0, dropped_gsi_key = 0,
@@ -26,7 +27,8 @@ struct FabricCounters {
 
 class Fabric final : public transport::DatagramSink, public PacketExit {
  public:
-  // CM messages that may wait for local delivery; more are lost, as on a full GSI receive queue.
+  // CM messages in the queue for local delivery. Further ones are lost, as on a full GSI receive
+  // queue.
   static constexpr size_t kMaxLocalMessages = 65536;
 
   Fabric(Network& network, trace::Sink& trace) : network_(network), trace_(trace) {}
@@ -37,7 +39,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
   void Commit(Time now) override;
 
-  // As Network::JoinGroup and LeaveGroup.
+  // Act as Network::JoinGroup and LeaveGroup.
   Status JoinGroup(const NetAddress& local, const NetAddress& group) {
     return network_.JoinGroup(local, group);
   }
@@ -48,12 +50,13 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   void SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
                   std::span<const std::byte> datagram) override;
   void CountBadIcrc() override { counters_.dropped_bad_icrc++; }
-  // A CM message for another host, as a UD packet between the two GSIs.
+  // Sends a CM message to another host, as a UD packet between the two GSIs.
   void SendMad(Time now, const cm::CmRoute& route, const wire::CmMessage& message, uint16_t pkey);
-  // A CM message to one of the host's own addresses.
+  // Queues a CM message to one of the host's own addresses.
   void QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessage& message,
                   uint16_t pkey);
-  // Delivers what was queued before the call; what that queues in turn waits for the next one.
+  // Delivers the messages that were queued before the call. Messages queued meanwhile wait for the
+  // next call. Returns true when messages are left.
   template <class Deliver>
   bool DeliverLocal(Deliver&& deliver) {
     for (size_t count = local_.size(); count > 0; count--) {
@@ -80,7 +83,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   FabricCounters counters_;
   std::deque<LocalMessage> local_;
   wire::UdpFlow pending_flow_{};
-  std::vector<std::span<std::byte>> pending_;  // what Commit seals and sends
+  std::vector<std::span<std::byte>> pending_;  // rooms that Commit seals and sends
   uint32_t gsi_psn_ = 0;
 };
 

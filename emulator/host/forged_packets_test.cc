@@ -1,6 +1,7 @@
-// Packets of strangers: whatever they know (queue pair number, PSN, rkey, address), what does not
-// come from the address of the connection touches no memory, completes nothing, is not answered,
-// and is counted. Each packet is first proved to be a good one: from the right address it works.
+// Packets of strangers. A packet from another address than the connection's must not write memory,
+// complete a request or be answered, and must be counted. This holds even when the stranger knows
+// queue pair number, PSN, rkey and address. Each packet is first shown to be valid: it works from
+// the right address.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,8 +23,8 @@ using wire::TransportClass;
 
 constexpr const char *kVictim = "127.0.1.1", *kPeer = "127.0.1.2", *kStranger = "127.0.1.9";
 
-// A host with a queue pair of each kind towards a peer that never says a word, and memory that
-// anybody with the key may write.
+// A host with a queue pair of each kind, whose peer never sends, and with memory that anyone with
+// the key may write.
 class Forged : public ::testing::Test {
  protected:
   Forged()
@@ -107,7 +108,7 @@ class Forged : public ::testing::Test {
                                                  : std::span<const std::byte>{}));
     world.Settle();
   }
-  // Nothing may have happened but that the packet was counted under `reason`.
+  // Checks that nothing happened except that the packet was counted under `reason`.
   void ExpectDropped(const char* reason) {
     EXPECT_EQ(memory, std::vector<uint8_t>(memory.size()));
     EXPECT_EQ(answers, 0);
@@ -142,7 +143,7 @@ TEST_F(Forged, AWriteFromTheConnectionsAddressIsWrittenAndAnswered) {
 TEST_F(Forged, AStrangersWriteWithTheRightNumbersAndKeyIsDropped) {
   Arrive(kStranger, Write(rc));
   ExpectDropped("wrong_address");
-  // The connection has not noticed: its own next packet is the one that it expects.
+  // The connection is unaffected: it still expects its own next packet.
   Arrive(kPeer, Write(rc));
   EXPECT_EQ(memory[7], 8);
 }
@@ -237,7 +238,8 @@ TEST_F(Forged, ANumberThatNobodyHasIsCounted) {
   ExpectDropped("no_qp");
 }
 
-// From the right address even: the key is 32 bits, and one wrong guess ends the connection.
+// This holds even from the right address. The key has 32 bits, and one wrong guess ends the
+// connection.
 TEST_F(Forged, OneWrongKeyEndsTheConnectionSoThatNobodyTriesTwice) {
   PacketHeaders write = Write(rc);
   write.rkey ^= 1;
@@ -255,7 +257,7 @@ TEST(Keys, AreNotGuessedFromOthers) {
   Verb verb(client);
   std::vector<uint8_t> memory(64);
   constexpr int kKeys = 512;
-  // How often each bit differs between a key and the next: about every second time.
+  // How often each bit differs between a key and the next, which is about every second time.
   std::array<int, 32> changes{};
   uint32_t last = 0;
   for (int i = 0; i < kKeys; i++) {
@@ -269,7 +271,8 @@ TEST(Keys, AreNotGuessedFromOthers) {
   }
 }
 
-// Two lives of a host with the same name and address share no numbers; the same seed repeats them.
+// Two incarnations of a host with the same name and address share no numbers. The same seed repeats
+// them.
 TEST(Keys, DependOnTheSeedAlone) {
   const auto numbers = [](uint64_t seed) {
     World world;

@@ -127,7 +127,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return EndOrphans(now, group);
-    // Ids first: what they say to their peers should not depend on the QPs being there still.
+    // Ids first: their messages to peers should not depend on whether the QPs still exist.
     cm_.GroupGone(now, *gone);
     verbs_.GroupGone(now, *gone);
     doors_.ForgetGone();
@@ -153,10 +153,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
-    // Before rules decide about the call: the device of rdma_rxe has had it long ago.
+    // Before rules decide about the call: rdma_rxe's device has sent these posts long before.
     if (HasTrait(header.op, kEndsWhatPostsNeed)) SendPosted(now, caller->group);
     if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
-    if (crashed_) return FailedReply(EIO);  // by what that did
+    if (crashed_) return FailedReply(EIO);  // a rule at one of these posts ended the host
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
     }
@@ -188,8 +188,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void Receive(Time now, const wire::UdpFlow& from,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by) {
-    // A rule may remove the address while its packets are received: the network closes the port, to
-    // which `from` and `by` may belong.
+    // A rule may remove the address while its packets are received. Then the network closes the
+    // port, which may own `from` and `by`.
     const wire::UdpFlow flow = from;
     const std::optional<NetAddress> at = by == nullptr ? std::nullopt : std::optional(*by);
     for (size_t taken = 0; taken < udp_payloads.size();) {
@@ -262,7 +262,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void DropStaleDeadlines() { engine_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsApplication(Time now) const {
-    // Who is to let go of what a barrier holds is awaited, too.
+    // While a barrier holds something, the host waits for the test to release it.
     return doors_.holds() || cm_.HoldsEvents() || engine_.AwaitsApplication() ||
            cm_.AwaitsApplication(now);
   }
@@ -289,7 +289,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
  private:
-  // A process of the group has ended, or another one was added to it.
+  // Call this after a process of the group has ended, or another one was added to it.
   void EndOrphans(Time now, GroupId group) {
     if (group == GroupId::kNone) return;
     const Survivors survivors = processes_.SurvivorsOf(group);
@@ -311,7 +311,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (kept.stays) return engine_.ReceiveKept(now, kept.flow, packet);
     engine_.Receive(now, kept.flow, {&packet, 1}, kept.at ? &*kept.at : nullptr);
   }
-  // Of a host that is paused: the payloads wait. A crashed one has lost them.
+  // Queues payloads for a paused host. A crashed host has lost them.
   void Keep(const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads,
             const NetAddress* at) {
     if (!pause_.active()) return;
@@ -319,8 +319,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
       if (!pause_.Keep(flow, each, at)) faults_.counters().paused_datagrams_full++;
     }
   }
-  // Receives payloads up to the first after which a rule may have changed the host; answers how
-  // many. `flow` and `at` are the caller's own.
+  // Receives payloads up to the first one after which a rule may have changed the host. Returns how
+  // many were received. `flow` and `at` belong to the caller.
   size_t ReceiveSome(Time now, const wire::UdpFlow& flow,
                      std::span<const std::span<const std::byte>> udp_payloads,
                      const NetAddress* at) {
@@ -343,7 +343,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         if (PassesDoor(now, flow, *packet, udp_payload, at)) received_.push_back(*packet);
         if (flags.completions || flags.packets) break;
       } else {
-        // Its effects come between those of the packets before and after it.
+        // Its effects must lie between those of the packets before and after it.
         engine_.Receive(now, flow, received_, at);
         received_.clear();
         ReceiveMad(now, flow, *packet);
@@ -357,7 +357,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
-  // One deed may make another rule fire: the rest waits for the next entry.
+  // One deed may make another rule fire, so their number is limited. The rest waits for the next
+  // entry.
   void DoDeeds(Time now) {
     for (int i = 0; i < kMaxDeedsAtOnce; i++) {
       const std::optional<FaultDeed> deed = faults_.TakeDeed();
@@ -377,7 +378,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     deeds_.Do(now, deed);
   }
 
-  // A call whose process is there and whose header is whole.
+  // The caller has checked the process and the header.
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
     CallHeader header;
     std::memcpy(&header, message.data(), sizeof header);
@@ -398,7 +399,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
       case CallOp::kHostStop:
         stop_requested_ = true;
         return Reply{};
-      case CallOp::kClock:  // time is whoever drives the host's
+      case CallOp::kClock:  // the host's driver controls time
         return FailedReply(EOPNOTSUPP);
       case CallOp::kChangeDevice:
         return ChangeDevice(devices_, now, body);
@@ -426,7 +427,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return DispatchVerbs(verbs_, now, caller.group, process, op, body);
   }
 
-  // What no rule means the program does as it would have.
+  // No rule selected the post or poll, so the program executes it normally.
   static Reply Asked(std::span<const std::byte> body) {
     AskIn in;
     if (As(body, in) == nullptr) return FailedReply(EINVAL);
@@ -532,7 +533,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return reply;
   }
 
-  // An old program's response may be shorter than the struct; what rules change is at its head.
+  // An old program's response may be shorter than the struct. Rules change only its first members.
   void PassEvent(Time now, ProcessId process, std::span<std::byte> response) {
     rdma_ucm_event_resp event{};
     const size_t size = std::min(response.size(), sizeof event);
@@ -574,7 +575,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
   }
 
-  // As Engine::SendPosted.
+  // Transmits the group's posted work, as Engine::SendPosted does.
   void SendPosted(Time now, GroupId group) {
     const auto members = processes_.groups().find(group);
     if (members == processes_.groups().end() || members->second.doorbells == nullptr) return;
@@ -583,7 +584,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (int i = 0; i < kMaxInterruptions; i++) {
       engine_.SendPosted(now, group);
       if (!faults_.HasDeeds()) return;
-      DoDeeds(now);  // by a rule at what was sent, and the rest goes after that
+      DoDeeds(now);  // deeds of rules at the sent packets; then the rest is sent
       if (StandsStill()) return;
     }
   }
@@ -601,7 +602,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
     bool found = false;
-    // A program may set any bit at any time: what it costs is bounded by the queues that it has.
+    // A program may set any bit at any time. The cost is limited by the queues that the program
+    // has.
     const uint32_t slots = verbs_.DoorbellSlots(group), words_used = (slots + 63) / 64;
     for (uint32_t i = 0; i * 64 < words_used; i++) {
       std::atomic_ref summary(page.summary[i]);
@@ -630,7 +632,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     trace_.Write(record);
   }
 
-  // The largest response of rdma_user_cm.h, with room.
+  // Holds the largest response of rdma_user_cm.h.
   static constexpr size_t kMaxCmResponseBytes = 1024;
   static constexpr int kMaxDeedsAtOnce = 64;
   static constexpr int kMaxInterruptions = 65536;  // of one SendPosted by deeds
@@ -656,7 +658,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultControl fault_control_;
   cm::Cm cm_;
   std::map<ProcessId, Span> process_pages_;
-  std::vector<wire::Packet> received_;  // of one call; used again
+  std::vector<wire::Packet> received_;  // used in each Receive; kept to reuse its memory
   bool stop_requested_ = false;
   bool crashed_ = false;
   HostPause pause_;

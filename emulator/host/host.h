@@ -1,6 +1,7 @@
-// A host: a kernel in user space. Devices, verbs objects, transports and connection management of
-// one machine behind one entry point per kind of input: calls, doorbells, packets, time. It does no
-// I/O, starts no thread and reads no clock; the runtime, a test or a simulation drives it.
+// A host: a kernel in user space. It contains the devices, verbs objects, transports and connection
+// management of one machine. There is one entry point per kind of input: calls, doorbells, packets,
+// time. A host does no I/O, starts no thread and reads no clock. The runtime, a test or a
+// simulation drives it.
 #pragma once
 
 #include <cstddef>
@@ -29,46 +30,48 @@ namespace rdmaemu {
 
 struct HostConfig {
   std::string name;
-  uint32_t pid = 0;  // of the host process, told to clients; 0 where a host is embedded
+  uint32_t pid = 0;  // of the host process, reported to clients; 0 for an embedded host
   std::vector<DeviceConfig> devices;
-  std::vector<NetPrefix> silent_nets = {};  // nobody answers for their addresses
-  // Next hops of destinations outside the networks of all devices; without one they have no route.
+  std::vector<NetPrefix> silent_nets = {};  // networks without an answering neighbour
+  // Next hops of destinations outside the networks of all devices. Without a gateway these have no
+  // route.
   std::vector<NetAddress> gateways = {};
-  RandomSeed seed;                       // of keys, numbers and tokens; the same one repeats them
-  std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with names of their own
-  IdSpace ids = {};                      // of what clients name by number, but for segments
-  // False: every payload goes from program memory to program memory when it is posted and delivered
-  // (transport/payload_owner.h). Slower; tests show that nothing else differs.
+  RandomSeed seed;                       // of keys, numbers and tokens; the same seed repeats them
+  std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with unique names
+  IdSpace ids = {};                      // of clients' numbers, except those of segments
+  // False: every payload is copied between program memories when it is posted and delivered
+  // (transport/payload_owner.h). This is slower. Tests check that there is no other difference.
   bool payload_shortcuts = true;
 };
 
-// Where a host's UDP payloads go; they are sealed and complete.
+// Sends a host's UDP payloads, which are sealed and complete.
 class Network {
  public:
   virtual ~Network() = default;
-  // Room for one UDP payload; empty when the network takes no more now.
+  // Returns room for one UDP payload, or an empty span when the network accepts none now.
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
-  // Room for several payloads of one flow that leave one after the other; answers how many of
-  // them got room (DatagramSink::AllocateRun).
+  // Returns room for consecutive payloads of one flow. Returns how many of them got room
+  // (DatagramSink::AllocateRun).
   virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
     return rooms[0].empty() ? 0 : 1;
   }
-  // Sends what the last Allocate or AllocateRun gave.
+  // Sends the payloads of the last Allocate or AllocateRun.
   virtual void Commit() = 0;
-  // From now on packets to the multicast group that come to the link of the own address `local` go
-  // to Host::Receive, with that address, until LeaveGroup; never asked twice for the same pair. An
-  // errno when the system has no more of what it takes. A network that brings every packet
-  // everywhere has nothing to do.
+  // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network
+  // passes the group's packets from that link to Host::Receive, with that address. The host never
+  // joins the same pair twice. Returns an errno when the system has no resources left. A network
+  // that delivers every packet everywhere does nothing here.
   virtual Status JoinGroup(const NetAddress&, const NetAddress&) { return {}; }
   virtual void LeaveGroup(const NetAddress&, const NetAddress&) {}
-  // From now on the host is told by Host::Refused when nobody listens where it sends to. Networks
-  // that cannot know have nothing to do.
+  // Asks the network to call Host::Refused when no host listens at a destination. A network that
+  // cannot detect this does nothing.
   virtual void ReportRefusals() {}
-  // A host that runs gets another address, which it is to be reached at from now on, or loses one.
-  // Open answers as bind(2). Networks that carry whatever they are given have nothing to do.
+  // Open adds an address to a running host, Close removes one. The network delivers packets to the
+  // added address. Open returns the errors of bind(2). A network that carries all packets does
+  // nothing.
   virtual Status Open(const HostAddress&) { return {}; }
   virtual void Close(const NetAddress&) {}
 };
@@ -90,24 +93,26 @@ class Host {
   Host(HostConfig config, Environment environment);
   ~Host();
 
-  // A process connected (its Hello carries the rest), or its connection ended.
+  // Attach adds a process that has connected, and its Hello sends the rest. Detach ends a
+  // connection.
   ProcessId Attach(Time now, const ProcessInfo& info);
   void Detach(Time now, ProcessId process);
-  // The process has ended, but not its connection: a child that it forked, and that made no call
-  // yet, holds it. What the process made after its last fork ends; the rest awaits the child, or
-  // Detach.
+  // Handles the end of a process whose connection is still open. A forked child that has made no
+  // call yet holds the connection. Destroys the objects that the process created after its last
+  // fork. The other objects wait for the child, or for Detach.
   void ProcessEnded(Time now, ProcessId process);
-  // One message of calls.h, header included. Anything malformed answers EINVAL.
+  // Executes one message of calls.h, including its header. EINVAL for a malformed message.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
-  // A reply whose time has come (Reply::is_late), after Expire. What a process waits for is
-  // forgotten when it is detached.
+  // Returns a delayed reply (Reply::is_late) whose time has come. Call this after Expire. Detach
+  // drops a process's delayed replies.
   std::optional<LateReply> TakeLateReply();
-  // The process does not wait any longer: what it was owed is never done, where it was not yet.
+  // Cancels the process's delayed calls. Calls that have not been executed yet never will be.
   void AbandonCalls(ProcessId process);
-  // UDP payloads of one flow as they came, ICRC included, in the order of their arrival. Together
-  // they do what they would do one by one (Engine::Receive). `at`: the own address by which packets
-  // to a multicast group came; nullptr: any. A rule may close that address (Network::Close) before
-  // Receive returns: the payloads must outlive the port, `flow` and `at` need not.
+  // Receives UDP payloads of one flow as they arrived, including the ICRC, in order of arrival. The
+  // effect equals that of separate calls (Engine::Receive). `at` is the own address at which
+  // packets of a multicast group arrived, nullptr: any. A rule may close that address
+  // (Network::Close) before Receive returns. So the payloads must outlive the port, but `flow` and
+  // `at` need not.
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads,
                const NetAddress* at = nullptr);
@@ -115,42 +120,46 @@ class Host {
                const NetAddress* at = nullptr) {
     Receive(now, flow, {&udp_payload, 1}, at);
   }
-  // Nobody listens at the UDP port 4791 of `remote`, to which `local` has sent (ICMP port
-  // unreachable, Network::ReportRefusals).
+  // Handles ICMP port unreachable (Network::ReportRefusals): no host listens at UDP port 4791 of
+  // `remote`, to which `local` has sent.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);
-  // Looks at all doorbells; true when something was found.
+  // Reads all doorbells. Returns true when a doorbell was set.
   bool PollDoorbells(Time now);
-  // Tells the programs whether a doorbell must wake the host. After PrepareSleep(true) the caller
-  // polls the doorbells once more before it really sleeps.
+  // Records for the programs whether a doorbell must wake up the host. After PrepareSleep(true) the
+  // caller polls the doorbells once more before it sleeps.
   void PrepareSleep(bool asleep);
-  // Work that is ready; true when some is left. Call until false or until other input waits.
+  // Does ready work. Returns true when work is left. Call this until it returns false or other
+  // input waits.
   bool Work(Time now);
-  // Programs copy for the host, and make no call when they have: look again without sleeping.
+  // Returns true while programs copy on the host's behalf. Programs make no call when a copy is
+  // done, so poll without sleeping.
   bool AwaitsCopies() const;
   void Expire(Time now);
-  // When Expire must be called. May be too early, because timers of answered requests stay armed.
+  // Returns when Expire must be called. May be too early, because timers of answered requests stay
+  // armed.
   std::optional<Time> NextDeadline() const;
-  // Makes the next NextDeadline exact. A clock that jumps to deadlines calls it before each jump:
-  // time must not jump to a timer that nothing waits for.
+  // Makes the next NextDeadline exact. A clock that jumps to deadlines calls this before each jump,
+  // because time must not jump to a stale timer.
   void DropStaleDeadlines();
-  // A deadline, here or at a peer, runs against an application: it has a REQ or SIDR_REQ that it
-  // has not answered, a REP without RTU or a DREQ (for no longer than the peer repeats them), or a
-  // QP waits for a receive to be posted. Time that jumps would declare that application dead, so
-  // while this holds for one of the hosts that talk to each other, time only runs. Looks at every
-  // connection and queue pair.
+  // Returns true while a deadline, here or at a peer, runs against an application. Then the
+  // application has an unanswered REQ or SIDR_REQ, a REP without RTU, or a DREQ (while the peer
+  // repeats it). Or a QP waits for the application to post a receive. A jump of time would make
+  // such an application look dead. So while this is true for any host of a group that communicates,
+  // time only runs. Checks every connection and queue pair.
   bool AwaitsApplication(Time now) const;
-  // How far time may jump when nothing is ready and nothing on its way: to the next deadline;
-  // nothing when there is none, or while an application is awaited.
+  // Returns the time to which time may jump when no work is ready and no packet in flight: the next
+  // deadline. Returns nothing without a deadline, or while the host waits for an application.
   std::optional<Time> NextJump(Time now);
 
-  // The group a process belongs to, kNone before its Hello.
+  // Returns a process's group, kNone before its Hello.
   GroupId GroupOf(ProcessId process) const;
   size_t processes() const;
   bool stop_requested() const;  // kHostStop was called
-  // A fault rule ended the host: it does nothing any more, and who runs it ends it as by SIGKILL.
+  // True after a fault rule has ended the host. The host then does nothing, and its driver ends it
+  // as SIGKILL does.
   bool crashed() const;
   std::string StatusJson() const;
-  std::string RulesJson() const;  // as kFaultList answers, without what is held; also when crashed
+  std::string RulesJson() const;  // as kFaultList without held items; also after a crash
 
  private:
   class Impl;

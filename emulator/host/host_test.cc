@@ -1,4 +1,4 @@
-// Whole hosts in one process, driven through the entry points that the runtime uses.
+// Whole hosts in one process, driven through the runtime's entry points.
 #include "emulator/host/host.h"
 
 #include <gtest/gtest.h>
@@ -190,7 +190,7 @@ TEST(Host, MalformedMessagesAnswerEinvalAndLoseNothing) {
   for (int round = 0; round < 5000; round++) {
     std::vector<std::byte> message(random.Below(200));
     for (std::byte& byte : message) byte = static_cast<std::byte>(random.Below(256));
-    // Half of them have a header that fits, so that the calls themselves see the bytes.
+    // Half of them have a valid header, so that the calls themselves get the bytes.
     if (message.size() >= sizeof(CallHeader) && round % 2 == 0) {
       const CallHeader header{
           random.Below(2) != 0 ? 5 + random.Below(36) : 0x100 + random.Below(24),

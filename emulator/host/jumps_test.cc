@@ -1,5 +1,5 @@
-// Time that jumps: what of a host's deadlines may come early, and what runs against an application
-// and may not. The worlds here have a virtual clock, which a test moves itself.
+// Jumps of time: which deadlines of a host may be reached early, and which run against an
+// application and may not. These worlds have a virtual clock, which the test moves.
 #include <gtest/gtest.h>
 
 #include "emulator/cm/events.h"
@@ -16,7 +16,7 @@ using testing::World;
 
 constexpr uint16_t kPort = 7471;
 
-// A program that listens on host b, one that connects on host a.
+// A program that listens on host b, and one that connects on host a.
 class Jumps : public ::testing::Test {
  protected:
   World world;
@@ -54,7 +54,8 @@ TEST_F(Jumps, ALostRequestAwaitsNobody) {
   EXPECT_EQ(a.NextJump(world.now), a.NextDeadline());
 }
 
-// The active side alone cannot know; its deadline runs against the passive side's application.
+// The active side alone cannot detect this. Its deadline runs against the passive side's
+// application.
 TEST_F(Jumps, ARequestAwaitsItsServerUntilItIsAccepted) {
   Listen();
   Connect();
@@ -94,7 +95,7 @@ TEST_F(Jumps, ADatagramRequestAwaitsItsServer) {
   EXPECT_FALSE(AnyAwaits());
 }
 
-// The passive side repeats its REP, and would take the connection for failed.
+// The passive side repeats its REP, and would then fail the connection.
 TEST_F(Jumps, AReplyAwaitsItsClientUntilTheRtu) {
   Listen();
   const uint32_t id = Connect();
@@ -132,12 +133,13 @@ TEST_F(Connected, ADisconnectAwaitsThePeer) {
   passive.Disconnect(peer);
   world.Settle();
   EXPECT_FALSE(AnyAwaits());
-  // Timewait is nobody's.
+  // Timewait runs against no application.
   EXPECT_TRUE(a.NextJump(world.now));
   EXPECT_TRUE(b.NextJump(world.now));
 }
 
-// Programs that never answer one are common; its sender ends its repeats, and nobody waits more.
+// Programs that never answer a DREQ are common. Its sender stops repeating it, and then no host
+// waits.
 TEST_F(Connected, ADisconnectThatNobodyAnswersAwaitsThePeerAsLongAsItIsRepeated) {
   active.Disconnect(id);
   world.Settle();

@@ -1,4 +1,4 @@
-// Which devices of a host are members of which multicast groups, and on which links.
+// The multicast memberships of a host's devices, and their links.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class HostGroups final : public cm::CmGroups {
   void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
 
  private:
-  // A device has one link, that of the address by which it joined first.
+  // A device has one link: that of the address with which it joined first.
   struct Membership {
     NetAddress local;
     bool on_wire;
     uint32_t joins;
   };
-  // A device has joined the group on the link of this address. After the address has moved, it may
-  // be two.
+  // Returns true when a device has joined the group on the link of this address. After the address
+  // has moved, this may be true for two devices.
   bool IsJoinedOn(const NetAddress& local, const NetAddress& group) const;
 
   const AddressTable& addresses_;

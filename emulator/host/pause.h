@@ -1,4 +1,4 @@
-// A host that stands still, as under SIGSTOP: what comes meanwhile waits for it, as in its sockets.
+// A paused host, as under SIGSTOP. Datagrams that arrive meanwhile are queued, as in its sockets.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace rdmaemu {
 
 class HostPause {
  public:
-  // Datagrams that wait; more are lost, as in a full receive buffer.
+  // Queued datagrams. Further ones are lost, as in a full receive buffer.
   static constexpr size_t kMaxDatagrams = 4096;
 
   struct Datagram {
@@ -24,18 +24,18 @@ class HostPause {
     std::optional<NetAddress> at;
   };
 
-  // Until then at least.
+  // Pauses at least until that time.
   void Begin(Time until) {
     if (!until_ || *until_ < until) until_ = until;
   }
   bool active() const { return until_.has_value(); }
   std::optional<Time> until() const { return until_; }
-  // What waited; the pause is over.
+  // Ends the pause and returns the queued datagrams.
   std::deque<Datagram> End() {
     until_.reset();
     return std::exchange(waiting_, {});
   }
-  // False: it is lost.
+  // Returns false when the datagram is lost.
   bool Keep(const wire::UdpFlow& flow, std::span<const std::byte> bytes, const NetAddress* at) {
     if (waiting_.size() >= kMaxDatagrams) return false;
     waiting_.push_back(

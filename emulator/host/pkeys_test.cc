@@ -1,6 +1,6 @@
-// P_Key tables: what programs see of them, which packets pass, and what connection management makes
-// of a partition that is not there. Without a change every entry 0 is 0xffff and nothing of this
-// shows.
+// P_Key tables: what programs see of them, which packets are accepted, and how connection
+// management handles a missing partition. Without a change every entry 0 is 0xffff, and P_Keys have
+// no visible effect.
 #include <gtest/gtest.h>
 
 #include "emulator/host/testing/fault_world.h"
@@ -39,7 +39,7 @@ class PkeysTest : public ::testing::Test {
     in.pkey = pkey;
     return client.Call(CallOp::kChangeDevice, in);
   }
-  // In the host's byte order; the errno below 0.
+  // Returns the P_Key in host byte order, or a negative errno.
   static int Pkey(Verb& verb, int index) {
     QueryPkeyOut out{};
     const int error =
@@ -174,7 +174,7 @@ TEST_F(PkeysTest, NothingBeginsInADefaultPartitionThatIsNotThere) {
                  datagrams = Resolved(program, RDMA_PS_UDP);
   Set(a_client_, 0, 0x8002);
   for (const uint32_t id : {connecting, datagrams}) {
-    // rdma_create_qp, by way of rdma_init_qp_attr; then rdma_connect.
+    // rdma_create_qp through rdma_init_qp_attr, then rdma_connect.
     EXPECT_EQ(
         DoCm(program, RDMA_USER_CM_CMD_INIT_QP_ATTR, rdma_ucm_init_qp_attr{{}, id, IBV_QPS_INIT}),
         ENOENT);
@@ -182,7 +182,7 @@ TEST_F(PkeysTest, NothingBeginsInADefaultPartitionThatIsNotThere) {
                    rdma_ucm_connect{CmProgram::Parameters(), id, 0, {}}),
               ENOENT);
   }
-  Set(a_client_, 3, 0x7fff);  // a limited member, at another place
+  Set(a_client_, 3, 0x7fff);  // a limited member, at another index
   const CmCall<rdma_ucm_init_qp_attr> ask{program.channel, 0, {{}, connecting, IBV_QPS_INIT}};
   const Reply reply =
       a_client_.CallBytes(CmProgram::Op(RDMA_USER_CM_CMD_INIT_QP_ATTR), &ask, sizeof ask);

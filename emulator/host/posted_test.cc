@@ -1,5 +1,5 @@
-// What a program has posted has left when a call takes away what that needs: as on
-// rdma_rxe, which sends within ibv_post_send. The host has not looked at the doorbells before.
+// A program's posts are sent before a call destroys what they need. rdma_rxe sends them within
+// ibv_post_send. In these tests the host has not polled the doorbells before the call.
 #include <gtest/gtest.h>
 
 #include "emulator/host/testing/fault_world.h"

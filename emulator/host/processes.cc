@@ -28,7 +28,7 @@ std::optional<GroupId> Processes::Detach(ProcessId process) {
   return group;
 }
 
-// Its ancestors may have been kept for its sake.
+// Removes the process's entry, and those ancestors that were kept only for it.
 void Processes::Forget(ProcessId process) {
   for (auto it = descents_.find(process);
        it != descents_.end() && !it->second.connected && it->second.children == 0;) {
@@ -71,7 +71,7 @@ Survivors Processes::SurvivorsOf(GroupId group) const {
   Survivors survivors;
   for (const auto& [process, connected] : processes_) {
     if (connected.group != group) continue;
-    // A connection that outlives its process is held by a child, which has what its parent had.
+    // A child holds a connection that outlives its process. The child has what its parent had.
     const ProcessId stand_in = connected.runs ? process : ProcessId::kNone;
     if (connected.runs) {
       survivors.AddRunning(process);

@@ -1,5 +1,5 @@
-// Who is connected to a host: processes, and the groups that forked processes form. A group's
-// token admits its children; its 128 bits are as hard to guess as the host's seed.
+// The processes that are connected to a host, and the groups of forked processes. A group's token
+// admits its children. Its 128 bits are as hard to guess as the host's seed.
 #pragma once
 
 #include <array>
@@ -21,19 +21,19 @@ namespace rdmaemu {
 
 using GroupToken = std::array<uint8_t, 16>;  // all zero: none
 
-// What a process's Hello says of where it comes from.
+// The origin of a process, from its Hello.
 struct Origin {
-  GroupToken token{};  // zero: it begins a group, and the rest is not looked at
+  GroupToken token{};  // zero: the process begins a group, and the rest is ignored
   ProcessId parent = ProcessId::kNone;
-  uint32_t fork = 0;  // the how many-th of its parent, from 1
+  uint32_t fork = 0;  // number of the parent's fork, from 1
 };
 
 struct ConnectedProcess {
   ProcessInfo info;
   GroupId group = GroupId::kNone;  // until its Hello
   ProcessPage* page = nullptr;     // set with its Hello
-  // False: the process has ended. A child that it forked, and that has not said Hello, keeps the
-  // connection open.
+  // False: the process has ended. A forked child that has not sent a Hello keeps the connection
+  // open.
   bool runs = true;
 
   uint32_t forks() const {
@@ -46,15 +46,15 @@ class Processes final : public Programs {
   static constexpr size_t kMaxGroups = 16384;
 
   ProcessId Attach(const ProcessInfo& info);
-  // The process has ended; its connection is open still.
+  // Handles the end of a process whose connection is still open.
   void End(ProcessId process);
-  // Takes the process out; answers its group when that was the group's last process.
+  // Removes the process. Returns its group when it was the group's last process.
   std::optional<GroupId> Detach(ProcessId process);
-  // Puts the process into the token's group, or into a new one when the token is zero. EACCES for
-  // a token of no group or a parent of another, EALREADY for a second Hello, ENOMEM when there are
-  // too many groups.
+  // Adds the process to the token's group, or to a new group when the token is zero. EACCES for a
+  // token of no group or a parent of another group. EALREADY for a second Hello. ENOMEM when there
+  // are too many groups.
   Result<GroupId> Join(ProcessId process, const Origin& origin, Random& random);
-  // To whom of the group objects belong now.
+  // Returns which processes of the group now own objects.
   Survivors SurvivorsOf(GroupId group) const;
 
   const ConnectedProcess* Find(ProcessId process) const;
@@ -65,19 +65,19 @@ class Processes final : public Programs {
     GroupToken token;
     size_t processes = 0;
     DoorbellPage* doorbells = nullptr;  // set with the group's first Hello
-    std::string program = {};           // of the process that began it
+    std::string program = {};           // of the process that began the group
   };
   std::string_view ProgramOf(GroupId group) const override;
   std::string_view ProgramOf(ProcessId process) const override;
-  // In the order they came.
+  // In the order of their creation.
   std::map<GroupId, Group>& groups() { return groups_; }
   const std::map<GroupId, Group>& groups() const { return groups_; }
 
  private:
-  // Where a process of a group comes from. It stays as long as a process is connected that was
-  // forked from it.
+  // The origin of a process in a group. The entry remains while a process that was forked from it
+  // is connected.
   struct Descent {
-    ProcessId parent;  // kNone: it began the group
+    ProcessId parent;  // kNone: the process began the group
     uint32_t fork;
     size_t children = 0;  // that have a Descent
     bool connected = true;

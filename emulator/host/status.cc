@@ -39,8 +39,8 @@ Json GatewaysJson(const HostConfig& config) {
   return gateways;
 }
 
-// Clients and groups that are listed one by one; the totals count all. Keeps the text inside one
-// reply.
+// Clients and groups that are listed individually. The totals count all. This keeps the text within
+// one reply.
 constexpr size_t kMaxListed = 256;
 
 Json ClientsJson(const Processes& processes) {
@@ -85,7 +85,7 @@ Json EventsJson(const cm::Cm& cm) {
   return events;
 }
 
-// One key for each reason; docs/counters.md says what they mean.
+// One key per reason. docs/counters.md explains them.
 Json DroppedJson(const transport::EngineCounters& engine, const FabricCounters& fabric,
                  const cm::CmStatistics& cm) {
   return {{"network_full", fabric.dropped_network_full},
@@ -198,13 +198,13 @@ std::string StatusJson(const StatusSources& sources) {
       {"clients_total", sources.processes.all().size()},
       {"groups_total", sources.processes.groups().size()},
       {"ids", sources.cm.ids()},
-      // Of the CM protocol: one outlives its id in timewait, or until its peer answers.
+      // Of the CM protocol. They outlive their ids in timewait, or until their peers answer.
       {"connections", sources.cm.connections()},
       {"qps", qps},
       {"listeners", ListenersJson(sources.cm)},
       {"events", EventsJson(sources.cm)},
       {"counters", CountersJson(sources)}};
-  // Program names are bytes that a client chose: what is not UTF-8 is replaced, never thrown.
+  // A client chose its program name. Bytes that are not UTF-8 are replaced, without an exception.
   return status.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// What a host holds, as the JSON that `rdmaemu hosts --json` prints.
+// The state of a host, as the JSON that `rdmaemu hosts --json` prints.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 namespace rdmaemu {
 namespace {
 
-// Who calls, and when.
+// The calling process and the time of the call.
 struct Caller {
   Verbs& verbs;
   Time now;
@@ -16,8 +16,8 @@ struct Caller {
   ProcessId process;
 };
 
-// A handler takes its In, as it came, and fills its Out, which was zeroed; it answers an errno
-// or 0. Descriptors that go with the reply are appended.
+// A handler gets its In unchecked and its zeroed Out. It returns an errno or 0. It appends
+// descriptors for the reply.
 using Descriptors = std::vector<ReplyDescriptor>;
 
 int ErrorOf(const Status& status) { return status ? 0 : status.error().code; }
@@ -77,7 +77,7 @@ int QueryDevice(const Caller& caller, const HandleIn& in, QueryDeviceOut& out, D
   return 0;
 }
 
-// The device of a context, when the port is one that it has.
+// Returns the device of a context, EINVAL when the device lacks the port.
 Result<Device*> DeviceOfPort(const Caller& caller, uint32_t handle, uint32_t port) {
   const Result<Context*> context = caller.verbs.FindContext(caller.group, handle);
   if (!context) return tl::make_unexpected(context.error());
@@ -99,7 +99,7 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
   if (in.first >= table || in.count > kMaxGidsPerCall) return EINVAL;
   out.count = std::min(in.count, table - in.first);
   if (!(*device)->profile.has_ip_gids) {
-    // An RNIC's only GID is its MAC (siw_query_gid); it is of no type that RoCE has.
+    // An RNIC's only GID is its MAC (siw_query_gid). Its type is none of RoCE's.
     out.entries[0].port_num = in.port;
     out.entries[0].gid = MacGidOf((*device)->node_guid);
     return 0;
@@ -116,7 +116,8 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
   return 0;
 }
 
-// An index beyond the table has no file in sysfs, from where the library reads: ENOENT, measured.
+// An index beyond the table is ENOENT, because sysfs, which the library reads, has no such file
+// (measured).
 int QueryPkey(const Caller& caller, const QueryPkeyIn& in, QueryPkeyOut& out, Descriptors&) {
   const Result<Device*> device = DeviceOfPort(caller, in.context, in.port);
   if (!device) return ErrorOf(device);
@@ -293,8 +294,9 @@ int CreateQp(const Caller& caller, const CreateQpIn& in, CreateQpOut& out, Descr
   return 0;
 }
 
-// Enumerations as bytes first: a value that the type has not must not be read as the type. False
-// when the mask names one that is out of range; others are set to a value that is harmless.
+// Checks enumerations as bytes first, because an out-of-range value must not be read as the type.
+// Returns false when the mask selects a value out of range. Sets other such values to a harmless
+// one.
 bool SaneEnumerations(ModifyQpIn& in) {
   const auto sane = [&](int bit, auto& field, int least, int most) {
     int value;
@@ -371,7 +373,7 @@ struct Call<kHandler> {
     }
     if (!nothing) std::memcpy(static_cast<void*>(&in), bytes.data(), sizeof in);
     if constexpr (requires { in.context; }) caller.verbs.SetScope(in.context);
-    // On the heap and as bytes, so that what the handler leaves, padding too, is zero.
+    // On the heap and as bytes, so that everything a handler leaves out is zero, including padding.
     reply.body.resize(sizeof(Out));
     reply.error =
         kHandler(caller, in, *reinterpret_cast<Out*>(reply.body.data()), reply.descriptors);
@@ -381,7 +383,7 @@ struct Call<kHandler> {
   }
 };
 
-// In the order of the numbers, so that a call is found by its number.
+// In the order of the call numbers, which index this table.
 constexpr Reply (*kHandlers[])(const Caller&, std::span<const std::byte>) = {
 #define RDMAEMU_HANDLER(name, In, Out, about, route, traits) Call<name>::Do<In, Out, traits>,
     RDMAEMU_VERBS_CALLS(RDMAEMU_HANDLER)
@@ -393,7 +395,7 @@ constexpr Reply (*kHandlers[])(const Caller&, std::span<const std::byte>) = {
 Reply DispatchVerbs(Verbs& verbs, Time now, GroupId group, ProcessId process, CallOp op,
                     std::span<const std::byte> in) {
   const size_t index = static_cast<size_t>(op) - static_cast<size_t>(CallOp::kListDevices);
-  if (index >= std::size(kHandlers)) {  // also what is less than the first
+  if (index >= std::size(kHandlers)) {  // also for an op below the first
     Reply reply;
     reply.error = ENOSYS;
     return reply;

@@ -1,5 +1,5 @@
-// The verbs calls of calls.h: bytes to requests of class Verbs and answers back to bytes. Here is
-// the door at which sizes and enumerations from programs are checked.
+// The verbs calls of calls.h: converts bytes to requests of class Verbs, and results back to bytes.
+// This file checks sizes and enumerations from programs.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 
 namespace rdmaemu {
 
-// Does one call from kListDevices to kDetachMcast. `in` must be exactly the call's In (EINVAL
-// otherwise; kListDevices takes nothing or a Nothing). Calls for which calls.h names no Out answer
-// an empty body, but kModifySrq answers SrqOut: a resized queue has moved. ENOSYS for other calls.
+// Executes one call from kListDevices to kDetachMcast. `in` must be exactly the call's In (EINVAL
+// otherwise). kListDevices accepts an empty input or a Nothing. A call without an Out in calls.h
+// returns an empty body, except that kModifySrq returns SrqOut, because a resized queue has moved.
+// ENOSYS for other calls.
 Reply DispatchVerbs(Verbs& verbs, Time now, GroupId group, ProcessId process, CallOp op,
                     std::span<const std::byte> in);
 

@@ -37,7 +37,7 @@ TEST_F(VerbsCalls, AnyOtherSizeIsInvalidForEveryCall) {
 
 TEST_F(VerbsCalls, UnknownHandlesAreNotThereForEveryCallThatTakesOne) {
   for (auto op = uint32_t(CallOp::kCloseDevice); op <= uint32_t(CallOp::kDetachMcast); op++) {
-    // Of all sizes, one is right.
+    // Exactly one of all sizes is right.
     const std::array<std::byte, 512> zeros{};
     int right = 0;
     for (size_t bytes = 0; bytes <= zeros.size(); bytes += 4) {
@@ -49,7 +49,7 @@ TEST_F(VerbsCalls, UnknownHandlesAreNotThereForEveryCallThatTakesOne) {
   }
 }
 
-// What a call through `through` answers to handles of objects of `context`.
+// Checks what a call through `through` returns for handles of objects of `context`.
 TEST_F(VerbsCalls, HandlesBelongToTheContextThatTheyWereMadeThrough) {
   const Handle own = context->handle, other = (*verbs.Open(kGroup, 0))->handle;
   const Handle pd = As<HandleOut>(Do(CallOp::kAllocPd, AllocPdIn{own, 0})).handle;
@@ -95,7 +95,7 @@ TEST_F(VerbsCalls, HandlesBelongToTheContextThatTheyWereMadeThrough) {
   EXPECT_EQ(answers(other), std::vector<int>(12, ENOENT));
   EXPECT_EQ(Do(CallOp::kCreateCq, CreateCqIn{other, channel, 4, 0, 0}).error, EBADF);
   EXPECT_EQ(Do(CallOp::kDeregMr, HandleIn{pd, own}).error, EINVAL) << "of another kind";
-  // Through its own context each is there; some are in use.
+  // Through their own context all exist, and some are in use.
   EXPECT_EQ(answers(own), (std::vector<int>{0, 0, 0, 0, 0, 0, 0, 0, 0, EBUSY, EBUSY, 0}));
 }
 

@@ -5,7 +5,7 @@
 
 namespace rdmaemu {
 
-// `op` is a CallOp as it came; an unknown one is "unknown".
+// Returns the name of a program's CallOp `op`, "unknown" for an unknown one.
 const char* CallName(uint32_t op);
 
 }  // namespace rdmaemu

@@ -1,4 +1,4 @@
-// The object that a call acts on, by which a fault rule can select calls.
+// The object of a call, by which a fault rule can select calls.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 namespace rdmaemu {
 
 struct CallTarget {
-  const Device* device = nullptr;  // null: the call is of none, or its object is not there
-  const QueuePair* qp = nullptr;   // null: it is about something else
+  const Device* device = nullptr;  // null: the call has no device, or its object does not exist
+  const QueuePair* qp = nullptr;   // null: the call has another object
 };
 
-// Of a call that is about a handle or a device (call_table.h). Calls of connection management have
-// no target: an id's device can change with each of them. `message`
-// is the whole call, header included.
+// Returns the target of a call on a handle or a device (call_table.h). Calls of connection
+// management have no target, because an id's device can change with each call. `message` is the
+// whole call, including the header.
 CallTarget TargetOf(Verbs& verbs, GroupId group, uint32_t op, std::span<const std::byte> message);
 
 }  // namespace rdmaemu

@@ -1,4 +1,4 @@
-// What a host answers to a call.
+// A host's reply to a call.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace rdmaemu {
 
-// A descriptor that goes to the client with a reply.
+// A file descriptor that is sent to the client with a reply.
 struct DoorbellDescriptor {};  // the eventfd that wakes the host
 using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
 
 struct Reply {
   int error = 0;                             // positive errno
   std::vector<std::byte> body;               // Out of calls.h; empty on error
-  std::vector<ReplyDescriptor> descriptors;  // in the order calls.h names them
-  // A fault rule has the caller wait: nothing is to be sent until Host::TakeLateReply has it.
+  std::vector<ReplyDescriptor> descriptors;  // in the order of calls.h
+  // A fault rule delays the reply. Send nothing until Host::TakeLateReply returns it.
   bool is_late = false;
 };
 

@@ -1,4 +1,4 @@
-// A reply that is text, not terminated: JSON of a host's status or of its fault rules.
+// A reply that is text without a terminating 0: JSON of a host's status or of its fault rules.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace rdmaemu {
 
-// EMSGSIZE for one that no reply has room for.
+// Returns EMSGSIZE for a text that is too long for a reply.
 inline Reply TextReply(std::string_view text) {
   Reply reply;
   if (text.size() > kMaxReplyBytes - sizeof(ReplyHeader)) {

@@ -1,5 +1,6 @@
-// Posts and polls that a rule keeps waiting after they have taken effect. The program does them
-// itself (calls.h, AskIn), so it is told a number, and comes back with it to wait.
+// Posts and polls whose callers a rule delays after they have taken effect. The program executes
+// them itself (calls.h, AskIn). So the host returns a number, and the program waits with a second
+// call that contains the number.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +13,17 @@ namespace rdmaemu {
 
 class AskedCalls {
  public:
-  // Of a host; for more there is no room, and they do not wait.
+  // Delayed calls of a host. Further calls are not delayed.
   static constexpr size_t kMaxAsked = 4096;
   bool HasRoom() const { return asked_.size() < kMaxAsked; }
 
-  // A call begins to wait; its number, never 0.
+  // Registers a call that is delayed. Returns its number, never 0.
   uint32_t Begin(ProcessId process);
-  // Its wait is over. True: the program has come to wait, and is to be answered now.
+  // Ends the call's delay. Returns true when the program is already waiting and must get its reply
+  // now.
   bool End(uint32_t number);
-  // The program has come. True: it is to wait, and End will tell; false: nothing is left to wait
-  // for.
+  // Registers that the program waits. True: the program must wait for End. False: there is nothing
+  // left to wait for.
   bool Come(ProcessId process, uint32_t number);
   void Forget(ProcessId process);
 

@@ -1,5 +1,5 @@
-// Posts and polls that wait after they have taken effect: the end of the wait and the program that
-// comes to wait meet in either order.
+// Delayed posts and polls that have taken effect. The delay may end before or after the program
+// waits.
 #include "emulator/host/faults/asked_calls.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The door of asynchronous events: they say something else, come later or never.
+// The door of asynchronous events: rules change, delay or drop them.
 #pragma once
 
 #include "emulator/host/faults/deferred.h"
@@ -10,7 +10,7 @@ namespace rdmaemu {
 
 class AsyncFaults final : public AsyncEventDoor {
  public:
-  // Delayed and held events; more are lost.
+  // Delayed and held events. Further ones are lost.
   static constexpr size_t kMaxDelayed = 4096;
 
   AsyncFaults(HostFaults& faults, Verbs& verbs, const Programs& programs)
@@ -21,7 +21,7 @@ class AsyncFaults final : public AsyncEventDoor {
 
   bool Passes(Context& context, AsyncEvent& event) override;
 
-  // Drops what waits of destroyed objects.
+  // Drops the pending events of destroyed objects.
   void ForgetGone();
   void Expire(Time now);
   auto& deferred() { return deferred_; }

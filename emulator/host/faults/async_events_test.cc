@@ -1,4 +1,4 @@
-// Fault rules at asynchronous events, and those that raise them.
+// Fault rules at asynchronous events, and rules that raise them.
 #include "emulator/host/faults/async_events.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class AsyncFaultsTest : public FaultQps {
     ASSERT_EQ(verb.client.Call(CallOp::kCreateSrq, CreateSrqIn{verb.pd, 8, 1, 0, kSrqCookie}, out),
               0);
   }
-  static constexpr uint64_t kSrqCookie = 55, kCqCookie = 77;  // the latter is Verb's
+  static constexpr uint64_t kSrqCookie = 55, kCqCookie = 77;  // the latter is class Verb's
 };
 
 class EveryAsyncEvent : public AsyncFaultsTest, public ::testing::WithParamInterface<int> {};
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryAsyncEvent,
                          [](const auto& tested) { return fault::AsyncEvents()[tested.param]; });
 
 TEST_F(AsyncFaultsTest, ACompletionRaisesTheEventOfItsOwnQueuePair) {
-  Connect();  // second ones, whose event it is
+  Connect();  // second QPs, which get the event
   OnServer("at = \"wc.send\", async = \"qp_fatal\"");
   PostRecv(11);
   PostSend(1);

@@ -1,5 +1,5 @@
-// Barriers at every point: what comes stays until somebody lets go, then all of it goes on in its
-// order; and nothing of it comes back to what has gone meanwhile.
+// Barriers at every point: what arrives is held until its release, and then continues in order.
+// Released things do not affect objects that were destroyed meanwhile.
 #include <gtest/gtest.h>
 
 #include "emulator/base/nothing_queued.h"
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 class BarriersTest : public FaultQps {
  protected:
-  // At most what is due at this moment: nothing waits for time.
+  // Releases a barrier and does the work that is due now. No work may need a later time.
   void LetGo(Client& client, const std::string& rule = "gate") {
     EXPECT_EQ(AskFaults(client, CallOp::kFaultRelease, rule), "{\"name\":\"" + rule + "\"}");
     DoWhatIsDue();
@@ -150,7 +150,7 @@ TEST_F(BarriersTest, AnEventWaitsAtABarrierAndThoseBehindItOfItsChannelToo) {
 TEST_F(BarriersTest, AHeldEventMayStillBeChangedWhereTheProgramGetsIt) {
   OnClient("name = \"gate\", at = \"event.rejected\", hold = true");
   OnClient("name = \"change\", at = \"event.rejected\", status = -5");
-  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // no listener
   world_.Settle();
   EXPECT_FALSE(Waits(client_));
   LetGo(client_client_);
@@ -206,7 +206,7 @@ TEST_F(BarriersTest, EventsOfAProcessThatHasEndedHoldNoTime) {
 
 TEST_F(BarriersTest, ADelayedEventHoldsThoseBehindItOfItsChannelAndNoTime) {
   OnClient("name = \"late\", at = \"event.rejected\", nth = 1, delay_ms = 50");
-  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // no listener
   world_.Settle();
   client_.Do(
       RDMA_USER_CM_CMD_RESOLVE_IP,
@@ -223,7 +223,7 @@ TEST_F(BarriersTest, ADelayedEventHoldsThoseBehindItOfItsChannelAndNoTime) {
 TEST_F(BarriersTest, ADelayedEventBehindABarrierWaitsForBoth) {
   OnClient("name = \"gate\", at = \"event.addr_resolved\", nth = 2, hold = true");
   OnClient("at = \"event.rejected\", delay_ms = 50");
-  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // no listener
   client_.Do(
       RDMA_USER_CM_CMD_RESOLVE_IP,
       rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", 1), client_.CreateId(RDMA_PS_TCP), 2000});
@@ -388,7 +388,7 @@ TEST_F(BarriersTest, ALinkThatHoldsKeepsMessagesAndPackets) {
   EXPECT_EQ(IdsOf(PollAll(verb_a_)), std::vector<uint64_t>{1});
 }
 
-// ---- what has no room
+// ---- things that do not fit
 
 TEST_F(BarriersTest, DatagramsThatAPausedHostHasNoRoomForAreCounted) {
   OnClient("at = \"time\", at_ms = 1, pause_ms = 50");

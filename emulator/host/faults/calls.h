@@ -1,5 +1,5 @@
-// The door of calls: they fail, or are answered later, before or after they have taken effect. The
-// host goes on meanwhile.
+// The door of calls: calls fail, or their replies are delayed, before or after the calls take
+// effect. The host continues meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace rdmaemu {
 
 class CallFaults {
  public:
-  // Delayed and held calls; more are answered at once.
+  // Delayed and held calls. Further calls get their replies at once.
   static constexpr size_t kMaxDelayed = 4096;
 
-  // Does a call, header included, of a process that is there.
+  // Executes a call, including its header, of a connected process.
   using Caller = std::function<Reply(Time, ProcessId, std::span<const std::byte>)>;
   CallFaults(HostFaults& faults, Verbs& verbs, const Programs& programs, Caller call)
       : faults_(faults),
@@ -32,17 +32,17 @@ class CallFaults {
         call_(std::move(call)),
         deferred_(kMaxDelayed, faults.counters().delayed_calls_full) {}
 
-  // Does the call as the rules say.
+  // Executes the call as the rules decide.
   Reply Call(Time now, ProcessId process, GroupId group, uint32_t op,
              std::span<const std::byte> message);
-  // Has the caller wait, whatever the rules say.
+  // Delays the call independently of the rules.
   Reply Postpone(Time now, const fault::Delay& delay, ProcessId process,
                  std::span<const std::byte> message);
-  // Drops what waits of the process.
+  // Drops the process's pending calls.
   void Forget(ProcessId process);
   struct Late {
     LateReply reply;
-    uint32_t op;  // 0: the call has been answered before, and its program only came back to wait
+    uint32_t op;  // 0: the reply was sent before, and this one only ends the program's wait
   };
   std::optional<Late> TakeLate();
 
@@ -54,14 +54,14 @@ class CallFaults {
   struct Delayed {
     ProcessId process;
     uint32_t op;
-    std::vector<std::byte> message;  // still to be done; empty: it has been
+    std::vector<std::byte> message;  // to be executed; empty: it has been executed
     Reply reply;
-    uint32_t asked = 0;  // number of a call that the program has done itself meanwhile
+    uint32_t asked = 0;  // number of a call that the program has executed itself
   };
 
   bool HasRoom();
   Delayed Take(Time now, bool takes_effect, ProcessId process, std::span<const std::byte> message);
-  // What the caller is told of what now waits.
+  // Returns the immediate reply to a call that is now pending.
   static Reply AnswerNow(const Delayed& waiting);
 
   HostFaults& faults_;

@@ -1,4 +1,4 @@
-// Fault rules at calls: they fail, or are answered later, and the host goes on meanwhile.
+// Fault rules at calls: calls fail, or their replies are delayed, and the host continues meanwhile.
 #include "emulator/host/faults/calls.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class CallFaultsTest : public FaultWorld {
     const Nothing nothing;
     return server_client_.CallBytes(static_cast<uint32_t>(op), &nothing, sizeof nothing);
   }
-  // The reply that comes late; none when nothing is waited for.
+  // Returns the delayed reply, or nothing when none is pending.
   std::optional<LateReply> AwaitLate() {
     std::optional<LateReply> late;
     world_.RunUntil(

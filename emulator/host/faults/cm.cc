@@ -10,10 +10,10 @@ namespace {
 using fault::Direction;
 using fault::Point;
 
-// As a packet: BTH and DETH, the MAD, the ICRC.
+// The size as a packet: BTH and DETH, the MAD, the ICRC.
 constexpr uint64_t kMessageBytes = 20 + wire::kMadBytes + wire::kIcrcBytes;
 
-// The port of an RDMA CM service id; nothing where the message names none.
+// Returns the port of an RDMA CM service id, or nothing when the message has no service id.
 std::optional<uint16_t> ServicePortOf(const wire::CmMessage& message) {
   if (const auto* req = std::get_if<wire::CmReq>(&message.body)) {
     return static_cast<uint16_t>(req->service_id);
@@ -85,7 +85,7 @@ Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
 
 void CmFaults::PassLink(Time now, Delayed passing) {
   const cm::CmRoute& route = passing.route;
-  // Between two addresses of this host the link stands where it is sent.
+  // Between two addresses of this host, the link applies on the sending side.
   const bool has_passed =
       passing.direction == Direction::kReceive && !device_name_(route.source).empty();
   LinkFaults::Verdict verdict;
@@ -121,8 +121,8 @@ Status CmFaults::Do(Time now, const fault::Rule& rule, const Delayed& passing) {
   return {};
 }
 
-// As cm_issue_rej and cm_issue_sidr_rep do for a request that has no connection, and cm_send_rej
-// for one that has.
+// Answers as cm_issue_rej and cm_issue_sidr_rep do for a request without a connection, and as
+// cm_send_rej does for one with a connection.
 void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& passing) {
   const wire::CmMessage& message = passing.message;
   wire::CmMessage answer{message.transaction_id, 0, {}};
@@ -138,8 +138,8 @@ void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& pass
     answer.body = std::move(rep);
     AnswerRequest(now, std::move(answer), passing);
   } else if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
-    // Who connects gets a REJ in place of the REP, and who accepted a REJ of the REP: nobody is
-    // left waiting.
+    // The active side gets a REJ instead of the REP, and the passive side gets a REJ of its REP. So
+    // neither side is left waiting.
     wire::CmMessage back = answer;
     back.body = RejOf(reject, wire::CmMessageType::kRep, rep->remote_comm_id, rep->local_comm_id);
     answer.body = RejOf(reject, wire::CmMessageType::kReq, rep->local_comm_id, rep->remote_comm_id);
@@ -152,7 +152,7 @@ void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& pass
 }
 
 void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request) {
-  // Where the request was stopped on its way out, its sender is here, and in the middle of sending.
+  // When the request was stopped on its way out, its sender is on this host and still sending.
   if (request.direction == Direction::kSend) {
     deferred_.Delay(now, {Direction::kReceive, Back(request.route), std::move(answer)});
   } else {

@@ -1,4 +1,4 @@
-// The doors of connection management: messages in both directions, and events that programs get.
+// The doors of connection management: messages in both directions, and events for programs.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@ namespace rdmaemu {
 
 class CmFaults {
  public:
-  // Delayed and held messages; more are lost.
+  // Delayed and held messages. Further ones are lost.
   static constexpr size_t kMaxDelayed = 65536;
 
-  // Where messages go on to: the fabric, and the connection manager.
+  // The next receiver of a message: the fabric, or the connection manager.
   using Door = std::function<void(Time, const cm::CmRoute&, const wire::CmMessage&)>;
-  // The device of an own address; empty when none has it.
+  // Returns the device of an own address, empty when no device has it.
   using DeviceName = std::function<std::string(const NetAddress&)>;
   CmFaults(HostFaults& faults, LinkFaults& links, Door send, Door receive, DeviceName device_name)
       : faults_(faults),
@@ -29,14 +29,15 @@ class CmFaults {
         device_name_(std::move(device_name)),
         deferred_(kMaxDelayed, faults.counters().delayed_messages_full) {}
 
-  // A message on its way out or in: passes on, later, more than once, changed, or not at all. An
-  // errno: it fails to leave, and its sender is to be told.
+  // Applies the rules to an outgoing or incoming message: passes it on, or delays, duplicates,
+  // changes or drops it. Returns an errno when the message cannot be sent and its sender must be
+  // notified.
   Status Pass(Time now, fault::Direction direction, const cm::CmRoute& route,
               const wire::CmMessage& message);
-  // An event that a program is about to get.
+  // Applies the rules to an event that a program is about to get.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
 
-  // An event that is about to be queued: what keeps it from the program.
+  // Returns what hides an event from the program. Call this before the event is queued.
   cm::EventWait AtQueue(Time now, std::string_view program, uint32_t event);
 
   void Expire(Time now);

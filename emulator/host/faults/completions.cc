@@ -5,7 +5,7 @@
 namespace rdmaemu {
 namespace {
 
-// What an error completion tells (measured): its status and request, and nothing else.
+// Reduces an entry to an error completion's contents: its status and request (measured).
 void ToError(CqEntry& entry, uint32_t status) {
   entry.wc.status = status;
   entry.wc.opcode = 0;
@@ -59,7 +59,7 @@ void CompletionFaults::Change(const fault::ChangeCompletion& change,
     return;
   }
   ToError(completion.entry, change.status);
-  completion.solicited = true;  // an error wakes who waits for solicited completions
+  completion.solicited = true;  // an error also wakes up waiters for solicited completions
   if (change.keeps_state || qp.state() == IBV_QPS_ERR) return;
   if (failing_.insert(qp.handle).second) faults_.Queue(FailQpDeed{{qp.group(), qp.handle}});
 }
@@ -92,7 +92,7 @@ void CompletionFaults::ForgetGone() {
 
 void CompletionFaults::Push(const Delayed& due) {
   const auto qp = verbs_.FindQpByHandle(due.group, due.line.first);
-  if (!qp) return;  // destroyed, and its completions with it
+  if (!qp) return;  // destroyed, together with its completions
   CompletionQueue& cq = due.line.second ? *(*qp)->send_cq : *(*qp)->recv_cq;
   (void)cq.Push(due.entry, due.solicited);
 }

@@ -1,4 +1,4 @@
-// The door of completions: they say something else, come later, more than once or never.
+// The door of completions: rules change, delay, duplicate or drop them.
 #pragma once
 
 #include <set>
@@ -14,8 +14,8 @@ namespace rdmaemu {
 
 class CompletionFaults {
  public:
-  // Delayed and held completions. One more is delivered at once, and with it those that wait before
-  // it on its queue.
+  // Delayed and held completions. A further one is delivered at once, together with those that
+  // precede it on its queue.
   static constexpr size_t kMaxDelayed = 65536;
 
   CompletionFaults(HostFaults& faults, Verbs& verbs, const Programs& programs)
@@ -24,12 +24,13 @@ class CompletionFaults {
         programs_(programs),
         deferred_(kMaxDelayed, faults.counters().delayed_completions_full) {}
 
-  // As transport::Doors.
+  // Acts as transport::Doors.
   bool Complete(Time now, transport::PassingCompletion completion);
-  // The QP has gone to ERR.
+  // Records that the QP has moved to ERR.
   void Failed(Handle qp) { failing_.erase(qp); }
 
-  // Drops what waits of destroyed queue pairs: a later one may have the same handle.
+  // Drops the pending completions of destroyed queue pairs, because a later QP may have the same
+  // handle.
   void ForgetGone();
   void Expire(Time now);
   auto& deferred() { return deferred_; }
@@ -45,8 +46,8 @@ class CompletionFaults {
     bool solicited;
   };
 
-  // Pushes it, or puts it behind what waits on its line, or has it wait: for `delay`, or for the
-  // release of the rule `barrier`. False: the queue overran.
+  // Pushes the completion, queues it behind earlier ones of its line, or defers it: for `delay`, or
+  // until the rule `barrier` is released. Returns false when the queue overran.
   bool Deliver(Time now, const transport::PassingCompletion& completion, Duration delay,
                std::string_view barrier = {});
   void Change(const fault::ChangeCompletion& change, transport::PassingCompletion& completion);

@@ -1,4 +1,5 @@
-// Fault rules at completions: any status, and what it does to the queue pair; late, twice, never.
+// Fault rules at completions: any status and its effect on the queue pair; delays, duplicates,
+// drops.
 #include "emulator/host/faults/completions.h"
 
 #include <gtest/gtest.h>
@@ -116,7 +117,7 @@ TEST_F(CompletionFaultsTest, NothingOfADelayedCompletionStaysWithTheHandleOfItsQ
   DestroyOut out{};
   EXPECT_EQ(server_client_.Call(CallOp::kDestroyQp, HandleIn{delayed, 0}, out), 0);
   EXPECT_FALSE(server_host_.NextDeadline());
-  // Handles repeat in the end.
+  // Handles repeat eventually.
   a_ = verb_a_.CreateQp(IBV_QPT_RC, 32);
   for (int i = 0; i < 2000 && a_.made.handle != delayed; i++) {
     EXPECT_EQ(server_client_.Call(CallOp::kDestroyQp, HandleIn{a_.made.handle, 0}, out), 0);
@@ -148,7 +149,7 @@ TEST_F(CompletionFaultsTest, ADoubledCompletionComesTwice) {
   OnClient("at = \"wc.recv\", nth = 2, duplicate = 1");
   for (uint64_t i = 1; i <= 2; i++) {
     PostRecv(10 + i, 64);
-    PostSend(i, 64);  // small: its bytes would wait beside the completion
+    PostSend(i, 64);  // small: beside the completion when not deferred
   }
   world_.Settle();
   EXPECT_EQ(IdsOf(PollAll(verb_b_)), (std::vector<uint64_t>{11, 12, 12}));

@@ -18,10 +18,10 @@ class FaultControl {
   FaultControl(HostFaults& faults, FaultDoors& doors, cm::Cm& cm)
       : faults_(faults), doors_(doors), cm_(cm) {}
 
-  // One of kFault* (calls.h says what goes in and out). EMSGSIZE and EINVAL for a text that is too
-  // long or a struct that is not whole.
+  // Executes one of the kFault* calls (calls.h describes input and output). EMSGSIZE for a text
+  // that is too long, and EINVAL for an incomplete struct.
   Reply Call(Time now, ProcessId process, CallOp op, std::span<const std::byte> body);
-  // Of a kFaultWait that has come to its end.
+  // Returns the reply of a kFaultWait that has ended.
   std::optional<LateReply> TakeLate();
 
  private:

@@ -73,7 +73,7 @@ Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::MoveAddress& wh
 }
 
 Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what) {
-  // What has changed can change again.
+  // Checks for room first, because a P_Key may change again while earlier returns are pending.
   if (what.return_after && !returns_.HasRoom()) return Fail(ENOSPC);
   Status all;
   for (const std::string& name : DevicesOf(deed, what.device)) {
@@ -88,7 +88,8 @@ Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& w
   return all;
 }
 
-// On the moment's own queue pair, its queues or its device; else on all of the devices.
+// Raises the event on the moment's own queue pair, its queues or its device. Else raises it on all
+// objects of the devices.
 Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& what) {
   const auto type = static_cast<ibv_event_type>(what.type);
   if (verbs_.RaiseOf(deed.target.group, deed.target.qp, type)) return {};
@@ -101,7 +102,8 @@ Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& wh
 }
 
 void FaultDeeds::Later(Time now, const std::optional<Duration>& after, Return what) {
-  // At most one a device, port or address of the host: what is gone cannot go again.
+  // At most one per device, port or address of the host, because a removed object cannot be removed
+  // again.
   if (after) returns_.Put(now + *after, std::move(what));
 }
 

@@ -1,5 +1,5 @@
-// What a fault rule does to a host's objects: not in the middle of the moment that made it fire,
-// but when the host has finished with that.
+// What a fault rule does to a host's objects. The host does this after the moment at which the rule
+// fired, never in its middle.
 #pragma once
 
 #include <optional>
@@ -19,16 +19,16 @@ namespace rdmaemu {
 
 class FaultDeeds {
  public:
-  // Things that come back; a P_Key that could not is not changed.
+  // Pending returns of changed objects. A P_Key without room here is not changed.
   static constexpr size_t kMaxReturns = 4096;
 
   FaultDeeds(ChangingDevices& devices, Verbs& verbs, trace::Sink& trace)
       : devices_(devices), verbs_(verbs), trace_(trace), returns_(kMaxReturns, refused_returns_) {}
 
-  // What cannot be done any more (a device that is not there) is in the trace, and no more.
+  // Executes the deed. A deed that is impossible, for example on a removed device, is only traced.
   void Do(Time now, const ObjectDeed& deed);
 
-  // What comes back.
+  // Executes the returns that are due.
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return returns_.NextDeadline(); }
 
@@ -57,12 +57,13 @@ class FaultDeeds {
   Status Act(Time now, const ObjectDeed& deed, const fault::MoveAddress& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what);
   Status Act(Time now, const ObjectDeed& deed, const fault::RaiseAsync& what);
-  // What is done to the host as a whole is the host's to do.
+  // The host itself executes deeds that affect the whole host.
   static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }
   static Status Act(Time, const ObjectDeed&, const fault::CrashHost&) { return {}; }
   Status Come(Time now, const Return& what);
   void Later(Time now, const std::optional<Duration>& after, Return what);
-  // Names of the devices that it is about: the rule's, else the moment's, else all that are there.
+  // Returns the names of the affected devices: the rule's, else the moment's, else all present
+  // devices.
   std::vector<std::string> DevicesOf(const ObjectDeed& deed, const std::string& wanted) const;
   void Note(Time now, const Status& done, std::string_view what);
 

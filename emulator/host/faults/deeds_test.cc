@@ -1,4 +1,4 @@
-// What fault rules do to devices, ports, addresses and the host, at a moment or at a time.
+// Effects of fault rules on devices, ports, addresses and the host, at a moment or at a time.
 #include "emulator/host/faults/deeds.h"
 
 #include <gtest/gtest.h>
@@ -171,10 +171,10 @@ enum Step {
 
 struct Removal {
   const char* state;
-  const char* at;  // of the rule
-  Step last;       // step of the connection, with which the rule fires
+  const char* at;  // the rule's `at`
+  Step last;       // the connection's step at which the rule fires
   bool at_server;
-  bool of_child = false;  // the id of the connection, not the listener
+  bool of_child = false;  // the connection's id, not the listener
 };
 
 constexpr Removal kRemovals[] = {
@@ -190,7 +190,7 @@ constexpr Removal kRemovals[] = {
 
 class RemovalIn : public ::testing::TestWithParam<std::tuple<Removal, bool>> {
  protected:
-  // A server and a client, on one host in one process, or on two hosts.
+  // Runs a server and a client, on one host in one process, or on two hosts.
   void Run(const Removal& removal, bool one_process) {
     World world;
     Host& server_host = world.AddHost("server", "127.0.0.1");
@@ -226,7 +226,7 @@ class RemovalIn : public ::testing::TestWithParam<std::tuple<Removal, bool>> {
     }
     if (until(kAccept)) {
       rdma_ucm_conn_param parameters = CmProgram::Parameters();
-      parameters.qp_num++;  // on one host the other side's is taken
+      parameters.qp_num++;  // on one host the other side uses this one
       server.Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, parameters, child, 0, {}});
       world.Settle();
     }
@@ -245,7 +245,7 @@ class RemovalIn : public ::testing::TestWithParam<std::tuple<Removal, bool>> {
       world.Settle();
     }
     CmProgram& program = removal.at_server ? server : client;
-    // Of a request that is not accepted yet its listener hears (ucma_event_handler).
+    // For a request that is not accepted yet, the listener gets the event (ucma_event_handler).
     const uint32_t id = !removal.at_server ? active : removal.of_child ? child : listener;
     bool removed = false;
     while (world.counters.value(program.counter) > 0) {
@@ -253,7 +253,7 @@ class RemovalIn : public ::testing::TestWithParam<std::tuple<Removal, bool>> {
       removed |= event.event == kDeviceRemoval && event.id == id;
     }
     EXPECT_TRUE(removed);
-    // Later calls fail as for an id whose device has gone.
+    // Later calls fail as for an id whose device was removed.
     const uint32_t called = removal.at_server && child != 0 ? child : id;
     const CmCall<rdma_ucm_listen> call{program.channel, 0, {called, 8}};
     Client& caller = removal.at_server ? server_client : client_client;

@@ -1,4 +1,4 @@
-// What the fault rules of one door delay or hold: the one queue that every door uses.
+// The queue of things that the fault rules of one door delay or hold. Every door uses this class.
 #pragma once
 
 #include <algorithm>
@@ -19,36 +19,36 @@
 
 namespace rdmaemu {
 
-// Things without a line overtake each other.
+// Things without a line may overtake each other.
 struct NoLine {
   auto operator<=>(const NoLine&) const = default;
 };
 
-// Delayed things are due at a time, in the order of time, and of arrival where the time is the
-// same. Held things wait for the release of the rule that holds them. With a Line (`T::line`),
-// things of one line keep their order: one that arrives behind a held thing waits for that thing.
+// Delayed things are due in the order of time, and of arrival for the same time. Held things wait
+// for the release of the rule that holds them. With a Line (`T::line`), things of one line keep
+// their order. A thing that arrives behind a held thing waits for that thing.
 template <class T, class Line = NoLine>
 class Deferred {
  public:
-  // At most `most` things; `refused` (not owned) counts those for which there was no room.
+  // Holds at most `most` things. `refused` (not owned) counts things that did not fit.
   Deferred(size_t most, uint64_t& refused) : most_(most), refused_(&refused) {}
 
   size_t size() const { return delayed_.size() + held_.size(); }
   bool holds() const { return !held_.empty(); }
-  // Counts a refusal when there is none.
+  // Returns false and counts a refusal when the queue is full.
   bool HasRoom() {
     if (size() < most_) return true;
     ++*refused_;
     return false;
   }
 
-  // False: there is no room, and `what` is lost.
+  // Returns false when the queue is full and `what` is lost.
   bool Delay(Time until, T what) {
     if (!HasRoom()) return false;
     Put(until, std::move(what));
     return true;
   }
-  // As Delay, for a caller that has asked HasRoom.
+  // Acts as Delay, for a caller that has called HasRoom.
   void Put(Time until, T what) {
     if constexpr (kHasLines) {
       if (LineState& line = lines_[what.line]; line.held > 0) {
@@ -59,21 +59,21 @@ class Deferred {
     }
     PutDelayed(until, std::move(what));
   }
-  // False: there is no room, and `what` is lost.
+  // Returns false when the queue is full and `what` is lost.
   bool Hold(std::string_view rule, T what) {
     if (!HasRoom()) return false;
     PutHeld(rule, std::move(what));
     return true;
   }
-  // As Hold, for a caller that has asked HasRoom.
+  // Acts as Hold, for a caller that has called HasRoom.
   void PutHeld(std::string_view rule, T what) {
     if constexpr (kHasLines) lines_[what.line].held++;
     held_.push_back({std::string(rule), {}, std::move(what)});
   }
 
-  // Whether something of the line waits.
+  // Returns true while a thing of the line is pending.
   bool Has(const Line& line) const { return lines_.contains(line); }
-  // Takes out all things of the line, in order, and calls `use` with each.
+  // Removes all things of the line, in order, and calls `use` with each.
   template <class Use>
   void TakeLine(const Line& line, const Use& use) {
     std::deque<T> taken;
@@ -81,7 +81,7 @@ class Deferred {
     for (T& each : taken) use(std::move(each));
   }
 
-  // Held things become due at `now`, in their order.
+  // Makes the rule's held things due at `now`, in their order.
   void Release(Time now, const fault::Release& release) {
     std::set<Line> blocked;
     std::erase_if(held_, [&](Held& each) {
@@ -97,7 +97,7 @@ class Deferred {
       return true;
     });
   }
-  // Drops what `gone` answers true for.
+  // Drops the things for which `gone` returns true.
   template <class Gone>
   void Forget(const Gone& gone) {
     std::deque<T> dropped;
@@ -108,7 +108,7 @@ class Deferred {
     std::deque<T> dropped;
     TakeHeld(gone, dropped);
   }
-  // Takes out what is due, and calls `use` with each thing, which may add more.
+  // Removes the due things in order, and calls `use` with each. `use` may add more.
   template <class Use>
   void Expire(Time now, const Use& use) {
     while (IsDue(now)) {
@@ -118,8 +118,8 @@ class Deferred {
       use(std::move(due));
     }
   }
-  // Makes those delayed things due at `now` for which `is_due`, which may change a thing, answers
-  // true.
+  // Makes the delayed things due at `now` for which `is_due` returns true. `is_due` may change a
+  // thing.
   template <class IsDueNow>
   void Hasten(Time now, const IsDueNow& is_due) {
     static_assert(!kHasLines);
@@ -136,7 +136,7 @@ class Deferred {
   std::optional<Time> NextDeadline() const {
     return delayed_.empty() ? std::nullopt : std::optional(delayed_.begin()->first);
   }
-  // Adds what each rule holds. A thing behind a held one counts as held by the same rule.
+  // Adds up the held things of each rule. A thing behind a held one counts for the same rule.
   void CountHeld(fault::HeldCounts& counts) const {
     std::map<Line, std::string_view> rules;
     for (const Held& each : held_) {
@@ -149,13 +149,13 @@ class Deferred {
  private:
   static constexpr bool kHasLines = !std::is_same_v<Line, NoLine>;
   struct Held {
-    std::string rule;  // empty: no rule holds it, but one holds a thing before it on its line
+    std::string rule;  // empty: held only behind another thing of its line
     Time until;        // its own delay
     T what;
   };
   struct LineState {
     Time until{};                  // of the last delayed thing
-    size_t delayed = 0, held = 0;  // how many
+    size_t delayed = 0, held = 0;  // numbers of things
   };
 
   static Line LineOf(const T& what) {
@@ -180,7 +180,7 @@ class Deferred {
       if (state->second.delayed + state->second.held == 0) lines_.erase(state);
     }
   }
-  // std::erase_if gives the elements of a map as const.
+  // std::erase_if passes the elements of a map as const.
   template <class IsErased>
   void EraseDelayed(const IsErased& is_erased) {
     for (auto it = delayed_.begin(); it != delayed_.end();) {
@@ -197,7 +197,7 @@ class Deferred {
     });
     TakeHeld(wanted, taken);
   }
-  // A line stays blocked where the thing that a rule holds is taken alone: take whole lines.
+  // Removing only the held thing itself leaves its line blocked. Remove whole lines.
   template <class Wanted>
   void TakeHeld(const Wanted& wanted, std::deque<T>& taken) {
     std::erase_if(held_, [&](Held& each) {
@@ -212,7 +212,7 @@ class Deferred {
   uint64_t* refused_;
   std::multimap<Time, T> delayed_;
   std::deque<Held> held_;
-  std::map<Line, LineState> lines_;  // of those where something waits; empty without lines
+  std::map<Line, LineState> lines_;  // lines with pending things; empty without lines
 };
 
 }  // namespace rdmaemu

@@ -1,4 +1,4 @@
-// All the doors of a host where fault rules stand, as one thing that time passes for.
+// All doors of a host, as one object with one Expire.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace rdmaemu {
 
-// What the transports ask.
+// The doors that the transports call.
 class EngineDoors final : public transport::Doors {
  public:
   EngineDoors(HostFaults& faults, CompletionFaults& completions, PacketFaults& packets)
@@ -42,7 +42,7 @@ struct FaultDoors {
   void Release(Time now, const fault::Release& release) {
     EachQueue(*this, [&](auto& queue) { queue.Release(now, release); });
   }
-  // Call this after objects may have been destroyed: drops what waits of them.
+  // Drops pending things of destroyed objects. Call this after objects may have been destroyed.
   void ForgetGone() {
     completions.ForgetGone();
     async.ForgetGone();

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a client sent may stand in it, and need not be UTF-8.
+// The text may contain a client's input, which need not be UTF-8.
 std::string Answer(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -28,10 +28,10 @@ std::string FiredText(const fault::RuleState& state) {
   return Answer({{"name", state.rule.name}, {"matched", state.matched}, {"fired", state.fired}});
 }
 
-// What happened at the door of a rule that matched nothing: at its own places, then at the most
-// frequent others.
+// Returns what happened at the door of a rule that matched nothing: at its own places, then at the
+// most frequent other places.
 Json SeenAt(const fault::Rules& rules, const fault::Rule& rule) {
-  constexpr size_t kMostSeen = 3;  // the list of all rules fits one reply
+  constexpr size_t kMostSeen = 3;  // keeps the list of all rules within one reply
   std::vector<std::pair<uint64_t, std::string_view>> others;
   uint64_t own = 0;
   for (const auto& [subject, count] : rules.SeenAt(rule.point)) {
@@ -52,7 +52,8 @@ Json SeenAt(const fault::Rules& rules, const fault::Rule& rule) {
   return seen;
 }
 
-// A rule of another host's cannot be meant: this one does not hear of its firing.
+// Returns the error of a rule that depends on another host's rule. Hosts do not see each other's
+// firings.
 std::optional<std::string> WrongAfter(fault::Rule rule, const fault::Rules& rules,
                                       const std::string& host) {
   fault::RulesByName names;
@@ -127,7 +128,7 @@ void HostFaults::Clear() {
 }
 
 std::string HostFaults::AddText(std::string_view rule) {
-  // Behind those that have such a name already, as a scenario's have.
+  // Skips numbers that named rules have already, for example a scenario's.
   do {
     rules_made_++;
   } while (rules_.Find(fault::UnnamedRule(rules_made_)) != nullptr);

@@ -1,4 +1,5 @@
-// Fault rules at a host's doors, by what programs on it get: hosts in one process, virtual time.
+// Fault rules at a host's doors, as programs on the host see them. Hosts in one process, virtual
+// time.
 #include "emulator/host/faults/host_faults.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +88,8 @@ TEST_F(FaultsTest, WhatABarrierHoldsComesWhenItLetsGo) {
   world_.Settle();
   EXPECT_EQ(world_.counters.value(server_.counter), 1u) << "the rule holds what comes next";
   Fault(server_client_, CallOp::kFaultRemove, "gate");
-  // The same queue pair once more: what was held has come, and is taken for a stale connection.
+  // The same queue pair once more: the held request has arrived, so this one counts as a stale
+  // connection.
   EXPECT_EQ(TypeOf(ClientEvent(milliseconds(0))), EventType::kRejected)
       << "a rule that is removed lets go";
 }
@@ -209,14 +211,14 @@ TEST_F(FaultsTest, ARuleIsAfterOneThatTheHostHas) {
       << "what was removed does not come back behind those after it";
 }
 
-// Each of the sixteen events by one rule: another event says what the rule wants.
+// Tests each of the sixteen events with one rule, which replaces another event.
 TEST_F(FaultsTest, AnyEventByOneRule) {
   for (uint32_t type = 0; type <= static_cast<uint32_t>(EventType::kTimewaitExit); type++) {
     Fault(client_client_, CallOp::kFaultClear);
     std::string name = std::string(CmEventName(type)).substr(strlen("RDMA_CM_EVENT_"));
     std::transform(name.begin(), name.end(), name.begin(), [](char c) { return tolower(c); });
     OnClient("at = \"event.rejected\", event = \"" + name + "\", status = -5");
-    client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // nobody listens
+    client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // no listener
     const rdma_ucm_event_resp event = ClientEvent(seconds(1));
     EXPECT_EQ(event.event, type) << name;
     EXPECT_EQ(static_cast<int>(event.status), -5) << name;
@@ -250,7 +252,7 @@ TEST_F(FaultsTest, TheListTellsWhatHappenedInsteadAtTheDoorOfARuleThatMatchedNot
 TEST_F(FaultsTest, TheListOfTheMostAndLongestRulesFitsOneReply) {
   for (size_t i = 0; i < fault::Rules::kMaxRules; i++) {
     std::string name = std::to_string(i);
-    name.append(128 - name.size(), '\'');  // in JSON and TOML one byte each
+    name.append(128 - name.size(), '\'');  // one byte each in JSON and TOML
     OnServer("name = \"" + name + "\", at = \"call.take_channel_overflow\", errno = " +
              "\"EPROTONOSUPPORT\", takes_effect = true");
   }
@@ -288,7 +290,7 @@ TEST_F(FaultsTest, ARemovedRuleNoLongerFires) {
 
 TEST_F(FaultsTest, WhatAHostIsAskedOfItselfNeverFails) {
   OnServer("at = \"call\", errno = \"EIO\"");
-  Client late(world_, server_host_);  // its Hello
+  Client late(world_, server_host_);  // sends its Hello
   EXPECT_NE(Fault(late, CallOp::kFaultList), "[]");
 }
 

@@ -46,7 +46,7 @@ std::optional<Time> LinkFaults::Leaves(Time now, const fault::Link& link, uint64
   if (link.rate_mbps == 0) return now;
   while (!pipe.departures.empty() && pipe.departures.front() <= now) pipe.departures.pop_front();
   if (pipe.departures.size() >= link.queue_packets) return std::nullopt;
-  // 1 Mbit/s is one bit in a microsecond.
+  // At 1 Mbit/s one bit takes one microsecond.
   const auto takes = Duration(static_cast<Duration::rep>(bytes * 8 * 1000 / link.rate_mbps));
   pipe.free_at = std::max(pipe.free_at, now) + takes;
   pipe.departures.push_back(pipe.free_at);

@@ -1,5 +1,5 @@
-// Links between hosts, as rules have them: cut, slow, narrow or lossy. A link is a pipe for each
-// pair of addresses and direction that a rule means; what goes through it keeps its order.
+// Links between hosts with fault rules: cut, slow, narrow or lossy. A link is one pipe for each
+// pair of addresses and each direction that a rule selects. A pipe keeps the order of its contents.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace rdmaemu {
 
 class LinkFaults {
  public:
-  // Pipes that remember what is in them; beyond, a link delays and loses, but has no rate.
+  // Pipes with a state. Beyond this number, a link delays and loses, but has no rate limit.
   static constexpr size_t kMaxPipes = 4096;
 
   explicit LinkFaults(HostFaults& faults) : faults_(faults) {}
 
   struct Verdict {
     bool is_lost = false;
-    std::optional<Time> until;  // it comes then; nothing: at once
-    std::string held_by = {};   // the barrier that it waits at; empty: none
+    std::optional<Time> until;  // time of arrival; nothing: at once
+    std::string held_by = {};   // the barrier that holds it; empty: none
   };
-  // Something of so many bytes on its way. Between two addresses of one host a link stands where it
-  // is sent.
+  // Returns what the links do to `bytes` bytes. Between two addresses of one host, a link applies
+  // on the sending side.
   Verdict Pass(Time now, fault::Direction direction, const NetAddress& source,
                const NetAddress& destination, uint64_t bytes);
 
  private:
   struct Pipe {
     Time free_at{}, last_arrival{};
-    std::deque<Time> departures;  // of what waits to leave
+    std::deque<Time> departures;  // departure times of queued contents
   };
   using PipeKey = std::tuple<std::string, NetAddress, NetAddress>;
-  // When it leaves a pipe of this rate; nothing: its queue is full.
+  // Returns when the bytes leave a pipe of this rate, or nothing when its queue is full.
   static std::optional<Time> Leaves(Time now, const fault::Link& link, uint64_t bytes, Pipe& pipe);
 
   HostFaults& faults_;

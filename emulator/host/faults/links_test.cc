@@ -1,5 +1,5 @@
-// Links that are cut, slow, narrow or lossy, for the messages of connection management and for the
-// packets of queue pairs alike.
+// Links that are cut, slow, narrow or lossy, for messages of connection management and for packets
+// of queue pairs.
 #include "emulator/host/faults/links.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ using std::chrono::seconds;
 class LinkFaultsTest : public FaultQps {
  protected:
   void Listen() { server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8); }
-  // When the server hears of the connection.
+  // Returns how long the request takes until the server gets it.
   Duration TimeOfRequest() {
     client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
     const Time start = world_.now;
     EXPECT_TRUE(world_.RunUntil([&] { return Waits(server_); }, seconds(100)));
     return world_.now - start;
   }
-  // Completions of the sender in the order they come, until there are so many.
+  // Returns the sender's completions in order, waiting for `count` of them.
   std::vector<ib_uverbs_wc> Await(size_t count, Duration limit = seconds(100)) {
     std::vector<ib_uverbs_wc> all;
     world_.RunUntil(
@@ -125,7 +125,7 @@ TEST_F(LinkFaultsTest, ARateIsWhatALinkCarries) {
   const Time start = world_.now;
   for (uint64_t i = 1; i <= 4; i++) PostWrite(i, 1024);
   EXPECT_EQ(Await(4).size(), 4u);
-  // 8 bits a byte, a bit in a microsecond; headers are some bytes more.
+  // A byte has 8 bits, and a bit takes one microsecond. Headers add some bytes.
   EXPECT_GE(world_.now - start, std::chrono::microseconds(4 * 1024 * 8));
   EXPECT_LT(world_.now - start, std::chrono::microseconds(4 * 1100 * 8));
 }

@@ -1,4 +1,4 @@
-// The door of programs' memory: bytes that a rule takes away are as unmapped ones.
+// The door of programs' memory: bytes that a rule removes act like unmapped memory.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ class MemoryFaults final : public Memory {
   bool Admits(ProcessId process, uint64_t address) override {
     return memory_.Admits(process, address);
   }
-  // Programs copy for themselves only where no rule watches.
+  // Programs copy for themselves only while no rule watches memory.
   uint32_t PidFor(ProcessId taker, ProcessId owner) override {
     return IsWatched() ? 0 : memory_.PidFor(taker, owner);
   }
@@ -43,14 +43,14 @@ class MemoryFaults final : public Memory {
     MemoryRange range;
   };
   bool IsWatched() const { return faults_.Watches(fault::Point::kMemory); }
-  // False: a rule has taken some of it away.
+  // Returns false when a rule removes some of the bytes.
   bool Passes(ProcessId process, std::span<const MemoryRange> ranges, std::string_view subject);
 
   Memory& memory_;
   HostFaults& faults_;
   const Verbs& verbs_;
   const Programs& programs_;
-  // What was refused last: who asks which side of a copy failed gets the same answer.
+  // The latest refused range. Asking which side of a copy failed then gets the same answer.
   std::optional<Refused> refused_;
 };
 

@@ -1,4 +1,4 @@
-// Memory that a rule takes away: what a program gets is what it gets for unmapped memory.
+// Memory that a rule removes: a program gets the same errors as for unmapped memory.
 #include "emulator/host/faults/memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where a packet that a fault rule delayed or damaged leaves its host.
+// How a host sends a packet that a fault rule delayed or damaged.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace rdmaemu {
 class PacketExit {
  public:
   virtual ~PacketExit() = default;
-  // Sends a datagram that has its ICRC. The datagram is lost when the network has no room.
+  // Sends a datagram that includes its ICRC. The datagram is lost when the network has no room.
   virtual void SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_class,
                           std::span<const std::byte> datagram) = 0;
   // Counts a packet between two QPs of the host that a rule damaged.

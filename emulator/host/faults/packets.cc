@@ -75,7 +75,7 @@ bool PacketFaults::Do(Time now, const fault::Rule& rule, const transport::Passin
   return false;
 }
 
-// It meets the check of the ICRC, here or where it goes.
+// Makes the packet fail the check of its ICRC, on this host or at its destination.
 void PacketFaults::Damage(Time now, Kept kept) {
   if (!kept.leaves) {
     exit_.CountBadIcrc();

@@ -1,5 +1,6 @@
-// The door of packets: each one that a queue pair of this host sends or gets, also those that never
-// leave the host. They are lost, late, doubled, out of order or damaged; and they go through links.
+// The door of packets: every packet that a queue pair of this host sends or receives, including
+// packets within the host. Rules drop, delay, duplicate, reorder or damage packets. Packets pass
+// through links, too.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +23,25 @@ namespace rdmaemu {
 
 class PacketFaults {
  public:
-  // Packets that are delayed, held or reordered; more are lost.
+  // Packets that are delayed, held or reordered. Further ones are lost.
   static constexpr size_t kMaxKept = 65536;
   static constexpr size_t kMaxKeptBytes = 64 << 20;
-  // Flows whose packets are numbered; those beyond share one.
+  // Flows with numbered packets. Further flows share one number.
   static constexpr size_t kMaxFlows = 65536;
-  // A packet that waits for those behind it comes after this time in any case.
+  // The longest time that a reordered packet waits for the packets behind it.
   static constexpr Duration kReorderWait = std::chrono::milliseconds(10);
 
   struct Kept {
     wire::UdpFlow flow;
     uint8_t traffic_class;
-    bool leaves;  // for another host
-    bool stays;   // from this host, and for it
+    bool leaves;  // to another host
+    bool stays;   // sent and received by this host
     std::vector<std::byte> bytes;
-    NetAddress local;  // of its queue pair here
+    NetAddress local;  // address of its queue pair here
     uint32_t qpn;
-    std::optional<NetAddress> at;  // the own address by which it came; nothing: any
+    std::optional<NetAddress> at;  // own address of arrival; nothing: any
   };
-  // Where a packet goes on to that waited for its queue pair here; others go to the network.
+  // Delivers a deferred packet to its queue pair here. Other packets are sent to the network.
   using Deliver = std::function<void(Time, const Kept&, const wire::Packet&)>;
   PacketFaults(HostFaults& faults, LinkFaults& links, Verbs& verbs, const Programs& programs,
                PacketExit& exit, Deliver deliver)
@@ -53,11 +54,12 @@ class PacketFaults {
         kept_(kMaxKept, faults.counters().kept_packets_full),
         overtaken_(kMaxKept, faults.counters().kept_packets_full) {}
 
-  // True: it goes on as it is.
+  // Returns true when the packet continues unchanged.
   bool Passes(Time now, const transport::PassingPacket& packet,
               const transport::PacketBytes& bytes);
 
-  // Drops the held packets of destroyed queue pairs. Delayed ones have been sent: they arrive.
+  // Drops the held packets of destroyed queue pairs. Delayed packets have been sent, so they
+  // arrive.
   void ForgetGone();
   bool IsDue(Time now) const { return kept_.IsDue(now) || overtaken_.IsDue(now); }
   void Expire(Time now);
@@ -66,11 +68,11 @@ class PacketFaults {
   const auto& overtaken() const { return overtaken_; }
 
  private:
-  // The last: it stays, which of a multicast packet one copy does, and another leaves.
+  // The last member is Kept::stays. One copy of a multicast packet stays, and another leaves.
   using Flow = std::tuple<fault::Direction, NetAddress, NetAddress, uint32_t, bool>;
   struct Overtaken {
     Flow flow;
-    uint64_t by;  // so many packets more
+    uint64_t by;  // how many more packets must pass
     Kept kept;
   };
 
@@ -80,14 +82,14 @@ class PacketFaults {
   bool PassesLink(Time now, const transport::PassingPacket& packet,
                   const transport::PacketBytes& bytes);
   void Damage(Time now, Kept kept);
-  // False: it is lost, because there is no room, or because its payload could not be read.
+  // Returns false when the packet is lost, because there is no room or its payload is unreadable.
   bool Admit(const Kept& kept);
   void Send(Time now, const Kept& due);
   void Keep(Time until, Kept kept);
   void Hold(std::string_view rule, Kept kept);
-  // One more packet of the flow has passed those that wait for it.
+  // Counts one more packet of the flow that has overtaken the waiting packets.
   void Overtake(Time now, const Flow& flow);
-  // Its queue pair is no more; of a packet that came for a group, all that would take it.
+  // Returns true when the packet's queue pair was destroyed. For a multicast packet: all receivers.
   bool IsGone(const Kept& kept);
   static Kept KeptOf(const transport::PassingPacket& packet, const transport::PacketBytes& bytes);
 
@@ -99,8 +101,8 @@ class PacketFaults {
   Deliver deliver_;
   std::map<Flow, uint64_t> numbers_;
   Deferred<Kept> kept_;
-  Deferred<Overtaken> overtaken_;  // until kReorderWait has passed, or enough packets have
-  size_t kept_bytes_ = 0;          // of all that wait
+  Deferred<Overtaken> overtaken_;  // until kReorderWait or enough packets have passed
+  size_t kept_bytes_ = 0;          // of all deferred packets
 };
 
 }  // namespace rdmaemu

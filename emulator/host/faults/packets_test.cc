@@ -1,5 +1,5 @@
-// Fault rules at packets: between two hosts and inside one, on their way out and in. Whatever
-// happens to a packet of a reliable connection, the message arrives whole, or its request fails.
+// Fault rules at packets, between two hosts and inside one, when sent and when received. For every
+// fault of a packet on a reliable connection, the message arrives whole or its request fails.
 #include "emulator/host/faults/packets.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr uint32_t kMessageBytes = 8 * 1024;  // eight packets
 
 class PacketFaultsTest : public FaultQps {
  protected:
-  // From now on both queue pairs are the server's host's.
+  // Moves both queue pairs to the server's host.
   void StayInside() {
     is_inside_ = true;
     a_ = verb_a_.CreateQp(IBV_QPT_RC, 32);
@@ -25,13 +25,13 @@ class PacketFaultsTest : public FaultQps {
     mr_b_ = neighbour_.Register(target_.data(), kBytes,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   }
-  // At the host that receives the requests.
+  // Adds a rule on the host that receives the requests.
   void OnReceiver(const std::string& rule) { is_inside_ ? OnServer(rule) : OnClient(rule); }
   void FillSource() {
     for (size_t i = 0; i < source_.size(); i++)
       source_[i] = static_cast<std::byte>(i * 7 + i / 256);
   }
-  // Status of the one request that is under way.
+  // Returns the status of the one pending request.
   uint32_t AwaitCompletion(Duration limit = seconds(10)) {
     ib_uverbs_wc wc{};
     EXPECT_TRUE(world_.RunUntil([&] { return verb_a_.Poll(wc); }, limit)) << "no completion";
@@ -80,7 +80,7 @@ TEST_P(EachFate, LeavesTheMessageWhole) {
   const std::string list =
       AskFaults(at_server ? server_client_ : client_client_, CallOp::kFaultList);
   EXPECT_NE(list.find("\"fired\":1"), std::string::npos) << list;
-  // Nothing of it stays behind.
+  // The fault must not affect the next request.
   PostWrite(2, kMessageBytes);
   EXPECT_EQ(AwaitCompletion(), IBV_WC_SUCCESS);
 }
@@ -168,7 +168,7 @@ TEST_F(PacketFaultsTest, ADelayedPacketHasTheBytesItWasSentWith) {
   PostSend(1);
   world_.Settle();
   const std::byte sent = source_[0];
-  source_[0] = ~sent;  // it has left already
+  source_[0] = ~sent;  // the packet was sent already
   world_.RunUntil([&] { return !PollAll(verb_b_).empty(); }, seconds(1));
   EXPECT_EQ(target_[0], sent);
 }
@@ -178,7 +178,8 @@ TEST_F(PacketFaultsTest, ADelayedPacketHasTheBytesItWasSentWith) {
 constexpr uint32_t kQkey = 0x11;
 const NetAddress kGroupAddress = *NetAddress::Parse("239.1.1.1");
 
-// A program with a UD queue pair; it sends to the group, and takes what others send once it joined.
+// A program with a UD queue pair. It sends to the group, and receives the group's datagrams after a
+// join.
 class GroupProgram {
  public:
   explicit GroupProgram(Client& client, uint32_t device_index = 0)
@@ -225,7 +226,7 @@ class GroupProgram {
       wqe.wr.wr.ud.ah_num = ah_.handle;
     });
   }
-  // The values that came since the last time, in order.
+  // Returns the values received since the last call, in order.
   std::vector<int> Received() {
     std::vector<int> values;
     for (ib_uverbs_wc wc; verb_.Poll(wc);) {
@@ -377,16 +378,17 @@ TEST_F(MulticastFaultsTest, AKeptPacketIsForTheDeviceByWhichItCame) {
   first.Join("127.0.0.3");
   second.Join("127.0.0.4");
   AddRule(client, "at = \"packet.ud_send_only\", delay_ms = 5");
-  sender.Send(1);  // the world brings it to the first address
+  sender.Send(1);  // the world delivers it to the first address
   Let(seconds(1));
   EXPECT_EQ(first.Received(), std::vector<int>{1});
   EXPECT_EQ(second.Received(), std::vector<int>{});
 }
 
-// What the network owns of an address goes when the host closes it. All packets come in one burst.
+// The network frees what it owns of an address when the host closes the address. All packets arrive
+// in one burst.
 class BurstTest : public PacketFaultsTest {
  protected:
-  // Sends a message, and keeps its datagrams.
+  // Sends a message and captures its datagrams.
   void Capture() {
     world_.SetFilter([&](const World::Datagram& datagram) {
       burst_.push_back(datagram);
@@ -396,7 +398,7 @@ class BurstTest : public PacketFaultsTest {
     world_.Settle();
     world_.SetFilter([](const World::Datagram&) { return true; });
   }
-  // To the client's host, from a port that is freed with its address.
+  // Delivers them to the client's host, from a port that is freed with its address.
   void DeliverFromAPort() {
     struct Port {
       wire::UdpFlow flow;
@@ -423,7 +425,7 @@ TEST_F(BurstTest, AnAddressThatARuleRemovesTakesTheRestOfTheBurstWithIt) {
   OnClient("at = \"packet.rc_write_last\", first = 1, delay_ms = 2");
   DeliverFromAPort();
   EXPECT_EQ(Counter(client_host_, "not_ours"), 5u);
-  // The address returns, and what was lost is repeated.
+  // The address returns, and the lost packets are retransmitted.
   EXPECT_EQ(AwaitCompletion(), IBV_WC_SUCCESS);
   EXPECT_TRUE(HasArrived(kMessageBytes));
 }

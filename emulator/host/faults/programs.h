@@ -1,4 +1,4 @@
-// The programs that are connected to a host, as fault rules name them.
+// The programs that are connected to a host, under the names that fault rules use.
 #pragma once
 
 #include <string_view>

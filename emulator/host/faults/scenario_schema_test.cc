@@ -1,4 +1,4 @@
-// The schema for editors says what the grammar says: the same keys, shapes and words.
+// The schema for editors agrees with the grammar: the same keys, shapes and words.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,14 +83,14 @@ TEST(ScenarioSchema, HasTheWordsOfTheGrammar) {
   EXPECT_EQ(WordsOf(keys.at("at")), places) << Json(places).dump();
   EXPECT_EQ(WordsOf(keys.at("status")), SetOf(fault::CompletionStatuses()));
   std::set<std::string> raised = SetOf(fault::AsyncEvents());
-  raised.erase("wq_fatal");  // of which nothing here could be
+  raised.erase("wq_fatal");  // no object here can have this event
   EXPECT_EQ(WordsOf(keys.at("async")), raised);
   const auto events = static_cast<size_t>(fault::Point::kCmEvent);
   EXPECT_EQ(WordsOf(keys.at("event")), SetOf(FaultVocabulary()[events]));
 }
 
-// The host describes the moments (call_target.h, cm.cc), and the grammar says what they
-// have.
+// The host fills in the moments (call_target.h, cm.cc). The grammar lists which members each moment
+// has.
 TEST(Grammar, KnowsWhichCallsHaveADevice) {
   const auto calls = static_cast<size_t>(fault::Point::kCall);
   const fault::Key& device = *fault::FindKey("device");

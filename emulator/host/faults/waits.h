@@ -1,4 +1,4 @@
-// Who waits until a rule has fired so often (`rdmaemu fault wait`).
+// The processes that wait until a rule has fired often enough (`rdmaemu fault wait`).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace rdmaemu {
 
 class FaultWaits {
  public:
-  // Of all processes together; a process has one connection, and waits for one answer at a time.
+  // Waits of all processes together. A process has one connection, and waits for one reply at a
+  // time.
   static constexpr size_t kMaxWaits = 4096;
 
   struct Ended {
@@ -22,11 +23,12 @@ class FaultWaits {
     std::string rule;
   };
 
-  // False: too many wait.
+  // Returns false when there are too many waits.
   bool Add(ProcessId process, std::string_view rule, uint64_t times);
-  // The rule has fired so often.
+  // Ends the waits that this number of firings satisfies.
   void Fired(std::string_view rule, uint64_t times);
-  // The rule has gone, or (nothing) all have: nobody waits in vain.
+  // Ends the waits for a removed rule, or (nothing) for all rules, so that no process waits in
+  // vain.
   void Removed(std::optional<std::string_view> rule);
   void Forget(ProcessId process);
 
@@ -40,7 +42,7 @@ class FaultWaits {
     std::string rule;
     uint64_t times;
   };
-  // In the order in which they came.
+  // Ends waits in the order in which they were added.
   template <class Ends>
   void End(const Ends& ends);
 

@@ -1,4 +1,4 @@
-// Waiting until a rule has fired so often, and rules that do nothing but count.
+// Waiting until a rule has fired often enough, and rules that only count.
 #include "emulator/host/faults/waits.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ using std::chrono::seconds;
 
 class WaitsTest : public FaultWorld {
  protected:
-  // What `rdmaemu fault wait` asks, as a process of the server's host that never said Hello.
+  // Makes the call of `rdmaemu fault wait`, as a process of the server's host that never sent a
+  // Hello.
   Reply Wait(ProcessId process, const std::string& rule, uint64_t times = 1) {
     std::vector<std::byte> message(sizeof(CallHeader) + sizeof(FaultWaitIn) + rule.size());
     const CallHeader header{static_cast<uint32_t>(CallOp::kFaultWait),
@@ -30,7 +31,7 @@ class WaitsTest : public FaultWorld {
     EXPECT_EQ(reply.error, 0);
     return {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()};
   }
-  // The late answer that is there now.
+  // Returns the late reply that is ready now.
   std::string LateText() {
     const auto due = server_host_.NextDeadline();
     EXPECT_TRUE(due && *due <= world_.now) << "the host says that there is something to do";

@@ -21,7 +21,7 @@ using fault::Point;
 
 constexpr const char* kFlushed = "flushed";
 
-// In the order in which messages say them; the device has no others.
+// In the order in which messages list them. The device has no other opcodes.
 constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 9> kCompletions = {{
     {IBV_WC_SEND, "send"},
     {IBV_WC_RDMA_WRITE, "rdma_write"},
@@ -34,7 +34,7 @@ constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 9> kCompletions = {{
     {IBV_WC_RECV_RDMA_WITH_IMM, "recv_rdma_with_imm"},
 }};
 
-// "RegMr" and "RESOLVE_ADDR" as rules have them: reg_mr, resolve_addr.
+// Converts "RegMr" and "RESOLVE_ADDR" to the words of rules: reg_mr, resolve_addr.
 std::string SubjectOf(std::string_view name) {
   std::string subject;
   bool after_small = false;

@@ -1,4 +1,4 @@
-// The words that rules have for what passes a host's doors.
+// The words that rules use for the events at a host's doors.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rdmaemu {
 
-// A call that a program makes, not one that the host's control or the connection itself makes.
+// Returns true for a call of a program, not of the host's control or of the connection itself.
 bool CanFail(uint32_t op);
 std::string CallSubject(uint32_t op);
 std::string MessageSubject(const wire::CmBody& body);
@@ -19,7 +19,7 @@ std::string EventSubject(uint32_t event);
 // "rc_send_only"
 std::string PacketSubject(const wire::PacketHeaders& headers);
 std::string AsyncSubject(ibv_event_type type);
-// Of a completion: "send", "recv_rdma_with_imm"; "flushed" where that is its status.
+// Returns the subject of a completion: "send", "recv_rdma_with_imm", or "flushed" for that status.
 const char* CompletionSubject(uint32_t status, ibv_wc_opcode opcode);
 
 }  // namespace rdmaemu

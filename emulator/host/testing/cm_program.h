@@ -1,5 +1,5 @@
-// A program that uses RDMA CM ids, as librdmacm does it with the commands of rdma_user_cm.h: one
-// event channel, and the steps of a connection by name.
+// A program that uses RDMA CM ids through the commands of rdma_user_cm.h, as librdmacm does. It has
+// one event channel, and functions for the steps of a connection.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ inline sockaddr_in6 Ipv4Socket(const std::string& address, uint16_t port) {
   if (inet_pton(AF_INET, address.c_str(), &ipv4.sin_addr) != 1) {
     throw std::runtime_error("not an IPv4 address: " + address);
   }
-  sockaddr_in6 wide{};  // what the commands have room for
+  sockaddr_in6 wide{};  // the size in the commands
   std::memcpy(static_cast<void*>(&wide), &ipv4, sizeof ipv4);
   return wide;
 }
@@ -59,7 +59,7 @@ class CmProgram {
     Do(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, backlog});
     return id;
   }
-  // Resolves and connects; the REQ or SIDR_REQ is on its way.
+  // Resolves and connects. Afterwards the REQ or SIDR_REQ is in flight.
   uint32_t Connect(uint16_t port_space, const std::string& address, uint16_t port) {
     const uint32_t id = CreateId(port_space);
     Do(RDMA_USER_CM_CMD_RESOLVE_IP, rdma_ucm_resolve_ip{{}, Ipv4Socket(address, port), id, 2000});
@@ -77,14 +77,14 @@ class CmProgram {
   void Establish(uint32_t id) { Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, {}, id, 0, {}}); }
   void Disconnect(uint32_t id) { Do(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id}); }
 
-  // The latest event; those before it that nobody took go with it.
+  // Takes the latest event and drops all events before it.
   rdma_ucm_event_resp Event() {
     rdma_ucm_event_resp event = TakeEvent();
     while (client.world.counters.value(counter) > 0) event = TakeEvent();
     return event;
   }
 
-  // The oldest event.
+  // Takes the oldest event.
   rdma_ucm_event_resp Next() { return TakeEvent(); }
 
   static rdma_ucm_conn_param Parameters() {

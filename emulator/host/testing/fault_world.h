@@ -1,4 +1,4 @@
-// Two hosts with fault rules, and programs on them: what the tests of the doors begin with.
+// Two hosts with fault rules, and programs on them: the fixture of the tests of the doors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace rdmaemu::testing {
 
-// The text of an answer to one of kFault*.
+// Returns the text of a reply to one of the kFault* calls.
 inline std::string AskFaults(Client& client, CallOp op, const std::string& text = {}) {
   const Reply reply = client.CallBytes(static_cast<uint32_t>(op), text.data(), text.size());
   EXPECT_EQ(reply.error, 0);
@@ -40,7 +40,7 @@ class FaultWorld : public ::testing::Test {
   void OnClient(const std::string& rule) { AddRule(client_client_, rule); }
 
   bool Waits(CmProgram& program) { return world_.counters.value(program.counter) > 0; }
-  // The next event of a program, which must come within the limit.
+  // Returns the next event of a program, which must arrive within the limit.
   rdma_ucm_event_resp EventOf(CmProgram& program, Duration limit = std::chrono::seconds(200)) {
     EXPECT_TRUE(world_.RunUntil([&] { return Waits(program); }, limit)) << "no event";
     return Waits(program) ? program.Event() : rdma_ucm_event_resp{};
@@ -58,15 +58,15 @@ class FaultWorld : public ::testing::Test {
   CmProgram server_, client_;
 };
 
-// A program of the server's host and one of the client's with a connected queue pair each, and
-// memory that both may reach.
+// One program on the server's host and one on the client's host, each with a connected queue pair,
+// and with memory that both may access.
 class FaultQps : public FaultWorld {
  protected:
   static constexpr uint32_t kBytes = 64 * 1024;
 
   FaultQps() { Connect(); }
 
-  // Queue pairs of their own, as at the beginning.
+  // Creates and connects new queue pairs, as at the beginning.
   void Connect() {
     a_ = verb_a_.CreateQp(IBV_QPT_RC, 32);
     b_ = verb_b_.CreateQp(IBV_QPT_RC, 32);

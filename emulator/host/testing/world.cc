@@ -5,7 +5,7 @@
 #include "emulator/abi/slab.h"
 
 namespace rdmaemu::testing {
-// One host's way into the world's network.
+// A host's interface to the world's network.
 class World::Port final : public Network {
  public:
   explicit Port(World& world) : world_(world) {}
@@ -32,7 +32,7 @@ class World::Port final : public Network {
     world_.joined_groups.erase({local, group});
   }
 
-  std::set<NetAddress> addresses;  // where datagrams reach the host
+  std::set<NetAddress> addresses;  // addresses that deliver datagrams to the host
 
  private:
   World& world_;
@@ -279,7 +279,7 @@ bool Verb::Poll(ib_uverbs_wc& wc) {
   return true;
 }
 
-// As the library does it, in memory that is there.
+// Places a payload as the library does, in accessible memory.
 void Verb::PlacePayload(uint32_t index) {
   auto* slots = reinterpret_cast<ReceiveSlot*>(client.At(cq.queue) + sizeof(CqControl) +
                                                SlabOffset(cq.slots, sizeof(CqEntry)));

@@ -1,5 +1,5 @@
-// Hosts and their clients in one process: a network that delivers in order under virtual time, and
-// clients that speak calls.h and write rings as the shim does. The embedded way to drive a Host.
+// Hosts and their clients in one process. The network delivers in order under virtual time. Clients
+// use calls.h and write rings, as the shim does. World shows how to drive an embedded Host.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace rdmaemu::testing {
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-// The wr_ids of completions, in their order.
+// Returns the wr_ids of completions, in their order.
 inline std::vector<uint64_t> IdsOf(const std::vector<ib_uverbs_wc>& completions) {
   std::vector<uint64_t> ids;
   for (const ib_uverbs_wc& wc : completions) ids.push_back(wc.wr_id);
@@ -34,36 +34,36 @@ class World {
     wire::UdpFlow flow;
     std::vector<std::byte> bytes;
   };
-  // What the network does to a datagram; the default lets all pass.
+  // Returns false to drop a datagram. The default passes all datagrams.
   using Filter = std::function<bool(const Datagram&)>;
 
   World();
   ~World();
-  // A host with one device rxe0 at the address; without a seed it has its number's.
+  // Adds a host with one device rxe0 at the address. Without a seed, the host's number is the seed.
   Host& AddHost(const std::string& name, const std::string& address,
                 const Profile& profile = *BuiltInProfile("rxe"), uint64_t seed = 0);
-  // A host of that configuration.
+  // Adds a host with that configuration.
   Host& AddHost(HostConfig config);
-  // One round: every host looks at its doorbells and works once, and what is in flight arrives.
-  // True when there was something to do. Time stands still.
+  // Runs one round: every host polls its doorbells and works once, and datagrams in flight arrive.
+  // Returns true when there was something to do. Time does not advance.
   bool Step();
-  // Steps until nothing is ready.
+  // Runs rounds until no work is ready.
   void Settle() {
     while (Step()) {
     }
   }
-  // Settles, then lets time jump to the next deadline, until nothing is due before `limit` has
-  // passed or `done` holds. True when `done` held.
+  // Settles, then advances time to the next deadline, repeatedly. Ends when no deadline is left
+  // within `limit`, or `done` returns true. Returns true when `done` did.
   bool RunUntil(const std::function<bool()>& done, Duration limit);
   void SetFilter(Filter filter) { filter_ = std::move(filter); }
 
-  // Datagrams that the network has room for until it next delivers.
+  // Datagrams that fit into the network until its next delivery.
   size_t network_room = SIZE_MAX;
-  // Addresses that no host can open while it runs.
+  // Addresses that a running host cannot open.
   std::set<NetAddress> taken_addresses;
   // Called after a host has closed an address.
   std::function<void(const NetAddress&)> on_close;
-  // Multicast groups that hosts are members of, each by which of their addresses.
+  // The multicast groups of hosts, each with the address that joined.
   std::multiset<std::pair<NetAddress, NetAddress>> joined_groups;
   Time now{};
   FakeMemory memory;
@@ -83,17 +83,17 @@ class World {
 class Client {
  public:
   Client(World& world, Host& host, const std::string& program = "test");
-  // As after fork: a new connection that shows this one's token.
+  // Acts as fork: returns a new connection with this one's token.
   std::unique_ptr<Client> Fork();
-  // The two halves of it: the process forks, and the child of that fork connects.
+  // The two halves of Fork: the process forks, and that fork's child connects.
   uint32_t CountFork();
   std::unique_ptr<Client> Forked(uint32_t fork);
-  // The process has ended, but a child that has not connected holds its connection.
+  // Ends the process. A child that has not connected holds its connection.
   void End();
-  // The connection ends, as after SIGKILL.
+  // Ends the connection, as SIGKILL does.
   void Kill();
 
-  // One call; the answer's errno, with Out filled on 0.
+  // Makes one call. Returns its errno, and fills Out on 0.
   template <class In, class Out>
   int Call(CallOp op, const In& in, Out& out) {
     Reply reply = CallBytes(static_cast<uint32_t>(op), &in, sizeof in);
@@ -124,7 +124,7 @@ class Client {
   void SayHello(const HelloIn& in);
 };
 
-// An open device with a PD, one CQ and queue pairs, as a small verbs program has them.
+// An open device with a PD, one CQ and queue pairs, as in a small verbs program.
 class Verb {
  public:
   explicit Verb(Client& client, uint32_t cq_entries = 64, uint32_t device_index = 0);
@@ -135,14 +135,14 @@ class Verb {
   };
   Qp CreateQp(ibv_qp_type type, uint32_t depth = 16, uint32_t sges = 2);
   int Modify(const Qp& qp, int mask, const ibv_qp_attr& attr);
-  // INIT, RTR and RTS towards the peer's QP at the address.
+  // Moves the QP to INIT, RTR and RTS, towards the peer's QP at the address.
   void ConnectRc(const Qp& qp, const std::string& peer_address, uint32_t peer_qpn);
   MrOut Register(void* address, size_t bytes, int access);
   void PostRecv(Qp& qp, uint64_t wr_id, void* address, uint32_t bytes, uint32_t lkey);
-  // Fills the WQE's header by `fill`, gives it one SGE and rings the doorbell.
+  // Fills the WQE's header by `fill`, adds one SGE and rings the doorbell.
   void PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address, uint32_t bytes,
                 uint32_t lkey, const std::function<void(rxe_send_wqe&)>& fill = {});
-  // The next completion; false when there is none.
+  // Takes the next completion. Returns false when there is none.
   bool Poll(ib_uverbs_wc& wc);
 
   Client& client;
