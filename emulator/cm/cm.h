@@ -26,8 +26,9 @@
 
 namespace rdmaemu::cm {
 
-// Why an event, and those behind it on its channel, are hidden from the program: the barrier of a
-// fault rule (its name), or a time. Neither: the event is visible at once.
+// The reason why an event, and those behind it on its channel, are hidden from the program. The
+// reason is the barrier of a fault rule (its name) or a time. Without a reason the event is visible
+// at once.
 struct EventWait {
   std::string barrier;
   std::optional<Time> until;

@@ -1,5 +1,5 @@
-// Destroying an id in each state sends the peer the state's message (ib_destroy_cm_id) once, and
-// leaves nothing behind.
+// Destroying an id in each state sends the peer the state's message (ib_destroy_cm_id) once.
+// Nothing remains afterwards.
 #include <endian.h>
 
 #include "emulator/cm/wire_peer_for_test.h"

@@ -1,4 +1,4 @@
-// What connection management needs from its host, in four interfaces: addresses and routes, sending
+// The four interfaces that connection management needs from its host: addresses and routes, sending
 // of messages, multicast groups, and the queue pairs that iw_cm moves.
 #pragma once
 
@@ -87,7 +87,7 @@ class CmTransport {
  public:
   virtual ~CmTransport() = default;
   // Sends a message. Returns an errno only for a failure that the kernel learns at once, as for a
-  // MAD whose send fails. A message lost on its way is no error.
+  // MAD whose send fails. A message lost in flight is no error.
   virtual Status Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
 };
 

@@ -501,7 +501,8 @@ void IbCm::RetransmitOrGiveUp(Time now, Connection& connection) {
   switch (connection.state) {
     case IbCmState::kReqSent:
     case IbCmState::kMraReqReceived:
-      // The peer no longer gets repeats of this old request, and an accept would be too late.
+      // This side gives up at give_up_at and stops repeating the REQ. A later accept would be too
+      // late, so the REQ is withdrawn.
       if (connection.give_up_at) Withdraw(now, connection);
       ResetToIdle(connection);
       TellOwner(now, connection, IbCmEventType::kReqError, nullptr);

@@ -190,8 +190,8 @@ class IbCm {
   // states.
   Status Establish(Time now, Connection& connection);
   // Ends the owner's use of a connection (ib_destroy_cm_id). Sends the peer the message that the
-  // state requires. An established connection remains until its DREQ is answered or exhausted, and
-  // through timewait.
+  // state requires. An established connection remains until its DREQ is answered or its retries
+  // end, and through timewait.
   void Destroy(Time now, uint64_t key);
 
   void Receive(Time now, const CmRoute& route, const CmDevice& device,

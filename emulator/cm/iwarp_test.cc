@@ -1,5 +1,5 @@
-// Ids whose manager is iw_cm: which events they get and when, the peer's events after a failed
-// step, the common end of QP and connection, and lossy networks.
+// Ids whose manager is iw_cm. Tests check their events, the peer's events after a failed step, the
+// common end of QP and connection, and lossy networks.
 #include <infiniband/ib.h>
 
 #include <cstring>

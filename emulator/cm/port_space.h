@@ -1,6 +1,6 @@
-// The ports of a host's RDMA CM port spaces (TCP, UDP, IPOIB, IB), shared by all its programs:
-// which ids hold a port, and which ids may share a port (cma_get_port, cma_check_port,
-// cma_port_is_unique).
+// The ports of a host's RDMA CM port spaces (TCP, UDP, IPOIB, IB), which all its programs share.
+// PortSpaces records which ids hold a port, and decides which ids may share a port (cma_get_port,
+// cma_check_port, cma_port_is_unique).
 #pragma once
 
 #include <cstdint>

@@ -253,7 +253,7 @@ EventAnswer RdmaIds::IwarpEvent(Time now, CmaId& id, const Connection& connectio
   }
 }
 
-// iwcm_init_qp_init_attr and iwcm_init_qp_rts_attr behind rdma_init_qp_attr, as measured.
+// iwcm_init_qp_init_attr and iwcm_init_qp_rts_attr (called by rdma_init_qp_attr), as measured.
 ib_uverbs_qp_attr RdmaIds::IwarpQpAttr(const CmaId& id, bool is_connecting, ibv_qp_state state) {
   ib_uverbs_qp_attr out = {};
   out.qp_state = state;

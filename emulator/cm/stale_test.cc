@@ -1,5 +1,5 @@
-// Matching of messages to connections: requests and replies that name a QP of a live connection
-// (IBTA 12.9.8.3.1), ids in use, and rejections that must find their connection.
+// Matching of messages to connections. Requests and replies may name a QP of a live connection
+// (IBTA 12.9.8.3.1) or an id in use. Rejections must find their connection.
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {

@@ -14,8 +14,8 @@
 
 namespace rdmaemu {
 
-// What a host stores under a device's name. A removed device keeps its addresses and profile for
-// its return.
+// The data that a host stores under a device's name. A removed device keeps its addresses and
+// profile for its return.
 struct HostDevice {
   DeviceConfig config;
   Device* device = nullptr;  // nullptr: removed
@@ -62,14 +62,13 @@ class AddressTable final : public cm::CmAddresses {
   std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) const override;
   bool LivesOnLoopback(bool ipv4) const override;
   bool IsOwnAddress(const NetAddress& address) const override { return Find(address) != nullptr; }
-  // Looks the destination up in the host's routes. The routes are, in this order: the host's own
-  // addresses, the silent networks, the networks of its addresses on the wire (longest prefix
-  // first, then the oldest address), and the gateways. Ports that are down have no routes. A
-  // multicast group uses a gateway's network, else the oldest address.
-  //
-  // `from` is an own address to which the id is bound. Then only routes of its device count. As on
-  // the kernel, an IPv4 destination without such a route counts as a silent neighbour on the
-  // device's link (ip_route_output_key with an interface).
+  // Looks the destination up in the host's routes. First are the host's own addresses, then the
+  // silent networks. Next are the networks of its addresses on the wire (longest prefix first, then
+  // the oldest address), then the gateways. Ports that are down have no routes. A multicast group
+  // uses a gateway's network, else the oldest address.  `from` is an own address to which the id is
+  // bound. Then only routes of its device count. As on the kernel, an IPv4 destination without such
+  // a route counts as a silent neighbour on the device's link (ip_route_output_key with an
+  // interface).
   cm::Reach FindRoute(const NetAddress& destination,
                       const std::optional<NetAddress>& from = {}) const override;
   // Returns the own address that equals the GID, else the oldest own address in the GID's subnet.

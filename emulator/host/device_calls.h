@@ -11,9 +11,9 @@
 namespace rdmaemu {
 
 // `body` is a ChangeDeviceIn, followed by a profile's TOML when a device is added with its own
-// profile. EINVAL for a body of another size, an unknown change, an invalid device name, a profile
-// that is not built in or invalid, or an address that no single host can have. Else the error of
-// HostDevices.
+// profile. EINVAL for a body of another size, an unknown change or an invalid device name. EINVAL
+// also for an invalid profile, an unknown profile name, or an address that no single host can have.
+// Else the error of HostDevices.
 Reply ChangeDevice(HostDevices& devices, Time now, std::span<const std::byte> body);
 
 }  // namespace rdmaemu

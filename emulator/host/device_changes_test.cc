@@ -333,9 +333,8 @@ TEST_F(DeviceChanges, WithItsAddressAConnectionLosesItsWay) {
   EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_LOC_QP_OP_ERR);
 }
 
-// A bond's failover: the listener and the ids of connections, bound ids and resolved ids get the
-// event, in the order in which they got the device (cma_netdev_change; measured with
-// fail_over_mac=active).
+// A bond's failover. The listener, connected, bound and resolved ids get the event, in the order in
+// which they got the device (cma_netdev_change). Measured with fail_over_mac=active.
 TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   CmProgram program(a), wildcard(a), elsewhere(a);
   const uint32_t listener = program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);

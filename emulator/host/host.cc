@@ -181,7 +181,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return fault_control_.TakeLate();
   }
 
-  // A paused host ignores the refusal; CM retransmits its request and is refused again.
+  // A paused host ignores the refusal. CM retransmits its request and is refused again.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
     if (!StandsStill()) cm_.Refused(now, local, remote);
   }

@@ -103,8 +103,8 @@ class Host {
   void ProcessEnded(Time now, ProcessId process);
   // Executes one message of calls.h, including its header. EINVAL for a malformed message.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
-  // Returns a delayed reply (Reply::is_late) whose time has come. Call this after Expire. Detach
-  // drops a process's delayed replies.
+  // Returns a delayed reply (Reply::is_late) that is due. Call this after Expire. Detach drops a
+  // process's delayed replies.
   std::optional<LateReply> TakeLateReply();
   // Cancels the process's delayed calls. Calls that have not been executed yet never will be.
   void AbandonCalls(ProcessId process);
@@ -143,9 +143,9 @@ class Host {
   void DropStaleDeadlines();
   // Returns true while a deadline, here or at a peer, runs against an application. Then the
   // application has an unanswered REQ or SIDR_REQ, a REP without RTU, or a DREQ (while the peer
-  // repeats it). Or a QP waits for the application to post a receive. A jump of time would make
-  // such an application look dead. So while this is true for any host of a group that communicates,
-  // time only runs. Checks every connection and queue pair.
+  // repeats it). Or a QP waits for the application to post a receive. A jump of time would make a
+  // live application miss its deadline. So while this is true for any host of a group that
+  // communicates, time must not jump. Checks every connection and queue pair.
   bool AwaitsApplication(Time now) const;
   // Returns the time to which time may jump when no work is ready and no packet in flight: the next
   // deadline. Returns nothing without a deadline, or while the host waits for an application.

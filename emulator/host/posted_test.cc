@@ -1,5 +1,5 @@
-// A program's posts are sent before a call destroys what they need. rdma_rxe sends them within
-// ibv_post_send. In these tests the host has not polled the doorbells before the call.
+// A program's posts are sent before a call destroys objects that they need. rdma_rxe sends them
+// within ibv_post_send. In these tests the host has not polled the doorbells before the call.
 #include <gtest/gtest.h>
 
 #include "emulator/host/testing/fault_world.h"

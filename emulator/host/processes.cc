@@ -71,7 +71,8 @@ Survivors Processes::SurvivorsOf(GroupId group) const {
   Survivors survivors;
   for (const auto& [process, connected] : processes_) {
     if (connected.group != group) continue;
-    // A child holds a connection that outlives its process. The child has what its parent had.
+    // A child holds a connection that outlives its process. The child owns the objects that its
+    // parent owned.
     const ProcessId stand_in = connected.runs ? process : ProcessId::kNone;
     if (connected.runs) {
       survivors.AddRunning(process);

@@ -23,7 +23,8 @@ Status Verbs::ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr
   switch (attr.qp_state) {
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:
-      // siw is idle in both states until there is a connection. A second call changes nothing.
+      // siw is idle in both states until there is a connection. A call after the manager has moved
+      // the QP changes nothing.
       if (qp.state() == IBV_QPS_RESET) SetQpState(now, qp, IBV_QPS_INIT);
       return {};
     case IBV_QPS_RTS:

@@ -18,7 +18,7 @@ constexpr uint64_t kMostPages = UINT32_MAX;  // of one region (ib_umem_get)
 
 constexpr uint32_t KeyIndex(uint32_t key) { return key >> 8; }
 
-// True when `length` bytes at `address` are inside `size` bytes at `start`; no sum can overflow.
+// True when `length` bytes at `address` are inside `size` bytes at `start`. No sum can overflow.
 bool Inside(uint64_t address, uint64_t length, uint64_t start, uint64_t size) {
   return address >= start && address - start <= size && length <= size - (address - start);
 }

@@ -15,7 +15,7 @@ struct GroupShare;
 struct MemoryRegion;
 struct QueuePair;
 
-// What the queue pair received and what it has sent. Used before the QP is reset, flushed or
+// Payloads that the queue pair received and sent. Used before the QP is reset, flushed or
 // destroyed.
 struct QpPayloads {
   QueuePair& qp;

@@ -23,7 +23,7 @@ struct TransportProfile {
 // The kernel's connection manager of a device's ids. It decides the steps of a connection and of
 // its queue pairs, and which events with which status the programs get.
 enum class ConnectionManager : uint8_t {
-  kIb,     // ib_cm: the library moves the QP, before the peer gets a reply
+  kIb,     // ib_cm: the library moves the QP, and a REP waits for that
   kIwarp,  // iw_cm: the device moves the QP; QP and connection end together
 };
 
@@ -61,8 +61,9 @@ struct Profile {
   CmProfile cm;
   bool flush_receives_posted_in_error;  // hardware: yes; rxe: no
   bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and similar events; rxe: no
-  // QP events as siw raises them: for local errors that a completion reports, too, QP_REQ_ERR for
-  // refused READs, and no event for WRITEs with an unknown key. Needs raises_qp_fatal.
+  // QP events as siw raises them. Local errors that a completion reports raise an event, too.
+  // Refused READs raise QP_REQ_ERR. WRITEs with an unknown key raise no event. Needs
+  // raises_qp_fatal.
   bool raises_rnic_events = false;
   bool keeps_failed_opcodes = false;  // a failed completion has its opcode; rxe: 0
   bool raises_last_wqe_reached;

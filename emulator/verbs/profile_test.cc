@@ -57,7 +57,7 @@ TEST(Profile, ErrorsNameThePlaceAndWhatWouldBeRight) {
   EXPECT_NE(ErrorAfter("[port]", "[port").find("mine.toml:"), std::string::npos);
 }
 
-// toml++ aborted the program here when assertions were on, as in sanitizer builds.
+// With assertions on, as in sanitizer builds, toml++ aborted the program for this input.
 TEST(Profile, ATableThatBeginsAsNoKeyDoesIsAnError) {
   EXPECT_NE(ErrorAfter("[port]", "[, port]").find("mine.toml:"), std::string::npos);
 }

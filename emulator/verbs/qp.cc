@@ -141,7 +141,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   qp->signal_all = request.signal_all;
   qp->cap = GrantedCap(request.cap, srq != nullptr, profile.queue_depths);
   qp->attr = {};
-  // What rxe reports before any attribute is set. cur_qp_state stays 0 forever (measured).
+  // The attributes that rxe reports before any is set. cur_qp_state stays 0 forever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
   qp->attr.path_mtu = IBV_MTU_256;
   qp->attr.ah_attr.is_global = qp->attr.alt_ah_attr.is_global = 1;

@@ -1,5 +1,5 @@
-// Verbs of one host: devices and the objects that programs create on them, with the checks, limits
-// and errno values of the kernel's ib_uverbs and rdma_rxe. Class Verbs owns every object of
+// Verbs of one host: devices, and the objects that programs create on them. Checks, limits and
+// errno values are those of the kernel's ib_uverbs and rdma_rxe. Class Verbs owns every object of
 // objects.h. The transports access the objects through VerbsDirectory.
 #pragma once
 
@@ -145,7 +145,7 @@ class Verbs final : public VerbsDirectory {
   // Call this only after DoorbellSpan succeeded.
   DoorbellPage& Doorbells(GroupId group);
   QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
-  // Returns how many slots were ever used. Bits beyond them come from a faulty program.
+  // Returns how many slots were ever used. Only a faulty or hostile program sets bits beyond them.
   uint32_t DoorbellSlots(GroupId group) const;
   // EINVAL when the segment does not belong to this group.
   Result<uint64_t> SegmentLength(GroupId group, SegmentId segment) const;
@@ -154,7 +154,7 @@ class Verbs final : public VerbsDirectory {
   void FreeProcessPage(GroupId group, const Span& page);
   // Adds a process to the group.
   void ProcessJoined(GroupId group, ProcessId process);
-  // Call this when a process has ended and its memory is gone.
+  // Call this when a process has ended and its memory no longer exists.
   void ProcessEnded(GroupId group, ProcessId process);
   // Sets the owner of all objects that are created from now on.
   void SetMaker(const Maker& maker) { maker_ = maker; }
@@ -187,8 +187,8 @@ class Verbs final : public VerbsDirectory {
   // Raises the event on the queue pair, on its queues or on the contexts of its device, depending
   // on the event's type. Returns false when there is no such queue pair.
   bool RaiseOf(GroupId group, Handle qp, ibv_event_type type);
-  // Raises the event on every object that it can belong to: the queue pairs, completion queues or
-  // shared receive queues on the device, or its contexts.
+  // Raises the event on every object of the device that it can belong to. These are queue pairs,
+  // completion queues, shared receive queues or contexts.
   void RaiseOnAll(const Device& device, ibv_event_type type);
 
   // ---- PD, MR, MW

@@ -1,5 +1,5 @@
-// Barriers at every point: what arrives is held until its release, and then continues in order.
-// Released things do not affect objects that were destroyed meanwhile.
+// Barriers at every point: they hold all arrivals until the release, which keeps their order.
+// Released items do not affect objects that were destroyed meanwhile.
 #include <gtest/gtest.h>
 
 #include "emulator/base/nothing_queued.h"
@@ -388,7 +388,7 @@ TEST_F(BarriersTest, ALinkThatHoldsKeepsMessagesAndPackets) {
   EXPECT_EQ(IdsOf(PollAll(verb_a_)), std::vector<uint64_t>{1});
 }
 
-// ---- things that do not fit
+// ---- datagrams that do not fit
 
 TEST_F(BarriersTest, DatagramsThatAPausedHostHasNoRoomForAreCounted) {
   OnClient("at = \"time\", at_ms = 1, pause_ms = 50");

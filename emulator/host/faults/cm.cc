@@ -152,7 +152,7 @@ void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& pass
 }
 
 void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request) {
-  // When the request was stopped on its way out, its sender is on this host and still sending.
+  // When the rule stopped an outgoing request, its sender is on this host and still sending.
   if (request.direction == Direction::kSend) {
     deferred_.Delay(now, {Direction::kReceive, Back(request.route), std::move(answer)});
   } else {

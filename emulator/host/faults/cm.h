@@ -37,7 +37,7 @@ class CmFaults {
   // Applies the rules to an event that a program is about to get.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
 
-  // Returns what hides an event from the program. Call this before the event is queued.
+  // Returns the reason that hides an event from the program. Call this before the event is queued.
   cm::EventWait AtQueue(Time now, std::string_view program, uint32_t event);
 
   void Expire(Time now);

@@ -1,4 +1,4 @@
-// Fault rules at completions: any status and its effect on the queue pair; delays, duplicates,
+// Fault rules at completions: any status with its effect on the queue pair, delays, duplicates and
 // drops.
 #include "emulator/host/faults/completions.h"
 

@@ -1,5 +1,5 @@
-// What a fault rule does to a host's objects. The host does this after the moment at which the rule
-// fired, never in its middle.
+// The effects of fault rules on a host's objects. The host applies them after the moment at which
+// the rule fired, never in its middle.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ namespace rdmaemu {
 
 class FaultDeeds {
  public:
-  // Pending returns of changed objects. A P_Key without room here is not changed.
+  // Pending returns of changed objects. Without room for its return, a P_Key is not changed.
   static constexpr size_t kMaxReturns = 4096;
 
   FaultDeeds(ChangingDevices& devices, Verbs& verbs, trace::Sink& trace)

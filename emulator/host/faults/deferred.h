@@ -1,4 +1,4 @@
-// The queue of things that the fault rules of one door delay or hold. Every door uses this class.
+// The queue of items that the fault rules of one door delay or hold. Every door uses this class.
 #pragma once
 
 #include <algorithm>
@@ -19,18 +19,18 @@
 
 namespace rdmaemu {
 
-// Things without a line may overtake each other.
+// Items without a line may overtake each other.
 struct NoLine {
   auto operator<=>(const NoLine&) const = default;
 };
 
-// Delayed things are due in the order of time, and of arrival for the same time. Held things wait
-// for the release of the rule that holds them. With a Line (`T::line`), things of one line keep
-// their order. A thing that arrives behind a held thing waits for that thing.
+// Delayed items are due in the order of time, and of arrival for the same time. Held items wait for
+// the release of the rule that holds them. With a Line (`T::line`), items of one line keep their
+// order. An item that arrives behind a held item waits for that item.
 template <class T, class Line = NoLine>
 class Deferred {
  public:
-  // Holds at most `most` things. `refused` (not owned) counts things that did not fit.
+  // Holds at most `most` items. `refused` (not owned) counts items that did not fit.
   Deferred(size_t most, uint64_t& refused) : most_(most), refused_(&refused) {}
 
   size_t size() const { return delayed_.size() + held_.size(); }
@@ -71,9 +71,9 @@ class Deferred {
     held_.push_back({std::string(rule), {}, std::move(what)});
   }
 
-  // Returns true while a thing of the line is pending.
+  // Returns true while an item of the line is pending.
   bool Has(const Line& line) const { return lines_.contains(line); }
-  // Removes all things of the line, in order, and calls `use` with each.
+  // Removes all items of the line, in order, and calls `use` with each.
   template <class Use>
   void TakeLine(const Line& line, const Use& use) {
     std::deque<T> taken;
@@ -81,7 +81,7 @@ class Deferred {
     for (T& each : taken) use(std::move(each));
   }
 
-  // Makes the rule's held things due at `now`, in their order.
+  // Makes the rule's held items due at `now`, in their order.
   void Release(Time now, const fault::Release& release) {
     std::set<Line> blocked;
     std::erase_if(held_, [&](Held& each) {
@@ -97,7 +97,7 @@ class Deferred {
       return true;
     });
   }
-  // Drops the things for which `gone` returns true.
+  // Drops the items for which `gone` returns true.
   template <class Gone>
   void Forget(const Gone& gone) {
     std::deque<T> dropped;
@@ -108,7 +108,7 @@ class Deferred {
     std::deque<T> dropped;
     TakeHeld(gone, dropped);
   }
-  // Removes the due things in order, and calls `use` with each. `use` may add more.
+  // Removes the due items in order, and calls `use` with each. `use` may add more.
   template <class Use>
   void Expire(Time now, const Use& use) {
     while (IsDue(now)) {
@@ -118,8 +118,8 @@ class Deferred {
       use(std::move(due));
     }
   }
-  // Makes the delayed things due at `now` for which `is_due` returns true. `is_due` may change a
-  // thing.
+  // Makes the delayed items due at `now` for which `is_due` returns true. `is_due` may change an
+  // item.
   template <class IsDueNow>
   void Hasten(Time now, const IsDueNow& is_due) {
     static_assert(!kHasLines);
@@ -136,7 +136,7 @@ class Deferred {
   std::optional<Time> NextDeadline() const {
     return delayed_.empty() ? std::nullopt : std::optional(delayed_.begin()->first);
   }
-  // Adds up the held things of each rule. A thing behind a held one counts for the same rule.
+  // Adds up the held items of each rule. An item behind a held one counts for the same rule.
   void CountHeld(fault::HeldCounts& counts) const {
     std::map<Line, std::string_view> rules;
     for (const Held& each : held_) {
@@ -149,13 +149,13 @@ class Deferred {
  private:
   static constexpr bool kHasLines = !std::is_same_v<Line, NoLine>;
   struct Held {
-    std::string rule;  // empty: held only behind another thing of its line
+    std::string rule;  // empty: held only behind another item of its line
     Time until;        // its own delay
     T what;
   };
   struct LineState {
-    Time until{};                  // of the last delayed thing
-    size_t delayed = 0, held = 0;  // numbers of things
+    Time until{};                  // of the last delayed item
+    size_t delayed = 0, held = 0;  // numbers of items
   };
 
   static Line LineOf(const T& what) {
@@ -197,7 +197,7 @@ class Deferred {
     });
     TakeHeld(wanted, taken);
   }
-  // Removing only the held thing itself leaves its line blocked. Remove whole lines.
+  // Removing only the held item itself leaves its line blocked. Remove whole lines.
   template <class Wanted>
   void TakeHeld(const Wanted& wanted, std::deque<T>& taken) {
     std::erase_if(held_, [&](Held& each) {
@@ -212,7 +212,7 @@ class Deferred {
   uint64_t* refused_;
   std::multimap<Time, T> delayed_;
   std::deque<Held> held_;
-  std::map<Line, LineState> lines_;  // lines with pending things; empty without lines
+  std::map<Line, LineState> lines_;  // lines with pending items; empty without lines
 };
 
 }  // namespace rdmaemu

@@ -1,4 +1,4 @@
-// The queue of things that rules delay and hold.
+// The queue of items that rules delay and hold.
 #include "emulator/host/faults/deferred.h"
 
 #include <gtest/gtest.h>

@@ -38,11 +38,11 @@ struct FaultDoors {
   AsyncFaults async;
   PacketFaults packets;
 
-  // Held things continue with the next Expire.
+  // Held items continue with the next Expire.
   void Release(Time now, const fault::Release& release) {
     EachQueue(*this, [&](auto& queue) { queue.Release(now, release); });
   }
-  // Drops pending things of destroyed objects. Call this after objects may have been destroyed.
+  // Drops pending items of destroyed objects. Call this after objects may have been destroyed.
   void ForgetGone() {
     completions.ForgetGone();
     async.ForgetGone();

@@ -72,7 +72,7 @@ class HostFaults {
   double Draw(const fault::Rule& rule, const fault::Moment& moment) {
     return rules_.Draw(rule.name, moment);
   }
-  // Fires the rules whose time has come.
+  // Fires the rules that are due.
   void Expire(Time now);
   // Returns true when an ended wait has a reply to send at once.
   bool AnyWaitEnded() const { return waits_.any_ended(); }
@@ -90,7 +90,7 @@ class HostFaults {
   // The calls of a running host's control (calls.h, kFault*), with JSON texts.
   std::string AddText(std::string_view rule);
   std::string RemoveText(std::string_view name);
-  // Returns the reply only. The doors release the held things.
+  // Returns the reply only. The doors release the held items.
   std::string ReleaseText(std::string_view name) const;
   std::string ListText(const fault::HeldCounts& held = {}) const;
   void Clear();

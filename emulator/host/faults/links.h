@@ -25,8 +25,8 @@ class LinkFaults {
     std::optional<Time> until;  // time of arrival; nothing: at once
     std::string held_by = {};   // the barrier that holds it; empty: none
   };
-  // Returns what the links do to `bytes` bytes. Between two addresses of one host, a link applies
-  // on the sending side.
+  // Returns the links' decision about `bytes` bytes. Between two addresses of one host, a link
+  // applies on the sending side.
   Verdict Pass(Time now, fault::Direction direction, const NetAddress& source,
                const NetAddress& destination, uint64_t bytes);
 

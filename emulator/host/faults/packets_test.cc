@@ -384,8 +384,8 @@ TEST_F(MulticastFaultsTest, AKeptPacketIsForTheDeviceByWhichItCame) {
   EXPECT_EQ(second.Received(), std::vector<int>{});
 }
 
-// The network frees what it owns of an address when the host closes the address. All packets arrive
-// in one burst.
+// The network frees an address's port when the host closes the address. All packets arrive in one
+// burst.
 class BurstTest : public PacketFaultsTest {
  protected:
   // Sends a message and captures its datagrams.

@@ -65,7 +65,7 @@ class Catch2Listener : public Catch2ListenerBase {
   throw TestSkipped(reason);
 #else
   RDMAEMU_CATCH2(WARN)("skipped: " << reason);
-  throw Catch::TestFailureException();  // ends a test that has recorded no failure
+  throw Catch::TestFailureException();  // ends the test, which passes without a recorded failure
 #endif
 }
 

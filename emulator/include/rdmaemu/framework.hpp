@@ -25,7 +25,7 @@ struct TestSkipped : std::runtime_error {
 };
 
 struct Framework {
-  // Records a failure of the running test. The test goes on.
+  // Records a failure of the running test. The test continues.
   void (*fail)(const std::string& text) = [](const std::string& text) { throw TestFailed(text); };
   // Ends the running test as skipped, by an exception. Call this only in the test's own thread.
   void (*skip)(const std::string& reason) = [](const std::string& reason) {

@@ -41,7 +41,7 @@ struct rdmaemu_device {
 /* A member that is 0 or NULL selects the default. */
 struct rdmaemu_options {
   size_t size;      /* sizeof(struct rdmaemu_options) */
-  const char* name; /* the host's name in traces: "embedded" */
+  const char* name; /* the host's name in traces; default: "embedded" */
   /* Default: one device rxe0 with 127.0.0.1 and ::1. This machine need not have the addresses. */
   const struct rdmaemu_device* devices;
   size_t device_count;
@@ -139,10 +139,10 @@ int rdmaemu_wait(uint64_t timeout_ms);
 int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes);
 int rdmaemu_rule_remove(const char* name); /* -ENOENT */
 int rdmaemu_rules_clear(void);
-/* Releases a barrier. A rule with `hold = true` holds what reaches its point until this call, or
- * until the rule is removed. `fired` counts what reached the point. The rule remains and holds
- * whatever reaches the point next. -ENOENT when there is no rule of that name, or the rule never
- * holds anything. */
+/* Releases a barrier. A rule with `hold = true` holds everything that reaches its point until
+ * this call, or until the rule is removed. `fired` counts the arrivals at the point. The rule
+ * remains and holds the next arrivals. -ENOENT when there is no rule of that name, or the rule
+ * never holds anything. */
 int rdmaemu_rule_release(const char* name);
 
 /* Blocks until the rule has fired `times` times since it was added, at most for timeout_ms of

@@ -1,5 +1,5 @@
-// GoogleTest for programs that use RDMA: a fixture with its own hosts, matchers that describe
-// events and completions, and the host's timeline in the message of a failed test. Header only.
+// GoogleTest for programs that use RDMA: a fixture with its own hosts, and matchers that describe
+// events and completions. The message of a failed test shows the host's timeline. Header only.
 // <gmock/gmock.h> provides EXPECT_THAT for the matchers.
 #pragma once
 

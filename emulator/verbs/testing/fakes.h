@@ -1,5 +1,5 @@
-// Fakes of a host's environment, on the heap of this process, for tests: shared segments, counters
-// that tests can read, memory of the test itself, and a trace that is kept or ignored.
+// Fakes of a host's environment for tests, on the heap of this process. They are shared segments,
+// counters that tests can read, memory of the test itself, and a trace that is kept or ignored.
 #pragma once
 
 #include <sys/mman.h>
