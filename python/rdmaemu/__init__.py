@@ -34,5 +34,5 @@ if backend() is not Backend.SYSTEM:
     take_over()
 del take_over
 
-for _name in __all__:  # as users import them: tracebacks say rdmaemu.Error
+for _name in __all__:  # users import these names from rdmaemu, so tracebacks say rdmaemu.Error
     globals()[_name].__module__ = __name__

@@ -20,7 +20,8 @@ from rdmaemu._library import LIBRARY, Backend, backend, library_directory
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables that make waits run embedded hosts, with what they had behind."""
+    """Returns the variables that make waits run embedded hosts. Their earlier values follow after
+    rdmaemu's."""
     if backend() is not Backend.EMBEDDED:
         return {}
     directory = library_directory()

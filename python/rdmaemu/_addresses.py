@@ -1,4 +1,4 @@
-"""The addresses that a test finds on its backend."""
+"""Finds the addresses that a test uses on its backend."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def device_addresses(devices: Sequence[Device] = ()) -> list[str]:
     """Returns the addresses of the RDMA devices that this process runs on, IPv4 first.
 
     embedded: those of `devices`, the options of the host. host: those of the host process. system:
-    those that the machine's RoCE devices have as GIDs. The environment variable RDMAEMU_TEST_ADDRESS
-    ("10.0.0.1,10.0.1.1") names them for host and system. Raises Error with ENODEV when there is none.
+    those that the machine's RoCE devices have as GIDs. For host and system the environment variable
+    RDMAEMU_TEST_ADDRESS ("10.0.0.1,10.0.1.1") overrides them. Raises Error with ENODEV when there
+    is no address.
     """
     chosen = backend()
     named = os.environ.get(ADDRESS_VARIABLE)
@@ -40,7 +41,7 @@ def device_addresses(devices: Sequence[Device] = ()) -> list[str]:
 
 
 def _of_host_process() -> Iterable[str]:
-    """Those that `rdmaemu hosts` tells of the host of `rdmaemu run`."""
+    """Returns the addresses that `rdmaemu hosts` prints for the host of `rdmaemu run`."""
     command = os.environ.get("RDMAEMU_BIN", "rdmaemu")
     told = subprocess.run([command, "hosts", "--json"], check=True, text=True,
                           stdout=subprocess.PIPE, timeout=_COMMAND_LIMIT_S).stdout
@@ -51,12 +52,13 @@ def _of_host_process() -> Iterable[str]:
 
 
 def _of_machine() -> Iterable[str]:
-    """The GIDs of the machine's devices that are addresses of IPv4 or global ones of IPv6."""
+    """Returns the GIDs of the machine's devices that are IPv4 addresses or global IPv6
+    addresses."""
     for file in sorted(_SYSFS.glob("*/ports/*/gids/*")):
         try:
             gid = ipaddress.IPv6Address(file.read_text().strip())
         except (OSError, ValueError):
-            continue  # an entry that is not used
+            continue  # an unused entry
         if gid.ipv4_mapped is not None:
             yield str(gid.ipv4_mapped)
         elif not gid.is_link_local and not gid.is_unspecified:

@@ -1,4 +1,4 @@
-"""Hosts: those in this process, and the host process whose client it is."""
+"""Hosts: those in this process, and the host process that serves this process."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Machine:
     """
 
     def __init__(self, name: Optional[str]) -> None:
-        """Names a machine; Host.add and Host.machine are the callers. None: a host process."""
+        """Names a machine. Only Host.add and Host.machine call it. None names a host process."""
         self.name = name
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
         """Puts the calling thread on this machine until the with statement ends.
 
-        Event channels, device lists and opened devices that the thread makes meanwhile are the
-        machine's, as in a network namespace. Nothing happens with a host process.
+        Event channels, device lists and opened devices that the thread creates meanwhile belong to
+        the machine, as in a network namespace. Has no effect with a host process.
         """
         if self.name is None:
             yield
@@ -57,7 +57,7 @@ class Machine:
             _timeline.mark_failure(error)
             raise
         finally:
-            with contextlib.suppress(Error):  # the hosts were closed meanwhile
+            with contextlib.suppress(Error):  # the program closed the hosts meanwhile
                 call("rdmaemu_host_enter", before.value)
 
     def enter(self) -> None:
@@ -66,16 +66,17 @@ class Machine:
             call("rdmaemu_host_enter", encoded(self.name, "name"))
 
     def fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
-        """Adds a fault rule behind the machine's others: host.fault(at="cm.req", nth=3, reject=28).
+        """Adds a fault rule after the machine's others: host.fault(at="cm.req", nth=3, reject=28).
 
-        The keys are those of docs/faults.md (rule_text says how values are written), or `rule` is a
-        text in the words of that page, or a mapping. The host has the rule until Fault.remove or the
+        The keys are those of docs/faults.md, and rule_text describes the values. `rule` is a text
+        in the syntax of that page, or a mapping. The host has the rule until Fault.remove or the
         end of the with statement. Raises Error with EINVAL when the rule is wrong.
         """
         return Fault(self, text_of(rule, keys))
 
     def expect_fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
-        """Adds a rule like fault(). The with statement raises NeverFired when the rule did nothing."""
+        """Adds a rule like fault(). The with statement raises NeverFired when the rule never
+        fired."""
         return Fault(self, text_of(rule, keys), must_fire=True)
 
     def remove_device(self, device: str) -> None:
@@ -83,7 +84,8 @@ class Machine:
         self._call("rdmaemu_device_remove", encoded(device, "device"))
 
     def add_device(self, device: str, profile: Optional[str] = None) -> None:
-        """Adds a device, or returns a removed one. `profile` None: the one it had, or "rxe"."""
+        """Adds a device, or returns a removed one. `profile` None means the earlier profile, or
+        "rxe"."""
         self._call("rdmaemu_device_add", encoded(device, "device"), encoded(profile, "profile"))
 
     def set_port(self, device: str, up: bool) -> None:
@@ -104,7 +106,8 @@ class Machine:
                    encoded(to_device, "to_device"))
 
     def remove(self) -> None:
-        """Switches the machine off: no peer is told. What the program has of it answers EIO."""
+        """Removes the machine without a message to its peers. The program's objects on it fail with
+        EIO."""
         call("rdmaemu_host_remove", encoded(self.name, "name"))
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -113,7 +116,7 @@ class Machine:
 
 
 class Host(Machine):
-    """The first host of this process, and with it the time and the rules of all.
+    """The first host of this process. It also controls the time and the rules of all hosts.
 
     The host is open from the constructor's return until close() or the end of the with statement.
     """
@@ -122,10 +125,11 @@ class Host(Machine):
                  **more: Any) -> None:
         """Opens the host. The options are those of Options, as an object, as keywords, or both.
 
-        Raises Error: EBUSY when the process has a host already or is a client of a host process;
-        ENOTSUP when it runs on another libibverbs, or was started without the preload
-        (is_preloaded); EINVAL when an option is wrong. `require_preload=False` opens the host all the
-        same: for programs that wait in RDMA calls alone, or with RDMAEMU_DRIVER_THREAD=1.
+        Raises Error with EBUSY when the process already has a host or is a client of a host
+        process. Raises Error with ENOTSUP when the process uses another libibverbs, or started
+        without the preload (is_preloaded). Raises Error with EINVAL when an option is wrong.
+        `require_preload=False` opens the host without the preload. It is for programs that wait
+        only in RDMA calls, or that set RDMAEMU_DRIVER_THREAD=1.
         """
         given = dataclasses.replace(options or Options(), **more)
         super().__init__(given.name or _DEFAULT_NAME)
@@ -134,10 +138,10 @@ class Host(Machine):
 
     @classmethod
     def attached(cls: type[_Host]) -> _Host:
-        """Returns the host process whose client this process is; attach() says more."""
+        """Returns the host process that serves this process. See attach()."""
         host = cls.__new__(cls)
         Machine.__init__(host, None)
-        call("rdmaemu_now")  # raises when there is none
+        call("rdmaemu_now")  # raises Error when this process has no host process
         return host
 
     @property
@@ -146,9 +150,9 @@ class Host(Machine):
         return self.name is not None
 
     def close(self) -> None:
-        """Ends all hosts of this process. Does nothing when there are none, or for a host process.
+        """Ends all hosts of this process. Has no effect without hosts, or for a host process.
 
-        What the program still has open of them is dead: calls answer EIO.
+        Objects that the program still has open on them fail with EIO.
         """
         if not self.is_embedded:
             return
@@ -173,15 +177,16 @@ class Host(Machine):
             **more: Any) -> Machine:
         """Adds a machine to the process, with devices whose addresses no other machine has.
 
-        At most eight machines between open and close, removed ones included. The clock is the first
-        host's. Raises Error with EINVAL when an option is wrong.
+        The limit is eight machines between open and close, removed machines included. The first
+        host's clock applies. Raises Error with EINVAL when an option is wrong.
         """
         given = dataclasses.replace(options or Options(), name=name, devices=devices, **more)
         call("rdmaemu_host_add", ctypes.byref(given._struct()))
         return Machine(name)
 
     def machine(self, name: str) -> Machine:
-        """Returns the machine of a name. Methods of it raise Error with ENOENT when there is none."""
+        """Returns the machine of a name. Its methods raise Error with ENOENT when no such machine
+        exists."""
         return Machine(name)
 
     @contextlib.contextmanager
@@ -198,31 +203,32 @@ class Host(Machine):
         return self.now_ns() / _NANOSECONDS
 
     def now_ns(self) -> int:
-        """Returns the hosts' time in nanoseconds: 0 when the first one was opened."""
+        """Returns the hosts' time in nanoseconds since the first one was opened."""
         return call("rdmaemu_now")
 
     def advance(self, time: Union[int, float, datetime.timedelta]) -> None:
-        """Moves time by so many seconds, and does everything that is due in them.
+        """Moves time forward by `time` seconds and runs everything that is due.
 
-        0 does what is ready. Raises Error with EOPNOTSUPP for a clock that runs by itself.
+        0 runs what is due now. Raises Error with EOPNOTSUPP for a clock that runs by itself.
         """
         self.advance_ns(_nanoseconds(time))
 
     def advance_ns(self, time: int) -> None:
-        """Moves time by so many nanoseconds, as advance()."""
+        """Moves time forward by `time` nanoseconds, as advance()."""
         call("rdmaemu_advance", unsigned(time, "time"))
 
     def run_until_idle(self) -> None:
-        """Moves time to each due event in turn, until nothing is due or the hosts wait for the
-        program. Raises Error with ELOOP when that never ends."""
+        """Moves time to each due event in turn. Stops when nothing is due or the hosts wait for the
+        program. Raises Error with ELOOP when this never ends."""
         call("rdmaemu_run_until_idle")
 
     def wait(self, timeout: float = 10.0) -> bool:
         """Waits until something happens on the hosts of this process, and runs them meanwhile.
 
-        A loop that polls a completion queue calls it between two looks. `timeout` is seconds of the
-        machine's time. Returns False when nothing happened in it. Raises Error with EDEADLK when every
-        thread waits and nothing is due, and with ENOENT for a host process.
+        A loop that polls a completion queue calls it between two polls. `timeout` is in seconds of
+        the machine's time. Returns False when nothing happened within `timeout`. Raises Error with
+        EDEADLK when every thread waits and nothing is due. Raises Error with ENOENT for a host
+        process.
         """
         try:
             call("rdmaemu_wait", milliseconds(timeout, "timeout"))
@@ -243,9 +249,10 @@ class Host(Machine):
         call("rdmaemu_rules_clear")
 
     def timeline(self) -> str:
-        """Returns what happened lately on all machines, a line each, oldest first.
+        """Returns the recent events of all machines, one line each, oldest first.
 
-        Raises Error with ENOENT for a host process, whose trace is a file (`rdmaemu run --trace`).
+        Raises Error with ENOENT for a host process, which writes its trace to a file (`rdmaemu run
+        --trace`).
         """
         return _timeline.read()
 
@@ -257,11 +264,11 @@ def open(options: Optional[Options] = None, *, require_preload: bool = True,  # 
 
 
 def attach() -> Host:
-    """Returns the host process whose client this process is, under `rdmaemu run`.
+    """Returns the host process that serves this process under `rdmaemu run`.
 
-    Rules, devices, ports, addresses and a manual clock are the host process's; it has no timeline,
-    and other machines cannot be added. Closing it does nothing. Raises Error with ENOENT when this
-    process was not started by `rdmaemu run`.
+    Rules, devices, ports, addresses and a manual clock are the host process's. It has no timeline,
+    and no other machines can be added. Closing it has no effect. Raises Error with ENOENT when
+    `rdmaemu run` did not start this process.
     """
     return Host.attached()
 

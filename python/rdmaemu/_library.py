@@ -31,10 +31,11 @@ class Error(OSError):
 
 
 class Backend(enum.Enum):
-    """What the devices of the process are. The environment variable RDMAEMU_BACKEND names it."""
+    """The kind of devices that the process uses. The environment variable RDMAEMU_BACKEND names
+    it."""
 
     EMBEDDED = "embedded"  # hosts inside this process; the default
-    HOST = "host"          # the host process whose client this process is (`rdmaemu run`)
+    HOST = "host"          # the host process that serves this process (`rdmaemu run`)
     SYSTEM = "system"      # the machine's own devices
 
 
@@ -65,7 +66,7 @@ class RuleStruct(ctypes.Structure):
 
 _TEXT, _U64, _SIZE, _ANY = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
-# The arguments of each function; all but two return int.
+# The arguments of each function. All functions but two return int.
 _ARGUMENTS: dict[str, list[Any]] = {
     "rdmaemu_last_error": [],
     "rdmaemu_open": [_ANY],
@@ -96,17 +97,17 @@ _ARGUMENTS: dict[str, list[Any]] = {
 _RESULTS = {"rdmaemu_last_error": _TEXT, "rdmaemu_now": ctypes.c_int64}
 
 
-_MAX_WAIT_S = 86_400  # a day, as in the library
+_MAX_WAIT_S = 86_400  # one day, as in the library
 
-# What needs neither a host nor devices.
+# The functions that need neither a host nor devices.
 _OF_LIBRARY_ALONE = {"rdmaemu_rule_places"}
 
 
 def library_directory() -> pathlib.Path:
     """Returns the directory of rdmaemu's libraries.
 
-    It is lib/rdmaemu of the prefix in which this package is installed, or what the environment
-    variable RDMAEMU_LIBRARY_DIR names.
+    The environment variable RDMAEMU_LIBRARY_DIR names it. Without the variable it is lib/rdmaemu of
+    the prefix that contains this package.
     """
     named = os.environ.get(DIRECTORY_VARIABLE)
     if named:
@@ -117,8 +118,8 @@ def library_directory() -> pathlib.Path:
 def is_preloaded() -> bool:
     """Returns whether this Python was started with librdmaemu.so.1 in LD_PRELOAD.
 
-    Only then do waits of the C library (select, poll, epoll, sleep, locks) run embedded hosts: a
-    library that is loaded later cannot take the place of the C library's functions.
+    The C library's waits (select, poll, epoll, sleep, locks) run embedded hosts only with the
+    preload: a library that is loaded later cannot replace the C library's functions.
     """
     return hasattr(ctypes.CDLL(None), "rdmaemu_open")
 
@@ -135,9 +136,10 @@ def is_verbs_ours() -> bool:
 def take_over() -> None:
     """Loads rdmaemu's libibverbs and librdmacm, so that modules loaded later use them.
 
-    The loader finds a library that is loaded already by its SONAME, whatever directory it came from.
-    Libraries that LD_LIBRARY_PATH names go first: `rdmaemu run` puts rdmaemu's there. Does nothing
-    when the process has a libibverbs.so.1 already; Host says what is wrong with it.
+    The loader finds a loaded library by its SONAME, whatever its directory. Libraries that
+    LD_LIBRARY_PATH names have priority: `rdmaemu run` puts rdmaemu's there. Has no effect when the
+    process has already loaded a libibverbs.so.1; Host then reports the reason if that library is
+    wrong.
     """
     if _is_loaded(VERBS_LIBRARIES[0]):
         return
@@ -206,15 +208,16 @@ def encoded(text: Optional[str], what: str) -> Optional[bytes]:
 
 
 def unsigned(value: Any, what: str, most: int = (1 << 64) - 1) -> int:
-    """Returns the integer. Raises ValueError for what is none from 0 to `most`: ctypes checks nothing."""
+    """Returns the integer. Raises ValueError unless it is an integer from 0 to `most`, because
+    ctypes checks nothing."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise ValueError("%s must be an integer from 0 to %d, not %r" % (what, most, value))
     return value
 
 
 def milliseconds(seconds: float, what: str) -> int:
-    """Returns the time as rdmaemu.h takes it, at most _MAX_WAIT_S. Raises ValueError for a negative
-    one."""
+    """Returns the time in milliseconds, at most _MAX_WAIT_S seconds. Raises ValueError for a
+    negative time."""
     if not seconds >= 0:
         raise ValueError("%s must be 0 or more seconds, not %r" % (what, seconds))
     return round(min(seconds, _MAX_WAIT_S) * 1000)

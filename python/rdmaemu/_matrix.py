@@ -1,4 +1,4 @@
-"""A body of a test under many faults, one after the other."""
+"""Runs a test's body under many faults, one after the other."""
 
 from __future__ import annotations
 

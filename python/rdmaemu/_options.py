@@ -16,7 +16,7 @@ Addresses = Union[Address, Iterable[Address]]
 
 
 def joined(addresses: Optional[Addresses], what: str) -> Optional[bytes]:
-    """Returns addresses or networks as rdmaemu.h takes them: with commas between."""
+    """Returns addresses or networks in the form of rdmaemu.h, separated by commas."""
     if addresses is None:
         return None
     if isinstance(addresses, Iterable) and not isinstance(addresses, (str, _NETWORKS)):
@@ -24,7 +24,7 @@ def joined(addresses: Optional[Addresses], what: str) -> Optional[bytes]:
     return encoded(str(addresses), what)
 
 
-_NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)  # these are iterable
+_NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)  # these types are iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Options:
                        timers and time-outs
     """
 
-    # A member of the C struct is one line here, in the order of the struct.
+    # One line here is one member of the C struct, in the struct's order.
     name: Optional[str] = _option(None, ctypes.c_char_p, encoded)
     devices: Sequence[Device] = ()
     clock: Optional[str] = _option(None, ctypes.c_char_p, encoded)

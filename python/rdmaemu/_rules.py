@@ -1,4 +1,4 @@
-"""Fault rules: their text, and a rule while it is there."""
+"""Fault rules: their text, and a rule on a host."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Networ
 
 
 class NeverFired(AssertionError):
-    """A rule that a test expected to fire did not."""
+    """A rule that a test expected to fire never fired."""
 
 
 class Rule(NamedTuple):
-    """A fault rule of a host, as struct rdmaemu_rule: its name, where it is, what it does, at how
-    many moments it matched, and at how many of those it fired."""
+    """A fault rule of a host, as struct rdmaemu_rule: its name, its place, its action, how often it
+    matched, and how often it fired."""
 
     name: str
     at: str
@@ -40,13 +40,13 @@ class Rule(NamedTuple):
 
 
 def rule_text(**keys: Any) -> str:
-    """Returns a rule in the words of docs/faults.md, as TOML.
+    """Returns a rule in the syntax of docs/faults.md, as TOML.
 
-    The keys are those of the page. A key that is a word of Python gets an underscore at its end
-    (`async_="qp_fatal"`); keys whose value is None are left out. Values are str, bool, int, float,
+    The keys are those of the page. A key that is a Python keyword gets an underscore at its end
+    (`async_="qp_fatal"`). Keys whose value is None are omitted. Values are str, bool, int, float,
     addresses and networks of `ipaddress`, members of an enum, and lists of these. `errno` takes a
-    number of the module `errno` as well as a name. Raises TypeError and ValueError for other values;
-    the host checks the keys when the rule is added.
+    number of the module `errno` as well as a name. Raises TypeError and ValueError for other
+    values. The host checks the keys when the rule is added.
     """
     return ", ".join("%s = %s" % (key.rstrip("_"), _value(key.rstrip("_"), value))
                      for key, value in keys.items() if value is not None)
@@ -76,7 +76,8 @@ def _value(key: str, value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML 1.0, on one line and in ASCII, which is all that a rule has."""
+    """Returns a basic string of TOML 1.0 on one line in ASCII, because a rule allows no other
+    strings."""
     def escaped(letter: str) -> str:
         if letter in _ESCAPES:
             return _ESCAPES[letter]
@@ -89,8 +90,8 @@ def _quoted(text: str) -> str:
 
 
 def text_of(rule: Optional[RuleLike], keys: Mapping[str, Any]) -> str:
-    """Returns the text of a rule that is given as text, as a mapping, as keywords, or as a text with
-    keywords that are added to it."""
+    """Returns the text of a rule. The rule is a text, a mapping, keywords, or a text to which
+    keywords are added."""
     parts = [rule] if isinstance(rule, str) else []
     given = dict(rule) if isinstance(rule, Mapping) else {}
     given.update(keys)
@@ -117,14 +118,14 @@ class Fault:
     """A fault rule of a host.
 
     The host has the rule from the constructor's return until remove() or the end of the with
-    statement. Counts can be read afterwards as well.
+    statement. The counts remain readable afterwards.
     """
 
     def __init__(self, machine: Machine, text: str, must_fire: bool = False) -> None:
-        """Adds the rule; Machine.fault and Machine.expect_fault are its callers."""
+        """Adds the rule. Only Machine.fault and Machine.expect_fault call it."""
         self.text = text
         self._must_fire = must_fire
-        self._last: Optional[Rule] = None  # of a rule that has been removed
+        self._last: Optional[Rule] = None  # the last counts of a removed rule
         name = ctypes.create_string_buffer(_library.NAME_BYTES)
         with machine.on():
             call("rdmaemu_rule_add", encoded(text, "rule"), name, len(name))
@@ -135,35 +136,38 @@ class Fault:
 
     @property
     def matched(self) -> int:
-        """At how many moments the rule matched."""
+        """How often the rule matched."""
         return self._counts().matched
 
     @property
     def fired(self) -> int:
-        """At how many moments the rule did something."""
+        """How often the rule fired."""
         return self._counts().fired
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
-        """Waits until the rule has fired so often since it was added, and runs the hosts meanwhile.
+        """Waits until the rule has fired `times` times since it was added, and runs the hosts
+        meanwhile.
 
-        `timeout` is seconds of the machine's time, at most a day; 0 looks. Raises Error with ETIMEDOUT, or with
-        EDEADLK when the program has one thread and nothing is due.
+        `timeout` is in seconds of the machine's time, at most a day; 0 checks without waiting.
+        Raises Error with ETIMEDOUT at the end of `timeout`. Raises Error with EDEADLK when the
+        program has one thread and nothing is due.
         """
         call("rdmaemu_rule_wait", encoded(self.name, "name"), unsigned(times, "times"),
              milliseconds(timeout, "timeout"))
 
     def release(self) -> None:
-        """Releases what a rule with hold=True holds. The rule stays and holds what follows."""
+        """Releases everything that a rule with hold=True holds. The rule remains and holds later
+        matches."""
         call("rdmaemu_rule_release", encoded(self.name, "name"))
 
     def remove(self) -> None:
-        """Removes the rule and keeps its counts. Does nothing for a rule that is gone."""
+        """Removes the rule and keeps its counts. Has no effect for a removed rule."""
         if self._last is not None:
             return
         try:
             self._last = self._counts()
             call("rdmaemu_rule_remove", encoded(self.name, "name"))
-        except Error as error:  # of a host that has ended
+        except Error as error:  # the rule's host has ended
             if error.errno != errno.ENOENT:
                 raise
             self._last = self._last or Rule(self.name, "", "", 0, 0)
@@ -192,7 +196,7 @@ class Fault:
         for rule in all_rules():
             if rule.name == self.name:
                 return rule
-        # The rule's host has ended. The library still knows how often the rule fired.
+        # The rule's host has ended. The library still has the rule's count of firings.
         fired = self._fired_on_ended_host()
         return Rule(self.name, "", "", fired, fired)
 

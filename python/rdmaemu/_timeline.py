@@ -1,4 +1,4 @@
-"""The timeline of the hosts in the message of a test that failed."""
+"""Adds the timeline of the hosts to the message of a failed test."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Iterator, Optional
 
 from rdmaemu._library import Error, call
 
-# A failing test shows this many lines of the timeline; a file has the rest.
+# A failed test shows this many lines of the timeline. A file contains all lines.
 LINES = 60
 
-# What an exception that leaves a with statement of this package gets: how long the timeline was when
-# it left the first one, and the text when it closed the hosts.
+# Attributes of an exception that propagates out of a with statement of this package. _MARK is the
+# timeline's length at the first such with statement. _TEXT is the timeline when the exception
+# closed the hosts.
 _MARK, _TEXT = "_rdmaemu_timeline_bytes", "_rdmaemu_timeline"
 
 
 def read() -> str:
-    """Returns what happened lately, a line each, oldest first."""
+    """Returns the recent events, one line each, oldest first."""
     size = call("rdmaemu_timeline", None, 0) + 1
     text = ctypes.create_string_buffer(size)
     call("rdmaemu_timeline", text, size)
@@ -26,7 +27,8 @@ def read() -> str:
 
 
 def mark_failure(error: BaseException) -> None:
-    """Remembers the place of an exception in the timeline: the first with statement that it leaves."""
+    """Records the exception's position in the timeline, at the first with statement that it
+    leaves."""
     if not hasattr(error, _MARK):
         try:
             setattr(error, _MARK, call("rdmaemu_timeline", None, 0))
@@ -35,7 +37,7 @@ def mark_failure(error: BaseException) -> None:
 
 
 def keep(error: BaseException) -> None:
-    """Keeps the timeline of the hosts, which are about to be closed by an exception."""
+    """Saves the timeline of the hosts before an exception closes them."""
     mark_failure(error)
     try:
         setattr(error, _TEXT, read())
@@ -44,9 +46,9 @@ def keep(error: BaseException) -> None:
 
 
 def of_failure(test: str, error: Optional[BaseException]) -> Optional[str]:
-    """Returns at most LINES lines around the failure, and None when there is no timeline.
+    """Returns at most LINES lines around the failure, or None when there is no timeline.
 
-    When the timeline is longer, a file named after the test gets all of it, in
+    When the timeline is longer, writes all of it to a file named after the test, in
     TEST_UNDECLARED_OUTPUTS_DIR, TMPDIR or /tmp.
     """
     mark = text = None
@@ -62,7 +64,7 @@ def of_failure(test: str, error: Optional[BaseException]) -> Optional[str]:
 
 
 def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
-    """Yields the exception, and those in whose handling it was raised."""
+    """Yields the exception, and the exceptions during whose handling it was raised."""
     known: list[BaseException] = []
     while error is not None and error not in known:
         known.append(error)
@@ -71,8 +73,8 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
 
 
 def around(text: str, mark: Optional[int], test: str) -> str:
-    """Returns LINES lines of the text, as many as possible on both sides of byte `mark` (None: the
-    text's end)."""
+    """Returns LINES lines of the text, centred on byte `mark` where possible. None means the end of
+    the text."""
     lines = text.splitlines()
     if len(lines) <= LINES:
         return text

@@ -34,9 +34,9 @@ _MUST_FIRE = pytest.StashKey[bool]()
 def faults(*rules: RuleLike, must_fire: bool = True, **named: RuleLike) -> pytest.MarkDecorator:
     """Runs the test once under each fault. The decorated test takes the fixture `rdmaemu_fault`.
 
-    Rules are texts or mappings of keys; a keyword names its rule in the test's id. A test whose rule
-    never fired fails, or with must_fire=False is skipped: for points that not every program comes to
-    (`**rdmaemu.calls_fail()`).
+    Rules are texts or mappings of keys; a keyword names its rule in the test's id. A test whose
+    rule never fired fails. With must_fire=False such a test is skipped, which suits points that not
+    every program reaches (`**rdmaemu.calls_fail()`).
     """
     points = named_points(rules) + named_points(named)
     return pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def _skip(what: str) -> NoReturn:
 
 
 class HostProcess(Host):
-    """The host process of `rdmaemu run`: whatever needs an embedded host skips the test."""
+    """The host process of `rdmaemu run`. Methods that need an embedded host skip the test."""
 
     def add(self, *_: Any, **__: Any) -> NoReturn:
         _skip("add")
@@ -69,7 +69,8 @@ class HostProcess(Host):
 
 
 class SystemHost:
-    """The machine's own devices: whatever needs the emulator skips the test and says so."""
+    """The machine's own devices. Methods that need the emulator skip the test and name the
+    reason."""
 
     is_embedded = False
     name = None
@@ -94,9 +95,9 @@ def rdmaemu_options(request: pytest.FixtureRequest) -> dict[str, Any]:
 def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
     """A host of the test's own, with the virtual clock.
 
-    RDMAEMU_BACKEND=host: the host process of `rdmaemu run`, without the rules of other tests. A test
-    that asks for several machines or for the timeline is skipped.
-    RDMAEMU_BACKEND=system: the machine's devices. A test that asks the host for anything is skipped.
+    RDMAEMU_BACKEND=host: the host process of `rdmaemu run`, without the rules of other tests. A
+    test that uses several machines or the timeline is skipped. RDMAEMU_BACKEND=system: the
+    machine's devices. A test that calls any method of the host is skipped.
     """
     chosen = backend()
     if chosen is Backend.SYSTEM:
@@ -109,13 +110,13 @@ def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
     else:
         with Host(**rdmaemu_options) as host:
             yield host
-            gc.collect()  # objects of pyverbs in reference cycles end before their host does
+            gc.collect()  # collects pyverbs objects in reference cycles before their host is closed
 
 
 @pytest.fixture
 def rdmaemu_addresses(rdmaemu_host: Any, rdmaemu_options: dict[str, Any]) -> list[str]:
-    """The addresses of the devices of rdmaemu_host, IPv4 first: of an embedded host those of its
-    options, of a host process and of the machine those that they have (or RDMAEMU_TEST_ADDRESS)."""
+    """The addresses of the devices of rdmaemu_host, IPv4 first. An embedded host has those of its
+    options. A host process and the machine have their own, or RDMAEMU_TEST_ADDRESS."""
     options = rdmaemu_options.get("options") or Options()
     return device_addresses(rdmaemu_options.get("devices", options.devices))
 
@@ -146,7 +147,7 @@ def pytest_report_header() -> str:
     return "rdmaemu: backend %s%s" % (backend().value, preload)
 
 
-@pytest.hookimpl(trylast=True)  # type: ignore[misc]  # after the test itself, when it did not fail
+@pytest.hookimpl(trylast=True)  # type: ignore[misc]  # after a test that did not fail
 def pytest_runtest_call(item: pytest.Item) -> None:
     fault = getattr(item, "funcargs", {}).get("rdmaemu_fault")
     if not isinstance(fault, Fault):
@@ -167,7 +168,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if text is None:
         return
     title = "rdmaemu timeline (seconds, host, process, kind, object)"
-    if hasattr(report.longrepr, "addsection"):  # is shown whatever --show-capture says
+    if hasattr(report.longrepr, "addsection"):  # shown with every value of --show-capture
         report.longrepr.addsection(title, text)
     else:
         report.sections.append((title, text))
