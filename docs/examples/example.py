@@ -1,5 +1,6 @@
-"""An example as a user has it: copied out of an installed prefix, built by make and by CMake with
-what the prefix has, and tested on an emulated device inside its test."""
+"""Builds and tests an example the way a user does. The example is copied from an installed prefix,
+built with the prefix's files by make and by CMake, and tested on an emulated device inside its
+test."""
 
 import os
 import shutil
@@ -12,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-BUILD_LIMIT_S = 600  # for compilers on a machine that is busy with other tests
+BUILD_LIMIT_S = 600  # compilers are slow while other tests use the machine
 RUN_LIMIT_S = 60
 
 
@@ -28,7 +29,8 @@ def run(argv, directory, limit_s=BUILD_LIMIT_S, **extra_env):
 
 
 class Example:
-    """A prefix, and the example copied out of it; a context manager that removes both."""
+    """A context manager that installs a prefix and copies the example from it; removes both at
+    exit."""
 
     def __init__(self, name):
         self.name = name
@@ -63,8 +65,8 @@ class Example:
         run(["ctest", "--test-dir", "build", "--output-on-failure"], self.sources)
 
     def run_programs(self, emulator, address, script):
-        """Runs a shell script on an emulated host with that address, which the script has as
-        $ADDRESS; returns what it printed."""
+        """Runs a shell script on an emulated host with that address; returns the script's output.
+        The script reads the address from $ADDRESS."""
         rdmaemu = os.path.join(self.prefix, "bin/rdmaemu")
         done = subprocess.run(
             [rdmaemu, "run", "--address", address, "--", "sh", "-c", script],

@@ -1,4 +1,4 @@
-"""The epoll service built by make and by CMake from an installed prefix; its programs on an
+"""Builds the epoll service by make and by CMake from an installed prefix. Runs its programs on an
 emulated host, and its tests under Valgrind."""
 
 import os
@@ -15,7 +15,8 @@ while ! grep -q port port; do sleep 0.05; done
 ./service ask $ADDRESS $(cut -d' ' -f2 port) hello world
 result=$?; kill -TERM $server; wait $server || result=$?; exit $result
 """
-# One test for each way in which a connection ends: Valgrind takes twenty times as long as the tests.
+# One test for each way in which a connection ends, because Valgrind takes 20 times as long as the
+# tests alone.
 UNDER_VALGRIND = ":".join("ServiceTest." + name for name in (
     "StopsAfterTheOutstandingAnswers", "ARejectionIsReportedAndFollowedByAnAttemptAfterASecond",
     "AFailedSendFlushesTheOthersAndLosesAllRequests",
@@ -26,12 +27,13 @@ UNDER_VALGRIND = ":".join("ServiceTest." + name for name in (
 def make_builds_and_tests_it():
     with example.Example("epoll") as epoll, Emulator() as emulator:
         epoll.make()
-        # The service does not use the emulator's headers, and runs on it all the same.
+        # The service does not use the emulator's headers, but it runs on the emulator.
         address = emulated.free_addresses(1)[0]
         shown = epoll.run_programs(emulator, address, SCRIPT)
         if shown != "HELLO\nWORLD\n":
             raise Failure(shown)
-        # librdmacm keeps an opened device by a pointer into it, which is "possibly lost".
+        # librdmacm keeps an interior pointer to an opened device. Valgrind calls such memory
+        # "possibly lost".
         example.run([emulated.need("valgrind"), "-q", "--error-exitcode=66", "--leak-check=full",
                      "--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect",
                      "./service_test", "--gtest_filter=" + UNDER_VALGRIND], epoll.sources)

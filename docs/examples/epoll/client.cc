@@ -9,7 +9,7 @@ namespace shout {
 namespace {
 
 constexpr int kResolve_ms = 2000;
-constexpr uint8_t kRetries = 3;  // of a packet: a dead server is found after some 8 s
+constexpr uint8_t kRetries = 3;  // of a packet: a dead server is found after about 8 s
 
 }  // namespace
 

@@ -64,13 +64,14 @@ void AsyncEvents::TakeEvent(ibv_context* context) {
     case IBV_EVENT_DEVICE_FATAL:
       failed = devices_[context].connections;
       break;
-    case IBV_EVENT_COMM_EST:  // data came before the RTU
+    case IBV_EVENT_COMM_EST:  // data arrived before the RTU
       rdma_notify(static_cast<Connection*>(event.element.qp->qp_context)->id(), event.event_type);
       break;
-    default:  // of ports and addresses: failed completions end a connection
+    default:  // events of ports and addresses: failed completions end a connection
       break;
   }
-  // Before connections are destroyed: destroying a queue waits for its events.
+  // Acknowledges the event before connections are destroyed, because ibv_destroy_qp and
+  // ibv_destroy_cq wait for the acknowledgement.
   ibv_ack_async_event(&event);
   for (Connection* const connection : failed) {
     const auto device = devices_.find(context);
@@ -141,7 +142,7 @@ void Connection::PostSends() {
     work.opcode = IBV_WR_SEND;
     ibv_send_wr* bad;
     const int error = ibv_post_send(id_->qp, &work, &bad);
-    // The queue is full: the next completion tries again, if one is due.
+    // The queue is full. The next completion, if one is outstanding, retries the send.
     if (error == ENOMEM && free_sends_.size() < kDepth) return;
     if (error != 0) return Fail(RdmaError("ibv_post_send", error).what());
     waiting_.pop_front();
@@ -165,7 +166,8 @@ void Connection::TakeCompletions() {
   void* context;
   while (ibv_get_cq_event(channel_.get(), &queue, &context) == 0) ibv_ack_cq_events(queue, 1);
   if (errno != EAGAIN && errno != EINTR) Fail(RdmaError("ibv_get_cq_event", errno).what());
-  // Armed before the queue is emptied: what completes later makes the channel readable.
+  // Arms the queue before it empties the queue, so that later completions make the channel
+  // readable.
   const int error = ibv_req_notify_cq(queue_.get(), 0);
   if (error != 0) Fail(RdmaError("ibv_req_notify_cq", error).what());
   ibv_wc completion;

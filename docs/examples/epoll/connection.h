@@ -41,7 +41,7 @@ struct CmEvent {
 };
 
 // A non-blocking event channel that a loop watches. The loop throws RdmaError when the channel
-// fails: a program without its machine cannot go on.
+// fails, because the program cannot continue without its channel.
 class CmChannel {
  public:
   CmChannel(Loop& loop, std::function<void(const CmEvent&)> on_event);

@@ -34,7 +34,7 @@ void Loop::RunOnce() {
   const int ready = epoll_wait(impl_->epoll, &event, 1, -1);
   if (ready < 0 && errno != EINTR) CheckSystem(ready, "epoll_wait");
   if (ready <= 0) return;
-  const auto callback = impl_->callbacks.at(event.data.fd);  // survives the end of its watch
+  const auto callback = impl_->callbacks.at(event.data.fd);  // survives its watch
   (*callback)();
 }
 

@@ -1,4 +1,5 @@
-// An event loop of one thread. loop.cc has it on epoll; another file may have it on a library.
+// An event loop of one thread. loop.cc implements it on epoll; another file may implement it on a
+// library.
 #pragma once
 
 #include <chrono>

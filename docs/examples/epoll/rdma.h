@@ -1,4 +1,5 @@
-// Objects of libibverbs and librdmacm that end with their scope, and errors that name their call.
+// Objects of libibverbs and librdmacm that are destroyed at the end of their scope, and errors that
+// name the failed call.
 #pragma once
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
-// The service when its network, its devices and its peers fail. The service is the one that ships:
-// it has no line for tests. Each machine is a host inside this test, and the program's own timers
-// run in the hosts' virtual time: a minute takes milliseconds and has the same length each time.
+// Tests of the service under faults of its network, its devices and its peers. The service is the
+// one that ships and has no code for tests. Each machine is a host inside this test. The program's
+// own timers run in the hosts' virtual time: a minute takes milliseconds and always has the same
+// length.
 #include <gmock/gmock.h>
 #include <rdmaemu/testing.h>
 #include <sys/eventfd.h>
@@ -35,7 +36,7 @@ using std::chrono::milliseconds;
 
 constexpr char kClientAddress[] = "10.0.0.1", kServerAddress[] = "10.0.0.2";
 constexpr uint16_t kPort = 7471;
-constexpr auto kLongest = 10min;  // of the program's time, until a test fails that waits
+constexpr auto kLongest = 10min;  // of the program's time, after which a waiting test fails
 
 std::string Shout(std::string_view text) { return std::string(text) + "!"; }
 
@@ -60,7 +61,7 @@ void PrintTo(const Answer& answer, std::ostream* out) {
 Answer Answered(const std::string& text) { return {Outcome::kAnswered, text}; }
 const Answer kTimedOut = {Outcome::kTimedOut, ""}, kLost = {Outcome::kLost, ""};
 
-// A server's and a client's machine. One thread runs the loop of both programs.
+// A machine for the server and one for the client. One thread runs the loop of both programs.
 class ServiceTest : public rdmaemu::testing::EmbeddedTest {
  protected:
   ServiceTest() : EmbeddedTest(ClientMachine()) {
@@ -80,7 +81,7 @@ class ServiceTest : public rdmaemu::testing::EmbeddedTest {
     RunUntil(State::kConnected);
   }
 
-  // Runs the program. Notes when the client begins to connect.
+  // Runs the program and records each time at which the client begins to connect.
   void RunUntil(const std::function<bool()>& is_done) {
     const auto end = host.now() + kLongest;
     while (!is_done()) {
@@ -118,7 +119,7 @@ class ServiceTest : public rdmaemu::testing::EmbeddedTest {
   std::unique_ptr<Server> server;
   std::unique_ptr<Client> client;
   int connections = 0;                 // how often the client connected
-  std::vector<milliseconds> attempts;  // when it began to connect, but for the first time
+  std::vector<milliseconds> attempts;  // when each attempt but the first began
 };
 
 TEST_F(ServiceTest, AnswersRequests) {
@@ -191,7 +192,7 @@ TEST_F(ServiceTest, PausesDoubleUntilTheClientGivesUpAfterAMinute) {
 }
 
 TEST_F(ServiceTest, AnAttemptWithoutAnswerEndsAfterTenSeconds) {
-  StartClient("10.0.0.3");  // nobody's
+  StartClient("10.0.0.3");  // no host has this address
   RunUntil(State::kGivenUp);
   EXPECT_EQ(client->reason(), "no answer to the connection request");
   EXPECT_THAT(attempts, ElementsAre(11s, 23s, 37s, 55s));
@@ -512,7 +513,7 @@ TEST_P(AsyncEventTest, EndsTheConnectionAndTheNextOneServes) {
   StartConnectedClient();
   WithFault("at = \"wc.recv\", nth = 2, async = \"" + std::string(GetParam()) + "\"", [&] {
     EXPECT_EQ(Ask("a"), Answered("a!"));
-    Ask("b");  // the event may be seen before the answer
+    Ask("b");  // the event may be delivered before the answer
     RunUntil(State::kPausing);
   });
   RunUntil(State::kConnected);
@@ -563,7 +564,7 @@ TEST_F(ServiceTest, AFailedSendFlushesTheOthersAndLosesAllRequests) {
 TEST_F(ServiceTest, AReceiverThatIsNeverReadyEndsTheConnectionOnBothSides) {
   StartConnectedClient();
   WithFault("host = \"server\", at = \"wc.send\", first = 1, status = \"rnr_retry_exc_err\"", [&] {
-    Ask("a");  // the answer and the end race
+    Ask("a");  // the answer races with the end of the connection
     RunUntil(State::kPausing);
   });
   EXPECT_THAT(client->reason(), HasSubstr("RDMA_CM_EVENT_DISCONNECTED"));
@@ -654,7 +655,7 @@ TEST_F(ServiceTest, AServerInAThreadOfItsOwnServesSeveralClients) {
     while (!threaded.stopped()) own.loop.RunOnce();
   });
   for (int i = 0; i < 3; i++) {
-    StartConnectedClient();  // perhaps after a second attempt: the thread must listen first
+    StartConnectedClient();  // may need a second attempt, because the thread must listen first
     EXPECT_EQ(Ask("a"), Answered("a!"));
     client->Stop();
     RunUntil(State::kStopped);

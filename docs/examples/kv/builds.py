@@ -20,7 +20,7 @@ result=$?; kill $server; exit $result
 def make_builds_and_tests_it():
     with example.Example("kv") as kv, Emulator() as emulator:
         kv.make()
-        # The programs do not use the emulator's headers, and run on it all the same.
+        # The programs do not use the emulator's headers, but they run on the emulator.
         address = emulated.free_addresses(1)[0]
         shown = kv.run_programs(emulator, address, SCRIPT)
         if shown != "value\n":

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kResolve_ms = 2000;
 
-// Extra memory of an endpoint: the request that is sent, and the value that comes.
+// The extra memory of an endpoint: the request to send, and the received value.
 struct Exchange {
   Request request;
   char value[kMaxValueBytes];
@@ -36,7 +36,7 @@ Client::Client(const std::string& address, uint16_t port)
   rdma_conn_param parameters = {};
   parameters.private_data = &hello;
   parameters.private_data_len = sizeof hello;
-  parameters.retry_count = 6;  // 7 is for ever on soft-RoCE
+  parameters.retry_count = 6;  // on soft-RoCE 7 means to retry for ever
   parameters.rnr_retry_count = 7;
   Check(rdma_connect(id, &parameters), "rdma_connect");
   Expect(RDMA_CM_EVENT_ESTABLISHED);
@@ -53,7 +53,7 @@ void Client::Expect(rdma_cm_event_type wanted) {
   if (event->event == wanted) return;
   std::string why = std::string(rdma_event_str(event->event)) + " (" +
                     std::to_string(event->status) + ") instead of " + rdma_event_str(wanted);
-  // The server says why, where it is our server.
+  // Our server's private data contains the reason.
   const rdma_conn_param& told = event->param.conn;
   if (event->event == RDMA_CM_EVENT_REJECTED && told.private_data != nullptr) {
     const char* const text = static_cast<const char*>(told.private_data);

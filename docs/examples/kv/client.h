@@ -1,4 +1,5 @@
-// A client of the key-value server: one connection, one request at a time, calls that block.
+// A client of the key-value server. It has one connection and one request at a time, and its calls
+// block.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,15 @@ namespace kv {
 
 class Client {
  public:
-  // Connects to `port` of an IPv4 address; RdmaError says what the network or the server answered.
+  // Connects to `port` of an IPv4 address. RdmaError's text contains the network's or the server's
+  // answer.
   Client(const std::string& address, uint16_t port);
   ~Client();
 
-  // Throw RdmaError when the connection has ended: make another Client then.
+  // Throw RdmaError when the connection has ended. The caller then creates another Client.
   std::optional<std::string> Get(std::string_view key);
   void Put(std::string_view key, std::string_view value);
-  bool Delete(std::string_view key);  // false: there was none
+  bool Delete(std::string_view key);  // false: the key did not exist
 
  private:
   void Expect(rdma_cm_event_type wanted);
@@ -30,7 +32,7 @@ class Client {
 
   EventChannel events_;
   std::unique_ptr<Endpoint> end_;
-  Id unconnected_;  // until end_ has it
+  Id unconnected_;  // until end_ owns the id
 };
 
 }  // namespace kv

@@ -25,9 +25,9 @@ Endpoint::Endpoint(Id id, size_t receive_bytes, size_t extra_bytes)
 }
 
 Endpoint::~Endpoint() {
-  // The queue pair first: it uses all the others.
+  // Destroys the queue pair first because it uses all the other objects.
   if (id_->qp != nullptr) rdma_destroy_qp(id_.get());
-  // The device may have gone; nothing of it must be left when the id goes.
+  // The device may have been removed. All objects of the device must be destroyed before the id.
   memory_.reset();
   queue_.reset();
   channel_.reset();

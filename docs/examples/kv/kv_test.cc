@@ -1,5 +1,5 @@
-// The server and its client when things go wrong, on an emulated device inside this test. Time is
-// virtual: what takes minutes on a network takes milliseconds here.
+// Tests of the server and its client under faults, on an emulated device inside this test. Time is
+// virtual: minutes on a network take milliseconds here.
 #include <gmock/gmock.h>
 #include <rdmaemu/testing.h>
 
@@ -27,7 +27,7 @@ class KvTest : public rdmaemu::testing::EmbeddedTest {
   std::unique_ptr<kv::Client> Connect(const char* address = "127.0.0.1") {
     return std::make_unique<kv::Client>(address, server.port());
   }
-  // What stopped a client from connecting; "" when nothing did.
+  // Returns why the client could not connect, "" when it connected.
   std::string WhyNot(const char* address = "127.0.0.1") {
     try {
       Connect(address);
@@ -74,7 +74,8 @@ TEST_F(KvTest, ALostReplyIsRepeatedAndMakesOneConnection) {
   });
 }
 
-// The first requests come before ESTABLISHED: a server that waits for that never answers.
+// The first requests arrive before ESTABLISHED. A server must not wait for ESTABLISHED before it
+// answers.
 TEST_F(KvTest, RequestsAreServedBeforeALateRtu) {
   WithFault("at = \"cm.rtu\", first = 1, drop = true", [&] {
     auto client = Connect();
@@ -166,7 +167,7 @@ TEST_F(KvTest, APulledCableEndsARequestAndNotTheServer) {
   EXPECT_EQ(Connect()->Get("a"), "1");
 }
 
-// The server on a machine of its own.
+// The server runs on a machine of its own.
 class KvMachinesTest : public rdmaemu::testing::EmbeddedTest {
  protected:
   static constexpr char kServerAddress[] = "127.0.0.2";
@@ -189,11 +190,11 @@ class KvMachinesTest : public rdmaemu::testing::EmbeddedTest {
   }
 
   std::unique_ptr<kv::Server> server;
-  std::string end;  // why Run ended, once it has
+  std::string end;  // why Run returned, "" while it runs
   std::thread thread;
 };
 
-// Nobody says that it has gone: the client learns it from its retries.
+// The client gets no message about the crash. Its retries detect the crash.
 TEST_F(KvMachinesTest, ACrashOfTheServersMachineEndsARequest) {
   kv::Client client(kServerAddress, server->port());
   client.Put("a", "1");

@@ -1,4 +1,4 @@
-// What client and server say to each other. Both are little-endian machines with this header.
+// The messages of client and server. Both are little-endian machines and use this header.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ struct Hello {
 enum class Operation : uint32_t { kGet = 1, kPut, kDelete };
 enum class Status : uint32_t { kOk = 0, kNotFound, kBadRequest, kFull };
 
-// Sent by the client. A value that it gets is written by RDMA to `address`, before the response.
+// The client sends a Request. For kGet, the server writes the value to `address` by RDMA before it
+// sends the response.
 struct Request {
   Operation operation;
   uint32_t key_bytes;

@@ -1,4 +1,5 @@
-// Objects of libibverbs and librdmacm that end with their scope, and errors that say which call.
+// Objects of libibverbs and librdmacm that are destroyed at the end of their scope, and errors that
+// name the failed call.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,7 +20,7 @@ class RdmaError : public std::runtime_error {
   explicit RdmaError(const std::string& what) : std::runtime_error(what) {}
 };
 
-// For calls that answer -1 or NULL and set errno.
+// For calls that return -1 or NULL and set errno.
 inline void Check(int result, const char* call) {
   if (result != 0) throw RdmaError(call, errno);
 }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kBacklog = 16;
 
-// Extra memory of an endpoint: the responses that may be under way, each with its value. A client
-// that has all its requests out at once fills them exactly.
+// The extra memory of an endpoint: the outstanding responses, each with its value. A client that
+// sends all its requests at once fills this memory exactly.
 struct Reply {
   Response response;
   char value[kMaxValueBytes];
@@ -75,7 +75,8 @@ void Server::Run() {
 void Server::TakeEvents() {
   rdma_cm_event* raw = nullptr;
   while (rdma_get_cm_event(events_.get(), &raw) == 0) {
-    // Acknowledged before an id is destroyed, which waits for that: so the event is copied first.
+    // The event is copied and acknowledged before an id is destroyed, because rdma_destroy_id waits
+    // for the acknowledgement.
     const rdma_cm_event event = *raw;
     char private_data[UINT8_MAX] = {};
     rdma_cm_event copy = event;
@@ -95,7 +96,7 @@ void Server::OnEvent(const rdma_cm_event& event) {
       OnRequest(event.id, event.param.conn);
       break;
     case RDMA_CM_EVENT_ESTABLISHED:
-      break;  // requests may have come before it: an RTU can be late or lost
+      break;  // requests may arrive before it, because an RTU can be late or lost
     case RDMA_CM_EVENT_DISCONNECTED:
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
     case RDMA_CM_EVENT_CONNECT_ERROR:
@@ -122,7 +123,7 @@ void Server::OnRequest(rdma_cm_id* raw, const rdma_conn_param& asked) {
     connection.end =
         std::make_unique<Endpoint>(std::move(id), sizeof(Request), kReplies * sizeof(Reply));
   } catch (const RdmaError& error) {
-    // The endpoint has taken the id with it: the connection manager rejects for us.
+    // The endpoint's constructor has destroyed the id, so the connection manager sends the REJ.
     return;
   }
   MakeNonBlocking(connection.end->descriptor());
@@ -135,7 +136,7 @@ void Server::OnRequest(rdma_cm_id* raw, const rdma_conn_param& asked) {
 
 void Server::Serve(Connection& connection) {
   try {
-    // Once more after arming: what came in between would wake nobody.
+    // Polls again after Arm, because no notification follows for completions between Poll and Arm.
     for (int round = 0; round < 2; round++) {
       ibv_wc completion;
       while (connection.end->Poll(completion)) {
@@ -182,7 +183,7 @@ void Server::Answer(Connection& connection, uint64_t slot, uint32_t bytes) {
   } else {
     reply.response.value_bytes =
         static_cast<uint32_t>(found->second.copy(reply.value, kMaxValueBytes));
-    // In order: the value is there when the response is.
+    // RC delivers in order: the value arrives before the response.
     connection.end->PostWrite(reply.value, reply.response.value_bytes, request.address,
                               request.rkey);
   }

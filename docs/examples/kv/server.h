@@ -1,5 +1,5 @@
-// A key-value server over RDMA: one thread serves all connections. A client that misbehaves, or a
-// device that goes away, ends its own connections and nothing else.
+// A key-value server over RDMA. One thread serves all connections. When a client misbehaves or a
+// device is removed, the server ends only the connections of that client or device.
 #pragma once
 
 #include <atomic>
@@ -18,18 +18,19 @@ class Server {
   static constexpr size_t kMaxKeys = 100'000;
   static constexpr size_t kMaxConnections = 256;
 
-  // Listens on all devices; port 0: any, see port().
+  // Listens on all devices. With port 0 the system chooses the port, and port() returns it.
   explicit Server(uint16_t port);
   ~Server();
 
   uint16_t port() const;
-  // Serves until Stop, which any thread may call.
+  // Serves until a call of Stop. Any thread may call Stop.
   void Run();
   void Stop();
   size_t connections() const { return count_; }
 
  private:
-  // One client. Responses stand in a ring of as many as can be under way.
+  // One client. Responses are stored in a ring with one slot for each possible outstanding
+  // response.
   struct Connection {
     std::unique_ptr<Endpoint> end;
     uint64_t responses = 0;

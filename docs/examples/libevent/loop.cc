@@ -1,4 +1,4 @@
-// The service's event loop (../epoll/loop.h) on libevent.
+// Implements the service's event loop (../epoll/loop.h) on libevent.
 #include "loop.h"
 
 #include <event2/event.h>
@@ -27,8 +27,8 @@ struct Loop::Impl {
   }
   ~Impl() { event_base_free(base); }
 
-  // Calls a callback from libevent, and returns from RunOnce afterwards. No exception may cross
-  // libevent, which is C.
+  // Runs a callback from libevent and makes RunOnce return afterwards. No exception may cross
+  // libevent, because libevent is C.
   void Call(const Callback& callback) {
     event_base_loopbreak(base);
     try {
@@ -50,7 +50,7 @@ void Loop::RunOnce() {
   if (impl_->thrown) std::rethrow_exception(std::exchange(impl_->thrown, nullptr));
 }
 
-// An event of libevent with its callback, which survives the end of the event.
+// An event of libevent with its callback. The callback survives the destruction of the event.
 struct LoopEvent {
   LoopEvent(Loop::Impl& loop, int fd, short what, Callback callback)
       : loop(loop),

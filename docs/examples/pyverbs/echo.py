@@ -1,7 +1,7 @@
-"""An echo service over RDMA, in pyverbs: a program as it is before somebody tests it.
+"""An echo service over RDMA, in pyverbs: a program without any code for tests.
 
-It knows nothing of rdmaemu. pyverbs keeps Python's lock while it waits, so that the program waits in
-its own event loop and asks pyverbs only for what is there.
+It does not use rdmaemu. pyverbs holds Python's lock while it waits. The program therefore waits in
+its own event loop, and calls pyverbs only when data is available.
 """
 
 import os
@@ -21,15 +21,15 @@ RESOLVE_MS = 2000
 
 
 class EchoError(Exception):
-    """The service could not be reached, or the connection broke."""
+    """The client could not reach the service, or the connection broke."""
 
 
 class Loop:
-    """Calls what is to be done when a descriptor becomes readable."""
+    """Calls a callback when a descriptor becomes readable."""
 
     def __init__(self):
         self._selector = selectors.DefaultSelector()
-        get_device_list()  # opens the library's own descriptors before with_descriptor looks
+        get_device_list()  # opens the library's own descriptors before with_descriptor lists them
 
     def watch(self, descriptor, callback):
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
@@ -39,7 +39,7 @@ class Loop:
             self._selector.unregister(descriptor)
 
     def run_until(self, condition, limit=None):
-        """Returns when the condition holds, or after so many seconds."""
+        """Returns when the condition holds, or after `limit` seconds."""
         end = None if limit is None else time.monotonic() + limit
         while not condition():
             left = None if end is None else end - time.monotonic()
@@ -50,21 +50,21 @@ class Loop:
 
 
 def descriptors():
-    """Returns the descriptors that are open. The one of the list itself is closed by then."""
+    """Returns the open descriptors, without the one of the directory listing itself."""
     return {int(name) for name in os.listdir("/proc/self/fd")
             if os.path.exists("/proc/self/fd/" + name)}
 
 
 def with_descriptor(make):
-    """Returns the channel that `make` makes, and its descriptor, which pyverbs does not tell: the
-    newest one."""
+    """Returns the channel that `make` creates, and the channel's descriptor. pyverbs does not show
+    the descriptor: it is the newest one."""
     before = descriptors()
     channel = make()
     return channel, max(descriptors() - before)
 
 
 class Connection:
-    """An id with its queue pair, over which texts go and come."""
+    """An id with its queue pair. It sends and receives texts."""
 
     def __init__(self, loop, id_, on_text):
         self.is_broken = False
@@ -100,21 +100,21 @@ class Connection:
                 self._on_text(data.decode())
 
     def stop(self):
-        """Answers no more."""
+        """Stops answering."""
         self._loop.forget(self._descriptor)
 
     def close(self):
         self.stop()
         self._sent.close()
         self._received.close()
-        self._id.close()  # with the queue pair
+        self._id.close()  # destroys the queue pair as well
         self._cq.close()
         self._channel.close()
 
 
 class EchoServer:
-    """Answers each text with the same text. It has one client at a time, because pyverbs does not tell
-    which id an event is of."""
+    """Answers each text with the same text. It has one client at a time, because pyverbs does not
+    show the id of an event."""
 
     def __init__(self, loop, address, port):
         self.connection = None
@@ -137,7 +137,7 @@ class EchoServer:
             self._on_request(new)
         elif kind == cm.RDMA_CM_EVENT_DISCONNECTED and self.connection is not None:
             self._id_of_connection.disconnect()
-            # Closing its id would take the context from the listening one, in pyverbs.
+            # In pyverbs, closing this id would take the context from the listening id.
             self._ended.append(self.connection)
             self.connection = None
 
@@ -153,7 +153,7 @@ class EchoServer:
         id_.accept(ConnParam())
 
     def stop(self):
-        """Answers no more."""
+        """Stops answering."""
         self._loop.forget(self._descriptor)
         if self.connection is not None:
             self.connection.stop()
@@ -167,15 +167,16 @@ class EchoServer:
 
 
 class EchoClient:
-    """Asks an EchoServer. It connects when it is first asked, and anew when the connection breaks."""
+    """Sends texts to an EchoServer. It connects at the first call of ask, and again after the
+    connection broke."""
 
     def __init__(self, loop, address, port, attempts=3):
         self._loop, self._address, self._port, self._attempts = loop, address, port, attempts
         self._connection = self._channel = self._id = None
 
     def ask(self, text):
-        """Returns the server's answer. Between attempts it waits 1, 2, 4, ... seconds. Raises EchoError
-        when all attempts failed."""
+        """Returns the server's answer. Waits 1, 2, 4, ... seconds between attempts. Raises
+        EchoError when all attempts failed."""
         for attempt in range(1, self._attempts + 1):
             try:
                 if self._connection is None:
@@ -226,7 +227,7 @@ class EchoClient:
             raise EchoError(words)
 
     def close(self):
-        """Ends the connection; the next question begins a new one."""
+        """Ends the connection. The next call of ask connects again."""
         if self._channel is None:
             return
         if self._has_event:
@@ -235,7 +236,7 @@ class EchoClient:
             try:
                 self._id.disconnect()
             except PyverbsError:
-                pass  # it was not connected, or its device is gone
+                pass  # it was not connected, or its device was removed
             self._connection.close()
         elif self._id is not None:
             self._id.close()

@@ -9,7 +9,7 @@ from rdmaemu.pytest_plugin import faults
 from echo import EchoClient, EchoError, EchoServer, Loop
 
 PORT = 7471
-pytestmark = pytest.mark.rdmaemu(program_time=True)  # the client's pauses cost no time
+pytestmark = pytest.mark.rdmaemu(program_time=True)  # the client's pauses take no real time
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_second_client_is_told_that_the_server_is_busy(server, client, loop, r
         second.ask("me too")
 
 
-# Each of these costs the client an attempt, or time, and no answer.
+# Each of these faults costs the client an attempt or time, but no answer is lost.
 @faults(
     rejected=dict(at="cm.req", nth=1, reject=28),
     request_lost=dict(at="cm.req", nth=1, drop=True),
@@ -76,7 +76,7 @@ def test_a_silent_server_is_unreachable(rdmaemu_host, server, client):
     with rdmaemu_host.expect_fault(at="cm.req", drop=True):
         with pytest.raises(EchoError, match="UNREACHABLE, 3 times"):
             client.ask("hello")
-    assert rdmaemu_host.now() - begun > 180  # minutes, which take milliseconds
+    assert rdmaemu_host.now() - begun > 180  # virtual minutes take milliseconds
 
 
 def test_a_broken_send_makes_the_client_reconnect(rdmaemu_host, server, client):
@@ -93,7 +93,7 @@ def test_a_client_notices_that_the_servers_machine_is_gone(rdmaemu_host, loop):
     client = EchoClient(loop, "10.0.0.2", PORT, attempts=1)
     assert client.ask("hello") == "hello"
     machine.remove()
-    server.stop()  # it is gone as well
+    server.stop()  # its machine was removed as well
     with pytest.raises(EchoError, match="the connection broke"):
         client.ask("are you there?")
     with pytest.raises(EchoError, match="UNREACHABLE"):
