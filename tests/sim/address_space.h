@@ -1,6 +1,6 @@
-// The memory of the processes of one machine. Each process has one stretch of bytes at an address
-// that is made up, so that a run does not depend on where the heap happens to be; whatever the host
-// writes is shown to a watcher, and what it touches outside is a complaint.
+// The memory of the processes of one machine. Each process has one range of bytes at an artificial
+// address, so that a run does not depend on the heap's addresses. A watcher sees every write of the
+// host, and an access outside the range is a complaint.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@ namespace rdmaemu::sim {
 
 class AddressSpaces final : public Memory {
  public:
-  // Told of every range that the host writes, as offsets into the process's stretch.
+  // Called for every range that the host writes, as offsets into the process's range.
   using Watcher = std::function<void(uint64_t offset, uint64_t length)>;
 
   explicit AddressSpaces(Verdict& verdict) : verdict_(verdict) {}
 
   void Add(ProcessId process, uint64_t base, std::span<std::byte> bytes, Watcher watcher);
-  // The process has gone: its memory answers EFAULT from now on.
+  // After the end of the process, accesses to its memory fail with EFAULT.
   void Remove(ProcessId process) { spaces_.erase(process); }
   void Clear() { spaces_.clear(); }
 
@@ -32,12 +32,13 @@ class AddressSpaces final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
-  // Processes reach each other by their ids.
+  // Processes access each other by their ids.
   uint32_t PidFor(ProcessId, ProcessId owner) override {
     return helpers_ ? static_cast<uint32_t>(owner) : 0;
   }
   void LetOthersRun() override { helpers_(); }
-  // What runs when the host waits for the threads that copy for it. Without it none do.
+  // Sets the function that runs while the host waits for threads that copy for it. Without the
+  // function no threads copy.
   void SetHelpers(std::function<void()> helpers) { helpers_ = std::move(helpers); }
 
  private:
@@ -46,8 +47,8 @@ class AddressSpaces final : public Memory {
     std::span<std::byte> bytes;
     Watcher watcher;
   };
-  // nullptr with a complaint when the range is not all inside; nullptr without one when the process
-  // has gone.
+  // Returns nullptr with a complaint when the range is not entirely inside. Returns nullptr without
+  // a complaint when the process has ended.
   std::byte* Find(ProcessId process, const MemoryRange& range, Space** space);
 
   Verdict& verdict_;

@@ -9,7 +9,7 @@ namespace rdmaemu::sim {
 namespace {
 
 constexpr uint16_t kFirstPort = 7000, kPorts = 3;
-constexpr size_t kMostInAll = 255;  // of what private_data_len can say
+constexpr size_t kMostInAll = 255;  // the largest value of private_data_len
 
 const NetAddress& AnyAddress(const Machine& machine, bool ipv6, Random& random) {
   if (ipv6) return machine.ipv6();
@@ -89,14 +89,14 @@ void CmCalls::EndAll() {
     if (orderly && !id.ended && id.caller->process->Runs()) Destroy(id);
   }
   if (orderly) {
-    // Requests that nobody has taken went with their listeners.
+    // Destroying the listeners has destroyed their pending requests.
     for (const auto& machine : world_.machines()) world_.ExpectNone(*machine, {"ids"});
     world_.tally().Count("end.orderly");
   }
   for (Caller& caller : callers_) caller.process->Kill();
 }
 
-// ---- what they do
+// ---- the programs' calls
 
 CmCalls::Id& CmCalls::Remember(Caller& caller, uint32_t handle, uint32_t channel,
                                uint16_t port_space, bool datagram) {
@@ -111,8 +111,8 @@ CmCalls::Id& CmCalls::Remember(Caller& caller, uint32_t handle, uint32_t channel
   return id;
 }
 
-// Its ids have no queue pairs here, only numbers. Now and then it is one that another id of the
-// machine has said too: its connection may be taken for stale, or end the other's.
+// The ids here have no queue pairs, only QP numbers. Sometimes an id uses the number of another id
+// of its machine. The CM may then take its connection for stale, or end the other connection.
 void CmCalls::DrawQpn(Id& id) {
   Random& random = world_.random();
   id.qpn = 0x10000 + id.number;
@@ -160,7 +160,7 @@ CmCalls::Id* CmCalls::NewId(Caller& caller) {
   id.next = will_listen ? CmApi::kBind : CmApi::kResolveAddress;
   model_.Created(id.number, NameOf(id), id.datagram);
   causes_.Created(id.number, NameOf(id), id.datagram);
-  // Nobody has to answer here: programs may leave a request lying.
+  // The passive side may leave a request without an answer.
   causes_.Disturbed(id.number);
   if (id.qpn != 0x10000 + id.number) causes_.MayBeStale(id.number);
   return &id;
@@ -195,7 +195,7 @@ void CmCalls::Step() {
     if (id == nullptr) id = Any([](const Id& any) { return !any.ended; });
     if (id == nullptr) return;
     if (!sensible) return Call(*id, AnyCall());
-    Drain(*id->caller);  // it may know better what comes next
+    Drain(*id->caller);  // the event may change the next call
     Call(*id, id->next);
   }
 }
@@ -339,7 +339,7 @@ void CmCalls::ResolveAddress(Id& id) {
   model_.Attached(id.number, device);
 }
 
-// False when there is more private data than the message has room for.
+// Returns false when the private data is larger than the message allows.
 bool CmCalls::FillParameters(Id& id, rdma_ucm_conn_param& out, std::vector<uint8_t>& said,
                              size_t most) {
   Random& random = world_.random();
@@ -401,7 +401,7 @@ void CmCalls::Reject(Id& id) {
   }
 }
 
-// ---- what may be done in every place; events may wait meanwhile
+// ---- calls that are allowed in every place; events may be queued meanwhile
 
 void CmCalls::Migrate(Id& id) {
   const uint32_t to = (id.channel + 1) % kChannels;
@@ -432,7 +432,7 @@ void CmCalls::Query(Id& id) {
   if (error == 0 && device != model_.DeviceOf(id.number)) {
     world_.verdict().Complain("cm", NameOf(id) + " is of another device than its address");
   }
-  // An id is its own channel's alone.
+  // A query works only on the id's own channel.
   const int elsewhere = process.Cm(id.caller->channels[(id.channel + 1) % kChannels].handle,
                                    RDMA_USER_CM_CMD_QUERY, command, answer);
   if (elsewhere != (id.ended ? ENOENT : EINVAL)) {

@@ -1,6 +1,6 @@
-// Programs that make any call of RDMA CM at any moment, in its place or not, on ids that connect to
-// each other; what the calls answer and which events come is judged by a model of an id, and what
-// one side hears by what the other has done.
+// Programs that make any call of RDMA CM at any moment, valid or not, on ids that connect to each
+// other. A model of an id checks the calls' results and the events. It also checks each side's
+// events against the other side's calls.
 #pragma once
 
 #include <array>
@@ -27,28 +27,28 @@ class CmCalls {
         groups_(world.verdict()),
         causes_(world.verdict()) {}
 
-  // A program that has nothing yet.
+  // Starts a program without any objects.
   void StartCaller(Machine& machine);
-  // Somebody does something.
+  // One program makes one step.
   void Step();
-  // Dies without a word; a machine's callers all at once when its host has crashed.
+  // Kills a program without a disconnect. Crashed ends all callers of a machine after its host
+  // crashed.
   void KillOne();
   void Crashed(Machine& machine);
-  // Something happens to a device, a port or an address of the machine, and is put right some time
-  // later.
+  // Changes a device, a port or an address of the machine. MendDevices restores it later.
   void ChangeDevices(Machine& machine);
   void MendDevices();
-  // From now on events are taken as they come, and nothing new is begun.
+  // From now on programs take events at once and begin nothing new.
   void CalmDown();
   void Harvest(Machine& machine);
   bool IsWaiting() const;
-  // How long a connection attempt, and the end of a connection, may take.
+  // The time limit of a connection attempt, and of the end of a connection.
   static Duration Bound();
   void Finish() {
     model_.Finish();
     groups_.Finish();
   }
-  // All ids go, one by one or with their programs.
+  // Destroys all ids, one by one or with their programs.
   void EndAll();
 
  private:
@@ -65,26 +65,26 @@ class CmCalls {
     std::vector<std::byte> memory;
     std::unique_ptr<Process> process;
     std::array<Channel, kChannels> channels;
-    // Changes and removals of devices that there had been when its events were last taken.
+    // The numbers of changes and removals of devices when the events were last taken.
     uint32_t changes_seen = 0, removals_seen = 0;
   };
   struct Id {
-    uint32_t number = 0;  // its uid; what it says begins with it
+    uint32_t number = 0;  // its uid, with which its private data begins
     Caller* caller = nullptr;
     uint32_t handle = 0, channel = 0;
     uint16_t port_space = 0;
     bool datagram = false, ipv6 = false, ended = false;
     uint32_t qpn = 0;
-    uint32_t backlog = 0;  // of a listener; 0: the most that there may be
-    uint32_t waited = 0;   // requests that were waiting for it at once
+    uint32_t backlog = 0;  // of a listener; 0: the largest possible
+    uint32_t waited = 0;   // of a listener: requests that were pending at once
     uint16_t port = 0;     // of a listener
     bool listens = false;
-    // Its own address, where it has one, and where it connects to.
+    // Its own address, if it has one, and its destination.
     std::optional<NetAddress> local;
     NetAddress destination;
-    uint32_t partner = 0;                 // of a connection: who is at its other end
-    const Id* to = nullptr;               // a listener that it knows of
-    CmApi next = CmApi::kResolveAddress;  // what a program in its right mind would do
+    uint32_t partner = 0;                 // of a connection: the id at the other end
+    const Id* to = nullptr;               // a listener whose address it uses
+    CmApi next = CmApi::kResolveAddress;  // the call that a correct program would make
   };
 
   struct Join {
@@ -92,7 +92,7 @@ class CmCalls {
     uint32_t handle;
     NetAddress group;
   };
-  // The uid of a group's events: those of ids are less.
+  // The uid of a group's events. The uids of ids are smaller.
   static constexpr uint64_t kJoinUid = uint64_t{1} << 32;
 
   Id* Any(bool (*fits)(const Id&));
@@ -106,7 +106,7 @@ class CmCalls {
   Id& Remember(Caller& caller, uint32_t handle, uint32_t channel, uint16_t port_space,
                bool datagram);
   void Call(Id& id, CmApi call);
-  // Takes all events first, so that the model knows where the host is; then calls.
+  // Takes all events first, so that the model has the host's state; then makes the call.
   template <class Command, class Out>
   int Ask(Id& id, CmApi call, uint32_t command, const Command& in, Out& out,
           bool well_formed = true, int due = 0) {

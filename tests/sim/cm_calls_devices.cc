@@ -1,4 +1,4 @@
-// What happens to the devices of CmCalls' machines, and what their ids must make of it.
+// Changes to the devices of CmCalls' machines, and their effect on the ids.
 #include "tests/sim/cm_calls.h"
 #include "tests/sim/socket_addresses.h"
 
@@ -27,7 +27,8 @@ void CmCalls::ChangeDevices(Machine& machine) {
   const Caller* caller = RunningCaller(machine);
   if (caller == nullptr) return;
   Process& process = *caller->process;
-  // Events that wait are of the time before, and programs may hear of both at once.
+  // Queued events are from before the change. A program may get them together with the events of
+  // the change.
   if (random.Below(2) == 0) DrainMachine(machine);
   switch (random.Below(8)) {
     case 0:
@@ -84,8 +85,8 @@ void CmCalls::MoveAddress(Machine& machine, Process& process) {
   }
 }
 
-// A request has the device to which it came. That may have gone since: nobody has told the id of it
-// then, but nothing of it works any more.
+// A request has the device at which it arrived. If this device has been removed since, the id got
+// no event, but all its calls fail.
 void CmCalls::FindDevice(Id& id, const Id* active) {
   const MachineDevices& devices = DevicesOf(id);
   rdma_ucm_query command{};

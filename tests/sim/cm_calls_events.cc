@@ -1,4 +1,4 @@
-// What the programs of CmCalls hear, and what they would do next.
+// The events of CmCalls' programs, and the next calls that follow from them.
 #include <algorithm>
 
 #include "emulator/base/cm_event_names.h"
@@ -23,7 +23,7 @@ void CmCalls::Drain(Caller& caller) {
       }
       Happened(caller, i, event);
     }
-    // A call wakes the host, which has its callers look again when it has worked.
+    // The call wakes up the host. Once the host has worked, its callers poll again.
     if (calm_) continue;
     if (caller.process->Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{},
                            event) != kNothingQueued) {
@@ -133,8 +133,8 @@ bool CmCalls::IsWaiting() const {
   });
 }
 
-// Sixteen sends, each of which an MRA may stretch to its service timeout (IBTA 12.9.8.7); once for
-// the request, once for the reply, once for the end.
+// Sixteen sends, each of which an MRA may extend to its service timeout (IBTA 12.9.8.7). They count
+// once for the request, once for the reply and once for the disconnect.
 Duration CmCalls::Bound() {
   constexpr auto kSend = std::chrono::milliseconds(6144);
   constexpr auto kMra = std::chrono::milliseconds(65536 + 4096);

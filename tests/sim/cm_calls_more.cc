@@ -1,4 +1,4 @@
-// Options, attributes of queue pairs and multicast groups, in their place or not.
+// Calls for options, attributes of queue pairs and multicast groups, in valid and invalid places.
 #include "emulator/abi/command_structs.h"
 #include "emulator/base/cm_event_names.h"
 #include "emulator/cm/path_record.h"
@@ -8,9 +8,9 @@
 namespace rdmaemu::sim {
 namespace {
 
-constexpr int kNotSupportedByKernel = 524;  // its ENOTSUPP, which <cerrno> does not know
+constexpr int kNotSupportedByKernel = 524;  // its ENOTSUPP, which <cerrno> does not define
 constexpr uint32_t kMulticastQpn = 0xffffff;
-// So that whatever waits for it is over within CmCalls::Bound.
+// Small enough that every wait for an acknowledgement ends within CmCalls::Bound.
 constexpr uint32_t kMostAckTimeout = 18;
 
 }  // namespace
@@ -95,7 +95,7 @@ void CmCalls::JoinGroup(Id& id) {
   Random& random = world_.random();
   if (joins_.size() >= kMaxJoins) return;
   if (id.next == CmApi::kJoin) id.next = CmApi::kResolveRoute;
-  // An address that is no group's joins as well.
+  // A unicast address can be joined as well.
   constexpr uint32_t kGroups = 0xef010100, kNoGroup = 0x0a090909;
   NetAddress group = NetAddress::Ipv4(random.Below(6) == 0 ? kNoGroup : kGroups + random.Below(4));
   const bool is_ipv6 = random.Below(6) == 0;

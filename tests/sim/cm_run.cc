@@ -1,5 +1,5 @@
-// A run of connection management alone (--cm): programs that make any call at any moment, on a bad
-// network, on machines that stop and start anew; until nothing is left.
+// A run of connection management alone (--cm). Its programs make any call at any moment, on a bad
+// network and on machines that stop and restart. The run ends when no object is left.
 #include <algorithm>
 
 #include "tests/sim/cm_calls.h"
@@ -83,7 +83,7 @@ class CmRun {
     world_.Part(machine, other, UpTo(std::chrono::minutes(2)));
   }
 
-  // Whatever was begun must end now, or be refused.
+  // Each operation that has begun must now end or be refused.
   void CalmDown() {
     world_.network().Heal();
     if (world_.recorder().tells_story()) world_.recorder().Say(world_.now(), "net", "heals");
@@ -95,7 +95,7 @@ class CmRun {
     calls_.MendDevices();
     calls_.CalmDown();
     world_.RunUntil([this] { return !calls_.IsWaiting(); }, world_.now() + CmCalls::Bound());
-    // A complaint has stopped the clock: what waits then says nothing.
+    // A complaint has stopped the clock, so operations that still wait prove nothing.
     if (world_.verdict().clean()) calls_.Finish();
   }
 

@@ -1,4 +1,4 @@
-// Completions: each is held against what was posted, and its memory against the model.
+// Completions. Each is compared with the posted work, and its memory with the model.
 #include <algorithm>
 
 #include "tests/sim/traffic.h"
@@ -57,8 +57,8 @@ void Traffic::Harvest(Program& program) {
       for (int i = 0; i < count; i++) taken.emplace_back(queue.get(), found[i]);
     }
   }
-  // Before any call: a call may execute posted requests, whose events would then come before their
-  // completions.
+  // Must run before any call. A call may execute posted requests, whose events would then precede
+  // their completions.
   const std::vector<CompletionQueueOf*> raised = program.TakeEvents();
   // An error on one queue explains what was flushed on another.
   for (const auto& [queue, wc] : taken) {
@@ -114,7 +114,8 @@ bool Traffic::RequestCompleted(Endpoint& endpoint, const ibv_wc& wc) {
     MayFlush(endpoint);
     if (endpoint.peer != nullptr) endpoint.peer->disturbed = true;
   }
-  // Those before it ended well without a word: completions come in the order of posting.
+  // Completions arrive in the order of posting. Earlier unsignalled requests have therefore
+  // succeeded.
   while (endpoint.sends.front().wr_id != wc.wr_id) {
     Settle(endpoint, endpoint.sends.front(), IBV_WC_SUCCESS);
     endpoint.sends.pop_front();
@@ -135,7 +136,7 @@ void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_
                                             std::to_string(request.wr_id) + " ended with " +
                                             StatusName(status) + ": " + why);
   };
-  if (status == IBV_WC_WR_FLUSH_ERR) return;  // the order of completions tells whether it may be
+  if (status == IBV_WC_WR_FLUSH_ERR) return;  // the order shows if it is allowed
   if (request.planted == status) return;
   if (status == IBV_WC_REM_ACCESS_ERR && request.may_lose_right) return;
   if (status == IBV_WC_RETRY_EXC_ERR) {
@@ -156,7 +157,7 @@ void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_
   complain("nothing that the programs did explains it");
 }
 
-// The request has ended; without a status nobody will tell how.
+// The request has ended. Without a status its result is unknown.
 void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status) {
   Program& program = *endpoint.program;
   const bool done = status == IBV_WC_SUCCESS;
@@ -187,7 +188,7 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
       if (!request.keeps_sinks) program.heap().Give(request.sinks[i]);
     }
     for (const Piece& piece : request.sources) {
-      // Used again at once: what is still read from it now would be wrong.
+      // The piece is used again at once, so that a late read of it shows as an error.
       program.model().Store(piece.offset, program.Fresh(piece.length));
       program.heap().Give(piece);
     }
@@ -200,7 +201,7 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
     }
     return;
   }
-  // A failed WRITE's packets may come late: its target is never used again.
+  // A failed WRITE's packets may arrive late, so its target is never used again.
   if (request.target_program != nullptr && done && endpoint.type == IBV_QPT_RC &&
       request.target_program->Lives()) {
     request.target_program->model().Done(request.target_claim);
@@ -251,7 +252,7 @@ bool Traffic::ReceiveCompleted(Endpoint& endpoint, const ibv_wc& wc) {
   return solicited;
 }
 
-// The received bytes, one after the other.
+// Returns the received bytes of all pieces in order.
 std::vector<std::byte> Traffic::BytesOf(Program& program, const Receive& receive, uint32_t length) {
   std::vector<std::byte> bytes;
   for (const Piece& piece : receive.pieces) {
@@ -298,7 +299,7 @@ bool Traffic::Arrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc) {
   return message.solicited;
 }
 
-// UC and UD: what it is stands in its first bytes, or in the immediate data of a WRITE.
+// UC and UD: the first bytes identify the message, or the immediate data of a WRITE does.
 bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ibv_wc& wc,
                             Message message) {
   Program& program = *endpoint.program;
@@ -337,14 +338,14 @@ bool Traffic::TaggedArrived(Endpoint& endpoint, Receive& receive, const ibv_wc& 
   world_.tally().Count(endpoint.type == IBV_QPT_UD ? "arrived.UD" : "arrived.UC");
   std::vector<std::byte> content = std::move(header);
   content.insert(content.end(), sent.content.begin(), sent.content.end());
-  // On UC the receive may have begun with a message that was broken off.
+  // On UC the receive may contain the beginning of an aborted message.
   Place(program, receive, content, endpoint.type == IBV_QPT_UC);
   return sent.solicited;
 }
 
 bool Traffic::MustEnd(const Endpoint& endpoint) const {
   if (endpoint.stage == Stage::kGone || !endpoint.program->Runs()) return false;
-  // Tries for ever, and nobody answers.
+  // The QP retries for ever without an answer.
   const bool endless = endpoint.link.retry_count == 7 && world_.plan().endless_retries;
   return !(endless && endpoint.disturbed) && endpoint.stage != Stage::kMade;
 }
@@ -357,8 +358,8 @@ size_t Traffic::Outstanding() const {
   return sum;
 }
 
-// Each request may wait for one timeout for each retry of the one before it, and for a receive;
-// packets go at least half a window a round trip.
+// Each request may wait for one timeout for each retry of the request before it, and for a receive.
+// Packets are sent at a rate of at least half a window per round trip.
 Duration Traffic::Bound() const {
   Duration longest{};
   const Duration round_trip = 2 * (world_.plan().latency + world_.plan().jitter) +

@@ -126,7 +126,7 @@ void Connections::Destroy(CmId& id) {
   }
 }
 
-// ---- beginnings
+// ---- the start of connections
 
 void Connections::Listen(Program& program) {
   Random& random = world_.random();
@@ -146,7 +146,7 @@ void Connections::Listen(Program& program) {
   rdma_ucm_listen listen{};
   listen.id = id->handle;
   listen.backlog = random.Below(2) == 0 ? 0 : 1 + random.Below(4);
-  // Somebody may have the port already.
+  // Another id may have the port.
   if (Call(*id, RDMA_USER_CM_CMD_BIND, bind) != 0) return Destroy(*id);
   checker_.Called(id->number, CmCallKind::kListen);
   if (Call(*id, RDMA_USER_CM_CMD_LISTEN, listen) != 0) return Destroy(*id);
@@ -188,7 +188,7 @@ void Connections::BeginConnect(Program& program) {
   }
 }
 
-// The old connection is left standing at the other side, as after a crash that nobody noticed.
+// The other side keeps the old connection, as after a crash that it has not detected.
 void Connections::ConnectAgain(CmId& id) {
   if (id.endpoint == nullptr || id.type != IBV_QPT_RC || ids_.size() >= kMaxIds) return;
   CmId* again = NewId(*id.program, id.port_space, id.type);
@@ -224,7 +224,7 @@ Endpoint* Connections::MakeEndpoint(CmId& id) {
   Endpoint* endpoint = traffic_.Create(*id.program, id.type, false);
   if (endpoint == nullptr) return nullptr;
   id.endpoint = endpoint;
-  // Refused when the other side has given up meanwhile.
+  // Refused when the other side has aborted the connection meanwhile.
   if (!MoveTo(id, IBV_QPS_INIT)) return nullptr;
   traffic_.PostReceives(*endpoint, world_.random().Below(10));
   return endpoint;
@@ -297,7 +297,7 @@ void Connections::Connect(CmId& id) {
 void Connections::Establish(CmId& id) {
   if (id.endpoint != nullptr && id.endpoint->stage == Stage::kMade) {
     if (!MoveTo(id, IBV_QPS_INIT) || !MoveTo(id, IBV_QPS_RTR) || !MoveTo(id, IBV_QPS_RTS)) {
-      // The other side may have gone back on it meanwhile.
+      // The other side may have aborted the connection meanwhile.
       return Reject(id);
     }
     if (id.partner != nullptr && id.partner->endpoint != nullptr) {
@@ -306,7 +306,7 @@ void Connections::Establish(CmId& id) {
       if (id.endpoint->peer->stage == Stage::kGone) id.endpoint->disturbed = true;
     }
   } else if (id.lent_qpn == 0) {
-    return Reject(id);  // its QP has gone
+    return Reject(id);  // its QP was destroyed
   }
   checker_.Called(id.number, CmCallKind::kEstablish);
   rdma_ucm_accept command{};
@@ -349,7 +349,7 @@ void Connections::Requested(Program& program, const rdma_ucm_event_resp& event, 
   id.partner = ids_[active - 1].get();
   id.lent_qpn = id.partner->lent_qpn != 0 ? 1 : 0;
   Random& random = world_.random();
-  // Most answer soon, some so late that the request is repeated.
+  // Most programs answer soon. Some answer so late that the active side repeats its request.
   const uint32_t most = calm_ ? 1'000'000 : random.Below(8) == 0 ? UINT32_MAX : 2'000'000;
   const int64_t times = most == UINT32_MAX ? 5 : 1;
   world_.After(times * Duration(random.Below(most)), [this, &id] { AnswerRequest(id); });
@@ -376,7 +376,7 @@ void Connections::Accept(CmId& id) {
   if (id.lent_qpn == 0) {
     if (MakeEndpoint(id) == nullptr) return Reject(id);
     if (!datagram) {
-      // Refused when the other side has given up meanwhile.
+      // Refused when the other side has aborted the connection meanwhile.
       if (!MoveTo(id, IBV_QPS_INIT) || !MoveTo(id, IBV_QPS_RTR) || !MoveTo(id, IBV_QPS_RTS)) {
         return Reject(id);
       }
@@ -398,7 +398,7 @@ void Connections::Accept(CmId& id) {
   world_.tally().Count("cm.accept");
   Say(id, "accepts");
   if (Call(id, RDMA_USER_CM_CMD_ACCEPT, command) != 0) {
-    // As before: there is nobody to accept any more.
+    // As above: the other side has aborted the connection.
     checker_.Called(id.number, CmCallKind::kReject);
     Destroy(id);
   }
@@ -431,7 +431,7 @@ void Connections::Disconnect(CmId& id) {
   (void)Call(id, RDMA_USER_CM_CMD_DISCONNECT, command);
 }
 
-// ---- ends
+// ---- the end of connections
 
 void Connections::Abandon(Program& program) {
   channels_.erase(&program);
@@ -452,8 +452,8 @@ bool Connections::IsWaiting() const {
   });
 }
 
-// Sixteen sends, each of which an MRA may stretch to its service timeout (IBTA 12.9.8.7); once for
-// the request, once for the reply, once for the end.
+// Sixteen sends, each of which an MRA may extend to its service timeout (IBTA 12.9.8.7). They count
+// once for the request, once for the reply and once for the disconnect.
 Duration Connections::Bound() const {
   constexpr auto kSend = std::chrono::milliseconds(6144);
   constexpr auto kMra = std::chrono::milliseconds(65536 + 4096);

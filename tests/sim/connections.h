@@ -1,5 +1,5 @@
-// What programs do with RDMA CM: they listen, resolve, connect, accept or refuse late, disconnect
-// and destroy ids in any state; and what their channels tell them, handed to the checker.
+// Programs that use RDMA CM. They listen, resolve, connect, accept or reject late, disconnect, and
+// destroy ids in any state. The checker gets the events of their channels.
 #pragma once
 
 #include <deque>
@@ -24,9 +24,9 @@ struct CmId {
   bool ipv6 = false;
   uint16_t port = 0;  // of a listener
   Endpoint* endpoint = nullptr;
-  uint32_t lent_qpn = 0;  // it names another's QP, and moves no data
+  uint32_t lent_qpn = 0;  // the QP number of another id; this id moves no data
   CmId* partner = nullptr;
-  // Of a request, as this side has them: what its accept must not exceed.
+  // Of a request, as this side has them: the limits of its accept.
   uint8_t responder_resources = 0, initiator_depth = 0;
 };
 
@@ -35,18 +35,18 @@ class Connections {
   Connections(World& world, Traffic& traffic)
       : world_(world), traffic_(traffic), checker_(world.verdict()) {}
 
-  // A random thing that the program may do.
+  // Makes a random step of the program.
   void Step(Program& program);
-  // Takes all events of the program's channels; it reacts to them later.
+  // Takes all events of the program's channels. The program reacts to them later.
   void Harvest(Program& program);
-  // The program or its host has gone.
+  // The program or its host has ended.
   void Abandon(Program& program);
   // The machine did not answer for a while.
   void Disturb(Machine& machine);
   // From now on programs react at once and begin nothing new.
   void CalmDown() { calm_ = true; }
   bool IsWaiting() const;
-  // How long a connection attempt may take until its end.
+  // The time limit of a connection attempt.
   Duration Bound() const;
   void Finish() { checker_.Finish(); }
 
@@ -66,7 +66,7 @@ class Connections {
   }
   void Listen(Program& program);
   void BeginConnect(Program& program);
-  // Connects with the number of a QP that another id has connected already.
+  // Connects with the number of a QP that another id has already connected.
   void ConnectAgain(CmId& id);
   void Connect(CmId& id);
   void Accept(CmId& id);
@@ -76,7 +76,7 @@ class Connections {
   void Destroy(CmId& id);
   void Migrate(CmId& id);
   Endpoint* MakeEndpoint(CmId& id);
-  // The QP's way to the state that the id says; false when a step was refused.
+  // Moves the QP to the id's state. Returns false when a step was refused.
   bool MoveTo(CmId& id, ibv_qp_state state);
   void FillParameters(CmId& id, rdma_ucm_conn_param& out, std::vector<uint8_t>& said,
                       size_t most_private_data);

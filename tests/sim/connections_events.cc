@@ -1,4 +1,4 @@
-// What the programs of Connections hear, and how they go on from there.
+// The events of Connections' programs, and the programs' reactions.
 #include "emulator/base/cm_event_names.h"
 #include "tests/sim/connections.h"
 

@@ -1,5 +1,5 @@
-// What the simulation knows of one queue pair: how it is connected, what was posted to it and what
-// must become of that.
+// The simulation's model of one queue pair: its connection, its posted work, and the expected
+// result of this work.
 #pragma once
 
 #include <deque>
@@ -21,15 +21,15 @@ struct Endpoint;
 struct Receive {
   uint64_t wr_id = 0;
   std::vector<Piece> pieces;
-  std::vector<MemoryModel::Claim> claims;  // one a piece
+  std::vector<MemoryModel::Claim> claims;  // one for each piece
   uint32_t length = 0;
-  // A region for this receive alone; without one, the program's.
+  // A region for this receive alone. Without it the receive uses the program's region.
   std::optional<Region> region;
-  // What its bytes were when that region ended or moved: they stay so.
+  // The receive's bytes when that region ended or moved. They must not change afterwards.
   std::optional<std::vector<std::byte>> when_region_ended;
 };
 
-// The receives of one queue pair, or those that several share.
+// The receives of one queue pair, or of a shared receive queue.
 struct ReceiveQueue {
   Program* program = nullptr;
   ibv_srq* srq = nullptr;  // nullptr: a queue pair's own
@@ -38,7 +38,7 @@ struct ReceiveQueue {
   uint32_t depth = 0;
   uint32_t users = 0;
   uint32_t buffer_bytes = 0;  // of each receive
-  bool dead = false;          // nothing posted here is ever taken again
+  bool dead = false;          // no receive of this queue is ever used again
 };
 
 // A region of the peer over the target of one request.
@@ -59,16 +59,16 @@ struct Request {
   bool signalled = false;
   uint32_t length = 0;
   Time posted{};
-  std::optional<ibv_wc_status> planted;  // how it is bound to fail
-  std::vector<Piece> sources;            // of the heap; given back when it has completed
-  std::vector<Piece> sinks;              // where a READ or atomic brings bytes to
+  std::optional<ibv_wc_status> planted;  // the failure that the program planned
+  std::vector<Piece> sources;            // in the heap; freed at completion
+  std::vector<Piece> sinks;              // where a READ or atomic writes its result
   std::vector<MemoryModel::Claim> sink_claims;
   Program* target_program = nullptr;  // of a WRITE
   Piece target;
   MemoryModel::Claim target_claim = 0;
-  // The right to write the target may end before the request has: then it may fail.
+  // The right to write the target may end before the request does. The request may then fail.
   bool may_lose_right = false;
-  // The right has ended. Whether all bytes were there by then.
+  // Set when the right has ended: whether all bytes had arrived by then.
   std::optional<bool> whole_when_right_ended;
   Lease* lease = nullptr;           // of the target
   bool keeps_sinks = false;         // a later request sends from them
@@ -79,10 +79,10 @@ struct Request {
   };
   std::optional<Atomic> atomic;
   enum class Window : uint8_t { kNone, kBind, kUse, kInvalidate };
-  Window window = Window::kNone;  // what it does to the connection's window
+  Window window = Window::kNone;  // what the request does to the connection's window
 };
 
-// A request that the library has not seen yet.
+// A request that the program has not posted yet.
 struct Prepared {
   ibv_send_wr wr{};
   std::vector<ibv_sge> sges;
@@ -90,7 +90,7 @@ struct Prepared {
   std::vector<Piece> sources;
 };
 
-// A memory window over bytes of one end, through which the other end writes.
+// A memory window over bytes of one end. The other end writes through it.
 struct WindowOf {
   enum class State : uint8_t { kNone, kBinding, kBound, kInUse, kInvalidating, kInvalid };
   State state = State::kNone;
@@ -110,8 +110,8 @@ struct Link {
 enum class Stage : uint8_t {
   kMade,   // INIT or less: receives may be posted
   kReady,  // RTS
-  kError,  // in ERR, as far as its program knows
-  kGone,   // destroyed, or its process or host has gone
+  kError,  // in ERR, as far as its program can see
+  kGone,   // destroyed, or its process or host has ended
 };
 
 struct Endpoint {
@@ -132,18 +132,19 @@ struct Endpoint {
 
   Endpoint* peer = nullptr;
   Link link;
-  // What may have kept the peer from answering, ever: it was not ready, it failed, it paused.
+  // Something may have kept the peer from answering at any time: it was not ready, it failed, or it
+  // paused.
   bool disturbed = false;
   CompletionChecker::Queue sends_checked = 0;
-  DeliveryChecker::Stream stream = 0;  // of what this end sends
+  DeliveryChecker::Stream stream = 0;  // of the messages that this end sends
   std::deque<Request> sends;
   std::deque<std::vector<std::byte>> contents;  // of the stream's messages, until they arrive
   WindowOf window;                              // over this end's memory
   unsigned rights = 0;                          // IBV_ACCESS_*
   bool draining = false;                        // in SQD
-  // The peer asked for something that takes a receive of this end with it.
+  // The peer made a request that also uses a receive of this end.
   bool receives_may_fail = false;
-  // A request was posted that is bound to fail: nothing behind it may arrive.
+  // A request that must fail was posted. No later request may arrive.
   bool walled = false;
 
   std::string name() const {

@@ -1,4 +1,4 @@
-// Places for buffers inside a process's memory, with bytes between them that belong to nobody.
+// Buffers inside a process's memory, with unowned bytes between them.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class Heap {
     free_[begin] = end - begin;
   }
 
-  // Nothing when there is no room.
+  // Returns nullopt when no space is left.
   std::optional<Piece> Take(uint32_t length) {
     const uint64_t need = uint64_t{length} + 1 + random_.Below(kMostBetween);
-    // From a random place on, so that neighbours differ.
+    // Starts at a random position, so that neighbours differ.
     const uint64_t from =
         free_.empty() ? 0 : random_.Below(UINT32_MAX) % (free_.rbegin()->first + 1);
     auto it = free_.lower_bound(from);
@@ -63,7 +63,7 @@ class Heap {
 
   Random& random_;
   std::map<uint64_t, uint64_t> free_;   // offset, length; never adjacent
-  std::map<uint64_t, uint64_t> taken_;  // offset, length with what lies between
+  std::map<uint64_t, uint64_t> taken_;  // offset, length including the gap
 };
 
 }  // namespace rdmaemu::sim

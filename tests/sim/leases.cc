@@ -1,5 +1,5 @@
-// Regions that end, or move to other bytes, while a WRITE to them may be on its way: once the call
-// has returned, nobody writes the bytes that the region named before.
+// Regions that end or move to other bytes while a WRITE to them may be in flight. Once the call has
+// returned, no peer writes the region's earlier bytes.
 #include <algorithm>
 
 #include "tests/sim/traffic.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::sim {
 namespace {
 
-// The longest lives of regions.
+// The longest lifetimes of regions.
 constexpr uint32_t kLongest_ns = 200'000, kShort_ns = 4'000;
 
 }  // namespace
@@ -56,8 +56,8 @@ void Traffic::EndLease(Lease& lease) {
   const bool in_use =
       request != lease.writer->sends.end() && !request->whole_when_right_ended.has_value();
   const Piece before = lease.piece;
-  // Some move first, and end a moment later. They move once: the WRITE may go where it was meant to
-  // go when the region is back there.
+  // Some regions move first and end a moment later. A region moves only once: if it moved back, the
+  // WRITE could arrive at its intended target.
   std::optional<Piece> other;
   if (!lease.has_moved && world_.random().Below(2) == 0) other = owner.heap().Take(before.length);
   int error;
@@ -76,11 +76,11 @@ void Traffic::EndLease(Lease& lease) {
   if (in_use) {
     LoseRight(*lease.writer, *request);
   } else {
-    // Of a WRITE that failed, or whose program has ended: it may arrive still.
+    // The WRITE failed or its program has ended. The WRITE may still arrive.
     (void)owner.model().Revoke(lease.claim);
     if (!lease.is_written) PeerMayFail(*lease.writer);
   }
-  // Used again at once: what is still written there would be wrong.
+  // The bytes are used again at once, so that a late write to them shows as an error.
   owner.heap().Give(before);
   if (!other) return;
   lease.piece = *other;

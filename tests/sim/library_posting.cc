@@ -1,11 +1,11 @@
-// The ways in which a program hands requests to the library: alone, as a list, or by the builders
-// of ibv_qp_ex.
+// The ways in which a program posts requests to the library: one by one, as a list, or by the
+// builders of ibv_qp_ex.
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
 namespace {
 
-// The program stores its bytes last of all: the library must not have looked before.
+// The program stores its bytes at the last moment. The library must not have read them earlier.
 void Invert(Program& program, const std::vector<Prepared>& all) {
   for (const Prepared& one : all) {
     for (const Piece& piece : one.sources) {
@@ -15,7 +15,7 @@ void Invert(Program& program, const std::vector<Prepared>& all) {
   }
 }
 
-// Inline bytes are read where they really are: their addresses go nowhere.
+// Inline bytes are at their real address, because their simulated addresses are invalid.
 void FillInline(Prepared& one, Random& random) {
   if ((one.wr.send_flags & IBV_SEND_INLINE) == 0) return;
   const auto size = static_cast<uint32_t>(one.inline_bytes.size());

@@ -1,6 +1,6 @@
-// What the library that ships is linked against here: a connection that ends in the simulated host
-// (shim/client/client.h), and program memory at the simulated process's addresses
-// (shim/verbs/program_memory.h, shim/verbs/region_check.h). Each function is about the process that
+// The functions that the shipped library is linked with here: a connection that ends in the
+// simulated host (shim/client/client.h), and program memory at the simulated process's addresses
+// (shim/verbs/program_memory.h, shim/verbs/region_check.h). Each function acts on the process that
 // the thread has entered (Process::Enter).
 #include <errno.h>
 
@@ -32,14 +32,14 @@ bool IsWatched(CallOp op, uint32_t) {
 JobPage* Jobs() { return sim::Process::Current().OfferedCopies(); }
 void JobsDone() { sim::Process::Current().WakeHost(); }
 
-// A poll that finds nothing does not yield: nothing happens beside it.
+// A poll without a result does not yield, because nothing runs in parallel.
 bool DriveEmbedded() { return true; }
 bool IsEmbedded() { return false; }
 
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
 void CloseCounter(int) {}
-// Process::Fork has joined the group.
+// Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }
 
@@ -81,7 +81,7 @@ ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
   return sim::Process::Current().CopyWith(ProcessId{static_cast<uint32_t>(pid)}, pull, own, other);
 }
 
-// The simulated host looks at the pages itself.
+// The simulated host checks the pages itself.
 RegionPages LookAtPages(uint64_t, uint64_t, bool) { return RegionPages::kUnknown; }
 
 }  // namespace rdmaemu::shim

@@ -53,7 +53,7 @@ class Machine::Trace final : public trace::Sink {
   Trace(Recorder& recorder, const std::string& name) : recorder_(recorder), name_(name) {}
   bool wants_records() const override { return recorder_.wants_records(); }
   void Write(const trace::Record& record) override { recorder_.Add(name_, record); }
-  bool wants_packets() const override { return false; }  // the port has them
+  bool wants_packets() const override { return false; }  // the port writes packets
   void WritePacket(Time, const wire::UdpFlow&, std::span<const std::byte>) override {}
 
  private:
@@ -94,7 +94,7 @@ void Machine::Start(uint64_t seed) {
 
 void Machine::Crash() {
   host_.reset();
-  port_->groups().clear();  // they were its sockets'
+  port_->groups().clear();  // the memberships belonged to the closed sockets
   memory.Clear();
   socket_.clear();
   paused_ = false;

@@ -1,5 +1,5 @@
-// One machine of a run: a Host with what it needs from outside, which can be paused, can crash, and
-// starts anew with nothing left of its last life.
+// One machine of a run: a Host with its environment. The machine can be paused, can crash, and
+// restarts without any earlier state.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,7 @@ struct MachineSetup {
   const Time* now = nullptr;
 };
 
-// 10.0.0.0/16: all machines' IPv4 addresses are of one network.
+// 10.0.0.0/16: all machines' IPv4 addresses are in one network.
 inline constexpr uint8_t kIpv4PrefixBits = 96 + 16;
 
 class Machine {
@@ -41,28 +41,28 @@ class Machine {
   const std::string& name() const { return name_; }
   const NetAddress& ipv4() const { return ipv4_; }
   const NetAddress& ipv6() const { return ipv6_; }
-  // Of the second device, where there is one.
+  // The address of the second device, if there is one.
   const NetAddress& second_ipv4() const { return second_ipv4_; }
-  // All of them, in the order in which its host knows them: those of its first device first.
+  // All addresses in the host's order: those of its first device first.
   std::vector<NetAddress> addresses() const;
   bool Owns(const NetAddress& address) const;
 
   bool up() const { return host_ != nullptr; }
   bool paused() const { return paused_; }
   bool runs() const { return up() && !paused_; }
-  // How often it has started: a process knows by it whether its host is still the same.
+  // The number of starts. A process detects by it whether its host is still the same.
   uint32_t life() const { return life_; }
   Host& host() { return *host_; }
 
   void Start(uint64_t seed);
-  // The host process is killed: nothing is said to anybody.
+  // Kills the host process. Nobody gets a message.
   void Crash();
   void Pause() { paused_ = true; }
-  // Hands over what its socket has kept meanwhile.
+  // Returns the datagrams that its socket has queued meanwhile.
   std::deque<Datagram> Resume();
-  // False: the datagram is lost.
+  // Returns false when the datagram is lost.
   bool KeepForLater(const Datagram& datagram);
-  // Multicast groups that its host is a member of.
+  // The number of multicast groups that its host has joined.
   size_t memberships() const;
 
   AddressSpaces memory;

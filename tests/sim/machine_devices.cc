@@ -104,7 +104,7 @@ std::optional<MachineDevices::Move> MachineDevices::MoveOne(Process& process) {
 }
 
 void MachineDevices::TakeAddressAway(Process& process) {
-  // The last, so that it stays the last when it returns.
+  // Removes the last address, so that its position is the same after its return.
   Address& last = addresses_.back();
   if (!last.there) return;
   Change(process, DeviceChange::kRemoveAddress, devices_[last.device], last.address);
@@ -132,7 +132,7 @@ bool MachineDevices::Mend(Process& process, uint32_t& numbers) {
   return true;
 }
 
-// ---- what there is
+// ---- the current state
 
 const MachineDevices::Address* MachineDevices::Find(const NetAddress& address) const {
   const auto found = std::ranges::find_if(

@@ -1,5 +1,5 @@
-// What is done to the devices of a machine while it runs (rdmaemu device, port, address), and what
-// follows for its addresses: which device has them, which of them a packet leaves by.
+// Changes to the devices of a running machine (rdmaemu device, port, address), and their effect on
+// its addresses: which device has each address, and which address sends a packet.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@ class MachineDevices {
  public:
   explicit MachineDevices(Machine& machine) : machine_(machine) {}
 
-  // The machine has started: all is as it was set up. `numbers` names devices, each time that one
-  // comes; never 0.
+  // The machine has started with its initial setup. `numbers` gives each added device a new number;
+  // never 0.
   void Start(Process& process, uint32_t& numbers);
   uint32_t life() const { return life_; }
 
-  // ---- changes. Each is asked for by `process`, and a complaint when it is refused.
+  // ---- changes. `process` requests each of them; a refusal is a complaint.
 
-  // The number of the device that has gone; nothing when no device could.
+  // Returns the number of the removed device; nullopt when no device could be removed.
   std::optional<uint32_t> RemoveOne(Process& process);
   void TakePortDown(Process& process);
   struct Move {
@@ -30,23 +30,23 @@ class MachineDevices {
   };
   std::optional<Move> MoveOne(Process& process);
   void TakeAddressAway(Process& process);
-  // One thing that is not as it was set up is again. False when all is.
+  // Restores one changed thing to its initial setup. Returns false when nothing differs.
   bool Mend(Process& process, uint32_t& numbers);
-  // So many changes and removals there were.
+  // The numbers of changes and of removals so far.
   uint32_t changes() const { return changes_; }
   uint32_t removals() const { return removals_; }
 
-  // ---- what there is
+  // ---- the current state
 
   bool Has(const NetAddress& address) const { return Find(address) != nullptr; }
-  // The number of the device that has the address; 0: none.
+  // Returns the number of the device that has the address; 0: no device.
   uint32_t DeviceOf(const NetAddress& address) const;
-  // The own address by which the destination is reached: itself, or the first of its family on a
-  // link that is up; a removed device says nothing of its interface.
-  // `from`: the address to which the id is bound, whose device's link is asked alone.
+  // Returns the local address by which the destination is reached. This is the destination itself,
+  // or the first address of its family on a link that is up. A removed device's interface does not
+  // count. With `from`, the address to which the id is bound, only the link of its device counts.
   std::optional<NetAddress> SourceFor(const NetAddress& destination,
                                       const std::optional<NetAddress>& from = {}) const;
-  // The number of the device with this ibdev_index; 0: none.
+  // Returns the number of the device with this ibdev_index; 0: no device.
   uint32_t NumberOf(uint32_t index) const;
 
  private:
@@ -63,13 +63,13 @@ class MachineDevices {
   const Address* Find(const NetAddress& address) const;
   void Change(Process& process, DeviceChange change, const Device& device,
               const NetAddress& address = {});
-  // Devices that came get their numbers.
+  // Numbers the added devices.
   void Number(Process& process, uint32_t& numbers);
 
   Machine& machine_;
   uint32_t life_ = 0, changes_ = 0, removals_ = 0;
   std::vector<Device> devices_;
-  std::vector<Address> addresses_;  // in the order in which the host knows them
+  std::vector<Address> addresses_;  // in the host's order
 };
 
 }  // namespace rdmaemu::sim

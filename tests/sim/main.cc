@@ -1,4 +1,5 @@
-// The simulation by hand: one seed again, a range of seeds, or as many as fit in some minutes.
+// Runs the simulation by hand: one seed again, a range of seeds, or as many seeds as fit in some
+// minutes.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <fstream>
@@ -111,7 +112,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   if (minutes->count() > 0 && range->count() == 0) {
-    // Another stretch of seeds each time.
+    // Uses another range of seeds each time.
     first = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) /
             1'000'000 % 1'000'000'000'000;
     last = std::numeric_limits<uint64_t>::max();

@@ -1,5 +1,4 @@
-// Requests that are bound to fail, each in its own way, and the status that rxe was measured to
-// give them.
+// Requests that must fail, each in its own way, with the status that was measured on rxe.
 #include <algorithm>
 
 #include "tests/sim/traffic.h"
@@ -14,14 +13,14 @@ constexpr uint32_t kWrongKeyBits = 0x5500;
 
 void Traffic::Wall(Endpoint& endpoint) {
   endpoint.walled = true;
-  // A message that nothing is like: whatever comes where it stands is wrong.
+  // A message that equals no other. Any message that arrives in its place is wrong.
   Message never;
   never.length = UINT32_MAX;
   (void)delivery_.Sent(endpoint.stream, never);
   endpoint.contents.emplace_back();
   MayFlush(endpoint);
   MayFlush(*endpoint.peer);
-  // The peer's QP goes to ERR: when its NAK is lost, nobody answers any more.
+  // The peer's QP moves to ERR. When its NAK is lost, the requester gets no answer any more.
   endpoint.disturbed = endpoint.peer->disturbed = true;
   endpoint.peer->receives_may_fail = true;
 }
@@ -80,7 +79,7 @@ bool Traffic::PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr) {
       world_.tally().Count("misuse.local_end");
       break;
     default: {
-      // Longer than any receive that may meet it.
+      // Longer than any receive that it can use.
       if (endpoint.peer->receives->srq != nullptr) return false;
       request.opcode = IBV_WR_SEND;
       request.length = endpoint.peer->receives->buffer_bytes + 1;

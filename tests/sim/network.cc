@@ -5,8 +5,8 @@
 namespace rdmaemu::sim {
 namespace {
 
-// By the upper three bits of the BTH's opcode (IBTA 9.2.1): UC and UD cannot put right what the
-// network repeats or reorders. GSI datagrams are UD, but CM can.
+// Decides by the upper three bits of the BTH's opcode (IBTA 9.2.1). UC and UD cannot correct
+// datagrams that the network repeats or reorders. GSI datagrams are UD, but the CM corrects them.
 bool IsUnreliableData(const Datagram& datagram) {
   constexpr std::byte kClass{0xe0}, kUc{0x20}, kUd{0x60};
   if (datagram.bytes.size() < 12) return false;
@@ -76,7 +76,7 @@ void SimNetwork::Send(Time now, Datagram datagram) {
     const auto most = static_cast<uint32_t>((plan_.most_delay - plan_.latency).count());
     arrival += Duration(random_.Below(most + 1));
   }
-  // The limit on age holds for what waits behind a delayed datagram, too.
+  // The age limit also applies to datagrams that wait behind a delayed one.
   last = std::min(std::max(last + Duration(1), arrival), now + plan_.most_delay);
   Arrive(last, std::move(datagram));
 }
@@ -91,7 +91,7 @@ void SimNetwork::Corrupt(Datagram& datagram) {
   datagram.corrupt = true;
   std::vector<std::byte>& bytes = datagram.bytes;
   const auto bits = static_cast<uint32_t>(bytes.size() * 8);
-  // Byte 4 of the BTH is masked in the ICRC: FECN and BECN change on the way.
+  // Byte 4 of the BTH is masked in the ICRC, because switches may change FECN and BECN.
   const auto flip = [&](uint32_t bit) {
     if (bit / 8 != 4) bytes[bit / 8] ^= std::byte{1} << (bit % 8);
   };
@@ -101,7 +101,7 @@ void SimNetwork::Corrupt(Datagram& datagram) {
         flip(bit);
         if (bit / 8 != 4) return;
       }
-    case 1:  // a burst: the first byte is one that counts
+    case 1:  // a burst that starts with a byte that the ICRC covers
     {
       const uint32_t at = 5 + random_.Below(static_cast<uint32_t>(bytes.size()) - 5);
       flip(at * 8);
@@ -110,7 +110,7 @@ void SimNetwork::Corrupt(Datagram& datagram) {
       }
       return;
     }
-    default:  // cut short
+    default:  // a truncated datagram
       bytes.resize(random_.Below(static_cast<uint32_t>(bytes.size())));
       return;
   }

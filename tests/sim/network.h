@@ -1,5 +1,5 @@
-// The network between the machines of a run: each datagram takes its time, and meets what the plan
-// has for it: it is lost, repeated, overtaken, held up, has bits turned over, or is not even taken.
+// The network between the machines of a run. Each datagram takes some time. The plan may lose,
+// repeat, reorder, delay, corrupt or refuse a datagram.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,9 @@ struct Datagram {
 
 class SimNetwork {
  public:
-  // Gets what arrives, at its time.
+  // Gets each datagram at its arrival.
   using Receiver = std::function<void(const Datagram&)>;
-  // Told of what was done to a datagram that was not simply passed on.
+  // Called for each datagram that the network did not simply deliver, with what the network did.
   using Observer = std::function<void(const Datagram&, std::string_view what)>;
 
   SimNetwork(const Plan& plan, Random& random, Timeline& timeline, Tally& tally)
@@ -39,22 +39,23 @@ class SimNetwork {
   void SetReceiver(Receiver receiver) { receiver_ = std::move(receiver); }
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
-  // False: the machine's transmit queue is full.
+  // Returns false when the machine's transmit queue is full.
   bool Takes(const wire::UdpFlow& flow);
   void Send(Time now, Datagram datagram);
 
-  // Nothing passes between the two machines until Heal or Join.
+  // Drops everything between the two machines until Heal or Join.
   void Part(const NetAddress& a, const NetAddress& b) { parted_.insert(std::minmax(a, b)); }
   void Join(const NetAddress& a, const NetAddress& b) { parted_.erase(std::minmax(a, b)); }
-  // From now on every datagram arrives, in order.
+  // From now on every datagram arrives in order.
   void Heal() {
     healed_ = true;
     parted_.clear();
   }
   bool healed() const { return healed_; }
-  // Whether the plan has misfortunes at all.
+  // Returns whether the plan has no misfortunes.
   bool perfect() const;
-  // Copies that the network made of UC and UD datagrams, and whether it let any overtake another.
+  // The number of copies that the network made of UC and UD datagrams, and whether it reordered
+  // any.
   uint64_t unreliable_copies() const { return unreliable_copies_; }
   bool unreliable_reordered() const { return unreliable_reordered_; }
 
@@ -72,7 +73,8 @@ class SimNetwork {
   Observer observer_;
   bool healed_ = false;
   std::set<std::pair<NetAddress, NetAddress>> parted_;
-  // When the last datagram of a direction arrives: later ones do not overtake it by themselves.
+  // When the last datagram of a direction arrives. Later datagrams are not reordered before it
+  // unless the plan says so.
   std::map<std::pair<NetAddress, NetAddress>, Time> last_arrival_;
   uint64_t unreliable_copies_ = 0;
   bool unreliable_reordered_ = false;

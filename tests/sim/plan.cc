@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 Misfortunes DrawMisfortunes(Random& random) {
   Misfortunes out;
-  // A fifth of all networks is perfect: nothing may fail there for the network's sake.
+  // A fifth of all networks is perfect. No operation may fail there because of the network.
   if (random.Below(5) == 0) return out;
   const uint32_t severity = random.Below(4) == 0 ? 1500 : 200;
   const auto draw = [&](uint32_t most) { return random.Below(3) == 0 ? 0 : random.Below(most); };
@@ -26,7 +26,7 @@ Misfortunes DrawMisfortunes(Random& random) {
 }  // namespace
 
 Plan MakePlan(uint64_t seed) {
-  // Seeds that differ by one shall differ in everything.
+  // The multiplication makes plans of neighbouring seeds independent.
   Random random(seed * 0x9E3779B97F4A7C15ull + 1);
   Plan plan;
   plan.seed = seed;
@@ -71,7 +71,7 @@ Plan MakeCmPlan(uint64_t seed) {
                         .corrupt = draw(300),
                         .refuse = draw(300)};
   }
-  // Some meet copies that are older than any timewait.
+  // In some plans, copies are older than any timewait.
   plan.most_delay =
       plan.latency * 4 + milliseconds(random.Below(random.Below(4) == 0 ? 60'000 : 3000));
   plan.cpu_delay = random.Below(2) == 0 ? Duration{} : Duration(random.Below(5'000'000));

@@ -7,9 +7,9 @@
 namespace rdmaemu::sim {
 namespace {
 
-// Messages on a slow network would outlast the run, and long ones only cost time.
+// Longer messages only cost time, and on a slow network they would outlast the run.
 constexpr uint32_t kMostBytes = 24 * 1024;
-// Sizes at which the code changes its path; the last one seldom.
+// Sizes at which the code changes its path. The last one is rare.
 constexpr uint32_t kThresholds[] = {0, 1, 255, 256, 257, 4095, 4096, 4097, 65536};
 constexpr uint32_t kTagBytes = sizeof(uint64_t);
 
@@ -42,7 +42,7 @@ const char* NameOf(ibv_wr_opcode opcode) {
 
 }  // namespace
 
-// A length in up to four parts, some of them empty.
+// Splits a length into at most four parts. Some parts are empty.
 std::vector<uint32_t> Traffic::Split(uint32_t length) {
   Random& random = world_.random();
   std::vector<uint32_t> parts;
@@ -77,7 +77,7 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
   ReceiveQueue& queue = *endpoint.receives;
   if (!program.Runs() || queue.dead || endpoint.stage == Stage::kGone) return;
   if (endpoint.qp == nullptr) return;
-  // Of a shared queue, a QP that was destroyed may have taken a receive with it.
+  // In a shared queue, a QP that was destroyed may have consumed a receive.
   if (endpoint.in_reset && queue.srq == nullptr) return;
   const Process::Entered entered(program.process());
   const auto waiting = [&queue]() -> size_t {
@@ -119,7 +119,7 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
   }
 }
 
-// Bytes that go out, from places that never change or from ones that are used again at once.
+// Returns bytes to send, from places that never change or from places that are used again at once.
 std::vector<std::byte> Traffic::Gather(Endpoint& endpoint, uint32_t length, Request& request,
                                        std::vector<ibv_sge>& sges) {
   Program& program = *endpoint.program;
@@ -179,8 +179,8 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
   if (endpoint.type == IBV_QPT_UD) return PostDatagram(endpoint);
   Request request;
   request.wr_id = endpoint.program->NextWrId(false);
-  // The last one that fits is signalled: unsignalled requests keep their places until a later one
-  // completes.
+  // The last request that fits is signalled. Unsignalled requests occupy the queue until a later
+  // one completes.
   request.signalled =
       endpoint.signal_all || random.Below(3) != 0 || endpoint.sends.size() + 1 >= endpoint.depth;
   ibv_send_wr wr{};
@@ -233,7 +233,7 @@ bool Traffic::PostSend(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   message.tag = request.wr_id;
   std::vector<std::byte> bytes;
   if (!is_rc) {
-    // The order does not tell which one it is: its first bytes do.
+    // The order does not identify the message, but its first bytes do.
     request.length = std::max(request.length, kTagBytes);
     bytes = endpoint.program->Fresh(request.length);
     std::memcpy(&message.tag, bytes.data(), kTagBytes);
@@ -299,7 +299,7 @@ bool Traffic::PostDatagram(Endpoint& endpoint) {
   if (request.opcode == IBV_WR_SEND_WITH_IMM) {
     message.immediate = wr.imm_data = random.Next32();
   }
-  // A wrong key: it must not arrive, and that is nobody's error.
+  // With a wrong key the message must not arrive, and neither side gets an error.
   const bool wrong_key = random.Below(12) == 0;
   wr.wr.ud.remote_qpn = to.qpn;
   wr.wr.ud.remote_qkey = wrong_key ? kQkey + 1 : kQkey;
@@ -317,7 +317,8 @@ bool Traffic::PostDatagram(Endpoint& endpoint) {
 
 bool Traffic::PostWrite(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& target = *endpoint.peer->program;
-  // On UC nobody says when the target may be used again, so it never is.
+  // On UC the sender cannot find out when the target is free again, so the target is used only
+  // once.
   const uint32_t most = endpoint.type == IBV_QPT_RC ? UINT32_MAX : kMostBytes / 8;
   std::vector<ibv_sge> sges;
   std::vector<std::byte> inline_bytes;
@@ -357,7 +358,7 @@ bool Traffic::PostWrite(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   return Post(endpoint, std::move(request), wr, sges, inline_bytes);
 }
 
-// Room for what comes back, in several places.
+// Allocates several pieces for the result.
 bool Traffic::Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Request& request,
                       std::vector<ibv_sge>& sges) {
   Program& program = *endpoint.program;
@@ -378,7 +379,7 @@ bool Traffic::Scatter(Endpoint& endpoint, std::span<const std::byte> bytes, Requ
   return true;
 }
 
-// It is not posted after all.
+// Undoes a request that was not posted.
 void Traffic::Drop(Program& program, Request& request) {
   for (size_t i = 0; i < request.sinks.size(); i++) {
     program.model().Undecided(request.sink_claims[i]);
@@ -404,7 +405,7 @@ bool Traffic::PostRead(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   return Post(endpoint, std::move(request), wr, sges, {});
 }
 
-// A READ, and behind a fence a SEND of what it brings.
+// Posts a READ, and after it a fenced SEND of the READ's result.
 bool Traffic::PostFenced(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   if (endpoint.sends.size() + 2 > endpoint.depth) return false;
   Request send;
@@ -435,7 +436,7 @@ bool Traffic::PostFenced(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   fenced.send_flags = IBV_SEND_FENCE;
   world_.tally().Count("op.fenced");
   Post(endpoint, std::move(send), fenced, sges, {});
-  // The builders' programs must not touch what the READ brings.
+  // The builders' code must not change the READ's result.
   endpoint.prepared.back().sources.clear();
   return true;
 }
@@ -444,7 +445,7 @@ bool Traffic::PostAtomic(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Random& random = world_.random();
   Program& target = *endpoint.peer->program;
   Program& program = *endpoint.program;
-  // Few words, so that many ends meet at one.
+  // Few words, so that many ends use the same word.
   const uint64_t index = random.Below(4) == 0 ? random.Below(Program::kWords) : random.Below(4);
   const AtomicChecker::Word word = target.word(index);
   const bool adds = index % 2 == 0;

@@ -1,4 +1,4 @@
-// Most bytes of private data that each CM message carries (rdma_connect(3), rdma_accept(3),
+// The largest private data of each CM message, in bytes (rdma_connect(3), rdma_accept(3),
 // rdma_reject(3); measured on rdma_rxe).
 #pragma once
 

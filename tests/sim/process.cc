@@ -10,7 +10,7 @@
 namespace rdmaemu::sim {
 namespace {
 
-// Numbers that no open file has.
+// No open file has these numbers.
 constexpr int kFirstFd = 1 << 24;
 
 std::vector<MemoryRange> RangesOf(std::span<const iovec> vectors) {
@@ -97,7 +97,7 @@ void Process::Fork(Survivor survivor) {
   }
   const ProcessId child = machine_.host().Attach(world_.now(), {1, name_});
   std::vector<std::byte> copy(memory_.begin(), memory_.end());
-  // What is written into a copy is lost, and must not be missed: the model is of `memory_`.
+  // Writes into a copy are lost and not checked, because the model describes `memory_`.
   const bool child_goes_on = survivor == Survivor::kChild;
   const auto ignore = [](uint64_t, uint64_t) {};
   machine_.memory.Add(id_, base_, child_goes_on ? copy : memory_,
@@ -113,7 +113,7 @@ void Process::Fork(Survivor survivor) {
   switch (survivor) {
     case Survivor::kChild:
       End(id_);
-      // As the runtime does it: the child stands in for the memory of regions that its parent had
+      // As in the runtime, the child takes over the memory of regions that its parent had
       // registered.
       machine_.memory.Add(id_, base_, memory_, watcher_);
       parents_.push_back(std::exchange(id_, child));
@@ -124,7 +124,7 @@ void Process::Fork(Survivor survivor) {
       break;
     case Survivor::kBoth:
       child_ = child;
-      child_memory_ = std::move(copy);  // the bytes stay where they are
+      child_memory_ = std::move(copy);  // moving does not change the bytes' address
       break;
   }
 }

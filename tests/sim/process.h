@@ -1,6 +1,6 @@
-// A process on a machine. Its libraries are those that ship (shim/verbs), linked against a
-// connection to the simulated host and against memory at made-up addresses (library_seams.cc).
-// Connection management speaks calls.h itself.
+// A process on a machine. Its libraries are those that ship (shim/verbs), linked with a connection
+// to the simulated host and memory at artificial addresses (library_seams.cc). Connection
+// management uses calls.h directly.
 #pragma once
 
 #include <sys/uio.h>
@@ -30,14 +30,14 @@ class Process {
 
   Machine& machine() { return machine_; }
   World& world() { return world_; }
-  // Its host is the one that it connected to, and works.
+  // The host that it connected to still runs.
   bool Runs() const { return alive_ && machine_.runs() && machine_.life() == life_; }
-  // As Runs, but the host may be paused: the process waits, and has not ended.
+  // As Runs, but the host may be paused. The process then waits and has not ended.
   bool Lives() const { return alive_ && machine_.up() && machine_.life() == life_; }
-  // The connection ends, as after SIGKILL, and that of its forked child with it.
+  // Ends the connection of this process and of its forked child, as SIGKILL does.
   void Kill();
 
-  // While it lives, calls of the library by this thread are the process's.
+  // While the object exists, library calls of this thread are the process's.
   class Entered {
    public:
     explicit Entered(Process& process) : before_(std::exchange(current_, &process)) {}
@@ -51,12 +51,12 @@ class Process {
   // The process that this thread has entered.
   static Process& Current();
 
-  // Opens the first device. The context is the process's until its end.
+  // Opens the first device. The process owns the context until its end.
   ibv_context* OpenDevice();
   void CloseDevice();
   ibv_context* context() { return context_; }
-  // An object that the library allocated, to be freed with the process; Forget it when the library
-  // has freed it.
+  // Adds an object that the library allocated. The process frees the object at its end. Call Forget
+  // when the library has freed it.
   template <class T>
   T* Keep(T* object) {
     if (object != nullptr) objects_.insert(object);
@@ -66,13 +66,14 @@ class Process {
 
   // fork(2). The child gets a copy of the memory and joins the group.
   enum class Survivor : uint8_t {
-    kChild,   // the parent ends at once, as in daemon(3): the child is this process from now on
+    kChild,   // the parent ends at once, as in daemon(3), and the child becomes this process
     kParent,  // the child ends at once
-    kBoth,    // the child does nothing until this process is killed
+    kBoth,    // the child is idle until this process is killed
   };
   void Fork(Survivor survivor);
 
-  // One call; the answer's errno, with `out` filled on 0. ENOTCONN when the host has gone.
+  // Makes one call and returns its errno; fills `out` on 0. Returns ENOTCONN when the host has
+  // ended.
   template <class In, class Out>
   int Call(CallOp op, const In& in, Out& out) {
     const Reply reply = CallBytes(static_cast<uint32_t>(op), &in, sizeof in);
@@ -86,7 +87,7 @@ class Process {
   int Call(CallOp op, const In& in) {
     return CallBytes(static_cast<uint32_t>(op), &in, sizeof in).error;
   }
-  // A command of rdma_user_cm.h.
+  // Makes a command of rdma_user_cm.h.
   template <class Command, class Out>
   int Cm(uint32_t channel, uint32_t command, const Command& in, Out& out) {
     return Call(CallOp{static_cast<uint32_t>(CallOp::kCmCommand) + command},
@@ -97,25 +98,26 @@ class Process {
     return Call(CallOp{static_cast<uint32_t>(CallOp::kCmCommand) + command},
                 CmCall<Command>{channel, 0, in});
   }
-  // The first counter that came with the last call's reply.
+  // Returns the first counter in the reply of the last call.
   std::optional<CounterId> TakeCounter();
 
-  // A thread that polls takes the copies that its host offers, and does them some time later.
+  // A polling thread takes the copies that its host offers. It executes them some time later.
   void TakeCopies();
   void FinishCopies();
-  // While true, a poll that finds nothing does what the host offers.
+  // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
-  // Counts that the library took from descriptors.
+  // The number of counts that the library read from descriptors.
   uint64_t counts_taken() const { return counts_taken_; }
 
-  // ---- of library_seams.cc
+  // ---- for library_seams.cc
   Reply CallBytes(uint32_t op, const void* in, size_t bytes);
   std::byte* At(const SharedSpan& span);
   DoorbellPage& doorbells() { return *reinterpret_cast<DoorbellPage*>(At(hello_.doorbells)); }
   void RingBell(uint32_t doorbell);
   void WakeHost() { world_.Wake(machine_); }
   JobPage* OfferedCopies() { return helps_ && Lives() ? &doorbells().jobs : nullptr; }
-  // A number for what came with a reply, and taking one from it: 0, or EAGAIN.
+  // FdOf returns a number for a descriptor of a reply. TakeFrom takes a count from it: 0, or
+  // EAGAIN.
   static int FdOf(const ReplyDescriptor& descriptor);
   int TakeFrom(int fd);
   bool ReadOwn(uint64_t address, std::span<std::byte> to);
@@ -139,8 +141,8 @@ class Process {
   bool alive_ = true;
   bool helps_ = false;
   ProcessId id_{};
-  std::vector<ProcessId> parents_;       // that have ended
-  std::optional<ProcessId> child_;       // that does nothing
+  std::vector<ProcessId> parents_;       // the ended ones
+  std::optional<ProcessId> child_;       // the idle one
   std::vector<std::byte> child_memory_;  // as it was at fork
   HelloOut hello_{};
   std::vector<ReplyDescriptor> descriptors_;

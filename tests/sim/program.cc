@@ -22,7 +22,8 @@ Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker&
       events_(events),
       number_(number),
       name_(machine.name() + ".p" + std::to_string(number)),
-      // Each at another address; two processes of one host at the same would hide mix-ups.
+      // Each process has another base address. Equal addresses in two processes of one host would
+      // hide mix-ups.
       base_(0x7f0000000000 + uint64_t{number} * 0x10000000),
       memory_(kMemoryBytes),
       heap_(kHeapAt, kMemoryBytes, world.random()) {
@@ -82,7 +83,7 @@ int Program::Register(uint64_t begin, uint64_t end, int access, Region& out) {
   out.access = access;
   out.begin = begin;
   out.end = end;
-  // Keys may name bytes by an address that is not the process's own (ibv_reg_mr_iova).
+  // Keys may use an address that is not the process's own (ibv_reg_mr_iova).
   out.iova = base_ + begin;
   if (world_.random().Below(2) == 0) {
     out.iova = uint64_t{world_.random().Next32()} * kPageBytes + (base_ + begin) % kPageBytes;
@@ -114,7 +115,7 @@ int Program::Deregister(Region& region) {
 }
 
 CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
-  // Several queues share what QPs there are, in no order.
+  // Several queues are shared by all QPs in random order.
   const auto count = static_cast<uint32_t>(queues_.size());
   if (count > 0) {
     CompletionQueueOf& queue = *queues_[world_.random().Below(count)];
@@ -126,7 +127,7 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   const Process::Entered entered(*process_);
   auto queue = std::make_unique<CompletionQueueOf>();
   queue->number = count + 1;
-  // Programs that poll late have no events: what was asked for is not known in time.
+  // Programs that poll late have no events, because the expected events are not known in time.
   const bool with_channel = world_.random().Below(2) == 0 && world_.plan().late == 0;
   queue->cq = process_->Keep(ibv_create_cq(process_->context(), kCqEntries, queue.get(),
                                            with_channel ? channel_ : nullptr, 0));
@@ -158,13 +159,13 @@ void Program::ResizeQueue() {
   if (queues_.empty() || !Runs()) return;
   const Process::Entered entered(*process_);
   Random& random = world_.random();
-  // One that holds completions, where there is one.
+  // Prefers a queue that holds completions.
   uint32_t index = random.Below(static_cast<uint32_t>(queues_.size()));
   for (uint32_t i = 0; i < queues_.size(); i++) {
     if (shim::Of(queues_[i]->cq)->ring.Count() > 1) index = i;
   }
   CompletionQueueOf& queue = *queues_[index];
-  if (queue.events) return;  // what a resize does to an armed queue is not modelled
+  if (queue.events) return;  // the effect of a resize on an armed queue is not modelled
   const uint32_t held = shim::Of(queue.cq)->ring.Count();
   if (held > 1 && random.Below(4) == 0) {
     world_.tally().Count("op.resize_too_small");
@@ -174,7 +175,7 @@ void Program::ResizeQueue() {
                                                   " completions was made smaller, errno " +
                                                   std::to_string(error));
   }
-  // What queue pairs were promised stays.
+  // The entries promised to queue pairs remain available.
   const uint32_t entries = std::max(1u, queue.promised) + random.Below(kCqEntries);
   const int error = ibv_resize_cq(queue.cq, static_cast<int>(entries));
   if (error != 0) {

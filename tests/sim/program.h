@@ -1,5 +1,5 @@
 // A program of a run: a process with its memory, its device, regions and completion queues, and a
-// model of what each byte of its memory may be.
+// model of the possible values of each byte of its memory.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@
 
 namespace rdmaemu::sim {
 
-// A region as a program knows it: keys, and how the addresses that keys name differ from its own.
+// A program's view of a region: its keys, and the difference between the keys' addresses and its
+// own.
 struct Region {
   ibv_mr* mr = nullptr;
   int access = 0;
@@ -30,14 +31,14 @@ struct Region {
 struct CompletionQueueOf {
   ibv_cq* cq = nullptr;
   uint32_t number = 0;
-  uint32_t entries = 0;                       // at least as many are promised to queue pairs
+  uint32_t entries = 0;                       // entries promised to queue pairs are at most as many
   uint32_t promised = 0;                      // entries
-  std::optional<EventChecker::Queue> events;  // where it has the program's channel
+  std::optional<EventChecker::Queue> events;  // set when it has the program's channel
 };
 
 class Program {
  public:
-  // The layout of a program's memory: bytes that never change, words for atomics, the heap.
+  // The layout of a program's memory: constant bytes, words for atomics, the heap.
   static constexpr uint64_t kConstantBytes = 72 * 1024;
   static constexpr uint64_t kWords = 64;
   static constexpr uint64_t kWordsAt = kConstantBytes;
@@ -57,59 +58,60 @@ class Program {
   MemoryModel& model() { return *model_; }
   Heap& heap() { return heap_; }
   std::span<const std::byte> bytes() const { return memory_; }
-  // The region that all rights are granted on, over all of the memory.
+  // The region over all of the memory, with all rights.
   const Region& region() const { return region_; }
   ibv_pd* pd() const { return pd_; }
   uint64_t base() const { return base_; }
 
-  // The same memory with fewer rights: nobody may write it from afar.
+  // The same memory with fewer rights: no peer may write it.
   const Region& read_only() const { return read_only_; }
-  // Words for atomics: the even ones are added to, the odd ones swapped.
+  // Words for atomics. Requests add to the even ones and swap the odd ones.
   AtomicChecker::Word word(uint64_t index) const {
     return first_word_ + static_cast<uint32_t>(index);
   }
   uint64_t WordValue(uint64_t index) const;
-  // An address handle towards a machine; made at its first use.
+  // Returns an address handle for a machine. The first call creates it.
   ibv_ah* AddressHandleTo(const Machine& machine, bool ipv6);
 
-  // A completion queue with room for `entries` more; the program makes another when none has.
+  // Returns a completion queue with room for `entries` more. Creates one when all are full.
   CompletionQueueOf& QueueWithRoom(uint32_t entries);
   std::vector<std::unique_ptr<CompletionQueueOf>>& queues() { return queues_; }
-  // Completions that wait to be polled.
+  // The completions that wait to be polled.
   void ForEachQueued(const std::function<void(const CqEntry&)>& action);
   bool HasQueued();
-  // Gives one of its queues another size, which may be too small for what it holds.
+  // Resizes one of its queues. The new size may be too small for the queued completions.
   void ResizeQueue();
-  // A memory window of type 2, and its end; nullptr with a complaint.
+  // Allocates and frees a memory window of type 2. On failure they complain; AllocWindow returns
+  // nullptr.
   ibv_mw* AllocWindow();
   bool FreeWindow(ibv_mw* window);
-  // Gives everything back in order, after its queue pairs and shared queues; each must be let go.
+  // Destroys all objects in order, after its queue pairs and shared queues. Each call must succeed.
   void DestroyAll();
 
-  // Asks for an event of a queue that has the channel.
+  // Requests an event of a queue that has the channel.
   void Arm();
-  // How often all queues were polled.
+  // The number of polls of all queues.
   uint64_t harvests() const { return harvests_; }
   void CountHarvest() { harvests_++; }
-  // Takes the channel's events; answers their queues.
+  // Takes the channel's events and returns their queues.
   std::vector<CompletionQueueOf*> TakeEvents();
-  // EINVAL and the like as the host says; 0 fills `out`.
+  // Returns the host's errno (EINVAL, for example). On 0 it fills `out`.
   int Register(uint64_t begin, uint64_t end, int access, Region& out);
-  // Moves the region to other bytes, and ends it.
+  // Reregister moves the region to other bytes. Deregister ends it.
   int Reregister(Region& region, uint64_t begin, uint64_t end);
   int Deregister(Region& region);
-  // Ends it in DestroyAll.
+  // DestroyAll deregisters the region.
   void EndWithTheRest(const Region& region) { left_over_.push_back(region); }
-  // The addresses of its bytes: as the process has them, and where they really are.
+  // The addresses of its bytes: the process's artificial address, and the real address.
   uint64_t AddressOf(uint64_t offset) const { return base_ + offset; }
   std::byte* Real(uint64_t offset) { return memory_.data() + offset; }
 
   uint64_t NextWrId(bool receive) { return ++last_wr_id_ << 1 | (receive ? 1 : 0); }
   static bool IsReceive(uint64_t wr_id) { return (wr_id & 1) != 0; }
 
-  // Bytes that never change, so that a gather or READ of them has one right result.
+  // Returns bytes that never change, so that a gather or READ of them has one correct result.
   Piece Constant(uint32_t length);
-  // A place whose bytes are fresh; nothing when the heap is full.
+  // Returns a piece with fresh bytes; nullopt when the heap is full.
   std::optional<Piece> TakeFilled(uint32_t length);
   std::vector<std::byte> Fresh(uint32_t length);
 

@@ -15,7 +15,7 @@ constexpr uint32_t kDatagramBytes = 1024;
 constexpr uint32_t kReceiveBytes = 16 * 1024;  // of one queue, so that a program can have many
 
 uint32_t DrawPsn(Random& random) {
-  // Half of them so close to the end that they wrap.
+  // Half of them are so close to the maximum that they wrap.
   return random.Below(2) == 0 ? random.Next24() : kPsnMask - random.Below(64);
 }
 
@@ -125,7 +125,7 @@ void Traffic::ToInit(Endpoint& endpoint) {
     attr.qkey = kQkey;
     mask |= IBV_QP_QKEY;
   } else {
-    // Some refuse all that comes from afar but SENDs.
+    // Some QPs refuse all remote requests except SENDs.
     if (world_.plan().misuse > 0 && random.Below(12) == 0) {
       attr.qp_access_flags = endpoint.rights = IBV_ACCESS_LOCAL_WRITE;
     }
@@ -152,7 +152,7 @@ Link Traffic::DrawLink(bool same_machine) {
   link.retry_count = static_cast<uint8_t>(random.Below(2) == 0 ? 7 : random.Below(7));
   link.rnr_retry = static_cast<uint8_t>(random.Below(2) == 0 ? 7 : random.Below(7));
   link.min_rnr_timer = static_cast<uint8_t>(1 + random.Below(20));
-  // Several round trips, so that on a good network nothing is repeated.
+  // Several round trips, so that a good network has no retransmissions.
   const Duration least =
       same_machine ? Duration(1'000'000)
                    : 8 * (world_.plan().latency + world_.plan().jitter) + Duration(1'000'000);
@@ -271,7 +271,7 @@ void Traffic::Drain(Endpoint& endpoint) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_SQD;
   Say(*endpoint.program, endpoint.name() + " to SQD");
-  // It may be in ERR, which its program does not know yet.
+  // The QP may be in ERR, which its program cannot see yet.
   if (Modify(endpoint, IBV_QP_STATE, attr) == 0) {
     world_.tally().Count("op.drain");
     endpoint.draining = true;
@@ -282,14 +282,14 @@ void Traffic::Undrain(Endpoint& endpoint) {
   if (!endpoint.Usable() || !endpoint.draining) return;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTS;
-  // Refused while requests are still on their way.
+  // Refused while requests are outstanding.
   if (Modify(endpoint, IBV_QP_STATE, attr) != 0) return;
   Say(*endpoint.program, endpoint.name() + " to RTS again");
   world_.tally().Count("op.undrain");
   endpoint.draining = false;
 }
 
-// Nothing that was posted completes any more.
+// No posted work completes any more.
 void Traffic::End(Endpoint& endpoint) {
   Program& program = *endpoint.program;
   completions_.Close(endpoint.sends_checked);
@@ -354,7 +354,7 @@ void Traffic::Destroy(Endpoint& endpoint) {
       program.process().Forget(qp);
     }
   }
-  // What completed before stands in the queue still, and may be polled.
+  // Earlier completions are still in the queue, and the program may poll them.
   Harvest(program);
   endpoint.send_cq->promised -= endpoint.depth;
   endpoint.recv_cq->promised -= endpoint.receives->depth;

@@ -1,5 +1,5 @@
-// What happened in one run: a hash over all of it, and, where somebody wants to read it, the story:
-// the programs' operations, the network's faults and the hosts' trace records, in order.
+// The record of one run: a hash over everything, and on request the story. The story has the
+// programs' operations, the network's faults and the hosts' trace records, in order.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ class Recorder {
     kRecords,  // hash trace records too
     kStory,    // the same hash as kRecords, and lines to read
   };
-  // The story's last lines are kept; a line sink gets all of them.
+  // Keeps the story's last lines. A line sink gets all lines.
   static constexpr size_t kMaxLines = 400;
 
   explicit Recorder(Detail detail) : detail_(detail) {}
 
   bool wants_records() const { return detail_ != Detail::kPackets; }
   bool tells_story() const { return detail_ == Detail::kStory; }
-  // A trace record of a machine's host, or the packet that it sends or gets.
+  // Adds a trace record of a machine's host, or a packet that the host sends or receives.
   void Add(std::string_view machine, const trace::Record& record);
   void AddPacket(Time time, uint32_t direction, std::span<const std::byte> bytes);
-  // An operation or fault. Call it only where tells_story(): building the text costs.
+  // Adds an operation or fault. Call it only if tells_story(), because building the text is slow.
   void Say(Time time, std::string_view who, std::string_view what);
-  // Gets each line as JSON; for --trace.
+  // The sink gets each line as JSON; for --trace.
   void SetLineSink(std::function<void(const std::string&)> sink) { sink_ = std::move(sink); }
 
   uint64_t hash() const { return hash_; }

@@ -1,5 +1,5 @@
-// What every kind of run has around it: the recorder, the verdict, and the end when something in
-// the simulation itself gives up.
+// The frame of every kind of run: the recorder, the verdict, and the end after an exception of the
+// simulation itself.
 #pragma once
 
 #include <exception>
@@ -10,7 +10,7 @@
 
 namespace rdmaemu::sim {
 
-// `Run` is made from plan, recorder, verdict and tally, and has Run().
+// `Run` is constructed from plan, recorder, verdict and tally, and has Run().
 template <class Run>
 Outcome RunPlan(const Plan& plan, Recorder::Detail detail, Tally& tally, const LineSink& lines) {
   Recorder recorder(detail);

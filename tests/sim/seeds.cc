@@ -55,7 +55,7 @@ Summary RunSeeds(const Kind& kind, uint64_t first, uint64_t last,
 }
 
 std::string Report(const Kind& kind, const Outcome& failure) {
-  // The same run once more, this time with words.
+  // Repeats the run, this time with its story.
   Tally tally;
   const Outcome told = kind.run(failure.seed, Recorder::Detail::kStory, tally, {});
   std::string text = "seed " + std::to_string(failure.seed) + ": " + failure.plan + "\n";

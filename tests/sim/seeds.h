@@ -1,4 +1,5 @@
-// Many seeds on all cores: each in a run of its own, failures told by the lowest seed first.
+// Runs many seeds on all cores, each in a run of its own, and reports failures in the order of
+// their seeds.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +18,16 @@ struct Summary {
 };
 
 inline constexpr size_t kMaxFailures = 5;
-// Every this many-th seed runs twice, and must do the same both times.
+// Every kTwiceEvery-th seed runs twice, and both runs must be equal.
 inline constexpr uint64_t kTwiceEvery = 50;
 
-// Runs first, first + 1, ... until `last` has run or `more` answers false. `more` is asked before
-// each seed, with what has run so far, by one thread at a time.
+// Runs first, first + 1, ... until `last` has run or `more` returns false. One thread at a time
+// calls `more` before each seed, with the numbers of runs and failures so far.
 Summary RunSeeds(const Kind& kind, uint64_t first, uint64_t last,
                  const std::function<bool(uint64_t runs, size_t failures)>& more);
 
-// What a person needs of a failed run: the line that repeats it, complaints, the story.
+// Returns a report of a failed run for a person: the command that repeats it, the complaints, the
+// story.
 std::string Report(const Kind& kind, const Outcome& failure);
 
 }  // namespace rdmaemu::sim

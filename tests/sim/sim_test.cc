@@ -1,5 +1,5 @@
-// Three thousand seeds of each kind: none may break a promise, all together must have met every
-// case that the simulation claims to cover, and the same seed must do the same twice.
+// Runs 3000 seeds of each kind. No run may break a guarantee, all runs together must reach every
+// case that the simulation claims to cover, and equal seeds must give equal runs.
 #include <gtest/gtest.h>
 
 #include "tests/sim/seeds.h"
@@ -28,7 +28,7 @@ TEST(Simulation, DiffersFromSeedToSeed) {
             RunSeed(2, Recorder::Detail::kRecords, tally).hash);
 }
 
-// What tells the story must not change it.
+// Recording the story must not change the run.
 TEST(Simulation, DoesTheSameWhenItsStoryIsTold) {
   Tally tally;
   for (const Kind* kind : {&kTraffic, &kCm}) {

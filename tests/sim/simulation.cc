@@ -12,7 +12,7 @@
 namespace rdmaemu::sim {
 namespace {
 
-// Queue pairs of one run, dead ones included.
+// The queue pairs of one run, destroyed ones included.
 constexpr size_t kMaxEndpoints = 40;
 constexpr size_t kMaxPrograms = 24;
 constexpr uint32_t kLongestWithoutPoll_ns = 300'000;
@@ -54,7 +54,7 @@ class Simulation {
                                                   traffic_.atomics(), traffic_.events()));
   }
 
-  // Programs look at their queues after their host has worked, and some of them later.
+  // Programs poll their queues after their host has worked, and some programs poll later.
   void HarvestSoon(Machine& machine) {
     for (const auto& program : programs_) {
       if (!program->Lives() || &program->machine() != &machine) continue;
@@ -84,8 +84,8 @@ class Simulation {
     return true;
   }
 
-  // A thread of the program polls: it takes what its host offers to copy, and may be stopped for a
-  // while before it has done it.
+  // A polling thread of the program takes the copies that its host offers. The thread may pause
+  // before it executes them.
   void Help(Program& program) {
     program.process().TakeCopies();
     if (world_.random().Below(4) != 0) return program.process().FinishCopies();
@@ -172,11 +172,11 @@ class Simulation {
     traffic_.MakeDatagramReady(*endpoint);
   }
 
-  // The same queue pair in another life, with another peer. Its program waits until what is on its
-  // way to the old one has gone, as it ought to.
+  // Reuses the queue pair with another peer. Its program waits until all packets to the old peer
+  // have arrived, as a correct program does.
   void Recycle(Endpoint& endpoint) {
     if (endpoint.type == IBV_QPT_UD || plan_.pause > 0 || IsFull()) return;
-    // Its peer goes first: what that went on sending would look like the new peer's.
+    // The old peer is destroyed first, because its packets would look like the new peer's.
     if (Endpoint* peer = endpoint.peer; peer != nullptr && peer->stage != Stage::kGone) {
       if (!peer->program->Runs()) return;
       traffic_.Destroy(*peer);
@@ -203,8 +203,8 @@ class Simulation {
     Part(machine);
   }
 
-  // A completion that is queued before its queue is armed raises no event. The calls of a harvest
-  // may execute posted requests, which then complete.
+  // A completion that is queued before its queue is armed raises no event. Calls of a harvest may
+  // execute posted requests, which then complete.
   void Arm(Program& program) {
     do {
       Harvest(program);
@@ -212,7 +212,7 @@ class Simulation {
     program.Arm();
   }
 
-  // Rather one that has something to poll.
+  // Prefers a late program with completions to poll.
   Program& OneThatIsLate() {
     Program* found = &Any(programs_);
     for (const auto& program : programs_) {
@@ -285,10 +285,11 @@ class Simulation {
     world_.Part(machine, other, Duration(world_.random().Below(400'000'000)));
   }
 
-  // The network heals, and everybody takes what comes: all that was begun must end.
+  // The network heals, and all programs take their events at once. All operations that have begun
+  // must end.
   void CalmDown() {
     is_calm_ = true;
-    // Pauses and restarts end first: nobody can be asked to answer meanwhile.
+    // Waits for the end of pauses and restarts first, because a stopped machine cannot answer.
     world_.network().Heal();
     if (world_.recorder().tells_story()) world_.recorder().Say(world_.now(), "net", "heals");
     world_.RunUntil(
@@ -308,7 +309,7 @@ class Simulation {
     world_.RunUntil([this] { return !connections_.IsWaiting(); },
                     world_.now() + connections_.Bound());
     connections_.Finish();
-    // What is still on its way arrives, and must find nothing to do.
+    // Datagrams that are still in flight arrive and must have no effect.
     world_.RunUntil([] { return false; }, world_.now() + plan_.most_delay * 2);
     for (const auto& program : programs_) {
       if (program->Lives()) CheckMemory(*program);
@@ -321,7 +322,7 @@ class Simulation {
     }
   }
 
-  // Queues in SQD go on as soon as they may.
+  // Moves queues in SQD back to RTS as soon as possible.
   void ContinueDrained() {
     bool left = false;
     for (const auto& endpoint : traffic_.endpoints()) {
@@ -339,7 +340,7 @@ class Simulation {
   }
 
   void TearDown() {
-    // Some give back what they have, the others just end.
+    // Some programs destroy their objects, and the others just end.
     for (const auto& program : programs_) {
       if (program->Runs() && world_.random().Below(2) == 0) {
         traffic_.DestroyAll(*program);
@@ -359,7 +360,7 @@ class Simulation {
   Traffic traffic_;
   Connections connections_;
   std::deque<std::unique_ptr<Program>> programs_;
-  std::set<Program*> late_;  // that will poll by themselves; looked up only
+  std::set<Program*> late_;  // they poll later; only for lookup
   bool is_calm_ = false;
   uint32_t steps_ = 0;
 };

@@ -1,5 +1,4 @@
-// One run: what a seed makes of machines, network and programs, from the first step to the moment
-// when nothing is left.
+// One run of machines, network and programs, all from one seed. A run ends when no object is left.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +15,19 @@ struct Outcome {
   uint64_t seed = 0;
   uint64_t hash = 0;
   std::vector<std::string> complaints;  // empty: all is well
-  std::string plan;                     // in words
-  std::vector<std::string> story;       // the last lines, where they were asked for
+  std::string plan;                     // as text
+  std::vector<std::string> story;       // the last lines, on request
 };
 
-// Gets the story as JSON lines, all of it.
+// Gets all lines of the story as JSON.
 using LineSink = std::function<void(const std::string&)>;
 
-// Data and connections of programs that mean it. `lines` may be empty.
+// Runs data and connections of correct programs. `lines` may be empty.
 Outcome RunSeed(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines = {});
-// Connection management alone, of programs that make any call at any moment.
+// Runs connection management alone, with programs that make any call at any moment.
 Outcome RunCmSeed(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines = {});
 
-// A kind of run: how one is done, what repeats it, and what many of them must have met.
+// A kind of run: its function, the option that repeats it, and the cases that many runs must reach.
 struct Kind {
   Outcome (*run)(uint64_t seed, Recorder::Detail detail, Tally& tally, const LineSink& lines);
   const char* option;

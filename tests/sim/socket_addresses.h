@@ -1,4 +1,4 @@
-// Socket addresses as calls of RDMA CM carry them.
+// Socket addresses in the form of RDMA CM calls.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace rdmaemu::sim {
 
-// The size that goes with it.
+// Returns the size of the filled address.
 inline uint16_t FillAddress(__kernel_sockaddr_storage& out, const NetAddress& address,
                             uint16_t port) {
   const uint16_t family = address.IsIpv4() ? AF_INET : AF_INET6;
   return static_cast<uint16_t>(cm::EmitSocketAddress({family, address, port, 0, 0},
                                                      std::as_writable_bytes(std::span(&out, 1))));
 }
-// The wildcard of the address's family.
+// Returns the wildcard of the address's family.
 inline NetAddress AnyOf(const NetAddress& address) {
   return address.IsIpv4() ? NetAddress::Ipv4(0) : NetAddress{};
 }

@@ -6,7 +6,7 @@ namespace rdmaemu::sim {
 namespace {
 
 constexpr std::string_view kOfTraffic[] = {
-    // The network and the machines.
+    // The faults of the network and the machines.
     "network.lost",
     "network.repeated",
     "network.reordered",
@@ -21,7 +21,7 @@ constexpr std::string_view kOfTraffic[] = {
     "fault.crash",
     "fault.restart",
     "fault.partition",
-    // What programs do.
+    // The operations of programs.
     "connect.RC.wire",
     "connect.RC.same_machine",
     "connect.UC.wire",
@@ -85,7 +85,7 @@ constexpr std::string_view kOfTraffic[] = {
     "event.armed_solicited",
     "event.raised",
     "copy.done",
-    // What must fail.
+    // The requests that must fail.
     "misuse.invalidated_window",
     "misuse.local_end",
     "misuse.queue_pair_without_rights",
@@ -95,7 +95,7 @@ constexpr std::string_view kOfTraffic[] = {
     "misuse.remote_end",
     "misuse.wrong_lkey",
     "misuse.wrong_rkey",
-    // How requests end.
+    // The statuses of requests.
     "status.success",
     "status.LOC_PROT_ERR",
     "status.LOC_QP_OP_ERR",
@@ -105,7 +105,7 @@ constexpr std::string_view kOfTraffic[] = {
     "status.RETRY_EXC_ERR",
     "status.RNR_RETRY_EXC_ERR",
     "status.WR_FLUSH_ERR",
-    // What hosts do about it.
+    // The reactions of hosts.
     "host.retransmissions",
     "host.naks",
     "host.rnr_naks",
@@ -143,7 +143,8 @@ constexpr std::string_view kOfTraffic[] = {
     "cm.event.RDMA_CM_EVENT_TIMEWAIT_EXIT",
 };
 
-// Each call must have worked and have been refused, but for those that every id allows.
+// Each call must have succeeded and have been refused at least once, except calls that every id
+// allows.
 constexpr std::string_view kOfCm[] = {
     "network.lost",
     "network.repeated",

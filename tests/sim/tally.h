@@ -1,5 +1,5 @@
-// Counts of what happened in runs: operations, faults, statuses, retries. A simulation that never
-// meets a case proves nothing about it, so the test fails for every case that stayed at zero.
+// Counts of operations, faults, statuses and retries in runs. A simulation that never reaches a
+// case proves nothing about it, so the test fails for every case with the count 0.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Tally {
   std::map<std::string, uint64_t, std::less<>> counts_;
 };
 
-// What must have happened in a large number of runs and did not.
+// Return the cases that a large number of runs should have reached and did not.
 std::vector<std::string> MissingOfTraffic(const Tally& tally);
 std::vector<std::string> MissingOfCm(const Tally& tally);
 

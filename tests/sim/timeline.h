@@ -1,4 +1,5 @@
-// Things that will happen at a time, in the order of their times and, at one time, of their making.
+// Future actions, in the order of their times. Actions at one time keep the order of their
+// creation.
 #pragma once
 
 #include <cstdint>

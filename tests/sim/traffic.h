@@ -1,5 +1,5 @@
-// Queue pairs and what is done with them: made, connected, posted to, taken down in any state; and
-// what comes back, handed to the checkers.
+// Queue pairs and their use. Traffic creates, connects and destroys them in any state, and posts
+// work. The checkers get the completions.
 #pragma once
 
 #include <deque>
@@ -29,59 +29,58 @@ class Traffic {
   AtomicChecker& atomics() { return atomics_; }
   EventChecker& events() { return events_; }
 
-  // ---- life
-  // A queue pair in RESET; nullptr when the host refused. `shared`: it may take its receives from a
-  // queue that several share.
+  // ---- creation and destruction
   Endpoint* Create(Program& program, ibv_qp_type type, bool shared);
   void ToInit(Endpoint& endpoint);
-  // Both to RTS, by hand. The second end becomes ready later when `late` is not 0.
+  // Moves both to RTS without the CM. The second end becomes ready later when `late` is not 0.
   void Connect(Endpoint& a, Endpoint& b, const Link& link, Duration late);
   Link DrawLink(bool same_machine);
-  // A UD queue pair to RTS.
+  // Moves a UD queue pair to RTS.
   void MakeDatagramReady(Endpoint& endpoint);
-  // What else the connection manager's ways need.
+  // Changes that connection management needs in addition.
   int Modify(Endpoint& endpoint, int mask, const ibv_qp_attr& attr);
   void ToError(Endpoint& endpoint);
-  // RTS to SQD, and back once it has drained.
+  // Drain moves from RTS to SQD. Undrain moves back once it has drained.
   void Drain(Endpoint& endpoint);
   void Undrain(Endpoint& endpoint);
-  // To RESET: what it was is over; answers the same queue pair as a new endpoint, in RESET.
+  // Moves to RESET, which ends all its earlier work. Returns the same queue pair as a new endpoint,
+  // in RESET.
   Endpoint* Reset(Endpoint& endpoint);
   void Destroy(Endpoint& endpoint);
-  // All of the program's queue pairs and its shared receive queue, in order.
+  // Destroys all of the program's queue pairs and its shared receive queue, in order.
   void DestroyAll(Program& program);
-  // The owner frees its window, whatever is on its way through it.
+  // Frees the owner's window, even if requests still use it.
   void FreeWindow(Endpoint& owner);
-  // Ends or moves the regions of messages that have arrived, before the program polls them.
+  // Ends or moves the regions of messages that have arrived before the program polls them.
   void EndRegionsOfArrived(Program& program);
-  // The program or its host has gone.
+  // The program or its host has ended.
   void Abandon(Program& program);
   void Disturb(Machine& machine);
 
   // ---- work
-  // Posts what its queue has room for, up to `most`.
+  // Posts at most `most` receives, as far as the queue has room.
   void PostReceives(Endpoint& endpoint, uint32_t most);
-  // Random requests, at most so many and now and then more; false when nothing could be posted.
+  // Posts about `most` random requests, sometimes more. Returns false when nothing could be posted.
   bool PostRequests(Endpoint& endpoint, uint32_t most);
   // Takes all completions of the program's queues.
   void Harvest(Program& program);
-  // What senders were told must be true for receivers that have looked since.
+  // Checks that receivers that have polled since have the messages whose sends completed.
   void CheckAcknowledged();
 
   // ---- the end
-  // While true, receives are posted as soon as they are used up, so that nobody waits for one.
+  // While true, receives are posted as soon as they are used up, so that no sender waits for one.
   void KeepReceiving() { keep_receiving_ = true; }
   std::deque<std::unique_ptr<Endpoint>>& endpoints() { return endpoints_; }
-  // Requests that must still complete, and how long that may take from now on.
+  // The number of requests that must still complete, and the time limit for them from now on.
   size_t Outstanding() const;
   Duration Bound() const;
-  // All must have ended.
+  // Complains unless all requests have ended.
   void ExpectAllEnded();
 
  private:
   static constexpr uint32_t kQkey = 0x11111111;
 
-  // A message that tells by itself who sent it, for where the order does not.
+  // A message that identifies its sender, for queues whose order does not.
   struct Tagged {
     Endpoint *from, *to;
     std::vector<std::byte> content;
@@ -98,9 +97,9 @@ class Traffic {
   bool MustEnd(const Endpoint& endpoint) const;
   void Say(const Program& program, const std::string& what);
 
-  // A random request; false when nothing could be posted.
+  // Posts a random request; returns false when nothing could be posted.
   bool PostRequest(Endpoint& endpoint);
-  // Hands what was prepared to the library, in one of its ways.
+  // Posts the prepared requests by one of the library's ways.
   void PostPrepared(Endpoint& endpoint);
   int PostByBuilders(Endpoint& endpoint, std::vector<Prepared>& all);
   bool PostSend(Endpoint& endpoint, Request request, ibv_send_wr wr);
@@ -109,15 +108,15 @@ class Traffic {
   bool PostRead(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool PostFenced(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool PostAtomic(Endpoint& endpoint, Request request, ibv_send_wr wr);
-  // Something that must fail.
+  // Posts a request that must fail.
   bool PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr);
-  // The next step in the life of a memory window of the connection.
+  // Makes the next step of a memory window of the connection.
   bool PostWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool UseWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, ibv_send_wr wr);
   void WindowMoves(Endpoint& endpoint, const Request& request, bool done);
-  // A WRITE to a region that is there for it alone, and ends or moves at any moment.
+  // A WRITE to a region that exists for it alone. The region ends or moves at any moment.
   bool PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr);
   void EndLease(Lease& lease);
   void OwnRegion(Program& program, Receive& receive, std::vector<ibv_sge>& sges);
@@ -127,7 +126,7 @@ class Traffic {
   void LoseRight(Endpoint& endpoint, Request& request);
   // The endpoint's requests may move its peer's QP to ERR.
   void PeerMayFail(Endpoint& endpoint);
-  // Nothing behind this request may arrive.
+  // No request after this one may arrive.
   void Wall(Endpoint& endpoint);
   bool Post(Endpoint& endpoint, Request request, ibv_send_wr wr, const std::vector<ibv_sge>& sges,
             const std::vector<std::byte>& inline_bytes);
@@ -139,7 +138,7 @@ class Traffic {
   std::vector<uint32_t> Split(uint32_t length);
   uint32_t DrawLength(uint32_t most);
 
-  // These answer whether a queue that is armed for solicited completions raises its event.
+  // These return whether a queue that is armed for solicited completions raises its event.
   bool Completed(Program& program, const ibv_wc& wc);
   bool RequestCompleted(Endpoint& endpoint, const ibv_wc& wc);
   void Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_status> status);
@@ -162,10 +161,10 @@ class Traffic {
   std::map<std::pair<Program*, uint32_t>, Endpoint*> by_qpn_;
   std::map<Program*, std::shared_ptr<ReceiveQueue>> shared_receives_;
   std::deque<std::unique_ptr<Lease>> leases_;
-  std::unordered_map<uint64_t, Tagged> tagged_;  // looked up only
+  std::unordered_map<uint64_t, Tagged> tagged_;  // only for lookup
   uint64_t last_swap_ = 0;
   uint32_t last_tag_ = 0;
-  // Messages whose senders were told that they have arrived.
+  // Messages whose send completions say that they have arrived.
   struct Acknowledged {
     DeliveryChecker::Stream stream;
     uint64_t number;

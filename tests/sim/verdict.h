@@ -1,4 +1,4 @@
-// What the checkers of one run complain about. A run is good when nobody complained.
+// The complaints of the checkers of one run. A run without a complaint is good.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace rdmaemu::sim {
 
 class Verdict {
  public:
-  // Further complaints are mostly the first one's consequences.
+  // Further complaints are mostly consequences of the first one.
   static constexpr size_t kMaxComplaints = 8;
 
   void Complain(std::string_view checker, const std::string& what) {

@@ -1,5 +1,5 @@
-// Memory windows of type 2: bound by their owner, written through by its peer, invalidated by
-// either, and good for nothing afterwards.
+// Memory windows of type 2. The owner binds a window, its peer writes through it, either side
+// invalidates it, and afterwards it is unusable.
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -34,7 +34,7 @@ bool Traffic::PostWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   return false;
 }
 
-// Binds a new window, or an invalidated one again.
+// Binds a new window, or rebinds an invalidated one.
 bool Traffic::BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& program = *endpoint.program;
   WindowOf& window = endpoint.window;
@@ -54,7 +54,7 @@ bool Traffic::BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr) {
                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
   window = {WindowOf::State::kBinding, mw, key, *piece};
   const bool posted = Post(endpoint, std::move(request), wr, {}, {});
-  // The request names the window by the key that it has now; the next key is made of this one.
+  // The request uses the window's current key, from which the next key is derived.
   PostPrepared(endpoint);
   mw->rkey = key;
   return posted;
@@ -151,7 +151,7 @@ void Traffic::LoseRight(Endpoint& endpoint, Request& request) {
   request.whole_when_right_ended = request.target_program->model().Revoke(request.target_claim);
 }
 
-// What the end of a request means for the window that it was about.
+// Updates the state of a window after a request that used it.
 void Traffic::WindowMoves(Endpoint& endpoint, const Request& request, bool done) {
   using State = WindowOf::State;
   switch (request.window) {
@@ -161,7 +161,7 @@ void Traffic::WindowMoves(Endpoint& endpoint, const Request& request, bool done)
       endpoint.window.state = done ? State::kBound : State::kInvalid;
       return;
     case Request::Window::kUse:
-      // After a failure its bytes may still be written late: it is not used again.
+      // After a failure a late packet may still write its bytes, so the window is not used again.
       if (endpoint.peer->window.state == State::kInUse) {
         endpoint.peer->window.state = done ? State::kBound : State::kInvalidating;
       }

@@ -6,7 +6,7 @@
 namespace rdmaemu::sim {
 namespace {
 
-// A host that waits for copies gives its core away and looks again.
+// A host that waits for copies yields its core and checks again.
 constexpr Duration kLookAgain(500);
 
 Profile ProfileOf(const Plan& plan) {
@@ -181,7 +181,7 @@ void World::Part(const Machine& a, const Machine& b, Duration length) {
 std::optional<Time> World::NextTime() const {
   std::optional<Time> next = timeline_.Next();
   for (size_t i = 0; i < machines_.size(); i++) {
-    // Who is at work looks at its deadlines by itself.
+    // A working host checks its deadlines by itself.
     if (!machines_[i]->runs() || awake_[i]) continue;
     const std::optional<Time> deadline = machines_[i]->host().NextDeadline();
     if (deadline && (!next || *deadline < *next)) next = deadline;

@@ -1,5 +1,5 @@
-// The machines of a run, the network between them, and the one virtual clock: it jumps to whatever
-// comes next, an arrival, a host's deadline, or something that a program does.
+// The machines of a run, the network between them, and the one virtual clock. The clock jumps to
+// the next arrival, deadline of a host or step of a program.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@ namespace rdmaemu::sim {
 
 class World {
  public:
-  // Called whenever a machine's host has done something: its programs look at their queues.
+  // Called whenever a machine's host has worked. The programs of the machine then poll their
+  // queues.
   using Harvester = std::function<void(Machine&)>;
 
   World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tally);
@@ -30,29 +31,30 @@ class World {
 
   void At(Time when, Timeline::Action action) { timeline_.At(when, std::move(action)); }
   void After(Duration delay, Timeline::Action action) { At(now_ + delay, std::move(action)); }
-  // The machine's host may have work: it does it at its own pace, and not before `least`.
+  // The machine's host may have work. It works at its own pace, and not before `least`.
   void Wake(Machine& machine, Duration least = {});
 
   void Pause(Machine& machine);
   void Resume(Machine& machine);
   void Crash(Machine& machine);
   void Start(Machine& machine, uint64_t seed);
-  // Nothing passes between the two for `length`.
+  // Drops everything between the two for `length`.
   void Part(const Machine& a, const Machine& b, Duration length);
 
-  // Runs until `done` holds or time would pass `limit`. True when `done` held.
+  // Runs until `done` holds or time would exceed `limit`. Returns whether `done` held.
   bool RunUntil(const std::function<bool()>& done, Time limit);
-  // A complaint for each of these members of its host's status that is not 0.
+  // Complains for each of these members of its host's status that is not 0.
   void ExpectNone(Machine& machine, std::initializer_list<const char*> whats);
-  // All programs have ended, and what waited has run out: a complaint for each host that keeps
-  // anything.
+  // Call it when all programs have ended and all time-outs have expired. Complains for each host
+  // that still has an object.
   void ExpectNothingLeft();
-  // Nothing will happen any more by itself.
+  // Returns whether no event is scheduled any more.
   bool Idle() const { return !NextTime().has_value(); }
-  // Corrupt datagrams that hosts of all lives have got, and those that they dropped for the ICRC.
+  // Corrupt datagrams that hosts have received since the start of the run, and those that the hosts
+  // dropped for the ICRC.
   uint64_t corrupt_received() const { return corrupt_received_; }
   uint64_t bad_icrcs() const { return bad_icrcs_; }
-  // Adds up what the hosts that run now have counted; once, at the end.
+  // Adds the counts of the running hosts. Call it once, at the end.
   void TallyHosts() {
     for (const auto& machine : machines_) {
       if (machine->up()) CountOf(*machine);
@@ -60,7 +62,7 @@ class World {
   }
 
  private:
-  // Steps at one instant that end in the suspicion that the clock stands still.
+  // After this many steps at one time, the clock is assumed to stand still.
   static constexpr uint32_t kMaxStepsAtOneTime = 1'000'000;
 
   std::optional<Time> NextTime() const;

@@ -12,15 +12,15 @@ namespace rdma_contract {
 namespace {
 
 constexpr uint8_t kGuardByte = 0xa5;
-// Far below what the kernel gives to programs, libraries and stacks, and above the shadow memory of
-// AddressSanitizer: free in every process.
+// Far below the addresses that the kernel gives to programs, libraries and stacks, and above
+// AddressSanitizer's shadow memory. The address is free in every process.
 void* const kArenaAddress = reinterpret_cast<void*>(uintptr_t{0x2000'0000'0000});
 
 uint8_t* arena = nullptr;
 size_t used = 0;
 std::vector<Buffer> buffers;
 
-// One byte of the pattern: a multiplicative hash of the position.
+// Returns one byte of the pattern: a multiplicative hash of the position.
 uint8_t PatternByte(size_t position, uint32_t seed) {
   const uint64_t mixed = (position + 1) * 0x9e3779b97f4a7c15u + seed * 0xc2b2ae3d27d4eb4fu;
   return static_cast<uint8_t>(mixed >> 56 ^ mixed >> 24);

@@ -1,5 +1,5 @@
-// Memory that the test and its peer process share at the same address, so that the test itself can
-// fill and compare the bytes of both sides. Every buffer stands between guard bytes.
+// Memory that the test and its peer process share at the same address. The test itself can
+// therefore fill and compare the bytes of both sides. Guard bytes surround every buffer.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,24 @@ struct Buffer {
   uint64_t address() const { return reinterpret_cast<uint64_t>(data); }
 };
 
-// Maps the arena, before any peer process starts. Gives the descriptor of its memory, by which a
-// process that was executed anew maps the same.
+// Maps the arena. Must run before any peer process starts. Returns the descriptor of the arena's
+// memory. A process that was executed anew passes this descriptor to MapArenaOf to map the same
+// memory.
 int MapArena();
 void MapArenaOf(int memory_fd);
-// Forgets all buffers; each test begins so.
+// Discards all buffers. Each test starts with it.
 void ResetArena();
-// A buffer of `size` bytes (0 is fine) whose start is `misalignment` bytes after a 64-byte
+// Returns a buffer of `size` bytes (0 is allowed) that starts `misalignment` bytes after a 64-byte
 // boundary.
 Buffer Allocate(size_t size, size_t misalignment = 0);
-// All guards of all buffers are as they were laid; false names no one: compare buffers after it.
+// Returns whether the guards of all buffers are intact. False does not name the buffer: compare the
+// buffers after it.
 bool GuardsIntact();
 
-// Bytes that differ by position and by seed, so that a shifted or swapped packet shows.
+// Fills the bytes with a pattern that depends on position and seed, so that a shifted or swapped
+// packet is detected.
 void FillPattern(std::span<uint8_t> bytes, uint32_t seed);
-// Offset of the first byte that is not the pattern's, -1 when all are.
+// Returns the offset of the first byte that differs from the pattern, -1 when all bytes match.
 ptrdiff_t FirstDifference(std::span<const uint8_t> bytes, uint32_t seed, size_t pattern_offset = 0);
 
 }  // namespace rdma_contract

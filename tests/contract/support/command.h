@@ -1,5 +1,5 @@
-// Asks the emulator's own command line about its hosts, where there is one: on other backends the
-// checks that need it are skipped.
+// Queries the emulator's hosts by its command line. On other backends the checks that need it are
+// skipped.
 #pragma once
 
 #include <sys/types.h>
@@ -8,14 +8,14 @@
 
 namespace rdma_contract {
 
-// False on a backend other than the emulator.
+// Returns false on a backend other than the emulator.
 bool OnTheEmulator();
-// `rdmaemu hosts --json`.
+// Returns the output of `rdmaemu hosts --json`.
 std::string HostsJson();
-// True when no host holds an id, QP, CQ, SRQ, region, window or address handle any more; waits up
-// to limit_ms for it, because a dead process is cleaned up after a moment.
+// Returns true when no host has an id, QP, CQ, SRQ, region, window or address handle any more.
+// Waits up to limit_ms, because the cleanup after a dead process takes a moment.
 bool HostsAreEmpty(int limit_ms);
-// The process of a host, -1 when there is none of that name.
+// Returns the process of a host, -1 when no host has that name.
 pid_t ProcessOfHost(const std::string& name);
 
 }  // namespace rdma_contract

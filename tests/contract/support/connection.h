@@ -1,4 +1,4 @@
-// Two ids on their way to a connection, step by step: each test goes as far as it needs.
+// Connects two ids step by step. Each test runs only the steps that it needs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace rdma_contract {
 
 class ConnectionTest : public testing::Test {
  protected:
-  // ---- steps; each asserts that it worked
+  // ---- steps; each asserts its success
 
   void StartListening(rdma_port_space space = RDMA_PS_TCP, int backlog = 16) {
     listener = passive.CreateId(space);
@@ -19,7 +19,7 @@ class ConnectionTest : public testing::Test {
     port = static_cast<uint16_t>(passive.PortOf(listener));
     ASSERT_NE(port, 0);
   }
-  // A new active id with address and route resolved; its index goes to *id.
+  // Creates an active id, resolves its address and route, and stores its index in *id.
   void Resolve(int* id, rdma_port_space space = RDMA_PS_TCP, uint16_t to_port = 0) {
     *id = active.CreateId(space);
     ASSERT_GE(*id, 0);

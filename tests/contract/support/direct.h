@@ -1,6 +1,6 @@
-// Connection management called directly, both ends in this process: for tests of what a call does
-// with channels, threads, descriptors and memory. Objects free themselves in the order the API asks
-// for when they are declared in it: channels, then ids, then events.
+// Direct calls of connection management, with both ends in this process. For tests of a call's
+// effect on channels, threads, descriptors and memory. Declare the objects in this order: channels,
+// then ids, then events. Their destructors then free them in the order that the API requires.
 #pragma once
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ struct DestroyEventChannel {
   void operator()(rdma_event_channel* channel) const { rdma_destroy_event_channel(channel); }
 };
 struct DestroyCmId {
-  void operator()(rdma_cm_id* id) const { rdma_destroy_ep(id); }  // with its queues
+  void operator()(rdma_cm_id* id) const { rdma_destroy_ep(id); }  // and its queues
 };
 struct AckCmEvent {
   void operator()(rdma_cm_event* event) const { rdma_ack_cm_event(event); }
@@ -42,7 +42,7 @@ using CmEvent = std::unique_ptr<rdma_cm_event, AckCmEvent>;
 using AddrInfo = std::unique_ptr<rdma_addrinfo, FreeAddrInfo>;
 
 inline EventChannel NewChannel() { return EventChannel(rdma_create_event_channel()); }
-// On no channel the id is synchronous.
+// Without a channel the id is synchronous.
 inline CmId NewId(rdma_event_channel* channel, rdma_port_space space = RDMA_PS_TCP,
                   void* context = nullptr) {
   rdma_cm_id* id = nullptr;
@@ -50,7 +50,7 @@ inline CmId NewId(rdma_event_channel* channel, rdma_port_space space = RDMA_PS_T
   return CmId(id);
 }
 
-// librdmacm's calls answer -1 and errno.
+// librdmacm's calls return -1 and set errno.
 inline int ErrnoOf(int result) { return result == 0 ? 0 : errno; }
 
 inline bool IsReadable(const rdma_event_channel* channel, int limit_ms = 0) {
@@ -63,7 +63,7 @@ inline CmEvent NextEvent(rdma_event_channel* channel, int limit_ms = kPatience_m
   EXPECT_EQ(rdma_get_cm_event(channel, &event), 0) << strerror(errno);
   return CmEvent(event);
 }
-// Fetched only, so that the id takes the step that the event stands for.
+// Fetches the event. The fetch makes the id change its state.
 inline CmEvent Expect(rdma_event_channel* channel, rdma_cm_event_type type, int status = 0) {
   CmEvent event = NextEvent(channel);
   EXPECT_TRUE(event) << "no " << rdma_event_str(type);
@@ -103,7 +103,7 @@ inline ibv_qp_state StateOf(ibv_qp* qp) {
   return attr.qp_state;
 }
 
-// True when `done` is still not there after a while in which it would have come.
+// Returns whether `done` is still not ready after kQuiet_ms, which is long enough for the result.
 template <typename T>
 bool StillWaits(const std::future<T>& done) {
   return done.wait_for(std::chrono::milliseconds(kQuiet_ms)) == std::future_status::timeout;
@@ -116,7 +116,7 @@ bool Ends(const std::future<T>& done) {
 class DirectTest : public testing::Test {
  protected:
   const std::string here = LocalAddress();
-  EventChannel channel = NewChannel();  // of the active side
+  EventChannel channel = NewChannel();  // the active side's
   EventChannel passive_channel = NewChannel();
 
   CmId Listener(rdma_event_channel* on, rdma_port_space space = RDMA_PS_TCP, int backlog = 8) {
@@ -125,7 +125,7 @@ class DirectTest : public testing::Test {
     EXPECT_EQ(rdma_listen(id.get(), backlog), 0) << strerror(errno);
     return id;
   }
-  // With its route; on the active side's channel.
+  // Returns an id on the active side's channel, with its route resolved.
   CmId Resolved(uint16_t port, rdma_port_space space = RDMA_PS_TCP) {
     CmId id = NewId(channel.get(), space);
     EXPECT_EQ(ResolveTo(id.get(), here, port), 0);
@@ -134,7 +134,7 @@ class DirectTest : public testing::Test {
     Expect(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);
     return id;
   }
-  // Has asked for a connection to `listener`, with queues of its own.
+  // Returns an id with its own queues that has sent a connection request to `listener`.
   CmId Requesting(const rdma_cm_id* listener, const std::string& private_data = {}) {
     CmId id = Resolved(PortOf(listener), listener->ps);
     EXPECT_EQ(MakeQueues(id.get()), 0);
@@ -142,7 +142,7 @@ class DirectTest : public testing::Test {
     EXPECT_EQ(rdma_connect(id.get(), &param), 0) << strerror(errno);
     return id;
   }
-  // The parameters point at the caller's bytes.
+  // The parameters contain pointers to the caller's bytes.
   static rdma_conn_param ParametersWith(std::string_view private_data) {
     rdma_conn_param param{};
     param.private_data = private_data.empty() ? nullptr : private_data.data();
@@ -154,14 +154,14 @@ class DirectTest : public testing::Test {
   static uint16_t PortOf(const rdma_cm_id* id) {
     return ntohs(rdma_get_src_port(const_cast<rdma_cm_id*>(id)));
   }
-  // The id of the next request on a channel, its event acknowledged.
+  // Returns the id of the next request on a channel, and acknowledges the event.
   CmId NextRequest(rdma_event_channel* on) {
     const CmEvent event = Expect(on, RDMA_CM_EVENT_CONNECT_REQUEST);
     return CmId(event ? event->id : nullptr);
   }
 };
 
-// Two ids of this process joined to each other, each on its own channel; all events acknowledged.
+// Two connected ids of this process, each on its own channel. All events are acknowledged.
 class ConnectedTest : public DirectTest {
  protected:
   void Establish() {

@@ -1,6 +1,6 @@
-// Where a contract test runs: device and addresses from the environment, so that the same binary
-// judges the emulator, kernel rxe or real hardware. RDMA_TEST_DEVICE, RDMA_TEST_LOCAL,
-// RDMA_TEST_REMOTE (the peer's address; absent: the local one), RDMA_TEST_PEER_ENV.
+// The device and addresses of a contract test, from the environment. The same binary thus tests the
+// emulator, kernel rxe or real hardware. The variables are RDMA_TEST_DEVICE, RDMA_TEST_LOCAL,
+// RDMA_TEST_REMOTE (the peer's address; by default the local one) and RDMA_TEST_PEER_ENV.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,7 +10,7 @@
 
 namespace rdma_contract {
 
-// "" when the variable is not set.
+// Returns "" when the variable is not set.
 std::string Variable(const char* name);
 
 std::string DeviceName();
@@ -18,25 +18,26 @@ std::string LocalAddress();
 std::string RemoteAddress();
 bool TwoHosts();
 
-// Places that a test may want beside the two ends, "" where the machine has none: skip the test
-// then. An address that resolves and from which nothing ever comes (RDMA_TEST_SILENT).
+// Further addresses that a test may need. Each returns "" when the machine has no such address; the
+// test is then skipped. SilentAddress resolves but never answers (RDMA_TEST_SILENT).
 std::string SilentAddress();
-// One whose neighbour never answers, so that it does not resolve (RDMA_TEST_UNRESOLVED).
+// An address whose neighbour never answers, so that it does not resolve (RDMA_TEST_UNRESOLVED).
 std::string UnresolvedAddress();
-// A machine that is there and has no RDMA (RDMA_TEST_WITHOUT_RDMA).
+// An address of a running machine without RDMA (RDMA_TEST_WITHOUT_RDMA).
 std::string AddressWithoutRdma();
 
-// How long a program waits so that `ms` of the devices' time pass. Their time runs as the program's
-// own does, or RDMA_TEST_TIME_RATE times as fast; with a virtual clock it may jump besides.
+// Returns how long, in ms, a program waits until `ms` of the devices' time have passed. The
+// devices' time runs at the program's rate, or RDMA_TEST_TIME_RATE times as fast. With a virtual
+// clock the devices' time may also jump.
 int DevicesTime_ms(int ms);
 
-// Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"): what makes a process live on the peer's
-// machine. Has to run before the process's first call of either library.
+// Applies RDMA_TEST_PEER_ENV ("NAME=VALUE;NAME=VALUE"), which moves a process to the peer's
+// machine. Must run before the process's first call of either library.
 void BecomeThePeersMachine();
 
-// An IPv4 socket address; port in host order.
+// Returns an IPv4 socket address; port in host order.
 sockaddr_in SocketAddress(const std::string& dotted, uint16_t port);
-// ::ffff:a.b.c.d
+// Returns ::ffff:a.b.c.d.
 ibv_gid GidOf(const std::string& dotted);
 
 }  // namespace rdma_contract

@@ -1,4 +1,4 @@
-// Two QPs of one process joined to each other: the least setup for tests of queues and events.
+// Two connected QPs of one process: the smallest setup for tests of queues and events.
 #pragma once
 
 #include <sched.h>
@@ -13,7 +13,8 @@ inline void* const kUser = reinterpret_cast<void*>(0x77);
 
 class LoopbackTest : public DeviceTest {
  protected:
-  // b's receives complete on receive_cq, which is on `channel`; everything else on send_cq.
+  // b's receives complete on receive_cq, which is on `channel`. All other work completes on
+  // send_cq.
   void Connect(ibv_qp_cap cap = {}, ibv_comp_channel* channel = nullptr, int receive_cqe = 64,
                ibv_srq* srq = nullptr, ibv_qp_type type = IBV_QPT_RC) {
     if (cap.max_send_wr == 0) cap = {32, 32, 4, 4, 0};

@@ -1,5 +1,5 @@
-// The main program of every contract test. With --hold it only keeps the device open until its
-// input ends: a host of the emulator lives as long as somebody uses it.
+// The main program of every contract test. With --hold it only keeps the device open until end of
+// input, because a host of the emulator runs as long as it has a client.
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <unistd.h>

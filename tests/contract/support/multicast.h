@@ -1,5 +1,5 @@
-// Multicast groups of RDMA CM ids: what a side does besides the calls of Side, and a fixture with
-// members on this machine and on the peer's.
+// Multicast groups of RDMA CM ids: steps that Side does not have, and a fixture with members on
+// this machine and on the peer's.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ inline constexpr uint32_t kMulticastQpn = 0xffffff;
 inline constexpr uint32_t kRouteBytes = 40;
 inline constexpr uint32_t kBytes = 200;
 
-// ---- steps: what a side does besides the calls of Side
+// ---- steps that Side does not have
 
 inline sockaddr_storage SockaddrOf(const char* group) {
   sockaddr_storage storage{};
@@ -127,7 +127,7 @@ inline int GidIndexStep(State& state, const AhOrder& own) {
 }
 // ---- the fixture
 
-// A side with an id, its QP, and room for what comes.
+// A side with an id, its QP, and memory for messages.
 struct Member {
   Side* side = nullptr;
   int id = -1, qp = -1, ah = -1;
@@ -137,7 +137,7 @@ struct Member {
 
 class Multicast : public testing::Test {
  protected:
-  // A group that no other run of these tests is likely to use at the same time.
+  // Returns a group that other simultaneous runs of these tests are unlikely to use.
   std::string NewGroup() {
     std::random_device random;
     return "239." + std::to_string(1 + random() % 250) + "." + std::to_string(random() % 250) +
@@ -209,7 +209,8 @@ class Multicast : public testing::Test {
     memset(member.sink.data, 0, member.sink.size);
     ASSERT_EQ(member.side->PostReceive(member.qp, ReceiveInto(1, member.sink, member.to)), 0);
   }
-  // The path as a program makes it that knows nothing but the group's address.
+  // Creates the address handle from the group's address alone, as a program without other
+  // information does.
   void Send(Member& member, const std::string& group, uint32_t seed, uint32_t qkey = kQkey) {
     if (member.ah < 0) {
       const AhOrder own{GidOf(member.side->address()), 0};

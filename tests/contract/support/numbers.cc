@@ -11,12 +11,12 @@
 namespace rdma_contract {
 namespace {
 
-// Ports below those of ip_local_port_range, from which the kernel and the emulator choose.
+// Ports below ip_local_port_range, from which the kernel and the emulator allocate.
 constexpr uint32_t kFirstPort = 20'000, kPortsOfABlock = 64, kBlocks = (32'768 - 20'000) / 64;
-// Drivers count up from 16; a block has the middle bits.
+// Drivers allocate upwards from 16. A block has numbers in the middle of the range.
 constexpr uint32_t kFirstQpn = 0x800000, kQpnsOfABlock = 256;
 
-// The socket's name is the lock: it is this program's until it ends, however it ends.
+// The socket's name is the lock. The program owns the lock until it ends, however it ends.
 bool Take(uint32_t block) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;  // the first byte of the path stays 0: a name without a file

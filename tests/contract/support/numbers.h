@@ -1,15 +1,15 @@
-// Numbers that a test chooses itself, and that nobody else has meanwhile: no driver hands them out,
-// and of the programs that run beside each other on one machine each has a block of its own.
+// Numbers that a test chooses itself and nobody else uses meanwhile. No driver allocates these
+// numbers. Each of the programs that run side by side on one machine has its own block of numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace rdma_contract {
 
-// A number for an id whose QP is somebody else's: were two ids to name the same, one would be taken
-// for a stale connection.
+// Returns a number for an id without a QP of this test. If two ids used the same number, the CM
+// would take one for a stale connection.
 uint32_t ForeignQpn();
-// A port that is never chosen for an id that binds to port 0, another one each time.
+// Returns a new port at each call. The port is never allocated to an id that binds to port 0.
 uint16_t UnusedPort();
 
 }  // namespace rdma_contract

@@ -1,5 +1,5 @@
-// Verbs objects of this process that free themselves, and a test fixture with an open device: for
-// tests of one side's calls, without a peer.
+// Verbs objects of this process that free themselves, and a test fixture with an open device. For
+// tests of one side's calls without a peer.
 #pragma once
 
 #include <gtest/gtest.h>

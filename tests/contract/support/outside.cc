@@ -14,7 +14,7 @@
 namespace rdma_contract {
 namespace {
 
-// The system's own programs: what is under test may have replaced their libraries.
+// Runs the system's own programs without the libraries under test.
 std::string Shell(const std::string& command) {
   return OnTheEmulator() ? command : "LD_LIBRARY_PATH= " + command;
 }
@@ -25,7 +25,7 @@ void Must(const std::string& command) {
   if (system(Shell(command).c_str()) != 0) throw std::runtime_error("this failed: " + command);
 }
 
-// `rdmaemu ARGUMENTS --host HOST`, on the host of this machine.
+// Runs `rdmaemu ARGUMENTS --host HOST` on the host of this machine.
 std::string OnHost(const std::string& arguments) {
   const std::string hosts = Variable("RDMA_TEST_HOSTS");
   return "'" + Variable("RDMA_TEST_RDMAEMU") + "' " + arguments + " --host " +
@@ -41,7 +41,7 @@ pid_t Begin(const std::string& command) {
   return pid;
 }
 
-// What stands behind `word` in a command's output, "" when it does not come.
+// Returns the word after `word` in a command's output, "" when `word` is missing.
 std::string WordAfter(const std::string& word, const std::string& command) {
   FILE* told = popen(Shell(command).c_str(), "r");
   if (told == nullptr) return "";
@@ -56,12 +56,12 @@ std::string WordAfter(const std::string& word, const std::string& command) {
   return wanted;
 }
 
-// The interface under a device of rdma_rxe or siw, "" when there is none.
+// Returns the interface under a device of rdma_rxe or siw, "" when there is none.
 std::string NetdevOf(const std::string& device) {
   return WordAfter("netdev", "rdma link show " + device + "/1");
 }
 
-// The driver of the device under test: the kernel's devices are named after theirs.
+// Returns the driver of the device under test. The kernel's devices are named after their driver.
 std::string Driver() {
   const std::string name = DeviceName();
   return name.substr(0, name.find_first_of("0123456789"));
@@ -95,10 +95,10 @@ TestDevice::~TestDevice() {
       return;
     }
     if (down_) SetPort(true);
-    // The kernel's GSI does not survive a message that could not leave.
+    // The kernel's GSI does not survive a message that it could not transmit.
     if (used_ && !removed_) Remove();
     if (removed_) Return();
-  } catch (const std::exception&) {  // the next test will say that there is no device
+  } catch (const std::exception&) {  // the next test reports that the device is missing
   }
 }
 
@@ -122,7 +122,7 @@ void TestDevice::SetPort(bool up) {
   const std::string word = up ? "up" : "down";
   if (OnTheEmulator()) return Must(OnHost("port " + word + " " + DeviceName()));
   const std::string netdev = NetdevOf(DeviceName());
-  // Or the interface would lose its IPv6 addresses, which other tests use.
+  // Without it the interface loses its IPv6 addresses, which other tests use.
   Try("echo 1 >/proc/sys/net/ipv6/conf/" + netdev + "/keep_addr_on_down");
   Must("ip link set " + netdev + " " + word);
 }

@@ -1,8 +1,8 @@
-// What happens to a machine's devices from outside the program: a device is removed and returns, a
-// link goes down, an address comes, goes or moves. On the emulator `rdmaemu device|port|address` do
-// it, on the kernel `rdma link` and `ip`. Only for tests that have the machine for themselves
-// (exclusive in BUILD), whose programs are other processes (Place::kLocalProcess): the kernel
-// removes a device when the last process has let it go.
+// Changes to a machine's devices from outside the program: remove and return a device, set a link
+// up or down, add, remove or move an address. The emulator uses `rdmaemu device|port|address`, and
+// the kernel uses `rdma link` and `ip`. Only for tests that have the machine for themselves
+// (exclusive in BUILD) and whose programs are other processes (Place::kLocalProcess). The reason:
+// the kernel finishes the removal of a device only when the last process has closed it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace rdma_contract {
 
-// Why this backend has no way to do it, for GTEST_SKIP; "" when it has one.
+// Returns why this backend cannot change devices, for GTEST_SKIP; "" when it can.
 std::string WhyNothingChanges();
 
 // The device under test, on this machine.
@@ -19,22 +19,23 @@ class TestDevice {
  public:
   TestDevice() = default;
   TestDevice(const TestDevice&) = delete;
-  // All is as it was before: the port up, the device there. Its users have to be gone.
+  // Restores the earlier state: the port is up and the device exists. The device's users must have
+  // ended.
   ~TestDevice();
 
-  // Begins the removal; programs hear of it at once.
+  // Begins the removal. Programs get the event at once.
   void Remove();
-  // Ends it, and brings the device back. Nobody may hold it any more.
+  // Finishes the removal and returns the device. No process may have the device open.
   void Return();
   void SetPort(bool up);
-  // An address beside the one it has.
+  // Adds a second address to the device.
   void AddAddress(const std::string& address);
   void RemoveAddress(const std::string& address);
 
  private:
-  pid_t removal_ = -1;  // the command that waits, on the kernel
+  pid_t removal_ = -1;  // the command that waits for the removal, on the kernel
   bool removed_ = false, down_ = false, used_ = false;
-  std::string netdev_;  // under it, on the kernel
+  std::string netdev_;  // the interface under the device, on the kernel
 };
 
 // Another device of this machine, with an address of its own in a network of its own.
@@ -45,27 +46,28 @@ class SecondDevice {
   SecondDevice(const SecondDevice&) = delete;
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
-  // An address of the device's network that resolves and that nobody has.
+  // An address of the device's network that resolves but that no machine has.
   const std::string& neighbour() const { return neighbour_; }
 
  private:
   std::string name_ = "second0", address_, neighbour_;
 };
 
-// The MAC of the link that takes an address over: its own, or that of the link before it.
+// Whether the link that takes over an address has its own MAC or the earlier link's.
 enum class LinksMac { kDiffers, kStays };
 
-// An address that another link takes over: a bond's failover on the kernel (fail_over_mac=active,
-// or none when the MAC stays), an address that moves to another device on the emulator.
+// An address that another link takes over. On the kernel this is a bond's failover
+// (fail_over_mac=active, or none when the MAC stays). On the emulator the address moves to another
+// device.
 class MovingAddress {
  public:
   explicit MovingAddress(LinksMac mac);
   ~MovingAddress();
   MovingAddress(const MovingAddress&) = delete;
   const std::string& address() const { return address_; }
-  // Of the device that has the address before it moves.
+  // The device that has the address before Move.
   const std::string& device() const { return device_; }
-  // "" or why this machine has no such address, for GTEST_SKIP.
+  // Returns why this machine has no such address, for GTEST_SKIP; "" when it has one.
   const std::string& why_not() const { return why_not_; }
   void Move();
 
@@ -73,14 +75,14 @@ class MovingAddress {
   std::string address_, device_ = "moving0", why_not_;
 };
 
-// A neighbour of the device under test that is silent, and has another MAC from some moment on.
+// A silent neighbour of the device under test, whose MAC differs after Change.
 class ChangedNeighbour {
  public:
   ChangedNeighbour();
   ~ChangedNeighbour();
   ChangedNeighbour(const ChangedNeighbour&) = delete;
   const std::string& address() const { return address_; }
-  // "" or why this machine has none, for GTEST_SKIP.
+  // Returns why this machine has no such neighbour, for GTEST_SKIP; "" when it has one.
   const std::string& why_not() const { return why_not_; }
   void Change();
 
@@ -89,7 +91,7 @@ class ChangedNeighbour {
   bool changed_ = false;
 };
 
-// An address of the machine's network that nobody has: `last` is its last number.
+// Returns an unused address of the machine's network; `last` is its last number.
 std::string NeighbourOf(const std::string& address, int last);
 
 }  // namespace rdma_contract

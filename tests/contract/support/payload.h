@@ -1,6 +1,5 @@
-// For tests of where the bytes of messages are: the sizes at which an implementation may change its
-// way of moving them, two connected sides in one process or two, and steps that the other tests do
-// not need.
+// For tests of payload placement: the sizes at which an implementation may change how it moves
+// bytes, two connected sides in one process or two, and steps that only these tests need.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +17,7 @@
 namespace rdma_contract {
 
 inline constexpr uint32_t kPayloadSizes[] = {0, 1, 255, 256, 257, 4095, 4096, 4097, 65536, 1 << 20};
-inline constexpr uint8_t kOwn = 'x';  // what a program writes into memory that is its own again
+inline constexpr uint8_t kOwn = 'x';  // written by the program after an operation
 
 // ---- steps
 
@@ -30,13 +29,13 @@ inline int CloseWindowStep(State& state, const int& window) {
 }
 
 struct WindowOrder {
-  int qp, window, region;  // window -1: a new one of type 1; region -1: bound to nothing
+  int qp, window, region;  // window -1: create one of type 1; region -1: bind to no region
   uint64_t address;
   size_t bytes;
 };
 struct BoundWindow {
   int window = -1;
-  uint32_t rkey = 0;  // 0: it failed
+  uint32_t rkey = 0;  // 0: the step failed
 };
 inline BoundWindow BindType1Step(State& state, const WindowOrder& order) {
   BoundWindow bound{order.window, 0};
@@ -87,10 +86,10 @@ inline const char* NameOf(Sides sides) {
   return sides == Sides::kOneProcess ? "OneProcess" : "TwoProcesses";
 }
 
-// `here` sends to `there`, which is in the same process, in another one, or on another host.
+// `here` sends to `there`. `there` is in the same process, in another one, or on another host.
 struct PayloadPair {
-  // kNewProcess: what the sides do to their processes does not outlive the pair. Where both are one
-  // process, they are one side then.
+  // kNewProcess: changes that the sides make to their processes end with the pair. If both sides
+  // are in one process, they are one side.
   enum class Where { kThisProcess, kNewProcess };
   PayloadPair(Sides sides, uint32_t bytes, const QpSpec& spec = {},
               Where where = Where::kThisProcess)
@@ -118,7 +117,7 @@ struct PayloadPair {
     request.rkey = rkey;
     return request.Add(here.address(), size, from.lkey);
   }
-  // Posts a SEND and its receive, and returns when the sender has its completion.
+  // Posts a SEND and its receive. Returns when the sender has its completion.
   void DeliverUnpolled(uint64_t wr_id = 1) {
     ASSERT_EQ(remote.PostReceive(pair.remote,
                                  WorkRequest{.wr_id = wr_id}.Add(there.address(), size, to.lkey)),
@@ -137,7 +136,7 @@ struct PayloadPair {
   }
   bool Arrived() const { return FirstDifference(there.bytes().first(size), 1) == -1; }
   void MakeOwn() const { memset(there.data, kOwn, there.size); }
-  // The first byte that is not the program's own, -1 when all are.
+  // Returns the first byte that the program has not written itself, -1 when there is none.
   ptrdiff_t FirstForeign() const {
     for (size_t i = 0; i < there.size; i++) {
       if (there.data[i] != kOwn) return static_cast<ptrdiff_t>(i);
@@ -156,7 +155,7 @@ struct PayloadPair {
 
 class PayloadTest : public testing::TestWithParam<Sides> {
  protected:
-  // Runs the body once a size, on a new pair each time.
+  // Runs the body once for each size, each time on a new pair.
   template <class Body>
   void EachSize(Body body, const QpSpec& spec = {},
                 PayloadPair::Where where = PayloadPair::Where::kThisProcess) {

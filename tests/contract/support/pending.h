@@ -1,4 +1,4 @@
-// Events that wait to be fetched: a test that acts between an event's coming and its fetching.
+// Queued events, for a test that acts between the arrival of an event and its fetch.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@ inline bool IsReadableStep(State& state, const int& limit_ms) {
   return poll(&waiting, 1, limit_ms) == 1;
 }
 
-// Waits until the side has an event, which stays where it is; false when none came.
+// Waits until the side has an event, and does not fetch the event. Returns false when none arrived.
 inline bool HasEvent(Side& side, int limit_ms = kPatience_ms) {
   return side.worker().Call(&IsReadableStep, limit_ms);
 }

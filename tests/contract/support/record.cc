@@ -1,6 +1,6 @@
-// Tells the runner which connection management events a test has seen: docs/events.md is made of
-// it. This program's rdma_get_cm_event goes before the library's, so that whoever fetches an event
-// is seen. Off unless RDMA_TEST_RECORD is set.
+// Reports the connection management events of a test to the runner, which creates docs/events.md
+// from them. This program's rdma_get_cm_event overrides the library's, so it records every fetched
+// event. Off unless RDMA_TEST_RECORD is set.
 #include <dlfcn.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** ev
   static const auto next = reinterpret_cast<GetCmEvent>(dlsym(RTLD_NEXT, "rdma_get_cm_event"));
   const int result = next(channel, event);
   if (result == 0 && getenv("RDMA_TEST_RECORD") != nullptr) {
-    // One write a line: the processes of a test share the descriptor.
+    // Each line is one write, because the processes of a test share the descriptor.
     dprintf(STDOUT_FILENO, "@event {\"event\": \"%s\", \"status\": %d, \"private_data_len\": %d}\n",
             rdma_event_str((*event)->event), (*event)->status, Length(**event));
     errno = 0;

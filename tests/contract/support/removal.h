@@ -1,6 +1,6 @@
-// One program with an id in each of the states that differ when something happens to their device:
-// a listener, both ends of a connection, a bound and a resolved id, a wildcard listener and an id
-// that is not bound. They get their device in this order.
+// One program with ids in all states that react differently to a change of their device. It has a
+// listener, both ends of a connection, a bound and a resolved id, a wildcard listener and an
+// unbound id. They get their device in this order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace rdma_contract {
 
 struct IdsOfEveryState {
-  // What each step answered that should not fail stands in gtest's messages.
+  // gtest's messages contain the result of each step that fails unexpectedly.
   void Make(Side& side, const std::string& address) {
     listener = side.CreateId();
     ASSERT_EQ(side.Bind(listener, address, 0), 0);
@@ -42,12 +42,12 @@ struct IdsOfEveryState {
     ASSERT_EQ(side.Listen(wildcard), 0);
     unbound = side.CreateId();
   }
-  // Those that have the device, in the order in which they got it.
+  // Returns the ids that have the device, in the order in which they got it.
   std::vector<int> WithDevice() const { return {listener, active, passive, bound, resolved}; }
 
-  // The next events are this one, one for each id that has the device, in order; then nothing. When
-  // the device goes, the kernel ends the ids that have been told at the same time: the passive id
-  // may hear that the active one has left it, before its own turn comes.
+  // Expects this event once for each id that has the device, in order, then no more. On device
+  // removal the kernel destroys the ids that already have their event at the same time. The passive
+  // id may therefore get DISCONNECTED from the active one before its own event.
   void ExpectOneEach(Side& side, rdma_cm_event_type type) const {
     for (const int id : WithDevice()) {
       EventCopy event = side.NextEvent();

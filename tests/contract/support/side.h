@@ -1,5 +1,5 @@
-// One side of a test: the verbs and the connection management calls, carried out by a Worker, with
-// plain data in and out. A test is a script over two sides.
+// One side of a test. A Worker executes its verbs and connection management calls, with plain data
+// in and out. A test is a script over two sides.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,12 +18,12 @@ namespace rdma_contract {
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr int kMaxPieces = 32;
-inline constexpr int kPatience_ms = 30'000;  // for what has to come
-inline constexpr int kQuiet_ms = 300;        // for what must not come
+inline constexpr int kPatience_ms = 30'000;  // for expected results
+inline constexpr int kQuiet_ms = 300;        // for results that must not arrive
 
-// The device under test; nullptr when there is none of that name.
+// Returns the device under test, nullptr when no device has that name.
 ibv_context* OpenTestDevice();
-// The index of the GID of `address` in the table of port 1, -1 when it is not there.
+// Returns the index of the GID of `address` in the table of port 1, -1 when the table lacks it.
 int GidIndexOf(ibv_context* context, const std::string& address);
 
 struct QpSpec {
@@ -32,10 +32,10 @@ struct QpSpec {
   uint32_t pieces = 4;
   uint32_t inline_bytes = 0;
   int cqe = 256;
-  int receive_cqe = 0;  // 0: as cqe
+  int receive_cqe = 0;  // 0: the same as cqe
   int srq = -1;         // index, -1: none
   bool signal_all = false;
-  bool one_cq = false;        // send and receive share it
+  bool one_cq = false;        // send and receive queue share one CQ
   uint64_t extended_ops = 0;  // IBV_QP_EX_WITH_*: create by ibv_create_qp_ex
 };
 
@@ -98,7 +98,7 @@ struct EventCopy {
   int error = 0;  // errno of rdma_get_cm_event
   rdma_cm_event_type event{};
   int status = 0;
-  int id = -1;  // index; a CONNECT_REQUEST brings a new one
+  int id = -1;  // index; a CONNECT_REQUEST creates a new id
   int listen_id = -1;
   bool has_private_data = false;
   uint8_t private_data_len = 0;
@@ -138,7 +138,7 @@ class Side {
   Worker& worker() { return *worker_; }
   const std::string& address() const { return address_; }
 
-  // ---- verbs. All give 0 or an errno, if nothing else is said.
+  // ---- verbs. All return 0 or an errno unless a comment says otherwise.
   int Open();
   int CreateQp(const QpSpec& spec = {});           // index; -errno on failure
   int CreateSrq(uint32_t depth, uint32_t pieces);  // index; -errno
@@ -153,13 +153,14 @@ class Side {
   int PostSend(int qp, const WorkRequest& request);
   int PostReceive(int qp, const WorkRequest& request);
   int PostSrqReceive(int srq, const WorkRequest& request);
-  // Waits until there is one; found false after limit_ms.
+  // Waits for a completion; `found` is false after limit_ms.
   Completion Poll(int qp, Queue queue, int limit_ms = kPatience_ms);
   int CreateAh(const QpAddress& peer);  // index; -errno
   int DestroyAh(int ah);
-  // A memory window of type 2 bound to all of `buffer` by work on `qp`; its rkey, 0 on failure.
+  // Binds a memory window of type 2 to all of `buffer` by work on `qp`. Returns its rkey, 0 on
+  // failure.
   uint32_t BindWindow(int qp, int region, const Buffer& buffer, int access);
-  // Next asynchronous event of the device (acknowledged), -1 after limit_ms.
+  // Returns and acknowledges the next asynchronous event of the device; -1 after limit_ms.
   int NextAsyncEvent(int limit_ms);
 
   // ---- connection management
@@ -190,15 +191,15 @@ class Side {
   std::string address_;
 };
 
-// Two connected QPs: the index is 0 on both sides unless the side had others.
+// Two connected QPs. The index is 0 on both sides unless the side had other QPs.
 struct Pair {
   int local, remote;
   QpAddress local_address, remote_address;
 };
-// Throws std::runtime_error with the errno of what failed.
+// Throws std::runtime_error with the errno of the failed step.
 Pair ConnectPair(Side& local, Side& remote, const QpSpec& spec = {}, const PathSpec& path = {});
 
-// One pieces list over a buffer: lengths must add up to at most the buffer's size.
+// Adds consecutive pieces of a buffer. The sum of the lengths must not exceed the buffer's size.
 void AddPieces(WorkRequest& request, const Buffer& buffer, uint32_t lkey,
                const std::vector<uint32_t>& lengths);
 
@@ -210,7 +211,7 @@ WorkRequest WriteTo(uint64_t wr_id, const Buffer& from, const Region& region, ui
 WorkRequest ReadFrom(uint64_t wr_id, const Buffer& into, const Region& region, uint64_t from,
                      uint32_t rkey);
 
-// For messages of completions and events.
+// For messages about completions and events.
 std::string Describe(const Completion& completion);
 std::string Describe(const EventCopy& event);
 

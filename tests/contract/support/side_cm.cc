@@ -11,7 +11,7 @@
 namespace rdma_contract {
 namespace {
 
-// rdma_* calls answer -1 and errno.
+// rdma_* calls return -1 and set errno.
 int Errno(int result) { return result == 0 ? 0 : errno; }
 
 rdma_cm_id*& IdAt(State& state, int id) { return state.ids[static_cast<size_t>(id)]; }
@@ -76,7 +76,7 @@ struct CmQpOrder {
 };
 int CreateCmQpStep(State& state, const CmQpOrder& order) {
   rdma_cm_id* id = IdAt(state, order.id);
-  // The library crashes on an id without a device; a test that means that says so itself.
+  // The library crashes on an id without a device. A test for this case makes the call itself.
   if (id->verbs == nullptr) return -EINVAL;
   QueuePair pair;
   pair.owned_by_id = true;
@@ -90,7 +90,7 @@ int CreateCmQpStep(State& state, const CmQpOrder& order) {
   init.sq_sig_all = order.spec.signal_all;
   init.cap = {order.spec.depth, order.spec.depth, order.spec.pieces, order.spec.pieces,
               order.spec.inline_bytes};
-  // A PD of the side's own, so that its memory regions fit all its QPs.
+  // Uses a PD of the side's own, so that its memory regions work with all its QPs.
   if (state.pd == nullptr) state.pd = ibv_alloc_pd(id->verbs);
   if (rdma_create_qp(id, state.pd, &init) != 0) {
     const int error = errno;
@@ -160,7 +160,7 @@ int MigrateStep(State& state, const NumberOrder& order) {
   if (to == nullptr) return errno;
   const int result = Errno(rdma_migrate_id(IdAt(state, order.id), to));
   if (result == 0 && order.number != 0) {
-    // From now on the side listens on the new channel; the old one stays for other ids.
+    // The side now reads events from the new channel. The old channel remains for other ids.
     state.channel = to;
   }
   return result;

@@ -63,7 +63,7 @@ int CreateQpStep(State& state, const QpSpec& spec) {
     pair.qp = ibv_create_qp(state.pd, reinterpret_cast<ibv_qp_init_attr*>(&init));
   }
   if (pair.qp == nullptr) return -errno;
-  pair.psn = 0xffff00 + static_cast<uint32_t>(state.qps.size());  // wraps soon: PSNs are 24 bits
+  pair.psn = 0xffff00 + static_cast<uint32_t>(state.qps.size());  // close to the 24-bit wrap
   state.qps.push_back(pair);
   return static_cast<int>(state.qps.size()) - 1;
 }
@@ -339,7 +339,7 @@ int GidIndexOf(ibv_context* context, const std::string& address) {
   for (int i = 0; i < port.gid_tbl_len; ++i) {
     ibv_gid gid{};
     if (ibv_query_gid(context, 1, i, &gid) == 0 && memcmp(&gid, &wanted, sizeof gid) == 0) return i;
-    if (i > 64) break;  // filled from the front
+    if (i > 64) break;  // the table is filled from the front
   }
   return -1;
 }

@@ -1,5 +1,5 @@
-// What one place of a test owns: its device, its verbs objects and its connection ids, by index.
-// The destructor lets everything go in the order the API asks for.
+// The objects that one place of a test owns: its device, its verbs objects and its connection ids,
+// by index. The destructor destroys them in the order that the API requires.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// One message from the local to the remote side (or back, for a READ): posts it, waits for all its
+// One message from the local to the remote side, or back for a READ. Posts it, waits for all its
 // completions, checks their fields, then compares every byte and every guard.
 #pragma once
 
@@ -29,7 +29,7 @@ inline const char* OperationName(ibv_wr_opcode opcode) {
 
 inline uint32_t BytesOf(ibv_mtu mtu) { return 128u << mtu; }
 
-// The sizes at which packets begin, end or change their kind.
+// The sizes at which the number or kind of packets changes.
 inline std::vector<uint32_t> SizesAround(ibv_mtu path_mtu) {
   const uint32_t mtu = BytesOf(path_mtu);
   return {0,       1,           3,     mtu - 1,        mtu,     mtu + 1, 2 * mtu - 1,
@@ -54,8 +54,8 @@ class Transfer {
     there_region_ = Registered(remote, there_);
   }
 
-  // `from` and `to` are the lengths of the pieces; a WRITE and a READ have one range at the remote
-  // side, so there the remote layout is not used.
+  // `from` and `to` are the lengths of the pieces. A WRITE and a READ have one range at the remote
+  // side, so they ignore the remote layout.
   void Run(ibv_wr_opcode opcode, const std::vector<uint32_t>& here,
            const std::vector<uint32_t>& there) {
     constexpr uint32_t kImmediate = 0x89abcdef;
@@ -111,7 +111,7 @@ class Transfer {
   }
 
  private:
-  // A region may not have length 0: then none is needed, and none is had.
+  // Returns an empty Region for a buffer of length 0, because a region may not have length 0.
   static Region Registered(Side& side, const Buffer& buffer) {
     if (buffer.size == 0) return {};
     const Region region = side.Register(buffer);

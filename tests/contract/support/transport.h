@@ -1,11 +1,12 @@
-// Which kind of transport is under test. Tests of connection management run on both, InfiniBand's
-// (RoCE) and iWARP's; one that holds a rule which iWARP does not have is skipped there with what is
-// so instead: `if (IsIwarp()) GTEST_SKIP() << kEndsTogether;`. What iWARP does is held by siw_*.
+// The kind of transport under test. Tests of connection management run on both kinds, InfiniBand's
+// (RoCE) and iWARP's. A test of a rule that iWARP lacks is skipped there, with iWARP's behaviour as
+// the reason: `if (IsIwarp()) GTEST_SKIP() << kEndsTogether;`. The siw_* tests hold iWARP's
+// behaviour.
 #pragma once
 
 namespace rdma_contract {
 
-// The device under test is an RNIC.
+// Returns whether the device under test is an RNIC.
 bool IsIwarp();
 
 // Connections.
@@ -34,7 +35,7 @@ inline constexpr char kOwnInitAttributes[] =
     "iWARP: rdma_init_qp_attr gives state, rights and port, whatever state is asked for";
 inline constexpr char kLoopbackHasARoute[] =
     "iWARP: routes are IP's own, a loopback address has one; and the device may be another's";
-// What it lacks.
+// Features that iWARP lacks.
 inline constexpr char kNoDatagrams[] = "iWARP: no UD queue pairs, and so no datagrams";
 inline constexpr char kNoEce[] = "iWARP: no enhanced connection establishment";
 inline constexpr char kNoRemoteErrors[] =

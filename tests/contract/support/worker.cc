@@ -19,20 +19,21 @@
 #include "tests/contract/support/environment.h"
 #include "tests/contract/support/state.h"
 
-// Where the linker put this program: a step's place in it is the same in every process.
+// The address at which the linker placed this program. A step's offset from it is the same in every
+// process.
 extern "C" const char __ehdr_start[];
 
 namespace rdma_contract {
 namespace {
 
-// Longer than any step may take; a worker that says nothing for so long hangs, and the test fails.
+// Longer than any step may take. A worker that is silent for so long hangs, and the test fails.
 constexpr int kStepLimit_ms = 150'000;
 
 int nursery = -1;  // the socket to the nursery
 
 using Raw = void (*)(State&, void*, const void*, void*);
 
-struct Order {  // a step over a socket, both functions as offsets; the arguments follow
+struct Order {  // a step sent over a socket, both functions as offsets; the arguments follow
   uintptr_t raw;
   uintptr_t step;
   size_t argument_bytes;
@@ -51,7 +52,7 @@ bool SendAll(int socket, const void* data, size_t bytes) {
   return true;
 }
 
-// `limit_ms` -1: for ever.
+// `limit_ms` -1 waits for ever.
 bool ReceiveAll(int socket, void* data, size_t bytes, int limit_ms) {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
@@ -66,7 +67,8 @@ bool ReceiveAll(int socket, void* data, size_t bytes, int limit_ms) {
   return true;
 }
 
-// The life of a worker process: steps in, results out, until the test hangs up.
+// The main loop of a worker process: it reads steps and writes results until the test closes the
+// socket.
 [[noreturn]] void Serve(int socket) {
   const pid_t pid = getpid();
   if (!SendAll(socket, &pid, sizeof pid)) _exit(1);
@@ -179,7 +181,7 @@ class ProcessWorker : public Worker {
   }
   ~ProcessWorker() override {
     if (!alive_) return;
-    // Its State goes first (quiet on the other side), then the process; the end is EOF here.
+    // The other side destroys its State without output, then its process ends. This side sees EOF.
     shutdown(socket_, SHUT_WR);
     WaitForEnd();
     close(socket_);
@@ -212,7 +214,8 @@ class ProcessWorker : public Worker {
   }
 
  private:
-  // Its descriptors close one after the other: it has ended when it is no process any more.
+  // The descriptors of a process close one after the other. The process has ended when it is no
+  // process any more.
   void WaitForEnd() {
     char byte;
     pollfd waiting{socket_, POLLIN, 0};

@@ -10,7 +10,7 @@
 
 namespace rdma_contract {
 
-struct State;  // what a place owns: see state.h
+struct State;  // the objects that a place owns: see state.h
 
 enum class Place { kThisProcess, kLocalProcess, kPeersMachine };
 
@@ -18,9 +18,9 @@ class Worker {
  public:
   virtual ~Worker() = default;
   virtual pid_t pid() const = 0;
-  // SIGKILL; returns when the process is gone. Not for kThisProcess.
+  // Sends SIGKILL and returns when the process has ended. Not for kThisProcess.
   virtual void Kill() = 0;
-  // False once the process died.
+  // Returns false once the process has died.
   virtual bool alive() const = 0;
 
   template <typename Result, typename Arguments>
@@ -31,8 +31,8 @@ class Worker {
             sizeof arguments, &result, sizeof result);
     return result;
   }
-  // The same without waiting: Finish gives the result of the one that is under way. A step that
-  // blocks (a synchronous accept) runs so while the test works on.
+  // As Call, without waiting. Finish returns the result of the running step. A step that blocks (a
+  // synchronous accept) can thus run while the test continues.
   template <typename Result, typename Arguments>
   void Begin(Result (*step)(State&, const Arguments&), const Arguments& arguments) {
     static_assert(std::is_trivially_copyable_v<Result> && std::is_trivially_copyable_v<Arguments>);
@@ -60,15 +60,16 @@ class Worker {
   virtual void Wait(void* result, size_t result_bytes) = 0;
 };
 
-// Throws std::runtime_error when the process cannot be had.
+// Throws std::runtime_error when the process cannot be started.
 std::unique_ptr<Worker> StartWorker(Place place);
 
-// Forks the process from which all others come, before either library has been used: on a machine
-// of its own, a process must not inherit what this one has opened. One on the peer's machine is
-// executed anew, because that machine may have other libraries.
+// Forks the process from which all other processes are forked. Must run before the first use of
+// either library: a process on a machine of its own must not inherit objects that this one has
+// opened. A process on the peer's machine is executed anew, because that machine may have other
+// libraries.
 void StartNursery(int arena_fd);
 
-// How such a process begins: `--worker SOCKET ARENA`.
+// The entry point of such a process: `--worker SOCKET ARENA`.
 [[noreturn]] void ServeAnew(int socket, int arena_fd);
 
 }  // namespace rdma_contract

@@ -53,7 +53,7 @@ void AtomicChecker::Finish(Word word, uint64_t value) {
   }
 }
 
-// A value is the set of additions before it: the sets that were answered must grow one by one.
+// A value is the set of the additions before it. Each returned set must contain the previous one.
 void AtomicChecker::FinishAdds(const State& state, uint64_t value) {
   uint64_t posted = 0;
   std::vector<const Operation*> done;
@@ -82,7 +82,7 @@ void AtomicChecker::FinishAdds(const State& state, uint64_t value) {
   }
 }
 
-// Every value is brought by one operation only, so that the values form one chain from 0.
+// Only one operation writes each value, so the values form one chain from 0.
 void AtomicChecker::FinishSwaps(const State& state, uint64_t value) {
   std::map<uint64_t, uint64_t> next;  // of operations that are known to have swapped
   std::map<uint64_t, std::vector<uint64_t>> maybe;
@@ -94,8 +94,8 @@ void AtomicChecker::FinishSwaps(const State& state, uint64_t value) {
       return Complain(state, "two swaps found the same value " + std::to_string(operation.compare));
     }
   }
-  // Follow the chain. Where it is not known who went on, one whose end is unknown must have: the
-  // one that leads to a value that somebody saw, or to the end.
+  // Follows the chain. At a value without a known next operation, one with an unknown result must
+  // have swapped: the one that leads to a value that an operation saw, or to the last value.
   std::map<uint64_t, size_t> place;
   uint64_t at = 0;
   for (size_t step = 0;; step++) {
@@ -106,7 +106,7 @@ void AtomicChecker::FinishSwaps(const State& state, uint64_t value) {
     }
     const auto candidates = maybe.find(at);
     if (candidates == maybe.end()) break;
-    // Values are brought once each, so that this ends.
+    // Each value is written once, so the recursion ends.
     const std::function<bool(uint64_t)> is_seen = [&](uint64_t candidate) {
       if (candidate == value || next.contains(candidate)) return true;
       const auto seen = [&](const Operation& o) { return o.original == candidate; };

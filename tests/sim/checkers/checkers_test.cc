@@ -1,5 +1,5 @@
-// Each checker is shown a good history, of which it must not complain, and wrong ones, of which it
-// must: a checker that cannot fail proves nothing.
+// Each checker gets a correct history, of which it must not complain, and wrong histories, of which
+// it must. A checker that cannot fail proves nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -292,7 +292,7 @@ class Atomics : public ::testing::Test {
 
 TEST_F(Atomics, AdditionsInOneOrderAreGood) {
   Add(1, 0, 10, 0);
-  Add(4, 1, 9, 3);  // the unknown one went before
+  Add(4, 1, 9, 3);  // the unknown one happened before
   checker.Add(word, At(2), 2);
   checker.Finish(word, 7);
   EXPECT_TRUE(verdict.clean());

@@ -34,8 +34,8 @@ bool CmChecker::MayBeStale(const State& state) const {
          });
 }
 
-// What is over is forgotten: a repeat that comes later is a new request, as in the kernel, which
-// forgets the pair of GUID and communication id when timewait begins.
+// Finished requests are forgotten: a later repeat is a new request. The kernel also removes the
+// pair of GUID and communication id when timewait begins.
 bool CmChecker::IsForgotten(const State& active) const {
   return std::ranges::all_of(active.partners, [&](Id partner) {
     const State& before = ids_.at(partner);
@@ -54,16 +54,16 @@ void CmChecker::Created(Id id, const std::string& name, bool datagram) {
 
 void CmChecker::Called(Id id, CmCallKind call, const Bytes& private_data) {
   State& state = ids_.at(id);
-  // Of what is not connected, or not yet, a disconnect ends nothing.
+  // A disconnect has no effect on an id that is not connected.
   if (call == CmCallKind::kDisconnect && IsConnected(id)) state.disconnecting = true;
-  // After an address error it may ask again.
+  // After an address error the id may resolve again.
   if (call == CmCallKind::kResolveAddress) state.seen &= ~Bit(CmEventKind::kAddrError);
   state.called |= Bit(call);
   if (call == CmCallKind::kConnect || call == CmCallKind::kAccept) state.said = private_data;
   if (call == CmCallKind::kReject) state.said_in_reject = private_data;
 }
 
-// What is heard is what was said, and zeros behind it.
+// The received private data is the sent data followed by zeros.
 bool CmChecker::Heard(const Bytes& said, std::span<const uint8_t> heard) {
   return heard.size() >= said.size() && std::ranges::equal(said, heard.first(said.size())) &&
          std::ranges::all_of(heard.subspan(said.size()), [](uint8_t byte) { return byte == 0; });
@@ -80,7 +80,8 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
     return Complain(listening, "a request from nobody who connects");
   }
   const bool given_up = HasGone(asks->second);
-  // Of a stale connection the first request may have been refused on a channel not read yet.
+  // For a stale connection the first request may have been rejected on a channel that was not read
+  // yet.
   const bool may_repeat = given_up || MayBeStale(asks->second) || IsForgotten(asks->second);
   if (!may_repeat && !asks->second.datagram) {
     Complain(listening, "a second request for one connect of " + asks->second.name);
@@ -127,7 +128,7 @@ const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const 
       return MayBeStale(state) ? nullptr : "its QP is of no other connection";
     case kRejectTimeout:
     case kRejectConsumer:
-      // A listener that goes refuses requests that nobody has seen, repeats among them.
+      // Destroying a listener rejects its pending requests, and repeats among them.
       if (!state.passive && IsForgotten(state)) return nullptr;
       return PartnerDid(state, CmCallKind::kReject) || PartnerHasGone(state)
                  ? nullptr
@@ -167,7 +168,7 @@ const char* CmChecker::WhyNot(const State& state, CmEventKind event, int32_t sta
       if (!Did(state, state.passive ? CmCallKind::kAccept : CmCallKind::kConnect)) {
         return "nothing was asked for";
       }
-      if (state.datagram && status > 0) return nullptr;  // the answer is no
+      if (state.datagram && status > 0) return nullptr;  // the answer is a refusal
       return state.disturbed ? nullptr : "nothing kept the other side from answering";
     case CmEventKind::kRejected:
       return WhyNotRejected(state, status);
@@ -199,7 +200,7 @@ void CmChecker::Event(Id id, CmEventKind event, int32_t status,
                        (state.datagram && event == CmEventKind::kEstablished);
   const bool refuses = event == CmEventKind::kRejected && status == kRejectConsumer &&
                        PartnerDid(state, CmCallKind::kReject);
-  // A refusal that was lost is followed by one without words, of a repeat that nobody has seen.
+  // If a REJ is lost, the passive side rejects the repeated request without private data.
   if ((answers || refuses) && !std::ranges::any_of(state.partners, [&](Id partner) {
         const State& speaker = ids_.at(partner);
         return Heard(answers ? speaker.said : speaker.said_in_reject, private_data) ||

@@ -1,6 +1,6 @@
-// Events of RDMA CM ids: each has its cause and its place (rdma_get_cm_event(3), IBTA 12.9). An
-// event needs the call that asks for it, comes once, and not after the id has gone; what one side
-// says in private data is what the other hears; every connect and disconnect has an end.
+// Events of RDMA CM ids: each event has its cause and its place (rdma_get_cm_event(3), IBTA 12.9).
+// An event needs the call that requests it, is delivered once, and not after its id was destroyed.
+// Each side receives the private data that the other side sent. Every connect and disconnect ends.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class CmCallKind : uint8_t {
   kConnect,
   kAccept,
   kEstablish,  // the active side sends its RTU
-  kNotify,     // the passive side says that data came before the RTU
+  kNotify,     // the passive side reports that data arrived before the RTU
   kReject,
   kDisconnect,
   kDestroy,  // or its process has died
@@ -54,30 +54,30 @@ class CmChecker {
 
   explicit CmChecker(Verdict& verdict) : verdict_(verdict) {}
 
-  // `datagram`: of a UD port space, whose connecting ends with one answer.
+  // `datagram`: the id is of a UD port space, whose connection setup ends with one answer.
   void Created(Id id, const std::string& name, bool datagram);
   void Called(Id id, CmCallKind call, const Bytes& private_data = {});
-  // A CONNECT_REQUEST came to `listener`: `id` is the new one, `active` who asks.
+  // `listener` got a CONNECT_REQUEST. `id` is the new id, `active` the requesting one.
   void Requested(Id listener, Id id, const std::string& name, Id active,
                  std::span<const uint8_t> private_data);
   void Event(Id id, CmEventKind event, int32_t status, std::span<const uint8_t> private_data);
-  // Its connection request names a QP that another live connection has: it may be refused as stale,
-  // and the other one ended.
+  // Its connection request names a QP that another live connection uses. The CM may reject the
+  // request as stale and end the other connection.
   void MayBeStale(Id id) { ids_[id].may_be_stale = true; }
   bool CouldBeStale(Id id) const { return MayBeStale(ids_.at(id)); }
-  // The other side, or the network between, may have been away.
+  // The other side or the network may have been down.
   void Disturbed(Id id) { ids_[id].disturbed = true; }
   bool IsConnected(Id id) const;
-  // A connect or disconnect that waits for its end.
+  // Returns whether a connect or disconnect has not ended yet.
   bool IsWaiting(Id id) const;
-  // Nothing moves any more.
+  // All activity is over.
   void Finish();
 
  private:
   struct State {
     std::string name;
     bool datagram = false, passive = false;
-    // Of an active id several, where a request was answered, forgotten and repeated.
+    // An active id has several partners when a request was answered, forgotten and repeated.
     std::vector<Id> partners;
     uint32_t called = 0, seen = 0;  // bits of CmCallKind and CmEventKind
     bool may_be_stale = false, disturbed = false, disconnecting = false;
@@ -89,17 +89,17 @@ class CmChecker {
   static bool Did(const State& state, CmCallKind call) { return (state.called & Bit(call)) != 0; }
   static bool Saw(const State& state, CmEventKind event) { return (state.seen & Bit(event)) != 0; }
   bool PartnerDid(const State& state, CmCallKind call) const;
-  // It will not say another word.
+  // Returns whether the id sends no more messages.
   static bool HasGone(const State& state) {
     return Did(state, CmCallKind::kDestroy) || Did(state, CmCallKind::kRemoval);
   }
   bool PartnerHasGone(const State& state) const {
     return PartnerDid(state, CmCallKind::kDestroy) || PartnerDid(state, CmCallKind::kRemoval);
   }
-  // Nobody knows of its request any more, so that a repeat of it is new.
+  // Returns whether all partners have forgotten its request, so that a repeat is a new request.
   bool IsForgotten(const State& active) const;
-  bool MayBeStale(const State& state) const;  // it or its partner
-  // Why the event may not come now; nullptr when it may.
+  bool MayBeStale(const State& state) const;  // the id or its partner
+  // Returns why the event is not allowed now; nullptr when it is allowed.
   const char* WhyNot(const State& state, CmEventKind event, int32_t status) const;
   const char* WhyNotEstablished(const State& state) const;
   const char* WhyNotRejected(const State& state, int32_t status) const;

@@ -67,8 +67,9 @@ void CmModel::Lost(Id id) { ids_.at(id).place = Place::kGone; }
 
 // ---- calls
 
-// Before it connects, and of UD always, an id has attributes by its device alone; then by its
-// connection, while that is being made or stands (cm_init_qp_init_attr and its sisters).
+// Before it connects, and on UD always, an id has attributes of its device only. Later it has
+// attributes of its connection, while the connection is being set up or established
+// (cm_init_qp_init_attr and the functions like it).
 bool CmModel::MayGiveAttributes(const State& state, CmApi call) {
   const Place place = state.place;
   if (state.device == 0 || place == Place::kListening) return false;
@@ -94,15 +95,15 @@ bool CmModel::MayWork(const State& state, CmApi call) {
     case CmApi::kAccept:
       return place == Place::kAsked;
     case CmApi::kEstablish:
-      // A UD request is answered as well by an accept without parameters.
+      // An accept without parameters answers a UD request as well.
       return place == Place::kAnswered || (state.datagram && place == Place::kAsked);
     case CmApi::kReject:
       if (place == Place::kAsked) return true;
-      // What was begun and is not connected can be taken back, from both sides.
+      // Both sides can reject a connection that has begun but is not established.
       return !state.datagram &&
              (place == Place::kAsking || place == Place::kAnswered || place == Place::kAccepted);
     case CmApi::kDisconnect:
-      // A listener without a device has nothing that could be disconnected.
+      // A listener without a device cannot be disconnected.
       return place >= Place::kAsking || (place == Place::kListening && state.device != 0);
     case CmApi::kNotify:
       return !state.datagram && place == Place::kAccepted;
@@ -141,22 +142,22 @@ int CmModel::Refusal(const State& state, CmApi call) {
 bool CmModel::MayFail(const State& state, CmApi call, int error) {
   if (state.removed) return false;
   switch (call) {
-    case CmApi::kBind:  // somebody has the port
+    case CmApi::kBind:  // another id has the port
     case CmApi::kListen:
       return MayWork(state, call) && (error == EADDRINUSE || error == EADDRNOTAVAIL);
     case CmApi::kResolveAddress:  // bound to an address of another family
       return error == EINVAL && state.place == Place::kBound;
     case CmApi::kAccept:
     case CmApi::kReject:
-      // The peer has given up; before the accept an id hears of nothing.
+      // The peer has aborted the connection. Before its accept an id gets no events.
       return error == EINVAL && state.place == Place::kAsked && !state.datagram;
     case CmApi::kInitQpAttr:
     case CmApi::kReadyQpAttr:
-      // Its end is under way, and it hears nothing of that: before its accept, or because another
-      // connection's request took its place.
+      // The connection is ending, and the id gets no event: before its accept, or because another
+      // connection's request replaced it.
       return error == EINVAL && !state.datagram &&
              (state.place == Place::kAsked || state.may_be_stale);
-    case CmApi::kNotify:  // a DREQ of which nobody was told is under way
+    case CmApi::kNotify:  // a DREQ without an event is in progress
       return error == EINVAL && state.place == Place::kConnected && state.may_be_stale;
     default:
       return false;
@@ -181,7 +182,7 @@ bool CmModel::Answered(Id id, CmApi call, int error, bool well_formed, int due) 
   if (error == 0) {
     Move(state, call);
   } else if (call == CmApi::kResolveAddress && state.place == Place::kNew && error == due) {
-    state.place = Place::kBound;  // to a wildcard, before the route was looked for
+    state.place = Place::kBound;  // to a wildcard, before the route lookup
   } else if (TakesBack(state, call)) {
     state.place = Place::kOver;
     return true;
@@ -189,12 +190,12 @@ bool CmModel::Answered(Id id, CmApi call, int error, bool well_formed, int due) 
   return false;
 }
 
-// Before they look for the id at all (ucma_init_qp_attr, ucma_process_join).
+// These calls check their arguments before the id (ucma_init_qp_attr, ucma_process_join).
 bool CmModel::LooksAtArgumentsFirst(CmApi call) {
   return call == CmApi::kInitQpAttr || call == CmApi::kReadyQpAttr || call == CmApi::kJoin;
 }
 
-// An accept that fails in the midst of an attempt ends it (rdma_accept in the kernel).
+// A failed accept during a connection setup ends the setup (rdma_accept in the kernel).
 bool CmModel::TakesBack(const State& state, CmApi call) {
   if (call != CmApi::kAccept && call != CmApi::kEstablish) return false;
   if (state.removed) return false;
@@ -222,7 +223,7 @@ void CmModel::Move(State& state, CmApi call) {
       state.place = Place::kAsking;
       return;
     case CmApi::kAccept:
-      // A UD listener's side has said all there is to say.
+      // The passive side of a UD connection sends no further messages.
       state.place = state.datagram ? Place::kOver : Place::kAccepted;
       state.accepted = true;
       return;
@@ -409,7 +410,7 @@ void CmModel::Move(State& state, CmEventKind event) {
 bool CmModel::IsWaiting(const State& state) {
   if (state.place == Place::kGone) return false;
   if (state.removal_due || state.moves_due > 0) return true;
-  if (state.removed) return false;  // nothing else is owed to it
+  if (state.removed) return false;  // no other event is due
   switch (state.place) {
     case Place::kResolving:
     case Place::kRouting:

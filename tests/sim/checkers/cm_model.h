@@ -1,6 +1,6 @@
-// What may happen to an RDMA CM id, as rdma_cm(7) and the pages of its calls say (section 3): in
-// which order events come, and what each call answers when it is made. The id is seen from outside:
-// it is where the answers and events so far have brought it. Ids here have no QP of librdmacm's.
+// The allowed behaviour of an RDMA CM id by rdma_cm(7) and the man pages of its calls (section 3):
+// the order of events, and the result of each call. The model sees the id only from outside. The
+// results and events so far determine the id's state. Ids here have no QP of librdmacm's.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class CmApi : uint8_t {
   kDisconnect,
   kNotify,  // of IBV_EVENT_COMM_EST
   kSetTypeOfService,
-  kSetReuseAddress,  // to be able to
+  kSetReuseAddress,  // to permit address reuse
   kSetAfOnly,
   kSetAckTimeout,
   kSetPath,
@@ -44,49 +44,51 @@ class CmModel {
   explicit CmModel(Verdict& verdict) : verdict_(verdict) {}
 
   void Created(Id id, const std::string& name, bool datagram);
-  // A CONNECT_REQUEST of `listener` has brought `id`.
+  // A CONNECT_REQUEST of `listener` has created `id`.
   void Requested(Id listener, Id id, const std::string& name, bool datagram);
-  // The call has answered `error` (0: it worked), all events before it having been taken.
-  // `well_formed`: its arguments are such that only the id's state can be against it. `due`: the
-  // errno that it must answer where the id's state is right, for the devices' or addresses' sake.
-  // True when its failure has taken back what was begun: the peer hears a REJ.
+  // The call has returned `error` (0: success), after all earlier events were taken. `well_formed`:
+  // only the id's state can make the call fail. `due`: the errno that devices or addresses require
+  // when the id's state is right. Returns true when the failure has aborted the connection setup,
+  // so that the peer gets a REJ.
   bool Answered(Id id, CmApi call, int error, bool well_formed = true, int due = 0);
-  // `channel`: what it was taken from.
+  // `channel`: the channel from which the event was taken.
   void Event(Id id, CmEventKind event, int32_t status, uint32_t channel = 0);
-  // An event of one of its multicast groups (GroupModel), which counts as the id's too.
+  // An event of one of its multicast groups (GroupModel). It counts as the id's event as well.
   void GroupEvent(Id id);
 
-  // ---- devices. Each time that a device comes, it is another one and has another number.
+  // ---- devices. A device gets a new number each time it is added.
 
-  // The id has got a device: by its address, its destination's or its request's. Of requests
-  // nobody knows when, so that they have no place in the order of those who hear of a removal.
+  // The id has got a device: by its address, its destination's or its request's. The time is
+  // unknown for requests, so they have no position in the order of removal events.
   void Attached(Id id, uint32_t device);
-  // 0: it never had one.
+  // Returns 0 when the id never had a device.
   uint32_t DeviceOf(Id id) const { return ids_.at(id).device; }
-  // The resolution that comes next must end in ADDR_ERROR: the address has no device.
+  // The next resolution must end in ADDR_ERROR, because the address has no device.
   void ExpectAddressError(Id id) { ids_.at(id).address_error_due = true; }
-  // The device has gone: all its ids hear DEVICE_REMOVAL, in the order in which they got it, and
-  // answer ENXIO from then on. Those that nobody has accepted yet hear nothing
+  // The device was removed. All its ids get DEVICE_REMOVAL in the order in which they got the
+  // device, and their calls return ENXIO from then on. Ids that are not accepted yet get no event
   // (ucma_event_handler).
   void Removed(uint32_t device);
-  // A request that was taken only after the device that it came to had gone.
+  // The program took a request after the removal of its device.
   void RequestRemoved(Id id);
-  // The id's address is another device's now: it hears ADDR_CHANGE, and stays what it is.
+  // The id's address moved to another device. The id gets ADDR_CHANGE and keeps its state.
   void AddressMoved(Id id);
 
-  // Its QP's number, or its peer's, is another connection's too: the protocol may disconnect it.
+  // The number of its QP, or of its peer's, is also another connection's. The protocol may
+  // disconnect the id.
   void MayBeStale(Id id) { ids_.at(id).may_be_stale = true; }
-  // Its process or its host has died.
+  // Its process or its host has ended.
   void Lost(Id id);
-  // Something was asked for that must come to an end by itself.
+  // Returns whether a requested operation must still end by itself.
   bool IsWaiting(Id id) const;
-  // All the time that anything may take has passed.
+  // All time limits have expired.
   void Finish();
-  // How many of its events were taken: what rdma_destroy_id waits for acknowledgements of.
+  // Returns the number of its events that were taken. rdma_destroy_id waits until these are
+  // acknowledged.
   uint32_t EventsOf(Id id) const { return ids_.at(id).events; }
 
  private:
-  // By the call or event that led there.
+  // Named after the call or event that leads to the place.
   enum class Place : uint8_t {
     kNew,
     kBound,
@@ -113,27 +115,28 @@ class CmModel {
     bool address_error_due = false;
     uint32_t events = 0;
     uint32_t device = 0;
-    uint64_t attached = 0;  // when it got its device; 0: nobody knows
-    // Its device was removed; it is to hear of that, and of so many moves of its address.
+    uint64_t attached = 0;  // when it got its device; 0: unknown
+    // Its device was removed. The removal event is due, and moves_due events about moves of its
+    // address.
     bool removed = false, removal_due = false;
     uint32_t moves_due = 0;
     bool accepted = false;
 
-    // Before its accept a request has no uid, and events of it would say nothing to anybody.
+    // Before its accept a request has no uid, so its events would name no id.
     bool HearsOfDevices() const { return !passive || accepted; }
   };
 
   static const char* NameOf(Place place);
-  // Whether the place is right for the call, and whether an errno may come all the same.
+  // Whether the place is right for the call, and whether an errno is allowed all the same.
   static bool MayWork(const State& state, CmApi call);
   static bool MayFail(const State& state, CmApi call, int error);
   static bool MayGiveAttributes(const State& state, CmApi call);
-  // The errno that says that the place is wrong.
+  // Returns the errno for a wrong place.
   static int Refusal(const State& state, CmApi call);
   static bool LooksAtArgumentsFirst(CmApi call);
   static bool TakesBack(const State& state, CmApi call);
   static void Move(State& state, CmApi call);
-  // Why the event may not come now; nullptr when it may.
+  // Returns why the event is not allowed now; nullptr when it is allowed.
   static const char* WhyNot(const State& state, CmEventKind event, int32_t status);
   void CheckOrder(const State& state, uint32_t channel);
   static void Move(State& state, CmEventKind event);
@@ -143,7 +146,7 @@ class CmModel {
   Verdict& verdict_;
   std::map<Id, State> ids_;
   uint64_t attachments_ = 0;
-  // By removed device and channel: when the last one that heard of it had got it.
+  // By removed device and channel: when the last id with a removal event had got the device.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> told_;
 };
 

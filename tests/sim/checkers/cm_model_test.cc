@@ -1,4 +1,4 @@
-// The model of an id must take a good history and complain of each that is not.
+// The model of an id must accept a correct history and complain of each wrong one.
 #include "tests/sim/checkers/cm_model.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class Model : public testing::Test {
   void Hears(CmEventKind event, int32_t status = 0, CmModel::Id id = kId) {
     model.Event(id, event, status);
   }
-  // An id that is bound to the device.
+  // Binds an id to the device.
   void BindTo(uint32_t device, CmModel::Id id = kId) {
     Works(CmApi::kBind, id);
     model.Attached(id, device);
@@ -59,7 +59,7 @@ class Model : public testing::Test {
   CmModel model{verdict};
 };
 
-// ---- what is good
+// ---- correct histories
 
 TEST_F(Model, TheActiveSidesLife) {
   Establish();
@@ -110,7 +110,7 @@ TEST_F(Model, AnAcceptThatFailsEndsTheAttempt) {
   ExpectGood();
 }
 
-// ---- events that may not come
+// ---- events that are not allowed
 
 TEST_F(Model, NothingIsResolvedUnasked) {
   Hears(CmEventKind::kAddrResolved);
@@ -233,7 +233,7 @@ TEST_F(Model, NothingIsHeardAfterTheEnd) {
   ExpectBad();
 }
 
-// ---- answers that may not be given
+// ---- results that are not allowed
 
 TEST_F(Model, NothingWorksOutOfPlace) {
   Works(CmApi::kConnect);
@@ -275,7 +275,7 @@ TEST_F(Model, ADestroyAlwaysWorks) {
   ExpectBad();
 }
 
-// ---- ends that never come
+// ---- operations that never end
 
 TEST_F(Model, EveryQuestionIsAnswered) {
   Works(CmApi::kResolveAddress);

@@ -76,7 +76,7 @@ void CompletionChecker::Complete(Queue queue, uint64_t wr_id, Ended ended) {
 size_t CompletionChecker::Outstanding(Queue queue) const {
   const State& state = queues_.at(queue);
   if (state.closed) return 0;
-  // Unsignalled requests behind the last signalled one end without a word.
+  // Unsignalled requests after the last signalled one have no completion.
   if (state.failed) return state.posted.size();
   const auto last = std::ranges::find_if(state.posted.rbegin(), state.posted.rend(),
                                          [](const Posted& posted) { return posted.signalled; });

@@ -1,5 +1,6 @@
-// Messages from one QP to another: on RC each exactly once and in order, on UC at most once and in
-// order, on UD at most once in any order; whole and unchanged (IBTA 9.7.1, 9.8.2, 9.8.3).
+// Messages from one QP to another. RC delivers each exactly once and in order, UC at most once and
+// in order, UD at most once in any order. Each message is complete and unchanged (IBTA 9.7.1,
+// 9.8.2, 9.8.3).
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@
 
 namespace rdmaemu::sim {
 
-// What a receive tells of a message. `tag` identifies it where the order does not.
+// A receive's information about a message. `tag` identifies the message if the order does not.
 struct Message {
   uint64_t tag = 0;
   uint32_t length = 0;  // bytes
   std::optional<uint32_t> immediate;
   bool write = false;  // a WRITE with immediate
   std::optional<uint32_t> invalidated;
-  bool solicited = false;  // its sender asked for an event; a receive does not show it
+  bool solicited = false;  // its sender requested an event; a receive does not show it
 };
 
 class DeliveryChecker {
@@ -29,18 +30,18 @@ class DeliveryChecker {
   explicit DeliveryChecker(Verdict& verdict) : verdict_(verdict) {}
 
   Stream Open(Promise promise, std::string name);
-  // Answers its number in the stream.
+  // Returns its number in the stream.
   uint64_t Sent(Stream stream, const Message& message);
-  // What will arrive next on an exactly-once stream; nothing when all have arrived.
+  // Returns the next message of an exactly-once stream; nullptr when all have arrived.
   const Message* Next(Stream stream) const;
-  // A receive completed with this.
+  // A receive completed with this message.
   void Arrived(Stream stream, const Message& message);
-  // The sender was told that its message has arrived (RC).
+  // The sender's completion says that its message has arrived (RC).
   void Acknowledged(Stream stream, uint64_t number);
-  // The network may have made copies of datagrams, or let some overtake others: what cannot be told
-  // from a new message may come again, or late.
+  // The network may have copied or reordered datagrams. A message that looks like a new one may be
+  // repeated or late.
   void Excuse(Stream stream) { streams_.at(stream).excused = true; }
-  // The receiver is gone: nobody can say what arrived.
+  // The receiver has ended, so nothing can be checked any more.
   void Close(Stream stream) { streams_.at(stream).closed = true; }
   uint64_t arrived(Stream stream) const { return streams_.at(stream).arrived; }
 

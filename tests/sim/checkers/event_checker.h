@@ -1,5 +1,6 @@
-// Events of completion queues (ibv_req_notify_cq(3)): an armed queue raises one event with the next
-// completion, or with the next solicited or failed one, and none before it is armed again.
+// Events of completion queues (ibv_req_notify_cq(3)). An armed queue raises one event with the next
+// completion, or with the next solicited or failed one. It raises no other event until it is armed
+// again.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,15 @@ class EventChecker {
     queues_.push_back({std::move(name)});
     return static_cast<Queue>(queues_.size() - 1);
   }
-  // The program asks for the next event. An arming for any completion stays one.
+  // The program requests the next event. A later request for solicited completions only does not
+  // replace one for any completion.
   void Armed(Queue queue, bool solicited_only) {
     State& state = queues_.at(queue);
     if (state.arming != Arming::kAny) {
       state.arming = solicited_only ? Arming::kSolicited : Arming::kAny;
     }
   }
-  // A completion stands in the queue; `solicited`: its sender asked for an event, or it failed.
+  // A completion is in the queue. `solicited`: its sender requested an event, or it failed.
   void Completed(Queue queue, bool solicited) {
     State& state = queues_.at(queue);
     if (state.arming == Arming::kAny || (state.arming == Arming::kSolicited && solicited)) {
@@ -45,7 +47,7 @@ class EventChecker {
       state.due--;
     }
   }
-  // All that the host has done was looked at.
+  // The program has polled everything that the host has done.
   void Settled() {
     for (const State& state : queues_) {
       if (state.due > 0) verdict_.Complain("events", state.name + ": an event is missing");

@@ -1,6 +1,6 @@
-// What may happen to the memberships of an id in multicast groups (rdma_join_multicast(3),
-// rdma_leave_multicast(3), ucma_leave_multicast of the kernel): each is told once whether it came
-// about, and ends when it is left or its id is destroyed.
+// The allowed behaviour of an id's memberships in multicast groups (rdma_join_multicast(3),
+// rdma_leave_multicast(3), ucma_leave_multicast of the kernel). Each join gets one event with its
+// result. It ends with a leave or with the id.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ class GroupModel {
   using Id = uint32_t;
   explicit GroupModel(Verdict& verdict) : verdict_(verdict) {}
 
-  // `fails`: the id's address has no device any more, so that MULTICAST_ERROR is due.
+  // `fails`: the id's address has no device any more, so MULTICAST_ERROR is due.
   void Joined(Join join, Id id, const std::string& name, bool fails);
   void Event(Join join, CmEventKind event);
-  // A leave has answered `error`; where it worked, `events`: how many of the join's were taken.
+  // A leave has returned `error`. On success `events` is the number of the join's events that were
+  // taken.
   void Left(Join join, int error, bool on_its_channel, uint32_t events);
-  void IdRemoved(Id id);  // its device has gone
+  void IdRemoved(Id id);  // its device was removed
   void IdGone(Id id);     // destroyed, or its process or host has died
-  // All the time that anything may take has passed.
+  // All time limits have expired.
   void Finish();
 
  private:

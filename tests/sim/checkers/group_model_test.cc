@@ -1,4 +1,4 @@
-// The model of a group's membership must take a good history and complain of each that is not.
+// The model of a group's membership must accept a correct history and complain of each wrong one.
 #include "tests/sim/checkers/group_model.h"
 
 #include <gtest/gtest.h>

@@ -33,7 +33,7 @@ void MemoryModel::Store(uint64_t offset, std::span<const std::byte> bytes) {
   if (!IsFree(offset, bytes.size())) {
     return Complain(offset, "the program stores into a target of an operation (the test's error)");
   }
-  // What was there last: a late write would be hidden by the store.
+  // Checks the earlier bytes first, because the store would hide a late write.
   CheckKnown(offset, offset + bytes.size());
   std::memcpy(actual_.data() + offset, bytes.data(), bytes.size());
   std::memcpy(known_.data() + offset, bytes.data(), bytes.size());
@@ -63,7 +63,7 @@ MemoryModel::Claim MemoryModel::Lend(uint64_t offset, uint64_t length) {
 
 void MemoryModel::Written(uint64_t offset, uint64_t length) {
   uint64_t at = offset;
-  // Targets that lie one behind the other serve one write together.
+  // Adjacent targets can serve one write together.
   while (at < offset + length) {
     auto target = targets_.upper_bound(at);
     if (target == targets_.begin()) break;

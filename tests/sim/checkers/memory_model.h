@@ -1,6 +1,7 @@
-// What the bytes of one process may be. Every byte that is not the target of an operation has the
-// value that the program knows; a target has, until its operation ends, the old value or the new,
-// and afterwards what the operation's end promises. A host writes nowhere but into targets.
+// The possible values of the bytes of one process. Every byte outside the targets of operations has
+// the value that the program stored. Until its operation ends, a target has the old value or the
+// new one. Afterwards it has the value that the operation's end guarantees. A host writes only into
+// targets.
 #pragma once
 
 #include <cstddef>
@@ -18,31 +19,32 @@ class MemoryModel {
  public:
   using Claim = uint64_t;  // an operation's right to write; 0: none
 
-  // `actual` is the memory itself, as the host reaches it; what it holds now is known.
+  // `actual` is the memory itself, as the host accesses it. Its current content is known.
   MemoryModel(Verdict& verdict, std::string name, std::span<std::byte> actual);
 
   std::span<const std::byte> known() const { return known_; }
-  // The program stores bytes where no operation writes.
+  // The program stores bytes that no operation writes.
   void Store(uint64_t offset, std::span<const std::byte> bytes);
   // An operation may write these bytes from now on.
   Claim Expect(uint64_t offset, std::vector<std::byte> bytes);
   // An operation may write any bytes: a receive buffer, the word of an atomic.
   Claim Lend(uint64_t offset, uint64_t length);
 
-  // The host writes now.
+  // The host writes these bytes now.
   void Written(uint64_t offset, uint64_t length);
 
-  // The operation succeeded: its bytes are there. Nobody writes them any more.
+  // The operation succeeded, and its bytes have arrived. No operation writes them any more.
   void Done(Claim claim);
-  // As Done, for lent bytes: the first are these; those behind them were not touched, unless
+  // As Done, for lent bytes. `prefix` is their beginning. The bytes after it are unchanged unless
   // `rest_may_change`.
   void DoneLent(Claim claim, std::span<const std::byte> prefix, bool rest_may_change = false);
-  // The operation failed: each byte may be the old or the new one. Nobody writes any more.
+  // The operation failed. Each byte may be the old or the new one. No operation writes them any
+  // more.
   void Undecided(Claim claim);
-  // The right to write ends before the operation does: as Undecided. True when all of an Expect's
-  // bytes are there.
+  // The right to write ends before the operation does: as Undecided. Returns whether all of an
+  // Expect's bytes have arrived.
   bool Revoke(Claim claim);
-  // Looks at all bytes.
+  // Checks all bytes.
   void Check();
 
  private:
@@ -60,7 +62,7 @@ class MemoryModel {
   void CheckEither(uint64_t offset, const Target& target);
   void CheckKnown(uint64_t from, uint64_t to);
   void Complain(uint64_t offset, const std::string& what);
-  // The program has looked: what is there is what it knows.
+  // The program has read the bytes, so their current values are known.
   void Learn(uint64_t offset, uint64_t length);
 
   Verdict& verdict_;
