@@ -1,5 +1,5 @@
-// Calls one after the other, each told when it is made and when it has come back, with its errno:
-// for rules that hold a call up. Public headers only.
+// Makes calls one after the other. Prints each call when it begins, and its errno when it returns.
+// For rules that delay calls. Uses public headers only.
 #include <infiniband/verbs.h>
 
 #include <cerrno>
@@ -28,7 +28,7 @@ int main() {
     return 1;
   }
   ibv_free_device_list(devices);
-  // A call that brings nothing but bytes, and one that brings memory to share.
+  // One call whose reply is only bytes, and one whose reply shares memory.
   Say("query_port");
   ibv_port_attr port{};
   Returned("query_port", ibv_query_port(context, 1, &port));

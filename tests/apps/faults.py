@@ -1,5 +1,5 @@
-"""Fault rules through to unmodified programs, where a shorter way than the usual one could pass the
-rule by: calls by the shared page, payloads that travel through shared memory.
+"""Fault rules apply to unmodified programs on the short paths as well: calls by the shared page,
+and payloads in shared memory.
 
 usage: faults.py CALLER
 """
@@ -17,8 +17,8 @@ from emulated import Emulator, Failure, free_addresses, free_tcp_port  # noqa: E
 
 CALLER = os.path.abspath(sys.argv[1])
 LIMIT_S = 60
-FUTEX = {"x86_64": "202", "aarch64": "98"}  # its number as a system call
-# Travels through shared memory; the most that does; by process_vm_* alone; offered to a polling thread.
+FUTEX = {"x86_64": "202", "aarch64": "98"}  # its system call number
+# The sizes: small and largest in shared memory, by process_vm_* alone, offered to a polling thread.
 SIZES = (64, 256, 257, 65536)
 
 
@@ -51,20 +51,21 @@ def advance(emulator, by):
 
 
 def pid_of(program, name):
-    """The process that `rdmaemu run` has started."""
+    """Returns the process that `rdmaemu run` started."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % pid) as stat, open("/proc/%s/comm" % pid) as comm:
                 if stat.read().split(") ")[1].split()[1] == str(program.process.pid) and \
                         comm.read().strip() == name:
                     return pid
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     raise Failure("no %s\n%s" % (name, program.describe()))
 
 
 def sleeps_on_its_page(pid):
-    """On a futex; who waits for a message on its socket is in another system call."""
+    """Returns whether the process sleeps on a futex. A process that waits for a message on its
+    socket is in another system call."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         with open("/proc/%s/syscall" % pid) as text:
@@ -75,7 +76,7 @@ def sleeps_on_its_page(pid):
 
 
 def a_delayed_call_comes_late():
-    """By the page, and by the socket: not before its time, and then it does."""
+    """Tests the page and the socket. The call returns after its time, not before."""
     with Emulator() as emulator:
         program = emulator.start("a", free_addresses(1)[0], [CALLER], ["--clock", "manual", *with_rules(
             emulator, 'name = "page"\nat = "call.query_port"\nnth = 1\ndelay_ms = 50',
@@ -119,7 +120,7 @@ def a_wait_ends_by_its_rule_also_where_the_host_stands_still():
 
 
 def a_held_call_stays_until_it_is_let_go():
-    """By the page, and by the socket; virtual time does not run ahead meanwhile."""
+    """Tests the page and the socket. Virtual time does not jump meanwhile."""
     with Emulator() as emulator:
         program = emulator.start("a", free_addresses(1)[0], [CALLER], [
             "--clock", "virtual", *with_rules(
@@ -148,14 +149,15 @@ def a_held_call_goes_with_its_program():
         os.kill(int(pid_of(program, os.path.basename(CALLER))), 9)
         program.wait(LIMIT_S)
         until = time.monotonic() + LIMIT_S
-        while held(emulator)["gate"] != 0:  # the host hears of the end by itself
+        while held(emulator)["gate"] != 0:  # the host detects the end by itself
             if time.monotonic() > until:
                 raise Failure("the host still holds what nobody waits for")
             time.sleep(0.02)
 
 
 def pingpong(rule, size, *signs):
-    """Two programs that exchange messages under a rule; each sign is what one of them says."""
+    """Runs two programs that exchange messages under a rule. Each sign is in the output of one of
+    them."""
     emulated.need("ibv_rc_pingpong")
     address, port = free_addresses(1)[0], free_tcp_port()
     command = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-p", str(port), "-n", "20", "-s", str(size)]
@@ -173,7 +175,7 @@ def pingpong(rule, size, *signs):
 
 def memory_cases():
     for size in SIZES:
-        # The server answers what it gets: the third message is the client's second.
+        # The server answers with the received bytes, so the third message is the client's second.
         yield "bytes_to_send_are_gone_%d" % size, functools.partial(
             pingpong, 'at = "memory.read"\nnth = 3\nunmapped = true', size,
             "Failed status local protection error (4)")

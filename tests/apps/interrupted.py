@@ -1,5 +1,5 @@
-"""Calls that a fault rule interrupts (errno = "EINTR") lose nothing: a program that repeats them sees
-what it would have seen without the rule, and no step of a library's call is left out.
+"""Calls that a fault rule interrupts (errno = "EINTR") lose nothing. A program that repeats them
+gets the same results as without the rule. No step of a library's call is omitted.
 
 usage: interrupted.py RETRIER
 """
@@ -15,12 +15,12 @@ from emulated import RDMAEMU, Emulator, Failure, free_addresses  # noqa: E402
 RETRIER = os.path.abspath(sys.argv[1])
 LIMIT_S = 60
 SCHEMA = "docs/scenario.schema.json"
-# What today's librdmacm and libibverbs never call, or only in a corner of their own.
+# Calls that today's librdmacm and libibverbs make never, or only in rare cases.
 UNREACHED = {
     "bind_ip", "resolve_ip", "query_route", "join_ip_mcast", "get_option",  # of older libraries
     "notify", "join_mcast", "leave_mcast", "resolve_ib_service", "write_cm_event",
     "take_channel_overflow"}
-# Steps of calls of librdmacm: its callers never see that one was interrupted.
+# Steps inside librdmacm's calls. The caller never sees that one was interrupted.
 STEPS = ["query", "init_qp_attr", "modify_qp", "destroy_qp", "destroy_cq", "cm_destroy_channel",
          "close_device"]
 
@@ -40,11 +40,11 @@ def rdmaemu(emulator, *arguments):
 
 
 def seen(emulator, address):
-    """What the program printed."""
+    """Returns the program's output."""
     program = emulator.start_outside([RDMAEMU, "run", "--host", "a", "--", RETRIER, address],
                                      emulator.env)
     status = program.wait(LIMIT_S)
-    # Not what `rdmaemu run` says of rules.
+    # Removes the output of `rdmaemu run` about rules.
     lines = [line for line in program.output.splitlines() if not line.startswith("warning:")]
     if status != 0 or lines[-1:] != ["done"]:
         raise Failure("status %s\n%s" % (status, program.describe()))
@@ -52,7 +52,7 @@ def seen(emulator, address):
 
 
 class Host:
-    """A host and what the program sees there without a rule."""
+    """A host, and the program's output there without a rule."""
 
     def __enter__(self):
         self.emulator = Emulator()
@@ -66,7 +66,7 @@ class Host:
         self.emulator.__exit__(*what)
 
     def run_under(self, rule):
-        """How often the rule fired."""
+        """Returns how often the rule fired."""
         rdmaemu(self.emulator, "fault", "clear")
         rdmaemu(self.emulator, "fault", "add", rule)
         try:

@@ -1,5 +1,6 @@
-"""Two hosts of one machine lose nothing between them, whatever they send and however small the receive
-queues of their sockets are: perftest's programs over UC, UD and RC, and the counters afterwards."""
+"""Two hosts of one machine lose no packets between them, however many packets they send and however
+small the receive buffers of their sockets are. Runs perftest's programs over UC, UD and RC, and
+checks the counters afterwards."""
 
 import os
 import shutil
@@ -10,12 +11,12 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure, free_addresses, free_tcp_port  # noqa: E402
 
 LIMIT_S = 120
-# Lost on the way, whoever lost it.
+# Packets lost on the way, at any place.
 LOSSES = ("socket_full", "network_full", "out_of_sequence")
 
 
 def hold(emulator, host, address):
-    """Keeps a host, whose counters are asked for at the end."""
+    """Keeps a host running, so that its counters can be read at the end."""
     program = emulator.start(host, address, ["sh", "-c", "echo up; exec cat"])
     if not program.wait_for_text("up\n", 30):
         raise Failure(program.describe())
@@ -28,7 +29,7 @@ def nothing_is_lost(kind, size, count, prefix=()):
     port = str(free_tcp_port())
     with Emulator(prefix) as emulator:
         holders = [hold(emulator, "a", server_address), hold(emulator, "b", client_address)]
-        # Every message finds a receive: the ring of the receiver is as long as the run.
+        # Every message has a receive, because the receiver's ring is as long as the run.
         program = ["ib_send_bw", "-d", "rxe0", "-F", "-c", kind, "-s", str(size), "-n", str(count), "-p",
                    port, "-r", str(min(count, 4096))]
         server = emulator.start("a", server_address, program)
@@ -48,7 +49,7 @@ def nothing_is_lost(kind, size, count, prefix=()):
 
 
 def with_ordinary_buffers(kind, size, count):
-    """Without the right to larger receive buffers than the system's limit."""
+    """Without the right to receive buffers larger than the system's limit."""
     if shutil.which("setpriv") is None:
         raise emulated.Skip("setpriv is not installed")
     nothing_is_lost(kind, size, count, ["setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"]

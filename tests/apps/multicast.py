@@ -15,7 +15,7 @@ SIGNS = (r"^data transfers complete$", r"^test complete$", r"^return status 0$")
 
 
 def new_group():
-    """One that no other run of these tests is likely to use at the same time."""
+    """Returns a group that other simultaneous runs of these tests are unlikely to use."""
     return "239.%d.%d.%d" % tuple(random.randint(1, 250) for _ in range(3))
 
 
@@ -32,7 +32,7 @@ def mckey(hosts, connections=1, sender_options=()):
                     "-C", str(MESSAGES), "-S", "1000", *more]
             return emulator.start(names[at], addresses[at], argv, ["--trace", traces[at]])
         receivers = [start(i % hosts) for i in range(2)]
-        # What mckey prints comes when it ends.
+        # mckey prints its output only when it ends.
         try:
             emulated.wait_for_calls(traces, "AttachMcast", 2 * connections)
         except Failure as failure:

@@ -1,4 +1,4 @@
-"""Debian's own RDMA programs, unmodified, on emulated hosts; each case succeeds only by the
+"""Debian's own RDMA programs, unmodified, on emulated hosts. Each case succeeds only with the
 program's own sign of success.
 
 usage: programs.py GROUP; GROUP is a key of GROUPS.
@@ -21,19 +21,20 @@ ROUNDS = 100
 
 
 class Case:
-    """A server and its client. `server` and `client` are argument lists with {server}, {client}
-    and {port}; `signs` are what both must print, `server_signs` and `client_signs` one of them."""
+    """A server and its client. `server` and `client` are argument lists with {server}, {client} and
+    {port}. Both must print `signs`; only one of them must print `server_signs` or
+    `client_signs`."""
 
     def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
                  by_cm=True, attempts=1, limit_s=LIMIT_S, options=(),
                  server_ends=True):
         self.name = name
-        self.options = options  # of the hosts
+        self.options = options  # for the hosts
         self.server = server
         self.client = client
         self.server_signs = [*signs, *server_signs]
         self.client_signs = [*signs, *client_signs]
-        self.by_cm = by_cm  # how the two find each other: rdma_cm or TCP
+        self.by_cm = by_cm  # how the two connect: by rdma_cm or TCP
         self.attempts = attempts
         self.limit_s = limit_s
         self.server_ends = server_ends
@@ -83,13 +84,13 @@ def rdmacm_utils():
     done = (r"^test complete$", r"^return status 0$")
     ucmatose = (["ucmatose", "-b", "{server}", "-p", "{port}"],
                 ["ucmatose", "-s", "{server}", "-b", "{client}", "-p", "{port}"])
-    # Its port is fixed, and its -p another thing; hosts have ports of their own.
+    # Its port is fixed, and its -p is another option. Each host has its own ports.
     udaddy = (["udaddy", "-b", "{server}"], ["udaddy", "-s", "{server}", "-b", "{client}"])
     return [
         Case("rping", [*rping, "-s"], [*rping, "-c"],
              server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
              client_signs=(r"^ping data: rdma-ping-99",)),
-        # 64 KiB, its closing zero included: the most that rping takes.
+        # 64 KiB with the terminating zero: rping's maximum.
         Case("rping_64KiB", [*rping, "-S", "65535", "-s"], [*rping, "-S", "65535", "-c"],
              server_signs=(r"DISCONNECT EVENT", r"^server ping data: rdma-ping-99"),
              client_signs=(r"^ping data: rdma-ping-99",)),
@@ -102,7 +103,7 @@ def rdmacm_utils():
         Case("rdma_server", ["rdma_server", "-p", "{port}"],
              ["rdma_client", "-s", "{server}", "-p", "{port}"],
              server_signs=(r"rdma_server: end 0",), client_signs=(r"rdma_client: end 0",)),
-        # Its other type, XRC, is not served.
+        # Its other type, XRC, is not supported.
         Case("rdma_xserver_rc", ["rdma_xserver", "-p", "{port}", "-c", "r"],
              ["rdma_xclient", "-s", "{server}", "-p", "{port}", "-c", "r"],
              server_signs=(r"rdma_xserver: end 0",), client_signs=(r"rdma_xclient: end 0",)),
@@ -114,7 +115,7 @@ CLIENTS = 50
 
 
 def many_connections():
-    """A thousand at once of one program, and fifty programs at one server."""
+    """One program with a thousand connections, and fifty programs with one server."""
     steps = ("create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect",
              "disconnect", "destroy")
     cmtime = ["cmtime", "-p", "{port}", "-c", str(CONNECTIONS)]
@@ -125,11 +126,14 @@ def many_connections():
 
 
 class PersistentServer:
-    """`rping -P`, whose clients come while those before them are served; it serves until it is
-    ended. It keeps one place for a request and takes it in another thread, so that of two that come
-    at the same moment one is lost, on any device, and two threads accept the other one: the second
-    fails and destroys the id, whose REJ may reach a client that has the response already and cannot
-    move its QP any more (CONNECT_ERROR -1). So each client waits for the one before it."""
+    """`rping -P`, whose clients may overlap. It serves until it is ended.
+
+    It has one slot for a request and takes the request in another thread. Of two simultaneous
+    requests one is therefore lost, on any device, and two threads accept the other one. The second
+    accept fails and destroys the id. The resulting REJ may reach a client that already has the
+    response and cannot change its QP's state any more (CONNECT_ERROR -1). So each client waits for
+    the one before it.
+    """
 
     def __init__(self, name):
         self.name = name
@@ -159,8 +163,8 @@ class PersistentServer:
 
     @staticmethod
     def wait_for_established(trace, count, server):
-        """Until the server's host has told it so many; a client makes ESTABLISHED itself, of the
-        response that its host tells."""
+        """Waits until the server's host has delivered `count` ESTABLISHED events to it. A client
+        creates ESTABLISHED itself, from the response that its host delivers."""
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until and server.process.poll() is None:
             with open(trace) as lines:
@@ -177,7 +181,7 @@ def pingpongs():
             base = ["ibv_%s_pingpong" % kind, "-d", "rxe0", "-g", "1", "-p", "{port}", "-n", "500",
                     "-s", "1024" if kind == "ud" else "65536"]
             if kind == "rc":
-                base.append("-c")  # compares what it received
+                base.append("-c")  # compares the received bytes
             if events:
                 base.append("-e")
             cases.append(Case("ibv_%s_pingpong%s" % (kind, "_events" if events else ""), base,
@@ -223,13 +227,13 @@ def perftest(by_cm):
         add_bw("ib_send_bw__srq", ["--use-srq", "-s", "4096"], 4096, 200)
     add_bw("ib_send_bw__events", ["-e", "-s", "4096"], 4096, 200)
     add_bw("ib_write_bw__4qps", ["-q", "4", "-s", "65536"], 65536, 200)
-    # It counts the iterations of all QPs.
+    # perftest counts the iterations of all QPs.
     cases[-1].client_signs = [perftest_programs.ROW % (65536, 4 * 200)]
     return cases
 
 
 def siw():
-    """Programs that connect by rdma_cm, on a device that has iWARP's habits."""
+    """Programs that connect by rdma_cm, on a device with iWARP's habits."""
     wanted = ("rping", "rping_64KiB", "ucmatose", "ucmatose_many", "ucmatose_migrate", "rdma_server")
     cases = [case for case in rdmacm_utils() if case.name in wanted]
     for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat"):
@@ -281,7 +285,8 @@ def devices():
 
 
 def line_pattern(line):
-    """A wanted line, blanks joined; <...> in it is a regular expression."""
+    """Returns a pattern for a wanted line with joined blanks. <...> in it is a regular
+    expression."""
     parts = re.split(r"<(.*?)>", " ".join(line.split()))
     return "".join("(?:%s)" % part if i % 2 else re.escape(part) for i, part in enumerate(parts))
 
@@ -295,7 +300,7 @@ GROUPS = {
     "siw": siw,
 }
 
-AT_ONCE = {"perftest": 2, "perftest_R": 2}  # they begin and end slowly
+AT_ONCE = {"perftest": 2, "perftest_R": 2}  # these programs start and end slowly
 
 
 def main():

@@ -1,5 +1,5 @@
-// Both ends of a connection in one program that repeats every call that failed for a moment, and
-// prints what it saw. A fault rule with errno = "EINTR" or "EAGAIN" must not change that.
+// Both ends of a connection in one program. It repeats every call that failed temporarily and
+// prints its results. A fault rule with errno = "EINTR" or "EAGAIN" must not change the output.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ constexpr int kWait_ms = 20'000;  // for an event that must come
   exit(1);
 }
 
-// Of functions that return -1 and set errno, or return an errno.
+// For functions that return -1 and set errno, or return an errno.
 template <class Call>
 void Do(const char* what, const Call& call) {
   for (;;) {
@@ -32,7 +32,7 @@ void Do(const char* what, const Call& call) {
     if (error != EINTR && error != EAGAIN) Stop(what, error);
   }
 }
-// Of functions that return a pointer.
+// For functions that return a pointer.
 template <class Call>
 auto Make(const char* what, const Call& call) {
   for (;;) {
@@ -52,7 +52,7 @@ void AwaitReadable(const char* what, int fd) {
   if (count != 1) Stop(what, ETIMEDOUT);
 }
 
-// One event, which must be of this type; who gets it acknowledges it.
+// Waits for one event of this type. The caller acknowledges the event.
 rdma_cm_event* Expect(rdma_event_channel* channel, rdma_cm_event_type type) {
   rdma_cm_event* event = nullptr;
   AwaitReadable(rdma_event_str(type), channel->fd);
@@ -151,7 +151,7 @@ void UseObjects(ibv_context* context, ibv_pd* pd) {
 
   static char bytes[4096];
   ibv_mr* const mr = MAKE(ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE));
-  // rdma_rxe refuses it.
+  // rdma_rxe refuses this call.
   int error;
   do {
     error = ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == 0 ? 0 : errno;
@@ -190,7 +190,7 @@ void UseObjects(ibv_context* context, ibv_pd* pd) {
   DO(ibv_destroy_cq(cq));
 }
 
-// The passive side refuses the first request and accepts the second one.
+// The passive side rejects the first request and accepts the second.
 void Run(const sockaddr_in& address) {
   rdma_event_channel* const active = MAKE(rdma_create_event_channel());
   rdma_event_channel* const passive = MAKE(rdma_create_event_channel());
@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   address.sin_port = htons(kPort);
   if (argc != 2 || inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) return 2;
   Run(address);
-  // A device of the list is opened and closed: its domain is the program's own.
+  // Opens and closes a device of the list. Its protection domain is the program's own.
   int count = 0;
   ibv_device** const list = MAKE(ibv_get_device_list(&count));
   ibv_context* const context = MAKE(ibv_open_device(list[0]));

@@ -1,5 +1,5 @@
-"""The ready scenarios (tools/scenarios) against Debian's programs: what each does to a program, and
-that a sound one comes through."""
+"""The ready scenarios (tools/scenarios) against Debian's programs: the effect of each on a program,
+and that a correct program survives."""
 
 import json
 import os
@@ -17,14 +17,14 @@ CASES = []
 
 
 def scenario(function):
-    """A case that has its scenario's name."""
+    """Adds a case under its scenario's name."""
     CASES.append((function.__name__.replace("_", "-"), function))
     return function
 
 
 class Hosts:
-    """A server's host and a client's with one virtual time; the scenario's rules are those of the
-    host `on`. A context manager."""
+    """The hosts of a server and a client, with one virtual time. The host `on` has the scenario's
+    rules. A context manager."""
 
     def __init__(self, name, on="server", finite_retries=False):
         self.on = on
@@ -48,7 +48,8 @@ class Hosts:
         self.emulator.__exit__()
 
     def device(self):
-        """rdma_rxe takes retry_cnt 7, which rping asks for, as endless; hardware takes it as seven."""
+        """Returns the device. rdma_rxe treats retry_cnt 7, which rping requests, as endless;
+        hardware treats it as seven."""
         if not self.finite_retries:
             return []
         profile = os.path.join(self.emulator.directory, "finite.toml")
@@ -79,13 +80,13 @@ class Hosts:
         return client, client.wait(LIMIT_S)
 
     def ping_through(self, server=None):
-        """A client that is served to its end, by a server that ends with it."""
+        """Runs a client to its successful end, with a server that ends as well."""
         server = server or self.serve_rping()
         succeeds(*self.connect_rping(), LAST_PING)
         succeeds(server, server.wait(LIMIT_S), "DISCONNECT EVENT")
 
     def fired(self):
-        """How often each rule fired."""
+        """Returns how often each rule fired."""
         listed = self.emulator.rdmaemu("fault", "list", "--json", "--host", self.on).stdout
         return [rule["fired"] for rule in json.loads(listed)]
 
@@ -158,7 +159,7 @@ def half_open_connection():
     with Hosts("half-open-connection") as hosts:
         server = hosts.serve_rping()
         succeeds(*hosts.connect_rping(), LAST_PING)
-        # rping asks nobody: it waits for ever, as unsound programs do.
+        # rping does not check for this and waits for ever, as incorrect programs do.
         if server.process.poll() is not None or "DISCONNECT" in server.output:
             raise Failure("the server knows\n" + server.describe())
         held = hosts.emulator.host("server")
@@ -171,7 +172,7 @@ def rnr_storm():
     with Hosts("rnr-storm", on="client") as hosts:
         server = hosts.serve_rping()
         fails(*hosts.connect_rping(), "^cq completion failed status 13")
-        # What is left of the client is its peer's DISCONNECTED.
+        # The server only gets its peer's DISCONNECTED.
         if server.wait(LIMIT_S) is None:
             raise Failure("the server did not end\n" + server.describe())
         hosts.expect_fired(1)
@@ -203,7 +204,7 @@ def link_flap():
         with Hosts("link-flap", on="client") as hosts:
             server = hosts.serve_rping()
             client, status = hosts.connect_rping()
-            if status == 0 and left:  # a busy machine did not let it run for those 300 ms
+            if status == 0 and left:  # a busy machine did not run it during those 300 ms
                 continue
             fails(client, status, "^cq completion failed")
             server.end()
@@ -216,7 +217,7 @@ def cq_overrun():
     with Hosts("cq-overrun", on="client") as hosts:
         hosts.serve_rping()
         client = hosts.start("client", *hosts.rping("-c"))
-        # rping reads no asynchronous event and waits for ever, as unsound programs do.
+        # rping reads no asynchronous events and waits for ever, as incorrect programs do.
         hosts.wait_until_fired(1, 1)
         if client.process.poll() is not None:
             raise Failure("the client ended\n" + client.describe())

@@ -1,4 +1,5 @@
-"""What --pcap and --trace write while rping runs: tshark reads the packets, a JSON parser the lines."""
+"""Checks the files of --pcap and --trace during a run of rping: tshark reads the packets, a JSON
+parser the lines."""
 
 import json
 import os
@@ -35,7 +36,7 @@ class Recording:
             for program in (client, server):
                 if program.wait(60) != 0:
                     raise Failure(client.describe() + server.describe())
-            # Files are complete when their host has ended.
+            # Files are complete after the end of their host.
             emulator.rdmaemu("stop", "client")
             self.packets = tshark(pcap)
             self.verbose = tshark(pcap, "-V")

@@ -1,4 +1,4 @@
-// Address handles: what they accept, and the one made from a received datagram.
+// Address handles: accepted attributes, and handles that are created from a received datagram.
 #include <cerrno>
 
 #include "tests/contract/support/objects.h"

@@ -13,7 +13,7 @@ namespace {
 
 class AsyncEvent : public LoopbackTest {
  protected:
-  // Something that gives an event of `a`.
+  // Causes an event of `a`.
   void Drain(ibv_qp* qp) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_SQD;
@@ -36,7 +36,7 @@ TEST_F(AsyncEvent, IsReadableWhenThereIsOneAndNotAfterwards) {
   Drain(a.get());
   ASSERT_EQ(poll(&waiting, 1, kPatience_ms), 1);
   ibv_async_event event{};
-  while (poll(&waiting, 1, 0) == 1) {  // the kernel's rxe says it more than once
+  while (poll(&waiting, 1, 0) == 1) {  // the kernel's rxe reports it more than once
     ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
     EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
     EXPECT_EQ(event.element.qp, a.get());

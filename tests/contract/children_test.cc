@@ -1,5 +1,5 @@
-// What a forked child makes ends with the child, whatever its parent had done before the fork, and
-// never becomes the parent's: its port, its connection, its memory.
+// A forked child's objects end with the child, whatever the parent did before the fork. They never
+// become the parent's: port, connection, memory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -19,17 +19,17 @@
 namespace rdma_contract {
 namespace {
 
-// What the parent has done with the libraries when it forks.
+// The parent's use of the libraries before the fork.
 enum class Before { kNothing, kListed, kOpened, kManagesConnections };
 enum class End { kKilled, kExits };
 
 constexpr size_t kMostBytes = 1 << 20;
 constexpr int kAckTimeout = 12;  // 16.8 ms
-constexpr uint8_t kRetries = 2;  // 7 would be for ever, on rxe
+constexpr uint8_t kRetries = 2;  // 7 means for ever on rxe
 
-// What a child tells its parent once it is ready.
+// A child's message to its parent when it is ready.
 struct Ready {
-  int error = -1;  // which step failed; 0: none
+  int error = -1;  // the failed step; 0: none
   uint16_t port = 0;
   uint32_t rkey = 0;
 };
@@ -37,7 +37,8 @@ struct Ready {
 class Children : public testing::Test {
  protected:
   void SetUp() override {
-    // Private, so that the child's bytes are not the parent's; at one address in both.
+    // The mapping is private, so that the child's bytes are not the parent's. Both have it at one
+    // address.
     void* const bytes =
         mmap(nullptr, kMostBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(bytes, MAP_FAILED);
@@ -72,7 +73,7 @@ class Children : public testing::Test {
     }
   }
 
-  // Forks a child that runs `body` and lives until EndChild.
+  // Forks a child that runs `body` and then waits until EndChild.
   void StartChild(const std::function<Ready()>& body) {
     child = fork();
     ASSERT_GE(child, 0);
@@ -83,7 +84,7 @@ class Children : public testing::Test {
     if (write(from_child[1], &made, sizeof made) != sizeof made) _exit(1);
     _exit(read(to_child[0], &go, 1) == 1 ? 0 : 1);
   }
-  // What `body` gave.
+  // Reads the result of `body`.
   void AwaitChild() {
     ASSERT_EQ(read(from_child[0], &ready, sizeof ready), static_cast<ssize_t>(sizeof ready));
     ASSERT_EQ(ready.error, 0);
@@ -106,7 +107,7 @@ class Children : public testing::Test {
     ASSERT_EQ(peer.Listen(listener), 0);
     peer_port = static_cast<uint16_t>(peer.PortOf(listener));
   }
-  // In the child: a listener, and a connection to the peer with a region of `bytes`.
+  // Runs in the child: creates a listener, and a connection to the peer with a region of `bytes`.
   Ready ConnectChild(size_t bytes) {
     Side me(Place::kThisProcess);
     Ready made;
@@ -115,7 +116,7 @@ class Children : public testing::Test {
     if (me.Bind(listener, me.address(), 0) != 0 || me.Listen(listener) != 0) return failed(1);
     made.port = static_cast<uint16_t>(me.PortOf(listener));
     const int id = me.CreateId();
-    // For both ends' queue pairs: a peer that is gone is found out soon.
+    // Short time-outs of both ends' queue pairs detect a dead peer early.
     if (me.SetOption(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, kAckTimeout, 1) != 0) {
       return failed(10);
     }
@@ -133,11 +134,11 @@ class Children : public testing::Test {
     const EventCopy answer = me.NextEvent();
     if (!answer.found || answer.event != RDMA_CM_EVENT_ESTABLISHED) return failed(9);
     made.error = 0;
-    static Side* const kept = new Side(std::move(me));  // it lives as long as the child
+    static Side* const kept = new Side(std::move(me));  // exists as long as the child
     (void)kept;
     return made;
   }
-  // At the peer, while the child connects.
+  // Runs at the peer while the child connects.
   void Accept() {
     const EventCopy request = peer.NextEvent();
     ASSERT_EQ(request.event, RDMA_CM_EVENT_CONNECT_REQUEST) << Describe(request);
@@ -158,7 +159,8 @@ class Children : public testing::Test {
     }
     return true;
   }
-  // The errno of binding to the port of this side, once it is free or time is up.
+  // Binds to the port of this side. Retries until the port is free or the time limit ends. Returns
+  // the errno.
   int BindOnceFree(uint16_t port) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
     for (;;) {
@@ -203,7 +205,7 @@ TEST_P(ChildrenEnd, TheirConnectionsPortsAndMemoryEndWithThem) {
   EXPECT_EQ(BindOnceFree(ready.port), 0);
   const Completion late = WriteToChild(bytes);
   ASSERT_TRUE(late.found) << "a WRITE to a region of a process that has ended hangs";
-  // Measured: rdma_rxe may still execute the WRITE, into pinned pages that are nobody's.
+  // Measured: rdma_rxe may still execute the WRITE, into pinned pages that no process uses.
   if (OnTheEmulator()) {
     EXPECT_NE(late.wc.status, IBV_WC_SUCCESS);
   }

@@ -1,6 +1,7 @@
-"""The contract tests under the clocks of the emulator that are not the real one: what RDMA CM and verbs
-say does not depend on how time passes. Tests that no timer decides run under the virtual clock alone. Each binary is run by run.py on hosts of its own, a few at once.
-Those that wait for minutes wait beside the others, and wait on the real clock here, too.
+"""Runs the contract tests under the emulator's other clocks. The results of RDMA CM and verbs do
+not depend on the clock. Tests without timers run under the virtual clock alone. run.py runs each
+binary on hosts of its own, a few at once. Those that wait for minutes run beside the others, and on
+the real clock here, too.
 
 usage: clocks.py TABLE BINARY,HOSTS,KIND,PROFILE,CLOCKS...; KIND is of run.py, or `minutes`; CLOCKS is `all`
 or `virtual`
@@ -16,10 +17,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import emulated  # noqa: E402
 
-# With scaled:4 a CM message is repeated after a second of the program's time: what does not happen
-# in 300 ms there would not happen on the real clock.
+# With scaled:4 a CM message is repeated after a second of the program's time. An event that does
+# not arrive within 300 ms there would not arrive on the real clock.
 CLOCKS = ("scaled:4", "virtual", "manual")
-# What waits for the CM's retries in any case.
+# For tests that always wait for the CM's retries.
 CLOCKS_OF_MINUTES = ("real", "scaled:20", "virtual", "manual")
 AT_ONCE = 4
 LIMIT_S = 800

@@ -1,5 +1,5 @@
-// Binding, port spaces, address and route resolution, options: what conflicts with what, and which
-// calls an id in the wrong state refuses.
+// Binding, port spaces, address and route resolution, options: the conflicts, and the calls that
+// fail for an id in the wrong state.
 #include <gtest/gtest.h>
 
 #include <cerrno>

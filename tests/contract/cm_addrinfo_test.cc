@@ -1,4 +1,4 @@
-// rdma_getaddrinfo(3): what the flags, the types and the addresses of the hints make of the answer.
+// rdma_getaddrinfo(3): the effect of the hints' flags, types and addresses on the result.
 #include <netdb.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@ namespace {
 
 class GetAddrInfo : public testing::Test {
  protected:
-  // errno in `error` when the answer is -1.
+  // `error` is the errno of a result of -1.
   int Ask(const char* node, const char* service, const rdma_addrinfo* wanted) {
     rdma_addrinfo* found = nullptr;
     errno = 0;

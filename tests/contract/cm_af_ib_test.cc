@@ -1,5 +1,5 @@
-// Ids with InfiniBand's addresses (sockaddr_ib, AF_IB), as far as a RoCE device has them: wildcards
-// bind and listen, a GID leads to a device, and no route leads on.
+// Ids with InfiniBand's addresses (sockaddr_ib, AF_IB), as far as a RoCE device supports them.
+// Wildcards bind and listen, and a GID selects a device, but no route can be resolved.
 #include <endian.h>
 #include <infiniband/ib.h>
 
@@ -79,7 +79,7 @@ TEST_F(AfIb, ThePortSpaceIbTakesTheServiceIdsPortSpace) {
   const CmId id = NewId(channel.get(), RDMA_PS_IB);
   ASSERT_EQ(Bind(id, Any(RDMA_PS_TCP)), 0);
   EXPECT_EQ(be64toh(LocalOf(id).sib_sid) >> 16, uint64_t{RDMA_PS_TCP});
-  // It is TCP's port: an IPv4 id cannot have it as well.
+  // It is TCP's port, so an IPv4 id cannot have the port as well.
   const CmId other = NewId(channel.get());
   EXPECT_EQ(BindTo(other.get(), here, PortOf(id.get())), EADDRNOTAVAIL);
 }
@@ -112,7 +112,7 @@ TEST_F(AfIb, AnUnknownGidHasNoDevice) {
 
 TEST_F(AfIb, AWildcardListenerRefusesRequestsOfIpIds) {
   if (IsIwarp()) GTEST_SKIP() << kResets;
-  // It is found for them, but their GIDs are no addresses that it could take for its own.
+  // The CM finds the listener for them, but their GIDs are no addresses for the new id.
   listener = NewId(passive_channel.get());
   ASSERT_EQ(Bind(listener, Any(RDMA_PS_TCP)), 0);
   ASSERT_EQ(ErrnoOf(rdma_listen(listener.get(), 4)), 0);

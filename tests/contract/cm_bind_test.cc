@@ -65,7 +65,7 @@ TEST_F(Bind, AFailedBindMayBeTriedElsewhere) {
   const CmId holder = Id(), id = Id();
   ASSERT_EQ(BindTo(holder.get(), here, taken), 0);
   EXPECT_EQ(BindTo(id.get(), here, taken), EADDRINUSE);
-  // Which error a foreign address is now depends on what the kernel remembers of the first try.
+  // The errno of a foreign address now depends on the kernel's state after the first try.
   EXPECT_NE(BindTo(id.get(), "192.0.2.55", 0), 0);
   EXPECT_EQ(BindTo(id.get(), here, 0), 0);
 }
@@ -159,7 +159,8 @@ TEST_F(Bind, WildcardsOfBothFamiliesExcludeEachOther) {
 TEST_F(Bind, AnIpv6OnlyWildcardLeavesIpv4Alone) {
   const CmId six = Id(), four = Id();
   ASSERT_EQ(Set(six.get(), RDMA_OPTION_ID_AFONLY, 1), 0);
-  // A port of its own choice is nobody's; one that was free a moment ago may be another test's.
+  // A port that the system chose is unused. Another test may take a port that was free a moment
+  // ago.
   ASSERT_EQ(BindTo6(six.get(), "::", 0), 0);
   EXPECT_EQ(BindTo(four.get(), "0.0.0.0", PortOf(six.get())), 0);
   EXPECT_EQ(ErrnoOf(rdma_listen(six.get(), 1)), 0);
@@ -223,7 +224,7 @@ TEST_F(Bind, SourceAndDestinationHaveOneFamily) {
 
 // ---- loopback
 
-// The kernel takes a loopback address for a wildcard, on which a RoCE device has no route.
+// The kernel treats a loopback address as a wildcard, for which a RoCE device has no route.
 class Loopback : public Bind {
  protected:
   void SetUp() override {
@@ -309,7 +310,7 @@ class LinkLocal : public Bind {
     inet_ntop(AF_INET6, gid.raw, text, sizeof text);
     address = text;
     scope = 1;
-    // The link under the device, where there is one.
+    // The link under the device, if there is one.
     const std::string path = "/sys/class/infiniband/" + DeviceName() + "/ports/1/gid_attrs/ndevs/0";
     if (FILE* file = fopen(path.c_str(), "r")) {
       char name[64] = {};
@@ -407,7 +408,7 @@ TEST_F(Backlog, IsOfDatagramsToo) {
     ASSERT_GE(active.CreateCmQp(id), 0);
     ASSERT_EQ(active.CmConnect(id, {}), 0);
   }
-  // Unlike a connection's request, one that finds no room is refused at once.
+  // A UD request without room in the backlog is rejected at once, unlike a connection request.
   ExpectEvent(active, RDMA_CM_EVENT_UNREACHABLE, 2);
   EXPECT_EQ(Requests(), 1);
 }

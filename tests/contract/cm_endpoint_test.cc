@@ -22,7 +22,7 @@ struct Endpoint {
 };
 struct Outcome {
   int error = 0;
-  const char* at = nullptr;  // a literal: the same in every process of the test
+  const char* at = nullptr;  // a literal, at the same address in every process of the test
   int result = 0;
 };
 #define STEP(call)                                    \
@@ -46,7 +46,7 @@ rdma_addrinfo* InfoOf(const Endpoint& endpoint, int flags) {
   return rdma_getaddrinfo(endpoint.address, port.c_str(), &hints, &info) == 0 ? info : nullptr;
 }
 
-// Creates a listening endpoint; result: its port.
+// Creates a listening endpoint. `result` is its port.
 Outcome ListenStep(State& state, const Endpoint& endpoint) {
   rdma_addrinfo* info = InfoOf(endpoint, RAI_PASSIVE);
   if (info == nullptr) return {errno, "rdma_getaddrinfo", 0};

@@ -1,5 +1,5 @@
-// The events of a connection's life, asynchronously: request, accept, reject, disconnect, timewait;
-// their order, status, private data and parameters, as measured on the kernel's rxe.
+// The events of a connection on asynchronous ids: request, accept, reject, disconnect, timewait.
+// Their order, status, private data and parameters were measured on the kernel's rxe.
 #include <cerrno>
 #include <cstring>
 
@@ -258,7 +258,7 @@ TEST_F(Connection, DestroyingAListenerRejectsItsUnfetchedRequests) {
   ASSERT_GE(active.CreateCmQp(active_id), 0);
   ASSERT_EQ(active.CmConnect(active_id, {}), 0);
   ASSERT_EQ(passive.DestroyId(listener), 0);
-  // The request may have been on its way still: then nobody listens.
+  // The request may still be in flight. It then finds no listener.
   const EventCopy rejected = active.NextEvent();
   EXPECT_EQ(rejected.event, RDMA_CM_EVENT_REJECTED) << Describe(rejected);
   EXPECT_TRUE(rejected.status == 28 || rejected.status == 8) << rejected.status;
@@ -321,7 +321,7 @@ TEST_F(Connection, AcceptingAResponseIsRefusedAndRejectsIt) {
   spec.qp_num = ForeignQpn();
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   request = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
-  spec.qp_num = ForeignQpn();  // one number twice would be a stale connection
+  spec.qp_num = ForeignQpn();  // the same number twice would be a stale connection
   ASSERT_EQ(passive.Accept(request.id, spec), 0);
   ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
   EXPECT_EQ(active.Accept(active_id, {}), EINVAL);
@@ -396,7 +396,7 @@ TEST_F(Connection, AMigratedIdGetsItsEventsOnTheNewChannel) {
 }
 
 TEST_F(Connection, AListenersUnfetchedRequestsMigrateWithIt) {
-  // The kernel loses them here: a defect that is not copied.
+  // The kernel loses them here. The emulator does not copy this defect.
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ASSERT_GE(active.CreateCmQp(active_id), 0);

@@ -1,5 +1,5 @@
 // rdma_get_cm_event(3) and rdma_ack_cm_event(3): waiting, descriptors, signals, threads, the memory
-// of an event, and what destroying an id does to its events.
+// of an event, and the events of a destroyed id.
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -134,9 +134,9 @@ TEST_F(Epoll, ReportsEdges) {
   const CmId a = NewId(channel.get()), b = NewId(channel.get());
   ASSERT_EQ(ResolveTo(a.get(), here, 1), 0);
   EXPECT_EQ(Wait(kPatience_ms), 1);
-  EXPECT_EQ(Wait(0), 0);  // told once
+  EXPECT_EQ(Wait(0), 0);  // reported once
   ASSERT_EQ(ResolveTo(b.get(), here, 1), 0);
-  EXPECT_EQ(Wait(kPatience_ms), 1);  // a new event is a new edge, though the first still waits
+  EXPECT_EQ(Wait(kPatience_ms), 1);  // a new event is a new edge, though the first is still queued
   Expect(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED);
   Expect(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED);
 }
@@ -148,7 +148,7 @@ void CountSignal(int) { ++g_signals; }
 
 class Signals : public GetEvent {
  protected:
-  // Sends SIGUSR1 to a thread that waits for an event, until its handler has run.
+  // Sends SIGUSR1 to a thread that waits for an event until the signal handler has run.
   void Interrupt(std::thread& waiting) {
     const int before = g_signals;
     while (g_signals == before) {
@@ -175,7 +175,7 @@ TEST_F(Signals, AHandlerInterruptsTheWaitWithEintr) {
     result = GetFrom(channel.get(), &event);
   });
   while (!started) poll(nullptr, 0, 1);
-  // A signal before the call is too early to interrupt it, so there are several.
+  // A signal before the call does not interrupt the call, so the test sends several signals.
   while (result == -1) {
     pthread_kill(waiting.native_handle(), SIGUSR1);
     poll(nullptr, 0, 20);
@@ -235,7 +235,7 @@ TEST_F(GetEvent, AThreadMayAcknowledgeWhatAnotherFetched) {
   EXPECT_EQ(ErrnoOf(rdma_destroy_id(id.release())), 0);
 }
 
-// ---- what an event says
+// ---- the content of an event
 
 TEST_F(GetEvent, ARequestNamesItsListenerAndANewIdThatTakesAfterIt) {
   int context = 0;
@@ -267,7 +267,7 @@ TEST_F(GetEvent, ComeInTheOrderInWhichTheyHappened) {
   const CmId a = NewId(channel.get()), b = NewId(channel.get()), c = NewId(channel.get());
   for (const CmId* id : {&b, &a, &c}) {
     ASSERT_EQ(ResolveTo(id->get(), here, 1), 0);
-    poll(nullptr, 0, 20);  // each resolution is a job of its own in the kernel
+    poll(nullptr, 0, 20);  // each resolution is a separate work item in the kernel
   }
   for (const CmId* id : {&b, &a, &c}) {
     EXPECT_EQ(Expect(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED)->id, id->get());
@@ -314,7 +314,7 @@ TEST_F(GetEvent, DestroyingWaitsForEveryOneOfThem) {
   CmEvent second = Expect(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);
   std::future<int> destroyed =
       std::async(std::launch::async, [&] { return ErrnoOf(rdma_destroy_id(id.release())); });
-  second.reset();  // in any order
+  second.reset();  // the order of the acknowledgements does not matter
   EXPECT_TRUE(StillWaits(destroyed));
   first.reset();
   EXPECT_EQ(destroyed.get(), 0);
@@ -382,7 +382,8 @@ TEST_F(GetEvent, ReadingTheEstablishedEventIsWhatEstablishes) {
   ASSERT_EQ(MakeQueues(passive.get()), 0);
   ASSERT_EQ(rdma_accept(passive.get(), nullptr), 0);
   ASSERT_TRUE(IsReadable(channel.get(), kPatience_ms));
-  // The reply has come, and nobody has looked: the QP waits, and so does the passive side.
+  // The reply has arrived, but no call has fetched its event. The QP and the passive side therefore
+  // wait.
   EXPECT_EQ(StateOf(active->qp), IBV_QPS_INIT);
   EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
   Expect(channel.get(), RDMA_CM_EVENT_ESTABLISHED);

@@ -1,5 +1,5 @@
-// rdma_get_request(3): for synchronous listeners only; the new id keeps the request's event, and an
-// endpoint with QP attributes gives ids that have a QP.
+// rdma_get_request(3) works for synchronous listeners only. The new id keeps the request's event.
+// An endpoint with QP attributes creates ids with a QP.
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
@@ -10,7 +10,7 @@ namespace {
 
 class GetRequest : public ConnectedTest {
  protected:
-  // A listening endpoint of rdma_create_ep, with QP attributes or without.
+  // Creates a listening endpoint by rdma_create_ep, with or without QP attributes.
   CmId Endpoint(ibv_qp_init_attr* attributes, ibv_pd* pd = nullptr,
                 rdma_port_space space = RDMA_PS_TCP) {
     rdma_addrinfo hints{}, *found = nullptr;
@@ -97,7 +97,7 @@ TEST_F(GetRequest, DestroyingTheIdReleasesTheEventToTheListener) {
   ASSERT_TRUE(passive);
   std::future<int> destroyed =
       std::async(std::launch::async, [&] { return ErrnoOf(rdma_destroy_id(listener.release())); });
-  EXPECT_TRUE(StillWaits(destroyed));  // the event is the listener's
+  EXPECT_TRUE(StillWaits(destroyed));  // the event belongs to the listener
   passive.reset();
   EXPECT_EQ(destroyed.get(), 0);
   Expect(channel.get(), RDMA_CM_EVENT_REJECTED, 28);
@@ -191,7 +191,7 @@ TEST_F(GetRequest, OfADatagramListenerGivesTheResolutionsRequest) {
   EXPECT_STREQ(static_cast<const char*>(passive->event->param.ud.private_data), "who");
   ASSERT_NE(passive->qp, nullptr);
   EXPECT_EQ(StateOf(passive->qp), IBV_QPS_RTS);
-  // A datagram's accept waits for nothing.
+  // A UD accept does not wait for an event.
   EXPECT_EQ(ErrnoOf(rdma_accept(passive.get(), nullptr)), 0);
   Expect(channel.get(), RDMA_CM_EVENT_ESTABLISHED);
 }

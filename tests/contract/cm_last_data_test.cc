@@ -1,5 +1,6 @@
-// The last data of a connection and its end: what arrived before the peer disconnected is in the
-// completion queue when DISCONNECTED is delivered, for each way that payloads take.
+// The last data before the end of a connection. Data that arrived before the peer disconnected is
+// in the completion queue when DISCONNECTED is delivered. This holds for each way of moving
+// payloads.
 #include "tests/contract/support/command.h"
 #include "tests/contract/support/connection.h"
 #include "tests/contract/support/transport.h"
@@ -11,7 +12,7 @@ constexpr int kMessages = 16;
 
 class LastData : public ConnectionTest, public testing::WithParamInterface<uint32_t> {
  protected:
-  // A connection with receives posted.
+  // Creates a connection with posted receives.
   void Prepare() {
     ASSERT_NO_FATAL_FAILURE(Establish());
     from = Allocate(GetParam());
@@ -38,7 +39,7 @@ class LastData : public ConnectionTest, public testing::WithParamInterface<uint3
     }
     return succeeded;
   }
-  // Completions that can be polled without a wait.
+  // Returns the number of completions that are available without a wait.
   int ReceivesThatAreThere() {
     int there = 0;
     for (;;) {
@@ -61,8 +62,8 @@ TEST_P(LastData, CompletesBeforeDisconnectedIsDelivered) {
   EXPECT_EQ(ReceivesThatAreThere(), kMessages);
 }
 
-// The sender does not wait for its completions: some of its sends may be flushed, but none that
-// succeeded is missing at the other side.
+// The sender does not wait for its completions. Some of its sends may be flushed, but the other
+// side has every send that succeeded.
 TEST_P(LastData, ThatSucceededCompletesBeforeDisconnectedIsDelivered) {
   if (IsIwarp() && !OnTheEmulator() && GetParam() >= 1u << 20) {
     GTEST_SKIP() << "siw: sends that a disconnect cuts off may never complete (measured)";
@@ -75,8 +76,8 @@ TEST_P(LastData, ThatSucceededCompletesBeforeDisconnectedIsDelivered) {
   EXPECT_GE(received, SendsThatSucceeded());
 }
 
-// Small payloads wait beside the completion, larger ones are moved by the host, and those from 4
-// KiB on by a program that polls, on one emulated host.
+// On one emulated host, small payloads wait beside the completion and the host moves larger ones.
+// From 4 KiB on, a polling program copies them.
 INSTANTIATE_TEST_SUITE_P(Sizes, LastData,
                          testing::Values(1u, 256u, 257u, 4095u, 4096u, 65536u, 1u << 20));
 

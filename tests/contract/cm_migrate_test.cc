@@ -1,5 +1,5 @@
-// rdma_migrate_id(3): which events move and in what order, what it waits for, and how an id becomes
-// synchronous and asynchronous.
+// rdma_migrate_id(3): the events that move and their order, the conditions that the call waits for,
+// and the change between synchronous and asynchronous ids.
 #include "tests/contract/support/direct.h"
 #include "tests/contract/support/transport.h"
 
@@ -34,7 +34,7 @@ TEST_F(Migrate, PendingEventsMoveInTheirOrder) {
   ASSERT_EQ(rdma_disconnect(passive.get()), 0);
   Expect(channel.get(), RDMA_CM_EVENT_DISCONNECTED);
   Expect(channel.get(), RDMA_CM_EVENT_TIMEWAIT_EXIT);
-  // Both sides' timewait began together, so that the passive one's two events wait by now.
+  // Both sides' timewait began at the same time, so both events of the passive side are queued now.
   poll(nullptr, 0, kQuiet_ms);
   ASSERT_EQ(rdma_migrate_id(passive.get(), other.get()), 0);
   EXPECT_FALSE(IsReadable(passive_channel.get()));
@@ -143,7 +143,7 @@ TEST_F(Migrate, ToNoChannelTakesPendingEventsAlong) {
   EXPECT_EQ(Expect(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED)->id, id.get());
 }
 
-// ---- while a connection is made
+// ---- during connection setup
 
 TEST_F(Migrate, WhileTheRequestIsUnderWay) {
   listener = Listener(passive_channel.get());

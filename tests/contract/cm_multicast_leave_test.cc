@@ -1,5 +1,5 @@
-// How a membership in a multicast group ends (rdma_leave_multicast(3), rdma_destroy_id(3)), what
-// becomes of a join's event that nobody has taken, and where it goes with a migrated id.
+// The end of a membership in a multicast group (rdma_leave_multicast(3), rdma_destroy_id(3)). A
+// join's event that was not fetched, and its channel after a migration of the id.
 #include "tests/contract/support/direct.h"
 #include "tests/contract/support/multicast.h"
 

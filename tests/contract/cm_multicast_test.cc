@@ -1,5 +1,5 @@
-// Multicast groups of RDMA CM ids (rdma_join_multicast(3), ibv_attach_mcast(3)): who receives what
-// is sent to a group, what the events say, and what is refused.
+// Multicast groups of RDMA CM ids (rdma_join_multicast(3), ibv_attach_mcast(3)): the receivers of a
+// group's datagrams, the content of the events, and the refused calls.
 #include "tests/contract/support/multicast.h"
 
 #include <deque>
@@ -8,7 +8,7 @@
 namespace rdma_contract {
 namespace {
 
-// ---- what the event says
+// ---- the content of the event
 
 TEST_F(Multicast, TheJoinTellsTheGroupTheQkeyAndTheCallersContext) {
   Member member = WithQp(here);
@@ -43,7 +43,7 @@ TEST_F(Multicast, ASynchronousIdHasItsJoinWhenTheCallReturns) {
   EXPECT_EQ(Leave(member, NewGroup()), EADDRNOTAVAIL);
 }
 
-// ---- who receives
+// ---- the receivers
 
 TEST_F(Multicast, EveryReceiverOnEveryHostGetsEachDatagramOnce) {
   Member first = Joined(here, group), second = Joined(here, group), third = Joined(beside, group),
@@ -55,7 +55,7 @@ TEST_F(Multicast, EveryReceiverOnEveryHostGetsEachDatagramOnce) {
     for (Member* each : all) Post(*each);
     Send(*sender, group, ++seed);
     for (Member* each : all) ExpectDatagram(*each, seed);
-    for (Member* each : all) Post(*each);  // takes a second copy, if there were one
+    for (Member* each : all) Post(*each);  // would take a second copy
     for (Member* each : all) ExpectNothing(*each);
     Send(*sender, group, ++seed);
     for (Member* each : all) ExpectDatagram(*each, seed);
@@ -158,7 +158,7 @@ TEST_F(Multicast, AReceiverThatFailsDoesNotDisturbTheOthers) {
   ExpectDatagram(ready, 6);
 }
 
-// ---- attaching by hand
+// ---- attaching without a join
 
 TEST_F(Multicast, AQpMadeAfterTheJoinIsAttachedByHand) {
   Member sender = WithQp(here), receiver = Bound(there);
@@ -248,7 +248,7 @@ TEST_F(Attaching, AGroupTakesAsManyQpsAsTheDeviceSays) {
   for (size_t i = 1; i < qps.size(); i++) ibv_detach_mcast(qps[i].get(), &group, 0);
 }
 
-// ---- what is refused
+// ---- refused calls
 
 TEST_F(Multicast, OnlyUdIdsJoin) {
   const Member member{.side = &here, .id = here.CreateId(RDMA_PS_TCP)};
@@ -294,7 +294,7 @@ TEST_F(Multicast, AListenerCannotJoin) {
 TEST_F(Multicast, NoGroupIsRefused) { EXPECT_EQ(Ask(Bound(here), "0.0.0.0"), EINVAL); }
 
 TEST_F(Multicast, RoceVersionTwoHasNoJoinOfIpv6Groups) {
-  constexpr int kEnotsupp = 524;  // of the kernel alone: no <errno.h> has it
+  constexpr int kEnotsupp = 524;  // defined in the kernel only, not in <errno.h>
   EXPECT_EQ(Ask(Bound(here), "ff1e::77"), kEnotsupp);
 }
 

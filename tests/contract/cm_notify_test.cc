@@ -1,5 +1,5 @@
-// rdma_notify(3), and the ends of a connection that come about by themselves: a QP that cannot be
-// moved when the reply comes, answers for something that is no longer there.
+// rdma_notify(3), and connections that fail without a call: a QP that cannot change its state when
+// the reply arrives, and answers for a connection that no longer exists.
 #include <cerrno>
 
 #include "tests/contract/support/command.h"
@@ -11,7 +11,7 @@ namespace {
 
 class Notify : public ConnectedTest {
  protected:
-  // The passive side has replied, and the active side, which has no QP, has not answered yet.
+  // The passive side has replied. The active side has no QP and has not answered yet.
   void Respond() {
     listener = Listener(passive_channel.get());
     active = Resolved(PortOf(listener.get()));
@@ -109,8 +109,8 @@ TEST_F(Notify, OtherEventsAreInvalid) {
   EXPECT_FALSE(IsReadable(passive_channel.get(), kQuiet_ms));
 }
 
-// The kernel makes an empty path the connection's, so that it can send no more messages of it
-// (cm_migrate); its connections are left alone.
+// After a path migration the kernel uses an empty path and cannot send further messages of the
+// connection (cm_migrate). The test therefore does not use the kernel's connection afterwards.
 TEST_F(Notify, AMigratedPathIsTakenNoteOfWhileConnected) {
   if (IsIwarp()) GTEST_SKIP() << kNotifyForcesNothing;
   ASSERT_NO_FATAL_FAILURE(Respond());
@@ -143,7 +143,7 @@ TEST_F(Notify, ASynchronousAcceptEndsByIt) {
   EXPECT_EQ(accepted.get(), 0);
 }
 
-// ---- what goes wrong by itself
+// ---- failures without a call
 
 TEST_F(Notify, AQpThatCannotBeMovedWhenTheReplyComesIsAConnectError) {
   if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
@@ -161,7 +161,7 @@ TEST_F(Notify, AQpThatCannotBeMovedWhenTheReplyComesIsAConnectError) {
   EXPECT_STREQ(rdma_event_str(failed->event), "RDMA_CM_EVENT_CONNECT_ERROR");
   EXPECT_LT(failed->status, 0);
   EXPECT_EQ(StateOf(active->qp), IBV_QPS_ERR);
-  // The rest of a connection that was reported as failed is no event any more.
+  // A connection that was reported as failed has no further events.
   EXPECT_EQ(ErrnoOf(rdma_disconnect(active.get())), 0);
   EXPECT_FALSE(IsReadable(channel.get(), kQuiet_ms));
 }
@@ -177,7 +177,7 @@ TEST_F(Notify, AcceptingWhenTheQpCannotBeMovedFailsAtOnce) {
   attr.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(ibv_modify_qp(passive->qp, &attr, IBV_QP_STATE), 0);
   EXPECT_EQ(ErrnoOf(rdma_accept(passive.get(), nullptr)), EINVAL);
-  EXPECT_FALSE(IsReadable(channel.get(), kQuiet_ms));  // the request is held still
+  EXPECT_FALSE(IsReadable(channel.get(), kQuiet_ms));  // the request is still held
   EXPECT_EQ(ErrnoOf(rdma_reject(passive.get(), nullptr, 0)), 0);
   Expect(channel.get(), RDMA_CM_EVENT_REJECTED, 28);
 }

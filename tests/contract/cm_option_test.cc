@@ -1,5 +1,5 @@
-// rdma_set_option(3) and what each option does, rdma_init_qp_attr(3) in each state, and ECE through
-// connect and accept (rdma_set_local_ece(3), rdma_get_remote_ece(3)).
+// rdma_set_option(3) and the effect of each option, rdma_init_qp_attr(3) in each state, and ECE
+// through connect and accept (rdma_set_local_ece(3), rdma_get_remote_ece(3)).
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
@@ -22,7 +22,7 @@ class Option : public ConnectedTest {
     EXPECT_EQ(ibv_query_qp(qp, &attr, mask, &init), 0);
     return attr;
   }
-  // 0 or errno; the attributes the id's QP would need for `state`.
+  // Gets the attributes that the id's QP needs for `state`. Returns 0 or an errno.
   static int InitFor(const CmId& id, ibv_qp_state state, ibv_qp_attr* attr, int* mask) {
     *attr = {};
     attr->qp_state = state;
@@ -124,7 +124,7 @@ TEST_F(Option, ARouteResolvedBeforeKeepsItsTypeOfService) {
   EXPECT_EQ(active->route.path_rec[0].traffic_class, 0);
 }
 
-// ---- a path given by hand
+// ---- a path set by the program
 
 class Path : public Option {
  protected:
@@ -141,7 +141,7 @@ class Path : public Option {
     data.path.packetlifetime = 2 << 6 | 13;
     return data;
   }
-  // An id with its address alone, and the path that leads where it goes.
+  // Creates an id with a resolved address only, and a path to its destination.
   void Prepare(uint16_t port) {
     const CmId other = Resolved(port);
     path = From(other->route.path_rec[0]);

@@ -1,6 +1,6 @@
-// A port that goes down and comes up again, and addresses that come and go: asynchronous events
-// (ibv_get_async_event(3)), what data and connection management do meanwhile. Statuses and errno
-// values as measured on rdma_rxe, whose packets find no route while the interface is down.
+// A port that goes down and up again, and addresses that are added and removed. The tests check the
+// asynchronous events (ibv_get_async_event(3)), data and connection management. Statuses and errno
+// values were measured on rdma_rxe, whose packets have no route while the interface is down.
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -48,8 +48,8 @@ class ChangingPort : public testing::Test {
   }
   const std::string& address() const { return side->address(); }
 
-  // The next asynchronous event of that type; others, of an IPv6 address that goes with the link,
-  // come between.
+  // Waits for the next asynchronous event of that type. Events of an IPv6 address that is removed
+  // with the link may come in between.
   static bool Hears(Side& at, int type) {
     for (;;) {
       const int event = at.NextAsyncEvent(kPatience_ms);
@@ -60,7 +60,7 @@ class ChangingPort : public testing::Test {
     device.SetPort(false);
     ASSERT_TRUE(Hears(*watcher, IBV_EVENT_PORT_ERR));
   }
-  // An address comes or goes, and its GID with it; an RNIC's one GID is no address.
+  // Adding or removing an address changes its GID as well. An RNIC's only GID is no address.
   void AddAddress(const std::string& one) {
     device.AddAddress(one);
     EXPECT_TRUE(IsIwarp() || Hears(*watcher, IBV_EVENT_GID_CHANGE));
@@ -79,7 +79,7 @@ class ChangingPort : public testing::Test {
     EXPECT_EQ(event.event, type) << Describe(event);
     EXPECT_EQ(event.status, status) << Describe(event);
   }
-  // A send over the connection of `ids`, and its completion.
+  // Sends over the connection of `ids` and returns its completion.
   Completion Send() {
     buffer = Allocate(64);
     region = side->Register(buffer);
@@ -88,8 +88,8 @@ class ChangingPort : public testing::Test {
     return side->Poll(ids.active_qp, Queue::kSend);
   }
 
-  TestDevice device;  // outlives the sides: the kernel's is made anew when they have gone
-  // Ids live in one program; another has the device open and hears asynchronous events.
+  TestDevice device;  // outlives the sides: the kernel recreates it after their end
+  // The ids are in one program. Another program has the device open and gets asynchronous events.
   std::unique_ptr<Side> side, watcher;
   IdsOfEveryState ids;
   Buffer buffer;
@@ -205,7 +205,7 @@ TEST_F(ChangingPort, ARequestThatCannotLeaveIsUnreachableAtOnce) {
   if (IsIwarp()) GTEST_SKIP() << kLinkEndsConnections;
   ASSERT_NO_FATAL_FAILURE(ids.Make(*side, address()));
   ASSERT_NO_FATAL_FAILURE(TakeDown());
-  const int id = ids.Resolved(*side, address());  // an own address has a route
+  const int id = ids.Resolved(*side, address());  // a local address has a route
   ASSERT_GE(side->CreateCmQp(id), 0);
   ASSERT_EQ(side->CmConnect(id, {}), 0);
   ExpectEvent(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
@@ -262,7 +262,8 @@ int JoinStep(State& state, const int& id) {
              : errno;
 }
 
-// cma_make_mc_event: there is no address handle without a GID, and its error is not told.
+// cma_make_mc_event: without a GID there is no address handle, and the event does not contain the
+// error.
 TEST_F(ChangingPort, AJoinOfAnAddressThatWentIsAMulticastErrorWithStatusZero) {
   if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   const std::string more = NeighbourOf(address(), 200);
@@ -305,7 +306,7 @@ TEST_F(MovedAddress, LeavesTheIdsWhatTheyWere) {
   ASSERT_NO_FATAL_FAILURE(ids.Make(*side, moving->address()));
   moving->Move();
   ids.ExpectOneEach(*side, RDMA_CM_EVENT_ADDR_CHANGE);
-  EXPECT_TRUE(IsIwarp() || side->StateOf(ids.active_qp) == IBV_QPS_RTS);  // siw tells no state
+  EXPECT_TRUE(IsIwarp() || side->StateOf(ids.active_qp) == IBV_QPS_RTS);  // siw reports no state
   EXPECT_EQ(side->Listen(ids.bound), 0);
   EXPECT_EQ(side->Disconnect(ids.active), 0);
   for (const int id : {ids.listener, ids.bound, ids.resolved, ids.wildcard, ids.unbound}) {
@@ -323,7 +324,7 @@ TEST_F(MovedAddress, CanBeBoundAgain) {
   EXPECT_EQ(side->Listen(fresh), 0);
 }
 
-// Under the kernel's default the other link takes the MAC over with the address.
+// By the kernel's default, the other link takes over the MAC with the address.
 class AddrChangeBondDefaultFailoverMac : public MovedAddress {
  protected:
   AddrChangeBondDefaultFailoverMac() { mac = LinksMac::kStays; }
@@ -337,7 +338,7 @@ TEST_F(AddrChangeBondDefaultFailoverMac, IsToldToNobodyAndIdsStayWhatTheyWere) {
   EXPECT_EQ(side->Disconnect(ids.active), 0);
 }
 
-// cma_netevent_callback: whoever has resolved a route over the neighbour.
+// cma_netevent_callback: the event is for each id that has resolved a route over the neighbour.
 TEST(ChangedNeighbourTest, IsUnreachableAtOnceToTheIdsThatResolvedIt) {
   if (IsIwarp()) GTEST_SKIP() << "iWARP: TCP looks after its neighbours";
   if (const std::string why = WhyNothingChanges(); !why.empty()) GTEST_SKIP() << why;
@@ -428,7 +429,7 @@ TEST_F(SeveralDevices, AWildcardListenerHearsThemAll) {
     const EventCopy request = side->NextEvent();
     ASSERT_TRUE(request.found) << address;
     ASSERT_EQ(request.event, RDMA_CM_EVENT_CONNECT_REQUEST) << Describe(request);
-    EXPECT_EQ(side->Reject(request.id), 0);  // or an RNIC's id waits for the answer when it goes
+    EXPECT_EQ(side->Reject(request.id), 0);  // else an RNIC's id waits for it
   }
 }
 
@@ -443,7 +444,7 @@ TEST_F(SeveralDevices, RemovalOfOneIsNotTheOthers) {
   EXPECT_EQ(event.id, near);
   EXPECT_FALSE(side->NextEvent(kQuiet_ms).found);
   EXPECT_EQ(side->Listen(far), 0);
-  side.reset();  // the kernel's device returns when nobody holds it
+  side.reset();  // the kernel's device returns when no process has it open
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The protocol between two connection managers, as far as calls can bring it about: who asks at the
-// same time, takes back what was said, or goes in the midst of it (IBTA 12.9; the kernel's cm.c).
+// The protocol between two connection managers, as far as calls can control it: simultaneous
+// requests, aborted setups, and ids that are destroyed in between (IBTA 12.9; the kernel's cm.c).
 #include <cerrno>
 
 #include "tests/contract/support/connection.h"
@@ -9,7 +9,7 @@ namespace {
 
 class Protocol : public ConnectionTest {
  protected:
-  // Both ids without QPs, the active one at its CONNECT_RESPONSE.
+  // Both ids have no QPs. The active id gets its CONNECT_RESPONSE.
   void Respond() {
     ASSERT_NO_FATAL_FAILURE(StartListening());
     ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
@@ -29,10 +29,10 @@ class Protocol : public ConnectionTest {
     ExpectEvent(passive, RDMA_CM_EVENT_ESTABLISHED);
   }
 
-  const uint32_t active_number = ForeignQpn();  // of the queue pair that the active id speaks for
+  const uint32_t active_number = ForeignQpn();  // of the active id's queue pair
 };
 
-// RDMA CM has no peer-to-peer connections: two requests that cross are two connections.
+// RDMA CM has no peer-to-peer connections: two simultaneous requests make two connections.
 TEST_F(Protocol, BothSidesMayAskAtOnce) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   const int back = active.CreateId();
@@ -70,7 +70,7 @@ TEST_F(Protocol, BothSidesMayDisconnectAtOnce) {
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
-  // Whoever owes an answer gives it; of the others nothing more is asked.
+  // A side that still has to answer the disconnect answers. The others have nothing to do.
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_TIMEWAIT_EXIT);
@@ -110,7 +110,7 @@ TEST_F(Protocol, ARequestIsTakenBackByDestroyingItsIdAndTheAcceptFails) {
   ASSERT_EQ(active.CmConnect(active_id, spec), 0);
   passive_id = ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST).id;
   ASSERT_EQ(active.DestroyId(active_id), 0);
-  ExpectQuiet(passive);  // before its accept an id hears of nothing
+  ExpectQuiet(passive);  // before its accept an id gets no events
   EXPECT_EQ(passive.Accept(passive_id, spec), EINVAL);
   ExpectQuiet(passive);
 }
@@ -141,7 +141,7 @@ TEST_F(Protocol, AQpNumberMayConnectAgainOnceItsConnectionHasEnded) {
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
   ExpectEvent(active, RDMA_CM_EVENT_TIMEWAIT_EXIT);
-  ExpectEvent(passive, RDMA_CM_EVENT_TIMEWAIT_EXIT);  // each side's time is its own
+  ExpectEvent(passive, RDMA_CM_EVENT_TIMEWAIT_EXIT);  // each side has its own timewait
   int again = -1;
   ASSERT_NO_FATAL_FAILURE(Resolve(&again));
   ConnectSpec spec;

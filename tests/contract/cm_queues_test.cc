@@ -1,5 +1,5 @@
-// The queues of an id (rdma_create_qp(3), rdma_create_srq(3) and their _ex forms) and the inline
-// calls of rdma_verbs.h, which work on them.
+// The queues of an id (rdma_create_qp(3), rdma_create_srq(3) and their _ex forms), and the inline
+// calls of rdma_verbs.h on these queues.
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
@@ -24,7 +24,7 @@ class Queues : public ConnectedTest {
   CmId id;
 };
 
-// ---- making them
+// ---- creating queues
 
 TEST_F(Queues, AQpWithoutCqsGetsThemWithChannelsWhoseContextIsTheId) {
   if (IsIwarp()) GTEST_SKIP() << kNoQpStates;

@@ -1,6 +1,7 @@
-// A device that is removed while programs use it, and returns (rdma_get_cm_event(3),
-// RDMA_CM_EVENT_DEVICE_REMOVAL; order, calls and errno values as measured on rdma_rxe). The kernel
-// takes the device out of its lists at once and frees it when the last process has let it go.
+// A device that is removed and returned while programs use it (rdma_get_cm_event(3),
+// RDMA_CM_EVENT_DEVICE_REMOVAL). Order, calls and errno values were measured on rdma_rxe. The
+// kernel removes the device from its lists at once, and frees it when the last process has closed
+// it.
 #include <poll.h>
 
 #include <cerrno>
@@ -16,7 +17,7 @@
 namespace rdma_contract {
 namespace {
 
-// The names of the devices that ibv_get_device_list shows, and what rdma_get_devices does.
+// The numbers of devices in ibv_get_device_list and in rdma_get_devices.
 struct Listed {
   int verbs, cm;
   bool has_test_device;
@@ -41,7 +42,7 @@ int BindNewStep(State& state, const sockaddr_in& to) {
   return error;
 }
 
-// What verbs calls on an id's open device answer: 0, or the errno of the first that failed.
+// Makes verbs calls on an id's open device. Returns 0, or the errno of the first call that failed.
 int UseVerbsStep(State& state, const int& id) {
   ibv_context* context = state.ids[static_cast<size_t>(id)]->verbs;
   ibv_port_attr port{};
@@ -74,7 +75,7 @@ class DeviceRemoval : public testing::Test {
     ASSERT_NO_FATAL_FAILURE(ids.Make(*side, address()));
     device.Remove();
   }
-  // The removal has reached the id: any call of it is ENXIO then.
+  // Waits until the removal has reached the id. Every call on the id then fails with ENXIO.
   void WaitUntilGone(int id) {
     int error = 0;
     for (int waited_ms = 0; error != ENXIO && waited_ms < kPatience_ms; waited_ms += 10) {
@@ -90,7 +91,7 @@ class DeviceRemoval : public testing::Test {
     EXPECT_EQ(event.status, status) << Describe(event);
   }
 
-  TestDevice device;  // outlives the sides: it returns when they have gone
+  TestDevice device;  // outlives the sides: the device returns when they have ended
   std::unique_ptr<Side> side, peer;
   IdsOfEveryState ids;
 };
@@ -148,7 +149,7 @@ TEST_F(DeviceRemoval, CallsOnItsIdsAreEnxio) {
   EXPECT_EQ(side->ResolveRoute(ids.bound), ENXIO);
   EXPECT_EQ(side->CmConnect(ids.resolved, {}), ENXIO);
   ConnectSpec none;
-  none.null_parameters = true;  // without a QP: librdmacm refuses it before it asks
+  none.null_parameters = true;  // without a QP librdmacm refuses the call before it asks the kernel
   EXPECT_EQ(side->CmConnect(ids.resolved, none), EINVAL);
   EXPECT_EQ(side->Listen(ids.bound), ENXIO);
 }
@@ -180,7 +181,8 @@ TEST_F(DeviceRemoval, AnAddressErrorIsNotTheEndOfAnId) {
   }
 }
 
-// librdmacm reads what was resolved when the event is fetched, and the id has nothing any more.
+// librdmacm queries the resolved address when the event is fetched. The id has no address any more
+// then.
 TEST_F(DeviceRemoval, TurnsAnAddressThatWasNotFetchedIntoAnAddressError) {
   const int id = side->CreateId();
   ASSERT_EQ(side->ResolveAddr(id, address(), 1), 0);
@@ -239,7 +241,7 @@ TEST_F(DeviceRemoval, EndsTheConnectionOfAPeerOnAnotherMachine) {
 TEST_F(DeviceRemoval, ADeviceThatReturnsServesNewIds) {
   ASSERT_NO_FATAL_FAILURE(MakeIdsAndRemove());
   ids.ExpectOneEach(*side, RDMA_CM_EVENT_DEVICE_REMOVAL);
-  side.reset();  // the kernel's device goes with its last user
+  side.reset();  // the kernel's device ends with its last user
   peer.reset();
   device.Return();
   side = std::make_unique<Side>(Place::kLocalProcess);
@@ -262,7 +264,7 @@ TEST_F(DeviceRemoval, AWildcardListenerHearsTheDeviceThatReturned) {
   ASSERT_EQ(client.CmConnect(active, {}), 0);
   const EventCopy request = side->NextEvent();
   ASSERT_EQ(request.event, RDMA_CM_EVENT_CONNECT_REQUEST) << Describe(request);
-  EXPECT_EQ(side->Reject(request.id), 0);  // or an RNIC's id waits for the answer when it goes
+  EXPECT_EQ(side->Reject(request.id), 0);  // else an RNIC's id waits for it
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What rdma-core 60 added: rdma_resolve_addrinfo(3), rdma_query_addrinfo(3), rdma_write_cm_event(3)
-// and their events. The names are looked up at run time: a library of before has none of them.
+// The additions of rdma-core 60: rdma_resolve_addrinfo(3), rdma_query_addrinfo(3),
+// rdma_write_cm_event(3) and their events. The names are looked up at run time, because an older
+// library has none of them.
 #include <dlfcn.h>
 #include <netdb.h>
 
@@ -126,7 +127,7 @@ TEST_F(Newer, AResolutionIsAnEventAndItsAnswerIsQueried) {
   EXPECT_EQ(memcmp(info->ai_dst_addr, &to, sizeof to), 0);
   EXPECT_EQ(info->ai_port_space, RDMA_PS_TCP);
   EXPECT_EQ(info->ai_qp_type, IBV_QPT_RC);
-  // It binds the id to nothing.
+  // The resolution binds the id to no address.
   EXPECT_EQ(id->verbs, nullptr);
   EXPECT_EQ(ErrnoOf(rdma_resolve_addr(id.get(), nullptr, info->ai_dst_addr, 2000)), 0);
   Expect(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -143,7 +144,7 @@ TEST_F(Newer, AFailedResolutionIsAnErrorEventAndHasNoAnswer) {
   EXPECT_STREQ(rdma_event_str(event->event), "RDMA_CM_EVENT_ADDRINFO_ERROR");
   Query(id, ENODATA);
   event.reset();
-  // The next one may do better.
+  // A later resolution can succeed.
   ASSERT_EQ(ErrnoOf(resolve(id.get(), here.c_str(), "7399", &hints)), 0);
   event = NextEvent(channel.get());
   ASSERT_TRUE(event);

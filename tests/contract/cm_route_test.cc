@@ -1,5 +1,5 @@
-// Routes: a destination leaves by the device whose network it is in, and one that is in no network
-// is ENETUNREACH (addr4_resolve of the kernel's addr.c). Measured on rdma_rxe.
+// Routes. A destination uses the device whose network contains it. A destination outside all
+// networks is ENETUNREACH (addr4_resolve of the kernel's addr.c). Measured on rdma_rxe.
 #include <arpa/inet.h>
 
 #include <cerrno>
@@ -67,8 +67,8 @@ TEST_F(Route, ADestinationInNoNetworkIsUnreachable) {
   ExpectEvent(RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
-// With a source the kernel asks the routes of its interface, and takes an IPv4 address without one
-// for a neighbour. On loopback and on a link without ARP that is otherwise.
+// With a source address the kernel uses the routes of its interface. It takes an IPv4 address
+// without a route for a neighbour. This does not hold on loopback and on a link without ARP.
 TEST_F(Route, FromASourceItIsANeighbourThatNeverAnswers) {
   if (IsIwarp() || side->address().starts_with("127.")) GTEST_SKIP() << "needs a link with ARP";
   const int id = side->CreateId();

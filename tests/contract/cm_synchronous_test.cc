@@ -1,5 +1,6 @@
-// Ids without a channel: each call waits for the event that ends it, keeps it in id->event and
-// answers with its error (rdma_create_id(3), rdma_cm(7)); and endpoints (rdma_create_ep(3)).
+// Ids without a channel. Each call waits for the event that ends it, keeps the event in id->event,
+// and returns the event's error (rdma_create_id(3), rdma_cm(7)). Also endpoints
+// (rdma_create_ep(3)).
 #include <cerrno>
 
 #include "tests/contract/support/direct.h"
@@ -26,7 +27,7 @@ class Synchronous : public ConnectedTest {
     EXPECT_EQ(ErrnoOf(rdma_get_request(listener.get(), &id)), 0);
     return CmId(id);
   }
-  // Both ends synchronous, established.
+  // Creates an established connection of two synchronous ids.
   void Join() {
     active = Routed();
     ASSERT_EQ(MakeQueues(active.get()), 0);
@@ -120,7 +121,7 @@ TEST_F(Synchronous, AResolutionThatEndsInAnErrorAnswersIt) {
   EXPECT_EQ(ResolveTo(id.get(), "203.0.113.1", 1), ENETUNREACH);
   EXPECT_EQ(id->event, nullptr);
   EXPECT_EQ(id->verbs, nullptr);
-  EXPECT_EQ(ResolveTo(id.get(), here, port), 0);  // and may be tried again
+  EXPECT_EQ(ResolveTo(id.get(), here, port), 0);  // a second try succeeds
 }
 
 // ---- datagrams
@@ -144,7 +145,7 @@ TEST_F(Synchronous, ADatagramNobodyListensForFailsWithTheRepliesStatus) {
   if (IsIwarp()) GTEST_SKIP() << kNoDatagrams;
   active = Routed(RDMA_PS_UDP, 9);
   ASSERT_EQ(MakeQueues(active.get()), 0);
-  EXPECT_EQ(Connect(active.get()), 1);  // the SIDR status, where an errno would be
+  EXPECT_EQ(Connect(active.get()), 1);  // the SIDR status instead of an errno
   EXPECT_EQ(LastOf(active), RDMA_CM_EVENT_UNREACHABLE);
   EXPECT_EQ(active->event->status, 1);
 }
@@ -159,7 +160,7 @@ TEST_F(Synchronous, AJoinEndsWithItsEvent) {
   EXPECT_EQ(LastOf(id), RDMA_CM_EVENT_MULTICAST_JOIN);
   EXPECT_EQ(id->event->param.ud.private_data, this);
   EXPECT_EQ(id->event->param.ud.qp_num, 0xffffffu);
-  // Leaving waits for the join's event, so it needs a call that lets go of it first.
+  // rdma_leave_multicast waits for the join's event, so a program must acknowledge the event first.
   EXPECT_EQ(ErrnoOf(rdma_ack_cm_event(id->event)), 0);
   id->event = nullptr;
   EXPECT_EQ(ErrnoOf(rdma_leave_multicast(id.get(), Cast(group))), 0);
@@ -188,7 +189,7 @@ TEST_F(Endpoint, AnActiveOneIsResolvedAndHasItsQp) {
   if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
   const AddrInfo info = InfoTo(port);
   ibv_qp_init_attr init = SmallQueues();
-  init.qp_type = IBV_QPT_UD;  // the address information decides
+  init.qp_type = IBV_QPT_UD;  // the address information has priority
   ASSERT_EQ(Create(&active, info.get(), &init), 0);
   EXPECT_EQ(LastOf(active), RDMA_CM_EVENT_ROUTE_RESOLVED);
   EXPECT_EQ(active->route.num_paths, 1);
@@ -270,7 +271,7 @@ TEST_F(Endpoint, ConnectionDataOfTheInformationComesBeforeTheCallers) {
 
 TEST_F(Endpoint, ARouteInTheInformationIsTaken) {
   if (IsIwarp()) GTEST_SKIP() << kNoPathRecord;
-  // The path of a resolved id, as a subnet manager would write it.
+  // The path of a resolved id in the form of a subnet manager.
   const CmId resolved = Routed();
   const ibv_sa_path_rec& path = resolved->route.path_rec[0];
   ibv_path_data data{};

@@ -3,7 +3,7 @@ test` on the kernel's own drivers."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
-# What the emulator's hosts are told so that a device has the habits of a kernel driver.
+# The host options that give a device the habits of a kernel driver.
 _HOST_OPTIONS = {"rxe": [], "siw": ["--profile", "siw"]}
 
 _RUNNER = [
@@ -17,11 +17,11 @@ _RUNNER = [
     "//tests/support:emulated",
 ]
 
-# More ways to run a test whose payloads may take short ways, by name: what the emulator's hosts are
-# told. None may make a difference.
+# More ways to run a test whose payloads may use shortcuts, by name: the options of the emulator's
+# hosts. No option may change a result.
 PAYLOAD_WAYS = {
     "without_shortcuts": ["--payload-shortcuts", "off"],
-    # A rule that watches and never matches; it stands where payloads are placed and completed.
+    # A rule that matches at the doors of payloads but never fires.
     "watched": ["--scenario", "$(location watching.toml)"],
 }
 

@@ -77,7 +77,7 @@ class CqEvents : public LoopbackTest {
     ibv_ack_cq_events(cq, 1);
     return true;
   }
-  // One message from a to b, received and taken off the send queue.
+  // Sends one message from a to b, and polls the send completion.
   void Send(unsigned flags = 0) {
     ASSERT_EQ(PostReceive(b.get(), 1), 0);
     ASSERT_EQ(PostSend(a.get(), 1, flags | IBV_SEND_SIGNALED), 0);
@@ -153,7 +153,7 @@ TEST_F(CqEvents, ResizingKeepsCompletionsAndTheirOrder) {
   }
 }
 
-// Sends of one size that nobody has polled yet, from slab, bounce buffer or copy offer.
+// Sends of one size that were not polled yet, from slab, bounce buffer or copy offer.
 class CqResize : public LoopbackTest, public testing::WithParamInterface<uint32_t> {
  protected:
   static constexpr uint64_t kSends = 40;
@@ -236,7 +236,7 @@ TEST_F(CqOverrun, GivesCqErrorAndTakesTheResponderDown) {
   EXPECT_EQ(event.element.cq, receive_cq.get());
   ibv_ack_async_event(&event);
   EXPECT_EQ(StateOf(b.get()), IBV_QPS_ERR);
-  // What was in the queue before is still to be had.
+  // The completions that were in the queue before remain available.
   int good = 0;
   for (Completion one = PollOne(receive_cq.get()); one.found; one = PollOne(receive_cq.get(), 0))
     good += one.wc.status == IBV_WC_SUCCESS;

@@ -1,4 +1,4 @@
-// What the device says of itself, as the kernel's rxe says it.
+// The device's attributes equal those of the kernel's rxe.
 #include <endian.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ TEST_F(Device, PortIsAnActiveEthernetPort) {
   EXPECT_EQ(attr.port_cap_flags, 0x00010000u);
   EXPECT_EQ(attr.lid, 0);
   EXPECT_EQ(attr.active_width, 1);
-  // That of the link under it: a power of two by ibv_query_port(3).
+  // The speed of the underlying link: a power of two by ibv_query_port(3).
   EXPECT_NE(attr.active_speed, 0);
   EXPECT_EQ(attr.active_speed & (attr.active_speed - 1), 0);
   EXPECT_EQ(attr.phys_state, 5);

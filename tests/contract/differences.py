@@ -29,7 +29,7 @@ HOWS = {
     "crashes": "takes the program down",
 }
 KEYS = {"file", "test", "on", "how", "what", "reason"}
-HANG_LIMIT_S = 15  # a test that is known to hang is not waited for any longer
+HANG_LIMIT_S = 15  # a test that hangs by the table gets no more time
 
 
 class Row:
@@ -43,7 +43,7 @@ class Row:
                 (one, BACKENDS) for one in self.on]:
             if value not in allowed:
                 raise ValueError("%s: '%s' is none of %s" % (where, value, ", ".join(allowed)))
-        self.used = set()  # backends on which a test was met
+        self.used = set()  # backends on which a test ran
 
     def matches(self, file, test):
         return file == self.file and fnmatch.fnmatchcase(test, self.test)
@@ -62,8 +62,8 @@ class Table:
         return None
 
     def judge(self, backend, file, result):
-        """The kind and text of a result, the table considered: a failure that it names is
-        `differs`, a test that it names and that passes or is skipped has failed."""
+        """Returns the kind and text of a result with regard to the table. A failure in the table is
+        `differs`. A test in the table that passes or is skipped has failed."""
         row = self.row(backend, file, result.name)
         if row is None:
             return result.kind, result.text
@@ -74,7 +74,7 @@ class Table:
                           "the table (%s)" % (result.kind, backend, HOWS[row.how], row.what))
 
     def unused(self, backend, file):
-        """Rows of this file and backend that no result has met."""
+        """Returns the rows of this file and backend without a result."""
         return [row for row in self.rows
                 if row.file == file and backend in row.on and backend not in row.used]
 

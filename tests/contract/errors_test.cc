@@ -1,5 +1,5 @@
-// What goes wrong is told as the kernel's rxe tells it: which status at which side, which QP goes
-// down, and what is flushed in which order.
+// Errors are reported as by the kernel's rxe: the status at each side, the QP that enters ERR, and
+// the order of flushed requests.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t kBytes = 8192;
 
-// Local posts the faulty request 1 and a good request 2; both sides have receives posted before.
+// The local side posts the faulty request 1 and a correct request 2. Both sides have receives
+// posted before.
 class Errors : public testing::Test {
  protected:
   void Join(const PathSpec& local_path = {}, const PathSpec& remote_path = {},
@@ -56,7 +57,8 @@ class Errors : public testing::Test {
     EXPECT_EQ(completion.wc.status, status) << Describe(completion);
     EXPECT_EQ(completion.wc.vendor_err, 0u);
   }
-  // The failing request's status, the flush of what was posted behind it, and the local QP's end.
+  // Checks the status of the failing request, the flush of the next request, and the local QP's
+  // state.
   void FailsWith(const WorkRequest& bad, ibv_wc_status status) {
     ASSERT_EQ(local.PostSend(pair.local, bad), 0);
     WorkRequest good = Write();
@@ -76,7 +78,7 @@ class Errors : public testing::Test {
     EXPECT_EQ(remote.StateOf(pair.remote), IBV_QPS_RTS);
     EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
   }
-  // Both requests complete well.
+  // Both requests succeed.
   void Succeeds(const WorkRequest& request) {
     ASSERT_EQ(local.PostSend(pair.local, request), 0);
     Expect(local, pair.local, Queue::kSend, 1, IBV_WC_SUCCESS);
@@ -90,7 +92,7 @@ class Errors : public testing::Test {
   Region h, t;
 };
 
-// ---- remote access: the requester gets REM_ACCESS, both QPs go down
+// ---- remote access: the requester gets REM_ACCESS, both QPs enter ERR
 
 TEST_F(Errors, WriteWithABadRkey) {
   Join();
@@ -194,7 +196,7 @@ TEST_F(Errors, AtomicOnAQpThatAllowsNone) {
   RemoteIsFlushed();
 }
 
-// ---- zero bytes touch no memory: keys are not looked at
+// ---- zero bytes touch no memory, so keys are not checked
 
 TEST_F(Errors, ZeroByteOperationsWithABadRkeySucceed) {
   Join();
@@ -317,17 +319,17 @@ TEST_F(Errors, MalformedRequestsAreRefusedByPostSend) {
 
 TEST_F(Errors, AFullSendQueueSaysEnomem) {
   Join({.rnr_retry = 7}, {.min_rnr_timer = 20}, {.depth = 4});
-  // Sends wait for receives that are not there: two were posted.
+  // The sends wait for receives, of which only two were posted.
   int posted = 0, result = 0;
   while (posted < 100 && (result = local.PostSend(pair.local, WorkRequest{.wr_id = 1}.Add(
                                                                   here.address(), 8, h.lkey))) == 0)
     ++posted;
   EXPECT_EQ(result, ENOMEM);
-  EXPECT_GE(posted, 7);  // 2^n - 1 for 4, and perhaps what was done meanwhile
+  EXPECT_GE(posted, 7);  // 2^n - 1 for 4, and perhaps the requests that completed meanwhile
   EXPECT_LE(posted, 9);
 }
 
-// ---- giving up
+// ---- exhausted retries
 
 class NoReceive : public testing::TestWithParam<ibv_wr_opcode> {};
 TEST_P(NoReceive, ExceedsTheRnrRetries) {
@@ -357,7 +359,7 @@ TEST_F(Errors, SevenRnrRetriesWaitForAReceiveForEver) {
   EXPECT_FALSE(one.Poll(two.local, Queue::kSend, 500).found);
   ASSERT_EQ(other.PostReceive(two.remote, ReceiveInto(2, into, i)), 0);
   Expect(one, two.local, Queue::kSend, 1, IBV_WC_SUCCESS);
-  // A receive's buffer is the device's until its completion has been taken.
+  // The device owns a receive's buffer until its completion was polled.
   Expect(other, two.remote, Queue::kReceive, 2, IBV_WC_SUCCESS);
   EXPECT_EQ(FirstDifference(into.bytes(), 4), -1);
 }
@@ -385,7 +387,7 @@ TEST_F(Errors, AProcessThatDiedExceedsTheRetries) {
 // ---- flushing
 
 TEST_F(Errors, EnteringErrorFlushesEverythingInOrderUnsignalledToo) {
-  // The peer holds no receive and RNR waits for ever, so the sends stay queued.
+  // The peer has no receive posted and RNR retries are endless, so the sends stay queued.
   Side one(Place::kThisProcess), other(Place::kPeersMachine);
   const Pair two = ConnectPair(one, other);
   const Buffer bytes = Allocate(64);

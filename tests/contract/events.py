@@ -18,17 +18,17 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 BACKENDS = {"emulator": "rdmaemu", "rxe": "rdma_rxe", "emulator_siw": "rdmaemu, profile siw",
             "siw": "siw"}
-TESTS_OF = {"emulator_siw": "siw"}  # whose tests a backend runs, where a row has several
+TESTS_OF = {"emulator_siw": "siw"}  # whose tests a backend runs if a row has several
 EVENTS = ("ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_RESPONSE "
           "CONNECT_ERROR UNREACHABLE REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL "
           "MULTICAST_JOIN MULTICAST_ERROR ADDR_CHANGE TIMEWAIT_EXIT ADDRINFO_RESOLVED "
           "ADDRINFO_ERROR USER").split()
-NONE = "-"  # the test does not run there, or the event did not come
+NONE = "-"  # the test does not run there, or the event did not arrive
 
 
 class Cause:
-    """A row of the page: an event, what brings it about, and the test that does so; a backend may
-    have a test of its own."""
+    """A row of the page: an event, its cause, and the test that causes it. A backend may have a
+    test of its own."""
 
     def __init__(self, fields):
         self.event, self.cause = fields["event"], fields["cause"]
@@ -59,7 +59,7 @@ def causes(path=os.path.join(HERE, "events.toml")):
 
 
 def said(event, seen):
-    """What a test's recorded events say of one kind: each different one once, in order."""
+    """Returns the different recorded events of one kind in a test, each once and in order."""
     words = []
     for one in seen:
         if one["event"] != "RDMA_CM_EVENT_" + event:
@@ -73,7 +73,7 @@ def said(event, seen):
 
 
 class Record:
-    """What a backend's run has said, by test and event."""
+    """The recorded events of a backend's run, by test and event."""
 
     def __init__(self, backend):
         self.backend = backend
@@ -88,7 +88,7 @@ class Record:
         return test.get(cause.event, NONE)
 
     def take(self, results, rows):
-        """Replaces what was said by what these results say."""
+        """Replaces the recorded events by those of these results."""
         new = {}
         for row in rows:
             key = row.tests.get(self.backend)
@@ -106,7 +106,7 @@ class Record:
             text.write("\n")
 
     def stale(self, file, test, events):
-        """What a test's run says otherwise than the record, or ""."""
+        """Returns the difference between a test's run and the record, or ""."""
         for event, text in self.said.get("%s %s" % (file, test), {}).items():
             if said(event, events) != text:
                 return ("docs/events.md says that %s comes with '%s', and it came with '%s': if that is "

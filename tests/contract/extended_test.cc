@@ -1,5 +1,5 @@
 // The extended interfaces: ibv_wr_* on a QP of ibv_create_qp_ex, ibv_start_poll on a CQ of
-// ibv_create_cq_ex. The same operations, the same bytes.
+// ibv_create_cq_ex. They do the same operations on the same bytes.
 #include <arpa/inet.h>
 
 #include <cerrno>
@@ -15,8 +15,8 @@ constexpr uint64_t kOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_
                           IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                           IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
-// One side works by the extended calls; the other, in the peer process or on its host, by the old
-// ones, so that each judges the other.
+// One side uses the extended calls. The other side, in the peer process or on its host, uses the
+// old ones, so that each checks the other.
 class Extended : public testing::Test {
  protected:
   void SetUp() override {
@@ -87,7 +87,8 @@ class Extended : public testing::Test {
                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   }
-  // Waits for one completion by the extended calls and leaves the poll open for its fields.
+  // Waits for one completion by the extended calls. The poll stays open so that the test can read
+  // the completion's fields.
   void StartPoll() {
     ibv_poll_cq_attr attr{};
     int result = ENOENT;
@@ -195,7 +196,8 @@ TEST_F(Extended, Atomics) {
   EXPECT_EQ(*target, 7u);
 }
 
-// The builder takes it, and the responder refuses it: unlike ibv_post_send, which answers EINVAL.
+// The builder accepts the request and the responder refuses it. ibv_post_send returns EINVAL
+// instead.
 TEST_F(Extended, AMisalignedAtomicCompletesWithAnError) {
   Begin(17);
   ibv_wr_atomic_fetch_add(ex, to.rkey, sink.address() + 4, 2);

@@ -1,4 +1,4 @@
-// A forked child uses the device its parent opened; connection ids it does not.
+// A forked child can use the device that its parent opened, but not its connection ids.
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -14,7 +14,7 @@
 namespace rdma_contract {
 namespace {
 
-// Runs `body` in a forked child and gives what it returned; 255 when it did not end by itself.
+// Runs `body` in a forked child and returns its result; 255 when the child did not exit by itself.
 int InChild(const std::function<int()>& body) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -77,8 +77,8 @@ TEST_F(Fork, ChildThatOnlyExitsTakesNothingAlong) {
   EXPECT_EQ(StateOf(a.get()), IBV_QPS_RTS);
 }
 
-// A child that uses nothing and forks in turn: what its parent has received, and not polled yet, is
-// the parent's still.
+// A child that uses nothing and forks itself. Messages that its parent has received and not polled
+// yet remain the parent's.
 TEST_F(Fork, AnUnusedChildTakesNothingOfWhatItsParentReceived) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   void* const own = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-"""Runs a contract test binary and follows it test by test: each has a time-out of its own, and one
-that hangs or takes the program down is told by name while the others go on."""
+"""Runs a contract test binary and follows it test by test. Each test has a time-out of its own. A
+test that hangs or crashes the program is reported by name, and the others continue."""
 
 import json
 import os
@@ -9,15 +9,15 @@ import subprocess
 import threading
 import time
 
-LIMIT_S = 60  # for one test; the slow ones of a backend get more
+LIMIT_S = 60  # for one test; a backend's slow tests get more
 KILL_LIMIT_S = 10
 MARK = re.compile(r"^\[ *(RUN|OK|FAILED|SKIPPED) *\] (\S+?\.\S+?)(?:,.*)?(?: \(\d+ ms\))?$")
 EVENT = "@event "  # a line of tests/contract/support/record.cc
-TEXT_LIMIT = 20000  # of one test's output that is kept
+TEXT_LIMIT = 20000  # of one test's output; the rest is dropped
 
 
 class Stuck(Exception):
-    """A program could not be ended: its kernel or its host holds it."""
+    """A program could not be ended, because its kernel or its host blocks it."""
 
 
 class Result:
@@ -30,7 +30,7 @@ class Result:
 
 
 def names_in(listing):
-    """The tests of a --gtest_list_tests output."""
+    """Returns the tests of a --gtest_list_tests output."""
     names, suite = [], ""
     for line in listing.splitlines():
         name = line.split("#")[0].rstrip()
@@ -51,7 +51,7 @@ def list_tests(binary, env, pattern="*"):
 
 
 class Run:
-    """One process of the binary, from its first test to its end or to the first that hangs."""
+    """One process of the binary, from its first test to its end or to the first test that hangs."""
 
     def __init__(self, command, env, limit_s, begun):
         self.limit_s = limit_s
@@ -97,7 +97,7 @@ class Run:
         self.since = time.monotonic()
 
     def wait(self):
-        """Until the program has ended by itself; False when it had to be ended."""
+        """Waits until the program has ended; returns False when it did not end by itself."""
         while self.process.poll() is None:
             if time.monotonic() - self.since > self.limit_s:
                 self.kill()
@@ -123,8 +123,9 @@ class Run:
 
 def run_tests(binary, names, env, limit_s=LIMIT_S, begun=lambda name: None,
               ended=lambda result: None, prefix=()):
-    """Runs the named tests in one process, and what follows a test that hung or fell in a new one.
-    Tells each result as it comes and gives all. Raises Stuck when a program cannot be ended."""
+    """Runs the named tests in one process. After a test that hung or crashed, the rest run in a new
+    process. Reports each result at once and returns all. Raises Stuck when a program cannot be
+    ended."""
     results, left = [], list(names)
 
     def take(new):

@@ -1,5 +1,5 @@
-// When a host process dies, its clients are told and get errors; nothing hangs. One test, because
-// afterwards there is no host.
+// When a host process dies, its clients get events and errors, and no call blocks for ever. This is
+// one test, because no host exists afterwards.
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
   const Channel cq_channel(ibv_create_comp_channel(context.get()));
   ASSERT_TRUE(cq_channel);
 
-  // Three threads that wait for something that will not come any more.
+  // Three threads wait for events that will never arrive.
   ibv_async_event event{};
   int async_result = -2, cm_result = -2, cq_result = -2;
   std::thread async_waiter([&] { async_result = ibv_get_async_event(context.get(), &event); });
@@ -55,7 +55,7 @@ TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
   EXPECT_NE(ibv_query_port(context.get(), 1, &port), 0);
   EXPECT_EQ(ibv_alloc_pd(context.get()), nullptr);
   EXPECT_EQ(ibv_reg_mr(pd.get(), data.data, data.size, kAllAccess), nullptr);
-  // Work may still be queued; it never succeeds.
+  // Posted work may still be queued, but it never succeeds.
   (void)PostSend(a.get(), 1, IBV_SEND_SIGNALED);
   for (ibv_cq* cq : {send_cq.get(), receive_cq.get()}) {
     const Completion completion = PollOne(cq, kQuiet_ms);
@@ -65,7 +65,7 @@ TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
   EXPECT_EQ(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)), -1);
   rdma_destroy_id(id);
   rdma_destroy_event_channel(cm_channel);
-  // Destroying and closing come back too: the fixture does it all.
+  // The fixture destroys and closes all objects, and these calls return as well.
 }
 
 }  // namespace

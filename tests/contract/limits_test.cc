@@ -1,5 +1,5 @@
-// What ibv_query_device advertises can be had: the deepest queues, and tens of thousands of queue
-// pairs in one process. A queue takes memory where it is used, not where it is made.
+// A program can use the limits that ibv_query_device reports: the deepest queues, and tens of
+// thousands of queue pairs in one process. A queue uses memory only for its used parts.
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -52,7 +52,7 @@ TEST_F(Limits, ACompletionQueueMayHaveMaxCqeEntries) {
   EXPECT_EQ(cq->cqe, device.max_cqe);
 }
 
-// 20 GiB of queues, of which the process and its host touch the first pages.
+// 20 GiB of queues, of which the process and its host use only the first pages.
 TEST_F(Limits, TenThousandQueuePairsOfDepth1024) {
   std::vector<Cq> cqs;
   std::vector<Qp> qps;

@@ -1,5 +1,5 @@
-// Connection management step by step as it was measured on the kernel's rxe: what each call
-// answers in each state, which events follow and in which order, what ids and QPs then say.
+// Connection management step by step, as measured on the kernel's rxe: the result of each call in
+// each state, the events and their order, and the state of ids and QPs afterwards.
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 class Measured : public ConnectionTest {
  protected:
-  // Up to the CONNECT_RESPONSE of an id without a QP.
+  // Proceeds to the CONNECT_RESPONSE of an id without a QP.
   void Respond() {
     ASSERT_NO_FATAL_FAILURE(StartListening());
     ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
@@ -72,7 +72,7 @@ TEST_F(Measured, DestroyingTheIdAtTheResponseRejectsIt) {
   EXPECT_EQ(ExpectEvent(passive, RDMA_CM_EVENT_REJECTED, 28).private_data_len, 148);
 }
 
-// ---- calls in a state that is not theirs
+// ---- calls in a wrong state
 
 TEST_F(Measured, AConnectionRefusesWhatIsForItsBeginning) {
   if (IsIwarp()) GTEST_SKIP() << kNoQpStates;
@@ -221,7 +221,7 @@ TEST_F(Measured, DatagramsDisconnectWithoutEffectAndResolveOnce) {
   EXPECT_EQ(active.CmConnect(active_id, {}), EINVAL);
 }
 
-// ---- what the calls themselves say; both ends in this process
+// ---- the results of the calls; both ends in this process
 
 struct DestroyEp {
   void operator()(rdma_cm_id* id) const { rdma_destroy_ep(id); }
@@ -337,7 +337,7 @@ TEST(MeasuredIdle, AnIdWithoutADeviceRefusesAllThatNeedsOne) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// The real library crashes on each of these: a defect that is not copied.
+// The real library crashes on each of these. The emulator does not copy this defect.
 
 TEST(MeasuredCrash, ResolvingTheRouteOfAnUnboundIdIsInvalid) {
   EXPECT_EQ(rdma_resolve_route(NewSynchronousId().get(), 1000), -1);

@@ -1,5 +1,5 @@
-// Small print of verbs as it was measured on the kernel's rxe: fields of completions, values that
-// calls answer, and what a QP does at the edges of its states.
+// Details of verbs as measured on the kernel's rxe: fields of completions, results of calls, and a
+// QP's behaviour at the limits of its states.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ class MeasuredVerbs : public LoopbackTest {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(qp, &wr, &bad);
   }
-  // Posts one request to a; its completion.
+  // Posts one request to a and returns its completion.
   ibv_wc Do(const ibv_send_wr& wr) {
     EXPECT_EQ(Post(a.get(), wr), 0);
     return Next(send_cq.get());
@@ -212,7 +212,7 @@ TEST_F(MeasuredVerbs, LocalInvalidateEndsAWindowOfTypeTwo) {
   ExpectFailure(Do(write), 1, IBV_WC_REM_ACCESS_ERR);
 }
 
-// rxe_check_bind_mw looks at remote rights alone.
+// rxe_check_bind_mw checks remote rights only.
 TEST_F(MeasuredVerbs, AWindowMayBeBoundWithLocalRights) {
   Connect();
   const Mr region(ibv_reg_mr(pd.get(), data.data, data.size, kAllAccess | IBV_ACCESS_MW_BIND));
@@ -258,7 +258,8 @@ TEST_F(MeasuredVerbs, AQpInRtrReceivesAndStaysThere) {
   EXPECT_EQ(StateOf(late.get()), IBV_QPS_RTR);
 }
 
-// rxe leaves what was posted in SQD where it is, even in RTS again: a defect, not copied.
+// rxe never executes work that was posted in SQD, not even in RTS. The emulator does not copy this
+// defect.
 TEST_F(MeasuredVerbs, WorkPostedToADrainedQpWaitsForRts) {
   Connect();
   ASSERT_EQ(PostReceive(b.get(), 7), 0);
@@ -289,7 +290,7 @@ TEST_F(MeasuredVerbs, GoingFromInitToErrorFlushesTheReceives) {
   ExpectFailure(Next(receive_cq.get()), 101, IBV_WC_WR_FLUSH_ERR);
 }
 
-// The kernel's rxe: 7 is no count, whatever became of the peer.
+// On the kernel's rxe, 7 means endless, even if the peer has ended.
 TEST_F(MeasuredVerbs, SevenRetriesWaitForEver) {
   Connect();
   b.reset();
@@ -303,7 +304,7 @@ TEST_F(MeasuredVerbs, InErrorALateSendIsFlushedAndALateReceiveStays) {
   ASSERT_EQ(PostReceive(b.get(), 99), 0);
   ASSERT_EQ(ToError(b.get()), 0);
   ExpectFailure(Next(receive_cq.get()), 99, IBV_WC_WR_FLUSH_ERR);
-  ExpectNone(receive_cq.get());  // the driver's worker has flushed what was there, and rests
+  ExpectNone(receive_cq.get());  // the driver's worker has flushed the queue and is idle
   ASSERT_EQ(PostReceive(b.get(), 100), 0);
   ASSERT_EQ(Post(b.get(), Request(IBV_WR_SEND)), 0);
   ExpectFailure(Next(send_cq.get()), 1, IBV_WC_WR_FLUSH_ERR);
@@ -442,7 +443,7 @@ TEST_F(MeasuredDatagrams, TheLinkLocalGidReachesItsAddress) {
   EXPECT_TRUE(back);
 }
 
-// ---- what calls answer
+// ---- results of calls
 
 class MeasuredCalls : public MeasuredVerbs {};
 
@@ -558,7 +559,7 @@ TEST_F(MeasuredCalls, PiecesAndInlineDataShareTheirRoom) {
   }
 }
 
-// The real library crashes here: refused instead.
+// The real library crashes here. The emulator returns an error instead.
 TEST_F(MeasuredCalls, AQpWithoutACqIsRefused) {
   ibv_qp_init_attr init{};
   init.cap = {1, 1, 1, 1, 0};

@@ -1,5 +1,5 @@
-// When a call that ends somebody's right to memory has returned, or a request that does so has
-// completed, what arrived before is in that memory and no byte is written to it any more.
+// A call or request can end a right to memory. When the call has returned or the request has
+// completed, earlier data is in that memory, and no further byte is written to it.
 #include <signal.h>
 
 #include "tests/contract/support/payload.h"
@@ -53,11 +53,11 @@ TEST_P(PayloadRights, WhatArrivedIsInPlaceWhenTheQueuePairIsDestroyed) {
 struct EndOrder {
   enum What { kDeregister, kReregister, kCloseWindow, kRebind, kInvalidate } what = kDeregister;
   int qp = -1, object = -1;  // the index of a region or a window
-  int region = -1;           // that a window is bound to anew
+  int region = -1;           // the region for a window's new binding
   uint32_t rkey = 0;
   uint64_t memory = 0;
   size_t bytes = 0;
-  uint64_t other = 0;  // memory that the right is moved to
+  uint64_t other = 0;  // the memory to which the right moves
 };
 
 bool Invalidate(State& state, const EndOrder& order) {
@@ -102,14 +102,14 @@ int EndRightStep(State& state, const EndOrder& order) {
   return done ? 0 : 1;
 }
 
-// WRITEs to the memory by `rkey` while the right to it ends. The WRITE may succeed or fail: what it
-// brings after the end is what must not be seen.
+// WRITEs to the memory by `rkey` while the right to it ends. The WRITE may succeed or fail, but its
+// bytes must not arrive after the end of the right.
 void WriteWhileTheRightEnds(PayloadPair& p, EndOrder order, uint32_t rkey) {
   constexpr int kWrites = 4;
   order.qp = p.pair.remote;
   order.memory = p.there.address();
   order.bytes = p.there.size;
-  // Copies for the host are done by a thread that polls: it does so before and meanwhile.
+  // A polling thread makes copies for the host. It polls before and meanwhile.
   EXPECT_FALSE(p.local.Poll(p.pair.local, Queue::kSend, 0).found);
   WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, rkey);
   for (int i = 0; i < kWrites; i++) ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
@@ -118,13 +118,13 @@ void WriteWhileTheRightEnds(PayloadPair& p, EndOrder order, uint32_t rkey) {
     ASSERT_TRUE(p.local.Poll(p.pair.local, Queue::kSend).found);
   }
   if (p.remote.worker().Finish<int>() != 0) GTEST_SKIP() << "the device does not do this";
-  // rdma_rxe looks at a key with a message's first packet only.
+  // rdma_rxe checks a key only with the first packet of a message.
   if (OnTheEmulator()) {
     EXPECT_EQ(p.FirstForeign(), -1);
   }
 }
 
-// WRITEs from the memory while it is deregistered: each has the old bytes or fails.
+// WRITEs from the memory while it is deregistered. Each WRITE sends the old bytes or fails.
 TEST_P(PayloadRights, NothingIsReadAfterDeregistration) {
   EachSize([](PayloadPair& p) {
     constexpr int kWrites = 8;
@@ -164,7 +164,7 @@ TEST_P(PayloadRights, NothingIsWrittenToWhereARegionWas) {
   });
 }
 
-// A region may not have windows when it goes, so that the window's end is what is tested.
+// A region with windows cannot be deregistered. This test therefore ends the window.
 BoundWindow OpenWindow(PayloadPair& p) {
   const BoundWindow window = p.remote.worker().Call(
       &BindType1Step, WindowOrder{p.pair.remote, -1, p.to.index, p.there.address(), p.there.size});
@@ -221,7 +221,7 @@ TEST_P(PayloadRights, ARemoteInvalidateComesAfterAllBytesOfTheWriteBeforeIt) {
     for (int i = 0; i < 2; i++) {
       EXPECT_EQ(p.local.Poll(p.pair.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
     }
-    // The key is worth nothing any more; no bytes need no key.
+    // The key is invalid now. A request of zero bytes needs no key.
     ASSERT_EQ(p.local.PostSend(p.pair.local, p.Post(IBV_WR_RDMA_WRITE, rkey)), 0);
     EXPECT_EQ(p.local.Poll(p.pair.local, Queue::kSend).wc.status,
               p.size == 0 ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR);
@@ -255,7 +255,7 @@ TEST_P(PayloadRights, AKilledWriterLeavesOldBytesOrItsOwn) {
       ASSERT_TRUE(old || written) << "byte " << i;
     }
     memset(sink.data, kOwn, sink.size);
-    // Somebody else connects and is served; meanwhile nothing of the dead one comes.
+    // Another process connects and works. No data of the killed one arrives meanwhile.
     Side other(Place::kPeersMachine);
     ConnectPair(other, survivor, {}, {.mtu = IBV_MTU_4096});
     for (const uint8_t byte : sink.bytes()) ASSERT_EQ(byte, kOwn);

@@ -1,5 +1,5 @@
-// The bytes of a message are those that the program had in memory when the device could fetch them,
-// and they are in the receiver's memory when its completion is polled, whatever their number.
+// The bytes of a message are those in the program's memory when the device may fetch them. They are
+// in the receiver's memory when its completion is polled, for every size.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ struct ListOrder {
   uint32_t count;
   std::array<WorkRequest, 3> requests;  // READ, WRITE or fetch-and-add, of one piece
 };
-// Posts all as one list, so that the device has not executed the first when the last is posted.
+// Posts all requests as one list. The device has not executed the first when the last is posted.
 int PostListStep(State& state, const ListOrder& order) {
   std::array<ibv_send_wr, 3> list{};
   std::array<ibv_sge, 3> pieces{};
@@ -43,7 +43,7 @@ int PostListStep(State& state, const ListOrder& order) {
 }
 
 // Reads (or fetches) into `middle`, then writes `middle` twice: by a fenced request, and by one
-// behind the fence.
+// after the fence.
 void RunFenced(PayloadPair& p, ibv_wr_opcode first, const Buffer& source, const Buffer& middle,
                const Buffer& fenced, const Buffer& behind) {
   const Region near = p.local.Register(middle), far = p.remote.Register(source);
@@ -133,7 +133,7 @@ struct BuilderOrder {
   ibv_sge piece;
   uint64_t remote_address;
   uint32_t rkey;
-  uint32_t seed;  // of the bytes that are written before ibv_wr_complete
+  uint32_t seed;  // of the bytes that the program writes before ibv_wr_complete
 };
 int BuildStep(State& state, const BuilderOrder& order) {
   ibv_qp_ex* ex = ibv_qp_to_qp_ex(state.qps[static_cast<size_t>(order.qp)].qp);
@@ -225,7 +225,7 @@ ForkResult ForkStep(State& state, const ForkOrder& order) {
   int status = 0;
   if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return ForkResult::kNoChild;
   if (WEXITSTATUS(status) != 0) return static_cast<ForkResult>(WEXITSTATUS(status));
-  // The parent's memory has the bytes, too, whoever polled.
+  // The parent's memory has the bytes as well, whichever process polled.
   return PollAndCompare(cq, order, false);
 }
 

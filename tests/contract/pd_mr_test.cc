@@ -1,4 +1,5 @@
-// Protection domains, memory regions and windows: access flags, bounds, keys, and what keeps what.
+// Protection domains, memory regions and windows: access flags, bounds, keys, and the objects that
+// prevent the destruction of others.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -30,8 +31,8 @@ TEST_F(PdMr, DescribesWhatWasRegistered) {
   EXPECT_EQ(mr->context, context.get());
 }
 
-// Handles are numbers of an open device. The last of several is none that another one has given
-// out.
+// Handles are numbers of an open device. The last of several handles was not allocated by another
+// one.
 TEST_F(PdMr, HandlesBelongToTheContextThatTheyWereMadeThrough) {
   const Context other(OpenTestDevice());
   ASSERT_TRUE(other);
@@ -101,13 +102,13 @@ INSTANTIATE_TEST_SUITE_P(
                     AccessCase{IBV_ACCESS_RELAXED_ORDERING, true, false}));
 
 TEST_F(PdMr, RefusesLengthZero) {
-  // At a page's beginning: elsewhere rxe counts the page that the address is in.
+  // At the beginning of a page. Elsewhere rxe counts the page that contains the address.
   uint8_t* page = buffer.data - buffer.address() % 4096 + 4096;
   EXPECT_EQ(ibv_reg_mr(pd.get(), page, 0, kAllAccess), nullptr);
   EXPECT_EQ(errno, EINVAL);
 }
 
-// There it is the page that the address is in, which is pinned.
+// rxe pins the page that contains the address.
 TEST_F(PdMr, RegistersLengthZeroWithinAPage) {
   const Mr mr(ibv_reg_mr(pd.get(), buffer.data - buffer.address() % 4096 + 4097, 0, kAllAccess));
   ASSERT_TRUE(mr) << strerror(errno);
@@ -130,7 +131,7 @@ TEST_F(PdMr, RefusesMemoryThatIsNotThere) {
   munmap(page, 4096);
 }
 
-// Sizes on both sides of where the emulator stops looking at every page (1 MiB).
+// Sizes around 1 MiB, above which the emulator does not check every page.
 class RegionSizes : public PdMr, public testing::WithParamInterface<size_t> {};
 
 TEST_P(RegionSizes, TakeNoHoleAndNoPageThatMayNotBeWritten) {
@@ -169,7 +170,8 @@ TEST_F(PdMr, ReadOnlyMemoryMayBeReadOnly) {
   EXPECT_EQ(ibv_reg_mr(pd.get(), page, 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
   EXPECT_EQ(errno, EFAULT);
   {
-    // Not through the inline of verbs.h with constant flags: those differ only in the symbol.
+    // Calls the function, not the inline of verbs.h. With constant flags the inline only uses
+    // another symbol.
     const Mr mr(ibv_reg_mr(pd.get(), page, 4096, 0));
     EXPECT_TRUE(mr);
   }
@@ -199,7 +201,7 @@ TEST_F(PdMr, WindowsAndAddressHandlesKeepTheirPd) {
 }
 
 TEST_F(PdMr, IovaGivesRemoteAddressesOfItsOwn) {
-  const uint64_t in_page = buffer.address() % 4096;  // both must agree on it
+  const uint64_t in_page = buffer.address() % 4096;  // the offset in the page must be the same
   const Mr mr(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000 + in_page, kAllAccess));
   EXPECT_TRUE(mr);
   EXPECT_EQ(ibv_reg_mr_iova(pd.get(), buffer.data, buffer.size, 0x10000 + in_page + 1, kAllAccess),
@@ -214,7 +216,7 @@ TEST_F(PdMr, AdviceIsNotSupported) {
 }
 
 TEST_F(PdMr, ClosingTheDeviceFreesWhatIsLeft) {
-  // As the kernel: objects die with their context.
+  // As in the kernel: objects end with their context.
   ibv_context* other = OpenTestDevice();
   ASSERT_NE(other, nullptr);
   ASSERT_NE(ibv_alloc_pd(other), nullptr);

@@ -1,5 +1,5 @@
-// The table of QP state transitions: each pair of states for each type, with the attributes it
-// needs, without each of them, and with one it does not know. Follows ib_modify_qp_is_ok.
+// The table of QP state transitions. Each pair of states is tested for each type with the required
+// attributes, without each of them, and with an unknown one. Follows ib_modify_qp_is_ok.
 #include <poll.h>
 
 #include <cerrno>
@@ -16,7 +16,8 @@ constexpr int kRcRtr = kUcRtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
 constexpr int kRcRts =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-// The attributes a transition needs, -1 when it does not exist. SQE is never entered by request.
+// Returns the attributes that a transition requires, -1 when the transition does not exist. No
+// request enters SQE.
 int Required(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) {
   const bool rc = type == IBV_QPT_RC, ud = type == IBV_QPT_UD;
   if (to == IBV_QPS_RESET) return 0;
@@ -82,7 +83,7 @@ class QpStateTest : public DeviceTest {
     EXPECT_EQ(qp->state, attr.qp_state) << "the library's own idea of the state";
     return attr.qp_state;
   }
-  // Until then SQD refuses changes: sq_draining of ibv_query_qp(3).
+  // SQD refuses changes until the QP is drained: sq_draining of ibv_query_qp(3).
   void WaitUntilDrained(ibv_qp* qp) {
     ibv_qp_attr attr{};
     ibv_qp_init_attr init{};
@@ -93,7 +94,7 @@ class QpStateTest : public DeviceTest {
     }
     EXPECT_EQ(attr.sq_draining, 0);
   }
-  // A QP that has been walked to `state`.
+  // Creates a QP and moves it step by step to `state`.
   Qp In(ibv_qp_type type, ibv_qp_state state) {
     Qp qp = MakeQp(type, cq.get());
     if (!qp) return qp;
@@ -131,7 +132,7 @@ TEST_P(Transitions, HappensExactlyWhenTheTableHasIt) {
     EXPECT_EQ(Move(qp.get(), to, required & ~bit), EINVAL) << "without attribute " << bit;
     EXPECT_EQ(StateOf(qp.get()), from);
   }
-  // An attribute that no transition of this table takes: capabilities cannot be changed.
+  // No transition of this table accepts IBV_QP_CAP, because capabilities cannot be changed.
   EXPECT_EQ(Move(qp.get(), to, required | IBV_QP_CAP), EINVAL);
   EXPECT_EQ(StateOf(qp.get()), from);
   EXPECT_EQ(Move(qp.get(), to, required), 0);
@@ -236,7 +237,7 @@ TEST_F(QpStateTest, QueryGivesBackWhatWasSet) {
   EXPECT_EQ(init.send_cq, cq.get());
 }
 
-// As measured on rxe: cur_qp_state is never told, the address is global before there is one.
+// As measured on rxe: cur_qp_state is never set, and the address is global before one was set.
 TEST_F(QpStateTest, QueryInInitTellsTheSmallestMtuAndAGlobalAddress) {
   const Qp qp = In(IBV_QPT_RC, IBV_QPS_INIT);
   ibv_qp_attr attr{};

@@ -1,5 +1,5 @@
-// Every operation of an RC QP moves exactly the bytes it was told to, at sizes around each packet
-// boundary, at every path MTU and for several scatter/gather layouts.
+// Every operation of an RC QP moves exactly the requested bytes. The tests use sizes around each
+// packet boundary, every path MTU and several scatter/gather layouts.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(
              OperationName(std::get<1>(info.param));
     });
 
-// The port reports max_msg_sz, 8 MiB, and does not enforce it.
+// The port reports a max_msg_sz of 8 MiB but does not enforce it.
 class RcLargeData : public testing::TestWithParam<ibv_wr_opcode> {};
 
 TEST_P(RcLargeData, MovesMessagesAboveMaxMsgSz) {
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(All, RcLargeData,
 
 struct Layout {
   const char* name;
-  std::vector<uint32_t> local, remote;  // lengths; both add up to the same
+  std::vector<uint32_t> local, remote;  // lengths; both sums are equal
 };
 
 class RcLayouts : public testing::TestWithParam<std::tuple<Layout, ibv_wr_opcode>> {};
@@ -128,7 +128,7 @@ TEST_F(Rc, InlineDataIsTakenWhenItIsPosted) {
   ASSERT_EQ(
       remote.PostReceive(pair.remote, WorkRequest{.wr_id = 1}.Add(sink.address(), 256, to.lkey)),
       0);
-  // Inline needs no region: the lkey is not looked at.
+  // Inline data needs no region, so the lkey is not checked.
   ASSERT_EQ(
       local.PostSend(pair.local,
                      WorkRequest{.wr_id = 2, .flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}.Add(
@@ -189,7 +189,7 @@ TEST_F(Rc, FenceHoldsASendBackUntilTheReadBeforeItIsDone) {
                                                    .rkey = t.rkey}
                                            .Add(here.address(), 65536, h.lkey)),
             0);
-  // Sends what the READ brings: without the fence some of it would be old.
+  // Sends the READ's result. Without the fence some bytes would be old.
   ASSERT_EQ(local.PostSend(pair.local,
                            WorkRequest{.wr_id = 3, .flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE}.Add(
                                here.address(), 65536, h.lkey)),
@@ -227,7 +227,8 @@ TEST_F(Rc, SendsArriveInTheOrderTheyWerePosted) {
   }
 }
 
-// rdma_rxe sends within ibv_post_send. Without completions nobody knows, and nothing is sent again.
+// rdma_rxe sends within ibv_post_send. Posted messages must therefore be sent even if the QP ends
+// at once, because nothing is retransmitted afterwards.
 class RcEnds : public Rc {
  protected:
   static constexpr uint32_t kMessages = 8;

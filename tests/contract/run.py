@@ -1,4 +1,4 @@
-"""Runs a contract test on one emulated host, or on two that are joined by UDP on loopback.
+"""Runs a contract test on one emulated host, or on two that are connected by UDP on loopback.
 
 usage: run.py BINARY HOSTS TABLE KIND [HOST OPTIONS...]; TABLE is differences.toml; KIND is `common`, or
 `waiting` or `slow` when tests wait for time-outs, of seconds or of minutes: some of them run at once,
@@ -21,7 +21,7 @@ from differences import Table  # noqa: E402
 from events import Record  # noqa: E402
 from emulated import RDMAEMU, Emulator, free_addresses  # noqa: E402
 
-LIMIT_S = 120  # for one test: sanitizers and a busy machine are slow
+LIMIT_S = 120  # for one test, because sanitizers and a busy machine are slow
 SLOW_LIMIT_S = 280
 AT_ONCE = {"waiting": 8, "slow": 64}
 BACKENDS = {"virtual": ["virtual", "emulator"]}  # by clock: whose rows of differences.toml hold
@@ -30,8 +30,7 @@ SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 
 class Advancer:
-    """Where time is manual somebody has to move it: so many times as fast as the real one, however
-    long a move takes."""
+    """Advances manual time at a multiple of the real one, however long one advance takes."""
 
     EVERY_S = 0.05
 
@@ -48,7 +47,7 @@ class Advancer:
                 "clock", "advance", "%dms" % (1000 * self.rate * (began - arrived)), "--host", "a")
             arrived = began
             if moved.returncode != 0:
-                if self.emulator.host("a") is not None:  # not a test that ends its host
+                if self.emulator.host("a") is not None:  # not in a test that ends its host
                     self.failed = moved.stderr
                 return
 
@@ -68,21 +67,21 @@ def clock_of(options):
 
 
 def rate_of(clock, kind):
-    """How many times as fast as the programs' own the hosts' time passes at least."""
+    """Returns the least ratio of the hosts' time to the programs' time."""
     if clock.startswith("scaled:"):
         return int(clock.split(":")[1])
     return MANUAL_RATE[kind] if clock == "manual" else 1
 
 
 def run_on_hosts(binary, hosts, kind, options, names):
-    """The results of these tests on hosts of their own."""
+    """Returns the results of these tests on hosts of their own."""
     addresses = free_addresses(hosts + 1)
     local, remote, nobody = addresses[0], addresses[hosts - 1], addresses[hosts]
     with Emulator() as emulator:
         profile = options[options.index("--profile") + 1] if "--profile" in options else ""
-        if profile and not profile.endswith(".toml"):  # its device has its name
+        if profile and not profile.endswith(".toml"):  # the device has the profile's name
             emulator.env["RDMA_TEST_DEVICE"] = profile + "0"
-        # A host lives as long as it has clients: somebody holds each one.
+        # A host runs as long as it has clients, so a program holds each host.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
         for name, address in machines:
             holder = emulator.start(name, address, [binary, "--hold"],
@@ -100,7 +99,7 @@ def run_on_hosts(binary, hosts, kind, options, names):
         if hosts == 2:
             env["RDMA_TEST_PEER_ENV"] = "RDMAEMU_HOST=b"
         prefix = [RDMAEMU, "run", "--host", "a", "--address", local, "--"]
-        if emulated.SANITIZER_RUNTIME:  # tests leave objects to the end of their process on purpose
+        if emulated.SANITIZER_RUNTIME:  # tests keep objects until their process ends, on purpose
             prefix += ["env", "ASAN_OPTIONS=detect_leaks=0"]
         with Advancer(emulator, clock, rate) as advancer:
             results = run_tests(binary, names, env, kind, prefix)
@@ -120,11 +119,12 @@ def run_tests(binary, names, env, kind, prefix):
 
 
 def run_all(binary, hosts, kind, options):
-    """The results of all tests; Bazel's --test_filter chooses some."""
+    """Returns the results of all tests. Bazel's --test_filter selects some."""
     names = harness.list_tests(binary, os.environ, os.environ.get("TESTBRIDGE_TEST_ONLY") or "*")
     if kind != "slow":
         return run_on_hosts(binary, hosts, kind, options, names)
-    # A host each: an application that one test has awaited holds virtual time up for all.
+    # Each test has a host, because an application for which one test waits stops virtual time for
+    # all.
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE[kind]) as pool:
         runs = [pool.submit(run_on_hosts, binary, hosts, kind, options, [name]) for name in names]
     return [result for run in runs for result in run.result()]
@@ -139,7 +139,7 @@ def tell(result):
 def main():
     binary, hosts, table = os.path.abspath(sys.argv[1]), int(sys.argv[2]), Table(sys.argv[3])
     file = os.path.basename(binary).removesuffix("_binary")
-    # gtest's own file would count what the table expects as failed.
+    # gtest's own file would count expected failures of the table as failed.
     xml = os.environ.pop("XML_OUTPUT_FILE", None)
     judged, seen = [], []
     backends = BACKENDS.get(clock_of(sys.argv[5:]), ["emulator"])

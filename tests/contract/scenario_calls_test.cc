@@ -1,6 +1,6 @@
 // The measured scenarios of single calls: ids without a QP, rdma_init_qp_attr, rdma_notify,
-// migration, unacknowledged events, binding. Each suite bears its scenario's name. (facts:
-// rxe.jsonl, siw.jsonl)
+// migration, unacknowledged events, binding. Each suite has its scenario's name.
+// (facts: rxe.jsonl, siw.jsonl)
 #include <poll.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ int NotifyStep(State& state, const NotifyOrder& order) {
 int MigrateToNoneStep(State& state, const int& id) {
   return rdma_migrate_id(state.ids[static_cast<size_t>(id)], nullptr) == 0 ? 0 : errno;
 }
-// The next event of the channel that the id is on; -1 when none is there.
+// Returns the next event of the id's channel, -1 when the channel is empty.
 int NextOnItsOwnStep(State& state, const int& id) {
   rdma_event_channel* channel = state.ids[static_cast<size_t>(id)]->channel;
   pollfd waiting{channel->fd, POLLIN, 0};
@@ -149,7 +149,7 @@ TEST_F(ScenarioNotify, DataBeforeTheRtuEstablishesThePassiveSide) {
   ExpectQuiet(passive);
   ASSERT_EQ(Notify(passive, passive_id, IBV_EVENT_COMM_EST), 0);
   EXPECT_EQ(ExpectEvent(passive, RDMA_CM_EVENT_ESTABLISHED).id, passive_id);
-  // The RTU then changes nothing.
+  // The RTU then has no effect.
   ASSERT_EQ(active.Establish(active_id), 0);
   ExpectQuiet(passive);
   EXPECT_EQ(Notify(passive, passive_id, IBV_EVENT_COMM_EST), EISCONN);
@@ -183,7 +183,7 @@ TEST_F(ScenarioMigrate, APendingEventMovesToTheChannelOfASynchronousId) {
 }
 
 TEST_F(ScenarioMigrate, ASynchronousIdMayBecomeAsynchronousAgain) {
-  const int other = active.CreateId();  // the channel is its
+  const int other = active.CreateId();  // this id has the channel
   ASSERT_GE(other, 0);
   const int id = active.CreateSyncId();
   ASSERT_EQ(active.ResolveAddr(id, LocalAddress(), 1), 0);
@@ -202,7 +202,7 @@ TEST_F(ScenarioMigrate, ToTheSameChannelIsFine) {
   ExpectEvent(active, RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
-// ---- destroy_unacked, migrate: what waits for an acknowledgement
+// ---- destroy_unacked, migrate: calls that wait for an acknowledgement
 
 struct OwnChannel {
   OwnChannel() : channel(rdma_create_event_channel()) {}
@@ -224,7 +224,7 @@ struct OwnChannel {
   rdma_event_channel* channel;
 };
 
-// Runs `call` in a thread and sees that it waits until `release`.
+// Runs `call` in a thread and checks that it blocks until `release`.
 template <typename Call, typename Release>
 void ExpectToWaitFor(Call call, Release release) {
   std::atomic<bool> done = false;

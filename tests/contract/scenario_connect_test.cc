@@ -1,5 +1,5 @@
-// The measured scenarios of a connection's beginning: private data and parameters, refusals,
-// backlog, ids that resolve. Each suite bears its scenario's name. (facts: rxe.jsonl)
+// The measured scenarios of connection setup: private data and parameters, rejections, backlog, ids
+// that resolve. Each suite has its scenario's name. (facts: rxe.jsonl)
 #include <cerrno>
 
 #include "tests/contract/support/connection.h"
@@ -23,7 +23,7 @@ QpQuery QueryStep(State& state, const int& qp) {
   return query;
 }
 
-// ---- priv: private data, and what the two sides' parameters make of their queue pairs
+// ---- priv: private data, and the effect of the two sides' parameters on their queue pairs
 
 class ScenarioPriv : public ConnectionTest {
  protected:
@@ -85,14 +85,14 @@ TEST_F(ScenarioPriv, ParametersBecomeAttributesOfTheQps) {
   ASSERT_NO_FATAL_FAILURE(Establish(asked, answered));
   const ibv_qp_attr here = AttributesOf(active, active_qp),
                     there = AttributesOf(passive, passive_qp);
-  // The answer decides what may be outstanding, in both directions.
+  // The passive side's answer determines the outstanding READs in both directions.
   EXPECT_EQ(here.max_rd_atomic, 2);
   EXPECT_EQ(there.max_rd_atomic, 4);
   EXPECT_GE(here.max_dest_rd_atomic, 4);  // rounded up to a power of two
   EXPECT_GE(there.max_dest_rd_atomic, 2);
   EXPECT_EQ(here.retry_cnt, 6);
   EXPECT_EQ(there.retry_cnt, 6);
-  // Each side retries as the other said that it wants.
+  // Each side uses the retry count that the other side requested.
   EXPECT_EQ(here.rnr_retry, 3);
   EXPECT_EQ(there.rnr_retry, 5);
   EXPECT_EQ(here.min_rnr_timer, 0);
@@ -221,7 +221,7 @@ TEST_F(ScenarioReject, AnActiveIdDestroyedBeforeItsRequestIsFetchedLeavesTheRequ
   ASSERT_NO_FATAL_FAILURE(Resolve(&active_id));
   ASSERT_GE(active.CreateCmQp(active_id), 0);
   ASSERT_EQ(active.CmConnect(active_id, {}), 0);
-  // The request has arrived when another one behind it has.
+  // The request has arrived when a later one has arrived.
   int second = -1;
   ASSERT_NO_FATAL_FAILURE(Resolve(&second));
   ASSERT_GE(active.CreateCmQp(second), 0);
@@ -253,7 +253,7 @@ TEST_P(ScenarioBacklog, WhatIsBeyondItIsDroppedAndComesAgainWhenThereIsRoom) {
   const int backlog = GetParam();
   ASSERT_NO_FATAL_FAILURE(StartListening(RDMA_PS_TCP, backlog));
   for (int i = 0; i < 6; ++i) ASSERT_NO_FATAL_FAILURE(Ask());
-  ExpectQuiet(active);  // not refused: dropped
+  ExpectQuiet(active);  // not rejected but dropped
   const int kept = backlog == 0 ? 6 : backlog;
   for (int i = 0; i < kept; ++i) ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
   ExpectQuiet(passive);
@@ -293,7 +293,7 @@ TEST_P(ScenarioUdAnswer, PrivateDataOfAnAnswerIsSeenAtItsFullLength) {
   ASSERT_EQ(passive.Accept(request.id, answer), 0);
   const EventCopy established = ExpectEvent(active, RDMA_CM_EVENT_ESTABLISHED);
   ExpectPrivateData(established, 136, GetParam(), 16);
-  EXPECT_EQ(established.ud.qp_num, 5u);  // an id without a QP answers for one that is elsewhere
+  EXPECT_EQ(established.ud.qp_num, 5u);  // an id without a QP answers for a QP of another program
   EXPECT_EQ(established.ud.qkey, 0x1234567u);
 }
 INSTANTIATE_TEST_SUITE_P(All, ScenarioUdAnswer, testing::Values(0, 1, 136));

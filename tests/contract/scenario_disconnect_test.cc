@@ -1,5 +1,6 @@
-// The measured scenarios of a connection's end, by either side, by destroying and by death, with
-// work under way and without. Each suite bears its scenario's name. (facts: rxe.jsonl)
+// The measured scenarios of a connection's end, by either side, by destroying an id and by the
+// death of a process, with and without outstanding work. Each suite has its scenario's name.
+// (facts: rxe.jsonl)
 #include <cerrno>
 #include <utility>
 
@@ -65,7 +66,8 @@ TEST_F(ScenarioDiscPassive, BothAtOnceAreBothTold) {
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
-  // Where the two DREQs crossed, the kernel answers the peer's when its program disconnects again.
+  // If the two DREQs crossed, the kernel answers the peer's DREQ when its program disconnects
+  // again.
   EXPECT_EQ(active.Disconnect(active_id), 0);
   EXPECT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_TIMEWAIT_EXIT);
@@ -77,7 +79,7 @@ using ScenarioDiscDestroy = ConnectionTest;
 TEST_F(ScenarioDiscDestroy, DestroyingTheActiveIdIsADisconnect) {
   ASSERT_NO_FATAL_FAILURE(Establish());
   ASSERT_EQ(active.DestroyCmQp(active_id, active_qp), 0);
-  ExpectQuiet(passive);  // the QP alone says nothing
+  ExpectQuiet(passive);  // the end of the QP sends no message
   ASSERT_EQ(active.DestroyId(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
   EXPECT_EQ(passive.StateOf(passive_qp), IBV_QPS_RTS);
@@ -100,7 +102,7 @@ TEST_F(ScenarioDiscDestroy, WhatWasToldAndNotFetchedGoesWithTheId) {
   std::swap(second, active_id);
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ASSERT_EQ(active.Disconnect(second), 0);
-  // Both are told, in order; the first one's is never fetched.
+  // Both ids get their events, in order. The first id's event is never fetched.
   const EventCopy other = passive.NextEvent();
   const int left = other.id == first_passive ? passive_id : first_passive;
   ASSERT_EQ(other.event, RDMA_CM_EVENT_DISCONNECTED);
@@ -108,7 +110,7 @@ TEST_F(ScenarioDiscDestroy, WhatWasToldAndNotFetchedGoesWithTheId) {
   ExpectQuiet(passive);
 }
 
-// ---- work under way
+// ---- outstanding work
 
 class ScenarioDiscTraffic : public ConnectionTest {
  protected:
@@ -182,7 +184,8 @@ class Killed : public testing::Test {
     ASSERT_EQ(active.NextEvent().event, RDMA_CM_EVENT_ESTABLISHED);
     ASSERT_EQ(passive.NextEvent().event, RDMA_CM_EVENT_ESTABLISHED);
   }
-  // Told once, its QP as it was, nothing flushed; its own disconnect leads into timewait only.
+  // The side gets one event. Its QP is unchanged, and nothing is flushed. Its own disconnect only
+  // leads to timewait.
   static void ExpectSurvival(Side& side, int id, int qp) {
     const EventCopy told = side.NextEvent();
     EXPECT_EQ(told.event, RDMA_CM_EVENT_DISCONNECTED) << Describe(told);

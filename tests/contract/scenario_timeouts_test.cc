@@ -1,5 +1,5 @@
-// The measured scenarios in which somebody is silent: what the other side learns when the CM's
-// retries are spent, a minute or two later. (kernel: cm.c, cm_process_send_error; facts: rxe.jsonl)
+// The measured scenarios of a silent side. The other side gets an event when the CM's retries are
+// exhausted, one or two minutes later. (kernel: cm.c, cm_process_send_error; facts: rxe.jsonl)
 #include <cerrno>
 
 #include "tests/contract/support/connection.h"
@@ -7,15 +7,15 @@
 namespace rdma_contract {
 namespace {
 
-// A REQ is given up after 16 sends of 6 s each, a REP, SIDR_REQ or DREQ after 16 of 4 s.
+// The CM gives up a REQ after 16 sends of 6 s each, and a REP, SIDR_REQ or DREQ after 16 of 4 s.
 constexpr int kRetriesSpent_ms = 118'000;
-// Longer than all sends of a REQ, were nobody to hold it.
+// Longer than all sends of a REQ without an MRA.
 constexpr int kLongerThanTheRetries_ms = 105'000;
-constexpr int kLongerThanTheAnswers_ms = 75'000;  // than those of a REP
+constexpr int kLongerThanTheAnswers_ms = 75'000;  // longer than all sends of a REP
 
 class Timeouts : public ConnectionTest {
  protected:
-  // A request to `address`, at which nobody answers; then what the active side is told.
+  // Sends a request to `address`, which never answers. Checks the active side's event.
   void ExpectUnreachable(const std::string& address, uint8_t retry_count) {
     active_id = active.CreateId();
     ASSERT_EQ(active.ResolveAddr(active_id, address, 7000), 0);
@@ -31,7 +31,7 @@ class Timeouts : public ConnectionTest {
         ExpectEvent(active, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, kRetriesSpent_ms);
     EXPECT_EQ(event.private_data_len, 0);
     EXPECT_FALSE(event.has_private_data);
-    // The library never moved it: no answer came.
+    // The library never changed its state, because no answer arrived.
     EXPECT_EQ(active.StateOf(active_qp), IBV_QPS_INIT);
     EXPECT_EQ(active.Disconnect(active_id), 0);
     ExpectQuiet(active);
@@ -98,7 +98,7 @@ TEST_F(ScenarioRepTimeout, AnAnswerThatIsHeldIsNotGivenUpAndALateEstablishWorks)
   spec.qp_num = ForeignQpn();
   ASSERT_EQ(passive.Accept(request.id, spec), 0);
   ExpectEvent(active, RDMA_CM_EVENT_CONNECT_RESPONSE);
-  // The active side's CM says by MRA that its application holds the answer.
+  // The active side's CM sends an MRA: its application holds the answer.
   const EventCopy early = passive.NextEvent(DevicesTime_ms(kLongerThanTheAnswers_ms));
   ASSERT_FALSE(early.found) << Describe(early);
   ASSERT_EQ(active.Establish(active_id), 0);
@@ -123,7 +123,7 @@ TEST_F(ScenarioSyncSilentPeer, ADisconnectThatIsNotAnsweredEndsWithDisconnectedA
   ASSERT_NO_FATAL_FAILURE(Establish());
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
-  // The peer lives and does not disconnect: its kernel sends no DREP.
+  // The peer is alive and does not disconnect, so its kernel sends no DREP.
   const EventCopy event =
       ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED, -ETIMEDOUT, kRetriesSpent_ms);
   EXPECT_EQ(event.id, active_id);

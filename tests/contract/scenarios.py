@@ -1,6 +1,6 @@
-"""Each scenario that was measured on the kernel's drivers has contract tests: by its name in CamelCase
-(`disc_active`: a suite or test with DiscActive in its name), or by this table where a suite of
-another name holds it."""
+"""Each measured scenario of the kernel's drivers has contract tests. A test has the scenario's name
+in CamelCase (`disc_active`: a suite or test with DiscActive in its name). For a suite of another
+name, this table has the scenario."""
 
 import os
 import re
@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-# As they are called in the measurements of rdma_rxe and siw.
+# The names in the measurements of rdma_rxe and siw.
 BY_NAME = ("addr_change_bond_default_failover_mac arpfail backlog bind destroy_unacked disc_active "
            "disc_destroy disc_passive disc_traffic kill_client kill_server migrate noaccept "
            "nolistener noqp notify priv reject rep_timeout resolve sync ud ud_noaccept unreach "
@@ -45,7 +45,7 @@ BY_TABLE = {
 
 
 def tests_there():
-    """Names of all tests, and of the files that hold them."""
+    """Returns the names of all tests, and of the files that contain them."""
     names, files = set(), set()
     for file in sorted(os.listdir(HERE)):
         if not file.endswith("_test.cc"):

@@ -1,6 +1,6 @@
-// Connections on an iWARP device as they were measured on the kernel's siw (scenarios of its
-// measurement by name): who hears of what, with which status and how much private data; the QP's
-// end and the connection's are one.
+// Connections on an iWARP device, as measured on the kernel's siw (the suites name the scenarios).
+// The tests check each side's events, their status and the length of private data. The end of the
+// QP is the end of the connection.
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
@@ -10,11 +10,11 @@
 namespace rdma_contract {
 namespace {
 
-constexpr int kLongQuiet_ms = 3000;  // as long as a TIMEWAIT_EXIT of rxe would take
+constexpr int kLongQuiet_ms = 3000;  // as long as rxe needs until TIMEWAIT_EXIT
 
 class Siw : public ConnectionTest {
  protected:
-  // An id whose route is resolved, with a QP.
+  // Creates an id with a resolved route and a QP.
   void Prepare(int* id, int* qp, uint16_t to_port = 0) {
     ASSERT_NO_FATAL_FAILURE(Resolve(id, RDMA_PS_TCP, to_port));
     *qp = active.CreateCmQp(*id);
@@ -46,7 +46,7 @@ class Siw : public ConnectionTest {
   }
 };
 
-// ---- priv: what events carry
+// ---- priv: the content of events
 
 TEST_F(Siw, PrivCarriesPrivateDataWithTheLengthThatWasSent) {
   ASSERT_NO_FATAL_FAILURE(Establish(ConnectSpec(10, 1), ConnectSpec(7, 2)));
@@ -100,7 +100,7 @@ TEST_F(Siw, PrivHasRoomFor251Bytes) {
   ExpectPrivateData(active_established, 251, 251, 2);
 }
 
-// rdma_connect has succeeded by then; siw_recv_mpa_rr takes the message for a protocol error.
+// rdma_connect has succeeded by then. siw_recv_mpa_rr treats the message as a protocol error.
 TEST_F(Siw, PrivOfMoreBytesIsAResetThatThePassiveSideDoesNotHearOf) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   for (const uint8_t bytes : {252, 255}) {
@@ -152,7 +152,7 @@ TEST_F(Siw, RepTimeoutDoesNotComeWhenTheActiveSideFetchesNothing) {
   ExpectEvent(active, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-// ---- nolistener, noaccept, reject, backlog: connections that do not come about
+// ---- nolistener, noaccept, reject, backlog: connections that fail
 
 TEST_F(Siw, NoListenerIsSaidByTheConnectItself) {
   ASSERT_NO_FATAL_FAILURE(Prepare(&active_id, &active_qp, 9));
@@ -160,7 +160,7 @@ TEST_F(Siw, NoListenerIsSaidByTheConnectItself) {
   ExpectQuiet(active);
 }
 
-// A machine without RDMA answers as one whose port nobody has.
+// A machine without RDMA answers like one without a listener on the port.
 TEST_F(Siw, NoDeviceThereIsSaidByTheConnectToo) {
   if (AddressWithoutRdma().empty()) GTEST_SKIP() << "no machine without RDMA here";
   active_id = active.CreateId();
@@ -223,7 +223,7 @@ TEST_F(Siw, RejectIsWhatDestroyingTheListenerMeansForRequestsNobodyFetched) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Prepare(&active_id, &active_qp));
   ASSERT_EQ(active.CmConnect(active_id, {}), 0);
-  ExpectQuiet(active);  // it waits at the listener
+  ExpectQuiet(active);  // the request is queued at the listener
   ASSERT_EQ(passive.DestroyId(listener), 0);
   ExpectReset(active);
 }
@@ -232,8 +232,8 @@ TEST_F(Siw, BacklogRejectsWhatItHasNoRoomFor) {
   ASSERT_NO_FATAL_FAILURE(StartListening(RDMA_PS_TCP, 2));
   int ids[4] = {}, qp = -1;
   for (int& id : ids) ASSERT_NO_FATAL_FAILURE(Prepare(&id, &qp));
-  // One after the other: the kernel's iw_cm has as many work entries as the backlog, and requests
-  // that come faster than it hands them on are lost without a word.
+  // The test sends one request after the other. The kernel's iw_cm has as many work entries as the
+  // backlog, and silently loses requests that arrive faster than it processes them.
   for (int i = 0; i < 2; ++i) {
     ASSERT_EQ(active.CmConnect(ids[i], {}), 0);
     ExpectQuiet(active);
@@ -244,7 +244,7 @@ TEST_F(Siw, BacklogRejectsWhatItHasNoRoomFor) {
   }
   ExpectQuiet(active);
   for (int i = 0; i < 2; ++i) ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
-  // What was fetched no longer counts.
+  // Fetched requests no longer count.
   ASSERT_NO_FATAL_FAILURE(Prepare(&active_id, &qp));
   ASSERT_EQ(active.CmConnect(active_id, {}), 0);
   ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -305,7 +305,7 @@ TEST_F(Siw, DiscTrafficFlushesTheReceivesOfBoth) {
   ASSERT_NO_FATAL_FAILURE(PostReceives(passive, passive_qp, 200));
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ExpectFlushed(active, active_qp, 100);
-  ExpectFlushed(passive, passive_qp, 200);  // which has called nothing
+  ExpectFlushed(passive, passive_qp, 200);  // the passive program has made no call
   ExpectBothDisconnected();
 }
 
@@ -434,7 +434,7 @@ TEST_F(Siw, UdResolvesButHasNoQp) {
   EXPECT_EQ(active.CreateCmQp(active_id), -EOPNOTSUPP);
 }
 
-// ---- calls that Side has not; all in this process
+// ---- calls that Side does not have; all in this process
 
 struct DestroyIdOf {
   void operator()(rdma_cm_id* id) const { rdma_destroy_id(id); }

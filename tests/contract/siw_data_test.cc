@@ -1,5 +1,5 @@
-// What work on an iWARP device's QP ends with, as it was measured on the kernel's siw: the sender
-// is told of its own mistakes alone; a mistake that the peer finds ends the connection.
+// The results of work on an iWARP device's QP, as measured on the kernel's siw. The sender gets
+// only its own errors. An error that the peer detects ends the connection.
 #include <poll.h>
 
 #include <cerrno>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr uint32_t kBogusKey = 0xdeadbe00;
 
-// The next asynchronous event of the id's device, acknowledged; -1: none within `limit_ms`.
+// Waits up to `limit_ms` for the next asynchronous event of the id's device and acknowledges it;
+// -1: no event.
 struct EventQuery {
   int id, limit_ms;
 };
@@ -29,7 +30,7 @@ int AsyncEventStep(State& state, const EventQuery& query) {
 
 class SiwData : public ConnectionTest {
  protected:
-  // Connected, with a buffer on each side and two receives on the passive one.
+  // Creates a connection with a buffer on each side and two receives on the passive one.
   void Begin(uint32_t receive_bytes = 64) {
     QpSpec spec;
     spec.depth = 16;
@@ -98,7 +99,7 @@ class SiwData : public ConnectionTest {
   Region ours, theirs;
 };
 
-// ---- errs: what the peer finds wrong
+// ---- errs: errors that the peer detects
 
 TEST_F(SiwData, ErrsAWriteWithABadKeySucceedsAndTheConnectionEnds) {
   ASSERT_NO_FATAL_FAILURE(Begin());
@@ -173,7 +174,7 @@ TEST_F(SiwData, ErrsAReceiveWithABadKeyIsAGeneralError) {
   ExpectDown();
 }
 
-// ---- errs: what the sender finds wrong
+// ---- errs: errors that the sender detects
 
 TEST_F(SiwData, ErrsASendOrWriteFromMemoryThatIsNotItsOwnIsAQpError) {
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE}) {
@@ -202,7 +203,7 @@ TEST_F(SiwData, ErrsAReadIntoMemoryThatIsNotItsOwnIsAProtectionError) {
   ExpectReceivesFlushedAndDown();
 }
 
-// ---- errs: asynchronous events, and opcodes of what failed
+// ---- errs: asynchronous events, and opcodes of failed work
 
 TEST_F(SiwData, ErrsOfTheSenderItselfAreEventsOfItsQp) {
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
@@ -287,7 +288,7 @@ TEST_F(SiwData, ErrsAndFlushesNameTheirOperation) {
   ExpectDown();
 }
 
-// ---- wc: what succeeds
+// ---- wc: successful work
 
 TEST_F(SiwData, WcSendWriteAndRead) {
   ASSERT_NO_FATAL_FAILURE(Begin(4096));
@@ -305,7 +306,7 @@ TEST_F(SiwData, WcSendWriteAndRead) {
 
 TEST_F(SiwData, WcImmediateDataAtomicsAndLongReadListsAreInvalid) {
   ASSERT_NO_FATAL_FAILURE(Begin());
-  // siw's library answers the negative errno of some.
+  // siw's library returns the negative errno for some opcodes.
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM,
                                      IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     EXPECT_EQ(std::abs(active.PostSend(active_qp, Work(opcode, 8))), EINVAL) << opcode;

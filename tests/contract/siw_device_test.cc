@@ -1,4 +1,4 @@
-// What an iWARP device is and what it does not have, as it was measured on the kernel's siw
+// The properties of an iWARP device and its missing features, as measured on the kernel's siw
 // (scenarios limits, mr, depth, cq).
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 class SiwDevice : public DeviceTest {
  protected:
-  // 0, or the errno of creating a QP with these.
+  // Creates a QP with these capabilities. Returns 0 or the errno.
   int CreateQpErrno(ibv_qp_cap cap, ibv_qp_type type = IBV_QPT_RC) {
     const Cq cq = MakeCq();
     errno = 0;
@@ -64,7 +64,7 @@ TEST_F(SiwDevice, LimitsOfItsPort) {
   EXPECT_EQ(ibv_query_pkey(context.get(), 1, 0, &pkey), -1);
 }
 
-// Six bytes of it, and nothing of an IP address.
+// The GID contains the six bytes of the MAC and no IP address.
 TEST_F(SiwDevice, LimitsTheGidTableToItsMac) {
   ibv_gid gid{};
   ASSERT_EQ(ibv_query_gid(context.get(), 1, 0, &gid), 0);

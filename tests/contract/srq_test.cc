@@ -1,4 +1,4 @@
-// Shared receive queues: limits, the limit event, several QPs that feed from one queue.
+// Shared receive queues: limits, the limit event, several QPs that use one queue.
 #include <poll.h>
 
 #include <cerrno>

@@ -1,5 +1,5 @@
-// A process killed at any point of a connection's life leaves nothing behind, and the survivor
-// learns what the kernel would tell it: never a hang.
+// A process that is killed at any point of a connection leaves no objects behind. The survivor gets
+// the same events as from the kernel and never blocks for ever.
 #include <cerrno>
 
 #include "tests/contract/support/command.h"
@@ -8,7 +8,7 @@
 namespace rdma_contract {
 namespace {
 
-// Either side may die, so both are processes; the survivor's calls say what it sees.
+// Either side may die, so both are processes. The survivor's calls return its events.
 class Survivor : public testing::Test {
  protected:
   void TearDown() override {
@@ -66,7 +66,7 @@ class Survivor : public testing::Test {
     EXPECT_EQ(event.event, type) << Describe(event);
     EXPECT_EQ(event.status, status) << Describe(event);
   }
-  // The listener still serves a newcomer.
+  // The listener still accepts a new client.
   void NewcomerIsServed() {
     Side newcomer(Place::kLocalProcess);
     int id = -1;
@@ -126,7 +126,8 @@ TEST_F(Survivor, ActiveSideDiesBeforeItsRequestIsTaken) {
   ASSERT_NO_FATAL_FAILURE(Listen());
   ASSERT_NO_FATAL_FAILURE(Connect(*active, &active_id));
   active->worker().Kill();
-  // The kernel still shows the request; accepting it fails once the withdrawal has arrived.
+  // The kernel still delivers the request. Accepting it fails once the CM has received the active
+  // side's message about its end.
   const EventCopy request = passive->NextEvent();
   EXPECT_EQ(request.event, RDMA_CM_EVENT_CONNECT_REQUEST) << Describe(request);
   EXPECT_EQ(passive->DestroyId(request.id), 0);
@@ -156,7 +157,7 @@ TEST_F(Survivor, PassiveSideDiesRightAfterAccepting) {
   ASSERT_NO_FATAL_FAILURE(TakeRequest());
   ASSERT_NO_FATAL_FAILURE(Accept());
   passive->worker().Kill();
-  // Established or not, the end is told.
+  // The survivor gets an event of the end, whether the connection was established or not.
   EventCopy event = active->NextEvent();
   ASSERT_TRUE(event.found);
   if (event.event == RDMA_CM_EVENT_ESTABLISHED) event = active->NextEvent();
@@ -201,7 +202,7 @@ TEST_F(Survivor, PassiveSideDiesWithWorkUnderWay) {
   passive->worker().Kill();
   Expect(*active, RDMA_CM_EVENT_DISCONNECTED);
   ASSERT_EQ(active->Disconnect(active_id), 0);
-  // What was not done is flushed, in order: eight completions in all.
+  // Outstanding requests are flushed in order: eight completions in all.
   bool failed = false;
   for (uint64_t i = 0; i < 8; ++i) {
     const Completion completion = active->Poll(active_qp, Queue::kSend);
@@ -247,7 +248,7 @@ TEST_F(Survivor, DiesInTimewait) {
 }
 
 TEST_F(Survivor, ADeadPeersMemoryIsNeverWritten) {
-  // A QP pair without rdma_cm: only the transport notices.
+  // A QP pair without rdma_cm: only the transport detects the death.
   const Pair pair = ConnectPair(*active, *passive, {}, {.timeout = 8, .retry = 2});
   const Buffer from = Allocate(4096), to = Allocate(4096);
   const Region f = active->Register(from), t = passive->Register(to);

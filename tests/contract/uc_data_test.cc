@@ -1,4 +1,4 @@
-// UC moves the bytes it is given and keeps quiet about errors: there are no acknowledgements.
+// UC moves the given bytes and reports no errors, because it has no acknowledgements.
 #include <gtest/gtest.h>
 
 #include "tests/contract/support/transfer.h"
@@ -6,7 +6,8 @@
 namespace rdma_contract {
 namespace {
 
-// Between two hosts a datagram may be lost, and nobody sends it again: keep bursts small there.
+// Between two hosts a datagram may be lost, and UC does not retransmit it. Bursts are therefore
+// small there.
 std::vector<uint32_t> Sizes(ibv_mtu mtu) {
   std::vector<uint32_t> sizes = SizesAround(mtu);
   if (TwoHosts()) std::erase_if(sizes, [](uint32_t size) { return size > 16384; });
@@ -40,7 +41,7 @@ TEST_P(UcData, MovesEveryByteAtEverySize) {
     const Completion sent = local.Poll(pair.local, Queue::kSend);
     ASSERT_EQ(sent.wc.status, IBV_WC_SUCCESS) << Describe(sent);
     if (!TakesAReceive(opcode)) {
-      // A message after it tells that it has arrived: packets keep their order.
+      // A later message shows that it has arrived, because packets keep their order.
       ASSERT_EQ(remote.PostReceive(pair.remote, ReceiveInto(3, last, l)), 0);
       ASSERT_EQ(
           local.PostSend(pair.local, WorkRequest{.wr_id = 4}.Add(source.address(), 1, from.lkey)),
@@ -98,7 +99,7 @@ class Uc : public testing::Test {
 
 TEST_F(Uc, AMessageWithoutAReceiveIsLostWithoutAWord) {
   EXPECT_EQ(Post(SendOf(1, source, from)).wc.status, IBV_WC_SUCCESS);
-  EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);  // it has arrived now
+  EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);  // has arrived now
   ASSERT_EQ(remote.PostReceive(pair.remote, ReceiveInto(9, sink, to)), 0);
   EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
   EXPECT_EQ(Post(SendOf(2, source, from)).wc.status, IBV_WC_SUCCESS);

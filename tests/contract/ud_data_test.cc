@@ -1,5 +1,5 @@
-// UD: datagrams of up to one MTU, with the 40 bytes of the global route before them, from anybody
-// who knows the Q_Key.
+// UD: datagrams of up to one MTU after 40 bytes of the global route, from any sender that uses the
+// Q_Key.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -62,7 +62,7 @@ TEST_F(Ud, DatagramsOfEverySizeArriveBehindTheirRoute) {
     EXPECT_EQ(ntohl(received.wc.imm_data), 0x01020304u);
     EXPECT_EQ(FirstDifference(sink.bytes().subspan(kRouteBytes, size), 1), -1);
     EXPECT_EQ(sink.data[kRouteBytes + size], 0);
-    // The route is an IPv4 header in the last 20 bytes: source and destination close it.
+    // The route is an IPv4 header in the last 20 bytes, which end with source and destination.
     EXPECT_EQ(memcmp(sink.data + 32, pair.local_address.gid.raw + 12, 4), 0);
     EXPECT_EQ(memcmp(sink.data + 36, pair.remote_address.gid.raw + 12, 4), 0);
   }
@@ -95,10 +95,11 @@ TEST_F(Ud, WithoutAReceiveADatagramIsLost) {
   EXPECT_FALSE(remote.Poll(pair.remote, Queue::kReceive, kQuiet_ms).found);
 }
 
-// rdma_rxe sends within ibv_post_send; mckey(1), for one, ends its objects at once.
+// rdma_rxe sends within ibv_post_send. Some programs, for example mckey(1), therefore destroy their
+// objects at once.
 class UdEnds : public Ud {
  protected:
-  // More than a host does at a time.
+  // More than a host handles in one turn.
   static constexpr uint32_t kDatagrams = 60;
 
   void PostAll() {
@@ -152,7 +153,7 @@ TEST_F(Ud, AReplyGoesBackToTheSourceOfADatagram) {
   EXPECT_EQ(FirstDifference(here.bytes().subspan(kRouteBytes), 9), -1);
 }
 
-// ---- by link-local GIDs, which programs exchange that take entry 0 of the table
+// ---- link-local GIDs, which programs exchange that use entry 0 of the table
 
 ibv_gid FirstGidStep(State& state, const int& index) {
   ibv_gid gid{};
@@ -176,7 +177,7 @@ struct Receipt {
   ibv_wc wc;
   ibv_grh route;
 };
-// The path that ibv_init_ah_from_wc finds; `port_num` 0: it found none.
+// Returns the path that ibv_init_ah_from_wc finds; `port_num` 0: no path.
 ibv_ah_attr PathBackStep(State& state, const Receipt& receipt) {
   Receipt copy = receipt;
   ibv_ah_attr path{};

@@ -1,4 +1,4 @@
-// rdmaemu.h: what each function answers, and the sentence that comes with a refusal.
+// rdmaemu.h: the result of each function, and the error text of each refusal.
 #include <gmock/gmock.h>
 #include <infiniband/verbs.h>
 #include <rdmaemu/rdmaemu.h>
@@ -158,12 +158,12 @@ TEST_F(ApiTest, AThreadIsOnOneHost) {
   EXPECT_EQ(DeviceNames(), std::vector<std::string>{"there"});
   ASSERT_EQ(rdmaemu_port_set("there", 0), 0) << rdmaemu_last_error();
   ExpectRefusal(rdmaemu_port_set("rxe0", 0), ENODEV, "rxe0");
-  // The other host's address is no longer free.
+  // The other host uses the address.
   EXPECT_EQ(rdmaemu_address_add("there", "127.0.0.1"), -EADDRINUSE);
   ExpectRefusal(rdmaemu_host_enter("c"), ENOENT, "no host \"c\"");
   ASSERT_EQ(rdmaemu_host_enter(nullptr), 0);
   EXPECT_EQ(DeviceNames(), std::vector<std::string>{"rxe0"});
-  // A thread of the next opening begins on the first host again.
+  // After the next open, the thread is on the first host again.
   ASSERT_EQ(rdmaemu_host_enter("b"), 0);
   ASSERT_EQ(rdmaemu_close(), 0);
   ASSERT_EQ(rdmaemu_open(nullptr), 0);
@@ -194,7 +194,7 @@ TEST_F(ApiTest, HostsAreRemoved) {
   EXPECT_EQ(DeviceNames().size(), 1u);
 }
 
-// A program that was built when the struct was shorter.
+// A program built with an earlier, shorter struct works.
 TEST_F(ApiTest, OptionsMayBeShorter) {
   rdmaemu_options options = Options();
   options.size = offsetof(rdmaemu_options, scenario_path);

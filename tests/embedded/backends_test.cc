@@ -1,5 +1,5 @@
-// One test file for every backend: unit tests on an embedded host, the same ones on the host
-// process of `rdmaemu run` and on a machine's own device. backends.py runs it on each.
+// One test file for every backend: an embedded host, the host process of `rdmaemu run`, and a
+// machine's own device. backends.py runs it on each.
 #include <gtest/gtest-spi.h>
 
 #include <cstdlib>
@@ -44,7 +44,7 @@ TEST_F(BackendsTest, TheEnvironmentNamesTheAddress) {
   EXPECT_EQ(Address(), given);
 }
 
-// At once on an embedded host, after a time-out elsewhere.
+// The wait ends at once on an embedded host, and after a time-out elsewhere.
 TEST_F(BackendsTest, AWaitForWhatNeverComesIsAFailure) {
   Pair pair(Address().c_str());
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
@@ -82,7 +82,7 @@ TEST_F(BackendsTest, EveryFaultPointHasItsTurn) {
   EXPECT_THAT(report.never_fired(), ElementsAre("no listener")) << report;
 }
 
-// A host process keeps rules of tests apart, as a host for each test does.
+// A host process separates the rules of tests, as a host for each test does.
 TEST_F(BackendsTest, ARuleIsLeftBehind) {
   rdmaemu::Require(rdmaemu::Need::kRules);
   EXPECT_EQ(rdmaemu_rule_add("name = \"left behind\", at = \"cm.req\"", nullptr, 0), 0)

@@ -1,4 +1,4 @@
-// rdmaemu/catch2.hpp: the fixture in Catch2's tests, and what a test that fails shows.
+// rdmaemu/catch2.hpp: the fixture in Catch2's tests, and the output of a failed test.
 #include <rdmaemu/catch2.hpp>
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// A connection and its data under every clock; what needs time gets it.
+// A connection and its data work under every clock. An operation that needs time gets it.
 #include "tests/embedded/pair.h"
 
 namespace rdmaemu_test {
@@ -29,8 +29,8 @@ TEST_P(ClocksTest, ConnectTalkAndEnd) {
   EXPECT_THAT(NextEvent(pair.listener.channel), EventIs(RDMA_CM_EVENT_DISCONNECTED));
 }
 
-// The message comes 200 ms of the host's time later: the wait lasts until then, and under the
-// manual clock until somebody moves it.
+// The message arrives 200 ms of the host's time later. The wait lasts until then. Under the manual
+// clock it lasts until a thread advances the clock.
 TEST_P(ClocksTest, AMessageThatComesLater) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -48,7 +48,7 @@ TEST_P(ClocksTest, AMessageThatComesLater) {
   EXPECT_GE(host.now() - before, std::chrono::milliseconds(200));
 }
 
-// The only thread is in the call: its time passes, whichever clock it is.
+// The only thread is in the call, so its time passes under every clock.
 TEST_P(ClocksTest, ACallThatARuleHoldsUp) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -61,8 +61,8 @@ TEST_P(ClocksTest, ACallThatARuleHoldsUp) {
   ibv_dealloc_pd(pd);
 }
 
-// Nobody is there to let it go, whichever clock it is. The call is given up: what it would have
-// brought does not come to a later one.
+// No other thread can release the barrier, under any clock. The call is cancelled. A later call
+// does not get its result.
 TEST_P(ClocksTest, ABarrierThatHoldsTheOnlyThreadIsADeadlock) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -83,7 +83,7 @@ TEST_P(ClocksTest, ABarrierThatHoldsTheOnlyThreadIsADeadlock) {
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
-// The memory is registered, and the program has not heard of it.
+// The memory is registered, but the program has no result yet.
 TEST_P(ClocksTest, ABarrierBehindTheEffectIsADeadlockToo) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());

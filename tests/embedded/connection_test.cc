@@ -1,5 +1,5 @@
-// A program of one thread with its host inside it: both sides of a connection, data, faults and
-// time-outs, with the public headers alone.
+// A program of one thread with its host inside: both sides of a connection, data, faults and
+// time-outs. It uses the public headers only.
 #include "tests/embedded/pair.h"
 
 namespace rdmaemu_test {
@@ -41,7 +41,7 @@ TEST_F(ConnectionTest, ARuleRejects) {
   });
 }
 
-// ib_cm repeats a REQ 15 times, which takes minutes of the host's time and none of ours.
+// ib_cm repeats a REQ 15 times. This takes minutes of the host's time but no real time.
 TEST_F(ConnectionTest, LostRequestsEndInUnreachableInVirtualTime) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -60,7 +60,7 @@ TEST_F(ConnectionTest, NobodyAtTheAddressIsUnreachableToo) {
   EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT));
 }
 
-// The only thread waits elsewhere, so that nobody can answer the request any more.
+// The only thread waits elsewhere, so no thread can answer the request.
 TEST_F(ConnectionTest, ARequestThatTheOnlyThreadDoesNotAnswerTimesOut) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -69,7 +69,7 @@ TEST_F(ConnectionTest, ARequestThatTheOnlyThreadDoesNotAnswerTimesOut) {
   EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT));
 }
 
-// rnr_retry_count 3: after the fourth RNR NAK the sender gives up.
+// rnr_retry_count 3: the sender fails after the fourth RNR NAK.
 TEST_F(ConnectionTest, ASendWithoutAReceiveRunsOutOfRetriesByPolling) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   ASSERT_EQ(pair.client.Send(), 0);
@@ -83,7 +83,7 @@ TEST_F(ConnectionTest, AWaitThatCannotEndIsToldInsteadOfHanging) {
   EXPECT_EQ(errno, EDEADLK);
 }
 
-// What happens between a REQ and its REP, looked at while it does.
+// The test inspects the state between a REQ and its REP.
 TEST_F(ConnectionTest, ABarrierHoldsTheReply) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());

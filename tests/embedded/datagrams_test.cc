@@ -1,11 +1,11 @@
-// UD between two machines of one program: to one of them, and to a multicast group.
+// UD between two machines of one program: to one machine, and to a multicast group.
 #include "tests/embedded/two_hosts.h"
 
 namespace rdmaemu_test {
 namespace {
 
 constexpr uint32_t kQkey = RDMA_UDP_QKEY;
-constexpr size_t kGrhBytes = 40;  // in front of a received datagram (ibv_create_ah_from_wc(3))
+constexpr size_t kGrhBytes = 40;  // before a received datagram (ibv_create_ah_from_wc(3))
 
 // A UD queue pair on an id of one host.
 struct Corner {
@@ -23,7 +23,7 @@ struct Corner {
     side.mr = ibv_reg_mr(side.id->pd, side.buffer.data(), side.buffer.size(), access);
     EXPECT_NE(side.mr, nullptr);
   }
-  // 64 bytes of payload behind the room of a GRH.
+  // 64 bytes of payload after the space for a GRH.
   void Receive() {
     ibv_sge piece{reinterpret_cast<uint64_t>(side.buffer.data()), kGrhBytes + 64, side.mr->lkey};
     ibv_recv_wr work{}, *bad;
@@ -47,7 +47,7 @@ struct Corner {
     EXPECT_THAT(NextCompletion(side.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
     return side.buffer.data() + kGrhBytes;
   }
-  // Member of the group; the address handle that leads to it is the caller's.
+  // Joins the group. The caller owns the returned address handle of the group.
   ibv_ah* Join(const char* group) {
     sockaddr_in at = At(group, 0);
     EXPECT_EQ(rdma_join_multicast(side.id, Generic(at), nullptr), 0) << strerror(errno);
@@ -89,7 +89,7 @@ TEST_F(DatagramsTest, AGroupHasMembersOnBothMachines) {
   constexpr uint32_t kMulticastQpn = 0xffffff;
   a.Send("to all", from_a, kMulticastQpn);
   EXPECT_EQ(b.Received(), "to all");
-  // And nobody who has left.
+  // A member that has left gets no datagram.
   b.Receive();
   sockaddr_in group = At("239.1.1.1", 0);
   ASSERT_EQ(rdma_leave_multicast(b.side.id, Generic(group)), 0) << strerror(errno);
@@ -97,7 +97,7 @@ TEST_F(DatagramsTest, AGroupHasMembersOnBothMachines) {
   host.RunUntilIdle();
   ibv_wc completion;
   EXPECT_EQ(ibv_poll_cq(b.side.cq, 1, &completion), 0);
-  // An attached queue pair is not destroyed.
+  // An attached queue pair cannot be destroyed.
   EXPECT_EQ(rdma_leave_multicast(a.side.id, Generic(group)), 0) << strerror(errno);
   ibv_destroy_ah(from_a);
   ibv_destroy_ah(from_b);

@@ -1,4 +1,4 @@
-// The same program with the same seed does the same to the byte.
+// The same program with the same seed gives the same trace to the byte.
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -21,7 +21,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// A connection on a host where messages are lost at random, data, and the end of both; answers the
+// Runs a connection, data and a disconnect on a host that loses messages at random. Returns the
 // trace.
 std::string TraceOf(uint64_t seed) {
   const std::string path = testing::TempDir() + "determinism_test.jsonl";
@@ -44,8 +44,8 @@ std::string TraceOf(uint64_t seed) {
   return ReadFile(path);
 }
 
-// The same between two machines, of which one stands still for a while and then crashes; answers
-// what both did, in one order.
+// The same between two machines, of which one is paused for a while and then crashes. Returns the
+// actions of both in one order.
 std::string TimelineOfTwo(uint64_t seed) {
   EmbeddingOptions options;
   options.name = "a";

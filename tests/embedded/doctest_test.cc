@@ -1,4 +1,4 @@
-// rdmaemu/doctest.hpp: the fixture in doctest's tests, and what a test that fails shows.
+// rdmaemu/doctest.hpp: the fixture in doctest's tests, and the output of a failed test.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 #include <rdmaemu/doctest.hpp>

@@ -1,5 +1,5 @@
-// Waits that the library does not see, because they are system calls without the C library: a
-// thread of its own drives the host.
+// The library cannot intercept waits by system calls that bypass the C library. A thread of the
+// library drives the host during them.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>

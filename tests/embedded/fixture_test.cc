@@ -1,5 +1,5 @@
 // rdmaemu/fixture.hpp: backends, fault points and the places of rules. backends.py runs tests on
-// the backends other than the embedded host.
+// the other backends.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>

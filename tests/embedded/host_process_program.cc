@@ -1,5 +1,6 @@
-// A client of a host process that uses rdmaemu.h: rules, devices and time are its host's; a second
-// host inside it is refused. Prints what is wrong; its end is 0 when nothing is.
+// A client of a host process that uses rdmaemu.h. Rules, devices and time are the host process's.
+// The client cannot open a second host inside itself. It prints every error, and its exit status is
+// 0 without errors.
 #include <infiniband/verbs.h>
 #include <rdmaemu/rdmaemu.h>
 
@@ -19,7 +20,8 @@ void Expect(bool holds, const char* what) {
   g_failures++;
 }
 
-// One thread is held in a call, which keeps the program's connection busy; another lets it go.
+// A rule holds one thread in a call, which keeps the program's connection busy. Another thread
+// releases it.
 void HoldACall(ibv_context* context) {
   Expect(rdmaemu_rule_add("name = \"gate\", at = \"call.alloc_pd\", hold = true", nullptr, 0) == 0,
          "a barrier is added");
@@ -38,7 +40,7 @@ void HoldACall(ibv_context* context) {
   Expect(rdmaemu_rule_remove("gate") == 0, "the barrier is removed");
 }
 
-// With the manual clock; a rule's time is what comes due.
+// Under the manual clock, an advance fires a rule whose time is due.
 void MoveTime() {
   Expect(rdmaemu_now() == 0, "manual time begins at 0");
   Expect(rdmaemu_rule_add("name = \"later\", at = \"time\", at_ms = 50, port = \"down\"", nullptr,

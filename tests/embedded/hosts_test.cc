@@ -1,5 +1,5 @@
-// Two machines in a program of one thread: what passes between them, and what one learns when the
-// other crashes, pauses or is out of reach.
+// Two machines in a program of one thread: their messages, and the effect of a crash, a pause or a
+// lost network on the other machine.
 #include <fcntl.h>
 
 #include "tests/embedded/two_hosts.h"
@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 class HostsTest : public TwoHostsTest {
  protected:
-  // Nothing comes: in a program of one thread that is an error of the wait, and no hang.
+  // No event arrives. In a program of one thread the wait then fails instead of blocking for ever.
   static void ExpectNoEvent(rdma_event_channel* channel) {
     rdma_cm_event* event = nullptr;
     EXPECT_EQ(rdma_get_cm_event(channel, &event), -1);
@@ -91,21 +91,21 @@ TEST_F(HostsTest, EachHasItsOwnPortsAndDevices) {
   On("b", [&] { EXPECT_EQ(devices(), std::vector<ibv_context*>{pair.server.id->verbs}); });
 }
 
-// What was made on one host is there, whichever host the thread is on.
+// An object belongs to the host on which it was created, whichever host the thread is on.
 TEST_F(HostsTest, ObjectsStayWhereTheyWereMade) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
   ASSERT_EQ(pair.Connect(), 0);
   On("b", [&] { pair.Accept(); });
   EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
-  // Neither is the other one's: as in another process.
+  // An id cannot move to the other host, as it cannot move to another process.
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(rdma_create_id(pair.client.channel, &id, nullptr, RDMA_PS_TCP), 0);
   EXPECT_EQ(rdma_migrate_id(id, pair.listener.channel), -1);
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// A channel that librdmacm makes by itself is where the id is that it is for.
+// librdmacm creates an id's own channel on the id's host.
 TEST_F(HostsTest, AnIdBecomesSynchronousOnItsOwnHost) {
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(rdma_create_id(pair.listener.channel, &id, nullptr, RDMA_PS_TCP), 0);
@@ -115,7 +115,7 @@ TEST_F(HostsTest, AnIdBecomesSynchronousOnItsOwnHost) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// The machine's power goes: nobody says so, and only who sends notices.
+// After a power failure the peer gets no message. Only a sender detects it.
 TEST_F(HostsTest, ACrashIsNoticedByRetriesAlone) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   host.Remove("b");
@@ -153,7 +153,7 @@ TEST_F(HostsTest, WhatWasOnACrashedHostAnswersEio) {
   EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_RETRY_EXC_ERR));
 }
 
-// So that a test's objects give back what they have, in whatever order they end.
+// A test's objects can then be destroyed in any order.
 TEST_F(HostsTest, WhatWasOnACrashedHostCanBeDestroyed) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   host.Remove("b");
@@ -167,7 +167,7 @@ TEST_F(HostsTest, WhatWasOnACrashedHostCanBeDestroyed) {
   server.cq = nullptr;
 }
 
-// The machine comes up again and knows nothing of the connection.
+// After a restart the machine has no state of the connection.
 TEST_F(HostsTest, AHostOfTheSameNameMayFollow) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   host.Remove("b");
@@ -214,7 +214,7 @@ TEST_F(HostsTest, APartitionEndsInUnreachable) {
   EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT));
 }
 
-// Its calls wait for it; in a program of one thread nobody does anything else meanwhile.
+// Calls on a paused host block. No other thread runs meanwhile in a program of one thread.
 TEST_F(HostsTest, CallsOnAPausedHostWait) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   const auto began = host.now();
@@ -228,7 +228,7 @@ TEST_F(HostsTest, CallsOnAPausedHostWait) {
   ibv_dealloc_pd(pd);
 }
 
-// The other host goes on.
+// The other host continues.
 TEST_F(HostsTest, APausedHostGetsItsPacketsLater) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   ASSERT_EQ(pair.server.Receive(), 0);
@@ -276,7 +276,7 @@ TEST_F(HostsTest, RulesOfAllHostsAreOneList) {
   EXPECT_THAT(rdmaemu_last_error(), testing::HasSubstr("for host \"c\""));
 }
 
-// The host ended because the rule fired, which is what the wait is for.
+// The rule that ended the host has fired, so the wait for the rule succeeds.
 TEST_F(HostsTest, AWaitForTheRuleThatCrashedAHostEnds) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   const char* const crash =
@@ -288,7 +288,7 @@ TEST_F(HostsTest, AWaitForTheRuleThatCrashedAHostEnds) {
   EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), 0) << rdmaemu_last_error();
   EXPECT_EQ(rdmaemu_rule_wait("end", 2, 10'000), -ENOENT);
   EXPECT_EQ(rdmaemu_rule_wait("never", 0, 10'000), -ENOENT);
-  // The host that comes after it has no such rule.
+  // A later host of the same name has no such rule.
   AddB();
   EXPECT_EQ(rdmaemu_rule_wait("end", 1, 10'000), -ENOENT);
 }

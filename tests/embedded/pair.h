@@ -1,4 +1,4 @@
-// Two sides of a connection in one thread: each with an id, a QP and a completion queue.
+// Two sides of a connection in one thread, each with an id, a QP and a completion queue.
 #pragma once
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ inline sockaddr_in At(const char* address, uint16_t port) {
 inline sockaddr* Generic(sockaddr_in& address) { return reinterpret_cast<sockaddr*>(&address); }
 
 struct Side {
-  // On the host of that name; nullptr: that which the thread is on.
+  // Creates the side on the host of that name; nullptr: on the thread's host.
   explicit Side(const char* host = nullptr) {
     std::optional<rdmaemu::OnHost> there;
     if (host != nullptr) there.emplace(host);
@@ -45,7 +45,7 @@ struct Side {
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 
-  // A QP with a CQ of its own and a registered buffer; the id has a device.
+  // Creates a QP with a CQ of its own and a registered buffer. The id has a device.
   void MakeQp() {
     cq = ibv_create_cq(id->verbs, 16, nullptr, nullptr, 0);
     ASSERT_NE(cq, nullptr);
@@ -82,7 +82,7 @@ struct Side {
   std::array<char, 256> buffer{};
 };
 
-// A listener, and a client on its way to it.
+// A listener, and a client that connects to it.
 struct Pair {
   static constexpr uint16_t kPort = 7471;
 
@@ -115,7 +115,7 @@ struct Pair {
     rdma_conn_param parameters = Parameters();
     return rdma_connect(client.id, &parameters);
   }
-  // Takes the request; its id is the server's.
+  // Takes the request. Its id becomes the server's.
   void TakeRequest() {
     Event request = NextEvent(listener.channel);
     ASSERT_THAT(request, EventIs(RDMA_CM_EVENT_CONNECT_REQUEST, 0));

@@ -1,5 +1,5 @@
-// rdmaemu/fixture.hpp without a test framework: failures and skips are exceptions, and the timeline
-// goes to stderr. Its end is 0 when all holds.
+// rdmaemu/fixture.hpp without a test framework. Failures and skips are exceptions, and the timeline
+// is written to stderr. The exit status is 0 when all checks pass.
 #include <rdmaemu/fault_points.hpp>
 #include <rdmaemu/fixture.hpp>
 
@@ -30,7 +30,7 @@ void Expect(bool holds, const char* what) {
 
 class Plain : private Fixture {
  public:
-  // Ends by an exception.
+  // Throws an exception.
   void WaitForSecondEvent() {
     const Resolver client(Address());
     NextEvent(client.channel);

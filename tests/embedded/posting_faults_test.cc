@@ -1,5 +1,5 @@
-// Rules at the calls that go through shared memory: posting, polling, arming. They fail and wait as
-// other calls do, also through the extended interface.
+// Rules at the calls that use shared memory: posting, polling, arming. These calls fail and wait
+// like other calls, also through the extended interface.
 #include "tests/embedded/pair.h"
 
 namespace rdmaemu_test {
@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 class PostingFaultsTest : public rdmaemu::testing::EmbeddedTest {
  protected:
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(pair.Establish()); }
-  // How many completions a queue has.
+  // Returns the number of completions in a queue.
   static int Count(ibv_cq* cq) {
     ibv_wc completion;
     int count = 0;
@@ -85,7 +85,7 @@ TEST_F(PostingFaultsTest, ASharedQueueTakesNoReceive) {
 TEST_F(PostingFaultsTest, ARuleMeansOneQueuePairByItsOrder) {
   ASSERT_EQ(pair.server.Receive(), 0);
   ASSERT_EQ(pair.client.Receive(), 0);
-  // The client's is the program's first.
+  // The client's QP is the program's first.
   WithFault("at = \"call.post_send\", qp_order = 2, errno = \"EINVAL\"", [&] {
     EXPECT_EQ(pair.client.Send(), 0);
     EXPECT_EQ(pair.server.Send(), EINVAL);
@@ -104,9 +104,9 @@ TEST_F(PostingFaultsTest, APostWaitsBeforeItTakesEffectOrAfter) {
   }
 }
 
-// A program that polls until something comes does not learn from the rule that it is watched.
+// A rule that matches a polling program does not hide later completions.
 TEST_F(PostingFaultsTest, APollerUnderARuleStillGetsWhatComesLater) {
-  ASSERT_EQ(pair.client.Send(), 0);  // no receive: it is repeated for a while
+  ASSERT_EQ(pair.client.Send(), 0);  // no receive is posted: the send is repeated for a while
   WithFault("at = \"call.poll_cq\", nth = 2, errno = \"EFAULT\"", [&] {
     ibv_wc completion;
     int polled = 0, failed = 0;

@@ -1,5 +1,5 @@
-// A program that lives in the hosts' time: its clocks, timers and time-outs are virtual, and time
-// passes only while all of its threads wait. Hours of these tests take milliseconds.
+// A program in the hosts' time: its clocks, timers and time-outs are virtual. Time passes only
+// while all of its threads wait. Hours take milliseconds here.
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ class ProgramTimeTest : public rdmaemu::testing::EmbeddedTest {
  protected:
   ProgramTimeTest() : EmbeddedTest({.program_time = true}) {}
 
-  // Calls `body` and answers how much of the program's time it took.
+  // Calls `body` and returns the time that it took by the program's clock.
   template <class Body>
   nanoseconds Took(Body&& body) {
     const nanoseconds before = Read(CLOCK_MONOTONIC);
@@ -234,7 +234,7 @@ class Timerfd {
     const itimerspec setting{In(interval), In(first)};
     ASSERT_EQ(timerfd_settime(fd_, flags, &setting, nullptr), 0) << strerror(errno);
   }
-  // Waits, and answers how often it has expired.
+  // Waits, and returns the number of expirations.
   uint64_t Read() {
     uint64_t times = 0;
     EXPECT_EQ(read(fd_, &times, sizeof times), ssize_t{sizeof times}) << strerror(errno);
@@ -290,7 +290,7 @@ TEST_F(ProgramTimeTest, SettingATimerfdForgetsWhatItCounted) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// The program may have given the number to a file since.
+// The program may have opened another file with the same number since.
 TEST_F(ProgramTimeTest, AClosedTimerfdWritesIntoNoOtherFile) {
   auto timer = std::make_unique<Timerfd>();
   timer->Set(seconds(1), seconds(1));
@@ -434,7 +434,7 @@ TEST_F(SignalsTest, ATimerStartsAThread) {
 
 // ---- RDMA and timers together
 
-// "Retry after 1, 2, 4, 8 s, give up after 60 s", in a loop of epoll and timerfd.
+// A program retries after 1, 2, 4, 8 s and gives up after 60 s, in a loop of epoll and timerfd.
 TEST_F(ProgramTimeTest, ARetryWithBackOffTakesItsTime) {
   const rdmaemu::Fault nobody("at = \"cm.req\", reject = 28");
   Pair pair;
@@ -479,7 +479,7 @@ TEST_F(ProgramTimeTest, AnUnansweredRequestTakesAsLongAsTheProgramSees) {
   EXPECT_EQ(HostNow(), took);
 }
 
-// As a program polls that gives up after a time.
+// A program polls and gives up after a time.
 TEST_F(ProgramTimeTest, ALoopThatReadsTheClockGetsToItsEnd) {
   const auto end = steady_clock::now() + seconds(10);
   while (steady_clock::now() < end) {
@@ -558,8 +558,8 @@ TEST_F(ProgramTimeTest, AConditionEndsAWaitBeforeItsTimeOut) {
   sem_destroy(&posted);
 }
 
-// Nobody waits for time: the timer of the one that is woken up by a descriptor never expires, nor
-// is a signal lost between two pieces of a wait.
+// No thread waits for time. A thread that a descriptor wakes up must not see its timer expire. No
+// wake-up is lost between two parts of a wait.
 TEST_F(ProgramTimeTest, NoTimePassesWhileTwoThreadsHandATurnToEachOther) {
   constexpr int kTurns = 1000;
   std::mutex mutex;
@@ -596,7 +596,7 @@ TEST_F(ProgramTimeTest, NoTimePassesWhileTwoThreadsHandATurnToEachOther) {
   close(event);
 }
 
-// ---- the ends
+// ---- closing the host
 
 TEST_F(ProgramTimeTest, ClocksNeverGoBackWhenTheHostIsClosed) {
   sleep(7200);
@@ -604,7 +604,7 @@ TEST_F(ProgramTimeTest, ClocksNeverGoBackWhenTheHostIsClosed) {
   ASSERT_EQ(rdmaemu_close(), 0);
   EXPECT_GE(Read(CLOCK_MONOTONIC), before);
   EXPECT_GE(Read(CLOCK_REALTIME), wall);
-  // Absolute time-outs mean the same clock.
+  // Absolute time-outs use the same clock.
   const timespec until = In(Read(CLOCK_MONOTONIC) + milliseconds(1));
   EXPECT_EQ(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr), 0);
   EXPECT_GE(Read(CLOCK_MONOTONIC), Of(until));
@@ -636,7 +636,7 @@ TEST(ProgramTime, ClockProgramIsTheSameInOneWord) {
   ASSERT_EQ(rdmaemu_close(), 0);
 }
 
-// Of a manual clock a test moves the time, and the program under test follows.
+// Advancing a manual clock advances the time of the program under test.
 TEST(ProgramTime, AManualClockMovesTheProgramToo) {
   const rdmaemu_options options = Options("manual");
   ASSERT_EQ(rdmaemu_open(&options), 0) << rdmaemu_last_error();

@@ -11,7 +11,7 @@
 namespace rdmaemu_test {
 
 struct Resolver {
-  // Throws where a call fails.
+  // Throws std::runtime_error when a call fails.
   explicit Resolver(const std::string& address) : channel(rdma_create_event_channel()) {
     if (channel == nullptr) throw std::runtime_error("rdma_create_event_channel failed");
     sockaddr_in to = {};

@@ -1,5 +1,6 @@
-// A machine's routes are the networks of its devices' addresses: which device an id leaves by, and
-// what is ENETUNREACH. What the kernel answers was measured on 6.1 with rdma_rxe.
+// A machine's routes are the networks of its devices' addresses. They decide an id's device, and
+// which destinations are ENETUNREACH. The expected results were measured on Linux 6.1 with
+// rdma_rxe.
 #include "tests/embedded/two_hosts.h"
 
 namespace rdmaemu_test {
@@ -41,7 +42,7 @@ class RoutesTest : public EmbeddedTest {
   }
   static sockaddr* Of(sockaddr_storage& storage) { return reinterpret_cast<sockaddr*>(&storage); }
 
-  // "ENETUNREACH", the event that came instead of ADDR_RESOLVED, or "DEVICE from ADDRESS".
+  // Returns "ENETUNREACH", the name of another event than ADDR_RESOLVED, or "DEVICE from ADDRESS".
   std::string Resolve(const char* destination, const char* source = nullptr) {
     if (id != nullptr) rdma_destroy_id(id);
     EXPECT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP), 0);
@@ -67,7 +68,7 @@ class RoutesTest : public EmbeddedTest {
     }
     return text;
   }
-  // The errno of rdma_create_ep for what rdma_getaddrinfo says, 0: an id was made.
+  // Returns the errno of rdma_create_ep for the result of rdma_getaddrinfo; 0: it created an id.
   int CreateEndpoint(const char* destination, const char* source = nullptr) {
     rdma_addrinfo hints{}, *info = nullptr;
     hints.ai_port_space = RDMA_PS_TCP;
@@ -152,7 +153,7 @@ TEST_F(RoutesTest, AnAddressThatIsAddedIsARoute) {
   EXPECT_EQ(Resolve("10.99.7.9"), "ENETUNREACH");
 }
 
-// The passive side cannot send its answer: the request is lost on it (cm_init_av_for_response).
+// The passive side has no route for its answer, so it drops the request (cm_init_av_for_response).
 TEST_F(RoutesTest, ARequestFromNowhereIsNotAnswered) {
   AddHost("c", {DeviceAt("10.66.0.3/8")});
   Pair pair("10.88.0.9", "b", "c");

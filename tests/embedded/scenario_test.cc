@@ -1,4 +1,4 @@
-// Machines with one scenario: each has its rules, under the same names.
+// Several machines with one scenario: each has its own rules, under the same names.
 #include <fstream>
 
 #include "tests/embedded/two_hosts.h"
@@ -47,7 +47,7 @@ class ScenarioTest : public testing::Test {
     options.scenario_path = ScenarioPath();
     return options;
   }
-  // On the host that this thread is on; 0 or an errno.
+  // Allocates a PD on the host that this thread is on. Returns 0 or an errno.
   static int AllocatePd() {
     ibv_device** const list = ibv_get_device_list(nullptr);
     ibv_context* const context = ibv_open_device(list[0]);

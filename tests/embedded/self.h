@@ -1,5 +1,5 @@
-// A test that runs this test program once more, as a user sees it: a test that fails on purpose
-// shows its message.
+// Runs this test program again, as a user does, to check the output of a test that fails on
+// purpose.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ struct Ran {
   std::string shown;
 };
 
-// `arguments` and `environment` ("NAME=value ...") are words of a shell.
+// `arguments` and `environment` ("NAME=value ...") are words for a shell.
 inline Ran RunSelf(const std::string& arguments, const std::string& environment = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = environment + " \"" + self + "\" " + arguments + " 2>&1";

@@ -1,4 +1,5 @@
-// rdmaemu/testing.h: what its words say when they fail. The failures are real ones, caught.
+// rdmaemu/testing.h: the messages of its matchers when they fail. The failures are real ones that
+// the test catches.
 #include <gtest/gtest-spi.h>
 
 #include "tests/embedded/pair.h"
@@ -87,7 +88,7 @@ TEST(Failures, ShowTheTimeline) {
   EXPECT_THAT(ran.shown, HasSubstr("ListDevices"));
 }
 
-// Of nine bytes each.
+// Returns lines of nine bytes each.
 std::string Lines(size_t count) {
   std::string text;
   for (size_t i = 100; i < 100 + count; i++) text += "line " + std::to_string(i) + "\n";

@@ -1,5 +1,5 @@
-// Programs of several threads: who waits is woken by what another thread does, and time does not
-// run away from a thread that is slow.
+// Programs of several threads. A thread that waits wakes up by the actions of another thread, and
+// time does not jump while a thread is slow.
 #include <gtest/gtest-spi.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -15,14 +15,14 @@
 namespace {
 bool g_is_child = false;
 }
-// Asked by LeakSanitizer at the end of a process: a forked child has what was on the stacks of
-// threads that it does not have.
+// LeakSanitizer calls it at the end of a process. A forked child still has the allocations that its
+// parent's other threads referenced from their stacks.
 extern "C" int __lsan_is_turned_off() { return g_is_child ? 1 : 0; }
 
 namespace rdmaemu_test {
 namespace {
 
-// What hangs is ended by SIGALRM.
+// SIGALRM ends a child that hangs.
 constexpr unsigned kMaxChild_seconds = 20;
 
 int StatusOf(pid_t child) {
@@ -45,8 +45,8 @@ TEST_F(ThreadsTest, AWaitEndsWithWhatAnotherThreadDoes) {
   EXPECT_THAT(NextEvent(pair.listener.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
 }
 
-// Its peer waits in rdma_get_cm_event, where time would jump over the repeated REQs at once: as
-// long as the request is with a program, time passes no faster than the machine's.
+// The client waits in rdma_get_cm_event, where time could jump over the repeated REQs. While the
+// server processes the request, time runs no faster than real time.
 TEST_F(ThreadsTest, ASlowServerIsNotDeclaredDead) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   std::thread server([&] {
@@ -74,7 +74,7 @@ TEST_F(ThreadsTest, ClosingTheHostEndsWaits) {
     result = rdma_get_cm_event(channel, &event);
     error = errno;
   });
-  // Whether the thread waits by now or begins to wait later.
+  // Holds whether the thread already waits or begins to wait later.
   EXPECT_EQ(rdmaemu_close(), 0);
   waiter.join();
   EXPECT_EQ(result, -1);
@@ -83,7 +83,7 @@ TEST_F(ThreadsTest, ClosingTheHostEndsWaits) {
   ASSERT_EQ(rdmaemu_open(nullptr), 0);
 }
 
-// One thread is held in a call, another one looks, and lets it go.
+// A rule holds one thread in a call. Another thread checks this and releases the call.
 TEST_F(ThreadsTest, ABarrierHoldsOneThreadUntilAnotherLetsItGo) {
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
   rdmaemu::Fault gate("at = \"call.reg_mr\", hold = true");
@@ -105,7 +105,7 @@ TEST_F(ThreadsTest, AWaitForARuleThatDoesNotFireTimesOut) {
   const rdmaemu::Fault rule("name = \"never\", at = \"call.reg_mr\"");
   EXPECT_EQ(rdmaemu_rule_wait("nobody", 1, 1), -ENOENT);
   std::atomic<bool> stop{false};
-  std::thread other([&] {  // with one thread it would be a deadlock
+  std::thread other([&] {  // a program of one thread would be a deadlock
     while (!stop) std::this_thread::yield();
   });
   EXPECT_EQ(rdmaemu_rule_wait("never", 1, 20), -ETIMEDOUT);
@@ -119,7 +119,7 @@ TEST_F(ThreadsTest, AWaitForARuleThatDoesNotFireTimesOut) {
 #endif
 #endif
 
-// As in read(2): a program ends a thread that waits for events.
+// As read(2): a program can cancel a thread that waits for events.
 TEST_F(ThreadsTest, AWaitIsACancellationPoint) {
 #ifdef SANITIZES_ADDRESSES
   GTEST_SKIP() << "AddressSanitizer does not see the stack of a cancelled thread unwound";
@@ -146,7 +146,7 @@ TEST_F(ThreadsTest, AWaitIsACancellationPoint) {
   void* result = nullptr;
   ASSERT_EQ(pthread_join(thread, &result), 0);
   EXPECT_EQ(result, PTHREAD_CANCELED);
-  // Nothing was left locked.
+  // The cancelled thread held no lock.
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
 }
 
@@ -160,7 +160,7 @@ TEST_F(ThreadsTest, AForkedChildHasNoHost) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
 }
 
-// A copy of the parent's host would run in memory that is the parent's.
+// A copy of the parent's host would work on the parent's memory.
 TEST_F(ThreadsTest, AForkedChildHasNoTimeAndNoRules) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   ASSERT_EQ(pair.server.Receive(), 0);
@@ -180,7 +180,7 @@ TEST_F(ThreadsTest, AForkedChildHasNoTimeAndNoRules) {
   EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS, IBV_WC_RECV));
 }
 
-// Another thread is in the host at the fork, but for a few of so many.
+// In most forks another thread is inside the host.
 TEST_F(ThreadsTest, AForkedChildIsBehindNoThreadOfItsParent) {
   constexpr int kForks = 20;
   std::atomic<bool> stop{false};
@@ -192,7 +192,7 @@ TEST_F(ThreadsTest, AForkedChildIsBehindNoThreadOfItsParent) {
     if (child == 0) {
       alarm(kMaxChild_seconds);
       g_is_child = true;
-      // Ends threads' objects as well, as a program does that returns from main.
+      // Also destroys the objects of threads, as a program does that returns from main.
       exit(rdmaemu_now() == -ENOENT ? 0 : 1);
     }
     EXPECT_EQ(StatusOf(child), 0);
@@ -201,7 +201,7 @@ TEST_F(ThreadsTest, AForkedChildIsBehindNoThreadOfItsParent) {
   driver.join();
 }
 
-// A call that a rule holds up stops neither the host nor other threads, and time is what it was.
+// A delayed call blocks neither the host nor other threads, and does not change time.
 TEST(ThreadsOfManualTime, AHeldUpCallLetsOthersGoOn) {
   rdmaemu::EmbeddingOptions options;
   options.clock = "manual";
@@ -218,7 +218,7 @@ TEST(ThreadsOfManualTime, AHeldUpCallLetsOthersGoOn) {
     done = true;
     ibv_dealloc_pd(pd);
   });
-  // The list of rules is a call of this host, too, and would wait behind it.
+  // rdmaemu_rules is a call of this host, too, and would wait behind the delayed one.
   while (rdmaemu::Timeline().find("call.alloc_pd") == std::string::npos) std::this_thread::yield();
   host.Advance(std::chrono::milliseconds(49));
   EXPECT_FALSE(done);
@@ -305,11 +305,11 @@ TEST_F(ThreadsTest, ManyConnectionsOfManyThreads) {
   }
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(established, kClients * kRounds);
-  // Events of ids are acknowledged above; those that nobody took go with their ids.
+  // Events of ids are acknowledged above. Destroying an id drops its queued events.
   accepted.clear();
 }
 
-// The number of threads decides, not whether there ever was a second one.
+// The current number of threads decides, not an earlier one.
 TEST_F(ThreadsTest, ACompletionThatCannotComeIsAFailureAlsoAfterAThreadHasEnded) {
   std::thread([] {}).join();
   ASSERT_NO_FATAL_FAILURE(pair.Establish());

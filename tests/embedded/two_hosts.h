@@ -1,4 +1,4 @@
-// Machines "a" and "b" of one device each; the test's thread is on "a".
+// Machines "a" and "b" with one device each. The test's thread is on "a".
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A program that knows nothing of the emulator waits by the C library's functions: they run the
-// hosts.
+// A program without any knowledge of the emulator waits by the C library's functions. These
+// functions run the hosts.
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -37,14 +37,14 @@ void MakeNonBlocking(int fd) { ASSERT_EQ(fcntl(fd, F_SETFL, O_NONBLOCK), 0); }
 
 class WaitsTest : public rdmaemu::testing::EmbeddedTest {
  protected:
-  // A connection request to a host that does not exist; the CM gives it up after its retries.
+  // A connection request to a host that does not exist. The CM fails it after its retries.
   void ConnectToNobody() {
     ASSERT_EQ(rdmaemu_rule_add("at = \"cm.req\", drop = true", nullptr, 0), 0);
     ASSERT_NO_FATAL_FAILURE(pair.Listen());
     ASSERT_NO_FATAL_FAILURE(pair.Resolve());
     ASSERT_EQ(pair.Connect(), 0);
   }
-  // What the channel has, of one that does not block.
+  // Returns the event of a non-blocking channel.
   int EventOf(rdma_event_channel* channel) {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(channel, &event) != 0) return -errno;
@@ -163,7 +163,7 @@ TEST_F(WaitsTest, ADeadlockIsFoundAfterAThreadHasEnded) {
   EXPECT_NE(rdmaemu::Timeline().find("every thread of the program waits"), std::string::npos);
 }
 
-// The other thread has nothing to do: only time can go on.
+// The other thread waits for a lock, so time jumps.
 TEST_F(WaitsTest, TimeJumpsWhileTheOtherThreadsWaitForALock) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -182,7 +182,7 @@ TEST_F(WaitsTest, TimeJumpsWhileTheOtherThreadsWaitForALock) {
   worker.join();
 }
 
-// Whoever waits last runs the hosts, also in the wait for a lock.
+// The last thread that begins to wait runs the hosts, also when it waits for a lock.
 TEST_F(WaitsTest, AnEventWakesAThreadWhileAnotherOneWaitsForIt) {
   ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
   std::mutex mutex;
@@ -245,7 +245,7 @@ TEST_F(WaitsTest, ADeadlockIsFoundWhileAnotherThreadWaitsForALock) {
   worker.join();
 }
 
-// The server holds the request until its own timer fires: it is not taken for dead meanwhile.
+// The server holds the request until its own timer fires. The client does not time out meanwhile.
 TEST_F(WaitsTest, ATimerOfTheProgramIsWaitedForBeforeThePeerGivesUp) {
   ASSERT_NO_FATAL_FAILURE(pair.Listen());
   ASSERT_NO_FATAL_FAILURE(pair.Resolve());
@@ -276,7 +276,7 @@ TEST_F(WaitsTest, ArgumentsAreTheKernelsToJudge) {
 #ifdef RDMAEMU_SANITIZED
   GTEST_SKIP() << "a sanitizer reads the arguments itself";
 #endif
-  // Not by its name, of which the compiler knows what it writes.
+  // Calls through a pointer, because the compiler would check a direct call's buffer.
   int (*volatile wait)(pollfd*, nfds_t, int) = poll;
   EXPECT_EQ(wait(reinterpret_cast<pollfd*>(8), 1, 20), -1);
   EXPECT_EQ(errno, EFAULT);

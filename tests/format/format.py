@@ -1,4 +1,4 @@
-"""clang-format over every C++ source of the checkout, with its .clang-format."""
+"""Checks every C++ source of the checkout with clang-format and its .clang-format."""
 
 import functools
 import os

@@ -53,7 +53,7 @@ void Calls::AddCmCommands() {
   AddCm(RDMA_USER_CM_CMD_REJECT, rdma_ucm_reject{id, 8, 0, {}, {}});
   AddCm(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id});
   AddCm(RDMA_USER_CM_CMD_INIT_QP_ATTR, rdma_ucm_init_qp_attr{0, id, IBV_QPS_RTR});
-  // More often than the rest: it is what teaches ids.
+  // GET_EVENT is more frequent than the rest, because its replies contain new ids.
   for (int i = 0; i < 3; ++i) AddCm(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{});
   AddCm(RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify{id, IBV_EVENT_COMM_EST});
   AddCm(RDMA_USER_CM_CMD_JOIN_IP_MCAST, rdma_ucm_join_ip_mcast{0, 5, group, id});
@@ -189,7 +189,7 @@ void Calls::AddDeviceChanges() {
     Add(CallOp::kChangeDevice, in);
   };
   add(DeviceChange::kRemoveDevice, "rxe0", kOwnAddress);
-  // What goes comes back more often.
+  // Additions are more frequent than removals.
   for (int i = 0; i < 2; ++i) {
     add(DeviceChange::kAddDevice, "rxe0", kOwnAddress);
     add(DeviceChange::kPortUp, "rxe0", kOwnAddress);
@@ -211,7 +211,7 @@ void Calls::Fill(Input& in, std::vector<std::byte>& body) const {
     if (word == kIdHere) {
       word = ids.Pick(in);
     } else if (word == kChannelHere) {
-      // Mostly the first: what an id is on is where its calls belong.
+      // Mostly the first one, because an id's calls must use the id's channel.
       word = channels.empty() ? 1 : in.OneIn(8) ? in.Pick(channels) : channels[0];
     } else {
       continue;
@@ -257,7 +257,7 @@ void Calls::Make(Input& in, testing::Client& client) {
   uint32_t op = which;
   std::vector<std::byte> body;
   if (which >= 250) {
-    // Neither shape nor size need be right.
+    // Shape and size may be wrong.
     op = in.OneIn(2) ? in.Edge32() : 0x100 + in.Below(32);
     const auto bytes = in.Bytes(in.U8());
     body.assign(bytes.begin(), bytes.end());
@@ -280,7 +280,7 @@ void Calls::Make(Input& in, testing::Client& client) {
 
 void Calls::Learn(uint32_t op, const Reply& reply) {
   if (reply.error != 0) return;
-  // What a reply begins with are handles and numbers.
+  // A reply begins with handles and numbers.
   constexpr size_t kWords = 6;
   const bool is_cm = op >= static_cast<uint32_t>(CallOp::kCmCommand);
   for (size_t at = 0; at + 4 <= std::min(reply.body.size(), kWords * 4); at += 4) {

@@ -1,5 +1,5 @@
-// Calls of calls.h as templates that succeed, with what a fuzzer puts in their place: numbers at
-// edges, handles and ids that the host gave, addresses. What replies give is learned in turn.
+// Templates of calls.h calls that succeed. A fuzzer replaces parts of them with boundary numbers,
+// the host's handles and ids, and addresses. It also reuses numbers from replies.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace rdmaemu::fuzz {
 
-// Numbers that replies gave, the latest of them.
+// The latest numbers from replies.
 class Learned {
  public:
   Learned() : numbers_{1} {}
@@ -27,7 +27,7 @@ class Learned {
 
 class Calls {
  public:
-  // Templates whose In holds these are sent with a learned id, and with one of the channels.
+  // A template with these values is sent with a learned id, and with one of the channels.
   static constexpr uint32_t kIdHere = 0xfeedbeef, kChannelHere = 0xfeedcafe;
 
   template <class In>
@@ -40,13 +40,13 @@ class Calls {
     Add(CallOp{static_cast<uint32_t>(CallOp::kCmCommand) + command},
         CmCall<Command>{kChannelHere, 0, in});
   }
-  // Every command of connection management, and every call on a data scene's objects.
+  // Adds every command of connection management, and every call on a data scene's objects.
   void AddCmCommands();
   void AddVerbs(const DataScene& data);
-  // Removal and return of the scene's device, its port, its addresses.
+  // Adds removal and return of the scene's device, its port and its addresses.
   void AddDeviceChanges();
 
-  // One call of one of the templates, changed in some places, or anything at all.
+  // Makes one call from a template with some changes, or arbitrary bytes.
   void Make(Input& in, testing::Client& client);
   void Learn(uint32_t op, const Reply& reply);
 

@@ -1,5 +1,5 @@
-// Calls from several programs: every call, as it should be and changed, with handles that exist,
-// are another's or are made up; programs come, fork and die, and their queues work meanwhile.
+// Calls from several programs: every call, valid and changed, with handles of its own, of other
+// programs or invented ones. Programs start, fork and die, and their queues work meanwhile.
 #include "tests/fuzz/calls.h"
 
 namespace rdmaemu::fuzz {
@@ -28,7 +28,7 @@ void Act(DataScene& scene, Calls& calls, Input& in) {
       }
       break;
     case 5:
-      // The first holds the scene; it stays to the end.
+      // The first client has the scene and runs to the end.
       if (client.process != scene.client.process) client.Kill();
       break;
     case 6:
@@ -39,7 +39,7 @@ void Act(DataScene& scene, Calls& calls, Input& in) {
       scene.TakeJobs(in);
       break;
     default:
-      // Mostly the one that has something.
+      // Mostly the client with objects.
       calls.Make(in, in.OneIn(4) ? client : scene.client);
       break;
   }

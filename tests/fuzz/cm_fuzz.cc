@@ -1,5 +1,5 @@
-// CM messages into a host with listeners and with conversations in every state: each message as the
-// conversation would have it and changed, repeated, out of place, between the program's own calls.
+// CM messages to a host with listeners and with connections in every state. Each message is sent
+// valid, changed, repeated and out of order, between the program's own calls.
 #include <array>
 
 #include "emulator/host/testing/cm_program.h"
@@ -13,7 +13,7 @@ constexpr uint16_t kPort = 7000;
 constexpr uint64_t kPeerGuid = 0x0200000a00000002;
 constexpr size_t kStates = 11;
 
-// What the peer knows of one connection.
+// The peer's state of one connection.
 struct Talk {
   uint32_t ours = 0;    // the host's communication id
   uint32_t theirs = 0;  // the peer's
@@ -22,7 +22,7 @@ struct Talk {
 
 uint64_t ServiceId(uint16_t port_space) { return (uint64_t{port_space} << 16) + kPort; }
 
-// A program that connects and is connected to, and the peer at the other end of it all.
+// A program that connects and accepts connections, and the peer of all its connections.
 class CmScene : public Scene {
  public:
   CmScene() : program(AddClient()) {
@@ -36,7 +36,7 @@ class CmScene : public Scene {
     talks.emplace_back();
   }
 
-  // Brings one connection into the state of that number.
+  // Brings one connection into that state.
   void Reach(uint32_t state) {
     switch (state) {
       case 0:  // REQ sent
@@ -55,7 +55,7 @@ class CmScene : public Scene {
         program.Disconnect(Establish());
         Send(wire::CmDrep{talks.back().theirs, talks.back().ours, {}});
         return;
-      case 5:  // REQ received, nobody looked
+      case 5:  // REQ received, event not fetched
         Request();
         return;
       case 6:  // REP sent
@@ -78,14 +78,14 @@ class CmScene : public Scene {
     }
   }
 
-  // A message of the peer, changed in some places.
+  // Sends a message of the peer with some changes.
   void SendChanged(Input& in) {
     const Talk& talk = in.Pick(talks);
     wire::CmMessage message{.transaction_id = talk.ours, .body = Body(in, talk)};
     std::array<std::byte, wire::kMadBytes> mad;
     wire::EmitCm(message, mad);
     for (uint32_t left = in.Below(4); left > 0; --left) {
-      // The fields, mostly; seldom the MAD's own header or the end of the private data.
+      // Changes mostly the fields, rarely the MAD's own header or the end of the private data.
       const uint32_t at = in.OneIn(8) ? in.Below(256) : 24 + in.Below(160);
       mad[at] = static_cast<std::byte>(in.U8());
     }
@@ -103,7 +103,7 @@ class CmScene : public Scene {
   std::vector<Talk> talks;
 
  private:
-  // What the host sent last; the peer learns its id from it.
+  // Returns the host's last message. The peer takes its id from it.
   template <class Body>
   Body LastSent() {
     REQUIRE(!sent.empty());
@@ -255,7 +255,7 @@ void Act(CmScene& scene, Input& in) {
     case 1:
       return scene.Pass(in);
     case 2:
-      // Ids that the host gave meanwhile come back as well.
+      // Also returns messages with ids that the host has allocated meanwhile.
       if (!scene.sent.empty()) {
         const auto& last = scene.sent.back();
         scene.Receive(kPeerAddress, kOwnAddress, last.bytes, true);
@@ -283,7 +283,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input in(data, size);
   CmScene scene;
   scene.world.trace.keep_records = in.OneIn(16);
-  // A few conversations; each costs time to begin.
+  // Starts only a few connections, because each takes time.
   for (uint32_t left = in.Below(4); left > 0; --left) scene.Reach(in.Below(kStates));
   while (!in.empty()) rdmaemu::fuzz::Act(scene, in);
   scene.Rest();

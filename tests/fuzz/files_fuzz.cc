@@ -1,5 +1,5 @@
-// Text that a host reads: device profiles (and a host with the device they describe), the records
-// of other hosts, lines of /proc, fault rules, and what stands on its command line.
+// Text that a host reads: device profiles (and a host with the described device), the records of
+// other hosts, lines of /proc, fault rules, and command line arguments.
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@
 namespace rdmaemu::fuzz {
 namespace {
 
-// A program that asks for as much as the profile promises.
+// A program that uses the profile's limits in full.
 void UseDevice(testing::World& world, Host& host) {
   testing::Client client(world, host);
   testing::Verb verb(client, 1);
@@ -50,7 +50,7 @@ void ReadProfile(std::string_view text) {
   try {
     UseDevice(world, world.AddHost("fuzz", kOwnAddress, *profile));
   } catch (const std::runtime_error&) {
-    // A device that has no room for one program's first objects.
+    // The device has no room for a program's first objects.
   }
 }
 
@@ -59,7 +59,7 @@ void ReadRecord(std::string_view text) {
   if (record) REQUIRE(record->options.name == "name");
 }
 
-// A scenario file, and the same bytes from a client that changes the rules of a running host.
+// Reads a scenario file, and the same bytes from a client that changes the rules of a running host.
 void ReadRules(const std::string& text) {
   const auto rules = fault::ParseScenario(text, "scenario.toml", FaultVocabulary());
   if (!rules) REQUIRE(!rules.error().empty());
@@ -77,7 +77,7 @@ void ReadMaps(Input& in) {
   std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    // Of its own, so that a step behind the line's end is seen.
+    // A separate string, so that a sanitizer detects a read beyond the line's end.
     if (!check.AddLine(std::string(text.substr(0, end)))) break;
     text.remove_prefix(std::min(end + 1, text.size()));
   }

@@ -11,10 +11,10 @@ corpus="$(mktemp -d "${TEST_TMPDIR:?}/corpus.XXXXXX")"
 tar -xzf "$archive" -C "$corpus" || exit 1
 [[ ! -d $named ]] || cp -L "$named"/* "$corpus" || exit 1
 
-# Stacks are walked at every allocation and what was freed is kept: less of both, for speed. The
-# entropic schedule costs more than it finds where one run takes a third of a millisecond.
+# Fewer stack frames per allocation and a smaller quarantine make the run faster. The entropic
+# schedule costs more than it finds when one run takes a third of a millisecond.
 export ASAN_OPTIONS="quarantine_size_mb=64:malloc_context_size=12${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
-# Memory: a host's is bounded by named limits, and what these inputs reach lies far below.
+# A host's memory has named limits, and these inputs use far less.
 "$binary" -max_total_time=10 -max_len=512 -len_control=0 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
   -entropic=0 -print_final_stats=1 -artifact_prefix="$found/" "$@" "$fresh" "$corpus" 2>&1 |
   tail -n 120

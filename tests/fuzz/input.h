@@ -1,5 +1,5 @@
-// A fuzzer's bytes read as choices, from the front. What is missing reads as zero, so that every
-// input means something and ends.
+// Reads a fuzzer's bytes as choices from the front. Missing bytes read as zero, so that every input
+// is valid and ends.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@ class Input {
   uint16_t U16() { return Number<uint16_t>(); }
   uint32_t U32() { return Number<uint32_t>(); }
   uint64_t U64() { return Number<uint64_t>(); }
-  // In [0, bound); one byte for a small bound. bound must not be 0.
+  // Returns a number in [0, bound). Reads one byte for a small bound. bound must not be 0.
   uint32_t Below(uint32_t bound) { return (bound <= 256 ? U8() : U32()) % bound; }
-  // True once in `times`.
+  // Returns true once in `times`.
   bool OneIn(uint32_t times) { return Below(times) == times - 1; }
   template <class Container>
   auto& Pick(Container& from) {
     return from[Below(static_cast<uint32_t>(std::size(from)))];
   }
-  // Up to `most` bytes; fewer at the end.
+  // Returns at most `most` bytes, fewer at the end.
   std::span<const std::byte> Bytes(size_t most) {
     const auto taken = rest_.first(std::min(most, rest_.size()));
     rest_ = rest_.subspan(taken.size());
@@ -36,7 +36,7 @@ class Input {
   }
   std::span<const std::byte> Rest() { return Bytes(rest_.size()); }
 
-  // A number of 32 bits that is often one at an edge.
+  // Returns a 32-bit number that is often a boundary value.
   uint32_t Edge32() {
     constexpr uint32_t kEdges[] = {0, 1, 2, 0x7f, 0xff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff};
     const uint8_t kind = U8();
@@ -59,5 +59,5 @@ class Input {
 
 }  // namespace rdmaemu::fuzz
 
-// Each target defines this one.
+// Each target defines this function.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

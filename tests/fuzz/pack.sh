@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a target's archive anew: pack.sh NAME DIRECTORY packs the files of DIRECTORY, which are named
-# by their SHA-1 as libFuzzer names them, as tests/fuzz/corpus/NAME.tar.gz: the same files, the same bytes.
+# Creates a target's archive: pack.sh NAME DIRECTORY packs the files of DIRECTORY into
+# tests/fuzz/corpus/NAME.tar.gz. The files are named by their SHA-1, as libFuzzer does. The same
+# files give the same bytes.
 set -euo pipefail
 name="${1:?usage: pack.sh NAME DIRECTORY}" directory="${2:?usage: pack.sh NAME DIRECTORY}"
 archive="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/corpus/$name.tar.gz"

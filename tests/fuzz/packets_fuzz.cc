@@ -1,5 +1,6 @@
-// Packets into a host with live queue pairs: valid ones of their connections with fields changed,
-// answers to what the host has sent, and raw bytes, between the program's own doings and time.
+// Packets to a host with live queue pairs: valid packets of their connections with changed fields,
+// answers to the host's packets, and raw bytes. The program's own calls and time continue
+// meanwhile.
 #include "tests/fuzz/scene.h"
 
 namespace rdmaemu::fuzz {
@@ -22,7 +23,7 @@ uint32_t PayloadBytes(Input& in, const wire::OpcodeInfo& info) {
   }
 }
 
-// A few bytes are others, mostly of the headers.
+// Changes a few bytes, mostly in the headers.
 void Spoil(Input& in, std::vector<std::byte>& datagram) {
   for (uint32_t left = in.Below(4); left > 0 && !datagram.empty(); --left) {
     const size_t at = in.OneIn(4) ? in.U16() : in.Below(32);
@@ -41,7 +42,7 @@ void Send(DataScene& scene, Input& in, const PacketHeaders& headers, uint32_t pa
   scene.Receive(source, destination, std::move(datagram), sealed);
 }
 
-// A request of the peer, in or out of sequence.
+// Sends a request of the peer, in or out of sequence.
 void Request(DataScene& scene, Input& in) {
   ScenePair& pair = in.Pick(scene.pairs);
   PacketHeaders headers;
@@ -71,14 +72,14 @@ void Request(DataScene& scene, Input& in) {
   Send(scene, in, headers, payload_bytes);
 }
 
-// An answer to a request that the host has sent.
+// Sends an answer to one of the host's requests.
 void Answer(DataScene& scene, Input& in) {
   if (scene.sent.empty()) return Request(scene, in);
   const auto asked = wire::Parse(in.Pick(scene.sent).bytes);
   if (!asked) return;
   PacketHeaders headers;
   headers.transport = asked->headers.transport;
-  // The peer's numbers of its queue pairs follow each other, as the scene's pairs do.
+  // The peer's QP numbers are consecutive, like the scene's pairs.
   const uint32_t index = asked->headers.destination_qpn - kPeerQpn;
   headers.destination_qpn = scene.pairs[index % scene.pairs.size()].qp.made.qpn;
   headers.psn = (asked->headers.psn + (in.OneIn(4) ? in.U8() - 128u : 0)) & wire::kPsnMask;
@@ -117,7 +118,7 @@ void Act(DataScene& scene, Input& in) {
       scene.PollAll();
       return scene.TakeJobs(in);
     case 6:
-      // What comes now comes together, until it is delivered.
+      // Datagrams from now on are delivered together.
       return (action & 0x40) != 0 ? scene.Hold() : scene.Deliver();
     case 7:
     case 8:
@@ -131,8 +132,8 @@ void Act(DataScene& scene, Input& in) {
   if ((action & 0x80) != 0) scene.world.Step();
 }
 
-// A group's packet reaches the queue pair that is attached to it: where it does not, no input says
-// anything of multicast.
+// Returns whether a group's packet reaches its attached queue pair. Otherwise the inputs do not
+// test multicast.
 bool GroupPacketsArrive() {
   DataScene scene;
   PacketHeaders headers;

@@ -1,5 +1,5 @@
-// The same memory changed by another thread at the same time: between two looks of the host, in the
-// middle of a copy. The input does not fix what happens when; memory errors show all the same.
+// Another thread changes the same memory at the same time: between two reads of the host, or during
+// a copy. The input does not determine the order, but memory errors are still detected.
 #include <atomic>
 #include <thread>
 
@@ -9,7 +9,7 @@
 namespace rdmaemu::fuzz {
 namespace {
 
-// A thread of the program that writes all over what it shares with its host.
+// A program's thread that writes anywhere into the memory shared with its host.
 class Scribbler {
  public:
   Scribbler(DataScene& scene, uint32_t seed) : random_(seed) {
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace rdmaemu::fuzz;
   Input in(data, size);
   DataScene scene;
-  // The thread goes on writing where a queue has been.
+  // The thread also writes to the memory of destroyed queues.
   scene.world.segments.programs_keep_mappings = true;
   {
     const Scribbler scribbler(scene, in.U32());

@@ -1,5 +1,5 @@
-// Where there is no libFuzzer: runs a target once over each file that it is given, and over the
-// files of each directory. Options (-name=value) are libFuzzer's and mean nothing here.
+// Replaces libFuzzer where it is missing: runs a target once for each given file, and for the files
+// of each directory. Ignores libFuzzer's options (-name=value).
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 void Replay(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  // A copy of its exact size, so that a sanitizer sees a read behind the end.
+  // A copy of the exact size, so that a sanitizer detects a read beyond the end.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());
 }
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
       inputs.insert(argv[i]);
     }
   }
-  // The name first: after a crash the last line tells which input it was.
+  // Prints the name first, so that after a crash the last line names the input.
   for (const auto& path : inputs) {
     std::fprintf(stderr, "%s\n", path.c_str());
     Replay(path);

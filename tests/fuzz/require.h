@@ -1,4 +1,4 @@
-// What must hold whatever the input was; where it does not, the fuzzer keeps the input.
+// Checks that must hold for every input. When one fails, the fuzzer keeps the input.
 #pragma once
 
 #include <cstdio>

@@ -15,7 +15,7 @@ using testing::Client;
 using testing::Verb;
 
 constexpr size_t kMostSent = 32;
-// What may be ready at one instant takes far fewer; more is a host that goes in circles.
+// A correct host needs far fewer steps for its work at one time. More steps mean an endless loop.
 constexpr int kMostSteps = 20000;
 
 std::byte* Memory() {
@@ -112,7 +112,7 @@ void Scene::Receive(const char* source, const char* destination, std::vector<std
 
 void Scene::Deliver() {
   holding_ = false;
-  // A burst is of one flow.
+  // A burst has only one flow.
   for (size_t begin = 0, end = 0; begin < held_.size(); begin = end) {
     std::vector<std::span<const std::byte>> burst;
     const auto is_same = [&](const wire::UdpFlow& flow) {
@@ -168,7 +168,8 @@ DataScene::DataScene()
   StartWork();
 }
 
-// As rdma_join_multicast does it: the device joins the group, and the queue pair is attached to it.
+// Joins as rdma_join_multicast does: the device joins the group, and the queue pair is attached to
+// it.
 void DataScene::JoinGroup(const ScenePair& pair) {
   testing::CmProgram program(client);
   const uint32_t id = program.CreateId(RDMA_PS_UDP);
@@ -187,7 +188,7 @@ void DataScene::JoinGroup(const ScenePair& pair) {
 void DataScene::MakeQueues() {
   CreateChannelOut channel{};
   REQUIRE(client.Call(CallOp::kCreateChannel, HandleIn{verb.context, 0}, channel) == 0);
-  // All but one pair complete into a queue that raises events.
+  // All pairs but one complete into a queue that raises events.
   CqOut cq{};
   REQUIRE(client.Call(CallOp::kCreateCq, CreateCqIn{verb.context, channel.handle, 31, 0, 78}, cq) ==
           0);

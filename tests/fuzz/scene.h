@@ -1,6 +1,6 @@
-// A host in the middle of its work, for a fuzzer to disturb: programs with every kind of queue pair
-// and queue, connected to a peer that is the fuzzer itself and to each other, with sends, receives
-// and READs in progress. Made anew for every input, so that an input alone repeats what it did.
+// A busy host that a fuzzer disturbs. Its programs have every kind of queue pair and queue, with
+// sends, receives and READs in progress. They are connected to each other and to a peer, which is
+// the fuzzer. The scene is created for every input, so that an input alone repeats its result.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 
 namespace rdmaemu::fuzz {
 
-// What all programs have as their memory; everything else is out of reach. It lies at one address
-// in every run, because inputs hold addresses.
+// The memory of all programs; everything else is unreachable. Its address is the same in every run,
+// because inputs contain addresses.
 inline constexpr uint64_t kMemoryAt = uint64_t{1} << 45;
 inline constexpr uint32_t kMemoryBytes = 64 * 1024;
 
@@ -26,43 +26,45 @@ inline constexpr uint32_t kPeerQpn = 0x55;
 inline constexpr uint32_t kQkey = 0x11;
 
 wire::TransportClass ClassOf(ibv_qp_type type);
-// A packet without its ICRC: headers, payload of one value, padding.
+// Returns a packet without its ICRC: headers, payload of one value, padding.
 std::vector<std::byte> Build(wire::PacketHeaders headers, uint32_t payload_bytes, uint8_t fill);
 
-// A host with programs, and the fuzzer as everything that surrounds it.
+// A host with programs. The fuzzer is the host's whole environment.
 class Scene {
  public:
   Scene();
-  // Everybody leaves; nothing may be left of them.
+  // All programs end. No object may be left.
   ~Scene();
   Scene(const Scene&) = delete;
   Scene& operator=(const Scene&) = delete;
 
   testing::Client& AddClient();
-  // Steps until nothing is ready, which must come.
+  // Runs steps until nothing is ready. This must happen.
   void Rest();
-  // Time goes on: by a little, or to the next deadline.
+  // Moves time by a little, or to the next deadline.
   void Pass(Input& in);
-  // The bytes as a datagram from `source` to `destination`, its ICRC made right when `sealed`.
+  // Delivers the bytes as a datagram from `source` to `destination`. Corrects the ICRC when
+  // `sealed`.
   void Receive(const char* source, const char* destination, std::vector<std::byte> datagram,
                bool sealed);
-  // What Receive gets until Deliver comes in one burst, as one read of a socket brings it.
+  // Holds datagrams of Receive until Deliver passes them on in one burst, like one read of a
+  // socket.
   void Hold() { holding_ = true; }
   void Deliver();
-  // The writers of all trace formats over what was recorded; nothing when the scene keeps none.
+  // Writes the recorded events in all trace formats. Has no effect when the scene keeps no records.
   void WriteTrace();
 
   testing::World world;
   Host& host;
   std::vector<std::unique_ptr<testing::Client>> clients;
-  std::deque<testing::World::Datagram> sent;  // to the peer: the last few
+  std::deque<testing::World::Datagram> sent;  // the last few to the peer
 
  private:
   bool holding_ = false;
   std::vector<testing::World::Datagram> held_;
 };
 
-// One queue pair as its program and its peer see it.
+// One queue pair, as seen by its program and its peer.
 struct ScenePair {
   testing::Verb::Qp qp;
   ibv_qp_type type;
@@ -74,16 +76,16 @@ class DataScene : public Scene {
  public:
   DataScene();
 
-  // The program does something that it may do. Payloads that wait beside completions are left
-  // there: nothing that the shared memory says is taken for true here.
+  // The program posts valid work. Payloads beside completions are not read, because the shared
+  // memory is not trusted here.
   void PostSend(Input& in);
   void PostReceive(Input& in);
   void PollAll();
-  // Its polling thread takes the copies that the host offers it, and says of them what it likes.
+  // Its polling thread takes the copies that the host offers, and reports arbitrary results.
   void TakeJobs(Input& in);
-  // The peer, or the other end on this host, sends something small that is in order.
+  // The peer, or the other end on this host, sends a small message in sequence.
   void ReceiveSend(size_t pair, uint8_t bytes);
-  // It changes or destroys an object, or makes one.
+  // Changes, destroys or creates an object.
   void Change(Input& in);
 
   testing::Client& client;
@@ -96,7 +98,7 @@ class DataScene : public Scene {
   std::vector<MrOut> regions;
   std::vector<MwOut> windows;
   std::vector<uint32_t> address_handles;
-  // The queues' places in shared memory.
+  // The queues' positions in shared memory.
   std::vector<SharedSpan> spans;
 
  private:

@@ -3,7 +3,7 @@
 namespace rdmaemu::fuzz {
 namespace {
 
-// The header of an entry that one of the two sides looks at next, and what stands behind it.
+// Returns the header of an entry that one of the two sides reads next, and the bytes after it.
 std::span<std::byte> ChooseEntry(DataScene& scene, Input& in) {
   const ScenePair& pair = in.Pick(scene.pairs);
   const uint32_t which = in.Below(8);
@@ -11,17 +11,17 @@ std::span<std::byte> ChooseEntry(DataScene& scene, Input& in) {
                      : which < 7 ? (pair.qp.recv ? pair.qp.recv : scene.srq_ring)
                                  : in.Pick(scene.cq_rings);
   const uint32_t at = (in.OneIn(4) ? ring.Producer() : ring.Consumer()) + in.Below(3);
-  // No more than the entry: the ring may be at its segment's end.
+  // At most the entry, because the ring may end at its segment's end.
   const std::span<std::byte> entry(ring.Slot(at), ring.slot_bytes());
   return entry.subspan(in.Below(64) * size_t{4} % entry.size());
 }
 
-// A stretch of the segment where the queues of the scene begin, or any other.
+// Returns a part of the segment where the scene's queues begin, or any other part.
 std::span<std::byte> Choose(DataScene& scene, Input& in) {
   if (!in.OneIn(8)) {
     const SharedSpan& span = in.Pick(scene.spans);
     const std::span<std::byte> segment = scene.world.segments.Bytes(SegmentId{span.segment});
-    // Controls and indices stand within the first 512 bytes; entries and slabs behind them.
+    // Controls and indices are within the first 512 bytes. Entries and slabs follow.
     const uint32_t at = span.offset + (in.OneIn(4) ? in.U16() : in.Below(128) * 4);
     return segment.subspan(std::min<size_t>(at, segment.size()));
   }
@@ -54,7 +54,7 @@ void Scribble(DataScene& scene, Input& in) {
       return Put(at, &key, sizeof key);
     }
     case 3: {
-      // A stretch of one value: whole entries.
+      // A run of equal bytes: whole entries.
       const size_t bytes = std::min<size_t>(in.U16() % 2048, at.size());
       if (bytes > 0) std::memset(at.data(), in.U8(), bytes);
       return;
@@ -66,7 +66,7 @@ void Scribble(DataScene& scene, Input& in) {
   }
 }
 
-// An entry is changed, and the host takes it at once.
+// Changes an entry, which the host takes at once.
 void ChangeTaken(DataScene& scene, Input& in) {
   const size_t index = in.Below(static_cast<uint32_t>(scene.pairs.size()));
   ScenePair& pair = scene.pairs[index];

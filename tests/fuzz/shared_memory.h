@@ -1,5 +1,5 @@
-// What programs write into the memory that they share with their host: anything, anywhere, and most
-// often where it matters.
+// Arbitrary writes of programs into the memory that they share with their host, mostly at sensitive
+// positions.
 #pragma once
 
 #include "tests/fuzz/scene.h"
@@ -9,7 +9,7 @@ namespace rdmaemu::fuzz {
 // Changes some bytes of one of the segments that the host shares with its programs.
 void Scribble(DataScene& scene, Input& in);
 
-// One thing that the program, time or its scribbling does.
+// Makes one action of the program, of time, or of Scribble.
 void ActAndScribble(DataScene& scene, Input& in);
 
 }  // namespace rdmaemu::fuzz

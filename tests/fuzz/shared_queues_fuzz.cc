@@ -1,5 +1,4 @@
-// Queues, slabs and doorbells changed under the host's hands, between and after everything that it
-// does with them.
+// Changes to queues, slabs and doorbells before and after every action of the host on them.
 #include "tests/fuzz/shared_memory.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

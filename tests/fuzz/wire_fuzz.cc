@@ -1,5 +1,5 @@
-// Bytes from the wire into each parser. What parses comes back to the same bytes and the same
-// meaning, and an ICRC that was sealed holds.
+// Bytes from the wire into each parser. A parsed packet must serialize to the same bytes and the
+// same meaning, and a sealed ICRC must be valid.
 #include <cstdlib>
 #include <vector>
 
@@ -84,13 +84,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace rdmaemu::fuzz;
   Input in(data, size);
   const rdmaemu::wire::UdpFlow flow = Flow(in);
-  // A copy: a read behind its end is then one behind an allocation.
+  // A copy: a read beyond its end is then a read beyond an allocation.
   const auto rest = in.Rest();
   const std::vector<std::byte> bytes(rest.begin(), rest.end());
   PacketComesBack(bytes);
   MadComesBack(bytes);
-  // Most inputs are shorter than a MAD, and few begin as one of CM does: class 7, version 2, Send,
-  // an attribute that is known.
+  // Most inputs are shorter than a MAD, and few begin like a CM MAD: class 7, version 2, Send, a
+  // known attribute.
   std::vector<std::byte> mad(bytes);
   mad.resize(rdmaemu::wire::kMadBytes);
   constexpr uint8_t kStart[] = {1, 7, 2, 3};

@@ -35,7 +35,7 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
   return blocks;
 }
 
-// Everything in a packet's block by name, and the packet's own name first.
+// Returns all fields of a packet's block by name, the packet's own name first.
 Fields FieldsOf(std::string_view block) {
   if (Little(block, 0) != kEnhancedPacketBlock || block.size() < kPacketHeaderBytes) {
     return {{"name", "block of type " + std::to_string(Little(block, 0))}};

@@ -1,4 +1,4 @@
-// Two captures, and the first packet and field in which they differ.
+// Compares two captures and finds the first packet and field that differ.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace rdmaemu::golden {
 
-// Empty when they are the same, byte for byte.
+// Returns "" when the captures are equal byte for byte.
 std::string FirstDifference(std::string_view golden, std::string_view now);
 
 }  // namespace rdmaemu::golden

@@ -1,5 +1,5 @@
-// The bytes of a whole conversation are the committed ones: what the emulator says on the wire
-// changes on purpose or not at all.
+// The bytes of a complete conversation equal the committed ones. The emulator's packets change only
+// on purpose.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -28,7 +28,7 @@ TEST(Golden, TheScenarioRepeatsItself) {
   EXPECT_EQ(FirstDifference(RecordScenario(), RecordScenario()), "");
 }
 
-// The comparison itself: it finds a flipped bit wherever it is, and names the packet.
+// The comparison detects a flipped bit at any position and names the packet.
 TEST(Golden, ADifferenceIsNamed) {
   const std::string golden = Committed();
   for (size_t at = 0; at < golden.size(); at += 97) {

@@ -1,4 +1,4 @@
-// Makes the committed capture anew: bazel run //tests/golden:make
+// Creates the committed capture again: bazel run //tests/golden:make
 #include <cstdlib>
 #include <exception>
 #include <fstream>

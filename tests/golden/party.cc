@@ -48,7 +48,7 @@ void Party::Listen(uint32_t id, uint16_t port) {
 }
 
 void Party::Resolve(uint32_t id, const std::string& destination, uint16_t port) {
-  // A source port of the scenario's own.
+  // A fixed source port.
   rdma_ucm_bind bind{};
   bind.id = id;
   bind.addr_size = Fill(bind.addr, address_, static_cast<uint16_t>(port + 1000));

@@ -1,5 +1,5 @@
-// One program of the scenario: a process with an open device, an rdma_cm channel and a region of
-// memory whose addresses are always the same.
+// One program of the scenario: a process with an open device, an rdma_cm channel and a memory
+// region. The region's addresses are always the same.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ inline void Expect(bool holds, const std::string& what) {
 class Party {
  public:
   static constexpr size_t kBytes = 32768;
-  static constexpr uint64_t kMemory = 0x100000;  // what keys name the region's first byte by
+  static constexpr uint64_t kMemory = 0x100000;  // the keys' address of the region's first byte
 
   Party(testing::World& world, Host& host, const std::string& address);
 
@@ -43,21 +43,21 @@ class Party {
   }
   uint32_t CreateId(uint16_t port_space);
   void Listen(uint32_t id, uint16_t port);
-  // Address and route, with their events.
+  // Resolves address and route and takes their events.
   void Resolve(uint32_t id, const std::string& destination, uint16_t port);
   void Destroy(uint32_t id);
-  // Runs the world until an event is there, which must be this one.
+  // Runs the world until the next event, which must be of this type.
   rdma_ucm_event_resp Event(cm::EventType type);
 
   // ---- queue pairs
   testing::Verb::Qp CreateQp(ibv_qp_type type) { return verb_.CreateQp(type, 16, 2); }
-  // To the state with what rdma_cm says (INIT_QP_ATTR).
+  // Moves to the state with the attributes of rdma_cm (INIT_QP_ATTR).
   void Modify(const testing::Verb::Qp& qp, uint32_t id, ibv_qp_state state);
   void ReadyUd(const testing::Verb::Qp& qp, uint32_t id);  // INIT, RTR, RTS
   void PostReceive(testing::Verb::Qp& qp, size_t offset, uint32_t length);
   void PostSend(testing::Verb::Qp& qp, ibv_wr_opcode opcode, size_t offset, uint32_t length,
                 const std::function<void(rxe_send_wqe&)>& fill = {});
-  // Runs the world until the next completion is there; it must be a success.
+  // Runs the world until the next completion, which must be successful.
   ib_uverbs_wc Completion();
   uint32_t CreateAh(const ib_uverbs_ah_attr& attr);
 

@@ -56,7 +56,7 @@ class Scenario {
       : passive_address_(passive),
         a_(world_, world_.AddHost("a", active), active),
         b_(world_, world_.AddHost("b", passive), passive) {
-    // Every packet that leaves a host stands in the capture; some get no further.
+    // The capture contains every packet that a host sends. Some packets are then dropped.
     world_.SetFilter([this, loses, &file](const testing::World::Datagram& datagram) {
       writer_.AppendPacket(world_.now, datagram.flow, datagram.bytes, file);
       const auto packet = wire::Parse(datagram.bytes);
@@ -105,7 +105,8 @@ class Scenario {
     return {active, passive};
   }
 
-  // Every operation, with messages of one packet and of several, and a length that needs padding.
+  // Uses every operation, with messages of one packet and of several, and a length that needs
+  // padding.
   void MoveData() {
     FillPattern(a_.bytes(0, 8192), 1);
     const auto remote = [this](size_t offset) {
@@ -172,7 +173,7 @@ class Scenario {
     b_.Destroy(passive);
   }
 
-  // SIDR_REQ, SIDR_REP (a refusal first), and a datagram each way of addressing.
+  // SIDR_REQ, SIDR_REP (first a refusal), and a datagram in each direction.
   void Datagrams() {
     const uint32_t refused = a_.CreateId(RDMA_PS_UDP);
     a_.Resolve(refused, passive_address_, kSilentPort);

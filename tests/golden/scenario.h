@@ -1,14 +1,12 @@
-// What the committed capture shows: two hosts under virtual time, over IPv4 and then over IPv6.
-// Nothing in it depends on the machine: seeds, addresses of memory and times are the scenario's
-// own.
+// The content of the committed capture: two hosts under virtual time, over IPv4 and then over IPv6.
+// It does not depend on the machine. The scenario fixes seeds, memory addresses and times.
 #pragma once
 
 #include <string>
 
 namespace rdmaemu::golden {
 
-// The capture as PcapngWriter writes it. Throws std::runtime_error when a step does not do what it
-// should.
+// Returns the capture in PcapngWriter's format. Throws std::runtime_error when a step fails.
 std::string RecordScenario();
 
 }  // namespace rdmaemu::golden

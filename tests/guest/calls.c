@@ -1,4 +1,4 @@
-/* Prints the numbers of the system calls that the tests have refused, for this machine. */
+/* Prints this machine's numbers of the system calls that the tests forbid. */
 #include <stdio.h>
 #include <sys/syscall.h>
 

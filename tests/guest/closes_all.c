@@ -1,5 +1,5 @@
-/* A daemon that closes all descriptors that it does not know and opens files of its own. Its calls
- * of RDMA fail, and its files stay as they are. usage: closes_all self|child DIRECTORY */
+/* A daemon that closes all unknown descriptors and opens files of its own. Its RDMA calls fail,
+ * and its files do not change. usage: closes_all self|child DIRECTORY */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int open_file(const char* directory, int number) {
   return fd;
 }
 
-/* Every second one is an eventfd, which looks like the libraries' own. */
+/* Every second file is an eventfd, like the libraries' own descriptors. */
 static void open_all(const char* directory, int* fds) {
   for (int i = 0; i < kFiles; i++) {
     fds[i] = i % 2 ? eventfd(0, EFD_NONBLOCK) : open_file(directory, i);
@@ -48,7 +48,7 @@ static int changed(const int* fds) {
   return count;
 }
 
-/* Calls until one fails, with moments between them in which the host goes to sleep. */
+/* Calls until one fails. The pauses let the host go to sleep. */
 static int first_error(struct ibv_context* context) {
   struct ibv_device_attr attr;
   for (int i = 0; i < 200; i++) {
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  /* From the libraries' own numbers on, so that each of them becomes another file. */
+  /* Opens files from the libraries' own numbers on, so that each number becomes another file. */
   int fds[kFiles];
   closefrom(3);
   open_all(argv[2], fds);
@@ -89,8 +89,8 @@ int main(int argc, char** argv) {
   void* cq_context;
   struct ibv_async_event event;
   struct rdma_cm_event* cm_event;
-  /* Their numbers are files and eventfds alternately; from an eventfd a wait would not come back.
-   */
+  /* The numbers are files and eventfds alternately. A wait on an eventfd would block for ever.
+   * */
   for (int i = 0; i < kFiles; i += 2) {
     if (channel->fd == fds[i])
       printf("get_cq_event %d\n", ibv_get_cq_event(channel, &cq, &cq_context));

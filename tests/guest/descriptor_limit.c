@@ -1,5 +1,5 @@
-// A process that may open no more descriptors gets EMFILE, as of open(2) of the kernel's devices, and
-// what it could not be given is not left behind at the host.
+// A process without free descriptors gets EMFILE, as from open(2) of the kernel's devices. The host
+// does not keep the objects that the call could not return.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -14,7 +14,7 @@ static void check(int holds, const char* what) {
   exit(1);
 }
 
-// The first number that was free.
+// Returns the first free number.
 static int first_free(void) {
   const int next = dup(0);
   check(next >= 0, "dup");
@@ -22,7 +22,7 @@ static int first_free(void) {
   return next;
 }
 
-// So many descriptors may be open beyond `used`.
+// Permits `count` more descriptors than `used`.
 static void leave_room_for(int used, int count) {
   struct rlimit limit;
   check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");

@@ -1,4 +1,4 @@
-"""What the libraries do to a process besides RDMA: docs/processes.md, sentence by sentence."""
+"""The libraries' effects on a process beside RDMA: each sentence of docs/processes.md."""
 
 import errno
 import fcntl
@@ -21,11 +21,11 @@ LIMIT_S = 100
 OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
 
 
-BUILDING = threading.Lock()  # cases run side by side and share programs
+BUILDING = threading.Lock()  # cases run in parallel and share programs
 
 
 def build(name, *flags):
-    """Compiles tests/guest/NAME.c once, as a user does, against the system's libraries."""
+    """Compiles tests/guest/NAME.c once against the system's libraries, as a user does."""
     program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_"))
     with BUILDING:
         if not os.path.exists(program):
@@ -43,7 +43,7 @@ def compile_to(program, name, flags):
 
 
 def run(emulator, argv, env=None):
-    """Runs a program on a host to its end, which must be a good one."""
+    """Runs a program on a host to its end, which must be successful."""
     program = emulator.start("guest", free_addresses(1)[0], argv, env=env)
     if program.wait(LIMIT_S) != 0:
         raise Failure("the program failed\n" + program.describe())
@@ -99,7 +99,7 @@ def go_on(program):
 
 
 def forks_while(emulator, program, resume):
-    """Nothing answers until `resume`; fork() must return nevertheless."""
+    """The host does not answer until `resume`, but fork() must return."""
     go_on(program)
     forked = program.wait_for_text("forked", LIMIT_S)
     resume()
@@ -200,14 +200,15 @@ def threads_are_clean_under_valgrind():
 
 
 def sandbox(error, calls):
-    """A command's beginning: the kernel refuses these calls to what follows."""
+    """Returns the beginning of a command. The kernel refuses these calls to the rest of the
+    command."""
     table = dict(line.split() for line in subprocess.run(
         [build("calls")], text=True, stdout=subprocess.PIPE, check=True).stdout.splitlines())
     return [build("sandbox"), str(error), table[calls]]
 
 
 def run_in(prefix, argv, options=()):
-    """The program that ran to its end in a sandbox, and its status."""
+    """Runs the program in a sandbox to its end. Returns the program and its status."""
     with Emulator() as emulator:
         program = emulator.start("guest", free_addresses(1)[0], argv, options=options, prefix=prefix)
         return program, program.wait(LIMIT_S)

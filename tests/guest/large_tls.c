@@ -1,4 +1,4 @@
-/* A program with 200 KiB of thread-local storage that waits for a completion when its host dies. */
+/* A program with 200 KiB of thread-local storage waits for a completion when its host dies. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Registers memory whose pages never become present (userfaultfd(2), served by nobody): this thread
- * waits, other threads and programs do not. Exit status 77: the kernel refuses userfaultfd. */
+/* Registers memory whose pages never become present (userfaultfd(2) without a handler). This
+ * thread blocks, but other threads and programs continue. Exit status 77: the kernel refuses
+ * userfaultfd. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <infiniband/verbs.h>

@@ -1,5 +1,6 @@
-/* The libraries' thread cannot be started at first: what needs it fails with pthread_create's
- * errno, and works later. Linked with -rdynamic, so that this pthread_create is the libraries'. */
+/* The libraries' thread cannot start at first. Calls that need the thread fail with
+ * pthread_create's errno, and succeed later. Linked with -rdynamic, so that the libraries call this
+ * pthread_create. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* A region becomes read-only after it was registered: an RDMA WRITE to it fails, a READ of it does
- * not, and its bytes stay. */
+/* A region becomes read-only after its registration. An RDMA WRITE to it fails and does not
+ * change its bytes. A READ of it succeeds. */
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>

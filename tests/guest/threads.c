@@ -1,6 +1,7 @@
-/* Threads that post to one QP and one SRQ and poll one CQ, legally and without locks of their own
- * (ibv_post_send(3): verbs are thread-safe); one more waits for completions by events. Small
- * payloads, inline ones and large ones. Closes all, and judges what arrived. */
+/* Threads that post to one QP and one SRQ and poll one CQ without locks of their own, which is
+ * legal (ibv_post_send(3): verbs are thread-safe). Another thread waits for completions by events.
+ * The payloads are small, inline and large. The program closes everything and checks the received
+ * data. */
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@ static struct ibv_qp* qp;
 static struct ibv_srq* srq;
 static struct ibv_mr* mr;
 static struct ibv_comp_channel* channel;
-static char* memory;       /* by thread: what it sends, and what arrives */
+static char* memory;       /* by thread: its sent and received bytes */
 static int sent, received; /* under `counting` */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,7 +44,7 @@ static void take(void) {
   for (int i = 0; i < count; i++) {
     NEED(wc[i].status == IBV_WC_SUCCESS);
     const int receives = (wc[i].opcode & IBV_WC_RECV) != 0;
-    /* The buffer is this thread's now, whoever posted it. */
+    /* This thread owns the buffer now, whichever thread posted it. */
     if (receives) memset(slot(wc[i].wr_id, 1), 0, wc[i].byte_len), post_receive(wc[i].wr_id);
     pthread_mutex_lock(&counting);
     *(receives ? &received : &sent) += 1;

@@ -1,5 +1,5 @@
-/* Unloads librdmacm while a thread of it looks a name up. Linked with -rdynamic, so that this
- * getaddrinfo is the library's. */
+/* Unloads librdmacm while its thread looks up a name. Linked with -rdynamic, so that the library
+ * calls this getaddrinfo. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

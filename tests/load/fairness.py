@@ -1,5 +1,5 @@
-"""A program that does what none should slows itself alone: beside each kind of hog another program
-does its rounds to the end, and the hog goes on.
+"""A misbehaving program slows only itself. Beside each kind of hog another program finishes its
+rounds, and the hog continues.
 
 usage: fairness.py WORKER
 """
@@ -17,7 +17,7 @@ from emulated import Emulator, Failure, Skip, free_addresses  # noqa: E402
 
 ROUNDS = 2000
 CONNECTIONS = 4200  # more than CallServer::kMaxConnections
-LIMIT_S = 100  # for what takes a fraction of a second undisturbed
+LIMIT_S = 100  # for work that takes a fraction of a second undisturbed
 HOGS = ["calls", "cm_events", "completion_events", "async_events", "doorbells", "full_counters"]
 HOST_STATUS = struct.pack("II", 3, 0)  # CallOp::kHostStatus, no body (emulator/abi/calls.h)
 
@@ -47,7 +47,8 @@ def beside(kind, worker):
 
 
 def beside_one_who_never_reads(worker):
-    """Calls without end on a connection whose answers nobody takes: the host ends it."""
+    """Makes endless calls on a connection and never reads the replies. The host closes the
+    connection."""
     with Emulator() as emulator:
         address = start_host(emulator)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -71,7 +72,7 @@ def beside_one_who_never_reads(worker):
 
 
 def beside_one_who_takes_all_connections(worker):
-    """As many connections as a host has: one process gets few of them."""
+    """Opens as many connections as a host allows. One process gets only few of them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if most != resource.RLIM_INFINITY and most < CONNECTIONS + 100:

@@ -1,6 +1,6 @@
-// Two kinds of programs for fairness.py. The victim sends itself messages and makes calls, a given
-// number of rounds, and says so at the end. A hog does one of the things that no program should, as
-// fast as it can and for ever; it says "hogging" when it is at it.
+// Two kinds of programs for fairness.py. The victim sends itself messages and makes calls for a
+// given number of rounds, and reports its end. A hog repeats one forbidden action as fast as
+// possible and for ever; it prints "hogging" when it has begun.
 //
 // usage: fairness_worker victim ROUNDS | fairness_worker hog KIND
 #include <arpa/inet.h>
@@ -42,7 +42,7 @@ void Say(const char* what) {
   std::fflush(stdout);
 }
 
-// A device with two queue pairs that are connected to one another.
+// A device with two connected queue pairs.
 struct Loop {
   explicit Loop(int cq_entries = 64) {
     int count = 0;
@@ -109,7 +109,7 @@ struct Loop {
     send.send_flags = IBV_SEND_SIGNALED;
     ibv_post_send(a, &send, &bad_send);
   }
-  // False when there was none.
+  // Returns false when the queue was empty.
   bool Take() {
     ibv_wc wc{};
     const int got = ibv_poll_cq(cq, 1, &wc);
@@ -147,7 +147,7 @@ int Victim(int rounds) {
 
 // ---- hogs
 
-// Calls without a pause.
+// Makes calls without a pause.
 void Calls() {
   Loop loop;
   Say("hogging");
@@ -155,7 +155,8 @@ void Calls() {
   for (;;) ibv_query_port(loop.context, 1, &port);
 }
 
-// Ids whose events nobody fetches: first as many as there is room for, then they come and go.
+// Creates ids and never fetches their events. First it creates as many as the host permits, then it
+// destroys and creates ids.
 void CmEvents() {
   rdma_event_channel* channel = Need(rdma_create_event_channel(), "rdma_create_event_channel");
   std::vector<rdma_cm_id*> ids;
@@ -180,7 +181,7 @@ void CmEvents() {
   }
 }
 
-// Completion events that nobody fetches: the queue is armed for each.
+// Creates completion events and never fetches them. The queue is armed for each event.
 void CompletionEvents() {
   Loop loop;
   Say("hogging");
@@ -191,8 +192,8 @@ void CompletionEvents() {
   }
 }
 
-// Asynchronous events that nobody fetches: completion queues that run over, again and again. A
-// destroyed queue's events are dropped, so the last thousand stay.
+// Overruns completion queues again and again, and never fetches the asynchronous events. Destroying
+// a queue drops its events, so the last thousand queues remain.
 void AsyncEvents() {
   constexpr size_t kKept = 1000;
   Loop loop;
@@ -213,7 +214,7 @@ void AsyncEvents() {
     loop.Connect(loop.a, loop.b->qp_num);
     loop.Connect(loop.b, loop.a->qp_num);
     for (int i = 0; i < 8; i++) loop.Post();
-    // What was posted is worked off while the old ones go.
+    // The host executes the posted work while the old objects are destroyed.
     NeedZero(ibv_destroy_qp(a), "ibv_destroy_qp");
     NeedZero(ibv_destroy_qp(b), "ibv_destroy_qp");
     ibv_qp_attr attr{};
@@ -229,7 +230,7 @@ void AsyncEvents() {
   }
 }
 
-// All doorbells of all the queues that there could be.
+// Rings all doorbells of all possible queues.
 void Doorbells() {
   Loop loop;
   std::ifstream maps("/proc/self/maps");
@@ -247,7 +248,7 @@ void Doorbells() {
   }
 }
 
-// A counter that is always full, while the host has events to count.
+// Keeps a counter full while the host has events to count.
 void FullCounters() {
   Loop loop;
   std::thread filler([&] {

@@ -1,5 +1,5 @@
-"""Programs that come, connect, send and are killed at random: afterwards the hosts' objects, memory,
-descriptors and mappings are back where they were.
+"""Programs that start, connect, send and are killed at random. Afterwards the hosts' objects,
+memory, descriptors and mappings are back at their earlier values.
 
 usage: load.py WORKER [--minutes M] [--processes N] [--at-once C] [--hosts 1|2] [--seed S]
 """
@@ -17,16 +17,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
-PORTS = 48           # on each host, for the workers to listen on
+PORTS = 48           # on each host, for the workers' listeners
 SETTLE_LIMIT_S = 200  # a DREQ to a peer that lost its answer is repeated for up to 100 s
-# What may stay after all have gone: the heap's free lists keep what a busier moment needed.
+# Allowed growth after the end of all programs: the heap's free lists keep memory of busier moments.
 RSS_TOLERANCE_BYTES = 4 << 20
 RSS_TOLERANCE_PART = 0.25
 MAPPINGS_TOLERANCE = 8  # of the heap
 
 
 class Footprint:
-    """What a host process holds, as the kernel counts it."""
+    """The resources of a host process, as the kernel counts them."""
 
     def __init__(self, pid):
         with open("/proc/%d/status" % pid) as lines:
@@ -72,7 +72,7 @@ class Load:
         heapq.heappush(self.deaths, (time.monotonic() + life_s, self.started, process))
 
     def end_one(self):
-        """Kills the next that is due: mostly in the middle of something, sometimes in order."""
+        """Kills the next program that is due, mostly during its work, sometimes orderly."""
         _, _, process = heapq.heappop(self.deaths)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM if self.random.random() < 0.2 else signal.SIGKILL)
@@ -125,13 +125,13 @@ class Load:
         sys.stdout.flush()
 
     def settle(self):
-        """Waits until no host holds anything of anybody, and answers what each then takes."""
+        """Waits until no host has any object, and returns each host's resources."""
         until = time.monotonic() + SETTLE_LIMIT_S
         while True:
             hosts = self.totals()
             if len(hosts) != len(self.addresses):
                 raise Failure("a host is gone: %s are left" % sorted(hosts))
-            # Who asks for the status is connected too.
+            # The process that asks for the status is connected as well.
             left = {name: {"groups": host["groups_total"], "ids": host["ids"], "qps": host["qps"],
                            "connections": host["connections"]}
                     for name, host in hosts.items()}
@@ -140,7 +140,7 @@ class Load:
             if time.monotonic() > until:
                 raise Failure("after %d s there still are %s" % (SETTLE_LIMIT_S, left))
             time.sleep(0.1)
-        # The connection that asked is closed, but the host may not have seen it yet.
+        # The asking connection is closed, but the host may not have detected this yet.
         smallest = {}
         for _ in range(10):
             for name, pid in self.pids.items():

@@ -1,5 +1,5 @@
-"""A host that dies (SIGKILL) and starts again at once at the same address, while its peer still holds
-the connections of its last life: new ones are made at once.
+"""A host dies (SIGKILL) and restarts at once at the same address, while its peer still has the
+earlier connections. New connections succeed at once.
 
 usage: restart.py
 """
@@ -34,7 +34,7 @@ def connects_again_at_once():
             if endless.wait(30) is None:
                 raise Failure("life %d: a program outlived its host\n%s" % (
                     life, endless.describe()))
-            # Connections of earlier lives may time out meanwhile; this life's is the newest.
+            # Earlier connections may time out meanwhile, but the latest one is new.
             if emulator.host("peer")["connections"] == 0:
                 raise Failure("life %d: the peer had forgotten already; nothing was tried" % life)
             again = emulator.start("mortal", local, client(peer, port, 5))

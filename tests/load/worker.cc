@@ -1,6 +1,6 @@
-// One of many programs under load: it listens, connects to others of its kind wherever they are,
-// sends, writes and reads, disconnects at random, and expects to be killed at any moment. It judges
-// nothing; load.py looks at what its host keeps when all have gone.
+// One of many programs under load. It listens, connects to other workers on any host, sends, writes
+// and reads, disconnects at random, and may be killed at any moment. It checks nothing; load.py
+// checks the hosts' remaining objects after the end of all workers.
 //
 // usage: worker OWN_ADDRESS OWN_PORT FIRST_PORT PORTS SEED ADDRESS...
 #include <arpa/inet.h>
@@ -24,14 +24,14 @@ namespace {
 constexpr uint32_t kReceives = 8;  // posted on each connection
 constexpr uint32_t kMessageBytes = 1024;
 constexpr uint32_t kLongBytes = 32768;  // of a WRITE or READ
-constexpr size_t kMaxActive = 6;        // connections that we open
-constexpr size_t kMaxConnections = 64;  // with those that others open
+constexpr size_t kMaxActive = 6;        // connections that this worker opens
+constexpr size_t kMaxConnections = 64;  // including those that others open
 constexpr int kMostMessages = 200;      // of one connection
 constexpr int kCqEntries = 8192;
 
 volatile sig_atomic_t g_stop = 0;
 
-// What each end tells the other in its private data.
+// Each end's private data.
 struct Window {
   uint64_t address;
   uint32_t rkey;
@@ -76,7 +76,7 @@ class Worker {
       if ((ready[1].revents & POLLIN) != 0) TakeCompletionEvent();
       TakeCompletions();
     }
-    // In an orderly way, as far as that goes while others go too.
+    // Disconnects in order, as far as possible while other workers end as well.
     while (!connections_.empty()) Remove(*connections_.back());
     if (listener_ != nullptr) rdma_destroy_id(listener_);
     rdma_destroy_event_channel(channel_);
@@ -100,7 +100,7 @@ class Worker {
         rdma_listen(listener_, 64) == 0) {
       return;
     }
-    // Another listens there: then we only connect.
+    // Another worker listens on the port. This worker then only connects.
     rdma_destroy_id(listener_);
     listener_ = nullptr;
   }
@@ -159,7 +159,7 @@ class Worker {
     return true;
   }
 
-  // The lower half of our memory is the peers', the upper half our own.
+  // The peers use the lower half of the memory. This worker uses the upper half.
   ibv_sge Piece(uint32_t bytes) const {
     return {reinterpret_cast<uint64_t>(memory_.data() + kLongBytes), bytes, mr_->lkey};
   }
@@ -194,7 +194,7 @@ class Worker {
   void Disconnect(Connection& connection) {
     if (connection.disconnecting) return;
     connection.disconnecting = true;
-    // One time in four without a word: the library and the host say it for us.
+    // In one of four cases the library and the host disconnect instead of the program.
     if (Below(4) == 0) return Remove(connection);
     rdma_disconnect(connection.id);
   }
@@ -221,7 +221,7 @@ class Worker {
     }
     rdma_ack_cm_event(event);
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST) return OnRequest(id, peer);
-    if (id->context == nullptr) return;  // the listener's
+    if (id->context == nullptr) return;  // the listener's id
     Connection& connection = *static_cast<Connection*>(id->context);
     Window window;
     switch (type) {
@@ -243,7 +243,7 @@ class Worker {
         return SendNext(connection);
       case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         return;
-      default:  // refused, unreachable, disconnected: over
+      default:  // rejected, unreachable or disconnected
         return Remove(connection);
     }
   }

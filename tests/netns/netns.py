@@ -1,7 +1,8 @@
-"""Two network namespaces joined by a veth pair, one host in each: the packets cross a real link.
+"""Two network namespaces connected by a veth pair, with one host in each. The packets use a real
+link.
 
-The test enters a user namespace of its own (as an ordinary user too), makes two network namespaces
-inside, and runs everything there.
+The test enters a user namespace of its own, which works for an ordinary user as well. It creates
+two network namespaces inside and runs everything there.
 """
 
 import os
@@ -30,7 +31,7 @@ def run(*argv):
 
 
 class Link:
-    """This process's namespace is the left end; a sleeping process holds the right one."""
+    """This process's namespace is the left end. A sleeping process keeps the right one."""
 
     def __init__(self):
         self.holder = subprocess.Popen(
@@ -49,7 +50,7 @@ class Link:
         run(*self.enter, "ip", "link", "set", "right", "up")
 
     def close(self):
-        run("ip", "link", "delete", "left")  # both ends, and at once
+        run("ip", "link", "delete", "left")  # deletes both ends at once
         self.holder.stdin.close()
         self.holder.wait(10)
 
@@ -87,7 +88,7 @@ def ib_write_bw():
 
 
 def udp_sockets():
-    """Local addresses of this namespace's sockets on RoCE's port, as /proc/net has them."""
+    """Returns the local addresses of this namespace's sockets on RoCE's port, from /proc/net."""
     found = set()
     for table in ("/proc/net/udp", "/proc/net/udp6"):
         with open(table) as lines:
@@ -103,8 +104,8 @@ def hexadecimal(address):
 
 
 def loopback_only_unless_told():
-    """A host without --address binds no address that another machine could reach, though this one
-    has one; with the option it does."""
+    """A host without --address binds no address that other machines can reach, although this
+    machine has one. With the option it does."""
     link = Link()
     try:
         with Emulator() as emulator:
@@ -123,8 +124,9 @@ def loopback_only_unless_told():
 
 
 def multicast():
-    """A group over the link, both ways: each end has a receiver, and the sender is on one of them.
-    mckey's output comes when it ends; the hosts' traces say when the receivers are attached."""
+    """Tests a group over the link in both directions. Each end has a receiver, and one end has the
+    sender. mckey prints its output when it ends. The hosts' traces show when the receivers are
+    attached."""
     emulated.need("mckey")
     group = "239.250.1.1"
     ends = (("left", LEFT, ()), ("right", RIGHT, None))
@@ -151,8 +153,8 @@ def multicast():
 
 
 def multicast_of_loopback_only():
-    """A host on loopback alone whose program has joined a group takes nothing that comes to the
-    group by a link, though another program of the machine has joined it there."""
+    """A host on loopback alone whose program has joined a group receives no datagram of the group
+    from a link. This holds even if another program of the machine has joined the group there."""
     emulated.need("mckey")
     group = "239.250.1.2"
     link = Link()

@@ -1,9 +1,9 @@
-// Strangers on the network against a running host, by real UDP datagrams: each knows all numbers
-// and the key, and has an address that is not the connection's. The drop is counted, the memory
-// stays as it was; the same bytes from the connection's address are written.
+// Strangers on the network against a running host, by real UDP datagrams. Each stranger has all
+// numbers and the key, but not the connection's address. The host counts the drop, and the memory
+// does not change. The host accepts the same bytes from the connection's address.
 //
-// Runs on a host at RDMA_TEST_LOCAL (privacy.py); RDMA_TEST_PEER and RDMA_TEST_STRANGER are free
-// addresses, where this program opens sockets of its own.
+// Runs on a host at RDMA_TEST_LOCAL (privacy.py). RDMA_TEST_PEER and RDMA_TEST_STRANGER are free
+// addresses, where this program opens its own sockets.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -51,12 +51,13 @@ nlohmann::json Counters() {
   return {};
 }
 
-// A socket at an address of the loopback network, as anybody may open one.
+// A socket at an address of the loopback network. Any user may open one.
 class Sender {
  public:
   explicit Sender(const std::string& address)
       : address_(address), fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    // The same options as any RoCE sender's: the ICRC covers what they decide.
+    // The same options as of any RoCE sender, because the ICRC covers the fields that they
+    // determine.
     const int discover = IP_PMTUDISC_DO;
     setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
     sockaddr_in name = Name(address, 0);
@@ -127,7 +128,7 @@ class Strangers : public ::testing::Test {
     init.qp_type = type;
     return ibv_create_qp(pd, &init);
   }
-  // To RTR, towards RDMA_TEST_PEER.
+  // Moves the QP to RTR, with RDMA_TEST_PEER as its peer.
   void Ready(ibv_qp* qp) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
@@ -175,7 +176,7 @@ class Strangers : public ::testing::Test {
     return headers;
   }
   static std::span<const std::byte> Payload() { return std::as_bytes(std::span(kPayload)); }
-  // Sends it and waits until the host has seen it, by its own count.
+  // Sends the packet and waits until the host's counter shows that it was received.
   void Deliver(Sender& sender, const PacketHeaders& headers,
                std::span<const std::byte> payload = Payload()) {
     const uint64_t before = Counters().at("datagrams_received");
@@ -234,7 +235,7 @@ TEST_F(Strangers, CannotSendDatagramsWithoutTheQkey) {
   headers.qkey = kQkey;
   Deliver(stranger, headers);
   ibv_wc wc{};
-  ASSERT_EQ(ibv_poll_cq(cq, 1, &wc), 1);  // which is when a small payload is placed
+  ASSERT_EQ(ibv_poll_cq(cq, 1, &wc), 1);  // the poll also copies a small payload
   EXPECT_EQ(memory[40 + 7], 8) << "the Q_Key is all that UD asks for";
 }
 

@@ -1,4 +1,4 @@
-"""Who can reach a host, and who cannot: other users at its socket, strangers on the network.
+"""Access to a host: other users at its socket, strangers on the network.
 
 usage: privacy.py FORGED_PACKETS_BINARY
 """
@@ -24,7 +24,7 @@ def start_host(emulator):
 
 
 def ask(path):
-    """What a program meets at the socket: "answered", "closed" or an errno's name."""
+    """Returns the result of a connection to the socket: "answered", "closed" or an errno's name."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(20)
         try:
@@ -40,7 +40,7 @@ def ask(path):
 
 
 def ask_as(uid, path):
-    """The same by a child process that has become another user, with no groups left."""
+    """Returns the same from a child process that has become another user without groups."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -49,7 +49,7 @@ def ask_as(uid, path):
             os.setgid(uid)
             os.setuid(uid)
             said = ask(path)
-        except BaseException as error:  # the parent has to hear of all
+        except BaseException as error:  # the parent must get every error
             said = "could not try: %s" % error
         os.write(writer, said.encode())
         os._exit(0)
@@ -84,7 +84,7 @@ def permissions_keep_others_out():
 
 
 def credentials_keep_others_out():
-    """Directory and socket are open to all: the host itself looks who comes."""
+    """Directory and socket are open to all users. The host itself checks the peer's credentials."""
     need_another_user()
     with Emulator() as emulator:
         path = start_host(emulator)
@@ -101,7 +101,7 @@ def credentials_keep_others_out():
 
 
 def a_directory_of_others_is_refused():
-    """Nobody can put a socket of his own where programs look for their host."""
+    """No user can put his own socket where programs look for their host."""
     with Emulator() as emulator:
         os.chmod(emulator.directory, 0o777)
         result = emulator.rdmaemu("run", "--host", "trap", "--", "true")

@@ -1,6 +1,7 @@
 """Each source includes the headers of the standard library that it uses, itself or by headers of
-this project. A standard header that brings others differs from one compiler to the next: GCC 14
-brings fewer than GCC 12, and a build that one accepts ends in an error with the other."""
+this project. The standard headers that another standard header includes differ between compilers.
+GCC 14 includes fewer than GCC 12, so a build may succeed with one compiler and fail with the
+other."""
 
 import functools
 import os
@@ -13,8 +14,8 @@ import purity  # noqa: E402
 from emulated import Failure  # noqa: E402
 
 FOLDERS = ["emulator", "shim", "tools", "tests", "bench"]
-# What a source uses, and the headers of which one must be there. Not listed: what every header of
-# a container brings (std::move, std::pair, std::byte, std::less).
+# Each use, and the headers of which one must be included. Not listed: names that every container's
+# header declares (std::move, std::pair, std::byte, std::less).
 USES = [(re.compile(use), headers.split()) for use, headers in (
     (r"\bfor \([^;()]*: \{|\bstd::initializer_list\b", "initializer_list"),
     (r"\bu?int(?:8|16|32|64|ptr)_t\b|\bU?INT(?:8|16|32|64)_(?:MAX|MIN)\b", "cstdint stdint.h"),
@@ -50,8 +51,8 @@ USES = [(re.compile(use), headers.split()) for use, headers in (
     (r"\bstd::(?:thread|jthread)\b", "thread"),
     (r"\bstd::(?:mutex|lock_guard|unique_lock|scoped_lock)\b", "mutex"),
 )]
-# What headers bring by the standard, by their own documentation, or because their types are made of
-# it: the uapi and the verbs, and Google's tests.
+# Headers that other headers include by the standard, by their documentation, or for their types:
+# the uapi and the verbs, and Google's tests.
 BRING = {
     "vector": ["initializer_list"], "string": ["initializer_list", "string_view"],
     "map": ["initializer_list"], "set": ["initializer_list"], "deque": ["initializer_list"],
@@ -70,7 +71,8 @@ PUBLIC = "emulator/include"
 
 @functools.lru_cache(maxsize=None)
 def brought_by(path):
-    """All standard headers that including the file brings, by headers of this project."""
+    """Returns all standard headers that the file includes, directly or by headers of this
+    project."""
     found = set()
     for _, line in purity.code_lines(path):
         header = purity.included(line)

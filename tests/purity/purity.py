@@ -1,5 +1,5 @@
-"""The core is pure and its folders are in order: what DESIGN's rooms may include, and what they
-may call. A rule that no test keeps is broken within a week."""
+"""The core is pure and its folders are in order: the allowed includes and calls of each room in
+docs/design.md. Without a test such a rule is broken within a week."""
 
 import os
 import re
@@ -9,13 +9,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-# <random> and <arpa/inet.h> are allowed: engines with a seed, and the text form of addresses.
-# A folder may include those before it; the pure ones end with host.
+# <random> and <arpa/inet.h> are allowed: seeded engines, and the text form of addresses. A folder
+# may include those before it. The pure folders end with host.
 ROOMS = ["emulator/base", "emulator/abi", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
          "emulator/transport", "emulator/cm", "emulator/host/calls", "emulator/host/faults",
          "emulator/host", "emulator/runtime", "shim/client", "emulator/embedded"]
 PURE = ROOMS[:ROOMS.index("emulator/host") + 1]
-LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; it alone may include system headers
+LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; only this file may include system headers
 
 FORBIDDEN_HEADERS = re.compile(
     r"(sys/(?!types\.h).*|unistd\.h|fcntl\.h|poll\.h|netdb\.h|signal\.h|pthread\.h|dirent\.h|"
@@ -45,7 +45,7 @@ def sources(folders):
 
 
 def room_of(path):
-    """The innermost room of a file."""
+    """Returns the innermost room of a file."""
     found = [room for room in ROOMS if path.startswith(room + "/")]
     return max(found, key=len, default=None)
 
@@ -55,7 +55,7 @@ def is_test(path):
 
 
 def code_lines(path):
-    """Numbered lines without comments and the inside of strings."""
+    """Returns numbered lines without comments and without the content of strings."""
     with open(path) as source:
         text = source.read()
     blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
@@ -113,7 +113,7 @@ def pure_rooms_have_no_mutable_globals():
         if is_test(path):
             continue
         for number, line in code_lines(path):
-            # Namespace scope only: this code is formatted, so such a line begins at column 0.
+            # Checks namespace scope only. The code is formatted, so such a line begins at column 0.
             if MUTABLE_GLOBAL.match(line):
                 found.append("%s:%d %s" % (path, number, line.strip()))
     report(found, "no global state that changes")
@@ -159,7 +159,7 @@ def contract_tests_use_public_headers_only():
 def headers_are_guarded():
     found = []
     for path in sources(["emulator", "shim", "tools", "tests"]):
-        # What C programs include is guarded by a macro.
+        # A macro guards the headers that C programs include.
         if path.endswith(".h") and path != "emulator/include/rdmaemu/rdmaemu.h":
             with open(path) as source:
                 if "#pragma once" not in source.read():
@@ -181,7 +181,7 @@ def tests_with_threads_run_under_tsan():
 
 
 def main():
-    # The real checkout, not Bazel's view of it: a file that no target names is checked too.
+    # Uses the real checkout instead of Bazel's view, to check files that no target names as well.
     root = os.environ.get("RDMA_TEST_CHECKOUT") or os.path.dirname(
         os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     os.chdir(root)

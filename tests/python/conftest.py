@@ -1,3 +1,3 @@
-"""What the tests of the package share."""
+"""Fixtures and helpers of the package's tests."""
 
 pytest_plugins = ["pytester"]

@@ -1,4 +1,5 @@
-"""A client of a host process, whose clock is manual: run by `rdmaemu run` with RDMAEMU_BACKEND=host."""
+"""A client of a host process with a manual clock. `rdmaemu run` starts it with
+RDMAEMU_BACKEND=host."""
 
 import errno
 import threading

@@ -1,5 +1,5 @@
-"""The Python package as a user has it: installed below a prefix, imported by PYTHONPATH, tested by
-pytest on embedded hosts and on a host process, with Debian's pyverbs."""
+"""Tests the Python package as a user installs it: below a prefix, imported by PYTHONPATH, with
+pytest on embedded hosts and on a host process, and with Debian's pyverbs."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ def check(holds, text):
 
 
 class Prefix:
-    """An installed rdmaemu, and a directory to run in that has nothing else."""
+    """An installed rdmaemu, and an otherwise empty working directory."""
 
     def __enter__(self):
         for module in ("pytest", "pyverbs"):
@@ -52,7 +52,7 @@ class Prefix:
             shutil.copy(path, self.directory)
 
     def pytest(self, *command, env=None, skipped=0):
-        """Runs pytest in the directory. All tests that it collects must pass, but for so many."""
+        """Runs pytest in the directory. All collected tests must pass, except `skipped` of them."""
         done = subprocess.run([*command, "-p", "no:cacheprovider", "-q", "-rs", "."], text=True,
                               cwd=self.directory, env=dict(self.env, **(env or {})),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -89,7 +89,8 @@ def the_example_with_pyverbs_passes():
 def the_example_passes_on_a_host_process():
     with Prefix() as prefix, Emulator() as emulator:
         prefix.copy_example()
-        # Those without pauses of the client, which are real there. It has no second machine.
+        # Selects the tests without pauses of the client, which are real there. A host process has
+        # no second machine.
         prefix.on_host_process(emulator, "virtual", "-k", "echoes or _lost or late or machine",
                                skipped=1)
 

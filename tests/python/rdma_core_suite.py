@@ -1,5 +1,5 @@
-"""rdma-core's own tests of pyverbs, as Debian ships them with python3-pyverbs, on an emulated host. None
-fails; those that no device of the emulator can run are skipped by themselves."""
+"""Runs rdma-core's own tests of pyverbs, from Debian's python3-pyverbs, on an emulated host. No
+test fails. The tests that no device of the emulator supports skip themselves."""
 
 import glob
 import gzip
@@ -14,10 +14,10 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure, Skip, free_addresses  # noqa: E402
 
 SUITE = "/usr/share/doc/rdma-core/tests"
-PYTHON = "/usr/bin/python3"  # whose modules Debian's pyverbs are
+PYTHON = "/usr/bin/python3"  # Debian's pyverbs is installed for this interpreter
 LIMIT_S = 300
 
-# The suite looks for a network interface in sysfs, by which it finds the device's address.
+# The suite finds the device's address by a network interface in sysfs.
 WITH_ADDRESS = """
 import os, sys, unittest
 sys.path.insert(0, "tests")
@@ -33,7 +33,8 @@ unittest.main(module=test_rdmacm)
 
 
 def run(least, *arguments):
-    """Runs Python in a copy of the suite; fails unless so many of its tests passed and none failed."""
+    """Runs Python in a copy of the suite. Fails unless at least `least` tests passed and none
+    failed."""
     if not os.path.exists(SUITE):
         raise Skip("python3-pyverbs is not installed, or without its files in /usr/share/doc")
     with tempfile.TemporaryDirectory(prefix="rdmaemu-suite-", dir="/tmp") as directory:

@@ -162,7 +162,7 @@ def test_the_error_of_a_body_hides_no_fault_that_never_fired(rdmaemu_host):
 
 def test_a_barrier_is_waited_for_and_released(rdmaemu_host):
     port_is_down = rdmaemu_host.fault(at="async.port_err", hold=True)
-    with refusal(errno.EDEADLK):  # one thread, and nothing is due
+    with refusal(errno.EDEADLK):  # the program has one thread, and nothing is due
         port_is_down.wait(timeout=5)
     context = Context(name="rxe0")
     rdmaemu_host.set_port("rxe0", False)
@@ -174,7 +174,7 @@ def test_a_barrier_is_waited_for_and_released(rdmaemu_host):
     port_is_down.release()
     witness = rdmaemu_host.fault(at="cm.req", reject=28)
     with refusal(errno.ENOENT):
-        witness.release()  # it holds nothing ever
+        witness.release()  # this rule never holds anything
     context.close()
 
 
@@ -305,7 +305,7 @@ def test_points_are_the_places_of_a_point():
     assert "wc.recv" in rdmaemu.completions_fail() and "cm.rtu" in rdmaemu.cm_messages_lost()
     with refusal(errno.EINVAL):
         rdmaemu.points_at("abacus")
-    with rdmaemu.open() as host:  # each is a rule
+    with rdmaemu.open() as host:  # each point is a valid rule
         for rule in [*rdmaemu.calls_fail().values(), *rdmaemu.completions_fail().values(),
                      *rdmaemu.cm_messages_lost(3).values()]:
             host.fault(rule).remove()

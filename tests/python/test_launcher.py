@@ -1,4 +1,4 @@
-"""python3 -m rdmaemu, and what Python started without it is told."""
+"""python3 -m rdmaemu, and the errors of a Python that was started without it."""
 
 import os
 import subprocess

@@ -20,7 +20,7 @@ def header():
 
 
 def members(header, struct):
-    """The names of a struct's members: `uint64_t matched, fired;` has two."""
+    """Returns the names of a struct's members: `uint64_t matched, fired;` has two."""
     body = re.search(r"struct %s \{(.*?)\};" % struct, header, re.S).group(1)
     return [re.search(r"(\w+)(\[\d+\])?$", one.strip()).group(1)
             for declaration in body.split(";") if declaration.strip()
@@ -28,7 +28,7 @@ def members(header, struct):
 
 
 def measured(header, directory):
-    """Lines with the offset and size of each member, as a C compiler has them."""
+    """Returns lines with the offset and size of each member, from a C compiler."""
     lines = ["#include <rdmaemu/rdmaemu.h>", "#include <stdio.h>", "int main(void) {"]
     for struct in STRUCTS:
         lines += ['printf("%s.%s %%zu %%zu\\n", offsetof(struct %s, %s), sizeof(((struct %s*)0)->%s));' % (

@@ -1,4 +1,4 @@
-"""The pytest plugin, by what pytest prints and returns."""
+"""The pytest plugin, tested by pytest's output and exit status."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""rule_text: the host gets the value that the keyword has."""
+"""rule_text: the host gets the keyword's value."""
 
 import enum
 import errno

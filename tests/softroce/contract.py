@@ -24,10 +24,10 @@ from differences import Table  # noqa: E402
 from events import Record  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
-MACHINES = 6  # so many are started before the rest is given up
+MACHINES = 6  # gives up the rest after this many machines
 MACHINE_LIMIT_S = 1500
-SILENCE_LIMIT_S = 300  # a machine in which nothing begins or ends for so long is ended
-MOST_CONFIRMED = 8  # more failures than these are no accident of the machine
+SILENCE_LIMIT_S = 300  # ends a machine in which no test begins or ends for so long
+MOST_CONFIRMED = 8  # more failures than these are not accidental
 EPILOG = """examples:
   tools/softroce test                             rdma_rxe and siw, in one machine
   tools/softroce test --on rxe --filter 'Connection.*'
@@ -39,12 +39,12 @@ A filter is gtest's: patterns with * and ?, joined by `:`. Rows of the table: do
 
 
 class Case:
-    """One test on one driver, and what came of it in each round."""
+    """One test on one driver, and its result in each round."""
 
     def __init__(self, backend, file, name):
         self.backend, self.file, self.name = backend, file, name
         self.result = None
-        self.failed_beside_others = None  # what it said then, when it runs once more
+        self.failed_beside_others = None  # the earlier failure, when the test runs again
 
     def key(self):
         return self.backend, self.file, self.name
@@ -54,7 +54,7 @@ class Case:
 
 
 class Machine:
-    """One run of the virtual machine over some cases."""
+    """One run of the virtual machine for some cases."""
 
     def __init__(self, directory, number, plan, siw):
         self.plan_path = os.path.join(directory, "plan.json")
@@ -69,7 +69,7 @@ class Machine:
             stdin=subprocess.DEVNULL)
 
     def wait(self):
-        """Ends a machine that says nothing any more."""
+        """Waits for the machine. Ends a machine that is silent for too long."""
         size, since = -1, time.monotonic()
         while self.process.poll() is None:
             try:
@@ -101,7 +101,7 @@ class Suite:
         self.table = Table(os.path.join(HERE, "..", "contract", "differences.toml"))
         self.arguments = arguments
         self.cases = {}
-        self.suspects = set()  # under way when a kernel went down
+        self.suspects = set()  # the tests that ran when a kernel crashed
         self.records = {backend: Record(backend) for backend in arguments.on}
         for binary in sorted(self.kinds):
             file = binary.removesuffix("_binary")
@@ -114,7 +114,7 @@ class Suite:
                         self.cases[case.key()] = case
 
     def plan(self, cases, beside):
-        """The machine's orders: one entry for each binary and driver."""
+        """Returns the machine's plan: one entry for each binary and driver."""
         jobs = {}
         for case in cases:
             kinds = self.kinds[case.file + "_binary"]
@@ -129,13 +129,14 @@ class Suite:
         return {"jobs": list(jobs.values()), "beside": beside}
 
     def run(self, beside=BESIDE_EACH_OTHER):
-        """Machines until every case has a result, or too many were started."""
+        """Starts machines until every case has a result, or MACHINES were started."""
         with tempfile.TemporaryDirectory(prefix="softroce-test-", dir="/tmp") as directory:
             for number in range(MACHINES):
                 left = [case for case in self.cases.values() if case.result is None]
                 if not left:
                     return
-                # Who was under way when a kernel went down runs alone, so that it is known who did it.
+                # A test that ran when a kernel crashed runs alone, to identify the test that caused
+                # the crash.
                 suspects = [case for case in left if case.key() in self.suspects]
                 chosen = suspects[:1] or left
                 if number:
@@ -175,8 +176,9 @@ class Suite:
             self.suspects |= under_way
 
     def confirm(self):
-        """Runs what failed once more, one after the other, and tells what then came out otherwise. The
-        kernel under test measures time by a clock that goes on while its processors are not run."""
+        """Runs the failed tests again, one after the other, and reports different results. The
+        kernel under test measures time by a clock that continues while its processors do not
+        run."""
         failed = [case for case in self.cases.values() if self.verdict(case)[0] == "failed"]
         if not 0 < len(failed) <= MOST_CONFIRMED:
             return
@@ -189,7 +191,7 @@ class Suite:
             case.failed_beside_others = before[case.key()]
 
     def verdict(self, case):
-        """(kind, text) by the table and by the events that were recorded."""
+        """Returns (kind, text) by the table and by the recorded events."""
         kind, text = self.table.judge(case.backend, case.file, case.result)
         if kind == "passed":
             stale = self.records[case.backend].stale(case.file, case.name, case.result.events)
@@ -198,7 +200,7 @@ class Suite:
         return kind, text
 
     def judge(self):
-        """Rows (name, kind, text, seconds) by backend."""
+        """Returns rows (name, kind, text, seconds) by backend."""
         judged = {backend: [] for backend in self.arguments.on}
         for case in self.cases.values():
             kind, text = self.verdict(case)
@@ -219,7 +221,8 @@ class Suite:
 
 
 def repeated(suite, times):
-    """Runs the suite so often; a case's worst result counts, its table row each time."""
+    """Runs the suite `times` times. A case's worst result counts, compared with its table row each
+    time."""
     worst = {}
     for number in range(times):
         if times > 1:
@@ -270,8 +273,8 @@ def main():
 
 
 def tell(judged):
-    """What failed stands last and whole: a log that is cut short is cut at its beginning. The skips
-    are counted by reason here; each by its name is in the XML and the JSON."""
+    """Prints the failures last and completely, because a truncated log loses its beginning. Counts
+    the skips by reason here; the XML and the JSON have each by its name."""
     print()
     for backend, rows in judged.items():
         reasons = collections.Counter(reason(text) for _, kind, text, _ in rows if kind == "skipped")
@@ -290,7 +293,8 @@ def tell(judged):
 
 
 def reason(text):
-    """Of a skipped test's output: what follows gtest's file, line and `Skipped`."""
+    """Returns the reason in a skipped test's output: the text after gtest's file, line and
+    `Skipped`."""
     line = " ".join(text.split())
     return line.split("Skipped", 1)[1].strip() if "Skipped" in line else line
 

@@ -1,5 +1,6 @@
-"""The contract tests' two sides on two machines: one on the emulator, one on rdma_rxe. They hold
-messages of many packets, READs, atomics, RNR, NAKs with their statuses, UD data and CM events."""
+"""The contract tests with their two sides on two machines: one on the emulator, one on rdma_rxe.
+They cover messages of many packets, READs, atomics, RNR, NAKs with their statuses, UD data and CM
+events."""
 
 import functools
 import os
@@ -13,26 +14,26 @@ from peers import EMULATOR, KERNEL, Peers, run  # noqa: E402
 LIMIT_S = 400
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contract")
 
-# Programs, and which of their tests: the slow ones at one path MTU.
+# The programs and their selected tests. Slow tests run at one path MTU.
 PROGRAMS = (
     ("rc_data_test", "*/Mtu1024*:*/Mtu256Read:*/Mtu4096Write:*RcLayouts*:Rc.*:RcEnds.*"),
     ("uc_data_test", "*Mtu1024*"),
-    # The emulator's link-local GID is made from its address and belongs to no interface (docs/design.md):
-    # the kernel's neighbour discovery cannot resolve it.
+    # The emulator's link-local GID is derived from its address and belongs to no interface
+    # (docs/design.md). The kernel's neighbour discovery cannot resolve such a GID.
     ("ud_data_test", "*-Ud.BetweenLinkLocalGidsTheRouteIsAnIpv6HeaderThatLeadsBack"),
     ("errors_test", "*"),
     # The kernel's listener loses requests that were not fetched when it migrates, and blocks
     # (measured between two programs on rdma_rxe).
     ("cm_event_test", "*-Connection.AListenersUnfetchedRequestsMigrateWithIt"),
 )
-# rdma_rxe waits out its ack timeout for each READ response that is lost, and then has the whole
-# rest sent again: with large packets 8 MiB arrive while a test waits for them.
+# rdma_rxe waits for its ack timeout after each lost READ response, and then requests all the
+# remaining data again. With large packets 8 MiB arrive within a test's time limit.
 UNDER_LOSS = (("rc_data_test", "*/Mtu4096Send:*/Mtu4096Write:*/Mtu4096Read:Rc.*"),)
 
-# What rdma_rxe does otherwise, by role of the emulator: the control (both sides on rdma_rxe) must
-# fail too, or the case counts as failed.
+# Deviations of rdma_rxe by the emulator's role. The control (both sides on rdma_rxe) must fail too,
+# or the case counts as failed.
 QUIRKS = {
-    # The completion of a receive that ended a window has no IBV_WC_WITH_INV and no key.
+    # The completion of a receive that ended a window lacks IBV_WC_WITH_INV and the key.
     ("Rc.SendWithInvalidateEndsTheWindowItNames", "as_active"),
 }
 
@@ -40,7 +41,7 @@ EMULATOR_ACTIVE, EMULATOR_PASSIVE, CONTROL = "as_active", "as_passive", "control
 
 
 def environment(peers, role):
-    """What the test needs to have its own side here and its peer's side there."""
+    """Returns the environment that puts the test's own side here and its peer's side there."""
     env = dict(peers.emulator.env)
     if role == CONTROL:
         return dict(env, RDMA_TEST_LOCAL=KERNEL[4], RDMA_TEST_REMOTE=KERNEL[4])
@@ -53,10 +54,10 @@ def environment(peers, role):
 
 
 def run_tests(program, tests, role, record=False):
-    """Results by test name (failure text, or None), and what the program printed."""
+    """Returns results by test name (failure text, or None), and the program's output."""
     binary = os.path.join(BINARIES, program + "_binary")
     with Peers(record=record) as peers:
-        # A host lives as long as it has clients: somebody holds it.
+        # A host runs as long as it has clients, so a program holds it.
         holder = peers.start(True, [binary, "--hold"])
         if not holder.wait_for_text("holding", 60):
             raise Failure("the emulated host did not start\n" + holder.describe())
@@ -79,7 +80,7 @@ def run_tests(program, tests, role, record=False):
 
 
 class Group:
-    """Tests of one program in one role; they run together, when the first result is asked for."""
+    """Tests of one program in one role. They run together when the first result is requested."""
 
     def __init__(self, program, tests, role):
         self.program = program
@@ -117,7 +118,7 @@ class Group:
 
 
 def names_of(program, tests):
-    """The tests that a filter chooses, as results name them."""
+    """Returns the tests that a filter selects, by the names of the results."""
     listed = run(os.path.join(BINARIES, program + "_binary"), "--gtest_list_tests",
                  "--gtest_filter=" + tests)
     names, suite = [], ""

@@ -1,5 +1,5 @@
-"""Runs inside the virtual machine of tools/softroce: the contract tests on the kernel's own drivers.
-Told by contract.py, to which every beginning and every end of a test goes by a file.
+"""Runs inside the virtual machine of tools/softroce: the contract tests on the kernel's own
+drivers. contract.py gives it the plan, and reads the beginning and end of each test from a file.
 
 usage: contract_in_machine.py PLAN RESULTS; PLAN is JSON, see contract.py
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness  # noqa: E402
 from differences import HANG_LIMIT_S  # noqa: E402
 
-# Where each driver's device is: tools/softroce.d/rdma-setup.
+# The place of each driver's device: tools/softroce.d/rdma-setup.
 ENVIRONMENT = {
     "rxe": {"RDMA_TEST_DEVICE": "rxe0", "RDMA_TEST_LOCAL": "10.66.0.1",
             "RDMA_TEST_SILENT": "10.66.0.99", "RDMA_TEST_UNRESOLVED": "10.66.0.77",
@@ -22,15 +22,15 @@ ENVIRONMENT = {
     "siw": {"RDMA_TEST_DEVICE": "siw0", "RDMA_TEST_LOCAL": "10.88.0.1",
             "RDMA_TEST_SILENT": "10.88.0.99"},
 }
-BESIDE_EACH_OTHER = 4  # programs on the machine's two emulated processors; they wait a good deal
+BESIDE_EACH_OTHER = 4  # programs on the machine's two emulated processors; they mostly wait
 MOST_SLOW = 64  # programs that only wait for the kernel's time-outs
 LIMIT_S = 90
 SLOW_LIMIT_S = 240
-STUCK_STATUS = 3  # a program holds the kernel: the rest wants a new machine
+STUCK_STATUS = 3  # a program blocks in the kernel: the remaining tests need a new machine
 
 
 class Results:
-    """The file that tells contract.py, line by line: it outlives the machine."""
+    """Writes the results to a file line by line for contract.py. The file survives the machine."""
 
     def __init__(self, path):
         self.file = open(path, "a", buffering=1)
@@ -44,7 +44,7 @@ class Results:
 
 
 class Job:
-    """Tests of one binary on one driver, in one process after the other."""
+    """Tests of one binary on one driver, in consecutive processes."""
 
     def __init__(self, plan, limit_s):
         self.backend, self.file, self.binary = plan["backend"], plan["file"], plan["binary"]
@@ -70,7 +70,7 @@ class Job:
 
 
 def jobs_of(plan):
-    """In the order in which they run: (those that wait, those of every kind, those alone)."""
+    """Returns the jobs in their order: (waiting ones, common ones, those that run alone)."""
     waiting, common, alone = [], [], []
     for one in plan:
         hanging = [test for test in one["tests"] if test in one["hanging"]]
@@ -93,7 +93,7 @@ def main():
         plan = json.load(text)
     results = Results(sys.argv[2])
     with open("/proc/sys/kernel/panic_on_oops", "w") as switch:
-        switch.write("1")  # a kernel that went wrong is told at once, not by strange tests later
+        switch.write("1")  # reports a kernel oops at once instead of by later failures
     waiting, common, alone = jobs_of(plan["jobs"])
     stuck = []
 

@@ -1,7 +1,7 @@
-"""Runs inside the virtual machine of tools/softroce: the emulator in the namespace `peer`, the
-kernel's rdma_rxe in the first one, a veth pair between them.
+"""Runs inside the virtual machine of tools/softroce. The emulator is in the namespace `peer` and
+the kernel's rdma_rxe in the first one, with a veth pair between them.
 
-usage: in_machine.py [TEXT...]; only the cases whose names hold one of the texts
+usage: in_machine.py [TEXT...]; only the cases whose names contain one of the texts
 """
 
 import os
@@ -22,13 +22,13 @@ LOSS = ["loss", "random", "1%"]
 
 
 def step(function):
-    """A change of the machine between cases, which fails as a case of its own."""
+    """Returns a case that changes the machine between other cases. It can fail like any case."""
     return ("machine." + function.__name__, function)
 
 
 @step
 def larger_mtu():
-    """So that every path MTU can be had."""
+    """Makes every path MTU possible."""
     for prefix, link in LINKS:
         run(*prefix, "ip", "link", "set", link, "mtu", "9000")
 

@@ -1,5 +1,5 @@
-"""The two ends of the machine's link, and a program pair on them: one end is the emulator, the other
-the kernel's rdma_rxe (or, as a control, both are)."""
+"""The two ends of the machine's link, and a pair of programs on them. One end is the emulator and
+the other the kernel's rdma_rxe. In a control run both are rdma_rxe."""
 
 import os
 import shlex
@@ -11,15 +11,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
-# The addresses that tools/softroce gives to the two ends, by family; the emulator lives in the
-# namespace, because the kernel's driver owns the first one's UDP port 4791.
+# The addresses that tools/softroce gives to the two ends, by family. The emulator runs in the
+# namespace, because the kernel's driver owns the first namespace's UDP port 4791.
 KERNEL = {4: "10.66.0.1", 6: "fd66::1"}
 EMULATOR = {4: "10.66.0.2", 6: "fd66::2"}
 IN_NAMESPACE = ["ip", "netns", "exec", "peer"]
-# Entry 0 of both GID tables is link-local; the addresses follow in the order they were given.
+# Entry 0 of both GID tables is link-local. The addresses follow in their order of configuration.
 GID_INDEX = {4: 1, 6: 2}
 CAPTURE_LINES = 60
-LISTEN_LIMIT_S = 120  # an emulated processor is slow, on a busy machine more so
+LISTEN_LIMIT_S = 120  # an emulated processor is slow, even slower on a busy machine
 
 
 def run(*argv, limit_s=60):
@@ -31,8 +31,8 @@ def run(*argv, limit_s=60):
 
 
 class Peers:
-    """One emulated host at the far end of the link, recorded packet by packet; a context manager.
-    A Failure inside gets the capture's tail."""
+    """One emulated host at the far end of the link, with a packet capture. A context manager. A
+    Failure inside gets the capture's tail."""
 
     def __init__(self, record=True):
         self.emulator = Emulator(prefix=IN_NAMESPACE)
@@ -48,7 +48,7 @@ class Peers:
         if kind is not None and issubclass(kind, Failure):
             for program in reversed(self.emulator.programs):
                 program.end()
-            self.emulator.rdmaemu("stop", "peer")  # the file is complete when its host has ended
+            self.emulator.rdmaemu("stop", "peer")  # the file is complete after the end of its host
             packets = self.capture_tail()
         self.emulator.__exit__()
         if packets:
@@ -68,7 +68,7 @@ class Peers:
         return self.emulator.start_outside(argv)
 
     def program_environment(self):
-        """What puts a program on the emulated host, which runs already."""
+        """Returns the environment that puts a program on the running emulated host."""
         shown = self.emulator.rdmaemu("env", "--host", "peer")
         if shown.returncode != 0:
             raise Failure(shown.stderr)

@@ -15,8 +15,8 @@ ROUNDS = 20
 
 
 class Case:
-    """A program and its arguments at both ends; {server}, {client}, {gid} and {port} are filled in.
-    The signs are what the output must show, by lines."""
+    """A program and its arguments at both ends; {server}, {client}, {gid} and {port} are replaced.
+    The output must contain the signs, by lines."""
 
     def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
                  by_cm=True, attempts=1):
@@ -29,8 +29,9 @@ class Case:
         self.attempts = attempts
 
     def run(self, family, emulator_serves):
-        """Runs a pair that fails once more: an emulated processor can be slower than a time-out. A failure
-        also tells how the same pair ends between two programs on rdma_rxe."""
+        """Runs a failing pair once more, because an emulated processor can be slower than a
+        time-out. A failure also reports the result of the same pair between two programs on
+        rdma_rxe."""
         server, client = (EMULATOR, KERNEL) if emulator_serves else (KERNEL, EMULATOR)
         try:
             self.run_retried(family, server[family], client[family], emulator_serves,
@@ -97,7 +98,7 @@ def rdmacm_programs():
     both = [rping_case("rping"), Case("ucmatose", *ucmatose, signs=done),
             Case("udaddy", *udaddy, signs=done)]
     return both, [
-        rping_case("rping_64KiB", "-S", "65535"),  # the most that it takes
+        rping_case("rping_64KiB", "-S", "65535"),  # rping's maximum
         Case("ucmatose_many", *[[*side, "-c", "8", "-C", "20", "-S", "5000"] for side in ucmatose],
              signs=done),
         Case("udaddy_many", *[[*side, "-c", "4", "-C", "20"] for side in udaddy], signs=done),
@@ -130,7 +131,7 @@ def perftest_programs():
         perftest_case("ib_atomic_bw_faa", "ib_atomic_bw", 8, 200, "-A", "FETCH_AND_ADD"),
     ]
     return both, [
-        # perftest 4.5 resolves for IPv4 only when it uses rdma_cm, on any device.
+        # With rdma_cm, perftest 4.5 resolves IPv4 only, on any device.
         perftest_cm_case("ib_write_bw_R", "ib_write_bw", 65536, 100),
         perftest_cm_case("ib_read_bw_R", "ib_read_bw", 65536, 100),
         perftest_cm_case("ib_send_bw_R", "ib_send_bw", 65536, 100),
@@ -144,7 +145,7 @@ def perftest_programs():
 
 
 def program_cases():
-    """Those of both families, and those that need only one."""
+    """Returns the cases of both families, and those of only one."""
     cases = []
     rdmacm, perf = rdmacm_programs(), perftest_programs()
     for family, programs in ((4, rdmacm[0] + rdmacm[1] + perf[0] + perf[1]), (6, rdmacm[0] + perf[0])):
@@ -156,8 +157,8 @@ def program_cases():
 
 
 def programs_under_loss():
-    """The ack timeout of a connection made by rdma_cm is two seconds, which rdma_rxe waits for each
-    READ response that is lost: here the emulator is the end that reads."""
+    """The ack timeout of a connection by rdma_cm is two seconds. rdma_rxe waits for it after each
+    lost READ response, so the emulator is the reading end here."""
     rping_64KiB = rdmacm_programs()[1][0]
     ucmatose = rdmacm_programs()[0][1]
     return [("rping_64KiB.loss.as_server", functools.partial(rping_64KiB.run, 4, True)),

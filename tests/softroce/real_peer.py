@@ -1,5 +1,5 @@
-"""The emulator and the kernel's rdma_rxe as peers on one wire: boots the virtual machine, in which
-in_machine.py runs every case, and takes its results over.
+"""The emulator and the kernel's rdma_rxe as peers on one link. Boots the virtual machine, in which
+in_machine.py runs every case, and collects the results.
 
 usage: real_peer.py [CASE...]
 """

@@ -1,5 +1,5 @@
-"""The runner of the contract tests, judged by test programs that hang, crash and take their machine
-down: each is told by name, and nothing else is lost."""
+"""Tests the runner of the contract tests with test programs that hang, crash and take their machine
+down. The runner names each such test and loses no other result."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ import harness  # noqa: E402
 from differences import Table  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-# Speaks as gtest does; a test's name says what it does.
+# Prints gtest's output. A test's name is its action.
 PROGRAM = """#!/usr/bin/env python3
 import os, signal, sys, time
 TESTS = %r
@@ -126,7 +126,7 @@ def the_table_expects_failures_and_nothing_else():
 
 
 class FallingMachine:
-    """A machine that goes down with the test called TakesItDown, after all others began."""
+    """A machine that crashes with the test TakesItDown, after all others began."""
 
     started = []
 
@@ -144,7 +144,7 @@ class FallingMachine:
         lines = []
         for backend, file, test in self.tests:
             lines.append({"begun": test, "backend": backend, "file": file})
-            # What runs beside the culprit does not end either.
+            # Tests that run beside the crashing one do not end either.
             if falls and ("TakesItDown" in test or "Beside" in test):
                 continue
             lines.append({"ended": test, "backend": backend, "file": file, "kind": "passed",
@@ -166,7 +166,7 @@ def who_takes_the_machine_down_is_told_by_name():
 
 
 class BusyMachine:
-    """A machine in which Fails fails, and Unsteady does when something runs beside it."""
+    """A machine in which Fails fails, and Unsteady fails when another test runs beside it."""
 
     beside = []
 

@@ -1,4 +1,4 @@
-"""`rdmaemu run --backend system`: programs on the machine's own rdma_rxe, also from inside the
+"""`rdmaemu run --backend system`: programs on the machine's own rdma_rxe, also started from the
 environment of an emulated host."""
 
 import os
@@ -43,7 +43,7 @@ def it_leaves_the_emulated_host_around_it():
         text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         timeout=LIMIT_S)
     shows(inside, 0, "shim/verbs")
-    # The GUID tells who answers.
+    # The GUID identifies the device.
     outside = run_on_system("--", "ibv_devinfo")
     if inside.stdout.split("\n", 1)[1] != ".\n" + outside.stdout:
         raise Failure("inside:\n%s\noutside:\n%s" % (inside.stdout, outside.stdout))

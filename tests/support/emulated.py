@@ -1,5 +1,5 @@
-"""Emulated hosts for tests: a registry of their own, programs started on them, and all of it gone
-at the end. Results go to Bazel's XML file, so that cases can be counted."""
+"""Emulated hosts for tests: a registry of their own, and programs on the hosts. Everything is
+removed at the end. Results are written to Bazel's XML file, so that cases can be counted."""
 
 import concurrent.futures
 import json
@@ -19,29 +19,30 @@ import xml.sax.saxutils
 
 ROCE_PORT = 4791
 RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmaemu")
-# In a sanitized build the libraries need the sanitizer's runtime, which programs that were built
-# elsewhere do not bring along; their own leaks are not ours to judge.
+# In a sanitized build the libraries need the sanitizer's runtime, which other programs do not load.
+# These programs' own leaks are not checked.
 SANITIZER_RUNTIME = os.environ.get("RDMA_TEST_SANITIZER_RUNTIME")
 
 
 class Skip(Exception):
-    """The machine cannot run this case; the text says why."""
+    """The machine cannot run this case. The text has the reason."""
 
 
 class Failure(Exception):
-    """The case failed; the text says how."""
+    """The case failed. The text has the details."""
 
 
 class Unsteady(Exception):
-    """The case failed and then passed; the text says how it failed. Reported, and no failure."""
+    """The case failed and then passed. The text has the details of the failure. This is reported
+    but does not fail the test."""
 
 
-_taken = []  # sockets whose names say what this process has
+_taken = []  # sockets whose names lock the resources of this process
 
 
 def take(what):
-    """Whether it is this process's from now on: other runs of these tests may be under way. The name
-    of a socket without a file is its owner's until that ends."""
+    """Returns whether this process now owns the resource; other runs of these tests may be in
+    progress. The name of a socket without a file belongs to its process until the process ends."""
     one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         one.bind("\0rdmaemu.test." + what)
@@ -53,7 +54,7 @@ def take(what):
 
 
 def free_addresses(count):
-    """Loopback addresses that nobody has, and that no other test takes."""
+    """Returns unused loopback addresses that no other test takes."""
     for _ in range(1000):
         prefix = "127.%d.%d." % (random.randint(100, 254), random.randint(0, 255))
         addresses = [prefix + str(last) for last in range(1, count + 1)]
@@ -73,7 +74,7 @@ def free_addresses(count):
 
 
 def free_tcp_port():
-    """A port below the ephemeral ones that nobody listens on, and that no other test takes."""
+    """Returns an unused port below the ephemeral ones that no other test takes."""
     for _ in range(1000):
         port = random.randint(20000, 32000)
         if not take("port.%d" % port):
@@ -88,7 +89,7 @@ def free_tcp_port():
 
 
 class Program:
-    """A running program whose output is collected; text may be waited for."""
+    """A running program whose output is collected. A test can wait for text in the output."""
 
     def __init__(self, argv, env):
         self.argv = argv
@@ -124,8 +125,8 @@ class Program:
         return True
 
     def wait(self, limit_s):
-        """The exit status; None when it did not end in time (and was ended). An rping that came to
-        its end has 0."""
+        """Returns the exit status; None when the program did not end in time and was ended. Returns
+        0 for an rping that finished its work."""
         try:
             status = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -135,14 +136,14 @@ class Program:
         return 0 if self.is_rpings_end(status) else status
 
     def is_rpings_end(self, status):
-        """rping's main thread closes the channel that its other one reads, on any device: if that
-        has just taken the last event and asks for one more, it ends the program. What rping did
-        before is judged by what it printed."""
+        """Returns whether rping finished. On any device, rping's main thread closes the channel
+        that its other thread reads. If the other thread has just taken the last event and asks for
+        the next one, it ends the program. A test checks rping's earlier work by its output."""
         return (status == 255 and "rping" in self.argv and
                 "rdma_get_cm_event: Bad file descriptor" in self.output)
 
     def end(self):
-        """Ends the program and what it started: its own session, nobody else's."""
+        """Ends the program and the programs that it started: only its own session."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is not None:
                 break
@@ -158,7 +159,7 @@ class Program:
         self.reader.join(10)
 
     def expect(self, *patterns):
-        """Fails unless the output has a match of each, by lines."""
+        """Fails unless the output matches each pattern, by lines."""
         for pattern in patterns:
             if not re.search(pattern, self.output, re.MULTILINE):
                 raise Failure("no sign of success (%s) in\n%s" % (pattern, self.describe()))
@@ -171,10 +172,10 @@ class Program:
 
 
 class Emulator:
-    """A registry of hosts; a context manager that leaves nothing behind."""
+    """A registry of hosts. A context manager that removes everything at its end."""
 
     def __init__(self, prefix=()):
-        # Not TEST_TMPDIR: a Unix socket's path has at most 107 bytes.
+        # Not TEST_TMPDIR, because a Unix socket's path has at most 107 bytes.
         self.directory = tempfile.mkdtemp(prefix="rdmaemu-test-", dir="/tmp")
         self.env = dict(os.environ, RDMAEMU_DIR=self.directory)
         for name in ("RDMAEMU_HOST", "RDMAEMU_BIN", "LD_LIBRARY_PATH", "LD_PRELOAD"):
@@ -196,7 +197,7 @@ class Emulator:
             raise Failure("a sanitizer's report in the log of a host:\n" + reports)
 
     def sanitizer_reports(self):
-        """What a sanitizer said of the hosts, which write to logs of their own."""
+        """Returns the sanitizer's reports about the hosts, which write logs of their own."""
         reports = ""
         for name in sorted(os.listdir(self.directory)):
             if name.endswith(".log"):
@@ -225,7 +226,7 @@ class Emulator:
         return None
 
     def start(self, host, address, argv, options=(), env=None, prefix=()):
-        """Starts a program on a host; the host begins with its first program."""
+        """Starts a program on a host. The first program starts the host."""
         if SANITIZER_RUNTIME and "/" not in argv[0]:
             argv = ["env", "LD_PRELOAD=" + SANITIZER_RUNTIME, "ASAN_OPTIONS=detect_leaks=0", *argv]
         command = [*self.prefix, *prefix, RDMAEMU, "run", "--host", host, "--address", address,
@@ -235,13 +236,13 @@ class Emulator:
         return program
 
     def start_outside(self, argv, env=None):
-        """Starts a program that was put on no host, and ends with the others."""
+        """Starts a program that is on no host. It ends with the others."""
         program = Program(argv, dict(env or self.env))
         self.programs.append(program)
         return program
 
     def start_host(self, name, options, prefix=(), limit_s=30):
-        """Starts a host that lives until it is told to end; waits until it answers."""
+        """Starts a host that runs until it is stopped. Waits until it answers."""
         program = Program([*self.prefix, *prefix, RDMAEMU, "host", "--name", name, *options],
                           self.env)
         self.programs.append(program)
@@ -253,7 +254,7 @@ class Emulator:
         return program
 
     def start_listening(self, host, address, argv, options=(), limit_s=30):
-        """Starts a server and waits until it listens by rdma_cm: its host's trace says so."""
+        """Starts a server and waits until its host's trace shows that it listens by rdma_cm."""
         trace = os.path.join(self.directory, host + ".trace")
         program = self.start(host, address, argv, [*options, "--trace", trace])
         until = time.monotonic() + limit_s
@@ -269,8 +270,7 @@ class Emulator:
 
 
 def wait_for_calls(traces, call, count, limit_s=30):
-    """Waits until programs have made a call of a name so often with success: the hosts' traces say
-    so."""
+    """Waits until the hosts' traces show `count` successful calls of that name."""
     until = time.monotonic() + limit_s
     while True:
         made = 0
@@ -285,7 +285,7 @@ def wait_for_calls(traces, call, count, limit_s=30):
 
 
 def wait_for_tcp_listener(port, program, limit_s=30):
-    """Waits until somebody in the program's network namespace listens on a TCP port."""
+    """Waits until a process in the program's network namespace listens on a TCP port."""
     wanted = ":%04X" % port
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
@@ -293,7 +293,7 @@ def wait_for_tcp_listener(port, program, limit_s=30):
             try:
                 with open("/proc/%d/net/%s" % (program.process.pid, table)) as text:
                     lines = text.read().splitlines()
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 lines = []
             for fields in map(str.split, lines):
                 if fields[1].endswith(wanted) and fields[3] == "0A":
@@ -305,7 +305,7 @@ def wait_for_tcp_listener(port, program, limit_s=30):
 
 
 def need(program):
-    """The path of a program, or Skip."""
+    """Returns the path of a program, or raises Skip."""
     path = shutil.which(program)
     if path is None:
         raise Skip("%s is not installed" % program)
@@ -328,9 +328,9 @@ def run_case(name, function):
 
 
 def run_cases(suite, cases, at_once=1):
-    """Runs (name, function) pairs, so many side by side; prints, writes the XML, and gives the exit
-    status. Cases that wait more than they compute may well be beside each other: each has hosts of its
-    own."""
+    """Runs (name, function) pairs, `at_once` side by side. Prints the results, writes the XML, and
+    returns the exit status. Cases that mostly wait can run side by side, because each has hosts of
+    its own."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         for result in pool.map(lambda case: run_case(*case), cases):
@@ -345,8 +345,9 @@ def run_cases(suite, cases, at_once=1):
 
 
 def write_xml(suite, results, path):
-    """JUnit's XML of (name, kind, text, seconds) rows; kinds: passed, failed, skipped, and differs
-    and unsteady, which count as skipped: they are told, and fail nothing."""
+    """Writes JUnit's XML of (name, kind, text, seconds) rows. The kinds are passed, failed,
+    skipped, differs and unsteady. The last two count as skipped: they are reported but fail
+    nothing."""
     quote = xml.sax.saxutils.quoteattr
 
     def plain(text):

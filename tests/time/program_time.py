@@ -1,6 +1,6 @@
-"""Whole programs in the time of their hosts (`rdmaemu run --clock virtual --program-time`): Debian's
-programs with hours of sleep around them, a client in Python, and processes that start others. Each case
-ends in seconds, and what happens has the same times in each run.
+"""Complete programs in the time of their hosts (`rdmaemu run --clock virtual --program-time`).
+These are Debian's programs with hours of sleep around them, a client in Python, and processes that
+start others. Each case ends in seconds, and its events have the same times in each run.
 
 usage: program_time.py WORKER
 """
@@ -35,8 +35,8 @@ def records(path):
 
 
 def happened(path):
-    """What each side saw of connections, with its times, but for their end: rping's client may exit
-    before it is told of that."""
+    """Returns each side's records of connections, with their times, without their end. rping's
+    client may exit before it gets the end."""
     ends = ("RDMA_CM_EVENT_DISCONNECTED", "DREQ", "DREP")
     return [(row["time"], row["process"], row["kind"], row["what"]) for row in records(path)
             if row["kind"] in ("cm.send", "cm.event") and row["what"] not in ends]
@@ -77,7 +77,7 @@ print(done)
 
 
 def rping_an_hour_after_its_server():
-    """The same events at the same times, twice."""
+    """Both runs have the same events at the same times."""
     need("rping")
     seen = []
     for _ in range(2):
@@ -100,7 +100,7 @@ def ucmatose_between_two_hosts():
         server_address, client_address = free_addresses(2)
         server = emulator.start("a", server_address,
                                 ["sh", "-c", "echo begins; sleep 60; ucmatose"], OPTIONS)
-        # From then on time stands for the client as well, until both wait.
+        # From then on time stops for the client as well, until both wait.
         expect(server.wait_for_text("begins", LIMIT_S), server.describe())
         client = emulator.start(
             "b", client_address,
@@ -117,7 +117,7 @@ def a_clock_that_runs_is_refused():
 
 
 def processes_have_one_time_of_day():
-    """However a process is started: fork, vfork, a shell's pipeline."""
+    """Holds for every way to start a process: fork, vfork, a shell's pipeline."""
     script = """
 import os, subprocess, time
 read, write = os.pipe()

@@ -1,5 +1,5 @@
-"""The same run twice: what a seed fixes, what `rdmaemu run` says of it, and where a run left an earlier
-one.
+"""Runs the same programs twice. Tests which values a seed fixes, the messages of `rdmaemu run`
+about the seed, and the first difference from an earlier run.
 
 usage: replay.py WORKER
 """
@@ -43,7 +43,7 @@ def scenario_file(emulator, text):
 
 
 def records(path):
-    """Of a trace, without their times."""
+    """Returns the records of a trace without their times."""
     with open(path) as lines:
         all_records = [json.loads(line) for line in lines]
     for record in all_records:
@@ -52,7 +52,8 @@ def records(path):
 
 
 def client_and_server(address, seed, scenario=BY_CHANCE, trace=None, options=()):
-    """The trace of a host on which one process connects to another, and what the run said of it."""
+    """Returns the trace of a host on which one process connects to another, and the output of the
+    run."""
     with Emulator() as emulator:
         path = trace or os.path.join(emulator.directory, "trace")
         seeded = ["--seed", str(seed)] if seed is not None else []
@@ -65,7 +66,7 @@ def client_and_server(address, seed, scenario=BY_CHANCE, trace=None, options=())
         client = emulator.start("a", address, [WORKER, "connect", address, PORT, str(CONNECTS)])
         if client.wait(LIMIT_S) != 0:
             raise Failure(client.describe())
-        # The server would go on for ever.
+        # The server would run for ever.
         server.process.terminate()
         server.wait(LIMIT_S)
         if emulator.rdmaemu("stop", "a").returncode not in (0, 1):
@@ -81,7 +82,7 @@ def firings(trace):
 def two_processes_fire_the_same_list_in_every_run():
     address = free_addresses(1)[0]
     first = firings(client_and_server(address, 7)[0])
-    if len(first) < 3:  # each of them fires about every other time
+    if len(first) < 3:  # each rule fires about every other time
         raise Failure("the rules have not fired: %s" % first)
     for number in range(1, RUNS):
         again = firings(client_and_server(address, 7)[0])
@@ -97,14 +98,14 @@ def another_seed_fires_another_list():
 
 
 def one_process(emulator, address, *options):
-    """Connects to an address where nobody listens."""
+    """Connects to an address without a listener."""
     return emulator.rdmaemu(
         "run", "--host", "a", "--address", address, "--clock", "virtual", *options, "--", WORKER,
         "connect", address, PORT)
 
 
 def a_seed_fixes_every_number():
-    """Of one process: all records of two runs are the same, in their numbers too."""
+    """With one process, all records of two runs are the same, including their numbers."""
     address = free_addresses(1)[0]
     traces = []
     for seed in ("7", "7", "8"):
@@ -112,7 +113,8 @@ def a_seed_fixes_every_number():
             path = os.path.join(emulator.directory, "trace")
             one_process(emulator, address, "--seed", seed, "--trace", path)
             emulator.rdmaemu("stop", "a")
-            # The first record has the seed; whether `stop` still found the host is its own affair.
+            # The first record has the seed. The result may depend on whether `stop` still found the
+            # host.
             traces.append([record for record in records(path)
                            if record["kind"] != "host" and record["what"] != "HostStop"])
     if traces[0] != traces[1]:
@@ -153,7 +155,7 @@ def a_run_that_succeeds_keeps_its_seed():
 
 
 def replayed(address, before, *options):
-    """What a second run says of a first one, whose options were `before`."""
+    """Returns the output of a second run that replays a first one with the options `before`."""
     with Emulator() as emulator:
         path = os.path.join(emulator.directory, "first")
         one_process(emulator, address, "--seed", "7", "--trace", path, *before(emulator))
@@ -178,14 +180,14 @@ def a_run_that_is_not_says_at_which_record_it_left():
 
 
 def a_run_that_leaves_says_so_while_it_goes_on():
-    """Once, and where it left at its end all the same."""
+    """The message appears once during the run, and the difference again at its end."""
     address = free_addresses(1)[0]
     with Emulator() as emulator:
         path = os.path.join(emulator.directory, "first")
         one_process(emulator, address, "--seed", "7", "--trace", path, "--scenario",
                     scenario_file(emulator, ALL_LOST))
         emulator.rdmaemu("stop", "a")
-        # No REQ is lost now, so that one is received; then the program waits.
+        # Now no REQ is lost. The program receives one and then waits.
         program = emulator.start(
             "a", address, ["sh", "-c", "%s connect %s %s; read line" % (WORKER, address, PORT)],
             ["--clock", "virtual", "--replay", path, "--strict"])

@@ -1,5 +1,5 @@
-"""Two programs connect under each clock, on one host and on two: time jumps over what nobody is
-awaited for, and over no application; a manual clock moves when it is told to.
+"""Two programs connect under each clock, on one host and on two. Virtual time jumps when the hosts
+wait for no application. A manual clock advances only on request.
 
 usage: time_modes.py WORKER
 """
@@ -19,7 +19,7 @@ PORT = "7471"
 LIMIT_S = 60
 MODES = ["real", "scaled:4", "virtual", "manual"]
 REQUESTS_ARE_LOST = '[[fault]]\nname = "lost"\nat = "cm.req"\ndrop = true\n'
-RETRIES_S = 60  # all REQs of a connect take longer than that
+RETRIES_S = 60  # all REQs of a connect take longer
 
 
 class Pair:
@@ -53,13 +53,13 @@ class Pair:
         return result.stdout
 
     def ahead_s(self):
-        """How far virtual time has run ahead of the real one."""
+        """Returns how many seconds virtual time is ahead of real time."""
         now_ns = json.loads(self.clock("show", "--json"))["now_ns"]
         return now_ns / 1e9 - time.monotonic()
 
 
 class Advancer:
-    """Moves manual time a second at a time, about ten times as fast as the real one."""
+    """Advances manual time one second at a time, about ten times as fast as real time."""
 
     def __init__(self, pair):
         self.pair, self.ended = pair, threading.Event()
@@ -91,7 +91,7 @@ UNREACHABLE = ["RDMA_CM_EVENT_UNREACHABLE -110"]
 
 
 def unreachable_by_time_out(hosts):
-    """Time jumps over the retries: more of it has passed than the test has taken."""
+    """Virtual time jumps over the retries, so more virtual time than real time has passed."""
     with Emulator() as emulator:
         pair = Pair(emulator, hosts, "virtual", scenario=REQUESTS_ARE_LOST)
         expect_end(pair.connect(), *UNREACHABLE)
@@ -108,7 +108,7 @@ def timewait_is_jumped_over(hosts):
 
 
 def a_slow_server_is_not_dead(hosts, mode):
-    """It accepts after three real seconds, and the connect succeeds."""
+    """The server accepts after three real seconds, and the connect succeeds."""
     with Emulator() as emulator:
         pair = Pair(emulator, hosts, mode, accepts_after_ms=3000)
         if mode == "manual":
@@ -119,7 +119,7 @@ def a_slow_server_is_not_dead(hosts, mode):
 
 
 def time_stands_while_a_server_is_awaited(hosts):
-    """It never accepts: time that jumped would end the connect in UNREACHABLE."""
+    """The server never accepts. If time jumped, the connect would end with UNREACHABLE."""
     with Emulator() as emulator:
         pair = Pair(emulator, hosts, "virtual", accepts_after_ms=-1)
         client = pair.connect()
@@ -151,7 +151,7 @@ def manual_time_moves_when_it_is_told_to(hosts):
 
 
 def a_host_that_is_stopped_stops_time():
-    """A stopped host has a datagram to look at: its peer may not take it for lost."""
+    """A stopped host has an unread datagram, so its peer must not time out."""
     with Emulator() as emulator:
         pair = Pair(emulator, 2, "virtual", accepts_after_ms=-1)
         stopped = emulator.host("a")["pid"]

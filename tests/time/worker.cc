@@ -1,10 +1,10 @@
-// One side of a connection, for tests of time: what its events are, a line each. Public headers
+// One side of a connection, for tests of time. Prints its events, one per line. Uses public headers
 // only.
 //
 //   worker serve ADDRESS PORT ACCEPTS_AFTER_MS   prints "listening"; a negative time: never accepts
-//   worker connect ADDRESS PORT [TIMES]          prints each event and its status, in order; an
-//                                                established connection is ended, and timewait
-//                                                waited for; so often, one after the other
+//   worker connect ADDRESS PORT [TIMES]          prints each event and its status, in order;
+//                                                disconnects an established connection and waits
+//                                                for the end of timewait; repeats this TIMES times
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>

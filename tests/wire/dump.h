@@ -1,5 +1,6 @@
-// A pcapng file of packets, and beside it what was put into each: a line a packet, its name and
-// then field=value separated by tabs. Fields have our own names; tshark.py knows tshark's.
+// Writes a pcapng file of packets, and beside it the fields of each packet. One line is one packet:
+// its name, then field=value separated by tabs. The field names are this project's; tshark.py maps
+// them to tshark's.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@
 
 namespace rdmaemu::dump {
 
-// What fields are filled with: the same numbers for the same variant.
+// The values of fields: the same numbers for the same variant.
 class Values {
  public:
-  // No bit set, all set, every other, the others; from 4 on random ones.
+  // No bit set, all set, every other one, the remaining ones; random values from variant 4 on.
   static constexpr int kVariants = 10;
 
   explicit Values(int variant) : variant_(variant), random_(static_cast<uint64_t>(variant)) {}
@@ -35,7 +36,7 @@ class Dump {
   const std::string& file() const { return file_; }
   const std::string& expected() const { return expected_; }
 
-  // Pads and seals the packet; its headers' fields are noted, then `fields`.
+  // Pads and seals the packet. Records its headers' fields, then `fields`.
   void Packet(const std::string& name, const wire::UdpFlow& flow, wire::PacketHeaders headers,
               std::span<const std::byte> payload, const Fields& fields = {});
 

@@ -1,6 +1,5 @@
-// Every CM message with every pattern of values. Its fields are found by walking the layout that
-// the parser and the writer walk, and are named by their places: byte behind the MAD header, bit,
-// width.
+// Writes every CM message with every pattern of values. Finds the fields by the layout that the
+// parser and the writer use. A field's name is its place: byte after the MAD header, bit, width.
 #include <type_traits>
 #include <utility>
 
@@ -13,7 +12,7 @@ namespace {
 
 using namespace rdmaemu::wire;
 
-// Fills each field of a message, and notes with what.
+// Fills each field of a message and records its value.
 class Filler {
  public:
   template <class M>
@@ -77,9 +76,9 @@ void DumpAll(Dump& dump, const UdpFlow& flow, std::index_sequence<kIndices...>) 
   (DumpVariants<std::variant_alternative_t<kIndices, CmBody>>(dump, flow), ...);
 }
 
-// A REQ as rdma_cm sends it: its own header before the user's bytes, in each port space.
+// Writes a REQ as rdma_cm sends it: rdma_cm's header before the user's bytes, in each port space.
 void DumpRdmaCm(Dump& dump, const UdpFlow& flow) {
-  // tshark knows the header by the prefix 1; IPOIB (2) has another.
+  // tshark detects the header by the prefix 1. IPOIB (2) has another prefix.
   for (const uint64_t port_space : {0x0106u, 0x0111u, 0x013fu}) {
     for (const uint32_t port : {0u, 1u, 7174u, 0xffffu}) {
       Values values(4 + static_cast<int>(port % 5));

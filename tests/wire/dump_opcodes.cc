@@ -1,5 +1,5 @@
-// Every opcode of the table with every pattern of values, payloads with every padding, and every
-// syndrome of an acknowledge.
+// Writes every opcode of the table with every pattern of values, payloads with every padding, and
+// every syndrome of an acknowledge.
 #include <algorithm>
 
 #include "tests/wire/dump.h"
@@ -9,7 +9,7 @@ namespace {
 
 using wire::PacketHeaders;
 
-// QPs 0 and 1 are management's: what comes from there or goes there is taken for a MAD.
+// QPs 0 and 1 are for management: tshark reads their packets as MADs.
 constexpr uint32_t kLowestDataQpn = 2;
 
 PacketHeaders HeadersOf(int opcode_byte, Values& values) {
@@ -57,7 +57,7 @@ void DumpOpcodes(Dump& dump, const wire::UdpFlow& flow) {
       const wire::OpcodeInfo& info = headers.info();
       if (info.name == nullptr) break;
       std::vector<std::byte> payload(info.payload ? kPayloads[variant] : 0);
-      // Nothing that a dissector of what is carried inside might take for its own.
+      // A pattern that no dissector of an inner protocol recognizes.
       for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(0xf0 - i);
       dump.Packet(info.name, flow, headers, payload);
     }

@@ -1,5 +1,5 @@
-// Writes a pcapng file with every opcode and every CM message over IPv4 and IPv6, and beside it
-// what was put into each packet. Usage: dump_packets PCAPNG EXPECTED.
+// Writes a pcapng file with every opcode and every CM message over IPv4 and IPv6, and beside it the
+// fields of each packet. Usage: dump_packets PCAPNG EXPECTED.
 #include <fstream>
 #include <iostream>
 

@@ -8,7 +8,7 @@
 namespace rdmaemu::dump {
 namespace {
 
-// Notes what stands in a message, as cm_fields walks it.
+// Records the fields of a message in the order of cm_fields.
 class Noter {
  public:
   template <class M>

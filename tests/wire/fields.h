@@ -1,5 +1,6 @@
-// What stands in a packet as a list of names and values: headers by our own names, a CM message's
-// fields by their places ("43.5/2": byte behind the MAD header, bit, width; tables.py names them).
+// The content of a packet as a list of names and values. Headers use this project's names. A CM
+// message's fields use their places ("43.5/2": byte after the MAD header, bit, width; tables.py
+// names them).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ std::string Hex(std::span<const uint8_t> bytes);
 std::string Hex(std::span<const std::byte> bytes);
 std::string PlaceName(size_t byte, size_t bit, size_t width);
 
-// Those that the opcode carries.
+// Returns the headers of the opcode.
 Fields HeaderFields(const wire::PacketHeaders& headers);
 Fields CmFields(const wire::CmBody& body);
 

@@ -1,8 +1,8 @@
-"""Our fields and tshark's, and the places of CM fields as IBTA's tables 106 to 120 give them. Written
-down by hand from the specification and from tshark's own list (tshark -G fields): neither side of the
-comparison is derived from the other."""
+"""This project's fields and tshark's, and the places of CM fields by IBTA's tables 106 to 120. They
+are written by hand from the specification and from tshark's own list (tshark -G fields). Neither
+side of the comparison is derived from the other."""
 
-# Our opcode's name and what tshark calls it in its Info column.
+# This project's name of each opcode and tshark's name in the Info column.
 OPCODES = {
     "RC SEND First": "RC Send First",
     "RC SEND Middle": "RC Send Middle",
@@ -43,7 +43,7 @@ OPCODES = {
     "UD SEND Only with Immediate": "UD Send Only Immediate",
 }
 
-# Of every packet: our field, tshark's.
+# The headers of every packet: this project's field, tshark's.
 HEADERS = {
     "time": "frame.time_epoch",
     "ipv4.source": "ip.src",
@@ -73,7 +73,7 @@ HEADERS = {
     "atomic_ack_eth.original": "infiniband.atomicacketh.origremdt",
     "imm.immediate": "infiniband.immdt",
     "ieth.invalidate_rkey": "infiniband.ieth",
-    "payload": "data.data",  # with its padding
+    "payload": "data.data",  # including its padding
     "icrc": "infiniband.invariant.crc",
     "mad.transaction_id": "infiniband.mad.transactionid",
     "mad.attribute_modifier": "infiniband.mad.attributemodifier",
@@ -89,7 +89,7 @@ HEADERS = {
     "rdma_cm.private_data": "infiniband.cm.req.ip_cm.private",
 }
 
-# What every packet, and every MAD, must hold whatever was put in: tshark's field and its value.
+# Fixed values of every packet and every MAD: tshark's field and its value.
 ALWAYS = {"udp.checksum.status": 1, "infiniband.bth.reserved7": 0}
 ALWAYS_IPV4 = {"ip.checksum.status": 1, "ip.id": 0, "ip.flags.df": 1}
 ALWAYS_MAD = {
@@ -101,8 +101,8 @@ ALWAYS_MAD = {
     "infiniband.mad.classspecific": 0,
 }
 
-# Fields that tshark 4.0 does not show, and why. Those of CM messages are taken from its bytes of the
-# message (infiniband.mad.data) by their place instead; the others have no test here.
+# Fields that tshark 4.0 does not show, and the reason. Fields of CM messages are read by their
+# place from tshark's bytes of the message (infiniband.mad.data). The others have no test here.
 NO_DISSECTOR = "tshark says 'Dissector Not Implemented' of this message"
 ECE = "the vendor id of ECE is newer than tshark, which has it among reserved bytes"
 READS_ONE_BYTE = "tshark 4.0 takes it from the first byte of the flow label, in the kernel's REQs too"
@@ -135,13 +135,13 @@ def path(base, name, prefix):
 
 
 def fields(prefix, rows):
-    """Rows whose last item begins with a dot get the prefix."""
+    """Adds the prefix to rows whose last item begins with a dot."""
     return [row[:4] + ((prefix + row[4][1:] if row[4].startswith(".") else row[4]),)
             for row in rows]
 
 
-# By message: attribute id, tshark's Info, and the fields: byte behind the MAD header, bit, width,
-# our name, tshark's field (or why there is none).
+# By message: attribute id, tshark's Info, and the fields. A field is: byte after the MAD header,
+# bit, width, this project's name, tshark's field (or why tshark has none).
 CM = {
     "REQ": (0x10, "CM: ConnectRequest", fields("infiniband.cm.req.", [
         (0, 0, 32, "local_comm_id", "infiniband.cm.req"),
@@ -213,7 +213,7 @@ CM = {
     "DREQ": (0x15, "CM: DisconnectRequest", fields("infiniband.cm.dreq.", [
         (0, 0, 32, "local_comm_id", ".localcommid"),
         (4, 0, 32, "remote_comm_id", ".remotecommid"),
-        (8, 0, 24, "remote_qpn", "infiniband.cm.req.remoteqpneecn"),  # tshark's name for it
+        (8, 0, 24, "remote_qpn", "infiniband.cm.req.remoteqpneecn"),  # tshark's name of the field
         (12, 0, 1760, "private_data", ".private"),
     ])),
     "DREP": (0x16, "CM: DisconnectReply", fields("infiniband.cm.drsp.", [

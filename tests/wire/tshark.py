@@ -1,5 +1,5 @@
-"""An independent reader judges the bytes: tshark must find in every packet what was put in, field by
-field, with every opcode and CM message that the emulator has, over IPv4 and IPv6."""
+"""An independent reader checks the bytes. tshark must find the written value of every field in
+every packet. The packets have every opcode and CM message of the emulator, over IPv4 and IPv6."""
 
 import collections
 import ipaddress
@@ -17,7 +17,7 @@ from emulated import Failure  # noqa: E402
 DUMP = os.path.abspath("tests/wire/dump_packets")
 MAD_DATA = "infiniband.mad.data"
 INFO = "_ws.col.Info"
-# What may be carried inside: tshark would guess at our patterns.
+# Inner protocols that tshark would guess from the patterns.
 GUESSES = ("infiniband_sdp", "lnet", "iser", "nvme-rdma", "smc", "smb_direct", "rpcordma",
            "infiniband.eoib", "fcoib")
 SYNDROME = "infiniband.aeth.syndrome."
@@ -27,7 +27,8 @@ Check = collections.namedtuple("Check", "ours field wanted found")
 
 
 def number(text):
-    """tshark prints numbers as decimal or 0x..., booleans as 1 or True, else text as it is."""
+    """Converts tshark's text: numbers are decimal or 0x..., booleans are 1 or True, other text
+    stays."""
     text = {"True": "1", "False": "0"}.get(text, text)
     try:
         return int(text, 0)
@@ -40,7 +41,7 @@ def place_of(row):
 
 
 def at_place(mad_data, row):
-    """The bits of a message as a number (up to 64 of them) or as hexadecimal digits."""
+    """Returns the bits of a message as a number (up to 64 bits) or as hexadecimal digits."""
     byte, bit, width = row[:3]
     if width > 64:
         return mad_data[2 * byte:2 * byte + width // 4]
@@ -49,7 +50,7 @@ def at_place(mad_data, row):
 
 
 def syndrome_parts(syndrome):
-    """IBTA 9.7.5.2, table 43: the kind, and what its lower bits are called."""
+    """Returns the kind and the name of the lower bits, by IBTA 9.7.5.2, table 43."""
     kind, value = syndrome >> 5 & 3, syndrome & 0x1f
     name = {0: "credit_count", 1: "timer", 2: "reserved_value", 3: "error_code"}[kind]
     return {SYNDROME + "reserved": syndrome >> 7, SYNDROME + "opcode": kind, SYNDROME + name: value}
@@ -107,7 +108,8 @@ def run(argv):
 
 
 def header_checks(packet):
-    """What is compared of the headers: (our field, tshark's, the value put in, the value found)."""
+    """Returns the compared headers: (this project's field, tshark's, the written value, the found
+    value)."""
     always = dict(tables.ALWAYS)
     if "ipv4.source" in packet.put:
         always.update(tables.ALWAYS_IPV4)
@@ -130,8 +132,8 @@ def header_checks(packet):
 
 
 def cm_checks(packet):
-    """Every field of a CM message: by its place in the bytes that tshark shows, and where tshark
-    takes the message apart, by its own field."""
+    """Checks every field of a CM message by its place in tshark's bytes. Where tshark dissects the
+    message, also checks tshark's own field."""
     over_ipv4 = "ipv4.source" in packet.put
     is_rdma_cm = "rdma_cm.port" in packet.put
     for row in tables.CM[packet.name][2]:
