@@ -146,7 +146,7 @@ class Host(Machine):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the host is inside this process."""
+        """True when the host is inside this process."""
         return self.name is not None
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-// rdma_notify(3), and connections that fail without a call: a QP that cannot change its state when
-// the reply arrives, and answers for a connection that no longer exists.
+// rdma_notify(3), and connections that fail without a call. Either a QP cannot change its state
+// when the reply arrives, or an answer belongs to a connection that no longer exists.
 #include <cerrno>
 
 #include "tests/contract/support/command.h"

@@ -1,5 +1,5 @@
-// The protocol between two connection managers, as far as calls can control it: simultaneous
-// requests, aborted setups, and ids that are destroyed in between (IBTA 12.9; the kernel's cm.c).
+// The protocol between two connection managers, as far as calls can control it. Tests simultaneous
+// requests, aborted setups, and ids that are destroyed meanwhile (IBTA 12.9; the kernel's cm.c).
 #include <cerrno>
 
 #include "tests/contract/support/connection.h"
@@ -70,7 +70,7 @@ TEST_F(Protocol, BothSidesMayDisconnectAtOnce) {
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_DISCONNECTED);
   ExpectEvent(passive, RDMA_CM_EVENT_DISCONNECTED);
-  // A side that still has to answer the disconnect answers. The others have nothing to do.
+  // The side whose CM still has to answer a DREQ answers it now. The other side has nothing to do.
   ASSERT_EQ(active.Disconnect(active_id), 0);
   ASSERT_EQ(passive.Disconnect(passive_id), 0);
   ExpectEvent(active, RDMA_CM_EVENT_TIMEWAIT_EXIT);

@@ -1,5 +1,5 @@
-// Connection management step by step, as measured on the kernel's rxe: the result of each call in
-// each state, the events and their order, and the state of ids and QPs afterwards.
+// Connection management step by step, as measured on the kernel's rxe. The tests check the result
+// of each call in each state, the order of the events, and the state of ids and QPs afterwards.
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -159,7 +159,7 @@ TEST_F(Measured, BacklogZeroIsNoLimitOfOneOrTwo) {
   for (int i = 0; i < 6; ++i) ExpectEvent(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
-// ---- work under way
+// ---- outstanding work
 
 TEST_F(Measured, ReceivesAreFlushedByTheOwnDisconnectNotByThePeers) {
   if (IsIwarp()) GTEST_SKIP() << kEndsTogether;

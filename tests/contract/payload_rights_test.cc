@@ -48,7 +48,7 @@ TEST_P(PayloadRights, WhatArrivedIsInPlaceWhenTheQueuePairIsDestroyed) {
   });
 }
 
-// ---- under way
+// ---- requests in flight
 
 struct EndOrder {
   enum What { kDeregister, kReregister, kCloseWindow, kRebind, kInvalidate } what = kDeregister;

@@ -31,8 +31,7 @@ TEST_F(PdMr, DescribesWhatWasRegistered) {
   EXPECT_EQ(mr->context, context.get());
 }
 
-// Handles are numbers of an open device. The last of several handles was not allocated by another
-// one.
+// A handle belongs to one open device. The last of eight handles exists in no other context.
 TEST_F(PdMr, HandlesBelongToTheContextThatTheyWereMadeThrough) {
   const Context other(OpenTestDevice());
   ASSERT_TRUE(other);

@@ -1,5 +1,5 @@
-"""One test program on each backend of RDMAEMU_BACKEND: which of its tests pass, which are skipped, and
-the reasons.
+"""One test program on each backend of RDMAEMU_BACKEND. Checks which tests pass, which tests are
+skipped, and the reasons.
 
 usage: backends.py GOOGLETEST CATCH2 DOCTEST
 """
@@ -24,7 +24,8 @@ def check(holds, text):
 
 
 def says(output, text):
-    """Frameworks break long lines anywhere."""
+    """Checks that the output contains the text. Frameworks break long lines at any position, so
+    blanks do not count."""
     check("".join(text.split()) in "".join(output.split()), "\"%s\" is not in:\n%s" % (text, output))
 
 
@@ -33,7 +34,7 @@ def variables(backend, **extra):
 
 
 def run_on_host(backend, argv, options=(), status=0, **extra):
-    """A program under `rdmaemu run`."""
+    """Runs a program under `rdmaemu run`."""
     with Emulator() as emulator:
         program = emulator.start("a", emulated.free_addresses(1)[0], argv,
                                  env=variables(backend, **extra), options=options)
@@ -66,7 +67,7 @@ def expect_sets(output, passes, skips):
     check(skipped(output) == skips, "skipped: %s\n%s" % (sorted(skipped(output)), output))
 
 
-# Waits for its time-out on backends other than the embedded host.
+# This test waits for its time-out on all backends except the embedded host.
 SLOW = "AWaitForWhatNeverComesIsAFailure"
 BUT_SLOW = "--gtest_filter=-*." + SLOW
 EVERYWHERE = {"AMessageArrives", "TheAddressIsTheDevices"}
@@ -97,7 +98,7 @@ def the_host_process_has_time_by_hand():
 
 
 def a_machine_has_no_emulator():
-    # rdmaemu's device stands for the machine's: the test asks for nothing but libibverbs.
+    # rdmaemu's device replaces the machine's here, because the test uses only libibverbs.
     output = run_on_host("system", [GOOGLETEST, BUT_SLOW])
     expect_sets(output, EVERYWHERE,
                 RULES | {"TimeIsMoved", "AnotherMachineIsAdded"} | TWO_DEVICES)
@@ -141,7 +142,7 @@ def a_wrong_backend_is_an_error_that_says_what_to_do():
         says(output, "set it to embedded, host or system")
         output = run_alone("host", [program], 1)
         says(output, "rdmaemu run -- ./my_test")
-        # This program's libibverbs.so.1 is rdmaemu's, which is not the machine's device.
+        # This program uses rdmaemu's libibverbs.so.1, which does not have the machine's device.
         output = run_alone("system", [program], 1)
         says(output, "rdmaemu run --backend system")
 

@@ -1,5 +1,5 @@
-"""librdmaemu.so.1 exports its API and the waits, clocks and timers that it takes the place of, and nothing else: another name
-could take the place of a function of the program.
+"""librdmaemu.so.1 exports its API, and the waits, clocks and timers that it replaces. It exports no
+other name, because the name could replace a function of the program.
 
 usage: exports.py LIBRARY
 """
@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 
-# docs/embedding.md, "Who drives the host" and "Program time", with the names that _FORTIFY_SOURCE makes of
-# some, and what ends a wait for a lock.
+# docs/embedding.md, "Who drives the host" and "Program time". Includes the names that
+# _FORTIFY_SOURCE gives to some functions, and the functions that end a wait for a lock.
 WAITS = set("""poll ppoll select pselect epoll_wait epoll_pwait epoll_pwait2 read eventfd_read nanosleep
 clock_nanosleep usleep sleep pthread_cond_wait pthread_cond_timedwait pthread_cond_clockwait sem_timedwait
 sem_clockwait __poll_chk __ppoll_chk __read_chk pthread_cond_signal pthread_cond_broadcast

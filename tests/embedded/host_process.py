@@ -11,7 +11,7 @@ LIMIT_S = 60
 
 
 def run_program(arguments, options):
-    # The program's own directory of libraries, behind those that `rdmaemu run` sets.
+    # The program's own libraries follow those that `rdmaemu run` sets.
     libraries = os.path.abspath("emulator/embedded")
     with Emulator() as emulator:
         program = emulator.start("a", emulated.free_addresses(1)[0],

@@ -173,7 +173,7 @@ class Scenario {
     b_.Destroy(passive);
   }
 
-  // SIDR_REQ, SIDR_REP (first a refusal), and a datagram in each direction.
+  // SIDR_REQ, SIDR_REP (first a refusal), and one datagram without and one with immediate data.
   void Datagrams() {
     const uint32_t refused = a_.CreateId(RDMA_PS_UDP);
     a_.Resolve(refused, passive_address_, kSilentPort);

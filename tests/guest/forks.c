@@ -1,6 +1,5 @@
-/* Forks when it is told to, by a line: once a child that uses nothing, then one that uses the
- * device of its parent. usage: forks [call]
- * call: another thread registers memory meanwhile. */
+/* Forks once for each line of input: first a child that uses nothing, then one that uses its
+ * parent's device. usage: forks [call] (call: another thread registers memory meanwhile) */
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Runs a command under a filter of system calls, as a container's seccomp profile does. usage:
- * sandbox ERRNO CALL[,CALL...] COMMAND... (numbers of both) */
+/* Runs a command under a seccomp filter, as a container's profile does; ERRNO and CALL are
+ * numbers. usage: sandbox ERRNO CALL[,CALL...] COMMAND... */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -99,7 +99,7 @@ struct WindowOf {
   Piece piece;
 };
 
-// How two ends are connected.
+// The connection attributes of two ends.
 struct Link {
   uint8_t timeout = 14, retry_count = 7, rnr_retry = 7, min_rnr_timer = 1;
   uint8_t reads = 4;  // outstanding READs and atomics

@@ -55,7 +55,7 @@ class Machine {
   Host& host() { return *host_; }
 
   void Start(uint64_t seed);
-  // Kills the host process. Nobody gets a message.
+  // Kills the host process. No peer gets a message.
   void Crash();
   void Pause() { paused_ = true; }
   // Returns the datagrams that its socket has queued meanwhile.

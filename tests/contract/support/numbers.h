@@ -1,5 +1,6 @@
-// Numbers that a test chooses itself and nobody else uses meanwhile. No driver allocates these
-// numbers. Each of the programs that run side by side on one machine has its own block of numbers.
+// Numbers that a test chooses itself and that no other program uses meanwhile. No driver allocates
+// these numbers. Each of the programs that run side by side on one machine has its own block of
+// numbers.
 #pragma once
 
 #include <cstdint>

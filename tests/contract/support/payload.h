@@ -1,4 +1,4 @@
-// For tests of payload placement: the sizes at which an implementation may change how it moves
+// For tests of where payloads are. Has the sizes at which an implementation may change how it moves
 // bytes, two connected sides in one process or two, and steps that only these tests need.
 #pragma once
 
@@ -66,7 +66,7 @@ struct ReregisterOrder {
   uint64_t address;
   size_t bytes;
 };
-// What ibv_rereg_mr returns: 0 or an enum ibv_rereg_mr_err_code.
+// Returns the result of ibv_rereg_mr: 0 or an enum ibv_rereg_mr_err_code.
 inline int ReregisterStep(State& state, const ReregisterOrder& order) {
   return ibv_rereg_mr(state.mrs[static_cast<size_t>(order.region)], IBV_REREG_MR_CHANGE_TRANSLATION,
                       nullptr, reinterpret_cast<void*>(order.address), order.bytes, 0);

@@ -94,8 +94,9 @@ void AtomicChecker::FinishSwaps(const State& state, uint64_t value) {
       return Complain(state, "two swaps found the same value " + std::to_string(operation.compare));
     }
   }
-  // Follows the chain. At a value without a known next operation, one with an unknown result must
-  // have swapped: the one that leads to a value that an operation saw, or to the last value.
+  // Follows the chain. If no known operation swapped a value, an operation with an unknown result
+  // must have swapped it. The checker takes one whose value was seen by another operation or is the
+  // last value.
   std::map<uint64_t, size_t> place;
   uint64_t at = 0;
   for (size_t step = 0;; step++) {

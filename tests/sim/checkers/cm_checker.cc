@@ -168,7 +168,7 @@ const char* CmChecker::WhyNot(const State& state, CmEventKind event, int32_t sta
       if (!Did(state, state.passive ? CmCallKind::kAccept : CmCallKind::kConnect)) {
         return "nothing was asked for";
       }
-      if (state.datagram && status > 0) return nullptr;  // the answer is a refusal
+      if (state.datagram && status > 0) return nullptr;  // the status refuses the request
       return state.disturbed ? nullptr : "nothing kept the other side from answering";
     case CmEventKind::kRejected:
       return WhyNotRejected(state, status);

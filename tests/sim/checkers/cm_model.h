@@ -1,6 +1,7 @@
-// The allowed behaviour of an RDMA CM id by rdma_cm(7) and the man pages of its calls (section 3):
-// the order of events, and the result of each call. The model sees the id only from outside. The
-// results and events so far determine the id's state. Ids here have no QP of librdmacm's.
+// The allowed behaviour of an RDMA CM id: the order of events, and the result of each call. Sources
+// are rdma_cm(7) and the man pages of its calls (section 3). The model sees the id only from
+// outside. The results and events so far determine the id's state. Ids here have no QP of
+// librdmacm's.
 #pragma once
 
 #include <cstdint>
@@ -127,7 +128,7 @@ class CmModel {
   };
 
   static const char* NameOf(Place place);
-  // Whether the place is right for the call, and whether an errno is allowed all the same.
+  // MayWork: the place is right for the call. MayFail: the errno is allowed in any case.
   static bool MayWork(const State& state, CmApi call);
   static bool MayFail(const State& state, CmApi call, int error);
   static bool MayGiveAttributes(const State& state, CmApi call);
