@@ -128,7 +128,7 @@ class CmModel {
   };
 
   static const char* NameOf(Place place);
-  // MayWork: the place is right for the call. MayFail: the errno is allowed in any case.
+  // MayWork: the place is right for the call. MayFail: the call may still return this errno.
   static bool MayWork(const State& state, CmApi call);
   static bool MayFail(const State& state, CmApi call, int error);
   static bool MayGiveAttributes(const State& state, CmApi call);
