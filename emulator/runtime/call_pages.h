@@ -1,7 +1,7 @@
 // The host's side of the pages by which processes call without system calls
-// (emulator/abi/call_page.h). Pages are hostile memory: a call is copied out before anything of it
-// is believed. Which pages the host looks at follows from who has called lately, so that a look
-// costs the same however many processes there are.
+// (emulator/abi/call_page.h). A page is hostile memory: the host copies a call before it checks the
+// call. The host watches the pages of recent callers only, so a scan costs the same for any number
+// of processes.
 #pragma once
 
 #include <algorithm>
@@ -20,28 +20,29 @@ namespace rdmaemu::runtime {
 class CallPages {
  public:
   static constexpr size_t kMaxWatched = 16;
-  // A page that was empty so often is no longer looked at; its process rings the next time.
+  // A page that was empty this many times is no longer watched. Its process then rings for its next
+  // call.
   static constexpr uint32_t kMaxEmptyLooks = 1024;
 
   explicit CallPages(MemfdSegments& segments);
 
-  // The connection's page, made when it has none yet. ENOMEM.
+  // Returns the connection's page, and creates it at the first call. Fails with ENOMEM.
   Result<SegmentId> Share(uint32_t connection);
   void Remove(uint32_t connection);
 
-  // `serve(connection, message)` answers with a Reply, or with nothing: the caller then waits for
-  // AnswerLate, or for ever. It may not call this object.
+  // `serve(connection, message)` returns a Reply, or nullopt. After nullopt the caller waits until
+  // AnswerLate is called. `serve` must not call this object.
   //
-  // A connection's doorbell was rung: serves its call, and looks at its page from now on.
+  // Serves the call of a connection whose doorbell rang, and watches its page from now on.
   template <class Serve>
   void Rang(uint32_t connection, Serve&& serve);
-  // One look at each watched page. True when there was a call.
+  // Scans each watched page once. Returns true if there was a call.
   template <class Serve>
   bool Look(Serve&& serve);
-  // The answer to a call that was left without one.
+  // Answers a call for which `serve` returned nullopt.
   void AnswerLate(uint32_t connection, const Reply& reply);
-  // Before the host sleeps: pages are no longer looked at, so that callers ring. True when a call
-  // had come before its process could know; its page is watched on.
+  // Stops watching all pages, so that callers ring. Call this before the host sleeps. Returns true
+  // if a process made a call before it could see this. The page of such a call stays watched.
   bool StopWatching();
 
  private:
@@ -57,13 +58,13 @@ class CallPages {
 
   template <class Serve>
   bool ServeIfAsked(uint32_t connection, CallPage& page, Serve&& serve);
-  // No longer looks at a page. True when it was asked at the last moment.
+  // Stops watching a page. Returns true if a call was made at the last moment.
   static bool TurnAway(CallPage& page);
-  // The same for a page that stays watched in that case.
+  // Stops watching a page unless a call was made at the last moment. Returns true if it stopped.
   static bool MayForget(CallPage& page);
   std::span<const std::byte> Take(const CallPage& page);
   static void Answer(CallPage& page, const Reply& reply);
-  // Where a newcomer goes: a new place, or that of the page that was empty longest.
+  // Returns the entry for a new page: a free one, or the entry whose page was empty most often.
   Watched& PlaceForOne();
 
   MemfdSegments& segments_;

@@ -14,7 +14,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// A process's side of its page, by a mapping of its own.
+// A process's side of its page, with its own mapping.
 class Caller {
  public:
   Caller(MemfdSegments& segments, SegmentId segment) {
@@ -25,7 +25,7 @@ class Caller {
   ~Caller() { munmap(page_, sizeof(CallPage)); }
   Caller(const Caller&) = delete;
 
-  // True: the host must be told.
+  // Returns true if the caller must ring the host's doorbell.
   bool Ask(uint32_t op, uint32_t size = 0) {
     page_->call = {op, size};
     return page_->Ask();
@@ -43,7 +43,7 @@ class CallPagesTest : public testing::Test {
     const Result<SegmentId> segment = pages_.Share(connection);
     return *callers_.emplace_back(std::make_unique<Caller>(segments_, *segment));
   }
-  // Answers with the call's op as errno, and remembers who asked.
+  // Answers with the call's op as errno, and records the caller.
   auto Serve() {
     return [this](uint32_t connection, std::span<const std::byte> message) {
       CallHeader header;

@@ -55,8 +55,9 @@ bool CallServer::Retire(Time now) {
   unlink(path_.c_str());
   Accept(now);
   if (connections_.empty()) return true;
-  // The old socket goes: nobody can reach it by name. Who waits in its queue was just taken in, or
-  // sees its connection end before an answer and tries again.
+  // Listening again replaces the old socket, whose name is already unlinked. Accept has just taken
+  // the clients in its queue. A client that connects meanwhile sees its connection end before an
+  // answer, and retries.
   return !Listen(path_).has_value();
 }
 
@@ -69,8 +70,8 @@ void CallServer::Accept(Time now) {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EMFILE && errno != ENFILE) return;
-    // Without a descriptor to take it, a connection would stay in the queue and keep the listener
-    // readable for ever.
+    // Without a free descriptor, the connection would stay in the queue and keep the listener
+    // readable forever.
     spare_.Reset();
     UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -86,7 +87,7 @@ void CallServer::Add(Time now, UniqueFd socket) {
     return;
   }
   const auto others = per_process_.find(peer.pid);
-  // 0: a process of another namespace, which has no number here.
+  // A pid of 0 means a process of another pid namespace, which has no number in this one.
   if (peer.pid != 0 && others != per_process_.end() &&
       others->second >= kMaxConnectionsPerProcess) {
     return;
@@ -115,12 +116,13 @@ void CallServer::Serve(Time now, uint32_t number) {
   if (it == connections_.end()) return;
   Connection& connection = it->second;
   for (int i = 0; i < kMaxCallsPerTurn; i++) {
-    // MSG_TRUNC: the length as it was sent. Descriptors that come along are closed by the kernel.
+    // MSG_TRUNC returns the length of the message as sent. The kernel closes descriptors that a
+    // client sends along.
     const ssize_t got =
         recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
-    // Nobody calls for a process that has ended: its children connect.
+    // An ended process makes no calls. Its children use connections of their own.
     if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
@@ -240,8 +242,8 @@ int CallServer::DescriptorFor(uint32_t number, Connection& connection,
     return parts_.segments.Descriptor(*segment);
   }
   if (!connection.doorbell) {
-    // One a connection, so that no client can read another's wake-up away. Edge-triggered: it
-    // never needs to be read, and never runs full.
+    // Each connection has a doorbell of its own, so that no client can consume another's wake-up.
+    // It is edge-triggered, so the host never reads it, and it never fills up.
     connection.doorbell.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     epoll_event event = EventFor(EventKind::kDoorbell, number, EPOLLIN | EPOLLET);
     if (!connection.doorbell ||

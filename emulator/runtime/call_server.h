@@ -1,6 +1,6 @@
-// The host's Unix socket: one SOCK_SEQPACKET connection is one process (emulator/abi/calls.h).
-// A client can only lose its own connection, whatever it sends, however slowly it reads, and
-// however it ends.
+// Serves the host's Unix socket. One SOCK_SEQPACKET connection belongs to one process
+// (emulator/abi/calls.h). A client that misbehaves, reads slowly or dies can only lose its own
+// connection.
 #pragma once
 
 #include <sys/types.h>
@@ -24,11 +24,11 @@ namespace rdmaemu::runtime {
 class CallServer {
  public:
   static constexpr size_t kMaxConnections = 4096;
-  // A program has one, and another for a moment when its host is about to end.
+  // A program has one connection, and briefly a second one while its host is about to end.
   static constexpr uint32_t kMaxConnectionsPerProcess = 8;
   static constexpr int kMaxAcceptsPerTurn = 64;
-  static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before the others have a turn
-  // Holds at least two of the largest replies; a client that lets it run full is dropped.
+  static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before others are served
+  // Holds at least two of the largest replies. A client whose buffer is full is dropped.
   static constexpr int kSendBufferBytes = 512 << 10;
 
   struct Parts {
@@ -37,35 +37,38 @@ class CallServer {
     MemfdSegments& segments;
     EventfdCounters& counters;
     std::function<Result<ClockOut>(const ClockIn&)> clock;
-    std::function<void(Reply&)> complete_status;  // of kHostStatus
+    std::function<void(Reply&)> complete_status;  // adds to the reply of kHostStatus
   };
   CallServer(int epoll_fd, Parts parts);
 
-  // Listens on the path, which must be free (the caller holds the host's lock and has removed a
-  // dead host's socket). Errors of bind(2) and listen(2).
+  // Listens on the path. The path must be free: the caller holds the host's lock and has removed a
+  // dead host's socket. Fails with the errors of bind(2) and listen(2).
   Status Listen(const std::string& path);
-  // Takes the socket's name away, then takes in who had connected before. True when nobody had:
-  // then no client can come any more. Otherwise listens again.
+  // Unlinks the socket, then accepts the connections in its queue. Returns true if there are none,
+  // because no client can connect any more. Otherwise listens again.
   bool Retire(Time now);
 
   void Accept(Time now);
-  // Serves what one connection has sent.
+  // Serves the calls that one connection has sent.
   void Serve(Time now, uint32_t connection);
-  // The same for calls by a shared page: of one connection that rang, and of all that are watched.
+  // Serves calls that arrive by a shared page: of one connection that rang, or of all watched
+  // pages.
   void ServePage(Time now, uint32_t connection);
   bool ServePages(Time now);
-  // Sends the replies whose time has come (Reply::is_late).
+  // Sends the replies that are due now (Reply::is_late).
   void SendLate(Time now);
-  // Before the host sleeps: callers ring from now on. True when one was too early for that.
+  // Call before the host sleeps. From then on callers ring the doorbell. Returns true if a call was
+  // made before its caller could see this.
   bool StopWatchingPages() { return pages_.StopWatching(); }
-  // The process of the connection has ended. So does the connection, unless a forked child of the
-  // process holds it.
+  // Handles the end of the connection's process. Drops the connection too, unless a forked child of
+  // the process holds its socket.
   void ProcessEnded(Time now, uint32_t connection);
-  // Ends one connection: the process has gone or misbehaved.
+  // Drops one connection because its process has ended or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
 
-  // Connections that said Hello. Those that only ask for the host's status do not keep it alive.
+  // The number of connections that said Hello. Connections that only ask for the status do not keep
+  // the host alive.
   size_t clients() const { return clients_; }
   size_t connections() const { return connections_.size(); }
   bool ever_had_client() const { return ever_had_client_; }
@@ -78,8 +81,8 @@ class CallServer {
     ProcessId process = ProcessId::kNone;
     pid_t pid = 0;
     bool is_client = false;
-    bool page_waits = false;  // for the reply to its page's call
-    bool ended = false;       // its process; a forked child keeps it open
+    bool page_waits = false;  // a call on its page waits for a late reply
+    bool ended = false;       // its process has ended; a forked child holds the socket
   };
 
   void Add(Time now, UniqueFd socket);
@@ -90,16 +93,16 @@ class CallServer {
   bool SendLateReply(uint32_t number, Connection& connection, const Reply& reply);
   std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
   void DropBroken(Time now);
-  void CountOut(pid_t pid);  // of per_process_
+  void CountOut(pid_t pid);  // in per_process_
   bool SendReply(uint32_t number, Connection& connection, const Reply& reply);
-  // -1 when the host named something that is not there.
+  // Returns -1 if the descriptor named in the reply does not exist.
   int DescriptorFor(uint32_t number, Connection& connection, const ReplyDescriptor& what);
 
   int epoll_fd_;
   Parts parts_;
   std::string path_;
   UniqueFd listener_;
-  UniqueFd spare_;  // given up to take and close a connection when descriptors have run out
+  UniqueFd spare_;  // closed to accept and close a connection when descriptors run out
   std::map<uint32_t, Connection> connections_;
   std::map<pid_t, uint32_t> per_process_;
   uint32_t last_connection_ = 0;
@@ -107,10 +110,11 @@ class CallServer {
   bool ever_had_client_ = false;
   std::vector<std::byte> buffer_;
   CallPages pages_;
-  std::vector<uint32_t> broken_;  // connections whose page asked for what no page can carry
+  std::vector<uint32_t> broken_;  // connections whose page call needs a reply with descriptors
 };
 
-// The name of the program that a process runs, as comm of proc(5); empty when it has gone.
+// Returns the name of the program that a process runs (comm of proc(5)). Returns an empty string if
+// the process has ended.
 std::string ProgramName(pid_t pid);
 
 }  // namespace rdmaemu::runtime

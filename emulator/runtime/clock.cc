@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kMillion = 1'000'000;
 constexpr std::string_view kScaled = "scaled:";
 
-// Millionths of a decimal number; nothing when it is none, or has more places or digits than that.
+// Parses a decimal number to millionths. Returns nullopt if it is not a number, or has more than
+// six decimal places or kMostDigits digits.
 std::optional<int64_t> ParseMillionths(std::string_view text) {
   constexpr size_t kMostDigits = 9;
   if (text.empty() || text.front() == '.' || text.back() == '.') return std::nullopt;
@@ -36,7 +37,7 @@ int64_t Scaled(int64_t number, int64_t times, int64_t divisor) {
 }  // namespace
 
 Duration MachineTime(clockid_t clock) {
-  // The C library's: librdmaemu.so.1 gives the program another function of that name.
+  // The C library's function, because librdmaemu.so.1 gives the program another clock_gettime.
   static auto* const clock_of_libc =
       reinterpret_cast<decltype(&clock_gettime)>(dlsym(RTLD_NEXT, "clock_gettime"));
   timespec now;
@@ -69,7 +70,7 @@ Time ScaledClock::At(Time real) const {
   return Time(Duration(Scaled(real.time_since_epoch().count(), parts_per_million_, kMillion)));
 }
 
-// Rounded up, so that who sleeps so long does not wake before the moment has come.
+// Rounded up, so that a sleeper does not wake up before the deadline.
 Duration ScaledClock::RealTime(Duration length) const {
   return Duration(Scaled(length.count(), kMillion, parts_per_million_) + 1);
 }

@@ -1,6 +1,5 @@
-// Where a host's time comes from (docs/time.md). All time enters the pure core through one of
-// these. The runtime's own waiting, for clients, descriptors and other hosts, is always in real
-// time.
+// The clocks of a host (docs/time.md). All time enters the pure core through one of them. The
+// runtime itself waits in real time for clients, descriptors and other hosts.
 #pragma once
 
 #include <time.h>
@@ -13,38 +12,39 @@
 
 namespace rdmaemu::runtime {
 
-// What the machine's clock shows, in a program that has other clocks, too (librdmaemu.so.1).
+// Returns the machine's time, also in a program to which librdmaemu.so.1 gives other clocks.
 Duration MachineTime(clockid_t clock);
 
-// CLOCK_MONOTONIC: one base for all hosts of a machine, so that their traces can be merged.
+// Returns CLOCK_MONOTONIC. All hosts of a machine share this base, so that their traces can be
+// merged.
 Time RealNow();
 
 struct ClockOption {
   enum class Mode : uint8_t {
     kReal,
     kScaled,   // `parts_per_million` times as fast as real
-    kVirtual,  // as real, and jumps to the next deadline when nothing else can happen
-    kManual,   // moves only when told
-    kProgram,  // begins at 0 and jumps as kVirtual, when all programs wait; it is their time, too
+    kVirtual,  // as real, but jumps to the next deadline when nothing else can happen
+    kManual,   // moves only on request
+    kProgram,  // begins at 0; jumps as kVirtual when all programs wait; programs see this time
   };
-  // Bounds of a scale: a monotonic clock of years times the largest fits into a Time.
+  // Bounds of the scale. Years of monotonic time times the largest scale fit into a Time.
   static constexpr int64_t kMinPartsPerMillion = 10'000, kMaxPartsPerMillion = 100'000'000;
 
   Mode mode = Mode::kReal;
   int64_t parts_per_million = 1'000'000;
 };
 
-// "real", "scaled:K", "virtual", "manual", "program"; nothing given is "real". K is a decimal
-// number from 0.01 to 100 with at most six places.
+// Parses "real", "scaled:K", "virtual", "manual" or "program". An empty text means "real". K is a
+// decimal number from 0.01 to 100 with at most six decimal places.
 OrMessage<ClockOption> ParseClockOption(std::string_view text);
 
 class Clock {
  public:
   virtual ~Clock() = default;
-  // The host's time at a moment of RealNow().
+  // Returns the host's time at a moment of RealNow().
   virtual Time At(Time real) const = 0;
-  // How much real time passes while the host's time moves so far; Duration::max(): it does not
-  // move by itself.
+  // Returns how much real time passes while the host's time moves by `length`. Duration::max()
+  // means that the host's time does not move by itself.
   virtual Duration RealTime(Duration length) const = 0;
 };
 

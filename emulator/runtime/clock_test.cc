@@ -45,7 +45,7 @@ TEST(ScaledClock, RunsAsManyTimesAsFast) {
   EXPECT_LT(clock.At(kYear), clock.At(kYear + Duration(1)));
 }
 
-// The largest scale on a machine that has run for two years.
+// The largest scale on a machine that has been up for two years.
 TEST(ScaledClock, DoesNotOverflow) {
   const ScaledClock clock(ClockOption::kMaxPartsPerMillion);
   EXPECT_GT(clock.At(Time(2 * kYear.time_since_epoch())), clock.At(kYear));

@@ -12,7 +12,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr char kReady = '+';  // the first byte of a message that is none
+constexpr char kReady = '+';  // the first byte of a success report; no error message begins with it
 
 std::string ReadAll(int fd) {
   std::string text;
@@ -45,8 +45,8 @@ OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) 
 
 constexpr int kNoticeFd = 3, kKeptFd = 4;
 
-// close_range(2), also where the kernel (before 5.9) or a seccomp profile does not have it: a pipe
-// that stays open here would keep its reader waiting.
+// close_range(2), with a fallback for kernels before 5.9 and seccomp profiles that refuse it. A
+// pipe that stays open here would block its reader.
 void CloseFrom(int first) {
   if (close_range(static_cast<unsigned>(first), ~0u, 0) == 0) return;
   DIR* const open_ones = opendir("/proc/self/fd");
@@ -62,7 +62,7 @@ void CloseFrom(int first) {
   closedir(open_ones);
 }
 
-// Replaces the standard streams and closes all that was inherited except two descriptors.
+// Replaces the standard streams and closes all inherited descriptors except two.
 void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   const int null = open("/dev/null", O_RDWR);
   const int log =
@@ -70,7 +70,7 @@ void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   dup2(null, STDIN_FILENO);
   dup2(log >= 0 ? log : null, STDOUT_FILENO);
   dup2(log >= 0 ? log : null, STDERR_FILENO);
-  // Out of the way first: either may have the other's number.
+  // Both move to higher numbers first, because either may have the other's target number.
   notice = fcntl(notice, F_DUPFD, kKeptFd + 1);
   kept = fcntl(kept, F_DUPFD, kKeptFd + 1);
   dup3(notice, kNoticeFd, O_CLOEXEC);
@@ -109,8 +109,8 @@ DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep) {
     return result;
   }
   setsid();
-  // The second fork: without the session's leadership no terminal can become ours again, and the
-  // daemon's parent is init from the start.
+  // After the second fork the process is no session leader. So it can get no controlling terminal,
+  // and its parent is init.
   const pid_t daemon = fork();
   if (daemon != 0) _exit(daemon < 0 ? 1 : 0);
   [[maybe_unused]] const int changed = chdir("/");  // keep no directory busy

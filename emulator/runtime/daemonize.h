@@ -1,5 +1,5 @@
-// A process that lives on by itself: double fork, a session of its own, no descriptor of its
-// parent's. The parent waits until the daemon says that it is ready, or why it is not.
+// Starts a daemon: double fork, a new session, none of its parent's descriptors. The parent waits
+// until the daemon reports that it is ready, or why it failed.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace rdmaemu::runtime {
 
-// The daemon's side. Without a parent (a process in the foreground) its calls do nothing.
+// The daemon's side of the report. In a foreground process without a parent its calls do nothing.
 class ReadyNotice {
  public:
   ReadyNotice() = default;
   explicit ReadyNotice(int fd) : fd_(fd) {}
-  // Says that all is well, or the message; either ends the parent's wait.
+  // Reports success, or a failure with its message. Either ends the parent's wait.
   void Ready();
   void Failed(const std::string& message);
 
@@ -24,11 +24,11 @@ class ReadyNotice {
 struct DaemonizeResult {
   bool in_daemon = false;
   ReadyNotice notice;       // in the daemon
-  UniqueFd kept;            // in the daemon: the descriptor that was to be kept
+  UniqueFd kept;            // in the daemon: the descriptor `keep`
   OrMessage<void> outcome;  // in the parent
 };
-// Call with one thread. What the daemon prints goes to `log_path`, which is emptied. Of the
-// caller's descriptors only `keep` is open in the daemon.
+// Forks the daemon. Call this with a single thread. The daemon's output goes to `log_path`, which
+// is emptied. Of the caller's descriptors only `keep` stays open in the daemon.
 DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep);
 
 }  // namespace rdmaemu::runtime

@@ -1,5 +1,4 @@
-// A host's network with its unicast datagrams counted for the time that it shares with others
-// (time_domain.h).
+// Wraps a host's network and counts its unicast datagrams for a shared time (time_domain.h).
 #pragma once
 
 #include "emulator/host/host.h"

@@ -1,4 +1,4 @@
-// What an epoll event of the host process is about: a kind and a number in its 64 bits of data.
+// The 64 bits of data of an epoll event in the host process: a kind and a number.
 #pragma once
 
 #include <sys/epoll.h>
@@ -9,13 +9,14 @@ namespace rdmaemu::runtime {
 
 enum class EventKind : uint32_t {
   kListener,
-  kConnection,  // number: the connection's
-  kClientExit,  // a client's pidfd; number: the connection's
-  kDoorbell,    // a call on the connection's page, or a queue: the bells are in shared memory
-  kUdpPort,     // number: index of the port
-  kGroupPort,   // number: the group's in UdpNetwork
+  kConnection,  // number: the connection's number
+  kClientExit,  // a client's pidfd; number: the connection's number
+  // a call on the connection's page, or a queue doorbell; the bits are in shared memory
+  kDoorbell,
+  kUdpPort,    // number: index of the port
+  kGroupPort,  // number: the group's number in UdpNetwork
   kSignal,
-  kWake,  // time that is shared with other hosts has moved
+  kWake,  // time shared with other hosts has moved
 };
 
 inline epoll_event EventFor(EventKind kind, uint32_t number, uint32_t events = EPOLLIN) {

@@ -21,8 +21,8 @@ void EventfdCounters::Destroy(CounterId counter) {
 }
 
 void EventfdCounters::Add(CounterId counter, uint32_t count) {
-  // A client that has filled its counter keeps a readable descriptor and loses nothing that it
-  // could have counted.
+  // If a client has filled its counter, the descriptor stays readable. The client loses only counts
+  // that do not fit.
   if (const int fd = Descriptor(counter); fd >= 0) signal_.Add(fd, count);
 }
 
@@ -42,9 +42,9 @@ int EventfdCounters::Descriptor(CounterId counter) const {
 }
 
 void EventfdCounters::RaiseForGood() {
-  constexpr uint64_t kForGood = uint64_t{1} << 40;  // more than anybody reads
+  constexpr uint64_t kForGood = uint64_t{1} << 40;  // more than any client reads
   for (const auto& [id, fd] : counters_) {
-    // A counter that is full is readable as it is.
+    // A full counter is readable already.
     pollfd poll_fd{fd.get(), POLLOUT, 0};
     if (poll(&poll_fd, 1, 0) != 1) continue;
     [[maybe_unused]] const ssize_t put = write(fd.get(), &kForGood, sizeof kForGood);

@@ -1,5 +1,5 @@
-// Event counters as eventfds in semaphore mode. The descriptor's flags are shared with the client,
-// which may make it blocking or not as it likes; so nothing here may rely on them.
+// Event counters as eventfds in semaphore mode. A client shares the descriptor's flags and may
+// change O_NONBLOCK at any time. So this class must not rely on the flags.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class EventfdCounters final : public EventCounters {
   void Destroy(CounterId counter) override;
   void Add(CounterId counter, uint32_t count) override;
   uint32_t Remove(CounterId counter, uint32_t count) override;
-  // What is sent to a client; -1 when there is none of that id.
+  // Returns the descriptor to send to a client. Returns -1 if there is no counter of that id.
   int Descriptor(CounterId counter) const;
-  // The host has gone: nobody who waits for one of its counters waits any longer.
+  // Makes all counters readable forever because the host has ended, so that nobody waits for them.
   void RaiseForGood();
 
  private:

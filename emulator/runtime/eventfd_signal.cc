@@ -13,8 +13,8 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// The head of the ring of completions that the context's number points to (fs/aio.c; libaio takes
-// completions from it in the same way).
+// The head of the completion ring to which the context's number points (fs/aio.c). libaio reads
+// completions from it in the same way.
 struct CompletionRing {
   uint32_t id, slots;
   uint32_t head, tail;
@@ -22,7 +22,7 @@ struct CompletionRing {
 };
 constexpr uint32_t kRingMagic = 0xa10a10a1;
 
-// What completed is of no interest; without this the ring would run full.
+// Discards completions, which nobody needs, so that the ring does not fill up.
 bool DropCompletions(aio_context_t context) {
   auto& ring = *reinterpret_cast<CompletionRing*>(context);
   if (ring.magic != kRingMagic) return false;
@@ -64,7 +64,8 @@ void EventfdSignal::Add(int eventfd, uint32_t count) {
   read.aio_fildes = static_cast<uint32_t>(nothing_.get());
   read.aio_flags = IOCB_FLAG_RESFD;
   read.aio_resfd = static_cast<uint32_t>(eventfd);
-  std::array<iocb*, kMaxBatch> batch;  // the same one again and again: nothing is kept of it
+  // the same request many times; the kernel stores no state in it
+  std::array<iocb*, kMaxBatch> batch;
   batch.fill(&read);
   while (count > 0) {
     const long submitted =

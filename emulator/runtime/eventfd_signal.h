@@ -1,8 +1,8 @@
-// Adds to eventfds that others hold as well, and never waits. write(2) blocks on a full eventfd
-// unless the descriptor is O_NONBLOCK, a flag that its holders share and can clear, and a look with
-// poll(2) before it leaves them time to fill it. A completed asynchronous read that names an
-// eventfd (io_submit(2), IOCB_FLAG_RESFD) adds one from inside the kernel, where a full counter
-// stays full and nobody waits.
+// Adds to eventfds that other processes hold as well, without blocking. write(2) blocks on a full
+// eventfd unless the descriptor is O_NONBLOCK. Its holders share that flag and can clear it, and
+// they can fill the counter between a poll(2) and the write. A completed asynchronous read that
+// names an eventfd (io_submit(2), IOCB_FLAG_RESFD) adds 1 inside the kernel. There a full counter
+// stays full, and nothing blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ class EventfdSignal {
  public:
   static constexpr uint32_t kMaxBatch = 32;
 
-  // One for all that need one: giving a context of io_submit back takes tens of milliseconds.
+  // Returns the instance that the process shares. Destroying a context of io_submit takes tens of
+  // milliseconds.
   static EventfdSignal& OfProcess();
 
   EventfdSignal();
@@ -23,14 +24,15 @@ class EventfdSignal {
   EventfdSignal(const EventfdSignal&) = delete;
   EventfdSignal& operator=(const EventfdSignal&) = delete;
 
-  // False where the system has no io_submit (a sandbox may refuse it): Add then looks before it
-  // writes, and a client that fills its counter in between can hold the caller up.
+  // False if the system has no io_submit (a sandbox may refuse it). Add then polls before it
+  // writes. A client that fills its counter in between can block the caller.
   bool never_waits() const { return context_ != 0; }
+  // Adds `count` to the eventfd.
   void Add(int eventfd, uint32_t count);
 
  private:
   uint64_t context_ = 0;  // aio_context_t
-  UniqueFd nothing_;      // what is read: /dev/null, at once and always
+  UniqueFd nothing_;      // /dev/null: a read from it always completes at once
 };
 
 }  // namespace rdmaemu::runtime

@@ -1,6 +1,6 @@
-// A host's membership of one IPv4 multicast group on one link: a socket bound to the group's
-// address and port 4791, which takes what comes there by that link and nothing else. Hosts of one
-// machine may be members of the same group: each has a copy.
+// A host's membership of one IPv4 multicast group on one link. The socket is bound to the group's
+// address and port 4791, and receives only datagrams that arrive on that link. Each host of a
+// machine that joins the group receives its own copy.
 #pragma once
 
 #include "emulator/base/net_address.h"
@@ -11,8 +11,9 @@ namespace rdmaemu::runtime {
 
 class GroupPort {
  public:
-  // The membership is on the interface; where that is 0, on the one that has the address `local`.
-  // Errors as socket(2), bind(2) and IP_ADD_MEMBERSHIP of ip(7); EAFNOSUPPORT but for IPv4.
+  // Joins the group on the interface. If `interface_index` is 0, joins on the interface that has
+  // the address `local`. Fails with the errors of socket(2), bind(2) and IP_ADD_MEMBERSHIP (ip(7)),
+  // and with EAFNOSUPPORT for IPv6.
   static Result<GroupPort> Open(const NetAddress& local, uint32_t interface_index,
                                 const NetAddress& group);
 

@@ -15,7 +15,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// Addresses and groups of this test alone.
+// Only this test uses these addresses and groups.
 const NetAddress kFirstGroup = NetAddress::Ipv4(0x7f4d0201),
                  kSecondGroup = NetAddress::Ipv4(0x7f4d0202);
 const NetAddress kGroup = NetAddress::Ipv4(0xef4d0201), kOther = NetAddress::Ipv4(0xef4d0202);
@@ -36,8 +36,8 @@ struct Machine {
     network.Commit();
     network.Flush();
   }
-  // The next datagram, with its group and the address by which it came; "" when there is none.
-  // A datagram on loopback is there when its send has returned.
+  // Returns the next datagram with its group and the address at which it was received. Returns ""
+  // if there is none. A datagram on loopback is received when its send has returned.
   std::string Take() {
     std::string taken;
     epoll_event event;

@@ -34,7 +34,7 @@ rdmaemu::Status HostClient::AwaitAnswer(Duration limit) {
   const auto until = std::chrono::steady_clock::now() + std::min<Duration>(limit, kMostPatience);
   for (;;) {
     const auto left = std::max(until - std::chrono::steady_clock::now(), Duration::zero());
-    // Rounded up: no more is waited when nothing is left.
+    // Rounded up, so that poll(2) does not return before the limit.
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     pollfd answer{socket_.get(), POLLIN, 0};
     const int ready = poll(&answer, 1, static_cast<int>(std::min<int64_t>(left_ms, INT_MAX)));
@@ -52,7 +52,8 @@ Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body,
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) < 0) return Fail(errno);
   if (const auto there = AwaitAnswer(limit); !there) return Fail(there.error().code);
   std::string reply(kMaxReplyBytes, '\0');
-  // Descriptors that come with a reply (Hello's) are closed by the kernel: no room is given.
+  // A reply may carry descriptors (Hello's does). The kernel closes them because recv(2) has no
+  // room for control data.
   const ssize_t got = recv(socket_.get(), reply.data(), reply.size(), 0);
   if (got < 0) return Fail(errno);
   ReplyHeader answer;

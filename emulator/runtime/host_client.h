@@ -1,4 +1,5 @@
-// A tool's connection to a running host: status, stop, and being a client that keeps it alive.
+// A tool's connection to a running host: it queries the status, stops the host, or keeps the host
+// alive as a client.
 #pragma once
 
 #include <sys/types.h>
@@ -16,35 +17,37 @@ namespace rdmaemu::runtime {
 
 class HostClient {
  public:
-  // A host that does not answer in this time is taken for hung (ETIMEDOUT).
+  // Fails with ETIMEDOUT if the host does not answer within this time.
   static constexpr std::chrono::seconds kTimeout{5};
-  // A wait of less is none: what has come already is told.
+  // WaitForRule gives the host at least this time, so that a timeout of 0 still reports past
+  // firings.
   static constexpr std::chrono::milliseconds kAnswerTime{100};
   static constexpr std::chrono::hours kMostPatience{24 * 365};
 
-  // ENOENT or ECONNREFUSED: no host listens there.
+  // Connects to a host's socket. ENOENT or ECONNREFUSED means that no host listens there.
   static Result<HostClient> Connect(const std::string& socket_path);
 
-  // A call that needs no Hello: its reply's bytes, or its errno. EPROTO, ECONNRESET, ETIMEDOUT.
+  // Sends a call that needs no Hello. Returns the bytes of its reply, or the errno in the reply.
+  // Also fails with EPROTO, ECONNRESET or ETIMEDOUT.
   Result<std::string> Call(CallOp op, std::span<const std::byte> body, Duration limit = kTimeout);
-  // JSON, see emulator/host/status.h.
+  // Returns the host's status as JSON (emulator/host/status.h).
   Result<std::string> Status();
-  // Asks the host to end; it does so after it has answered.
+  // Asks the host to end. The host answers before it ends.
   rdmaemu::Status Stop();
-  // Changes the host's devices; the host answers when it is done. HostDevices says which errors.
-  // `profile_toml`: of a device that is added, where its profile is not built in.
+  // Changes the host's devices. The host answers when the change is complete. See HostDevices for
+  // the errors. `profile_toml` is the profile of an added device if that profile is not built in.
   rdmaemu::Status ChangeDevice(const ChangeDeviceIn& change, std::string_view profile_toml = {});
-  // One of kFault* (emulator/abi/calls.h): the host's JSON text.
+  // Makes one of the kFault* calls (emulator/abi/calls.h) and returns the host's JSON text.
   Result<std::string> Fault(CallOp op, std::string_view text);
-  // The host's answer when the rule has fired so often (kFaultWait). ETIMEDOUT: it has not, in so
-  // much real time, of which the host has kAnswerTime at least; the connection is of no more use
-  // then.
+  // Waits until the rule has fired `times` times (kFaultWait) and returns the host's answer. Fails
+  // with ETIMEDOUT if the rule fires less often within `timeout` of real time, of which the host
+  // gets at least kAnswerTime. The connection cannot be used after ETIMEDOUT.
   Result<std::string> WaitForRule(std::string_view rule, uint64_t times, Duration timeout);
-  // The host's clock, after it was told what `in` says (emulator/abi/calls.h).
+  // Applies `in` to the host's clock, then returns the state of the clock (emulator/abi/calls.h).
   Result<ClockOut> Clock(const ClockIn& in);
-  // Becomes a client: EPROTO from a host of another version.
+  // Becomes a client of the host. Fails with EPROTO if the host has another version.
   rdmaemu::Status Hello(const std::string& program);
-  // The host's process.
+  // The pid of the host's process.
   pid_t host_pid() const { return host_pid_; }
 
  private:

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every connection, queue segment and event counter is a descriptor.
+// Every connection, queue segment and event counter needs a descriptor.
 void RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -42,7 +42,7 @@ int WaitForEvents(int epoll_fd, std::span<epoll_event> events, Duration timeout)
   if (timeout <= Duration::zero()) return epoll_wait(epoll_fd, events.data(), count, 0);
   const timespec wait = ToTimespec(timeout);
   const int ready = epoll_pwait2(epoll_fd, events.data(), count, &wait, nullptr);
-  // Before Linux 5.11, or where a seccomp profile does not know the call.
+  // epoll_pwait2 is missing before Linux 5.11, and some seccomp profiles refuse it.
   if (ready >= 0 || (errno != ENOSYS && errno != EPERM)) return ready;
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   return epoll_wait(epoll_fd, events.data(), count,
@@ -79,7 +79,7 @@ HostProcess::HostProcess(const Registry& registry, const HostOptions& options, U
 
 HostProcess::~HostProcess() {
   if (!lock_) return;
-  // The next owner of the lock can then bind the addresses and open the files.
+  // Closing these first lets the next owner of the lock bind the addresses and open the files.
   network_.CloseAll();
   trace_.Close();
   fflush(stderr);
@@ -87,7 +87,7 @@ HostProcess::~HostProcess() {
   const std::string log_path = registry_.LogPath(options_.name);
   if (stat(log_path.c_str(), &log) == 0 && log.st_size == 0) unlink(log_path.c_str());
   if (server_ != nullptr) unlink(registry_.SocketPath(options_.name).c_str());
-  // While the lock is still held, so that nobody else's file is removed.
+  // The process still holds the lock here, so this cannot remove the file of another host.
   unlink(registry_.LockPath(options_.name).c_str());
 }
 
@@ -102,7 +102,8 @@ OrMessage<void> HostProcess::Open() {
         return rule.match.host.empty() || rule.match.host == options_.name;
       }));
   seed_ = SeedText(config->seed);
-  // Before the sockets: who finds a port in use reads here whose it is.
+  // The record must be written before the sockets open. A host that finds a port in use reads there
+  // which host has it.
   Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_, scenario_mark_, scenario_rules_,
                                       /*lives_alone=*/!ends_alone_});
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
@@ -120,7 +121,8 @@ OrMessage<void> HostProcess::Open() {
   return WatchDescriptors();
 }
 
-// A seed that was not given is nobody's to read: keys of memory follow from it.
+// The trace shows only a seed that the user gave. A random seed stays secret, because memory keys
+// are derived from it.
 void HostProcess::TraceStart() {
   if (!trace_.wants_records()) return;
   trace::Record record{Now(), ProcessId::kNone, "host", {}, "START", {}};
@@ -191,7 +193,7 @@ OrMessage<void> HostProcess::WatchDescriptors() {
                                          [this](const ClockIn& in) { return AskClock(in); },
                                          [this](Reply& reply) { CompleteStatus(reply); }});
   const std::string path = registry_.SocketPath(options_.name);
-  unlink(path.c_str());  // of a host that died; a living one would hold the lock
+  unlink(path.c_str());  // left by a dead host; a live host would hold the lock
   unlink(registry_.CrashPath(options_.name).c_str());
   const Status listening = server_->Listen(path);
   if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
@@ -230,13 +232,13 @@ bool HostProcess::Scan(Time now) {
   found |= ExpireIfDue(now);
   found |= network_.ReceiveStaged(ReceiveHandler(now));
   network_.Flush();
-  // A look at the descriptors is a system call and costs more than the rest of an empty scan.
+  // Polling the descriptors is a system call and costs more than the rest of an empty scan.
   scans_since_poll_ += found ? 1 : 2;
   if (scans_since_poll_ >= kScansPerPoll) {
     scans_since_poll_ = 0;
     if (PollDescriptors(Duration::zero())) {
       found = true;
-      scans_since_poll_ = kScansPerPoll;  // more of it is likely
+      scans_since_poll_ = kScansPerPoll;  // more events are likely
     }
   }
   return found;
@@ -256,7 +258,7 @@ bool HostProcess::PollDescriptors(Duration timeout) {
   const int ready = WaitForEvents(epoll_fd_.get(), events, timeout);
   if (domain_ != nullptr) {
     domain_->BecomeBusy();
-    ExpireIfDue(Now());  // time may have jumped while we slept: before what came after that
+    ExpireIfDue(Now());  // time may have jumped during the sleep; the deadline precedes the events
   }
   bool found = false;
   for (int i = 0; i < ready; i++) found |= Dispatch(Now(), events[static_cast<size_t>(i)]);
@@ -327,11 +329,11 @@ bool HostProcess::HearRefusals(Time now) {
 
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
-  // A doorbell that rang before the programs could know that they must wake us. A refusal is heard
-  // before time may jump over it.
+  // A doorbell may have rung before the programs saw that they must wake the host. The host handles
+  // refusals before time may jump over them.
   if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now())) {
     trace_.Flush();
-    // What a program's objects took goes back to the system, once there is time for it.
+    // Return the memory of destroyed objects to the system, now that there is time for it.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
     PollDescriptors(SleepTime());
   }
@@ -354,7 +356,7 @@ Duration HostProcess::SleepTime() {
 }
 
 std::optional<Time> HostProcess::EndOfLife() const {
-  // Connections that are not clients count too: who asks for the status is answered first.
+  // Connections that are not clients count too, so that a request for the status gets its reply.
   if (!ends_alone_ || server_->connections() > 0) return std::nullopt;
   if (!server_->ever_had_client()) return started_ + kFirstClientGrace;
   if (!host_->NextDeadline()) return last_client_left_;
@@ -381,7 +383,7 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
       done = Fail(EINVAL);
   }
   if (!done) return tl::make_unexpected(done.error());
-  trace_.Flush();  // who looks at the clock finds in the trace what has happened until then
+  trace_.Flush();  // the reader of the clock finds all earlier records in the trace
   const Time now = Now();
   ClockOut out{};
   const std::string mode = options_.clock.empty() ? "real" : options_.clock;
@@ -407,7 +409,8 @@ void HostProcess::CompleteStatus(Reply& reply) {
   reply.body.assign(bytes.begin(), bytes.end());
 }
 
-// By a fault rule, which is in the trace, and for which somebody may wait.
+// Ends the process because of a fault rule. Late replies and the trace are written first, because a
+// client may wait for the rule.
 void HostProcess::Crash(Time now) {
   server_->SendLate(now);
   trace_.Flush();
@@ -419,7 +422,7 @@ void HostProcess::Crash(Time now) {
 
 void HostProcess::ShutDown() {
   const Time now = Now();
-  // As after an orderly shutdown of a machine, peers learn that their connections have ended.
+  // Drop all clients, so that peers receive a DREQ as after an orderly shutdown.
   server_->DropAll(now);
   host_->Work(now);
   network_.FlushAll();

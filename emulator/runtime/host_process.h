@@ -1,5 +1,5 @@
-// A host as a process: the parts that are not pure around one Host, and the loop that carries
-// calls, doorbells, datagrams and time to it.
+// Runs one Host as a process. Owns the parts around the Host that are not pure, and the loop that
+// delivers calls, doorbells, datagrams and time to the Host.
 #pragma once
 
 #include <sys/epoll.h>
@@ -22,23 +22,24 @@ namespace rdmaemu::runtime {
 
 class HostProcess {
  public:
-  // A host that no client has used yet waits this long for its first.
+  // A host without any client so far waits this long for its first client.
   static constexpr Duration kFirstClientGrace = std::chrono::seconds(10);
-  // After its last client a host lives on for what is pending (a DREQ to repeat), at most so long.
+  // After its last client detaches, a host with pending work (a DREQ to retransmit) lives on at
+  // most this long.
   static constexpr Duration kLinger = std::chrono::seconds(3);
-  // Scans of shared memory between looks at the descriptors while there is work.
+  // Scans of shared memory between two polls of the descriptors while there is work.
   static constexpr int kScansPerPoll = 8;
-  static constexpr int kMaxReceivesPerTurn = 4;  // batches of one port
+  static constexpr int kMaxReceivesPerTurn = 4;  // batches received from one port per turn
   static constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
 
-  // Opens all that can fail. `lock` is the host's lock, held until the process has ended; with
-  // `ends_alone` the host ends after its last client.
+  // Opens everything that can fail. `lock` is the host's lock, which the process holds until it
+  // ends. With `ends_alone` the host ends after its last client detaches.
   static OrMessage<std::unique_ptr<HostProcess>> Start(const Registry& registry,
                                                        const HostOptions& options, UniqueFd lock,
                                                        bool ends_alone);
   ~HostProcess();
 
-  // Until the host is stopped (a call, SIGTERM, SIGINT) or ends by itself.
+  // Runs until a call, SIGTERM, SIGINT or SIGHUP stops the host, or until the host ends by itself.
   void Run();
 
  private:
@@ -48,26 +49,30 @@ class HostProcess {
   OrMessage<void> WatchDescriptors();
   bool Scan(Time now);
   bool ExpireIfDue(Time now);
-  // Handles what is ready; waits for it at most that long. True when something was.
+  // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
+  // event.
   bool PollDescriptors(Duration timeout);
-  // `now`: the host's time, not the real one.
+  // `now` is the host's time, not real time.
   bool Dispatch(Time now, const epoll_event& event);
   UdpNetwork::Handler ReceiveHandler(Time now);
-  // From a UDP port or a multicast group.
+  // Receives from a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);
   void TraceStart();
   OrMessage<void> OpenClock(const HostConfig& config);
   Time Now() const { return clock_->At(RealNow()); }
-  // Tells the host where nobody listens; true when there was something.
+  // Reports ICMP port-unreachable errors to the host. Returns true if there was one.
   bool HearRefusals(Time now);
   void Sleep();
-  // How long it may sleep, in real time; zero when the time that it shares has moved for it.
+  // Returns how long the process may sleep, in real time. Returns zero when shared time has reached
+  // this host's deadline.
   Duration SleepTime();
-  // When the host may end by itself, in real time; nothing while it has clients.
+  // Returns when the host may end by itself, in real time. Returns nullopt while it has
+  // connections.
   std::optional<Time> EndOfLife() const;
   void EndIfUnused(Time real);
   Result<ClockOut> AskClock(const ClockIn& in);
-  // Adds to a host's status (JSON) what only its process knows: its files.
+  // Adds to a host's status (JSON) the facts that the Host does not have: its files and socket
+  // drops.
   void CompleteStatus(Reply& reply);
   void ShutDown();
   void Crash(Time now);
@@ -82,7 +87,7 @@ class HostProcess {
   Time started_;             // real
   Time last_client_left_{};  // real
   size_t clients_before_ = 0;
-  bool heap_may_shrink_ = false;  // a client has left since the last sleep
+  bool heap_may_shrink_ = false;  // a client has detached since the last sleep
   bool ended_ = false;
   int scans_since_poll_ = 0;
   UniqueFd epoll_fd_, signal_fd_;
@@ -92,8 +97,8 @@ class HostProcess {
   ProcessMemory memory_;
   UdpNetwork network_;
   std::unique_ptr<Clock> clock_;
-  bool did_work_ = true;          // since it was idle
-  TimeDomain* domain_ = nullptr;  // the clock, where hosts share it
+  bool did_work_ = true;          // since the host was idle
+  TimeDomain* domain_ = nullptr;  // clock_ if hosts share the time, else nullptr
   std::optional<DomainTraffic> counted_network_;
   TraceFiles trace_;
   std::unique_ptr<Host> host_;

@@ -43,7 +43,8 @@ std::optional<NetAddress> FromSocketAddress(const sockaddr* name) {
   return address;
 }
 
-// Counted as by NetPrefix. 0 where there is none, or where it leaves no address but the one.
+// Returns the prefix length as NetPrefix counts it. Returns 0 without a netmask, and for the
+// netmask of a single address.
 uint8_t PrefixBitsOf(const sockaddr* netmask) {
   const std::optional<NetAddress> mask = FromSocketAddress(netmask);
   if (!mask) return 0;
@@ -62,7 +63,7 @@ uint32_t MtuOf(int socket_fd, const char* interface) {
   return static_cast<uint32_t>(request.ifr_mtu);
 }
 
-// The interface that carries an address: its own, or the loopback's for all of 127.0.0.0/8.
+// Returns the interface that carries an address. The loopback interface carries all of 127.0.0.0/8.
 const InterfaceAddress* Carrier(const std::vector<InterfaceAddress>& machine,
                                 const NetAddress& address, uint32_t interface_index) {
   for (const InterfaceAddress& candidate : machine) {
@@ -85,8 +86,9 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
       chosen.push_back({.address = *NetAddress::Parse(text)});
     }
     for (const InterfaceAddress& own : machine) {
-      // A link-local address names a host only together with an interface, which RDMA CM ids of
-      // one host have no use for; entry 0 of the GID table is the device's own.
+      // A link-local address identifies a host only together with an interface. RDMA CM ids within
+      // one host cannot use such an address. Entry 0 of the GID table is the device's own
+      // link-local GID.
       if (own.loopback || own.address.IsLinkLocal()) continue;
       chosen.push_back({.address = own.address, .on_wire = false});
     }
@@ -104,7 +106,7 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
   return chosen;
 }
 
-// As `ip route add default via`, each is a neighbour of the host.
+// Each gateway must be a neighbour of the host, as for `ip route add default via`.
 OrMessage<std::vector<NetAddress>> ChooseGateways(const HostOptions& options,
                                                   const std::vector<HostAddress>& addresses) {
   if (options.gateways.size() > kMaxGateways) {
@@ -147,7 +149,7 @@ OrMessage<std::string> ReadProfileFile(const std::string& path) {
   return text;
 }
 
-// Of a built-in name or a file, whose text goes to `toml`.
+// Returns the profile of a built-in name or of a file. For a file, `toml` gets the file's text.
 OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
   if (IsProfileFile(text)) {
     OrMessage<std::string> read = ReadProfileFile(text);
@@ -162,16 +164,16 @@ OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
 
 RandomSeed KernelSeed() {
   RandomSeed seed;
-  // Up to 256 bytes come whole, or not at all when a signal interrupts (getrandom(2)).
+  // getrandom(2) returns all of up to 256 bytes, or fails when a signal interrupts the call.
   while (getrandom(seed.key.data(), sizeof seed.key, 0) != sizeof seed.key) {
   }
   return seed;
 }
 
-// How often a port is asked for while its owner ends.
+// The interval between attempts to open a port while its owner exits.
 constexpr auto kPortRetry = std::chrono::milliseconds(5);
 
-// Opens the port, and waits for an owner that is about to close it.
+// Opens the port. Waits for an owner that is about to close the port.
 Result<UdpPort> OpenPort(const Registry& registry, const HostAddress& address) {
   const auto start = RealNow();
   for (;;) {
@@ -297,7 +299,7 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
 
 namespace {
 
-// One byte more than a scenario may have, at most.
+// Reads at most one byte more than kMaxScenarioBytes, so that the caller notices a longer file.
 std::optional<std::string> ScenarioText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(fault::kMaxScenarioBytes + 1, '\0');

@@ -1,5 +1,5 @@
-// From options to what a Host is made of: devices with their profiles, addresses with the
-// interfaces that carry them, the UDP sockets.
+// Makes the parts of a Host from its options: devices with their profiles, addresses with the
+// interfaces that carry them, and the UDP sockets.
 #pragma once
 
 #include <optional>
@@ -19,57 +19,63 @@ struct InterfaceAddress {
   uint32_t interface_index = 0;
   uint32_t mtu_bytes = 1500;
   bool loopback = false;
-  // Of its network, as NetPrefix counts them; 0: unknown. The prefix of a single address (/32,
-  // /128) says nothing of a network and counts as unknown.
+  // The prefix length of the interface's network, counted as in NetPrefix. 0 means unknown. The
+  // prefix of a single address (/32, /128) describes no network and counts as unknown.
   uint8_t prefix_bits = 0;
 };
-// All that are up, in the kernel's order (getifaddrs(3)).
+// Returns the addresses of all interfaces that are up, in the kernel's order (getifaddrs(3)).
 std::vector<InterfaceAddress> InterfaceAddresses();
 
-// "rxe0", "rxe0=rxe" or "nic=/home/me/nic.toml": a profile is the name of a built-in one, or a file
-// when it has a '/' or ends in ".toml". The message lists the profiles when there is none of that
-// name, and says where a file is wrong.
+// A parsed --device option: "rxe0", "rxe0=rxe" or "nic=/home/me/nic.toml". A profile is a file if
+// it contains a '/' or ends in ".toml". Otherwise it is the name of a built-in profile.
 struct DeviceOption {
   std::string name;
   Profile profile;
-  std::string profile_toml;  // of a file; empty: built in
+  std::string profile_toml;  // the text of a profile file; empty for a built-in profile
 };
+// Parses a --device option. For an unknown profile name, the message lists the built-in profiles.
+// For a bad file, the message says where the error is.
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text);
-// The device option that a profile alone stands for: "siw" gives "siw0=siw".
+// Returns the device option that a profile without a device name means: "siw" gives "siw0=siw".
 OrMessage<std::string> DeviceOfProfile(const std::string& profile);
 bool IsProfileFile(std::string_view profile);
 
-// "127.0.1.1", "10.77.0.1/24", "fe80::1%eth0/64": the address, the prefix of its network where one
-// is given, and, where a zone is named, its interface.
+// Parses an --address option: "127.0.1.1", "10.77.0.1/24", "fe80::1%eth0/64". The result holds the
+// address, the prefix of its network if the text has a prefix, and the interface if the text has a
+// zone.
 OrMessage<HostAddress> ParseAddressOption(std::string_view text);
-// "10.77.0.254": the next hop of destinations outside the host's networks.
+// Parses a --gateway option, such as "10.77.0.254": the next hop for destinations outside the
+// host's networks.
 OrMessage<NetAddress> ParseGatewayOption(std::string_view text);
 
-// "10.99.0.0/16": where nobody answers.
+// Parses a --silent-net option, such as "10.99.0.0/16": a network in which no address answers.
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
 
-// Fills in the MTU and the number of the interface that carries the address, where one does, and
-// the prefix of the address there, unless the address has a prefix already.
+// Fills in the MTU and the index of the interface that carries the address. Does nothing if no
+// interface carries the address. Also fills in the prefix of the address on that interface, unless
+// the address already has a prefix.
 void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress& address);
 
-// The fault rules of a scenario file. The message says where it is wrong.
+// Reads the fault rules of a scenario file. The error message says where the file is wrong.
 OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path);
-// A number that is another one when the file has other bytes; empty when it cannot be read.
+// Returns a hash of the file's bytes as hexadecimal text. Returns an empty string if the file
+// cannot be read.
 std::string ScenarioMark(const std::string& path);
-// "4711", a number of 64 bits, or 0x and 64 hexadecimal digits, the whole of a seed; nothing when
-// it is neither.
+// Parses a seed: a 64-bit decimal number such as "4711", or 0x and 64 hexadecimal digits for all
+// 256 bits. Returns nullopt if the text is neither.
 std::optional<RandomSeed> ParseSeed(std::string_view text);
-// The same the other way.
+// Formats a seed so that ParseSeed reads the same seed.
 std::string SeedText(const RandomSeed& seed);
 
-// Devices and addresses of a host. Without addresses: 127.0.0.1 and ::1 on the wire, and the
-// machine's own other addresses inside only. The addresses are dealt out to the devices in turn.
+// Makes a host's configuration: its devices and addresses. Without --address, 127.0.0.1 and ::1 are
+// on the wire, and the machine's other addresses are usable inside the host only. Addresses are
+// assigned to the devices in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine);
 
-// One socket for each address on the wire. Waits for a port whose owner ends (port_owner.h). Of the
-// default addresses ::1 may be missing (a machine without IPv6): it is then taken out of the
-// config.
+// Opens one socket for each address on the wire. If another process is about to close the port,
+// waits for that process (port_owner.h). If the machine has no IPv6, the default address ::1 is
+// removed from `config` and is no error.
 OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& options,
                                   HostConfig& config);
 

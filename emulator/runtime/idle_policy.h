@@ -1,6 +1,6 @@
-// When a host that finds nothing to do gives its core away, and when it sleeps. Spinning without
-// yielding starves the programs that it waits for when there are fewer cores than spinners; the
-// numbers are measured (docs/design.md).
+// Decides when an idle host yields its core and when it sleeps. Spinning without yielding starves
+// the programs that the host waits for if there are fewer cores than spinners. The numbers are
+// measured (docs/design.md).
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,21 @@ namespace rdmaemu::runtime {
 
 class IdlePolicy {
  public:
-  // A scan that finds nothing looks at the descriptors too, and costs what a yield does: more of
-  // them only keep the programs on this core waiting.
+  // An empty scan polls the descriptors too, and costs as much as a yield. More scans only delay
+  // the programs on this core.
   static constexpr uint32_t kScansBeforeYield = 2;
-  // A yield may take longer than the time below; a few scans after it find what ran meanwhile.
+  // A yield may take longer than kAwake. A few scans after a yield find the work of programs that
+  // ran meanwhile.
   static constexpr uint32_t kScansBeforeSleep = 8;
   static constexpr Duration kAwake = std::chrono::microseconds(50);
-  // Being woken costs about what so many yields cost. Where both are slow (a virtual machine, a
-  // busy one) the host waits longer before it sleeps, to a limit.
+  // A wake-up costs about as much as this many yields. Where both are slow (a virtual or busy
+  // machine), the host waits longer before it sleeps, up to kAwakeAtMost.
   static constexpr uint32_t kScansThatCostAWakeUp = 150;
   static constexpr Duration kAwakeAtMost = std::chrono::microseconds(500);
 
   enum class Step { kScan, kYield, kSleep };
 
-  // What to do after a scan.
+  // Returns what to do after a scan.
   Step Next(bool found_work, Time now) {
     if (found_work) {
       empty_scans_ = 0;

@@ -27,14 +27,14 @@ Result<Segment> MemfdSegments::CreateSegment(size_t bytes) {
     return Fail(ENOMEM);
   }
   UniqueFd fd(memfd_create("rdmaemu", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // ib_uverbs answers ENOMEM for a queue that it cannot allocate, whatever ran out.
+  // ib_uverbs returns ENOMEM for a queue that it cannot allocate, whatever resource is missing.
   if (!fd || ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Fail(ENOMEM);
   }
   void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return Fail(ENOMEM);
-  // A core file would otherwise touch, and hold, every page of every queue.
+  // A core file would otherwise touch, and allocate, every page of every queue.
   madvise(address, rounded, MADV_DONTDUMP);
   total_bytes_ += rounded;
   const uint32_t id = ids_.At(++made_);

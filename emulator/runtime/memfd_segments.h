@@ -1,5 +1,5 @@
-// Shared memory as memfds. They are sealed against shrinking, so that a client cannot take pages
-// away under the host (that would be SIGBUS here), and against growing.
+// Shared memory as memfds. They are sealed against shrinking, because a client that removed pages
+// would cause SIGBUS in the host. They are sealed against growing, too.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace rdmaemu::runtime {
 
 class MemfdSegments final : public SharedMemory {
  public:
-  // Each takes a descriptor and a mapping (vm.max_map_count is 65530 by default).
+  // Each segment needs a descriptor and a mapping (vm.max_map_count is 65530 by default).
   static constexpr size_t kMaxSegments = 32768;
-  // All segments together, as addresses; pages that nobody touched cost nothing.
+  // Limit for all segments together, as address space. Untouched pages use no memory.
   static constexpr size_t kMaxTotalBytes = size_t{8} << 40;
 
   explicit MemfdSegments(IdSpace ids = {}) : ids_(ids) {}
@@ -25,7 +25,8 @@ class MemfdSegments final : public SharedMemory {
   Result<Segment> CreateSegment(size_t bytes) override;
   void DestroySegment(SegmentId segment) override;
   void Discard(SegmentId segment, size_t offset, size_t length) override;
-  // What is sent to a client that maps the segment; -1 when there is none of that id.
+  // Returns the descriptor to send to a client that maps the segment. Returns -1 if there is no
+  // segment of that id.
   int Descriptor(SegmentId segment) const;
 
  private:

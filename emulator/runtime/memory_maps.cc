@@ -11,13 +11,13 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr size_t kReadBytes = 32768;  // some 300 mappings a read
+constexpr size_t kReadBytes = 32768;  // about 300 mappings per read
 
 }  // namespace
 
 CoverageCheck::CoverageCheck(MemoryRange range, bool write)
     : next_(range.address), end_(range.address + range.length), write_(write) {
-  if (end_ < next_) {  // wraps: nothing can cover it
+  if (end_ < next_) {  // the range wraps around: no mapping can cover it
     next_ = 0;
     end_ = UINT64_MAX;
   }

@@ -1,4 +1,4 @@
-// What a process has mapped, from the text of /proc/PID/maps (proc(5)).
+// Checks the mappings of a process by the text of /proc/PID/maps (proc(5)).
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace rdmaemu::runtime {
 
-// Follows mappings in ascending order and tells whether they cover a range without a gap.
+// Takes mappings in ascending order and checks whether they cover a range without a gap.
 class CoverageCheck {
  public:
-  // `write`: mappings must be writable, not only readable.
+  // With `write`, mappings must be writable as well as readable.
   CoverageCheck(MemoryRange range, bool write);
 
-  // Takes one line of maps; false when no later line can change the answer.
+  // Takes one line of maps. Returns false if no later line can change the result.
   bool AddLine(std::string_view line);
   bool covered() const { return next_ >= end_; }
 
@@ -24,8 +24,8 @@ class CoverageCheck {
   bool write_;
 };
 
-// True when /proc/<pid>/maps shows every byte of the range as readable, or writable if `write`.
-// False also where the file may not be read (another user's process, a dead one).
+// Returns true if /proc/<pid>/maps shows every byte of the range as readable, and writable if
+// `write`. Returns false if the file cannot be read (another user's process, a dead process).
 bool IsMapped(int pid, MemoryRange range, bool write);
 
 }  // namespace rdmaemu::runtime

@@ -22,7 +22,7 @@ struct BoundSocket {
   uint32_t uid;
 };
 
-// As /proc/net/udp{,6} writes an address: 32-bit words as the machine holds them, in hex.
+// Formats an address as /proc/net/udp{,6} does: 32-bit words in the machine's byte order, in hex.
 std::string ProcText(const NetAddress& address) {
   char text[33] = {};
   const int first = address.IsIpv4() ? 12 : 0;
@@ -40,7 +40,7 @@ std::optional<BoundSocket> FindSocket(const char* path, const NetAddress& addres
   const std::string wanted = ProcText(address);
   std::ifstream file(path);
   std::string line;
-  std::getline(file, line);  // the headings
+  std::getline(file, line);  // the header line
   while (std::getline(file, line)) {
     // sl local rem st tx:rx tr:tm retrnsmt uid timeout inode ...
     std::istringstream fields(line);
@@ -69,7 +69,7 @@ bool HoldsSocket(const std::string& fd_directory, const std::string& socket) {
   return false;
 }
 
-// 0: nobody whose descriptors we may read.
+// Returns 0 if no process whose descriptors we may read holds the socket.
 pid_t FindHolder(uint64_t inode) {
   const std::string socket = "socket:[" + std::to_string(inode) + "]";
   const Directory processes(opendir("/proc"), closedir);
@@ -97,9 +97,9 @@ std::string ProgramOf(pid_t pid) {
 PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
   std::optional<BoundSocket> found;
   if (address.IsIpv4()) found = FindSocket("/proc/net/udp", address);
-  // An IPv6 socket on :: takes IPv4 ports too.
+  // An IPv6 socket on :: also holds the IPv4 port.
   if (!found) found = FindSocket("/proc/net/udp6", address);
-  // It may have been closed since.
+  // The port may have been closed since.
   if (!found) return {"by a process that cannot be seen from here", kExitPatience};
   const pid_t pid = FindHolder(found->inode);
   if (pid == 0 && found->uid == geteuid()) {

@@ -17,14 +17,14 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// The pieces of one kernel call; more go in further calls. At most IOV_MAX.
+// The vectors of one kernel call, at most IOV_MAX. Longer lists take several calls.
 using Pieces = std::array<iovec, 64>;
 static_assert(std::tuple_size_v<Pieces> <= IOV_MAX);
 
-// One call moves at most this much; the kernel itself stops at 2 GiB less a page.
+// One call moves at most this many bytes. The kernel's own limit is 2 GiB less a page.
 constexpr size_t kMaxMoveBytes = size_t{1} << 30;
 
-// Walks over a list of vectors.
+// Iterates over a list of vectors.
 class VectorCursor {
  public:
   explicit VectorCursor(std::span<const iovec> vectors) : vectors_(vectors) {}
@@ -32,7 +32,7 @@ class VectorCursor {
   struct Filled {
     size_t count = 0, bytes = 0;
   };
-  // Fills `out` with what comes next, at most `limit_bytes` of it, and stays where it is.
+  // Fills `out` with the next vectors, at most `limit_bytes` in total, without advancing.
   Filled Peek(Pieces& out, size_t limit_bytes) const {
     Filled filled;
     size_t offset = offset_;
@@ -59,7 +59,7 @@ class VectorCursor {
   size_t offset_ = 0;
 };
 
-// Few ranges (one WQE's, or a train's packets) are the rule; the list lives on the stack then.
+// Most lists are short (the ranges of one WQE or of a train's packets) and stay on the stack.
 class Vectors {
  public:
   explicit Vectors(std::span<const MemoryRange> ranges) {
@@ -107,7 +107,7 @@ bool SharesPidNamespace(pid_t pid) {
          own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-// Seccomp profiles answer either; ENOSYS also kernels without the calls.
+// Seccomp profiles return either errno. Kernels without the calls return ENOSYS.
 bool IsRefusal(int error) { return error == EPERM || error == ENOSYS; }
 
 std::string MemoryPath(pid_t pid) { return "/proc/" + std::to_string(pid) + "/mem"; }
@@ -193,7 +193,7 @@ Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
                            ProcessId destination, std::span<const MemoryRange> to) {
   const pid_t source_pid = PidOf(source), destination_pid = PidOf(destination);
   const Vectors read(from), write(to);
-  // A side that is this process needs no bounce buffer: it is the call's local side.
+  // If one side is this process, it is the local side of the call and needs no bounce buffer.
   if (destination_pid == own_pid_) {
     return Move(Direction::kRead, source_pid, write.view(), read.view());
   }
@@ -257,7 +257,7 @@ Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec
     const VectorCursor::Filled here = locals.Peek(local_pieces, kMaxMoveBytes);
     const VectorCursor::Filled there = remotes.Peek(remote_pieces, kMaxMoveBytes);
     if (here.bytes == 0 && there.bytes == 0) return {};
-    // The kernel moves what both lists have room for.
+    // The kernel moves as many bytes as both lists have.
     const size_t expected = std::min(here.bytes, there.bytes);
     if (expected == 0) return Fail(EFAULT);  // the lists' totals differ
     ssize_t moved = -1;
@@ -305,7 +305,8 @@ ssize_t ProcessMemory::MoveByFile(Direction direction, pid_t pid, int file,
       const ssize_t moved =
           write ? pwritev(file, &piece, 1, offset) : preadv(file, &piece, 1, offset);
       if (moved <= 0) {
-        // Nothing is left of a process that has ended; an address that is not mapped is EIO.
+        // A process that has ended has no memory, so the call moves 0 bytes. An unmapped address is
+        // EIO.
         errno = moved == 0 ? ESRCH : EFAULT;
         return -1;
       }

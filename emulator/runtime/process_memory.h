@@ -1,6 +1,6 @@
-// Memory behind process_vm_readv and process_vm_writev (process_vm_readv(2)): a device reaches the
-// pages of whoever registered them. Where a sandbox refuses these calls, /proc/PID/mem (proc(5))
-// takes their place. The memory of a process that has ended is ESRCH until RemoveProcess.
+// Memory of other processes by process_vm_readv(2) and process_vm_writev(2), as a device accesses
+// registered pages. Where a sandbox refuses these calls, /proc/PID/mem (proc(5)) replaces them.
+// After a process has ended, access fails with ESRCH until RemoveProcess.
 #pragma once
 
 #include <sys/types.h>
@@ -22,20 +22,21 @@
 
 namespace rdmaemu::runtime {
 
-// Why this process could reach no other one's memory, and what to do about it; "" when nothing is
-// known to be in the way.
+// Returns why this process could not access the memory of other processes, and what to do. Returns
+// "" if no obstacle is known.
 std::string WhyMemoryIsRefused();
 
 class ProcessMemory final : public Memory {
  public:
-  // Copies between two processes move this much at a time (facts: 128 to 256 KiB is fastest).
+  // Copies between two processes move this many bytes at a time (measured: 128 to 256 KiB is
+  // fastest).
   static constexpr size_t kBounceBytes = size_t{128} << 10;
 
   // `warn` gets one line, once, when the kernel refuses access to a client's memory.
   explicit ProcessMemory(std::function<void(const std::string&)> warn);
 
   void AddProcess(ProcessId process, pid_t pid);
-  // The process has ended; its number may be another's soon.
+  // Marks the process as ended, because its pid may be reused soon.
   void ProcessEnded(ProcessId process);
   void RemoveProcess(ProcessId process);
 
@@ -51,8 +52,8 @@ class ProcessMemory final : public Memory {
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
   bool Admits(ProcessId process, uint64_t address) override;
-  // No thread of a program is asked to copy: the host takes back what nobody took when its time
-  // has passed, and time may stand still.
+  // Makes PidFor return 0, so that no program thread is asked to copy. The host takes back an
+  // unclaimed copy after a timeout, but with some clocks time may stand still.
   void CopyAlone() { copies_alone_ = true; }
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
   void LetOthersRun() override;
@@ -61,12 +62,12 @@ class ProcessMemory final : public Memory {
   enum class Direction { kRead, kWrite };
   struct Known {
     pid_t pid;
-    bool same_numbers;  // it is in this process's pid namespace: pids mean the same to both
+    bool same_numbers;  // in this process's pid namespace, so that pids mean the same
     bool alive = true;
   };
 
-  // Writing to /proc/PID/mem goes through pages that the program may not write, so its mappings are
-  // asked first; for this long the answer is believed.
+  // A write to /proc/PID/mem ignores the page protection of the program. So the host checks the
+  // mappings first and trusts the result for this long.
   static constexpr std::chrono::microseconds kRightsBelievedFor{1000};
   struct Rights {
     pid_t pid = 0;
@@ -76,17 +77,18 @@ class ProcessMemory final : public Memory {
   };
 
   static constexpr pid_t kNobody = 0, kEnded = -1;
-  // The process's pid, kEnded, or kNobody where it is not known.
+  // Returns the pid of the process, kEnded, or kNobody if the process is not known.
   pid_t PidOf(ProcessId process) const;
-  // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may be of any
-  // length; EFAULT when anything was out of reach, ESRCH when the process has ended.
+  // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may have any
+  // length. Fails with EFAULT if a byte is not accessible, and with ESRCH if the process has ended.
   Status Move(Direction direction, pid_t pid, std::span<const iovec> local,
               std::span<const iovec> remote);
-  // The same by /proc/PID/mem. Bytes moved, or -1 and errno.
+  // Does the same by /proc/PID/mem. Returns the number of bytes moved, or -1 and errno.
   ssize_t MoveByFile(Direction direction, pid_t pid, int file, std::span<const iovec> local,
                      std::span<const iovec> remote);
   bool HasRights(pid_t pid, MemoryRange range, bool write);
-  // The open /proc/PID/mem, where process_vm_* was refused; -1: not tried, or refused too.
+  // Returns the open /proc/PID/mem if process_vm_* was refused. Returns -1 if it was not tried or
+  // was refused, too.
   int FileOf(pid_t pid) const;
   bool OpenFile(pid_t pid);
   void Refused(pid_t pid);

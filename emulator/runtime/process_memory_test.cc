@@ -15,7 +15,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// A child with a copy of this process's memory as it was at the fork.
+// A child with a copy of this process's memory at the time of the fork.
 class Child {
  public:
   Child() : pid_(fork()) {
@@ -59,7 +59,7 @@ class ProcessMemoryTest : public ::testing::Test {
   ProcessMemory memory_{[this](const std::string& line) { warnings_.push_back(line); }};
 };
 
-// Its host hears of the end later than others may.
+// The host may learn of the end later than other processes do.
 TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsToldFromMemoryThatIsNotThere) {
   Child child;
   memory_.AddProcess(kFirst, child.pid());
@@ -154,7 +154,7 @@ TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsToldFromOneThatIsNotThere) {
   memory_.AddProcess(kFirst, child.pid());
   std::byte byte;
   const MemoryRange one = Range(0, 1);
-  // Its number may be another process's by now.
+  // The pid may belong to another process by now.
   memory_.ProcessEnded(kFirst);
   EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(ESRCH));
   memory_.RemoveProcess(kFirst);
@@ -184,7 +184,7 @@ TEST_F(ProcessMemoryTest, ReachableAsksForEveryPageAndForItsRights) {
   munmap(memory, 3 * page);
 }
 
-// Filters cannot be taken off again, so that each test under one is a process of its own.
+// A process cannot remove its filters, so each test with a filter runs in its own process.
 void RefuseCalls(std::initializer_list<int> calls) {
   std::vector<sock_filter> program = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -200,7 +200,7 @@ void RefuseCalls(std::initializer_list<int> calls) {
 
 class ProcessMemoryInSandboxTest : public ProcessMemoryTest {
  protected:
-  // Runs `body` in a process of its own; what failed there fails here.
+  // Runs `body` in a process of its own. A failure there fails this test.
   template <class Body>
   void InSandbox(std::initializer_list<int> refused, Body&& body) {
     const pid_t child = fork();
@@ -236,7 +236,8 @@ TEST_F(ProcessMemoryInSandboxTest, WithoutProcessVmCallsMemoryIsReachedByItsFile
     std::byte byte{};
     EXPECT_EQ(memory_.Read(kFirst, {&nowhere, 1}, {&byte, 1}), Fail(EFAULT));
     EXPECT_TRUE(warnings_.empty());
-    // An ended process's memory is nobody's; another process with its number has a file of its own.
+    // The memory of an ended process is not accessible. A new process with the same pid gets its
+    // own file.
     const MemoryRange one = Range(0, 1);
     first.End();
     EXPECT_FALSE(memory_.Read(kFirst, {&one, 1}, {&byte, 1}));
@@ -247,7 +248,7 @@ TEST_F(ProcessMemoryInSandboxTest, WithoutProcessVmCallsMemoryIsReachedByItsFile
   });
 }
 
-// Writing to /proc/PID/mem goes through such pages.
+// Writes to /proc/PID/mem ignore page protection.
 TEST_F(ProcessMemoryInSandboxTest, PagesThatMayNotBeWrittenAreNotByTheFileEither) {
   InSandbox({SYS_process_vm_readv, SYS_process_vm_writev}, [&] {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -22,11 +22,11 @@ constexpr uint64_t kQueueMagic = 0x72646d6165317175;
 constexpr size_t kPageBytes = 4096;
 constexpr int kQueueSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// Of a datagram alone: headers, alignment and struct skb_shared_info share a power of two with its
-// bytes, and struct sk_buff comes to that. A burst has its bytes in pages of their own.
+// A single datagram shares a power of two of bytes with its headers, alignment and struct
+// skb_shared_info. Its struct sk_buff is added to that. A burst has its bytes in separate pages.
 constexpr uint64_t kAloneOverhead = 448, kSkbBytes = 256, kBurstOverhead = 1280;
-// The kernel gives back the room of datagrams that were taken late, by up to a quarter of the
-// buffer (udp_rmem_release).
+// The kernel delays freeing the room of received datagrams, by up to a quarter of the buffer
+// (udp_rmem_release).
 constexpr uint64_t kUsableOf4 = 3;
 
 uint64_t NetworkInode() {
@@ -117,7 +117,7 @@ QueueMapping PeerQueues::Open(const NetAddress& peer) const {
     return {};
   }
   QueueMapping page = Map(memory.get());
-  // The file may be of a host that died, and the number another descriptor's by now.
+  // The file may belong to a dead host, and its descriptor number may have been reused.
   if (!page || page->magic != kQueueMagic || page->network != NetworkInode() ||
       std::memcmp(page->address, peer.bytes.data(), sizeof page->address) != 0) {
     return {};
@@ -150,7 +150,7 @@ bool PeerQueues::Fits(const NetAddress& address, uint64_t before, uint64_t charg
   const auto queued =
       static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(sent - taken)));
   const uint64_t used = queued + before;
-  // An empty queue takes one burst in any case, whatever its capacity.
+  // An empty queue accepts one burst whatever its capacity is.
   if (used == 0 || used + charge <= peer->page->capacity) {
     peer->is_full = false;
     return true;
@@ -162,7 +162,7 @@ bool PeerQueues::Fits(const NetAddress& address, uint64_t before, uint64_t charg
   }
   if (now - peer->taken_at < kCheckAfter) return false;
   if (now >= peer->look_again) {
-    peer->page = Open(address);  // the same again, or that of another host by now
+    peer->page = Open(address);  // the same queue, or that of a new host
     peer->look_again = now + (peer->page ? kCheckAfter : kLookAgain);
     if (!peer->page) return true;
   }

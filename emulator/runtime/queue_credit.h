@@ -1,7 +1,7 @@
-// How full the receive queues of UDP ports are, shared between the hosts of one user on one
-// machine. The kernel drops what a full receive queue gets and tells the sender nothing; hosts that
-// share these counters wait instead. Each port publishes a page of shared memory and a small file
-// in the registry that says where. Nothing of it is on the wire.
+// The fill level of UDP receive queues, shared between the hosts of one user on one machine. The
+// kernel silently drops a datagram when the receive queue is full. Hosts that share these counters
+// wait instead. Each port publishes a page of shared memory, and a small file in the registry that
+// says where the page is. None of this is on the wire.
 #pragma once
 
 #include <atomic>
@@ -18,23 +18,24 @@
 
 namespace rdmaemu::runtime {
 
-// What the kernel counts against a receive queue for one datagram, or for several that it keeps as
-// one burst (UDP_SEGMENT): an upper bound of skb->truesize. Sender and receiver compute the same.
+// Returns the charge that the kernel counts against a receive queue, in bytes, as an upper bound of
+// skb->truesize. `datagrams` above 1 means several that the kernel keeps as one burst
+// (UDP_SEGMENT). Sender and receiver compute the same value.
 uint64_t QueueCharge(size_t bytes, size_t datagrams);
 
-// The page. Its writers may be anybody of the same user, so its numbers are not trusted: the worst
-// that they can do is a sender that does not wait, or waits for PeerQueues::kDeafAfter.
+// The shared page. Any process of the same user can write it, so its numbers are not trusted. Wrong
+// numbers make a sender not wait, or wait for at most PeerQueues::kDeafAfter.
 struct QueuePage {
   uint64_t magic;
   uint8_t address[16];
   uint64_t network;                // inode of the network namespace
-  uint64_t capacity;               // charge that the queue holds without a drop
-  std::atomic<uint64_t> sent;      // charge of what senders gave to the kernel, in total
-  std::atomic<uint64_t> taken;     // charge of what left the queue, or never came into it
+  uint64_t capacity;               // charge that the queue holds without drops
+  std::atomic<uint64_t> sent;      // total charge that senders gave to the kernel
+  std::atomic<uint64_t> taken;     // total charge that was received or dropped
   std::atomic<uint32_t> is_ended;  // the port is closed
 };
 
-// Mapped shared memory of one page. Sealed against shrinking, so that touching it cannot fail.
+// One page of mapped shared memory. It is sealed against shrinking, so that an access cannot fault.
 class QueueMapping {
  public:
   QueueMapping() = default;
@@ -49,19 +50,20 @@ class QueueMapping {
   QueuePage* page_ = nullptr;
 };
 
-// A port's own queue.
+// The receive queue of a port of this host.
 class OwnQueue {
  public:
-  // Publishes the queue of a socket that is bound to the address. Null where the system refuses:
-  // senders then do not wait.
+  // Publishes the receive queue of a socket that is bound to `address`. Returns nullptr if the
+  // system refuses; senders then do not wait.
   static std::unique_ptr<OwnQueue> Publish(const std::string& directory, const NetAddress& address,
                                            int socket_fd);
   ~OwnQueue();
 
-  // Read this before looking into the queue, for Emptied.
+  // The charge sent so far. Read it before receiving, and give it to Emptied if there was nothing.
   uint64_t sent() const { return page_->sent.load(std::memory_order_acquire); }
+  // Counts a received charge.
   void Took(uint64_t charge);
-  // The queue was found empty: all that was sent before has been taken, or was dropped.
+  // Records an empty queue. Everything sent before was received or dropped.
   void Emptied(uint64_t sent_before);
 
  private:
@@ -73,31 +75,32 @@ class OwnQueue {
   QueueMapping page_;
 };
 
-// The queues of the ports that a host sends to.
+// The receive queues of the ports to which a host sends.
 class PeerQueues {
  public:
-  // An address without a published queue is looked for again after this time.
+  // For an address without a published queue, the next search is this much later.
   static constexpr Duration kLookAgain = std::chrono::seconds(1);
-  // A full queue from which nothing is taken in this time may be a dead host's: looked for again.
+  // A full queue that did not shrink for this time may belong to a dead host. It is searched for
+  // again.
   static constexpr Duration kCheckAfter = std::chrono::milliseconds(20);
-  // A full queue of a live host from which nothing is taken in this time (a stopped host) does not
-  // hold senders up any more, until something is taken.
+  // A full queue that did not shrink for this time belongs to a stopped host. Senders do not wait
+  // for this queue until it shrinks.
   static constexpr Duration kDeafAfter = std::chrono::seconds(1);
   static constexpr size_t kMaxPeers = 4096;
 
   explicit PeerQueues(std::string directory) : directory_(std::move(directory)) {}
 
-  // Whether the peer's queue has room for a datagram or burst of that charge, behind others of
-  // `before` that the kernel will be given first. Yes where the peer publishes nothing.
+  // Returns whether the peer's queue has room for a datagram or burst of `charge`, after others of
+  // total charge `before` that will be sent first. Returns true if the peer publishes no queue.
   bool Fits(const NetAddress& peer, uint64_t before, uint64_t charge);
-  // The kernel has taken datagrams of that charge for the peer.
+  // Records that the kernel accepted datagrams of this charge for the peer.
   void Sent(const NetAddress& peer, uint64_t charge);
 
  private:
   struct Peer {
     QueueMapping page;
     Time look_again{};
-    // While the queue is full: how much was taken when it was seen to change last.
+    // While the queue is full: the last seen value of `taken`, and when it changed.
     bool is_full = false;
     uint64_t taken = 0;
     Time taken_at{};

@@ -16,9 +16,9 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// Addresses of this test alone.
+// Only this test uses these addresses.
 const NetAddress kFirst = NetAddress::Ipv4(0x7f4e0101), kSecond = NetAddress::Ipv4(0x7f4e0102);
-constexpr int kBufferBytes = 128 << 10;  // of each receive queue, as asked for
+constexpr int kBufferBytes = 128 << 10;  // of each receive queue, as requested
 constexpr size_t kDatagramBytes = 4096, kDatagrams = 20000;
 
 class QueueCreditTest : public testing::Test {
@@ -39,7 +39,7 @@ class QueueCreditTest : public testing::Test {
     return network;
   }
 
-  // The datagram has its number in it. False: there was no room.
+  // The datagram contains its number. Returns false if there was no room.
   static bool Send(UdpNetwork& network, const NetAddress& from, const NetAddress& to,
                    size_t number) {
     const wire::UdpFlow flow{from, to, wire::kRoceUdpPort, wire::kRoceUdpPort};
@@ -103,7 +103,7 @@ TEST_F(QueueCreditTest, ASenderWaitsForItsReceiver) {
 }
 
 TEST_F(QueueCreditTest, TwoThatSendToEachOtherBothArrive) {
-  // Far more than the queues hold, and less than a sender that waits keeps of its own
+  // Far more than the queues hold, and less than a waiting sender stages
   // (UdpNetwork::kMaxStagedBytes).
   constexpr size_t kEach = 1000;
   UdpNetwork networks[2] = {Open(kFirst), Open(kSecond)};
@@ -112,7 +112,7 @@ TEST_F(QueueCreditTest, TwoThatSendToEachOtherBothArrive) {
   size_t taken[2] = {}, out_of_order[2] = {};
   const auto run = [&](size_t i) {
     UdpNetwork& network = networks[i];
-    // First all sends: only a send that waits takes what the other has sent.
+    // Both send everything first, so only a waiting send receives the datagrams of the other.
     for (size_t n = 0; n < kEach; n++) {
       EXPECT_TRUE(Send(network, addresses[i], addresses[1 - i], n));
     }
@@ -150,7 +150,7 @@ struct Pair {
   std::unique_ptr<OwnQueue> own;
   PeerQueues peers;
 };
-// The kernel doubles what is asked for, and a quarter of it comes back late.
+// The kernel doubles the requested size, and frees a quarter of it late.
 constexpr uint64_t kCapacity = uint64_t{kBufferBytes} * 2 * 3 / 4;
 
 TEST_F(QueueCreditTest, AQueueFitsItsCapacityAndNoByteMore) {

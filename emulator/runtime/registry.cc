@@ -48,7 +48,7 @@ OrMessage<Registry> Registry::Open() {
                           std::strerror(errno) + "; set RDMAEMU_DIR to a directory of your own");
   }
   struct stat status;
-  // lstat: a link that somebody else put into /tmp must not lead us away.
+  // lstat rejects a symbolic link that another user may have created in /tmp.
   if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
       status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
     return tl::unexpected("the directory " + directory +
@@ -88,8 +88,8 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return Fail(errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
-    // A host that ends removes its lock file while it holds it: what we locked may have no name
-    // any more, and then it excludes nobody.
+    // A host that ends removes its lock file while it holds the lock. The file that we locked may
+    // therefore have no name any more, and such a lock excludes no other process.
     struct stat locked, named;
     if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
@@ -111,7 +111,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
   if (!json.is_object()) return std::nullopt;
   try {
     HostRecord record;
-    // A number that no pid is must not be cut to one.
+    // The conversion must not truncate a number that is too large for a pid.
     const Json& pid = json.at("pid");
     if (!pid.is_number_integer()) return std::nullopt;
     const auto number = pid.get<int64_t>();
@@ -138,7 +138,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
   }
 }
 
-// The process id on a line of its own, then the rules.
+// The file holds the process id on a line of its own, then the rules.
 void Registry::WriteCrash(std::string_view name, std::string_view rules) const {
   std::ofstream(CrashPath(name)) << getpid() << '\n' << rules;
 }

@@ -1,9 +1,12 @@
-// The directory where hosts can be found: NAME.sock, on which a host listens, NAME.lock, which it
-// holds (flock) from before it binds anything until it has closed its sockets, NAME.log, what a
-// daemon printed, NAME.log.1, the log of the host before, NETWORK-ADDRESS.queue, by which hosts
-// find each other's receive queues (queue_credit.h), NAME.wake, by which hosts that share their
-// time wake each other, and NAME.crash, what the rules of a host had done when one of them ended
-// it. The lock file's text says which process it is and which options it was started with.
+// The registry: a directory in which hosts of one user find each other. Its files are:
+//   - NAME.sock: the socket on which a host listens.
+//   - NAME.lock: the lock (flock) of a host. The host holds it from before its first bind(2) until
+//     all its sockets are closed. The text of the file names the process and the options of the
+//     host.
+//   - NAME.log and NAME.log.1: the output of this daemon and of the daemon before it.
+//   - NETWORK-ADDRESS.queue: by this file hosts find each other's receive queues (queue_credit.h).
+//   - NAME.wake: by this socket hosts that share their time wake each other.
+//   - NAME.crash: the state of a host's fault rules when one of these rules ended the host.
 #pragma once
 
 #include <sys/types.h>
@@ -19,12 +22,13 @@
 
 namespace rdmaemu::runtime {
 
-// Results of this folder's set-up functions: the error is one line for a person, saying what
-// happened, why, and what to do, without "error: ".
+// The result of a set-up function in this folder. The error is one line for the user: what
+// happened, why, and what to do. The line has no leading "error: ".
 template <class T>
 using OrMessage = tl::expected<T, std::string>;
 
-// What a host was started with, as given (paths absolute); empty: the default.
+// The options with which a host was started, as the user gave them (paths are absolute). Empty
+// means the default.
 struct HostOptions {
   std::string name = "default";
   std::vector<std::string> addresses = {};    // ADDRESS[/BITS]
@@ -33,32 +37,33 @@ struct HostOptions {
   std::vector<std::string> gateways = {};
   std::string pcap_path = {};
   std::string trace_path = {};
-  std::string scenario_path = {};      // of fault rules
+  std::string scenario_path = {};      // TOML file of fault rules
   std::string clock = {};              // real, scaled:K, virtual, manual; empty: real
   std::string seed = {};               // a decimal number; empty: the kernel's randomness
   std::string payload_shortcuts = {};  // on, off; empty: on
 };
 
-// What a lock file says.
+// The contents of a lock file.
 struct HostRecord {
   pid_t pid = 0;
   HostOptions options;
-  std::string seed = {};  // the one that it runs with, given or not
-  // ScenarioMark of the file as it was read, and how many of its rules were for this host.
+  std::string seed = {};  // the seed in use, even if the options name none
+  // ScenarioMark of the file when the host read it, and the number of its rules for this host.
   std::string scenario_mark = {};
   uint64_t scenario_rules = 0;
-  bool lives_alone = false;  // until it is stopped, with clients or without
+  bool lives_alone = false;  // runs until it is stopped, even without clients
 };
 
-// The text of a lock file; nothing when it is not one.
+// Parses the text of a lock file. Returns nullopt if the text is not that of a lock file.
 std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view text);
 
 class Registry {
  public:
   static constexpr size_t kMaxNameBytes = 48;  // NAME.sock must fit into sun_path
 
-  // $RDMAEMU_DIR, else $XDG_RUNTIME_DIR/rdmaemu, else /tmp/rdmaemu-<uid>. Makes it with mode 0700;
-  // refuses one that is not ours or that others can write to.
+  // Opens the registry: $RDMAEMU_DIR, else $XDG_RUNTIME_DIR/rdmaemu, else /tmp/rdmaemu-<uid>.
+  // Creates the directory with mode 0700. Fails if another user owns the directory or can write to
+  // it.
   static OrMessage<Registry> Open();
 
   const std::string& directory() const { return directory_; }
@@ -70,18 +75,21 @@ class Registry {
   std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
   std::string PreviousLogPath(std::string_view name) const { return Path(name, ".log.1"); }
 
-  // Names that have a socket, sorted. Whether anybody listens there is another question.
+  // Returns the names that have a socket, sorted. A socket file does not prove that a host listens.
   std::vector<std::string> Names() const;
-  // Names that have a lock file, sorted: hosts that start or end as well.
+  // Returns the names that have a lock file, sorted. These include hosts that are starting or
+  // ending.
   std::vector<std::string> LockedNames() const;
-  // Takes the host's lock if nobody holds it; EWOULDBLOCK otherwise.
+  // Takes the host's lock. Fails with EWOULDBLOCK if another process holds the lock, and with the
+  // errno of open(2) or flock(2).
   Result<UniqueFd> TryLock(std::string_view name) const;
-  // The JSON text (Host::RulesJson) that the host of this process id left when a rule ended it.
+  // Writes the JSON text (Host::RulesJson) that remains of this process's host when a rule ends it.
   void WriteCrash(std::string_view name, std::string_view rules) const;
+  // Returns that text if the host with this process id wrote it.
   std::optional<std::string> ReadCrash(std::string_view name, pid_t pid) const;
-  // Renames the log of the name's host before, so that a new one begins. Call with the lock.
+  // Renames NAME.log to NAME.log.1, so that a new log begins. The caller holds the lock.
   void KeepPreviousLog(std::string_view name) const;
-  // Who holds or held the lock.
+  // Reads the record of the process that holds the lock or held it last.
   std::optional<HostRecord> ReadRecord(std::string_view name) const;
   static bool WriteRecord(int lock_fd, const HostRecord& record);
 
@@ -93,7 +101,7 @@ class Registry {
   std::string directory_;
 };
 
-// Nothing when the name can be a file's, else what is wrong with it.
+// Returns nullopt if the name is valid as a file name, else a message that says what is wrong.
 std::optional<std::string> CheckHostName(std::string_view name);
 
 }  // namespace rdmaemu::runtime

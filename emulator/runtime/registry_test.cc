@@ -76,7 +76,7 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   EXPECT_EQ(read->lives_alone, record.lives_alone);
 }
 
-// `rdmaemu stop` sends signals to what stands there: -1 would be everybody.
+// `rdmaemu stop` sends signals to this pid. The pid -1 would mean every process.
 TEST(ParseRecord, TakesOnlyWhatCanBeAPid) {
   const auto with_pid = [](const std::string& pid) {
     return ParseRecord(

@@ -1,4 +1,4 @@
-// What a client holds a descriptor of, it can misuse; the host must not feel it.
+// A client can misuse every descriptor that it holds. The host must not be affected.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,8 +43,8 @@ TEST(EventfdCounters, RemoveDoesNotBlockOnADescriptorThatTheClientLeftBlocking) 
   EXPECT_EQ(counters.Remove(counter, 1), 0u);
 }
 
-// A client fills its counter to the brim whenever there is room. Where a write followed a look, it
-// would sooner or later fill it between the two; that write would never return.
+// A client fills its counter completely whenever there is room. A host that polls before it writes
+// would sooner or later block, because the client fills the counter in between.
 TEST(EventfdCounters, AddNeverWaitsForAClientThatKeepsItsCounterFull) {
   EventfdCounters counters;
   const CounterId counter = *counters.Create();
@@ -56,7 +56,7 @@ TEST(EventfdCounters, AddNeverWaitsForAClientThatKeepsItsCounterFull) {
       uint64_t one = 0;
       iovec into{&one, sizeof one};
       [[maybe_unused]] const ssize_t got = preadv2(fd, &into, 1, -1, RWF_NOWAIT);
-      // Non-blocking for the moment of its own write: the flag is the host's as well.
+      // Non-blocking only during its own write, because the host shares the flag.
       fcntl(fd, F_SETFL, O_NONBLOCK);
       for (uint64_t room = UINT64_MAX - 1; room > 0; room /= 2) {
         [[maybe_unused]] const ssize_t written = write(fd, &room, sizeof room);

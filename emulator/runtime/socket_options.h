@@ -13,7 +13,7 @@
 
 namespace rdmaemu::runtime {
 
-inline constexpr size_t kSocketBufferBytes = size_t{8} << 20;  // asked for; rmem_max bounds it
+inline constexpr size_t kSocketBufferBytes = size_t{8} << 20;  // requested size; rmem_max limits it
 
 template <class T>
 bool SetOption(int fd, int level, int name, const T& value) {
@@ -29,7 +29,7 @@ inline void SetBufferSizes(int fd) {
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, bytes);
 }
 
-// An IPv4 or IPv6 socket address; port in host order.
+// Converts an IPv4 or IPv6 socket address. `port` is in host order.
 inline NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
   if (storage.ss_family == AF_INET) {
     const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(storage);
@@ -43,8 +43,8 @@ inline NetAddress AddressFrom(const sockaddr_storage& storage, uint16_t& port) {
   return address;
 }
 
-// Datagrams that the socket has dropped since it was opened, for want of room in its receive queue
-// or because of a wrong checksum; modulo 2^32. The number that SO_RXQ_OVFL brings with a datagram.
+// Returns how many datagrams the socket has dropped since it was opened, modulo 2^32. Reasons are a
+// full receive queue or a wrong checksum. SO_RXQ_OVFL reports the same number.
 inline uint32_t SocketDrops(int fd) {
   constexpr size_t kDrops = 8;  // SK_MEMINFO_DROPS of <linux/sock_diag.h>
   std::array<uint32_t, kDrops + 1> memory{};

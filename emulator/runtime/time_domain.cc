@@ -24,9 +24,9 @@ struct DomainSlot {
   uint32_t awaits_application;
   uint32_t addresses;
   uint64_t sent, received;
-  int32_t program;                          // the process of a program; 0: a host
-  uint64_t begun;                           // when that process began, in the kernel's ticks
-  uint64_t looked_in;                       // the round in which it found nothing
+  int32_t program;                          // pid of a program; 0: a host
+  uint64_t begun;                           // start of that process, in the kernel's ticks
+  uint64_t looked_in;                       // the round of its last look without work
   char host[Registry::kMaxNameBytes + 16];  // terminated
 
   bool IsFree() const { return is_used == 0; }
@@ -34,13 +34,13 @@ struct DomainSlot {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x31656d6974'6d6472;  // another one with every change of the layout
-// Bytes of the file that are locked, beyond what is written: the page, and a slot each.
+constexpr uint64_t kMagic = 0x31656d6974'6d6472;  // changes with every change of the layout
+// Locked bytes of the file lie beyond the written ones: one for the page, and one per slot.
 constexpr off_t kPageLock = off_t{1} << 30;
 constexpr off_t kSlotLocks = kPageLock + 1;
 constexpr off_t kAddressesAt = 65536;
 constexpr int64_t kNever = INT64_MAX;
-// What nobody ends by itself is looked at again: an application that is awaited for so long only.
+// Look again after this long if only an awaited application prevents a jump.
 constexpr Duration kAwaiting = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(1);
 
@@ -61,7 +61,7 @@ bool Lock(int fd, int type, off_t byte, bool wait) {
   return done == 0;
 }
 
-// The page is this object's alone while it lives. Critical sections are a few system calls long.
+// Locks the page while this object exists. Critical sections take a few system calls.
 class PageLock {
  public:
   explicit PageLock(int fd) : fd_(fd) { Lock(fd_, F_WRLCK, kPageLock, true); }
@@ -73,7 +73,7 @@ class PageLock {
   int fd_;
 };
 
-// When a process began, in ticks since the machine did (proc(5)); nothing: it has ended.
+// Returns when a process started, in ticks since boot (proc(5)). Returns nullopt if it has ended.
 std::optional<uint64_t> BeginningOf(pid_t process) {
   char path[32], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", process);
@@ -82,7 +82,7 @@ std::optional<uint64_t> BeginningOf(pid_t process) {
   const ssize_t bytes = pread(file.get(), text, sizeof text - 1, 0);
   if (bytes <= 0) return std::nullopt;
   text[bytes] = '\0';
-  // The name may have any letters: fields are counted behind it.
+  // The name may contain any characters, so fields are counted after its last ')'.
   const char* at = strrchr(text, ')');
   if (at == nullptr) return std::nullopt;
   std::istringstream fields(at + 1);
@@ -93,7 +93,7 @@ std::optional<uint64_t> BeginningOf(pid_t process) {
   int threads = 0;
   uint64_t ticks = 0;
   if (!(fields >> threads >> skipped >> ticks)) return std::nullopt;
-  // The first thread may end before the others.
+  // The first thread may end before the other threads.
   if ((state == "Z" || state == "X") && threads <= 1) return std::nullopt;
   return ticks;
 }
@@ -110,18 +110,18 @@ bool Fill(sockaddr_un& name, const std::string& path) {
 
 }  // namespace
 
-// Whoever may write the file is this user; what it says is checked all the same (Read).
+// Only this user can write the file. Read checks its contents anyway.
 struct DomainPage {
   uint64_t magic;
   int64_t offset_ns;
-  int64_t target_ns;    // manual: where it was told to go
-  uint64_t until_idle;  // and to stop when nothing is left
-  uint64_t generation;  // another one when addresses have changed
-  int64_t balance;      // sent less received when nothing was on its way
-  int64_t mismatch;     // another balance that was seen
-  int64_t mismatch_ns;  // and since when, in real time; 0: none
-  int64_t asked_ns;     // since when every host is asked to look again; 0: not yet
-  uint64_t round;       // program time: another one when a member did something
+  int64_t target_ns;    // manual: where time moves to
+  uint64_t until_idle;  // stop when no deadline is left
+  uint64_t generation;  // changes when addresses change
+  int64_t balance;      // sent less received when nothing was in flight
+  int64_t mismatch;     // another balance that a host saw
+  int64_t mismatch_ns;  // when it was first seen, in real time; 0: none
+  int64_t asked_ns;     // since when all hosts are asked to look again; 0: not yet
+  uint64_t round;       // program time: changes when a member does something
   int64_t clock_bases_ns[TimeDomain::kClocks.size()];
   DomainSlot slots[TimeDomain::kMaxHosts];
 };
@@ -171,7 +171,7 @@ TimeDomain::~TimeDomain() {
     }
     if (others.empty()) unlink(FilePath().c_str());
   }
-  Wake(others);  // they may have waited for us
+  Wake(others);  // others may have waited for this host
 }
 
 std::string TimeDomain::FilePath() const {
@@ -216,14 +216,14 @@ OrMessage<void> TimeDomain::TakeSlot() {
           Duration(std::chrono::ceil<std::chrono::seconds>(MachineTime(kClocks[i]))).count();
     }
   }
-  // A process that has executed another program is the member that it was.
+  // A process that has executed another program keeps its slot.
   for (size_t i = 0; program_ != 0 && i < kMaxHosts; i++) {
     if (page.slots[i].IsFree() || page.slots[i].program != program_) continue;
     Lock(file_.get(), F_WRLCK, kSlotLocks + static_cast<off_t>(i), false);
     slot_ = i;
     break;
   }
-  // One that looks free may be a living host's, when somebody has spoilt the file.
+  // A slot that looks free may belong to a living host if another process damaged the file.
   for (size_t i = 0; i < kMaxHosts && slot_ == kMaxHosts; i++) {
     const off_t lock = kSlotLocks + static_cast<off_t>(i);
     if (page.slots[i].IsFree() && Lock(file_.get(), F_WRLCK, lock, false)) slot_ = i;
@@ -259,7 +259,7 @@ void TimeDomain::TakeSlotIn(DomainPage& page) const {
 OrMessage<void> TimeDomain::ListenForWakes() {
   const std::string path = registry_.WakePath(host_);
   sockaddr_un name{};
-  unlink(path.c_str());  // of a host that died: we hold its lock
+  unlink(path.c_str());  // left by a host that died: we hold its lock
   wake_fd_.Reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!wake_fd_ || !Fill(name, path) ||
       bind(wake_fd_.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
@@ -354,8 +354,8 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
   {
     const PageLock lock(file_.get());
     DomainPage page;
-    if (!Read(page)) return answer;  // somebody has spoilt it: time only runs
-    TakeSlotIn(page);                // somebody may have begun the file anew
+    if (!Read(page)) return answer;  // the file is damaged: virtual time only runs
+    TakeSlotIn(page);                // another host may have started a new file
     DomainSlot& own = page.slots[slot_];
     own.is_idle = 1;
     own.idle_since_ns = ToNs(real);
@@ -428,8 +428,8 @@ bool TimeDomain::AllHaveLooked(const DomainPage& page, std::vector<std::string>&
   return to_wake.empty();
 }
 
-// A balance that differs from the last is a datagram on its way, or one that was lost. It was lost
-// when it has had time to reach the receiver's socket, and every host has looked there since.
+// A balance that differs from the last one means a datagram that is in flight or lost. It is lost
+// when kTransit has passed and every host has looked into its sockets since then.
 bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
                                    Duration& look_again) const {
   int64_t balance = 0;
@@ -468,7 +468,7 @@ bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std:
 TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool awaits,
                                     std::vector<std::string>& to_wake) const {
   const bool is_manual = kind_ == Kind::kManual;
-  // Whose deadline has come must have looked before time moves on.
+  // Hosts with a deadline in the past must look before time moves on.
   if (next <= now) {
     WakeBefore(page, now, to_wake);
     return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
@@ -491,7 +491,7 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
   if (by > kMaxMove || Duration(page.offset_ns) + by > kMaxTime) return {false, kForever};
   page.offset_ns += by.count();
   page.round++;
-  // Those that are due later as well: they sleep for as long as it was before the jump.
+  // Wake hosts with later deadlines too, because they sleep for the time computed before the jump.
   WakeBefore(page, FromNs(kNever - 1), to_wake);
   return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};
 }
@@ -511,7 +511,7 @@ void TimeDomain::Wake(const std::vector<std::string>& hosts) const {
   for (const std::string& host : hosts) {
     sockaddr_un name{};
     if (!Fill(name, registry_.WakePath(host))) continue;
-    // A full queue wakes as well; a host that has gone is noticed by its lock.
+    // A host with a full queue wakes up as well. The lock of a dead host shows that it is dead.
     sendto(wake_fd_.get(), "", 1, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&name),
            sizeof name);
   }

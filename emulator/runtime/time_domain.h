@@ -1,21 +1,21 @@
-// One time for all hosts of a registry whose clock is virtual, or manual. Time jumps only when all
-// of them are idle, no datagram is on its way between them and, where it jumps by itself, no
-// application is awaited (Host::AwaitsApplication).
+// One time for all hosts of a registry whose clock is virtual, manual or program. Time jumps only
+// when all hosts are idle and no datagram is in flight between them. Where time jumps by itself, it
+// also waits for applications (Host::AwaitsApplication).
 //
-// In program time (Kind::kProgram) the hosts' programs are members, too, and time stands until all
-// members are idle. What one member did last may be on its way to another one that is idle already
-// (a doorbell, an event). So each member that did something begins a new round, and time jumps when
-// all have looked and found nothing in the same round.
+// In program time (Kind::kProgram) the hosts' programs are members, too. Time stands still until
+// all members are idle. The last action of one member may still be in flight to an idle member (a
+// doorbell, an event). So a member that did something begins a new round. Time jumps when all
+// members have looked for work in the same round and found none.
 //
-// The hosts meet in a small file: a page with the time and a slot a host, changed under a lock of
-// the file (F_OFD_SETLK). A host that is idle says so in its slot, with its next deadline and how
-// many datagrams it has exchanged with the others; the last one to become idle moves time, and
-// wakes those that have something to do by a datagram to their socket NAME.wake. A host holds a
-// lock on its slot for as long as it lives, so that the others notice when it has died. The file is
-// read and written, never mapped: one that is cut short is an error and not a signal.
+// The hosts share a small file: a page with the time and one slot per host. A lock of the file
+// (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and its counts
+// of datagrams exchanged with the others. The last host to become idle advances the time. It then
+// wakes the hosts that have something to do by a datagram to their socket NAME.wake. A host holds a
+// lock on its slot while it lives, so that the others notice its death. The file is read and
+// written, never mapped, so a truncated file is an error and not a signal.
 //
-// While a host is busy time stands for it as it was when it began: nobody jumps. So it reads the
-// file only when it becomes idle and when it wakes.
+// While a host is busy, no time jumps happen. So the host reads the file only when it becomes idle
+// and when it wakes up.
 #pragma once
 
 #include <array>
@@ -41,22 +41,22 @@ class TimeDomain final : public Clock {
   enum class Kind : uint8_t { kVirtual, kManual, kProgram };
   static constexpr size_t kMaxHosts = 64;
   static constexpr size_t kMaxAddressesPerHost = 64;
-  // A datagram between two hosts of a machine is in the receiver's socket after this time. Who has
-  // then looked and found none never will.
+  // A datagram between two hosts of one machine is in the receiver's socket after this time. If the
+  // receiver then finds no datagram, the datagram is lost.
   static constexpr Duration kTransit = std::chrono::milliseconds(10);
-  // How long who waits for another host sleeps: it may have died.
+  // A host that waits for another host sleeps this long, because the other host may have died.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(100);
-  // Time is told to move, or jumps, so far at once, and never beyond the second.
+  // kMaxMove is the largest single move or jump of time. kMaxTime is the latest time.
   static constexpr Duration kMaxMove = std::chrono::hours(24 * 366);
   static constexpr Duration kMaxTime = std::chrono::hours(24 * 366 * 50);
 
-  // The addresses are those that the others reach the host at. The first host of a domain begins
-  // its time: virtual at the real one, manual at 0.
+  // Joins the domain. `addresses` are the wire addresses of the host. The first host of a domain
+  // starts its time: virtual time at the real time, manual and program time at 0.
   static OrMessage<std::unique_ptr<TimeDomain>> Join(const Registry& registry, Kind kind,
                                                      const std::string& host,
                                                      const std::vector<NetAddress>& addresses);
-  // A program's process, of program time. It is a member as long as the process lives, also where
-  // it executes another program, whose libraries join once more.
+  // Joins a program's process to program time. The process stays a member while it lives. After
+  // execve(2) its new program joins again as the same member.
   static OrMessage<std::unique_ptr<TimeDomain>> JoinProgram(const Registry& registry);
   ~TimeDomain() override;
   TimeDomain(const TimeDomain&) = delete;
@@ -65,58 +65,61 @@ class TimeDomain final : public Clock {
   Time At(Time real) const override;
   Duration RealTime(Duration length) const override;
 
-  // The host finds nothing to do, and all it has sent has left. Moves time when it was the last.
+  // The state of a host that finds nothing to do and has sent everything.
   struct Idle {
     std::optional<Time> next_deadline;
     bool awaits_application;
-    bool did_work = false;  // since it was idle before; of program time alone
+    bool did_work = false;  // did something since it was idle last; for program time only
   };
   struct Answer {
-    bool is_due;          // time has reached the deadline: do not sleep
+    bool is_due;          // time has reached the host's deadline: do not sleep
     Duration look_again;  // sleep no longer than this, in real time
   };
+  // Marks the host idle. Advances the time if all other hosts are idle.
   Answer BecomeIdle(Time real, const Idle& idle);
-  // It goes on, for whatever reason. To be called before it looks at the clock again.
+  // Marks the host busy. Call this before the host reads the clock again.
   void BecomeBusy();
-  // Program time: the member begins to look whether it has something to do. BecomeIdle says what it
-  // found; what others have done since this call may not have been seen. BecomeBusy implies it.
+  // Program time: begins the member's look for work, whose result BecomeIdle reports. The look may
+  // miss anything that others do after this call. BecomeBusy implies BeginLook.
   void BeginLook();
 
-  // What each of kClocks shows in program time when the domain's time is 0: a whole second.
+  // The values of kClocks when the domain's time is 0, in program time. Each is a whole second.
   static constexpr std::array<clockid_t, 4> kClocks = {CLOCK_MONOTONIC, CLOCK_REALTIME,
                                                        CLOCK_BOOTTIME, CLOCK_TAI};
   const std::array<Duration, kClocks.size()>& clock_bases() const { return clock_bases_; }
 
-  // Those of the processes that are no living members, of program time.
+  // A process that is not a living member of program time.
   struct Stranger {
     pid_t process;
-    bool has_ended;  // nobody has waited for it yet
+    bool has_ended;  // the process is a zombie or gone
   };
+  // Returns those of `processes` that are not living members.
   std::vector<Stranger> Strangers(const std::vector<pid_t>& processes) const;
 
-  // Readable when time has moved, or somebody asks for another look.
+  // Readable when time has moved, or when another host asks for a new look.
   int wake_fd() const { return wake_fd_.get(); }
   void TakeWake();
 
-  // Unicast datagrams to or from hosts of the domain; others do not count.
+  // Count unicast datagrams to or from hosts of the domain. Other datagrams do not count.
   void NoteSent(const NetAddress& destination, size_t datagrams);
   void NoteReceived(const NetAddress& source, size_t datagrams);
   void AddAddress(const NetAddress& address);
   void RemoveAddress(const NetAddress& address);
 
-  // Manual time, which moves when all hosts are idle. EOPNOTSUPP of virtual time; EINVAL: not
-  // positive or above kMaxMove.
+  // Advances manual time, which moves when all hosts are idle. Fails with EOPNOTSUPP for other
+  // kinds, and with EINVAL unless 0 < `by` <= kMaxMove.
   Status Advance(Duration by);
-  // To the last deadline, or until an application is awaited, at most kMaxMove.
+  // Advances manual time to the last deadline, or until an application is awaited, by at most
+  // kMaxMove.
   Status RunUntilIdle();
-  // It was told to move and has not arrived.
+  // Returns true while manual time has not reached its target.
   bool IsMoving();
 
  private:
   TimeDomain(const Registry& registry, Kind kind, std::string host, pid_t program);
   OrMessage<void> Open();
   OrMessage<void> ListenForWakes();
-  // False: another process has removed the file meanwhile.
+  // Returns false if another process has removed the file meanwhile.
   bool FileHasItsName() const;
   OrMessage<void> TakeSlot();
   void TakeSlotIn(DomainPage& page) const;
@@ -125,14 +128,15 @@ class TimeDomain final : public Clock {
   bool Read(DomainPage& page) const;
   bool Write(const DomainPage& page) const;
   void ReapDead(DomainPage& page) const;
-  // Program time: every member has looked in this round. Wakes those that have not.
+  // Program time: returns true if every member has looked in this round. Else adds the others to
+  // `to_wake`.
   bool AllHaveLooked(const DomainPage& page, std::vector<std::string>& to_wake) const;
   Answer Decide(DomainPage& page, Time real, std::vector<std::string>& to_wake) const;
   Answer Move(DomainPage& page, Time now, Time next, bool awaits,
               std::vector<std::string>& to_wake) const;
-  // Adds the other hosts that have a deadline until then.
+  // Adds the other hosts that have a deadline at or before `deadline`.
   void WakeBefore(const DomainPage& page, Time deadline, std::vector<std::string>& to_wake) const;
-  // True: all that was sent has come, or never will.
+  // Returns true if every sent datagram was received or is lost.
   bool NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
                          Duration& look_again) const;
   Time TimeOf(const DomainPage& page, Time real) const;
@@ -150,12 +154,12 @@ class TimeDomain final : public Clock {
   size_t slot_ = kMaxHosts;  // none
   bool is_idle_ = false;
   std::array<Duration, kClocks.size()> clock_bases_{};
-  Duration offset_{};  // what is added to real time; the time itself where it is manual
+  Duration offset_{};  // added to real time; for manual and program time, the time itself
   uint64_t generation_ = 0;
-  uint64_t look_round_ = 0;  // in which the member's look began
+  uint64_t look_round_ = 0;  // round in which the member's current look began
   uint64_t sent_ = 0, received_ = 0;
   std::vector<NetAddress> own_addresses_;
-  std::vector<NetAddress> known_;  // of all hosts of the domain, sorted
+  std::vector<NetAddress> known_;  // addresses of all hosts of the domain, sorted
 };
 
 }  // namespace rdmaemu::runtime

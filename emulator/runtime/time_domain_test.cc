@@ -1,5 +1,5 @@
-// Several hosts with one time. The hosts here are only what a time domain sees of one: it is busy
-// or idle, has a deadline, and exchanges datagrams. Real time is a number that the tests choose.
+// Several hosts with one time. A host here has only the state that a time domain uses: busy or
+// idle, a deadline, and datagram counts. Real time is a number that the tests choose.
 #include "emulator/runtime/time_domain.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ class Domain : public ::testing::Test {
     if (!joined) throw std::runtime_error(joined.error());
     return std::move(*joined);
   }
-  // A host with a deadline so far from now, or with none.
+  // Makes a host idle with a deadline `until` from now, or without one.
   TimeDomain::Answer Idle(TimeDomain& host, std::optional<Duration> until = {},
                           bool awaits = false) {
     std::optional<Time> deadline;
@@ -93,7 +93,7 @@ TEST_F(VirtualTime, DoesNotJumpWhileAnApplicationIsAwaited) {
   EXPECT_FALSE(Idle(*b, {}, true).is_due);
   a->BecomeBusy();
   EXPECT_EQ(a->At(real), real);
-  // It runs all the same.
+  // Virtual time runs with real time all the same.
   real += seconds(99);
   EXPECT_TRUE(Idle(*a, seconds(0)).is_due);
 }
@@ -110,7 +110,7 @@ TEST_F(VirtualTime, StandsUntilEveryHostIsIdleAndThenWakesThoseThatAreDue) {
   EXPECT_EQ(b->At(real), real + seconds(10));
 }
 
-// It sleeps for as long as it was until its deadline before the jump.
+// A host sleeps for the time that it had until its deadline before the jump.
 TEST_F(VirtualTime, WakesThoseThatAreDueLaterToo) {
   const auto a = Join("a", kA), b = Join("b", kB), c = Join("c", kElsewhere);
   Idle(*a, seconds(10));
@@ -132,7 +132,7 @@ TEST_F(VirtualTime, WakesAHostWhoseDeadlineRealTimeHasReached) {
 TEST_F(VirtualTime, DoesNotPassAHostThatHasNotLookedAtItsDeadline) {
   const auto a = Join("a", kA), b = Join("b", kB);
   Idle(*a, seconds(10));
-  Idle(*b, seconds(20));  // moves to a's
+  Idle(*b, seconds(20));  // moves time to a's deadline
   b->BecomeBusy();
   EXPECT_FALSE(Idle(*b, seconds(10)).is_due);
   b->BecomeBusy();
@@ -142,7 +142,7 @@ TEST_F(VirtualTime, DoesNotPassAHostThatHasNotLookedAtItsDeadline) {
 TEST_F(VirtualTime, DoesNotPassADatagramThatIsOnItsWay) {
   const auto a = Join("a", kA), b = Join("b", kB);
   Idle(*b);
-  b->BecomeBusy();  // and learns of a's address
+  b->BecomeBusy();  // reads a's address
   Idle(*a);
   a->BecomeBusy();
   a->NoteSent(kB, 3);
@@ -214,7 +214,7 @@ TEST_F(VirtualTime, AHostThatEndsHoldsNobodyUp) {
   EXPECT_TRUE(Idle(*a, seconds(10)).is_due);
 }
 
-// As after SIGKILL: its descriptors are closed, its slot says what it said last.
+// As after SIGKILL: the child's descriptors are closed, and its slot keeps the last contents.
 TEST_F(VirtualTime, AHostThatDiedHoldsNobodyUp) {
   const auto a = Join("a", kA);
   const pid_t child = fork();
@@ -270,7 +270,7 @@ TEST_F(VirtualTime, AFileThatIsCutShortOrFilledWithAnythingStopsNobody) {
   EXPECT_FALSE(Idle(*a, seconds(1)).is_due);
   a->BecomeBusy();
   EXPECT_EQ(a->At(real), real);
-  // Who comes next begins with a new one.
+  // The next host begins a new file.
   const auto b = Join("b", kB);
   EXPECT_TRUE(Idle(*b, seconds(1)).is_due);
 }
@@ -321,7 +321,7 @@ TEST_F(ManualTime, MovesThroughEveryDeadlineToWhereItWasTold) {
   EXPECT_EQ(a->At(real), Time(seconds(5)));
 }
 
-// Who moves time says that the application has had its chance.
+// A caller that moves time decides not to wait for the application.
 TEST_F(ManualTime, MovesOverAnApplicationThatIsAwaited) {
   const auto a = Join("a", kA);
   ASSERT_TRUE(a->Advance(seconds(5)));

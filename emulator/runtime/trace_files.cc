@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
-// Adds up with the host's time to the time of day.
+// Returns the offset from the host's time to the wall clock.
 Duration WallClockOffset(Time now) {
   timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
@@ -25,7 +25,8 @@ Duration WallClockOffset(Time now) {
          now.time_since_epoch();
 }
 
-// A pipe's reader would hold the host up: in open(2) until it comes, later while it does not read.
+// A pipe's reader would block the host: open(2) until the reader opens it, later writes while it
+// does not read.
 OrMessage<void> RefusePipe(const std::string& path, const char* option) {
   struct stat file;
   if (path.empty() || stat(path.c_str(), &file) != 0 || !S_ISFIFO(file.st_mode)) return {};
@@ -34,7 +35,8 @@ OrMessage<void> RefusePipe(const std::string& path, const char* option) {
                         " a file");
 }
 
-// False: somebody else held the lock all the time. A file system without locks has nobody else.
+// Returns false if another process held the lock the whole time. On a file system without locks,
+// returns true.
 bool LockAlone(int fd, std::chrono::seconds patience) {
   const auto end = RealNow() + patience;
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -54,7 +56,7 @@ OrMessage<void> AppendFile::Create(const std::string& path, const char* option) 
     return tl::unexpected("cannot write " + path + ": " + std::strerror(errno) + "; give " +
                           option + " a file in a directory that you can write to");
   }
-  // Devices and pipes have no end that two writers could fight for.
+  // Two writers conflict only in regular files. Devices and pipes have no end of file.
   struct stat file;
   if (fstat(fd_.get(), &file) != 0 || !S_ISREG(file.st_mode)) return {};
   if (!LockAlone(fd_.get(), kOtherWriterPatience)) {
@@ -63,7 +65,7 @@ OrMessage<void> AppendFile::Create(const std::string& path, const char* option) 
                           ": another host, or another option of this one, writes it; give " +
                           option + " a file of its own");
   }
-  // Not by O_TRUNC, which would empty the other host's file.
+  // O_TRUNC is not used because it would empty a file that another host writes.
   if (ftruncate(fd_.get(), 0) == 0) return {};
   return tl::unexpected("cannot empty " + path + ": " + std::strerror(errno) + "; give " + option +
                         " another file");
@@ -100,7 +102,7 @@ OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
     if (const auto made = pcap_file_.Create(options.pcap_path, "--pcap"); !made) return made;
     pcap_.emplace(WallClockOffset(now), options.name);
     pcap_->AppendStart(pcap_file_.buffer());
-    pcap_file_.Flush();  // a capture without packets is one that can be opened
+    pcap_file_.Flush();  // a capture without packets can be opened, too
   }
   return {};
 }

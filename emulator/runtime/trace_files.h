@@ -1,5 +1,5 @@
-// --trace and --pcap: a host's records as JSON lines and its packets as pcapng, written in large
-// pieces and whenever the host has nothing else to do.
+// Writes --trace (a host's records as JSON lines) and --pcap (its packets as pcapng). Writes are
+// large, or happen when the host is idle.
 #pragma once
 
 #include <chrono>
@@ -16,23 +16,23 @@
 
 namespace rdmaemu::runtime {
 
-// A file that grows at its end. A write that fails is printed once and kept in `error`; the rest is
+// A file that only grows. The first failed write is printed and kept in `error`. Later bytes are
 // dropped.
 class AppendFile {
  public:
   static constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
-  // How long Create waits for another host that ends to close the same file.
+  // How long Create waits until another host that ends closes the same file.
   static constexpr std::chrono::seconds kOtherWriterPatience{5};
 
-  // Creates or empties the file. A file that another host writes, or another option of this one, is
-  // an error.
+  // Creates or empties the file. Fails if another host, or another option of this host, writes it.
   OrMessage<void> Create(const std::string& path, const char* option);
   bool is_open() const { return static_cast<bool>(fd_); }
   const std::string& path() const { return path_; }
   // The error text of the first failed write(2); empty while every write succeeds.
   const std::string& error() const { return error_; }
   void Close() { fd_.Reset(); }
-  // Where the next bytes are added; Appended then writes when enough has gathered.
+  // Callers append to this buffer, then call Appended, which writes when the buffer is large
+  // enough.
   std::string& buffer() { return buffer_; }
   void Appended();
   void Flush();
@@ -46,19 +46,19 @@ class AppendFile {
 
 class TraceFiles final : public trace::Sink {
  public:
-  // Creates (truncates) the files that the options name; `now` is the host's time.
+  // Creates (truncates) the files named in the options. `now` is the host's time.
   OrMessage<void> Open(const HostOptions& options, Time now);
   void Flush();
-  // Flushes; an error when a file has lost something already.
+  // Flushes. Fails if a file has lost data.
   OrMessage<void> Check();
-  // Closes the files. What was not flushed is lost.
+  // Closes the files. Unflushed data is lost.
   void Close();
 
-  // One for each file that the options name.
+  // The state of one file. States returns one for each file named in the options.
   struct State {
     const char* option;
     std::string path;
-    std::string error;  // empty: everything could be written so far
+    std::string error;  // empty: all writes succeeded so far
   };
   std::vector<State> States() const;
 

@@ -95,12 +95,12 @@ Status UdpNetwork::Open(const HostAddress& address) {
   return watched;
 }
 
-// Groups that were joined by the address stay until they are left: what they bring finds nobody.
+// Groups that the address joined stay open until they are left. Their datagrams reach no member.
 void UdpNetwork::Close(const NetAddress& address) {
   for (std::unique_ptr<Port>& port : ports_) {
     if (port == nullptr || port->socket.address() != address) continue;
     if (allocated_ == &port->socket) allocated_ = nullptr;
-    port->socket.Flush();  // what was said before the address went
+    port->socket.Flush();  // datagrams sent before the address was removed
     WaitForPeer(port->socket);
     drops_of_closed_ += SocketDrops(port->socket.fd());
     port.reset();
@@ -119,7 +119,7 @@ Status UdpNetwork::JoinGroup(const NetAddress& local, const NetAddress& group) {
   if (link == nullptr) return Fail(EADDRNOTAVAIL);
   Result<GroupPort> opened = GroupPort::Open(local, link->interface_index(), group);
   if (!opened) return tl::make_unexpected(opened.error());
-  // Closing its socket takes a group out of the epoll descriptor.
+  // Closing the socket of a group removes it from the epoll descriptor.
   epoll_event event = EventFor(EventKind::kGroupPort, last_group_ + 1);
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, opened->fd(), &event) != 0) return Fail(errno);
   groups_.emplace(++last_group_, std::move(*opened));
@@ -132,7 +132,7 @@ void UdpNetwork::LeaveGroup(const NetAddress& local, const NetAddress& group) {
   });
 }
 
-// Takes copies of the addresses: `handler` may close the port that they belong to.
+// The addresses are passed by value because `handler` may close their port.
 bool UdpNetwork::Receive(int fd, NetAddress destination, NetAddress at, const Handler& handler) {
   return receiver_.Receive(
       fd, destination,
@@ -143,7 +143,7 @@ bool UdpNetwork::Receive(int fd, NetAddress destination, NetAddress at, const Ha
 
 bool UdpNetwork::ReceivePort(uint32_t number, const Handler& handler) {
   if (number >= ports_.size() || ports_[number] == nullptr) return false;
-  // In the order in which they came.
+  // Staged datagrams arrived first, so they are delivered first.
   return ReceiveStaged(handler) || ReceiveFrom(*ports_[number], receiver_, handler);
 }
 
@@ -167,7 +167,7 @@ bool UdpNetwork::ReceiveFrom(const Port& port, UdpReceiver& receiver, const Hand
 
 bool UdpNetwork::ReceiveStaged(const Handler& handler) {
   if (staged_.empty()) return false;
-  // Handling a datagram may stage others.
+  // Handling a datagram may stage other datagrams, so the loop handles only the ones staged now.
   for (size_t count = staged_.size(); count > 0 && !staged_.empty(); count--) {
     const Staged next = std::move(staged_.front());
     staged_.pop_front();
@@ -183,7 +183,8 @@ bool UdpNetwork::ReceiveStaged(const Handler& handler) {
   return true;
 }
 
-// One batch of each port. With buffers of its own: a batch may just be handled.
+// Stages one batch of each port. It uses its own buffers, because a batch in the other buffers may
+// be in handling.
 void UdpNetwork::Stage() {
   if (staging_receiver_ == nullptr) staging_receiver_ = std::make_unique<UdpReceiver>();
   const Handler stage = [&](const wire::UdpFlow& flow,
@@ -202,8 +203,8 @@ void UdpNetwork::Stage() {
   }
 }
 
-// The peer may be waiting for this host, so its datagrams are taken meanwhile. They are handled
-// later: whoever sends is not ready to be called.
+// The peer may be waiting for this host, so this host receives the peer's datagrams meanwhile. They
+// are handled later, because the sender must not be called here.
 void UdpNetwork::WaitForPeer(UdpPort& port) {
   while (port.awaits_peer()) {
     Stage();

@@ -1,5 +1,5 @@
-// All wire addresses of a host as its Network: a datagram leaves through the socket of its source,
-// and comes by the socket of its destination or of the multicast group.
+// All wire addresses of a host as its Network. A datagram is sent through the socket of its source
+// address. It is received through the socket of its destination address or of the multicast group.
 #pragma once
 
 #include <deque>
@@ -18,38 +18,40 @@ namespace rdmaemu::runtime {
 
 class UdpNetwork final : public Network {
  public:
-  static constexpr size_t kMaxGroups = 4096;  // a socket each
-  // What is taken from the sockets while this host waits for room in a peer's queue. Above it the
-  // sockets fill, and peers wait in turn.
+  static constexpr size_t kMaxGroups = 4096;  // one socket per group
+  // Limit of the datagrams that a host receives while it waits for room in a peer's queue. Above
+  // this limit the sockets fill, and the peers wait in turn.
   static constexpr size_t kMaxStagedBytes = size_t{64} << 20;
 
-  // Hosts of the same registry directory wait for room in each other's receive queues, instead of
-  // losing what the kernel would drop. A send may then block, for PeerQueues::kDeafAfter at most
+  // Hosts of the same registry directory wait for room in each other's receive queues instead of
+  // losing datagrams to the kernel. A send may then block, for at most PeerQueues::kDeafAfter
   // without progress.
   void ShareQueues(const std::string& directory);
-  // Datagrams that the kernel dropped before this host could take them.
+  // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
 
-  // Sends per Host::Work must leave before the loop sleeps: the loop calls Flush.
+  // Adds a port. Datagrams sent in one Host::Work must be sent before the loop sleeps, so the loop
+  // calls Flush.
   void Add(UdpPort port);
-  // Has all sockets watched, those of addresses and groups that come later too: kUdpPort and
-  // kGroupPort with their numbers. An errno of epoll_ctl(2).
+  // Adds all sockets to the epoll descriptor, as kUdpPort and kGroupPort with their numbers.
+  // Sockets of later addresses and groups are added, too. Fails with an errno of epoll_ctl(2).
   Status Watch(int epoll_fd);
 
-  // An address that the host gets while it runs; EADDRINUSE, EADDRNOTAVAIL and the like.
+  // Opens an address that the host gets while it runs. Fails with EADDRINUSE, EADDRNOTAVAIL and the
+  // other errors of bind(2).
   Status Open(const HostAddress& address) override;
   void Close(const NetAddress& address) override;
 
-  // Host::Refused is to be told of what TakeRefused answers.
+  // Enables TakeRefused. Its results are for Host::Refused.
   void ReportRefusals() override;
   struct Refused {
     NetAddress local, remote;
   };
-  // Where nobody listens at an address to which a port has sent since the last call. Empty unless
-  // ReportRefusals was called.
+  // Returns the addresses to which a port has sent since the last call and at which no socket
+  // listens. Returns an empty list unless ReportRefusals was called.
   std::vector<Refused> TakeRefused();
 
-  // Closes all sockets, without sending what waits. Afterwards other hosts can have the addresses.
+  // Closes all sockets and drops unsent datagrams. Other hosts can then bind the addresses.
   void CloseAll();
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
@@ -57,26 +59,28 @@ class UdpNetwork final : public Network {
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
   void Commit() override;
-  // ENOBUFS above kMaxGroups; EADDRNOTAVAIL when no port has the address; else as GroupPort::Open.
+  // Fails with ENOBUFS above kMaxGroups, with EADDRNOTAVAIL if no port has the address, and with
+  // the errors of GroupPort::Open.
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override;
   void LeaveGroup(const NetAddress& local, const NetAddress& group) override;
 
-  // `at`: the own address by which it came.
+  // `at` is the host's own address at which the datagrams were received.
   using Handler = std::function<void(const wire::UdpFlow& flow,
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
-  // Takes one batch from the port or group of that number; false when there was nothing, or when
-  // the group has been left or the port closed.
+  // Receives one batch from the port or group with this number. Returns false if there was none, or
+  // if the port is closed or the group left.
   bool ReceivePort(uint32_t number, const Handler& handler);
   bool ReceiveGroup(uint32_t number, const Handler& handler);
-  // Hands over what was taken from the sockets while a send waited. True when there was something.
+  // Delivers the datagrams that were received while a send waited. Returns true if there were any.
   bool ReceiveStaged(const Handler& handler);
 
-  // Gives to the kernel what waits.
+  // Gives all pending datagrams to the kernel.
   void Flush();
-  // The same, and waits for the peers' queues: for the last datagrams of a host or an address.
+  // Flushes, and waits for room in the peers' queues. For the last datagrams of a host or an
+  // address.
   void FlushAll();
-  // True when the kernel did not take all: Flush again a little later.
+  // Returns true if the kernel did not accept all datagrams. Call Flush again a little later.
   bool blocked() const;
 
  private:
@@ -84,7 +88,7 @@ class UdpNetwork final : public Network {
     UdpPort socket;
     std::shared_ptr<OwnQueue> queue;  // null: not published
   };
-  // Datagrams of one flow, as UdpReceiver hands them over.
+  // Datagrams of one flow, as UdpReceiver delivers them.
   struct Staged {
     wire::UdpFlow flow;
     NetAddress at;
@@ -100,15 +104,15 @@ class UdpNetwork final : public Network {
   Status WatchPort(uint32_t number);
   UdpPort* PortOf(const NetAddress& address) const;  // nullptr: there is none
 
-  std::string directory_;                     // of published queues
-  std::unique_ptr<PeerQueues> peers_;         // null: nobody waits
+  std::string directory_;                     // directory of the published queues
+  std::unique_ptr<PeerQueues> peers_;         // nullptr: sends never wait for a peer
   std::vector<std::unique_ptr<Port>> ports_;  // by number; nullptr: free
-  std::map<uint32_t, GroupPort> groups_;      // by number; none comes twice
+  std::map<uint32_t, GroupPort> groups_;      // by number; a number is never reused
   uint32_t last_group_ = 0;
-  int epoll_fd_ = -1;  // not ours
+  int epoll_fd_ = -1;  // not owned
   UdpReceiver receiver_;
   UdpPort* allocated_ = nullptr;
-  std::unique_ptr<UdpReceiver> staging_receiver_;  // made when it is needed first
+  std::unique_ptr<UdpReceiver> staging_receiver_;  // created at the first use
   std::deque<Staged> staged_;
   size_t staged_bytes_ = 0;
   uint64_t drops_of_closed_ = 0;

@@ -12,7 +12,7 @@
 #include "emulator/runtime/socket_options.h"
 #include "emulator/wire/packet.h"
 
-// <netinet/udp.h> of older C libraries lacks these; values of <linux/udp.h>.
+// <netinet/udp.h> of older C libraries lacks this constant. The value is that of <linux/udp.h>.
 #ifndef UDP_NO_CHECK6_RX
 #define UDP_NO_CHECK6_RX 102
 #endif
@@ -20,10 +20,10 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr int kTtl = 64;  // rxe's, whatever the system's default is
+constexpr int kTtl = 64;  // as rdma_rxe, whatever the system's default is
 
-// Packets to a multicast group leave by the link of the port's own address and no other, and reach
-// members on this machine too, as the kernel's rxe has it.
+// Multicast packets are sent only on the link of the port's own address. They reach members on this
+// machine too, as with the kernel's rdma_rxe.
 bool SetMulticastOptions(int fd, const NetAddress& own, uint32_t interface_index) {
   if (!own.IsIpv4()) {
     return SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface_index)) &&
@@ -38,14 +38,15 @@ bool SetMulticastOptions(int fd, const NetAddress& own, uint32_t interface_index
 
 bool SetProtocolOptions(int fd, bool ipv4) {
   const int on = 1;
-  SetOption(fd, SOL_UDP, UDP_GRO, on);  // bursts come in one piece where the kernel knows it
+  SetOption(fd, SOL_UDP, UDP_GRO, on);  // GRO delivers a burst in one piece if the kernel has it
   if (ipv4) {
     const int discover = IP_PMTUDISC_DO;
     return SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, discover) &&
            SetOption(fd, IPPROTO_IP, IP_TTL, kTtl);
   }
   const int discover = IPV6_PMTUDISC_DO;
-  // rdma_rxe sends UDP over IPv6 with checksum 0, which the kernel drops unless told to take it.
+  // rdma_rxe sends UDP over IPv6 with checksum 0. The kernel drops such datagrams without this
+  // option.
   return SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, on) &&
          SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, discover) &&
          SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kTtl) &&
@@ -182,8 +183,8 @@ void UdpPort::Commit() {
 
 size_t UdpPort::BurstLength(size_t first) const {
   const Waiting& head = waiting_[first];
-  // Only where the kernel keeps a burst whole, on loopback: elsewhere it would number the IP IDs
-  // of the packets, which rdma_rxe on the other side does not expect under this ICRC.
+  // A burst is used on loopback only, where the kernel does not split it. On other links the kernel
+  // gives its packets consecutive IP IDs, which do not match this ICRC for a remote rdma_rxe.
   if (!segmentation_ || !head.destination.IsLoopback()) return 1;
   size_t count = 1, total = head.bytes;
   for (size_t i = first + 1; i < waiting_.size() && count < kMaxSegments; i++, count++) {
@@ -194,7 +195,7 @@ size_t UdpPort::BurstLength(size_t first) const {
       break;
     }
     total += next.bytes;
-    if (next.bytes < head.bytes) return count + 1;  // a shorter one can only be the last
+    if (next.bytes < head.bytes) return count + 1;  // a shorter datagram ends a burst
   }
   return count;
 }
@@ -262,9 +263,9 @@ void UdpPort::Flush() {
     } else if (errno == EINTR) {
       continue;
     } else if (reports_refusals_ && !error_taken) {
-      error_taken = true;  // it may be of a datagram that left before; the next call says
+      error_taken = true;  // the error may be of an earlier datagram; the next call shows it
     } else if (messages[0].datagrams > 1 && (errno == EINVAL || errno == EIO)) {
-      segmentation_ = false;  // a kernel or a device without it; the same ones go one by one
+      segmentation_ = false;  // UDP_SEGMENT is not supported: send the same datagrams one by one
     } else {
       sent_ += messages[0].datagrams;
     }

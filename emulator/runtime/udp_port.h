@@ -1,6 +1,6 @@
-// One wire address of a host: an unconnected UDP socket on (address, 4791), with what RoCEv2 needs
-// of it. DF and IP ID 0 come from IP_PMTUDISC_DO on an unconnected socket; that is what makes the
-// ICRC computable before the kernel writes the IP header (docs/design.md).
+// One wire address of a host: an unconnected UDP socket on (address, 4791) with the options that
+// RoCEv2 needs. IP_PMTUDISC_DO on an unconnected socket sends DF and IP ID 0. So the ICRC can be
+// computed before the kernel writes the IP header (docs/design.md).
 #pragma once
 
 #include <netinet/in.h>
@@ -20,44 +20,47 @@ namespace rdmaemu::runtime {
 
 class UdpPort {
  public:
-  // Of one datagram and of one burst (UDP_SEGMENT): 65535 less the IP and UDP headers.
+  // Limit for one datagram and for one burst (UDP_SEGMENT): 65535 less the IP and UDP headers.
   static constexpr size_t kMaxDatagramBytes = 65507;
   static constexpr size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of Linux 6.1
-  static constexpr size_t kMaxBatch = 256;    // datagrams that wait for one sendmmsg
+  static constexpr size_t kMaxBatch = 256;    // datagrams pending for one sendmmsg
   static constexpr size_t kSendBufferBytes = size_t{1} << 20;
-  // What waits is sent as soon as it is this much: it should still be in a core's cache then.
+  // Pending datagrams are sent when they reach this size, so that they are still in a core's cache.
   static constexpr size_t kFlushBytes = size_t{128} << 10;
 
-  // EADDRINUSE, EADDRNOTAVAIL and the like as bind(2). `interface_index` is the scope of a
-  // link-local IPv6 address.
+  // Opens the socket. Fails with the errors of socket(2) and bind(2), such as EADDRINUSE and
+  // EADDRNOTAVAIL. `interface_index` is the scope of a link-local IPv6 address.
   static Result<UdpPort> Open(const NetAddress& address, uint32_t interface_index);
 
   int fd() const { return fd_.get(); }
   const NetAddress& address() const { return address_; }
   uint32_t interface_index() const { return interface_index_; }
 
-  // Not owned. From now on datagrams wait until the peer's receive queue has room for them.
+  // From now on datagrams wait until the peer's receive queue has room for them. `peers` is not
+  // owned.
   void WaitFor(PeerQueues& peers) { peers_ = &peers; }
 
-  // From now on TakeRefused answers something (IP_RECVERR).
+  // Enables TakeRefused (IP_RECVERR).
   void ReportRefusals();
-  // The destinations of datagrams to which an ICMP port unreachable has come since the last call.
+  // Returns the destinations that answered with an ICMP port unreachable since the last call.
   std::vector<NetAddress> TakeRefused();
 
-  // Room for one datagram, to be sent by Flush at the latest; empty when nothing more fits until
-  // the kernel has taken what waits. An Allocate without Commit is forgotten.
+  // Returns room for one datagram, which Flush sends at the latest. Returns an empty span if there
+  // is no room until the kernel accepts pending datagrams. An Allocate without a Commit is
+  // discarded.
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
-  // The same for several, one after the other; answers how many got room.
+  // Allocates room for several datagrams in order. Returns how many got room.
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
-  // What was allocated last is complete. Sends when enough waits that sending more at once gains
-  // nothing.
+  // Completes the datagrams that were allocated last. Flushes when enough bytes are pending that a
+  // larger send would not be faster.
   void Commit();
-  // Gives what waits to the kernel. A datagram that the kernel refuses is lost, as on a wire.
+  // Gives pending datagrams to the kernel. A datagram that the kernel refuses is lost, as on a
+  // wire.
   void Flush();
-  // True after the kernel's buffer or the peer's queue was full: Flush again a little later.
+  // True if the kernel's buffer or a peer's queue was full. Call Flush again a little later.
   bool blocked() const { return blocked_; }
-  // It was the peer's queue.
+  // True if the full queue was the peer's.
   bool awaits_peer() const { return awaits_peer_; }
   bool has_pending() const { return committed_ > 0; }
 
@@ -70,7 +73,7 @@ class UdpPort {
   };
 
   UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_index);
-  // How many of the waiting datagrams from `first` on can leave as one burst.
+  // Returns how many pending datagrams, from `first` on, can be sent as one burst.
   size_t BurstLength(size_t first) const;
   sockaddr_storage SocketAddress(const NetAddress& address, uint16_t port, socklen_t& size) const;
 
@@ -84,8 +87,8 @@ class UdpPort {
   PeerQueues* peers_ = nullptr;
   std::vector<std::byte> buffer_;
   std::vector<Waiting> waiting_;
-  size_t sent_ = 0;       // of waiting_
-  size_t committed_ = 0;  // of waiting_: what follows is allocated only
+  size_t sent_ = 0;       // datagrams of waiting_ that were sent
+  size_t committed_ = 0;  // complete datagrams of waiting_; later ones are only allocated
 };
 
 }  // namespace rdmaemu::runtime

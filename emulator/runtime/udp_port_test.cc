@@ -15,7 +15,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// Addresses of this test alone.
+// Only this test uses these addresses.
 const NetAddress kFirstPortAddress = NetAddress::Ipv4(0x7f4d0101),
                  kSecondPortAddress = NetAddress::Ipv4(0x7f4d0102);
 
@@ -31,7 +31,7 @@ bool Send(UdpPort& port, const std::string& text, uint8_t traffic_class = 0) {
   return true;
 }
 
-// All that has arrived; waits for the first.
+// Returns all received datagrams. Waits for the first.
 std::vector<std::string> Receive(UdpPort& port) {
   pollfd readable{port.fd(), POLLIN, 0};
   poll(&readable, 1, 5000);
@@ -57,7 +57,7 @@ TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
                   second = UdpPort::Open(kSecondPortAddress, 0);
   ASSERT_TRUE(first && second);
   std::vector<std::string> sent;
-  // Equal ones, a short one, a longer one, a run longer than one burst, another traffic class.
+  // Equal ones, a short one, longer ones, a run longer than one burst, another traffic class.
   for (const size_t bytes : {100, 100, 100, 40, 200, 200}) sent.emplace_back(bytes, 'a');
   for (int i = 0; i < 70; i++) sent.emplace_back(1000, static_cast<char>('0' + i % 10));
   for (const std::string& text : sent) ASSERT_TRUE(Send(*first, text));
@@ -68,7 +68,7 @@ TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
   EXPECT_EQ(Receive(*second), sent);
 }
 
-// Nobody has the port: the kernel's ICMP says so, on loopback at once.
+// No socket is bound to the port, so the kernel returns an ICMP error, on loopback at once.
 TEST(UdpPort, TellsWhereNobodyListensWhenItIsAsked) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
   ASSERT_TRUE(first);
@@ -82,7 +82,7 @@ TEST(UdpPort, TellsWhereNobodyListensWhenItIsAsked) {
   EXPECT_TRUE(first->TakeRefused().empty());
 }
 
-// The error of one datagram comes with the next call, which has lost nothing.
+// The next call returns the error of one datagram, but loses no datagram itself.
 TEST(UdpPort, ARefusalLosesNoOtherDatagram) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0);
   ASSERT_TRUE(first);
@@ -105,7 +105,7 @@ TEST(UdpPort, MoreThanItsBufferHoldsGoesOutByItself) {
   EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
 }
 
-// Packets of 4 KiB as a WRITE has them: a longer first one, then more than one burst holds.
+// Packets of 4 KiB as in a WRITE: a longer first packet, then more packets than one burst holds.
 TEST(UdpPort, ARunLongerThanABurstKeepsItsDatagrams) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
                   second = UdpPort::Open(kSecondPortAddress, 0);
@@ -148,13 +148,13 @@ TEST(UdpPort, ARunGetsWhatRoomThereIs) {
   std::vector<std::span<std::byte>> rooms(sizes.size());
   EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), 3u);
   first->Commit();
-  // What waits goes out to make room.
+  // Pending datagrams are sent to make room.
   EXPECT_EQ(first->AllocateRun(FromFirstToSecond(), 0, sizes, rooms), sizes.size());
   first->Flush();
   EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
 }
 
-// A sender's cache still holds what leaves soon.
+// Datagrams that are sent soon are still in the sender's cache.
 TEST(UdpPort, EnoughBytesGoOutByThemselves) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
                   second = UdpPort::Open(kSecondPortAddress, 0);

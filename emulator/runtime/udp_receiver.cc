@@ -52,7 +52,8 @@ bool UdpReceiver::Receive(int fd, const NetAddress& destination, const Handler& 
     return recvmmsg(fd, buffers.messages.data(), kBatch, MSG_DONTWAIT, nullptr);
   };
   int count = take();
-  // An error of what was sent before comes once (UdpPort::ReportRefusals); the queue may be full.
+  // The socket reports an error of an earlier send once (UdpPort::ReportRefusals). The receive
+  // queue may still hold datagrams.
   if (count < 0 && errno != EAGAIN) count = take();
   wire::UdpFlow flow{};
   flow.destination = destination;

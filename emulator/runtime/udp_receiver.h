@@ -1,5 +1,4 @@
-// Takes datagrams from a socket, as many as one system call gives, and hands on what belongs
-// together.
+// Receives datagrams from a socket, one batch per system call, and groups those of one flow.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +13,20 @@ namespace rdmaemu::runtime {
 
 class UdpReceiver {
  public:
-  static constexpr size_t kBatch = 16;  // bursts of one recvmmsg
+  static constexpr size_t kBatch = 16;  // bursts per recvmmsg
 
   UdpReceiver();
   ~UdpReceiver();
   UdpReceiver(UdpReceiver&&) noexcept;
   UdpReceiver& operator=(UdpReceiver&&) noexcept;
 
-  // Gets what came of one flow without a break, as much as one batch holds.
+  // Gets consecutive datagrams of one flow, at most one batch.
   using Handler = std::function<void(const wire::UdpFlow& flow,
                                      std::span<const std::span<const std::byte>> udp_payloads)>;
-  // Takes one batch from a socket that is bound to `destination`; false when there was nothing.
+  // Receives one batch from a socket that is bound to `destination`. Returns false if there was
+  // none.
   bool Receive(int fd, const NetAddress& destination, const Handler& handler);
-  // QueueCharge of the last batch.
+  // The total QueueCharge of the last batch.
   uint64_t charge() const { return charge_; }
 
  private:
