@@ -1,4 +1,4 @@
-// rdmaemu.h: the hosts of this process.
+// rdmaemu.h: opening, adding and closing the hosts of this process.
 
 #include "rdmaemu/rdmaemu.h"
 
@@ -48,7 +48,7 @@ runtime::OrMessage<void> TakeDevices(const rdmaemu_options& from, EmbeddedOption
   return {};
 }
 
-// Without a seed where none is given.
+// Converts the options. The seed stays empty if none is given.
 runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
                                                 const char* default_name) {
   EmbeddedOptions to;
@@ -69,10 +69,11 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
   return to;
 }
 
-// 0 or a negative errno. What a NULL stands for is in `options` already.
+// Copies the caller's options. Returns 0 or a negative errno. For NULL, `options` already holds the
+// defaults.
 int CopyOptions(const rdmaemu_options* given, rdmaemu_options& options) {
   if (given == nullptr) return 0;
-  // A program may have been built with an older header, whose struct is a beginning of ours.
+  // A program built with an older header passes a struct that is a prefix of this one.
   if (given->size < offsetof(rdmaemu_options, name) || given->size > sizeof options) {
     return Refuse(EINVAL,
                   "options.size is not the size of a struct rdmaemu_options that this library "
@@ -83,12 +84,12 @@ int CopyOptions(const rdmaemu_options* given, rdmaemu_options& options) {
   return 0;
 }
 
-// 0 or a negative errno.
+// Applies RDMAEMU_PROGRAM_TIME and the clock "program". Returns 0 or a negative errno.
 int TakeProgramTime(EmbeddedOptions& options) {
   const char* const asked = std::getenv("RDMAEMU_PROGRAM_TIME");
   if (asked != nullptr && std::strcmp(asked, "1") == 0) options.program_time = true;
   using Mode = runtime::ClockOption::Mode;
-  if (options.clock.mode == Mode::kProgram) {  // the same in one word, as for `rdmaemu run --clock`
+  if (options.clock.mode == Mode::kProgram) {  // one word for both, as in `rdmaemu run --clock`
     options.clock.mode = Mode::kVirtual;
     options.program_time = true;
   }
@@ -101,7 +102,7 @@ int TakeProgramTime(EmbeddedOptions& options) {
                 "= \"virtual\" or \"manual\", or without program_time and RDMAEMU_PROGRAM_TIME=1");
 }
 
-// Calls `use` with the host of that name, NULL: the first one.
+// Calls `use` with the host of that name. NULL means the first host.
 template <class Use>
 int WithNamedHost(const char* name, Use&& use) {
   return WithHosts([&](EmbeddedHosts& hosts) {

@@ -1,5 +1,5 @@
-// rdmaemu.h: devices. Changes go as calls through the process's libibverbs.so.1, so that they reach
-// whichever host it uses: one in this process, or a host process.
+// rdmaemu.h: devices. Changes are calls through the process's libibverbs.so.1, so they reach the
+// host that the process uses: one in this process, or a host process.
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Names are cut by nobody here: what has no room is no device's name.
+// Copies a name. Returns false if it does not fit, because a longer name is no device's name.
 template <size_t N>
 bool PutName(const char* name, char (&to)[N]) {
   if (name == nullptr || std::strlen(name) >= sizeof to) return false;

@@ -1,5 +1,5 @@
-// rdmaemu.h: fault rules, of whichever host the process uses: those in it, whose rules are one
-// list, or a host process.
+// rdmaemu.h: fault rules of the host that the process uses. That is a host process, or the hosts in
+// this process, whose rules form one list.
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The JSON of an answer; where it is a refusal, the reason.
+// Parses a reply as JSON. If it is a refusal, sets the reason and returns its errno.
 int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
   answer = Json::parse(reply, nullptr, false);
   if (answer.is_discarded()) return Refuse(EPROTO, "the host's answer is no JSON");
@@ -32,7 +32,7 @@ int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
   return 0;
 }
 
-// One of kFault*, whose answers are JSON.
+// Makes one of the kFault* calls, whose replies are JSON.
 int CallFault(CallOp op, std::string_view text, Json& answer) {
   if (text.size() > kMaxFaultTextBytes) {
     return op == CallOp::kFaultAdd
@@ -45,7 +45,7 @@ int CallFault(CallOp op, std::string_view text, Json& answer) {
   return error != 0 ? error : TakeAnswer(op, reply, answer);
 }
 
-// 0, or why a wait for a rule has ended without it.
+// Returns 0, or a negative errno with the reason why a wait for a rule failed.
 int RefuseWait(int error, const char* name) {
   const std::string rule = "rule \"" + std::string(name) + "\"";
   switch (error) {
@@ -70,7 +70,7 @@ void CopyText(const Json& from, char (&to)[N]) {
   to[text.copy(to, N - 1)] = '\0';
 }
 
-// Those in this process that live; none where the host is another process.
+// The live hosts in this process. Empty if the host is another process.
 struct Hosts {
   struct One {
     uint32_t number;
@@ -91,7 +91,7 @@ Hosts HostsHere() {
   return hosts;
 }
 
-// Calls `use` on each host here until it answers something other than `again`.
+// Calls `use` on each host here until it returns a value other than `again`.
 template <class Use>
 int OnEach(const Hosts& hosts, int again, Use&& use) {
   if (hosts.all.empty()) return use();
@@ -103,7 +103,7 @@ int OnEach(const Hosts& hosts, int again, Use&& use) {
   return result;
 }
 
-// All rules, of each host in turn.
+// Lists the rules of all hosts, host by host.
 int ListRules(const Hosts& hosts, Json& rules) {
   rules = Json::array();
   return OnEach(hosts, 0, [&] {
@@ -114,7 +114,7 @@ int ListRules(const Hosts& hosts, Json& rules) {
   });
 }
 
-// What rules of hosts that have ended did is not this one's any more.
+// Forgets the firings of ended hosts, which a new rule of the same name must not inherit.
 void ForgetFired(std::optional<std::string_view> rule) {
   ProcessHost::Get().With([&](EmbeddedHosts& here) {
     here.ForgetFired(rule);
@@ -131,12 +131,13 @@ uint64_t NextRuleNumber() {
   return number;
 }
 
-// Where a new rule goes, and its text with a name that no other rule of the list has.
+// The host for a new rule, and the rule's text with a unique name.
 struct NewRule {
   uint32_t host;
   std::string text;
 };
-// 0 or a negative errno. What is wrong with the text says the host that gets it.
+// Chooses the host and the name. Returns 0 or a negative errno. A malformed text is left to its
+// host, which reports the error.
 int PlaceRule(const Hosts& hosts, NewRule& rule) {
   if (hosts.all.empty() || rule.text.size() > kMaxFaultTextBytes) return 0;
   uint64_t number = NextRuleNumber();
@@ -162,8 +163,8 @@ int PlaceRule(const Hosts& hosts, NewRule& rule) {
   return 0;
 }
 
-// kFaultRemove or kFaultRelease of all hosts that have a rule of that name: those of one scenario
-// have the same ones.
+// Makes kFaultRemove or kFaultRelease on all hosts that have a rule of that name. Hosts with the
+// same scenario have the same rules.
 int CallNamed(CallOp op, const char* name) {
   return AtDoor([&] {
     if (name == nullptr) return NoText("name");

@@ -1,4 +1,4 @@
-// rdmaemu.h: time, of the host in this process or of the host process whose client it is.
+// rdmaemu.h: the time of the hosts in this process, or of the host process.
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMaxAdvance_ns = uint64_t{1} << 60;  // 36 years
 constexpr auto kLookAgain = std::chrono::milliseconds(1);
 
-// What a host process says of its clock; a negative errno.
+// Asks a host process about its clock. Returns 0 or a negative errno.
 int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
   const ClockIn in{static_cast<uint32_t>(action), 0, static_cast<int64_t>(advance_ns)};
   std::string reply;
@@ -36,12 +36,12 @@ int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
   return 0;
 }
 
-// Tells a host process to move its time, and waits until time has arrived.
+// Tells a host process to move its time, and waits until the move is complete.
 int MoveClock(ClockAction action, uint64_t advance_ns) {
   ClockOut out{};
   int error = AskClock(action, advance_ns, out);
   while (error == 0 && out.moving != 0) {
-    // Of the machine: the host tells nobody that time has arrived.
+    // Sleeps in the machine's time, because the host does not report the end of a move.
     std::this_thread::sleep_for(kLookAgain);
     error = AskClock(ClockAction::kShow, 0, out);
   }

@@ -27,8 +27,8 @@ int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out) {
     if (reply && out != nullptr) *out = *reply;
     return reply ? 0 : -reply.error().code;
   }
-  // Only a program that was put on a host has one: for another one libibverbs would start a host,
-  // in whose way rdmaemu_open then is.
+  // Only a program started by `rdmaemu run` has a host process. For other programs libibverbs would
+  // start one, which would make a later rdmaemu_open fail.
   if (!ProcessHost::Get().IsOpen() && std::getenv("RDMAEMU_HOST") == nullptr) {
     return RefuseWithoutHost();
   }

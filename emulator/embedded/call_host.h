@@ -1,5 +1,5 @@
-// Calls of calls.h that show and change whichever host the process uses: one inside it, or a host
-// process whose client it is.
+// Calls of calls.h that query or change the host that the process uses: a host inside it, or a host
+// process.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace rdmaemu::embedded {
 
-// A connection of its own to the host process that `rdmaemu run` put this program on: the program's
-// is busy as long as one of its calls is held up. An errno where there is no such host, or not yet.
+// Connects to the host process on which `rdmaemu run` placed this program. The program's own
+// connection is busy while one of its calls is held. Returns an errno if there is no such host yet.
 tl::expected<runtime::HostClient, int> ConnectAside();
 
-// By ConnectAside, else through the process's libibverbs.so.1.
+// Makes a call by ConnectAside, else through the process's libibverbs.so.1.
 
-// 0 or a negative errno, for which rdmaemu_last_error() has a reason where there is no host at all:
-// ENOTSUP, EIO or ENODEV. `out` (may be null) takes the whole reply.
+// Returns 0 or a negative errno. Without a host (ENOTSUP, EIO or ENODEV), rdmaemu_last_error()
+// gives a reason. `out` (may be null) gets the whole reply.
 int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out);
 
 }  // namespace rdmaemu::embedded

@@ -14,7 +14,7 @@ std::optional<CallRoute> RouteOf(uint32_t op) {
 bool IsDestroyCall(uint32_t op) { return HasTrait(op, kDestroys); }
 
 uint32_t HostOfCall(uint32_t op, const void* in, uint32_t in_size, uint32_t entered) {
-  // What is malformed is refused by whatever host gets it.
+  // Any host refuses a malformed call.
   switch (RouteOf(op).value_or(CallRoute::kEntered)) {
     case CallRoute::kEntered:
       return entered;

@@ -1,5 +1,5 @@
-// To which of a program's hosts a call goes: that of the object that it is about, which its first
-// number tells (IdSpace), or that which the calling thread is on.
+// Chooses the host of a program for a call: the host of the object in the call, by its number
+// (IdSpace), or the host that the calling thread is on.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace rdmaemu::embedded {
 
-// Nothing for an op that is none.
+// Returns nullopt for an unknown op.
 std::optional<CallRoute> RouteOf(uint32_t op);
 
-// The number of the host that the call is for; `entered`: the thread's.
+// Returns the number of the host for the call. `entered` is the host of the calling thread.
 uint32_t HostOfCall(uint32_t op, const void* in, uint32_t in_size, uint32_t entered);
 
-// The call destroys an object, and answers 0 where its host is gone, as libibverbs does for a
-// device that was taken away (RDMAV_ALLOW_DISASSOC_DESTROY): a test that ends gives back what it
-// has.
+// Returns true if the call destroys an object. Such a call returns 0 after its host has ended, as
+// libibverbs does for a removed device (RDMAV_ALLOW_DISASSOC_DESTROY). So a test can free its
+// objects at its end.
 bool IsDestroyCall(uint32_t op);
 
 }  // namespace rdmaemu::embedded

@@ -1,4 +1,4 @@
-// Which host a call goes to.
+// Tests which host a call is sent to.
 #include "emulator/embedded/call_routing.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// The time of an embedded host: the machine's or a multiple of it, or one that moves when the host
-// has nothing else to do (virtual) or when it is told (manual). Begins at 0. Other than a host
-// process's, virtual time stands while nothing happens: so that a program of one thread repeats
-// itself.
+// The time of an embedded host, which begins at 0: the machine's time or a multiple of it, virtual
+// or manual. Virtual time moves when the host has nothing else to do; manual time moves on request.
+// Unlike in a host process, virtual time stands still while nothing happens. So a program of one
+// thread is repeatable.
 #pragma once
 
 #include <algorithm>
@@ -20,23 +20,23 @@ class EmbeddedClock {
       : mode_(option.mode), machine_(option.parts_per_million), began_(runtime::RealNow()) {}
 
   Mode mode() const { return mode_; }
-  // Real and scaled: moves by itself.
+  // Returns true for real and scaled clocks, which move by themselves.
   bool runs() const { return mode_ == Mode::kReal || mode_ == Mode::kScaled; }
   Time Now() const { return runs() ? machine_.At(Time(runtime::RealNow() - began_)) : now_; }
 
-  // Of a clock that does not run: never backwards.
+  // Moves a virtual or manual clock, never backwards.
   void MoveTo(Time time) {
     held_since_.reset();
     if (time > now_) now_ = time;
   }
-  // Time may not jump over a deadline that runs against the program: until then it passes as the
-  // machine's does, counted from the first call after a move.
+  // Lets time pass at the machine's speed until a deadline that it must not jump over. The first
+  // call after a move starts the count.
   void PassUntil(Time deadline) {
     const Time machine = runtime::RealNow();
     if (held_since_) now_ = std::max(now_, std::min(deadline, now_ + (machine - *held_since_)));
     held_since_ = machine;
   }
-  // How long the machine takes until then.
+  // Returns how much of the machine's time passes until `deadline`.
   Duration MachineTimeUntil(Time deadline) const {
     return machine_.RealTime(std::max(Duration::zero(), deadline - Now()));
   }
@@ -46,7 +46,7 @@ class EmbeddedClock {
   runtime::ScaledClock machine_;
   Time began_;
   Time now_{};
-  std::optional<Time> held_since_;  // of the machine
+  std::optional<Time> held_since_;  // in the machine's time
 };
 
 }  // namespace rdmaemu::embedded

@@ -33,7 +33,7 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
   }
   std::optional<Time> next = timers_.NextDeadline();
   if (limit && (!next || *limit < *next)) next = limit;
-  // What a thread did that this library has not seen may be on its way to another member.
+  // A thread may have done something unseen by this library that is on its way to another member.
   const uint64_t ran_ns = OthersRan_ns();
   const bool did_work = std::exchange(did_work_, false) || ran_ns_ != ran_ns;
   ran_ns_ = ran_ns;

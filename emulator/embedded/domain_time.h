@@ -1,5 +1,5 @@
-// The time that this process shares with its host processes and with other programs of them, under
-// `rdmaemu run --program-time`: time moves when all programs wait and all hosts are idle.
+// The time that this process shares with its host processes and their other programs under `rdmaemu
+// run --program-time`. Time moves when all programs wait and all hosts are idle.
 #pragma once
 
 #include <atomic>
@@ -14,23 +14,24 @@ namespace rdmaemu::embedded {
 
 class DomainTime final : public DrivenTime {
  public:
-  // Set by `rdmaemu run --program-time` for its program: "1".
+  // `rdmaemu run --program-time` sets this variable to "1" for its program.
   static constexpr const char* kVariable = "RDMAEMU_PROGRAM_TIME_OF_HOSTS";
 
-  // A process is a member when its libraries have been loaded. One that is none after this time
-  // (of the machine) never will be: it is linked statically, or has another environment.
+  // A process becomes a member when its libraries are loaded. A process that is no member after
+  // this time never will be: it is linked statically, or has another environment. The machine's
+  // time.
   static constexpr Duration kMostUntilMember = std::chrono::seconds(1);
-  // A process that has ended wakes the parent that waits for it in this time. The kernel shows the
-  // end a moment before it does so.
+  // A process that has ended wakes the parent that waits for it within this time. /proc shows the
+  // end shortly before the parent wakes up.
   static constexpr Duration kMostUntilParentWakes = std::chrono::milliseconds(20);
 
   // Becomes a member of the time of the registry's hosts. `timers` must outlive this object.
   static runtime::OrMessage<std::unique_ptr<DomainTime>> Join(ProgramTimers& timers);
 
-  // This process, which may be a member since it was forked, is none.
+  // Removes this process from the time, if it became a member by a fork.
   static void Leave();
   static bool IsJoined() { return is_joined_.load(std::memory_order_relaxed); }
-  // The process has told the others that it waits, and a thread of it may run again.
+  // Returns true if this process is marked as waiting while one of its threads may run again.
   static bool MayHaveMoved() { return is_idle_.load(std::memory_order_relaxed); }
 
   bool Settle() override { return false; }
@@ -55,10 +56,10 @@ class DomainTime final : public DrivenTime {
   static std::atomic<bool> is_joined_, is_idle_;
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
-  // By number, and whether it has ended: the machine's time when each was seen first.
+  // By pid, and whether the process has ended: the machine's time when it was first seen.
   std::map<std::pair<pid_t, bool>, Time> strangers_;
   bool did_work_ = true;            // since the process was idle
-  std::optional<uint64_t> ran_ns_;  // how long the other threads have run until it was idle last
+  std::optional<uint64_t> ran_ns_;  // run time of the other threads until the last idle moment
 };
 
 }  // namespace rdmaemu::embedded

@@ -14,7 +14,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Without the machine's own addresses: the same everywhere.
+// The configuration has none of the machine's own addresses, so it is the same on every machine.
 runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   runtime::HostOptions host = options.host;
   host.addresses.clear();
@@ -23,7 +23,7 @@ runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   }
   runtime::OrMessage<HostConfig> config = runtime::MakeHostConfig(host, {});
   if (!config) return config;
-  // A host process deals its addresses out in turn; here each device was given its own.
+  // MakeHostConfig assigns addresses to devices in turn. Here each device gets its own addresses.
   for (size_t i = 0; i < options.device_addresses.size(); i++) {
     config->devices[i].addresses.clear();
     for (const std::string& text : options.device_addresses[i]) {
@@ -77,7 +77,7 @@ EmbeddedHost::EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNet
       segments_(IdSpace::Part(number)),
       memory_([](const std::string&) {}),
       port_(std::make_unique<EmbeddedNetwork::Port>(network, number)) {
-  // The thread that polls is the one that would copy anyway.
+  // The thread that polls would do the copy anyway.
   memory_.CopyAlone();
 }
 
@@ -132,7 +132,7 @@ int EmbeddedHost::Duplicate(const ReplyDescriptor& what) const {
 }
 
 int EmbeddedHost::GiveDescriptors(const Reply& reply, CallBuffers& call) const {
-  // The doorbell's has no reader here: Ring is called.
+  // The doorbell descriptor has no reader here, because the client calls Ring instead.
   std::vector<ReplyDescriptor> given = reply.descriptors;
   std::erase_if(given, [](const ReplyDescriptor& each) {
     return std::holds_alternative<DoorbellDescriptor>(each);
@@ -149,8 +149,8 @@ int EmbeddedHost::GiveDescriptors(const Reply& reply, CallBuffers& call) const {
 }
 
 bool EmbeddedHost::Step(Time now) {
-  // Before the look at the doorbells: each later post rings, so that a program's post runs the
-  // host.
+  // Call PrepareSleep before PollDoorbells. Each later post then rings, so that a program's post
+  // runs the host.
   host_->PrepareSleep(true);
   bool found = host_->PollDoorbells(now);
   found |= host_->Work(now);

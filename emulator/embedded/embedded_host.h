@@ -1,5 +1,5 @@
-// One host that lives in the program's process: what a Host is given to do its work with, and what
-// its answers are to the shim's client. EmbeddedHosts drives it.
+// One host in the program's process: the environment of a Host, and its replies to the shim's
+// client. EmbeddedHosts drives it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace rdmaemu::embedded {
 
-// A call's answer as the shim's client takes it.
+// The buffers for a call's reply, as the shim's client passes them.
 struct CallBuffers {
   uint32_t op;
   const void* in;
@@ -34,17 +34,18 @@ struct CallBuffers {
 };
 
 struct EmbeddedOptions {
-  runtime::HostOptions host;  // `addresses` is not looked at
-  // Of host.devices, in their order; empty: as a host process chooses without the machine's own.
+  runtime::HostOptions host;  // `addresses` is ignored
+  // The addresses of host.devices, in the same order. Empty: the default of a host process, without
+  // the machine's own addresses.
   std::vector<std::vector<std::string>> device_addresses;
-  runtime::ClockOption clock;  // of all hosts: the first one's is taken
-  bool program_time = false;   // as well
+  runtime::ClockOption clock;  // the clock of all hosts; only the first host's value counts
+  bool program_time = false;   // also the first host's
 };
 
 class EmbeddedHost {
  public:
-  // The number-th host on this network, from 0: what it gives out by number is its part of all
-  // numbers. The message says why not.
+  // Makes the host with this number, from 0. Its ids and handles are from its own part of the
+  // number space. The message says why it failed.
   static runtime::OrMessage<std::unique_ptr<EmbeddedHost>> Make(const EmbeddedOptions& options,
                                                                 uint32_t number, Time now,
                                                                 EmbeddedNetwork& network,
@@ -55,15 +56,15 @@ class EmbeddedHost {
   const std::string& name() const { return name_; }
   uint32_t number() const { return number_; }
 
-  // One call of calls.h: 0 or a positive errno. Nothing: a fault rule has the caller wait, and
-  // TakeLateReply has the answer at its time. Until then no other call may be made.
+  // Makes one call of calls.h. Returns 0 or a positive errno. Returns nullopt if a fault rule
+  // delays the reply, which TakeLateReply returns later. No other call may be made until then.
   std::optional<int> Call(Time now, CallBuffers& call);
   std::optional<int> TakeLateReply(CallBuffers& call);
-  // Nobody waits for the answer that is owed: what was not done yet is never done.
+  // Abandons the delayed call. Whatever it has not done yet is never done.
   void AbandonCall();
   bool owes_reply() const { return owes_reply_; }
 
-  // Does what is ready; true when anything was.
+  // Does the work that is ready. Returns true if there was any.
   bool Step(Time now);
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> bytes,
                const NetAddress& at) {
@@ -72,28 +73,29 @@ class EmbeddedHost {
   std::optional<Time> NextDeadline();
   bool AwaitsApplication(Time now) const;
 
-  // How often each of its rules has fired; when it has ended: those that had until then.
+  // Returns how often each rule has fired. For an ended host, only rules that had fired are
+  // counted.
   using FiredCounts = std::map<std::string, uint64_t, std::less<>>;
   FiredCounts Fired() const;
-  // Of one that has ended: there is no such rule any more, or (nothing) none.
+  // Forgets the firings of an ended host: of one rule, or of all (nullopt).
   void ForgetFired(std::optional<std::string_view> rule);
 
-  // A rule crashed it; End is still to be called.
+  // A rule crashed the host; the caller must call End.
   bool has_crashed() const { return host_ != nullptr && host_->crashed(); }
   bool has_ended() const { return host_ == nullptr; }
-  // Its process is detached, with the messages that it owes its peers.
+  // Detaches the process. The host sends its last messages to its peers.
   void Close(Time now);
-  // Power off: nobody is told. Calls answer EIO, but for those that destroy something; who waits
-  // for its counters returns.
+  // Ends the host as by power off, without a message to its peers. Later calls return EIO, except
+  // those that destroy an object. Threads that wait on its counters return.
   void End();
 
  private:
   EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNetwork& network,
                RecentLines& lines);
   int Answer(const Reply& reply, CallBuffers& call);
-  // After the end: what was made on it can be destroyed, with nothing to be waited for.
+  // Answers a call after the end: objects of the host can be destroyed without waiting.
   static int AnswerWithoutHost(CallBuffers& call);
-  // A descriptor of the program's own; -1 and errno.
+  // Returns a descriptor for the program, or -1 and errno.
   int Duplicate(const ReplyDescriptor& what) const;
   int GiveDescriptors(const Reply& reply, CallBuffers& call) const;
 
@@ -102,11 +104,11 @@ class EmbeddedHost {
   RecentTrace trace_;
   runtime::MemfdSegments segments_;
   runtime::EventfdCounters counters_;
-  // The program's own, reached through the kernel all the same: memory that is not there is an
-  // error of the transfer, and not the end of the program.
+  // The program's own memory, but accessed through the kernel. So an unmapped address is an error
+  // of the transfer, and not a crash of the program.
   runtime::ProcessMemory memory_;
   std::unique_ptr<EmbeddedNetwork::Port> port_;
-  std::unique_ptr<Host> host_;  // nullptr: it has ended
+  std::unique_ptr<Host> host_;  // nullptr: the host has ended
   ProcessId process_ = ProcessId::kNone;
   bool owes_reply_ = false;
   FiredCounts fired_until_end_;

@@ -1,4 +1,4 @@
-// Embedded hosts without a program around it: calls, time, and what a wait is told.
+// Embedded hosts without a program: calls, time, and the results of waits.
 #include "emulator/embedded/embedded_hosts.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ class EmbeddedHostTest : public ::testing::Test {
   int Cm(uint32_t command, const Command& in, void* out = nullptr, uint32_t out_size = 0) {
     return Call(CallOp{CmProgram::Op(command)}, CmCall<Command>{channel, 0, in}, out, out_size);
   }
-  // An id on its way to an address that nobody has.
+  // Creates an id that connects to an address that no host has.
   void ConnectToNobody() {
     CmChannelOut made{};
     ASSERT_EQ(Call(CallOp::kCmCreateChannel, Nothing{}, &made, sizeof made, &fd), 0);
@@ -61,7 +61,7 @@ class EmbeddedHostTest : public ::testing::Test {
     ASSERT_EQ(Cm(RDMA_USER_CM_CMD_CONNECT, rdma_ucm_connect{CmProgram::Parameters(), id.id, 0, {}}),
               0);
   }
-  // Nothing when none waits.
+  // Returns the next event, or nullopt if there is none.
   std::optional<EventType> NextEvent() {
     rdma_ucm_event_resp event{};
     const int error = Cm(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, &event, sizeof event);

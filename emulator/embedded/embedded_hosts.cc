@@ -10,7 +10,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Of host `number`, where none was given: no other host's, and no 64-bit number's.
+// Derives a host's seed from the first host's seed. It differs from all 64-bit seeds and from those
+// of the other hosts.
 std::string SeedOf(const std::string& first, uint32_t number) {
   std::optional<RandomSeed> seed = runtime::ParseSeed(first);
   if (!seed) return {};
@@ -63,7 +64,7 @@ EmbeddedHost* EmbeddedHosts::Find(std::string_view name) {
 
 void EmbeddedHosts::End(EmbeddedHost& host) {
   if (host.has_ended()) return;
-  // First, so that who waits on one of its counters finds it ended.
+  // Report the end first, so that a thread that waits on one of the host's counters sees it.
   if (on_end_) on_end_(host.number());
   host.End();
 }
@@ -87,7 +88,7 @@ void EmbeddedHosts::ForgetFired(std::optional<std::string_view> rule) {
 }
 
 std::optional<int> EmbeddedHosts::Call(EmbeddedHost& host, CallBuffers& call) {
-  // Asking before a poll is part of the poll.
+  // A program polls after this call, so the call is part of that poll.
   if (call.op != static_cast<uint32_t>(CallOp::kPollCq)) empty_looks_ = 0;
   const std::optional<int> error = host.Call(Now(), call);
   Settle();
@@ -155,7 +156,7 @@ std::optional<Time> EmbeddedHosts::NextJump() {
 }
 
 EmbeddedHosts::Pause EmbeddedHosts::GoOnInProgramTime(bool alone, std::optional<Time> limit) {
-  // Time stands while a thread of the program runs.
+  // Time stands still while a thread of the program runs.
   if (!alone) return {.machine = kLookAgainAtThreads};
   const std::optional<Time> due = Earlier(NextDeadline(), limit);
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = true};
@@ -174,7 +175,7 @@ EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone, std::optional<Time> limit) 
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
   if (limit && *limit < *due) {
     if (!alone) clock_.PassUntil(*limit);
-    return {.moved = Settle()};  // the wait that ends then has a time-out of the machine's
+    return {.moved = Settle()};  // the ended wait has a time-out of the machine's time
   }
   const std::optional<Time> jump = alone ? due : NextJump();
   if (jump) {

@@ -1,6 +1,6 @@
-// The hosts inside a process, with one clock and one network between them. They are driven by the
-// threads that call them: each call runs all hosts until they rest, a wait lets time go on. Not
-// thread-safe; ProcessHost is.
+// The hosts inside a process, with one clock and one network between them. The program's threads
+// drive them: each call runs all hosts until none has work, and a wait lets time pass. Not
+// thread-safe; ProcessHost adds the lock.
 #pragma once
 
 #include <functional>
@@ -20,70 +20,73 @@ namespace rdmaemu::embedded {
 
 class EmbeddedHosts final : public DrivenTime {
  public:
-  // In all, those that have ended among them: what is left of them in the program must not be taken
-  // for another host's.
+  // Limit of all hosts, including ended ones. A number is never reused, because the program may
+  // still hold objects of the ended host.
   static constexpr uint32_t kMaxHosts = IdSpace::kMaxParts;
-  // Rounds of work without time passing, and deadlines in a row: more is a loop, and is left.
+  // Limits for rounds of work at one moment, and for deadlines in a row. More is an endless loop,
+  // which is ended.
   static constexpr int kMaxRounds = 1 << 20;
   static constexpr int kMaxJumps = 1 << 20;
-  // A program of one thread that looks for completions so often, and does nothing else in between,
-  // waits: then time passes over deadlines that wait for the program, too.
+  // A program of one thread that polls for completions this often in a row counts as waiting. Time
+  // then passes even over deadlines that await the program.
   static constexpr uint32_t kPollsThatAreAWait = 10'000;
 
-  // In program time: how long a thread that waits beside one that runs sleeps until it looks again.
+  // In program time, a thread that waits while another thread runs checks again after this time.
   static constexpr Duration kLookAgainAtThreads = std::chrono::milliseconds(1);
 
-  // `on_end` hears of a host that ends, by its number.
+  // Gets the number of a host that ends.
   using OnEnd = std::function<void(uint32_t)>;
-  // With the first host, number 0. `timers` are those of a program that lives in the hosts' time,
-  // and must outlive this object; nullptr: the program has the machine's time.
+  // Opens the hosts with the first one, number 0. `timers` are those of a program that lives in the
+  // hosts' time, and must outlive this object. nullptr: the program lives in the machine's time.
   static runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> Open(const EmbeddedOptions& options,
                                                                  OnEnd on_end = {},
                                                                  ProgramTimers* timers = nullptr);
   ~EmbeddedHosts() override;
 
-  // Another host. Without a seed it has one that follows from the first one's and its number.
+  // Adds a host. Without a seed, its seed is derived from the first host's seed and its number.
   runtime::OrMessage<EmbeddedHost*> Add(EmbeddedOptions options);
-  // nullptr when there is no such host. Of a name: the last one that had it.
+  // Returns nullptr if there is no such host. If several hosts had the name, Find returns the
+  // latest.
   EmbeddedHost* At(uint32_t number) {
     return number < hosts_.size() ? hosts_[number].get() : nullptr;
   }
   EmbeddedHost* Find(std::string_view name);
   const std::vector<std::unique_ptr<EmbeddedHost>>& all() const { return hosts_; }
-  // Power off, as EmbeddedHost::End.
+  // Ends a host as by power off (EmbeddedHost::End).
   void End(EmbeddedHost& host);
-  // How often the rules of that name have fired, together: of the hosts, and of those that ended
-  // and were followed by no other of their name. `exists`: one of them may fire once more, or has
-  // fired.
+  // How often the rules of one name have fired, in total over all hosts. An ended host counts
+  // unless a newer host has its name. `exists`: one of the rules may fire again, or has fired.
   struct Firings {
     bool exists = false;
     bool may_fire = false;
     uint64_t times = 0;
   };
   Firings FiredOf(std::string_view rule);
-  // A rule of that name is removed or another one begins, or (nothing) all are removed.
+  // Forgets the firings of ended hosts for a rule that is removed or added anew. nullopt: for all
+  // rules.
   void ForgetFired(std::optional<std::string_view> rule);
-  // For the name of a rule that has none: counted over all hosts, so that names are unique.
+  // Returns the number in the name of an unnamed rule. It counts over all hosts, so that names are
+  // unique.
   uint64_t NextRuleNumber() { return ++rules_made_; }
 
-  // As EmbeddedHost's; then all hosts run until they rest.
+  // Calls EmbeddedHost::Call, then runs all hosts until none has work.
   std::optional<int> Call(EmbeddedHost& host, CallBuffers& call);
   std::optional<int> TakeLateReply(EmbeddedHost& host, CallBuffers& call) {
     return host.TakeLateReply(call);
   }
   bool owes_replies() const override;
-  // A doorbell was rung.
+  // Runs the hosts after a doorbell rang.
   void Ring();
-  // Runs until nothing is ready at this moment. True when anything was.
+  // Runs until nothing is ready at this moment. Returns true if anything was.
   bool Settle() override;
 
   Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt) override;
-  // The program looked and found nothing. No time passes for a program of one thread until it has
-  // looked kPollsThatAreAWait times in a row.
+  // Handles an empty poll of the program. In a program of one thread, time passes only after
+  // kPollsThatAreAWait empty polls in a row.
   void Look(bool alone) override;
-  // A wait of the program timed out: virtual time has reached that moment.
+  // Moves virtual time to the time-out of a program's wait.
   void PassTo(Time time) override;
-  // Of a clock that moves only when told: to what is due next. False: nothing is.
+  // Jumps to the next deadline, for a manual clock. Returns false if there is none.
   bool Jump();
 
   Time Now() override { return clock_.Now(); }
@@ -92,14 +95,14 @@ class EmbeddedHosts final : public DrivenTime {
   }
   std::string WhyTimeStands() const override;
   const EmbeddedClock& clock() const { return clock_; }
-  // Of a clock that does not run: lets so much time pass, with all that happens in it.
+  // Moves a virtual or manual clock by `time`, and handles everything that is due meanwhile.
   void Advance(Duration time);
-  // Lets time jump until nothing is due or the program is awaited. False: too much happened.
-  // The program's timers are not waited for.
+  // Lets time jump until nothing is due or the program is awaited. Returns false after kMaxJumps
+  // jumps. Ignores the program's timers.
   bool RunUntilIdle();
   bool is_program_time() const override { return timers_ != nullptr; }
 
-  // A line of the timeline, which stderr gets as well.
+  // Adds a line to the timeline and prints it to stderr.
   void Note(const std::string& text) override;
   std::string TraceText() const { return lines_.Text(); }
 
@@ -108,11 +111,11 @@ class EmbeddedHosts final : public DrivenTime {
       : clock_(clock), on_end_(std::move(on_end)), timers_(timers) {}
   bool Deliver(Time now);
   void JumpTo(Time time);
-  // Of the hosts, and of the program's timers.
+  // Returns the next deadline of the hosts and of the program's timers.
   std::optional<Time> NextDeadline();
   std::optional<Time> NextDeadlineOfHosts();
   Pause GoOnInProgramTime(bool alone, std::optional<Time> limit);
-  // As Host::NextJump, of all hosts.
+  // Returns the next deadline of all hosts, or nullopt if a host awaits the program.
   std::optional<Time> NextJump();
 
   EmbeddedClock clock_;

@@ -51,7 +51,7 @@ std::optional<uint32_t> EmbeddedNetwork::OwnerOf(const NetAddress& address) cons
   return owner == owners_.end() ? std::nullopt : std::optional(owner->second);
 }
 
-// A multicast packet reaches the members on its sender's host without the network.
+// A multicast packet reaches the members on its sender's own host without the network.
 bool EmbeddedNetwork::ReachesAnybody(uint32_t from, const NetAddress& destination) const {
   if (!destination.IsMulticast()) return owners_.contains(destination);
   const auto members = groups_.find(destination);
@@ -61,7 +61,7 @@ bool EmbeddedNetwork::ReachesAnybody(uint32_t from, const NetAddress& destinatio
 }
 
 bool EmbeddedNetwork::Deliver(const Receiver& receive) {
-  // Answers are for the next round: the hosts work in between.
+  // Replies are delivered in the next round, because the hosts work in between.
   const size_t count = in_flight_.size();
   for (size_t i = 0; i < count && !in_flight_.empty(); i++) {
     const Datagram datagram = std::move(in_flight_.front());
@@ -79,7 +79,7 @@ void EmbeddedNetwork::Arrive(const Datagram& datagram, const Receiver& receive) 
   }
   const auto members = groups_.find(to);
   if (members == groups_.end()) return;
-  // A receiver may leave meanwhile.
+  // A receiver may leave the group meanwhile.
   const std::set<Member> reached = members->second;
   for (const Member& member : reached) {
     if (member.host == datagram.from) continue;
@@ -93,7 +93,7 @@ void EmbeddedNetwork::Disconnect(uint32_t host) {
     std::erase_if(it->second, [&](const Member& member) { return member.host == host; });
     it = it->second.empty() ? groups_.erase(it) : std::next(it);
   }
-  // What it sent before is on the wire, and arrives.
+  // Datagrams that the host sent before are in flight and still arrive.
 }
 
 }  // namespace rdmaemu::embedded

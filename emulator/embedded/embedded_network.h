@@ -1,6 +1,7 @@
-// The network between the hosts inside a process: a datagram goes at once, in order and whole to
-// the host that has its address, one to a multicast group to its members; what nobody has is lost,
-// as on a wire with nobody at its other end. Loss, delay and partition are the hosts' fault rules.
+// The network between the hosts inside a process. A datagram is delivered at once, in order and
+// whole, to the host that has its address. A multicast datagram is delivered to the group's
+// members. A datagram to an unused address is lost, as on a wire. Fault rules of the hosts add
+// loss, delay and partitions.
 #pragma once
 
 #include <deque>
@@ -18,10 +19,10 @@ namespace rdmaemu::embedded {
 
 class EmbeddedNetwork {
  public:
-  // Datagrams on their way; a host keeps what is more until some have arrived.
+  // Limit of datagrams in flight. A host keeps further datagrams until some are delivered.
   static constexpr size_t kMaxInFlight = 4096;
 
-  // One host's way into the network.
+  // One host's access to the network.
   class Port final : public Network {
    public:
     Port(EmbeddedNetwork& network, uint32_t host) : network_(network), host_(host) {}
@@ -32,7 +33,7 @@ class EmbeddedNetwork {
     std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                   size_t bytes) override;
     void Commit() override;
-    // EADDRINUSE: it is another host's.
+    // Fails with EADDRINUSE if another host has the address.
     Status Open(const HostAddress& address) override;
     void Close(const NetAddress& address) override;
     Status JoinGroup(const NetAddress& local, const NetAddress& group) override;
@@ -41,19 +42,19 @@ class EmbeddedNetwork {
    private:
     EmbeddedNetwork& network_;
     const uint32_t host_;
-    wire::UdpFlow flow_{};  // of what was allocated last
+    wire::UdpFlow flow_{};  // of the last allocation
     std::vector<std::byte> pending_;
     bool is_lost_ = false;
   };
 
-  // Gives host `number` what arrives, by its own address `at`.
+  // Gives host `number` a datagram that arrived at its own address `at`.
   using Receiver = std::function<void(uint32_t number, const wire::UdpFlow& flow,
                                       std::span<const std::byte> bytes, const NetAddress& at)>;
-  // Hands on what is on its way now; true when anything was.
+  // Delivers the datagrams in flight now. Returns true if there were any.
   bool Deliver(const Receiver& receive);
-  // Datagrams to addresses that no host has.
+  // The number of datagrams to addresses that no host has.
   uint64_t lost() const { return lost_; }
-  // The host that has the address.
+  // Returns the host that has the address.
   std::optional<uint32_t> OwnerOf(const NetAddress& address) const;
 
  private:

@@ -1,4 +1,4 @@
-// The network between embedded hosts: who gets what, in which order, and what is lost.
+// The network between embedded hosts: receivers, order and loss.
 #include "emulator/embedded/embedded_network.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class EmbeddedNetworkTest : public ::testing::Test {
     from.Commit();
     return true;
   }
-  // What arrives: "1:x " is 'x' at host 1.
+  // Returns what was delivered: "1:x " means 'x' at host 1.
   std::string Deliver() {
     std::string arrived;
     network.Deliver([&](uint32_t number, const wire::UdpFlow&, std::span<const std::byte> bytes,

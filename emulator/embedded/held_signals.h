@@ -1,5 +1,6 @@
-// The program's signals wait while the calling thread runs the hosts: a handler must not find the
-// hosts in the midst of something. Faults of the thread's own (SIGSEGV and the like) do not wait.
+// Blocks the program's signals while the calling thread runs the hosts, because a handler must not
+// find the hosts in an inconsistent state. Faults of the thread (SIGSEGV and the like) are not
+// blocked.
 #pragma once
 
 #include <pthread.h>
@@ -11,7 +12,7 @@ namespace rdmaemu::embedded {
 
 class HeldSignals {
  public:
-  // `is_needed` false: does nothing.
+  // If `is_needed` is false, does nothing.
   explicit HeldSignals(bool is_needed) : is_held_(is_needed) {
     if (!is_held_) return;
     sigset_t held;
@@ -27,9 +28,9 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // What the thread blocks by itself; nullptr: nothing is held.
+  // Returns the thread's own signal mask, or nullptr if nothing is blocked.
   const sigset_t* before() const { return is_held_ ? &before_ : nullptr; }
-  // One is pending that `mask` lets through.
+  // Returns true if a signal is pending that `mask` does not block.
   static bool IsAnyPending(const sigset_t& mask) {
     sigset_t pending;
     if (sigpending(&pending) != 0 || sigisemptyset(&pending)) return false;

@@ -1,4 +1,4 @@
-// How functions of rdmaemu.h fail: a negative errno, and a sentence that the thread keeps.
+// Error reporting of the functions of rdmaemu.h: a negative errno, and a message per thread.
 #pragma once
 
 #include <exception>
@@ -27,7 +27,7 @@ inline int RefuseWithoutHost() {
                 "start the program with `rdmaemu run`");
 }
 
-// The body of a function of the C API: no exception leaves it.
+// Runs the body of a function of the C API and converts exceptions to errors.
 template <class Body>
 int AtDoor(Body&& body) {
   LastError().clear();
@@ -40,7 +40,7 @@ int AtDoor(Body&& body) {
   }
 }
 
-// 0 or a negative errno of `use`.
+// Calls `use` with the hosts. Returns its result, 0 or a negative errno.
 template <class Use>
 int WithHosts(Use&& use) {
   int result = 0;

@@ -24,7 +24,7 @@ LibcWaits FindAll() {
   Find(libc.nanosleep, "nanosleep");
   Find(libc.clock_nanosleep, "clock_nanosleep");
   Find(libc.read, "read");
-  // x86-64 has older versions of these with another layout of pthread_cond_t.
+  // x86-64 has older versions of these functions with another layout of pthread_cond_t.
   Find(libc.cond_wait, "pthread_cond_wait", "GLIBC_2.3.2");
   Find(libc.cond_timedwait, "pthread_cond_timedwait", "GLIBC_2.3.2");
   Find(libc.cond_clockwait, "pthread_cond_clockwait");
@@ -54,7 +54,7 @@ LibcWaits FindAll() {
   Find(libc.timerfd_create, "timerfd_create");
   Find(libc.timerfd_settime, "timerfd_settime");
   Find(libc.timerfd_gettime, "timerfd_gettime");
-  // x86-64 has older versions of these with another timer_t.
+  // x86-64 has older versions of these functions with another timer_t.
   Find(libc.timer_create, "timer_create", "GLIBC_2.3.3");
   Find(libc.timer_settime, "timer_settime", "GLIBC_2.3.3");
   Find(libc.timer_gettime, "timer_gettime", "GLIBC_2.3.3");

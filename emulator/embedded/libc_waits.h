@@ -1,4 +1,5 @@
-// The C library's own waits, behind the ones of the same names that this library gives the program.
+// The C library's own wait functions. This library exports functions of the same names to the
+// program.
 #pragma once
 
 #include <poll.h>
@@ -73,7 +74,7 @@ inline timespec ToTimespec(Duration duration) {
   return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
 }
 
-// Looked up once. A function that this C library does not have is null. Thread-safe.
+// Returns the functions, looked up once. A function that this C library lacks is null. Thread-safe.
 const LibcWaits& Libc();
 
 }  // namespace rdmaemu::embedded

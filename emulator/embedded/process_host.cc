@@ -24,7 +24,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Takes one from a counter: 0, EAGAIN when it is empty, or what is wrong with the descriptor.
+// Takes one from a counter. Returns 0, EAGAIN if it is empty, or the errno of the descriptor.
 int TakeOne(int counter_fd) {
   uint64_t value;
   iovec into{&value, sizeof value};
@@ -38,14 +38,14 @@ bool IsNonBlocking(int fd) {
 
 auto* FindEmbed() { return FindInLibrary<decltype(rdmaemu_client_embed)>("rdmaemu_client_embed"); }
 
-// Of which opening's hosts a thread is on which.
+// The host that a thread is on, for one opening.
 struct Entered {
   uint64_t opening = 0;
   uint32_t number = 0;
 };
 thread_local Entered t_entered;
 thread_local int t_locks = 0;
-// Between the two sides of a fork by this thread.
+// The pipe between the two sides of a fork by this thread.
 struct Fork {
   runtime::UniqueFd parent, child;
 };
@@ -56,7 +56,7 @@ thread_local Fork t_fork;
 std::atomic<bool> ProcessHost::has_hosts_{false};
 
 void HostsMutex::lock() {
-  t_locks++;  // first: a signal handler may come in between
+  t_locks++;  // before the lock: a signal handler may run in between
   waiting_++;
   mutex_.lock();
   waiting_--;
@@ -80,7 +80,8 @@ const rdmaemu_embedded_host ProcessHost::kFunctions = {Call, Ring, Wait, Idle};
 ProcessHost& ProcessHost::Get() {
   static ProcessHost* const host = [] {
     auto* const made = new ProcessHost;
-    // Nothing is locked before a fork: libibverbs locks its own there, and calls this in it.
+    // BeforeFork takes no lock: libibverbs locks its own mutex before a fork, and calls this
+    // library with it.
     pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
     return made;
   }();
@@ -96,7 +97,7 @@ void ProcessHost::AfterForkInChild() {
   home.driver_ = nullptr;
   auto* const of_parent =
       new OfParent{home.hosts_.release(), home.domain_time_.release(), {}, home.of_parent_};
-  // Byte by byte: another thread may have been changing it.
+  // Copied byte by byte, because another thread may have been changing the vector.
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
   new (&home.sleepers_) std::vector<Sleeper*>;
   new (&home.spinning_) std::vector<Sleeper*>;
@@ -120,7 +121,7 @@ void ProcessHost::BeforeFork() {
 void ProcessHost::AfterForkInParent() {
   if (!t_fork.parent) return;
   t_fork.child.Reset();
-  // Until the child closes its end, or ends.
+  // Wait until the child closes its end, or ends.
   char byte;
   while (Libc().read(t_fork.parent.get(), &byte, 1) < 0 && errno == EINTR) {
   }
@@ -324,8 +325,8 @@ int ProcessHost::DoCall(CallBuffers& call) {
   const uint64_t opening = openings_;
   const uint32_t number = HostOfCall(call.op, call.in, call.in_size, entered());
   if (hosts_->At(number) == nullptr) return EINVAL;
-  // A process has one connection to its host: its threads wait behind a call that a rule holds up,
-  // but for what no rule can, among which is what lets it go.
+  // A process has one connection to its host, so its threads wait behind a call that a rule holds.
+  // Calls that no rule can hold do not wait, because one of them may release the held call.
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
     Registration registration(
         *this, lock, {.mask = held.before(), .what = "a call behind one that a rule holds"});
@@ -333,15 +334,15 @@ int ProcessHost::DoCall(CallBuffers& call) {
     if (!IsStill(opening)) return EIO;
   }
   const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
-  // Who waits for a rule to fire is to see that a call has come to it.
+  // A thread that waits for a rule must see that a call has reached the rule.
   if (!error) WakeWaiters();
   const int result = error ? *error : AwaitReply(lock, number, call, held.before());
   WakeWaiters();
   return result;
 }
 
-// The caller waits, so its time passes: in a program of one thread also where the clock moves only
-// when told. The host and other threads go on meanwhile.
+// The caller waits, so its time passes. In a program of one thread it passes even with a manual
+// clock. The host and other threads continue meanwhile.
 int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
                             const sigset_t* mask) {
   const uint64_t opening = openings_;
@@ -353,11 +354,11 @@ int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
       AfterMove();
       continue;
     }
-    if (pause.endless) {  // the only thread is the one that a barrier holds
+    if (pause.endless) {  // a barrier holds the only thread
       hosts_->At(number)->AbandonCall();
       return EDEADLK;
     }
-    if (registration.Sleep(pause.machine) == EMFILE) {  // it looks again and again
+    if (registration.Sleep(pause.machine) == EMFILE) {  // the loop tries again
       lock.unlock();
       std::this_thread::yield();
       lock.lock();
@@ -377,7 +378,7 @@ void ProcessHost::Idle() { Get().Look(/*found_nothing=*/true); }
 
 int ProcessHost::Wait(int counter_fd) { return Get().WaitFor(counter_fd); }
 
-// A cancellation point, as the read(2) that it stands for.
+// A cancellation point, as the read(2) that this replaces.
 int ProcessHost::WaitFor(int counter_fd) {
   pollfd counter{counter_fd, POLLIN, 0};
   for (bool has_looked = false;;) {

@@ -1,4 +1,4 @@
-// ProcessHost: how threads wait, and who drives the hosts meanwhile.
+// ProcessHost: how threads wait, and which thread drives the hosts meanwhile.
 #include <poll.h>
 #include <pthread.h>
 
@@ -31,7 +31,7 @@ void ProcessHost::Forget(Sleeper& sleeper) {
   std::erase(spinning_, &sleeper);
 }
 
-// A signal wakes one thread, and this is the one.
+// A signal wakes one thread, so it is forgotten for the others when that thread runs.
 void ProcessHost::ForgetSignals(const Sleeper& woken) {
   if (woken.what().lock == nullptr) return;
   for (Sleeper* each : sleepers_) {
@@ -44,8 +44,8 @@ bool ProcessHost::DoOthersWait() {
   const int threads = CountThreads();
   if (threads == 1) return true;
   const Sleeper* const own = &Sleeper::OfThread();
-  // Those whose own word is enough: they sleep where only this library wakes them. A signal of a
-  // timer wakes them, too.
+  // Threads that sleep where only this library or the signal of a timer wakes them are known to
+  // wait. The state of the other threads is read from the kernel.
   std::vector<pid_t> waiting;
   for (const Sleeper* each : sleepers_) {
     if (each == own) continue;
@@ -56,7 +56,7 @@ bool ProcessHost::DoOthersWait() {
   if (static_cast<int>(waiting.size()) + 1 >= threads) return true;
   const bool sleep = OthersSleep(
       [&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });
-  // Asked last: a thread that sleeps because it wants the mutex has said so before.
+  // Check the mutex last: a thread that sleeps because it wants the mutex is counted there before.
   if (!sleep || mutex_.IsAwaited()) return false;
   has_signalled_ = false;
   return true;
@@ -64,7 +64,7 @@ bool ProcessHost::DoOthersWait() {
 
 bool ProcessHost::IsAlone() {
   if (IsInProgramTime()) return DoOthersWait();
-  // A timer or a peer of the program's own may end the wait: the program can act.
+  // A timer or peer of the program may end such a wait, so the program can act.
   if (std::ranges::any_of(sleepers_, [](const Sleeper* each) {
         return each->what().is_foreign && !each->what().fds.empty();
       })) {
@@ -144,7 +144,7 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
   return EIO;
 }
 
-// What a wait of the program has to end by: a moment of the machine, or of the hosts.
+// The end of a program's wait, in the machine's time or in the hosts'.
 class ProcessHost::WaitLimit {
  public:
   WaitLimit(DrivenTime& time, const std::optional<Duration>& limit,
@@ -155,7 +155,7 @@ class ProcessHost::WaitLimit {
         until_(limit ? runtime::RealNow() + *limit : Time::max()) {}
 
   bool HasPassed() const { return limit_ && Left() <= Duration::zero(); }
-  // At most so long of the machine's time may a thread sleep that sleeps for `pause` otherwise.
+  // Returns how long a thread may sleep that otherwise sleeps for `pause`, in the machine's time.
   std::optional<Duration> Sleep(const std::optional<Duration>& pause) const {
     if (!limit_ || virtual_limit_) return pause;
     return std::min(Left(), pause.value_or(Left()));
@@ -199,7 +199,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
     } else if (end.HasPassed()) {
       if (limited.virtual_limit) driven_->PassTo(*limited.virtual_limit);
       WakeWaiters();
-      // An event that happens exactly at the time-out ends the wait in time.
+      // An event exactly at the time-out still ends the wait in time.
       return is_ready() ? WaitEnd::kReady : WaitEnd::kTimedOut;
     } else {
       const bool alone = IsAlone();
@@ -266,7 +266,7 @@ void ProcessHost::Spin() {
 
 void ProcessHost::SpinOnClock() {
   if (DomainTime::IsJoined()) {
-    // The others of the time have to see that this process waits.
+    // The other members of the shared time must see that this process waits.
     DriveWait({.is_foreign = true, .what = "a loop that reads a clock"}, kSpinStep);
     return;
   }
@@ -276,7 +276,7 @@ void ProcessHost::SpinOnClock() {
   Sleeper& own = Sleeper::OfThread();
   if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
   if (!DoOthersWait()) return;
-  // Longer and longer steps: a loop of ten seconds ends soon, and one of microseconds in time.
+  // Steps grow, so that a loop of ten seconds ends soon, and a loop of microseconds on time.
   constexpr Duration kShortest = std::chrono::microseconds(1),
                      kLongest = std::chrono::milliseconds(10);
   constexpr int kPartOfSpin = 8;
@@ -298,7 +298,7 @@ void ProcessHost::EndSpin() {
 
 namespace {
 
-// glibc's lock word is 2 while other threads may wait for the mutex, and for a while afterwards.
+// glibc sets the lock word to 2 when other threads may wait for the mutex, and resets it late.
 bool IsWanted(const pthread_mutex_t* mutex) {
   return mutex != nullptr && mutex->__data.__lock > 1 && DoesOtherWaitFor(mutex, sizeof *mutex);
 }
@@ -322,7 +322,7 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
     sleeper.Begin(limited);
     sleepers_.push_back(&sleeper);
   }
-  // The thread is not in the C library yet: a wake-up that comes before it is there is lost.
+  // The thread is not in the C library yet, so an earlier wake-up is lost.
   const std::optional<Duration> until_woken =
       IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt;
   for (;;) {
@@ -336,9 +336,9 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
     if (!pause.moved) {
       if (pause.endless && IsStalled()) {
         ReportStall();
-        WakeWaiters();  // the wait for RDMA answers EDEADLK
+        WakeWaiters();  // the wait for RDMA returns EDEADLK
       }
-      // The others of a time that is shared cannot wake this thread.
+      // Other members of a shared time cannot wake this thread.
       if (driven_->wake_fd() >= 0) return {kLockLookAgain, false};
       return {pause.machine ? pause.machine : until_woken, false};
     }
@@ -393,11 +393,11 @@ int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& 
   return result;
 }
 
-// It ends with the hosts.
+// The thread ends with the hosts.
 void ProcessHost::StartDriver() {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's own threads handle its signals
   std::thread([this] {
     const WaitsFor what{.is_foreign = true, .what = "the driver thread"};
     while (DriveWait(what, std::nullopt) != WaitEnd::kNoHosts) std::this_thread::yield();
@@ -405,7 +405,7 @@ void ProcessHost::StartDriver() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Once: such a program repeats it at each of its waits.
+// Reported once, because such a program does this at each of its waits.
 void ProcessHost::ReportBusyThread(Duration stands) {
   constexpr Duration kReportAfter = std::chrono::seconds(10);
   if (stands < kReportAfter || std::exchange(has_reported_busy_, true)) return;
@@ -415,7 +415,7 @@ void ProcessHost::ReportBusyThread(Duration stands) {
       "wait or to read a clock, and a test of such a program has to do without program_time");
 }
 
-// Once, because the program may go on and stall again and again.
+// Reported once, because the program may continue and stall again.
 void ProcessHost::ReportStall() {
   if (std::exchange(has_reported_stall_, true)) return;
   std::string waits;

@@ -8,12 +8,12 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// The clocks that differ by more than their granularity.
+// Clocks that differ by more than their granularity.
 enum Family : int { kMonotonic, kRealtime, kBoottime, kTai, kFamilies };
 constexpr std::array<clockid_t, kFamilies> kClockOf = {CLOCK_MONOTONIC, CLOCK_REALTIME,
                                                        CLOCK_BOOTTIME, CLOCK_TAI};
 
-// -1: none.
+// Returns -1 for other clocks.
 int FamilyOf(clockid_t clock) {
   switch (clock) {
     case CLOCK_MONOTONIC:
@@ -34,7 +34,7 @@ int FamilyOf(clockid_t clock) {
   }
 }
 
-// What is added to the hosts' time, and to the machine's where the hosts are closed.
+// Offsets to the hosts' time, and to the machine's time after the hosts are closed.
 std::array<std::atomic<int64_t>, kFamilies> g_of_hosts_ns, g_of_machine_ns;
 std::atomic<int64_t> g_host_now_ns;
 std::atomic<bool> g_is_of_hosts, g_differs;

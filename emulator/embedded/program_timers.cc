@@ -21,7 +21,7 @@ namespace {
 
 bool g_signalled = false;  // under ProcessHost's lock
 
-// The number by which the kernel tells eventfds apart (proc(5), fdinfo); nothing: it is none.
+// Returns the kernel's number of an eventfd (proc(5), fdinfo), or nullopt for other descriptors.
 std::optional<uint64_t> EventfdId(int fd) {
   char path[40], text[512];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
@@ -36,7 +36,7 @@ std::optional<uint64_t> EventfdId(int fd) {
   return strtoull(key + strlen(kKey), nullptr, 10);
 }
 
-// The program has a descriptor of that eventfd, besides `own`.
+// Returns true if the program has a descriptor of that eventfd other than `own`.
 bool IsOpen(uint64_t id, int own) {
   DIR* const all = opendir("/proc/self/fd");
   if (all == nullptr) return true;
@@ -56,7 +56,7 @@ class DescriptorTimer final : public ProgramTimer {
       : ProgramTimer(clock), own_(std::move(own)), id_(id), given_(given) {}
 
   bool Expire(uint64_t times) override {
-    // The program may have closed ours, and opened something else by that number.
+    // The program may have closed our descriptor and opened another file with the same number.
     if (EventfdId(own_.get()) != id_) {
       own_.Release();
       return false;
@@ -118,7 +118,7 @@ class SignalTimer final : public ProgramTimer {
   }
 
  private:
-  // As the C library does: a thread for each expiration.
+  // Starts a thread for each expiration, as the C library does.
   void RunInThread() {
     struct Run {
       void (*function)(sigval);

@@ -1,7 +1,7 @@
-// The program's own timers while it lives in the hosts' time: timerfd_create(2), timer_create(2),
+// The program's timers while it lives in the hosts' time: timerfd_create(2), timer_create(2),
 // alarm(2) and setitimer(2). A timer expires when the hosts' time reaches it. Not thread-safe:
-// ProcessHost's lock guards it. Signals are sent with the lock held, so a caller that is not inside
-// a wait blocks them meanwhile (HeldSignals).
+// ProcessHost's lock guards it. Signals are sent with the lock held, so a caller outside a wait
+// blocks them meanwhile (HeldSignals).
 #pragma once
 
 #include <signal.h>
@@ -19,9 +19,9 @@
 
 namespace rdmaemu::embedded {
 
-// What a timer's settime and gettime functions speak of, in the hosts' time.
+// The values of a timer's settime and gettime functions, in the hosts' time.
 struct TimerSetting {
-  std::optional<Time> due;  // nothing: disarmed
+  std::optional<Time> due;  // nullopt: disarmed
   Duration interval{};      // zero: it expires once
 };
 
@@ -29,66 +29,67 @@ class ProgramTimer {
  public:
   explicit ProgramTimer(clockid_t clock) : clock(clock) {}
   virtual ~ProgramTimer() = default;
-  const clockid_t clock;  // of absolute times
+  const clockid_t clock;  // clock of absolute times
   TimerSetting setting;
-  // How many expirations the program has not been told of one by one.
+  // The number of expirations that were not reported one by one.
   uint64_t overrun = 0;
-  // As timer_getoverrun(2) tells it.
+  // Returns the value of timer_getoverrun(2).
   int OverrunCount() const {
     return static_cast<int>(std::min<uint64_t>(overrun, std::numeric_limits<int>::max()));
   }
-  // It has expired so many times. False: nobody can notice it any more.
+  // Records `times` expirations. Returns false if the program cannot notice them any more.
   virtual bool Expire(uint64_t times) = 0;
-  // The program can no longer reach it.
+  // Returns true if the program has no access to the timer any more.
   virtual bool IsClosed() const { return false; }
-  // Setting a timer forgets what it has counted (timerfd_settime(2)).
+  // Clears counted expirations, as setting a timer does (timerfd_settime(2)).
   virtual void ForgetExpirations() {}
 };
 
 class ProgramTimers {
  public:
   static constexpr size_t kFirstForget = 16;
-  // Of one process. A program that has more finds EMFILE or EAGAIN.
+  // Limit for one process. Above it, creating a timer fails with EMFILE or EAGAIN.
   static constexpr size_t kMaxTimers = 65536;
 
-  // A descriptor that is readable when the timer has expired, as of timerfd_create(2): an eventfd,
-  // whose number is answered. -1 and errno.
+  // Creates a timer descriptor as timerfd_create(2): an eventfd that is readable after an
+  // expiration. Returns the descriptor, or -1 and errno.
   int CreateDescriptor(clockid_t clock, int flags);
-  // Which timer a descriptor is, also a duplicate of the first one; nullptr: none of these.
+  // Returns the timer of a descriptor or of its duplicate. Returns nullptr for other descriptors.
   ProgramTimer* OfDescriptor(int fd);
 
-  // `id` is the kernel's, of a timer that is never armed there. False: there is no room.
+  // Creates a timer with the id of a kernel timer that is never armed. Returns false above
+  // kMaxTimers.
   bool CreateSignalling(timer_t id, clockid_t clock, const sigevent& event);
   ProgramTimer* OfId(timer_t id);
   void Delete(timer_t id);
 
-  // The one of alarm(2) and setitimer(2) with ITIMER_REAL.
+  // The timer of alarm(2) and of setitimer(2) with ITIMER_REAL.
   ProgramTimer& alarm() { return *alarm_; }
 
   std::optional<Time> NextDeadline() const;
-  // Lets what is due expire.
+  // Expires all timers that are due.
   void Expire(Time now);
-  // A signal was sent since the last call.
+  // Returns true if a signal was sent since the last call.
   bool TakeSignalled();
-  // Of this object. What is due already expires at once.
+  // Sets a timer of this object. A timer that is due already expires at once.
   void Set(ProgramTimer& timer, const TimerSetting& setting, Time now);
-  // In a forked child, which has none of its parent's timers (timer_create(2), alarm(2)). A timerfd
-  // that it inherits is the parent's to drive.
+  // Removes all timers in a forked child, which inherits none (timer_create(2), alarm(2)). The
+  // parent drives an inherited timerfd.
   void ForgetInChild();
-  // The hosts are closed: no timer expires any more.
+  // Disarms all timers, because the hosts are closed.
   void Disarm();
 
   ProgramTimers();
 
  private:
   bool Expire(ProgramTimer& timer, Time now);
-  // Forgets descriptors that the program has closed, when there may be many of them.
+  // Forgets closed descriptors when there are forget_at_ or more descriptors.
   void ForgetClosed();
 
   std::map<uint64_t, std::unique_ptr<ProgramTimer>> descriptors_;  // by the eventfd's id
   std::map<timer_t, std::unique_ptr<ProgramTimer>> signalling_;
   std::unique_ptr<ProgramTimer> alarm_;
-  size_t forget_at_ = kFirstForget;  // so many descriptors
+  size_t forget_at_ = kFirstForget;  // number of descriptors
 };
 
 }  // namespace rdmaemu::embedded

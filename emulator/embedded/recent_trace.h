@@ -1,6 +1,6 @@
-// The trace of hosts inside a process: the latest records of all of them as text in memory, in the
-// order in which they happened, for the message of a test that failed; and each host's in files
-// where they were asked for.
+// The trace of the hosts inside a process. The latest records of all hosts are kept in memory as
+// text, in order, for the message of a failed test. Each host's records are also written to files
+// on request.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@ class RecentLines {
  public:
   static constexpr size_t kMaxLines = 4096;
 
-  // Where the next line goes.
+  // Returns the place for the next line.
   std::string& Next() {
     if (lines_.size() == kMaxLines) lines_.pop_front();
     return lines_.emplace_back();
@@ -30,11 +30,11 @@ class RecentLines {
   std::deque<std::string> lines_;
 };
 
-// Of one host.
+// The trace of one host.
 class RecentTrace final : public trace::Sink {
  public:
   RecentTrace(const std::string& host, RecentLines& lines) : timeline_(host), lines_(lines) {}
-  // As TraceFiles::Open.
+  // Opens the files as TraceFiles::Open.
   runtime::OrMessage<void> Open(const runtime::HostOptions& options, Time now) {
     return files_.Open(options, now);
   }

@@ -1,5 +1,4 @@
-// A thread's wait in ProcessHost, from its beginning to its end, which may be the thread's
-// cancellation.
+// A thread's wait in ProcessHost. The destructor ends the wait, also when the thread is cancelled.
 #pragma once
 
 #include <mutex>
@@ -29,14 +28,14 @@ class ProcessHost::Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // The thread sleeps until this descriptor is readable, too, and until another thread does so in
-  // its place; -1: none.
+  // Makes the thread wait for `wake_fd`, too, until another thread waits for it instead. -1: does
+  // nothing.
   void WaitForOthersToo(int wake_fd) {
     if (wake_fd < 0) return;
     home_.driver_ = &sleeper_;
     wake_fd_ = wake_fd;
   }
-  // Sleeps without the lock. 0, EINTR or EMFILE.
+  // Sleeps without the lock. Returns 0, EINTR or EMFILE.
   int Sleep(const std::optional<Duration>& limit) {
     if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
     const int wake_fd = home_.driver_ == &sleeper_ ? wake_fd_ : -1;

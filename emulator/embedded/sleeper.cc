@@ -12,8 +12,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Not an object with a destructor: a destructor of the program's thread-specific data may wait
-// later.
+// A plain pointer without a destructor, because a destructor of the program's thread-specific data
+// may still wait.
 thread_local Sleeper* t_sleeper = nullptr;
 
 pthread_key_t SleeperKey() {
@@ -66,7 +66,7 @@ int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
 void Sleeper::Expire() {
   has_expired_ = is_roused_ = true;
   // The program's other waiters wake up as well, which they must expect
-  // (pthread_cond_timedwait(3)). The condition variable exists as long as this thread waits for it.
+  // (pthread_cond_timedwait(3)). The condition variable exists while this thread waits for it.
   if (what_.condition != nullptr) Libc().cond_broadcast(what_.condition);
 }
 

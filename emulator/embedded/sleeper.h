@@ -1,5 +1,4 @@
-// A thread of the program that waits while the embedded hosts run: what it waits for, and how it is
-// woken.
+// A thread of the program that waits while the embedded hosts run: its wait, and how to wake it.
 #pragma once
 
 #include <poll.h>
@@ -18,34 +17,34 @@
 
 namespace rdmaemu::embedded {
 
-// What a thread waits for. Everything but Sleep and Wake is called under ProcessHost's lock.
+// What a thread waits for. All functions except Sleep and Wake run under ProcessHost's lock.
 struct WaitsFor {
-  // Of the caller; `revents` is written.
+  // The caller's descriptors; `revents` is written.
   std::span<pollfd> fds = {};
-  // Signals that are blocked during the sleep; nullptr: as the thread has them.
+  // Signals blocked during the sleep. nullptr: those of the thread.
   const sigset_t* mask = nullptr;
   // Virtual time must not pass this moment before the wait has ended.
   std::optional<Time> virtual_limit = std::nullopt;
-  // A condition variable, semaphore or futex of the program, which another thread signals.
+  // A condition variable, semaphore or futex of the program that another thread signals.
   const void* lock = nullptr;
-  // The thread sleeps inside the C library, on `lock`; hosts can wake it only where `condition` is
-  // the same, and then by a broadcast.
+  // The thread sleeps on `lock` inside the C library. Hosts can wake it only if `condition` is the
+  // same object, by a broadcast.
   bool is_in_libc = false;
   pthread_cond_t* condition = nullptr;
-  // The mutex that the caller of a condition wait has until it sleeps.
+  // The mutex that the caller of a condition wait holds until it sleeps.
   const pthread_mutex_t* mutex = nullptr;
   // Something other than the hosts and this process's threads may end the wait.
   bool is_foreign = false;
-  // Takes what the thread waits for, besides `fds`. True: taken, the wait ends.
+  // Tries to take what the thread waits for besides `fds`. Returns true if that ends the wait.
   const std::function<bool()>* take = nullptr;
-  // What the thread does, for the report of a stall: "rdma_get_cm_event".
+  // The name of the wait in the report of a stall, such as "rdma_get_cm_event".
   const char* what = "a wait";
 };
 
 class Sleeper {
  public:
-  // The calling thread's, also in the destructors of its thread-specific data. Freed with the
-  // thread.
+  // Returns the calling thread's object, even in destructors of its thread-specific data. It is
+  // freed with the thread.
   static Sleeper& OfThread();
   ~Sleeper();
 
@@ -53,33 +52,32 @@ class Sleeper {
     what_ = what;
     is_roused_ = is_signalled_ = has_expired_ = false;
   }
-  // Before each Sleep; `forks` counts the forks between the first process and this one, because a
-  // parent's descriptor wakes the parent. False: EMFILE.
+  // Call this before each Sleep. `forks` counts the forks between the first process and this one,
+  // because a descriptor of the parent would wake the parent. Returns false for EMFILE.
   bool Prepare(uint32_t forks);
-  // Outside the lock; a cancellation point. Until `wake_fd` is readable, too, where it is not -1. 0
-  // or EINTR.
+  // Sleeps without the lock, also until `wake_fd` is readable unless it is -1. Returns 0 or EINTR.
+  // A cancellation point.
   int Sleep(const std::optional<Duration>& limit, int wake_fd = -1);
-  // By another thread. Until its next Prepare the thread counts as running. Nothing for a thread
-  // that sleeps inside the C library: it looks at nothing of the hosts.
+  // Wakes the thread from another thread. It counts as running until its next Prepare. Does nothing
+  // for a thread that sleeps inside the C library, which checks no hosts.
   void Wake();
-  // The hosts' time, which is the program's, has reached virtual_limit: a wait inside the C library
-  // ends.
+  // Ends a wait inside the C library, because program time has reached virtual_limit.
   void Expire();
   bool has_expired() const { return has_expired_; }
   bool is_signalled() const { return is_roused_ || is_signalled_; }
-  // The lock that the thread waits on was signalled. For `all` waiters: the thread runs; for one of
-  // them: it counts as running until one has.
+  // Records a signal of the lock that the thread waits on. With `all`, the thread runs. Otherwise
+  // it counts as running until one of the waiters runs.
   void Signal(bool all) { (all ? is_roused_ : is_signalled_) = true; }
   void ForgetSignal() { is_signalled_ = false; }
 
   pid_t thread() const { return thread_; }
-  // How often in a row the thread has looked and found nothing.
+  // The number of polls in a row that found nothing.
   uint32_t looks = 0;
-  // Since when it does nothing but reading clocks.
+  // Since when the thread only reads clocks.
   std::optional<Time> spins_since;
 
   const WaitsFor& what() const { return what_; }
-  // Nothing that it waits for has happened. Looks at its descriptors.
+  // Returns true if nothing that the thread waits for has happened. Polls its descriptors.
   bool IsIdle() const;
 
  private:

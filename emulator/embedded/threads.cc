@@ -16,25 +16,25 @@
 
 #include "emulator/runtime/unique_fd.h"
 
-// Of a program that was built with -fsanitize=thread.
+// Defined in a program built with -fsanitize=thread.
 extern "C" void __tsan_init() __attribute__((weak));
 
 namespace rdmaemu::embedded {
 
 int CountThreads() {
   if (__libc_single_threaded != 0) return 1;
-  // A directory's links: `.`, its name in the parent, and one for each directory in it: a thread.
+  // The directory's link count: `.`, its name in the parent, and one link for each thread.
   constexpr int kOwnLinks = 2;
   struct stat tasks;
   if (stat("/proc/self/task", &tasks) != 0) return kManyThreads;
-  // ThreadSanitizer's own thread begins with the program's second one, and stays.
+  // ThreadSanitizer's own thread starts with the program's second thread, and never ends.
   const int of_sanitizer = __tsan_init != nullptr ? 1 : 0;
   return std::max(1, static_cast<int>(tasks.st_nlink) - kOwnLinks - of_sanitizer);
 }
 
 namespace {
 
-// A file of proc(5) about a thread of this process; empty: the thread has ended.
+// A file of proc(5) about a thread of this process. Empty if the thread has ended.
 struct ThreadFile {
   ThreadFile(const char* thread, const char* name) {
     const std::string path = std::string("/proc/self/task/") + thread + "/" + name;
@@ -45,7 +45,7 @@ struct ThreadFile {
   char text[256];
 };
 
-// The state in stat: it stands behind the name, which may have any letters.
+// Returns the state in stat. It follows the name, which may contain any characters.
 char StateOf(const char* thread) {
   const ThreadFile stat(thread, "stat");
   if (stat.text[0] == '\0') return 'X';
@@ -53,8 +53,8 @@ char StateOf(const char* thread) {
   return name_end == nullptr || name_end[1] == '\0' ? 'R' : name_end[2];
 }
 
-// Calls `visit` with each other thread's number, also as text, until it answers false. False: there
-// is no /proc, or `visit` has answered so.
+// Calls `visit` with each other thread's id, also as text, until it returns false. Returns false
+// without /proc, or if `visit` did.
 template <class Visit>
 bool ForEachOther(const Visit& visit) {
   DIR* const all = opendir("/proc/self/task");

@@ -1,12 +1,13 @@
-// What the libibverbs.so.1 of this process exports for librdmaemu.so.1 (shim/client/client_abi.h).
+// Finds functions that this process's libibverbs.so.1 exports for librdmaemu.so.1
+// (shim/client/client_abi.h).
 #pragma once
 
 #include <dlfcn.h>
 
 namespace rdmaemu::embedded {
 
-// nullptr when the process runs on another libibverbs.so.1, or on none. A library that was loaded
-// with RTLD_LOCAL, as Python loads its modules' libraries, is found by its SONAME alone.
+// Returns nullptr if the process uses another libibverbs.so.1, or none. A library loaded with
+// RTLD_LOCAL can be found only by its SONAME. Python loads its modules' libraries so.
 template <class Function>
 Function* FindInLibrary(const char* name) {
   void* function = dlsym(RTLD_DEFAULT, name);

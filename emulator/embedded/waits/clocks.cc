@@ -1,4 +1,5 @@
-// The clocks of the C library. They show the machine's time until the hosts' time is the program's.
+// Replaces the clocks of the C library. They show the machine's time unless the hosts' time is the
+// program's.
 #include <sys/time.h>
 #include <time.h>
 
@@ -7,7 +8,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// A program that reads the clock again and again waits for it.
+// A program that reads the clock again and again waits for time.
 Duration Read(clockid_t clock) {
   if (DomainTime::MayHaveMoved() && !HostsMutex::IsMine()) ProcessHost::Get().Resume();
   if (ProgramClock::IsOfHosts() && ProgramClock::IsSpin() && !HostsMutex::IsMine()) {

@@ -1,6 +1,6 @@
-// What the waits in this folder share. Each has the name of a function of the C library and takes
-// its place in the program and in its libraries (docs/embedding.md): while a thread waits, it runs
-// the embedded hosts. Without such a host a wait costs one branch more.
+// Shared code of the waits in this folder. Each wait has the name of a C library function and
+// replaces it in the program and its libraries (docs/embedding.md). A waiting thread runs the
+// embedded hosts. Without hosts a wait costs one more branch.
 #pragma once
 
 #include <poll.h>
@@ -19,14 +19,14 @@
 
 namespace rdmaemu::embedded {
 
-// The wait is the program's own, and there are hosts to run.
+// Returns true if the wait is the program's own, and there are hosts to run.
 inline bool DrivesHosts() { return ProcessHost::HasHosts() && !HostsMutex::IsMine(); }
 
 inline bool IsValid(const timespec& time) {
   return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
 }
 inline Duration ToDuration(const timespec& time) {
-  constexpr time_t kMaxSeconds = 8'000'000'000;  // as a Duration, with room to add one
+  constexpr time_t kMaxSeconds = 8'000'000'000;  // fits into a Duration, with room to add one
   return std::chrono::seconds(std::min(time.tv_sec, kMaxSeconds)) +
          std::chrono::nanoseconds(time.tv_nsec);
 }
@@ -35,18 +35,18 @@ inline std::optional<Duration> FromMilliseconds(int timeout_ms) {
   return std::chrono::milliseconds(timeout_ms);
 }
 
-// What the clock shows to the program.
+// Returns what the clock shows to the program.
 inline Duration ProgramNow(clockid_t clock) {
   if (ProgramClock::Covers(clock)) return ProgramClock::Now(clock);
   timespec now{};
   Libc().clock_gettime(clock, &now);
   return ToDuration(now);
 }
-// The moment in whose time the waits of the program end: the machine's, or the hosts'.
+// Returns the current time in which the program's waits end: the machine's, or the hosts'.
 inline Time WaitNow() {
   return ProgramClock::IsOfHosts() ? Time(ProgramClock::Now(CLOCK_MONOTONIC)) : runtime::RealNow();
 }
-// When the machine's clock shows what the program means by `until`: its clocks may be ahead.
+// Converts a time of the program's clock to the machine's clock, which may be behind.
 inline timespec ToMachine(clockid_t clock, const timespec& until) {
   if (!ProgramClock::DiffersFromMachine() || !ProgramClock::Covers(clock)) return until;
   timespec now{};
@@ -54,7 +54,7 @@ inline timespec ToMachine(clockid_t clock, const timespec& until) {
   return ToTimespec(ToDuration(now) + ToDuration(until) - ProgramClock::Now(clock));
 }
 
-// A wait that succeeds leaves errno as it was.
+// Restores errno after a wait that succeeds.
 class KeepsErrno {
  public:
   int Answer(int result) const {
@@ -66,15 +66,15 @@ class KeepsErrno {
   const int before_ = errno;
 };
 
-// A wait for descriptors. `look(timeout)` is the C library's function with that time-out: a null
-// pointer waits for ever.
+// Waits for descriptors. `look(timeout)` is the C library's function with that time-out. A null
+// pointer waits forever.
 template <class Look>
 int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const Look& look) {
   const timespec at_once = {0, 0};
   const Time until = limit ? WaitNow() + *limit : Time::max();
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
-  // The whole of it at first, so that virtual time passes by just so much.
+  // Start with the whole limit, so that virtual time passes by exactly that much.
   for (std::optional<Duration> left = limit;;) {
     const int found = look(&at_once);
     if (found != 0) return found;
@@ -84,7 +84,7 @@ int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const L
     }
     switch (hosts.DriveWait(what, left)) {
       case ProcessHost::WaitEnd::kReady:
-        // Another thread may take it first.
+        // Another thread may take the event first.
         if (limit) left = std::max(Duration::zero(), until - WaitNow());
         continue;
       case ProcessHost::WaitEnd::kTimedOut:

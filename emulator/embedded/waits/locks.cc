@@ -1,5 +1,5 @@
-// Waits for a condition variable, a semaphore or a futex. The hosts cannot wake them: the last
-// thread that begins to wait runs the hosts until another thread has something to do.
+// Waits for a condition variable, a semaphore or a futex. The hosts cannot wake such a wait. The
+// last thread that begins to wait runs the hosts until another thread has work.
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -11,15 +11,15 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Until the program's clock shows `until`; nothing: for ever.
+// Returns the time until the program's clock shows `until`. nullopt: forever.
 std::optional<Duration> LeftUntil(clockid_t clock, const timespec* until) {
   if (until == nullptr) return std::nullopt;
   return std::max(Duration::zero(), ToDuration(*until) - ProgramNow(clock));
 }
 
-// `wait(left)` is the C library's, with a time-out of the machine relative to now, or none. Hosts
-// whose clock runs must be driven at their time: the wait is cut into pieces. In program time a
-// piece is all that the machine's time has to do with it.
+// `wait(left)` is the C library's wait with a relative time-out of the machine's time, or none. The
+// wait is cut into pieces, because hosts with a running clock must be driven on time. In program
+// time, the machine's time limits only the pieces.
 template <class Wait>
 int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, const Wait& wait) {
   const KeepsErrno keeps;
@@ -35,9 +35,9 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     const bool in_program_time = ProgramClock::IsOfHosts();
     const std::optional<Duration> left = LeftUntil(clock, until);
     const ProcessHost::LockWait begun = hosts.BeginLockWait(what, left, goes_on);
-    End end{hosts};  // a thread may be cancelled in the wait
+    End end{hosts};  // the thread may be cancelled in the wait
     if (begun.has_expired) {
-      const int error = wait(Duration::zero());  // lets go of the mutex once, as any wait
+      const int error = wait(Duration::zero());  // releases the mutex once, as any wait
       end.has_timed_out = error == ETIMEDOUT;
       return keeps.Answer(error);
     }
@@ -45,8 +45,8 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     const int error = wait(is_cut ? begun.machine : left);
     if (error == ETIMEDOUT && is_cut) {
       end.is_ended = true;
-      // The C library may have taken the thread off the condition variable before the signal. Its
-      // caller must look: a wake-up without a signal is allowed.
+      // The C library may have removed the thread from the condition variable before the signal. So
+      // the caller must check its condition. A wake-up without a signal is allowed.
       if (what.condition == nullptr || !hosts.IsLockSignalled()) continue;
       return keeps.Answer(hosts.EndLockWait(false) ? ETIMEDOUT : 0);
     }
@@ -99,7 +99,8 @@ int CondWait(pthread_cond_t* cond, pthread_mutex_t* mutex) {
   return DriveCondWait(cond, mutex, CLOCK_MONOTONIC, nullptr);
 }
 
-// The clock of pthread_condattr_setclock(3), where glibc (nptl/pthread_cond_common.c) keeps it.
+// Returns the clock of pthread_condattr_setclock(3). glibc stores it in __wrefs
+// (nptl/pthread_cond_common.c).
 clockid_t ClockOf(const pthread_cond_t& cond) {
   constexpr unsigned kIsMonotonic = 2;
   return (cond.__data.__wrefs & kIsMonotonic) != 0 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
@@ -107,7 +108,7 @@ clockid_t ClockOf(const pthread_cond_t& cond) {
 
 bool IsClockOfLocks(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC; }
 
-// 0 or an errno.
+// Returns 0 or an errno.
 int SemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
   if (ProgramClock::IsOfHosts()) {
     const std::function<bool()> take = [semaphore] { return sem_trywait(semaphore) == 0; };
@@ -132,7 +133,7 @@ int SemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
                        });
 }
 
-// 0, or -1 and errno.
+// Returns 0, or -1 and errno.
 int DriveSemWait(sem_t* semaphore, clockid_t clock, const timespec* until) {
   if (sem_trywait(semaphore) == 0) return 0;
   const KeepsErrno keeps;
@@ -214,7 +215,7 @@ RDMAEMU_WAIT int sem_post(sem_t* semaphore) {
   return result;
 }
 
-// threads.h is the same in the C library, by names that nobody can take the place of.
+// The C library's own threads.h functions call internal names that cannot be replaced.
 namespace {
 pthread_cond_t* Of(cnd_t* condition) { return reinterpret_cast<pthread_cond_t*>(condition); }
 pthread_mutex_t* Of(mtx_t* mutex) { return reinterpret_cast<pthread_mutex_t*>(mutex); }

@@ -1,4 +1,4 @@
-// poll(2), select(2) and epoll_wait(2), with their relatives.
+// Replaces poll(2), select(2), epoll_wait(2) and their variants.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -18,11 +18,11 @@ int DrivePoll(pollfd* fds, nfds_t count, std::optional<Duration> limit, const si
   const auto look = [&](const timespec* timeout) {
     return Libc().ppoll(fds, count, timeout, mask);
   };
-  // The kernel judges the arguments before anything here reads them.
+  // The kernel checks the arguments before any code here reads them.
   const timespec at_once = {0, 0};
   ProcessHost::Get().Look(/*found_nothing=*/false);
   if (const int found = look(&at_once); found != 0) return keeps.Answer(found);
-  // `revents` is the program's. The kernel's count has 32 bits.
+  // The copy protects the program's `revents`. The kernel's count has 32 bits.
   std::vector<pollfd> copy(fds, fds + static_cast<uint32_t>(count));
   return keeps.Answer(DriveUntilReady(
       {.fds = copy, .mask = mask, .is_foreign = true, .what = "poll"}, limit, look));
@@ -64,7 +64,7 @@ struct Sets {
 int DriveSelect(int count, const Sets& sets, std::optional<Duration> limit, const sigset_t* mask) {
   const KeepsErrno keeps;
   std::vector<pollfd> fds = sets.AsPollfds(count);
-  // select(2) empties the sets when it finds nothing: each look has copies.
+  // select(2) clears the sets when it finds nothing, so each call gets copies.
   return keeps.Answer(DriveUntilReady(
       {.fds = fds, .mask = mask, .is_foreign = true, .what = "select"}, limit,
       [&](const timespec* timeout) {
@@ -106,7 +106,7 @@ RDMAEMU_WAIT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const
   return DrivePoll(fds, count, timeout ? std::optional(ToDuration(*timeout)) : std::nullopt, mask);
 }
 
-// What _FORTIFY_SOURCE makes of the two; the C library's own end the program.
+// The functions of _FORTIFY_SOURCE. The C library's own versions would abort the program.
 RDMAEMU_WAIT int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t bytes) {
   if (bytes / sizeof *fds < count) __builtin_trap();
   return poll(fds, count, timeout_ms);
@@ -117,7 +117,7 @@ RDMAEMU_WAIT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
   return ppoll(fds, count, timeout, mask);
 }
 
-// A program may have sets of other sizes than the headers': those are the C library's alone.
+// A program may use larger sets than those of the headers. Only the C library handles them.
 RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, timeval* timeout) {
   if (!DrivesHosts() || count < 0 || count > FD_SETSIZE ||
       (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {
@@ -131,7 +131,7 @@ RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, time
   const Time began = WaitNow();
   const int found = DriveSelect(count, sets, limit, nullptr);
   if (found == 0) Empty(sets, count);
-  if (timeout != nullptr) {  // Linux tells what is left
+  if (timeout != nullptr) {  // Linux returns the remaining time
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         std::max(Duration::zero(), *limit - (WaitNow() - began)));
     timeout->tv_sec = static_cast<time_t>(left.count() / 1'000'000);

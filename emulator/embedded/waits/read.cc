@@ -1,4 +1,5 @@
-// A blocking read(2) or eventfd_read(3) of an event channel, a completion channel or a timerfd.
+// Replaces read(2) and eventfd_read(3): a blocking read of an event channel, a completion channel
+// or a timerfd.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,8 +13,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// An event channel, a completion channel or a timer: what else a read(2) waits for, or refuses, is
-// the kernel's to know.
+// Returns true for an event channel, a completion channel or a timer. The kernel handles all other
+// descriptors.
 bool IsCounter(int fd) {
   char path[32], kind[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -22,12 +23,12 @@ bool IsCounter(int fd) {
   return name == "anon_inode:[eventfd]" || name == "anon_inode:[timerfd]";
 }
 
-// Runs the hosts until the descriptor can be read; false: EINTR.
+// Runs the hosts until the descriptor is readable. Returns false for EINTR.
 bool AwaitReadable(int fd) {
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
   pollfd readable{fd, POLLIN, 0};
-  // Ready, too: a file, and a descriptor that is none.
+  // poll(2) reports files and invalid descriptors as ready, too.
   if (Libc().poll(&readable, 1, 0) != 0 || !IsCounter(fd)) return true;
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return true;
@@ -53,7 +54,7 @@ RDMAEMU_WAIT ssize_t read(int fd, void* bytes, size_t size) {
   return Libc().read(fd, bytes, size);
 }
 
-// What _FORTIFY_SOURCE makes of it; the C library's own ends the program.
+// The function of _FORTIFY_SOURCE. The C library's own version would abort the program.
 RDMAEMU_WAIT ssize_t __read_chk(int fd, void* bytes, size_t size, size_t room) {
   if (size > room) __builtin_trap();
   return read(fd, bytes, size);

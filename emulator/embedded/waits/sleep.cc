@@ -1,4 +1,4 @@
-// nanosleep(2), usleep(3) and sleep(3).
+// Replaces nanosleep(2), usleep(3) and sleep(3).
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,7 +8,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// 0, or EINTR and what is left; anything else: the C library's function is to sleep so long.
+// The end of a sleep: error 0, or EINTR with the time left. If not `is_driven`, the C library must
+// sleep for `left`.
 struct SleepEnd {
   bool is_driven;
   int error;
@@ -25,7 +26,7 @@ SleepEnd DriveSleep(Duration time) {
   return {false, 0, left};
 }
 
-// As clock_nanosleep: 0 or an errno.
+// Sleeps as clock_nanosleep(2). Returns 0 or an errno.
 int SleepFor(Duration time, timespec* left) {
   const KeepsErrno keeps;
   const SleepEnd end = DriveSleep(time);

@@ -1,5 +1,6 @@
-// syscall(2): the C++ library waits for futures by it, and some programs for everything. Only waits
-// and clocks in program time are looked at; all other calls are the C library's.
+// Replaces syscall(2). The C++ library waits for futures by it, and some programs use it for
+// everything. Only waits and clocks in program time are handled. The C library makes all other
+// calls.
 #include <linux/futex.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -9,7 +10,7 @@
 
 namespace rdmaemu::embedded {
 
-// locks.cc.
+// Defined in locks.cc.
 long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespec* time,
                     uint32_t bits);
 
@@ -32,8 +33,8 @@ bool IsTimedFutexWait(const long (&arguments)[6]) {
 
 using namespace rdmaemu::embedded;
 
-// By its symbol: a function with six arguments takes them from where callers of the variadic one
-// put them, however few they pass.
+// Defined by its symbol. A function of six arguments finds them where callers of the variadic
+// function put them, however few they pass.
 RDMAEMU_WAIT long RdmaemuSyscall(long number, long a0, long a1, long a2, long a3, long a4,
                                  long a5) __asm__("syscall");
 

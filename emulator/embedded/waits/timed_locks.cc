@@ -1,6 +1,6 @@
-// Time-outs of locks, joins and signals in program time. Nothing of the program says when what they
-// wait for can be had: the thread looks in between. The C library's functions are called without
-// those that a sanitizer puts before them: it counts the caller's.
+// Time-outs of locks, joins and signals in program time. No event of the program says when a lock
+// is free, so the thread tries again in between. The C library's functions are called without a
+// sanitizer's interceptors, because these count the caller's own calls.
 #include <pthread.h>
 #include <signal.h>
 #include <threads.h>
@@ -10,7 +10,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// `take` answers EBUSY while there is nothing to take; its other answers are the result.
+// `take` returns EBUSY while there is nothing to take. Any other value is the result.
 template <class Take>
 int DriveUntilTaken(const char* what, clockid_t clock, const timespec& until, const Take& take) {
   const KeepsErrno keeps;
@@ -22,7 +22,7 @@ int DriveUntilTaken(const char* what, clockid_t clock, const timespec& until, co
     const WaitsFor waits{.is_foreign = true, .take = &try_again, .what = what};
     const ProcessHost::WaitEnd end = ProcessHost::Get().DriveWait(waits, left);
     if (end == ProcessHost::WaitEnd::kReady) return keeps.Answer(result);
-    // These functions go on after a signal (pthread_mutex_timedlock(3)).
+    // These functions continue after a signal (pthread_mutex_timedlock(3)).
     if (end != ProcessHost::WaitEnd::kInterrupted) return ETIMEDOUT;
   }
 }

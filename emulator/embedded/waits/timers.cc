@@ -1,5 +1,5 @@
-// timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). In program time they expire when
-// the hosts' time reaches them; else they are the C library's.
+// Replaces timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). In program time, timers
+// expire when the hosts' time reaches them. Otherwise they are the C library's.
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -15,7 +15,7 @@ itimerspec Remaining(const TimerSetting& setting, Time now) {
   itimerspec left{};
   if (!setting.due) return left;
   left.it_interval = ToTimespec(setting.interval);
-  // An armed timer never shows zero.
+  // The remaining time of an armed timer is never zero.
   left.it_value = ToTimespec(std::max(Duration(1), *setting.due - now));
   return left;
 }
@@ -34,7 +34,7 @@ bool IsValidSetting(const itimerspec& setting) {
   return IsValid(setting.it_value) && IsValid(setting.it_interval);
 }
 
-// 0; nothing: the timer is none of the program time's.
+// Returns 0, or nullopt if the timer is not one of program time.
 std::optional<int> Set(const std::function<ProgramTimer*(ProgramTimers&)>& find, bool is_absolute,
                        const itimerspec& given, itimerspec* before) {
   std::optional<int> result;
@@ -87,7 +87,7 @@ using namespace rdmaemu;
 using namespace rdmaemu::embedded;
 
 RDMAEMU_WAIT int timerfd_create(int clock, int flags) noexcept {
-  // The kernel judges the arguments.
+  // The kernel checks the arguments.
   const int real = Libc().timerfd_create(clock, flags);
   if (real < 0 || !IsProgramTime() || !ProgramClock::Covers(clock)) return real;
   close(real);
@@ -114,7 +114,7 @@ RDMAEMU_WAIT int timerfd_gettime(int fd, itimerspec* setting) noexcept {
 }
 
 RDMAEMU_WAIT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noexcept {
-  // The kernel judges the arguments, and its timer, which is never armed, has the number.
+  // The kernel checks the arguments, and its timer, which is never armed, provides the id.
   const int result = Libc().timer_create(clock, event, id);
   if (result != 0 || !IsProgramTime() || !ProgramClock::Covers(clock)) return result;
   sigevent meant{};
@@ -197,7 +197,7 @@ RDMAEMU_WAIT unsigned alarm(unsigned time_seconds) noexcept {
   if (!IsProgramTime()) return Libc().alarm(time_seconds);
   itimerspec before{};
   Set(Alarm, /*is_absolute=*/false, {{0, 0}, {static_cast<time_t>(time_seconds), 0}}, &before);
-  // As the kernel rounds (alarm_setitimer): never to 0 while it is armed.
+  // Rounds as the kernel does (alarm_setitimer): never to 0 while the timer is armed.
   const timespec& left = before.it_value;
   const bool rounds_up = (left.tv_sec == 0 && left.tv_nsec > 0) || left.tv_nsec >= 500'000'000;
   return static_cast<unsigned>(left.tv_sec) + (rounds_up ? 1 : 0);
