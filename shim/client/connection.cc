@@ -1,4 +1,5 @@
-// The connection: calls, shared segments, doorbells, fork, and the thread that sees the host die.
+// The connection: calls, shared segments, doorbells, fork, and the thread that detects the host's
+// end.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,29 +33,29 @@ namespace rdmaemu::client {
 std::atomic<uint32_t> g_fork_generation{1};
 const char g_device_order = 0;
 std::atomic<const rdmaemu_embedded_host*> g_embedded{nullptr};
-// Of the hosts inside this process, by their numbers: those that have ended.
+// Bit N is set when host N inside this process has ended.
 std::atomic<uint32_t> g_ended_hosts{0};
 static_assert(IdSpace::kMaxParts <= 32);
 
 namespace {
 
-constexpr int kStartAttempts = 3;  // a host may end itself between our finding and our greeting it
+constexpr int kStartAttempts = 3;  // a host may end between being found and being greeted
 
 struct Connection {
-  // One call at a time. Held while a host answers, so that fork() does not wait for it: a forked
-  // child begins with a new one, whatever its parent's threads were about.
+  // Serialises calls. It is held while a host answers, so fork() does not wait for it. A forked
+  // child starts with a new mutex, whatever its parent's threads were doing.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  // Taken after `mutex`, for some instructions: what a forked child must find whole is changed
-  // under both.
+  // Taken after `mutex`, for a few instructions. State that a forked child must find consistent is
+  // changed under both.
   pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER;
 
   int socket = -1;
   FileId socket_id;  // of `socket`, or of `inherited_socket`
   FileId doorbell_id;
   bool watched = false;        // a thread waits for the end of `socket`
-  bool has_waited_on = false;  // descriptors that need the thread, also in a forked child
-  // The parent's socket, kept by a forked child until it has its own: as long as it is open, what
-  // the parent had made before the fork lives, even when the parent has ended.
+  bool has_waited_on = false;  // some descriptor needs the thread, also in a forked child
+  // The parent's socket. A forked child keeps it until it has its own. While it is open, objects
+  // that the parent made before the fork live, even after the parent has ended.
   int inherited_socket = -1;
   std::atomic<uint32_t> generation{0};
   HostPlace place{};
@@ -62,17 +63,17 @@ struct Connection {
   uint32_t host_pid = 0;
   uint32_t process = 0;                 // HelloOut::process
   ProcessPage* process_page = nullptr;  // this process's own
-  uint32_t this_fork = 0;               // number of the fork that is under way
-  // Of a forked child that has no connection of its own: which process it comes from, and by which
-  // of that process's forks.
+  uint32_t this_fork = 0;               // number of the fork in progress
+  // In a forked child without its own connection: its parent process, and the number of the
+  // parent's fork.
   uint32_t parent = 0, fork = 0;
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
-  // This process's own; nullptr: calls go by the socket.
+  // This process's own page. nullptr: calls use the socket.
   std::atomic<CallPage*> page{nullptr};
 
-  // Of a host process the first; of hosts inside this process one each.
+  // For a host process only the first. For hosts inside this process one each.
   std::atomic<DoorbellPage*> doorbells[IdSpace::kMaxParts] = {};
   std::atomic<int> doorbell_fd{-1};
   Segments segments;
@@ -87,8 +88,8 @@ class ForkMutexLock {
   ForkMutexLock& operator=(const ForkMutexLock&) = delete;
 };
 
-// The program has not closed the connection's descriptors: they are not files of its own. A child
-// that has not rejoined has no socket.
+// Returns true if the program has not closed the connection's descriptors or reused their numbers.
+// A child that has not rejoined has no socket.
 bool OwnsDescriptors() {
   const Connection& c = g_connection;
   return (c.socket < 0 || FileIdOf(c.socket) == c.socket_id) &&
@@ -112,7 +113,7 @@ void MarkGone() {
   if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
 }
 
-// A process without a page calls by its socket, and does well.
+// Without a page, the process makes its calls by the socket.
 CallPage* ShareCallPage(int socket) {
   const Nothing in{};
   Buffer nothing{nullptr, 0, 0};
@@ -146,7 +147,7 @@ int Connect(const HostPlace& place) {
   return -1;
 }
 
-// `token`: of the group that the process joins; zero: a new one.
+// `token` names the group that the process joins. Zero: a new group.
 int Greet(int socket, const uint8_t (&token)[16], HelloOut& out, int& doorbell_fd) {
   HelloIn in{};
   in.version = kCallVersion;
@@ -165,10 +166,10 @@ int Greet(int socket, const uint8_t (&token)[16], HelloOut& out, int& doorbell_f
   return error;
 }
 
-// True when the host has ended, or cannot be reached any more.
+// Returns true if the host has ended or is unreachable.
 bool HasEnded() { return !OwnsDescriptors() || SysHasHungUp(g_connection.socket); }
 
-// Wakes a host that sleeps; false when it cannot be reached any more.
+// Wakes a sleeping host. Returns false if the host is unreachable.
 bool WakeHost() {
   if (!OwnsDescriptors()) {
     MarkGone();
@@ -178,7 +179,7 @@ bool WakeHost() {
   return true;
 }
 
-// Threads that wait on counters learn of the host's end from another thread.
+// Starts the thread that wakes waiters on counters when the host ends.
 int EnsureWatched() {
   Connection& c = g_connection;
   if (c.watched) return 0;
@@ -203,14 +204,14 @@ int MapSegment(uint32_t id, MappedSegment& out, int socket) {
   return MapFile(id, answer, fd, out);
 }
 
-// The doorbells of the host that has the object.
+// Returns the doorbells of the host that has the object.
 DoorbellPage* DoorbellsOf(uint32_t handle) {
   const uint32_t number = Embedded() == nullptr ? 0 : IdSpace::PartOf(handle);
   return g_connection.doorbells[number].load(std::memory_order_relaxed);
 }
 
-// Where the span is, whose segment is mapped where that is needed; nullptr and errno. The caller
-// holds `mutex`.
+// Returns the address of the span, and maps its segment if needed. Returns nullptr and errno on
+// failure. The caller holds `mutex`.
 std::byte* MapSpanLocked(const SharedSpan& span, int socket) {
   Connection& c = g_connection;
   bool known;
@@ -240,14 +241,14 @@ int MapDoorbells(int socket, const HelloOut& hello, uint32_t number = 0) {
   return 0;
 }
 
-// What Hello brought: permission for the host to reach our memory, and the shared pages. When this
-// returns 0, the socket is the connection, and an inherited one has served its purpose.
+// Applies the reply to Hello: lets the host access our memory, and maps the shared pages. When this
+// returns 0, `socket` is the connection and an inherited socket is closed.
 int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   Connection& c = g_connection;
   if (hello.version != kCallVersion || hello.process_page.length < sizeof(ProcessPage)) {
     return EPROTO;
   }
-  // Fails where Yama is not there; then it is not needed either.
+  // Fails without Yama, and is not needed then.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
   const int error = MapDoorbells(socket, hello);
   if (error != 0) return error;
@@ -285,17 +286,19 @@ int GreetAndSettle(int socket, const uint8_t (&token)[16]) {
 
 constexpr uint8_t kNewGroup[16] = {};
 
-// A forked child: its parent's host or none.
+// Connects a forked child to its parent's host. It never uses another host.
 int Rejoin() {
   Connection& c = g_connection;
   const int socket = Connect(c.place);
   int error = socket >= 0 ? GreetAndSettle(socket, c.token) : errno;
-  // Its parents have ended, and it has closed what it inherited of them: it begins anew.
+  // The child's parents have ended and it has closed the inherited socket, so it starts a new
+  // group.
   if (socket >= 0 && error == EACCES) error = GreetAndSettle(socket, kNewGroup);
   if (error == 0) return 0;
   if (socket >= 0) SysClose(socket);
-  // The host has ended, so the child cannot join again. Other errors (no free descriptor) may be
-  // temporary. The counters are the parent's too and stay as they are.
+  // These errors mean that the host has ended, so the child cannot join again. Other errors (no
+  // free descriptor) may be temporary. The counters also belong to the parent, so they are not
+  // filled.
   if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
     c.gone = true;
     c.must_rejoin = false;
@@ -303,8 +306,9 @@ int Rejoin() {
   return EIO;
 }
 
-// fork() waits for no host and for no call of another thread. The child joins its parent's group
-// when it first uses the library, and the host learns from the count which objects it inherited.
+// fork() waits for no host and for no call of another thread. The child joins its parent's group at
+// its first use of the library. The count of forks shows the host which objects the child
+// inherited.
 void PrepareFork() {
   Connection& c = g_connection;
   pthread_mutex_lock(&c.fork_mutex);
@@ -321,15 +325,17 @@ void AfterForkInChild() {
   Connection& c = g_connection;
   UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
-  pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork has it
+  pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork locked it
   g_fork_generation.fetch_add(1);
-  // A host inside the parent is the parent's: its queues are shared, its state is a dead copy.
+  // A host inside the parent belongs to the parent: its queues are shared, and the child's copy of
+  // its state is dead.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
-  // The parent's.
+  // The page belongs to the parent.
   if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
   c.watched = false;
   if (c.socket < 0) return;
-  // It stays open: by now the number may be an eventfd of the program's, which looks the same.
+  // The parent's doorbell is not closed, because its number may already be an eventfd of the
+  // program, which looks the same.
   c.doorbell_fd = -1;
   c.doorbell_id = {};
   c.parent = c.process;
@@ -385,7 +391,8 @@ int FirstConnect() {
   return ENODEV;
 }
 
-// The greeting of a host inside this process, which wants a ring each time: it never looks itself.
+// Greets a host inside this process. Such a host needs a ring for each post, because it never scans
+// by itself.
 int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
   HelloIn in{};
   in.version = kCallVersion;
@@ -400,7 +407,7 @@ int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
   return MapDoorbells(-1, hello, number);
 }
 
-// Mappings of the host before: of objects that are not to be used any more.
+// Unmaps the segments of the previous host, whose objects are invalid.
 void ForgetSegments() {
   Connection& c = g_connection;
   for (std::atomic<DoorbellPage*>& page : c.doorbells) page = nullptr;
@@ -432,7 +439,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
       error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
                                 : EIO;
     }
-    // EIO is also an answer a host may give; only a dead socket ends the connection.
+    // A host may return EIO as well. The connection has ended only if its socket is dead.
     broken = error == EIO && HasEnded();
   }
   pthread_mutex_unlock(&c.mutex);
@@ -496,7 +503,7 @@ bool IsWatched(CallOp op, uint32_t handle) {
          (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
 }
 
-// Hosts inside this process copy alone, and have none.
+// Hosts inside this process copy alone and offer no jobs.
 JobPage* Jobs() {
   DoorbellPage* page = g_connection.doorbells[0].load(std::memory_order_relaxed);
   return page == nullptr ? nullptr : &page->jobs;
@@ -534,7 +541,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
       descriptor_count > rdmaemu::kMaxReplyDescriptors) {
     return EINVAL;
   }
-  // Connecting opens files and spawns, which are cancellation points.
+  // Connecting opens files and spawns a process, which are cancellation points.
   int cancel_state;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   const int saved_errno = errno;
@@ -547,7 +554,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
                                          descriptors, descriptor_count);
   if (error == 0 && rdmaemu::HasTrait(op, rdmaemu::kBringsCounter)) {
     for (uint32_t i = 0; i < descriptor_count; i++) RememberCounter(descriptors[i]);
-    // The host may have died before the counter was on the list.
+    // The host may have died before the counter was remembered.
     if (HostIsGone()) FillCounters();
   }
   AcquireFromDevice();
@@ -576,7 +583,7 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
     }
   }
   pthread_mutex_unlock(&c.mutex);
-  if (host == nullptr) FillCounters();  // who waits returns
+  if (host == nullptr) FillCounters();  // waiting threads return
   return error;
 }
 

@@ -18,20 +18,19 @@
 namespace rdmaemu::client {
 namespace {
 
-constexpr size_t kMaxDescriptors = size_t{1} << 20;  // the highest number, and so the table
-constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than anybody reads
+constexpr size_t kMaxDescriptors = size_t{1} << 20;  // limits descriptor numbers, and so the table
+constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than any program reads
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
-// By descriptor: the kernel's own number of the eventfd, from /proc/self/fdinfo; one more than it;
-// 0: none of ours.
+// By descriptor: one more than the kernel's eventfd id from /proc/self/fdinfo. 0: not one of our
+// counters.
 long* g_eventfd_ids = nullptr;
 size_t g_room = 0;
 
-// Of all eventfds, once there is one; an inode has one number on a 64-bit system.
+// The inode of all eventfds, once there is one. On a 64-bit system an inode has only one number.
 std::atomic<uint64_t> g_eventfd_inode{0};
 
-// The number by which the kernel tells eventfds apart; -1 when the descriptor is not one (or /proc
-// is missing).
+// Returns the kernel's id of an eventfd. Returns -1 for another file, or without /proc.
 long EventfdId(int fd) {
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
@@ -45,8 +44,8 @@ long EventfdId(int fd) {
   return id == nullptr ? -1 : strtol(id + strlen("eventfd-id:"), nullptr, 10);
 }
 
-// False when the program has closed the counter and uses its number for a file that is no eventfd.
-// Costs one fstat(2).
+// Returns false if the program has closed the counter and uses its number for a file other than an
+// eventfd. Costs one fstat(2).
 bool IsCounter(int fd) {
   const uint64_t inode = g_eventfd_inode.load(std::memory_order_relaxed);
   return inode == 0 || FileIdOf(fd).inode == inode;
@@ -72,7 +71,7 @@ void RememberCounter(int fd) {
   const long id = EventfdId(fd);
   if (id < 0) return;
   pthread_mutex_lock(&g_mutex);
-  // Numbers of eventfds begin at 0.
+  // Ids of eventfds begin at 0.
   if (HasRoomFor(static_cast<size_t>(fd))) g_eventfd_ids[fd] = id + 1;
   pthread_mutex_unlock(&g_mutex);
 }
@@ -104,8 +103,8 @@ void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }
 
 extern "C" {
 
-// A cancellation point like the read(2) that it is: programs cancel threads that wait here. No lock
-// is held and nothing is on the stack that would have to be cleaned up.
+// A cancellation point, as read(2) is: programs cancel threads that wait here. No lock is held, and
+// nothing on the stack needs cleaning up.
 int rdmaemu_client_wait(int counter_fd) {
   using namespace rdmaemu::client;
   if (!IsCounter(counter_fd)) return EBADF;

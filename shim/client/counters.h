@@ -1,11 +1,11 @@
-// The counters (eventfds) that a process was given, so that nobody waits for ever when the host
-// dies: each is then filled.
+// The counters (eventfds) of a process. All are filled when the host dies, so that no thread waits
+// forever.
 #pragma once
 
 namespace rdmaemu::client {
 
-// Remembers a descriptor that came with a reply when it is a counter that a program waits on. Who
-// closes it need not say so: what stands behind a number is compared before it is written to.
+// Remembers a descriptor from a reply if it is a counter that a program waits on. Closing it needs
+// no call here, because the file behind a number is compared before each write.
 void RememberCounter(int fd);
 // Makes every remembered counter readable for good.
 void FillCounters();

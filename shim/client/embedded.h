@@ -1,5 +1,5 @@
-// A host inside this process takes the connection's place (rdmaemu_client_embed): one pointer,
-// looked at where a message would be sent.
+// A host inside this process replaces the connection (rdmaemu_client_embed). This pointer is read
+// where a message would be sent.
 #pragma once
 
 #include <atomic>

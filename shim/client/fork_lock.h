@@ -1,5 +1,5 @@
-// A lock for a few instructions that spins, yields, and survives fork: a child whose parent's other
-// thread held the lock takes it over. Zeroed memory is an unlocked lock.
+// A lock for a few instructions that spins, yields and survives fork. If another thread of the
+// parent held the lock, a child takes it over. Zeroed memory is an unlocked lock.
 #pragma once
 
 #include <sched.h>
@@ -11,7 +11,7 @@
 
 namespace rdmaemu::client {
 
-// One more in every forked child; never 0. Changed only by the child handler of fork.
+// Incremented in every forked child, and never 0. Only the child handler of fork changes it.
 extern std::atomic<uint32_t> g_fork_generation;
 
 class ForkLock {
@@ -20,7 +20,7 @@ class ForkLock {
     const uint32_t mine = g_fork_generation.load(std::memory_order_relaxed);
     for (unsigned tries = 0;; tries++) {
       uint32_t seen = owner_.load(std::memory_order_relaxed);
-      // What another generation left behind belongs to a thread that does not exist here.
+      // A lock of another generation belongs to a thread that does not exist in this process.
       if (seen != mine && owner_.compare_exchange_weak(seen, mine, std::memory_order_acquire)) {
         AcquireFrom(this);
         return;

@@ -24,7 +24,7 @@ extern char** environ;
 namespace rdmaemu::client {
 namespace {
 
-constexpr size_t kMaxEnvironment = 65536;  // variables handed on to a new host
+constexpr size_t kMaxEnvironment = 65536;  // maximum number of variables passed to a new host
 
 bool IsOwnDirectory(const char* path) {
   struct stat status;
@@ -53,7 +53,7 @@ bool IsHostName(const char* name) {
          strchr(name, '/') == nullptr;
 }
 
-// The folder of the file this code was loaded from; false when the loader does not know it.
+// Returns the folder of this library's file. Returns false if the loader does not know the file.
 bool LibraryFolder(char (&folder)[PATH_MAX]) {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&FindHostPlace), &info) == 0 ||
@@ -66,7 +66,7 @@ bool LibraryFolder(char (&folder)[PATH_MAX]) {
   return true;
 }
 
-// The command that starts hosts. "rdmaemu" alone is for a search of PATH.
+// Finds the command that starts hosts. "rdmaemu" alone is searched in PATH.
 void FindCommand(char (&command)[PATH_MAX]) {
   const char* named = secure_getenv("RDMAEMU_BIN");
   if (named != nullptr && named[0] != '\0') {
@@ -86,8 +86,8 @@ void FindCommand(char (&command)[PATH_MAX]) {
   snprintf(command, sizeof command, "rdmaemu");
 }
 
-// The environment without LD_PRELOAD: what is preloaded into a program (rsockets over sockets, this
-// library) must not end up in the host.
+// Copies the environment without LD_PRELOAD. Libraries preloaded into a program (rsockets over
+// sockets, this library) must not be loaded into the host.
 char** EnvironmentForHost() {
   size_t count = 0;
   while (environ != nullptr && environ[count] != nullptr && count < kMaxEnvironment) count++;
@@ -108,7 +108,8 @@ int Spawn(const char* command, char* const arguments[], char* const environment[
     posix_spawn_file_actions_destroy(&files);
     return ENOMEM;
   }
-  // A host that kept the program's descriptors would hold its pipes open after its end.
+  // A host that inherited the program's descriptors would keep its pipes open after the program's
+  // end.
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
@@ -198,9 +199,9 @@ bool StartHost(const HostPlace& place) {
   do {
     waited = waitpid(pid, &status, 0);
   } while (waited < 0 && errno == EINTR);
-  // A program that ignores SIGCHLD, or waits for any child, takes the status away.
+  // A program that ignores SIGCHLD, or waits for any child, consumes the exit status.
   if (waited < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return true;
-  // The command has said why on stderr.
+  // The command has printed the reason to stderr.
   Complain(Complaint::kUnreachable, "no RDMA devices: host '%s' could not be started by %s",
            place.name, command);
   return false;

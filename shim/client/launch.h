@@ -1,5 +1,5 @@
-// Finding a host: where its socket is, which command starts one, and one line for a person when
-// neither works.
+// Finds or starts a host: the path of its socket, the command that starts it, and one line for the
+// user if both fail.
 #pragma once
 
 #include <sys/un.h>
@@ -13,15 +13,15 @@ struct HostPlace {
   sockaddr_un socket;
 };
 
-// $RDMAEMU_HOST ("default") in $RDMAEMU_DIR, else $XDG_RUNTIME_DIR/rdmaemu, else
-// /tmp/rdmaemu-<uid>. 0 or a positive errno, after a message.
+// Finds the socket of $RDMAEMU_HOST ("default") in $RDMAEMU_DIR, else $XDG_RUNTIME_DIR/rdmaemu,
+// else /tmp/rdmaemu-<uid>. Returns 0, or prints a message and returns a positive errno.
 int FindHostPlace(HostPlace& place);
 
-// Runs `rdmaemu host --name NAME --daemonize`, which returns once the host listens. True when it
-// said so, or when its status was taken by another waiter; prints why not otherwise.
+// Runs `rdmaemu host --name NAME --daemonize`, which returns when the host listens. Returns true on
+// success, or if another waiter took the exit status. Prints the reason otherwise.
 bool StartHost(const HostPlace& place);
 
-// Prints "rdmaemu: ..." to stderr, once a process for all messages of one kind.
+// Prints "rdmaemu: ..." to stderr, once per process for each kind of message.
 enum class Complaint { kUnreachable, kGone };
 void Complain(Complaint kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
 

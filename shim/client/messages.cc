@@ -31,8 +31,8 @@ size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]
   return count;
 }
 
-// Whether the process has room for so many descriptors. A reply whose descriptors find none has
-// done its work at the host, and nobody could undo it. 0 or EMFILE.
+// Checks that the process has room for `wanted` descriptors. If a reply's descriptors do not fit,
+// the host has already done the call, and nobody can undo it. Returns 0 or EMFILE.
 int FindRoom(int socket, uint32_t wanted) {
   int spare[kMaxReplyDescriptors];
   uint32_t found = 0;

@@ -8,9 +8,9 @@
 
 namespace rdmaemu::client {
 
-// Sends one call, header.size bytes at `in`, and takes its reply with `wanted` descriptors, which
-// the caller owns. The reply's errno; EPROTO for another number of descriptors; EIO when the
-// connection has broken.
+// Sends one call with header.size bytes at `in`. Receives its reply with `wanted` descriptors,
+// which the caller owns. Returns the reply's errno, EPROTO for another number of descriptors,
+// EMFILE without room for them, or EIO if the connection has broken.
 int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
              uint32_t wanted);
 

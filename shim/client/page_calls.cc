@@ -13,15 +13,15 @@
 namespace rdmaemu::client {
 namespace {
 
-// A host that is awake on another processor answers most calls within the spins; one that waits
-// for this processor gets it by the yields.
+// A host that is awake on another processor answers most calls within the spins. A host that waits
+// for this processor runs during the yields.
 constexpr int kSpins = 40;
 constexpr int kYields = 100;
-constexpr long kLookForHostNanoseconds = 100'000'000;  // should its end have gone unnoticed
+constexpr long kLookForHostNanoseconds = 100'000'000;  // checks the host, if its end went unnoticed
 
 bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 
-// False when the host has gone.
+// Returns false if the host has ended.
 bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (int i = 0; i < kSpins; i++) {
     if (Answered(page)) return true;
@@ -35,7 +35,7 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
-    // In the machine's time, whatever the program's is.
+    // The time-out is in the machine's time, also in program time.
     if (MachineSyscall()(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
         errno == ETIMEDOUT && caller.host_has_ended()) {
       break;

@@ -9,7 +9,7 @@
 
 namespace rdmaemu::client {
 
-// Where a reply goes: `size` bytes at `bytes`, of which `filled` came.
+// The buffer for a reply: `size` bytes at `bytes`, of which `filled` are valid.
 struct Buffer {
   void* bytes;
   uint32_t size;
@@ -17,26 +17,26 @@ struct Buffer {
 };
 
 struct PageCaller {
-  bool (*wake_host)();  // false when the host cannot be reached any more
+  bool (*wake_host)();  // false if the host is unreachable
   bool (*host_has_ended)();
   const std::atomic<bool>& gone;
 };
 
-// The page behind a memfd that the host sent; nullptr when it cannot be mapped.
+// Maps the page behind a memfd that the host sent. Returns nullptr on failure.
 CallPage* MapCallPage(int fd);
 
-// Calls without descriptors, of a size that fits.
+// Returns true for calls without descriptors whose sizes fit the page.
 inline bool FitsPage(uint32_t in_size, uint32_t out_size, uint32_t descriptor_count) {
   return descriptor_count == 0 && in_size <= CallPage::kMaxInBytes &&
          out_size <= CallPage::kMaxOutBytes;
 }
 
-// Makes one call of header.size bytes at `in`, which must fit. The reply's errno, or EIO when the
-// host has gone.
+// Makes one call with header.size bytes at `in`, which must fit. Returns the reply's errno, or EIO
+// if the host has ended.
 int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
                    const PageCaller& caller);
 
-// Who waits for an answer looks whether the host has gone.
+// Wakes a thread that waits for an answer, so that it checks whether the host has ended.
 void WakeCaller(CallPage& page);
 
 }  // namespace rdmaemu::client

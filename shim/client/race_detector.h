@@ -1,6 +1,7 @@
-// ThreadSanitizer sees a program's memory accesses, but not the locks of this library or the order
-// that a device gives: what a thread posts happens before its completion is polled. The functions
-// below tell it, when the program was built with -fsanitize=thread (tsan_interface.h).
+// Annotations for ThreadSanitizer (tsan_interface.h). ThreadSanitizer sees a program's memory
+// accesses, but not this library's locks. It also misses the order that a device guarantees: a post
+// happens before the poll of its completion. These functions do nothing unless the program was
+// built with -fsanitize=thread.
 #pragma once
 
 extern "C" {
@@ -10,7 +11,7 @@ void __tsan_release(void* address) __attribute__((weak));
 
 namespace rdmaemu::client {
 
-// What the thread does next happens after all that threads did before ReleaseTo of this address.
+// Orders the thread's next actions after all actions before ReleaseTo of this address.
 inline void AcquireFrom(const void* address) {
   if (__tsan_acquire != nullptr) __tsan_acquire(const_cast<void*>(address));
 }
@@ -18,8 +19,9 @@ inline void ReleaseTo(const void* address) {
   if (__tsan_release != nullptr) __tsan_release(const_cast<void*>(address));
 }
 
-// The device as one place: posting and calls release to it, completions and answers acquire from
-// it. It cannot be split by queue: a message orders threads that share no queue.
+// The whole device is one address. Posts and calls release to it, and completions and replies
+// acquire from it. It cannot be split by queue, because a message orders threads that share no
+// queue.
 extern const char g_device_order;
 inline void AcquireFromDevice() { AcquireFrom(&g_device_order); }
 inline void ReleaseToDevice() { ReleaseTo(&g_device_order); }

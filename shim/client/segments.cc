@@ -11,7 +11,7 @@ namespace rdmaemu::client {
 
 int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out) {
   struct stat status;
-  // Bytes past the file's end would be a SIGBUS.
+  // An access beyond the file's end would raise SIGBUS.
   const bool whole = fstat(fd, &status) == 0 && answer.length > 0 &&
                      static_cast<uint64_t>(status.st_size) >= answer.length;
   void* bytes =
@@ -19,7 +19,7 @@ int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out
   const int failure = whole ? errno : EPROTO;
   SysClose(fd);
   if (bytes == MAP_FAILED) return failure;
-  // A core file would otherwise touch, and hold, every page of every queue.
+  // A core file would otherwise touch, and allocate, every page of every queue.
   madvise(bytes, answer.length, MADV_DONTDUMP);
   out = {id, answer.length, static_cast<std::byte*>(bytes)};
   return 0;
@@ -47,7 +47,7 @@ bool Segments::Add(const MappedSegment& segment) {
 }
 
 std::byte* Segments::Find(const SharedSpan& span, bool& known) const {
-  // A new queue is most often in the newest segment.
+  // A new queue is usually in the newest segment.
   for (size_t i = count_; i-- > 0;) {
     if (all_[i].id != span.segment) continue;
     known = true;

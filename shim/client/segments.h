@@ -1,4 +1,4 @@
-// The memory that this process shares with its host: each segment is mapped once.
+// The memory that this process shares with its host. Each segment is mapped once.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@ struct MappedSegment {
   std::byte* bytes;
 };
 
-// Maps what a host answered to kMapSegment, and closes the descriptor. An errno; EPROTO when the
-// file is shorter than it says.
+// Maps the file that a host returned for kMapSegment, and closes the descriptor. Returns 0 or an
+// errno. EPROTO: the file is shorter than the reply says.
 int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out);
 
-// Where the span is; nullptr and EPROTO when it is not within the segment.
+// Returns the address of the span. Returns nullptr and EPROTO if it is not within the segment.
 std::byte* Place(const SharedSpan& span, const MappedSegment& segment);
 
-// Those that are mapped. Not thread-safe.
+// The mapped segments. Not thread-safe.
 class Segments {
  public:
   static constexpr size_t kMaxSegments = 65536;
 
-  bool Add(const MappedSegment& segment);  // false: there is no room
-  // As Place; `known` is false when its segment has not been mapped yet.
+  bool Add(const MappedSegment& segment);  // false: kMaxSegments reached or no memory
+  // Works as Place. Sets `known` to false if the segment is not mapped yet.
   std::byte* Find(const SharedSpan& span, bool& known) const;
   void UnmapAll();
 

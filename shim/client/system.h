@@ -1,5 +1,5 @@
-// System calls that go past the C library's names: programs such as librspreload interpose
-// socket(), poll() and their kin, and a call from here must reach the kernel.
+// System calls without the C library's wrappers. Programs such as librspreload interpose socket(),
+// poll() and similar functions, but calls from here must reach the kernel.
 #pragma once
 
 #include <errno.h>
@@ -14,7 +14,8 @@
 
 namespace rdmaemu::client {
 
-// Each answers as its namesake: -1 and errno on failure. EINTR is the caller's.
+// Each function returns what its system call returns: -1 and errno on failure. The caller handles
+// EINTR.
 inline int SysSocket(int domain, int type) {
   return static_cast<int>(syscall(SYS_socket, domain, type, 0));
 }
@@ -37,14 +38,15 @@ inline int SysPoll(pollfd* fds, unsigned count) {
 inline int SysDuplicate(int fd) {
   return static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
 }
-// The peer of a socket has closed it, or this side has.
+// Returns true if the peer or this side has closed the socket.
 inline bool SysHasHungUp(int fd) {
   pollfd poll{fd, POLLRDHUP, 0};
   const timespec at_once{0, 0};
   return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
 }
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
-// An eventfd takes eight bytes or nothing, and never EINTR unless it would block.
+// write(2) to an eventfd writes eight bytes or nothing, and fails with EINTR only if it would
+// block.
 inline void SysAddToEventfd(int fd, uint64_t count) {
   while (syscall(SYS_write, fd, &count, sizeof count) < 0 && errno == EINTR) {
   }

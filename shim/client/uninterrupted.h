@@ -1,16 +1,16 @@
-// EINTR as POSIX has it: a call that ends in EINTR has had no effect, so that the program can
-// repeat the call. (Fault rules make calls end in EINTR; a host never does by itself.)
+// EINTR as in POSIX: a call that fails with EINTR has had no effect, so the program can repeat it.
+// Fault rules make calls fail with EINTR; a host never does so itself.
 #pragma once
 
 #include <errno.h>
 
 namespace rdmaemu::client {
 
-// A rule that interrupts every call must not hold the program for ever.
+// A rule that interrupts every call must not block the program forever.
 inline constexpr int kMaxRepeats = 100;
 
-// Repeats a step that the program cannot repeat: because an earlier step of the same call has taken
-// effect, or because the function cannot report an error. `step` returns 0 or a positive errno.
+// Repeats a step after EINTR if the program cannot repeat it: an earlier step of the same call has
+// taken effect, or the function cannot report errors. `step` returns 0 or a positive errno.
 template <class Step>
 int Uninterrupted(const Step& step) {
   int error = step();

@@ -1,4 +1,4 @@
-// Whether the program runs under Valgrind, which does not know all that this library does.
+// Detects Valgrind, which does not support everything that this library does.
 #pragma once
 
 // Valgrind preloads a library with this function into the programs that it runs.

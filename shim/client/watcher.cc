@@ -22,14 +22,14 @@ constexpr size_t kOwnStackBytes = 65536;
 
 struct Watched {
   int socket;
-  int stop_fd;  // readable: the thread is to end; -1: it lives as long as the process
+  int stop_fd;  // readable: the thread must end; -1: it never ends
   void (*ended)();
 };
 
-// Valgrind calls a thread's memory lost when the thread still runs at the end of the process. There
-// the thread ends before.
+// Valgrind reports the memory of a thread as lost if the thread still runs when the process ends.
+// So under Valgrind the thread ends first.
 struct Ending {
-  pid_t process;  // that the thread is of; a forked child has no such thread
+  pid_t process;  // process that has the thread; its forked children do not
   pthread_t thread;
   int stop_fd;
 };
@@ -51,8 +51,8 @@ __attribute__((destructor)) void EndWatcher() {
   pthread_join(g_ending.thread, nullptr);
 }
 
-// The C library takes a thread's copy of all thread-local storage from the thread's stack. Only
-// glibc's private function says how much that is, as it does for Java's and Rust's threads.
+// The C library allocates a thread's copy of thread-local storage on the thread's stack. Only
+// glibc's private function returns its size. Java and Rust use that function as well.
 size_t StackBytes(const pthread_attr_t& attributes) {
   using MinStack = size_t(const pthread_attr_t*);
   auto* const min_stack =
@@ -88,7 +88,7 @@ int StartWatcher(int socket, void (*ended)()) {
     error = StartThread(attributes, watched);
     pthread_attr_destroy(&attributes);
   }
-  // EINVAL: the stack is too small after all. The system's default is for any thread.
+  // EINVAL: the stack is too small after all. The system's default size is enough for any thread.
   if (error == EINVAL && pthread_attr_init(&attributes) == 0) {
     error = StartThread(attributes, watched);
     pthread_attr_destroy(&attributes);

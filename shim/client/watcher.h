@@ -3,8 +3,8 @@
 
 namespace rdmaemu::client {
 
-// Starts a detached thread that calls `ended` when the peer has closed `socket`. All signals are
-// blocked in it. 0, or pthread_create(3)'s errno.
+// Starts a detached thread that calls `ended` when the peer has closed `socket`. The thread blocks
+// all signals. Returns 0 or the errno of pthread_create(3).
 int StartWatcher(int socket, void (*ended)());
 
 }  // namespace rdmaemu::client

@@ -1,6 +1,6 @@
-// A preload layer between a program and whichever libibverbs.so.1 it runs on, the machine's own or
-// ours: the program sees the device alone that RDMAEMU_LAYER_DEVICE names, and what follows from
-// it (rdma_get_devices too). It holds the real list behind its own, so that nothing of it leaks.
+// A preload layer between a program and its libibverbs.so.1, the machine's own or ours. The program
+// sees only the device that RDMAEMU_LAYER_DEVICE names, also in rdma_get_devices. The layer keeps
+// the real list and frees it with the program's list.
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// verbs.h has a macro of this name, which would keep our function from having it.
+// verbs.h has a macro of this name, which would rename our function.
 #undef ibv_get_device_list
 
 namespace {
 
-// The version that programs linked against any rdma-core since 2007 ask for.
+// The version that programs linked against any rdma-core since 2007 use.
 constexpr const char* kNode = "IBVERBS_1.1";
 
 using GetList = ibv_device** (*)(int*);
@@ -31,7 +31,7 @@ Function Next(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// What a caller gets is `devices`; what stands behind it is freed with it.
+// The caller gets `devices`. The real list is freed with it.
 struct Filtered {
   ibv_device** all;
   ibv_device* devices[2];
@@ -39,7 +39,7 @@ struct Filtered {
 
 }  // namespace
 
-// ibv_get_device_list(3): none, or the one.
+// Works as ibv_get_device_list(3), with at most one device.
 extern "C" __attribute__((visibility("default"))) ibv_device** ibv_get_device_list(int* count) {
   if (count != nullptr) *count = 0;
   const auto next = Next<GetList>("ibv_get_device_list");

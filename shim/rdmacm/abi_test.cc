@@ -1,4 +1,4 @@
-// The built library against the list of names that programs were linked with.
+// Tests the built library's exported names against the list that programs were linked with.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,5 +1,5 @@
-// Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. Turning an IP
-// address into an IB one takes the ibacm service; without it, as here, the IP address stands.
+// Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. The ibacm service
+// would convert an IP address to an IB address. Without it, as here, the IP address is kept.
 #include <endian.h>
 #include <netdb.h>
 
@@ -11,7 +11,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// A copy that rdma_freeaddrinfo frees; false when memory is out.
+// Makes a copy that rdma_freeaddrinfo frees. Returns false without memory.
 bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_t* to_length) {
   if (from == nullptr || length == 0) return true;
   *to = static_cast<sockaddr*>(std::calloc(1, length));
@@ -21,7 +21,7 @@ bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_
   return true;
 }
 
-// RAI_FAMILY makes AF_IB tell how the node is to be read: as a GID, in IPv6's notation.
+// With RAI_FAMILY, AF_IB defines how the node is parsed: as a GID in IPv6 notation.
 bool IsGid(const rdma_addrinfo& hints) {
   return hints.ai_family == AF_IB && (hints.ai_flags & RAI_FAMILY) != 0;
 }
@@ -82,7 +82,7 @@ addrinfo HintsFor(const rdma_addrinfo& hints) {
   return out;
 }
 
-// 0, an EAI_* code, or -1 with errno.
+// Returns 0, an EAI_* code, or -1 with errno.
 int TakeFirst(const addrinfo& found, const rdma_addrinfo* hints, rdma_addrinfo& info) {
   info.ai_family = found.ai_family;
   info.ai_qp_type = found.ai_socktype == SOCK_DGRAM ? IBV_QPT_UD : IBV_QPT_RC;

@@ -1,6 +1,6 @@
 // Connections (rdma_listen(3), rdma_connect(3), rdma_accept(3), rdma_reject(3), rdma_disconnect(3),
-// rdma_establish(3), rdma_notify(3)): the transitions of the id's QP that librdmacm makes, and the
-// command to the host.
+// rdma_establish(3), rdma_notify(3)). Each function makes librdmacm's transitions of the id's QP
+// and sends the command to the host.
 #include <algorithm>
 #include <cstring>
 
@@ -10,11 +10,11 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// IBTA's reason for a peer whose vendor options (ECE) are not supported.
+// IBTA's reject reason for unsupported vendor options (ECE) of the peer.
 constexpr uint8_t kRejectVendorOption = 35;
 constexpr uint8_t kRetryCountByDefault = 7;
 
-// Only the TCP port space carries responder resources that a device can refuse.
+// The device's limits can refuse responder resources only in the TCP port space.
 bool DepthsFit(const Id& id, const rdma_conn_param& param) {
   if (id.ps != RDMA_PS_TCP) return true;
   return (param.responder_resources == RDMA_MAX_RESP_RES ||
@@ -23,7 +23,8 @@ bool DepthsFit(const Id& id, const rdma_conn_param& param) {
           param.initiator_depth <= id.device->max_initiator_depth);
 }
 
-// EINVAL when the user's and the address information's private data do not fit one length byte.
+// Fails with EINVAL if the private data of the user and of the address information together exceed
+// one length byte.
 int FillParameters(const Id& id, const rdma_conn_param* param, rdma_ucm_conn_param& out) {
   out.valid = 1;
   out.responder_resources = id.responder_resources;
@@ -53,15 +54,15 @@ int FillParameters(const Id& id, const rdma_conn_param* param, rdma_ucm_conn_par
   return 0;
 }
 
-// What the device of the id's QP offers; a device without ECE offers nothing.
+// Returns the options of the QP's device. A device without ECE has none.
 rdma_ucm_ece LocalEce(const Id& id) {
   ibv_ece ece = id.local_ece;
   if (id.qp != nullptr && ibv_query_ece(id.qp, &ece) != 0) ece = {};
   return {ece.vendor_id, ece.options};
 }
 
-// The channel on which the host tells what becomes of a connect that blocks: an RNIC's, whose TCP
-// connects within rdma_connect(3). Another device's connect has none.
+// The channel on which the host reports the result of a blocking connect. Only an RNIC has one,
+// because its TCP connects within rdma_connect(3).
 class ConnectOutcome {
  public:
   explicit ConnectOutcome(const Id& id) {
@@ -73,7 +74,8 @@ class ConnectOutcome {
   ConnectOutcome& operator=(const ConnectOutcome&) = delete;
 
   uint32_t handle() const { return channel_ == nullptr ? 0 : channel_->handle; }
-  // 0 or a positive errno. A signal does not end it: TCP goes on connecting.
+  // Returns 0 or a positive errno. A signal does not end the wait, because TCP continues to
+  // connect.
   int Await() const {
     rdma_ucm_event_resp outcome = {};
     for (;;) {
@@ -143,7 +145,7 @@ int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
   Id& ours = Private(id);
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
   if (ours.device == nullptr) return Fail(EINVAL);
-  // Said before the id is looked for, whatever became of it: measured on one whose device has gone.
+  // This check precedes the lookup of the id, also for an id whose device was removed (measured).
   if (ours.ps == RDMA_PS_TCP && ours.qp == nullptr && conn_param == nullptr) return Fail(EINVAL);
   if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
   ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
@@ -173,8 +175,8 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
   if (ours.device == nullptr || (ours.qp == nullptr && conn_param == nullptr)) return Fail(EINVAL);
   if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
-  // Left open, both stay what the request offered (rdma_get_cm_event stored it), as far as the
-  // device goes.
+  // If the caller leaves them open, both values stay those of the request (rdma_get_cm_event stored
+  // them), limited by the device.
   ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
                              ? conn_param->initiator_depth
                              : std::min(ours.initiator_depth, ours.device->max_initiator_depth);
@@ -191,7 +193,7 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
     return Fail(error);
   }
   const auto accept = [&] { return Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command); };
-  // The QP has moved: the program cannot repeat that.
+  // The QP has changed its state, so the program cannot repeat the call.
   if (const int error = ours.qp != nullptr ? Uninterrupted(accept) : accept(); error != 0) {
     ModifyQpToError(ours);
     return Fail(error);

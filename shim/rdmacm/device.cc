@@ -1,5 +1,5 @@
-// Devices as librdmacm sees them: each opened once a process, kept open, with one protection domain
-// while ids use it (rdma_get_devices(3)).
+// The devices of librdmacm (rdma_get_devices(3)). Each is opened once per process and stays open,
+// with one protection domain while ids use it.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@ namespace {
 
 struct DeviceTable {
   Mutex mutex;
-  Device* first = nullptr;  // never taken out: ids hold pointers
+  Device* first = nullptr;  // never removed, because ids hold pointers
 };
 
-// Has no destructor to run: ids may outlive those of programs that exit from a thread.
+// Never destroyed: other threads may use their ids while the program exits.
 constinit union DeviceStorage {
   constexpr DeviceStorage() : table() {}
   ~DeviceStorage() {}
@@ -54,7 +54,7 @@ Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
   return nullptr;
 }
 
-// A device of an embedded host that was closed: nothing can be asked of it any more, and nobody
+// Closes a device of an embedded host that was closed. It answers no calls any more, and nobody
 // waits for its events.
 void GiveUp(Device& device) {
   if (device.generation == rdmaemu_client_host_generation() || device.given_up) return;
@@ -76,8 +76,8 @@ void OpenInto(DeviceTable& table, ibv_device* found) {
   *last = device.Release();
 }
 
-// Opens what is not open yet of the listed devices that `wanted` chooses; errno tells what was
-// refused.
+// Opens the listed devices that `wanted` selects and that are not open yet. errno says why one
+// failed.
 template <class Wanted>
 void OpenMissing(DeviceTable& table, ibv_device** found, Wanted wanted) {
   for (Device* device = table.first; device != nullptr; device = device->next) GiveUp(*device);
@@ -97,7 +97,7 @@ Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
   MutexLock lock(table.mutex);
   Device* device = Find(table, node_guid, index);
   if (device == nullptr) {
-    // The id's host need not be the one that the thread is on.
+    // The host of the id may differ from the host of the calling thread.
     errno = ENODEV;
     ibv_device** found = rdmaemu_client_devices_beside(index, nullptr);
     if (found == nullptr) return nullptr;
@@ -120,8 +120,8 @@ void ReleaseDevice(Device* device) {
   MutexLock lock(Table().mutex);
   if (--device->users != 0 || device->generation != rdmaemu_client_host_generation()) return;
   if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
-  // A program that destroys its id before its memory regions keeps the domain busy; the next id
-  // goes on with it.
+  // A program that destroys its id before its memory regions keeps the domain busy. The next id
+  // uses the same domain.
   if (device->pd != nullptr && ibv_dealloc_pd(device->pd) == 0) device->pd = nullptr;
 }
 
@@ -141,7 +141,8 @@ ibv_xrcd* XrcdOf(Device* device) {
 
 extern "C" {
 
-// Those that are in the host's list now: programs may use on what they have of others.
+// Returns the devices in the host's current list. Removed devices stay usable for programs that
+// hold them.
 ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
   DeviceTable& table = Table();

@@ -1,6 +1,6 @@
-// Events (rdma_get_cm_event(3), rdma_ack_cm_event(3)) and the steps of a handshake that librdmacm
-// takes when an event is fetched: an address fills the id, a request makes a new id, a reply takes
-// the QP to RTS and sends the RTU. Programs, and their bugs, depend on its happening here.
+// Events (rdma_get_cm_event(3), rdma_ack_cm_event(3)) and librdmacm's handshake steps when an event
+// is fetched. An address event fills the id, a request creates an id, and a reply moves the QP to
+// RTS and sends the RTU. Programs, and their bugs, depend on these steps happening here.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -68,16 +68,16 @@ void CountAcknowledgement(Id& id, Multicast* multicast) {
   id.acknowledged.NotifyAll();
 }
 
-// A step of ours that failed turns the event into the error of its kind. The status is librdmacm's
-// -1, whatever the error was: measured.
+// A failed step turns the event into the error event of its kind. The status is -1 for every error,
+// as in librdmacm (measured).
 void FailStep(Event& event, int error, rdma_cm_event_type as) {
   if (error == 0) return;
   event.event = as;
   event.status = -1;
 }
 
-// librdmacm asks for GIDs and paths where the device is InfiniBand's or RoCE's; an RNIC's id keeps
-// the GIDs of its binding, and its route cannot fail here.
+// librdmacm queries GIDs and paths for InfiniBand and RoCE devices only. An id of an RNIC keeps the
+// GIDs of its binding, and its route cannot fail here.
 bool IsRnics(const Id& id) {
   return id.verbs != nullptr && id.verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 }
@@ -90,8 +90,8 @@ int OnAddressResolved(Id& id) {
 
 int OnRouteResolved(Id& id) { return IsRnics(id) ? 0 : QueryPaths(id); }
 
-// The id of a request. Its first events may come before it is accepted and so before the host
-// knows its address here: the table of handles finds it.
+// Creates the id of a request. Its first events may arrive before it is accepted, when the host
+// does not have its address yet. The table of handles finds the id for them.
 int OnConnectRequest(Event& event, const Response& response) {
   Id& listener = *event.owner;
   Id* id = NewId(listener.channel, listener.context, listener.ps, listener.qp_type);
@@ -124,7 +124,7 @@ int OnConnectRequest(Event& event, const Response& response) {
   return 0;
 }
 
-// The active side's last steps: RTR, RTS, RTU. A failure is the peer's to know (REJ).
+// Makes the active side's last steps: RTR, RTS, RTU. On failure sends a REJ to the peer.
 int OnConnectResponse(Id& id) {
   int error = ModifyQpToReadyToReceive(id, RDMA_MAX_RESP_RES);
   if (error == 0) error = ModifyQpToReadyToSend(id, RDMA_MAX_INIT_DEPTH);
@@ -143,7 +143,8 @@ int OnConnectResponse(Id& id) {
   return error;
 }
 
-// What rdma_write_cm_event wrote, or the thread of a lookup, whose event stands for its outcome.
+// Translates an event of rdma_write_cm_event or of a lookup's thread. The latter reports the result
+// of the lookup.
 void TakeWritten(Event& event, const Response& response) {
   uint64_t argument = 0;
   std::memcpy(&argument, &response.param, sizeof(argument));
@@ -153,8 +154,8 @@ void TakeWritten(Event& event, const Response& response) {
   SetArgument(event, argument);
 }
 
-// Turns what the host said into the caller's event. False: the event is not the caller's, because
-// its id was already reported as failed or has gone.
+// Translates the host's event for the caller. Returns false if the caller must not see it, because
+// the id was already reported as failed or was destroyed.
 bool Translate(const Response& response, Event& event) {
   event.event = static_cast<rdma_cm_event_type>(response.event);
   event.status = static_cast<int>(response.status);
@@ -225,13 +226,14 @@ bool Translate(const Response& response, Event& event) {
   return true;
 }
 
-// As rdma_get_cm_event(3). `is_step`: of a call that has taken effect already (Uninterrupted).
+// Works as rdma_get_cm_event(3). `is_step`: the calling function has taken effect already
+// (Uninterrupted).
 int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) {
   if (channel == nullptr || event == nullptr) return Fail(EINVAL);
   Channel& ours = Private(channel);
   if (IsForked(ours)) return Fail(EACCES);
   for (int repeats = 0;;) {
-    // A thread may be cancelled here: it holds no lock and no memory.
+    // A cancellation point: the thread holds no lock and no memory here.
     if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
     rdma_ucm_get_event command = {};
     Response response = {};
@@ -239,7 +241,7 @@ int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) 
     // The event moved to another channel with its id, or its id was destroyed.
     if (error == kNothingQueued) continue;
     if (error != 0) {
-      rdmaemu_client_put_back(ours.fd);  // the event is still there
+      rdmaemu_client_put_back(ours.fd);  // the event is still queued
       if (is_step && error == EINTR && repeats++ < client::kMaxRepeats) continue;
       return Fail(error);
     }
@@ -263,8 +265,7 @@ int Complete(Id& id) {
   const int status = id.event->status;
   if (status == 0) return 0;
   if (id.event->event == RDMA_CM_EVENT_REJECTED) return Fail(ECONNREFUSED);
-  // A positive one is the status of a SIDR_REP, and stands where an errno would be, as in
-  // librdmacm.
+  // A positive status is that of a SIDR_REP. It is returned as errno, as in librdmacm.
   return Fail(std::abs(status));
 }
 

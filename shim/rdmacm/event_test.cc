@@ -85,7 +85,7 @@ TEST_F(Events, DestroyWaitsUntilEveryFetchedEventIsAcknowledged) {
     rdma_destroy_id(id);
     destroyed_after_it = acknowledged.load();
   });
-  while (true) {  // until the destroyer is past the host
+  while (true) {  // until the host has handled the destroy
     std::lock_guard lock(host_.mutex);
     if (host_.commands.back() == RDMA_USER_CM_CMD_DESTROY_ID) break;
   }
@@ -149,7 +149,7 @@ TEST_F(Synchronous, AnOperationGivesItsEventsStatusAsErrno) {
   EXPECT_EQ(errno, ETIMEDOUT);
   ASSERT_NE(id->event, nullptr);
   EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ADDR_ERROR);
-  // The next operation acknowledges it.
+  // The next operation acknowledges the event.
   host_.Push(Make(RDMA_CM_EVENT_REJECTED, 8));
   EXPECT_EQ(rdma_resolve_addr(id, nullptr, destination, 1000), -1);
   EXPECT_EQ(errno, ECONNREFUSED);

@@ -1,5 +1,5 @@
-// A host for the library's tests: answers what a test scripted, event by event, and keeps what it
-// was asked. It takes the place of the client that libibverbs.so.1 exports.
+// A host for the library's tests. It answers with events that a test scripted, and records the
+// commands. It replaces the client that libibverbs.so.1 exports.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -34,7 +34,8 @@ class FakeHost {
     forked = false;
   }
 
-  // An event that GET_EVENT answers next; nullopt: the counter says one, but it has gone.
+  // Queues an event for the next GET_EVENT. nullopt: the counter shows an event that no longer
+  // exists.
   void Push(std::optional<rdma_ucm_event_resp> event) {
     std::lock_guard lock(mutex);
     events.push_back(event);

@@ -1,4 +1,4 @@
-// What fetching an event does to the id's QP.
+// Tests how fetching an event changes the id's QP.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ ibv_qp_state g_refused = IBV_QPS_UNKNOWN;
 
 }  // namespace
 
-// In the place of libibverbs' own.
+// Replaces libibverbs' function.
 extern "C" int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int) {
   g_transitions.push_back(attributes->qp_state);
   return attributes->qp_state == g_refused ? EINVAL : 0;
@@ -44,7 +44,7 @@ class Handshake : public ::testing::Test {
     response.status = static_cast<uint32_t>(status);
     host_.Push(response);
   }
-  // The next event's type and status; -1 when there is none.
+  // Returns the next event's type and status, or -1 and errno without an event.
   std::pair<int, int> Fetch() {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(channel_, &event) != 0) return {-1, errno};
@@ -106,7 +106,7 @@ TEST_F(Handshake, ARejectionTakesTheQpToErrAndADisconnectionLeavesIt) {
   EXPECT_EQ(g_transitions, std::vector<ibv_qp_state>{IBV_QPS_ERR});
 }
 
-// The device has gone since the route was resolved: ROUTE_ERROR's only cause on RoCE.
+// The device was removed after the route was resolved, which is ROUTE_ERROR's only cause on RoCE.
 TEST_F(Handshake, ARouteThatCannotBeReadIsARouteError) {
   host_.errors[RDMA_USER_CM_CMD_QUERY] = ENXIO;
   Push(RDMA_CM_EVENT_ROUTE_RESOLVED);

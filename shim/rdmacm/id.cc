@@ -1,4 +1,4 @@
-// The life of an id (rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3)).
+// Creates, destroys and migrates ids (rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3)).
 #include <cstdlib>
 
 #include "shim/rdmacm/internal.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// Ids by the host's handle: an event of an id that was not accepted yet names its handle alone.
+// Ids by the host's handle. An event of an id that was not accepted yet has only the handle.
 constexpr uint32_t kBuckets = 4096;
 constinit union IdStorage {
   constexpr IdStorage() : table() {}
@@ -29,7 +29,8 @@ void Unregister(const Id* id) {
 }
 
 int MoveTo(Id& id, rdma_event_channel* channel, bool synchronous, uint32_t* events_reported) {
-  // The thread of a lookup writes its event on the id's channel.
+  // A lookup's thread writes its event to the id's channel, so the channel must not change
+  // meanwhile.
   std::optional<MutexLock> lookup;
   if (id.lookup != nullptr) lookup.emplace(id.lookup->mutex);
   rdma_ucm_migrate_id command = {};

@@ -1,13 +1,13 @@
-// What the host says a QP needs for its next state (rdma_init_qp_attr(3)), and the transitions that
-// librdmacm makes with it.
+// The host's QP attributes for the next state (rdma_init_qp_attr(3)), and librdmacm's transitions
+// with them.
 #include "emulator/abi/user_qp_attr.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
 namespace {
 
-// One transition of a QP that is a step of something larger. `change` (attributes) changes what the
-// host said.
+// Makes one transition of a QP as a step of a larger operation. `change` modifies the host's
+// attributes.
 template <class Change>
 int Move(const Id& id, ibv_qp_state state, const Change& change) {
   ibv_qp_attr attributes = {};
@@ -40,7 +40,7 @@ int InitQpAttributes(const Id& id, ibv_qp_state state, ibv_qp_attr* attributes, 
 }
 
 int ModifyQpToReadyToReceive(Id& id, uint8_t responder_resources) {
-  // INIT once more: the access rights follow what was negotiated since the QP was made.
+  // INIT again: the access rights depend on values negotiated after the QP was created.
   const int error = Move(id, IBV_QPS_INIT, [](ibv_qp_attr&) {});
   if (error != 0) return error;
   return Move(id, IBV_QPS_RTR, [&](ibv_qp_attr& attributes) {

@@ -42,14 +42,14 @@ void* LookUp(void* argument) {
     MutexLock lock(lookup->mutex);
     lookup->done = true;
     lookup->info = info;
-    // A host that has gone tells everybody so itself.
+    // If the host has ended, the program learns it from the host's end itself.
     if (lookup->id != nullptr) (void)WriteEvent(*lookup->id, kEventInternal, error, 0);
   }
   Release(lookup);
   return nullptr;
 }
 
-// The application's signals are for its own threads.
+// Blocks all signals in the thread, because the program's own threads handle them.
 int StartThread(Lookup* lookup) {
   sigset_t all, before;
   sigfillset(&all);
@@ -74,7 +74,7 @@ int Start(Id& id, const char* node, const char* service, const rdma_addrinfo* hi
     Release(lookup);
     return ENOMEM;
   }
-  AbandonLookup(id);  // an answer of before
+  AbandonLookup(id);  // the previous result
   lookup->holders = 2;
   id.lookup = lookup;
   const int error = StartThread(lookup);
@@ -109,8 +109,8 @@ void AbandonLookup(Id& id) {
 
 extern "C" {
 
-// The error of an ADDRINFO_ERROR is what rdma_getaddrinfo would have answered: an EAI_* code, or a
-// negative errno. One lookup at a time: EINVAL.
+// Resolves names in a thread. ADDRINFO_ERROR has the error of rdma_getaddrinfo: an EAI_* code, or a
+// negative errno. Fails with EINVAL while another lookup of the id runs.
 int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                           const rdma_addrinfo* hints) {
   using namespace rdmaemu::rdmacm;
@@ -122,7 +122,7 @@ int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
   const int flags = hints != nullptr ? hints->ai_flags : 0;
   if ((flags & kRaiSa) != 0) {
     if ((flags & kRaiDns) != 0 || node != nullptr || id->verbs == nullptr) return Fail(EINVAL);
-    return Fail(EOPNOTSUPP);  // a RoCE port has no subnet administrator to ask
+    return Fail(EOPNOTSUPP);  // a RoCE port has no subnet administrator
   }
   if (IsUnderWay(ours)) return Fail(EINVAL);
   if (const int error = Start(ours, node, service, hints); error != 0) return Fail(error);

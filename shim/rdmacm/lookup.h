@@ -1,5 +1,6 @@
-// An asynchronous rdma_getaddrinfo of an id (rdma_resolve_addrinfo(3)): a thread looks names up and
-// tells the id by an INTERNAL event. It may outlive the id, so both hold it.
+// An asynchronous rdma_getaddrinfo of an id (rdma_resolve_addrinfo(3)). A thread looks the names up
+// and reports the result by an INTERNAL event. The thread may outlive the id, so both hold the
+// lookup.
 #pragma once
 
 #include "shim/rdmacm/sync.h"
@@ -11,15 +12,15 @@ struct Id;
 
 struct Lookup {
   Mutex mutex;
-  Id* id = nullptr;  // nullptr: it has gone, and nobody waits for the answer
+  Id* id = nullptr;  // nullptr: destroyed, and nobody waits for the result
   int holders = 0;
   bool done = false;
   char* node = nullptr;
   char* service = nullptr;
   rdma_addrinfo* hints = nullptr;
-  rdma_addrinfo* info = nullptr;  // the answer
+  rdma_addrinfo* info = nullptr;  // the result
 };
 
-// The id goes: its lookup, if there is one, ends by itself.
+// Abandons the lookup of an id, if there is one. Its thread frees it later.
 void AbandonLookup(Id& id);
 }  // namespace rdmaemu::rdmacm

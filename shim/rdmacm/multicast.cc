@@ -1,5 +1,5 @@
-// Multicast groups of an id (rdma_join_multicast(3), rdma_leave_multicast(3)): the QP is attached
-// when the join's event is fetched, as librdmacm does it.
+// Multicast groups of an id (rdma_join_multicast(3), rdma_leave_multicast(3)). As in librdmacm,
+// fetching the event of the join attaches the QP.
 #include <cstring>
 
 #include "shim/rdmacm/internal.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// Takes the first membership that `match` answers true for out of the id's list.
+// Removes the first membership for which `match` returns true from the id's list, and returns it.
 template <class Match>
 Multicast* TakeOut(Id& id, Match match) {
   MutexLock lock(id.mutex);
@@ -96,7 +96,7 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   rdma_ucm_destroy_id_resp response = {};
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LEAVE_MCAST, command, &response);
       error != 0) {
-    PutIn(ours, multicast);  // events of it may still wait for their acknowledgement
+    PutIn(ours, multicast);  // its events may still need acknowledgement
     return Fail(error);
   }
   {

@@ -1,7 +1,6 @@
-// What rdma-core 60 added to rdma_cma.h (version node RDMACM_1.4), for libraries that are built
-// with older headers: its constants, taken from rdma_cma.h and rdma_user_cm.h of that release, and
-// its three functions. struct rdma_cm_event kept its size: `param` got a third member, uint64_t
-// arg.
+// The additions of rdma-core 60 to rdma_cma.h (version node RDMACM_1.4), for builds with older
+// headers: its constants, copied from rdma_cma.h and rdma_user_cm.h of that release, and its three
+// functions. struct rdma_cm_event kept its size. `param` got a third member, uint64_t arg.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,8 @@ inline constexpr auto kEventUser = static_cast<rdma_cm_event_type>(kCmEventUser)
 inline constexpr auto kEventInternal = static_cast<rdma_cm_event_type>(kCmEventInternal);
 
 // rdma_addrinfo::ai_flags of rdma_resolve_addrinfo
-inline constexpr int kRaiSa = 0x10;   // ask InfiniBand's subnet administrator
-inline constexpr int kRaiDns = 0x20;  // ask the resolver; so it is without either flag
+inline constexpr int kRaiSa = 0x10;   // use InfiniBand's subnet administrator
+inline constexpr int kRaiDns = 0x20;  // use the resolver, also the default without either flag
 
 // rdma_cm_event::param.arg
 inline void SetArgument(rdma_cm_event& event, uint64_t argument) {

@@ -20,7 +20,8 @@ int rdma_set_option(rdma_cm_id* id, int level, int optname, void* optval, size_t
   return ReturnErrno(Call(ChannelOf(Private(id)), RDMA_USER_CM_CMD_SET_OPTION, option));
 }
 
-// Where the library has the id's QP it asks the device itself, so both are for ids without one.
+// For an id with a QP the library queries the device itself, so both functions require an id
+// without a QP.
 int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   using namespace rdmaemu::rdmacm;
   if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 ||

@@ -1,5 +1,5 @@
-// Queues of an id (rdma_create_qp(3), rdma_create_srq(3)): in the id's protection domain and with
-// completion queues of the id's own where the caller brings none.
+// Creates the queues of an id (rdma_create_qp(3), rdma_create_srq(3)) in the id's protection
+// domain. If the caller gives no completion queues, the id gets its own.
 #include <algorithm>
 
 #include "shim/rdmacm/internal.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// A CQ with a channel of its own, whose context is the id (rdma_verbs.h checks that).
+// Creates a CQ with its own channel. Its context is the id (rdma_verbs.h checks that).
 ibv_cq* MakeCq(rdma_cm_id& id, uint32_t entries, ibv_comp_channel** channel) {
   *channel = ibv_create_comp_channel(id.verbs);
   if (*channel == nullptr) return nullptr;
@@ -28,7 +28,7 @@ void DestroyCq(ibv_cq** cq, ibv_comp_channel** channel) {
   *channel = nullptr;
 }
 
-// An XRC target's receive CQ belongs to its SRQ and goes with that.
+// An XRC target's receive CQ belongs to its SRQ, and is destroyed with it.
 void DestroyCqs(rdma_cm_id& id) {
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   DestroyCq(&id.recv_cq, &id.recv_cq_channel);
@@ -59,7 +59,7 @@ int ToInit(const Id& id, ibv_qp* qp) {
   return error != 0 ? error : ModifyQp(qp, attributes, mask);
 }
 
-// A datagram QP needs no peer: it is ready at once.
+// Moves a datagram QP to RTS at once, because it needs no peer.
 int ToReadyDatagram(const Id& id, ibv_qp* qp) {
   if (const int error = ToInit(id, qp); error != 0) return error;
   ibv_qp_attr attributes = {};
@@ -70,7 +70,7 @@ int ToReadyDatagram(const Id& id, ibv_qp* qp) {
   return ModifyQp(qp, attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-// Fills what the caller left open; 0 or a positive errno.
+// Fills attributes that the caller left open. Returns 0 or a positive errno.
 int CompleteAttributes(Id& id, ibv_qp_init_attr_ex& attributes) {
   if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
     attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -94,7 +94,7 @@ int CompleteAttributes(Id& id, ibv_qp_init_attr_ex& attributes) {
 }
 
 int CreateQp(Id& id, ibv_qp_init_attr_ex& attributes) {
-  // The real library crashes on an id that has no device yet.
+  // The real library crashes on an id without a device.
   if (id.qp != nullptr || id.device == nullptr) return EINVAL;
   if (const int error = CompleteAttributes(id, attributes); error != 0) return error;
   if (!MakeMissingCqs(id, attributes)) {
@@ -177,7 +177,7 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
   attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
   attributes.pd = pd != nullptr ? pd : id->pd;
   if (const int error = CreateQp(Private(id), attributes); error != 0) return Fail(error);
-  // What was made is the caller's to see: ibv_create_qp(3) updates the attributes too.
+  // Return the created objects to the caller, as ibv_create_qp(3) updates its attributes.
   qp_init_attr->send_cq = attributes.send_cq;
   qp_init_attr->recv_cq = attributes.recv_cq;
   qp_init_attr->srq = attributes.srq;

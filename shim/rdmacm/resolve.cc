@@ -1,5 +1,5 @@
-// Addresses and routes (rdma_bind_addr(3), rdma_resolve_addr(3), rdma_resolve_route(3)), and how an
-// id's public fields follow what the host knows of them.
+// Addresses and routes (rdma_bind_addr(3), rdma_resolve_addr(3), rdma_resolve_route(3)), and the
+// id's public fields, which are copied from the host.
 #include <arpa/inet.h>
 #include <endian.h>
 
@@ -23,7 +23,7 @@ void TakeAddress(sockaddr_storage& out, const void* address, size_t size) {
   std::memcpy(&out, address, std::min(size, sizeof(out)));
 }
 
-// The device that the host bound the id to; nothing happens when it is bound to none.
+// Stores the device to which the host bound the id. Does nothing if the id has no device.
 int TakeDevice(Id& id, uint64_t node_guid, uint32_t index, uint8_t port_num) {
   if (node_guid == 0) return 0;
   if (id.device == nullptr) {
@@ -37,7 +37,7 @@ int TakeDevice(Id& id, uint64_t node_guid, uint32_t index, uint8_t port_num) {
   return 0;
 }
 
-// ibv_path_record (as a subnet manager writes it) to the unpacked struct of the id.
+// Converts ibv_path_record (a subnet manager's format) to the unpacked struct of the id.
 ibv_sa_path_rec Unpack(const ibv_path_record& record) {
   ibv_sa_path_rec path = {};
   path.dgid = record.dgid;
@@ -135,7 +135,7 @@ int QueryPaths(Id& id) {
       static_assert(sizeof(record) == sizeof(response.paths[i].path_rec));
       std::memcpy(&record, response.paths[i].path_rec, sizeof(record));
       paths[i] = Unpack(record);
-      // As librdmacm does it, which path of several it is.
+      // As in librdmacm, `preference` holds the path's flags, which distinguish several paths.
       paths[i].preference = static_cast<uint8_t>(response.paths[i].flags);
     }
   }
@@ -175,7 +175,7 @@ int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, in
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_RESOLVE_ADDR, command); error != 0) {
     return Fail(error);
   }
-  // The event's addresses come with the event; until then the destination is what was asked for.
+  // The event brings the resolved addresses. Until then the destination is the requested one.
   std::memcpy(&id->route.addr.dst_storage, dst_addr, AddressLength(dst_addr));
   return Complete(ours);
 }
@@ -185,7 +185,7 @@ int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
   if (id == nullptr) return Fail(EINVAL);
   Id& ours = Private(id);
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
-  if (id->verbs == nullptr) return Fail(EINVAL);  // where the real library crashes
+  if (id->verbs == nullptr) return Fail(EINVAL);  // the real library crashes here
   rdma_ucm_resolve_route command = {};
   command.id = ours.handle;
   command.timeout_ms = static_cast<uint32_t>(timeout_ms);

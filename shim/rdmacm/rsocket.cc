@@ -1,5 +1,5 @@
-// Sockets over RDMA (rsocket(7)): not supported here. Every call says so (EOPNOTSUPP), so that a
-// program which can do without them falls back.
+// Sockets over RDMA (rsocket(7)) are not supported. Every call fails with EOPNOTSUPP, so that a
+// program with a fallback uses it.
 #include <rdma/rsocket.h>
 
 #include <cerrno>

@@ -1,5 +1,5 @@
-// Locks and memory without the C++ runtime: a library that every program loads must not bring one
-// (a program may have another of its own).
+// Locks and memory without the C++ runtime. Every program loads this library, so it must not load a
+// C++ runtime: the program may have another one.
 #pragma once
 
 #include <pthread.h>
@@ -51,7 +51,7 @@ class Condition {
   pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
 };
 
-// An object in zeroed memory of the C library; nullptr when that is out.
+// Creates an object in zeroed memory of the C library. Returns nullptr without memory.
 template <class T>
 T* Make() {
   void* memory = std::calloc(1, sizeof(T));
@@ -64,7 +64,7 @@ void Free(T* object) {
   std::free(object);
 }
 
-// Frees what it still holds at the end of its scope.
+// Frees its object at the end of its scope.
 template <class T>
 class Owned {
  public:

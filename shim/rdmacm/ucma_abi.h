@@ -1,6 +1,6 @@
-// The calls that carry connection management (emulator/abi/calls.h, the kernel's rdma_user_cm.h)
-// and librdmacm's own headers in one translation unit: both name the same constants as enumerators,
-// so the kernel's are renamed while they are read.
+// Includes the calls of connection management (emulator/abi/calls.h, the kernel's rdma_user_cm.h)
+// and librdmacm's own headers in one translation unit. Both define the same constants as
+// enumerators, so the kernel's constants are renamed here.
 #pragma once
 
 #include <netinet/in.h>

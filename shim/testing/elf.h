@@ -1,4 +1,4 @@
-// What a built library says of itself, read by binutils' readelf: for the tests of its ABI.
+// Reads the exported names of a built library with binutils' readelf, for ABI tests.
 #pragma once
 
 #include <cstdio>
@@ -20,8 +20,8 @@ inline std::string OutputOf(const std::string& command) {
   return output;
 }
 
-// Exported names with their versions ("rdma_listen@@RDMACM_1.0"); the version nodes' own symbols
-// are left out.
+// Returns the exported names with their versions ("rdma_listen@@RDMACM_1.0"), without the version
+// nodes' own symbols.
 inline std::set<std::string> ExportedNames(const std::string& library) {
   std::set<std::string> names;
   std::istringstream lines(OutputOf("readelf --dyn-syms -W " + library));
@@ -35,7 +35,7 @@ inline std::set<std::string> ExportedNames(const std::string& library) {
   return names;
 }
 
-// One name a line.
+// Reads a list with one name per line.
 inline std::set<std::string> NamesIn(const std::string& list_file) {
   std::set<std::string> names;
   std::ifstream list(list_file);

@@ -1,5 +1,5 @@
-// The built library against the list of names that programs were linked with, and the texts and
-// rates against the values that the real library gives.
+// Tests the built library: exported names against the list that programs were linked with, texts
+// and rates against the values of the real library.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -94,7 +94,7 @@ TEST(Rates, AreThoseOfTheRealLibrary) {
   EXPECT_EQ(from_multiple(-1), IBV_RATE_MAX);
 }
 
-// As rdma-core: what is no character device is no command file.
+// As in rdma-core, a file that is not a character device is not a command file.
 TEST(Import, RefusesADescriptorThatIsNoDevice) {
   auto* import = Loaded<ibv_context*(int)>("ibv_import_device", "IBVERBS_1.10");
   ASSERT_NE(import, nullptr);

@@ -1,4 +1,4 @@
-// Address handles, addresses out of received messages, and multicast membership.
+// Address handles, address handles from received messages, and multicast membership.
 
 #include <endian.h>
 #include <netinet/ip.h>
@@ -21,8 +21,8 @@ bool ChecksumHolds(const iphdr& header) {
   return sum == 0xffff;
 }
 
-// 4 or 6; 0 when the bytes are neither's. An IPv6 header's addresses could look like an IPv4
-// header: then its checksum tells.
+// Returns 4 or 6, or 0 if the bytes are neither header. The addresses of an IPv6 header may look
+// like an IPv4 header, so the checksum decides.
 int VersionOf(const ibv_grh& grh, iphdr& ipv4) {
   memcpy(&ipv4, reinterpret_cast<const char*>(&grh) + kIpv4InGrh, sizeof ipv4);
   if (be32toh(grh.version_tclass_flow) >> 28 != 6) return ipv4.version == 4 ? 4 : 0;
@@ -36,7 +36,8 @@ ibv_gid MappedGid(uint32_t address_be) {
   return gid;
 }
 
-// Index of our own address, by which the message came; -1 when the table has no such entry.
+// Returns the index of our own address to which the message was sent. Returns -1 if the table has
+// no such entry.
 int FindGid(ibv_context* context, uint8_t port, const ibv_gid& gid) {
   ibv_gid found;
   for (int i = 0; i < kMaxGids && ibv_query_gid(context, port, i, &found) == 0; i++) {
@@ -76,7 +77,7 @@ RDMAEMU_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
   return ErrnoWith(error);
 }
 
-// Follows ibv_create_ah_from_wc(3). Answers 0, or -1 and errno.
+// Follows ibv_create_ah_from_wc(3). Returns 0, or -1 and errno.
 RDMAEMU_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
                                        ibv_ah_attr* attr) {
   memset(attr, 0, sizeof *attr);

@@ -1,5 +1,5 @@
-// Asynchronous events: fetched from the host, acknowledged here. A host that dies is one
-// IBV_EVENT_DEVICE_FATAL on every open context.
+// Asynchronous events: fetched from the host, acknowledged in this library. When the host dies,
+// every open context gets one IBV_EVENT_DEVICE_FATAL.
 
 #include "emulator/base/nothing_queued.h"
 #include "shim/verbs/objects.h"
@@ -68,7 +68,7 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     GetAsyncEventOut reply{};
     if (error == 0) {
       error = CallOnHandle(CallOp::kGetAsyncEvent, context, HandleOf(context), reply);
-      // The event is still there.
+      // The event is still queued.
       if (error != 0 && error != kNothingQueued) rdmaemu_client_put_back(context->async_fd);
     }
     if (error == 0) {

@@ -1,4 +1,4 @@
-// Completion channels: a counter to wait on, and a ring that says which queue each count is for.
+// Completion channels: a counter to wait on, and a ring with the queue of each count.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A wake-up through the kernel costs ten times a yield, so that a short wait is worth some.
+// A wake-up through the kernel costs as much as ten yields, so yielding first shortens short waits.
 constexpr int kYieldsBeforeBlocking = 100;
 
 void YieldWhileEmpty(const Channel& channel) {
@@ -19,8 +19,9 @@ void YieldWhileEmpty(const Channel& channel) {
   for (int i = 0; i < kYieldsBeforeBlocking && channel.ring.Empty(); i++) sched_yield();
 }
 
-// The queue whose event was taken from the counter, already counted for it; nullptr when it has
-// been destroyed since. Processes that share the channel through fork compete for entries.
+// Returns the queue of the event taken from the counter, and counts the event for it. Returns
+// nullptr if the queue has been destroyed since. Processes that share the channel through fork
+// compete for entries.
 CompletionQueue* TakeEntry(Channel& channel) {
   ForkLockGuard guard(channel.lock);
   uint64_t cookie = 0;

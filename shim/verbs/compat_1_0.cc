@@ -1,12 +1,13 @@
-// The twins of version IBVERBS_1.0, from before 2007: structs of another layout, which no program
-// of today uses (none of the 91 that were looked at). ibv_get_device_list says so, and without a
-// device the others cannot be reached with anything valid; each refuses in the way it can.
+// The functions of version IBVERBS_1.0, from before 2007. Their structs have another layout, and no
+// current program uses them (none of 91 examined programs). ibv_get_device_list fails, and without
+// a device the other functions cannot get valid arguments. Each fails in the way that its result
+// type allows.
 
 #include "shim/verbs/objects.h"
 
 using namespace rdmaemu::shim;
 
-// By the assembler: of the two compilers only GCC has an attribute for it.
+// Uses the assembler, because only GCC has an attribute for symbol versions.
 #define RDMAEMU_SYMBOL_VERSION(function, versioned) \
   __asm__(".symver " #function ", " versioned);     \
   extern "C" __attribute__((used))
@@ -49,6 +50,6 @@ RDMAEMU_OLD(int, ibv_query_srq, return ErrnoWith(EOPNOTSUPP))
 RDMAEMU_OLD(void*, ibv_reg_mr, return NullWith(EOPNOTSUPP))
 RDMAEMU_OLD(int, ibv_resize_cq, return ErrnoWith(EOPNOTSUPP))
 
-// Providers from before 2010 announced themselves so.
+// Providers from before 2010 register themselves with this function.
 RDMAEMU_SYMBOL_VERSION(old_register_driver, "ibv_register_driver@IBVERBS_1.1")
 void old_register_driver(const char*, void*) {}

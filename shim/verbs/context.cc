@@ -17,7 +17,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-// An operation that the device does not have.
+// An operation that the device does not support.
 template <class F>
 struct Unsupported;
 template <class R, class... A>
@@ -110,7 +110,7 @@ int QueryDevice(ibv_context* context, const ibv_query_device_ex_input* input,
 
 namespace {
 
-// Entries [first, first + count) of a port's GID table.
+// Reads entries [first, first + count) of a port's GID table.
 int QueryGids(ibv_context* context, uint32_t port, uint32_t first, uint32_t count,
               QueryGidsOut& out) {
   const int error =
@@ -122,7 +122,7 @@ bool IsEmpty(const ibv_gid_entry& entry) {
   return entry.gid.global.subnet_prefix == 0 && entry.gid.global.interface_id == 0;
 }
 
-// One entry; ENODATA when it is empty.
+// Reads one entry. Fails with ENODATA if it is empty.
 int QueryGid(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry& entry) {
   QueryGidsOut reply{};
   const int error = QueryGids(context, port, index, 1, reply);
@@ -132,7 +132,7 @@ int QueryGid(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry&
   return IsEmpty(entry) ? ENODATA : 0;
 }
 
-// The descriptor is /dev/null's, and no file of a program that closed what it did not open.
+// Returns true if the descriptor is /dev/null, and not another file after the program closed ours.
 bool IsNull(int fd) {
   struct stat status;
   return fd >= 0 && fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) &&
@@ -178,7 +178,7 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 RDMAEMU_EXPORT int ibv_close_device(ibv_context* context) {
-  // The real one cannot fail: what is left over goes with the descriptor.
+  // The real function cannot fail, because closing the descriptor frees the rest.
   ForgetBeforeFork(context);
   client::Uninterrupted(
       [&] { return CallOnHandle(CallOp::kCloseDevice, context, HandleOf(context)); });
@@ -196,7 +196,7 @@ RDMAEMU_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* out) 
   return error;
 }
 
-// Programs built before port_cap_flags2 have a struct that ends where that begins.
+// Programs built before port_cap_flags2 have a struct that ends where that field begins.
 RDMAEMU_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* out) {
   return QueryPort(context, port, reinterpret_cast<ibv_port_attr*>(out),
                    offsetof(ibv_port_attr, port_cap_flags2));
@@ -214,7 +214,7 @@ RDMAEMU_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32
   return 0;
 }
 
-// Answers how many valid entries there are, or a negative errno.
+// Returns the number of valid entries, or a negative errno.
 RDMAEMU_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* out,
                                             size_t max_entries, uint32_t flags,
                                             size_t entry_bytes) {
@@ -248,13 +248,14 @@ RDMAEMU_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
 RDMAEMU_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   ibv_gid_entry entry{};
   const int error = QueryGid(context, port, static_cast<uint32_t>(index), entry);
-  // An empty entry is a zero GID here, an error in the extended call.
+  // An empty entry is a zero GID here, but an error in the extended call.
   if (error != 0 && error != ENODATA) return MinusOneWith(error);
   *gid = entry.gid;
   return 0;
 }
 
-// Of the private node, for ibv_devinfo: 0 for IB and RoCE v1 (and empty entries), 1 for RoCE v2.
+// In the private version node, for ibv_devinfo. Type 0: IB, RoCE v1 and empty entries. Type 1: RoCE
+// v2.
 RDMAEMU_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index,
                                       int* type) {
   ibv_gid_entry entry{};

@@ -9,18 +9,18 @@
 
 namespace rdmaemu::shim {
 
-// Jobs that one system call does: of one other process, in one direction. Take and Run are called
-// by one thread; while a batch is taken, other threads of the process take none, because a later
-// job may write where an earlier one does.
+// Jobs that one system call can do: with one other process, in one direction. The same thread calls
+// Take and Run. While a batch is taken, other threads of the process take none, because a later job
+// may write to the memory of an earlier one.
 class CopyBatch {
  public:
-  // Takes what the host offers, up to a bound; false when that is nothing. Run must follow a true.
+  // Takes offered jobs, up to a limit. Returns false if there are none. Run must follow a true.
   bool Take();
-  // Copies, and says so to the host.
+  // Copies, and reports the result to the host.
   void Run();
 
  private:
-  // Limits of one poll: the thread then looks at its queues again.
+  // Limits for one poll. The thread then checks its queues again.
   static constexpr uint64_t kMaxBytesAPoll = 1 << 20;
   static constexpr uint32_t kMaxVectors = 32;
 
@@ -35,8 +35,8 @@ class CopyBatch {
   uint64_t bytes_ = 0;
 };
 
-// Does what the host has offered, up to a bound; true when there was something. Counts the look, by
-// which the host knows that somebody polls.
+// Does jobs that the host has offered, up to a limit. Returns true if there were any. Counts the
+// poll, which shows the host that a thread polls.
 bool DoCopyJobs();
 
 }  // namespace rdmaemu::shim

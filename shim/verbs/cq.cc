@@ -1,4 +1,5 @@
-// Completion queues: created by calls, drained from the shared ring, armed by a word beside it.
+// Completion queues: created by calls, polled from the shared ring, armed by a word next to the
+// ring.
 
 #include <sched.h>
 #include <string.h>
@@ -10,15 +11,15 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A spinning program yields early: on few cores its host could not run otherwise (100 empty polls
-// before a yield already starve it).
+// A spinning program yields early, because its host could not run otherwise on few cores. 100 empty
+// polls before a yield already starve the host.
 constexpr unsigned kEmptyPollsBeforeYield = 4;
 
 static_assert(sizeof(ib_uverbs_wc) == sizeof(ibv_wc) &&
               offsetof(ib_uverbs_wc, wc_flags) == offsetof(ibv_wc, wc_flags) &&
               offsetof(ib_uverbs_wc, dlid_path_bits) == offsetof(ibv_wc, dlid_path_bits));
 
-// Takes over the queue that a reply describes; 0 or an errno.
+// Uses the queue that a reply describes. Returns 0 or an errno.
 int Adopt(CompletionQueue& cq, const CqOut& reply) {
   std::byte* bytes = client::MapSpan(reply.queue);
   const Ring ring = RingAt(bytes, reply.queue, sizeof(CqControl), reply.slots, sizeof(CqEntry));
@@ -101,14 +102,14 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   return taken;
 }
 
-// Follows rxe_req_notify_cq: a queue that is armed for any completion stays so.
+// Follows rxe_req_notify_cq: a queue that is armed for any completion stays armed for any.
 int RequestNotify(ibv_cq* base, int solicited_only) {
   const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny;
   std::atomic_ref armed(Of(base)->control->armed);
   uint32_t now = armed.load();
   while (now < wanted && !armed.compare_exchange_weak(now, wanted)) {
   }
-  // The program polls once more after this, and must not do so before the host can see it.
+  // The program polls once more after this call. That poll must not precede the store to `armed`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return 0;
 }
@@ -129,7 +130,7 @@ RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (entries <= 0) return ErrnoWith(EINVAL);
   CompletionQueue& cq = *Of(base);
-  ForkLockGuard guard(cq.lock);  // nobody polls the old ring while the host moves it
+  ForkLockGuard guard(cq.lock);  // no thread polls the old ring while the host moves it
   ForgetBeforeFork(cq);
   CqOut reply{};
   int error = client::Call(
@@ -152,7 +153,8 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
   }
   uint32_t reported = 0;
   if (channel != nullptr) {
-    // Who took an event of this queue before the host withdrew the rest has counted it by now.
+    // A thread that took an event of this queue before the host withdrew the rest has counted it by
+    // now.
     ForkLockGuard guard(Of(channel)->lock);
     reported = cq->comp_events_reported;
   }

@@ -1,5 +1,5 @@
-// The extended way of reading completions: ibv_start_poll, ibv_next_poll and the readers. The lock
-// is held from start to end, as rxe's.
+// Extended polling: ibv_start_poll, ibv_next_poll and the reader functions. The lock is held from
+// start to end, as in rxe.
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
         return error;
       },
       [&](int error) {
-        if (started && !cq.single_threaded) cq.lock.Unlock();  // without a start there is no end
+        if (started && !cq.single_threaded) cq.lock.Unlock();  // a failed start has no ibv_end_poll
         return error;
       });
 }
@@ -86,7 +86,7 @@ void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
   if ((wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS) != 0) ex.read_dlid_path_bits = ReadDlidPathBits;
 }
 
-// Follows ibv_create_cq_ex(3); rxe has the standard fields and no timestamps.
+// Follows ibv_create_cq_ex(3). As rxe, supports the standard fields and no timestamps.
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   constexpr uint32_t kFlags =
       IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;

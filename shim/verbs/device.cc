@@ -1,4 +1,4 @@
-// The list of devices and what can be asked of one that is not open.
+// The device list, and queries for devices that are not open.
 
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 namespace rdmaemu::shim {
 namespace {
 
-// Every device that was ever listed: a pointer that a program holds stays good, and the same device
-// is the same pointer, whenever it asks.
-// A device that returns after its removal is another one.
+// Every device that was ever listed. A device pointer that a program holds stays valid, and each
+// listing returns the same pointer for the same device. A device that returns after its removal is
+// a new device.
 constexpr size_t kMaxKnownDevices = 1024;
 Device* g_known[kMaxKnownDevices];
 size_t g_known_count = 0;
@@ -21,7 +21,7 @@ Device* NewDevice(const DeviceEntry& entry) {
   if (device == nullptr) return nullptr;
   device->base.node_type = static_cast<ibv_node_type>(entry.node_type);
   device->base.transport_type = static_cast<ibv_transport_type>(entry.transport_type);
-  // The host's strings are checked for their end here: they go into buffers of the same size.
+  // The precision limits the host's strings, because the buffers have the same size.
   snprintf(device->base.name, sizeof device->base.name, "%.63s", entry.name);
   snprintf(device->base.dev_name, sizeof device->base.dev_name, "%.63s", entry.dev_name);
   snprintf(device->base.dev_path, sizeof device->base.dev_path, "/sys/class/infiniband_verbs/%s",
@@ -64,7 +64,7 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
   ListDevicesOut reply{};
   const int error = client::Call(CallOp::kListDevices, of, reply);
   if (error != 0) {
-    if (error == EINTR) {  // the program can ask again, which an empty list does not tell
+    if (error == EINTR) {  // the program can retry after NULL; an empty list would look final
       free(list);
       list = nullptr;
     }
@@ -82,8 +82,8 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
 
 }  // namespace
 
-// Follows ibv_get_device_list(3). A host that cannot be reached is a machine without devices: the
-// list is empty, errno says why, and the reason was printed.
+// Follows ibv_get_device_list(3). If the host is unreachable, the list is empty, errno is set, and
+// the reason has been printed.
 RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
   return ListDevices({}, count_out);
 }

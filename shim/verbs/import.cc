@@ -1,4 +1,4 @@
-// Objects of another process, handed over by descriptor and handle: rxe has none of this.
+// Imports objects of another process by descriptor and handle. rxe does not support this.
 
 #include <sys/stat.h>
 
@@ -7,8 +7,8 @@
 using rdmaemu::shim::kCommandFile;
 using rdmaemu::shim::NullWith;
 
-// Errors as in libibverbs: EINVAL for what is not a character device, ENODEV for another device
-// than that of ibv_context::cmd_fd, EOPNOTSUPP for the device of a provider that imports nothing.
+// Fails as libibverbs does: EINVAL for a file that is not a character device, ENODEV for another
+// device than that of ibv_context::cmd_fd, EOPNOTSUPP for a provider without import.
 RDMAEMU_EXPORT ibv_context* ibv_import_device(int fd) {
   struct stat given, ours;
   if (fstat(fd, &given) != 0 || !S_ISCHR(given.st_mode)) return NullWith(EINVAL);
@@ -18,7 +18,7 @@ RDMAEMU_EXPORT ibv_context* ibv_import_device(int fd) {
 RDMAEMU_EXPORT ibv_pd* ibv_import_pd(ibv_context*, uint32_t) { return NullWith(EOPNOTSUPP); }
 RDMAEMU_EXPORT ibv_mr* ibv_import_mr(ibv_pd*, uint32_t) { return NullWith(EOPNOTSUPP); }
 RDMAEMU_EXPORT ibv_dm* ibv_import_dm(ibv_context*, uint32_t) { return NullWith(EOPNOTSUPP); }
-// Nothing was imported, so that there is nothing to give back.
+// Nothing can be imported, so there is nothing to free.
 RDMAEMU_EXPORT void ibv_unimport_pd(ibv_pd*) {}
 RDMAEMU_EXPORT void ibv_unimport_mr(ibv_mr*) {}
 RDMAEMU_EXPORT void ibv_unimport_dm(ibv_dm*) {}

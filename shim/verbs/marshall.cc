@@ -1,5 +1,5 @@
-// The kernel's spelling of QP attributes and path records to the library's and back; librdmacm uses
-// them, and so may programs.
+// Converts QP attributes and path records between the kernel's structs and the library's. librdmacm
+// uses these functions, and programs may.
 
 #include <endian.h>
 #include <infiniband/sa.h>

@@ -1,6 +1,6 @@
-// The program's side of verbs objects: the public structs of verbs.h first, what only this library
-// knows behind them. All are zeroed C allocations, so that a pointer to the public struct is a
-// pointer to the whole.
+// The program's side of verbs objects. Each starts with the public struct of verbs.h, followed by
+// this library's private fields. All are zeroed C allocations, so a pointer to the public struct is
+// a pointer to the whole object.
 #pragma once
 
 #include <pthread.h>
@@ -21,13 +21,13 @@ namespace rdmaemu::shim {
 using client::ForkLock;
 using client::ForkLockGuard;
 
-// What ibv_context::cmd_fd is open on: programs show the descriptor in messages and hand it to
-// fcntl. Nothing is ever sent through it.
+// The file behind ibv_context::cmd_fd. Programs print the descriptor and pass it to fcntl. No data
+// is ever sent through it.
 inline constexpr const char* kCommandFile = "/dev/null";
 
 struct Device {
   ibv_device base;
-  // Provider libraries look a little past the struct (mlx5dv_is_supported) and must find nothing.
+  // Provider libraries read slightly beyond the struct (mlx5dv_is_supported) and must find zeros.
   char provider_room[1024];
   uint32_t index;
   uint64_t node_guid_be;
@@ -46,7 +46,7 @@ struct Context {
 struct Channel {
   ibv_comp_channel base;
   uint32_t handle;
-  ForkLock lock;  // from taking an entry to counting it for its queue
+  ForkLock lock;  // held from taking an entry until it is counted for its queue
   Ring ring;
 };
 
@@ -59,11 +59,11 @@ struct CompletionQueue {
   bool single_threaded;  // IBV_CREATE_CQ_ATTR_SINGLE_THREADED: start_poll does not lock
   CqControl* control;
   Ring ring;
-  ReceiveSlot* slots;             // one an entry of the ring
-  ProgramMemory memory;           // that payloads are placed in
-  CqEntry current;                // of start_poll and next_poll
+  ReceiveSlot* slots;             // one per entry of the ring
+  ProgramMemory memory;           // cached checks for placing payloads
+  CqEntry current;                // the entry of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
-  bool is_forkable;               // in the list of payloads.h
+  bool is_forkable;               // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };
 
@@ -71,7 +71,7 @@ struct SharedReceiveQueue {
   ibv_srq base;
   ForkLock lock;
   uint32_t max_sge;
-  uint32_t entries;  // what the queue takes; the ring may have more room
+  uint32_t entries;  // the queue's limit; the ring may be larger
   Ring ring;
 };
 
@@ -80,29 +80,29 @@ struct QueuePair {
     ibv_qp base;
     ibv_qp_ex extended;
   };
-  bool has_extended;  // made with send_ops_flags
+  bool has_extended;  // created with send_ops_flags
   bool signal_all;
   ForkLock send_lock, recv_lock;
   uint32_t doorbell;
   uint32_t max_send_sge, max_recv_sge;
   uint32_t max_inline_bytes;
-  uint32_t send_entries, recv_entries;  // what the queues take; the rings may have more room
+  uint32_t send_entries, recv_entries;  // the queues' limits; the rings may be larger
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
-  std::byte* slab;       // kSlabBytes an entry of send_ring; nullptr: the host wants no payloads
-  ProgramMemory memory;  // that payloads are taken from
-  bool has_fence;        // a fence may stand in the send queue: the last one is at `last_fence`
+  std::byte* slab;       // kSlabBytes per entry of send_ring; nullptr: not used by the host
+  ProgramMemory memory;  // cached checks for taking payloads
+  bool has_fence;        // a fence may be in the send queue, the last one at `last_fence`
   uint32_t last_fence;
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
-  uint32_t started_at;     // producer index to go back to
-  uint32_t next_slot;      // where the next request goes
+  uint32_t started_at;     // producer index before the list
+  uint32_t next_slot;      // slot of the next request
   rxe_send_wqe* building;  // the request that setters fill; nullptr before the first
   int build_error;
 };
 
-// A zeroed object; nullptr with ENOMEM.
+// Allocates a zeroed object. Returns nullptr with ENOMEM.
 template <class T>
 T* New() {
   return static_cast<T*>(calloc(1, sizeof(T)));
@@ -125,10 +125,10 @@ T* FromCookie(uint64_t cookie) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(cookie));
 }
 
-// The handle of the open device that a call is made through.
+// Returns the handle of the open device through which a call is made.
 inline uint32_t HandleOf(ibv_context* context) { return Of(context)->handle; }
 
-// Calls through a context that take a handle and answer nothing, or one struct.
+// Calls through a context that take a handle and return nothing, or one struct.
 inline int CallOnHandle(CallOp op, ibv_context* context, uint32_t handle) {
   return client::Call(op, HandleIn{handle, HandleOf(context)});
 }
@@ -137,7 +137,7 @@ int CallOnHandle(CallOp op, ibv_context* context, uint32_t handle, Out& out) {
   return client::Call(op, HandleIn{handle, HandleOf(context)}, out);
 }
 
-// For functions that answer a pointer or -1: sets errno.
+// For functions that return a pointer or -1: sets errno.
 inline std::nullptr_t NullWith(int error) {
   errno = error;
   return nullptr;
@@ -146,14 +146,14 @@ inline int MinusOneWith(int error) {
   errno = error;
   return -1;
 }
-// For functions that answer an errno value; the real library sets errno as well.
+// For functions that return an errno. The real library sets errno as well.
 inline int ErrnoWith(int error) {
   if (error != 0) errno = error;
   return error;
 }
 
-// The ring at the end of a span, after `before` bytes of control; empty with EPROTO when the host's
-// numbers do not fit together.
+// Returns the ring at the end of a span, after `before` bytes of control data. Returns an empty
+// ring with EPROTO if the host's numbers are inconsistent.
 inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint32_t slots,
                    uint32_t slot_bytes) {
   const bool fits = std::has_single_bit(slots) && std::has_single_bit(slot_bytes) &&
@@ -167,8 +167,8 @@ inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint
   return Ring(bytes + before, slots, slot_bytes);
 }
 
-// Waits until the program has acknowledged what it was given: destroying an object does. A host
-// that is gone has given nothing that it knows of.
+// Waits until the program has acknowledged its events, as destroying an object requires. Does
+// nothing if the host has ended, because `reported` is then 0.
 inline void WaitForAcks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed,
                         uint32_t reported) {
   pthread_mutex_lock(&mutex);
@@ -179,7 +179,7 @@ inline void WaitForAcks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint
 // Fills the operations of a new context.
 void SetOperations(Context& context);
 
-// What inline functions of verbs.h reach through a context, by file.
+// Operations that inline functions of verbs.h call through a context.
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* out, size_t out_bytes);
 int QueryDevice(ibv_context* context, const ibv_query_device_ex_input* input,
                 ibv_device_attr_ex* out, size_t out_bytes);
@@ -194,20 +194,21 @@ int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
-// A completion queue, for ibv_create_cq and ibv_create_cq_ex; nullptr and errno.
+// Creates a completion queue for ibv_create_cq and ibv_create_cq_ex. Returns nullptr and errno on
+// failure.
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
                                        ibv_comp_channel* channel, uint32_t vector);
-// What a thread does that polls and finds nothing: copies that the host asks for, or it yields.
+// Runs after a poll that found nothing: does copies for the host, or yields.
 void AfterEmptyPoll();
-// The readers of ibv_cq_ex that wc_flags asks for.
+// Sets the reader functions of ibv_cq_ex that wc_flags requests.
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags);
 
-// A queue pair, for ibv_create_qp and ibv_create_qp_ex; `cap` goes in and out.
+// Creates a queue pair for ibv_create_qp and ibv_create_qp_ex. `cap` is input and output.
 QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap& cap);
-// The wr_* functions of ibv_qp_ex.
+// Sets the wr_* functions of ibv_qp_ex.
 void SetBuilders(QueuePair& qp, uint64_t send_ops);
 
 }  // namespace rdmaemu::shim
 
-// Functions that this library gives to programs in C.
+// Marks functions that this library exports to programs in C.
 #define RDMAEMU_EXPORT extern "C" __attribute__((visibility("default")))

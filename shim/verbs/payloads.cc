@@ -6,8 +6,8 @@
 namespace rdmaemu::shim {
 namespace {
 
-// How often fork() yields to a thread or a host that is placing a payload of at most kSlabBytes;
-// one that was stopped there must not stop fork().
+// How often fork() yields to a thread or host that places a payload of at most kSlabBytes. If that
+// thread was stopped, fork() must still continue.
 constexpr int kMaxYieldsForPlacing = 1000;
 
 bool IsFence(const rxe_send_wr& wr) {
@@ -40,7 +40,8 @@ bool HasPayload(uint32_t opcode) {
 void Place(ReceiveSlot& slot, ProgramMemory& memory) {
   const std::byte* from = slot.payload;
   for (uint32_t i = 0; i < slot.pieces && i < ReceiveSlot::kMaxPieces; i++) {
-    // Memory that has gone since gets nothing: a device has the pages pinned, and nobody sees them.
+    // Skip memory that was unmapped. A device would write to the pinned pages, which nobody can
+    // see.
     (void)memory.Write(slot.to[i].address, from, slot.to[i].length);
     from += slot.to[i].length;
   }
@@ -52,7 +53,8 @@ pthread_mutex_t g_forkable_mutex = PTHREAD_MUTEX_INITIALIZER;
 CompletionQueue* g_forkable = nullptr;
 
 void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
-  // Without the queue's lock: the thread that forks may be between start_poll and end_poll.
+  // This does not take the queue's lock, because the forking thread may be between start_poll and
+  // end_poll.
   const uint32_t producer = cq.ring.Producer();
   for (uint32_t at = cq.ring.Consumer(); at != producer; at = cq.ring.Next(at)) {
     if (cq.ring.SlotAs<CqEntry>(at)->payload != kPayloadWaits) continue;
@@ -71,8 +73,8 @@ void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
 
 // The caller holds the mutex.
 void PlacePublished(const ibv_context* only) {
-  // A host inside this process serves no child, and its queues may have been unmapped. What waits
-  // in the queues of a child that has not joined is its parent's.
+  // A host inside this process serves no child, and its queues may have been unmapped. In a child
+  // that has not joined, the completions belong to its parent.
   if (client::IsEmbedded() || client::HostIsGone() || client::HasToJoin()) return;
   ProgramMemory memory{};
   memory.Begin();
@@ -117,7 +119,7 @@ void TakePayload(QueuePair& qp, uint32_t index) {
   std::byte* to = qp.slab + size_t{index} * kSlabBytes;
   const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
   for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
-    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host finds out why
+    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host detects the error
     to += sges[i].length;
   }
   wqe.state = kPayloadTaken;

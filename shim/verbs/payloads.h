@@ -19,16 +19,16 @@ void TakePayload(QueuePair& qp, uint32_t index);
 // and has called cq.memory.Begin().
 void FetchPayload(CompletionQueue& cq, uint32_t index);
 
-// Before fork() the payloads of all published completions are placed in program memory, of which
-// the child gets a copy: the child may be the process that polls. This holds for a queue from
-// PlaceBeforeFork to ForgetBeforeFork. Call ForgetBeforeFork before the host may free or move the
-// queue's memory. Forgetting a queue twice, or one that was never named, does nothing.
+// Makes fork() place the payloads of all published completions of a queue in program memory. The
+// child, which may be the process that polls, gets a copy of that memory. This holds from
+// PlaceBeforeFork until ForgetBeforeFork. Call ForgetBeforeFork before the host may free or move
+// the queue's memory. Forgetting an unknown queue, or forgetting a queue twice, does nothing.
 void PlaceBeforeFork(CompletionQueue& cq);
-// What the fork handler does: places the payloads of all published completions of these queues, or
-// of those of one context. Thread-safe; needs no lock of a queue.
+// Places the payloads of all published completions of these queues, or of the queues of one
+// context, as the fork handler does. Thread-safe. Needs no lock of a queue.
 void PlacePublishedPayloads(const ibv_context* only = nullptr);
 void ForgetBeforeFork(CompletionQueue& cq);
-// The same for all queues of a context that is being closed.
+// Forgets all queues of a context that is being closed.
 void ForgetBeforeFork(const ibv_context* context);
 
 }  // namespace rdmaemu::shim

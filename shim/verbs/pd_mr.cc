@@ -29,7 +29,7 @@ RDMAEMU_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   return ErrnoWith(error);
 }
 
-// All ways of registering end here. Optional access flags are hints, which rxe does not take.
+// All registration functions end here. Optional access flags are hints, which rxe ignores.
 RDMAEMU_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                         unsigned access) {
   ibv_mr* mr = New<ibv_mr>();
@@ -71,8 +71,8 @@ RDMAEMU_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, in
   return NullWith(EOPNOTSUPP);
 }
 
-// Follows ibv_rereg_mr of libibverbs: IBV_REREG_MR_ERR_INPUT for what the library refuses,
-// IBV_REREG_MR_ERR_CMD for what the device refuses. The host then leaves the region as it was.
+// Follows ibv_rereg_mr of libibverbs. Returns IBV_REREG_MR_ERR_INPUT if the library refuses, and
+// IBV_REREG_MR_ERR_CMD if the device refuses. The host then does not change the region.
 RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
                                 int access) {
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;

@@ -1,5 +1,5 @@
-// Posting: work requests become rxe's queue entries in shared memory, and one doorbell a list.
-// Checks and errno values are those of rdma-core's rxe provider and the kernel's rxe_post_send.
+// Posting: writes work requests as rxe's queue entries to shared memory, and rings one doorbell per
+// list. Checks and errnos are those of rdma-core's rxe provider and the kernel's rxe_post_send.
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ ibv_qp_state StateOf(const QueuePair& qp) {
       std::atomic_ref(qp.control->state).load(std::memory_order_acquire));
 }
 
-// Operations and lists of pieces that the device does not have.
+// Returns true for operations and SGE counts that the device does not support.
 bool IsMissing(const Context& context, const ibv_send_wr& wr) {
   const uint32_t missing = context.missing;
   switch (wr.opcode) {
@@ -123,7 +123,7 @@ void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t byt
   out.wr.wr_id = wr.wr_id;
   out.wr.opcode = wr.opcode;
   out.wr.send_flags = wr.send_flags;
-  out.wr.ex.invalidate_rkey = wr.invalidate_rkey;  // or the immediate data, as it stands
+  out.wr.ex.invalidate_rkey = wr.invalidate_rkey;  // a union: also copies the immediate data
   out.ssn = qp.next_ssn++;
   FillOperation(qp, out, wr);
   FillData(out, wr, bytes);
@@ -183,8 +183,8 @@ int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr
   return error;
 }
 
-// The whole list, or what stands before *bad. Unlike rxe, a queue pair that cannot send takes
-// nothing: there the requests stayed behind and were flushed later.
+// Posts the whole list, or the requests before *bad. Unlike rxe, posts nothing to a queue pair that
+// cannot send. In rxe such requests stay in the queue and are flushed later.
 int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   QueuePair& qp = *Of(base);
   if (bad == nullptr || wr == nullptr) return EINVAL;
@@ -234,8 +234,8 @@ int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     ForkLockGuard guard(qp.recv_lock);
     error = PostReceives(qp.recv_ring, qp.recv_entries, qp.max_recv_sge, wr, bad);
   }
-  // Receives are found when a packet comes; in ERR none will, and devices that flush late receives
-  // have to hear of them.
+  // The host finds receives when a packet arrives. In ERR no packet arrives, but some devices flush
+  // late receives, so the host must be notified.
   if (StateOf(qp) == IBV_QPS_ERR) client::RingQueue(base->handle, qp.doorbell);
   return error;
 }

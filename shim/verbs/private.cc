@@ -1,19 +1,18 @@
-// The private node IBVERBS_PRIVATE_34, which provider libraries (libmlx5, libefa) are linked
-// against with BIND_NOW: without these names nothing that loads them starts. No provider ever runs
-// here, so that all but the registration refuse. Their arguments are the kernel's business and not
-// looked at.
+// The private node IBVERBS_PRIVATE_34. Provider libraries (libmlx5, libefa) are linked against it
+// with BIND_NOW, so a program that loads them needs these names. No provider ever runs here. All
+// functions except the registration therefore fail, and do not check their arguments.
 
 #include "shim/verbs/objects.h"
 
 using namespace rdmaemu::shim;
 
-// Read by providers when a device goes away.
+// Providers read this when a device is removed.
 extern "C" {
 extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
 }
 
-// libmlx5 and libefa announce themselves in their constructors.
+// libmlx5 and libefa register themselves in their constructors.
 RDMAEMU_EXPORT void verbs_register_driver_34(const void*) {}
 
 RDMAEMU_EXPORT void __verbs_log(void*, uint32_t, const char*, ...) {}

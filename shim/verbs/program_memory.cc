@@ -19,11 +19,11 @@ constexpr uintptr_t kPageBytes = 4096;
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
-// What the kernel writes to ask whether a page can be written: getcpu's answer.
+// The size of getcpu's result. The kernel writes it to check whether a page is writable.
 constexpr size_t kProbeBytes = sizeof(unsigned);
 
-// Valgrind warns of the call below, and of bytes that the program has not set. This call costs five
-// times as much and reads a page without looking at its bytes (Linux 5.14).
+// Valgrind warns about the system call in CanRead, and about uninitialised bytes. This call costs
+// five times as much, but does not read the bytes of the page (Linux 5.14).
 bool CanReadUnderValgrind(uintptr_t address) {
   const int before = errno;
   void* const page = reinterpret_cast<void*>(address & ~(kPageBytes - 1));
@@ -32,8 +32,8 @@ bool CanReadUnderValgrind(uintptr_t address) {
   return readable;
 }
 
-// rt_sigprocmask reads a signal set before it finds that `how` is none (as Abseil's
-// AddressIsReadable has it). Aligned down, the eight bytes are of the same page.
+// rt_sigprocmask reads a signal set before it rejects an invalid `how` (Abseil's AddressIsReadable
+// does the same). The address is aligned down, so its eight bytes are in one page.
 bool CanRead(uintptr_t address) {
   if (client::IsUnderValgrind() && CanReadUnderValgrind(address)) return true;
   constexpr long kNoSuchHow = ~0L;
@@ -45,7 +45,7 @@ bool CanRead(uintptr_t address) {
   return readable;
 }
 
-// The probe's bytes are overwritten right after it.
+// The caller overwrites the probe's bytes immediately.
 bool CanWrite(uintptr_t address) {
   const int before = errno;
   const bool writable = syscall(SYS_getcpu, address, nullptr, nullptr) == 0;
@@ -53,7 +53,7 @@ bool CanWrite(uintptr_t address) {
   return writable;
 }
 
-// The same for fewer bytes than getcpu writes.
+// Checks fewer bytes than getcpu writes.
 bool CanWriteFew(uintptr_t address, size_t bytes) {
   const int before = errno;
   const bool writable = syscall(SYS_getrandom, address, bytes, 0) == static_cast<long>(bytes);

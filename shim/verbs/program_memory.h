@@ -1,9 +1,9 @@
-// Copies between shared memory and buffers that the program named, which may not be there any more:
-// a device must not make the program crash for that. A page is asked for by a system call that
-// answers EFAULT instead of faulting; for a moment the answer is believed.
+// Copies between shared memory and buffers of the program, which may be unmapped. A device must not
+// crash the program in this case. A system call that returns EFAULT instead of faulting checks each
+// page. The result is trusted for a short time.
 //
-// The library reaches memory by address through this file and region_check.h alone. The simulator
-// links the rest of the library with memory of its own (tests/sim/library_seams.cc).
+// The library accesses memory by address only through this file and region_check.h. The simulator
+// links the rest of the library with its own memory (tests/sim/library_seams.cc).
 #pragma once
 
 #include <sys/types.h>
@@ -15,26 +15,28 @@
 
 namespace rdmaemu::shim {
 
-// All zero at first. Not thread-safe: it belongs to a queue and is used under the queue's lock.
+// Cached page checks of one queue. All zero at first. Not thread-safe: it is used under the queue's
+// lock.
 class ProgramMemory {
  public:
-  // Once before the calls below, by each library call.
+  // Each library call calls this once before the functions below.
   void Begin();
-  // False when the bytes cannot be read; `to` may hold some of them then.
+  // Returns false if the bytes cannot be read. `to` may then hold some of them.
   bool Read(void* to, uint64_t address, size_t bytes);
-  // False when they cannot be written; some may have been.
+  // Returns false if the bytes cannot be written. Some may have been written.
   bool Write(uint64_t address, const void* from, size_t bytes);
 
  private:
   static constexpr size_t kPages = 32;
-  // A message takes a fraction of it, a person who takes memory away from under a device far more.
+  // A message takes a fraction of this time. A person who unmaps memory under a device needs far
+  // longer.
   static constexpr uint64_t kBelievedFor_ns = 100'000;
   struct Page {
     uintptr_t address;  // 0: none
     uint64_t until_ns;  // CLOCK_MONOTONIC
   };
 
-  // By the lowest bits of the page number.
+  // Returns the entry for a page, by the lowest bits of the page number.
   Page& Entry(uintptr_t page);
 
   Page pages_[kPages];

@@ -1,4 +1,4 @@
-// Buffers that are not there make no program crash.
+// Unmapped buffers do not crash the program.
 #include "shim/verbs/program_memory.h"
 
 #include <gtest/gtest.h>

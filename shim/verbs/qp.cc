@@ -5,7 +5,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-// Takes over the queues that a reply describes; 0 or an errno.
+// Uses the queues that a reply describes. Returns 0 or an errno.
 int Adopt(QueuePair& qp, const CreateQpOut& reply) {
   if (!client::IsDoorbell(reply.handle, reply.doorbell)) return EPROTO;
   std::byte* send = client::MapSpan(reply.send_queue);
@@ -43,7 +43,7 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
 }  // namespace
 
 QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap& cap) {
-  // The real library crashes.
+  // The real library crashes here.
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return NullWith(EINVAL);
   QueuePair* qp = New<QueuePair>();
   if (qp == nullptr) return nullptr;
@@ -175,8 +175,8 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   return 0;
 }
 
-// A device without enhanced connection establishment: it offers nothing and accepts nothing. As
-// in libibverbs, errno stays as it was.
+// A device without enhanced connection establishment: it offers no ECE and accepts none. As in
+// libibverbs, ibv_query_ece leaves errno unchanged.
 RDMAEMU_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 RDMAEMU_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
   return ErrnoWith(ece->vendor_id == 0 ? EINVAL : EOPNOTSUPP);

@@ -1,5 +1,5 @@
-// The extended way of posting: ibv_wr_start, one builder a request, setters, ibv_wr_complete. The
-// send lock is held from start to complete or abort; nothing is seen by the host before complete.
+// Extended posting: ibv_wr_start, one builder per request, setters, ibv_wr_complete. The send lock
+// is held from start to complete or abort. The host sees nothing before complete.
 
 #include <string.h>
 
@@ -25,7 +25,8 @@ int CompleteNow(QueuePair& qp) {
   if (error == 0 && state < IBV_QPS_RTS) error = EINVAL;
   const bool posted = error == 0 && qp.next_slot != qp.started_at;
   if (posted) {
-    // Program memory belongs to the program until now, whatever ibv_wr_set_sge was told earlier.
+    // Payloads are read now and not in ibv_wr_set_sge, because the program may write its memory
+    // until now.
     qp.memory.Begin();
     for (uint32_t at = qp.started_at; at != qp.next_slot; at = qp.send_ring.Next(at)) {
       TakePayload(qp, at);
@@ -60,7 +61,7 @@ int Complete(ibv_qp_ex* base) {
       });
 }
 
-// The next request, to be filled; nullptr when the list has failed already.
+// Returns the next request to fill. Returns nullptr if the list has failed already.
 rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
   QueuePair& qp = *Of(base);
   qp.building = nullptr;
@@ -206,7 +207,7 @@ void SetBuilders(QueuePair& qp, uint64_t ops) {
   ex.wr_set_inline_data = SetInline;
   ex.wr_set_inline_data_list = SetInlineList;
   if (qp.base.qp_type == IBV_QPT_UD) ex.wr_set_ud_addr = SetUdAddress;
-  // A builder that was not asked for stays empty, as in the real library.
+  // A builder that the program did not request stays NULL, as in the real library.
   if ((ops & IBV_QP_EX_WITH_RDMA_WRITE) != 0) ex.wr_rdma_write = RdmaWrite;
   if ((ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) != 0) ex.wr_rdma_write_imm = RdmaWriteImm;
   if ((ops & IBV_QP_EX_WITH_SEND) != 0) ex.wr_send = Send;

@@ -1,4 +1,4 @@
-// Writing receive requests into a ring, for queue pairs and shared receive queues alike.
+// Writes receive requests into a ring, for queue pairs and shared receive queues.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,8 +7,9 @@
 
 namespace rdmaemu::shim {
 
-// Posts a list under the queue's lock; the queue takes `entries` requests. Errors as rxe_post_recv:
-// EINVAL for too many SGEs, ENOMEM for a full queue; *bad is then the first that was not posted.
+// Posts a list of requests to a queue of `entries` entries. The caller holds the queue's lock.
+// Fails as rxe_post_recv does: EINVAL for too many SGEs, ENOMEM for a full queue. *bad is then the
+// first request that was not posted.
 int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr,
                  ibv_recv_wr** bad);
 

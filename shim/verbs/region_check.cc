@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kRegionPageBytes = 4096;
 
-// Makes the pages present, with the rights that are asked for, without a change of their bytes.
+// Makes the pages present with the requested rights, without changing their bytes.
 bool Populate(uint64_t address, uint64_t bytes, bool write) {
   const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   int result;
@@ -29,7 +29,7 @@ bool KernelCanPopulate() {
                   kRegionPageBytes, true);
 }
 
-// Fails for an address that no mapping has, and does nothing else.
+// Fails if an address of the range is not mapped. MS_ASYNC has no other effect.
 bool IsMapped(uint64_t address, uint64_t bytes) {
   return msync(reinterpret_cast<void*>(address), bytes, MS_ASYNC) == 0;
 }

@@ -1,6 +1,6 @@
-// Whether memory that a program registers is there and may be written. The program's own thread
-// asks the kernel, as it does in ibv_reg_mr of a kernel driver: pages that never become present (an
-// unserved userfaultfd(2)) stop this program alone, and other mappings cost nothing.
+// Checks whether memory that a program registers is mapped and writable. The program's own thread
+// asks the kernel, as in ibv_reg_mr of a kernel driver. So a page that never becomes present (an
+// unserved userfaultfd(2)) blocks this program only, and other mappings cost nothing.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace rdmaemu::shim {
 
-// A region of at most so many pages (1 MiB) is looked at page by page, and its pages become
-// present.
+// Each page of a region of at most this many pages (1 MiB) is checked, and becomes present.
 inline constexpr uint64_t kMaxPagesAsked = 256;
-// Of a larger one all must be mapped, and so many pages be readable, at equal distances; whether
-// they may be written is asked of the first and the last one alone.
+// A larger region must be mapped completely. This many of its pages, at equal distances, must be
+// readable. Only the first and the last page are checked for writing.
 inline constexpr uint64_t kPagesSampled = 64;
 
-// kUnknown where the kernel cannot tell (before Linux 5.14): the host then reads /proc/PID/maps.
+// Returns kUnknown if the kernel cannot check (before Linux 5.14). The host then reads
+// /proc/PID/maps.
 RegionPages LookAtPages(uint64_t address, uint64_t length, bool write);
 
 }  // namespace rdmaemu::shim

@@ -1,5 +1,5 @@
-// Names of values, and link rates in their three spellings; the texts are the real library's,
-// because programs and their tests print them.
+// Names of values, and link rates in their three representations. The texts are those of the real
+// library, because programs and their tests print them.
 
 #include "shim/verbs/objects.h"
 
@@ -107,7 +107,7 @@ RDMAEMU_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
   return NameOf(kNames, status);
 }
 
-// Of the private node since rdma-core 56. There is no text between DRIVER1 and FLUSH.
+// In the private version node since rdma-core 56. There is no text between DRIVER1 and FLUSH.
 RDMAEMU_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
   static const char* const kNames[] = {"rdma-write",
                                        "rdma-write-with-imm",

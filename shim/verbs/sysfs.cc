@@ -1,4 +1,5 @@
-// What programs read under /sys about a device, answered for devices that have no entry there.
+// Emulates the files under /sys that programs read about a device, for devices without an entry
+// there.
 
 #include <endian.h>
 #include <fcntl.h>
@@ -14,7 +15,8 @@ namespace {
 
 constexpr char kClass[] = "/sys/class/infiniband/";
 
-// The text of an emulated device's file without its newline; false when rxe has no such file.
+// Writes the text of an emulated device's file without its newline. Returns false if rxe has no
+// such file.
 bool EmulatedText(const Device& device, const char* file, char* out, size_t bytes) {
   const uint64_t guid = be64toh(device.node_guid_be);
   const auto word = [guid](int i) { return static_cast<unsigned>(guid >> (48 - 16 * i)) & 0xffff; };
@@ -41,7 +43,7 @@ int ReadRealFile(const char* folder, const char* file, char* out, size_t bytes) 
   return static_cast<int>(got);
 }
 
-// The listed device whose sysfs folder this is; nullptr when there is none.
+// Returns the listed device with this sysfs folder, or nullptr.
 Device* DeviceOfFolder(const char* folder, ibv_device** list) {
   for (ibv_device** device = list; device != nullptr && *device != nullptr; device++) {
     if (strcmp((*device)->ibdev_path, folder) == 0) return Of(*device);
@@ -59,7 +61,8 @@ RDMAEMU_EXPORT const char* ibv_get_sysfs_path() {
   return path == nullptr || path[0] == '\0' ? "/sys" : path;
 }
 
-// Answers the length without a newline, or -1. Other folders than an emulated device's are read.
+// Returns the length without a newline, or -1. Files outside the InfiniBand class are read from
+// disk.
 RDMAEMU_EXPORT int ibv_read_sysfs_file(const char* folder, const char* file, char* out,
                                        size_t bytes) {
   int length = -1;

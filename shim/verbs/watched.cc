@@ -3,7 +3,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A post that fails names the request that it did not take, which is the first.
+// A refused post sets *bad to the first request, because none was posted.
 template <class Request>
 auto RefuseAll(Request* first, Request** bad) {
   return [=](int error) {

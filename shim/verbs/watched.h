@@ -1,5 +1,5 @@
-// Posting and polling as the program calls them: they make no call of their host, but where a fault
-// rule stands at one of them (DoorbellPage::watched_calls) the host is asked first.
+// Posting and polling as the program calls them. They make no call to the host, unless a fault rule
+// exists for one of them (DoorbellPage::watched_calls). Then the host is asked first.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,8 +9,8 @@
 
 namespace rdmaemu::shim {
 
-// What `act` answers; where a rule says so, an errno as `refuse` gives it, instead of `act` or
-// after it, or later.
+// Returns the result of `act`. If a rule says so, returns an errno by `refuse` instead of `act` or
+// after it, or delays the call.
 template <class Act, class Refuse>
 int Watched(CallOp op, uint32_t handle, Act&& act, Refuse&& refuse) {
   if (!client::IsWatched(op, handle)) [[likely]]
