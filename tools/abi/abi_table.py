@@ -21,7 +21,7 @@ behind each. This page is made by
 
 """
 
-# Inline functions of verbs.h reach these through the context, so that no name shows them.
+# Inline functions of verbs.h call these through the context, so they have no exported name.
 OPERATIONS = """
 ## Operations without a name
 

@@ -17,7 +17,7 @@ def _units(name, srcs, files_per_unit):
     units = []
     for index in range(count):
         unit = "%s_unit%d.cc" % (name, index)
-        # Neighbours in the alphabet share headers, so that they stay together.
+        # Files adjacent in the alphabet share headers, so they stay in one unit.
         files = srcs[index * len(srcs) // count:(index + 1) * len(srcs) // count]
         native.genrule(
             name = unit[:-3],
@@ -47,7 +47,7 @@ def unity_test(name, srcs, hdrs = [], deps = [], tags = [], files_per_unit = _FI
 
     The tag `behaviour` (tools/test): its verdict is the same in every build."""
     units, files = _split(name, srcs, files_per_unit, [])
-    # A test has no textual_hdrs: the library that has them brings them along.
+    # A cc_test has no textual_hdrs, so a library provides them.
     cc_library(name = name + "_files", testonly = 1, textual_hdrs = files + hdrs)
     cc_test(
         name = name,

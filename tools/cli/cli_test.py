@@ -1,4 +1,4 @@
-"""The rdmaemu command: statuses, environment, messages, and hosts that begin, end and survive."""
+"""The rdmaemu command: statuses, environment, messages, and the start and end of hosts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def check(holds, text):
 
 
 def expect(result, status, *words):
-    """A result's status, and one line on stderr that holds the words."""
+    """Checks a result's status, and that its one line on stderr contains the words."""
     said = result.stdout + result.stderr
     check(result.returncode == status, "status %s instead of %s: %s" %
           (result.returncode, status, said))
@@ -47,7 +47,7 @@ def run(emulator, *arguments, host="h", options=("--address", ADDRESS)):
 
 
 def hold(emulator, host="h", address=ADDRESS, options=()):
-    """A host with a client that stays until its input ends."""
+    """Starts a host with a client that runs until its input ends."""
     program = emulator.start(host, address, ["sh", "-c", "echo up; exec cat"], options)
     check(program.wait_for_text("up\n", 30), program.describe())
     return program
@@ -106,7 +106,7 @@ def a_profile_is_a_name_or_a_file_and_names_its_device():
         holder = hold(emulator, options=("--profile", "siw"))
         expect(emulator.rdmaemu("hosts"), 0, "siw0 (siw): " + ADDRESS)
         let_go(holder)
-        # A host ends some time after its last client; until then it is listed.
+        # A host ends some time after its last client. Until then it is listed.
         eventually("the first host's end", lambda: emulator.hosts() == [])
         mine = os.path.join(emulator.directory, "mine.toml")
         expect(run(emulator, "true", options=("--profile", mine)), 125, mine, "docs/profiles.md")
@@ -256,7 +256,7 @@ def an_address_in_use_names_who_has_it():
         expect(run(emulator, "true", host="other"), 125, ADDRESS, "host h ", "rdmaemu stop h")
         let_go(holder)
         taken.bind((OTHER, 4791))
-        # Another host: h may still be about to end.
+        # Uses another host, because h may still be ending.
         expect(run(emulator, "true", host="third", options=("--address", OTHER)), 125, OTHER,
                str(os.getpid()))
 
@@ -277,7 +277,7 @@ def hosts_lists_devices_addresses_and_clients():
 
 
 def devices(emulator, *arguments):
-    """The devices after a change, as (name, there, port, addresses)."""
+    """Returns the devices after a change, as (name, present, port, addresses)."""
     result = emulator.rdmaemu(*arguments, "--host", "h", "--json")
     expect(result, 0)
     return [(each["name"], each["present"], each["port"], each["addresses"])
@@ -380,13 +380,13 @@ def addresses_come_go_and_move():
 
 
 def networks(emulator):
-    """Networks of the host's addresses, and its gateways."""
+    """Returns the networks of the host's addresses, and its gateways."""
     [host] = json.loads(emulator.rdmaemu("hosts", "--json").stdout)
     return [device["networks"] for device in host["devices"]], host["gateways"]
 
 
 def resolve(emulator, address):
-    """What rping's client says of the address; on the host that runs."""
+    """Returns the output of rping's client for the address, on the running host."""
     done = run(emulator, "rping", "-c", "-a", address, "-C", "1", options=())
     return done.stdout + done.stderr
 

@@ -22,10 +22,10 @@ std::string Seconds(int64_t ns) {
   return text;
 }
 
-// A connection to one host, which is asked several times.
+// A connection to one host for several queries.
 class ClockOfHost {
  public:
-  // The exit status after an error was printed.
+  // On failure prints the error and returns the exit status.
   static tl::expected<ClockOfHost, int> Find(const std::string& host) {
     const auto registry = runtime::Registry::Open();
     if (!registry) return tl::unexpected(Fail(kFailed, registry.error()));
@@ -52,7 +52,7 @@ class ClockOfHost {
     }
   }
 
-  // Tells the host to move, and waits until it has arrived.
+  // Tells the host to move its time, and waits until the move is complete.
   int Move(ClockAction action, Duration by) {
     auto out = Ask(action, by);
     while (out && out->moving != 0) {

@@ -1,4 +1,4 @@
-// `rdmaemu device`, `port`, `address` and `pkey`: devices of a host that runs, listed and changed.
+// `rdmaemu device`, `port`, `address` and `pkey`: list and change the devices of a running host.
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -34,7 +34,7 @@ OrMessage<Json> DevicesOf(runtime::HostClient& client, const std::string& host) 
   return json.value("devices", Json::array());
 }
 
-// What an errno of the host means for this request, and what to do about it.
+// Explains an errno of the host for this request, and what to do.
 std::string Reason(int error, const std::string& host, const std::string& device,
                    const std::string& address, const Json& devices) {
   switch (error) {
@@ -72,7 +72,7 @@ struct Step {
   std::string address;  // "" where the change has none
 };
 
-// An added device gets its addresses one by one; one that gets not all of them does not stay.
+// An added device gets its addresses one by one. If one fails, the device is removed again.
 std::vector<Step> StepsOf(const DeviceRequest& request) {
   std::vector<Step> steps;
   if (request.change == DeviceChange::kAddDevice || request.addresses.empty()) {
@@ -85,7 +85,7 @@ std::vector<Step> StepsOf(const DeviceRequest& request) {
   return steps;
 }
 
-// Decimal, or hexadecimal behind 0x.
+// Parses a decimal number, or a hexadecimal one after 0x.
 std::optional<uint16_t> ParsePkey(std::string_view text) {
   const bool is_hexadecimal = text.starts_with("0x");
   if (is_hexadecimal) text.remove_prefix(2);

@@ -1,4 +1,4 @@
-// The subcommands of rdmaemu that change a host which runs: `device`, `port`, `address`, `pkey`.
+// The subcommands of rdmaemu that change a running host: `device`, `port`, `address`, `pkey`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,9 +9,9 @@ namespace rdmaemu::cli {
 
 class DeviceOptions {
  public:
-  // Adds them to the command line; `host` is the default of --host.
+  // Adds the subcommands to the command line. `host` is the default of --host.
   void AddTo(CLI::App& app, const std::string& host);
-  // What was asked for; nullptr: another subcommand.
+  // Returns the request, or nullptr if another subcommand was given.
   const DeviceRequest* Chosen();
 
  private:

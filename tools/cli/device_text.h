@@ -1,4 +1,4 @@
-// A device of a host's status (emulator/host/status.h) in words.
+// Describes a device of a host's status (emulator/host/status.h) in words.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace rdmaemu::cli {
 
-// "rxe0 (rxe, port down): 127.0.1.1; inside only: 192.168.1.5"
+// Returns text such as "rxe0 (rxe, port down): 127.0.1.1; inside only: 192.168.1.5".
 std::string DeviceText(const nlohmann::ordered_json& device);
 
 }  // namespace rdmaemu::cli

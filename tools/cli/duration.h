@@ -1,4 +1,4 @@
-// A length of time on the command line: "250ms".
+// A duration on the command line, such as "250ms".
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace rdmaemu::cli {
 
-// From 1 ns to a year; nothing for what is none.
+// Parses a duration from 1 ns to a year. Returns nullopt for other text.
 std::optional<Duration> ParseDuration(std::string_view text);
-// What is wrong with it, and what would have been right.
+// Returns the error message for text that is not a duration, with an example.
 std::string NotADuration(std::string_view text);
 
 }  // namespace rdmaemu::cli

@@ -1,4 +1,4 @@
-// `rdmaemu env`: what `run` puts into a program's environment, as shell exports.
+// `rdmaemu env`: prints the environment of `run` as shell exports.
 #include <cstdio>
 
 #include "tools/cli/commands.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::cli {
 namespace {
 
-// For a POSIX shell, whatever the text.
+// Quotes any text for a POSIX shell.
 std::string Quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -21,7 +21,7 @@ int Env(const runtime::HostOptions& options) {
   if (!registry) return Fail(kFailed, registry.error());
   auto environment = ProgramEnvironment(*registry, options);
   if (!environment) return Fail(kFailed, environment.error());
-  // The first call of a program will start the host, and must know how.
+  // The first call of a program starts the host, which needs these options.
   for (const auto& variable : OptionEnvironment(options)) environment->push_back(variable);
   for (const auto& [name, value] : *environment) {
     printf("export %s=%s\n", name.c_str(), Quoted(value).c_str());

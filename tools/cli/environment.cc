@@ -47,7 +47,7 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-// In the order of the options; empty where one is not given.
+// Returns all options in order. Options that are not given are empty.
 Environment AllOptions(const runtime::HostOptions& options) {
   return {{kAddressVariable, Joined(options.addresses, ',')},
           {kDeviceVariable, Joined(options.devices, ',')},
@@ -61,13 +61,14 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kPayloadShortcutsVariable, options.payload_shortcuts}};
 }
 
-// The path at which the loader finds the machine's own library. "": it finds none, or ours.
+// Returns the path at which the loader finds the machine's own library. Returns "" if it finds
+// none, or finds ours.
 std::string MachineLibrary(const char* soname) {
   void* const library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
   link_map* map = nullptr;
   std::string path;
-  // Ours has this symbol, or depends on a library that has it.
+  // Our library has this symbol, or depends on a library that has it.
   if (dlsym(library, "rdmaemu_client_embed") == nullptr &&
       dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) {
     path = map->l_name;
@@ -76,7 +77,7 @@ std::string MachineLibrary(const char* soname) {
   return path;
 }
 
-// A library in an installed tree (bin/../lib/rdmaemu), or where Bazel builds it.
+// Finds a library in an installed tree (bin/../lib/rdmaemu), or in Bazel's output.
 runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
                                             const std::string& package, const std::string& name) {
   const fs::path here = fs::path(binary_path).parent_path();
@@ -163,7 +164,7 @@ std::vector<std::string> OptionVariables() {
 runtime::OrMessage<Environment> SystemEnvironment(const std::string& device) {
   Environment changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
   for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
-  // Our libraries leave the path where a `run` or `env` around this one has put them.
+  // Remove our libraries from the path, where an outer `run` or `env` has added them.
   const std::string binary = BinaryPath();
   std::vector<std::string> path = Split(Variable("LD_LIBRARY_PATH"), ':');
   if (const auto ours = LibraryDirectories(binary)) {

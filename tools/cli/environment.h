@@ -1,4 +1,4 @@
-// The environment that makes a program find our libraries and its host.
+// The environment with which a program finds our libraries and its host.
 #pragma once
 
 #include <string>
@@ -11,33 +11,35 @@ namespace rdmaemu::cli {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// This program's own file.
+// Returns the path of this program's own file.
 std::string BinaryPath();
 
-// The directories of libibverbs.so.1 and librdmacm.so.1, in an installed tree
-// (bin/../lib/rdmaemu) or as Bazel lays them out (tools/cli/../../shim/{verbs,rdmacm}).
+// Returns the directories of libibverbs.so.1 and librdmacm.so.1: in an installed tree
+// (bin/../lib/rdmaemu), or in Bazel's output (tools/cli/../../shim/{verbs,rdmacm}).
 runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::string& binary_path);
 
-// The preload layer (shim/layer), where those are.
+// Returns the path of the preload layer (shim/layer), in the same places.
 runtime::OrMessage<std::string> LayerPath(const std::string& binary_path);
 
-// The value of --clock with which programs live in the time of their hosts.
+// The value of --clock for programs that live in the time of their hosts.
 inline constexpr const char* kProgramClock = "program";
 
-// RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, ours before what it had. With that
-// clock also what gives the program its hosts' time: librdmaemu.so.1 in LD_PRELOAD.
+// Returns RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, in which our directories
+// precede the old value. With kProgramClock also adds librdmaemu.so.1 to LD_PRELOAD, which gives
+// the program its hosts' time.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
                                                    const runtime::HostOptions& host);
 
-// What tells `rdmaemu host` its options where a library starts it; empty options are left out.
+// Returns the variables that pass options to an `rdmaemu host` that a library starts. Empty options
+// are left out.
 Environment OptionEnvironment(const runtime::HostOptions& options);
-// The names of all of them.
+// Returns the names of all these variables.
 std::vector<std::string> OptionVariables();
-// What must change in the environment of a program that is not to run on a host of ours: an empty
-// value stands for a variable that goes. A `device` (may be empty) is the one that it sees. The
-// machine's own libraries are preloaded, because a program that is linked with rdmaemu finds ours.
+// Returns the changes to the environment of a program that must not run on our host. An empty value
+// unsets the variable. If `device` is not empty, the program sees only that device. The machine's
+// own libraries are preloaded, because a program linked with rdmaemu would load ours.
 runtime::OrMessage<Environment> SystemEnvironment(const std::string& device);
-// Takes the options that are still empty from there.
+// Fills empty options from the environment.
 void ReadOptionEnvironment(runtime::HostOptions& options);
 
 }  // namespace rdmaemu::cli

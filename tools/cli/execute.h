@@ -1,4 +1,4 @@
-// Becoming the program that `run` runs.
+// Replaces this process by the program of `run`.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace rdmaemu::cli {
 
-// Statuses of a program that did not run.
+// The exit statuses if the program could not run.
 inline constexpr int kNotFound = 127, kNotExecutable = 126;
 
-// As execvp(3); when it fails it says why and ends this process, with one of these, as a shell
+// Works as execvp(3). On failure prints the reason and exits with one of these statuses, as a shell
 // does.
 [[noreturn]] void Execute(const std::vector<std::string>& command);
 

@@ -1,4 +1,4 @@
-// `rdmaemu fault`: the rules of a running host.
+// `rdmaemu fault`: changes and lists the rules of a running host.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace {
 
 using SortedJson = nlohmann::json;
 
-// These give the exit status after an error was printed.
+// These functions print an error and return the exit status.
 tl::expected<runtime::HostClient, int> Connect(const std::string& host) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return tl::unexpected(Fail(kFailed, registry.error()));
@@ -73,7 +73,7 @@ void PrintTable(const SortedJson& list) {
 
 namespace {
 
-// "; the host saw: 0 at wc.recv, 300 at wc.recv_rdma_with_imm"
+// Returns text such as "; the host saw: 0 at wc.recv, 300 at wc.recv_rdma_with_imm".
 std::string SeenText(const SortedJson& rule) {
   std::string text;
   for (const SortedJson& seen : rule.value("seen", SortedJson::array())) {

@@ -1,4 +1,4 @@
-// `rdmaemu host`: a host itself.
+// `rdmaemu host`: runs a host.
 #include <cstdio>
 
 #include "emulator/runtime/daemonize.h"

@@ -19,8 +19,8 @@ size_t SizeOf(const std::string& path) {
   return error ? 0 : static_cast<size_t>(size);
 }
 
-// The host has not ended by itself, nor by a fault rule, which writes its files first: what remains
-// of it are its lock and record.
+// Returns true if the host neither ended by itself nor by a fault rule, which writes the files
+// first. The lock file and record of a killed host remain.
 bool WasKilled(pid_t host, const runtime::Registry& registry, const std::string& name) {
   const auto record = registry.ReadRecord(name);
   return record && record->pid == host && kill(host, 0) != 0 && !registry.ReadCrash(name, host);

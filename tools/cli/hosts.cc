@@ -1,4 +1,4 @@
-// `rdmaemu hosts`: what runs, asked from each host's socket.
+// `rdmaemu hosts`: lists running hosts by the status of each host's socket.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Nothing where nobody listens (a host that died left its socket) or answers.
+// Returns null if nobody listens (a dead host left its socket) or answers.
 Json AskHost(const runtime::Registry& registry, const std::string& name) {
   auto client = runtime::HostClient::Connect(registry.SocketPath(name));
   if (!client) return {};
@@ -24,7 +24,7 @@ Json AskHost(const runtime::Registry& registry, const std::string& name) {
   }
   Json json = Json::parse(*status, nullptr, false);
   if (!json.is_object()) return {};
-  // Who only asks, as we do, is no client.
+  // A connection that only asks, such as ours, is not a client.
   Json clients = Json::array();
   for (const Json& each : json.value("clients", Json::array())) {
     if (each.value("group", 0u) != 0) clients.push_back(each);

@@ -1,4 +1,4 @@
-// `rdmaemu install`: copies what was built, or what is installed here, below a prefix.
+// `rdmaemu install`: copies the built or installed files below a prefix.
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The list of all paths below a prefix, a line each (tools/install/BUILD).
+// The list of all paths below a prefix, one per line (tools/install/BUILD).
 constexpr const char* kManifest = "share/rdmaemu/files";
 constexpr size_t kMaxFiles = 10000;
 
-// Where the files are: an installed prefix, or as Bazel lays them out.
+// Finds the files: in an installed prefix, or in Bazel's output.
 runtime::OrMessage<fs::path> Source(const fs::path& binary) {
   const fs::path here = binary.parent_path();
   for (const fs::path& tree : {here / "..", here / "../install/tree"}) {
@@ -31,7 +31,7 @@ runtime::OrMessage<fs::path> Source(const fs::path& binary) {
                         " bazel build --config=opt //tools/install:tree");
 }
 
-// Its lines, or what is wrong with it: no path may lead out of a prefix.
+// Reads the manifest, or says what is wrong with it. No path may leave the prefix.
 runtime::OrMessage<std::vector<fs::path>> ReadManifest(const fs::path& file) {
   std::ifstream stream(file);
   std::vector<fs::path> paths;
@@ -46,14 +46,14 @@ runtime::OrMessage<std::vector<fs::path>> ReadManifest(const fs::path& file) {
   return paths;
 }
 
-// Under another name first, so that a library in use is replaced and never torn.
+// Copies under another name first, so that a library in use is replaced atomically.
 std::error_code Replace(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
   if (error) return error;
   const fs::path fresh = to.string() + ".new." + std::to_string(getpid());
   fs::copy_file(from, fresh, fs::copy_options::overwrite_existing, error);
-  // What a build made is read-only; what is installed can be replaced and removed by its owner.
+  // Built files are read-only. The owner must be able to replace and remove installed files.
   if (!error) fs::permissions(fresh, fs::perms::owner_write, fs::perm_options::add, error);
   if (!error) fs::rename(fresh, to, error);
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// The command line of rdmaemu: subcommands, their options and help.
+// The command line of rdmaemu: subcommands, options and help.
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -33,7 +33,7 @@ constexpr const char* kRunExample =
     " /tmp/rdmaemu-UID.";
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
-  // One value each time, so that an option never takes CMD for one.
+  // Each option takes one value each time, so that it never takes CMD as a value.
   app.add_option(
          "--address", options.addresses,
          "Addresses of the host on the network (UDP port 4791), with the prefixes of their"
@@ -87,7 +87,7 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->type_name("N");
 }
 
-// Devices that a profile alone stands for; or what is wrong with it.
+// Adds the devices of --profile options. Returns the error message, if any.
 std::optional<std::string> AddProfiles(const std::vector<std::string>& profiles,
                                        HostOptions& options) {
   for (const std::string& profile : profiles) {
@@ -109,14 +109,14 @@ void MakePathsAbsolute(HostOptions& options) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   for (std::string& device : options.devices) {
-    const size_t at = device.find('=') + 1;  // 0: no profile is named
+    const size_t at = device.find('=') + 1;  // 0: the option has no profile
     if (at == 0 || !runtime::IsProfileFile(std::string_view(device).substr(at))) continue;
     device = device.substr(0, at) +
              std::filesystem::absolute(device.substr(at)).lexically_normal().string();
   }
 }
 
-// What can be said without looking at the machine is said before anything is started.
+// Errors that need no system call are reported before anything is started.
 std::optional<std::string> CheckOptions(const HostOptions& options) {
   if (const auto wrong = runtime::CheckHostName(options.name)) return wrong;
   for (const std::string& address : options.addresses) {
@@ -145,7 +145,7 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   return std::nullopt;
 }
 
-// What `run` runs: all behind "--" and, without it, what follows the options.
+// Returns the program of `run`: the arguments after "--", or else those after the options.
 runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
                                                        const std::vector<std::string>& command) {
   std::vector<std::string> rest = run.remaining();
@@ -160,7 +160,8 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
   return rest;
 }
 
-// Which of the options given to `run` the machine's own devices do not have; nothing when none.
+// Returns the first option of `run` that the machine's own devices do not support. Returns nullopt
+// if there is none.
 std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   for (const CLI::Option* option : run.get_options()) {
     const std::string name = option->get_name();
@@ -172,7 +173,7 @@ std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   return std::nullopt;
 }
 
-// `rdmaemu fault` and its own subcommands; the one that was given runs.
+// `rdmaemu fault` and its subcommands.
 class FaultCommand {
  public:
   explicit FaultCommand(CLI::App& app)
@@ -223,7 +224,7 @@ class FaultCommand {
   bool json_ = false;
 };
 
-// `rdmaemu clock` and its own subcommands.
+// `rdmaemu clock` and its subcommands.
 class ClockCommand {
  public:
   explicit ClockCommand(CLI::App& app)
@@ -395,7 +396,7 @@ int Main(int argc, char** argv) {
   DeviceOptions devices;
   devices.AddTo(app, options.name);
 
-  // All behind "--" is the program's, whatever it looks like.
+  // Everything after "--" belongs to the program.
   char** const separator = std::find_if(
       argv, argv + argc, [](const char* each) { return std::string_view(each) == "--"; });
   std::vector<std::string> command(std::min(separator + 1, argv + argc), argv + argc);

@@ -36,8 +36,8 @@ bool StartLoopback() {
   return ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0;
 }
 
-// Whether unshare(2) with these flags would succeed. A child tries, because a namespace that was
-// entered cannot be left.
+// Returns true if unshare(2) with these flags would succeed. A child process tries it, because a
+// process cannot leave a namespace.
 bool Allows(int flags, const std::string& user, const std::string& group) {
   const pid_t child = fork();
   if (child == 0) {
@@ -56,7 +56,7 @@ bool Allows(int flags, const std::string& user, const std::string& group) {
 }
 
 // An ordinary user gets a network namespace only together with a user namespace, in which the user
-// keeps the same number.
+// keeps the same id.
 bool EnterNetworkNamespace() {
   const std::string user = std::to_string(geteuid()) + " " + std::to_string(geteuid()) + " 1";
   const std::string group = std::to_string(getegid()) + " " + std::to_string(getegid()) + " 1";
@@ -124,7 +124,7 @@ PrivateRegistry::~PrivateRegistry() {
     const bool is_log = name.ends_with(".log") || name.ends_with(".log.1");
     if (!is_log || fs::file_size(entry.path(), error) == 0) fs::remove(entry.path(), error);
   }
-  rmdir(directory_.c_str());  // where a log has stayed, the directory stays
+  rmdir(directory_.c_str());  // fails if a log remains
 }
 
 }  // namespace rdmaemu::cli

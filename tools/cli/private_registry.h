@@ -1,4 +1,4 @@
-// `rdmaemu run --private`: hosts that no other command of the machine can find.
+// `rdmaemu run --private`: hosts that no other command on the machine can find.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace rdmaemu::cli {
 
-// A directory of hosts that is made for one run, in $XDG_RUNTIME_DIR or /tmp. RDMAEMU_DIR names it
-// for this process and those that it starts.
+// A directory of hosts for one run, in $XDG_RUNTIME_DIR or /tmp. RDMAEMU_DIR names it for this
+// process and its children.
 class PrivateRegistry {
  public:
-  // Makes the directory. Enters a network namespace with a loopback interface alone where the
-  // kernel allows that and `options` ask for loopback addresses only; a note on stderr says when it
-  // does not. Call with one thread.
+  // Creates the directory. Enters a network namespace with only a loopback interface if the kernel
+  // allows it and `options` have only loopback addresses. Otherwise prints a note on stderr. Call
+  // this with a single thread.
   static runtime::OrMessage<PrivateRegistry> Make(const runtime::HostOptions& options);
   PrivateRegistry(PrivateRegistry&& other) noexcept;
   PrivateRegistry& operator=(PrivateRegistry&&) = delete;
-  // Stops the hosts that are still there, and removes the directory, but for logs.
+  // Stops the remaining hosts and removes the directory, except nonempty logs.
   ~PrivateRegistry();
 
  private:

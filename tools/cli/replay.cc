@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
 
-// For the host to notice that the program's processes have ended, and for those that outlive it.
+// Time for the host to notice the end of the program's processes, and for processes that outlive
+// it.
 constexpr auto kEndOfProgram = std::chrono::seconds(2);
 constexpr auto kTracePollInterval = std::chrono::milliseconds(2);
 
@@ -41,7 +42,7 @@ runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
   return std::move(*run);
 }
 
-// Clients of the host but ourselves.
+// Returns the number of other clients of the host.
 size_t Others(runtime::HostClient& client) {
   const Result<std::string> status = client.Status();
   const SortedJson json = status ? SortedJson::parse(*status, nullptr, false) : SortedJson();
@@ -53,7 +54,7 @@ size_t Others(runtime::HostClient& client) {
   return clients - (clients > 0 ? 1 : 0);
 }
 
-// What is wrong with options that would overwrite the trace, or choose otherwise than its run.
+// Checks options that would overwrite the trace, or that contradict its run. Returns the message.
 std::optional<std::string> Contradiction(const std::string& path, const std::string& seed,
                                          const runtime::HostOptions& options) {
   const std::pair<const char*, const std::string*> written[] = {{"--trace", &options.trace_path},
@@ -132,7 +133,7 @@ void Replay::Look() {
     const auto departure = follower_->Take(left.substr(0, end));
     looked_at_ += end + 1;
     if (departure && *departure) Say("warning", "now leaves", **departure);
-    if (!departure || *departure) follower_.reset();  // what is wrong with the trace, Report says
+    if (!departure || *departure) follower_.reset();  // Report prints errors of the trace
   }
 }
 
@@ -149,7 +150,7 @@ bool Replay::Report(runtime::HostClient& client) const {
   for (const auto end = Clock::now() + kEndOfProgram; Others(client) > 0 && Clock::now() < end;) {
     std::this_thread::sleep_for(kTracePollInterval);
   }
-  // Its host writes down what has happened until now.
+  // The host flushes its trace before it answers.
   (void)client.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0});
   const auto later = ReadRun(new_path_);
   if (!later) {

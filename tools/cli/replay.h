@@ -1,5 +1,5 @@
-// `rdmaemu run --replay TRACE`: a run compared with an earlier one by their traces
-// (emulator/trace/replay.h says what of them).
+// `rdmaemu run --replay TRACE` compares a run with an earlier one by their traces
+// (emulator/trace/replay.h defines the comparison).
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ class Replay {
  public:
   static constexpr size_t kMaxTraceBytes = size_t{1} << 30;
 
-  // Reads the earlier trace, and fills in what the host is started with for a second one: the seed,
-  // and a trace of its own where none was asked for.
+  // Reads the earlier trace. Sets the options of the second run's host: the same seed, and a
+  // temporary trace if the options name none.
   static runtime::OrMessage<Replay> Open(const std::string& path, const runtime::Registry& registry,
                                          runtime::HostOptions& options);
   Replay(Replay&& other) noexcept;
   Replay& operator=(Replay&& other) noexcept;
-  ~Replay();  // removes a trace that nobody asked for
+  ~Replay();  // removes a temporary trace
 
-  // While the program runs: looks at what its host has written down since the last look, and says
-  // on stderr, once, that the run has left the earlier one.
+  // Reads the new records of the host's trace while the program runs. Prints on stderr, once, that
+  // the run has departed from the earlier one.
   void Look();
-  // When the program has ended: says on stderr where its run left the earlier one. True when it did
-  // not.
+  // Call this after the program has ended. Prints on stderr where its run departed from the earlier
+  // one. Returns true if it did not.
   bool Report(runtime::HostClient& client) const;
 
  private:
@@ -39,8 +39,8 @@ class Replay {
 
   std::string path_, new_path_, removed_;
   trace::Run earlier_;
-  std::optional<trace::RunFollower> follower_;  // until it has told something, or cannot
-  size_t looked_at_ = 0;                        // bytes of the new trace, in whole lines
+  std::optional<trace::RunFollower> follower_;  // until it reports something, or fails
+  size_t looked_at_ = 0;                        // bytes read from the new trace, in whole lines
 };
 
 }  // namespace rdmaemu::cli

@@ -1,5 +1,5 @@
-"""What `rdmaemu run` says and does about hosts: shared ones, ones that end, their logs, files that
-were cut, and hosts of a run's own."""
+"""How `rdmaemu run` handles and reports shared hosts, ending hosts, their logs, truncated files and
+private hosts."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def run(emulator, *command, host="h", address=ADDRESS, options=()):
 
 
 def hold(emulator, options=()):
-    """A host with a client that stays until its input ends."""
+    """Starts a host with a client that runs until its input ends."""
     program = emulator.start("h", ADDRESS, ["sh", "-c", "echo up; exec cat"], options)
     check(program.wait_for_text("up\n", 30), program.describe())
     return program
@@ -98,7 +98,7 @@ def a_host_has_closed_its_port_when_its_name_is_free():
 
 
 def the_port_of_a_host_that_ends_is_waited_for():
-    """This process stands for the host: it holds the port and has a lock file, but no socket."""
+    """This process acts as the host: it holds the port and has a lock file, but no socket."""
     with Emulator() as emulator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
         port.bind((ADDRESS, ROCE_PORT))
         record = {"pid": os.getpid(), "address": [ADDRESS], "device": [], "pcap": "", "trace": ""}
@@ -106,7 +106,7 @@ def the_port_of_a_host_that_ends_is_waited_for():
         result = {}
         running = threading.Thread(target=lambda: result.update(it=run(emulator, "true")))
         running.start()
-        # Until the new host has written down that it begins, and so has found the port in use.
+        # Wait until the new host has written its record, because it then has found the port in use.
         until = time.monotonic() + 30
         while not os.path.exists(os.path.join(emulator.directory, "h.lock")) and running.is_alive():
             check(time.monotonic() < until, "no host began in 30 s")
@@ -139,7 +139,7 @@ def the_lines_of_a_log_are_printed_and_the_log_survives_its_host():
         line = "a fault rule with crash = true ended host h"
         check("note: host h wrote to its log %s:\n  %s\n" % (log, line) in result.stderr, result.stderr)
         check(read(log) == line + "\n", read(log))
-        # Neither another host of the name nor its success takes it away.
+        # Neither another host of the same name nor its success removes the log.
         result = run(emulator, "true")
         expect(result, 0)
         check("log" not in result.stderr, result.stderr)
@@ -171,7 +171,7 @@ def a_file_that_takes_nothing_is_an_error_at_the_start():
 
 
 def with_a_trace_that_is_cut(emulator, status):
-    """The trace is a terminal, which is closed in the middle of the run."""
+    """Uses a terminal as the trace and closes it during the run."""
     terminal, other = os.openpty()
     path = os.ttyname(other)
     program = emulator.start("h", ADDRESS, [
@@ -206,7 +206,7 @@ def two_hosts_do_not_write_one_file():
         check("START" in read(path), "the first host's trace was emptied")
         holder.process.stdin.close()
         check(holder.wait(30) == 0, holder.describe())
-        # A host that ends is waited for.
+        # `run` waits for a host that is ending.
         expect(run(emulator, "true", host="late", address=OTHER, options=("--trace", path)), 0)
 
 
@@ -237,7 +237,7 @@ def commands_inside_a_private_run_share_its_hosts():
               " %(cli)s run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 3 &&"
               " wait $server" % {"cli": emulated.RDMAEMU})
     with Emulator() as emulator:
-        # Each has the addresses for itself where it has a network of its own.
+        # Each run can use the same addresses if it has its own network namespace.
         if "shares" in emulator.rdmaemu("run", "--private", "--", "true").stderr:
             raise emulated.Skip("the kernel allows no network namespace")
         runs = [emulator.start_outside([emulated.RDMAEMU, "run", "--private", "--", "sh", "-c", script],

@@ -1,4 +1,4 @@
-// `rdmaemu run`: a program on a host.
+// `rdmaemu run`: runs a program on a host.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,15 +24,15 @@
 namespace rdmaemu::cli {
 namespace {
 
-// A host may end between its being found and our becoming its client.
+// A host may end between being found and accepting us as a client.
 constexpr int kStartAttempts = 5;
 
-// Passed on to the program when somebody sends them to us. What a terminal sends (Ctrl-C) goes to
-// the whole foreground group, so the program has it already.
+// Signals from processes are forwarded to the program. A terminal's signals (Ctrl-C) already go to
+// the whole foreground process group.
 constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                              SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
 
-// How long what a run does otherwise than the earlier one may stay unsaid.
+// The longest delay before a departure from the earlier run is reported.
 constexpr timespec kReplayLook{0, 50'000'000};
 
 std::vector<std::string> HostArguments(const std::string& binary,
@@ -58,12 +58,12 @@ int ExitStatus(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Starts the host where needed; it has then said why it could not.
+// Starts the host if needed. On failure the started command has printed the reason.
 bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) {
   fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    unsetenv("LD_PRELOAD");  // it is the program's, not the host's
+    unsetenv("LD_PRELOAD");  // it is for the program, not for the host
     Execute(HostArguments(binary, options));
   }
   int status = 0;
@@ -72,7 +72,8 @@ bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) 
   return child > 0 && ExitStatus(status) == 0;
 }
 
-// A connection to the host that keeps it alive, or the exit status after an error was printed.
+// Returns a connection that keeps the host alive. On failure prints the error and returns the exit
+// status.
 tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registry,
                                                 const runtime::HostOptions& options, HostLog& log) {
   const std::string binary = BinaryPath();
@@ -96,7 +97,7 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
                                              registry.LogPath(options.name)));
 }
 
-// Waits for the program and passes signals on to it; follows its run meanwhile, where `replay` is.
+// Waits for the program and forwards signals to it. With `replay`, follows its trace meanwhile.
 int Supervise(pid_t child, const sigset_t& watched, Replay* replay) {
   for (;;) {
     siginfo_t info;
@@ -108,7 +109,7 @@ int Supervise(pid_t child, const sigset_t& watched, Replay* replay) {
       if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
       continue;
     }
-    // All that have ended: as a container's first process we inherit others' children too.
+    // Reap all ended processes: as a container's first process we also inherit orphans.
     int status;
     for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (ended == child) return ExitStatus(status);
@@ -116,7 +117,8 @@ int Supervise(pid_t child, const sigset_t& watched, Replay* replay) {
   }
 }
 
-// Starts the program and waits for its end; the exit status after an error was printed.
+// Starts the program and waits for its end. On failure prints the error and returns the exit
+// status.
 tl::expected<int, int> Supervised(const std::vector<std::string>& command, Replay* replay) {
   sigset_t watched, before;
   sigemptyset(&watched);
@@ -132,7 +134,7 @@ tl::expected<int, int> Supervised(const std::vector<std::string>& command, Repla
                                                "; is a limit reached (ulimit -u)?"));
   }
   if (child == 0) {
-    // Who kills us with SIGKILL means the program.
+    // A SIGKILL to this process must end the program, too.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kRunFailed);
     sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -141,7 +143,7 @@ tl::expected<int, int> Supervised(const std::vector<std::string>& command, Repla
   return Supervise(child, watched, replay);
 }
 
-// Only of the host that we have been on: another may have its name by now.
+// Prints the seed only of the host that we used, because another host may have its name by now.
 void PrintSeed(const runtime::Registry& registry, const std::string& name,
                const runtime::HostClient& client) {
   const auto record = registry.ReadRecord(name);
@@ -173,7 +175,7 @@ int Run(const RunRequest& request) {
     if (!opened) return Fail(kRunFailed, opened.error());
     replay = std::move(*opened);
   }
-  // The options given here are the whole truth about the host, not what an outer `env` left.
+  // Only the options given here apply to the host, not those of an outer `env`.
   for (const std::string& name : OptionVariables()) unsetenv(name.c_str());
   HostLog log(*registry, options.name);
   auto client = JoinHost(*registry, options, log);
@@ -182,8 +184,8 @@ int Run(const RunRequest& request) {
 
   const auto status = Supervised(request.command, replay ? &*replay : nullptr);
   if (!status) return status.error();
-  // Also of rules that others added. Whether a host that has gone had any, nobody knows; where none
-  // were asked for, that is no news.
+  // Reports rules that others added, too. If the host has ended, its rules are unknown. That is
+  // reported only if rules were requested.
   const bool all_fired =
       ReportUnfired(*registry, options.name, *client,
                     !options.scenario_path.empty() || request.strict, request.strict);

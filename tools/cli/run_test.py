@@ -1,5 +1,5 @@
-"""`rdmaemu run` and the host that it finds: rules that never fired, hosts that run otherwise, and what an
-earlier run is compared with."""
+"""`rdmaemu run` on an existing host: rules that never fired, hosts with other options, and the
+comparison with an earlier run."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def check(holds, text):
 
 
 def expect(result, status, *words):
-    """A result's status, and what is said on stderr."""
+    """Checks a result's status, and that stderr contains the words."""
     check(result.returncode == status, "status %s instead of %s: %s%s" %
           (result.returncode, status, result.stdout, result.stderr))
     for word in words:
@@ -32,13 +32,13 @@ def run(emulator, *command, options=()):
 
 
 def start_daemon(emulator, *options):
-    """A host that waits for its first program."""
+    """Starts a host that waits for its first program."""
     expect(emulator.rdmaemu("host", "--name", "h", "--address", ADDRESS, *options, "--daemonize"), 0)
     return emulator.host("h")["pid"]
 
 
 def hold(emulator, *options):
-    """A host with a client that stays until its input ends."""
+    """Starts a host with a client that runs until its input ends."""
     program = emulator.start("h", ADDRESS, ["sh", "-c", "echo up; exec cat"], options)
     check(program.wait_for_text("up\n", 30), program.describe())
     return program
@@ -113,7 +113,7 @@ def a_trace_whose_host_was_killed_fails_the_run():
 
 
 def run_under(*rules):
-    """A program that bears any failure, on a host of its own with these rules, strictly."""
+    """Runs a program that tolerates any failure on its own host with these rules and --strict."""
     with Emulator() as emulator:
         path = write_scenario(emulator, "".join("[[fault]]\n%s\n" % rule for rule in rules))
         return run(emulator, "sh", "-c", "ibv_devinfo; true",

@@ -17,11 +17,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using SortedJson = nlohmann::json;
 
-// How long a host may take to begin or to end.
+// How long a host may take to start or to end.
 constexpr auto kChangeLimit = std::chrono::seconds(10);
 constexpr auto kHostPollInterval = std::chrono::milliseconds(2);
 
-// One spelling for what means the same: "rxe0" and "rxe0=rxe", "::1" and "0:0::1".
+// Normalises equivalent forms: "rxe0" and "rxe0=rxe", "::1" and "0:0::1".
 std::string NormalDevice(const std::string& text) {
   return text.find('=') == text.npos ? text + "=rxe" : text;
 }
@@ -30,7 +30,7 @@ std::string NormalAddress(const std::string& text) {
   const auto address = NetAddress::Parse(text.substr(0, slash));
   return address ? address->ToString() + text.substr(slash) : text;
 }
-// The same without the prefix of its network.
+// Normalises an address without the prefix of its network.
 std::string NormalWithoutPrefix(const std::string& text) {
   return NormalAddress(text.substr(0, text.find('/')));
 }
@@ -63,7 +63,7 @@ void CompareFiles(const char* option, const std::string& asked, const std::strin
                         " instead of " + asked);
 }
 
-// Clients that a note names one by one.
+// The number of clients that a note names individually.
 constexpr size_t kNamedClients = 4;
 
 struct RunningState {
@@ -96,7 +96,7 @@ RunningState ParseState(const std::string& status) {
   return state;
 }
 
-// Somebody counts on the host as it is: how that is known, or nothing when nobody does.
+// Returns how somebody uses the host. Returns "" if nobody does.
 std::string WhoseHost(const RunningState& state, const std::optional<runtime::HostRecord>& record,
                       runtime::HostClient& client) {
   if (state.clients > 0) return "is in use by " + state.client_names;
@@ -107,7 +107,7 @@ std::string WhoseHost(const RunningState& state, const std::optional<runtime::Ho
   return list.is_array() && list.size() > record->scenario_rules ? "has rules of `fault add`" : "";
 }
 
-// Ends a host that runs differently; or why it may not be ended.
+// Stops a host that runs differently, or returns why it must not be stopped.
 runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::string& name,
                                   const RunningState& state,
                                   const std::optional<runtime::HostRecord>& record,
@@ -180,13 +180,13 @@ std::string HungMessage(const std::string& name, pid_t pid) {
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
                                      runtime::HostClient& client) {
   const pid_t pid = client.host_pid();
-  // A connection that ends before the answer is as good as one.
+  // A connection that ends without an answer means that the host stops, too.
   if (const Status asked = client.Stop(); !asked && asked.error().code == ETIMEDOUT) {
     return tl::unexpected(HungMessage(name, pid));
   }
   for (const auto deadline = Clock::now() + kChangeLimit; Clock::now() < deadline;) {
     const auto record = registry.ReadRecord(name);
-    // Gone, or already another one.
+    // The host has ended, or another one has its name.
     if (!record || record->pid != pid || registry.TryLock(name)) return {};
     std::this_thread::sleep_for(kHostPollInterval);
   }
@@ -248,7 +248,7 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                             std::strerror(lock.error().code) +
                             "; set RDMAEMU_DIR to a directory of your own");
     }
-    std::this_thread::sleep_for(kHostPollInterval);  // it is beginning or ending
+    std::this_thread::sleep_for(kHostPollInterval);  // it is starting or ending
   }
   const auto record = registry.ReadRecord(name);
   if (record && record->pid > 0) return tl::unexpected(HungMessage(name, record->pid));

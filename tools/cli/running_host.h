@@ -1,4 +1,4 @@
-// Finding a running host, comparing it with what was asked for, and ending it.
+// Finds a running host, compares it with the requested options, and stops it.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace rdmaemu::cli {
 
-// One phrase for each option that was asked for and differs from what the host was started with:
-// "address 127.0.1.1 instead of 127.0.1.2". Options not asked for do not matter.
+// Returns one phrase for each requested option that differs from the running host's, such as
+// "address 127.0.1.1 instead of 127.0.1.2". Options that were not requested do not matter.
 std::vector<std::string> Differences(const runtime::HostOptions& asked,
                                      const runtime::HostRecord& running);
 
-// Makes sure that the lock is free or the host runs as asked. Nothing and a held lock: start it.
-// Nothing and no lock: it runs. A host that runs differently is stopped, which a note on stderr
-// says; but one that has clients, was given rules while it ran, or lives until it is stopped is
-// somebody's, and an error.
+// The result of FindOrLock. If the host runs as requested, `running` is true. If no host runs,
+// `lock` is held and the caller must start the host. FindOrLock stops an unused host that runs
+// differently, and prints a note on stderr. A differing host that is in use is an error. In use
+// means: it has clients, got rules while it ran, or was started by `rdmaemu host`.
 struct Decision {
   bool running = false;
   runtime::UniqueFd lock;
-  pid_t pid = 0;            // of a host that runs
-  std::string shared_with;  // who counts on a host that runs, for a note; empty: nobody
+  pid_t pid = 0;            // of the running host
+  std::string shared_with;  // who uses the running host, for a note; empty: nobody
 };
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);

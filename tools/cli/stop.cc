@@ -1,4 +1,4 @@
-// `rdmaemu stop`: ends a host, with clients or without.
+// `rdmaemu stop`: stops a host, with or without clients.
 #include <cstdio>
 
 #include "tools/cli/commands.h"

@@ -1,4 +1,4 @@
-// `rdmaemu run --backend system`: a program on the machine's own rdma-core and device.
+// `rdmaemu run --backend system`: runs a program on the machine's own rdma-core and device.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxDevices = 1024;  // of a machine; the kernel's RDMA_MAX_DEVICES is more
+constexpr size_t kMaxDevices = 1024;  // per machine; the kernel's RDMA_MAX_DEVICES is larger
 
 constexpr const char* kSoftRoce =
     "soft-RoCE is set up by root with: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "
@@ -25,7 +25,7 @@ std::string FirstLine(const fs::path& file) {
   return line;
 }
 
-// The entries of a directory, in order; none where there is no directory.
+// Returns the sorted entries of a directory. Empty if there is no directory.
 std::vector<fs::path> Entries(const fs::path& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -48,7 +48,7 @@ std::string Names(const std::vector<SystemDevice>& devices, bool with_state) {
   return names;
 }
 
-// Why a program cannot open the device; empty when it can.
+// Returns why a program cannot open the device. Empty if it can.
 std::string WhyNot(const SystemRoots& roots, const SystemDevice& device) {
   if (device.verbs_node.empty()) {
     return "device " + device.name + " has no entry in " + roots.sys +

@@ -1,4 +1,4 @@
-// The machine's own RDMA devices, as /sys and /dev show them, for `rdmaemu run --backend system`.
+// The machine's own RDMA devices in /sys and /dev, for `rdmaemu run --backend system`.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@ namespace rdmaemu::cli {
 
 struct SystemDevice {
   std::string name;
-  std::string verbs_node;   // under /dev/infiniband, such as uverbs0; empty: the kernel made none
+  std::string verbs_node;   // under /dev/infiniband, such as uverbs0; empty: none exists
   bool accessible = false;  // this process may open it
-  bool active = false;      // a port of it is
+  bool active = false;      // one of its ports is active
 };
 
-// Where to look; a test has roots of its own.
+// The directories to search. A test uses its own.
 struct SystemRoots {
   std::string sys = "/sys";
   std::string dev = "/dev";
@@ -24,8 +24,8 @@ struct SystemRoots {
 
 std::vector<SystemDevice> FindSystemDevices(const SystemRoots& roots);
 
-// What a program needs that is to run on `wanted` (empty: on any); or what is missing, where it
-// was looked for, and how it is set up. What a program may do without comes back as warnings.
+// Checks what a program on the device `wanted` (empty: any) needs. The error says what is missing,
+// where it was searched, and how to set it up. The result lists warnings about optional parts.
 runtime::OrMessage<std::vector<std::string>> CheckSystemDevices(const SystemRoots& roots,
                                                                 const std::string& wanted);
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A machine's /sys and /dev, as far as they tell of RDMA devices.
+// A machine's /sys and /dev, as far as RDMA devices need them.
 class SystemDevices : public ::testing::Test {
  protected:
   SystemDevices() {

@@ -1,4 +1,5 @@
-// `rdmaemu wait`: until a host's program listens, its device is there or an event has come.
+// `rdmaemu wait`: waits until a host's program listens, its device is present or an event has
+// happened.
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -18,19 +19,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-// Between two looks at the host's status; each takes twice as long as the one before, to the limit.
-// A connection that stays would keep the host alive, so each look makes its own.
+// The interval between polls of the host's status. It doubles up to the limit. Each poll makes its
+// own connection, because a permanent one would keep the host alive.
 constexpr auto kFirstLook = std::chrono::milliseconds(2);
 constexpr auto kLaterLooks = std::chrono::milliseconds(50);
 
-constexpr uint32_t kCmEvents = 20;  // of rdma_cm_event_type, with librdmacm's own
+constexpr uint32_t kCmEvents = 20;  // number of rdma_cm_event_type values, with librdmacm's own
 
 std::string Upper(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
   return text;
 }
 
-// The whole name of an event that is named with or without its prefix, in any case; empty: unknown.
+// Returns the full name of an event given with or without its prefix, in any case. Empty: unknown.
 std::string EventOfName(const std::string& name) {
   const std::string wanted = Upper(name);
   const auto is = [&](const std::string& full, const char* prefix) {
@@ -42,7 +43,8 @@ std::string EventOfName(const std::string& name) {
   return {};
 }
 
-// What does not hold yet, as the end of a sentence that begins "host a "; empty when all holds.
+// Returns the first unmet condition as the end of a sentence that begins with "host a ". Empty if
+// all conditions hold.
 std::string Missing(const WaitRequest& request, const std::string& event, const Json& status) {
   if (request.listening) {
     std::string ports;
@@ -80,7 +82,7 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
   return {};
 }
 
-// The host's status; null when no host runs or answers.
+// Returns the host's status. Null if no host runs or answers.
 Json StatusOf(const runtime::Registry& registry, const std::string& name) {
   auto client = runtime::HostClient::Connect(registry.SocketPath(name));
   if (!client) return {};
@@ -95,7 +97,7 @@ int Wait(const WaitRequest& request) {
   const std::optional<Duration> limit = ParseDuration(request.timeout);
   if (!limit) return Fail(kUsage, NotADuration(request.timeout));
   if (request.device && request.device->empty()) {
-    // An unset variable of a script must not be a wait for nothing.
+    // An unset variable of a script must not make this an unconditional wait.
     return Fail(kUsage, "--device is empty; name a device, or leave the option away");
   }
   const std::string event = request.event ? EventOfName(*request.event) : "";

@@ -1,4 +1,4 @@
-"""`rdmaemu wait`: what each condition waits for, time-outs, and that a wait is no client."""
+"""`rdmaemu wait`: its conditions and time-outs, and that a wait does not count as a client."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def hold(emulator, host, address):
 
 
 def the_clients_of_the_readme_find_their_servers():
-    """The README's first example, without a look at what the server has printed."""
+    """Runs the README's first example without reading the server's output."""
     emulated.need("rping")
     with Emulator() as emulator:
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""`rdmaemu install`: what lands below a prefix works there by itself, and can be installed from there."""
+"""`rdmaemu install`: an installed tree works by itself, and can be installed again from there."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def files_below(directory):
 
 
 class Prefix:
-    """A directory into which a binary has installed; a context manager that removes it."""
+    """A prefix into which a binary has installed its files. A context manager that removes it."""
 
     def __init__(self, binary=BINARY):
         self.binary = binary
@@ -118,7 +118,7 @@ def every_command_has_a_man_page():
         check(len(commands) >= 10, commands)
         for command in commands:
             with open(prefix.path("share/man/man1/rdmaemu-%s.1" % command)) as page:
-                # Its lines are commands, and stay lines.
+                # The example's lines are commands and must stay separate lines.
                 check(re.search(r'^\.SS "Example.*\n\.IP\n\.nf$', page.read(), re.MULTILINE), command)
             for one in subcommands(command):
                 below += 1
@@ -129,7 +129,7 @@ def every_command_has_a_man_page():
 
 
 def every_document_that_is_named_is_there():
-    """In the command's help, man pages, headers, documents, and their links to each other."""
+    """Checks the command's help, man pages, headers and documents, and the links between them."""
     with Prefix() as prefix:
         named, broken = set(re.findall(r"docs/([a-z]+\.md)", run(BINARY, "run", "--help").stdout)), []
         for name in files_below(prefix.directory):
@@ -150,7 +150,7 @@ def every_document_that_is_named_is_there():
         check(not missing and not broken, "missing: %s, broken links: %s" % (missing, broken))
 
 
-# Calls nothing of verbs or of RDMA CM.
+# This program calls neither verbs nor RDMA CM.
 OPENS_A_HOST = """
 #include <rdmaemu/rdmaemu.h>
 #include <stdio.h>

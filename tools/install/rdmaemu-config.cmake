@@ -1,9 +1,10 @@
-# find_package(rdmaemu): the target rdmaemu::rdmaemu, for tests that open a host in their process.
+# find_package(rdmaemu) defines the target rdmaemu::rdmaemu, for tests that open a host in their
+# process.
 get_filename_component(_rdmaemu_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET rdmaemu::rdmaemu)
   add_library(rdmaemu::rdmaemu SHARED IMPORTED)
-  # DT_RPATH holds for the libraries' own libraries too: librdmacm.so.1 is to find the
-  # libibverbs.so.1 beside it. A program that calls neither needs both all the same.
+  # DT_RPATH also applies to the libraries' own dependencies, so librdmacm.so.1 finds the
+  # libibverbs.so.1 in the same directory. A program that calls neither library still needs both.
   set_target_properties(rdmaemu::rdmaemu PROPERTIES
     IMPORTED_LOCATION "${_rdmaemu_prefix}/lib/rdmaemu/librdmaemu.so.1"
     IMPORTED_SONAME librdmaemu.so.1

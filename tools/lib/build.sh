@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Builds rdmaemu and its two libraries, optimised, when their sources are newer. Sourced by
-# tools/rdmaemu and tools/quickstart. BAZEL_STARTUP_OPTIONS and BAZEL_OPTIONS are handed on to Bazel,
-# as in tools/test, whose defaults they share: other startup options would restart the server.
+# Builds rdmaemu and its libraries, optimised, if their sources are newer. tools/rdmaemu and
+# tools/quickstart source this file. BAZEL_STARTUP_OPTIONS and BAZEL_OPTIONS are passed to Bazel, as
+# in tools/test. The defaults are the same, because other startup options would restart the server.
 
-# rdmaemu_build_targets ROOT WHAT TARGET...: builds what is not up to date; silent but for the word
-# that it does so, and for errors. Results lie under ROOT/bazel-opt-bin.
+# rdmaemu_build_targets ROOT WHAT TARGET...: builds targets that are not up to date. Prints one
+# line, and errors. Results are under ROOT/bazel-opt-bin.
 rdmaemu_build_targets() {
   local root=$1 what=$2 startup options log status=0
   shift 2
@@ -17,7 +17,7 @@ rdmaemu_build_targets() {
   fi
   echo "building $what, optimised ..." >&2
   log=$(mktemp)
-  # A prefix of its own: bazel-bin changes with every build of another configuration.
+  # A separate prefix is used because bazel-bin changes with every build of another configuration.
   (cd "$root" && bazel "${startup[@]}" build --config=opt --symlink_prefix=bazel-opt- \
     --show_result=0 "${options[@]}" "$@") >"$log" 2>&1 || status=1
   if ((status)); then
@@ -28,7 +28,7 @@ rdmaemu_build_targets() {
   return "$status"
 }
 
-# rdmaemu_build ROOT: builds where needed, and sets rdmaemu_binary.
+# rdmaemu_build ROOT: builds if needed, and sets rdmaemu_binary.
 rdmaemu_build() {
   local root=$1 stamp begun
   rdmaemu_binary=$root/bazel-opt-bin/tools/cli/rdmaemu
@@ -38,7 +38,7 @@ rdmaemu_build() {
       -type f ! -name '*.py' ! -name '*.sh' -print -quit) ]]; then
     return 0
   fi
-  # What is edited while the build runs is newer than its result.
+  # A file that is edited during the build must be newer than the result.
   begun=$(mktemp)
   if rdmaemu_build_targets "$root" rdmaemu \
     //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1 \

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A home directory that can be written to. Sourced by tools/test and tools/softroce: a service or a
-# test has none, and Bazel and caches want one.
+# Provides a writable home directory. tools/test and tools/softroce source this file. A service or a
+# test may have no home, but Bazel and caches need one.
 
 # home_ensure: sets and exports HOME.
 home_ensure() {

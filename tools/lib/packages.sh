@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# Debian packages this project needs, and how they are installed. Sourced by tools/quickstart,
-# tools/test and tools/rdmaemu; docs/dependencies.md says what each one is for.
+# The Debian packages that this project needs, and their installation. tools/quickstart, tools/test
+# and tools/rdmaemu source this file. docs/dependencies.md gives the reason for each package.
 
 packages_build=(
   bazel-bootstrap g++ python3
@@ -14,14 +14,14 @@ packages_test=(
   python3-pytest python3-pyverbs
 )
 
-# What `tools/rdmaemu install` builds its man pages with.
+# Needed by `tools/rdmaemu install` for its man pages.
 packages_install=(help2man)
 packages_fuzz=(clang libclang-rt-14-dev lld llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
-# The siw module, which tools/softroce --siw, its bench and its test want.
+# Needed by the siw module, for tools/softroce --siw, its benchmark and its test.
 packages_softroce_siw=(gcc-12 make libelf1)
 
-# packages_missing PACKAGE...: prints those that are not installed, one a line.
+# packages_missing PACKAGE...: prints the packages that are not installed, one per line.
 packages_missing() {
   local package
   for package in "$@"; do
@@ -30,8 +30,8 @@ packages_missing() {
   done
 }
 
-# packages_ensure PACKAGE...: installs what is missing, as root or with sudo. Where neither is
-# possible it names the packages and returns 1. Prints nothing when nothing is missing.
+# packages_ensure PACKAGE...: installs missing packages, as root or with sudo. If neither is
+# possible, prints the names of the packages and returns 1. Prints nothing if nothing is missing.
 packages_ensure() {
   if ! command -v dpkg-query >/dev/null; then
     echo "error: this is not a Debian system (no dpkg-query); install by hand: $*" >&2
@@ -52,10 +52,10 @@ packages_ensure() {
     fi
   fi
   echo "installing: ${missing[*]}" >&2
-  # tshark asks whether ordinary users may capture; nothing here captures from a device.
+  # tshark's package asks whether ordinary users may capture. Nothing here captures from a device.
   local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
     apt-get install -y -qq --no-install-recommends "${missing[@]}")
-  # A fresh machine has no package lists yet, and old lists name files that are gone.
+  # A new machine has no package lists yet, and old lists name deleted files.
   if ! "${install[@]}" >/dev/null 2>&1; then
     "${as_root[@]}" apt-get update -qq >/dev/null || true
     "${install[@]}" >/dev/null || {

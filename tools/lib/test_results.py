@@ -10,7 +10,7 @@ import sys
 import urllib.parse
 import xml.etree.ElementTree
 
-# Bazel's exit statuses for "all well" and "some test failed"; all others are failures of their own.
+# Bazel's exit statuses for "all passed" and "some test failed". All others are failures of the run.
 TEST_STATUSES = (0, 3)
 MESSAGE_LINES = 12  # of a failed case that the closing list repeats
 MESSAGE_WIDTH = 240
@@ -28,7 +28,7 @@ def local_name(tag):
 
 
 def shortened(children):
-    """The beginning of a failed case's message, indented: enough to know which rule did not hold."""
+    """Returns the first lines of a failed case's message, indented."""
     child = children.get("failure", children.get("error"))
     lines = [line.rstrip() for line in (child.get("message") or child.text or "").splitlines()]
     lines = [line[:MESSAGE_WIDTH] for line in lines if line.strip()]
@@ -38,13 +38,13 @@ def shortened(children):
 
 
 def without_place(reason):
-    """A skip's reason without gtest's file and line, by which alone many would differ."""
+    """Returns a skip's reason without gtest's file and line, which differ for equal reasons."""
     line = " ".join(reason.split())
     return line.split("Skipped", 1)[1].strip() if "Skipped" in line else line
 
 
 def print_skipped(skipped):
-    """One line for each target and reason, with the cases it holds for: their number, and the first."""
+    """Prints one line per target and reason: the first skipped case and the number of others."""
     groups = {}
     for label, name, reason in skipped:
         groups.setdefault((label, reason), []).append(name)
@@ -54,7 +54,7 @@ def print_skipped(skipped):
 
 
 def count_cases(path, label, count):
-    """Adds the cases of one test.xml; returns how many failed."""
+    """Adds the cases of one test.xml. Returns how many failed."""
     failures = 0
     for case in xml.etree.ElementTree.parse(path).iter():
         if local_name(case.tag) != "testcase" or case.get("status") == "notrun":
@@ -100,8 +100,8 @@ def count_stage(directory, stage, count):
                     count.failed.append("%s: its results cannot be read: %s" % (shown, error))
             if status not in ("PASSED", "FLAKY") and failures == 0:
                 count.failed.append("%s: %s" % (shown, status))
-    # With --build_tests_only a filtered target is configured and gives no result: only a run that
-    # went wrong makes silence a failure.
+    # With --build_tests_only a filtered target is configured but has no result. So a missing result
+    # is a failure only if the run failed.
     status = read_status(directory, stage)
     if status not in TEST_STATUSES:
         for label in sorted(tests - set(results)):

@@ -9,7 +9,7 @@ machine stamp their records from the same clock, so the lines can be merged by t
 import json
 import sys
 
-# Of a record's own keys, those that the columns show.
+# The keys of a record that have their own columns.
 COLUMNS = ("time", "host", "process", "kind", "object", "what")
 
 

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# Boots the machine and runs a command in it. Sourced by tools/softroce, whose options are its
-# variables: root, parts, out, limit_s, siw, mtu, memory_mib, cpus, accel, and what kernel.sh sets.
+# Boots the machine and runs a command in it. tools/softroce sources this file. Its options are
+# these variables: root, parts, out, limit_s, siw, mtu, memory_mib, cpus, accel, and the variables
+# of kernel.sh.
 # shellcheck disable=SC2034,SC2054,SC2154
 
-# machine_settings: what the machine's own scripts read.
+# machine_settings: prints the variables that the scripts in the machine read.
 machine_settings() {
   local name
   local release=$kernel_release siw=${kernel_siw:-} directory=$PWD
@@ -39,7 +40,7 @@ machine_run() {
   )
   [[ -n $out ]] && shares+=(-fsdev "local,id=out,path=${out//,/,,},security_model=none"
     -device virtio-9p-pci,fsdev=out,mount_tag=out)
-  # setpriv: whoever ends this script, even by SIGKILL, ends the machine.
+  # setpriv ends the machine when this script ends, even by SIGKILL.
   exec 3> >(cat) 4> >(cat >&2)
   local outputs=$!
   setpriv --pdeathsig TERM timeout --kill-after 5 "$limit_s" setpriv --pdeathsig KILL \
