@@ -1,5 +1,5 @@
-// What single calls of the API cost a program. Most of them are a round trip to the host; those of
-// the data path touch shared memory alone. Run under `tools/rdmaemu run --`.
+// Measures the cost of single API calls to a program. Most of them are a round trip to the host.
+// Calls of the data path only access shared memory. Run this under `tools/rdmaemu run --`.
 #include <benchmark/benchmark.h>
 #include <infiniband/verbs.h>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kDepth = 256;
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-// A benchmark without its objects measures nothing.
+// Exits if an object cannot be created, because the benchmark would measure nothing.
 template <class T>
 T* Need(T* object, const char* what) {
   if (object != nullptr) return object;
@@ -21,7 +21,7 @@ T* Need(T* object, const char* what) {
   std::exit(1);
 }
 
-// The first device, and what every QP needs.
+// The first device, and the objects that every QP needs.
 struct Objects {
   Objects() {
     ibv_device** const devices = Need(ibv_get_device_list(nullptr), "ibv_get_device_list");
@@ -91,7 +91,7 @@ void PollEmptyCq(benchmark::State& state) {
 }
 BENCHMARK(PollEmptyCq)->UseRealTime();
 
-// Posts receives until the queue is full; emptying it by way of RESET is not timed.
+// Posts receives until the queue is full. Emptying the queue by RESET is not timed.
 void PostReceive(benchmark::State& state) {
   Objects objects;
   std::vector<char> memory(4096);
@@ -124,7 +124,7 @@ void PostReceive(benchmark::State& state) {
   ibv_destroy_qp(qp);
   ibv_dereg_mr(mr);
 }
-// Few: each queue full is emptied by two calls that are not timed.
+// Few iterations, because each full queue is emptied by two calls that are not timed.
 BENCHMARK(PostReceive)->Iterations(1 << 16)->UseRealTime();
 
 }  // namespace

@@ -1,7 +1,8 @@
-// What fault rules cost the messages that they do not mean: a host without rules beside hosts with
-// one rule that never fires, at another door or at one that the message passes. Two queue pairs of
-// one host in this process, without processes, clocks and system calls: the host's own work alone.
-// The hosts take turns, so that what else the machine does meets all of them.
+// Measures the cost of fault rules to messages that do not match them. Compares a host without
+// rules to hosts with one rule that never fires, at the door that the message passes or at another
+// one. Two queue pairs of one host are in this process, without other processes, clocks and system
+// calls, so only the host's own work is measured. The hosts take turns, so that other load on the
+// machine affects all of them.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -27,7 +28,7 @@ struct Kind {
   const char* name;
   const char* rule;  // "": none
 };
-// What follows `at` matches no moment of this program.
+// The conditions after `at` match nothing in this program.
 constexpr std::array<Kind, 6> kKinds = {{
     {"no rules", ""},
     {"at call", R"(at = "call.reg_mr", errno = "ENOMEM")"},
@@ -50,7 +51,8 @@ class Scene {
       throw std::runtime_error("the rule was not taken: " + said);
     }
   }
-  // Nanoseconds a message of `bytes`: posted and polled on both sides, as the library does it.
+  // Returns the nanoseconds per message of `bytes`. Messages are posted and polled on both sides as
+  // the library does it.
   double Send(uint32_t bytes) {
     const auto begin = std::chrono::steady_clock::now();
     for (uint32_t batch = 0; batch < kBatchesPerRound; batch++) {

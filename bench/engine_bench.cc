@@ -1,5 +1,5 @@
-// What one message costs the host that carries it, without processes, clocks and system calls: two
-// queue pairs of one host in this process, posted to and polled as a program's library does it.
+// Measures the host's cost of one message, without processes, clocks and system calls. Two queue
+// pairs of one host in this process are posted to and polled as a program's library does it.
 #include <benchmark/benchmark.h>
 
 #include "emulator/transport/harness.h"
@@ -60,7 +60,7 @@ class Bench {
   std::vector<Endpoint> x, y;
 };
 
-// A batch of 64-byte SENDs on each pair, one signalled in 16.
+// Sends a batch of 64-byte SENDs on each pair; one of 16 is signalled.
 void SendRate(benchmark::State& state) {
   const auto pairs = static_cast<size_t>(state.range(0));
   constexpr uint32_t kBatch = 16;

@@ -1,5 +1,5 @@
-"""Starts an emulated host and runs scale_bench on it: what one more call costs when the host
-already holds many objects.
+"""Starts an emulated host and runs scale_bench on it, which measures the cost of one more call when
+the host already holds many objects.
 
 usage: scale.py BINARY [MOST_QPS [MOST_IDS [MOST_CONNECTIONS]]]
 """
@@ -19,7 +19,8 @@ def main():
     binary = os.path.abspath(sys.argv[1])
     most = (sys.argv[2:] + DEFAULTS[len(sys.argv) - 2:])[:len(DEFAULTS)]
     worst = 0
-    # A host each: what one part leaves in the heap would hide what the next one takes.
+    # Each part uses its own host, because memory that one part frees would hide the use of the
+    # next.
     for part, count in zip(["qps", "ids", "connections"], most):
         address = free_addresses(1)[0]
         with Emulator() as emulator:

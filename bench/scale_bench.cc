@@ -1,8 +1,9 @@
-// What one more call costs when a host already holds many objects: queue pairs from 1 to 20,000,
-// ids from 1 to 50,000, and connections; and how much memory each takes, in the host and here.
+// Measures the cost of one more call when a host already holds many objects: 1 to 20,000 queue
+// pairs, 1 to 50,000 ids, and connections. Also measures the memory per object, in the host and in
+// this process.
 //
-// Runs on an emulated host by `bazel run -c opt //bench:scale`; every time is the lowest decile,
-// and what is judged is its ratio to the same figure on an empty host.
+// Run it on an emulated host by `bazel run -c opt //bench:scale`. Every time is the lowest decile.
+// The result is its ratio to the same figure on an empty host.
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
@@ -61,7 +62,7 @@ pid_t HostPid() {
   Die("no such host");
 }
 
-// Private memory: what is shared are the rings.
+// Returns private memory only, because the rings are shared memory.
 int64_t PrivateBytes(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {
@@ -98,7 +99,8 @@ class Timings {
   std::map<std::string, double> LowestDeciles() {
     std::map<std::string, double> deciles;
     for (auto& [what, times] : samples_) {
-      // What the call costs when nobody else has the core: a busy machine moves the median.
+      // The lowest decile is the cost without other load on the core. A busy machine changes the
+      // median.
       const size_t tenth = times.size() / 10;
       std::ranges::nth_element(times, times.begin() + static_cast<long>(tenth));
       deciles[what] = times[tenth];
@@ -116,7 +118,8 @@ class Table {
   void Add(int64_t count, const std::map<std::string, double>& times) {
     rows_.emplace_back(count, times);
   }
-  // False when a call at the highest count takes more than kMostTimes the first row's.
+  // Returns false if a call at the highest count takes more than kMostTimes its time in the first
+  // row.
   bool Print() const {
     std::printf("\n%s: us, lowest decile\n%10s", title_.c_str(), "count");
     for (const auto& [what, time] : rows_.front().second) std::printf(" %14s", what.c_str());
@@ -271,7 +274,7 @@ bool Qps(pid_t host, int most) {
       Pair pair{device.CreateQp(cqs.back()), device.CreateQp(cqs.back())};
       device.Connect(pair.a, pair.b->qp_num);
       device.Connect(pair.b, pair.a->qp_num);
-      SendOnce(device, pair);  // a QP that has worked holds all that it ever will
+      SendOnce(device, pair);  // a QP that has sent holds all the memory that it will ever need
       pairs.push_back(pair);
     }
     Timings timings;
@@ -347,7 +350,7 @@ void ResolveRoute(rdma_cm_id* id) {
   TakeEvent(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
-// One connection by rdma_cm, both ends here.
+// A connection by rdma_cm with both ends in this process.
 struct Connection {
   rdma_cm_id *active = nullptr, *passive = nullptr;
 };
@@ -488,7 +491,7 @@ bool Connections(pid_t host, int most) {
 int main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
   const int most = argc > 2 ? std::atoi(argv[2]) : 0;
-  ibv_free_device_list(ibv_get_device_list(nullptr));  // the host runs from here on
+  ibv_free_device_list(ibv_get_device_list(nullptr));  // starts the host
   bool good = false;
   if (part == "qps") {
     good = Qps(HostPid(), most);

@@ -1,4 +1,4 @@
-"""The benchmarks run to their end and give every row; how fast anything was is not judged."""
+"""Checks that the benchmarks finish and print every row. Speeds are not judged."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def every_row():
     for row in report["rows"]:
         if row["ours"] <= 0 or row.get("ratio", 1) <= 0:
             raise Failure("nothing was measured: %s" % row)
-        # A busy machine's latencies and rates are not judged.
+        # Latencies and rates are not judged on a busy machine.
         judged = row["target"] is not None and (row["unit"] == "B/s" or
                                                 not report["machine"]["busy"])
         if judged != (row["met"] is not None):

@@ -1,5 +1,5 @@
-"""How long UNREACHABLE by time-out takes with the virtual clock: 16 REQs that are all lost, which are
-some 100 seconds of the hosts' time, on one host and on two.
+"""Measures how long UNREACHABLE by time-out takes with the virtual clock, on one host and on two.
+16 REQs are all lost, which takes about 100 seconds of the hosts' time.
 
 usage: unreachable.py WORKER [RUNS]
 """

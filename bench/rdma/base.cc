@@ -24,7 +24,8 @@ double NowSeconds() {
 
 Buffer::Buffer(size_t bytes, Pages pages)
     : bytes_((bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes) {
-  // One huge page more, so that the buffer can begin at one: else two buffers differ by luck.
+  // Maps one huge page more, so that the buffer begins at a huge page. Otherwise two buffers differ
+  // by chance.
   const size_t mapped = bytes_ + kHugePageBytes;
   void* const base =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,7 +35,7 @@ Buffer::Buffer(size_t bytes, Pages pages)
   data_ = reinterpret_cast<std::byte*>(aligned);
   if (aligned > begin) munmap(base, aligned - begin);
   munmap(data_ + bytes_, begin + mapped - aligned - bytes_);
-  // A kernel without transparent huge pages refuses both; HugeBytes tells what came of it.
+  // A kernel without transparent huge pages refuses both. HugeBytes shows the result.
   madvise(data_, bytes_, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   std::memset(data_, 1, bytes_);
 }

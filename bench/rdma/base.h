@@ -1,5 +1,4 @@
-// What all of the benchmark needs: how it fails, what time it is, and memory whose kind of pages
-// is known.
+// Basics of the benchmark: errors, time, and memory with known page sizes.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +9,24 @@
 
 namespace rdma_bench {
 
-// A measurement that cannot be taken ends the program: a wrong figure is worse than none.
+// Thrown when a measurement cannot be made. It ends the program, because a wrong figure is worse
+// than none.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Failure with what was tried and errno's text.
+// Throws Failure with the attempted action and errno's text.
 [[noreturn]] void FailErrno(const std::string& what);
 inline void Require(bool good, const std::string& what) {
   if (!good) FailErrno(what);
 }
 
-// CLOCK_MONOTONIC.
+// Returns CLOCK_MONOTONIC in seconds.
 double NowSeconds();
 
 enum class Pages { kOrdinary, kHuge };
 
-// Private anonymous memory, every page touched. kHuge asks for transparent huge pages.
+// Private anonymous memory with every page touched. kHuge requests transparent huge pages.
 class Buffer {
  public:
   Buffer(size_t bytes, Pages pages);
@@ -35,7 +35,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
-  // How much of it the kernel backs with huge pages now.
+  // Returns how many bytes the kernel backs with huge pages now.
   size_t HugeBytes() const;
 
  private:
@@ -43,7 +43,7 @@ class Buffer {
   size_t bytes_;
 };
 
-// Positions of messages one after another in a working set, from its begin again at its end.
+// Returns consecutive positions of messages in a working set, and starts again at its end.
 class Walk {
  public:
   Walk(size_t span, size_t message_bytes)

@@ -14,9 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How the small messages of a rate are sent: as many a call, of which the last one is signalled,
+// Message rates post this many small messages per call, of which the last one is signalled.
 constexpr unsigned kRateList = 16;
-// and as many under way in all, but two lists of each QP.
+// The total of outstanding messages, but at least two lists per QP.
 constexpr unsigned kRateOutstanding = 128;
 constexpr unsigned kBandwidthOutstanding = 16;
 
@@ -102,7 +102,8 @@ class Client {
                     .inline_data = figure.inline_data};
     switch (figure.measure) {
       case Measure::kBandwidth: {
-        // Who blocks sleeps until half of its window is done: it does not poll while data moves.
+        // A blocking client sleeps until half of its window is complete, and does not poll
+        // meanwhile.
         if (figure.block_on_events) traffic.list = kBandwidthOutstanding / 2;
         const Volume volume = SendFor(endpoint_, control_, traffic, server_, seconds_);
         return {{"ours", static_cast<double>(volume.messages * figure.bytes) / volume.seconds}};

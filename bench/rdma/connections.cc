@@ -1,4 +1,5 @@
-// Connections a second: the whole life of a connection by rdma_cm, many at a time.
+// Connections per second: rdma_cm connections from address resolution to destruction, many at a
+// time.
 #include <poll.h>
 
 #include "bench/rdma/transfer.h"
@@ -7,7 +8,7 @@ namespace rdma_bench {
 namespace {
 
 constexpr int kResolve_ms = 5000;
-constexpr uint32_t kDepth = 16;  // of the queues: small ones, what is measured is connecting
+constexpr uint32_t kDepth = 16;  // small queues, because connecting is measured
 
 void Start(Endpoint& endpoint, sockaddr_in destination) {
   rdma_cm_id* const id = endpoint.NewId();
@@ -22,7 +23,7 @@ void End(rdma_cm_id* id) {
   Require(rdma_destroy_id(id) == 0, "rdma_destroy_id");
 }
 
-// Takes the next event off the channel and acknowledges it, so that its id may be destroyed.
+// Gets the next event and acknowledges it, so that its id may be destroyed.
 struct Happened {
   rdma_cm_event_type event;
   rdma_cm_id* id;

@@ -1,5 +1,5 @@
-// What the two processes tell each other beside the RDMA connection: orders and reports on a Unix
-// socket, and shared memory and eventfds for the hand-overs between processes that are references.
+// The communication of the two processes besides the RDMA connection. Orders and reports use a Unix
+// socket. Shared memory and eventfds serve the ping-pongs between processes that are references.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace rdma_bench {
 
 enum class Task : uint32_t {
   kConnect,        // accept `qps` connections
-  kDisconnect,     // take them down
-  kReceive,        // take messages until one with immediate data came on every QP
-  kEcho,           // answer each message with one, until one with immediate data came
+  kDisconnect,     // disconnect them
+  kReceive,        // receive until a message with immediate data on every QP
+  kEcho,           // answer each message until one has immediate data
   kAcceptAll,      // accept and drop connections until kStop
   kYieldPingPong,  // references, see reference.h
   kWakePingPong,
@@ -34,13 +34,13 @@ struct Report {
   uint16_t port = 0;  // kUdpSink and kTcpAcceptAll, host byte order
 };
 
-// Of the server; sent once, when the client has come.
+// The server's facts, which it sends once, after the client has connected.
 struct ServerFacts {
   int32_t pid;
   uint64_t buffer;  // address in the server's process
   uint64_t buffer_bytes;
   uint32_t rkey;
-  uint16_t rdma_port;  // where it listens by rdma_cm, host byte order
+  uint16_t rdma_port;  // rdma_cm listening port, host byte order
 };
 
 // Words that both processes map.
@@ -51,9 +51,9 @@ struct SharedWords {
 
 class Control {
  public:
-  // Waits for the one client on a new Unix socket.
+  // Waits for the single client on a new Unix socket.
   static Control Serve(const std::string& path);
-  // Waits until the server listens there.
+  // Connects to the server, and waits until it listens.
   static Control Connect(const std::string& path);
   ~Control();
   Control(Control&& other);
@@ -63,14 +63,14 @@ class Control {
   void Send(const T& value) {
     SendBytes(&value, sizeof value);
   }
-  // Throws Failure when the other side has gone.
+  // Throws Failure if the other process has ended.
   template <class T>
   T Receive() {
     T value;
     ReceiveBytes(&value, sizeof value);
     return value;
   }
-  // Whether something can be received now.
+  // Returns true if something can be received now.
   bool Readable() const;
   int fd() const { return fd_; }
 

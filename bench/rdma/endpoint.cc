@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kResolve_ms = 5000;
 constexpr uint32_t kReceiveList = 16;
-// rdma_cm leaves 0, which is the longest (655 ms). 0.01 ms: a receiver that is late is late by a
-// time slice, not by a configured wait.
+// rdma_cm leaves 0, which is the longest time (655 ms). The value 1 means 0.01 ms. A late receiver
+// then costs a time slice, and not a configured wait.
 constexpr uint8_t kMinRnrTimer = 1;
 
 uint32_t ReceiveDepth(unsigned qps) { return std::min(kMostReceives, kReceivesInAll / qps); }
@@ -155,7 +155,7 @@ void Endpoint::DestroyConnections() {
     rdma_destroy_id(id);
   }
   ids_.clear();
-  // What was flushed before its QP went.
+  // Discard completions that were flushed before their QP was destroyed.
   std::array<ibv_wc, 64> flushed;
   while (ibv_poll_cq(cq_, flushed.size(), flushed.data()) > 0) {
   }
@@ -205,7 +205,7 @@ unsigned Endpoint::NextCompletions(std::span<ibv_wc> completions, bool block_on_
     if (got > 0) return static_cast<unsigned>(got);
     if (!block_on_events) continue;
     if (!armed) {
-      // Armed first and polled once more, so that nothing slips between.
+      // Arm first and poll again, so that no completion is missed.
       Require(ibv_req_notify_cq(cq_, 0) == 0, "ibv_req_notify_cq");
       armed = true;
       continue;

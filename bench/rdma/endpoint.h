@@ -1,5 +1,5 @@
 // One process's end of the benchmark's RDMA connections: a device, one registered buffer, one CQ,
-// and RC queue pairs that are connected by rdma_cm.
+// and RC queue pairs connected by rdma_cm.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,20 +15,20 @@ namespace rdma_bench {
 
 constexpr unsigned kMostQps = 32;
 constexpr uint32_t kSendDepth = 256;
-// Shared out among the QPs: what a sender can send before the receiver's next time slice.
+// The receives of all QPs: as many as a sender can use before the receiver's next time slice.
 constexpr uint32_t kReceivesInAll = 8192;
 constexpr uint32_t kMostReceives = 4096;  // of one QP
 constexpr int kCqEntries = 32767;  // rdma_rxe's limit; more than all sends and receives of a side
 constexpr uint32_t kInlineBytes = 64;
 constexpr uint8_t kReadsInFlight = 16;
 
-// Throws Failure when `event` is not what was expected.
+// Throws Failure if the next event is not `expected`.
 std::unique_ptr<rdma_cm_event, decltype(&rdma_ack_cm_event)> ExpectEvent(
     rdma_event_channel* channel, rdma_cm_event_type expected);
 
 class Endpoint {
  public:
-  // Takes the device that has this IPv4 address.
+  // Uses the device that has this IPv4 address.
   Endpoint(const std::string& address, size_t buffer_bytes, Pages pages);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
@@ -36,22 +36,22 @@ class Endpoint {
 
   void Listen();
   uint16_t listen_port() const { return ntohs(rdma_get_src_port(own_id_)); }
-  // Both sides call theirs; queue pairs have the same index on both.
+  // The server calls Accept and the client Connect. Queue pairs have the same index on both sides.
   void Accept(unsigned qps);
   void Connect(const std::string& peer, uint16_t port, unsigned qps);
-  // The client's Disconnect and the server's Disconnected belong together.
+  // When the client calls Disconnect, the server must call Disconnected.
   void Disconnect();
   void Disconnected();
 
-  // Keeps receives of this size posted on every QP from here on.
+  // From now on keeps receives of this size posted on every QP.
   void PostReceives(size_t message_bytes);
-  // One receive of this QP was used up. Reposts as lists.
+  // Counts a used receive of this QP. Reposts receives as lists.
   void ReceiveUsed(unsigned qp);
 
-  // Waits for completions, by polling or by events, and throws Failure when one is bad.
+  // Waits for completions, by polling or by events. Throws Failure on an error completion.
   unsigned NextCompletions(std::span<ibv_wc> completions, bool block_on_events);
 
-  // For connections beside those above.
+  // For connections other than those above.
   void CreateQp(rdma_cm_id* id, uint32_t send_depth, uint32_t receive_depth);
   rdma_cm_id* NewId();
   rdma_event_channel* channel() const { return channel_; }
@@ -81,7 +81,7 @@ class Endpoint {
   Walk receive_walk_{1, 1};
 };
 
-// Of a connection whose both sides want the most RDMA READs in flight.
+// The parameters of a connection on which both sides use the maximum of RDMA READs in flight.
 rdma_conn_param ConnectionParameters();
 sockaddr_in Ipv4Address(const std::string& text, uint16_t port);
 

@@ -1,4 +1,4 @@
-// What one figure measures, and how it is written: `what:bytes:count`, e.g. write:65536 or
+// One figure of the benchmark and its text form `what:bytes:count`, such as write:65536 or
 // send_rate:64:16.
 #pragma once
 
@@ -22,10 +22,10 @@ struct Figure {
   bool block_on_events = false;
   bool inline_data = false;
   uint32_t bytes = 0;
-  unsigned count = 1;  // QPs; of connections, how many are made at a time
+  unsigned count = 1;  // QPs; for connections, how many are made concurrently
 };
 
-// Throws Failure.
+// Throws Failure if the text is not a figure.
 Figure ParseFigure(const std::string& text);
 
 }  // namespace rdma_bench

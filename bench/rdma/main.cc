@@ -1,6 +1,6 @@
-// The benchmark's two processes, a server and a client, as a user's programs: they know nothing of
-// what the libraries are. bench/table starts them; the client prints a line of JSON for each
-// figure.
+// The benchmark's two processes, a server and a client. They are user programs, independent of the
+// implementation of the libraries. bench/table starts them. The client prints a line of JSON for
+// each figure.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 

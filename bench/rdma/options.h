@@ -1,4 +1,4 @@
-// What the two processes are told by their command lines.
+// The command-line options of the two processes.
 #pragma once
 
 #include <string>

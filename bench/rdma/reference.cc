@@ -10,13 +10,13 @@
 namespace rdma_bench {
 namespace {
 
-// In place of a round trip's number: there are no more.
+// Replaces the number of a round trip and ends the ping-pong.
 constexpr uint32_t kEnd = UINT32_MAX;
 
-// This thread on one processor, until the end of its life.
+// Pins this thread to one processor while the object exists.
 class Pinned {
  public:
-  // The first or the last of those that the process may use.
+  // The first or the last processor that the process may use.
   enum class Where { kFirst, kLast };
   explicit Pinned(Where where) {
     Require(sched_getaffinity(0, sizeof before_, &before_) == 0, "sched_getaffinity");
@@ -47,8 +47,8 @@ double RateFor(size_t span, size_t message_bytes, double seconds, Move move) {
   return static_cast<double>(messages * message_bytes) / (now - begin);
 }
 
-// Orders the server's side, then runs ours until the time is over; `trip` is one round trip, and
-// with kEnd as its number the last half of one.
+// Orders the server's side, then runs the client's side for `seconds`. `trip` makes one round trip.
+// With kEnd as its number it only makes the first half.
 template <class Trip>
 std::vector<double> PingPong(Control& control, Task task, double seconds, Pinned::Where where,
                              Trip trip) {

@@ -1,5 +1,5 @@
-// What this machine can do without RDMA, measured between the same two processes in the same run:
-// a figure is a ratio to one of these.
+// What this machine can do without RDMA, measured between the same two processes in the same run. A
+// figure is given as a ratio to one of these references.
 #pragma once
 
 #include <vector>
@@ -9,24 +9,24 @@
 
 namespace rdma_bench {
 
-// Bytes a second. Messages lie one after another in working sets as the benchmark's do.
+// Returns bytes per second. Messages are consecutive in working sets, as in the benchmark.
 double MemcpyFor(const Buffer& from, const Buffer& to, size_t message_bytes, double seconds);
-// A single process_vm_writev (or readv) a message, between our buffer and the server's.
+// Uses one process_vm_writev (or readv) per message, between our buffer and the server's.
 double ProcessVmFor(const Buffer& own, const ServerFacts& server, bool write, size_t message_bytes,
                     double seconds);
-// UDP with UDP_SEGMENT and UDP_GRO on loopback, packets of 4200 bytes with 4096 of payload, and a
-// CRC of each on both sides; payload bytes a second.
+// Uses UDP_SEGMENT and UDP_GRO on loopback. Packets have 4200 bytes, of which 4096 are payload.
+// Both sides compute a CRC of each packet. Returns payload bytes per second.
 double UdpFor(const Buffer& own, Control& control, double seconds);
-// TCP connections a second on loopback, one at a time, each accepted and reset.
+// Returns TCP connections per second on loopback. They are made one at a time, accepted and reset.
 double TcpConnectFor(Control& control, double seconds);
 
-// One-way times in microseconds, half of each round trip, sorted.
-// Two processes on one processor that yield to each other:
+// The ping-pongs return one-way times in microseconds, sorted. Each is half of a round trip.
+// Two processes on one processor that yield to each other.
 std::vector<double> YieldPingPongFor(Control& control, double seconds);
-// Two processes on two processors that wake each other by eventfds. Empty with one processor:
+// Two processes on two processors that wake each other by eventfds. Empty with one processor.
 std::vector<double> WakePingPongFor(Control& control, double seconds);
 
-// The server's sides.
+// The server's sides of the references.
 void YieldPong(Control& control);
 void WakePong(Control& control);
 void UdpSink(Control& control, const Buffer& own);

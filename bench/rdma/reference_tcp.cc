@@ -1,4 +1,4 @@
-// What a connection costs without RDMA: TCP on loopback.
+// The cost of a connection without RDMA: TCP on loopback.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ sockaddr_in Loopback(uint16_t port) {
 double TcpConnectFor(Control& control, double seconds) {
   control.Send(Order{.task = Task::kTcpAcceptAll});
   const sockaddr_in address = Loopback(control.Receive<Report>().port);
-  // Reset instead of closed: no port stays in TIME_WAIT.
+  // Connections are reset instead of closed, so that no port stays in TIME_WAIT.
   const linger reset{1, 0};
   uint64_t connections = 0;
   const double begin = NowSeconds();
@@ -38,7 +38,7 @@ double TcpConnectFor(Control& control, double seconds) {
     Require(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
             "connect by TCP");
     char byte;
-    // The server has accepted when it says so.
+    // The server sends a byte after it has accepted.
     Require(recv(fd, &byte, 1, 0) == 1, "the byte of an accepted TCP connection");
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     close(fd);

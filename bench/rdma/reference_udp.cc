@@ -1,4 +1,4 @@
-// Plain UDP sockets as fast as they go: segmentation and coalescing by the kernel, a CRC by isa-l.
+// Plain UDP sockets at full speed: the kernel segments and coalesces, isa-l computes a CRC.
 #include <isa-l.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -14,15 +14,15 @@
 namespace rdma_bench {
 namespace {
 
-constexpr size_t kHeaderBytes = 100;  // as many as a packet with headers and a CRC has beside them
+constexpr size_t kHeaderBytes = 100;  // as many bytes as headers and ICRC add to a packet
 constexpr size_t kPayloadBytes = 4096;
 constexpr size_t kCrcBytes = 4;
 constexpr size_t kPacketBytes = kHeaderBytes + kPayloadBytes + kCrcBytes;
 static_assert(kPacketBytes == 4200);
-constexpr size_t kBurstPackets = 15;  // 63,000 bytes; a burst may have 65,507
+constexpr size_t kBurstPackets = 15;  // 63,000 bytes; the limit of a burst is 65,507
 constexpr size_t kBurstBytes = kBurstPackets * kPacketBytes;
-// Bursts that are not acknowledged: more of them are no faster, and these fit into the receive
-// buffer that an ordinary user gets.
+// Limit of unacknowledged bursts. A larger limit is not faster, and this one fits into the receive
+// buffer of an ordinary user.
 constexpr uint64_t kWindowBursts = 4;
 constexpr int kSocketBufferBytes = 4 << 20;
 constexpr size_t kMessageBytes = size_t{1} << 20;
@@ -37,7 +37,7 @@ class UdpSocket {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Require(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
     const int bytes = kSocketBufferBytes;
-    // As much as we may have; more than the system's limit with CAP_NET_ADMIN alone.
+    // Requests the largest buffers. Only CAP_NET_ADMIN allows more than the system's limit.
     for (const auto& [force, plain] :
          {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}}) {
       if (setsockopt(fd_, SOL_SOCKET, force, &bytes, sizeof bytes) != 0)
@@ -71,7 +71,7 @@ class UdpSocket {
   int fd_;
 };
 
-// A burst that lies in the message, with headers and CRCs beside it.
+// A burst whose payload stays in the message, with separate headers and CRCs.
 class Burst {
  public:
   Burst() {

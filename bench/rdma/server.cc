@@ -46,7 +46,7 @@ void Obey(Endpoint& endpoint, Control& control, const Order& order) {
 }  // namespace
 
 void RunServer(const Options& options) {
-  // The references write into our memory, which some machines allow to a process's parents alone.
+  // The references write to our memory. Some machines allow this only to a process's ancestors.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
   Endpoint endpoint(options.address, options.buffer_bytes(), options.pages());
   endpoint.Listen();

@@ -1,13 +1,13 @@
-// The two processes.
+// The main functions of the two processes.
 #pragma once
 
 #include "bench/rdma/options.h"
 
 namespace rdma_bench {
 
-// Does what one client orders, until it says that it has done.
+// Executes the orders of one client until kQuit.
 void RunServer(const Options& options);
-// Measures the figures that were asked for and prints a line of JSON for each.
+// Measures the requested figures and prints a line of JSON for each.
 void RunClient(const Options& options);
 
 }  // namespace rdma_bench

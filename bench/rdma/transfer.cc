@@ -8,15 +8,15 @@ namespace {
 
 constexpr size_t kPollAtOnce = 32;
 constexpr unsigned kLongestList = 16;
-// Of a ping-pong's sends every so manieth is signalled: the send queue is freed by completions.
+// One of this many sends of a ping-pong is signalled, because completions free the send queue.
 constexpr unsigned kSignalEvery = 16;
 constexpr size_t kWarmUpRoundTrips = 20;
-// A round lasts until it has so many, however short it was asked to be: a p99 needs them.
+// The minimum of round trips in a round, however short the round is, because a p99 needs them.
 constexpr size_t kLeastRoundTrips = 200;
 
 bool TwoSided(ibv_wr_opcode opcode) { return opcode == IBV_WR_SEND; }
 
-// Posts lists of messages of one kind, each message at the next place of the buffer.
+// Posts lists of messages of one kind. Each message is at the next position of the buffer.
 class Sender {
  public:
   Sender(Endpoint& endpoint, const Traffic& traffic, const ServerFacts& server)
@@ -50,7 +50,7 @@ class Sender {
     Post(qp, requests_.data());
   }
 
-  // An empty message that says: no more.
+  // Posts an empty message that marks the end.
   void PostEnd(unsigned qp) {
     ibv_send_wr end{};
     end.wr_id = qp;
@@ -76,7 +76,7 @@ class Sender {
 
 bool IsReceive(const ibv_wc& completion) { return (completion.opcode & IBV_WC_RECV) != 0; }
 
-// The endpoint's receives do not carry a QP number's index; wr_id does.
+// Returns the index of the QP, which the endpoint's receives store in wr_id.
 unsigned QpOf(const ibv_wc& completion) { return static_cast<unsigned>(completion.wr_id); }
 
 void PostEcho(Endpoint& endpoint, uint32_t bytes, uint64_t number) {

@@ -1,4 +1,4 @@
-// The traffic that is measured: messages one way with so many outstanding, and ping-pong.
+// The measured traffic: one-way messages with a number outstanding, and ping-pong.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ struct Traffic {
   ibv_wr_opcode opcode;
   uint32_t message_bytes;
   unsigned qps = 1;
-  unsigned outstanding = 16;  // messages of each QP that are posted and not known to be complete
-  unsigned list = 1;          // posted by one call; the last one alone is signalled
+  unsigned outstanding = 16;  // messages per QP that are posted and not known to be complete
+  unsigned list = 1;          // messages per post call; only the last one is signalled
   bool block_on_events = false;
   bool inline_data = false;
 };
@@ -23,21 +23,21 @@ struct Volume {
   double seconds;  // from the first post to the last completion
 };
 
-// The client's side of one round. Of a SEND it is checked that the server took all messages.
+// Runs the client's side of one round. For SEND, checks that the server received all messages.
 Volume SendFor(Endpoint& endpoint, Control& control, const Traffic& traffic,
                const ServerFacts& server, double seconds);
-// One-way times in microseconds, half of each round trip, sorted.
+// Returns one-way times in microseconds, sorted. Each is half of a round trip.
 std::vector<double> PingPongFor(Endpoint& endpoint, Control& control, const Traffic& traffic,
                                 double seconds);
 
-// The server's side of both.
+// Run the server's side of the two functions above.
 Report ReceiveAll(Endpoint& endpoint, const Order& order);
 Report EchoAll(Endpoint& endpoint, const Order& order);
 
-// Connections that are made, established and taken down in `seconds`, `in_flight` at a time.
+// Makes and disconnects connections for `seconds`, `in_flight` at a time.
 Volume ConnectFor(Endpoint& endpoint, const std::string& peer, uint16_t port, unsigned in_flight,
                   double seconds);
-// The server's side: until an order comes on `control`, and all connections have gone.
+// Runs the server's side until an order arrives on `control` and all connections have ended.
 void AcceptAll(Endpoint& endpoint, Control& control);
 
 }  // namespace rdma_bench

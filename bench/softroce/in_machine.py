@@ -1,4 +1,4 @@
-"""The measuring half of run.py, inside the virtual machine."""
+"""The part of run.py that measures inside the virtual machine."""
 
 import argparse
 import json
@@ -18,20 +18,20 @@ from peers import IN_NAMESPACE, wait_for_kernel_listener  # noqa: E402
 
 LIMIT_S = 120
 SIZES = ((4096, "4 KiB", 1000), (65536, "64 KiB", 200), (1 << 20, "1 MiB", 30))
-SHORTEST_S = 0.5  # a bandwidth taken from less time is taken again with more messages
+SHORTEST_S = 0.5  # a bandwidth from a shorter run is measured again with more messages
 LONGEST_MESSAGES = 20000
 CONNECTIONS = 200
 CM_REJECTED = "RDMA_CM_EVENT_REJECTED, error: 8"  # the server did not listen yet
 
 
 class Kernel:
-    """A driver of the kernel, from the machine to itself: its loopback path."""
+    """A driver of the kernel on its loopback path, from the machine to itself."""
 
     def __init__(self, emulator, device, address, by_cm):
         self.emulator = emulator
         self.device = device
         self.address = address
-        self.by_cm = by_cm  # siw connects in no other way
+        self.by_cm = by_cm  # the only way in which siw connects
 
     def start_server(self, argv):
         program = self.emulator.start_outside(argv)
@@ -44,7 +44,7 @@ class Kernel:
 
 
 class Emulated:
-    """One emulated host, or two joined by UDP; they live until the end."""
+    """One emulated host, or two hosts connected by UDP, which run until the end."""
 
     def __init__(self, emulator, hosts, addresses):
         self.emulator = emulator
@@ -66,7 +66,7 @@ class Emulated:
 
 
 def run_pair(backend, argv, port):
-    """The client's output."""
+    """Runs a server and a client. Returns the client's output."""
     for attempt in range(perftest.ATTEMPTS):
         server = backend.start_server(argv)
         if not backend.by_cm:
@@ -82,12 +82,12 @@ def run_pair(backend, argv, port):
     raise Failure(client.describe() + server.describe())
 
 
-# perftest measures its processor's frequency first, and prints 0.00 throughout when it cannot.
+# perftest measures its processor's frequency first, and prints 0.00 everywhere if this fails.
 FREQUENCY_ATTEMPTS = 3
 
 
 def perftest_row(backend, program, size, messages, *more):
-    """The figures of the table's one row after bytes and iterations: the program's own columns."""
+    """Returns the figures of the program's one row after the columns bytes and iterations."""
     for _ in range(FREQUENCY_ATTEMPTS):
         figures = perftest_row_once(backend, program, size, messages, *more)
         if any(figures):
@@ -149,7 +149,8 @@ class Connections:
     label = "`cmtime -c %d`: connections from create to destroy" % CONNECTIONS
 
     def measure(self, name, backend):
-        # Its server is good for one client: a second one meets the completion queue of the first.
+        # cmtime's server works for one client only. A second client finds the completion queue of
+        # the first.
         server = backend.start_server(["cmtime", "-b", backend.address])
         try:
             until = time.monotonic() + LIMIT_S
@@ -171,7 +172,7 @@ class Connections:
 def rows():
     return ([Bandwidth(program, *size) for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw")
              for size in SIZES] +
-            # perftest has no events for the latency of a WRITE.
+            # perftest cannot measure the latency of a WRITE with events.
             [Latency("ib_send_lat", "-e"), Latency("ib_read_lat", "-e"), Latency("ib_write_lat"),
              Connections()])
 

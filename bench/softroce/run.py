@@ -21,9 +21,9 @@ EPILOG = """examples:
   tools/softroce bench --json figures.json     the rounds' figures too
 """
 
-# What is asked of the emulator's figure beside rdma_rxe's, by kind of row.
+# The targets for the emulator's figure relative to rdma_rxe's, by kind of row.
 TARGETS = {"bandwidth": ("at least", 3.0), "latency": ("at most", 1.0), "rate": ("at least", 5.0)}
-SMALLEST_WITH_TARGET = 65536  # bandwidth below that has none
+SMALLEST_WITH_TARGET = 65536  # no target for bandwidth below this size
 
 
 def target_of(row):
