@@ -60,7 +60,7 @@ class Bench {
   std::vector<Endpoint> x, y;
 };
 
-// Sends a batch of 64-byte SENDs on each pair; one of 16 is signalled.
+// Sends a batch of 64-byte SENDs on each pair. One of 16 is signalled.
 void SendRate(benchmark::State& state) {
   const auto pairs = static_cast<size_t>(state.range(0));
   constexpr uint32_t kBatch = 16;

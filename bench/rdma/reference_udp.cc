@@ -14,7 +14,7 @@
 namespace rdma_bench {
 namespace {
 
-constexpr size_t kHeaderBytes = 100;  // as many bytes as headers and ICRC add to a packet
+constexpr size_t kHeaderBytes = 100;  // so that a packet has 4200 bytes in all
 constexpr size_t kPayloadBytes = 4096;
 constexpr size_t kCrcBytes = 4;
 constexpr size_t kPacketBytes = kHeaderBytes + kPayloadBytes + kCrcBytes;

@@ -1,6 +1,6 @@
 // The time of an embedded host, which begins at 0: the machine's time or a multiple of it, virtual
-// or manual. Virtual time moves when the host has nothing else to do; manual time moves on request.
-// Unlike in a host process, virtual time stands still while nothing happens. So a program of one
+// or manual. Virtual time moves when the host has nothing else to do. Manual time moves on request.
+// Unlike in a host process, virtual time does not move while nothing happens. So a program of one
 // thread is repeatable.
 #pragma once
 

@@ -35,7 +35,7 @@ class DrivenTime {
   // Returns true if the program lives in this time.
   virtual bool is_program_time() const = 0;
   virtual bool owes_replies() const = 0;
-  // Says why time stands still when every thread waits.
+  // Says why time does not move when every thread waits.
   virtual std::string WhyTimeStands() const = 0;
   // Prints a line for the user of the program.
   virtual void Note(const std::string& text) = 0;

@@ -80,7 +80,7 @@ class EmbeddedHost {
   // Forgets the firings of an ended host: of one rule, or of all (nullopt).
   void ForgetFired(std::optional<std::string_view> rule);
 
-  // A rule crashed the host; the caller must call End.
+  // Returns true if a rule crashed the host. The caller must then call End.
   bool has_crashed() const { return host_ != nullptr && host_->crashed(); }
   bool has_ended() const { return host_ == nullptr; }
   // Detaches the process. The host sends its last messages to its peers.

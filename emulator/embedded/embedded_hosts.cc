@@ -156,7 +156,7 @@ std::optional<Time> EmbeddedHosts::NextJump() {
 }
 
 EmbeddedHosts::Pause EmbeddedHosts::GoOnInProgramTime(bool alone, std::optional<Time> limit) {
-  // Time stands still while a thread of the program runs.
+  // Time does not move while a thread of the program runs.
   if (!alone) return {.machine = kLookAgainAtThreads};
   const std::optional<Time> due = Earlier(NextDeadline(), limit);
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = true};

@@ -1,6 +1,6 @@
 // The hosts inside a process, with one clock and one network between them. The program's threads
 // drive them: each call runs all hosts until none has work, and a wait lets time pass. Not
-// thread-safe; ProcessHost adds the lock.
+// thread-safe. ProcessHost adds the lock.
 #pragma once
 
 #include <functional>

@@ -159,7 +159,7 @@ void ProcessHost::Resume() {
   const std::lock_guard lock(mutex_);
   if (driven_ == nullptr) return;
   driven_->Resume();
-  if (driver_ != nullptr) driver_->Wake();  // to say so when the thread waits again
+  if (driver_ != nullptr) driver_->Wake();  // it reports the thread's next wait
 }
 
 namespace {

@@ -75,9 +75,9 @@ class ProcessHost {
     return error;
   }
 
-  // Drives the hosts until `holds` returns true, which runs under the lock. Returns 0, ETIMEDOUT
-  // after `machine_limit` of the machine's time, EDEADLK if nothing can happen any more, EMFILE
-  // without a free descriptor, or EIO when the hosts are closed.
+  // Drives the hosts until `holds`, which runs under the lock, returns true. Returns 0 then. Fails
+  // with ETIMEDOUT after `machine_limit` of the machine's time, and with EDEADLK if nothing can
+  // happen any more. Fails with EMFILE without a free descriptor, and with EIO without hosts.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
 
   // Drives the hosts until they have done something. Returns ENOENT without hosts, else as
@@ -176,7 +176,7 @@ class ProcessHost {
   void EndSpin();
   // In program time: how long a thread sleeps before it checks the other threads again.
   static Duration LookAgain(int looks);
-  // Reports that time has stood still this long because a thread runs.
+  // Reports that time has not moved for this long because a thread runs.
   void ReportBusyThread(Duration stands);
   // Returns the first time-out of all waits.
   std::optional<Time> FirstLimit() const;

@@ -11,10 +11,9 @@ enum class EventKind : uint32_t {
   kListener,
   kConnection,  // number: the connection's number
   kClientExit,  // a client's pidfd; number: the connection's number
-  // a call on the connection's page, or a queue doorbell; the bits are in shared memory
-  kDoorbell,
-  kUdpPort,    // number: index of the port
-  kGroupPort,  // number: the group's number in UdpNetwork
+  kDoorbell,    // a call on the connection's page, or queue doorbells in shared memory
+  kUdpPort,     // number: index of the port
+  kGroupPort,   // number: the group's number in UdpNetwork
   kSignal,
   kWake,  // time shared with other hosts has moved
 };

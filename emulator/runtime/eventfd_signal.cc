@@ -64,7 +64,7 @@ void EventfdSignal::Add(int eventfd, uint32_t count) {
   read.aio_fildes = static_cast<uint32_t>(nothing_.get());
   read.aio_flags = IOCB_FLAG_RESFD;
   read.aio_resfd = static_cast<uint32_t>(eventfd);
-  // the same request many times; the kernel stores no state in it
+  // All entries are the same request, because the kernel stores no state in it.
   std::array<iocb*, kMaxBatch> batch;
   batch.fill(&read);
   while (count > 0) {

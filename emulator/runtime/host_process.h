@@ -67,7 +67,7 @@ class HostProcess {
   // this host's deadline.
   Duration SleepTime();
   // Returns when the host may end by itself, in real time. Returns nullopt while it has
-  // connections.
+  // connections, or if it does not end alone.
   std::optional<Time> EndOfLife() const;
   void EndIfUnused(Time real);
   Result<ClockOut> AskClock(const ClockIn& in);

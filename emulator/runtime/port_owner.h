@@ -22,6 +22,7 @@ struct PortOwner {
   // How long to retry the port, because its owner probably closes it. Zero: the owner keeps it.
   Duration patience = Duration::zero();
 };
+// Returns the owner of UDP port 4791 of the address, as far as /proc shows it to this user.
 PortOwner FindPortOwner(const Registry& registry, const NetAddress& address);
 
 }  // namespace rdmaemu::runtime

@@ -53,7 +53,7 @@ class ProcessMemory final : public Memory {
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
   bool Admits(ProcessId process, uint64_t address) override;
   // Makes PidFor return 0, so that no program thread is asked to copy. The host takes back an
-  // unclaimed copy after a timeout, but with some clocks time may stand still.
+  // unclaimed copy after a timeout, but with some clocks time may not move.
   void CopyAlone() { copies_alone_ = true; }
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
   void LetOthersRun() override;

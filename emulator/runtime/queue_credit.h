@@ -54,7 +54,7 @@ class QueueMapping {
 class OwnQueue {
  public:
   // Publishes the receive queue of a socket that is bound to `address`. Returns nullptr if the
-  // system refuses; senders then do not wait.
+  // system refuses. Senders then do not wait.
   static std::unique_ptr<OwnQueue> Publish(const std::string& directory, const NetAddress& address,
                                            int socket_fd);
   ~OwnQueue();

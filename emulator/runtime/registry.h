@@ -39,7 +39,7 @@ struct HostOptions {
   std::string trace_path = {};
   std::string scenario_path = {};      // TOML file of fault rules
   std::string clock = {};              // real, scaled:K, virtual, manual; empty: real
-  std::string seed = {};               // a decimal number; empty: the kernel's randomness
+  std::string seed = {};               // as ParseSeed reads it; empty: the kernel's randomness
   std::string payload_shortcuts = {};  // on, off; empty: on
 };
 

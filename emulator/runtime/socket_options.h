@@ -22,7 +22,7 @@ bool SetOption(int fd, int level, int name, const T& value) {
 
 inline void SetBufferSizes(int fd) {
   const int bytes = kSocketBufferBytes;
-  // FORCE needs CAP_NET_ADMIN; without it rmem_max and wmem_max are the limit.
+  // FORCE needs CAP_NET_ADMIN. Without it rmem_max and wmem_max are the limit.
   if (!SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, bytes);
   if (!SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))

@@ -2,7 +2,7 @@
 // when all hosts are idle and no datagram is in flight between them. Where time jumps by itself, it
 // also waits for applications (Host::AwaitsApplication).
 //
-// In program time (Kind::kProgram) the hosts' programs are members, too. Time stands still until
+// In program time (Kind::kProgram) the hosts' programs are members, too. Time does not move until
 // all members are idle. The last action of one member may still be in flight to an idle member (a
 // doorbell, an event). So a member that did something begins a new round. Time jumps when all
 // members have looked for work in the same round and found none.
@@ -91,7 +91,7 @@ class TimeDomain final : public Clock {
   // A process that is not a living member of program time.
   struct Stranger {
     pid_t process;
-    bool has_ended;  // the process is a zombie or gone
+    bool has_ended;  // the process is a zombie or does not exist
   };
   // Returns those of `processes` that are not living members.
   std::vector<Stranger> Strangers(const std::vector<pid_t>& processes) const;

@@ -28,7 +28,7 @@ class AppendFile {
   OrMessage<void> Create(const std::string& path, const char* option);
   bool is_open() const { return static_cast<bool>(fd_); }
   const std::string& path() const { return path_; }
-  // The error text of the first failed write(2); empty while every write succeeds.
+  // The error text of the first failed write(2). Empty while every write succeeds.
   const std::string& error() const { return error_; }
   void Close() { fd_.Reset(); }
   // Callers append to this buffer, then call Appended, which writes when the buffer is large

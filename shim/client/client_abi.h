@@ -11,7 +11,7 @@ extern "C" {
 // Makes one call of emulator/abi/calls.h. Connects first if needed, which may start the host, and
 // connects again in a forked child. `out` gets at most out_size bytes, and *out_filled (may be
 // NULL) their number. `descriptors` (may be NULL) gets exactly descriptor_count descriptors, all
-// close-on-exec and owned by the caller. Thread-safe; not a cancellation point; restarts on EINTR.
+// close-on-exec and owned by the caller. Thread-safe, not a cancellation point, restarts on EINTR.
 // Returns 0 or a positive errno: the host's, EIO if the host has ended, or ENODEV if no host could
 // be reached. The reason for ENODEV is printed to stderr once.
 int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
@@ -36,12 +36,12 @@ int rdmaemu_client_is_forked_from(uint32_t owner_pid);
 // The functions of a host inside this process (librdmaemu.so), which replace a connection. Any
 // thread may call them at any time. After the host was closed they return EIO.
 struct rdmaemu_embedded_host {
-  // As rdmaemu_client_call.
+  // Works as rdmaemu_client_call.
   int (*call)(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
               uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
   // Called after a doorbell was rung.
   void (*ring)(void);
-  // As rdmaemu_client_wait; the caller drives the host until its counter is raised.
+  // Works as rdmaemu_client_wait. The caller drives the host until the counter is raised.
   int (*wait)(int counter_fd);
   // Called after a poll that found no completion, so that the host can do work.
   void (*idle)(void);

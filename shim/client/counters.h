@@ -7,7 +7,7 @@ namespace rdmaemu::client {
 // Remembers a descriptor from a reply if it is a counter that a program waits on. Closing it needs
 // no call here, because the file behind a number is compared before each write.
 void RememberCounter(int fd);
-// Makes every remembered counter readable for good.
+// Makes every remembered counter readable forever.
 void FillCounters();
 void LockCountersForFork();
 void UnlockCountersAfterFork();

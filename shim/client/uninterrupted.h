@@ -1,5 +1,5 @@
 // EINTR as in POSIX: a call that fails with EINTR has had no effect, so the program can repeat it.
-// Fault rules make calls fail with EINTR; a host never does so itself.
+// Fault rules make calls fail with EINTR. A host never does so itself.
 #pragma once
 
 #include <errno.h>

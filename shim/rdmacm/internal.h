@@ -66,7 +66,7 @@ struct Id : rdma_cm_id {
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
   std::optional<ibv_qp_init_attr> endpoint_qp;  // rdma_create_ep's, for rdma_get_request
-  // rdma_addrinfo's ai_connect. It precedes the caller's private data; one length byte covers both.
+  // rdma_addrinfo's ai_connect. It precedes the caller's private data. One length byte covers both.
   uint8_t connect_data[UINT8_MAX] = {};
   uint8_t connect_length = 0;
 
@@ -74,14 +74,13 @@ struct Id : rdma_cm_id {
 
   Mutex mutex;
   Condition acknowledged;
-  uint32_t events_completed = 0;    // under mutex: acknowledged since the id was made
+  uint32_t events_completed = 0;    // under mutex: acknowledged since the id was created
   Multicast* multicasts = nullptr;  // under mutex
   Id* next_of_handle = nullptr;     // in the table of handles, under its mutex
 };
 
 struct Event : rdma_cm_event {
-  Id* owner = nullptr;             // whose count the acknowledgement goes to: the listener's for
-                                   // CONNECT_REQUEST
+  Id* owner = nullptr;             // counts the acknowledgement; the listener for CONNECT_REQUEST
   Multicast* multicast = nullptr;  // of a multicast event
   uint8_t private_data[RDMA_MAX_PRIVATE_DATA] = {};
 };

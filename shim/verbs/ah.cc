@@ -120,7 +120,7 @@ RDMAEMU_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* gr
   return ibv_create_ah(pd, &attr);
 }
 
-// An emulated port's MAC is 02:00:a:b:c:d; a link-local GID holds it as EUI-64.
+// An emulated port's MAC is 02:00:a:b:c:d. A link-local GID contains it as EUI-64.
 RDMAEMU_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr* attr, uint8_t mac[6],
                                                uint16_t* vid) {
   const uint8_t* gid = attr->grh.dgid.raw;

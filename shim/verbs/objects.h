@@ -167,8 +167,8 @@ inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint
   return Ring(bytes + before, slots, slot_bytes);
 }
 
-// Waits until the program has acknowledged its events, as destroying an object requires. Does
-// nothing if the host has ended, because `reported` is then 0.
+// Waits until the program has acknowledged its events, as destroying an object requires. A host
+// that has ended reports 0 events.
 inline void WaitForAcks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed,
                         uint32_t reported) {
   pthread_mutex_lock(&mutex);

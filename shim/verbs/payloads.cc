@@ -15,8 +15,8 @@ bool IsFence(const rxe_send_wr& wr) {
   return (wr.send_flags & IBV_SEND_FENCE) != 0 || wr.opcode == IBV_WR_LOCAL_INV;
 }
 
-// True when a fence stands in the send queue at or before `index`. Such a request starts only when
-// earlier READs and atomics have written their results, which may be its payload.
+// Returns true if a fence is in the send queue at or before `index`. Such a request starts only
+// when earlier READs and atomics have written their results, which may be its payload.
 bool IsBehindFence(QueuePair& qp, uint32_t index, const rxe_send_wr& wr) {
   if (IsFence(wr)) {
     qp.has_fence = true;

@@ -1,17 +1,17 @@
-// Where the bytes of messages are, on the program's side. Small payloads travel through shared
-// memory (emulator/abi/slab.h): they are taken from program memory when work is posted and
-// fetched into program memory when a completion is polled. No other file of the library touches the
-// slabs.
+// Moves the payloads of messages on the program's side. Small payloads are transferred through
+// shared memory (emulator/abi/slab.h). They are taken from program memory when work is posted, and
+// fetched into program memory when a completion is polled. No other file of the library accesses
+// the slabs.
 #pragma once
 
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
 
-// Takes the payload of the send request at ring index `index` into its slab slot, where it is small
-// enough and program memory already holds the bytes that must be sent. Call this after the request
-// and its SGEs are complete, before the producer index is published. The caller holds the QP's send
-// lock and has called qp.memory.Begin().
+// Takes the payload of the send request at ring index `index` into its slab slot. Does nothing if
+// the payload is too large, or if program memory may not hold the bytes to send yet. Call this
+// after the request and its SGEs are complete, before the producer index is published. The caller
+// holds the QP's send lock and has called qp.memory.Begin().
 void TakePayload(QueuePair& qp, uint32_t index);
 
 // Places the payload of the completion at ring index `index` in program memory, unless the host did

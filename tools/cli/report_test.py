@@ -51,7 +51,7 @@ def read(path):
         return file.read()
 
 
-# ---- who has a host or an address
+# ---- owners of hosts and addresses
 
 
 def joining_a_host_in_use_names_its_clients():
@@ -159,7 +159,7 @@ def without_lines_nothing_is_printed():
         check(result.returncode == 1 and "log" not in result.stderr, result.stderr)
 
 
-# ---- files that are cut
+# ---- truncated files
 
 
 def a_file_that_takes_nothing_is_an_error_at_the_start():
@@ -210,7 +210,7 @@ def two_hosts_do_not_write_one_file():
         expect(run(emulator, "true", host="late", address=OTHER, options=("--trace", path)), 0)
 
 
-# ---- hosts of a run's own
+# ---- private hosts
 
 
 def a_private_run_shares_no_host_and_leaves_nothing():

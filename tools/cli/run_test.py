@@ -148,7 +148,7 @@ def a_rule_that_is_too_long_is_refused_with_its_own_message():
         check(holder.wait(30) == 0, holder.describe())
 
 
-# ---- a host that runs otherwise
+# ---- a host with other options
 
 
 def a_host_that_nobody_uses_is_ended_with_a_note_that_says_why():

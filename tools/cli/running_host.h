@@ -22,30 +22,31 @@ struct Decision {
   bool running = false;
   runtime::UniqueFd lock;
   pid_t pid = 0;            // of the running host
-  std::string shared_with;  // who uses the running host, for a note; empty: nobody
+  std::string shared_with;  // how the running host is used, for a note; empty: unused
 };
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);
 
-// Ends other hosts that hold an address of `options` and that nobody counts on; a note on stderr
-// says so. Hosts that somebody counts on stay: opening their port fails later, and says whose it
-// is.
+// Stops unused hosts of other names that hold an address of `options`, and prints a note on stderr.
+// Does not stop hosts that are in use. Opening their port fails later, with the owner's name.
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options);
 
-// Stops the host and waits until it has gone.
+// Stops the host and waits until it has ended.
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
                                      runtime::HostClient& client);
 
-// "host a has another version than this rdmaemu ...".
+// Returns the error "host a (pid 12) was started by another version of rdmaemu ...".
 std::string VersionMessage(const std::string& name, pid_t pid);
-// "no host a is running in DIRECTORY; running: b, c".
+// Returns the error "no host a is running in DIRECTORY; running: b, c".
 std::string NotRunningMessage(const runtime::Registry& registry, const std::string& name);
+// Returns the error "host a (pid 12) does not answer ...".
 std::string HungMessage(const std::string& name, pid_t pid);
 
-// Prints on stderr which rules of the host never fired, as errors or as warnings. True when all
-// did, or there are none. A host that a rule has ended left its rules behind (Registry::ReadCrash).
-// `expects_host`: also prints that the host has gone, and its rules with it, and returns false.
+// Prints on stderr which rules of the host never fired, as errors or as warnings. Returns true if
+// all fired, or if there are none. If a rule ended the host, reads the rules by
+// Registry::ReadCrash. `expects_host`: prints that the host has ended and its rules are lost, and
+// returns false then.
 bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
                    runtime::HostClient& client, bool expects_host, bool is_error);
 
