@@ -64,7 +64,9 @@ Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body,
   return reply.substr(sizeof answer, answer.size);
 }
 
-Result<std::string> HostClient::Status() { return Call(CallOp::kHostStatus, {}); }
+Result<std::string> HostClient::Status(Duration limit) {
+  return Call(CallOp::kHostStatus, {}, limit);
+}
 
 rdmaemu::Status HostClient::Stop() {
   const Result<std::string> answer = Call(CallOp::kHostStop, {});

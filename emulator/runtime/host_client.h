@@ -31,7 +31,7 @@ class HostClient {
   // Also fails with EPROTO, ECONNRESET or ETIMEDOUT.
   Result<std::string> Call(CallOp op, std::span<const std::byte> body, Duration limit = kTimeout);
   // Returns the host's status as JSON (emulator/host/status.h).
-  Result<std::string> Status();
+  Result<std::string> Status(Duration limit = kTimeout);
   // Asks the host to end. The host answers before it ends.
   rdmaemu::Status Stop();
   // Changes the host's devices. The host answers when the change is complete. See HostDevices for

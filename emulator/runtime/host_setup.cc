@@ -281,7 +281,8 @@ OrMessage<NetAddress> ParseGatewayOption(std::string_view text) {
 }
 
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text) {
-  if (const std::optional<NetPrefix> net = NetPrefix::Parse(text)) return *net;
+  const std::optional<NetPrefix> net = NetPrefix::Parse(text);
+  if (net && text.find('/') != text.npos) return *net;
   return tl::unexpected("\"" + std::string(text) +
                         "\" is not a network; give its address and the number of its bits, as in"
                         " --silent-net 10.99.0.0/16");

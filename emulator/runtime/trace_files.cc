@@ -25,9 +25,17 @@ Duration WallClockOffset(Time now) {
          now.time_since_epoch();
 }
 
-// A pipe's reader would block the host: open(2) until the reader opens it, later writes while it
-// does not read.
-OrMessage<void> RefusePipe(const std::string& path, const char* option) {
+// Refuses files that mean another thing to the host process than to the person who named them, or
+// that could block the host: a descriptor of the caller, and a pipe, whose reader may be missing or
+// slow.
+OrMessage<void> RefuseFile(const std::string& path, const char* option) {
+  for (const char* own : {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/dev/tty",
+                          "/proc/self/"}) {
+    if (!path.starts_with(own)) continue;
+    return tl::unexpected("cannot write " + path +
+                          ": the host is another process, with other open files; give " + option +
+                          " the path of a file");
+  }
   struct stat file;
   if (path.empty() || stat(path.c_str(), &file) != 0 || !S_ISFIFO(file.st_mode)) return {};
   return tl::unexpected("cannot write " + path +
@@ -92,8 +100,8 @@ void AppendFile::Flush() {
 }
 
 OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
-  if (const auto file = RefusePipe(options.trace_path, "--trace"); !file) return file;
-  if (const auto file = RefusePipe(options.pcap_path, "--pcap"); !file) return file;
+  if (const auto file = RefuseFile(options.trace_path, "--trace"); !file) return file;
+  if (const auto file = RefuseFile(options.pcap_path, "--pcap"); !file) return file;
   if (!options.trace_path.empty()) {
     if (const auto made = json_file_.Create(options.trace_path, "--trace"); !made) return made;
     json_.emplace(options.name);

@@ -1,12 +1,13 @@
 #include "tools/cli/host_log.h"
 
-#include <signal.h>
-
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "tools/cli/running_host.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -19,11 +20,13 @@ size_t SizeOf(const std::string& path) {
   return error ? 0 : static_cast<size_t>(size);
 }
 
-// Returns true if the host neither ended by itself nor by a fault rule, which writes the files
-// first. The lock file and record of a killed host remain.
+// True when the host ended without writing its files. A host that ends by itself removes its
+// record; a host that a fault rule ends writes a crash file.
 bool WasKilled(pid_t host, const runtime::Registry& registry, const std::string& name) {
+  // The host's sockets close before its record is removed.
+  if (!AwaitEnd(registry, name, host)) return false;
   const auto record = registry.ReadRecord(name);
-  return record && record->pid == host && kill(host, 0) != 0 && !registry.ReadCrash(name, host);
+  return record && record->pid == host && !registry.ReadCrash(name, host);
 }
 
 }  // namespace
@@ -72,7 +75,8 @@ bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
   const SortedJson json = status ? SortedJson::parse(*status, nullptr, false) : SortedJson();
   if (!json.is_object()) {
     const std::string& lost = options.trace_path.empty() ? options.pcap_path : options.trace_path;
-    if (lost.empty() || !WasKilled(client.host_pid(), registry, options.name)) {
+    if (lost.empty() || (!status && status.error().code == ETIMEDOUT) ||
+        !WasKilled(client.host_pid(), registry, options.name)) {
       return !log.HasError();
     }
     fprintf(stderr, "error: %s may miss its end: host %s was killed; run it again\n", lost.c_str(),

@@ -77,11 +77,9 @@ int Hosts(const std::string& only, bool json) {
     Json host = AskHost(*registry, name);
     if (!host.is_null()) hosts.push_back(std::move(host));
   }
-  if (json) {
-    printf("%s\n", hosts.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-    return 0;
-  }
+  if (json) printf("%s\n", hosts.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
   if (hosts.empty() && !only.empty()) return Fail(kFailed, NotRunningMessage(*registry, only));
+  if (json) return 0;
   for (const Json& host : hosts) PrintHost(host);
   if (hosts.empty()) printf("no host is running in %s\n", registry->directory().c_str());
   return 0;

@@ -1,5 +1,6 @@
 // The command line of rdmaemu: subcommands, options and help.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -31,6 +32,15 @@ constexpr const char* kRunExample =
     " of --replay. docs/command.md has the statuses of all commands.\n"
     "Hosts are found in the directory RDMAEMU_DIR; default $XDG_RUNTIME_DIR/rdmaemu, else"
     " /tmp/rdmaemu-UID.";
+
+// Refuses the value of an unset shell variable, which would otherwise mean the default.
+CLI::Validator IsNotEmpty() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return text.empty() ? "the value is empty; give one, or leave the option out" : "";
+      },
+      "");
+}
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
   // Each option takes one value each time, so that it never takes CMD as a value.
@@ -66,11 +76,14 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--pcap", options.pcap_path, "Write all packets to FILE (pcapng)")
+      ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--trace", options.trace_path,
                  "Write what happens to FILE (one JSON object a line)")
+      ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--scenario", options.scenario_path, "Fault rules (TOML, docs/faults.md)")
+      ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--clock", options.clock,
                  "How time passes: real, scaled:K (K times as fast), virtual (jumps to what is due"
@@ -84,6 +97,7 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--seed", options.seed,
                  "Fixes what the host chooses at random: keys, numbers, draws of rules")
+      ->check(IsNotEmpty())
       ->type_name("N");
 }
 
@@ -260,6 +274,17 @@ class ClockCommand {
   bool json_ = false;
 };
 
+CLI::Validator IsPort() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        uint16_t port = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+        if (error == std::errc() && end == text.data() + text.size() && port != 0) return "";
+        return "give a port from 1 to 65535";
+      },
+      "");
+}
+
 // `rdmaemu wait`.
 class WaitCommand {
  public:
@@ -269,6 +294,7 @@ class WaitCommand {
     wait_->add_option("--host", request_.host, "Name of the host, which may start later")
         ->type_name("NAME");
     wait_->add_option("--listening", request_.listening, "Until a program listens by rdma_listen")
+        ->check(IsPort())
         ->type_name("PORT");
     wait_->add_option("--device", request_.device, "Until the device is there and its port active")
         ->type_name("NAME");
@@ -298,6 +324,28 @@ class WaitCommand {
   CLI::App* wait_;
   WaitRequest request_;
 };
+
+// Says what is wrong with the command line, and which help to read.
+std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  std::string path = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    path += " " + command->get_name();
+  }
+  std::string message = error.what();
+  std::string choices;
+  for (const CLI::App* each : command->get_subcommands([](const CLI::App*) { return true; })) {
+    choices += (choices.empty() ? "" : ", ") + each->get_name();
+  }
+  if (!choices.empty() && command != &app) {
+    const std::vector<std::string> rest = command->remaining();
+    message = (rest.empty() ? path + " needs a command" : "there is no " + path + " " + rest[0]) +
+              "; choose one of: " + choices;
+  }
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return message + "; see " + path + " --help";
+}
 
 int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
@@ -364,7 +412,7 @@ int Main(int argc, char** argv) {
 
   CLI::App* const stop = app.add_subcommand("stop", "Stop a host, even one that is in use");
   std::string stopped;
-  stop->add_option("NAME,--host", stopped, "Name of the host")->required();
+  stop->add_option("NAME,--host", stopped, "Name of the host");
   stop->footer("Example:\n  rdmaemu stop a");
 
   const FaultCommand fault(app);
@@ -411,12 +459,11 @@ int Main(int argc, char** argv) {
     app.parse(static_cast<int>(separator - argv), argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help
-    std::string message = error.what();
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    return Fail(kUsage, message + "; see rdmaemu --help");
+    return Fail(kUsage, ParseMessage(app, error));
   }
 
   if (*hosts) return Hosts(listed, json);
+  if (*stop && stopped.empty()) return Fail(kUsage, "name the host, as in: rdmaemu stop a");
   if (*stop) return Stop(stopped);
   if (*install) return Install(prefix);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);

@@ -177,6 +177,15 @@ std::string HungMessage(const std::string& name, pid_t pid) {
          ") does not answer; end it with: kill -9 " + std::to_string(pid);
 }
 
+bool AwaitEnd(const runtime::Registry& registry, const std::string& name, pid_t pid) {
+  for (const auto deadline = Clock::now() + kChangeLimit; Clock::now() < deadline;) {
+    const auto record = registry.ReadRecord(name);
+    if (!record || record->pid != pid || registry.TryLock(name)) return true;
+    std::this_thread::sleep_for(kHostPollInterval);
+  }
+  return false;
+}
+
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
                                      runtime::HostClient& client) {
   const pid_t pid = client.host_pid();
@@ -184,12 +193,7 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
   if (const Status asked = client.Stop(); !asked && asked.error().code == ETIMEDOUT) {
     return tl::unexpected(HungMessage(name, pid));
   }
-  for (const auto deadline = Clock::now() + kChangeLimit; Clock::now() < deadline;) {
-    const auto record = registry.ReadRecord(name);
-    // The host has ended, or another one has its name.
-    if (!record || record->pid != pid || registry.TryLock(name)) return {};
-    std::this_thread::sleep_for(kHostPollInterval);
-  }
+  if (AwaitEnd(registry, name, pid)) return {};
   return tl::unexpected(HungMessage(name, pid));
 }
 

@@ -32,7 +32,9 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options);
 
-// Stops the host and waits until it has ended.
+// Waits until the process of the host has ended, at most 10 s. False: the process still runs.
+bool AwaitEnd(const runtime::Registry& registry, const std::string& name, pid_t pid);
+// Stops the host and waits until its process has ended.
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
                                      runtime::HostClient& client);
 

@@ -19,10 +19,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-// The interval between polls of the host's status. It doubles up to the limit. Each poll makes its
-// own connection, because a permanent one would keep the host alive.
-constexpr auto kFirstLook = std::chrono::milliseconds(2);
-constexpr auto kLaterLooks = std::chrono::milliseconds(50);
+// The pause between two requests for the host's status doubles up to kLongestPause. Each request
+// opens its own connection, because an open connection keeps the host alive.
+constexpr auto kFirstPause = std::chrono::milliseconds(2);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
 constexpr uint32_t kCmEvents = 20;  // number of rdma_cm_event_type values, with librdmacm's own
 
@@ -82,13 +82,21 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
   return {};
 }
 
-// Returns the host's status. Null if no host runs or answers.
-Json StatusOf(const runtime::Registry& registry, const std::string& name) {
-  auto client = runtime::HostClient::Connect(registry.SocketPath(name));
-  if (!client) return {};
-  const Result<std::string> status = client->Status();
+struct Look {
+  Json status;            // null: no host runs, or it does not answer
+  std::string condition;  // the first one that does not hold; empty when all hold
+};
+
+// Asks the host for its status, for at most `limit`.
+Look LookAt(const runtime::Registry& registry, const WaitRequest& request,
+            const std::string& event, Duration limit) {
+  auto client = runtime::HostClient::Connect(registry.SocketPath(request.host));
+  if (!client) return {{}, NotRunningMessage(registry, request.host)};
+  const Result<std::string> status = client->Status(limit);
   Json json = status ? Json::parse(*status, nullptr, false) : Json();
-  return json.is_object() ? json : Json();
+  if (!json.is_object()) return {{}, HungMessage(request.host, client->host_pid())};
+  const std::string missing = Missing(request, event, json);
+  return {std::move(json), missing.empty() ? "" : "host " + request.host + " " + missing};
 }
 
 }  // namespace
@@ -111,24 +119,23 @@ int Wait(const WaitRequest& request) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   const auto start = Clock::now();
-  for (Clock::duration look = kFirstLook;;
-       look = std::min<Clock::duration>(look * 2, kLaterLooks)) {
-    const Json status = StatusOf(*registry, request.host);
-    const std::string missing =
-        status.is_null() ? std::string("-") : Missing(request, event, status);
-    if (missing.empty()) {
+  for (Clock::duration pause = kFirstPause;;
+       pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
+    const auto before = *limit - (Clock::now() - start);
+    const Look found = LookAt(*registry, request, event,
+                              std::clamp<Duration>(before, runtime::HostClient::kAnswerTime,
+                                                   runtime::HostClient::kTimeout));
+    if (found.condition.empty()) {
       if (request.json) {
-        printf("%s\n", status.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+        printf("%s\n", found.status.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
       }
       return 0;
     }
     const auto left = *limit - (Clock::now() - start);
     if (left <= Clock::duration::zero()) {
-      return Fail(kTimedOut, "waited " + request.timeout + ": " +
-                                 (status.is_null() ? NotRunningMessage(*registry, request.host)
-                                                   : "host " + request.host + " " + missing));
+      return Fail(kTimedOut, "waited " + request.timeout + ": " + found.condition);
     }
-    std::this_thread::sleep_for(std::min<Clock::duration>(look, left));
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
   }
 }
 
