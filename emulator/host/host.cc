@@ -119,6 +119,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
+    TraceEnd(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
     if (const auto page = process_pages_.find(process); page != process_pages_.end()) {
@@ -137,6 +138,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void ProcessEnded(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
+    TraceEnd(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
     processes_.End(process);
@@ -630,6 +632,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     trace::Record record{now, process, "call", {}, CallName(op), {}};
     record.fields.push_back({"errno", int64_t{error}});
     trace_.Write(record);
+  }
+
+  // Records the end of a program's process. Tools never send Hello and get no record.
+  void TraceEnd(Time now, ProcessId process) {
+    const ConnectedProcess* const ended = processes_.Find(process);
+    if (!trace_.wants_records() || ended == nullptr || !ended->runs) return;
+    if (ended->group != GroupId::kNone) trace_.Write({now, process, "process", {}, "END", {}});
   }
 
   // Holds the largest response of rdma_user_cm.h.

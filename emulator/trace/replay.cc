@@ -15,6 +15,10 @@ constexpr std::array<std::string_view, 8> kKinds = {
     "call", "fault", "cm.event", "cm.send", "cm.receive", "qp.state", "async", "wc.error"};
 constexpr std::array<const char*, 4> kFields = {"errno", "status", "reason", "at"};
 
+// Kinds of what reaches a process, whether the process asks for it or not.
+constexpr std::array<std::string_view, 3> kArrivals = {kFetch, "cm.event", "async"};
+constexpr std::array<std::string_view, 2> kFetchCalls = {"GET_EVENT", "GetAsyncEvent"};
+
 template <class List, class Value>
 bool Contains(const List& list, const Value& value) {
   return std::ranges::find(list, value) != list.end();
@@ -51,12 +55,17 @@ Sequences ByProcessAndKind(const Run& run) {
   return sequences;
 }
 
+// The runs in which the process ended: they may lack its last arrivals.
+struct MayEndEarly {
+  bool earlier = false, later = false;
+};
+
 std::optional<Departure> Compare(uint32_t process, const std::vector<const Decision*>& earlier,
-                                 const std::vector<const Decision*>& later) {
+                                 const std::vector<const Decision*>& later, MayEndEarly may) {
   const auto same = [](const Decision* a, const Decision* b) { return a->text == b->text; };
   const auto [there, here] = std::ranges::mismatch(earlier, later, same);
   const bool ended = there == earlier.end(), ends = here == later.end();
-  if (ended && ends) return std::nullopt;
+  if ((ended && (ends || may.earlier)) || (ends && may.later)) return std::nullopt;
   return Departure{ended ? 0 : (*there)->line, process, ended ? "" : (*there)->text,
                    ends ? "" : (*here)->text};
 }
@@ -79,12 +88,16 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
     const std::string kind = record.at("kind").get<std::string>();
     const std::string what = record.at("what").get<std::string>();
     const auto process = record.at("process").get<int64_t>();
+    if (kind == "process" && what == "END") {
+      if (const auto it = numbers_.find(process); it != numbers_.end()) ended_.insert(it->second);
+    }
     if (kind == "host" && what == "START") seed_ = record.value("seed", "");
     if (!Contains(kKinds, kind) || IsOfATool(kind, what)) return std::nullopt;
     if (decisions_++ >= kMaxDecisions) return wrong("is one too many to compare");
     const auto number = static_cast<uint32_t>(numbers_.size());
-    return Decision{lines_, numbers_.try_emplace(process, number).first->second, kind,
-                    TextOf(record, kind, what)};
+    const bool is_fetch = kind == "call" && Contains(kFetchCalls, what);
+    return Decision{lines_, numbers_.try_emplace(process, number).first->second,
+                    is_fetch ? std::string(kFetch) : kind, TextOf(record, kind, what)};
   } catch (const Json::exception&) {
     return wrong("has not the keys of a trace's record");
   }
@@ -101,6 +114,7 @@ tl::expected<Run, std::string> ParseRun(std::string_view json_lines) {
     json_lines.remove_prefix(std::min(end + 1, json_lines.size()));
   }
   run.seed = reader.seed();
+  run.ended = reader.ended();
   return run;
 }
 
@@ -108,18 +122,23 @@ std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later) {
   const Sequences there = ByProcessAndKind(earlier);
   Sequences here = ByProcessAndKind(later);
   std::optional<Departure> first;
-  const auto consider = [&](const std::optional<Departure>& found) {
+  const auto consider = [&](const Key& key, const std::vector<const Decision*>& before,
+                            const std::vector<const Decision*>& after) {
+    const bool arrives = Contains(kArrivals, key.second);
+    const MayEndEarly may{arrives && earlier.ended.contains(key.first),
+                          arrives && later.ended.contains(key.first)};
+    const auto found = Compare(key.first, before, after, may);
     if (found && (!first || ComesBefore(*found, *first))) first = found;
   };
   for (const auto& [key, decisions] : there) {
-    consider(Compare(key.first, decisions, here[key]));
+    consider(key, decisions, here[key]);
     here.erase(key);
   }
-  for (const auto& [key, decisions] : here) consider(Compare(key.first, {}, decisions));
+  for (const auto& [key, decisions] : here) consider(key, {}, decisions);
   return first;
 }
 
-RunFollower::RunFollower(const Run& earlier) {
+RunFollower::RunFollower(const Run& earlier) : ended_(earlier.ended) {
   for (const Decision& decision : earlier.decisions) {
     earlier_[{decision.process, decision.kind}].decisions.push_back(decision);
   }
@@ -132,6 +151,7 @@ tl::expected<std::optional<Departure>, std::string> RunFollower::Take(std::strin
   const Decision& here = **taken;
   const auto it = earlier_.find({here.process, here.kind});
   if (it == earlier_.end() || it->second.next == it->second.decisions.size()) {
+    if (ended_.contains(here.process) && Contains(kArrivals, here.kind)) return std::nullopt;
     return Departure{0, here.process, "", here.text};
   }
   const Decision& there = it->second.decisions[it->second.next++];

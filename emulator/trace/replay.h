@@ -1,17 +1,21 @@
-// Compares two runs by their traces (JSON lines), and finds the first difference. The comparison
-// uses only what does not depend on durations or on other processes. It compares the records of one
-// kind, in order, per process and for the host itself. Processes are numbered in the order of their
-// connection.
+// Compares two runs by their traces (JSON lines), and finds the first difference.
 //
-// A record's kind, its `what` and the fields errno, status, reason and at are compared, and the
-// name of a fault rule that fired. Times and object numbers are not compared, because they follow
-// from the order of all calls of all processes. Calls of tools (`rdmaemu hosts`) are ignored.
+// A sequence holds the records of one kind and one process, in their order. Processes are numbered
+// in the order in which they connected; 0 is the host itself. The comparison covers the kind of each
+// record, its `what`, and the fields errno, status, reason and at; for a fault rule also its name.
+// It does not cover times, numbers of objects and the order of different sequences: those depend on
+// the scheduling of processes and threads. Calls of tools (`rdmaemu hosts`) are skipped.
+//
+// Calls that fetch an event form a sequence of their own, because programs make them in a thread of
+// their own. A process that exits races with events on their way to it. So when a process ended in
+// one run, events and fetches beyond the last one of that run are not compared.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,13 +28,17 @@ namespace rdmaemu::trace {
 struct Decision {
   size_t line = 0;       // in the trace, from 1
   uint32_t process = 0;  // 0: the host itself; others from 1, in the order of connection
-  std::string kind;
-  std::string text;  // "call CREATE_ID errno 0"
+  std::string kind;      // of the record; kFetch for calls that fetch an event
+  std::string text;      // "call CREATE_ID errno 0"
 };
+
+// The calls that fetch an event.
+inline constexpr std::string_view kFetch = "call.fetch";
 
 struct Run {
   std::string seed;  // the run's seed; empty: the trace has none
   std::vector<Decision> decisions;
+  std::set<uint32_t> ended;  // processes that ended before the trace did
 };
 
 // The most compared lines of a trace.
@@ -43,11 +51,13 @@ class RunReader {
   // compared. An error is one sentence that names the line.
   tl::expected<std::optional<Decision>, std::string> Take(std::string_view line);
   const std::string& seed() const { return seed_; }
+  const std::set<uint32_t>& ended() const { return ended_; }
 
  private:
   size_t lines_ = 0, decisions_ = 0;
   std::string seed_;
   std::map<int64_t, uint32_t> numbers_ = {{0, 0}};  // process numbers, by the trace's own
+  std::set<uint32_t> ended_;
 };
 
 // Reads the text of a trace. Errors are those of RunReader::Take.
@@ -77,6 +87,7 @@ class RunFollower {
     size_t next = 0;
   };
   RunReader reader_;
+  std::set<uint32_t> ended_;  // processes of the earlier run
   std::map<std::pair<uint32_t, std::string>, Sequence> earlier_;  // by process and kind
 };
 

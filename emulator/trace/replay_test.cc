@@ -120,6 +120,37 @@ TEST(Follower, SaysNothingOfWhatMayStillCome) {
   EXPECT_EQ(DepartsAt(Call(1, "A") + Call(2, "B"), {Call(1, "A"), Call(2, "B")}).first, 0u);
 }
 
+std::string Event(int process, const std::string& what) {
+  return Line(process, "cm.event", what, ",\"status\":0");
+}
+std::string End(int process) { return Line(process, "process", "END", "", ""); }
+
+TEST(Replay, FetchesAreComparedApartFromOtherCalls) {
+  EXPECT_FALSE(Departs(Call(1, "GET_EVENT") + Call(1, "DestroyQp"),
+                       Call(1, "DestroyQp") + Call(1, "GET_EVENT")));
+  EXPECT_TRUE(Departs(Call(1, "GET_EVENT"), Call(1, "GET_EVENT", 4)));
+}
+
+TEST(Replay, WhatReachesAProcessAfterItsEndInOneRunIsNotCompared) {
+  const std::string first = Call(1, "DISCONNECT"), event = Event(1, "DISCONNECTED");
+  const std::string fetched = first + event + Call(1, "GET_EVENT") + End(1);
+  EXPECT_FALSE(Departs(fetched, first + End(1)));
+  EXPECT_FALSE(Departs(first + End(1), fetched));
+  EXPECT_EQ(DepartsAt(first + End(1), {first, event}).first, 0u);
+}
+
+TEST(Replay, AProcessThatStillRunsMissesAnEvent) {
+  const std::string first = Call(1, "DISCONNECT"), event = Event(1, "DISCONNECTED");
+  EXPECT_TRUE(Departs(first + event + End(1), first));
+  EXPECT_TRUE(Departs(first, first + event + End(1)));
+  EXPECT_EQ(DepartsAt(first, {first, event}).first, 2u);
+}
+
+TEST(Replay, OtherEventsOrCallsBeforeTheEndAreCompared) {
+  EXPECT_TRUE(Departs(Event(1, "ESTABLISHED") + End(1), Event(1, "REJECTED") + End(1)));
+  EXPECT_TRUE(Departs(Call(1, "DISCONNECT") + End(1), End(1)));
+}
+
 TEST(Replay, FindsTheSeed) {
   EXPECT_EQ(ParseRun(Line(0, "host", "START", ",\"seed\":\"7\""))->seed, "7");
   EXPECT_EQ(ParseRun(Call(1, "A"))->seed, "");

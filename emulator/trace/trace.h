@@ -24,7 +24,8 @@ struct Record {
   Time time;
   ProcessId process = ProcessId::kNone;  // whose call; kNone: the host itself
   std::string_view kind;  // "host", "call", "fault", "cm.send", "cm.receive", "cm.event",
-                          // "qp.state", "qp.error", "rc.retry", "async", "wc.error"
+                          // "qp.state", "qp.error", "rc.retry", "async", "wc.error",
+                          // "process"
   std::string object;     // "qp 17", "id 3", "device rxe0"
   std::string what;       // "REQ", "ESTABLISHED", "RESET -> INIT"
   std::vector<Field> fields;
