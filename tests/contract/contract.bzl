@@ -25,7 +25,7 @@ PAYLOAD_WAYS = {
     "watched": ["--scenario", "$(location watching.toml)"],
 }
 
-def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, exclusive = False, tags = []):
+def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.
     kernel: on which of the kernel's drivers it runs as well: "rxe", "siw".
@@ -38,6 +38,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
       its own target is for a run by name.
     timed: timers of the host decide what it sees. `clocks_test` runs it under every clock; the others,
       and those that wait, under the virtual one alone.
+    clocks: `clocks_test` runs it. False for a long product whose subject has no timers.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
     """
     cc_binary(
@@ -48,7 +49,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
             ["kernel_" + one for one in kernel] +
             (["kernel_slow"] if slow else []) +
             (["kernel_exclusive"] if exclusive else []) +
-            ["clocks_%d_%s_%s_%s" % (max(hosts), kind, profile, "all" if timed or kind != "common" else "virtual") for profile in habits]
+            (["clocks_%d_%s_%s_%s" % (max(hosts), kind, profile, "all" if timed or kind != "common" else "virtual") for profile in habits] if clocks else [])
         ),
         deps = [":support", "//tools/bazel/deps:gtest"],
     )

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "tests/embedded/two_hosts.h"
 
@@ -12,7 +13,11 @@ using rdmaemu::Embedding;
 using rdmaemu::EmbeddingOptions;
 using rdmaemu::Fault;
 
+#ifdef __SANITIZE_THREAD__
+constexpr int kRuns = 20;  // each takes many times as long
+#else
 constexpr int kRuns = 1000;
+#endif
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -72,6 +77,65 @@ std::string TimelineOfTwo(uint64_t seed) {
   return rdmaemu::Timeline();
 }
 
+// Both sides of one connection, each in a thread: one message a `period`, in program time. The
+// hosts are 1 ms apart, so that no two threads act at one moment.
+void ServeFrom(Pair& pair, int messages) {
+  pair.Accept();
+  EXPECT_THAT(NextEvent(pair.listener.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+  for (int i = 0; i < messages; i++) {
+    EXPECT_EQ(pair.server.Receive(), 0);
+    EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS));
+  }
+  EXPECT_THAT(NextEvent(pair.listener.channel), EventIs(RDMA_CM_EVENT_DISCONNECTED, 0));
+  EXPECT_EQ(rdma_disconnect(pair.server.id), 0);
+}
+
+void AskFrom(Pair& pair, std::chrono::microseconds start, std::chrono::milliseconds period,
+             int messages) {
+  std::this_thread::sleep_for(start);
+  pair.Resolve();
+  EXPECT_EQ(pair.Connect(), 0);
+  EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_ESTABLISHED, 0));
+  for (int i = 0; i < messages; i++) {
+    std::this_thread::sleep_for(period);
+    EXPECT_EQ(pair.client.Send(), 0);
+    EXPECT_THAT(NextCompletion(pair.client.cq), CompletionIs(IBV_WC_SUCCESS));
+  }
+  std::this_thread::sleep_for(period);
+  EXPECT_EQ(rdma_disconnect(pair.client.id), 0);
+  EXPECT_THAT(NextEvent(pair.client.channel), EventIs(RDMA_CM_EVENT_DISCONNECTED, 0));
+}
+
+// Four threads in program time, which meet only in waits: two servers and their clients, with lost
+// packets and CM messages. Returns the timeline of both hosts.
+std::string TimelineOfFourThreads(uint64_t seed) {
+  EmbeddingOptions options;
+  options.name = "a";
+  options.devices = {DeviceAt(kAddressOfA)};
+  options.seed = seed;
+  options.program_time = true;
+  rdmaemu::HostOptions other;
+  other.name = "b";
+  other.devices = {DeviceAt(kAddressOfB)};
+  Embedding hosts(options);
+  hosts.Add(other);
+  const Fault far("at = \"link\", loss = 0.05, latency_ms = 1"),
+      lossy("at = \"cm\", probability = 0.2, drop = true");
+  constexpr int kMessages = 5;
+  Pair one(kAddressOfB, "b", "a"), two(kAddressOfB, "b", "a", Pair::kPort + 1);
+  one.Listen();
+  two.Listen();
+  if (testing::Test::HasFatalFailure()) return {};
+  using std::chrono::microseconds, std::chrono::milliseconds;
+  std::thread threads[] = {
+      std::thread([&] { ServeFrom(one, kMessages); }),
+      std::thread([&] { ServeFrom(two, kMessages); }),
+      std::thread([&] { AskFrom(one, microseconds(100), milliseconds(7), kMessages); }),
+      std::thread([&] { AskFrom(two, microseconds(350), milliseconds(11), kMessages); })};
+  for (std::thread& each : threads) each.join();
+  return rdmaemu::Timeline();
+}
+
 void ExpectOneTrace(std::string (&trace_of)(uint64_t seed)) {
   const std::string first = trace_of(7);
   ASSERT_GT(first.size(), 1000u);
@@ -83,6 +147,8 @@ void ExpectOneTrace(std::string (&trace_of)(uint64_t seed)) {
 TEST(Determinism, OneSeedIsOneTrace) { ExpectOneTrace(TraceOf); }
 
 TEST(Determinism, OneSeedIsOneTimelineOfTwoHosts) { ExpectOneTrace(TimelineOfTwo); }
+
+TEST(Determinism, OneSeedIsOneTimelineOfFourThreads) { ExpectOneTrace(TimelineOfFourThreads); }
 
 TEST(Determinism, SeedsAreDifferentTraces) {
   std::set<std::string> traces;

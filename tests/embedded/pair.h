@@ -87,18 +87,22 @@ struct Pair {
   static constexpr uint16_t kPort = 7471;
 
   explicit Pair(const char* server_address = "127.0.0.1", const char* server_host = nullptr,
-                const char* client_host = nullptr)
-      : address(server_address), listener(server_host), server(server_host), client(client_host) {}
+                const char* client_host = nullptr, uint16_t server_port = kPort)
+      : address(server_address),
+        port(server_port),
+        listener(server_host),
+        server(server_host),
+        client(client_host) {}
 
   void Listen() {
     ASSERT_EQ(rdma_create_id(listener.channel, &listener.id, nullptr, RDMA_PS_TCP), 0);
-    sockaddr_in at = At(address, kPort);
+    sockaddr_in at = At(address, port);
     ASSERT_EQ(rdma_bind_addr(listener.id, Generic(at)), 0) << strerror(errno);
     ASSERT_EQ(rdma_listen(listener.id, 4), 0) << strerror(errno);
   }
   void Resolve() {
     ASSERT_EQ(rdma_create_id(client.channel, &client.id, nullptr, RDMA_PS_TCP), 0);
-    sockaddr_in at = At(address, kPort);
+    sockaddr_in at = At(address, port);
     ASSERT_EQ(rdma_resolve_addr(client.id, nullptr, Generic(at), 2000), 0) << strerror(errno);
     ASSERT_THAT(NextEvent(client.channel), EventIs(RDMA_CM_EVENT_ADDR_RESOLVED, 0));
     ASSERT_EQ(rdma_resolve_route(client.id, 2000), 0);
@@ -137,6 +141,7 @@ struct Pair {
   }
 
   const char* address;
+  uint16_t port;
   Side listener, server, client;
 };
 

@@ -73,10 +73,10 @@ Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::MoveAddress& wh
 }
 
 Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what) {
-  // Checks for room first, because a P_Key may change again while earlier returns are pending.
-  if (what.return_after && !returns_.HasRoom()) return Fail(ENOSPC);
   Status all;
   for (const std::string& name : DevicesOf(deed, what.device)) {
+    // Checks for room, because a P_Key may change again while earlier returns are pending.
+    if (what.return_after && !returns_.HasRoom()) return Fail(ENOSPC);
     const std::optional<uint16_t> before = devices_.PkeyOf(name, what.index);
     const Status done = devices_.SetPkey(name, what.index, what.pkey);
     if (!done) {
