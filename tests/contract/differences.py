@@ -19,9 +19,9 @@ BACKENDS = {
 REASONS = {
     "defect": "a defect of that backend, not copied",
     "limit": "a limit of the emulator",
-    "habit": "a habit of that device, which has a right to it",
+    "habit": "a permitted habit of that device",
     "layout": "the machine under that backend lacks what the test needs",
-    "time": "time jumps over what nobody is awaited for: it asserts that something has not happened yet",
+    "time": "the test asserts that something has not happened yet, and time jumps when no application is awaited",
 }
 HOWS = {
     "fails": "fails",
@@ -81,17 +81,25 @@ class Table:
 
 HEAD = """# Where backends differ
 
-The contract tests (`tests/contract`) hold the public API's behaviour. The same binaries run on the
-emulator (`tools/test`), once more under each of its clocks, and on the kernel's own drivers in a
-virtual machine (`tools/softroce test`, `tools/softroce test --on siw`). This page is every test that does not hold on all of them. The
-runners expect just these failures: a test that is named here and passes fails the run.
+Look up here which contract tests do not pass on each backend, and why. The contract tests
+(`tests/contract`) check the behaviour of the public API. The same binaries run on the emulator
+(`tools/test`), once more under each of its clocks, and on the kernel's own drivers in a virtual
+machine:
 
-Not here are the tests of what one kind of transport has and the other has not by design: they are
-skipped on the other, each with the rule as reason (`tests/contract/support/transport.h`), and what
-iWARP does instead is held by `siw_cm_test`, `siw_data_test` and `siw_device_test`.
+    tools/softroce test
+    tools/softroce test --on siw
 
-It is made by `tests/contract/differences.py tests/contract/differences.toml > docs/differences.md`; a
-test fails when it is stale.
+The runners expect exactly the failures of this page. A test that this page names and that passes
+fails the run.
+
+This page does not list tests of features that one kind of transport has by design and another does
+not. The runners skip these tests on the other transport, each with the rule as reason
+(`tests/contract/support/transport.h`). `siw_cm_test`, `siw_data_test` and `siw_device_test` check
+what iWARP does instead.
+
+To generate this page again, run
+`tests/contract/differences.py tests/contract/differences.toml > docs/differences.md`. A test fails
+when the page is stale.
 
 """
 
@@ -103,13 +111,13 @@ def page(table):
                       key=lambda row: (list(REASONS).index(row.reason), row.file, row.test))
         text += "## On %s: %s\n\n" % (backend, name)
         if not rows:
-            text += "All hold.\n\n"
+            text += "All tests pass.\n\n"
             continue
         for reason, meaning in REASONS.items():
             mine = [row for row in rows if row.reason == reason]
             if not mine:
                 continue
-            text += "%s:\n\n| test | it | what is so there |\n|---|---|---|\n" % (
+            text += "%s:\n\n| test | result | behaviour of that backend |\n|---|---|---|\n" % (
                 meaning[0].upper() + meaning[1:])
             text += "".join("| `%s` `%s` | %s | %s |\n" % (
                 row.file, row.test, HOWS[row.how], row.what) for row in mine) + "\n"

@@ -125,21 +125,26 @@ def read(path):
 
 HEAD = """# The events of RDMA CM
 
-Every event that rdma_get_cm_event(3) names, what brings it about by nature, the contract test that
-shows it, and what each backend did in a test run: the event's status and, where there is any, the
-length of its private data. `-` says that the test has no such event there, or does not run there:
-siw has no datagrams and ends connections in its own way, and the last three events are of rdma-core 60,
-which the machine of the kernel's drivers does not have. One cause the emulator has not: the MAC of an
-emulated neighbour is its address, and does not change.
+Look up here what causes an RDMA CM event, and which contract test shows it. The table has every
+event of rdma_get_cm_event(3) with its natural causes. For each backend it has the event's status in
+a test run and, if there is any, the length of its private data.
 
-The kernel has no more causes than these for ADDR_ERROR, ROUTE_ERROR and MULTICAST_ERROR on RoCE and
-iWARP: a route is made without a query that could fail, and a join without a message to a subnet manager;
-a reply that brings another Q_Key than the id's (ADDR_ERROR -22) is no other librdmacm's to send, and is
-held by the unit tests of `emulator/cm`.
+`-` means that the test has no such event on that backend, or does not run there. siw has no
+datagrams and ends connections in its own way. The last three events belong to rdma-core 60, which
+the machine of the kernel's drivers does not have. The emulator lacks one cause: the MAC of an
+emulated neighbour is made from its address, and does not change.
 
-This page is made of test runs by `tests/contract/events.py`, which says how; each run of these tests
-fails when it sees something else, and a test fails when this page is stale.
+This page is generated from test runs: `tests/contract/events.py page > docs/events.md`. The script
+describes how to record a run. Each run of these tests fails when it gets other events, and a test
+fails when this page is stale.
 
+"""
+
+TAIL = """
+The kernel has no other causes of ADDR_ERROR, ROUTE_ERROR and MULTICAST_ERROR on RoCE and iWARP. It
+resolves a route without a query that could fail, and joins a group without a message to a subnet
+manager. A reply with another Q_Key than the id's is ADDR_ERROR -22. No other librdmacm can send
+such a reply, so the unit tests of `emulator/cm` check it.
 """
 
 
@@ -154,7 +159,7 @@ def page():
         text += "| %s | %s | %s | %s |\n" % (
             name, row.cause, " | ".join(records[backend].cell(row) for backend in BACKENDS),
             row.shown_by())
-    return text
+    return text + TAIL
 
 
 def main():

@@ -9,15 +9,20 @@ import sys
 STATES = {
     "complete": "does what its manual page says",
     "no-op": "succeeds because there is nothing to do",
-    "unsupported": "answers EOPNOTSUPP",
+    "unsupported": "fails with EOPNOTSUPP",
 }
 LIBRARIES = (("libibverbs.so.1", "IBVERBS_"), ("librdmacm.so.1", "RDMACM_"))
 
 HEAD = """# What the libraries export
 
-Every name and version of rdma-core 44 to 56, those of RDMACM_1.4 (rdma-core 60), and what stands
-behind each. This page is made by
-`tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`; a test fails when it is stale.
+Look up here whether rdmaemu implements a function. The tables list every name and version of
+rdma-core 44 to 56, and those of RDMACM_1.4 (rdma-core 60). The last section lists the operations
+that have no name of their own.
+
+To generate this page again, run `tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`. A test
+fails when the page is stale.
+
+Each name has one of three states:
 
 """
 
@@ -25,13 +30,21 @@ behind each. This page is made by
 OPERATIONS = """
 ## Operations without a name
 
-Inline functions of `verbs.h` go through slots of the context. Present: `poll_cq`, `req_notify_cq`,
-`post_send`, `post_recv`, `post_srq_recv`, `alloc_mw`, `bind_mw`, `dealloc_mw`, `query_port`,
-`query_device_ex`, `create_cq_ex` (standard fields, no timestamps, as rxe), `create_qp_ex` (PD and
-`send_ops_flags`; the `ibv_wr_*` builders of RC, UC and UD). Answering EOPNOTSUPP: XRC domains and
-`open_qp`, `create_srq_ex` other than basic, `get_srq_num`, thread and parent domains, `modify_cq`,
-`query_rt_values`, `advise_mr`, null MRs, device memory, counters, flows and flow actions, work queues
-and indirection tables, rate limits, tag matching.
+Inline functions of `verbs.h` call these operations through slots of the context.
+
+Present:
+
+- `poll_cq`, `req_notify_cq`, `post_send`, `post_recv`, `post_srq_recv`
+- `alloc_mw`, `bind_mw`, `dealloc_mw`, `query_port`, `query_device_ex`
+- `create_cq_ex` (standard fields, no timestamps, as rxe)
+- `create_qp_ex` (PD and `send_ops_flags`, with the `ibv_wr_*` builders of RC, UC and UD)
+
+These fail with EOPNOTSUPP:
+
+- XRC domains and `open_qp`, `create_srq_ex` other than basic, `get_srq_num`
+- thread and parent domains, `modify_cq`, `query_rt_values`, `advise_mr`, null MRs
+- device memory, counters, flows and flow actions, work queues and indirection tables
+- rate limits, tag matching
 """
 
 
