@@ -72,6 +72,7 @@ class ProcessHost {
     EndSpin();
     const int error = use(*hosts_);
     WakeWaiters();
+    Sleeper::OfThread().NoteSeen(changes_);
     return error;
   }
 
@@ -80,8 +81,8 @@ class ProcessHost {
   // happen any more. Fails with EMFILE without a free descriptor, and with EIO without hosts.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
 
-  // Drives the hosts until they have done something. Returns ENOENT without hosts, else as
-  // WaitUntil.
+  // Drives the hosts until they have done something since the thread's last call or poll. Returns
+  // ENOENT without hosts, else as WaitUntil.
   int WaitForWork(Duration machine_limit);
 
   // Returns false if there are no hosts that a wait must drive.
@@ -195,6 +196,7 @@ class ProcessHost {
   DrivenTime* driven_ = nullptr;             // hosts_ or domain_time_
   Sleeper* driver_ = nullptr;                // the thread that waits for other members of the time
   uint64_t openings_ = 0;
+  uint64_t changes_ = 0;  // how often something happened that may end a wait
   static std::atomic<bool> has_hosts_;
   std::vector<Sleeper*> sleepers_;  // the threads that wait
   std::vector<Sleeper*> spinning_;  // threads that poll or read clocks in a loop

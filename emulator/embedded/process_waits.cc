@@ -16,6 +16,7 @@
 namespace rdmaemu::embedded {
 
 void ProcessHost::WakeWaiters() {
+  changes_++;
   for (Sleeper* sleeper : sleepers_) {
     const std::optional<Time>& limit = sleeper->what().virtual_limit;
     if (sleeper->what().is_in_libc && limit && IsInProgramTime() && *limit <= driven_->Now()) {
@@ -129,17 +130,27 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
   std::unique_lock lock(mutex_);
   const uint64_t opening = openings_;
   if (hosts_ == nullptr) return ENOENT;
+  Sleeper& own = Sleeper::OfThread();
+  const uint64_t seen = own.seen().value_or(changes_);
   Registration registration(*this, lock, {.what = "rdmaemu_wait"});
-  while (IsStill(opening)) {
-    const DrivenTime::Pause pause = driven_->GoOn(IsAlone(), FirstLimit());
-    if (pause.moved) {
-      AfterMove();
+  for (int looks = 0; IsStill(opening);) {
+    if (changes_ != seen) {
+      own.NoteSeen(changes_);
       return 0;
     }
+    const bool alone = IsAlone();
+    const DrivenTime::Pause pause = driven_->GoOn(alone, FirstLimit());
+    if (pause.moved) {
+      AfterMove();
+      continue;
+    }
     if (pause.endless) return EDEADLK;
-    const Duration left = until - runtime::RealNow();
-    if (left <= Duration::zero()) return ETIMEDOUT;
-    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
+    Duration sleep = until - runtime::RealNow();
+    if (sleep <= Duration::zero()) return ETIMEDOUT;
+    if (pause.machine) sleep = std::min(sleep, *pause.machine);
+    // In program time, threads that begin to wait do not wake this one.
+    if (IsInProgramTime() && !alone) sleep = std::min(sleep, LookAgain(looks++));
+    if (registration.Sleep(sleep) == EMFILE) return EMFILE;
   }
   return EIO;
 }
@@ -245,6 +256,7 @@ bool ProcessHost::Look(bool found_nothing) {
   const HeldSignals held(ProgramClock::IsOfHosts());
   const std::lock_guard lock(mutex_);
   if (driven_ == nullptr) return false;
+  Sleeper::OfThread().NotePoll(changes_);
   if (!found_nothing) {
     driven_->Settle();
   } else if (IsInProgramTime()) {

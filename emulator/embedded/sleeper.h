@@ -71,6 +71,18 @@ class Sleeper {
   void ForgetSignal() { is_signalled_ = false; }
 
   pid_t thread() const { return thread_; }
+  // The thread has seen the hosts as they were after `changes` changes. NotePoll: it has polled
+  // since then and found nothing.
+  void NoteSeen(uint64_t changes) {
+    seen_ = changes;
+    before_poll_.reset();
+  }
+  void NotePoll(uint64_t changes) {
+    before_poll_ = seen_;
+    seen_ = changes;
+  }
+  // Returns the number of changes that the thread's last poll or call has certainly seen.
+  std::optional<uint64_t> seen() const { return before_poll_ ? before_poll_ : seen_; }
   // The number of polls in a row that found nothing.
   uint32_t looks = 0;
   // Since when the thread only reads clocks.
@@ -84,6 +96,7 @@ class Sleeper {
   WaitsFor what_;
   bool is_roused_ = false, is_signalled_ = false, has_expired_ = false;
   pid_t thread_ = gettid();
+  std::optional<uint64_t> seen_, before_poll_;
   runtime::UniqueFd wake_;
   uint32_t forks_ = 0;
   std::vector<pollfd> sleeping_on_;

@@ -45,4 +45,19 @@ void HostCmTransport::SendMessage(Time now, const cm::CmRoute& route,
   }
 }
 
+std::optional<wire::CmMessage> HostCmTransport::CheckReceived(const wire::UdpFlow& flow,
+                                                              const wire::Packet& packet) {
+  FabricCounters& counters = fabric_.counters();
+  const wire::PacketHeaders& headers = packet.headers;
+  if (headers.transport != wire::TransportClass::kUd || headers.qkey != wire::kGsiQkey ||
+      !TakesPkey(flow.destination, headers.pkey)) {
+    counters.dropped_gsi_key++;
+    return std::nullopt;
+  }
+  const auto message = wire::ParseCm(packet.payload);
+  if (message) return *message;
+  counters.dropped_unparsed_mad.at(static_cast<size_t>(message.error()))++;
+  return std::nullopt;
+}
+
 }  // namespace rdmaemu

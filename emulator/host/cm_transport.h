@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "emulator/cm/environment.h"
 #include "emulator/host/address_table.h"
@@ -22,6 +23,11 @@ class HostCmTransport final : public cm::CmTransport {
   // Returns true when QP 1 of the address's device accepts the P_Key, as for every partition in its
   // table.
   bool TakesPkey(const NetAddress& local, uint16_t pkey) const;
+
+  // Returns the CM message in a packet to QP 1. Returns nothing, and counts the packet as dropped,
+  // for a packet that QP 1 does not accept.
+  std::optional<wire::CmMessage> CheckReceived(const wire::UdpFlow& flow,
+                                               const wire::Packet& packet);
 
  private:
   // Returns the P_Key of messages that the address's device sends.

@@ -98,4 +98,19 @@ void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessag
   local_.push_back({route, message});
 }
 
+std::optional<wire::Packet> Fabric::CheckReceived(Time now, const wire::UdpFlow& flow,
+                                                  std::span<const std::byte> udp_payload) {
+  counters_.datagrams_received++;
+  counters_.bytes_received += udp_payload.size();
+  if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
+  if (!wire::VerifyIcrc(flow, udp_payload)) {
+    counters_.dropped_bad_icrc++;
+    return std::nullopt;
+  }
+  const auto packet = wire::Parse(udp_payload);
+  if (packet) return *packet;
+  counters_.dropped_unparsed.at(static_cast<size_t>(packet.error()))++;
+  return std::nullopt;
+}
+
 }  // namespace rdmaemu

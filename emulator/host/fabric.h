@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "emulator/base/time.h"
@@ -13,6 +14,7 @@
 #include "emulator/host/host.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/engine.h"
+#include "emulator/wire/packet.h"
 
 namespace rdmaemu {
 
@@ -66,6 +68,10 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
     }
     return !local_.empty();
   }
+  // Checks a received datagram, counts it, and writes it to the capture. Returns nothing for a
+  // datagram that a device drops: a wrong ICRC, or no RoCE v2 packet.
+  std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
+                                            std::span<const std::byte> udp_payload);
   bool HasLocal() const { return !local_.empty(); }
 
   FabricCounters& counters() { return counters_; }

@@ -9,7 +9,9 @@
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
 #include "emulator/host/calls/call_names.h"
+#include "emulator/host/calls/struct_reply.h"
 #include "emulator/host/calls/text_reply.h"
+#include "emulator/host/cm_calls.h"
 #include "emulator/host/cm_queue_pairs.h"
 #include "emulator/host/cm_transport.h"
 #include "emulator/host/device_calls.h"
@@ -31,25 +33,6 @@
 
 namespace rdmaemu {
 namespace {
-
-template <class Out>
-void Fill(Reply& reply, const Out& out) {
-  reply.body.resize(sizeof out);
-  std::memcpy(reply.body.data(), &out, sizeof out);
-}
-
-template <class In>
-const In* As(std::span<const std::byte> body, In& storage) {
-  if (body.size() != sizeof storage) return nullptr;
-  std::memcpy(&storage, body.data(), sizeof storage);
-  return &storage;
-}
-
-Reply FailedReply(int error) {
-  Reply reply;
-  reply.error = error;
-  return reply;
-}
 
 std::string BoundedText(const char* text, size_t bytes) {
   return std::string(text, strnlen(text, bytes));
@@ -100,7 +83,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         deeds_(devices_, verbs_, environment.trace),
         fault_control_(faults_, doors_, cm_),
         cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
-            environment.trace, config_.ids) {
+            environment.trace, config_.ids),
+        cm_calls_(cm_, doors_.cm, processes_) {
     verbs_.SetTransport(&engine_);
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
@@ -335,7 +319,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     size_t taken = 0;
     for (const std::span<const std::byte> udp_payload : udp_payloads) {
       taken++;
-      const auto packet = CheckReceived(now, flow, udp_payload);
+      const auto packet = fabric_.CheckReceived(now, flow, udp_payload);
       if (!packet) continue;
       if (!is_ours) {
         fabric_.counters().dropped_not_ours++;
@@ -420,11 +404,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     if (caller.group == GroupId::kNone) return FailedReply(EPROTO);  // no Hello yet
     if (op == CallOp::kMapSegment) return MapSegment(caller.group, body);
-    if (op == CallOp::kCmCreateChannel) {
-      return CreateCmChannel(caller.group, {process, caller.forks()});
+    if (CmCalls::Has(op)) {
+      return cm_calls_.Call(now, caller.group, {process, caller.forks()}, op, body);
     }
-    if (op == CallOp::kCmDestroyChannel) return DestroyCmChannel(now, caller.group, body);
-    if (op >= CallOp::kCmCommand) return CmCommand(now, process, caller.group, op, body);
     if (IsAsked(op)) return Asked(body);
     return DispatchVerbs(verbs_, now, caller.group, process, op, body);
   }
@@ -501,78 +483,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   Reply StatusReply() const { return TextReply(StatusJson()); }
 
-  Reply CreateCmChannel(GroupId group, const Maker& maker) {
-    const Result<cm::CmChannel> channel = cm_.CreateChannel(group, maker);
-    if (!channel) return FailedReply(channel.error().code);
-    Reply reply;
-    Fill(reply, CmChannelOut{channel->handle, 0});
-    reply.descriptors.push_back(channel->counter);
-    return reply;
-  }
-
-  Reply DestroyCmChannel(Time now, GroupId group, std::span<const std::byte> body) {
-    HandleIn in;
-    if (As(body, in) == nullptr) return FailedReply(EINVAL);
-    const Status done = cm_.DestroyChannel(now, group, in.handle);
-    return done ? Reply{} : FailedReply(done.error().code);
-  }
-
-  Reply CmCommand(Time now, ProcessId process, GroupId group, CallOp op,
-                  std::span<const std::byte> body) {
-    struct {
-      uint32_t channel, reserved;
-    } target;
-    if (body.size() < sizeof target) return FailedReply(EINVAL);
-    std::memcpy(&target, body.data(), sizeof target);
-    const auto command = static_cast<uint32_t>(op) - static_cast<uint32_t>(CallOp::kCmCommand);
-    Reply reply;
-    reply.body.resize(kMaxCmResponseBytes);
-    const Result<size_t> filled = cm_.Call(now, group, process, target.channel, command,
-                                           body.subspan(sizeof target), reply.body);
-    if (!filled) return FailedReply(filled.error().code);
-    reply.body.resize(*filled);
-    if (command == RDMA_USER_CM_CMD_GET_EVENT) PassEvent(now, process, reply.body);
-    return reply;
-  }
-
-  // An old program's response may be shorter than the struct. Rules change only its first members.
-  void PassEvent(Time now, ProcessId process, std::span<std::byte> response) {
-    rdma_ucm_event_resp event{};
-    const size_t size = std::min(response.size(), sizeof event);
-    std::memcpy(&event, response.data(), size);
-    doors_.cm.AtEvent(now, process, processes_.Find(process)->info.program, event);
-    std::memcpy(response.data(), &event, size);
-  }
-
-  std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
-                                            std::span<const std::byte> udp_payload) {
-    FabricCounters& counters = fabric_.counters();
-    counters.datagrams_received++;
-    counters.bytes_received += udp_payload.size();
-    if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
-    if (!wire::VerifyIcrc(flow, udp_payload)) {
-      counters.dropped_bad_icrc++;
-      return std::nullopt;
-    }
-    const auto packet = wire::Parse(udp_payload);
-    if (packet) return *packet;
-    counters.dropped_unparsed.at(static_cast<size_t>(packet.error()))++;
-    return std::nullopt;
-  }
-
   void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    FabricCounters& counters = fabric_.counters();
-    const wire::PacketHeaders& headers = packet.headers;
-    if (headers.transport != wire::TransportClass::kUd || headers.qkey != wire::kGsiQkey ||
-        !cm_transport_.TakesPkey(flow.destination, headers.pkey)) {
-      counters.dropped_gsi_key++;
-      return;
-    }
-    const auto message = wire::ParseCm(packet.payload);
-    if (!message) {
-      counters.dropped_unparsed_mad.at(static_cast<size_t>(message.error()))++;
-      return;
-    }
+    const auto message = cm_transport_.CheckReceived(flow, packet);
+    if (!message) return;
     const cm::CmRoute route{flow.source, flow.destination};
     (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
   }
@@ -641,8 +554,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (ended->group != GroupId::kNone) trace_.Write({now, process, "process", {}, "END", {}});
   }
 
-  // Holds the largest response of rdma_user_cm.h.
-  static constexpr size_t kMaxCmResponseBytes = 1024;
   static constexpr int kMaxDeedsAtOnce = 64;
   static constexpr int kMaxInterruptions = 65536;  // of one SendPosted by deeds
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
@@ -666,6 +577,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultDeeds deeds_;
   FaultControl fault_control_;
   cm::Cm cm_;
+  CmCalls cm_calls_;
   std::map<ProcessId, Span> process_pages_;
   std::vector<wire::Packet> received_;  // used in each Receive; kept to reuse its memory
   bool stop_requested_ = false;

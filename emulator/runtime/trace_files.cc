@@ -29,8 +29,8 @@ Duration WallClockOffset(Time now) {
 // that could block the host: a descriptor of the caller, and a pipe, whose reader may be missing or
 // slow.
 OrMessage<void> RefuseFile(const std::string& path, const char* option) {
-  for (const char* own : {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/dev/tty",
-                          "/proc/self/"}) {
+  for (const char* own :
+       {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/dev/tty", "/proc/self/"}) {
     if (!path.starts_with(own)) continue;
     return tl::unexpected("cannot write " + path +
                           ": the host is another process, with other open files; give " + option +

@@ -1,10 +1,10 @@
 // Compares two runs by their traces (JSON lines), and finds the first difference.
 //
 // A sequence holds the records of one kind and one process, in their order. Processes are numbered
-// in the order in which they connected; 0 is the host itself. The comparison covers the kind of each
-// record, its `what`, and the fields errno, status, reason and at; for a fault rule also its name.
-// It does not cover times, numbers of objects and the order of different sequences: those depend on
-// the scheduling of processes and threads. Calls of tools (`rdmaemu hosts`) are skipped.
+// in the order in which they connected; 0 is the host itself. The comparison covers the kind of
+// each record, its `what`, and the fields errno, status, reason and at; for a fault rule also its
+// name. It does not cover times, numbers of objects and the order of different sequences: those
+// depend on the scheduling of processes and threads. Calls of tools (`rdmaemu hosts`) are skipped.
 //
 // Calls that fetch an event form a sequence of their own, because programs make them in a thread of
 // their own. A process that exits races with events on their way to it. So when a process ended in
@@ -87,7 +87,7 @@ class RunFollower {
     size_t next = 0;
   };
   RunReader reader_;
-  std::set<uint32_t> ended_;  // processes of the earlier run
+  std::set<uint32_t> ended_;                                      // processes of the earlier run
   std::map<std::pair<uint32_t, std::string>, Sequence> earlier_;  // by process and kind
 };
 

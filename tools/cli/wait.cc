@@ -88,8 +88,8 @@ struct Look {
 };
 
 // Asks the host for its status, for at most `limit`.
-Look LookAt(const runtime::Registry& registry, const WaitRequest& request,
-            const std::string& event, Duration limit) {
+Look LookAt(const runtime::Registry& registry, const WaitRequest& request, const std::string& event,
+            Duration limit) {
   auto client = runtime::HostClient::Connect(registry.SocketPath(request.host));
   if (!client) return {{}, NotRunningMessage(registry, request.host)};
   const Result<std::string> status = client->Status(limit);
