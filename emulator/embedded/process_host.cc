@@ -338,6 +338,7 @@ int ProcessHost::DoCall(CallBuffers& call) {
   if (!error) WakeWaiters();
   const int result = error ? *error : AwaitReply(lock, number, call, held.before());
   WakeWaiters();
+  Sleeper::OfThread().NoteSeen(changes_);
   return result;
 }
 

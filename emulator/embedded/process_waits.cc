@@ -130,14 +130,10 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
   std::unique_lock lock(mutex_);
   const uint64_t opening = openings_;
   if (hosts_ == nullptr) return ENOENT;
-  Sleeper& own = Sleeper::OfThread();
-  const uint64_t seen = own.seen().value_or(changes_);
+  const uint64_t seen = Sleeper::OfThread().seen().value_or(changes_);
   Registration registration(*this, lock, {.what = "rdmaemu_wait"});
   for (int looks = 0; IsStill(opening);) {
-    if (changes_ != seen) {
-      own.NoteSeen(changes_);
-      return 0;
-    }
+    if (changes_ != seen) return 0;
     const bool alone = IsAlone();
     const DrivenTime::Pause pause = driven_->GoOn(alone, FirstLimit());
     if (pause.moved) {

@@ -24,6 +24,7 @@ class ProcessHost::Registration {
       home_.driver_ = nullptr;
       home_.WakeWaiters();
     }
+    sleeper_.NoteSeen(home_.changes_);
   }
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
