@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -60,6 +61,14 @@ struct MayEndEarly {
   bool earlier = false, later = false;
 };
 
+// Returns true when the run may lack the last records of the sequence, because they would have come
+// after the end of its process or, for the host itself, of all processes.
+bool MayLackTheLast(const Run& run, const Key& sequence) {
+  const auto& [process, kind] = sequence;
+  if (process == 0) return run.all_ended && kind == kDisconnects;
+  return run.ended.contains(process) && Contains(kArrivals, kind);
+}
+
 std::optional<Departure> Compare(uint32_t process, const std::vector<const Decision*>& earlier,
                                  const std::vector<const Decision*>& later, MayEndEarly may) {
   const auto same = [](const Decision* a, const Decision* b) { return a->text == b->text; };
@@ -94,10 +103,18 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
     if (kind == "host" && what == "START") seed_ = record.value("seed", "");
     if (!Contains(kKinds, kind) || IsOfATool(kind, what)) return std::nullopt;
     if (decisions_++ >= kMaxDecisions) return wrong("is one too many to compare");
-    const auto number = static_cast<uint32_t>(numbers_.size());
+    const auto next = static_cast<uint32_t>(numbers_.size());
+    const uint32_t number = numbers_.try_emplace(process, next).first->second;
     const bool is_fetch = kind == "call" && Contains(kFetchCalls, what);
-    return Decision{lines_, numbers_.try_emplace(process, number).first->second,
-                    is_fetch ? std::string(kFetch) : kind, TextOf(record, kind, what)};
+    // The program destroyed the channel while a thread of it was about to fetch.
+    if (is_fetch && record.value("errno", 0) == EBADF) return std::nullopt;
+    if (kind != "call" || what != "Hello") active_.insert(number);
+    const bool disconnects = kind.starts_with("cm.") && (what == "DREQ" || what == "DREP");
+    return Decision{lines_, number,
+                    std::string(is_fetch      ? kFetch
+                                : disconnects ? kDisconnects
+                                              : kind),
+                    TextOf(record, kind, what)};
   } catch (const Json::exception&) {
     return wrong("has not the keys of a trace's record");
   }
@@ -115,6 +132,7 @@ tl::expected<Run, std::string> ParseRun(std::string_view json_lines) {
   }
   run.seed = reader.seed();
   run.ended = reader.ended();
+  run.all_ended = reader.all_ended();
   return run;
 }
 
@@ -124,9 +142,7 @@ std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later) {
   std::optional<Departure> first;
   const auto consider = [&](const Key& key, const std::vector<const Decision*>& before,
                             const std::vector<const Decision*>& after) {
-    const bool arrives = Contains(kArrivals, key.second);
-    const MayEndEarly may{arrives && earlier.ended.contains(key.first),
-                          arrives && later.ended.contains(key.first)};
+    const MayEndEarly may{MayLackTheLast(earlier, key), MayLackTheLast(later, key)};
     const auto found = Compare(key.first, before, after, may);
     if (found && (!first || ComesBefore(*found, *first))) first = found;
   };
@@ -138,7 +154,7 @@ std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later) {
   return first;
 }
 
-RunFollower::RunFollower(const Run& earlier) : ended_(earlier.ended) {
+RunFollower::RunFollower(const Run& earlier) : ends_{{}, {}, earlier.ended, earlier.all_ended} {
   for (const Decision& decision : earlier.decisions) {
     earlier_[{decision.process, decision.kind}].decisions.push_back(decision);
   }
@@ -151,7 +167,7 @@ tl::expected<std::optional<Departure>, std::string> RunFollower::Take(std::strin
   const Decision& here = **taken;
   const auto it = earlier_.find({here.process, here.kind});
   if (it == earlier_.end() || it->second.next == it->second.decisions.size()) {
-    if (ended_.contains(here.process) && Contains(kArrivals, here.kind)) return std::nullopt;
+    if (MayLackTheLast(ends_, {here.process, here.kind})) return std::nullopt;
     return Departure{0, here.process, "", here.text};
   }
   const Decision& there = it->second.decisions[it->second.next++];

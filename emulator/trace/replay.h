@@ -8,9 +8,12 @@
 //
 // Calls that fetch an event form a sequence of their own, because programs make them in a thread of
 // their own. A process that exits races with events on their way to it. So when a process ended in
-// one run, events and fetches beyond the last one of that run are not compared.
+// one run, events and fetches beyond the last one of that run are not compared, nor are fetches
+// from a channel that the program has destroyed (EBADF). When all processes ended, the same holds
+// for the host's last DREQ and DREP messages, which form a sequence of their own.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -28,17 +31,18 @@ namespace rdmaemu::trace {
 struct Decision {
   size_t line = 0;       // in the trace, from 1
   uint32_t process = 0;  // 0: the host itself; others from 1, in the order of connection
-  std::string kind;      // of the record; kFetch for calls that fetch an event
+  std::string kind;      // of the record; or kFetch, or kDisconnects
   std::string text;      // "call CREATE_ID errno 0"
 };
 
-// The calls that fetch an event.
-inline constexpr std::string_view kFetch = "call.fetch";
+// The calls that fetch an event, and the CM messages that end a connection.
+inline constexpr std::string_view kFetch = "call.fetch", kDisconnects = "cm.disconnect";
 
 struct Run {
   std::string seed;  // the run's seed; empty: the trace has none
   std::vector<Decision> decisions;
   std::set<uint32_t> ended;  // processes that ended before the trace did
+  bool all_ended = false;
 };
 
 // The most compared lines of a trace.
@@ -52,12 +56,18 @@ class RunReader {
   tl::expected<std::optional<Decision>, std::string> Take(std::string_view line);
   const std::string& seed() const { return seed_; }
   const std::set<uint32_t>& ended() const { return ended_; }
+  // Every process that did more than connect has ended. `rdmaemu run` itself only connects.
+  bool all_ended() const {
+    return !ended_.empty() && std::ranges::all_of(active_, [&](uint32_t one) {
+      return one == 0 || ended_.contains(one);
+    });
+  }
 
  private:
   size_t lines_ = 0, decisions_ = 0;
   std::string seed_;
   std::map<int64_t, uint32_t> numbers_ = {{0, 0}};  // process numbers, by the trace's own
-  std::set<uint32_t> ended_;
+  std::set<uint32_t> active_, ended_;
 };
 
 // Reads the text of a trace. Errors are those of RunReader::Take.
@@ -87,7 +97,7 @@ class RunFollower {
     size_t next = 0;
   };
   RunReader reader_;
-  std::set<uint32_t> ended_;                                      // processes of the earlier run
+  Run ends_;  // which processes of the earlier run ended; no decisions
   std::map<std::pair<uint32_t, std::string>, Sequence> earlier_;  // by process and kind
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 namespace rdmaemu::trace {
 namespace {
 
@@ -129,6 +131,7 @@ TEST(Replay, FetchesAreComparedApartFromOtherCalls) {
   EXPECT_FALSE(Departs(Call(1, "GET_EVENT") + Call(1, "DestroyQp"),
                        Call(1, "DestroyQp") + Call(1, "GET_EVENT")));
   EXPECT_TRUE(Departs(Call(1, "GET_EVENT"), Call(1, "GET_EVENT", 4)));
+  EXPECT_FALSE(Departs(Call(1, "GET_EVENT") + End(1), Call(1, "GET_EVENT", EBADF) + End(1)));
 }
 
 TEST(Replay, WhatReachesAProcessAfterItsEndInOneRunIsNotCompared) {
@@ -144,6 +147,14 @@ TEST(Replay, AProcessThatStillRunsMissesAnEvent) {
   EXPECT_TRUE(Departs(first + event + End(1), first));
   EXPECT_TRUE(Departs(first, first + event + End(1)));
   EXPECT_EQ(DepartsAt(first, {first, event}).first, 2u);
+}
+
+TEST(Replay, TheHostsMessagesAfterTheEndOfAllProcessesAreNotCompared) {
+  const std::string before = Call(1, "DISCONNECT"), message = Line(0, "cm.receive", "DREP");
+  EXPECT_FALSE(Departs(before + message + End(1), before + End(1)));
+  EXPECT_EQ(DepartsAt(before + End(1), {before, message}).first, 0u);
+  EXPECT_TRUE(Departs(before + message + End(1), before));
+  EXPECT_TRUE(Departs(Line(0, "fault", "drop") + before + End(1), before + End(1)));
 }
 
 TEST(Replay, OtherEventsOrCallsBeforeTheEndAreCompared) {

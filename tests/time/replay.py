@@ -14,7 +14,7 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
 WORKER = os.path.abspath(sys.argv[1])
-PORT, CONNECTS, RUNS, LIMIT_S = "7471", 10, 100, 60
+PORT, CONNECTS, RUNS, UNCHANGED_RUNS, LIMIT_S = "7471", 10, 50, 20, 60
 BY_CHANCE = """
 [[fault]]
 name = "lost"
@@ -203,6 +203,56 @@ def a_run_that_leaves_says_so_while_it_goes_on():
                        r"^error: the run left \S+/first at line \d+, the host: there fault drop")
 
 
+def rping_on_one_host(emulator, address, *options):
+    """Server and client in one run; the shell starts the client when the server listens."""
+    both = ("rping -s -a {0} -C 3 & '{1}' wait --host a --listening 7174 &&"
+            " rping -c -a {0} -C 3; status=$?; wait; exit $status").format(address, emulated.RDMAEMU)
+    return emulator.rdmaemu("run", "--host", "a", "--address", address, "--clock", "virtual", *options,
+                            "--", "sh", "-c", both)
+
+
+def rping_on_two_hosts(emulator, addresses, *options_of_each):
+    """What `rdmaemu run` said of the server's and of the client's host."""
+    server = emulator.start("a", addresses[0], ["rping", "-s", "-a", addresses[0], "-C", "3"],
+                            ["--clock", "virtual", *options_of_each[0]])
+    waited = emulator.rdmaemu("wait", "--host", "a", "--listening", "7174")
+    client = emulator.start("b", addresses[1], ["rping", "-c", "-a", addresses[0], "-C", "3"],
+                            ["--clock", "virtual", *options_of_each[1]])
+    if waited.returncode != 0 or client.wait(LIMIT_S) != 0 or server.wait(LIMIT_S) != 0:
+        raise Failure("%s\n%s\n%s" % (waited.stderr, server.describe(), client.describe()))
+    return server.output, client.output
+
+
+def a_pair_that_does_not_change_passes_each_time():
+    """Although rping's client may exit before or after it gets DISCONNECTED."""
+    emulated.need("rping")
+    address = free_addresses(1)[0]
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "first")
+        rping_on_one_host(emulator, address, "--seed", "7", "--trace", path)
+        emulator.rdmaemu("stop", "a")
+        for number in range(UNCHANGED_RUNS):
+            again = rping_on_one_host(emulator, address, "--replay", path, "--strict")
+            if again.returncode != 0 or "the run took the same" not in again.stderr:
+                raise Failure("run %d: %s" % (number, again.stderr))
+            emulator.rdmaemu("stop", "a")
+
+
+def each_host_of_a_pair_that_does_not_change_passes_each_time():
+    emulated.need("rping")
+    addresses = free_addresses(2)
+    with Emulator() as emulator:
+        paths = [os.path.join(emulator.directory, name) for name in ("server", "client")]
+        rping_on_two_hosts(emulator, addresses, *[["--seed", "7", "--trace", path] for path in paths])
+        for number in range(UNCHANGED_RUNS):
+            for host in ("a", "b"):
+                emulator.rdmaemu("stop", host)
+            said = rping_on_two_hosts(emulator, addresses,
+                                      *[["--replay", path, "--strict"] for path in paths])
+            if not all("the run took the same" in each for each in said):
+                raise Failure("run %d: %s\n%s" % (number, *said))
+
+
 def what_cannot_be_replayed_is_said():
     with Emulator() as emulator:
         address = free_addresses(1)[0]
@@ -222,4 +272,5 @@ if __name__ == "__main__":
         a_seed_fixes_every_number, the_seed_of_a_run_that_failed_is_printed_and_repeats_it,
         a_run_that_succeeds_keeps_its_seed, a_run_that_is_the_same_says_so,
         a_run_that_is_not_says_at_which_record_it_left, a_run_that_leaves_says_so_while_it_goes_on,
-        what_cannot_be_replayed_is_said)], at_once=2))
+        a_pair_that_does_not_change_passes_each_time,
+        each_host_of_a_pair_that_does_not_change_passes_each_time, what_cannot_be_replayed_is_said)], at_once=2))
