@@ -36,8 +36,8 @@ struct PassingPacket {
   const NetAddress &source, &destination;
   uint8_t traffic_class;
   uint64_t payload_bytes;
-  uint32_t qpn;  // of the host's own queue pair
-  bool stays;    // both ends are on this host: one call as sent, one as received
+  uint32_t qpn;                    // of the host's own queue pair
+  bool stays;                      // both ends are on this host: one call as sent, one as received
   const NetAddress* at = nullptr;  // as Engine::Receive
 };
 // Returns the packet's bytes with ICRC. Empty: the payload could not be read.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
@@ -127,11 +128,24 @@ def a_wait_does_not_keep_a_host_alive():
         waiting.end()
 
 
+def a_host_that_does_not_answer_is_named():
+    with Emulator() as emulator:
+        holder = hold(emulator, "a", SERVER)
+        host = emulator.host("a")["pid"]
+        os.kill(host, signal.SIGSTOP)
+        try:
+            expect(wait(emulator, *SHORT), 124,
+                   "waited 300ms: host a (pid %d) does not answer" % host)
+        finally:
+            os.kill(host, signal.SIGCONT)
+        holder.end()
+
+
 def wrong_words_are_errors():
     with Emulator() as emulator:
         expect(wait(emulator, "--event", "ESTABLISHD"), 2, "there is no event \"ESTABLISHD\"")
         expect(wait(emulator, "--timeout", "soon"), 2, "soon")
-        expect(wait(emulator, "--listening", "70000"), 2, "--listening")
+        expect(wait(emulator, "--listening", "65536"), 2, "--listening", "from 1 to 65535")
         expect(wait(emulator, "--event", ""), 2, "there is no event")
         expect(wait(emulator, "--device", ""), 2, "--device is empty")
         expect(wait(emulator, "--times", "3"), 2, "--event NAME")
@@ -148,6 +162,7 @@ CASES = [
     an_event_is_counted_from_the_hosts_start,
     all_conditions_must_hold_and_the_status_can_be_had,
     a_wait_does_not_keep_a_host_alive,
+    a_host_that_does_not_answer_is_named,
     wrong_words_are_errors,
 ]
 

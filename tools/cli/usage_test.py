@@ -1,0 +1,105 @@
+"""The rdmaemu command line: help, wrong words and values, and what they say."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
+                                "support"))
+import emulated  # noqa: E402
+from cli_support import ADDRESS, check, eventually, expect, hold, let_go, run  # noqa: E402
+from emulated import Emulator  # noqa: E402
+
+
+def every_command_has_help_with_an_example():
+    with Emulator() as emulator:
+        for command in ("run", "env", "hosts", "stop", "host", "device", "port", "address",
+                        "install", "clock"):
+            result = emulator.rdmaemu(command, "--help")
+            expect(result, 0, "Example", "rdmaemu " + command)
+
+
+def wrong_usage_is_one_line():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu(), 2, "--help")
+        expect(emulator.rdmaemu("frob"), 2, "frob", "--help")
+        expect(emulator.rdmaemu("hosts", "--frob"), 2, "--frob")
+        expect(emulator.rdmaemu("run"), 2, "no program")
+        expect(emulator.rdmaemu("run", "--adress", ADDRESS, "true"), 2, "--adress")
+
+
+def a_missing_or_unknown_command_is_answered_with_those_there_are():
+    with Emulator() as emulator:
+        expect(emulator.rdmaemu("port"), 2, "rdmaemu port needs a command; choose one of: down, up")
+        expect(emulator.rdmaemu("port", "sideways", "rxe0"), 2, "there is no rdmaemu port sideways;",
+               "down, up; see rdmaemu port --help")
+        expect(emulator.rdmaemu("stop"), 2, "rdmaemu stop a")
+        expect(emulator.rdmaemu("fault", "remove"), 2, "see rdmaemu fault remove --help")
+
+
+def an_empty_value_is_not_the_default():
+    """It comes from an unset variable of a script."""
+    with Emulator() as emulator:
+        for option in ("--trace", "--pcap", "--scenario", "--seed"):
+            result = emulator.rdmaemu("run", option, "", "--", "true")
+            expect(result, 2, option, "the value is empty")
+
+
+def a_host_that_does_not_run_is_an_error_for_programs_too():
+    with Emulator() as emulator:
+        result = emulator.rdmaemu("hosts", "--host", "nosuch", "--json")
+        expect(result, 1, "no host nosuch is running")
+        check(result.stdout == "[]\n", result.stdout)
+
+
+def a_trace_is_not_written_to_the_callers_descriptors():
+    with Emulator() as emulator:
+        for option in ("--trace", "--pcap"):
+            for path in ("/dev/stdout", "/dev/fd/3", "/proc/self/fd/1"):
+                expect(run(emulator, "true", options=(option, path)), 125, path,
+                       "the host is another process")
+
+
+def wrong_values_say_what_would_be_right():
+    with Emulator() as emulator:
+        expect(run(emulator, "true", options=("--silent-net", "10.99.0.0")), 125, "10.99.0.0",
+               "--silent-net 10.99.0.0/16")
+        expect(run(emulator, "true", options=("--address", "127.0.1.300")), 125, "127.0.1.300",
+               "--address 127.0.1.1")
+        expect(run(emulator, "true", options=("--device", "rxe0=nosuch")), 125, "nosuch", "rxe")
+        expect(run(emulator, "true", options=("--address", "198.51.100.1")), 125, "198.51.100.1",
+               "127.0.0.0/8")
+        expect(run(emulator, "true", host="a/b"), 125, "a/b")
+        expect(emulator.rdmaemu("stop", "nosuch"), 1, "nosuch", "running: none")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
+def a_profile_is_a_name_or_a_file_and_names_its_device():
+    with Emulator() as emulator:
+        holder = hold(emulator, options=("--profile", "siw"))
+        expect(emulator.rdmaemu("hosts"), 0, "siw0 (siw): " + ADDRESS)
+        let_go(holder)
+        # A host ends some time after its last client. Until then it is listed.
+        eventually("the first host's end", lambda: emulator.hosts() == [])
+        mine = os.path.join(emulator.directory, "mine.toml")
+        expect(run(emulator, "true", options=("--profile", mine)), 125, mine, "docs/profiles.md")
+        with open(mine, "w") as file:
+            file.write('name = "mine"\nnode_type = "bridge"\n')
+        expect(run(emulator, "true", options=("--profile", mine)), 125, mine + ":2:", "node_type",
+               '"rnic"')
+        expect(run(emulator, "true", options=("--device", "nic0=" + mine)), 125, mine + ":2:")
+        check(emulator.hosts() == [], "a host was started all the same")
+
+
+CASES = [
+    every_command_has_help_with_an_example,
+    wrong_usage_is_one_line,
+    a_missing_or_unknown_command_is_answered_with_those_there_are,
+    an_empty_value_is_not_the_default,
+    a_host_that_does_not_run_is_an_error_for_programs_too,
+    a_trace_is_not_written_to_the_callers_descriptors,
+    wrong_values_say_what_would_be_right,
+    a_profile_is_a_name_or_a_file_and_names_its_device,
+]
+
+if __name__ == "__main__":
+    sys.exit(emulated.run_cases("usage", [(case.__name__, case) for case in CASES]))
