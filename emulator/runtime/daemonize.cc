@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace rdmaemu::runtime {
 namespace {
@@ -34,13 +35,25 @@ void WriteAll(int fd, std::string_view text) {
   }
 }
 
+// Returns the last line of a log, or nothing.
+std::string LastLine(const std::string& path) {
+  std::string last;
+  std::ifstream log(path);
+  for (std::string line; std::getline(log, line);) last = line;
+  return last;
+}
+
 OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) {
   const std::string said = ReadAll(fd);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (!said.empty() && said[0] == kReady) return {};
   if (!said.empty()) return tl::unexpected(said);
-  return tl::unexpected("the host process ended before it was ready; see " + log_path);
+  const std::string line = LastLine(log_path);
+  return tl::unexpected("the host process ended before it was ready" +
+                        (line.empty() ? ", and gave no reason; is a limit reached (ulimit -n, -f, "
+                                        "-u, -v)?"
+                                      : ": " + line + "; see " + log_path));
 }
 
 constexpr int kNoticeFd = 3, kKeptFd = 4;

@@ -170,7 +170,6 @@ OrMessage<void> HostProcess::WatchDescriptors() {
   if (!epoll_fd_) return failed("make an epoll descriptor", errno);
 
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a trace that grows over RLIMIT_FSIZE fails with EFBIG
   sigset_t stops;
   sigemptyset(&stops);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, number);

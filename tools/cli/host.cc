@@ -1,4 +1,6 @@
 // `rdmaemu host`: runs a host.
+#include <signal.h>
+
 #include <cstdio>
 
 #include "emulator/runtime/daemonize.h"
@@ -14,6 +16,7 @@ int Fail(int status, const std::string& message) {
 }
 
 int HostMain(const runtime::HostOptions& options, bool daemonize) {
+  signal(SIGXFSZ, SIG_IGN);  // a file that grows over RLIMIT_FSIZE fails with EFBIG
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   auto decision = FindOrLock(*registry, options);

@@ -4,6 +4,7 @@ private hosts."""
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -259,7 +260,24 @@ def the_log_of_a_private_host_stays():
         os.rmdir(os.path.dirname(log))
 
 
+def a_limit_that_stops_a_host_is_named():
+    """Of descriptors, and of the size of files, at each value up to one that suffices."""
+    for limits in (["-n %d" % count for count in range(6, 17)], ["-f 0", "-f 1", "-f 8"]):
+        for limit in limits:
+            with Emulator() as emulator:
+                result = subprocess.run(
+                    ["sh", "-c", "ulimit %s; exec '%s' run --host h --address %s -- true" %
+                     (limit, emulated.RDMAEMU, ADDRESS)],
+                    env=emulator.env, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            said = "ulimit %s: status %s, %s" % (limit, result.returncode, result.stderr)
+            check(result.returncode in (0, 125), said)
+            causes = ("ulimit", "Too many open files", "File too large")
+            check(result.returncode == 0 or any(each in result.stderr for each in causes), said)
+
+
 CASES = [
+    a_limit_that_stops_a_host_is_named,
     joining_a_host_in_use_names_its_clients,
     an_idle_host_that_holds_the_address_is_ended_with_a_note,
     a_host_in_use_keeps_its_address,

@@ -92,9 +92,10 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
       return tl::unexpected(Fail(kRunFailed, VersionMessage(options.name, client->host_pid())));
     }
   }
+  log.Print(true);
   return tl::unexpected(Fail(kRunFailed, "cannot connect to host " + options.name + ": " +
-                                             std::strerror(error) + "; see " +
-                                             registry.LogPath(options.name)));
+                                             std::strerror(error) +
+                                             "; is a limit reached (ulimit -n, -v)?"));
 }
 
 // Waits for the program and forwards signals to it. With `replay`, follows its trace meanwhile.
