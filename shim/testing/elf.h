@@ -35,12 +35,40 @@ inline std::set<std::string> ExportedNames(const std::string& library) {
   return names;
 }
 
-// Reads a list with one name per line.
-inline std::set<std::string> NamesIn(const std::string& list_file) {
+// Reads the names of shim/abi_status.txt whose version starts with `versions` ("IBVERBS_").
+inline std::set<std::string> NamesIn(const std::string& table, const std::string& versions) {
   std::set<std::string> names;
-  std::ifstream list(list_file);
-  for (std::string line; std::getline(list, line);) names.insert(line);
+  std::ifstream rows(table);
+  for (std::string line; std::getline(rows, line);) {
+    const std::string name = line.substr(0, line.find(' '));
+    const size_t at = name.rfind('@');
+    if (at != std::string::npos && name.compare(at + 1, versions.size(), versions) == 0) {
+      names.insert(name);
+    }
+  }
   return names;
+}
+
+// Returns those of `names` that `others` lacks, one per line.
+inline std::string NamesMissing(const std::set<std::string>& names,
+                                const std::set<std::string>& others) {
+  std::string missing;
+  for (const std::string& name : names) {
+    if (others.count(name) == 0) missing += name + "\n";
+  }
+  return missing;
+}
+
+// Returns the path of the library that the system's loader finds by this SONAME, or "".
+inline std::string InstalledLibrary(const std::string& soname) {
+  std::istringstream lines(OutputOf("/sbin/ldconfig -p"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t arrow = line.find(" => ");
+    if (line.find("\t" + soname + " ") == 0 && arrow != std::string::npos) {
+      return line.substr(arrow + 4);
+    }
+  }
+  return "";
 }
 
 }  // namespace rdmaemu::testing

@@ -12,19 +12,39 @@
 namespace {
 
 using rdmaemu::testing::ExportedNames;
+using rdmaemu::testing::InstalledLibrary;
 using rdmaemu::testing::NamesIn;
+using rdmaemu::testing::NamesMissing;
 using rdmaemu::testing::OutputOf;
 
-std::string g_library, g_names;
+std::string g_library, g_table;
 
-TEST(Abi, ExportsTheNamesOfTheListOurOwnAndNoOthers) {
-  std::set<std::string> expected = NamesIn(g_names);
+TEST(Abi, ExportsTheNamesOfTheTableOurOwnAndNoOthers) {
+  std::set<std::string> expected = NamesIn(g_table, "IBVERBS_");
   ASSERT_EQ(expected.size(), 182u);
   for (const char* own : {"call", "wait", "put_back", "close_counter", "is_forked_from", "embed",
                           "join", "host_ended", "devices_beside", "host_generation"}) {
     expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
   }
   EXPECT_EQ(ExportedNames(g_library), expected);
+}
+
+// A program that starts on the installed rdma-core (44 to 56) also starts on this library.
+TEST(Abi, ExportsEveryNameOfTheInstalledLibrary) {
+  const std::string installed = InstalledLibrary("libibverbs.so.1");
+  ASSERT_NE(installed, "") << "libibverbs-dev brings one";
+  const std::set<std::string> names = ExportedNames(installed);
+  ASSERT_GE(names.size(), 180u) << installed;
+  EXPECT_EQ(NamesMissing(names, ExportedNames(g_library)), "") << "exported by " << installed;
+}
+
+// rdma-core 56 has two names more in this node than rdma-core 44.
+TEST(Abi, ThePrivateNodeIsThatOfRdmaCore56) {
+  const std::set<std::string> node = NamesIn(g_table, "IBVERBS_PRIVATE_34");
+  EXPECT_EQ(node.size(), 73u);
+  for (const char* added : {"ibv_cmd_create_cq_ex2", "ibv_wr_opcode_str"}) {
+    EXPECT_EQ(node.count(std::string(added) + "@@IBVERBS_PRIVATE_34"), 1u) << added;
+  }
 }
 
 TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndBringsNoCxxRuntime) {
@@ -94,6 +114,22 @@ TEST(Rates, AreThoseOfTheRealLibrary) {
   EXPECT_EQ(from_multiple(-1), IBV_RATE_MAX);
 }
 
+// Providers issue the kernel's commands by these functions, which ignore their arguments.
+TEST(Private, EveryCommandOfAProviderAnswersEopnotsupp) {
+  size_t commands = 0;
+  for (const std::string& versioned : NamesIn(g_table, "IBVERBS_PRIVATE_34")) {
+    const std::string name = versioned.substr(0, versioned.find('@'));
+    if (name != "execute_ioctl" && name.rfind("ibv_cmd_", 0) != 0) continue;
+    ++commands;
+    auto* command = Loaded<int()>(name.c_str(), "IBVERBS_PRIVATE_34");
+    ASSERT_NE(command, nullptr) << name;
+    errno = 0;
+    EXPECT_EQ(command(), EOPNOTSUPP) << name;
+    EXPECT_EQ(errno, EOPNOTSUPP) << name;
+  }
+  EXPECT_EQ(commands, 61u);
+}
+
 // As in rdma-core, a file that is not a character device is not a command file.
 TEST(Import, RefusesADescriptorThatIsNoDevice) {
   auto* import = Loaded<ibv_context*(int)>("ibv_import_device", "IBVERBS_1.10");
@@ -117,6 +153,6 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc != 3) return 2;
   g_library = argv[1];
-  g_names = argv[2];
+  g_table = argv[2];
   return RUN_ALL_TESTS();
 }

@@ -52,6 +52,8 @@ def read(path):
     rows = []
     with open(path, encoding="utf-8") as table:
         for number, line in enumerate(table, 1):
+            if line.startswith("#"):
+                continue
             words = line.rstrip("\n").split(" ", 2)
             if len(words) < 2 or "@" not in words[0] or words[1] not in STATES:
                 sys.exit(f"{path}:{number}: not 'NAME@VERSION STATE [NOTE]' with a state of "

@@ -16,7 +16,7 @@ packages_test=(
 
 # Needed by `tools/rdmaemu install` for its man pages.
 packages_install=(help2man)
-packages_fuzz=(clang libclang-rt-14-dev lld llvm)
+packages_fuzz=(clang libclang-rt-dev lld llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
 # Needed by the siw module, for tools/softroce --siw, its benchmark and its test.
 packages_softroce_siw=(gcc-12 make libelf1)
