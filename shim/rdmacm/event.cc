@@ -148,8 +148,8 @@ int OnConnectResponse(Id& id) {
 void TakeWritten(Event& event, const Response& response) {
   uint64_t argument = 0;
   std::memcpy(&argument, &response.param, sizeof(argument));
-  if (event.event == kEventInternal) {
-    event.event = event.status == 0 ? kEventAddrinfoResolved : kEventAddrinfoError;
+  if (response.event == kEventInternal) {
+    event.event = EventType(event.status == 0 ? kEventAddrinfoResolved : kEventAddrinfoError);
   }
   SetArgument(event, argument);
 }
@@ -175,7 +175,7 @@ bool Translate(const Response& response, Event& event) {
     CountAcknowledgement(id, nullptr);
     return false;
   }
-  if (event.event == kEventUser || event.event == kEventInternal) {
+  if (response.event == kEventUser || response.event == kEventInternal) {
     TakeWritten(event, response);
     return true;
   }

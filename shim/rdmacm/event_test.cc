@@ -172,9 +172,10 @@ TEST(EventNames, AreTheirEnumerators) {
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_ADDR_RESOLVED), "RDMA_CM_EVENT_ADDR_RESOLVED");
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_REJECTED), "RDMA_CM_EVENT_REJECTED");
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT), "RDMA_CM_EVENT_TIMEWAIT_EXIT");
-  EXPECT_STREQ(rdma_event_str(kEventAddrinfoResolved), "RDMA_CM_EVENT_ADDRINFO_RESOLVED");
-  EXPECT_STREQ(rdma_event_str(kEventInternal), "RDMA_CM_EVENT_INTERNAL");
-  EXPECT_STREQ(rdma_event_str(static_cast<rdma_cm_event_type>(20)), "UNKNOWN EVENT");
+  EXPECT_STREQ(rdma_event_str(EventType(kEventAddrinfoResolved)),
+               "RDMA_CM_EVENT_ADDRINFO_RESOLVED");
+  EXPECT_STREQ(rdma_event_str(EventType(kEventInternal)), "RDMA_CM_EVENT_INTERNAL");
+  EXPECT_STREQ(rdma_event_str(EventType(20)), "UNKNOWN EVENT");
 }
 
 }  // namespace

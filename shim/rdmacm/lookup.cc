@@ -24,10 +24,10 @@ void Release(Lookup* lookup) {
   Free(lookup);
 }
 
-int WriteEvent(const Id& id, rdma_cm_event_type event, int status, uint64_t argument) {
+int WriteEvent(const Id& id, uint32_t event, int status, uint64_t argument) {
   CmWriteEvent command = {};
   command.id = id.handle;
-  command.event = static_cast<uint32_t>(event);
+  command.event = event;
   command.status = static_cast<uint32_t>(status);
   command.param.arg = argument;
   return Call(ChannelOf(id), kCmCommandWriteEvent, command);
@@ -142,8 +142,8 @@ int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
 
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg) {
   using namespace rdmaemu::rdmacm;
-  if (id == nullptr || event != kEventUser) return Fail(EINVAL);
-  return ReturnErrno(WriteEvent(Private(id), event, status, arg));
+  if (id == nullptr || static_cast<uint32_t>(event) != kEventUser) return Fail(EINVAL);
+  return ReturnErrno(WriteEvent(Private(id), kEventUser, status, arg));
 }
 
 }  // extern "C"

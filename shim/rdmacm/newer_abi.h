@@ -10,11 +10,16 @@
 
 namespace rdmaemu::rdmacm {
 
-// rdma_cm_event_type
-inline constexpr auto kEventAddrinfoResolved = static_cast<rdma_cm_event_type>(16);
-inline constexpr auto kEventAddrinfoError = static_cast<rdma_cm_event_type>(17);
-inline constexpr auto kEventUser = static_cast<rdma_cm_event_type>(kCmEventUser);
-inline constexpr auto kEventInternal = static_cast<rdma_cm_event_type>(kCmEventInternal);
+// Values of rdma_cm_event_type, as numbers: the enumeration of an older header ends at 15. clang
+// takes no constant of its type beyond 15, and warns where its type is compared with such a number.
+inline constexpr uint32_t kEventAddrinfoResolved = 16;
+inline constexpr uint32_t kEventAddrinfoError = 17;
+inline constexpr uint32_t kEventUser = kCmEventUser;
+inline constexpr uint32_t kEventInternal = kCmEventInternal;
+
+inline rdma_cm_event_type EventType(uint32_t event) {
+  return static_cast<rdma_cm_event_type>(event);
+}
 
 // rdma_addrinfo::ai_flags of rdma_resolve_addrinfo
 inline constexpr int kRaiSa = 0x10;   // use InfiniBand's subnet administrator
