@@ -17,23 +17,29 @@ SUITE = "/usr/share/doc/rdma-core/tests"
 PYTHON = "/usr/bin/python3"  # Debian's pyverbs is installed for this interpreter
 LIMIT_S = 300
 
-# The suite finds the device's address by a network interface in sysfs.
-WITH_ADDRESS = """
+# The suite reads facts of the device from the kernel, where the emulator has no files and no netlink
+# socket. These are the network interface (rdma-core 44: sysfs; 56: rdma(8)) and, since 56, the P_Key at
+# index 0. Here the device has the address ADDRESS when that is in the environment, and rxe's P_Key.
+# Warnings are off: Python 3.12 warns when a process with threads forks, in the midst of the results.
+PREPARED = """
 import os, sys, unittest
 sys.path.insert(0, "tests")
 sys.path.insert(0, ".")
 from args_parser import parser
 parser.parse_args()
-from tests import base, test_rdmacm
+import tests
+from tests import base, utils, test_rdmacm
 def add(self, device, port, index):
-    self.args.append([device, port, index, os.environ["ADDRESS"], "00:00:00:00:00:01"])
+    address = os.environ.get("ADDRESS")
+    self.args.append([device, port, index, address, "00:00:00:00:00:01" if address else None])
 base.RDMATestCase._get_ip_mac = add
-unittest.main(module=test_rdmacm)
+utils.get_pkey_from_kernel = lambda device, port=1, index=0: 0xffff
+unittest.main(module=%s, warnings="ignore")
 """
 
 
-def run(least, *arguments):
-    """Runs Python in a copy of the suite. Fails unless at least `least` tests passed and none
+def run(least, module, with_address):
+    """Runs a module of a copy of the suite. Fails unless at least `least` tests passed and none
     failed."""
     if not os.path.exists(SUITE):
         raise Skip("python3-pyverbs is not installed, or without its files in /usr/share/doc")
@@ -45,8 +51,9 @@ def run(least, *arguments):
                 shutil.copyfileobj(packed, file)
         with Emulator() as emulator:
             address = free_addresses(1)[0]
-            program = emulator.start("a", address, ["env", "--chdir=" + directory, PYTHON, *arguments,
-                                                    "--dev", "rxe0", "-v"], env={"ADDRESS": address})
+            program = emulator.start("a", address, ["env", "--chdir=" + directory, PYTHON, "-c",
+                                                    PREPARED % module, "--dev", "rxe0", "-v"],
+                                     env={"ADDRESS": address} if with_address else None)
             status = program.wait(LIMIT_S)
             passed = len(re.findall(r"\.\.\. ok$", program.output, re.MULTILINE))
             if status != 0 or not re.search(r"^OK\b", program.output, re.MULTILINE) or passed < least:
@@ -55,11 +62,11 @@ def run(least, *arguments):
 
 
 def verbs_pass():
-    run(80, "tests/run_tests.py")
+    run(80, "tests", with_address=False)
 
 
 def rdma_cm_passes():
-    run(10, "-c", WITH_ADDRESS)
+    run(10, "test_rdmacm", with_address=True)
 
 
 if __name__ == "__main__":
