@@ -5,9 +5,11 @@ usage: programs.py GROUP; GROUP is a key of GROUPS.
 """
 
 import functools
+import glob
 import os
 import re
 import sys
+import sysconfig
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -281,7 +283,45 @@ def devices():
                               ("\n  ".join(missing), program.output))
 
     return [("ibv_devices", ibv_devices), ("ibv_devices_two_devices", two_devices),
-            ("ibv_devinfo", ibv_devinfo)]
+            ("ibv_devinfo", ibv_devinfo), ("provider_libraries", provider_libraries)]
+
+
+# Libraries that are linked against the private node of libibverbs, below the system's library
+# folder: rdma-core's providers and their plugins (ibverbs-providers, which perftest needs), and those
+# modules of UCX (libucx0) and DPDK (librte-net-mlx5) that need a provider. The first two must
+# be there; the others are loaded where they are installed.
+PROVIDERS = ("libmlx5.so.1", "libefa.so.1")
+MORE_PROVIDERS = ("libmlx4.so.1", "libmana.so.1", "libhns.so.1", "libibverbs/lib*-rdmav*.so",
+                  "ucx/libuct_ib*.so.0", "ucx/libuct_rdmacm.so.0",
+                  "dpdk/pmds-*/librte_common_mlx5.so.*", "dpdk/pmds-*/librte_net_mlx[45].so.*")
+
+LOADER = """
+import ctypes, os, sys
+for path in sys.argv[2:]:
+    ctypes.CDLL(path, os.RTLD_NOW)
+    print("loaded", path, flush=True)
+with open("/proc/self/maps") as maps:
+    mapped = {line.split()[-1] for line in maps if "libibverbs.so" in line}
+print("libibverbs:", "the system's" if any(one.startswith(sys.argv[1]) for one in mapped)
+      else "the emulator's" if len(mapped) == 1 else mapped)
+"""
+
+
+def provider_libraries():
+    """Each symbol of each library is found, or the program would not start that is linked with it."""
+    folder = os.path.join("/usr/lib", sysconfig.get_config_var("MULTIARCH"))
+    paths = [os.path.join(folder, name) for name in PROVIDERS]
+    for pattern in MORE_PROVIDERS:
+        paths += sorted(glob.glob(os.path.join(folder, pattern)))
+    if not os.path.exists(paths[0]):
+        raise emulated.Skip("ibverbs-providers is not installed")
+    with Emulator() as emulator:
+        program = emulator.start("one", emulated.free_addresses(1)[0],
+                                 [emulated.need("python3"), "-c", LOADER, folder, *paths])
+        if program.wait(LIMIT_S) != 0:
+            raise Failure(program.describe())
+        program.expect(r"^libibverbs: the emulator's$")
+        print(program.output)
 
 
 def line_pattern(line):
