@@ -1,6 +1,7 @@
 """`rdmaemu install`: an installed tree works by itself, and can be installed again from there."""
 
 import os
+import platform
 import re
 import shutil
 import stat
@@ -11,7 +12,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
-from emulated import Emulator, Failure, free_addresses  # noqa: E402
+from emulated import Emulator, Failure, Skip, free_addresses  # noqa: E402
 
 BINARY = os.path.realpath(emulated.RDMAEMU)
 
@@ -68,6 +69,27 @@ def all_files_are_there_and_listed():
         for name in listed:
             mode = os.lstat(prefix.path(name)).st_mode
             check(stat.S_ISREG(mode) and mode & stat.S_IWUSR, "%s: %o" % (name, mode))
+
+
+# The newest symbol version of glibc 2.x that a file may need, so that a build on Debian 12 (glibc 2.36)
+# runs on other distributions. Headers of a newer glibc name newer functions.
+NEEDED_GLIBC = {"bin/rdmaemu": 35, "lib/rdmaemu/librdmaemu.so.1": 35,
+                "lib/rdmaemu/libibverbs.so.1": 34, "lib/rdmaemu/librdmacm.so.1": 34,
+                "lib/rdmaemu/librdmaemu_layer.so": 34}
+BUILT_WITH_GLIBC = 36
+
+
+def no_file_needs_a_newer_glibc_than_documented():
+    minor = int(platform.libc_ver()[1].split(".")[1])
+    if minor > BUILT_WITH_GLIBC:
+        raise Skip("built with glibc 2.%d; the limits are those of a build with glibc 2.%d" %
+                   (minor, BUILT_WITH_GLIBC))
+    with Prefix() as prefix:
+        for name, limit in NEEDED_GLIBC.items():
+            versions = run("readelf", "-V", "-W", prefix.path(name)).stdout
+            needed = [int(each) for each in re.findall(r"Name: GLIBC_2[.](\d+)", versions)]
+            check(needed and max(needed) <= limit, "%s needs GLIBC_2.%s, not at most GLIBC_2.%d" %
+                  (name, max(needed, default="?"), limit))
 
 
 def a_program_runs_on_the_installed_libraries():
@@ -180,7 +202,8 @@ def pkg_config_links_what_a_program_needs_that_calls_no_verbs():
             check(opened.returncode == 0, opened.stdout)
 
 
-CASES = [all_files_are_there_and_listed, a_program_runs_on_the_installed_libraries,
+CASES = [all_files_are_there_and_listed, no_file_needs_a_newer_glibc_than_documented,
+         a_program_runs_on_the_installed_libraries,
          an_installed_tree_installs_itself_elsewhere, installing_again_replaces_what_is_in_use,
          what_cannot_be_written_is_said, every_command_has_a_man_page,
          every_document_that_is_named_is_there,
