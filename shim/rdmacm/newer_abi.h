@@ -10,8 +10,9 @@
 
 namespace rdmaemu::rdmacm {
 
-// Values of rdma_cm_event_type, as numbers: the enumeration of an older header ends at 15. clang
-// takes no constant of its type beyond 15, and warns where its type is compared with such a number.
+// Values of rdma_cm_event_type. They are numbers because the enumeration of an older header ends at
+// 15: clang refuses a constant of that type above 15, and warns when a variable of that type is
+// compared with such a number.
 inline constexpr uint32_t kEventAddrinfoResolved = 16;
 inline constexpr uint32_t kEventAddrinfoError = 17;
 inline constexpr uint32_t kEventUser = kCmEventUser;

@@ -286,10 +286,10 @@ def devices():
             ("ibv_devinfo", ibv_devinfo), ("provider_libraries", provider_libraries)]
 
 
-# Libraries that are linked against the private node of libibverbs, below the system's library
-# folder: rdma-core's providers and their plugins (ibverbs-providers, which perftest needs), and those
-# modules of UCX (libucx0) and DPDK (librte-net-mlx5) that need a provider. The first two must
-# be there; the others are loaded where they are installed.
+# Libraries that need the private version node of libibverbs, by their path below the system's library
+# folder. PROVIDERS and the plugins in libibverbs/ belong to ibverbs-providers, which perftest needs. The
+# modules of UCX belong to libucx0, those of DPDK to librte-net-mlx5. The test loads PROVIDERS always, and
+# others where they are installed.
 PROVIDERS = ("libmlx5.so.1", "libefa.so.1")
 MORE_PROVIDERS = ("libmlx4.so.1", "libmana.so.1", "libhns.so.1", "libibverbs/lib*-rdmav*.so",
                   "ucx/libuct_ib*.so.0", "ucx/libuct_rdmacm.so.0",
@@ -308,7 +308,7 @@ print("libibverbs:", "the system's" if any(one.startswith(sys.argv[1]) for one i
 
 
 def provider_libraries():
-    """Each symbol of each library is found, or the program would not start that is linked with it."""
+    """The loader finds each symbol of each library, as it must before a program starts."""
     folder = os.path.join("/usr/lib", sysconfig.get_config_var("MULTIARCH"))
     paths = [os.path.join(folder, name) for name in PROVIDERS]
     for pattern in MORE_PROVIDERS:

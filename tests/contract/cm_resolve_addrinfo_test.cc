@@ -9,7 +9,7 @@
 namespace rdma_contract {
 namespace {
 
-// As numbers: the enumeration of an older header has none of them.
+// These are numbers because the enumeration of an older header lacks these values.
 constexpr uint32_t kAddrinfoResolved = 16, kAddrinfoError = 17, kUser = 18, kInternal = 19;
 constexpr int kSa = 0x10, kDns = 0x20;
 

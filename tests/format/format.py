@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Failure, Skip  # noqa: E402
 
-# Debian 12's. Another version formats some lines differently.
+# The version of Debian 12. Other versions format some lines differently.
 VERSION = "14"
 
 
