@@ -21,12 +21,16 @@ packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iprou
 # Needed by the siw module, for tools/softroce --siw, its benchmark and its test.
 packages_softroce_siw=(gcc-12 make libelf1)
 
-# packages_missing PACKAGE...: prints the packages that are not installed, one per line.
+# packages_missing PACKAGE...: prints those that are not installed, one per line. Debian 13 renamed
+# libraries whose ABI contains time_t: libelf1 is libelf1t64 there, and apt-get takes both names.
 packages_missing() {
-  local package
+  local package name
   for package in "$@"; do
-    [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] ||
-      echo "$package"
+    for name in "$package" "${package}t64"; do
+      [[ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" == installed ]] &&
+        continue 2
+    done
+    echo "$package"
   done
 }
 
