@@ -18,9 +18,9 @@ PYTHON = "/usr/bin/python3"  # Debian's pyverbs is installed for this interprete
 LIMIT_S = 300
 
 # The suite reads facts of the device from the kernel, where the emulator has no files and no netlink
-# socket. These are the network interface (rdma-core 44: sysfs; 56: rdma(8)) and, since 56, the P_Key at
-# index 0. Here the device has the address ADDRESS when that is in the environment, and rxe's P_Key.
-# Warnings are off: Python 3.12 warns when a process with threads forks, in the midst of the results.
+# socket: the network interface (rdma-core 44: sysfs; 56: rdma(8)) and, since 56, the P_Key at index
+# 0. PREPARED gives the device the address ADDRESS of the environment, if any, and rxe's P_Key.
+# Warnings are off because Python 3.12 prints one amid the results when a process with threads forks.
 PREPARED = """
 import os, sys, unittest
 sys.path.insert(0, "tests")

@@ -71,8 +71,8 @@ def all_files_are_there_and_listed():
             check(stat.S_ISREG(mode) and mode & stat.S_IWUSR, "%s: %o" % (name, mode))
 
 
-# The newest symbol version of glibc 2.x that a file may need, so that a build on Debian 12 (glibc 2.36)
-# runs on other distributions. Headers of a newer glibc name newer functions.
+# The newest symbol version GLIBC_2.x that a file may need, so that a build on Debian 12 (glibc 2.36)
+# runs on other distributions. The headers of a newer glibc name newer functions.
 NEEDED_GLIBC = {"bin/rdmaemu": 35, "lib/rdmaemu/librdmaemu.so.1": 35,
                 "lib/rdmaemu/libibverbs.so.1": 34, "lib/rdmaemu/librdmacm.so.1": 34,
                 "lib/rdmaemu/librdmaemu_layer.so": 34}
