@@ -8,5 +8,6 @@ int main(void) {
          SYS_pwritev);
   printf("close_range %d\n", SYS_close_range);
   printf("epoll_pwait2 %d\n", SYS_epoll_pwait2);
+  printf("madvise %d\n", SYS_madvise);
   return 0;
 }

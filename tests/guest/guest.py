@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -288,6 +289,50 @@ def a_region_that_never_becomes_present_stops_its_own_thread_alone():
     program.expect(r"^the host answers$")
 
 
+def bytes_read_for_registrations(prefix=()):
+    """Returns how many bytes the program and the host read during 50 registrations in a process
+    with 20,000 mappings."""
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [*prefix, build("mappings")])
+        if not program.wait_for_text("mapped\n", LIMIT_S):
+            raise Failure("the program did not get there\n" + program.describe())
+        path = "/proc/%d/io" % emulator.host("guest")["pid"]
+        before = rchar(path)
+        program.process.stdin.write(b"\n")
+        program.process.stdin.flush()
+        if not program.wait_for_text(" bytes read\n", LIMIT_S):
+            raise Failure("the program did not register\n" + program.describe())
+        by_host = rchar(path) - before
+        by_program = int(re.search(r"registrations: (\d+) bytes", program.output).group(1))
+        program.process.stdin.close()
+        if program.wait(LIMIT_S) != 0:
+            raise Failure("the program failed\n" + program.describe())
+        return by_program, by_host
+
+
+def rchar(path):
+    """Returns how many bytes a process has read, of files in /proc as well (proc(5))."""
+    try:
+        with open(path) as io:
+            return int(io.readline().split()[1])
+    except OSError as error:
+        raise emulated.Skip("this kernel counts no reads: %s" % error)
+
+
+def a_registration_does_not_read_the_list_of_mappings():
+    """A list of 20,000 mappings has about 1 MB, so 50 readings of it have 50 MB."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if tuple(map(int, release.groups())) < (5, 14):
+        raise emulated.Skip("before Linux 5.14 the host reads the list")
+    read = bytes_read_for_registrations()
+    if max(read) > 1_000_000:
+        raise Failure("the program and the host read %d and %d bytes" % read)
+    # Without MADV_POPULATE_READ the host does read the list, and the count shows this.
+    read = bytes_read_for_registrations(sandbox(errno.EINVAL, "madvise"))
+    if max(read) < 1_000_000:
+        raise Failure("the program and the host read %d and %d bytes only" % read)
+
+
 def main():
     try:
         return emulated.run_cases("guest", [(f.__name__, f) for f in (
@@ -308,6 +353,7 @@ def main():
             an_idle_host_sleeps_where_epoll_pwait2_is_refused,
             a_pipe_is_no_trace_file,
             a_host_that_never_gets_ready_is_named_by_its_lock,
+            a_registration_does_not_read_the_list_of_mappings,
             a_region_that_never_becomes_present_stops_its_own_thread_alone)], at_once=2)
     finally:
         shutil.rmtree(OUTPUT, ignore_errors=True)
