@@ -3,6 +3,7 @@ private hosts."""
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -171,29 +172,60 @@ def a_file_that_takes_nothing_is_an_error_at_the_start():
             check(emulator.hosts() == [], "a host was started all the same")
 
 
-def with_a_trace_that_is_cut(emulator, status):
-    """Uses a terminal as the trace and closes it during the run."""
+# Moves packets between two programs of one host.
+MOVE = ("rping -s -a %(address)s -C 1 & '%(cli)s' wait --host h --listening 7174 &&"
+        " rping -c -a %(address)s -C 1; wait; " % {"address": ADDRESS, "cli": emulated.RDMAEMU})
+
+
+def with_a_file_that_is_cut(emulator, option, work, status):
+    """Uses a terminal as the trace or capture and closes it during the run."""
     terminal, other = os.openpty()
     path = os.ttyname(other)
     program = emulator.start("h", ADDRESS, [
-        "sh", "-c", "echo up; read line; ibv_devinfo >/dev/null; exit %d" % status], ["--trace", path])
+        "sh", "-c", "echo up; read line; %s exit %d" % (work, status)], [option, path])
     check(program.wait_for_text("up\n", 30), program.describe())
     os.close(other)
     os.close(terminal)
     program.process.stdin.close()
     ended = program.wait(60)
-    program.expect(r"^error: --trace %s is cut: the host could not write it: Input/output error$" % path)
+    program.expect(r"^error: %s %s is cut: the host could not write it: Input/output error$" %
+                   (option, path))
     return ended
 
 
-def a_file_that_is_cut_later_makes_the_run_fail():
+CALLS = "ibv_devinfo >/dev/null;"
+
+
+def a_trace_that_is_cut_later_makes_the_run_fail():
     with Emulator() as emulator:
-        check(with_a_trace_that_is_cut(emulator, 0) == 125, "status")
+        check(with_a_file_that_is_cut(emulator, "--trace", CALLS, 0) == 125, "status")
+
+
+def a_capture_that_is_cut_later_makes_the_run_fail():
+    emulated.need("rping")
+    with Emulator() as emulator:
+        check(with_a_file_that_is_cut(emulator, "--pcap", MOVE, 0) == 125, "status")
 
 
 def a_cut_file_leaves_a_program_that_failed_its_status():
     with Emulator() as emulator:
-        check(with_a_trace_that_is_cut(emulator, 7) == 7, "status")
+        check(with_a_file_that_is_cut(emulator, "--trace", CALLS, 7) == 7, "status")
+
+
+def a_limit_that_a_file_reaches_cuts_it_and_the_host_goes_on():
+    """RLIMIT_FSIZE: the kernel sends SIGXFSZ, which ends a process by default."""
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "trace")
+        program = emulator.start("h", ADDRESS, ["sh", "-c", "echo up; read line; %s true" % CALLS],
+                                 ["--trace", path])
+        check(program.wait_for_text("up\n", 30), program.describe())
+        pid = emulator.host("h")["pid"]
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (os.path.getsize(path) + 1, hard))
+        program.process.stdin.close()
+        check(program.wait(60) == 125, program.describe())
+        # `run` has this from the host's answer at the end.
+        program.expect(r"^error: --trace %s is cut: the host could not write it: File too large$" % path)
 
 
 def two_hosts_do_not_write_one_file():
@@ -288,8 +320,10 @@ CASES = [
     a_log_is_printed_after_a_program_that_succeeded_too,
     without_lines_nothing_is_printed,
     a_file_that_takes_nothing_is_an_error_at_the_start,
-    a_file_that_is_cut_later_makes_the_run_fail,
+    a_trace_that_is_cut_later_makes_the_run_fail,
+    a_capture_that_is_cut_later_makes_the_run_fail,
     a_cut_file_leaves_a_program_that_failed_its_status,
+    a_limit_that_a_file_reaches_cuts_it_and_the_host_goes_on,
     two_hosts_do_not_write_one_file,
     a_private_run_shares_no_host_and_leaves_nothing,
     commands_inside_a_private_run_share_its_hosts,
