@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tests/contract/support/command.h"
 #include "tests/contract/support/objects.h"
 
 namespace rdma_contract {
@@ -313,6 +314,27 @@ TEST_F(QpStateTest, ARefusedPostSetsErrno) {
   errno = 0;
   EXPECT_EQ(ibv_post_send(qp.get(), &wr, &bad), EINVAL);
   EXPECT_EQ(errno, EINVAL);
+}
+
+// rdma-core's rxe provider only returns the error (measured).
+TEST_F(QpStateTest, ARefusedReceiveSetsErrno) {
+  if (!OnTheEmulator()) GTEST_SKIP() << "rdma_rxe leaves errno alone";
+  const Qp qp = In(IBV_QPT_RC, IBV_QPS_RESET);
+  ibv_sge pieces[2] = {};
+  ibv_recv_wr in_reset{1, nullptr, nullptr, 0};
+  ibv_recv_wr too_long{2, nullptr, pieces, 2};  // the queue takes one piece
+  ibv_recv_wr* bad = nullptr;
+  errno = 0;
+  EXPECT_EQ(ibv_post_recv(qp.get(), &in_reset, &bad), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(Move(qp.get(), IBV_QPS_INIT, Required(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT)), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_post_recv(qp.get(), &too_long, &bad), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+  int posted = 0;
+  errno = 0;
+  while (posted < 1000 && ibv_post_recv(qp.get(), &in_reset, &bad) == 0) ++posted;
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST_F(QpStateTest, PostStopsAtTheFirstBadRequestAndNamesIt) {

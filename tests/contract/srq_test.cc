@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "tests/contract/support/command.h"
 #include "tests/contract/support/loopback.h"
 
 namespace rdma_contract {
@@ -109,6 +110,23 @@ TEST_F(SrqTest, AFullQueueSaysEnomem) {
   EXPECT_EQ(result, ENOMEM);
   EXPECT_GE(posted, 4);
   b.reset();
+}
+
+// rdma-core's rxe provider only returns the error (measured for a queue pair's receives).
+TEST_F(SrqTest, ARefusedReceiveSetsErrno) {
+  if (!OnTheEmulator()) GTEST_SKIP() << "rdma_rxe leaves errno alone";
+  const Srq srq = Make(4, 1);
+  ibv_sge pieces[2] = {};
+  ibv_recv_wr too_long{1, nullptr, pieces, 2};  // the queue takes one piece
+  ibv_recv_wr empty{2, nullptr, nullptr, 0};
+  ibv_recv_wr* bad = nullptr;
+  errno = 0;
+  EXPECT_EQ(ibv_post_srq_recv(srq.get(), &too_long, &bad), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+  int posted = 0;
+  errno = 0;
+  while (posted < 1000 && ibv_post_srq_recv(srq.get(), &empty, &bad) == 0) ++posted;
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST_F(SrqTest, AQpThatFailsLeavesTheOtherOnesReceivesAlone) {

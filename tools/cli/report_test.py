@@ -225,7 +225,8 @@ def a_limit_that_a_file_reaches_cuts_it_and_the_host_goes_on():
         program.process.stdin.close()
         check(program.wait(60) == 125, program.describe())
         # `run` has this from the host's answer at the end.
-        program.expect(r"^error: --trace %s is cut: the host could not write it: File too large$" % path)
+        program.expect(r"^error: --trace %s is cut: the host could not write it: File too large$" %
+                       path)
 
 
 def two_hosts_do_not_write_one_file():
