@@ -85,7 +85,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
                     "$(location differences.toml)",
                     kind,
                 ] + options,
-                data = [":%s_binary" % name, "watching.toml", ":rereg.toml"] + _RUNNER,
+                data = [":%s_binary" % name, "delayed.toml", "watching.toml", ":rereg.toml"] + _RUNNER,
                 tags = tags,
             )
 
