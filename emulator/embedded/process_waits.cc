@@ -53,7 +53,10 @@ bool ProcessHost::DoOthersWait() {
     if (!each->IsIdle()) return false;
     if (!each->what().is_in_libc && !has_signalled_) waiting.push_back(each->thread());
   }
-  for (const Sleeper* each : spinning_) waiting.push_back(each->thread());
+  // A thread that reads clocks in a loop moves time by steps of its own, so it counts as running.
+  for (const Sleeper* each : spinning_) {
+    if (!each->spins_since) waiting.push_back(each->thread());
+  }
   if (static_cast<int>(waiting.size()) + 1 >= threads) return true;
   const bool sleep = OthersSleep(
       [&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });

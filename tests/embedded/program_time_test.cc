@@ -1,6 +1,7 @@
 // A program in the hosts' time: its clocks, timers and time-outs are virtual. Time passes only
 // while all of its threads wait. Hours take milliseconds here.
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -594,6 +595,54 @@ TEST_F(ProgramTimeTest, NoTimePassesWhileTwoThreadsHandATurnToEachOther) {
   other.join();
   EXPECT_EQ(Read(CLOCK_MONOTONIC), before);
   close(event);
+}
+
+TEST_F(ProgramTimeTest, AFutexWaitForAnotherValueTakesNoTime) {
+  uint32_t word = 1;
+  const timespec limit{100, 0};
+  EXPECT_EQ(Took([&] {
+              EXPECT_EQ(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 2, &limit, nullptr, 0), -1);
+              EXPECT_EQ(errno, EAGAIN);
+            }),
+            nanoseconds(0));
+}
+
+// Its steps are 10 ms at most, whatever the other thread waits for.
+TEST_F(ProgramTimeTest, ALoopThatReadsTheClockBesideASleepEndsOnTime) {
+  std::thread sleeper([] { sleep(20); });
+  const nanoseconds took = Took([] {
+    const auto end = steady_clock::now() + seconds(10);
+    while (steady_clock::now() < end) {
+    }
+  });
+  EXPECT_LT(took, seconds(10) + milliseconds(10));
+  sleeper.join();
+}
+
+TEST_F(ProgramTimeTest, ALoopAroundAShortestSleepSeesTheOtherThreadWakeUp) {
+  std::atomic<bool> is_over{false};
+  std::thread sleeper([&] {
+    sleep(5);
+    is_over = true;
+  });
+  EXPECT_LT(Took([&] {
+              while (!is_over) usleep(0);
+            }),
+            seconds(5) + milliseconds(10));
+  sleeper.join();
+}
+
+TEST_F(ProgramTimeTest, OddArgumentsAreTheKernelsToJudge) {
+  EXPECT_EQ(Took([] {
+              const timespec hour{3600, 0};
+              EXPECT_EQ(clock_nanosleep(CLOCK_TAI, 0, &hour, nullptr), 0);
+            }),
+            hours(1));
+  const int timer = timerfd_create(CLOCK_MONOTONIC, 0);
+  const itimerspec setting{{0, 0}, {1, 0}};
+  EXPECT_EQ(timerfd_settime(timer, 0x80, &setting, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  close(timer);
 }
 
 // ---- closing the host

@@ -35,7 +35,9 @@ RDMAEMU_WAIT int gettimeofday(timeval* now, void* zone) noexcept {
   const int result = Libc().gettimeofday(now, zone);
   if (result != 0 || !ProgramClock::DiffersFromMachine()) return result;
   const timespec shown = ToTimespec(Read(CLOCK_REALTIME));
-  *now = {shown.tv_sec, static_cast<suseconds_t>(shown.tv_nsec / 1000)};
+  // The header declares `now` non-null, but the C library accepts a null pointer.
+  timeval* volatile const given = now;
+  if (given != nullptr) *given = {shown.tv_sec, static_cast<suseconds_t>(shown.tv_nsec / 1000)};
   return 0;
 }
 

@@ -152,6 +152,11 @@ long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespe
       (operation & FUTEX_CLOCK_REALTIME) != 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC;
   const timespec until = is_absolute ? *time : ToTimespec(ProgramNow(clock) + ToDuration(*time));
   const int private_flag = operation & FUTEX_PRIVATE_FLAG;
+  // A wrong value or a bad pointer ends the wait before any time passes.
+  const timespec no_time{};
+  const long checked =
+      Libc().syscall(SYS_futex, word, FUTEX_WAIT | private_flag, value, &no_time, nullptr, 0u);
+  if (checked == 0 || errno != ETIMEDOUT) return checked;
   const int error = DriveLockWait(
       {.lock = word, .is_in_libc = true, .what = "a futex"}, clock, &until,
       [&](const std::optional<Duration>& left) {

@@ -29,6 +29,11 @@ SleepEnd DriveSleep(Duration time) {
 // Sleeps as clock_nanosleep(2). Returns 0 or an errno.
 int SleepFor(Duration time, timespec* left) {
   const KeepsErrno keeps;
+  if (time <= Duration::zero() && ProgramClock::IsOfHosts()) {
+    // A loop around it waits for time, as a loop that reads a clock.
+    if (ProgramClock::IsSpin()) ProcessHost::Get().SpinOnClock();
+    return keeps.Answer(0);
+  }
   const SleepEnd end = DriveSleep(time);
   if (end.is_driven) {
     if (end.error == EINTR && left != nullptr) *left = ToTimespec(end.left);
@@ -53,8 +58,8 @@ RDMAEMU_WAIT int nanosleep(const timespec* time, timespec* left) {
 }
 
 RDMAEMU_WAIT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
-  const bool is_clock_of_time =
-      clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME;
+  const bool is_clock_of_time = clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC ||
+                                clock == CLOCK_BOOTTIME || clock == CLOCK_TAI;
   const bool is_absolute = (flags & TIMER_ABSTIME) != 0;
   if (time == nullptr || !IsValid(*time) || !is_clock_of_time) {
     return Libc().clock_nanosleep(clock, flags, time, left);

@@ -97,7 +97,8 @@ RDMAEMU_WAIT int timerfd_create(int clock, int flags) noexcept {
 
 RDMAEMU_WAIT int timerfd_settime(int fd, int flags, const itimerspec* setting,
                                  itimerspec* before) noexcept {
-  if (IsProgramTime() && setting != nullptr && IsValidSetting(*setting)) {
+  constexpr int kFlags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET;
+  if (IsProgramTime() && setting != nullptr && IsValidSetting(*setting) && (flags & ~kFlags) == 0) {
     const auto done = Set([fd](ProgramTimers& timers) { return timers.OfDescriptor(fd); },
                           (flags & TFD_TIMER_ABSTIME) != 0, *setting, before);
     if (done) return *done;
