@@ -25,7 +25,7 @@ PAYLOAD_WAYS = {
     "watched": ["--scenario", "$(location watching.toml)"],
 }
 
-def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, tags = []):
+def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, layer = False, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.
     kernel: on which of the kernel's drivers it runs as well: "rxe", "siw".
@@ -40,6 +40,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
       and those that wait, under the virtual one alone.
     clocks: `clocks_test` runs it. False for a long product whose subject has no timers.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
+    layer: it also runs under the layer (shim/layer), on one host, with the same verdicts.
     """
     cc_binary(
         name = name + "_binary",
@@ -71,6 +72,22 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
                 tags = tags + (["sanitized_too"] if kind == "common" and profile == "rxe" and count == 1 else []) +
                        (["manual"] if kind == "minutes" else []),
             )
+
+    if layer:
+        native.sh_test(
+            name = name + "_under_layer",
+            size = "medium",
+            srcs = ["//tests/support:layer_test.sh"],
+            args = [
+                "$(location run.py)",
+                "$(location :%s_binary)" % name,
+                "1",
+                "$(location differences.toml)",
+                kind,
+            ],
+            data = [":%s_binary" % name] + _RUNNER,
+            tags = tags,
+        )
 
     for way, options in ways.items():
         for count in hosts:

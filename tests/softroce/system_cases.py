@@ -1,6 +1,7 @@
 """`rdmaemu run --backend system`: programs on the machine's own rdma_rxe, also started from the
 environment of an emulated host."""
 
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,28 @@ def rping_runs_against_itself():
         client.expect("^ping data: rdma-ping-2")
 
 
+def a_program_trace_has_what_rping_saw():
+    port = str(emulated.free_tcp_port())
+    with Emulator() as emulator:
+        traces = [os.path.join(emulator.directory, name) for name in ("s.jsonl", "c.jsonl")]
+        common = ["--", "rping", "-a", KERNEL[4], "-p", port, "-C", "3"]
+        server = emulator.start_outside([*ON_SYSTEM, "--program-trace", traces[0], *common, "-s"])
+        wait_for_kernel_listener(server)
+        client = emulator.start_outside([*ON_SYSTEM, "--program-trace", traces[1], *common, "-c"])
+        if client.wait(LIMIT_S) != 0 or server.wait(LIMIT_S) != 0:
+            raise Failure(client.describe() + "\n" + server.describe())
+        for path in traces:
+            with open(path) as lines:
+                saw = [json.loads(line) for line in lines]
+            kinds = {(line["kind"], line["what"]) for line in saw}
+            for wanted in (("event", "ESTABLISHED"), ("call", "post_send"), ("call", "reg_mr"),
+                           ("completion", "SUCCESS"), ("end", "exit")):
+                if wanted not in kinds:
+                    raise Failure("%s is not in %s: %s" % (wanted, path, sorted(kinds)))
+            if saw[0]["arguments"]["backend"] != "system":
+                raise Failure("%s" % saw[0])
+
+
 # The same binary is a unit test on an embedded host (docs/embedding.md).
 def a_unit_test_runs_on_the_machines_device():
     test = os.path.abspath("tests/embedded/backends_test")
@@ -77,4 +100,4 @@ def system_cases():
     return [("system." + case.__name__, case) for case in (
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
         it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
-        a_unit_test_runs_on_the_machines_device)]
+        a_program_trace_has_what_rping_saw, a_unit_test_runs_on_the_machines_device)]

@@ -22,6 +22,8 @@ RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmae
 # In a sanitized build the libraries need the sanitizer's runtime, which other programs do not load.
 # These programs' own leaks are not checked.
 SANITIZER_RUNTIME = os.environ.get("RDMA_TEST_SANITIZER_RUNTIME")
+# Programs run under the layer and write a trace of what they saw.
+UNDER_LAYER = bool(os.environ.get("RDMA_TEST_LAYER"))
 
 
 class Skip(Exception):
@@ -182,6 +184,7 @@ class Emulator:
             self.env.pop(name, None)
         self.prefix = list(prefix)
         self.programs = []
+        self.program_traces = []
 
     def __enter__(self):
         return self
@@ -192,7 +195,10 @@ class Emulator:
         for host in self.hosts():
             self.rdmaemu("stop", host["name"])
         reports = self.sanitizer_reports()
+        broken = self.broken_program_traces()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if broken:
+            raise Failure(broken)
         if reports:
             raise Failure("a sanitizer's report in the log of a host:\n" + reports)
 
@@ -206,6 +212,29 @@ class Emulator:
                 if "Sanitizer" in text or ": runtime error: " in text:
                     reports += "%s:\n%s\n" % (name, text)
         return reports
+
+    def trace_option(self):
+        """Of a program that runs under the layer."""
+        if not UNDER_LAYER:
+            return []
+        self.program_traces.append(
+            os.path.join(self.directory, "program-%d.jsonl" % len(self.program_traces)))
+        return ["--program-trace", self.program_traces[-1]]
+
+    def broken_program_traces(self):
+        """What is wrong with the traces of programs that ran under the layer."""
+        for path in filter(os.path.exists, self.program_traces):
+            before = 0
+            with open(path) as lines:
+                for line in lines:
+                    try:
+                        record = json.loads(line)
+                    except ValueError as error:
+                        return "a line of a program trace: %s\n%s" % (error, line)
+                    if record["time"] < before and record["kind"] not in ("fork", "lost"):
+                        return "lines of a program trace are out of order: %s" % line
+                    before = record["time"]
+        return ""
 
     def rdmaemu(self, *arguments):
         return subprocess.run([*self.prefix, RDMAEMU, *arguments], env=self.env, text=True,
@@ -230,7 +259,7 @@ class Emulator:
         if SANITIZER_RUNTIME and "/" not in argv[0]:
             argv = ["env", "LD_PRELOAD=" + SANITIZER_RUNTIME, "ASAN_OPTIONS=detect_leaks=0", *argv]
         command = [*self.prefix, *prefix, RDMAEMU, "run", "--host", host, "--address", address,
-                   *options, "--", *argv]
+                   *self.trace_option(), *options, "--", *argv]
         program = Program(command, dict(self.env, **(env or {})))
         self.programs.append(program)
         return program

@@ -57,11 +57,13 @@ def the_system_backend_refuses_by_name_what_needs_the_emulator():
 
 
 def the_layer_shows_a_program_one_device_alone():
-    layer = os.path.abspath("shim/layer/librdmaemu_layer.so")
+    layer = ["LD_LIBRARY_PATH=" + os.path.abspath("shim/layer"),
+             "RDMAEMU_LAYER_VERBS=" + os.path.abspath("shim/verbs/libibverbs.so.1"),
+             "RDMAEMU_LAYER_RDMACM=" + os.path.abspath("shim/rdmacm/librdmacm.so.1")]
     names = [("rxe0,rxe1", "rxe1", ["rxe1"]), ("rxe0,rxe1", "nosuch", []), ("rxe0", "rxe0", ["rxe0"])]
     with Emulator() as emulator:
         for devices, chosen, seen in names:
-            result = run(emulator, "env", "LD_PRELOAD=" + layer, "RDMAEMU_LAYER_DEVICE=" + chosen,
+            result = run(emulator, "env", *layer, "RDMAEMU_LAYER_DEVICE=" + chosen,
                          "ibv_devices", options=("--device", devices, "--address", ADDRESS, "--address",
                                                  OTHER))
             expect(result, 0)

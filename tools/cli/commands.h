@@ -21,6 +21,12 @@ inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 inline constexpr int kTimedOut = 124;  // as timeout(1)
 
+// A trace of what the program saw (docs/trace.md), on any backend.
+struct ProgramTraceRequest {
+  std::string path = {};  // "": none
+  uint64_t limit_bytes = 0;
+};
+
 // Runs a program on a host. Exits with the program's status, or with 128 + n if signal n ended the
 // program. Prints the host's seed if the status is not 0.
 struct RunRequest {
@@ -29,12 +35,14 @@ struct RunRequest {
   // The trace of an earlier run. A run that departs from this trace fails.
   std::string replay_path = {};
   bool is_private = false;  // on hosts that no other command can find
+  ProgramTraceRequest program_trace = {};
   std::vector<std::string> command;
 };
 int Run(const RunRequest& request);
-// Replaces this process by a program on the machine's own rdma-core. The program sees all devices,
-// or only the named one. Returns only on failure.
-int RunOnSystem(const std::vector<std::string>& devices, const std::vector<std::string>& command);
+// Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
+// one. Without a trace the program replaces this process.
+int RunOnSystem(const std::vector<std::string>& devices, const ProgramTraceRequest& trace,
+                const std::vector<std::string>& command);
 // Prints the environment that `run` gives to a program.
 int Env(const runtime::HostOptions& options);
 // Lists the hosts. A nonempty `host` selects one.

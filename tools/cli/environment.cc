@@ -61,9 +61,8 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kPayloadShortcutsVariable, options.payload_shortcuts}};
 }
 
-// Returns the path at which the loader finds the machine's own library. Returns "" if it finds
-// none, or finds ours.
-std::string MachineLibrary(const char* soname) {
+// Returns the path at which the loader finds a library. Returns "" if it finds none, or finds ours.
+std::string LoadedLibrary(const char* soname) {
   void* const library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
   link_map* map = nullptr;
@@ -77,6 +76,21 @@ std::string MachineLibrary(const char* soname) {
   return path;
 }
 
+// Returns the directories that the loader searches, those of LD_LIBRARY_PATH first.
+std::vector<std::string> SearchedDirectories() {
+  std::vector<std::string> directories;
+  void* const self = dlopen(nullptr, RTLD_LAZY);
+  Dl_serinfo size;
+  if (self == nullptr || dlinfo(self, RTLD_DI_SERINFOSIZE, &size) != 0) return directories;
+  std::vector<char> room(size.dls_size);
+  auto* const info = reinterpret_cast<Dl_serinfo*>(room.data());
+  if (dlinfo(self, RTLD_DI_SERINFOSIZE, info) != 0 || dlinfo(self, RTLD_DI_SERINFO, info) != 0) {
+    return directories;
+  }
+  for (unsigned i = 0; i < info->dls_cnt; i++) directories.push_back(info->dls_serpath[i].dls_name);
+  return directories;
+}
+
 // Finds a library in an installed tree (bin/../lib/rdmaemu), or in Bazel's output.
 runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
                                             const std::string& package, const std::string& name) {
@@ -87,6 +101,54 @@ runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
   }
   return tl::unexpected(name + " is not beside " + binary_path + "; build it with: bazel build //" +
                         package + ":" + name);
+}
+
+std::string Normal(const std::string& path) {
+  std::string normal = fs::path(path).lexically_normal().string();
+  if (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+  return normal;
+}
+
+// Our own directories: what a `run` or `env` around this one has put into LD_LIBRARY_PATH.
+std::vector<std::string> OwnDirectories(const std::string& binary) {
+  std::vector<std::string> own;
+  if (const auto libraries = LibraryDirectories(binary)) own = *libraries;
+  if (const auto layer = LayerDirectory(binary)) own.push_back(*layer);
+  return own;
+}
+
+bool IsIn(const std::vector<std::string>& directories, const std::string& directory) {
+  return std::ranges::any_of(
+      directories, [&](const std::string& each) { return Normal(each) == Normal(directory); });
+}
+
+// The path of the machine's own library, also where ours stand before it. "": there is none.
+std::string MachineLibrary(const char* soname, const std::vector<std::string>& own) {
+  const std::string found = LoadedLibrary(soname);
+  if (!found.empty()) return found;
+  for (const std::string& directory : SearchedDirectories()) {
+    const fs::path path = fs::path(directory) / soname;
+    std::error_code error;
+    if (!IsIn(own, directory) && fs::exists(path, error)) return path.string();
+  }
+  return "";
+}
+
+// What tells the layer which libraries are behind it, of which one may be missing, and what to do.
+Environment LayerEnvironment(const Layer& layer, const std::string& verbs,
+                             const std::string& rdmacm) {
+  return {{"RDMAEMU_LAYER_VERBS", verbs},
+          {"RDMAEMU_LAYER_RDMACM", rdmacm},
+          {"RDMAEMU_LAYER_DEVICE", layer.device},
+          {"RDMAEMU_LAYER_TRACE", layer.recording}};
+}
+
+// The variables of the layer, all taken away.
+Environment WithoutLayer() {
+  return {{"RDMAEMU_LAYER_VERBS", ""},
+          {"RDMAEMU_LAYER_RDMACM", ""},
+          {"RDMAEMU_LAYER_DEVICE", ""},
+          {"RDMAEMU_LAYER_TRACE", ""}};
 }
 
 }  // namespace
@@ -119,24 +181,49 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
                         " //shim/rdmacm:librdmacm.so.1");
 }
 
-runtime::OrMessage<std::string> LayerPath(const std::string& binary_path) {
-  return LibraryPath(binary_path, "shim/layer", "librdmaemu_layer.so");
+runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path) {
+  const fs::path here = fs::path(binary_path).parent_path();
+  for (const fs::path& place : {here / "../lib/rdmaemu/layer", here / "../../shim/layer"}) {
+    std::error_code error;
+    if (fs::exists(place / "libibverbs.so.1", error)) return place.lexically_normal().string();
+  }
+  return tl::unexpected("the layer's libibverbs.so.1 is not beside " + binary_path +
+                        "; build it with: bazel build //shim/layer:libibverbs.so.1"
+                        " //shim/layer:librdmacm.so.1");
+}
+
+void Apply(const Environment& changes) {
+  for (const auto& [name, value] : changes) {
+    if (value.empty()) {
+      unsetenv(name.c_str());
+    } else {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
 }
 
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
-                                                   const runtime::HostOptions& host) {
+                                                   const runtime::HostOptions& host,
+                                                   const Layer& layer) {
   const std::string binary = BinaryPath();
-  auto directories = LibraryDirectories(binary);
-  if (!directories) return tl::unexpected(directories.error());
+  const auto ours = LibraryDirectories(binary);
+  if (!ours) return tl::unexpected(ours.error());
+  std::vector<std::string> path = *ours;
+  const std::vector<std::string> own = OwnDirectories(binary);
   for (const std::string& before : Split(Variable("LD_LIBRARY_PATH"), ':')) {
-    bool known = false;
-    for (const std::string& directory : *directories) known |= directory == before;
-    if (!known) directories->push_back(before);
+    if (!IsIn(own, before)) path.push_back(before);
   }
-  Environment environment = {{"RDMAEMU_HOST", host.name},
-                             {"RDMAEMU_DIR", registry.directory()},
-                             {"RDMAEMU_BIN", binary},
-                             {"LD_LIBRARY_PATH", Joined(*directories, ':')}};
+  Environment environment = {
+      {"RDMAEMU_HOST", host.name}, {"RDMAEMU_DIR", registry.directory()}, {"RDMAEMU_BIN", binary}};
+  if (layer.is_wanted()) {
+    const auto directory = LayerDirectory(binary);
+    if (!directory) return tl::unexpected(directory.error());
+    path.insert(path.begin(), *directory);
+    const Environment added = LayerEnvironment(layer, ours->front() + "/libibverbs.so.1",
+                                               ours->back() + "/librdmacm.so.1");
+    environment.insert(environment.end(), added.begin(), added.end());
+  }
+  environment.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
   if (host.clock != kProgramClock) return environment;
   const auto library = LibraryPath(binary, "emulator/embedded", "librdmaemu.so.1");
   if (!library) return tl::unexpected(library.error());
@@ -161,31 +248,35 @@ std::vector<std::string> OptionVariables() {
   return names;
 }
 
-runtime::OrMessage<Environment> SystemEnvironment(const std::string& device) {
+runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer) {
   Environment changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
   for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
   // Remove our libraries from the path, where an outer `run` or `env` has added them.
   const std::string binary = BinaryPath();
+  const std::vector<std::string> own = OwnDirectories(binary);
   std::vector<std::string> path = Split(Variable("LD_LIBRARY_PATH"), ':');
-  if (const auto ours = LibraryDirectories(binary)) {
-    std::erase_if(path, [&](const std::string& each) {
-      return std::ranges::find(*ours, fs::path(each).lexically_normal().string()) != ours->end();
-    });
-  }
-  changes.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
+  std::erase_if(path, [&](const std::string& each) { return IsIn(own, each); });
   if (Variable("RDMAEMU_BACKEND").empty()) changes.emplace_back("RDMAEMU_BACKEND", "system");
-  std::vector<std::string> preloaded;
-  if (!device.empty()) {
-    const auto layer = LayerPath(binary);
-    if (!layer) return tl::unexpected(layer.error());
-    preloaded.push_back(*layer);
-    changes.emplace_back("RDMAEMU_LAYER_DEVICE", device);
+  const std::string verbs = MachineLibrary("libibverbs.so.1", own);
+  const std::string rdmacm = MachineLibrary("librdmacm.so.1", own);
+  std::vector<std::string> preloaded = {verbs, rdmacm};
+  Environment layered = WithoutLayer();
+  if (layer.is_wanted()) {
+    const auto directory = LayerDirectory(binary);
+    if (!directory) return tl::unexpected(directory.error());
+    if (verbs.empty()) {
+      return tl::unexpected(std::string("there is no libibverbs.so.1; install libibverbs1"));
+    }
+    layered = LayerEnvironment(layer, verbs, rdmacm);
+    preloaded = {*directory + "/libibverbs.so.1",
+                 rdmacm.empty() ? "" : *directory + "/librdmacm.so.1"};
   }
-  for (const char* soname : {"libibverbs.so.1", "librdmacm.so.1"}) {
-    const std::string library = MachineLibrary(soname);
-    if (!library.empty()) preloaded.push_back(library);
+  changes.insert(changes.end(), layered.begin(), layered.end());
+  changes.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
+  std::erase(preloaded, "");
+  for (const std::string& before : Split(Variable("LD_PRELOAD"), ':')) {
+    if (!IsIn(own, fs::path(before).parent_path().string())) preloaded.push_back(before);
   }
-  for (const std::string& before : Split(Variable("LD_PRELOAD"), ':')) preloaded.push_back(before);
   if (!preloaded.empty()) changes.emplace_back("LD_PRELOAD", Joined(preloaded, ':'));
   return changes;
 }

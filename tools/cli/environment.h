@@ -18,8 +18,18 @@ std::string BinaryPath();
 // (bin/../lib/rdmaemu), or in Bazel's output (tools/cli/../../shim/{verbs,rdmacm}).
 runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::string& binary_path);
 
-// Returns the path of the preload layer (shim/layer), in the same places.
-runtime::OrMessage<std::string> LayerPath(const std::string& binary_path);
+// Returns the directory of the layer (shim/layer), whose forwarding libraries have the same names.
+runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path);
+
+// What a program's layer does. When both are empty, the layer is not loaded.
+struct Layer {
+  std::string device = {};     // the only device that the program sees
+  std::string recording = {};  // directory of a recording of what the program saw
+  bool is_wanted() const { return !device.empty() || !recording.empty(); }
+};
+
+// Makes changes to this process's environment. An empty value unsets the variable.
+void Apply(const Environment& changes);
 
 // The value of --clock for programs that live in the time of their hosts.
 inline constexpr const char* kProgramClock = "program";
@@ -28,7 +38,8 @@ inline constexpr const char* kProgramClock = "program";
 // precede the old value. With kProgramClock also adds librdmaemu.so.1 to LD_PRELOAD, which gives
 // the program its hosts' time.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
-                                                   const runtime::HostOptions& host);
+                                                   const runtime::HostOptions& host,
+                                                   const Layer& layer = {});
 
 // Returns the variables that pass options to an `rdmaemu host` that a library starts. Empty options
 // are left out.
@@ -36,9 +47,9 @@ Environment OptionEnvironment(const runtime::HostOptions& options);
 // Returns the names of all these variables.
 std::vector<std::string> OptionVariables();
 // Returns the changes to the environment of a program that must not run on our host. An empty value
-// unsets the variable. If `device` is not empty, the program sees only that device. The machine's
-// own libraries are preloaded, because a program linked with rdmaemu would load ours.
-runtime::OrMessage<Environment> SystemEnvironment(const std::string& device);
+// unsets the variable. The machine's own libraries, or the layer before them, are preloaded, because
+// a program linked with rdmaemu would load ours.
+runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer);
 // Fills empty options from the environment.
 void ReadOptionEnvironment(runtime::HostOptions& options);
 

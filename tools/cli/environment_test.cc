@@ -10,7 +10,7 @@ namespace rdmaemu::cli {
 namespace {
 
 std::map<std::string, std::string> SystemVariables() {
-  const auto environment = SystemEnvironment("");
+  const auto environment = SystemEnvironment({});
   EXPECT_TRUE(environment);
   if (!environment) return {};
   return {environment->begin(), environment->end()};

@@ -10,6 +10,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
+#include "tools/cli/program_trace/convert.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -179,7 +180,10 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
 std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   for (const CLI::Option* option : run.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--backend" || name == "--device") continue;
+    if (option->count() == 0 || name == "--backend" || name == "--device" ||
+        name == "--program-trace" || name == "--program-trace-limit") {
+      continue;
+    }
     return name +
            " needs the emulator; with --backend system a program gets the machine's own"
            " devices as they are";
@@ -382,6 +386,16 @@ int Main(int argc, char** argv) {
                   "Run with the seed of TRACE, say at which of its records this run left it, and"
                   " fail with status 122 when CMD succeeded and the run left it")
       ->type_name("TRACE");
+  ProgramTraceRequest program_trace{.limit_bytes = kMaxRecordingBytes};
+  run->add_option("--program-trace", program_trace.path,
+                  "Write each call, event and completion that CMD and its children saw, on either"
+                  " backend, as JSON lines (docs/trace.md)")
+      ->type_name("FILE");
+  run->add_option("--program-trace-limit", program_trace.limit_bytes,
+                  "Record at most so many bytes for it, such as 500M; default 4G. What does not fit"
+                  " is lost, and run fails with status 125")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
   bool program_time = false;
   const auto add_program_time = [&](CLI::App& command) {
     command.add_flag("--program-time", program_time,
@@ -473,7 +487,8 @@ int Main(int argc, char** argv) {
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);
-    return program ? RunOnSystem(options.devices, *program) : Fail(kUsage, program.error());
+    return program ? RunOnSystem(options.devices, program_trace, *program)
+                   : Fail(kUsage, program.error());
   }
   if (const auto wrong = AddProfiles(profiles, options)) {
     return Fail(*run ? kRunFailed : kUsage, *wrong);
@@ -492,7 +507,7 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program ? Run({options, strict, replay, is_private, *program})
+  return program ? Run({options, strict, replay, is_private, program_trace, *program})
                  : Fail(kUsage, program.error());
 }
 

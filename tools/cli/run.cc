@@ -1,11 +1,7 @@
 // `rdmaemu run`: runs a program on a host.
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,22 +14,16 @@
 #include "tools/cli/execute.h"
 #include "tools/cli/host_log.h"
 #include "tools/cli/private_registry.h"
+#include "tools/cli/program_trace/convert.h"
 #include "tools/cli/replay.h"
 #include "tools/cli/running_host.h"
+#include "tools/cli/supervise.h"
 
 namespace rdmaemu::cli {
 namespace {
 
 // A host may end between being found and accepting us as a client.
 constexpr int kStartAttempts = 5;
-
-// Signals from processes are forwarded to the program. A terminal's signals (Ctrl-C) already go to
-// the whole foreground process group.
-constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
-                             SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
-
-// The longest delay before a departure from the earlier run is reported.
-constexpr timespec kReplayLook{0, 50'000'000};
 
 std::vector<std::string> HostArguments(const std::string& binary,
                                        const runtime::HostOptions& options) {
@@ -52,10 +42,6 @@ std::vector<std::string> HostArguments(const std::string& binary,
   add("--seed", options.seed);
   add("--payload-shortcuts", options.payload_shortcuts);
   return arguments;
-}
-
-int ExitStatus(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 // Starts the host if needed. On failure the started command has printed the reason.
@@ -98,53 +84,7 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
                                              "; is a limit reached (ulimit -n, -v)?"));
 }
 
-// Waits for the program and forwards signals to it. With `replay`, follows its trace meanwhile.
-int Supervise(pid_t child, const sigset_t& watched, Replay* replay) {
-  for (;;) {
-    siginfo_t info;
-    const int number = replay != nullptr ? sigtimedwait(&watched, &info, &kReplayLook)
-                                         : sigwaitinfo(&watched, &info);
-    if (replay != nullptr) replay->Look();
-    if (number < 0) continue;
-    if (number != SIGCHLD) {
-      if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
-      continue;
-    }
-    // Reap all ended processes: as a container's first process we also inherit orphans.
-    int status;
-    for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (ended == child) return ExitStatus(status);
-    }
-  }
-}
-
-// Starts the program and waits for its end. On failure prints the error and returns the exit
-// status.
-tl::expected<int, int> Supervised(const std::vector<std::string>& command, Replay* replay) {
-  sigset_t watched, before;
-  sigemptyset(&watched);
-  sigaddset(&watched, SIGCHLD);
-  for (const int number : kPassedOn) sigaddset(&watched, number);
-  sigprocmask(SIG_BLOCK, &watched, &before);
-  fflush(nullptr);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) {
-    return tl::unexpected(Fail(kRunFailed, std::string("cannot start a process: ") +
-                                               std::strerror(errno) +
-                                               "; is a limit reached (ulimit -u)?"));
-  }
-  if (child == 0) {
-    // A SIGKILL to this process must end the program, too.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(kRunFailed);
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    Execute(command);
-  }
-  return Supervise(child, watched, replay);
-}
-
-// Prints the seed only of the host that we used, because another host may have its name by now.
+// Prints the seed of the host that the program was on. Another host may have its name by now.
 void PrintSeed(const runtime::Registry& registry, const std::string& name,
                const runtime::HostClient& client) {
   const auto record = registry.ReadRecord(name);
@@ -168,7 +108,14 @@ int Run(const RunRequest& request) {
   if (const std::string refused = runtime::WhyMemoryIsRefused(); !refused.empty()) {
     return Fail(kRunFailed, refused);
   }
-  const auto environment = ProgramEnvironment(*registry, options);
+  std::optional<ProgramTrace> program_trace;
+  if (!request.program_trace.path.empty()) {
+    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes);
+    if (!begun) return Fail(kRunFailed, begun.error());
+    program_trace.emplace(std::move(*begun));
+  }
+  const Layer layer{.recording = program_trace ? program_trace->directory() : ""};
+  const auto environment = ProgramEnvironment(*registry, options, layer);
   if (!environment) return Fail(kRunFailed, environment.error());
   std::optional<Replay> replay;
   if (!request.replay_path.empty()) {
@@ -181,10 +128,15 @@ int Run(const RunRequest& request) {
   HostLog log(*registry, options.name);
   auto client = JoinHost(*registry, options, log);
   if (!client) return client.error();
-  for (const auto& [name, value] : *environment) setenv(name.c_str(), value.c_str(), 1);
+  Apply(*environment);
 
-  const auto status = Supervised(request.command, replay ? &*replay : nullptr);
-  if (!status) return status.error();
+  std::function<void()> look;
+  if (replay) look = [&] { replay->Look(); };
+  const auto ended = Supervised(request.command, look);
+  if (!ended) return ended.error();
+  const int status = ExitStatus(ended->wait_status);
+  const bool is_traced =
+      !program_trace || PrintErrors(program_trace->End(ended->process, ended->wait_status));
   // Reports rules that others added, too. If the host has ended, its rules are unknown. That is
   // reported only if rules were requested.
   const bool all_fired =
@@ -192,13 +144,13 @@ int Run(const RunRequest& request) {
                     !options.scenario_path.empty() || request.strict, request.strict);
   const bool is_same = !replay || replay->Report(*client);
   const bool is_whole = ReportCutFiles(*client, log, *registry, options);
-  const bool started = *status != kNotFound && *status != kNotExecutable;
-  log.Print(*status != 0 && started);
-  if (*status != 0) {
+  const bool started = status != kNotFound && status != kNotExecutable;
+  log.Print(status != 0 && started);
+  if (status != 0) {
     if (started) PrintSeed(*registry, options.name, *client);
-    return *status;
+    return status;
   }
-  if (!is_whole) return kRunFailed;
+  if (!is_whole || !is_traced) return kRunFailed;
   if (request.strict && !all_fired) return kRuleNeverFired;
   return is_same ? 0 : kRunDeparted;
 }

@@ -58,7 +58,7 @@ def all_files_are_there_and_listed():
         check(listed == files_below(prefix.directory), "%s\n%s" % (listed, files_below(
             prefix.directory)))
         for wanted in ("bin/rdmaemu", "lib/rdmaemu/libibverbs.so.1", "lib/rdmaemu/librdmacm.so.1",
-                       "lib/rdmaemu/librdmaemu_layer.so", "lib/rdmaemu/librdmaemu.so.1",
+                       "lib/rdmaemu/layer/libibverbs.so.1", "lib/rdmaemu/librdmaemu.so.1",
                        "include/rdmaemu/rdmaemu.h", "lib/pkgconfig/rdmaemu.pc",
                        "lib/cmake/rdmaemu/rdmaemu-config.cmake",
                        "share/doc/rdmaemu/examples/epoll/Makefile",

@@ -42,7 +42,7 @@ rdmaemu_build() {
   begun=$(mktemp)
   if rdmaemu_build_targets "$root" rdmaemu \
     //tools/cli:rdmaemu //shim/verbs:libibverbs.so.1 //shim/rdmacm:librdmacm.so.1 \
-    //shim/layer:librdmaemu_layer.so; then
+    //shim/layer:libibverbs.so.1 //shim/layer:librdmacm.so.1; then
     mv "$begun" "$stamp"
   else
     rm -f "$begun"

@@ -11,7 +11,7 @@ packages_quickstart=(rdmacm-utils)
 packages_test=(
   libgtest-dev libgmock-dev catch2 doctest-dev libevent-dev libbenchmark-dev make cmake pkg-config
   rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man valgrind
-  python3-pytest python3-pyverbs
+  python3-pytest python3-pyverbs python3-jsonschema
 )
 
 # Needed by `tools/rdmaemu install` for its man pages.

@@ -1,0 +1,63 @@
+#include "shim/layer/filter/device_filter.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/layer/forward.h"
+
+// verbs.h has a macro of this name for programs that are linked statically.
+#undef ibv_get_device_list
+
+namespace rdmaemu::layer::filter {
+namespace {
+
+const char* g_wanted;
+decltype(::ibv_get_device_list)* g_next_list;
+decltype(::ibv_free_device_list)* g_next_free;
+
+// The caller gets `devices`. The real list behind it is freed with it, so that nothing leaks.
+struct Filtered {
+  ibv_device** all;
+  ibv_device* devices[2];
+};
+
+// ibv_get_device_list(3): an empty list, or the one device.
+ibv_device** GetDeviceList(int* count) {
+  if (count != nullptr) *count = 0;
+  ibv_device** const all = g_next_list(nullptr);
+  if (all == nullptr) return nullptr;
+  auto* const filtered = static_cast<Filtered*>(calloc(1, sizeof(Filtered)));
+  if (filtered == nullptr) {
+    g_next_free(all);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  filtered->all = all;
+  for (ibv_device** each = all; *each != nullptr; each++) {
+    if (strcmp((*each)->name, g_wanted) == 0) filtered->devices[0] = *each;
+  }
+  if (count != nullptr) *count = filtered->devices[0] == nullptr ? 0 : 1;
+  return filtered->devices;
+}
+
+void FreeDeviceList(ibv_device** list) {
+  if (list == nullptr) return;
+  auto* const filtered =
+      reinterpret_cast<Filtered*>(reinterpret_cast<char*>(list) - offsetof(Filtered, devices));
+  g_next_free(filtered->all);
+  free(filtered);
+}
+
+}  // namespace
+
+void Install() {
+  g_wanted = getenv("RDMAEMU_LAYER_DEVICE");
+  if (g_wanted == nullptr) return;
+  Intercept("ibv_get_device_list", GetDeviceList, &g_next_list);
+  Intercept("ibv_free_device_list", FreeDeviceList, &g_next_free);
+}
+
+}  // namespace rdmaemu::layer::filter

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Makes the entry points of a forwarding library out of lists of names with versions (abi.txt).
+
+forwards.py LIST...    prints a C++ source: one jump per name, and the table kForwards
+
+An entry point jumps to the address in its slot of rdmaemu_layer_slots and touches no register, so
+that it forwards functions of any signature. `name@@NODE` is the version that a linker takes,
+`name@NODE` an older one. The nodes themselves come from the version script.
+"""
+import sys
+
+# Variables, not functions: forward.cc has them.
+DATA = {"verbs_allow_disassociate_destroy"}
+
+ENTRY = """asm(R"(
+  .text
+  .p2align 4
+  .globl {symbol}
+  .type {symbol}, %function
+{symbol}:
+)" RDMAEMU_LAYER_JUMP({index}) R"(
+  .size {symbol}, .-{symbol}
+{version})");
+"""
+
+
+def names_in(paths):
+    for path in paths:
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                name, _, version = line.strip().partition("@")
+                if name and name not in DATA:
+                    yield name, version.lstrip("@"), version.startswith("@")
+
+
+def main():
+    names = list(names_in(sys.argv[1:]))
+    print("// Made by forwards.py; do not edit.")
+    print('#include "shim/layer/forward.h"\n')
+    print('extern "C" { __attribute__((visibility("hidden"))) void* rdmaemu_layer_slots[%d]; }\n'
+          % len(names))
+    for index, (name, version, is_default) in enumerate(names):
+        symbol = name if is_default else "rdmaemu_layer_old_" + name
+        directive = "" if is_default else "  .symver %s, %s@%s\n" % (symbol, name, version)
+        print(ENTRY.format(symbol=symbol, index=index, version=directive))
+    print("namespace rdmaemu::layer {\n\nconst Forward kForwards[] = {")
+    for name, version, is_default in names:
+        print('    {"%s", "%s", %s},' % (name, version, "true" if is_default else "false"))
+    print("};\nconst unsigned kForwardCount = %d;\n\n}  // namespace rdmaemu::layer" % len(names))
+
+
+main()

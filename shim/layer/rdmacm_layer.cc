@@ -1,0 +1,32 @@
+// The forwarding librdmacm.so.1.
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "shim/layer/forward.h"
+#include "shim/layer/trace/install.h"
+#include "shim/layer/trace/recorder.h"
+
+namespace rdmaemu::layer {
+namespace {
+
+// For functions that the library behind does not have, and for all when there is none.
+intptr_t Missing() {
+  static bool is_said;
+  if (!is_said) fprintf(stderr, "rdmaemu: a call that the librdmacm.so.1 behind does not have\n");
+  is_said = true;
+  errno = ENOSYS;
+  return -1;
+}
+
+__attribute__((constructor)) void Load() {
+  void* const behind =
+      LoadBehind("RDMAEMU_LAYER_RDMACM", "librdmacm.so.1", reinterpret_cast<void (*)()>(Missing));
+  if (behind != nullptr) rdmaemu_layer_add_library(dlsym(behind, "rdma_create_id"));
+  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load));
+  if (rdmaemu_layer_is_tracing()) trace::InstallCm();
+}
+
+}  // namespace
+}  // namespace rdmaemu::layer

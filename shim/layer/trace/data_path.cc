@@ -1,0 +1,138 @@
+#include "shim/layer/trace/data_path.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "shim/layer/trace/operations.h"
+#include "shim/layer/trace/table.h"
+#include "shim/layer/trace/writer.h"
+
+namespace rdmaemu::layer::trace {
+namespace {
+
+// Of ibv_start_poll, which has no count.
+constexpr int64_t kStartPoll = -1;
+
+// Counts one more empty poll in the thread's last record, or begins a record of them.
+void PutEmptyPoll(const void* cq, int64_t wanted, uint64_t begin) {
+  const uint64_t end = Now();
+  Thread* const thread = rdmaemu_layer_begin_record();
+  if (thread == nullptr) return;
+  const auto key = reinterpret_cast<uint64_t>(cq);
+  EmptyPollsRecord* const last = thread->polls;
+  if (last != nullptr && last->cq == key && last->wanted == wanted) {
+    last->count++;
+    last->header.took += static_cast<float>(static_cast<int64_t>(end - last->header.time));
+    last->header.time = end;
+    __atomic_store_n(&thread->is_writing, false, __ATOMIC_RELEASE);
+    return;
+  }
+  Record record(thread, RecordKind::kEmptyPolls, 0, end);
+  record.SetBegin(begin);
+  record.Put(uint64_t{1});
+  record.Put(key);
+  record.Put(wanted);
+  record.MayCountPolls();
+}
+
+// The head of a record of a poll: answer, errno when it failed, CQ, entries asked for.
+void PutPoll(Record& record, uint64_t begin, int answer, const void* cq, int wanted) {
+  record.SetBegin(begin);
+  record.Put(static_cast<int32_t>(answer));
+  if (answer < 0) record.Put(static_cast<int32_t>(errno));
+  record.Put(reinterpret_cast<uint64_t>(cq));
+  record.Put(static_cast<int32_t>(wanted));
+}
+
+// As many completions as one record takes, to its end; returns how many.
+int PutCompletions(Record& record, ibv_wc* completions, int count) {
+  const int taken = std::clamp(count, 0, kMaxCompletionsPerRecord);
+  Writer<false> writer(record);
+  for (int i = 0; i < taken; i++) {
+    record.Put(uint8_t{1});
+    Describe(writer, completions[i]);
+  }
+  return taken;
+}
+
+// The completion that start_poll or next_poll made the current one, as far as its readers show it.
+ibv_wc Current(ibv_cq_ex* cq, const ibv_cq_ex& original) {
+  ibv_wc current{};
+  current.wr_id = cq->wr_id;
+  current.status = cq->status;
+  if (original.read_qp_num != nullptr) current.qp_num = original.read_qp_num(cq);
+  if (cq->status != IBV_WC_SUCCESS) {
+    if (original.read_vendor_err != nullptr) current.vendor_err = original.read_vendor_err(cq);
+    return current;
+  }
+  if (original.read_opcode != nullptr) current.opcode = original.read_opcode(cq);
+  if (original.read_byte_len != nullptr) current.byte_len = original.read_byte_len(cq);
+  return current;
+}
+
+void PutStep(CallId id, ibv_cq_ex* cq, const ibv_cq_ex& original, uint64_t begin, int answer) {
+  const int error = errno;
+  Record record(RecordKind::kCall, static_cast<uint16_t>(id), Now());
+  if (record) {
+    PutPoll(record, begin, answer, cq, 0);
+    ibv_wc current = answer == 0 ? Current(cq, original) : ibv_wc{};
+    PutCompletions(record, &current, answer == 0 ? 1 : 0);
+  }
+  errno = error;
+}
+
+}  // namespace
+
+int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
+  const ibv_context_ops* const original = Originals<ibv_context_ops>::Find(cq->context);
+  const uint64_t begin = Now();
+  const int answer = original->poll_cq(cq, count, out);
+  if (!rdmaemu_layer_is_program(__builtin_return_address(0))) return answer;
+  if (answer == 0) {
+    PutEmptyPoll(cq, count, begin);
+    return 0;
+  }
+  int put = 0;
+  {
+    Record record(RecordKind::kCall, static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq),
+                  Now());
+    if (record) {
+      PutPoll(record, begin, answer, cq, count);
+      put = PutCompletions(record, out, answer);
+    }
+  }
+  while (put < answer) {
+    Record record(RecordKind::kCompletions,
+                  static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq), Now());
+    if (!record) break;
+    record.Put(reinterpret_cast<uint64_t>(cq));
+    put += PutCompletions(record, out + put, answer - put);
+  }
+  return answer;
+}
+
+int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  const ibv_cq_ex* const original = Originals<ibv_cq_ex>::Find(cq);
+  const uint64_t begin = Now();
+  const int answer = original->start_poll(cq, attr);
+  if (!rdmaemu_layer_is_program(__builtin_return_address(0))) return answer;
+  if (answer == ENOENT) {
+    PutEmptyPoll(cq, kStartPoll, begin);
+  } else {
+    PutStep(CallId::k_ibv_cq_ex_start_poll, cq, *original, begin, answer);
+  }
+  return answer;
+}
+
+int NextPoll(ibv_cq_ex* cq) {
+  const ibv_cq_ex* const original = Originals<ibv_cq_ex>::Find(cq);
+  const uint64_t begin = Now();
+  const int answer = original->next_poll(cq);
+  if (rdmaemu_layer_is_program(__builtin_return_address(0))) {
+    PutStep(CallId::k_ibv_cq_ex_next_poll, cq, *original, begin, answer);
+  }
+  return answer;
+}
+
+}  // namespace rdmaemu::layer::trace

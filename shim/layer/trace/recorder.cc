@@ -1,0 +1,400 @@
+#include "shim/layer/trace/recorder.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace rdmaemu::layer::trace {
+namespace {
+
+constexpr size_t kMaxPathBytes = 4096;
+// The layer's two libraries and the two behind them.
+constexpr int kMaxLibraries = 4;
+// Values of the generation word while there is none.
+constexpr uint64_t kNone = 0, kBusy = 1;
+
+struct CodeRange {
+  uintptr_t begin, end;
+};
+
+Control* g_control;
+bool g_has_ticks;
+char g_directory[kMaxPathBytes];
+bool g_is_emulator;
+CodeRange g_libraries[kMaxLibraries];
+std::atomic<int> g_library_count;
+
+// The process. A forked child has a copy of all but the generation word, whose page the kernel
+// clears (MADV_WIPEONFORK), whichever call made the child.
+std::atomic<uint64_t>* g_generation;
+uint64_t g_generations = kBusy;
+uint32_t g_process, g_image;
+std::atomic<uint32_t> g_threads;
+uint64_t g_fork_time;
+pthread_key_t g_thread_end;
+
+// In static TLS, of which dlopen has a surplus of 512 bytes.
+thread_local Thread t_thread;
+static_assert(sizeof(Thread) <= 72);
+
+void Lose(Loss reason, uint64_t records = 1) {
+  g_control->lost[static_cast<size_t>(reason)].fetch_add(records, std::memory_order_relaxed);
+}
+
+size_t ReadFile(const char* path, char* out, size_t room) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t count = read(fd, out, room);
+  close(fd);
+  return count < 0 ? 0 : static_cast<size_t>(count);
+}
+
+// DIRECTORY/PID-IMAGE-THREAD and a suffix, without stdio: signal handlers come here too.
+void PathOf(const Thread& thread, const char* suffix, char* out) {
+  char* at = stpcpy(out, g_directory);
+  const uint32_t numbers[] = {g_process, g_image, thread.number};
+  char separator = '/';
+  for (const uint32_t number : numbers) {
+    *at++ = separator;
+    separator = '-';
+    char digits[10];
+    int count = 0;
+    uint32_t rest = number;
+    do digits[count++] = static_cast<char>('0' + rest % 10);
+    while ((rest /= 10) != 0);
+    while (count > 0) *at++ = digits[--count];
+  }
+  stpcpy(at, suffix);
+}
+
+// Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ.
+bool FitsFileLimit(uint64_t bytes) {
+  rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes;
+}
+
+// Takes room from the recording's limit.
+bool Reserve(uint64_t bytes) {
+  if (g_control->used_bytes.fetch_add(bytes) + bytes <= g_control->limit_bytes) return true;
+  g_control->used_bytes.fetch_sub(bytes);
+  return false;
+}
+
+// A mapped window; nullptr and `why`.
+char* MapWindow(const Thread& thread, Loss& why) {
+  why = Loss::kLimit;
+  if (!Reserve(kWindowBytes)) return nullptr;
+  char path[kMaxPathBytes + 64];
+  PathOf(thread, kWindowSuffix, path);
+  why = Loss::kFile;
+  const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return nullptr;
+  void* memory = MAP_FAILED;
+  // Blocks are reserved: a write to a mapping of a full file system would be a SIGBUS.
+  if (!FitsFileLimit(kWindowBytes) || posix_fallocate(fd, 0, kWindowBytes) != 0) {
+    why = Loss::kDisk;
+  } else {
+    memory = mmap(nullptr, kWindowBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  }
+  close(fd);
+  if (memory != MAP_FAILED) return static_cast<char*>(memory);
+  unlink(path);
+  return nullptr;
+}
+
+// Gives the thread its window; false after the loss was counted.
+bool MakeWindow(Thread& thread) {
+  if (thread.attempt_in > 0) {
+    thread.attempt_in--;
+    return Lose(thread.why_not), false;
+  }
+  char* const window = MapWindow(thread, thread.why_not);
+  if (window == nullptr) {
+    thread.attempt_in = kRecordsBetweenAttempts;
+    return Lose(thread.why_not), false;
+  }
+  // Anything but null, so that EndThread is called.
+  pthread_setspecific(g_thread_end, &thread);
+  new (window) WindowHeader{kMagic, g_process, g_image, thread.number, 0, 0, {}};
+  thread.begin = window;
+  thread.at = window + sizeof(WindowHeader);
+  // The last record is followed by a header of size 0.
+  thread.end = window + kWindowBytes - sizeof(RecordHeader);
+  return true;
+}
+
+uint64_t RecordsIn(const Thread& thread) {
+  uint64_t count = 0;
+  for (const char* at = thread.begin + sizeof(WindowHeader); at < thread.at; count++) {
+    at += reinterpret_cast<const RecordHeader*>(at)->bytes;
+  }
+  return count;
+}
+
+// Appends the window's records to the log, all or none.
+bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& why) {
+  why = Loss::kLimit;
+  if (!Reserve(bytes)) return false;
+  char path[kMaxPathBytes + 64];
+  PathOf(thread, kLogSuffix, path);
+  why = Loss::kFile;
+  const int fd = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  why = Loss::kDisk;
+  size_t written = 0;
+  while (FitsFileLimit(thread.position + bytes) && written < bytes) {
+    const ssize_t count = write(fd, records + written, bytes - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    written += static_cast<size_t>(count);
+  }
+  const bool is_whole = written == bytes;
+  if (!is_whole && written > 0 && ftruncate(fd, static_cast<off_t>(thread.position)) != 0) {
+    why = Loss::kFile;
+  }
+  close(fd);
+  return is_whole;
+}
+
+// Moves the window's records to the log, or counts them as lost.
+void EmptyWindow(Thread& thread) {
+  char* const records = thread.begin + sizeof(WindowHeader);
+  const auto bytes = static_cast<size_t>(thread.at - records);
+  Loss why;
+  if (AppendToLog(thread, records, bytes, why)) {
+    thread.position += bytes;
+  } else {
+    Lose(why, RecordsIn(thread));
+  }
+  // In this order, the end of the process between any two of these neither loses nor repeats.
+  __atomic_store_n(&reinterpret_cast<RecordHeader*>(records)->bytes, uint16_t{0}, __ATOMIC_RELEASE);
+  __atomic_store_n(&reinterpret_cast<WindowHeader*>(thread.begin)->position, thread.position,
+                   __ATOMIC_RELEASE);
+  thread.at = records;
+  thread.polls = nullptr;
+}
+
+// A thread ends: its window goes to the log and gives back its memory. What the thread's later
+// destructors call is recorded as another thread's.
+void EndThread(void*) {
+  Thread& thread = t_thread;
+  if (thread.begin == nullptr || thread.generation != g_generation->load()) return;
+  const int before = errno;
+  thread.is_writing = true;
+  EmptyWindow(thread);
+  munmap(thread.begin, kWindowBytes);
+  char path[kMaxPathBytes + 64];
+  PathOf(thread, kWindowSuffix, path);
+  const auto kept = static_cast<off_t>(sizeof(WindowHeader));
+  if (truncate(path, kept) == 0) g_control->used_bytes.fetch_sub(kWindowBytes);
+  thread = {};
+  errno = before;
+}
+
+void PutText(Record& record, const char* text, size_t bytes) {
+  const auto count = static_cast<uint16_t>(bytes);
+  record.Put(count);
+  record.PutBytes(text, count);
+}
+
+// The path behind links: it ends with the library's version.
+void PutRealPath(Record& record, const char* path) {
+  char real[PATH_MAX];
+  const bool is_found = path != nullptr && realpath(path, real) != nullptr;
+  PutText(record, real, is_found ? strnlen(real, kMaxPathTextBytes) : 0);
+}
+
+void PutStart() {
+  char arguments[kMaxArgumentBytes];
+  const size_t bytes = ReadFile("/proc/self/cmdline", arguments, sizeof arguments);
+  char program[kMaxTextBytes];
+  const ssize_t program_bytes = readlink("/proc/self/exe", program, sizeof program);
+  Record record(RecordKind::kStart, 0, Now());
+  if (!record) return;
+  record.Put(static_cast<uint32_t>(getppid()));
+  record.Put(static_cast<uint32_t>(g_is_emulator));
+  PutText(record, program, program_bytes < 0 ? 0 : static_cast<size_t>(program_bytes));
+  PutText(record, arguments, bytes);
+  PutRealPath(record, getenv("RDMAEMU_LAYER_VERBS"));
+  PutRealPath(record, getenv("RDMAEMU_LAYER_RDMACM"));
+}
+
+void PutFork(uint32_t parent, uint32_t parent_image) {
+  // A child of _Fork(3) or clone(2) had no handler that could note the time.
+  Record record(RecordKind::kFork, 0, g_fork_time != 0 ? g_fork_time : Now());
+  g_fork_time = 0;
+  if (!record) return;
+  record.Put(parent);
+  record.Put(parent_image);
+}
+
+// Begins the process (or forked child) in which nothing was recorded yet. Returns its generation.
+uint64_t BeginProcess() {
+  uint64_t generation = kNone;
+  if (!g_generation->compare_exchange_strong(generation, kBusy)) {
+    while ((generation = g_generation->load(std::memory_order_acquire)) == kBusy) sched_yield();
+    return generation;
+  }
+  const uint32_t parent = g_process, parent_image = g_image;
+  g_process = static_cast<uint32_t>(getpid());
+  g_image = g_control->images.fetch_add(1) + 1;
+  g_threads.store(0, std::memory_order_relaxed);
+  generation = ++g_generations;
+  g_generation->store(generation, std::memory_order_release);
+  // The first records of the thread that came first.
+  t_thread.is_writing = false;
+  if (parent == 0) {
+    PutStart();
+  } else {
+    PutFork(parent, parent_image);
+  }
+  t_thread.is_writing = true;
+  return generation;
+}
+
+// A thread without room, or of a process that has begun anew. False: the record is lost.
+__attribute__((noinline)) bool MakeRoom(Thread& thread) {
+  const int before = errno;
+  uint64_t generation = g_generation->load(std::memory_order_acquire);
+  if (generation == kNone || generation == kBusy) generation = BeginProcess();
+  if (thread.generation != generation) {
+    // The parent's window is the parent's.
+    if (thread.begin != nullptr) munmap(thread.begin, kWindowBytes);
+    thread = {};
+    thread.is_writing = true;
+    thread.generation = generation;
+    thread.number = g_threads.fetch_add(1) + 1;
+  }
+  const bool has_window = thread.begin != nullptr || MakeWindow(thread);
+  if (has_window && thread.end - thread.at < static_cast<ptrdiff_t>(kMaxRecordBytes)) {
+    EmptyWindow(thread);
+  }
+  errno = before;
+  return has_window;
+}
+
+void ForkedChild() {
+  g_generation->store(kNone, std::memory_order_relaxed);
+  g_fork_time = rdmaemu_layer_time();
+}
+
+bool HasRecorded() {
+  return g_control != nullptr && g_generation->load(std::memory_order_acquire) > kBusy;
+}
+
+// Exit handlers of the program may still make calls.
+__attribute__((destructor)) void End() {
+  if (HasRecorded()) const Record record(RecordKind::kEnd, 0, Now());
+}
+
+Control* MapControl() {
+  char path[kMaxPathBytes + 64];
+  stpcpy(stpcpy(stpcpy(path, g_directory), "/"), kControlFile);
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* const memory = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return nullptr;
+  auto* const control = static_cast<Control*>(memory);
+  return control->magic == kMagic ? control : nullptr;
+}
+
+int AddCode(dl_phdr_info* info, size_t, void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr)& part = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+    if (address < begin || address >= begin + part.p_memsz) continue;
+    const int count = g_library_count.load(std::memory_order_relaxed);
+    if (count == kMaxLibraries) return 1;
+    g_libraries[count] = {begin, begin + part.p_memsz};
+    g_library_count.store(count + 1, std::memory_order_release);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void OpenRecording(bool is_emulator) {
+  const char* const directory = getenv("RDMAEMU_LAYER_TRACE");
+  if (directory == nullptr || strlen(directory) >= kMaxPathBytes) return;
+  stpcpy(g_directory, directory);
+  g_is_emulator = is_emulator;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const memory =
+      mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Control* const control = memory == MAP_FAILED ? nullptr : MapControl();
+  if (control == nullptr) {
+    fprintf(stderr, "rdmaemu: no trace of process %d: cannot open the recording %s: %s\n", getpid(),
+            directory, strerror(errno));
+    return;
+  }
+  // Where the kernel has no MADV_WIPEONFORK (before 4.14), the handler of fork() clears the word.
+  madvise(memory, page, MADV_WIPEONFORK);
+  g_generation = new (memory) std::atomic<uint64_t>(kNone);
+  pthread_atfork(nullptr, nullptr, ForkedChild);
+  if (pthread_key_create(&g_thread_end, EndThread) != 0) return;
+  g_has_ticks = control->clock == Clock::kTicks;
+  g_control = control;
+}
+
+}  // namespace rdmaemu::layer::trace
+
+using namespace rdmaemu::layer::trace;
+
+Thread* rdmaemu_layer_begin_record() {
+  Thread& thread = t_thread;
+  if (thread.is_writing) {
+    Lose(Loss::kHandler);
+    return nullptr;
+  }
+  __atomic_store_n(&thread.is_writing, true, __ATOMIC_RELAXED);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (thread.generation == g_generation->load(std::memory_order_relaxed) &&
+      thread.end - thread.at >= static_cast<ptrdiff_t>(kMaxRecordBytes)) {
+    return &thread;
+  }
+  if (MakeRoom(thread)) return &thread;
+  thread.is_writing = false;
+  return nullptr;
+}
+
+bool rdmaemu_layer_is_program(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  const int count = g_library_count.load(std::memory_order_acquire);
+  for (int i = 0; i < count; i++) {
+    if (at - g_libraries[i].begin < g_libraries[i].end - g_libraries[i].begin) return false;
+  }
+  return true;
+}
+
+void rdmaemu_layer_add_library(const void* address) {
+  dl_iterate_phdr(AddCode, const_cast<void*>(address));
+}
+
+bool rdmaemu_layer_is_tracing() { return g_control != nullptr; }
+
+uint64_t rdmaemu_layer_time() {
+#if defined(__x86_64__)
+  if (g_has_ticks) return __rdtsc();
+#elif defined(__aarch64__)
+  if (g_has_ticks) {
+    uint64_t ticks;
+    asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+  }
+#endif
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}

@@ -1,0 +1,123 @@
+// How a call is recorded, for every row of the table.
+#pragma once
+
+#include <errno.h>
+
+#include "shim/layer/trace/operations.h"
+#include "shim/layer/trace/recorder.h"
+#include "shim/layer/trace/table.h"
+#include "shim/layer/trace/writer.h"
+
+namespace rdmaemu::layer::trace {
+
+// Nothing, as a value.
+struct Void {};
+
+template <class R, class... A>
+auto Make(R (*function)(A...), A... arguments) {
+  if constexpr (std::is_void_v<R>) {
+    function(arguments...);
+    return Void{};
+  } else {
+    return function(arguments...);
+  }
+}
+
+// A result that makes an object known: recorded also when a library calls another.
+template <class R>
+inline constexpr bool kMakesObject = std::is_pointer_v<R>&& kIsObject<std::remove_pointer_t<R>>;
+
+// Two records: one when the call begins, so that a call that never returns is in the trace.
+template <CallId kId, class R, class... A>
+R SlowCall(R (*next)(A...), const void* caller, A... arguments) {
+  using ThisRow = Row<kId>;
+  static_assert(ThisRow::kSpecs.size() == sizeof...(A), "a row names each argument");
+  std::tuple<A...> packed(arguments...);
+  const bool is_inside = !rdmaemu_layer_is_program(caller);
+  uint32_t number = 0;
+  if (!is_inside || kMakesObject<R>) {
+    Record record(RecordKind::kInputs, static_cast<uint16_t>(kId), Now());
+    if (record) {
+      number = ++record.thread().calls;
+      record.Put(number);
+      record.Put(static_cast<uint32_t>(is_inside));
+      Writer<false> writer(record);
+      VisitArguments<false>(writer, ThisRow::kSpecs.data(), packed);
+    }
+  }
+  const auto result = Make(next, arguments...);
+  const int error = errno;
+  if constexpr (!std::is_void_v<R>) Adopt(result);
+  if (number != 0) {
+    Record record(RecordKind::kOutputs, static_cast<uint16_t>(kId), Now());
+    if (record) {
+      record.Put(number);
+      record.Put(static_cast<uint32_t>(is_inside));
+      record.Put(static_cast<int32_t>(error));
+      Writer<true> writer(record);
+      bool is_success = true;
+      if constexpr (!std::is_void_v<R>) {
+        Result(writer, result);
+        is_success = IsSuccess<ThisRow::kAnswer>(result);
+      }
+      record.Put(static_cast<uint8_t>(is_success));
+      if (is_success) VisitArguments<true>(writer, ThisRow::kSpecs.data(), packed);
+    }
+    errno = error;
+  }
+  if constexpr (!std::is_void_v<R>) return result;
+}
+
+inline bool IsDatagram(const ibv_qp* qp) { return qp->qp_type == IBV_QPT_UD; }
+template <class T>
+bool IsDatagram(const T&) {
+  return false;
+}
+
+// The work request that a post refused; nullptr of other calls.
+inline const void* Refused(ibv_send_wr*, ibv_send_wr** bad) { return *bad; }
+inline const void* Refused(ibv_recv_wr*, ibv_recv_wr** bad) { return *bad; }
+template <class... A>
+const void* Refused(const A&...) {
+  return nullptr;
+}
+
+// One record, after the call.
+template <CallId kId, class R, class First, class... A>
+R FastCall(R (*next)(First, A...), const void* caller, First first, A... arguments) {
+  using ThisRow = Row<kId>;
+  static_assert(ThisRow::kSpecs.size() == sizeof...(A) + 1, "a row names each argument");
+  const uint64_t begin = Now();
+  const auto result = Make(next, first, arguments...);
+  if (rdmaemu_layer_is_program(caller)) {
+    Record record(RecordKind::kCall, static_cast<uint16_t>(kId), Now());
+    if (record) {
+      record.SetBegin(begin);
+      Writer<false> writer(record);
+      if constexpr (!std::is_void_v<R>) {
+        Result(writer, result);
+        if (!IsSuccess<ThisRow::kAnswer>(result)) {
+          record.Put(static_cast<int32_t>(errno));
+          writer.SetFailed(Refused(arguments...));
+        }
+      }
+      writer.SetDatagram(IsDatagram(first));
+      std::tuple<First, A...> packed(first, arguments...);
+      VisitArguments<false>(writer, ThisRow::kSpecs.data(), packed);
+    }
+  }
+  if constexpr (!std::is_void_v<R>) return result;
+}
+
+// A function of the ABI.
+template <CallId kId, class F = typename Row<kId>::Function>
+struct Traced;
+template <CallId kId, class R, class... A>
+struct Traced<kId, R(A...)> {
+  static inline R (*next)(A...);
+  static R Call(A... arguments) {
+    return SlowCall<kId, R, A...>(next, __builtin_return_address(0), arguments...);
+  }
+};
+
+}  // namespace rdmaemu::layer::trace

@@ -1,0 +1,59 @@
+// The forwarding libibverbs.so.1: loads the library behind it and installs the layer's users.
+#include <dlfcn.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+
+#include "shim/layer/filter/device_filter.h"
+#include "shim/layer/forward.h"
+#include "shim/layer/trace/install.h"
+#include "shim/layer/trace/recorder.h"
+
+#undef ibv_get_device_list
+
+// Providers read it. The library behind sets its own while it lists devices.
+extern "C" {
+extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
+bool verbs_allow_disassociate_destroy = false;
+}
+
+namespace rdmaemu::layer {
+namespace {
+
+const bool* g_allow_behind;
+decltype(::ibv_get_device_list)* g_next_list;
+
+// For functions that the library behind does not have, and for all when there is none.
+void* Missing() {
+  static bool is_said;
+  if (!is_said) fprintf(stderr, "rdmaemu: a call that the libibverbs.so.1 behind does not have\n");
+  is_said = true;
+  errno = ENOSYS;
+  return nullptr;
+}
+
+ibv_device** GetDeviceList(int* count) {
+  ibv_device** const list = g_next_list(count);
+  if (g_allow_behind != nullptr) verbs_allow_disassociate_destroy = *g_allow_behind;
+  return list;
+}
+
+// Before the constructors of the program, and of all that depends on this library.
+__attribute__((constructor)) void Load() {
+  void* const behind =
+      LoadBehind("RDMAEMU_LAYER_VERBS", "libibverbs.so.1", reinterpret_cast<void (*)()>(Missing));
+  if (behind != nullptr) {
+    g_allow_behind = static_cast<const bool*>(
+        dlvsym(behind, "verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34"));
+    if (g_allow_behind == &verbs_allow_disassociate_destroy) g_allow_behind = nullptr;
+    rdmaemu_layer_add_library(dlsym(behind, "ibv_open_device"));
+  }
+  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load));
+  Intercept("ibv_get_device_list", GetDeviceList, &g_next_list);
+  filter::Install();
+  trace::OpenRecording(behind != nullptr && dlsym(behind, "rdmaemu_client_call") != nullptr);
+  if (rdmaemu_layer_is_tracing()) trace::InstallVerbs();
+}
+
+}  // namespace
+}  // namespace rdmaemu::layer

@@ -1,0 +1,323 @@
+"""The layer under programs of each kind, and traces of what they saw (docs/trace.md)."""
+
+import collections
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure, Skip, free_addresses, free_tcp_port  # noqa: E402
+
+SOURCES = os.path.dirname(os.path.abspath(__file__))
+LIMIT_S = 100
+OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-layer-", dir="/tmp")
+BUILDING = threading.Lock()  # cases run side by side and share programs
+SCHEMA = "docs/program-trace.schema.json"
+
+
+def check(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def build(name, *flags, compiler="gcc"):
+    """Compiles tests/layer/NAME.c once, as a user does, against the system's libraries."""
+    program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_"))
+    with BUILDING:
+        if os.path.exists(program):
+            return program
+        made = subprocess.run(
+            [emulated.need(compiler), "-g", "-O1", "-Wall", "-Wextra", *flags,
+             os.path.join(SOURCES, name + ".c"), "-o", program, "-libverbs", "-lpthread", "-ldl"],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if made.returncode != 0:
+        raise Failure("cannot compile %s.c\n%s" % (name, made.stdout))
+    return program
+
+
+def read(path):
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def traced(emulator, argv, options=(), env=None, status=0, address=None):
+    """Runs a program to its end; the lines of its trace."""
+    path = os.path.join(emulator.directory, "saw.jsonl")
+    program = emulator.start("layer", address or free_addresses(1)[0], argv,
+                             options=["--program-trace", path, *options], env=env)
+    ended = program.wait(LIMIT_S)
+    check(ended == status, "status %s instead of %s\n%s" % (ended, status, program.describe()))
+    left = [name for name in os.listdir(emulator.directory) if ".recording-" in name]
+    check(not left, "left behind: %s" % left)
+    return read(path)
+
+
+def counts(lines, kind="call"):
+    return collections.Counter(line["what"] for line in lines if line["kind"] == kind)
+
+
+def ends(lines):
+    return sorted(line["what"] for line in lines if line["kind"] == "end")
+
+
+def shape(how, expected_pds, expected_ends, status=0, **more):
+    def case():
+        with Emulator() as emulator:
+            lines = traced(emulator, [build("shapes"), how], status=status, **more)
+            check(counts(lines)["alloc_pd"] == expected_pds, "%s: %s" % (how, counts(lines)))
+            check(ends(lines) == sorted(expected_ends), "%s: %s" % (how, ends(lines)))
+            check(not counts(lines, "lost"), "%s: lost records" % how)
+    case.__name__ = "a_program_is_seen_that_is_" + how.strip("_")
+    return case
+
+
+SHAPES = [
+    shape("linked", 1, ["exit"]),
+    shape("dlopen", 1, ["exit"]),
+    shape("fork", 4, ["exit", "gone"]),
+    shape("threads", 801, ["exit"]),
+    # 300 windows of 64 KiB at once would not fit.
+    shape("short_threads", 30001, ["exit"], options=["--program-trace-limit", "16M"]),
+    shape("vfork", 3, ["exit", "exit"]),
+    shape("exec", 2, ["exec", "exit"]),
+    shape("kill", 1, ["signal"], status=128 + signal.SIGKILL),
+    shape("_exit", 1, ["exit"]),
+    shape("signal", 11, ["exit"]),
+    shape("destructor", 2, ["exit"]),
+    shape("closefrom", 1, ["exit"]),
+]
+
+
+def a_provider_binds_to_private_symbols():
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "saw.jsonl")
+        program = emulator.start("layer", free_addresses(1)[0], [build("shapes"), "provider"],
+                                 options=["--program-trace", path])
+        status = program.wait(LIMIT_S)
+        if status == 77:
+            raise Skip("no libmlx5.so.1")
+        check(status == 0 and counts(read(path))["alloc_pd"] == 1, program.describe())
+
+
+def a_plug_in_that_is_loaded_locally_is_seen():
+    plugin = build("plugin", "-shared", "-fPIC")
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("loads_plugin"), plugin])
+        check(counts(lines)["alloc_pd"] == 1, "%s" % counts(lines))
+
+
+def a_sanitized_program_is_seen():
+    for sanitizer in ("address", "thread"):
+        with Emulator() as emulator:
+            lines = traced(emulator, [build("shapes", "-fsanitize=" + sanitizer), "threads"],
+                           env={"ASAN_OPTIONS": "detect_leaks=1"})
+            check(counts(lines)["alloc_pd"] == 801, "%s: %s" % (sanitizer, counts(lines)))
+
+
+def a_program_under_valgrind_is_seen():
+    emulated.need("valgrind")
+    with Emulator() as emulator:
+        lines = traced(emulator, ["valgrind", "-q", "--error-exitcode=9", build("data_path")])
+        check(counts(lines)["wr_complete"] == 2, "%s" % counts(lines))
+
+
+def a_call_that_never_returned_is_in_the_trace():
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "saw.jsonl")
+        program = emulator.start("layer", free_addresses(1)[0],
+                                 ["sh", "-c", build("shapes") + " blocked & wait"],
+                                 options=["--program-trace", path])
+        check(program.wait_for_text("blocked", LIMIT_S), program.describe())
+        # The program, not `run`.
+        pids = subprocess.run(["pgrep", "-g", str(program.process.pid), "shapes"], text=True,
+                              stdout=subprocess.PIPE).stdout.split()
+        check(len(pids) == 1, "%s" % pids)
+        os.kill(int(pids[0]), signal.SIGKILL)
+        program.wait(LIMIT_S)
+        open_calls = [line for line in read(path) if line.get("unfinished")]
+        check([line["what"] for line in open_calls] == ["get_async_event"], "%s" % open_calls)
+
+
+# ---- the trace
+
+
+def each_data_path_call_is_seen_under_its_name():
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("data_path")])
+    called = counts(lines)
+    with open(os.path.join(SOURCES, "data_path.c")) as source:
+        text = source.read()
+    made = set(re.findall(r"\bibv_(poll_cq|post_\w+|wr_\w+|wc_read_\w+|\w+_poll|req_notify_cq)\(", text))
+    check(len(made) > 30, "%s" % made)
+    check(not made - set(called), "not seen: %s" % sorted(made - set(called)))
+    check(called["post_send"] == 2 and called["wr_set_sge"] == 4, "%s" % called)
+    lists = [line["arguments"] for line in lines if line["what"] in (
+        "wr_set_sge_list", "wr_set_inline_data_list")]
+    check(len(lists[0]["sg_list"]) == 2 and len(lists[1]["buf_list"]) == 1, "%s" % lists)
+    refused = [line for line in lines if line["what"] == "post_send" and "errno" in line]
+    check([line["errno"] for line in refused] == ["EINVAL"], "%s" % refused)
+    done = counts(lines, "completion")
+    check(done == {"SUCCESS": 13}, "%s" % done)
+    numbers = {line["arguments"]["wr_id"] for line in lines if line["kind"] == "completion"}
+    check({1, 2, 3, 4} <= numbers, "%s" % numbers)
+
+
+def names_are_stable_and_tell_whose_a_number_is():
+    runs, address = [], free_addresses(1)[0]
+    for _ in range(2):
+        with Emulator() as emulator:
+            lines = traced(emulator, [build("data_path")], address=address)
+        # When an empty poll stands between two others is the machine's affair.
+        runs.append([{key: line.get(key) for key in ("kind", "what", "object", "arguments", "result")}
+                     for line in lines if line["kind"] in ("call", "completion")
+                     and not line["what"].endswith("poll") and line["what"] != "poll_cq"])
+    check(runs[0] == runs[1], next(
+        ("%s\n%s" % pair for pair in zip(*runs) if pair[0] != pair[1]), "lengths"))
+    sends = [line["arguments"]["wr"] for line in runs[0] if line["what"] == "post_send"]
+    check(sends[0][1]["rkey"] == "mr1.rkey" and sends[0][1]["sg_list"][0]["lkey"] == "mr1.lkey",
+          "%s" % sends[0])
+
+
+def validated(emulator, path):
+    jsonschema = __import__("jsonschema")
+    with open(SCHEMA) as schema:
+        validator = jsonschema.Draft202012Validator(json.load(schema))
+    for line in read(path):
+        error = next(validator.iter_errors(line), None)
+        check(error is None, "%s\n%s" % (error and error.message, line))
+
+
+def real_traces_keep_the_schema():
+    port = str(free_tcp_port())
+    pairs = [
+        (["rping", "-s", "-a", "{0}", "-C", "5"], ["rping", "-c", "-a", "{0}", "-C", "5"], True),
+        (["ucmatose", "-b", "{0}"], ["ucmatose", "-s", "{0}", "-b", "{1}"], True),
+        (["ib_write_bw", "-d", "rxe0", "-n", "100", "-F", "-p", port],
+         ["ib_write_bw", "-d", "rxe0", "-n", "100", "-F", "-p", port, "{0}"], False),
+    ]
+    for server, client, by_cm in pairs:
+        emulated.need(server[0])
+        with Emulator() as emulator:
+            addresses = free_addresses(2)
+            paths = [os.path.join(emulator.directory, name) for name in ("s.jsonl", "c.jsonl")]
+            fill = lambda argv: [word.format(*addresses) for word in argv]
+            option = ["--program-trace", paths[0]]
+            if by_cm:
+                one = emulator.start_listening("s", addresses[0], fill(server), options=option)
+            else:
+                one = emulator.start("s", addresses[0], fill(server), options=option)
+                emulated.wait_for_tcp_listener(int(port), one)
+            other = emulator.start("c", addresses[1], fill(client),
+                                   options=["--program-trace", paths[1]])
+            for program in (other, one):
+                check(program.wait(LIMIT_S) == 0, program.describe())
+            for path in paths:
+                validated(emulator, path)
+                lines = read(path)
+                # Nothing completes at a server that others write to.
+                if by_cm or path == paths[1]:
+                    check(counts(lines, "completion")["SUCCESS"] > 0, "%s" % counts(lines))
+                if by_cm:
+                    check(counts(lines, "event")["ESTABLISHED"] > 0, "no event in " + path)
+    with Emulator() as emulator:
+        traced(emulator, [build("data_path")])
+        validated(emulator, os.path.join(emulator.directory, "saw.jsonl"))
+
+
+def a_trace_that_is_cut_fails_the_run_and_says_how_much():
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("shapes"), "closefrom"],
+                       options=["--program-trace-limit", "100K"], status=125)
+        lost = [line for line in lines if line["kind"] == "lost"]
+        check([line["what"] for line in lost] == ["limit"], "%s" % lost)
+        check(lost[0]["arguments"]["records"] > 1000, "%s" % lost)
+        emulator.programs[-1].expect("error: .* lacks %d records.*--program-trace-limit" %
+                                     lost[0]["arguments"]["records"])
+    with Emulator() as emulator:
+        # RLIMIT_FSIZE in blocks of 512 bytes.
+        lines = traced(emulator, ["sh", "-c", "ulimit -f 8; exec %s linked" % build("shapes")],
+                       status=125)
+        check(counts(lines, "lost")["disk"] == 1, "%s" % lines)
+
+
+def a_trace_that_cannot_be_written_stops_the_run():
+    with Emulator() as emulator:
+        program = emulator.start("layer", free_addresses(1)[0], ["true"],
+                                 options=["--program-trace", "/nosuch/trace"])
+        check(program.wait(LIMIT_S) == 125, program.describe())
+        program.expect("--program-trace /nosuch/trace")
+
+
+# ---- the library
+
+
+def exported(library):
+    names = subprocess.run(["readelf", "--dyn-syms", "-W", library], text=True,
+                           stdout=subprocess.PIPE).stdout
+    rows = [line.split() for line in names.splitlines()]
+    return {row[7] for row in rows if len(row) >= 8 and row[4] in ("GLOBAL", "WEAK")
+            and row[6] not in ("UND", "ABS")}
+
+
+def lines_of(path):
+    with open(path) as lines:
+        return set(lines.read().split())
+
+
+def the_layer_exports_what_the_libraries_export():
+    wanted = lines_of("shim/verbs/abi.txt") | lines_of("shim/layer/client.txt")
+    found = {name for name in exported("shim/layer/libibverbs.so.1")
+             if not name.startswith("rdmaemu_layer_")}
+    check(found == wanted, "%s" % sorted(found ^ wanted))
+    found = exported("shim/layer/librdmacm.so.1")
+    wanted = lines_of("shim/rdmacm/abi.txt")
+    check(found == wanted, "%s" % sorted(found ^ wanted))
+    client = {name for name in exported("shim/verbs/libibverbs.so.1") if "rdmaemu_client" in name}
+    check(client == lines_of("shim/layer/client.txt"), "%s" % sorted(client))
+
+
+def every_public_function_is_in_the_table_of_calls():
+    with open("shim/layer/trace/calls.inc") as table:
+        rows = re.findall(r"^(?:VERBS|VALUE|CM|HELPER)\((\w+)", table.read(), re.MULTILINE)
+    check(len(rows) == len(set(rows)), "a row stands twice")
+    public = {name.split("@")[0] for name in
+              lines_of("shim/verbs/abi.txt") | lines_of("shim/rdmacm/abi.txt")
+              if "@@" in name and "PRIVATE" not in name}
+    check(set(rows) == public, "%s" % sorted(set(rows) ^ public))
+
+
+def the_layer_needs_no_cxx_runtime():
+    for library in ("shim/layer/libibverbs.so.1", "shim/layer/librdmacm.so.1"):
+        dynamic = subprocess.run(["readelf", "-d", "-W", library], text=True,
+                                 stdout=subprocess.PIPE).stdout
+        check("libstdc++" not in dynamic and "libgcc_s" not in dynamic, dynamic)
+
+
+CASES = SHAPES + [
+    a_provider_binds_to_private_symbols,
+    a_plug_in_that_is_loaded_locally_is_seen,
+    a_sanitized_program_is_seen,
+    a_program_under_valgrind_is_seen,
+    a_call_that_never_returned_is_in_the_trace,
+    each_data_path_call_is_seen_under_its_name,
+    names_are_stable_and_tell_whose_a_number_is,
+    real_traces_keep_the_schema,
+    a_trace_that_is_cut_fails_the_run_and_says_how_much,
+    a_trace_that_cannot_be_written_stops_the_run,
+    the_layer_exports_what_the_libraries_export,
+    every_public_function_is_in_the_table_of_calls,
+    the_layer_needs_no_cxx_runtime,
+]
+
+if __name__ == "__main__":
+    try:
+        sys.exit(emulated.run_cases("layer", [(case.__name__, case) for case in CASES], at_once=2))
+    finally:
+        shutil.rmtree(OUTPUT, ignore_errors=True)

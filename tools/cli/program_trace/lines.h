@@ -1,0 +1,79 @@
+// The lines of a program trace, made from the records of a recording.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "tools/cli/program_trace/decode.h"
+#include "tools/cli/program_trace/recording.h"
+
+namespace rdmaemu::cli {
+
+// Two moments on the recording's clock and on CLOCK_REALTIME (ns): a line through both.
+struct TraceClock {
+  uint64_t begin_ticks, begin_ns, end_ticks, end_ns;
+  uint64_t Ns(uint64_t ticks) const;
+  uint64_t Duration(double ticks) const;
+};
+
+// How the program that `run` started ended.
+struct ProgramEnd {
+  pid_t process;
+  int wait_status;
+};
+
+class TraceLines {
+ public:
+  TraceLines(const std::string& path, const Recording& recording, const TraceClock& clock,
+             const ProgramEnd& end)
+      : recording_(recording), clock_(clock), end_(end), out_(path, std::ios::binary) {}
+  // False and errno: the file could not be written.
+  bool Write();
+
+ private:
+  struct OpenCall {
+    DecodedCall call;
+    uint64_t begin;
+    bool is_inside;
+  };
+  // A process image: a process has several when it calls exec.
+  struct Image {
+    uint32_t process = 0;
+    ObjectNames objects;
+    uint64_t last = 0;  // time of its last record
+    bool has_exited = false;
+    std::map<std::pair<uint32_t, uint32_t>, OpenCall> open;  // by thread and number
+  };
+
+  void Take(const RecordOfThread& record);
+  void Start(const RecordOfThread& record, Image& image);
+  void Fork(const RecordOfThread& record, Image& image);
+  void Inputs(const RecordOfThread& record, Image& image);
+  void Outputs(const RecordOfThread& record, Image& image);
+  void WholeCall(const RecordOfThread& record, Image& image);
+  void EmptyPolls(const RecordOfThread& record, Image& image);
+  void Completions(const RecordOfThread& record, Image& image);
+  void End(uint32_t number, Image& image);
+  void EndThoseBefore(uint64_t time);
+  void Lost();
+
+  // One line; `rest` is what stands behind "what".
+  void Line(uint64_t ns, const std::string& took, uint32_t process, uint32_t thread,
+            const char* kind, const std::string& what, const std::string& rest);
+  void CallLine(const RecordOfThread& record, const DecodedCall& call, double took, uint64_t times);
+  void ExtraLines(const RecordOfThread& record, const std::vector<ExtraLine>& lines);
+
+  const Recording& recording_;
+  TraceClock clock_;
+  ProgramEnd end_;
+  std::ofstream out_;
+  std::map<uint32_t, Image> images_;
+  std::map<uint64_t, std::vector<uint32_t>> ends_;  // images by the time of their last record
+  uint64_t last_ns_ = 0;
+};
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,61 @@
+// The files of a recording, as one sequence of records in the order of their times.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "shim/layer/trace/record.h"
+
+namespace rdmaemu::cli {
+
+// A mapped file.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+  const char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// One record and who made it.
+struct RecordOfThread {
+  uint32_t process, image, thread;
+  const layer::trace::RecordHeader* header;
+};
+
+class Recording {
+ public:
+  static tl::expected<Recording, std::string> Open(const std::string& directory);
+
+  bool has_ticks() const { return has_ticks_; }
+  uint64_t lost(layer::trace::Loss loss) const { return lost_[static_cast<size_t>(loss)]; }
+
+  // Calls `each` with every record, by time. Records of one thread keep their order.
+  void ForEach(const std::function<void(const RecordOfThread&)>& each) const;
+
+ private:
+  struct Thread {
+    layer::trace::WindowHeader header;
+    MappedFile log, window;
+  };
+  Recording() = default;
+
+  bool has_ticks_ = false;
+  std::array<uint64_t, static_cast<size_t>(layer::trace::Loss::kCount)> lost_ = {};
+  std::vector<Thread> threads_;
+};
+
+}  // namespace rdmaemu::cli

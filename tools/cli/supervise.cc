@@ -1,0 +1,83 @@
+#include "tools/cli/supervise.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/execute.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+// Passed on to the program when somebody sends them to us. What a terminal sends (Ctrl-C) goes to
+// the whole foreground group, so the program has it already.
+constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                             SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
+
+// Between two looks.
+constexpr timespec kLookInterval{0, 50'000'000};
+
+// Waits for the program and passes signals on to it. Returns its status of wait(2).
+int Supervise(pid_t child, const sigset_t& watched, const std::function<void()>& look) {
+  for (;;) {
+    siginfo_t info;
+    const int number =
+        look ? sigtimedwait(&watched, &info, &kLookInterval) : sigwaitinfo(&watched, &info);
+    if (look) look();
+    if (number < 0) continue;
+    if (number != SIGCHLD) {
+      if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
+      continue;
+    }
+    // All that have ended: as a container's first process we inherit others' children too.
+    int status;
+    for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (ended == child) return status;
+    }
+  }
+}
+
+}  // namespace
+
+int ExitStatus(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& command,
+                                           const std::function<void()>& look) {
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGCHLD);
+  for (const int number : kPassedOn) sigaddset(&watched, number);
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) {
+    return tl::unexpected(Fail(kRunFailed, std::string("cannot start a process: ") +
+                                               std::strerror(errno) +
+                                               "; is a limit reached (ulimit -u)?"));
+  }
+  if (child == 0) {
+    // Who kills us with SIGKILL means the program.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kRunFailed);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    Execute(command);
+  }
+  return EndedProgram{child, Supervise(child, watched, look)};
+}
+
+bool PrintErrors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) Fail(kRunFailed, error);
+  return errors.empty();
+}
+
+}  // namespace rdmaemu::cli
