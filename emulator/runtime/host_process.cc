@@ -18,6 +18,7 @@
 
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/host_setup.h"
+#include "emulator/trace/seconds.h"
 
 namespace rdmaemu::runtime {
 namespace {
@@ -128,6 +129,11 @@ void HostProcess::TraceStart() {
   trace::Record record{Now(), ProcessId::kNone, "host", {}, "START", {}};
   record.fields.push_back({"clock", options_.clock.empty() ? "real" : options_.clock});
   if (!options_.seed.empty()) record.fields.push_back({"seed", seed_});
+  if (options_.clock.empty() || options_.clock == "real") {
+    std::string time_0;
+    trace::AppendSeconds(WallClockOffset(Now()), time_0);
+    record.fields.push_back({"time_0", time_0});
+  }
   trace_.Write(record);
 }
 

@@ -17,14 +17,6 @@ namespace {
 
 constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
-// Returns the offset from the host's time to the wall clock.
-Duration WallClockOffset(Time now) {
-  timespec wall;
-  clock_gettime(CLOCK_REALTIME, &wall);
-  return std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec) -
-         now.time_since_epoch();
-}
-
 // Refuses files that mean another thing to the host process than to the person who named them, or
 // that could block the host: a descriptor of the caller, and a pipe, whose reader may be missing or
 // slow.
@@ -56,6 +48,13 @@ bool LockAlone(int fd, std::chrono::seconds patience) {
 }
 
 }  // namespace
+
+Duration WallClockOffset(Time now) {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  return std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec) -
+         now.time_since_epoch();
+}
 
 OrMessage<void> AppendFile::Create(const std::string& path, const char* option) {
   fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));

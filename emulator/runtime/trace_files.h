@@ -16,6 +16,9 @@
 
 namespace rdmaemu::runtime {
 
+// Returns the offset from the host's time to the wall clock.
+Duration WallClockOffset(Time now);
+
 // A file that only grows. The first failed write is printed and kept in `error`. Later bytes are
 // dropped.
 class AppendFile {

@@ -11,6 +11,7 @@
 #include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/program_trace/convert.h"
+#include "tools/cli/trace_options.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -432,6 +433,8 @@ int Main(int argc, char** argv) {
   const FaultCommand fault(app);
   const ClockCommand clock(app);
   const WaitCommand wait(app);
+  const TraceOptions trace(app);
+  AbOptions ab(app);
 
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
   host->add_option("--name,--host", options.name, "Name of the host")->type_name("NAME");
@@ -484,6 +487,8 @@ int Main(int argc, char** argv) {
   if (fault.given()) return fault.Do();
   if (clock.given()) return clock.Do();
   if (wait.given()) return wait.Do();
+  if (trace.given()) return trace.Do();
+  if (ab.given()) return ab.Do(command);
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);

@@ -1,0 +1,48 @@
+// The command line of `rdmaemu trace`, of its own subcommands, and of `rdmaemu ab`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/cli/ab.h"
+#include "tools/cli/trace.h"
+
+namespace rdmaemu::cli {
+
+class TraceOptions {
+ public:
+  explicit TraceOptions(CLI::App& app);
+  bool given() const { return trace_->parsed(); }
+  int Do() const;
+
+ private:
+  void AddShow();
+  void AddSummary();
+  void AddDiff();
+
+  CLI::App* trace_;
+  CLI::App *show_ = nullptr, *summary_ = nullptr, *diff_ = nullptr;
+  TraceShowRequest shown_;
+  std::vector<std::string> summed_up_;
+  bool summary_json_ = false;
+  std::string a_, b_;
+  CompareOptions compare_;
+};
+
+class AbOptions {
+ public:
+  explicit AbOptions(CLI::App& app);
+  bool given() const { return ab_->parsed() || pair_->parsed(); }
+  // `command`: what stands behind "--".
+  int Do(const std::vector<std::string>& command);
+
+ private:
+  void AddPair(CLI::App& app);
+
+  CLI::App *ab_, *pair_ = nullptr;
+  AbRequest request_;
+  AbPairRequest pair_request_;
+};
+
+}  // namespace rdmaemu::cli
