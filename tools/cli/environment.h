@@ -47,8 +47,8 @@ Environment OptionEnvironment(const runtime::HostOptions& options);
 // Returns the names of all these variables.
 std::vector<std::string> OptionVariables();
 // Returns the changes to the environment of a program that must not run on our host. An empty value
-// unsets the variable. The machine's own libraries, or the layer before them, are preloaded, because
-// a program linked with rdmaemu would load ours.
+// unsets the variable. The machine's own libraries, or the layer before them, are preloaded,
+// because a program linked with rdmaemu would load ours.
 runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer);
 // Fills empty options from the environment.
 void ReadOptionEnvironment(runtime::HostOptions& options);
