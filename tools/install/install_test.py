@@ -75,7 +75,8 @@ def all_files_are_there_and_listed():
 # runs on other distributions. The headers of a newer glibc name newer functions.
 NEEDED_GLIBC = {"bin/rdmaemu": 35, "lib/rdmaemu/librdmaemu.so.1": 35,
                 "lib/rdmaemu/libibverbs.so.1": 34, "lib/rdmaemu/librdmacm.so.1": 34,
-                "lib/rdmaemu/librdmaemu_layer.so": 34}
+                "lib/rdmaemu/layer/libibverbs.so.1": 34,
+                "lib/rdmaemu/layer/librdmacm.so.1": 34}
 BUILT_WITH_GLIBC = 36
 
 
