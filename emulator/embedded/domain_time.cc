@@ -11,14 +11,16 @@ namespace rdmaemu::embedded {
 
 std::atomic<bool> DomainTime::is_joined_{false}, DomainTime::is_idle_{false};
 
-runtime::OrMessage<std::unique_ptr<DomainTime>> DomainTime::Join(ProgramTimers& timers) {
+runtime::OrMessage<std::unique_ptr<DomainTime>> DomainTime::Join(
+    ProgramTimers& timers, std::function<bool(pid_t)> is_waiting) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return tl::unexpected(registry.error());
   auto domain = runtime::TimeDomain::JoinProgram(*registry);
   if (!domain) return tl::unexpected(domain.error());
   is_joined_ = true;
   is_idle_ = false;
-  return std::unique_ptr<DomainTime>(new DomainTime(std::move(*domain), timers));
+  return std::unique_ptr<DomainTime>(
+      new DomainTime(std::move(*domain), timers, std::move(is_waiting)));
 }
 
 void DomainTime::Leave() {
@@ -34,7 +36,7 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
   std::optional<Time> next = timers_.NextDeadline();
   if (limit && (!next || *limit < *next)) next = limit;
   // A thread may have done something unseen by this library that is on its way to another member.
-  const uint64_t ran_ns = OthersRan_ns();
+  const uint64_t ran_ns = OthersRan_ns([this](pid_t thread) { return !is_waiting_(thread); });
   const bool did_work = std::exchange(did_work_, false) || ran_ns_ != ran_ns;
   ran_ns_ = ran_ns;
   is_idle_ = true;

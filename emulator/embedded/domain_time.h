@@ -2,7 +2,10 @@
 // run --program-time`. Time moves when all programs wait and all hosts are idle.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -26,7 +29,8 @@ class DomainTime final : public DrivenTime {
   static constexpr Duration kMostUntilParentWakes = std::chrono::milliseconds(20);
 
   // Becomes a member of the time of the registry's hosts. `timers` must outlive this object.
-  static runtime::OrMessage<std::unique_ptr<DomainTime>> Join(ProgramTimers& timers);
+  static runtime::OrMessage<std::unique_ptr<DomainTime>> Join(
+      ProgramTimers& timers, std::function<bool(pid_t)> is_waiting);
 
   // Removes this process from the time, if it became a member by a fork.
   static void Leave();
@@ -50,12 +54,14 @@ class DomainTime final : public DrivenTime {
   bool AwaitsProcess() override;
 
  private:
-  DomainTime(std::unique_ptr<runtime::TimeDomain> domain, ProgramTimers& timers)
-      : domain_(std::move(domain)), timers_(timers) {}
+  DomainTime(std::unique_ptr<runtime::TimeDomain> domain, ProgramTimers& timers,
+             std::function<bool(pid_t)> is_waiting)
+      : domain_(std::move(domain)), timers_(timers), is_waiting_(std::move(is_waiting)) {}
 
   static std::atomic<bool> is_joined_, is_idle_;
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
+  const std::function<bool(pid_t)> is_waiting_;
   // By pid, and whether the process has ended: the machine's time when it was first seen.
   std::map<std::pair<pid_t, bool>, Time> strangers_;
   bool did_work_ = true;            // since the process was idle

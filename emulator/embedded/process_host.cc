@@ -129,7 +129,10 @@ void ProcessHost::AfterForkInParent() {
 }
 
 void ProcessHost::JoinTimeOfHosts() {
-  auto joined = DomainTime::Join(timers_);
+  auto joined = DomainTime::Join(timers_, [this](pid_t thread) {
+    return std::ranges::any_of(sleepers_,
+                               [=](const Sleeper* each) { return each->thread() == thread; });
+  });
   if (!joined) {
     std::fprintf(stderr, "rdmaemu: the program runs in the machine's time: %s\n",
                  joined.error().c_str());

@@ -104,10 +104,10 @@ bool DoesOtherWaitFor(const void* object, size_t bytes) {
   });
 }
 
-uint64_t OthersRan_ns() {
+uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts) {
   uint64_t ran_ns = 0;
-  ForEachOther([&](pid_t, const char* text) {
-    ran_ns += strtoull(ThreadFile(text, "schedstat").text, nullptr, 10);
+  ForEachOther([&](pid_t thread, const char* text) {
+    if (counts(thread)) ran_ns += strtoull(ThreadFile(text, "schedstat").text, nullptr, 10);
     return true;
   });
   return ran_ns;

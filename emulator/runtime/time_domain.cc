@@ -362,7 +362,13 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     own.next_deadline_ns =
         idle.next_deadline ? std::max<int64_t>(ToNs(*idle.next_deadline), 0) : kNever;
     own.awaits_application = idle.awaits_application ? 1 : 0;
-    own.looked_in = idle.did_work ? ++page.round : look_round_;
+    own.looked_in = look_round_;
+    if (idle.did_work) {
+      page.round++;
+      // A host looks after its work. A program's threads may have worked after its look, for
+      // example started a process and waited for it.
+      if (program_ == 0) own.looked_in = page.round;
+    }
     own.sent = sent_;
     own.received = received_;
     is_idle_ = true;

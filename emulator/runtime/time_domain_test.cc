@@ -286,6 +286,36 @@ TEST_F(VirtualTime, CannotBeMoved) {
   EXPECT_EQ(a->RunUntilIdle().error().code, EOPNOTSUPP);
 }
 
+class ProgramTime : public Domain {
+ protected:
+  ProgramTime() : Domain(Kind::kProgram) {}
+  // One look of a member, which then waits.
+  static TimeDomain::Answer Look(TimeDomain& member, bool did_work,
+                                 std::optional<Time> deadline = {}) {
+    return member.BecomeIdle({}, {deadline, false, did_work});
+  }
+};
+
+// Its threads may have started another process after the look began.
+TEST_F(ProgramTime, AProgramThatDidSomethingLooksOnceMoreBeforeTimeMoves) {
+  const auto host = Join("a", kA);
+  auto program = TimeDomain::JoinProgram(*registry_);
+  ASSERT_TRUE(program);
+  host->BecomeBusy();
+  Look(*host, false, Time(seconds(5)));
+  (*program)->BeginLook();
+  Look(**program, true);
+  EXPECT_TRUE(IsWoken(**program));
+  EXPECT_TRUE(IsWoken(*host));
+  host->BecomeBusy();
+  Look(*host, false, Time(seconds(5)));
+  EXPECT_EQ((host->BecomeBusy(), host->At({})), Time{});
+  Look(*host, false, Time(seconds(5)));
+  (*program)->BeginLook();
+  Look(**program, false);
+  EXPECT_EQ((host->BecomeBusy(), host->At({})), Time(seconds(5)));
+}
+
 class ManualTime : public Domain {
  protected:
   ManualTime() : Domain(Kind::kManual) {}
