@@ -8,6 +8,8 @@
 
 #include <initializer_list>
 
+#include "emulator/embedded/held_cancellation.h"
+
 namespace rdmaemu::embedded {
 
 class HeldSignals {
@@ -41,6 +43,7 @@ class HeldSignals {
   }
 
  private:
+  const HeldCancellation cancellation_;
   const bool is_held_;
   sigset_t before_;
 };

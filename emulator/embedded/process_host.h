@@ -141,6 +141,8 @@ class ProcessHost {
   static constexpr Duration kSpinStep = std::chrono::milliseconds(1);
   // A thread that waits inside the C library may miss a wake-up, so it checks the hosts this often.
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
+  // How often a thread that waits checks whether the other threads still exist.
+  static constexpr Duration kThreadsLookAgain = std::chrono::milliseconds(100);
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                   uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);

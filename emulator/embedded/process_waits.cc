@@ -108,6 +108,7 @@ std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& lim
 
 int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
                            Duration machine_limit) {
+  const HeldCancellation held;
   const Time until = runtime::RealNow() + machine_limit;
   std::unique_lock lock(mutex_);
   const uint64_t opening = openings_;
@@ -129,6 +130,7 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
 }
 
 int ProcessHost::WaitForWork(Duration machine_limit) {
+  const HeldCancellation held;
   const Time until = runtime::RealNow() + machine_limit;
   std::unique_lock lock(mutex_);
   const uint64_t opening = openings_;
@@ -224,8 +226,11 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
         if (!what.is_foreign) return WaitEnd::kDeadlock;
       }
       std::optional<Duration> sleep = end.Sleep(pause.machine);
-      if (!own_time || alone) {
+      if (alone) {
         looks = 0;
+      } else if (!own_time) {
+        // The end of the last other thread wakes nobody.
+        sleep = std::min(sleep.value_or(kThreadsLookAgain), kThreadsLookAgain);
       } else {
         const Time now = runtime::RealNow();
         if (looks == 0) busy_since = now;

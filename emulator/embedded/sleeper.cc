@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "emulator/embedded/held_cancellation.h"
 #include "emulator/embedded/libc_waits.h"
 #include "emulator/embedded/process_host.h"
 
@@ -58,6 +59,7 @@ int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
   sleeping_on_.push_back({wake_.get(), POLLIN, 0});
   if (wake_fd >= 0) sleeping_on_.push_back({wake_fd, POLLIN, 0});
   const timespec timeout = ToTimespec(limit.value_or(Duration::zero()));
+  const HeldCancellation::Released released;
   const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(),
                                  limit ? &timeout : nullptr, what_.mask);
   return ready < 0 ? errno : 0;

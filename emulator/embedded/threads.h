@@ -23,8 +23,8 @@ std::vector<pid_t> ChildProcesses();
 // /proc/PID/syscall (proc(5)). Thread-safe.
 bool DoesOtherWaitFor(const void* object, size_t bytes);
 
-// Returns the total run time of those other threads of this process for which `counts` returns true.
-// Returns 0 without CONFIG_SCHED_INFO. Thread-safe.
+// Returns the total run time of those other threads of this process for which `counts` returns
+// true. Returns 0 without CONFIG_SCHED_INFO. Thread-safe.
 uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts);
 
 // Returns true if all other threads for which `may_run` is true sleep in the kernel or have ended.

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -314,6 +316,28 @@ TEST_F(ThreadsTest, ACompletionThatCannotComeIsAFailureAlsoAfterAThreadHasEnded)
   std::thread([] {}).join();
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   EXPECT_NONFATAL_FAILURE(NextCompletion(pair.client.cq), "nothing is due");
+}
+
+char StateOfThread(pid_t thread) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string number, name, state;
+  stat >> number >> name >> state;
+  return state.empty() ? 'X' : state[0];
+}
+
+// Nothing wakes the thread that waits when the other one ends.
+TEST_F(ThreadsTest, ADeadlockIsFoundWhenTheLastOtherThreadEnds) {
+  const pid_t waiter = gettid();
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  ASSERT_NE(channel, nullptr);
+  std::thread other([&] {
+    while (StateOfThread(waiter) != 'S') std::this_thread::yield();
+  });
+  other.detach();
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(channel, &event), -1);
+  EXPECT_EQ(errno, EDEADLK);
+  rdma_destroy_event_channel(channel);
 }
 
 TEST_F(ThreadsTest, ACompletionIsAwaitedWhileAnotherThreadWorks) {
