@@ -685,6 +685,16 @@ TEST(ProgramTime, ClockProgramIsTheSameInOneWord) {
   ASSERT_EQ(rdmaemu_close(), 0);
 }
 
+TEST(ProgramTime, TheEnvironmentTurnsItOn) {
+  ASSERT_EQ(setenv("RDMAEMU_PROGRAM_TIME", "1", 1), 0);
+  ASSERT_EQ(rdmaemu_open(nullptr), 0) << rdmaemu_last_error();
+  unsetenv("RDMAEMU_PROGRAM_TIME");
+  const nanoseconds before = Read(CLOCK_MONOTONIC);
+  sleep(3600);
+  EXPECT_EQ(Read(CLOCK_MONOTONIC) - before, hours(1));
+  ASSERT_EQ(rdmaemu_close(), 0);
+}
+
 // Advancing a manual clock advances the time of the program under test.
 TEST(ProgramTime, AManualClockMovesTheProgramToo) {
   const rdmaemu_options options = Options("manual");

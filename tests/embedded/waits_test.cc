@@ -67,6 +67,24 @@ TEST_F(WaitsTest, EachPostRunsTheHost) {
   }
 }
 
+// A transfer moves no virtual time, so the rule's window is not skipped.
+TEST_F(WaitsTest, ARuleWithAWindowOfTimeFiresInTheWindowOnly) {
+  using std::chrono::milliseconds;
+  ASSERT_NO_FATAL_FAILURE(pair.Establish());
+  const rdmaemu::Fault window(
+      "at = \"wc.send\", status = \"GENERAL_ERR\", from_ms = 500, until_ms = 1500");
+  const auto transfer = [&] {
+    EXPECT_EQ(pair.server.Receive(), 0);
+    EXPECT_EQ(pair.client.Send(), 0);
+    EXPECT_THAT(NextCompletion(pair.server.cq), CompletionIs(IBV_WC_SUCCESS));
+    return NextCompletion(pair.client.cq);
+  };
+  EXPECT_THAT(transfer(), CompletionIs(IBV_WC_SUCCESS));
+  host.Advance(milliseconds(600));
+  EXPECT_THAT(transfer(), CompletionIs(IBV_WC_GENERAL_ERR));
+  EXPECT_EQ(window.fired(), 1u);
+}
+
 TEST_F(WaitsTest, ATransferMovesNoVirtualTime) {
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   const nanoseconds before = Now();

@@ -146,6 +146,22 @@ def the_shim_has_no_protocol_logic():
     report(found, "the shim speaks calls and rings, no protocol")
 
 
+PAYLOAD_OWNERS = re.compile(
+    r"emulator/(abi/|transport/(payload_owner|parking|copy_jobs)[.]|verbs/(objects|cq)[.]|host/testing/)"
+    r"|shim/verbs/(payloads|copy_jobs|objects|cq)[.]")
+
+
+def only_their_owners_touch_slab_and_copy_offers():
+    found = []
+    for path in sources(["emulator", "shim"]):
+        if is_test(path) or PAYLOAD_OWNERS.match(path):
+            continue
+        for number, line in code_lines(path):
+            if re.search(r"\b(ReceiveSlot|CopyJobs?|CopyJobsPage)\b", line):
+                found.append("%s:%d %s" % (path, number, line.strip()))
+    report(found, "payload bytes have one owner (docs/design.md)")
+
+
 def contract_tests_use_public_headers_only():
     found = []
     for path in sources(["tests/contract", "tests/embedded", "emulator/include", "docs/examples"]):
@@ -188,7 +204,8 @@ def main():
     return emulated.run_cases("purity", [(f.__name__, f) for f in (
         there_is_something_to_check, pure_rooms_include_no_io, pure_rooms_call_no_io,
         pure_rooms_have_no_mutable_globals, rooms_include_only_rooms_before_them,
-        the_shim_has_no_protocol_logic, contract_tests_use_public_headers_only,
+        the_shim_has_no_protocol_logic, only_their_owners_touch_slab_and_copy_offers,
+        contract_tests_use_public_headers_only,
         headers_are_guarded, tests_with_threads_run_under_tsan)])
 
 
