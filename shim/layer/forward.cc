@@ -10,7 +10,8 @@ namespace rdmaemu::layer {
 
 void* LoadBehind(const char* variable, const char* soname, void (*missing)()) {
   const char* const path = getenv(variable);
-  // RTLD_LOCAL: its names must not stand before ours for what is loaded later.
+  // RTLD_LOCAL keeps the library's names out of the global scope. Objects that are loaded later
+  // must bind to the layer's names.
   void* const library = path == nullptr ? nullptr : dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     fprintf(stderr, "rdmaemu: no %s behind the layer: %s; start the program by rdmaemu run\n",

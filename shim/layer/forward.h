@@ -1,7 +1,7 @@
-// A forwarding library: it has a program's library's name and exports, and hands each call to the
-// library behind it. Each export is one jump through a slot (forwards.py makes them); users of the
-// layer (trace, device filter) put functions of theirs into slots. A slot without a user costs the
-// jump.
+// A forwarding library has the name and the exports of a library that programs link, and forwards
+// each call to that library, the library behind it. forwards.py generates each export as one jump
+// through a slot. Users of the layer (trace, device filter) put functions of their own into slots.
+// A slot without a user costs only the jump.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +29,19 @@ struct Forward {
 extern const Forward kForwards[];
 extern const unsigned kForwardCount;
 
-// Loads the library whose path is the value of an environment variable, and points each slot at its
-// function there. A function that it does not have answers `missing`. When the library cannot be
-// loaded, says so on standard error; all functions answer `missing` then. Returns the handle.
+// Loads the library behind and sets each slot to the library's function of that name and version.
+// The environment variable `variable` contains the library's path. `soname` is for the error
+// message. Sets a slot to `missing` when the library lacks the function. When dlopen fails, prints
+// an error to standard error, sets all slots to `missing` and returns nullptr. Otherwise returns
+// the handle.
 void* LoadBehind(const char* variable, const char* soname, void (*missing)());
 
-// The slot of the default version of a name; nullptr when there is none.
+// Returns the slot of the default version of a name, or nullptr when there is none.
 void** SlotOf(const char* name);
 
-// Puts `function` into the slot of `name`; what was there before goes to `next`, which `function`
-// calls. Call it while the library is loaded, in the order from the back to the front.
+// Puts `function` into the slot of `name`, and the slot's previous function into `next`. `function`
+// calls `next`. Does nothing when `name` has no slot. Not thread-safe: call Intercept only in the
+// library's constructor. The user that intercepts last is called first.
 template <class Function>
 void Intercept(const char* name, Function* function, Function** next) {
   void** const slot = SlotOf(name);

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the entry points of a forwarding library out of lists of names with versions (abi.txt).
+"""Generates the entry points of a forwarding library from lists of names with versions (abi.txt).
 
 forwards.py LIST...    prints a C++ source: one jump per name, and the table kForwards
 
-An entry point jumps to the address in its slot of rdmaemu_layer_slots and touches no register, so
-that it forwards functions of any signature. `name@@NODE` is the version that a linker takes,
-`name@NODE` an older one. The nodes themselves come from the version script.
+An entry point jumps to the address in its slot of rdmaemu_layer_slots. It changes no register that
+holds an argument, so it forwards functions of any signature. `name@@NODE` is the version that a
+linker takes. `name@NODE` is an older version. The version script defines the nodes.
 """
 import sys
 
-# Variables, not functions: forward.cc has them.
+# These names are variables, not functions. verbs_layer.cc defines them.
 DATA = {"verbs_allow_disassociate_destroy"}
 
 ENTRY = """asm(R"(

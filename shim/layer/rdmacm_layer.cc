@@ -1,4 +1,4 @@
-// The forwarding librdmacm.so.1.
+// The forwarding librdmacm.so.1: loads the library behind it and installs the trace.
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>
@@ -11,7 +11,8 @@
 namespace rdmaemu::layer {
 namespace {
 
-// For functions that the library behind does not have, and for all when there is none.
+// Fails with ENOSYS, and prints a note at the first call. Slots point here for functions that the
+// library behind lacks. When the library behind is not loaded, all slots point here.
 intptr_t Missing() {
   static bool is_said;
   if (!is_said) fprintf(stderr, "rdmaemu: a call that the librdmacm.so.1 behind does not have\n");

@@ -11,7 +11,8 @@
 
 #undef ibv_get_device_list
 
-// Providers read it. The library behind sets its own while it lists devices.
+// Providers read this variable. The library behind sets a variable of its own while it lists
+// devices. GetDeviceList copies that value into this one.
 extern "C" {
 extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
@@ -23,7 +24,8 @@ namespace {
 const bool* g_allow_behind;
 decltype(::ibv_get_device_list)* g_next_list;
 
-// For functions that the library behind does not have, and for all when there is none.
+// Fails with ENOSYS, and prints a note at the first call. Slots point here for functions that the
+// library behind lacks. When the library behind is not loaded, all slots point here.
 void* Missing() {
   static bool is_said;
   if (!is_said) fprintf(stderr, "rdmaemu: a call that the libibverbs.so.1 behind does not have\n");
@@ -38,7 +40,8 @@ ibv_device** GetDeviceList(int* count) {
   return list;
 }
 
-// Before the constructors of the program, and of all that depends on this library.
+// ld.so calls Load before the constructors of the program and of all libraries that depend on this
+// library.
 __attribute__((constructor)) void Load() {
   void* const behind =
       LoadBehind("RDMAEMU_LAYER_VERBS", "libibverbs.so.1", reinterpret_cast<void (*)()>(Missing));

@@ -18,13 +18,13 @@ const char* g_wanted;
 decltype(::ibv_get_device_list)* g_next_list;
 decltype(::ibv_free_device_list)* g_next_free;
 
-// The caller gets `devices`. The real list behind it is freed with it, so that nothing leaks.
+// The program gets `devices`. FreeDeviceList frees this struct and the library's own list, `all`.
 struct Filtered {
   ibv_device** all;
   ibv_device* devices[2];
 };
 
-// ibv_get_device_list(3): an empty list, or the one device.
+// Lists the wanted device alone, or nothing when it does not exist (ibv_get_device_list(3)).
 ibv_device** GetDeviceList(int* count) {
   if (count != nullptr) *count = 0;
   ibv_device** const all = g_next_list(nullptr);

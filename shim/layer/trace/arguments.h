@@ -1,9 +1,12 @@
-// Arguments and results of calls, by their C++ types: the same functions write a recording and read
-// it. A row of calls.inc says for each argument, in text:
-//   "name"        given to the call        "name:flags"  an integer of named flags
-//   ">name"       filled in by the call    "name[+1"     an array; the next argument is its length
-//   "*name"       an object that the call changes; its members are shown afterwards
-//   "name[-1"     an array; the argument before is its length
+// Visits the arguments and results of calls by their C++ types. The same functions write a
+// recording and read it. A row of calls.inc or operations.inc describes each argument by a text:
+//   "name"          the program gives it to the call
+//   ">name"         the call fills it in
+//   "*name"         an object that the call changes; its members are recorded after the call
+//   "name:flags"    an integer of named flags (`FlagSetOf`)
+//   "name:meaning"  another integer that is not a plain number (`MeaningOf`)
+//   "name[+1"       an array; the next argument is its length
+//   "name[-1"       an array; the argument before is its length
 #pragma once
 
 #include <string_view>
@@ -14,7 +17,7 @@
 
 namespace rdmaemu::layer::trace {
 
-// What an integer means.
+// The meaning of an integer argument.
 enum class Meaning : uint8_t { kPlain, kFlags, kMemory, kBigEndian, kLkey, kRkey, kQpNumber };
 
 struct ArgumentSpec {
@@ -65,7 +68,7 @@ inline constexpr bool kIsBytes =
     kIs<std::remove_pointer_t<T>, void> || kIs<std::remove_pointer_t<T>, char> ||
     kIs<std::remove_pointer_t<T>, uint8_t>;
 
-// An argument that the program gives.
+// Visits an argument that the program gives.
 template <class V, class T>
 void Given(V& v, const ArgumentSpec& spec, T& value) {
   using Target = std::remove_pointer_t<T>;
@@ -111,7 +114,7 @@ void Given(V& v, const ArgumentSpec& spec, T& value) {
   }
 }
 
-// What the call filled in, behind a pointer that is not null.
+// Visits an output of the call. `value` is the target of a pointer argument that is not null.
 template <class V, class T>
 void Filled(V& v, const ArgumentSpec& spec, T& value) {
   if constexpr (std::is_pointer_v<T>) {
@@ -165,8 +168,8 @@ consteval bool IsCount() {
 template <size_t I, class... A>
 inline constexpr bool kIsCount = IsCount<I, A...>();
 
-// All arguments of a call, as visited by V: `kOutputs` false: what the program gave; true: what the
-// call filled in or changed.
+// Visits the arguments of a call. With kOutputs, visits those that the call filled in or changed.
+// Without kOutputs, visits those that the program gave.
 template <bool kOutputs, class V, class... A>
 void VisitArguments(V& v, const ArgumentSpec* specs, std::tuple<A...>& arguments) {
   const auto visit = [&]<size_t I>(std::integral_constant<size_t, I>) {
@@ -201,7 +204,8 @@ void VisitArguments(V& v, const ArgumentSpec* specs, std::tuple<A...>& arguments
   (std::index_sequence_for<A...>{});
 }
 
-// The mask beside an ibv_qp_attr, of modify, query and rdma_init_qp_attr.
+// Returns the mask argument of a call with an ibv_qp_attr: ibv_modify_qp, ibv_query_qp and
+// rdma_init_qp_attr.
 template <class... A>
 int QpAttrMask(const std::tuple<A...>& arguments) {
   if constexpr (sizeof...(A) >= 3) {

@@ -11,10 +11,11 @@
 namespace rdmaemu::layer::trace {
 namespace {
 
-// Of ibv_start_poll, which has no count.
+// The `wanted` of an empty ibv_start_poll, which has no count.
 constexpr int64_t kStartPoll = -1;
 
-// Counts one more empty poll in the thread's last record, or begins a record of them.
+// Counts one more empty poll in the thread's last record. Begins a new record when the last record
+// is not an empty-polls record of this CQ and this `wanted`.
 void PutEmptyPoll(const void* cq, int64_t wanted, uint64_t begin) {
   const uint64_t end = Now();
   Thread* const thread = rdmaemu_layer_begin_record();
@@ -36,7 +37,7 @@ void PutEmptyPoll(const void* cq, int64_t wanted, uint64_t begin) {
   record.MayCountPolls();
 }
 
-// The head of a record of a poll: answer, errno when it failed, CQ, entries asked for.
+// Puts the head of a poll's record: answer, errno when the answer is negative, CQ, wanted entries.
 void PutPoll(Record& record, uint64_t begin, int answer, const void* cq, int wanted) {
   record.SetBegin(begin);
   record.Put(static_cast<int32_t>(answer));
@@ -45,7 +46,8 @@ void PutPoll(Record& record, uint64_t begin, int answer, const void* cq, int wan
   record.Put(static_cast<int32_t>(wanted));
 }
 
-// As many completions as one record takes, to its end; returns how many.
+// Puts as many completions as fit into one record, at most kMaxCompletionsPerRecord. Returns their
+// number. The record must end after them.
 int PutCompletions(Record& record, ibv_wc* completions, int count) {
   const int taken = std::clamp(count, 0, kMaxCompletionsPerRecord);
   Writer<false> writer(record);
@@ -56,7 +58,8 @@ int PutCompletions(Record& record, ibv_wc* completions, int count) {
   return taken;
 }
 
-// The completion that start_poll or next_poll made the current one, as far as its readers show it.
+// Returns the completion that start_poll or next_poll made current. Besides wr_id and status,
+// fills in only fields whose read function the CQ has.
 ibv_wc Current(ibv_cq_ex* cq, const ibv_cq_ex& original) {
   ibv_wc current{};
   current.wr_id = cq->wr_id;

@@ -1,4 +1,5 @@
-// Polling, whose completions and empty polls have records of their own.
+// The recording replacements of the poll operations. Completions and empty polls have their own
+// kinds of records, so the generic FastCall (wrap.h) does not fit.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,13 +1,16 @@
-// What the arguments and structs of the two libraries hold, field by field, in one place: the layer
-// writes a recording by these descriptions and `rdmaemu run` reads it by them.
+// Describes the structs of the two libraries field by field. The layer writes a recording by these
+// descriptions, and `rdmaemu run` reads it by them.
 //
-// `Describe(visitor, value)` visits fields in a fixed order. A reading visitor fills each field, so
-// that later fields may depend on earlier ones (a mask, an opcode). A visitor has:
-//   Field(name, scalar)            Flags(name, integer, set)      Object(name, pointer to an
-//   object) Memory(name, pointer/integer)  Number(name, which, integer)   Text(name, C string)
-//   Struct(name, struct)           Pointer(name, struct pointer)  Bytes(name, pointer, length)
-//   Array(name, pointer, count)    List(name, head)               Gid(name, gid)
-//   Address(name, sockaddr)        Big(name, big-endian integer)
+// `Describe(visitor, value)` visits fields in a fixed order. A reading visitor fills in each field,
+// so that later fields may depend on earlier ones (a mask, an opcode). The descriptions call these
+// functions of a visitor:
+//   Field(name, scalar)              Flags(name, integer, set)
+//   Object(name, pointer to object)  Number(name, which, integer)
+//   Memory(name, pointer or integer) Big(name, big-endian integer)
+//   Struct(name, struct)             Pointer(name, struct pointer)
+//   Array(name, pointer, count)      Bytes(name, pointer, length)
+//   Text(name, C string)             Gid(name, gid)
+//   Address(name, sockaddr)
 #pragma once
 
 #include <arpa/inet.h>
@@ -42,13 +45,13 @@ enum class FlagSet : uint8_t {
   kMcast,
 };
 
-// Numbers that a device chose: they belong to an object.
+// Kinds of numbers that a device chooses for an object.
 enum class NumberOf : uint8_t { kQp, kLkey, kRkey, kSrq };
 
 template <class T, class U>
 inline constexpr bool kIs = std::is_same_v<std::remove_cv_t<T>, U>;
 
-// RDMA objects: pointers to them have stable names.
+// Whether T is an RDMA object. Pointers to RDMA objects get stable names.
 template <class T>
 inline constexpr bool kIsObject =
     kIs<T, ibv_context> || kIs<T, ibv_pd> || kIs<T, ibv_mr> || kIs<T, ibv_mw> || kIs<T, ibv_cq> ||
@@ -57,7 +60,8 @@ inline constexpr bool kIsObject =
     kIs<T, ibv_td> || kIs<T, ibv_xrcd> || kIs<T, ibv_counters> || kIs<T, ibv_flow_action> ||
     kIs<T, ibv_rwq_ind_table> || kIs<T, rdma_event_channel> || kIs<T, rdma_cm_id>;
 
-// The kind in a stable name; a CQ or QP and its extended form are one object.
+// Returns the kind of an object in its stable name. A CQ or QP and its extended form are one
+// object.
 template <class T>
 constexpr const char* KindOf() {
   if (kIs<T, ibv_context>) return "context";
@@ -81,7 +85,7 @@ constexpr const char* KindOf() {
   return "id";
 }
 
-// What the device chose for a new object, recorded with it.
+// The numbers that the device chose for a new object. They are recorded with the object.
 struct ObjectNumbers {
   uint32_t first = 0, second = 0;  // QP: its number; MR: lkey, rkey; MW: rkey in `second`
 };
@@ -156,7 +160,7 @@ void Describe(V& v, ibv_qp_open_attr& s) {
   v.Object("xrcd", s.xrcd);
   v.Field("qp_type", s.qp_type);
 }
-// The fields that the mask names.
+// Visits only the fields that the mask selects.
 template <class V>
 void DescribeQpAttr(V& v, ibv_qp_attr& s, int mask) {
   if (mask & IBV_QP_STATE) v.Field("qp_state", s.qp_state);
@@ -374,7 +378,7 @@ void DescribeOperation(V& v, ibv_send_wr& s) {
       break;
   }
 }
-// `is_datagram`: the queue pair is UD, so that sends name an address.
+// `is_datagram`: the queue pair is UD, so each send has an address.
 template <class V>
 void DescribeSend(V& v, ibv_send_wr& s, bool is_datagram) {
   v.Field("wr_id", s.wr_id);
@@ -445,7 +449,7 @@ void Describe(V& v, rdma_cm_join_mc_attr_ex& s) {
   v.Field("join_flags", s.join_flags);
   v.Address("addr", s.addr);
 }
-// All but its type. `is_datagram`: the id's port space is UDP or IPoIB.
+// Visits all fields of an event but its type. `is_datagram`: the id's port space is UDP or IPoIB.
 template <class V>
 void DescribeEvent(V& v, rdma_cm_event& s, bool is_datagram) {
   v.Field("status", s.status);

@@ -1,9 +1,10 @@
-// Puts the recording functions into the slots of a forwarding library.
+// Puts the recording functions into the slots of a forwarding library. Call these functions only
+// when a recording is open.
 #pragma once
 
 namespace rdmaemu::layer::trace {
 
-void InstallVerbs();  // when a recording is open
+void InstallVerbs();
 void InstallCm();
 
 }  // namespace rdmaemu::layer::trace

@@ -11,7 +11,8 @@
 namespace rdmaemu::layer::trace {
 namespace {
 
-// Memory for entries, in pieces; what does not fit the rest of a piece begins another one.
+// Entries are allocated from pieces of this size. An entry that does not fit into the rest of a
+// piece begins a new piece.
 constexpr size_t kPieceBytes = 64 << 10;
 
 struct Piece {
@@ -37,7 +38,7 @@ void* Allocate(size_t bytes) {
   }
 }
 
-// The object whose table has an operation, by the operation's arguments.
+// Finds the object whose table contains an operation among the operation's arguments.
 template <class Table, class First, class... A>
 const void* OwnerOf(First first, A... rest) {
   if constexpr (!std::is_same_v<Table, ibv_context_ops> && !std::is_same_v<Table, verbs_context>) {
@@ -67,7 +68,9 @@ struct Operation<Table, kMember, kId, kIsFast, R (*)(A...)> {
   }
 };
 
-// Puts `replacement` in the place of a function, which goes to `original` before.
+// Stores `function` in `original`, then `replacement` in `function`. In this order another thread
+// never calls `replacement` before it has its original. Does nothing when the object does not have
+// the operation, or already has the replacement.
 template <class F>
 void Replace(F& function, F& original, F replacement) {
   if (function == nullptr || function == replacement) return;
@@ -75,7 +78,9 @@ void Replace(F& function, F& original, F replacement) {
   __atomic_store_n(&function, replacement, __ATOMIC_RELEASE);
 }
 
-// Whether a context, which may be older or newer than our header, has a member.
+// Returns whether a table has the member at `offset`. Only verbs_context varies: an older library
+// has fewer members than our header, and a newer library has more. New members are at the front, so
+// `sz` decides.
 template <class Table>
 bool Has(const Table&, size_t) {
   return true;
@@ -93,7 +98,7 @@ bool Has(const verbs_context& context, size_t offset) {
     }                                                                                       \
   }
 
-// `table` is part of `object`.
+// Replaces the operations in `table`, which is part of `object`.
 template <class Table>
 void AdoptTable(const void* object, Table& table) {
   Table* const original = Originals<Table>::FindOrMake(object);

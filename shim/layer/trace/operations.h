@@ -1,6 +1,6 @@
-// The functions that inline functions reach through an object: replaced in the object when a
-// program is given it. The originals stay in a table of ours, so that the library behind finds its
-// own object as it left it but for these pointers.
+// Inline functions of verbs.h call function pointers in an object, its operations. The layer
+// replaces an object's operations when a call returns the object to the program. The originals are
+// in a table of the layer. The layer changes nothing else in the object of the library behind.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,12 +11,12 @@
 namespace rdmaemu::layer::trace {
 
 // Copies of the operation tables of objects of one type, by the object's address. Entries are never
-// freed: a new object at an old address takes over the entry. Lock-free, so that a fork or a signal
-// handler finds no lock taken.
+// freed. A new object at the address of a destroyed object reuses its entry. Thread-safe and
+// lock-free: a forked child or a signal handler never finds a lock taken.
 template <class Table>
 class Originals {
  public:
-  // The entry of an object; nullptr when it was never adopted.
+  // Returns the entry of an object, or nullptr when the object was never adopted.
   static Table* Find(const void* object) {
     for (Entry* each = Bucket(object).load(std::memory_order_acquire); each != nullptr;
          each = each->next) {
@@ -24,7 +24,8 @@ class Originals {
     }
     return nullptr;
   }
-  // The entry, made when there is none; nullptr without memory.
+  // Returns the entry of an object, and creates the entry when there is none. Returns nullptr when
+  // there is no memory.
   static Table* FindOrMake(const void* object);
 
  private:
@@ -42,7 +43,8 @@ class Originals {
   static inline std::atomic<Entry*> buckets_[kBuckets];
 };
 
-// Replaces the operations of an object that a call has just given. Other results are left alone.
+// Replaces the operations of an object that a call has just returned. Does nothing for results of
+// other types.
 void Adopt(ibv_context* context);
 void Adopt(ibv_cq_ex* cq);
 void Adopt(ibv_qp_ex* qp);

@@ -1,10 +1,11 @@
-// The layout of a recording: what the layer writes while a program runs, and `rdmaemu run` converts
-// to the JSON lines of docs/trace.md when it has ended. Both come from one build.
+// The layout of a recording. The layer writes a recording while a program runs. `rdmaemu run`
+// converts it to the JSON lines of docs/trace.md after the program has ended. Writer and reader are
+// always of one build.
 //
-// A recording is a directory with the file `control` and two files for each thread. The thread
-// writes records into its window, a file mapped into the program, so that no record needs a lock or
-// a system call and the end of the process (SIGKILL, exec, _exit) loses none. A full window is
-// appended to the thread's log. A record of size 0 ends a window.
+// A recording is a directory with the file `control` and two files per thread, a window and a log.
+// A thread writes records into its window, a file that is mapped into the program. A record
+// therefore needs no lock and no system call. The end of the process (SIGKILL, exec, _exit) loses
+// no record. The thread appends a full window to its log. A record of size 0 ends a window.
 #pragma once
 
 #include <atomic>
@@ -19,20 +20,23 @@ inline constexpr const char* kControlFile = "control";
 inline constexpr const char* kWindowSuffix = ".window";
 inline constexpr const char* kLogSuffix = ".log";
 
-// With its header. Small enough to stay in a processor's cache.
+// Includes the WindowHeader. A window of this size stays in a processor's cache.
 inline constexpr size_t kWindowBytes = 64 << 10;
-// No record is larger. Longer lists and texts are cut, and say so.
+// The largest record. Longer lists and texts are cut. Lists and byte strings record that they were
+// cut, and C strings do not.
 inline constexpr size_t kMaxRecordBytes = 8 << 10;
-// In the count before an array: there were more elements.
+// Flag in the count before an array: the array had more elements.
 inline constexpr uint16_t kArrayIsCut = 0x8000;
-// What a list leaves for the fields behind it.
+// A list is cut when no more than this space remains in the record. The fields after the list need
+// that space.
 inline constexpr size_t kListReserveBytes = 2 << 10;
 inline constexpr size_t kMaxTextBytes = 256;
 inline constexpr size_t kMaxArgumentBytes = 3 << 10;  // of the program's command line
 inline constexpr size_t kMaxPathTextBytes = 1 << 10;
-// Work completions in one record; ibv_poll_cq may bring more, which follow in further records.
+// The most work completions in one record. When ibv_poll_cq returns more, kCompletions records with
+// the rest follow.
 inline constexpr int kMaxCompletionsPerRecord = 64;
-// After a window could not be made, so many records are lost before the next attempt.
+// When a thread fails to create a window, it loses this many records before its next attempt.
 inline constexpr uint32_t kRecordsBetweenAttempts = 1000;
 
 enum class Clock : uint32_t {
@@ -42,8 +46,8 @@ enum class Clock : uint32_t {
 
 // Why records are lost.
 enum class Loss : uint32_t {
-  kLimit,    // the recording has its limit's size
-  kDisk,     // the file system is full, or RLIMIT_FSIZE forbids a file
+  kLimit,    // the recording would exceed Control::limit_bytes
+  kDisk,     // the file system is full, or the file would exceed RLIMIT_FSIZE
   kFile,     // the process cannot create a file in the recording's directory
   kHandler,  // a signal handler interrupted a record of its own thread
   kCount,
@@ -62,31 +66,36 @@ struct Control {
 struct WindowHeader {
   uint64_t magic;
   uint32_t process;  // pid
-  uint32_t image;    // from Control::images: a process has several when it calls exec
+  uint32_t image;    // from Control::images; each exec begins a new image of the process
   uint32_t thread;   // number in the process, from 1
   uint32_t unused;
-  uint64_t position;  // where in the log the window's records go; a longer log has them already
+  // The offset in the log for the window's records. A log that is longer by exactly the window's
+  // records contains them already.
+  uint64_t position;
   uint64_t reserved[4];
 };
 static_assert(sizeof(WindowHeader) == 64);
 
 enum class RecordKind : uint8_t {
-  kStart = 1,    // of a process image: StartRecord, then texts
-  kFork,         // the first of a forked child: ForkRecord
-  kEnd,          // exit handlers ran
-  kInputs,       // a call begins: CallRecord, then its arguments
-  kOutputs,      // and returns: CallRecord, result, errno, then what it gave
-  kCall,         // a data-path call as a whole: result, errno if it failed, arguments
-  kEmptyPolls,   // consecutive polls that found nothing: EmptyPollsRecord
-  kCompletions,  // work completions that the call before brought: CQ, count, ibv_wc
+  kStart = 1,  // the first record of a process image: StartRecord, then texts
+  kFork,       // the first record of a forked child: ForkRecord
+  kEnd,        // exit handlers have run
+  kInputs,     // a call starts: CallRecord, then its arguments
+  // A call returns: CallRecord, errno, result, whether it succeeded, then its outputs if it did.
+  kOutputs,
+  // A whole data-path call: result, errno if it failed, arguments. A poll: result, errno if the
+  // result is negative, CQ, wanted entries, completions.
+  kCall,
+  kEmptyPolls,   // consecutive polls without a completion: EmptyPollsRecord
+  kCompletions,  // more work completions of the call before: CQ, completions
 };
 
 struct RecordHeader {
-  uint16_t bytes;      // with this header, a multiple of 8; written last
+  uint16_t bytes;      // includes this header, a multiple of 8; written last
   uint16_t what : 12;  // CallId
   uint16_t kind : 4;   // RecordKind
-  float took;          // of kCall, kEmptyPolls: from its begin to `time`
-  uint64_t time;       // of the clock: when the call began (kInputs) or returned
+  float took;          // of kCall, kEmptyPolls: clock units from the call's start to `time`
+  uint64_t time;       // in clock units: when the call started (kInputs) or returned
 };
 static_assert(sizeof(RecordHeader) == 16);
 
@@ -104,12 +113,12 @@ struct ForkRecord {
 
 struct CallRecord {
   RecordHeader header;
-  uint32_t number;     // in the thread: joins kInputs and kOutputs
-  uint32_t is_inside;  // made by the libraries themselves, not by the program
+  uint32_t number;     // of the call in its thread; kInputs and kOutputs have the same
+  uint32_t is_inside;  // a library made the call, not the program
 };
 
 struct EmptyPollsRecord {
-  RecordHeader header;  // its time is when the last one returned
+  RecordHeader header;  // its time is when the last poll returned
   uint64_t count;
   uint64_t cq;
   int64_t wanted;  // entries asked for; -1: ibv_start_poll

@@ -18,7 +18,8 @@ namespace {
 constexpr size_t kMaxPathBytes = 4096;
 // The layer's two libraries and the two behind them.
 constexpr int kMaxLibraries = 4;
-// Values of the generation word while there is none.
+// Values of the generation word before the process has begun (kNone), and while a thread begins it
+// (kBusy).
 constexpr uint64_t kNone = 0, kBusy = 1;
 
 struct CodeRange {
@@ -32,8 +33,8 @@ bool g_is_emulator;
 CodeRange g_libraries[kMaxLibraries];
 std::atomic<int> g_library_count;
 
-// The process. A forked child has a copy of all but the generation word, whose page the kernel
-// clears (MADV_WIPEONFORK), whichever call made the child.
+// The state of the process. A forked child has a copy of all but the generation word. The kernel
+// clears the page of that word (MADV_WIPEONFORK), whichever call created the child.
 std::atomic<uint64_t>* g_generation;
 uint64_t g_generations = kBusy;
 uint32_t g_process, g_image;
@@ -41,7 +42,7 @@ std::atomic<uint32_t> g_threads;
 uint64_t g_fork_time;
 pthread_key_t g_thread_end;
 
-// In static TLS, of which dlopen has a surplus of 512 bytes.
+// In static TLS, for which dlopen has a surplus of 512 bytes.
 thread_local Thread t_thread;
 static_assert(sizeof(Thread) <= 72);
 
@@ -57,7 +58,8 @@ size_t ReadFile(const char* path, char* out, size_t room) {
   return count < 0 ? 0 : static_cast<size_t>(count);
 }
 
-// DIRECTORY/PID-IMAGE-THREAD and a suffix, without stdio: signal handlers come here too.
+// Writes the path DIRECTORY/PID-IMAGE-THREAD and a suffix to `out`. Does not use stdio, because
+// signal handlers call this function, too.
 void PathOf(const Thread& thread, const char* suffix, char* out) {
   char* at = stpcpy(out, g_directory);
   const uint32_t numbers[] = {g_process, g_image, thread.number};
@@ -75,20 +77,21 @@ void PathOf(const Thread& thread, const char* suffix, char* out) {
   stpcpy(at, suffix);
 }
 
-// Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ.
+// Returns whether RLIMIT_FSIZE allows a file of this size. The kernel sends SIGXFSZ to a process
+// that exceeds the limit.
 bool FitsFileLimit(uint64_t bytes) {
   rlimit limit;
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes;
 }
 
-// Takes room from the recording's limit.
+// Counts `bytes` towards the recording's limit. Returns false when they would exceed the limit.
 bool Reserve(uint64_t bytes) {
   if (g_control->used_bytes.fetch_add(bytes) + bytes <= g_control->limit_bytes) return true;
   g_control->used_bytes.fetch_sub(bytes);
   return false;
 }
 
-// A mapped window; nullptr and `why`.
+// Creates and maps a window. On failure returns nullptr, with the reason in `why`.
 char* MapWindow(const Thread& thread, Loss& why) {
   why = Loss::kLimit;
   if (!Reserve(kWindowBytes)) return nullptr;
@@ -98,7 +101,7 @@ char* MapWindow(const Thread& thread, Loss& why) {
   const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
   void* memory = MAP_FAILED;
-  // Blocks are reserved: a write to a mapping of a full file system would be a SIGBUS.
+  // Reserve the blocks, because a write to a mapping of a full file system is a SIGBUS.
   if (!FitsFileLimit(kWindowBytes) || posix_fallocate(fd, 0, kWindowBytes) != 0) {
     why = Loss::kDisk;
   } else {
@@ -110,7 +113,7 @@ char* MapWindow(const Thread& thread, Loss& why) {
   return nullptr;
 }
 
-// Gives the thread its window; false after the loss was counted.
+// Creates the thread's window. On failure counts one lost record and returns false.
 bool MakeWindow(Thread& thread) {
   if (thread.attempt_in > 0) {
     thread.attempt_in--;
@@ -121,12 +124,12 @@ bool MakeWindow(Thread& thread) {
     thread.attempt_in = kRecordsBetweenAttempts;
     return Lose(thread.why_not), false;
   }
-  // Anything but null, so that EndThread is called.
+  // pthread calls EndThread only when the value is not null.
   pthread_setspecific(g_thread_end, &thread);
   new (window) WindowHeader{kMagic, g_process, g_image, thread.number, 0, 0, {}};
   thread.begin = window;
   thread.at = window + sizeof(WindowHeader);
-  // The last record is followed by a header of size 0.
+  // A header of size 0 follows the last record.
   thread.end = window + kWindowBytes - sizeof(RecordHeader);
   return true;
 }
@@ -139,7 +142,8 @@ uint64_t RecordsIn(const Thread& thread) {
   return count;
 }
 
-// Appends the window's records to the log, all or none.
+// Appends the window's records to the log, all or none. On failure returns false, with the reason
+// in `why`.
 bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& why) {
   why = Loss::kLimit;
   if (!Reserve(bytes)) return false;
@@ -164,7 +168,7 @@ bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& 
   return is_whole;
 }
 
-// Moves the window's records to the log, or counts them as lost.
+// Moves the window's records to the log. Counts the records as lost when that fails.
 void EmptyWindow(Thread& thread) {
   char* const records = thread.begin + sizeof(WindowHeader);
   const auto bytes = static_cast<size_t>(thread.at - records);
@@ -174,7 +178,7 @@ void EmptyWindow(Thread& thread) {
   } else {
     Lose(why, RecordsIn(thread));
   }
-  // In this order, the end of the process between any two of these neither loses nor repeats.
+  // In this order no record is lost or repeated when the process ends between any two steps.
   __atomic_store_n(&reinterpret_cast<RecordHeader*>(records)->bytes, uint16_t{0}, __ATOMIC_RELEASE);
   __atomic_store_n(&reinterpret_cast<WindowHeader*>(thread.begin)->position, thread.position,
                    __ATOMIC_RELEASE);
@@ -182,8 +186,8 @@ void EmptyWindow(Thread& thread) {
   thread.polls = nullptr;
 }
 
-// A thread ends: its window goes to the log and gives back its memory. What the thread's later
-// destructors call is recorded as another thread's.
+// Ends a thread's recording: moves its window to the log, and frees the window's memory and blocks.
+// Calls of the thread's later destructors are recorded as another thread's.
 void EndThread(void*) {
   Thread& thread = t_thread;
   if (thread.begin == nullptr || thread.generation != g_generation->load()) return;
@@ -205,7 +209,7 @@ void PutText(Record& record, const char* text, size_t bytes) {
   record.PutBytes(text, count);
 }
 
-// The path behind links: it ends with the library's version.
+// Puts the path with symbolic links resolved, because that path ends with the library's version.
 void PutRealPath(Record& record, const char* path) {
   char real[PATH_MAX];
   const bool is_found = path != nullptr && realpath(path, real) != nullptr;
@@ -228,7 +232,7 @@ void PutStart() {
 }
 
 void PutFork(uint32_t parent, uint32_t parent_image) {
-  // A child of _Fork(3) or clone(2) had no handler that could note the time.
+  // _Fork(3) and clone(2) call no fork handler, so g_fork_time is 0.
   Record record(RecordKind::kFork, 0, g_fork_time != 0 ? g_fork_time : Now());
   g_fork_time = 0;
   if (!record) return;
@@ -236,7 +240,8 @@ void PutFork(uint32_t parent, uint32_t parent_image) {
   record.Put(parent_image);
 }
 
-// Begins the process (or forked child) in which nothing was recorded yet. Returns its generation.
+// Begins the recording of a process or forked child, and records its start or fork. When another
+// thread is doing that, waits for the new generation instead. Returns the generation.
 uint64_t BeginProcess() {
   uint64_t generation = kNone;
   if (!g_generation->compare_exchange_strong(generation, kBusy)) {
@@ -249,7 +254,7 @@ uint64_t BeginProcess() {
   g_threads.store(0, std::memory_order_relaxed);
   generation = ++g_generations;
   g_generation->store(generation, std::memory_order_release);
-  // The first records of the thread that came first.
+  // The start or fork must be this thread's first record, so allow the thread to begin a record.
   t_thread.is_writing = false;
   if (parent == 0) {
     PutStart();
@@ -260,13 +265,14 @@ uint64_t BeginProcess() {
   return generation;
 }
 
-// A thread without room, or of a process that has begun anew. False: the record is lost.
+// Makes room for a record when the thread has none: no window, a full window, or the window of
+// another generation. Returns false when the record is lost. Preserves errno.
 __attribute__((noinline)) bool MakeRoom(Thread& thread) {
   const int before = errno;
   uint64_t generation = g_generation->load(std::memory_order_acquire);
   if (generation == kNone || generation == kBusy) generation = BeginProcess();
   if (thread.generation != generation) {
-    // The parent's window is the parent's.
+    // After a fork this window belongs to the parent.
     if (thread.begin != nullptr) munmap(thread.begin, kWindowBytes);
     thread = {};
     thread.is_writing = true;
@@ -290,7 +296,7 @@ bool HasRecorded() {
   return g_control != nullptr && g_generation->load(std::memory_order_acquire) > kBusy;
 }
 
-// Exit handlers of the program may still make calls.
+// The recording stays open, because exit handlers of the program may still make calls.
 __attribute__((destructor)) void End() {
   if (HasRecorded()) const Record record(RecordKind::kEnd, 0, Now());
 }
@@ -339,7 +345,7 @@ void OpenRecording(bool is_emulator) {
             directory, strerror(errno));
     return;
   }
-  // Where the kernel has no MADV_WIPEONFORK (before 4.14), the handler of fork() clears the word.
+  // Linux before 4.14 has no MADV_WIPEONFORK. There, only the handler of fork() clears the word.
   madvise(memory, page, MADV_WIPEONFORK);
   g_generation = new (memory) std::atomic<uint64_t>(kNone);
   pthread_atfork(nullptr, nullptr, ForkedChild);

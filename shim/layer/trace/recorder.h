@@ -1,4 +1,6 @@
-// Appends records to the window of the calling thread.
+// Appends records to the window of the calling thread. All functions are thread-safe, except that
+// rdmaemu_layer_add_library and OpenRecording are for constructors of the layer's libraries. A
+// signal handler may record, too. Its record is lost when it interrupts a record of its own thread.
 #pragma once
 
 #include <time.h>
@@ -13,29 +15,32 @@
 
 namespace rdmaemu::layer::trace {
 
-// One thread's place in its window. `rdmaemu_layer_begin_record` has it ready for a record.
+// The position of one thread in its window. Only the thread itself uses its Thread.
 struct Thread {
-  uint64_t generation;  // of the process when the window was made: a forked child has another
+  // The process's generation when the window was created. A forked child has another generation.
+  uint64_t generation;
   char *begin, *at, *end;
-  EmptyPollsRecord* polls;  // the last record, when it may count one more empty poll
+  EmptyPollsRecord* polls;  // the last record, if it is an empty-polls record; else nullptr
   uint64_t position;        // bytes in the log
   uint32_t number;
   uint32_t calls;
-  uint32_t attempt_in;  // records to lose before the next attempt to make a window
-  Loss why_not;         // of the last attempt
+  uint32_t attempt_in;  // records to lose before the next attempt to create a window
+  Loss why_not;         // why the last attempt failed
   bool is_writing;
 };
 
 }  // namespace rdmaemu::layer::trace
 
-// The runtime is in the layer's libibverbs.so.1, also for its librdmacm.so.1.
+// The layer's libibverbs.so.1 exports these functions. The layer's librdmacm.so.1 calls them there.
 extern "C" {
 #define RDMAEMU_LAYER_SHARED extern __attribute__((visibility("default")))
-// The calling thread with room for one record, and is_writing set; nullptr when the record is lost.
+// Returns the calling thread, with room for one record and with is_writing set. Returns nullptr
+// when the record is lost.
 RDMAEMU_LAYER_SHARED rdmaemu::layer::trace::Thread* rdmaemu_layer_begin_record();
-// Whether a return address is the program's: not in the layer or the libraries behind it.
+// Returns whether a return address is the program's, that is, outside the layer's two libraries and
+// the two behind them.
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_program(const void* address);
-// Adds the code of a library that is not the program's.
+// Marks the library that contains `address` as not the program's.
 RDMAEMU_LAYER_SHARED void rdmaemu_layer_add_library(const void* address);
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_tracing();
 RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
@@ -43,18 +48,20 @@ RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
 
 namespace rdmaemu::layer::trace {
 
-// Opens the recording that RDMAEMU_LAYER_TRACE names, if any. `is_emulator`: of what is behind.
+// Opens the recording in the directory that RDMAEMU_LAYER_TRACE contains, if it is set. On failure
+// prints an error and records nothing. `is_emulator`: the library behind is the emulator's.
 void OpenRecording(bool is_emulator);
 
-// The clock of the recording.
+// Returns the time in units of the recording's clock (Control::clock).
 inline uint64_t Now() { return rdmaemu_layer_time(); }
 
-// A record under construction; committed by its destructor. Invalid when it is lost.
+// A record under construction. The destructor commits the record. The object is false when the
+// record is lost, and then only operator bool and the destructor may be called.
 class Record {
  public:
   Record(RecordKind kind, uint16_t what, uint64_t time)
       : Record(rdmaemu_layer_begin_record(), kind, what, time) {}
-  // For a thread that rdmaemu_layer_begin_record gave.
+  // `thread`: the result of rdmaemu_layer_begin_record, which may be nullptr.
   Record(Thread* thread, RecordKind kind, uint16_t what, uint64_t time) : thread_(thread) {
     if (thread_ == nullptr) return;
     at_ = thread_->at + sizeof(RecordHeader);
@@ -70,7 +77,7 @@ class Record {
     auto* const header = reinterpret_cast<RecordHeader*>(thread_->at);
     const auto bytes = static_cast<uint16_t>((at_ - thread_->at + 7) & ~7);
     thread_->at += bytes;
-    // What is behind is from before the window was emptied.
+    // The size 0 ends the window here. Older bytes may follow, from before the window was emptied.
     reinterpret_cast<RecordHeader*>(thread_->at)->bytes = 0;
     thread_->polls = is_polls_ ? reinterpret_cast<EmptyPollsRecord*>(header) : nullptr;
     __atomic_store_n(&header->bytes, bytes, __ATOMIC_RELEASE);
@@ -81,7 +88,7 @@ class Record {
 
   explicit operator bool() const { return thread_ != nullptr; }
   Thread& thread() { return *thread_; }
-  // When what it tells began, of a record whose time is the end.
+  // Sets when the recorded call began. The record's time is then the call's end.
   void SetBegin(uint64_t begin) {
     auto* const header = reinterpret_cast<RecordHeader*>(thread_->at);
     header->took = static_cast<float>(static_cast<int64_t>(header->time - begin));
@@ -97,7 +104,7 @@ class Record {
     memcpy(at_, bytes, count);
     at_ += count;
   }
-  // Whether a list may have another element.
+  // Returns whether a list may have another element.
   bool HasRoom() const { return limit_ - at_ > static_cast<ptrdiff_t>(kListReserveBytes); }
   char* at() { return at_; }
 

@@ -16,7 +16,7 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-// Exported, and in no header of rdma-core 44.
+// The libraries export these functions, but no header of rdma-core 44 declares them.
 extern "C" {
 int ibv_dontfork_range(void* base, size_t size);
 int ibv_dofork_range(void* base, size_t size);
@@ -28,7 +28,7 @@ int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, ui
 
 namespace rdmaemu::layer::trace {
 
-// What an integer that a call returns says.
+// The meaning of an integer result: 0 or an error, or a value whose negatives are errors.
 enum class Answer : uint8_t { kErrno, kValue };
 
 enum class CallId : uint16_t {
@@ -58,7 +58,7 @@ constexpr auto Specs(Texts... texts) {
   return std::array<ArgumentSpec, sizeof...(texts)>{ParseSpec(texts)...};
 }
 
-// rfcntl(3) is variadic; its commands take one argument at most.
+// rfcntl(3) is variadic. Its commands take at most one argument.
 template <class F>
 struct FixedArguments {
   using Type = F;
@@ -118,7 +118,7 @@ struct Row;
 #undef OWN
 #undef RDMAEMU_LAYER_OPERATION
 
-// Whether a call that answered this did what it is for.
+// Returns whether `result` means success. Enums and unsigned integers always do.
 template <Answer kAnswer, class R>
 bool IsSuccess(R result) {
   if constexpr (std::is_pointer_v<R>) return result != nullptr;

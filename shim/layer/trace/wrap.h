@@ -1,4 +1,4 @@
-// How a call is recorded, for every row of the table.
+// The functions that make a call and record it, for every row of the table (table.h).
 #pragma once
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 namespace rdmaemu::layer::trace {
 
-// Nothing, as a value.
+// The result of a void function.
 struct Void {};
 
 template <class R, class... A>
@@ -23,11 +23,13 @@ auto Make(R (*function)(A...), A... arguments) {
   }
 }
 
-// A result that makes an object known: recorded also when a library calls another.
+// Whether a result is an object. Such calls are recorded even when a library makes them, because
+// they give the object its name.
 template <class R>
 inline constexpr bool kMakesObject = std::is_pointer_v<R>&& kIsObject<std::remove_pointer_t<R>>;
 
-// Two records: one when the call begins, so that a call that never returns is in the trace.
+// Makes a call and writes two records, one before the call and one after it. A call that never
+// returns is therefore in the trace. Preserves the call's errno.
 template <CallId kId, class R, class... A>
 R SlowCall(R (*next)(A...), const void* caller, A... arguments) {
   using ThisRow = Row<kId>;
@@ -74,7 +76,7 @@ bool IsDatagram(const T&) {
   return false;
 }
 
-// The work request that a post refused; nullptr of other calls.
+// Returns the work request that a post refused, and nullptr for other calls.
 inline const void* Refused(ibv_send_wr*, ibv_send_wr** bad) { return *bad; }
 inline const void* Refused(ibv_recv_wr*, ibv_recv_wr** bad) { return *bad; }
 template <class... A>
@@ -82,7 +84,7 @@ const void* Refused(const A&...) {
   return nullptr;
 }
 
-// One record, after the call.
+// Makes a call of the data path and writes one record after it.
 template <CallId kId, class R, class First, class... A>
 R FastCall(R (*next)(First, A...), const void* caller, First first, A... arguments) {
   using ThisRow = Row<kId>;
@@ -109,7 +111,7 @@ R FastCall(R (*next)(First, A...), const void* caller, First first, A... argumen
   if constexpr (!std::is_void_v<R>) return result;
 }
 
-// A function of the ABI.
+// The replacement of a function of the ABI, and the function that it calls (`next`).
 template <CallId kId, class F = typename Row<kId>::Function>
 struct Traced;
 template <CallId kId, class R, class... A>

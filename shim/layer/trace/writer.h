@@ -1,5 +1,6 @@
-// The visitor that writes arguments into a record (describe.h). `kNumbers`: with objects go the
-// numbers that the device chose for them; only for objects that a library has just given.
+// The visitor that writes arguments into a record (describe.h). With kNumbers, it writes after each
+// object the numbers that the device chose for it (ObjectNumbers). It reads them from the object.
+// Use kNumbers only for objects that a library has just returned.
 #pragma once
 
 #include <netinet/in.h>
@@ -68,7 +69,7 @@ class Writer {
     size_t length = 0;
     if (address != nullptr && address->sa_family == AF_INET) length = sizeof(sockaddr_in);
     if (address != nullptr && address->sa_family == AF_INET6) length = sizeof(sockaddr_in6);
-    // AF_IB and others: the family alone.
+    // AF_IB and others: write the family alone.
     if (address != nullptr && length == 0) length = sizeof(sa_family_t);
     Raw(address, length, address == nullptr);
   }
@@ -102,13 +103,14 @@ class Writer {
     const auto head = static_cast<uint16_t>(written | (written < total ? kArrayIsCut : 0));
     memcpy(place, &head, sizeof head);
   }
-  // Work requests: "is there another" before each.
+  // Writes a list of work requests, with a byte 1 before each. Ends with a byte 0, or with a byte 2
+  // when the list was cut.
   template <class S, class Each>
   void Chain(S* head, Each&& each) {
     for (; head != nullptr && record_.HasRoom(); head = head->next) {
       record_.Put(uint8_t{1});
       each(*head);
-      // Nobody has looked at the requests behind the bad one.
+      // The library has not read the requests after the refused one. They may be invalid.
       if (is_failed_ && head == last_) head = nullptr;
       if (head == nullptr) break;
     }
@@ -199,12 +201,13 @@ class Writer {
     }
     record_.Put(static_cast<uint8_t>(list == nullptr ? 2 : 0));
   }
-  // The call failed: counts of its arguments may be wrong. `last` is the request that it refused.
+  // Marks the call as failed. Its counts may be wrong, so arrays are read without a fault. `last`
+  // is the work request that the call refused, or nullptr.
   void SetFailed(const void* last) {
     is_failed_ = true;
     last_ = last;
   }
-  // Of the queue pair whose requests follow.
+  // Sets whether the queue pair of the following send requests is UD.
   void SetDatagram(bool is_datagram) { is_datagram_ = is_datagram; }
 
  private:
@@ -213,7 +216,7 @@ class Writer {
     if (!is_null) record_.PutBytes(bytes, count);
   }
 
-  // Without a fault when nothing is there.
+  // Copies memory of the program. Returns false when the memory is not mapped.
   static bool CopyFromProgram(const void* from, void* to, size_t bytes) {
     const iovec local{to, bytes}, remote{const_cast<void*>(from), bytes};
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
