@@ -1,4 +1,4 @@
-/* Each data-path call of verbs.h once, between two queue pairs of one process. Prints "done". */
+/* Makes each data-path call of verbs.h between two queue pairs of one process. Prints "done". */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""The layer under programs of each kind, and traces of what they saw (docs/trace.md)."""
+"""Runs programs of each kind on the layer and checks their program traces (docs/trace.md)."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ from emulated import Emulator, Failure, Skip, free_addresses, free_tcp_port  # n
 SOURCES = os.path.dirname(os.path.abspath(__file__))
 LIMIT_S = 100
 OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-layer-", dir="/tmp")
-BUILDING = threading.Lock()  # cases run side by side and share programs
+BUILDING = threading.Lock()  # cases run in parallel and share compiled programs
 SCHEMA = "docs/program-trace.schema.json"
 
 
@@ -48,7 +48,7 @@ def read(path):
 
 
 def traced(emulator, argv, options=(), env=None, status=0, address=None):
-    """Runs a program to its end; the lines of its trace."""
+    """Runs a program until it ends, and returns the lines of its trace."""
     path = os.path.join(emulator.directory, "saw.jsonl")
     program = emulator.start("layer", address or free_addresses(1)[0], argv,
                              options=["--program-trace", path, *options], env=env)
@@ -83,7 +83,7 @@ SHAPES = [
     shape("dlopen", 1, ["exit"]),
     shape("fork", 4, ["exit", "gone"]),
     shape("threads", 801, ["exit"]),
-    # 300 windows of 64 KiB at once would not fit.
+    # The limit is too small for 300 windows of 64 KiB at once, so ended threads must free theirs.
     shape("short_threads", 30001, ["exit"], options=["--program-trace-limit", "16M"]),
     shape("vfork", 3, ["exit", "exit"]),
     shape("exec", 2, ["exec", "exit"]),
@@ -135,7 +135,7 @@ def a_call_that_never_returned_is_in_the_trace():
                                  ["sh", "-c", build("shapes") + " blocked & wait"],
                                  options=["--program-trace", path])
         check(program.wait_for_text("blocked", LIMIT_S), program.describe())
-        # The program, not `run`.
+        # Kill the program, not `rdmaemu run`.
         pids = subprocess.run(["pgrep", "-g", str(program.process.pid), "shapes"], text=True,
                               stdout=subprocess.PIPE).stdout.split()
         check(len(pids) == 1, "%s" % pids)
@@ -174,7 +174,7 @@ def names_are_stable_and_tell_whose_a_number_is():
     for _ in range(2):
         with Emulator() as emulator:
             lines = traced(emulator, [build("data_path")], address=address)
-        # When an empty poll stands between two others is the machine's affair.
+        # Leave out polls, because empty polls depend on the machine's timing.
         runs.append([{key: line.get(key) for key in ("kind", "what", "object", "arguments", "result")}
                      for line in lines if line["kind"] in ("call", "completion")
                      and not line["what"].endswith("poll") and line["what"] != "poll_cq"])
@@ -221,7 +221,7 @@ def real_traces_keep_the_schema():
             for path in paths:
                 validated(emulator, path)
                 lines = read(path)
-                # Nothing completes at a server that others write to.
+                # The server of ib_write_bw gets no completions.
                 if by_cm or path == paths[1]:
                     check(counts(lines, "completion")["SUCCESS"] > 0, "%s" % counts(lines))
                 if by_cm:
@@ -241,7 +241,7 @@ def a_trace_that_is_cut_fails_the_run_and_says_how_much():
         emulator.programs[-1].expect("error: .* lacks %d records.*--program-trace-limit" %
                                      lost[0]["arguments"]["records"])
     with Emulator() as emulator:
-        # RLIMIT_FSIZE in blocks of 512 bytes.
+        # `ulimit -f` sets RLIMIT_FSIZE in blocks of 512 bytes.
         lines = traced(emulator, ["sh", "-c", "ulimit -f 8; exec %s linked" % build("shapes")],
                        status=125)
         check(counts(lines, "lost")["disk"] == 1, "%s" % lines)

@@ -1,4 +1,4 @@
-/* A plug-in that is linked against libibverbs and loaded with RTLD_LOCAL. */
+/* A plug-in that is linked against libibverbs. loads_plugin.c loads it with RTLD_LOCAL. */
 #include <infiniband/verbs.h>
 
 int plugin_run(void) {

@@ -1,4 +1,4 @@
-/* Programs of unusual shapes: shapes HOW. Each opens a device and allocates a PD where HOW says. */
+/* Programs of unusual shapes: shapes HOW. Each opens a device. HOW says where it allocates a PD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -70,7 +70,7 @@ static int runs_short_threads(struct ibv_context* context) {
   return 0;
 }
 
-/* As UCX and others do: no symbol of the library is linked. */
+/* Links no symbol of the library, like UCX and others. */
 static int loads(int flags) {
   void* library = dlopen("libibverbs.so.1", flags);
   if (!library) return puts(dlerror()), 1;
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   alarm(100);
   if (!strcmp(how, "dlopen")) return loads(RTLD_NOW | RTLD_LOCAL);
   if (!strcmp(how, "provider")) {
-    /* Bound to IBVERBS_PRIVATE_34 at once. */
+    /* RTLD_NOW binds the provider's names of IBVERBS_PRIVATE_34 at once. */
     void* provider = dlopen("libmlx5.so.1", RTLD_NOW);
     if (!provider) return puts(dlerror()), 77;
     return use(first_device()), 0;
