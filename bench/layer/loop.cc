@@ -1,4 +1,4 @@
-// Times data-path calls on whichever libibverbs.so.1 it finds (bench/layer/layer.py).
+// Measures data-path calls on the libibverbs.so.1 that dlopen finds (bench/layer/layer.py).
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <time.h>
@@ -11,14 +11,15 @@ namespace {
 
 constexpr int kRounds = 9;
 
-// Of this thread: what else runs on the machine does not count.
+// Returns the processor time of this thread in nanoseconds. Other work on the machine does not
+// count.
 double ProcessorNs() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// The median of several rounds, nanoseconds a call.
+// Returns the median of kRounds rounds, in nanoseconds per call.
 template <class Call>
 double Measure(int calls, Call&& call) {
   double rounds[kRounds];
