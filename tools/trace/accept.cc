@@ -11,7 +11,8 @@ namespace {
 
 using Problem = std::string;  // empty: none
 
-// Reads one table. Returns the problem and the node that has it.
+// Reads one [[accept]] table. `Read` returns the problem. `line` returns the line of the node that
+// has the problem.
 class AcceptanceReader {
  public:
   explicit AcceptanceReader(const toml::table& table) : table_(table), at_(&table) {}
@@ -95,7 +96,7 @@ bool Matches(const Acceptance& acceptance, const Difference& difference) {
     return wanted.empty() || wanted == is;
   };
   const char* const side = !difference.b ? "a" : !difference.a ? "b" : "both";
-  // A record without a name, as of kind "fork", is named by its kind.
+  // A record may lack the key "what". The acceptance's `what` then matches the record's kind.
   if (!MatchesName(acceptance.what, what.empty() ? kind : what)) return false;
   if (!is_or_empty(acceptance.kind, kind) || !is_or_empty(acceptance.only, side)) return false;
   if (!is_or_empty(acceptance.process, difference.stream.process)) return false;

@@ -1,4 +1,4 @@
-// Known differences (TOML), each with its reason.
+// Parses files of known differences (TOML, docs/ab.md), and applies them to a comparison.
 #pragma once
 
 #include <string>
@@ -18,25 +18,27 @@ struct Acceptance {
   std::string reason;              // required
   std::string what;                // required: "reg_mr", "ESTABLISHED"; may end in '*'
   std::string kind;                // "call", "event", "status"
-  std::string process, object;     // canonical names; an object's kind stands for all of the kind
-  std::string only;                // "a", "b": the record is in this trace alone; "both"
-  std::vector<std::string> parts;  // only these parts differ
-  std::string a, b;                // what the record of this trace has somewhere in its text
-  bool sometimes = false;          // of a race: that no difference needs it is no error
+  std::string process, object;     // canonical names; "qp" matches each object of this kind
+  std::string only;                // "a", "b": only this trace has the record; "both"
+  std::vector<std::string> parts;  // a list of all parts that differ
+  std::string a, b;                // text that this trace's record contains
+  bool sometimes = false;          // true: a race decides, so a run may lack the difference
   size_t line = 0;                 // in the file
   size_t used = 0;                 // differences that it accepted
 };
 
-// An error begins with the file and the line.
+// Parses the text of an acceptance file. `file` is the file's name for messages. An error begins
+// with this name and, when a line is wrong, with the line's number.
 tl::expected<std::vector<Acceptance>, std::string> ParseAcceptances(std::string_view text,
                                                                     std::string_view file);
 
-// Whether the acceptance accepted nothing, and had to.
+// Returns true when no difference matched the acceptance and `sometimes` is false.
 inline bool IsUnused(const Acceptance& acceptance) {
   return acceptance.used == 0 && !acceptance.sometimes;
 }
 
-// Gives each difference the reason of the first acceptance that matches, and counts.
+// Sets `accepted` of each difference to the reason of the first acceptance that matches. Counts the
+// match in that acceptance's `used`.
 void Accept(std::vector<Acceptance>& acceptances, Comparison& comparison);
 
 }  // namespace rdmaemu::trace_tools

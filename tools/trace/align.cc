@@ -7,16 +7,16 @@ namespace {
 
 using Sequence = std::span<const uint32_t>;
 
-// The furthest positions in `a` on each diagonal, for each number of edits. Diagonal k has a - b =
-// k.
+// Holds the furthest position in `a` on each diagonal, for each number of edits. On diagonal k, the
+// position in `a` minus the position in `b` is k.
 class FurthestPaths {
  public:
-  // The positions for so many edits: on diagonals -edits, -edits + 2, ... edits.
+  // Returns the position after `edits` edits. The diagonals are -edits, -edits + 2, ... edits.
   int32_t& At(size_t edits, int64_t diagonal) {
     return rows_[edits][static_cast<size_t>((diagonal + static_cast<int64_t>(edits)) / 2)];
   }
   void AddRow() { rows_.emplace_back(rows_.size() + 1); }
-  // Whether the best way to this diagonal is an insertion (from diagonal + 1).
+  // Returns true when the best step to this diagonal is an insertion (from diagonal + 1).
   bool IsInsertion(size_t edits, int64_t diagonal) {
     const auto most = static_cast<int64_t>(edits);
     if (diagonal == -most) return true;
@@ -28,7 +28,7 @@ class FurthestPaths {
   std::vector<std::vector<int32_t>> rows_;
 };
 
-// Appends the steps of the path that ends at the ends of both sequences, last step first.
+// Appends the steps of the path to the ends of both sequences. The last step is first.
 void WalkBack(Sequence a, Sequence b, size_t edits, FurthestPaths& paths,
               std::vector<Step>& backwards) {
   size_t x = a.size(), y = b.size();
@@ -56,7 +56,7 @@ void WalkBack(Sequence a, Sequence b, size_t edits, FurthestPaths& paths,
   }
 }
 
-// Returns false when more than kMaxEdits are needed.
+// Finds the shortest path. Returns false when the path needs more than kMaxEdits edits.
 bool FindPath(Sequence a, Sequence b, std::vector<Step>& backwards) {
   FurthestPaths paths;
   const auto size_a = static_cast<int64_t>(a.size()), size_b = static_cast<int64_t>(b.size());
@@ -69,7 +69,7 @@ bool FindPath(Sequence a, Sequence b, std::vector<Step>& backwards) {
         x = paths.IsInsertion(edits, diagonal) ? paths.At(edits - 1, diagonal + 1)
                                                : paths.At(edits - 1, diagonal - 1) + 1;
       }
-      // Positions outside of the sequences stay where they are: no path leads back from them.
+      // Positions outside the sequences do not advance, because no path returns from them.
       while (x < size_a && x - diagonal < size_b && x - diagonal >= 0 &&
              a[static_cast<size_t>(x)] == b[static_cast<size_t>(x - diagonal)]) {
         x++;

@@ -1,4 +1,4 @@
-// Aligns two sequences: the shortest edit script (Myers, "An O(ND) Difference Algorithm and Its
+// Aligns two sequences by the shortest edit script (Myers, "An O(ND) Difference Algorithm and Its
 // Variations", 1986).
 #pragma once
 
@@ -9,23 +9,24 @@
 
 namespace rdmaemu::trace_tools {
 
-// The most deletions and insertions that are searched for. Memory grows with the square of this:
-// 4000 take 32 MiB. Beyond it, what the ends of the sequences do not share counts as replaced.
+// The largest number of deletions and insertions that `Align` searches for. Memory grows with the
+// square of this number: 4000 edits take 32 MiB. When two sequences need more edits, `Align` keeps
+// their common start and their common end. All elements between them count as replaced.
 inline constexpr size_t kMaxEdits = 4000;
 
 struct Step {
   enum class Kind { kSame, kOnlyA, kOnlyB };
   Kind kind;
-  size_t a, b;  // positions; of kOnlyA `b` is where the element would be, and the other way round
+  size_t a, b;  // indexes; of kOnlyA, `b` is where b would have the element; of kOnlyB, `a`
   bool operator==(const Step&) const = default;
 };
 
 struct Alignment {
   std::vector<Step> steps;
-  bool is_exact = true;  // false: kMaxEdits was reached
+  bool is_exact = true;  // false: the sequences need more than kMaxEdits
 };
 
-// Equal numbers are equal elements.
+// Returns the steps from `a` to `b`. Equal numbers stand for equal elements.
 Alignment Align(std::span<const uint32_t> a, std::span<const uint32_t> b);
 
 }  // namespace rdmaemu::trace_tools

@@ -15,8 +15,8 @@ size_t Edits(const Alignment& alignment) {
       alignment.steps, [](const Step& step) { return step.kind != Step::Kind::kSame; }));
 }
 
-// Holds the rule of every alignment: both sequences appear whole and in order, and what is called
-// the same is the same.
+// Checks the rule of every alignment: the steps contain both sequences completely and in order, and
+// elements of kSame steps are equal.
 void ExpectWhole(const Sequence& a, const Sequence& b, const Alignment& alignment) {
   size_t at_a = 0, at_b = 0;
   for (const Step& step : alignment.steps) {
@@ -34,7 +34,7 @@ void ExpectWhole(const Sequence& a, const Sequence& b, const Alignment& alignmen
   EXPECT_EQ(at_b, b.size());
 }
 
-// The fewest edits, by the table of all prefixes.
+// Returns the fewest edits, from the table of all prefixes.
 size_t FewestEdits(const Sequence& a, const Sequence& b) {
   std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); i++) {
@@ -79,7 +79,7 @@ TEST(AlignTest, RandomSequencesAlignWithTheFewestEdits) {
 
 TEST(AlignTest, AtTheLimitTheAlignmentIsExactAndBeyondItWhole) {
   for (const size_t extra : {size_t{0}, size_t{1}}) {
-    // Nothing in common but the ends.
+    // The sequences have only their ends in common.
     Sequence a(kMaxEdits / 2 + 2, 1), b(kMaxEdits / 2 + 2 + extra, 2);
     a.front() = b.front() = 7;
     a.back() = b.back() = 8;

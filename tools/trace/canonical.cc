@@ -18,8 +18,8 @@ namespace {
 
 using ThreadNumbers = std::map<int64_t, int64_t>;
 
-// Returns the records by the time at which they began: a completion may be recorded before the call
-// that posted its request has returned in another thread.
+// Returns the indexes of the records, sorted by the time at which the records began. A thread may
+// record a completion before another thread's call that posted the request has returned.
 std::vector<size_t> InOrderOfBeginning(const std::vector<Record>& records) {
   std::vector<size_t> order(records.size());
   std::iota(order.begin(), order.end(), 0);
@@ -27,7 +27,7 @@ std::vector<size_t> InOrderOfBeginning(const std::vector<Record>& records) {
   return order;
 }
 
-// "1 ms to 10 ms".
+// Returns the power of ten that contains the duration: "1 ms to 10 ms".
 std::string Decade(int64_t ns) {
   int64_t from = 1000;
   if (ns < from) return "below 1 us";
@@ -35,7 +35,8 @@ std::string Decade(int64_t ns) {
   return ShortDuration(from) + " to " + ShortDuration(from * 10);
 }
 
-// Splits "127.0.1.1:7174" and "[::1]:7174"; a text without a port has an empty second part.
+// Splits "127.0.1.1:7174" and "[::1]:7174" into address and port. The port is empty when `text` has
+// none.
 std::pair<std::string, std::string> SplitPort(const std::string& text) {
   const size_t colon = text.rfind(':');
   const bool is_v6 = std::ranges::count(text, ':') > 1;
@@ -69,7 +70,8 @@ class Canonicalizer {
   }
 
  private:
-  // Where a value has its name from: wr_ids belong to their queue pair, all else to the thread.
+  // The scope of a value's name. The scope of a wr_id is its queue pair. The scope of each other
+  // value is its thread.
   struct Scope {
     uint32_t image = 0;
     int64_t thread = 0;
@@ -84,7 +86,7 @@ class Canonicalizer {
     image_ = processes_.of_record[index];
     const auto thread = threads_[image_].find(record.thread);
     thread_ = thread == threads_[image_].end() ? record.thread : thread->second;
-    // Also those that do not count name objects.
+    // Records that do not count also name objects.
     MeetObjects(fields);
     if (!Counts(record, fields)) return;
     object_ = ObjectOf(record, fields);
@@ -96,14 +98,15 @@ class Canonicalizer {
     result_.streams[StreamOf(record, fields)].push_back(std::move(item));
   }
 
-  // Names the objects that the record is the first to mention.
+  // Names each object that this record is the first to mention.
   void MeetObjects(const Json& value) {
     if (value.is_string()) ObjectName(value.get_ref<const std::string&>());
     if (!value.is_structured()) return;
     for (const Json& each : value) MeetObjects(each);
   }
 
-  // Returns the canonical name of "qp1" or of "qp1.qp_num"; empty: the text names no object.
+  // Returns the canonical name of "qp1" or "qp1.qp_num". Returns an empty text when `text` names no
+  // object.
   std::string ObjectName(const std::string& text) {
     const std::string_view name = NameIn(text);
     if (name.empty()) return {};
@@ -117,7 +120,7 @@ class Canonicalizer {
     return it->second + text.substr(name.size());
   }
 
-  // The object to whose stream the record belongs. A completion belongs to its queue pair.
+  // Returns the object of the record's stream. The object of a completion is its queue pair.
   std::string ObjectOf(const Record& record, const Json& fields) {
     if (record.kind == "completion") {
       if (const std::string qp = MentionedQp(fields); !qp.empty()) return qp;
@@ -141,12 +144,13 @@ class Canonicalizer {
 
   StreamKey StreamOf(const Record& record, const Json& fields) {
     StreamKey key{processes_.images[image_].name, static_cast<uint32_t>(thread_), object_, ""};
-    // Any thread may fetch these.
+    // Any thread may fetch asynchronous events.
     if (record.kind == "async") key.thread = 0;
     if (record.kind != "completion") return key;
     key.thread = 0;
     if (record.what != "SUCCESS") {
-      // A failed completion has no opcode. One queue has them in order.
+      // A failed completion has no opcode, so its direction is unknown. Its stream is that of the
+      // record's object: the QP, or the CQ when the QP is unknown.
       key.part = "failed " + ObjectName(record.object);
       return key;
     }
@@ -162,9 +166,9 @@ class Canonicalizer {
   std::string TextOf(const Record& record, const Json& fields) {
     std::string text =
         record.kind + (record.what.empty() ? "" : " " + Printable(record.what)) + "\n";
-    // Programs, arguments and versions are those of the backends.
+    // The program, its arguments and the versions belong to the backend.
     if (record.kind == "start") return text;
-    // Two traces with gaps are never the same.
+    // Two traces with lost records are never the same.
     if (record.kind == "lost") text += "trace=" + std::string(side_) + "\n";
     for (const auto& [key, value] : fields.items()) {
       static constexpr std::array<std::string_view, 8> kNotParts = {
@@ -185,7 +189,8 @@ class Canonicalizer {
     return text;
   }
 
-  // `path` is the part's whole name ("attr.cap.max_send_wr"), `key` the last word of it.
+  // Appends the parts of one value. `path` is the part's whole name ("attr.cap.max_send_wr"). `key`
+  // is the last word of `path`.
   void AddParts(const std::string& path, const std::string& key, const Json& value,
                 std::string& text) {
     const bool is_list = value.is_array() && std::ranges::none_of(value, [](const Json& each) {
@@ -228,7 +233,8 @@ class Canonicalizer {
     return JsonText(value);
   }
 
-  // "address#1:port#1"; empty: the text is no address. Of the unspecified address the text.
+  // Returns "address#1:port#1". Returns an empty text when `text` is no address. The unspecified
+  // address keeps its text.
   std::string AddressOf(const std::string& text) {
     const auto [address, port] = SplitPort(text);
     const auto parsed = NetAddress::Parse(address);
@@ -239,7 +245,8 @@ class Canonicalizer {
     return shown + ":" + PortOf(port);
   }
 
-  // "port#1". Programs often let the system choose, and give the port to their peers.
+  // Returns "port#1". Programs often let the system choose a port, and send the port to their
+  // peers.
   std::string PortOf(const std::string& text) {
     const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
     return is_number && text != "0" ? NameOf("port", Json(text)) : text;
@@ -258,7 +265,7 @@ class Canonicalizer {
   const CanonicalOptions options_;
   const std::string_view side_;
   CanonicalTrace result_;
-  // Of the record that is being canonicalised.
+  // State of the record that is being canonicalised.
   uint32_t image_ = 0;
   int64_t thread_ = 0;
   std::string object_;
@@ -272,7 +279,8 @@ std::vector<ThreadNumbers> OwnNumbers(const Processes& processes) {
   return std::vector<ThreadNumbers>(processes.images.size());
 }
 
-// Threads of `b` by the numbers of the process of `a` that has the same name.
+// Returns the thread numbers of each process of `b`. The numbers are those of the matching threads
+// in the process of `a` with the same name.
 std::vector<ThreadNumbers> NumbersOf(const Processes& a, const Processes& b) {
   std::vector<ThreadNumbers> numbers;
   for (const ProcessImage& image : b.images) {

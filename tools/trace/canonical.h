@@ -1,15 +1,17 @@
-// What of a program trace must be the same in another run. Canonicalisation
+// Reduces program traces to the records and values that must be the same in two runs.
+// Canonicalisation does this:
 //
-// - divides the records into streams, in which the order must be the same: those of one object in
-// one
-//   thread; and of completions those of one queue pair and one direction, whichever thread polled
-//   them. The order of different streams depends on timing.
-// - names processes by their program and their order, and threads by what they do.
-// - numbers objects in the order in which their thread created them: "qp2", "qp1@2" of thread 2.
-// - replaces numbers that the machine chose (keys, PSNs, addresses, large wr_ids) by names:
-// "rkey#1".
-// - leaves out records whose number depends on timing: polls, and fetches of events, which have
-//   records of their own.
+// - It divides the records into streams. Records of one stream must have the same order in both
+//   runs. The order of different streams depends on timing.
+// - A stream has the records of one object in one thread. Completions have one stream for each
+//   queue pair and direction, for all threads that poll.
+// - It names processes by their program and their order, and numbers threads by their calls.
+// - It numbers objects in the order in which their thread first mentions them: "qp2", and "qp1@2"
+//   in thread 2.
+// - It replaces numbers that the machine chose (keys, PSNs, addresses, large wr_ids) by names:
+//   "rkey#1".
+// - It omits records whose number depends on timing: polls, and calls that fetch an event. A
+//   fetched event has a record of its own.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +28,15 @@ struct StreamKey {
   std::string process;  // "rping", "rping.2", "rping/rping" of a forked child
   uint32_t thread = 0;  // 0: any thread
   std::string object;   // canonical name; empty: none
-  std::string part;     // "sends", "receives", "memory" of completions; empty: all else
+  std::string part;     // of completions "sends", "receives", "failed qp1"; else empty
   auto operator<=>(const StreamKey&) const = default;
 };
 
 struct Item {
   size_t line = 0;
   int64_t since_start_ns = 0;  // since the first record of the trace
-  // The record's parts, each with a newline behind it: "call reg_mr", "access=[LOCAL_WRITE]",
-  // "result=mr1", "errno=...". Two items are equal when their texts are.
+  // The record's parts, each followed by a newline: "call reg_mr", "access=[LOCAL_WRITE]",
+  // "result=mr1", "errno=...". Two items are equal when their texts are equal.
   std::string text;
 };
 
@@ -50,11 +52,13 @@ struct CanonicalOptions {
   bool with_timing = false;  // each call has a part "took", in decades: "1 ms to 10 ms"
 };
 
-// Canonicalises both traces, so that their threads have the same numbers. An error is one sentence.
+// Canonicalises both traces. Threads that match get the same number in both results. Returns an
+// error of one sentence when a trace is a host's trace or has no records.
 tl::expected<std::pair<CanonicalTrace, CanonicalTrace>, std::string> Canonicalize(
     const Trace& a, const Trace& b, const CanonicalOptions& options);
 
-// "call reg_mr" of an item's text, and the item on one line. Each part is cut to `part_bytes`.
+// `HeadOf` returns the head of an item's text: "call reg_mr". `ItemLine` returns the item on one
+// line. `ItemLine` cuts each part to `part_bytes` bytes.
 std::string HeadOf(const std::string& text);
 std::string ItemLine(const std::string& text, size_t part_bytes = std::string::npos);
 

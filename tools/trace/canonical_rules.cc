@@ -7,9 +7,9 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Calls that fetch what has a record of its own (an event, a completion), and those by which a
-// program waits for completions. Several completions may come with one event of the completion
-// channel, or before the program waits.
+// Calls that fetch something with a record of its own (an event, a completion), and calls by which
+// a program waits for completions. One event of the completion channel may announce several
+// completions. Completions may also be queued before the program waits.
 constexpr std::string_view kFetching[] = {
     "poll_cq",           "start_poll",    "next_poll",    "end_poll",      "get_async_event",
     "rdma_get_cm_event", "req_notify_cq", "get_cq_event", "ack_cq_events",
@@ -17,7 +17,8 @@ constexpr std::string_view kFetching[] = {
 // The readers of a completion that ibv_start_poll or ibv_next_poll found.
 constexpr std::string_view kReaderPrefix = "wc_read_";
 
-// There was nothing. ENOENT: of ibv_start_poll and ibv_next_poll.
+// The errno of a call that fetched nothing. ENOENT is the result of ibv_start_poll and
+// ibv_next_poll.
 constexpr std::string_view kNothing[] = {"EAGAIN", "EWOULDBLOCK", "ENOENT", "EINTR"};
 
 constexpr std::string_view kOfMachine[] = {"get_device_name", "get_device_guid",
@@ -94,7 +95,7 @@ bool Has(const List& list, std::string_view word) {
   return std::ranges::find(list, word) != std::end(list);
 }
 
-// Returns the errno of a failed call, or empty.
+// Returns the name of a failed call's errno, or an empty text.
 std::string_view ErrnoOf(const Json& fields) {
   const auto it = fields.find("errno");
   return it != fields.end() && it->is_string() ? std::string_view(it->get_ref<const std::string&>())
@@ -107,7 +108,7 @@ bool Counts(const Record& record, const Json& fields) {
   if (record.kind != "call") return true;
   if (record.what.starts_with(kReaderPrefix)) return false;
   if (!Has(kFetching, record.what)) return true;
-  // A thread that waited when its process ended.
+  // The thread blocked in this call when its process ended.
   if (fields.contains("unfinished")) return false;
   const std::string_view error = ErrnoOf(fields);
   return !Has(kNothing, error) && (!error.empty() || fields.contains("injected"));

@@ -11,7 +11,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Numbers texts, so that equal ones have equal numbers.
+// Gives numbers to texts. Equal texts have equal numbers.
 class Numbers {
  public:
   uint32_t Of(const std::string& text) {
@@ -22,7 +22,7 @@ class Numbers {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-// "errno=ENOMEM" of an item's text, by the part's name.
+// Splits an item's text ("errno=ENOMEM") into pairs of a part's name and its value.
 std::vector<std::pair<std::string, std::string>> PartsOf(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> parts;
   for (size_t at = text.find('\n') + 1; at < text.size();) {
@@ -50,7 +50,7 @@ std::vector<PartDifference> DifferentParts(const std::string& a, const std::stri
   for (const auto& [part, text] : in_b) {
     if (!of_a.contains(part)) parts.push_back({part, "", text});
   }
-  // Two parts of one name in another order.
+  // No value differs, so parts of one name have another order.
   if (parts.empty()) parts.push_back({"", "in another order", ""});
   return parts;
 }
@@ -83,7 +83,8 @@ class StreamComparer {
   }
 
  private:
-  // Pairs records that stand in the same place and have the same name: they differ in parts.
+  // Pairs records of both traces that are between the same equal records and have the same head.
+  // Paired records differ in parts. Each other record is in one trace only.
   void Flush(std::vector<size_t>& only_a, std::vector<size_t>& only_b) {
     if (only_a.empty() && only_b.empty()) return;
     Numbers heads;

@@ -16,7 +16,7 @@ Comparison CompareTexts(const TraceText& a, const TraceText& b, CanonicalOptions
   return Compare(canonical->first, canonical->second);
 }
 
-// One line a difference: its place, its name, and what differs.
+// Returns one line for each difference: its place, its name, and the parts that differ.
 std::string Differences(const Comparison& comparison) {
   std::string text;
   for (const Difference& each : comparison.differences) {
@@ -35,7 +35,7 @@ std::string Differences(const TraceText& a, const TraceText& b) {
   return Differences(CompareTexts(a, b));
 }
 
-// A connection: what differs between runs differs with the process.
+// Returns the trace of a connection. Values that may differ between runs depend on `process`.
 TraceText Connection(int64_t process) {
   const std::string n = std::to_string(process);
   TraceText text(process);
@@ -122,7 +122,7 @@ TEST(CompareTest, CompletionsOfOneQueuePairCountByDirectionWhicheverThreadPolls)
   TraceText a, b;
   completion(a, "SEND", 1), completion(a, "RECV", 2), completion(a, "SEND", 3);
   b.Thread(2), completion(b, "RECV", 2), completion(b, "SEND", 1), completion(b, "SEND", 3);
-  // The threads: thread 1 does nothing in b, and that alone is no difference.
+  // Thread 1 polls in a, thread 2 in b. The thread alone is no difference.
   EXPECT_EQ(Differences(a, b), "");
   TraceText c;
   completion(c, "SEND", 3), completion(c, "RECV", 2), completion(c, "SEND", 1);
@@ -141,7 +141,7 @@ TEST(CompareTest, ThreadsAreMatchedByWhatTheyDo) {
 }
 
 TEST(CompareTest, ObjectsAreNumberedByTheirThread) {
-  // The two threads race: the process counts their queue pairs in another order.
+  // The two threads race, so the process numbers their queue pairs in another order.
   TraceText a, b;
   a.Call("alloc_pd", "context1", "{}", "\"pd1\"");
   b.Call("alloc_pd", "context1", "{}", "\"pd1\"");
@@ -243,8 +243,8 @@ TEST(AcceptanceTest, AnAcceptanceNeedsNameAndReasonAndKnownKeys) {
 
 class AcceptTest : public testing::Test {
  protected:
-  // Returns how many of the two differences the acceptance accepts: reg_mr of pd1 fails in b, and
-  // id1 has an event in a alone.
+  // Returns how many of the two differences the acceptance accepts. reg_mr of pd1 fails in b. Only
+  // a has an event of id1.
   size_t Accepted(const std::string& keys) {
     TraceText a, b;
     a.Call("reg_mr", "pd1", "{}", "\"mr1\"").Add("event", "TIMEWAIT_EXIT", "id1");
@@ -290,7 +290,7 @@ TEST_F(AcceptTest, PartsMustCoverAllThatDiffers) {
 
 class ReportTest : public testing::Test {
  protected:
-  // Two of the same difference, and another one.
+  // Two equal differences, and another one.
   ReportTest() {
     TraceText a, b;
     for (const char* qp : {"qp1", "qp2"}) {

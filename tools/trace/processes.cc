@@ -7,10 +7,11 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// With more threads, those of the same number are compared.
+// In processes with more threads, threads of the same number match.
 constexpr size_t kMaxMatchedThreads = 256;
 
-// A string that a `start` record has as a key of its own, or among its arguments.
+// Returns a string that a `start` record has as a key of its own or among its arguments. Returns an
+// empty text when the record has neither.
 std::string StartText(const Json& fields, const char* key) {
   for (const Json* where :
        {&fields, fields.contains("arguments") ? &fields["arguments"] : nullptr}) {
@@ -24,7 +25,8 @@ std::string StartText(const Json& fields, const char* key) {
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Returns how many records two threads have in common, in thousandths of what the larger has.
+// Returns the number of records that two threads have in common, in thousandths of the larger
+// thread's number.
 size_t Likeness(const std::map<std::string, size_t>& one,
                 const std::map<std::string, size_t>& other) {
   size_t common = 0, all_one = 0, all_other = 0;
@@ -42,8 +44,8 @@ class Finder {
     const bool begins = record.kind == "start";
     auto it = running_.find(record.process);
     if (it == running_.end() || begins) {
-      // A forked child inherits its parent's program, and may have a `start` or a `fork` of its
-      // own.
+      // A forked child inherits its parent's program. The child may have a `start` or a `fork`
+      // record of its own.
       const Json fields = begins || record.kind == "fork" ? FieldsOf(record) : Json::object();
       const bool continues = it != running_.end() && !has_begun_.contains(it->second);
       if (!continues) it = running_.insert_or_assign(record.process, Add(record, fields)).first;
@@ -100,7 +102,8 @@ std::map<int64_t, int64_t> MatchThreads(const ProcessImage& a, const ProcessImag
     of_b[thread] = thread;
     taken.insert(thread);
   }
-  // The pairs that are most alike first; of equals those of the lowest numbers.
+  // The most similar pairs are first. Among equals, pairs of equal numbers are first, then pairs of
+  // the lowest numbers.
   struct Pair {
     size_t likeness;
     int64_t a, b;

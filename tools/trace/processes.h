@@ -1,4 +1,4 @@
-// Who is who in two program traces: processes and threads.
+// Names the processes of a program trace, and matches the threads of two traces.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,27 @@
 
 namespace rdmaemu::trace_tools {
 
-// A process image: what ran under one pid between exec(3) and the next one.
+// A process image: the program that a process runs from one exec(3) to the next.
 struct ProcessImage {
   std::string name;
-  // How often each thread made each record: "call post_send".
+  // The number of records of each thread, by kind and name: "call post_send".
   std::map<int64_t, std::map<std::string, size_t>> threads;
 };
 
-// The processes of a trace, and which of them each record belongs to (the index in `images`).
+// The process images of a trace. `of_record` has the index in `images` for each record.
 struct Processes {
   std::vector<ProcessImage> images;
   std::vector<uint32_t> of_record;
 };
 
-// Names processes by their program, in the order in which they began: "rping", "rping.2". A child
-// of a traced process has the parent's name in front: "rping/rping".
+// Names processes by their program, in the order in which they began: "rping", "rping.2". The name
+// of a traced process's child begins with the parent's name: "rping/rping". The name after exec(3)
+// begins with the name before it: "sh>rping".
 Processes FindProcesses(const std::vector<Record>& records);
 
-// Returns for each thread of `b` the number of the thread of `a` that did most nearly the same.
-// Thread 1 is thread 1. A thread without a counterpart has a number that `a` does not use.
+// Returns, for each thread of `b`, the number of the thread of `a` with the most similar calls.
+// Thread 1 always matches thread 1. A thread without a counterpart gets a number that `a` does not
+// use. With more than 256 threads, threads of the same number match.
 std::map<int64_t, int64_t> MatchThreads(const ProcessImage& a, const ProcessImage& b);
 
 }  // namespace rdmaemu::trace_tools

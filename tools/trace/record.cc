@@ -14,7 +14,7 @@ constexpr double kMaxSeconds = 4e9;  // the year 2096; keeps nanoseconds in 64 b
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Returns the depth of arrays and objects in a JSON text, which need not be well-formed.
+// Returns the largest depth of arrays and objects in a text. The text need not be well-formed JSON.
 size_t NestingOf(std::string_view text) {
   size_t depth = 0, most = 0;
   bool in_string = false;
@@ -34,7 +34,8 @@ size_t NestingOf(std::string_view text) {
   return most;
 }
 
-// Reads decimal seconds without loss. A double has too few digits for nanoseconds since 1970.
+// Parses decimal seconds into nanoseconds without loss. A double has too few digits for nanoseconds
+// since 1970.
 std::optional<int64_t> ExactSeconds(std::string_view text) {
   const bool is_negative = text.starts_with('-');
   if (is_negative) text.remove_prefix(1);
@@ -55,7 +56,8 @@ std::optional<int64_t> ExactSeconds(std::string_view text) {
   return is_negative ? -time : time;
 }
 
-// Returns the text of the number behind `"time":` at the start of a line; empty: not there.
+// Returns the text of the number after `"time":` at the start of a line. Returns an empty text when
+// the line does not begin with this key or the number has an exponent.
 std::string_view TimeText(std::string_view line) {
   constexpr std::string_view kStart = "{\"time\":";
   if (!line.starts_with(kStart)) return {};
@@ -63,7 +65,7 @@ std::string_view TimeText(std::string_view line) {
   while (line.starts_with(' ')) line.remove_prefix(1);
   const auto is_part = [](char c) { return IsDigit(c) || c == '.' || c == '-'; };
   const auto end = std::ranges::find_if_not(line, is_part);
-  // An exponent is valid JSON, and left to the parser.
+  // An exponent is valid JSON. The JSON parser reads such a number.
   if (end == line.end() || *end == 'e' || *end == 'E' || *end == '+') return {};
   return line.substr(0, static_cast<size_t>(end - line.begin()));
 }
@@ -76,7 +78,7 @@ std::optional<int64_t> TimeOf(std::string_view line, const Json& time) {
   return static_cast<int64_t>(std::llround(seconds * static_cast<double>(kNanoseconds)));
 }
 
-// Returns a key's string, or empty. Sets `wrong` when the value is something else.
+// Returns a key's string, or an empty text. Sets `wrong` when the value is not a string.
 std::string StringOf(const Json& fields, const char* key, const char*& wrong) {
   const auto it = fields.find(key);
   if (it == fields.end() || it->is_null()) return {};
@@ -129,7 +131,8 @@ tl::expected<Record, std::string> ParseRecord(std::string_view line) {
   return record;
 }
 
-// A host's first record says when its time 0 was, where its clock is the machine's.
+// Detects a host's trace and converts its times to times since 1970. The first record of a host
+// with the machine's clock has the wall-clock time of the host's time 0 (`time_0`).
 void TakeHostClock(Trace& trace) {
   if (trace.records.empty() || trace.records.front().host.empty()) return;
   trace.of_host = true;

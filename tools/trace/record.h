@@ -1,5 +1,5 @@
-// Records of traces, as the tools read them: of program traces (`rdmaemu run --program-trace`) and
-// of host traces (`rdmaemu run --trace`). docs/trace.md describes both schemas.
+// Reads records of traces. A trace is of a program (`rdmaemu run --program-trace`) or of a host
+// (`rdmaemu run --trace`). docs/trace.md describes both schemas.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace rdmaemu::trace_tools {
 
 using Json = nlohmann::ordered_json;
 
-// Limits of what the tools read. A trace is a file, so its content is hostile.
+// Limits of the traces that the tools read. A trace is a file, so the tools do not trust its
+// content.
 inline constexpr size_t kMaxTraceBytes = size_t{1} << 30;
 inline constexpr size_t kMaxRecords = 4'000'000;  // of one trace
 inline constexpr size_t kMaxLineBytes = size_t{1} << 20;
@@ -22,7 +23,7 @@ inline constexpr size_t kMaxNesting = 32;  // of arrays and objects in one recor
 
 inline constexpr int64_t kNotTimed = -1;
 
-// The keys that every record has. The others are read from `text` when they are needed.
+// The keys that most records have. `FieldsOf` reads all keys from `text`.
 struct Record {
   uint32_t file = 0;  // index of the trace among those that were merged
   size_t line = 0;    // in its file, from 1
@@ -35,7 +36,7 @@ struct Record {
   std::string_view text;  // the whole line; points into the Trace
 };
 
-// The time at which a call began, and the time of any other record.
+// Returns the time at which a timed call began. Returns `time_ns` of any other record.
 inline int64_t BeginOf(const Record& record) {
   return record.took_ns == kNotTimed ? record.time_ns : record.time_ns - record.took_ns;
 }
@@ -45,24 +46,25 @@ struct Trace {
   std::string text;
   std::vector<Record> records;
   bool of_host = false;
-  // The last line has no newline and is no record: its writer was killed. The line is left out.
+  // true: the last line has no newline and is no record, because its writer was killed. The line is
+  // left out.
   bool is_cut = false;
-  // A host's trace whose clock is not the real one, or that was made by an older host: its times
-  // do not count from 1970.
+  // true: the trace is of a host, and its times do not count from 1970. The host's clock is not the
+  // real one, or the host is of an older version.
   bool has_own_clock = false;
 
   Trace() = default;
   Trace(Trace&&) = delete;  // records point into `text`
 };
 
-// Reads the text of a trace into `trace`, whose records must be empty. An error is one sentence
-// that begins with the file's name and the line: "a.jsonl:7: is not a record of a trace: ...".
+// Parses `text` into `trace`, whose records must be empty. An error is one sentence that begins
+// with the file's name and the line: "a.jsonl:7: not a record of a trace: ...".
 tl::expected<void, std::string> ReadTrace(std::string name, std::string text, Trace& trace);
 
-// All keys of a record. The record must come from ReadTrace.
+// Returns all keys of a record. The record must be from `ReadTrace`.
 Json FieldsOf(const Record& record);
 
-// A JSON value on one line. U+FFFD replaces bytes that are not UTF-8.
+// Returns a JSON value on one line. U+FFFD replaces bytes that are not UTF-8.
 std::string JsonText(const Json& value);
 
 }  // namespace rdmaemu::trace_tools

@@ -8,10 +8,11 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Longer parts of a record are cut where the record is context. Parts that differ are shown whole.
+// The report cuts longer parts of a record. Lines below the record show parts that differ as a
+// whole.
 constexpr size_t kShownPartBytes = 60;
 
-// A row of the table: differences that are the same but for the object and the place.
+// A row of the table. Its differences are equal except for the object and the place.
 struct Row {
   std::string what, difference, accepted;
   size_t count = 0;
@@ -122,7 +123,8 @@ Json DifferenceJson(const Difference& difference) {
   return json;
 }
 
-// Text for XML: characters that XML 1.0 forbids, and bytes that may be no UTF-8, become '?'.
+// Escapes text for XML. '?' replaces control characters, which XML 1.0 forbids, and bytes beyond
+// ASCII, which may not be UTF-8.
 std::string Xml(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// What a comparison found, for people and for programs.
+// Formats the result of a comparison as text, JSON and JUnit's XML.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ struct Report {
   std::string accept_file;  // empty: none
 
   size_t Open() const;    // differences that are not accepted
-  size_t Unused() const;  // acceptances that accepted nothing
+  size_t Unused() const;  // acceptances of which IsUnused is true
 };
 
-// The first difference with context, all differences as a table (equal ones in one row),
-// acceptances that were not used, and a last line with the verdict.
+// Returns the first difference with its context, a table of all differences (equal ones in one
+// row), the unused acceptances, and a last line with the verdict.
 std::string ReportText(const Report& report);
 Json ReportJson(const Report& report);
-// JUnit's XML: a test case for each stream and for each acceptance.
+// Returns JUnit's XML, with a test case for each stream and for each acceptance.
 std::string ReportJunit(const Report& report);
 
 }  // namespace rdmaemu::trace_tools

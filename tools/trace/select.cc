@@ -7,9 +7,9 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Returns true when a string of the record names the object: "qp1", or a number of it
-// ("qp1.qp_num"). A name that ends in a letter is a kind: "qp" stands for "qp7" and, of a host's
-// trace, "qp 7".
+// Returns true when a string of the record is the object's name ("qp1") or one of its numbers
+// ("qp1.qp_num"). A name that does not end in a digit is a kind. The kind "qp" matches "qp7" and,
+// in a host's trace, "qp 7".
 bool NamesObject(std::string_view text, std::string_view name) {
   if (name.empty()) return false;
   const std::string quoted = "\"" + std::string(name);

@@ -10,7 +10,7 @@
 
 namespace rdmaemu::trace_tools {
 
-// Which records to show. An empty set selects all.
+// The records to show. An empty set selects all records.
 struct Selection {
   std::set<std::string> objects = {};    // "qp1"; of a host "qp 17"; "qp": all objects of this kind
   std::set<std::string> kinds = {};      // "call", "cm.send"
@@ -20,12 +20,12 @@ struct Selection {
                          to_ns = {};  // since the first record of all traces; both inclusive
 };
 
-// The records of all traces by time. Records of the same time keep the order of their files. A
-// trace with a clock of its own begins at the time of the first record of the others.
+// Returns the records of all traces, sorted by time. Records of the same time keep the order of
+// their files. A trace with a clock of its own begins at the earliest time of the other traces.
 std::vector<Record> Merge(const std::vector<Trace*>& traces);
 
-// Keeps the selected records. A record is about its object and about each object that its arguments
-// or its result name.
+// Returns the selected records. A record is about its object, and about each object that its
+// arguments or its result name.
 std::vector<Record> Select(const std::vector<Record>& records, const Selection& selection);
 
 }  // namespace rdmaemu::trace_tools

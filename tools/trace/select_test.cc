@@ -5,7 +5,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// The names of the records, with a blank behind each.
+// Returns the names of the records, each followed by a blank.
 std::string Names(const std::vector<Record>& records) {
   std::string names;
   for (const Record& record : records) names += record.what + " ";
@@ -94,7 +94,7 @@ TEST(MergeTest, ATraceWithAClockOfItsOwnBeginsWithTheOthers) {
   const auto merged = Merge({&program, &host});
   EXPECT_EQ(Names(merged), "alloc_pd START LATER ");
   EXPECT_EQ(merged[2].time_ns - merged[0].time_ns, 2'000'000'000);
-  // Alone it keeps its times.
+  // Without another trace, the host's trace keeps its times.
   EXPECT_EQ(Merge({&host})[0].time_ns, 7'000'000'000);
 }
 

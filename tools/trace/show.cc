@@ -13,12 +13,12 @@ namespace {
 // Column widths. A longer value moves the rest of its line to the right.
 constexpr size_t kTimeColumn = 13, kProcessColumn = 9, kKindColumn = 10, kObjectColumn = 9;
 
-// Keys that have a place of their own in a line.
+// Keys that have a fixed place in a line.
 constexpr std::array<std::string_view, 12> kPlaced = {"time",      "took_ns", "host",  "process",
                                                       "thread",    "kind",    "what",  "object",
                                                       "arguments", "result",  "errno", "injected"};
 
-// A value without the quotes of JSON: {qp_type=RC, cap={max_send_wr=16}}.
+// Appends a value without the quotes of JSON: {qp_type=RC, cap={max_send_wr=16}}.
 void AppendValue(const Json& value, std::string& out) {
   if (value.is_string()) {
     out += value.get_ref<const std::string&>();
@@ -60,7 +60,7 @@ std::string DescribeRecord(const Record& record) {
     AppendValue(*it, out);
   }
   if (const auto it = fields.find("errno"); it != fields.end()) {
-    // A field of its own in a host's trace, where a call has no result.
+    // A call in a host's trace has no result, so errno is a field of its own there.
     out += record.host.empty() ? " " : "  errno=";
     AppendValue(*it, out);
   }
@@ -93,12 +93,12 @@ std::string ShortDuration(int64_t ns) {
   static constexpr std::array<std::pair<double, const char*>, 4> kUnits = {
       {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}}};
   const auto value = static_cast<double>(ns);
-  // 999.6 us has three digits only as 1 ms.
+  // With three digits, 999.6 us is 1 ms.
   const auto unit = std::ranges::find_if(
       kUnits, [&](const auto& each) { return value >= each.first * 0.9995 || each.first == 1; });
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g %s", value / unit->first, unit->second);
-  // Beyond 999 s %g would write an exponent.
+  // %g writes an exponent beyond 999 s.
   if (value >= 999.5e9) std::snprintf(text.data(), text.size(), "%.0f s", value / 1e9);
   return text.data();
 }

@@ -1,4 +1,4 @@
-// Records of traces for the eye: one line a record, in columns.
+// Formats records of traces for people, one line for each record, in columns.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,22 @@
 
 namespace rdmaemu::trace_tools {
 
-// "rdma_connect(id=id1, conn_param={...}) = 0": a record's name, its arguments and its result.
+// Returns a record's name, arguments, result and other fields: "rdma_connect(id=id1,
+// conn_param={...}) = 0".
 std::string DescribeRecord(const Record& record);
 
-// Appends one line with its newline: seconds since `origin_ns`, process and thread, kind, object,
-// and the description. Control characters become '?', so that a trace cannot control a terminal.
+// Appends one line and a newline. The line has the seconds since `origin_ns`, process and thread,
+// kind, object, and the description. '?' replaces control characters, so that a trace cannot
+// control a terminal.
 void AppendLine(const Record& record, int64_t origin_ns, std::string& out);
 
-// "1.23 ms": three digits and a unit.
+// Returns a duration with three digits and a unit: "1.23 ms".
 std::string ShortDuration(int64_t ns);
 
-// The text with '?' in place of control characters.
+// Returns the text with '?' in place of control characters.
 std::string Printable(std::string_view text);
 
-// Appends the text and blanks up to the width, and two more.
+// Appends the text, blanks up to `width` characters, and two more blanks.
 void AppendColumn(std::string_view text, size_t width, std::string& out);
 
 }  // namespace rdmaemu::trace_tools

@@ -25,14 +25,15 @@ bool HasFailed(const Json& fields) {
   return result != fields.end() && result->is_number_integer() && result->get<int64_t>() < 0;
 }
 
-// The objects of program traces that are open.
+// The objects that program traces create and do not destroy.
 class OpenObjects {
  public:
   void Take(const Record& record) {
     if (!record.host.empty()) return;
     if (record.kind == "start" || record.kind == "end") {
-      // exec(3) takes all objects with it, and a process that has ended left them to the kernel.
-      // Only the latter are of interest: of a new image, those of the image before are forgotten.
+      // A `start` record follows exec(3), which frees all objects of the image before. Those
+      // objects are forgotten. A process that has ended left its objects to the kernel. Those
+      // objects stay in the list.
       if (record.kind == "start") Forget(record);
       return;
     }
@@ -71,7 +72,8 @@ class OpenObjects {
       return key.file == start.file && key.process == start.process;
     });
   }
-  // The call names objects that exist, too: new is what no record of the process named before.
+  // The call also names objects that exist. An object is new when no creating call of the process
+  // named it before.
   void Create(const Record& record, const Json& fields, std::string_view kind) {
     const auto take = [&](const std::string& text) {
       if (KindOfName(text) != kind) return;
@@ -96,7 +98,7 @@ class OpenObjects {
     for (const char* where : {"object", "arguments"}) {
       if (const auto it = fields.find(where); it != fields.end()) ForEachString(*it, take);
     }
-    // These name the id alone.
+    // These calls name the id, not its QP.
     const bool takes_qp = record.what == "rdma_destroy_qp" || record.what == "rdma_destroy_ep";
     const auto qp = qp_of_id_.find(Key{record.file, record.process, record.object});
     if (takes_qp && qp != qp_of_id_.end()) open_.erase(qp->second);
@@ -113,7 +115,7 @@ CallTimes TimesOf(const std::string& what, std::vector<int64_t>& took) {
   times.timed = took.size();
   if (took.empty()) return times;
   std::ranges::sort(took);
-  // The smallest value that so many hundredths of all do not exceed.
+  // Returns the smallest value that at least `hundredths` hundredths of all values do not exceed.
   const auto percentile = [&](size_t hundredths) {
     return took[(took.size() * hundredths + 99) / 100 - 1];
   };
@@ -142,7 +144,7 @@ void AppendRow(const std::vector<std::string>& cells, const std::vector<size_t>&
                std::string& out) {
   out += "  ";
   for (size_t i = 0; i < cells.size(); i++) {
-    // Names to the left, numbers to the right.
+    // Names are left-aligned. Numbers are right-aligned.
     if (i == 0) {
       AppendColumn(cells[i], widths[i], out);
     } else {

@@ -6,7 +6,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// The objects that a trace leaves open, and what created them.
+// Returns the objects that a trace leaves open, with the records that created them.
 std::string Left(const TraceText& text) {
   Trace trace;
   ReadInto(trace, text.text());

@@ -15,7 +15,7 @@ class TraceText {
  public:
   explicit TraceText(int64_t process = 100) : process_(process) {}
 
-  // All calls that follow are made by this thread.
+  // Sets the thread of all records that follow.
   TraceText& Thread(int64_t thread) {
     thread_ = thread;
     return *this;
@@ -28,7 +28,7 @@ class TraceText {
     took_ns_ = ns;
     return *this;
   }
-  // `more`: keys behind the others: R"("result":0)".
+  // Adds a record. `more` has the keys after the others: R"("result":0)".
   TraceText& Add(const std::string& kind, const std::string& what, const std::string& object,
                  const std::string& arguments = "{}", const std::string& more = "") {
     const std::string micros = std::to_string(++time_us_);
