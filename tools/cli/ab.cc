@@ -30,7 +30,8 @@ using trace_tools::Trace;
 constexpr const char* kAddressWord = "{address}";
 constexpr const char* kHostName = "ab";  // the emulated host, in a registry of its own
 
-// A directory for traces: the user's, or one that is removed at the end.
+// A directory for traces. The directory is the user's, or a temporary one that the destructor
+// removes.
 class TraceDirectory {
  public:
   static runtime::OrMessage<TraceDirectory> Make(const std::string& keep) {
@@ -77,13 +78,13 @@ std::string WithAddress(std::string text, const AbSide& side) {
   return text;
 }
 
-// Writes the lines of several traces by time.
+// Writes the lines of several traces to `into`, sorted by time. Removes `files`.
 runtime::OrMessage<void> MergeTraces(const std::vector<std::string>& files,
                                      const std::string& into) {
   std::vector<std::unique_ptr<Trace>> traces;
   std::vector<Trace*> loaded;
   for (const std::string& file : files) {
-    if (!fs::exists(file)) continue;  // of a client that was not started
+    if (!fs::exists(file)) continue;  // the client was not started
     auto trace = LoadTrace(file);
     if (!trace) return tl::unexpected(trace.error());
     loaded.push_back(trace->get());
@@ -97,7 +98,7 @@ runtime::OrMessage<void> MergeTraces(const std::vector<std::string>& files,
   return {};
 }
 
-// One backend: its command, and what came of it.
+// Runs the test on one backend and returns its trace and exit statuses.
 class SideRunner {
  public:
   SideRunner(const AbRequest& request, const AbSide& side, std::string name,
@@ -141,7 +142,8 @@ class SideRunner {
                           "): " + why);
   }
 
-  // `run` with the options of the backend. On the emulator the host is nobody else's.
+  // Returns `run` with the options of the backend. On the emulator, the test has a host of its own
+  // (--private).
   std::vector<std::string> RunOptions() const {
     std::vector<std::string> run = {BinaryPath(), "run", "--backend", side_.backend};
     if (side_.backend == "emulator") run.insert(run.end(), {"--private", "--host", kHostName});
@@ -192,7 +194,7 @@ class SideRunner {
   const TraceDirectory& directory_;
 };
 
-// What is wrong with the request, or nothing.
+// Returns the mistake in the request, or nothing.
 std::optional<std::string> Mistake(const AbRequest& request) {
   const bool is_pair = !request.server.empty() || !request.client.empty();
   if (is_pair && (request.server.empty() || request.client.empty())) {
@@ -223,7 +225,7 @@ std::optional<std::string> Mistake(const AbRequest& request) {
 
 int Ab(const AbRequest& request) {
   if (const auto mistake = Mistake(request)) return Fail(kUsage, *mistake);
-  // What can be wrong with files is said before the test runs.
+  // Ab reads files before the test runs, so that it reports an unreadable file at once.
   auto acceptances = LoadAcceptances(request.compare.accept);
   if (!acceptances) return Fail(kRunFailed, acceptances.error());
   std::unique_ptr<Trace> b;

@@ -1,4 +1,5 @@
-// `rdmaemu ab`: runs a test on two backends, and compares what the program saw (docs/ab.md).
+// Implements `rdmaemu ab`, which runs a test on two backends and compares what the program saw
+// (docs/ab.md).
 #pragma once
 
 #include <string>
@@ -24,8 +25,9 @@ struct AbRequest {
 };
 int Ab(const AbRequest& request);
 
-// A server and its client on one backend. Starts the client when the server listens. Writes the
-// traces to `traces`.server and `traces`.client, and how both ended to `traces`.status.
+// Runs a server and its client on one backend. `AbPair` starts the client when the server listens.
+// `AbPair` writes the traces to `traces`.server and `traces`.client, and the exit statuses of both
+// to `traces`.status.
 struct AbPairRequest {
   std::string backend, device, server, client, timeout, traces;
 };

@@ -1,4 +1,4 @@
-// A server and its client on one backend, for `rdmaemu ab`.
+// Runs a server and its client on one backend, for `rdmaemu ab`.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -26,11 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The pause between two looks at a process doubles up to the longest one.
+// The pause between two checks of a process doubles up to kLongestLook.
 constexpr auto kFirstLook = std::chrono::milliseconds(2);
 constexpr auto kLongestLook = std::chrono::milliseconds(100);
 
-// Looks until `holds` or the time is up. Returns whether it holds.
+// Calls `holds` until it returns true or the time is `end`. Returns the last result of `holds`.
 template <class Holds>
 bool LookUntil(Clock::time_point end, Holds holds) {
   for (Clock::duration pause = kFirstLook; !holds();
@@ -42,7 +42,7 @@ bool LookUntil(Clock::time_point end, Holds holds) {
   return true;
 }
 
-// Whether a program on our host listens by rdma_listen.
+// Returns whether a program on the host of RDMAEMU_HOST listens by rdma_listen.
 bool ListensOnHost() {
   const char* const name = std::getenv("RDMAEMU_HOST");
   const auto registry = runtime::Registry::Open();
@@ -78,10 +78,11 @@ int WriteStatuses(const AbPairRequest& request, const std::string& server,
   return file ? 0 : Fail(kRunFailed, "cannot write " + request.traces + ".status");
 }
 
-// Ends the programs that a `run` has started, and waits for it. A shell need not pass signals on.
+// Sends SIGTERM to all programs that a `run` has started, and waits for the `run`. A shell need not
+// forward signals, so each program gets the signal.
 void StopRun(pid_t run) {
   std::vector<pid_t> tree = ProcessTree(run);
-  // `run` ends with its program.
+  // `run` ends when its program ends, so it gets no signal.
   if (tree.size() > 1) tree.erase(tree.begin());
   for (const pid_t process : tree) kill(process, SIGTERM);
   WaitFor(run);
@@ -122,7 +123,7 @@ int AbPair(const AbPairRequest& request) {
     return server_end.has_value();
   });
   if (server_end) return WriteStatuses(request, StatusText(*server_end), StatusText(client_end));
-  // A server that runs for ever.
+  // The server may run forever.
   StopRun(server);
   return WriteStatuses(request, "stopped", StatusText(client_end));
 }

@@ -1,5 +1,5 @@
-"""`rdmaemu ab`, the emulator beside itself: the same test twice is the same, and what differs is
-found. On a machine without RDMA devices the system backend can only be refused."""
+"""Tests `rdmaemu ab` with the emulator on both sides: equal runs are the same, and differences are
+found. On a machine without RDMA devices, `ab` refuses the system backend."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def one_test_twice_is_the_same():
 def what_the_second_run_does_otherwise_is_found():
     emulated.need("ibv_devinfo")
     with Emulator() as emulator:
-        # Another argument in the second run.
+        # The test runs another command in the second run.
         marker = os.path.join(emulator.directory, "second")
         test = write(emulator, "test.sh", "if [ -e %s ]; then ibv_devices; exit 3; fi\n"
                      "touch %s; ibv_devinfo\n" % (marker, marker))

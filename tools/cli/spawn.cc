@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The parent of a process, from /proc/PID/stat; 0: it has ended.
+// Returns the parent of a process, from /proc/PID/stat. Returns 0 when the process has ended.
 pid_t ParentOf(const fs::path& directory) {
   std::ifstream file(directory / "stat");
   std::string text;
@@ -50,7 +50,7 @@ std::set<std::string> SocketInodes(pid_t process) {
   return inodes;
 }
 
-// Inodes of the sockets that listen in the process's network namespace.
+// Returns the inodes of the sockets that listen in the process's network namespace.
 std::set<std::string> ListeningInodes(pid_t process) {
   std::set<std::string> inodes;
   for (const char* table : {"tcp", "tcp6"}) {

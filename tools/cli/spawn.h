@@ -1,4 +1,4 @@
-// Programs that the command starts and waits for.
+// Starts programs, waits for them, and inspects their processes.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 
 namespace rdmaemu::cli {
 
-// Starts a program whose standard output is our standard error. SIGTERM ends it when the calling
-// thread ends. Returns -1 with errno set when there is no process.
+// Starts a program. The program's standard output is the caller's standard error. The program gets
+// SIGTERM when the calling thread ends. Returns -1 and sets errno when no process can be created.
 pid_t Spawn(const std::vector<std::string>& command);
 
 // Waits for the end of a child. Returns its wait status.
@@ -18,16 +18,17 @@ int WaitFor(pid_t child);
 // Returns the wait status of a child that has ended, or nothing.
 std::optional<int> HasEnded(pid_t child);
 
-// "0", "3", "signal 15", of a wait status; as `run` reports it, 128 + n stands for signal n.
+// Returns a wait status as text: "0", "3", "signal 15". An exit status 128 + n stands for signal n,
+// as `run` reports it.
 std::string StatusText(int wait_status);
 
-// The process and all that it started, directly or not.
+// Returns the process and all processes that it started, directly or indirectly.
 std::vector<pid_t> ProcessTree(pid_t root);
 
-// Whether one of the processes listens on a TCP port in its network namespace.
+// Returns whether one of the processes listens on a TCP port in its network namespace.
 bool ListensOnTcp(const std::vector<pid_t>& processes);
-// Whether one of the processes listens by rdma_listen on a device of the kernel: the command
-// `rdma` of iproute2 says so. False where there is no such command.
+// Returns whether one of the processes listens by rdma_listen on a device of the kernel. Asks the
+// command `rdma` of iproute2. Returns false where this command is not installed.
 bool ListensOnKernelDevice(const std::vector<pid_t>& processes);
 
 }  // namespace rdmaemu::cli

@@ -16,15 +16,15 @@
 namespace rdmaemu::cli {
 namespace {
 
-// Passed on to the program when somebody sends them to us. What a terminal sends (Ctrl-C) goes to
-// the whole foreground group, so the program has it already.
+// Signals that `run` forwards to the program when a process sends them. The kernel sends a
+// terminal's signals (Ctrl-C) to the whole foreground group, so the program already gets those.
 constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                              SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
 
-// Between two looks.
+// The time between two calls of `look`.
 constexpr timespec kLookInterval{0, 50'000'000};
 
-// Waits for the program and passes signals on to it. Returns its status of wait(2).
+// Waits for the program and forwards signals to it. Returns its status of wait(2).
 int Supervise(pid_t child, const sigset_t& watched, const std::function<void()>& look) {
   for (;;) {
     siginfo_t info;
@@ -36,7 +36,8 @@ int Supervise(pid_t child, const sigset_t& watched, const std::function<void()>&
       if (info.si_code <= 0) kill(child, number);  // from a process, not from the kernel
       continue;
     }
-    // All that have ended: as a container's first process we inherit others' children too.
+    // Reap all children that have ended. A container's first process also inherits children of
+    // other processes.
     int status;
     for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (ended == child) return status;
@@ -66,7 +67,7 @@ tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& comma
                                                "; is a limit reached (ulimit -u)?"));
   }
   if (child == 0) {
-    // Who kills us with SIGKILL means the program.
+    // SIGKILL to `run` must also end the program.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kRunFailed);
     sigprocmask(SIG_SETMASK, &before, nullptr);

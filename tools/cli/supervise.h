@@ -10,7 +10,8 @@
 
 namespace rdmaemu::cli {
 
-// As a shell says it: the program's status, or 128 + n when signal n ended it.
+// Returns the exit status as a shell does: the program's status, or 128 + n when signal n ended the
+// program.
 int ExitStatus(int wait_status);
 
 struct EndedProgram {
@@ -18,12 +19,13 @@ struct EndedProgram {
   int wait_status;
 };
 
-// Starts the program, passes signals on to it and waits for its end; calls `look` (may be empty)
-// every 50 ms meanwhile. The error is the exit status after an error was printed.
+// Starts the program, forwards signals to it and waits for its end. Calls `look` (may be empty) at
+// least every 50 ms meanwhile. Leaves SIGCHLD and the forwarded signals blocked. When the program
+// cannot be started, prints an error and returns the exit status.
 tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& command,
                                            const std::function<void()>& look);
 
-// Prints each as an error of `run`; whether there was none.
+// Prints each error as an error of `run`. Returns true when there are no errors.
 bool PrintErrors(const std::vector<std::string>& errors);
 
 }  // namespace rdmaemu::cli

@@ -22,7 +22,7 @@ namespace {
 using trace_tools::Record;
 using trace_tools::Trace;
 
-// A moment since the first record: "1.5s", "250ms", "0s".
+// Parses a time since the first record ("1.5s", "250ms", "0s"). Returns nanoseconds.
 std::optional<int64_t> ParseMoment(const std::string& text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
@@ -43,7 +43,7 @@ runtime::OrMessage<std::string> ReadText(const std::string& path, size_t most, c
   std::ifstream file(path, std::ios::binary);
   std::string text;
   if (file.is_open()) {
-    // One byte more than allowed says that there is more.
+    // A longer file fills one byte more than allowed.
     text.resize(most + 1);
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(file.gcount()));

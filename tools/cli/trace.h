@@ -1,5 +1,6 @@
-// `rdmaemu trace`: shows, sums up and compares traces (tools/trace). Each function returns the
-// process's exit status and prints errors as one line.
+// Implements `rdmaemu trace`, which shows, summarizes and compares traces (tools/trace).
+// `TraceShow`, `TraceSummary` and `TraceDiff` return the process's exit status, and print an error
+// as one line.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@
 
 namespace rdmaemu::cli {
 
-// Of `trace diff` and `ab`. docs/command.md has the table of all exit statuses.
+// Exit statuses of `trace diff` and `ab`. docs/command.md has the table of all exit statuses.
 inline constexpr int kDifferent = 122;
 inline constexpr int kUnusedAcceptance = 123;  // the traces are the same otherwise
 
@@ -34,19 +35,19 @@ int TraceDiff(const std::string& a, const std::string& b, const CompareOptions& 
 
 // ---- for `ab`
 
-// Reads a trace. Notes on stderr say what was left out.
+// Reads a trace file. Prints a note to stderr when the last line is cut and left out.
 runtime::OrMessage<std::unique_ptr<trace_tools::Trace>> LoadTrace(const std::string& path);
 
-// Reads the file of --accept. An empty path has no acceptances.
+// Reads the file of --accept. Returns no acceptances for an empty path.
 runtime::OrMessage<std::vector<trace_tools::Acceptance>> LoadAcceptances(const std::string& path);
 
-// How a program of the test ended on both sides: "0", "signal 11".
+// The exit statuses of one program of the test on both sides: "0", "signal 11".
 struct RunStatus {
   std::string what, a, b;
 };
 
-// Compares, prints the report, and writes the JUnit file. Returns 0, kDifferent or
-// kUnusedAcceptance, and `failed` after an error.
+// Compares the traces and statuses, prints the report, and writes the JUnit file. Returns 0,
+// kDifferent or kUnusedAcceptance. Returns `failed` after an error, which it prints.
 int CompareAndReport(const trace_tools::Trace& a, const trace_tools::Trace& b,
                      const std::vector<RunStatus>& statuses,
                      std::vector<trace_tools::Acceptance> acceptances,

@@ -132,7 +132,7 @@ AbOptions::AbOptions(CLI::App& app)
   AddPair(app);
 }
 
-// How `ab` runs a server and a client on one backend; not for users.
+// Adds `ab-pair`, which `ab` uses to run a server and a client on one backend. It is not for users.
 void AbOptions::AddPair(CLI::App& app) {
   pair_ = app.add_subcommand("ab-pair", "Run a server and its client");
   pair_->group("");

@@ -1,4 +1,4 @@
-// The command line of `rdmaemu trace`, of its own subcommands, and of `rdmaemu ab`.
+// The command lines of `rdmaemu trace`, its subcommands, and `rdmaemu ab`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,7 @@ class AbOptions {
  public:
   explicit AbOptions(CLI::App& app);
   bool given() const { return ab_->parsed() || pair_->parsed(); }
-  // `command`: what stands behind "--".
+  // `command` has the words after "--".
   int Do(const std::vector<std::string>& command);
 
  private:

@@ -1,5 +1,5 @@
-"""`rdmaemu trace`: each filter, each form of output, each exit status, on traces written by hand and
-on a real trace of a host."""
+"""Tests each filter, form of output and exit status of `rdmaemu trace`, on traces written by hand
+and on a real trace of a host."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Traces(Emulator):
         return path
 
     def records(self, name, *records):
-        """A trace of these records, one millisecond apart."""
+        """Writes a trace of these records, one millisecond apart."""
         lines = []
         for number, record in enumerate(records):
             whole = {"process": 7, "thread": 1, "kind": "call", "result": 0, "took_ns": 500, **record}
@@ -53,7 +53,7 @@ class Traces(Emulator):
             {"what": "modify_qp", "object": "qp1", "process": 8}, *more)
 
     def show(self, *arguments):
-        """What `trace show --json` prints, as the names of the records."""
+        """Returns the names of the records that `trace show --json` prints."""
         result = expect(self.rdmaemu("trace", "show", "--json", *arguments), 0)
         return [json.loads(line)["what"] for line in result.stdout.splitlines()]
 

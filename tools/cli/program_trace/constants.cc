@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// A constant whose name in a trace is its own without the prefix.
+// A constant. Its name in a trace is its own name without the prefix.
 #define NAMED(prefix, name) \
   { static_cast<uint64_t>(prefix##name), #name }
 

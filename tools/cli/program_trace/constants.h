@@ -1,5 +1,5 @@
-// Names of the constants of verbs.h and rdma_cma.h, as program traces have them: without the prefix
-// that their type implies.
+// Names of the constants of verbs.h and rdma_cma.h in program traces. A name lacks the prefix that
+// its type implies.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ struct Constant {
   std::string_view name;
 };
 
-// "": the value has no name.
+// Returns "" when the value has no name.
 std::string_view NameIn(std::span<const Constant> constants, uint64_t value);
 
-// Of an enumeration; empty where its values are shown as numbers.
+// Returns the constants of an enumeration. The result is empty when traces show the enumeration's
+// values as numbers.
 std::span<const Constant> ConstantsOf(ibv_qp_state);
 std::span<const Constant> ConstantsOf(ibv_qp_type);
 std::span<const Constant> ConstantsOf(ibv_mtu);

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace format = layer::trace;
 
-// The processor's counter is the same on all processors and never stops.
+// Returns whether the processor's counter is the same on all processors and never stops.
 bool HasSteadyTicks() {
 #if defined(__x86_64__)
   std::ifstream file("/proc/cpuinfo");
@@ -63,7 +63,8 @@ bool WriteControl(const std::string& path, bool has_ticks, uint64_t limit_bytes)
   return file.good();
 }
 
-// Whether programs can write to a mapping of a file: some network file systems have none.
+// Returns whether programs can write to a mapping of a file. Some network file systems do not
+// support such mappings.
 bool CanShare(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return false;
@@ -75,7 +76,7 @@ bool CanShare(const std::string& path) {
   return true;
 }
 
-// Why records were lost, and what to do.
+// Returns why records were lost, and the remedy.
 const char* WhyLost(format::Loss loss) {
   switch (loss) {
     case format::Loss::kLimit:

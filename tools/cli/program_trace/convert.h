@@ -1,5 +1,5 @@
-// A recording of the layer (shim/layer/trace/record.h): made before a program runs, converted to
-// the JSON lines of docs/trace.md when it has ended.
+// Converts a recording of the layer (shim/layer/trace/record.h) to the JSON lines of docs/trace.md.
+// `run` creates the recording before a program starts, and converts it when the program has ended.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,17 @@
 
 namespace rdmaemu::cli {
 
-// A recording has at most this size, so that a program that posts forever does not fill the disk.
+// The default limit of a recording's size. The limit keeps a program that posts forever from
+// filling the disk.
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 
-// A recording on its way into a trace. Its directory is beside the trace, or where files are kept
-// for a while when programs cannot map files there, and is removed at the end.
+// A recording that becomes a trace. The recording's directory is beside the trace. When programs
+// cannot map files there, the directory is in the temporary directory or /dev/shm. The destructor
+// removes the directory.
 class ProgramTrace {
  public:
-  // Creates the directory and the (empty) trace; the error says what to do.
+  // Creates the directory and the empty trace `path`. Returns an error message for the user when a
+  // file cannot be created.
   static tl::expected<ProgramTrace, std::string> Begin(const std::string& path,
                                                        uint64_t limit_bytes);
   ProgramTrace(ProgramTrace&& other) noexcept { *this = std::move(other); }
@@ -31,14 +34,14 @@ class ProgramTrace {
   }
   ~ProgramTrace();
 
-  // For RDMAEMU_LAYER_TRACE.
+  // Returns the value of RDMAEMU_LAYER_TRACE.
   const std::string& directory() const { return directory_; }
-  // Writes the trace after the process `child` ended with a status of wait(2). Returns what the
-  // trace lacks, and why; nothing when it is whole.
+  // Writes the trace after the process `child` has ended with a status of wait(2). Returns an error
+  // message for each reason why the trace is incomplete, or none.
   std::vector<std::string> End(pid_t child, int wait_status);
 
  private:
-  // The recording's clock and CLOCK_REALTIME at one moment.
+  // One moment on the recording's clock and on CLOCK_REALTIME.
   struct Moment {
     uint64_t ticks, ns;
   };

@@ -17,16 +17,16 @@ std::string ErrnoName(int error) {
   return name == nullptr ? std::to_string(error) : name;
 }
 
-// Calls that give a pointer to an object that was there before.
+// Returns true for calls that return a pointer to an object that existed before.
 constexpr bool GivesKnownObject(CallId id) { return id == CallId::k_ibv_qp_to_qp_ex; }
 
-// Readers of completions whose result is the number of a QP.
+// Returns true for readers of completions whose result is the number of a QP.
 constexpr bool GivesQpNumber(CallId id) {
   return id == CallId::k_ibv_cq_ex_read_qp_num || id == CallId::k_ibv_cq_ex_read_src_qp;
 }
 
-// Reads a call's result and the errno beside it; whether it succeeded.
-// `known_error` null: the errno stands behind the result of a call that failed.
+// Reads a call's result and its errno. Returns whether the call succeeded. When `known_error` is
+// null, the errno follows the result of a failed call.
 template <CallId kId, bool kNumbers, class R>
 bool ReadResult(RecordBytes& bytes, ObjectNames& objects, const int32_t* known_error,
                 DecodedCall& call) {
@@ -46,7 +46,8 @@ bool ReadResult(RecordBytes& bytes, ObjectNames& objects, const int32_t* known_e
       const std::string known = objects.NumberName(layer::trace::NumberOf::kQp, result);
       if (!known.empty()) call.result = Quoted(known);
     }
-    // Readers of texts and lists give no pointer; what they read says it.
+    // A reader of a text or a list sets no pointer. Its JSON text is null when the call returned a
+    // null pointer.
     bool is_success = layer::trace::IsSuccess<Row<kId>::kAnswer>(result);
     if constexpr (std::is_pointer_v<R>) is_success = call.result != "null";
     if (is_success) return true;
@@ -103,7 +104,7 @@ struct Decoder<kId, R(A...)> {
   }
 };
 
-// ibv_poll_cq, ibv_start_poll and ibv_next_poll: data_path.cc writes them.
+// Decodes ibv_poll_cq, ibv_start_poll and ibv_next_poll. data_path.cc writes their records.
 template <CallId kId>
 void DecodePoll(RecordBytes& bytes, ObjectNames& objects, DecodedCall& call) {
   constexpr bool kIsPollCq = kId == CallId::k_ibv_context_ops_poll_cq;

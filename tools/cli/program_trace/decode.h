@@ -1,4 +1,4 @@
-// Records of calls, decoded by the table of calls (shim/layer/trace/table.h).
+// Decodes records of calls by the table of calls (shim/layer/trace/table.h).
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace rdmaemu::cli {
 
-// A call on its way from its records to its lines.
+// A decoded call, before it is written as lines.
 struct DecodedCall {
   std::string what, object;
   JsonObject arguments;
-  std::string result;  // JSON; "" of a call that returns nothing
+  std::string result;  // JSON; "" when the call returns nothing
   std::string error;   // "ENOMEM", when it failed
   std::vector<ExtraLine> extra;
   uint64_t first_object = 0;  // address of the first argument, when it is a pointer
 };
 
-// How one row's records are read.
+// The functions that decode the records of one row of the table.
 struct CallDecoder {
   const char* what;
   const char* makes;  // kind of the object that the call returns; nullptr: none
@@ -28,10 +28,11 @@ struct CallDecoder {
   void (*outputs)(RecordBytes&, ObjectNames&, DecodedCall&);
   void (*whole)(RecordBytes&, ObjectNames&, DecodedCall&);  // RecordKind::kCall
 };
-// nullptr: no such row.
+// Returns nullptr when the table has no such row.
 const CallDecoder* DecoderOf(uint16_t what);
 
-// The completions of a poll or of RecordKind::kCompletions, as lines of `cq`.
+// Appends the completions of a poll or of a RecordKind::kCompletions record to `lines`. `cq` is the
+// name of their CQ.
 void DecodeCompletions(RecordBytes& bytes, ObjectNames& objects, const std::string& cq,
                        std::vector<ExtraLine>& lines);
 

@@ -1,4 +1,4 @@
-// One JSON object under construction, its keys in the order in which they are put.
+// Builds one JSON object. Its keys have the order of the calls that add them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace rdmaemu::cli {
 
-// Bytes that are no printable ASCII become \u escapes, so that the line is UTF-8 whatever they are.
+// Returns a JSON string. \u escapes replace bytes that are not printable ASCII, so that the line is
+// always UTF-8.
 inline std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -28,7 +29,7 @@ inline std::string Quoted(std::string_view text) {
 
 class JsonObject {
  public:
-  // `value` is JSON.
+  // Adds a key. `value` is JSON.
   void Raw(std::string_view name, std::string_view value) {
     text_ += text_.size() > 1 ? ",\"" : "\"";
     text_ += name;

@@ -21,7 +21,7 @@ RecordBytes BodyOf(const RecordOfThread& record) {
   return {begin + sizeof(format::RecordHeader), begin + record.header->bytes};
 }
 
-// "object" and "arguments", where there are any.
+// Returns the keys "object" and "arguments". Omits a key without a value.
 std::string Rest(const std::string& object, const std::string& arguments) {
   std::string rest;
   if (!object.empty()) rest += ",\"object\":" + Quoted(object);
@@ -34,7 +34,7 @@ std::string TakeText(RecordBytes& bytes) {
   return {bytes.TakeBytes(length), length};
 }
 
-// As in rules: without the prefix of libibverbs.
+// Returns a call's name as fault rules have it, without the prefix of libibverbs.
 const char* NameOfCall(const char* symbol) {
   for (const char* prefix : {"_ibv_", "ibv_"}) {
     if (std::strncmp(symbol, prefix, std::strlen(prefix)) == 0) {
@@ -65,7 +65,7 @@ uint64_t TraceClock::Duration(double ticks) const {
 }
 
 bool TraceLines::Write() {
-  // When each process image ends is known before its lines are written.
+  // The first pass finds the last record of each process image. The second pass writes the lines.
   recording_.ForEach([&](const RecordOfThread& record) {
     Image& image = images_[record.image];
     image.process = record.process;
@@ -133,7 +133,7 @@ void TraceLines::Fork(const RecordOfThread& record, Image& image) {
   RecordBytes bytes = BodyOf(record);
   JsonObject fields;
   fields.Number("parent", bytes.Take<uint32_t>());
-  // The child has its parent's objects under their names.
+  // The child inherits its parent's objects and their names.
   const auto parent = images_.find(bytes.Take<uint32_t>());
   if (parent != images_.end()) image.objects = parent->second.objects;
   Line(clock_.Ns(record.header->time), "", record.process, record.thread, "fork", "process",
@@ -148,7 +148,7 @@ void TraceLines::Inputs(const RecordOfThread& record, Image& image) {
   const bool is_inside = bytes.Take<uint32_t>() != 0;
   OpenCall open{{}, record.header->time, is_inside};
   open.call.what = NameOfCall(decoder->what);
-  // What a library hands to another is not the program's: it gets no names.
+  // Arguments of calls between the libraries are not the program's, so they get no names.
   if (!is_inside) decoder->inputs(bytes, image.objects, open.call);
   image.open[{record.thread, number}] = std::move(open);
 }
@@ -162,7 +162,7 @@ void TraceLines::Outputs(const RecordOfThread& record, Image& image) {
   OpenCall open = std::move(found->second);
   image.open.erase(found);
   if (open.is_inside) {
-    // Its object has no name until the program sees it.
+    // The object that the call created gets its name when the program first uses it.
     bytes.Take<int32_t>();
     const auto address = bytes.Take<uint64_t>();
     const auto numbers = bytes.Take<format::ObjectNumbers>();

@@ -1,4 +1,4 @@
-// The lines of a program trace, made from the records of a recording.
+// Writes the lines of a program trace from the records of a recording.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +13,15 @@
 
 namespace rdmaemu::cli {
 
-// Two moments on the recording's clock and on CLOCK_REALTIME (ns): a line through both.
+// Converts times of the recording's clock to CLOCK_REALTIME (ns). The conversion is the line
+// through two moments at which both clocks were read.
 struct TraceClock {
   uint64_t begin_ticks, begin_ns, end_ticks, end_ns;
   uint64_t Ns(uint64_t ticks) const;
   uint64_t Duration(double ticks) const;
 };
 
-// How the program that `run` started ended.
+// The process that `run` started, and its status of wait(2).
 struct ProgramEnd {
   pid_t process;
   int wait_status;
@@ -31,7 +32,7 @@ class TraceLines {
   TraceLines(const std::string& path, const Recording& recording, const TraceClock& clock,
              const ProgramEnd& end)
       : recording_(recording), clock_(clock), end_(end), out_(path, std::ios::binary) {}
-  // False and errno: the file could not be written.
+  // Writes all lines. Returns false and sets errno when the file cannot be written.
   bool Write();
 
  private:
@@ -40,7 +41,7 @@ class TraceLines {
     uint64_t begin;
     bool is_inside;
   };
-  // A process image: a process has several when it calls exec.
+  // A process image. A process has several images when it calls exec(3).
   struct Image {
     uint32_t process = 0;
     ObjectNames objects;
@@ -61,7 +62,7 @@ class TraceLines {
   void EndThoseBefore(uint64_t time);
   void Lost();
 
-  // One line; `rest` is what stands behind "what".
+  // Writes one line. `rest` is the text after the key "what" and its value.
   void Line(uint64_t ns, const std::string& took, uint32_t process, uint32_t thread,
             const char* kind, const std::string& what, const std::string& rest);
   void CallLine(const RecordOfThread& record, const DecodedCall& call, double took, uint64_t times);

@@ -1,5 +1,5 @@
-// Stable names in place of pointers and numbers: what one process of a program trace knows of RDMA
-// objects.
+// Gives stable names to the RDMA objects of one process in a program trace. The names replace
+// pointers and numbers.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,24 @@ namespace rdmaemu::cli {
 
 class ObjectNames {
  public:
-  // A call has made an object at this address: whatever was there before has ended. The object gets
-  // its name when the trace first mentions it.
+  // Records that a call created an object at this address. Any earlier object at this address no
+  // longer exists. The object gets its name when the trace first mentions it.
   void Create(std::string_view kind, uint64_t address);
-  // What the device chose for the object, in the order of layer::trace::ObjectNumbers.
+  // Records the numbers that the device chose for the object, in the order of
+  // layer::trace::ObjectNumbers.
   void Learn(std::string_view kind, uint64_t address, layer::trace::ObjectNumbers numbers);
 
-  // "qp1"; numbers count from 1 in the order of first mention and are never reused.
+  // Returns the name of the object at this address: "qp1". Numbers count from 1 in the order of
+  // first mention and are never reused.
   const std::string& Name(std::string_view kind, uint64_t address);
-  // "qp1.qp_num" of a number that belongs to an object of this process; "" when none has it.
+  // Returns "qp1.qp_num" for a number of an object of this process. Returns "" when no object has
+  // the number.
   std::string NumberName(layer::trace::NumberOf which, uint64_t number);
-  // The QP that has a number; "" when none has it.
+  // Returns the name of the QP that has a number. Returns "" when no QP has it.
   std::string QpOf(uint32_t number);
 
-  // Whether a member of an object is mentioned for the first time, or has changed since.
+  // Returns whether a member of an object is mentioned for the first time, or has changed since the
+  // last mention.
   bool IsNews(const std::string& member, uint64_t address);
 
  private:

@@ -1,5 +1,5 @@
-// The visitor that reads arguments from a record and writes them as JSON: the counterpart of
-// layer::trace::Writer, method by method. `kNumbers` as there.
+// Reads arguments from a record and writes them as JSON. `Reader` is the counterpart of
+// layer::trace::Writer, method by method. `kNumbers` has the same meaning in both.
 #pragma once
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 
 namespace rdmaemu::cli {
 
-// The bytes of one record. What a cut record does not have reads as zero.
+// The bytes of one record. Bytes beyond the end of a cut record read as zero.
 class RecordBytes {
  public:
   RecordBytes(const char* begin, const char* end) : at_(begin), end_(end) {}
@@ -48,7 +48,7 @@ class RecordBytes {
   const char* end_;
 };
 
-// A line that stands behind the line of its call: an event or a completion.
+// A line that follows the line of its call: an event or a completion.
 struct ExtraLine {
   const char* kind;
   std::string what, object, arguments;
@@ -64,10 +64,11 @@ class Reader {
   Reader(RecordBytes& bytes, ObjectNames& objects, JsonObject& out)
       : bytes_(bytes), objects_(objects), out_(&out) {}
 
-  // The first object mentioned; "" when none was.
+  // Returns the name of the first object that the record mentions. Returns "" when the record
+  // mentions none.
   const std::string& main_object() const { return main_object_; }
   std::vector<ExtraLine>& extra() { return extra_; }
-  // Objects that are mentioned have just been made by the call.
+  // Sets whether the call created the objects that the record mentions.
   void SetMakes(bool makes) { makes_ = makes; }
 
   template <class T>
@@ -346,7 +347,7 @@ class Reader {
       return Quoted(objects_.Name("context", address));
     });
   }
-  // The id whose members a call may have changed.
+  // Sets the id whose members a call may have changed.
   void SetChanged(uint64_t id) { changed_ = id; }
 
  private:
@@ -458,7 +459,7 @@ class Reader {
     ibv_qp_attr attr{};
     out_->Raw(name, ObjectText([&] { layer::trace::DescribeQpAttr(*this, attr, mask); }));
   }
-  // Members of an id, as "id.qp", where they are news.
+  // Writes the members of an id ("id.qp") that are mentioned for the first time or have changed.
   void PutMembers(const std::string& name, uint64_t address) {
     if (bytes_.Take<uint8_t>() == 0) return;
     members_of_ = name;

@@ -60,16 +60,17 @@ tl::expected<Recording, std::string> Recording::Open(const std::string& director
 
 namespace {
 
-// A place in the records of one thread: first its log, then its window.
+// A position in the records of one thread. The records of the thread's log are before those of its
+// window.
 class Place {
  public:
   Place(const format::WindowHeader& thread, const MappedFile& log, const MappedFile& window)
       : thread_(&thread), file_(&log), window_(&window), end_(log.bytes()) {
     const size_t content = ContentOf(window);
     if (content > 0 && log.bytes() == thread.position + content) {
-      window_ = nullptr;  // it was appended to the log, and not emptied yet
+      window_ = nullptr;  // the log has these records; the window was not emptied yet
     } else if (content > 0) {
-      end_ = std::min<size_t>(end_, thread.position);  // what is behind was being appended
+      end_ = std::min<size_t>(end_, thread.position);  // later bytes are a partial append
     }
     Settle();
   }
@@ -85,20 +86,20 @@ class Place {
   auto key() const { return std::tuple(header()->time, thread_->image, thread_->thread); }
 
  private:
-  // Bytes of records in a window.
+  // Returns the number of bytes of records in a window.
   static size_t ContentOf(const MappedFile& window) {
     size_t offset = sizeof(format::WindowHeader);
     while (const uint16_t length = LengthAt(window, offset, window.bytes())) offset += length;
     return offset - sizeof(format::WindowHeader);
   }
-  // Of the record there; 0: there is none.
+  // Returns the length of the record at `offset`. Returns 0 when there is no record.
   static uint16_t LengthAt(const MappedFile& file, size_t offset, size_t end) {
     format::RecordHeader header;
     if (offset + sizeof header > end) return 0;
     std::memcpy(&header, file.data() + offset, sizeof header);
     return header.bytes >= sizeof header && offset + header.bytes <= end ? header.bytes : 0;
   }
-  // Goes on to the window where the log ends.
+  // Moves to the window at the end of the log.
   void Settle() {
     while (file_ != nullptr && LengthAt(*file_, offset_, end_) == 0) {
       file_ = std::exchange(window_, nullptr);
@@ -109,7 +110,7 @@ class Place {
 
   const format::WindowHeader* thread_;
   const MappedFile* file_;
-  const MappedFile* window_;  // what follows; nullptr: nothing
+  const MappedFile* window_;  // the file after `file_`; nullptr: none
   size_t offset_ = 0, end_;
 };
 

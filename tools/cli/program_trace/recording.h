@@ -1,4 +1,4 @@
-// The files of a recording, as one sequence of records in the order of their times.
+// Reads the files of a recording as one sequence of records, sorted by time.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace rdmaemu::cli {
 
-// A mapped file.
+// A file that is mapped for reading. It has 0 bytes when the file is empty or cannot be mapped.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -30,7 +30,7 @@ class MappedFile {
   size_t bytes_ = 0;
 };
 
-// One record and who made it.
+// One record, and the process, image and thread that made it.
 struct RecordOfThread {
   uint32_t process, image, thread;
   const layer::trace::RecordHeader* header;
@@ -43,7 +43,7 @@ class Recording {
   bool has_ticks() const { return has_ticks_; }
   uint64_t lost(layer::trace::Loss loss) const { return lost_[static_cast<size_t>(loss)]; }
 
-  // Calls `each` with every record, by time. Records of one thread keep their order.
+  // Calls `each` with every record, sorted by time. Records of one thread keep their order.
   void ForEach(const std::function<void(const RecordOfThread&)>& each) const;
 
  private:
