@@ -17,8 +17,8 @@ namespace {
 
 constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
-// Refuses files that mean another thing to the host process than to the person who named them, or
-// that could block the host: a descriptor of the caller, and a pipe, whose reader may be missing or
+// Refuses two kinds of files. A path to a descriptor (/dev/stdout) names another file in the host
+// process than in the caller's. A pipe could block the host, because its reader may be missing or
 // slow.
 OrMessage<void> RefuseFile(const std::string& path, const char* option) {
   for (const char* own :
