@@ -1,6 +1,6 @@
 // Two processes that send by RDMA WRITE with immediate data, and receive by its completions alone.
-// The client writes a number and the server writes it back. Each ends the connection in an orderly
-// way when it fails, and then succeeds.
+// The client writes a number and the server writes it back. When the connection fails, each process
+// disconnects, destroys its objects, and exits with 0.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint16_t kPort = 7471;
 constexpr int kTimeout_ms = 2000;
-constexpr int kWait_ms = 60'000;  // for anything that must come
+constexpr int kWait_ms = 60'000;  // for an event or a completion
 constexpr uint32_t kRounds = 5;
 constexpr uint32_t kDepth = 16;
 
@@ -28,7 +28,8 @@ void Check(bool holds, const char* what) {
   if (!holds) Stop(what);
 }
 
-// What the peer writes to, in the private data of the connection's messages.
+// The memory that the peer writes to. The private data of the connection's messages contains this
+// structure.
 struct Target {
   uint64_t address;
   uint32_t rkey;

@@ -1,7 +1,7 @@
-// The last data before the end of a connection, under rules that delay. Data that was acknowledged
-// before rdma_disconnect is in the completion queue when DISCONNECTED is delivered, on one host and
-// on two. Only a rule at the completion itself changes this order (docs/faults.md).
-// tests/contract/cm_last_data_test.cc has the same without rules.
+// Tests the last data before the end of a connection, under rules that delay. Data that was
+// acknowledged before rdma_disconnect is in the completion queue when DISCONNECTED is delivered, on
+// one host and on two. Only a rule at the completion itself changes this order (docs/faults.md).
+// tests/contract/cm_last_data_test.cc has the same tests without rules.
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,7 +16,7 @@ using rdmaemu::Fault;
 
 constexpr uint32_t kMessages = 8;  // as many as Side::MakeQp gives room for
 
-// Rules that delay something on the way of the data or of the disconnect.
+// Rules that delay the data or the disconnect.
 struct Delays {
   const char* name;
   std::vector<std::string> rules;
@@ -139,8 +139,8 @@ TEST_P(DelayedCompletionTest, ArrivesAfterDisconnected) {
   EXPECT_EQ(ReceivesThatAreThere(), static_cast<int>(kMessages));
 }
 
-// Payloads of up to 256 bytes wait beside the completion. From 4 KiB on, a polling program copies
-// them.
+// The host keeps payloads of up to 256 bytes beside the completion. From 4 KiB on, a polling
+// program copies the payload.
 const auto kSizes = testing::Values(1u, 256u, 257u, 4096u, 65536u);
 const auto kHosts = testing::Values(1, 2);
 
