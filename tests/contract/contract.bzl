@@ -33,11 +33,11 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
     habits: with which profiles it runs on the emulator; a target each.
     slow: single tests wait for the kernel's time-outs of a minute and more; there each of them runs
       in a process of its own, all at once.
-    kind: of run.py: "waiting" when tests wait for seconds on the emulator, too, "minutes" when they
-      wait for minutes: `clocks_test` then runs it beside the others on the real clock as well, and
-      its own target is for a run by name.
-    timed: timers of the host decide what it sees. `clocks_test` runs it under every clock; the others,
-      and those that wait, under the virtual one alone.
+    kind: the kind that run.py takes. "waiting": tests wait for seconds on the emulator, too.
+      "minutes": tests wait for minutes. `clocks_test` then runs the test on the real clock as well,
+      beside the others, and its own target is manual.
+    timed: timers of the host decide what the test sees. `clocks_test` runs it under every clock. It
+      runs other tests, and tests that wait, under the virtual clock alone.
     clocks: `clocks_test` runs it. False for a long product whose subject has no timers.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
     layer: it also runs under the layer (shim/layer), on one host, with the same verdicts.

@@ -1,4 +1,4 @@
-"""A test whose host is inside it: a program of the public headers alone, run with this project's
+"""Tests with an embedded host. They use the public headers only, and run with this project's
 libraries."""
 
 load("@rules_cc//cc:defs.bzl", "cc_test")
@@ -10,9 +10,9 @@ _LIBRARIES = [
 ]
 
 def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, framework = "gtest_main", **kwargs):
-    """slow: it repeats itself too often for a sanitized build, and runs optimised.
+    """slow: the test repeats itself too often for a sanitized build, so it runs optimised only.
 
-    framework: of //tools/bazel/deps; None: the test has a main of its own."""
+    framework: a target of //tools/bazel/deps. None: the test has its own main."""
     cc_test(
         name = name,
         size = size,

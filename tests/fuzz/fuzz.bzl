@@ -3,10 +3,11 @@
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
 def fuzz_target(name, deps, options = []):
-    """NAME_fuzz.cc with its corpus: corpus/NAME.tar.gz, and regression inputs by name in corpus/NAME.
+    """NAME_fuzz.cc with its corpus: corpus/NAME.tar.gz, and named regression inputs in corpus/NAME.
 
-    Under --config=fuzz it is a libFuzzer program and the test runs it for a time; elsewhere it
-    goes over the corpus once. `options` are libFuzzer's, over those of fuzz.sh.
+    With --config=fuzz the target is a libFuzzer program, and the test runs it for some seconds.
+    Otherwise the test runs the corpus once. `options` are libFuzzer options that override those of
+    fuzz.sh.
     """
     cc_binary(
         name = name + "_target",

@@ -30,7 +30,7 @@ func nextEvent(channel *C.struct_rdma_event_channel) (Outcome, error) {
 	return Outcome{C.GoString(C.rdma_event_str(event.event)), int(event.status)}, nil
 }
 
-// Connect connects to an address and returns what came of it.
+// Connect connects to an address and returns the last event and its status.
 func Connect(address string, port int) (Outcome, error) {
 	channel, err := C.rdma_create_event_channel()
 	if channel == nil {

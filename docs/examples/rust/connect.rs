@@ -66,7 +66,7 @@ const UNREACHABLE: c_int = 7;
 const REJECTED: c_int = 8;
 const LIMIT_MS: c_int = 2000;
 
-/// Waits for the channel's next event: its number and its status.
+/// Waits for the channel's next event. Returns its number and its status.
 unsafe fn next_event(channel: *mut c_void) -> (c_int, c_int) {
     let mut event = ptr::null_mut();
     assert_eq!(rdma_get_cm_event(channel, &mut event), 0, "{}", std::io::Error::last_os_error());
@@ -75,7 +75,7 @@ unsafe fn next_event(channel: *mut c_void) -> (c_int, c_int) {
     seen
 }
 
-/// Connects to the address: what came of it, the number and status of an RDMA CM event.
+/// Connects to the address. Returns the number and the status of the last RDMA CM event.
 fn connect(address: &str, port: u16) -> (c_int, c_int) {
     let (node, service) = (CString::new(address).unwrap(), CString::new(port.to_string()).unwrap());
     unsafe {
@@ -105,7 +105,7 @@ fn connect(address: &str, port: u16) -> (c_int, c_int) {
 mod tests {
     use super::*;
 
-    /// A fault rule of the host that this program runs on, as long as the object lives.
+    /// A fault rule on this program's host. Dropping the object removes the rule.
     struct Fault;
 
     fn rdmaemu(arguments: &[&str]) {
