@@ -116,7 +116,11 @@ int AbPair(const AbPairRequest& request) {
                                request.server + "; give --timeout more");
   }
   const pid_t client = Spawn(RunCommand(request, request.client, "client"));
-  if (client < 0) return CannotStart();
+  if (client < 0) {
+    const int status = CannotStart();
+    StopRun(server);
+    return status;
+  }
   const int client_end = WaitFor(client);
   LookUntil(Clock::now() + *limit, [&] {
     server_end = HasEnded(server);

@@ -91,6 +91,8 @@ bool Reserve(uint64_t bytes) {
   return false;
 }
 
+void Unreserve(uint64_t bytes) { g_control->used_bytes.fetch_sub(bytes); }
+
 // Creates and maps a window. On failure returns nullptr, with the reason in `why`.
 char* MapWindow(const Thread& thread, Loss& why) {
   why = Loss::kLimit;
@@ -99,7 +101,7 @@ char* MapWindow(const Thread& thread, Loss& why) {
   PathOf(thread, kWindowSuffix, path);
   why = Loss::kFile;
   const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) return nullptr;
+  if (fd < 0) return Unreserve(kWindowBytes), nullptr;
   void* memory = MAP_FAILED;
   // Reserve the blocks, because a write to a mapping of a full file system is a SIGBUS.
   if (!FitsFileLimit(kWindowBytes) || posix_fallocate(fd, 0, kWindowBytes) != 0) {
@@ -110,7 +112,7 @@ char* MapWindow(const Thread& thread, Loss& why) {
   close(fd);
   if (memory != MAP_FAILED) return static_cast<char*>(memory);
   unlink(path);
-  return nullptr;
+  return Unreserve(kWindowBytes), nullptr;
 }
 
 // Creates the thread's window. On failure counts one lost record and returns false.
@@ -151,7 +153,7 @@ bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& 
   PathOf(thread, kLogSuffix, path);
   why = Loss::kFile;
   const int fd = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
+  if (fd < 0) return Unreserve(bytes), false;
   why = Loss::kDisk;
   size_t written = 0;
   while (FitsFileLimit(thread.position + bytes) && written < bytes) {
@@ -165,6 +167,7 @@ bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& 
     why = Loss::kFile;
   }
   close(fd);
+  if (!is_whole) Unreserve(bytes);
   return is_whole;
 }
 
