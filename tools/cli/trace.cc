@@ -41,13 +41,14 @@ std::optional<int64_t> ParseMoment(const std::string& text) {
 
 runtime::OrMessage<std::string> ReadText(const std::string& path, size_t most, const char* limit) {
   std::ifstream file(path, std::ios::binary);
+  constexpr size_t kChunkBytes = size_t{64} << 10;
   std::string text;
-  if (file.is_open()) {
-    // A longer file fills one byte more than allowed.
-    text.resize(most + 1);
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(file.gcount()));
-    text.shrink_to_fit();
+  // Reads on until the text is longer than allowed. A pipe has no size to ask for.
+  while (file && text.size() <= most) {
+    const size_t before = text.size();
+    text.resize(before + kChunkBytes);
+    file.read(text.data() + before, kChunkBytes);
+    text.resize(before + static_cast<size_t>(file.gcount()));
   }
   if (!file.is_open() || file.bad()) {
     return tl::unexpected("cannot read " + path + ": " + std::strerror(errno != 0 ? errno : EIO));
