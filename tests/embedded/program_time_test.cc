@@ -146,6 +146,9 @@ TEST_F(ProgramTimeTest, EachWaitForDescriptorsTimesOut) {
   epoll_event event{.events = EPOLLIN, .data = {.fd = ends[0]}};
   ASSERT_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, ends[0], &event), 0);
   EXPECT_EQ(Took([&] { EXPECT_EQ(epoll_wait(loop, &event, 1, 3'600'000), 0); }), hours(1));
+  EXPECT_EQ(Took([&] { EXPECT_EQ(epoll_pwait(loop, &event, 1, 3'600'000, nullptr), 0); }),
+            hours(1));
+  EXPECT_EQ(Took([&] { EXPECT_EQ(epoll_pwait2(loop, &event, 1, &hour, nullptr), 0); }), hours(1));
   EXPECT_EQ(Took([&] { EXPECT_EQ(poll(&in, 1, 0), 0); }), nanoseconds(0));
   ASSERT_EQ(write(ends[1], "x", 1), 1);
   EXPECT_EQ(Took([&] { EXPECT_EQ(epoll_wait(loop, &event, 1, 3'600'000), 1); }), nanoseconds(0));

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -110,6 +112,68 @@ TEST_F(WaitsTest, EpollReturnsWhenTheConnectionManagerGivesUp) {
   EXPECT_EQ(EventOf(pair.client.channel), RDMA_CM_EVENT_UNREACHABLE);
   EXPECT_GT(Now(), seconds(1));
   close(loop);
+}
+
+TEST_F(WaitsTest, EachFormOfEpollWaitRunsTheHost) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  const int loop = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  ASSERT_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, pair.client.channel->fd, &event), 0);
+  const nanoseconds before = Now();
+  EXPECT_EQ(epoll_pwait(loop, &event, 1, 20, nullptr), 0);
+  EXPECT_EQ(Now() - before, milliseconds(20));
+  const timespec limit{0, 30'000'000};
+  EXPECT_EQ(epoll_pwait2(loop, &event, 1, &limit, nullptr), 0);
+  EXPECT_EQ(Now() - before, milliseconds(50));
+  EXPECT_EQ(epoll_pwait2(loop, &event, 1, nullptr, nullptr), 1);
+  EXPECT_EQ(epoll_pwait(loop, &event, 1, -1, nullptr), 1);
+  close(loop);
+}
+
+TEST_F(WaitsTest, EventfdReadOfAChannelWaitsToo) {
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  eventfd_t count = 0;
+  EXPECT_EQ(eventfd_read(pair.client.channel->fd, &count), 0);
+  EXPECT_EQ(count, 1u);
+}
+
+// The mask of a wait takes the place of the thread's during the wait, as ppoll(2) says.
+TEST_F(WaitsTest, AWaitsMaskLetsABlockedSignalIn) {
+  struct sigaction action {
+  }, before;
+  static volatile sig_atomic_t handled;
+  handled = 0;
+  action.sa_handler = [](int) { handled = handled + 1; };
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  sigset_t blocked, none, own;
+  sigemptyset(&none);
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &blocked, &own), 0);
+  pollfd channel{pair.client.channel->fd, POLLIN, 0};
+  ASSERT_EQ(raise(SIGUSR1), 0);
+  EXPECT_EQ(ppoll(&channel, 1, nullptr, &none), -1);
+  EXPECT_EQ(errno, EINTR);
+  EXPECT_EQ(handled, 1);
+  ASSERT_EQ(raise(SIGUSR1), 0);
+  EXPECT_EQ(pselect(0, nullptr, nullptr, nullptr, nullptr, &none), -1);
+  EXPECT_EQ(errno, EINTR);
+  EXPECT_EQ(handled, 2);
+  const int loop = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{};
+  ASSERT_EQ(raise(SIGUSR1), 0);
+  EXPECT_EQ(epoll_pwait(loop, &event, 1, -1, &none), -1);
+  EXPECT_EQ(errno, EINTR);
+  EXPECT_EQ(handled, 3);
+  close(loop);
+  ASSERT_EQ(raise(SIGUSR1), 0);
+  ASSERT_NO_FATAL_FAILURE(ConnectToNobody());
+  EXPECT_EQ(ppoll(&channel, 1, nullptr, &blocked), 1) << "a wait that does not let it in";
+  EXPECT_EQ(handled, 3);
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, &own, nullptr), 0);
+  EXPECT_EQ(handled, 4);
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST_F(WaitsTest, SelectReturnsWhenTheConnectionManagerGivesUp) {
