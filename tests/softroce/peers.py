@@ -89,11 +89,14 @@ class Peers:
 
 def wait_for_kernel_listener(program, limit_s=LISTEN_LIMIT_S):
     """Waits until a program listens by the kernel's rdma_cm."""
-    wanted = " pid %d " % program.process.pid
+    own = program.process.pid
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
+        # With a program trace, `rdmaemu run` starts the program as its child.
+        with open("/proc/%d/task/%d/children" % (own, own)) as children:
+            wanted = [" pid %d " % pid for pid in [own, *map(int, children.read().split())]]
         for line in run("rdma", "resource", "show", "cm_id").splitlines():
-            if "state LISTEN" in line and wanted in line:
+            if "state LISTEN" in line and any(each in line for each in wanted):
                 return
         if program.process.poll() is not None:
             raise Failure("the server ended before its client came\n" + program.describe())

@@ -229,8 +229,9 @@ inline void CheckBackend(Backend backend) {
     Checked(rdmaemu_rules(nullptr, 0));
   }
   // Without a host, rdmaemu's libibverbs.so.1 would start a host, which is not the machine's
-  // device.
-  if (backend == Backend::kSystem && !is_on_host &&
+  // device. The layer of `rdmaemu run` (RDMAEMU_LAYER_VERBS) has the same names, but runs on the
+  // machine's libraries.
+  if (backend == Backend::kSystem && !is_on_host && std::getenv("RDMAEMU_LAYER_VERBS") == nullptr &&
       dlsym(RTLD_DEFAULT, "rdmaemu_client_embed") != nullptr) {
     throw std::runtime_error(
         "RDMAEMU_BACKEND is \"system\", and this process uses rdmaemu's libibverbs.so.1, not the "
