@@ -74,7 +74,7 @@ TEST_F(WaitsTest, ARuleWithAWindowOfTimeFiresInTheWindowOnly) {
   using std::chrono::milliseconds;
   ASSERT_NO_FATAL_FAILURE(pair.Establish());
   const rdmaemu::Fault window(
-      "at = \"wc.send\", status = \"GENERAL_ERR\", from_ms = 500, until_ms = 1500");
+      "at = \"wc.send\", status = \"general_err\", from_ms = 500, until_ms = 1500");
   const auto transfer = [&] {
     EXPECT_EQ(pair.server.Receive(), 0);
     EXPECT_EQ(pair.client.Send(), 0);
