@@ -205,8 +205,8 @@ class ProcessHost {
   ProgramTimers timers_;
   bool has_signalled_ = false;  // a timer sent a signal whose thread may not run yet
   bool has_reported_stall_ = false, has_reported_busy_ = false;  // of this opening
-  // What a forked child inherits from its parent. It cannot be destroyed in the child, but stays
-  // reachable for a leak checker.
+  // The state that a forked child inherits from its parent. The child cannot destroy this state, so
+  // it keeps the state reachable for a leak checker.
   struct OfParent {
     EmbeddedHosts* hosts;
     DomainTime* domain_time;

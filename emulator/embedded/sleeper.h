@@ -17,7 +17,7 @@
 
 namespace rdmaemu::embedded {
 
-// What a thread waits for. All functions except Sleep and Wake run under ProcessHost's lock.
+// The reason of a thread's wait. All functions except Sleep and Wake run under ProcessHost's lock.
 struct WaitsFor {
   // The caller's descriptors; `revents` is written.
   std::span<pollfd> fds = {};

@@ -48,7 +48,7 @@ class AddressTable final : public cm::CmAddresses {
   // Returns nullptr when the address is not this host's. Valid until the table changes.
   Row* Find(const NetAddress& address);
   const Row* Find(const NetAddress& address) const;
-  // The same, but a link-local address stands for the IPv4 address that it contains.
+  // Acts as Find, but looks for the IPv4 address that a link-local address contains.
   const Row* FindByLink(const NetAddress& local) const;
   size_t size() const { return rows_.size(); }
   // Returns the device of an own address as FindByLink finds it, nullptr when there is none.

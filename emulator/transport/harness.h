@@ -65,7 +65,7 @@ class Node final : public DatagramSink {
   std::deque<Datagram> out;
 };
 
-// What the wire does with a packet. A held packet arrives when Release is called.
+// The fate of a packet on the wire. A held packet arrives when Release is called.
 enum class Fate { kDeliver, kDrop, kDuplicate, kHold };
 
 // A packet that was sent over the wire, whether it arrived or not.

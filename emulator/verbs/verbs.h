@@ -161,7 +161,7 @@ class Verbs final : public VerbsDirectory {
   // From now on, calls find only objects of this context. 0: all objects of the group.
   void SetScope(Handle context) { scope_ = context; }
   // Destroys the objects that no process owns any more. Gives regions of ended processes to the
-  // processes that stand in for them. Call this after a process of the group has ended or was
+  // processes that replace them. Call this after a process of the group has ended or was
   // added.
   void EndOrphans(Time now, GroupId group, const Survivors& survivors);
   // Destroys all objects of a group after its last process has ended: QPs first, contexts last.

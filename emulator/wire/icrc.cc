@@ -12,7 +12,7 @@ namespace rdmaemu::wire {
 namespace {
 
 constexpr uint32_t kPolynomial = 0xEDB88320;  // 0x04C11DB7 reflected: bit 31 is x^0
-// The register after eight bytes of ones, which stand for the masked LRH and GRH of InfiniBand.
+// The register after eight bytes of ones, in place of the masked LRH and GRH of InfiniBand.
 // isa-l takes and returns the inverted register, as zlib does.
 constexpr uint32_t kSeed = ~0xdebb20e3u;
 

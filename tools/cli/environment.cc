@@ -134,7 +134,8 @@ std::string MachineLibrary(const char* soname, const std::vector<std::string>& o
   return "";
 }
 
-// What tells the layer which libraries are behind it, of which one may be missing, and what to do.
+// Returns the variables that tell the layer its task and the libraries behind it. One library may
+// be missing.
 Environment LayerEnvironment(const Layer& layer, const std::string& verbs,
                              const std::string& rdmacm) {
   return {{"RDMAEMU_LAYER_VERBS", verbs},

@@ -18,8 +18,8 @@ int WaitFor(pid_t child);
 // Returns the wait status of a child that has ended, or nothing.
 std::optional<int> HasEnded(pid_t child);
 
-// Returns a wait status as text: "0", "3", "signal 15". An exit status 128 + n stands for signal n,
-// as `run` reports it.
+// Returns a wait status as text: "0", "3", "signal 15". The exit status
+// 128 + n is "signal n", too, because `run` exits so.
 std::string StatusText(int wait_status);
 
 // Returns the process and all processes that it started, directly or indirectly.

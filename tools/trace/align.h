@@ -26,7 +26,7 @@ struct Alignment {
   bool is_exact = true;  // false: the sequences need more than kMaxEdits
 };
 
-// Returns the steps from `a` to `b`. Equal numbers stand for equal elements.
+// Returns the steps from `a` to `b`. Equal numbers are equal elements.
 Alignment Align(std::span<const uint32_t> a, std::span<const uint32_t> b);
 
 }  // namespace rdmaemu::trace_tools
