@@ -49,20 +49,14 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
 }
 
 bool DomainTime::AwaitsProcess() {
-  domain_->TakeWake();
   domain_->BeginLook();
-  const Time now = runtime::RealNow();
-  std::map<std::pair<pid_t, bool>, Time> still;
-  bool awaits = false;
+  domain_->TakeWake();
+  std::vector<pid_t> living, ended;
   for (const auto [process, has_ended] : domain_->Strangers(ChildProcesses())) {
-    const auto key = std::pair(process, has_ended);
-    const auto known = strangers_.find(key);
-    const Time since = known == strangers_.end() ? now : known->second;
-    still.emplace(key, since);
-    awaits |= now - since < (has_ended ? kMostUntilParentWakes : kMostUntilMember);
+    (has_ended ? ended : living).push_back(process);
   }
-  strangers_ = std::move(still);
-  return awaits;
+  const bool begins = living_.Ran(living, kMostUntilMember);
+  return ended_.Ran(ended, kMostUntilParentWakes) || begins;
 }
 
 void DomainTime::Resume() {

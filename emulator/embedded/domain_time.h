@@ -6,10 +6,10 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 
 #include "emulator/embedded/driven_time.h"
+#include "emulator/embedded/processes.h"
 #include "emulator/embedded/program_timers.h"
 #include "emulator/runtime/time_domain.h"
 
@@ -20,9 +20,9 @@ class DomainTime final : public DrivenTime {
   // `rdmaemu run --program-time` sets this variable to "1" for its program.
   static constexpr const char* kVariable = "RDMAEMU_PROGRAM_TIME_OF_HOSTS";
 
-  // A process becomes a member when its libraries are loaded. A process that is no member after
-  // this time never will be: it is linked statically, or has another environment. The machine's
-  // time.
+  // A process becomes a member when its libraries are loaded, and runs until then. A child that is
+  // no member and has not run for this time never will be one: it is linked statically, or has
+  // another environment. The machine's time.
   static constexpr Duration kMostUntilMember = std::chrono::seconds(1);
   // A process that has ended wakes the parent that waits for it within this time. /proc shows the
   // end shortly before the parent wakes up.
@@ -62,8 +62,7 @@ class DomainTime final : public DrivenTime {
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
   const std::function<bool(pid_t)> is_waiting_;
-  // By pid, and whether the process has ended: the machine's time when it was first seen.
-  std::map<std::pair<pid_t, bool>, Time> strangers_;
+  ActiveProcesses living_, ended_;  // children that are no members
   bool did_work_ = true;            // since the process was idle
   std::optional<uint64_t> ran_ns_;  // run time of the other threads until the last idle moment
 };

@@ -101,6 +101,7 @@ void ProcessHost::AfterForkInChild() {
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
   new (&home.sleepers_) std::vector<Sleeper*>;
   new (&home.spinning_) std::vector<Sleeper*>;
+  home.looker_ = nullptr;
   home.of_parent_ = of_parent;
   home.openings_++;
   home.forks_++;
@@ -228,7 +229,7 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
     hosts_ = std::move(*made);
     driven_ = hosts_.get();
     openings_++;
-    has_reported_stall_ = has_reported_busy_ = false;
+    has_reported_stall_ = has_reported_busy_ = has_timer_driver_ = false;
     if (options.program_time) ProgramClock::Begin();
     has_hosts_ = true;
   }

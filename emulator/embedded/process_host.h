@@ -14,6 +14,7 @@
 #include "emulator/embedded/domain_time.h"
 #include "emulator/embedded/embedded_hosts.h"
 #include "emulator/embedded/held_signals.h"
+#include "emulator/embedded/processes.h"
 #include "emulator/embedded/program_clock.h"
 #include "emulator/embedded/program_timers.h"
 #include "emulator/embedded/sleeper.h"
@@ -143,6 +144,12 @@ class ProcessHost {
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
   // How often a thread that waits checks whether the other threads still exist.
   static constexpr Duration kThreadsLookAgain = std::chrono::milliseconds(100);
+  // A child process that has run in this time may end a wait that this library does not see.
+  static constexpr Duration kChildRuns = std::chrono::seconds(1);
+  // How often a thread checks for waits that this library does not see, while a timer is armed.
+  static constexpr Duration kUnseenLookAgain = std::chrono::milliseconds(2);
+  // So many waits inside the C library share the rate of kLockLookAgain.
+  static constexpr size_t kLockLooksAtOnce = 8;
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                   uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
@@ -179,6 +186,17 @@ class ProcessHost {
   void EndSpin();
   // In program time: how long a thread sleeps before it checks the other threads again.
   static Duration LookAgain(int looks);
+  // In program time, one waiting thread at a time checks whether the other threads wait: the one
+  // that began to wait last, or one that takes over. Returns true if this is the calling thread.
+  // `begins`: its wait begins. Otherwise it takes over if no thread has checked for a while.
+  bool TakesLook(bool begins);
+  // Lets another thread take over from `sleeper`, whose wait ends.
+  void PassOnLook(const Sleeper& sleeper);
+  // The thread of StartTimerDriver, for the opening of that number.
+  void DriveUnseenWaits(uint64_t opening);
+  // Starts a thread that moves program time to the program's timers while no thread is in a wait
+  // that this library sees, for example in pause(2). Starts one thread for each opening.
+  void StartTimerDriver();
   // Reports that time has not moved for this long because a thread runs.
   void ReportBusyThread(Duration stands);
   // Returns the first time-out of all waits.
@@ -200,8 +218,11 @@ class ProcessHost {
   uint64_t openings_ = 0;
   uint64_t changes_ = 0;  // how often something happened that may end a wait
   static std::atomic<bool> has_hosts_;
-  std::vector<Sleeper*> sleepers_;  // the threads that wait
-  std::vector<Sleeper*> spinning_;  // threads that poll or read clocks in a loop
+  std::vector<Sleeper*> sleepers_;   // the threads that wait
+  std::vector<Sleeper*> spinning_;   // threads that poll or read clocks in a loop
+  const Sleeper* looker_ = nullptr;  // see TakesLook
+  Time looked_at_{};                 // the machine's time of its last look
+  bool has_timer_driver_ = false;    // in this opening
   ProgramTimers timers_;
   bool has_signalled_ = false;  // a timer sent a signal whose thread may not run yet
   bool has_reported_stall_ = false, has_reported_busy_ = false;  // of this opening

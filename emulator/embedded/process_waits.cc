@@ -30,6 +30,7 @@ void ProcessHost::Forget(Sleeper& sleeper) {
   const std::lock_guard lock(mutex_);
   std::erase(sleepers_, &sleeper);
   std::erase(spinning_, &sleeper);
+  if (looker_ == &sleeper) looker_ = nullptr;
 }
 
 // A signal wakes one thread, so it is forgotten for the others when that thread runs.
@@ -50,7 +51,7 @@ bool ProcessHost::DoOthersWait() {
   std::vector<pid_t> waiting;
   for (const Sleeper* each : sleepers_) {
     if (each == own) continue;
-    if (!each->IsIdle()) return false;
+    if (!each->IsIdle() && !each->IsHeldUp()) return false;
     if (!each->what().is_in_libc && !has_signalled_) waiting.push_back(each->thread());
   }
   // A thread that reads clocks in a loop moves time by steps of its own, so it counts as running.
@@ -85,6 +86,8 @@ bool ProcessHost::IsAlone() {
 std::optional<Time> ProcessHost::FirstLimit() const {
   std::optional<Time> first;
   for (const Sleeper* each : sleepers_) {
+    // A wait that was ended returns when it gets its mutex, not at its limit.
+    if (each->what().is_in_libc && each->is_signalled()) continue;
     const std::optional<Time>& limit = each->what().virtual_limit;
     if (limit && (!first || *limit < *first)) first = limit;
   }
@@ -97,8 +100,28 @@ bool ProcessHost::IsStalled() const {
   };
   return std::ranges::any_of(sleepers_, waits_for_hosts) &&
          std::ranges::none_of(sleepers_, [](const Sleeper* each) {
-           return each->what().is_foreign || each->what().virtual_limit;
+           return (each->what().is_foreign && !each->what().is_helper) ||
+                  each->what().virtual_limit;
          });
+}
+
+bool ProcessHost::TakesLook(bool begins) {
+  const Sleeper* const own = &Sleeper::OfThread();
+  const Time now = runtime::RealNow();
+  if (begins || looker_ == nullptr || now - looked_at_ >= kThreadsLookAgain) looker_ = own;
+  if (looker_ != own) return false;
+  looked_at_ = now;
+  return true;
+}
+
+void ProcessHost::PassOnLook(const Sleeper& sleeper) {
+  if (looker_ != &sleeper) return;
+  looker_ = nullptr;
+  // Threads inside the C library and the library's own check by themselves.
+  const auto next = std::ranges::find_if(sleepers_, [&](const Sleeper* each) {
+    return each != &sleeper && !each->what().is_in_libc && !each->what().is_helper;
+  });
+  if (next != sleepers_.end()) (*next)->Wake();
 }
 
 std::optional<Time> ProcessHost::VirtualLimit(const std::optional<Duration>& limit) const {
@@ -202,7 +225,8 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
   };
   Registration registration(*this, lock, limited);
   Time busy_since{};  // while looks > 0
-  for (int looks = 0;;) {
+  bool begins = true;
+  for (int looks = 0;; begins = false) {
     if (driven_->Settle()) WakeWaiters();
     if (is_ready()) return WaitEnd::kReady;
     int error = 0;
@@ -213,6 +237,9 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
       WakeWaiters();
       // An event exactly at the time-out still ends the wait in time.
       return is_ready() ? WaitEnd::kReady : WaitEnd::kTimedOut;
+    } else if (own_time && !TakesLook(begins)) {
+      looks = 0;
+      error = registration.Sleep(kThreadsLookAgain);
     } else {
       const bool alone = IsAlone();
       const DrivenTime::Pause pause = driven_->GoOn(alone, FirstLimit());
@@ -291,13 +318,13 @@ void ProcessHost::SpinOnClock() {
   if (!IsInProgramTime()) return;
   Sleeper& own = Sleeper::OfThread();
   if (std::ranges::find(spinning_, &own) == spinning_.end()) spinning_.push_back(&own);
+  const Time now = driven_->Now();
+  if (!own.spins_since) own.spins_since = now;
   if (!DoOthersWait()) return;
   // Steps grow, so that a loop of ten seconds ends soon, and a loop of microseconds on time.
   constexpr Duration kShortest = std::chrono::microseconds(1),
                      kLongest = std::chrono::milliseconds(10);
   constexpr int kPartOfSpin = 8;
-  const Time now = driven_->Now();
-  if (!own.spins_since) own.spins_since = now;
   const Time step = now + std::clamp((now - *own.spins_since) / kPartOfSpin, kShortest, kLongest);
   const std::optional<Time> limit = FirstLimit();
   if (driven_->GoOn(true, limit ? std::min(*limit, step) : step).moved) AfterMove();
@@ -343,6 +370,9 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
       IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt;
   for (;;) {
     if (IsInProgramTime() && virtual_limit && *virtual_limit <= driven_->Now()) return {{}, true};
+    if (IsInProgramTime() && !TakesLook(!goes_on)) {
+      return {kLockLookAgain * (1 + sleepers_.size() / kLockLooksAtOnce), false};
+    }
     // A thread that wants the caller's mutex runs as soon as the caller sleeps.
     if (!IsAlone() || IsWanted(what.mutex)) {
       // The last thread that begins to wait drives the hosts.
@@ -372,6 +402,7 @@ bool ProcessHost::EndLockWait(bool has_timed_out) {
   Sleeper& sleeper = Sleeper::OfThread();
   std::erase(sleepers_, &sleeper);
   ForgetSignals(sleeper);
+  PassOnLook(sleeper);
   if (driven_ == nullptr) return false;
   const std::optional<Time>& limit = sleeper.what().virtual_limit;
   if (has_timed_out && limit && !IsInProgramTime()) {
@@ -405,20 +436,58 @@ int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& 
   }
   EndSpin();
   const int result = use(timers_, driven_->Now());
+  if (hosts_ != nullptr && timers_.NextDeadline()) StartTimerDriver();
   AfterMove();
   return result;
 }
 
-// The thread ends with the hosts.
-void ProcessHost::StartDriver() {
+namespace {
+
+// Starts a thread of this library. The program's own threads handle its signals.
+void StartThread(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's own threads handle its signals
-  std::thread([this] {
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(std::move(body)).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+// The thread ends with the hosts.
+void ProcessHost::StartDriver() {
+  StartThread([this] {
     const WaitsFor what{.is_foreign = true, .what = "the driver thread"};
     while (DriveWait(what, std::nullopt) != WaitEnd::kNoHosts) std::this_thread::yield();
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
+}
+
+void ProcessHost::StartTimerDriver() {
+  if (std::exchange(has_timer_driver_, true)) return;
+  StartThread([this, opening = openings_] { DriveUnseenWaits(opening); });
+}
+
+// Does nothing while a thread of the program runs: its posts must reach the hosts as it posts them.
+void ProcessHost::DriveUnseenWaits(uint64_t opening) {
+  std::unique_lock lock(mutex_);
+  if (!IsStill(opening)) return;
+  Registration registration(
+      *this, lock, {.is_foreign = true, .is_helper = true, .what = "the thread for timers"});
+  ActiveProcesses children;
+  while (IsStill(opening)) {
+    std::optional<Duration> sleep;
+    if (timers_.NextDeadline()) sleep = kUnseenLookAgain;
+    if (sleep && TakesLook(/*begins=*/false)) {
+      // The program may wait for a child process, which lives in the machine's time.
+      if (!children.Ran(ChildProcesses(), kChildRuns) && IsAlone() &&
+          driven_->GoOn(true, FirstLimit()).moved) {
+        AfterMove();
+        sleep = Duration::zero();
+      }
+      looker_ = nullptr;
+    }
+    if (registration.Sleep(sleep) == EMFILE) return;
+  }
 }
 
 // Reported once, because such a program does this at each of its waits.
@@ -436,6 +505,7 @@ void ProcessHost::ReportStall() {
   if (std::exchange(has_reported_stall_, true)) return;
   std::string waits;
   for (const Sleeper* each : sleepers_) {
+    if (each->what().is_helper) continue;
     waits += waits.empty() ? "" : ", ";
     waits += each->what().what;
   }

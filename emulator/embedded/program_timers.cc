@@ -157,7 +157,10 @@ class AlarmTimer final : public ProgramTimer {
   AlarmTimer() : ProgramTimer(CLOCK_REALTIME) {}
   bool Expire(uint64_t) override {
     g_signalled = true;
-    kill(getpid(), SIGALRM);
+    siginfo_t info{};
+    info.si_signo = SIGALRM;
+    info.si_code = SI_KERNEL;  // as the kernel's alarm(2) has; only the first thread may send it
+    if (syscall(SYS_rt_sigqueueinfo, getpid(), SIGALRM, &info) != 0) kill(getpid(), SIGALRM);
     return true;
   }
 };

@@ -19,6 +19,7 @@ class ProcessHost::Registration {
     if (!lock_.owns_lock()) lock_.lock();
     std::erase(home_.sleepers_, &sleeper_);
     home_.ForgetSignals(sleeper_);
+    home_.PassOnLook(sleeper_);
     if (home_.driven_ != nullptr) home_.driven_->Resume();
     if (home_.driver_ == &sleeper_) {  // another thread takes over
       home_.driver_ = nullptr;

@@ -46,8 +46,10 @@ bool Sleeper::Prepare(uint32_t forks) {
     wake_.Reset();
     thread_ = gettid();
   }
-  if (!wake_) wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_) return false;
+  if (!wake_.IsOpen()) {
+    wake_ = runtime::GuestFd(runtime::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  }
+  if (!wake_.IsOpen()) return false;
   uint64_t earlier;
   [[maybe_unused]] const ssize_t got = Libc().read(wake_.get(), &earlier, sizeof earlier);
   is_roused_ = false;
@@ -66,6 +68,7 @@ int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
 }
 
 void Sleeper::Expire() {
+  if (is_signalled()) return;
   has_expired_ = is_roused_ = true;
   // The program's other waiters wake up as well, which they must expect
   // (pthread_cond_timedwait(3)). The condition variable exists while this thread waits for it.
@@ -75,9 +78,15 @@ void Sleeper::Expire() {
 void Sleeper::Wake() {
   if (what_.is_in_libc) return;
   is_roused_ = true;
-  if (!wake_) return;
+  if (!wake_.IsOpen()) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t put = write(wake_.get(), &one, sizeof one);
+}
+
+bool Sleeper::IsHeldUp() const {
+  if (!what_.is_in_libc || what_.mutex == nullptr) return false;
+  const pid_t owner = __atomic_load_n(&what_.mutex->__data.__owner, __ATOMIC_RELAXED);
+  return owner != 0 && owner != thread_;
 }
 
 bool Sleeper::IsIdle() const {

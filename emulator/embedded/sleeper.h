@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "emulator/base/time.h"
-#include "emulator/runtime/unique_fd.h"
+#include "emulator/runtime/guest_fd.h"
 
 namespace rdmaemu::embedded {
 
@@ -31,10 +31,12 @@ struct WaitsFor {
   // same object, by a broadcast.
   bool is_in_libc = false;
   pthread_cond_t* condition = nullptr;
-  // The mutex that the caller of a condition wait holds until it sleeps.
+  // The mutex that the caller of a condition wait holds until it sleeps, and takes back afterwards.
   const pthread_mutex_t* mutex = nullptr;
   // Something other than the hosts and this process's threads may end the wait.
   bool is_foreign = false;
+  // The thread is one of this library that ends no wait of the program.
+  bool is_helper = false;
   // Tries to take what the thread waits for besides `fds`. Returns true if that ends the wait.
   const std::function<bool()>* take = nullptr;
   // The name of the wait in the report of a stall, such as "rdma_get_cm_event".
@@ -61,9 +63,11 @@ class Sleeper {
   // Wakes the thread from another thread. It counts as running until its next Prepare. Does nothing
   // for a thread that sleeps inside the C library, which checks no hosts.
   void Wake();
-  // Ends a wait inside the C library, because program time has reached virtual_limit.
+  // Ends a wait inside the C library, because program time has reached virtual_limit. Does nothing
+  // if a signal came before.
   void Expire();
   bool has_expired() const { return has_expired_; }
+  // Returns true if the wait was ended but may not have returned.
   bool is_signalled() const { return is_roused_ || is_signalled_; }
   // Records a signal of the lock that the thread waits on. With `all`, the thread runs. Otherwise
   // it counts as running until one of the waiters runs.
@@ -91,13 +95,15 @@ class Sleeper {
   const WaitsFor& what() const { return what_; }
   // Returns true if nothing that the thread waits for has happened. Polls its descriptors.
   bool IsIdle() const;
+  // Returns true if another thread holds the mutex that a condition wait must take back to end.
+  bool IsHeldUp() const;
 
  private:
   WaitsFor what_;
   bool is_roused_ = false, is_signalled_ = false, has_expired_ = false;
   pid_t thread_ = gettid();
   std::optional<uint64_t> seen_, before_poll_;
-  runtime::UniqueFd wake_;
+  runtime::GuestFd wake_;
   uint32_t forks_ = 0;
   std::vector<pollfd> sleeping_on_;
 };

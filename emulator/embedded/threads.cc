@@ -1,7 +1,5 @@
 #include "emulator/embedded/threads.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,12 +7,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <string>
 
-#include "emulator/runtime/unique_fd.h"
+#include "emulator/embedded/proc_files.h"
 
 // Defined in a program built with -fsanitize=thread.
 extern "C" void __tsan_init() __attribute__((weak));
@@ -34,71 +28,31 @@ int CountThreads() {
 
 namespace {
 
-// A file of proc(5) about a thread of this process. Empty if the thread has ended.
-struct ThreadFile {
-  ThreadFile(const char* thread, const char* name) {
-    const std::string path = std::string("/proc/self/task/") + thread + "/" + name;
-    const runtime::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const ssize_t bytes = file ? pread(file.get(), text, sizeof text - 1, 0) : 0;
-    text[std::max<ssize_t>(bytes, 0)] = '\0';
-  }
-  char text[256];
-};
-
-// Returns the state in stat. It follows the name, which may contain any characters.
-char StateOf(const char* thread) {
-  const ThreadFile stat(thread, "stat");
-  if (stat.text[0] == '\0') return 'X';
-  const char* const name_end = strrchr(stat.text, ')');
-  return name_end == nullptr || name_end[1] == '\0' ? 'R' : name_end[2];
-}
-
-// Calls `visit` with each other thread's id, also as text, until it returns false. Returns false
-// without /proc, or if `visit` did.
+// Calls `visit` for each other thread of this process as ForEachThread does.
 template <class Visit>
 bool ForEachOther(const Visit& visit) {
-  DIR* const all = opendir("/proc/self/task");
-  if (all == nullptr) return false;
-  const pid_t own = gettid();
-  bool goes_on = true;
-  while (const dirent* const each = readdir(all)) {
-    const pid_t thread = atoi(each->d_name);
-    if (thread <= 0 || thread == own) continue;
-    goes_on = visit(thread, each->d_name);
-    if (!goes_on) break;
-  }
-  closedir(all);
-  return goes_on;
+  return ForEachThread("self", [&, own = gettid()](pid_t id, const ProcThread& thread) {
+    return id == own || visit(id, thread);
+  });
 }
 
 }  // namespace
 
-std::vector<pid_t> ChildProcesses() {
-  std::vector<pid_t> children;
-  const auto take = [&](const char* thread) {
-    std::ifstream list(std::string("/proc/self/task/") + thread + "/children");
-    for (pid_t child; list >> child;) children.push_back(child);
-    return true;
-  };
-  take(std::to_string(gettid()).c_str());
-  ForEachOther([&](pid_t, const char* thread) { return take(thread); });
-  return children;
-}
-
 bool OthersSleep(const std::function<bool(pid_t)>& may_run) {
-  return ForEachOther([&](pid_t thread, const char* text) {
-    if (!may_run(thread)) return true;
-    const char state = StateOf(text);
-    return state == 'S' || state == 'Z' || state == 'X';
-  });
+  // A thread may run after its state was read, wake a thread whose state is read later, and sleep
+  // again. Then its run time differs.
+  const uint64_t before_ns = OthersRan_ns(may_run);
+  const bool sleep = ForEachOther(
+      [&](pid_t id, const ProcThread& thread) { return !may_run(id) || thread.Sleeps(); });
+  return sleep && OthersRan_ns(may_run) == before_ns;
 }
 
 bool DoesOtherWaitFor(const void* object, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(object);
-  return !ForEachOther([&](pid_t, const char* thread) {
+  return !ForEachOther([&](pid_t, const ProcThread& thread) {
     long number = 0;
     unsigned long word = 0;
-    const ThreadFile call(thread, "syscall");  // "202 0x7ffc... ...", or "running"
+    const ProcFile call = thread.Read("syscall");  // "202 0x7ffc... ...", or "running"
     if (sscanf(call.text, "%ld %lx", &number, &word) != 2 || number != SYS_futex) return true;
     return word < begin || word >= begin + bytes;
   });
@@ -106,8 +60,8 @@ bool DoesOtherWaitFor(const void* object, size_t bytes) {
 
 uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts) {
   uint64_t ran_ns = 0;
-  ForEachOther([&](pid_t thread, const char* text) {
-    if (counts(thread)) ran_ns += strtoull(ThreadFile(text, "schedstat").text, nullptr, 10);
+  ForEachOther([&](pid_t id, const ProcThread& thread) {
+    if (counts(id)) ran_ns += thread.RunTime_ns();
     return true;
   });
   return ran_ns;

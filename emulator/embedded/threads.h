@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 namespace rdmaemu::embedded {
 
@@ -15,10 +14,6 @@ namespace rdmaemu::embedded {
 inline constexpr int kManyThreads = 1 << 20;
 int CountThreads();
 
-// Returns this process's children that live or were not waited for. Empty without
-// CONFIG_PROC_CHILDREN. Thread-safe.
-std::vector<pid_t> ChildProcesses();
-
 // Returns true if another thread sleeps on a futex of `object`. Returns false without
 // /proc/PID/syscall (proc(5)). Thread-safe.
 bool DoesOtherWaitFor(const void* object, size_t bytes);
@@ -27,9 +22,9 @@ bool DoesOtherWaitFor(const void* object, size_t bytes);
 // true. Returns 0 without CONFIG_SCHED_INFO. Thread-safe.
 uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts);
 
-// Returns true if all other threads for which `may_run` is true sleep in the kernel or have ended.
-// A woken thread counts as running before it actually runs. Returns false without /proc.
-// Thread-safe.
+// Returns true if all other threads for which `may_run` is true sleep in the kernel or have ended,
+// all at the same moment. A woken thread counts as running before it actually runs. Returns false
+// without /proc. Thread-safe.
 bool OthersSleep(const std::function<bool(pid_t)>& may_run);
 
 }  // namespace rdmaemu::embedded

@@ -152,7 +152,8 @@ TimeDomain::TimeDomain(const Registry& registry, Kind kind, std::string host, pi
     : registry_(registry), kind_(kind), host_(std::move(host)), program_(program) {}
 
 TimeDomain::~TimeDomain() {
-  if (wake_fd_) unlink(registry_.WakePath(host_).c_str());
+  OpenAgainIfClosed();
+  if (wake_fd_.IsOpen()) unlink(registry_.WakePath(host_).c_str());
   if (slot_ == kMaxHosts) return;
   std::vector<std::string> others;
   {
@@ -190,8 +191,8 @@ bool TimeDomain::FileHasItsName() const {
 OrMessage<void> TimeDomain::Open() {
   const std::string path = FilePath();
   for (;;) {
-    file_.Reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file_) {
+    file_ = GuestFd(UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)));
+    if (!file_.IsOpen()) {
       return tl::unexpected("cannot open " + path + ", in which hosts share their time: " +
                             std::strerror(errno) + "; set RDMAEMU_DIR to a directory of your own");
     }
@@ -201,6 +202,13 @@ OrMessage<void> TimeDomain::Open() {
     break;
   }
   return ListenForWakes();
+}
+
+void TimeDomain::OpenAgainIfClosed() {
+  if (program_ == 0 || (file_.IsOpen() && wake_fd_.IsOpen())) return;
+  slot_ = kMaxHosts;
+  is_idle_ = false;
+  (void)Open();  // the next call tries again
 }
 
 OrMessage<void> TimeDomain::TakeSlot() {
@@ -260,8 +268,8 @@ OrMessage<void> TimeDomain::ListenForWakes() {
   const std::string path = registry_.WakePath(host_);
   sockaddr_un name{};
   unlink(path.c_str());  // left by a host that died: we hold its lock
-  wake_fd_.Reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!wake_fd_ || !Fill(name, path) ||
+  wake_fd_ = GuestFd(UniqueFd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  if (!wake_fd_.IsOpen() || !Fill(name, path) ||
       bind(wake_fd_.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
     return tl::unexpected("cannot listen on " + path + ": " + std::strerror(errno) +
                           "; set RDMAEMU_DIR to a directory of your own");
@@ -349,6 +357,7 @@ Duration TimeDomain::RealTime(Duration length) const {
 }
 
 TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
+  OpenAgainIfClosed();
   std::vector<std::string> to_wake;
   Answer answer{false, kLookAgain};
   {
@@ -381,6 +390,7 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
 }
 
 void TimeDomain::BecomeBusy() {
+  OpenAgainIfClosed();
   if (!is_idle_) return;
   is_idle_ = false;
   const PageLock lock(file_.get());
@@ -394,6 +404,7 @@ void TimeDomain::BecomeBusy() {
 }
 
 void TimeDomain::BeginLook() {
+  OpenAgainIfClosed();
   if (DomainPage page; Read(page)) look_round_ = page.round;
 }
 

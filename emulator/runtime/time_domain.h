@@ -29,8 +29,8 @@
 #include "emulator/abi/calls.h"
 #include "emulator/base/net_address.h"
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/guest_fd.h"
 #include "emulator/runtime/registry.h"
-#include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
 
@@ -118,6 +118,8 @@ class TimeDomain final : public Clock {
  private:
   TimeDomain(const Registry& registry, Kind kind, std::string host, pid_t program);
   OrMessage<void> Open();
+  // Joins again if the program has closed the descriptors.
+  void OpenAgainIfClosed();
   OrMessage<void> ListenForWakes();
   // Returns false if another process has removed the file meanwhile.
   bool FileHasItsName() const;
@@ -150,7 +152,7 @@ class TimeDomain final : public Clock {
   Kind kind_;
   std::string host_;
   pid_t program_;  // 0: a host
-  UniqueFd file_, wake_fd_;
+  GuestFd file_, wake_fd_;
   size_t slot_ = kMaxHosts;  // none
   bool is_idle_ = false;
   std::array<Duration, kClocks.size()> clock_bases_{};

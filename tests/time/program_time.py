@@ -8,6 +8,7 @@ usage: program_time.py WORKER
 import json
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
@@ -94,6 +95,43 @@ def rping_an_hour_after_its_server():
     expect(seen[0] == seen[1], "%s\n%s" % tuple(seen))
 
 
+def a_shell_gets_to_the_first_of_two_deadlines():
+    """The other sleep's deadline is later. No process may be overlooked while it starts or ends."""
+    for _ in range(10):
+        with Emulator() as emulator:
+            script = "date +%s; sleep 100 & sleep 1; date +%s; exec sh -c 'sleep 2; date +%s'"
+            output = run(emulator, free_addresses(1)[0], ["sh", "-c", script])
+            times = [int(line) for line in output.split()[-3:]]
+            expect([time - times[0] for time in times] == [0, 1, 3], output)
+
+
+def a_program_closes_all_descriptors_and_opens_its_own():
+    """Its files get the numbers that the library's descriptors had."""
+    script = """
+import os, threading, time
+began = time.monotonic()
+other = threading.Thread(target=time.sleep, args=(7200,))
+other.start()
+time.sleep(1)
+saved = os.dup2(1, 3)
+os.closerange(4, 4096)
+paths = []
+for number in range(4, 1024):
+    path = "%s/file-%d" % (os.environ["TMPDIR"], number)
+    opened = os.open(path, os.O_RDWR | os.O_CREAT)
+    paths.append((path, opened))
+time.sleep(3600)
+other.join()
+for path, opened in paths:
+    assert os.fstat(opened).st_size == 0, path
+print("%.3f" % (time.monotonic() - began))
+"""
+    with Emulator() as emulator, tempfile.TemporaryDirectory() as directory:
+        output = run(emulator, free_addresses(1)[0],
+                     ["env", "TMPDIR=" + directory, sys.executable, "-c", script])
+    expect("7200.000" in output, output)
+
+
 def ucmatose_between_two_hosts():
     need("ucmatose")
     with Emulator() as emulator:
@@ -141,4 +179,6 @@ print([time - times[0] for time in times])
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("time.program_time", [(case.__name__, case) for case in (
         python_sleeps_and_reads_its_clocks, python_threads_take_turns, rping_an_hour_after_its_server,
-        ucmatose_between_two_hosts, a_clock_that_runs_is_refused, processes_have_one_time_of_day)]))
+        a_shell_gets_to_the_first_of_two_deadlines,
+        a_program_closes_all_descriptors_and_opens_its_own, ucmatose_between_two_hosts,
+        a_clock_that_runs_is_refused, processes_have_one_time_of_day)]))
