@@ -46,7 +46,6 @@ bool IsMissing(const Context& context, const ibv_send_wr& wr) {
 
 int CheckSend(const QueuePair& qp, const ibv_send_wr& wr, uint64_t bytes) {
   if (IsMissing(*Of(qp.base.context), wr)) return EINVAL;
-  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
   if (bytes > UINT32_MAX) return EINVAL;
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (IsAtomic(wr.opcode) && (bytes < 8 || (wr.wr.atomic.remote_addr & 7) != 0)) return EINVAL;
@@ -131,7 +130,9 @@ void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t byt
 }
 
 int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
-  const uint64_t bytes = wr.num_sge > 0 ? TotalBytes(wr.sg_list, wr.num_sge) : 0;
+  // rdma-core's rxe provider reads the list before this check, and may read beyond its end.
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
+  const uint64_t bytes = TotalBytes(wr.sg_list, wr.num_sge);
   const int error = CheckSend(qp, wr, bytes);
   if (error != 0) return error;
   if (qp.send_ring.Distance(qp.send_ring.Consumer(), producer) >= qp.send_entries) return ENOMEM;

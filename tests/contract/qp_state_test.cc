@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "tests/contract/support/command.h"
@@ -335,6 +336,42 @@ TEST_F(QpStateTest, ARefusedReceiveSetsErrno) {
   errno = 0;
   while (posted < 1000 && ibv_post_recv(qp.get(), &in_reset, &bad) == 0) ++posted;
   EXPECT_EQ(errno, ENOMEM);
+}
+
+constexpr int kTooManyPieces[] = {INT_MAX, 1 << 20, 1000, -1};
+
+TEST_F(QpStateTest, ASendOfTooManyPiecesIsRefusedBeforeItsListIsRead) {
+  if (!OnTheEmulator())
+    GTEST_SKIP() << "rdma-core's rxe provider reads the list first, and crashes";
+  const Qp qp = In(IBV_QPT_RC, IBV_QPS_RTS);
+  for (const unsigned flags : {0u, unsigned{IBV_SEND_INLINE}}) {
+    for (const int pieces : kTooManyPieces) {
+      for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+        ibv_send_wr wr{};
+        wr.num_sge = pieces;
+        wr.opcode = opcode;
+        wr.send_flags = flags;
+        ibv_send_wr* bad = nullptr;
+        EXPECT_EQ(ibv_post_send(qp.get(), &wr, &bad), EINVAL) << pieces << " of " << opcode;
+        EXPECT_EQ(bad, &wr);
+      }
+    }
+  }
+  ibv_send_wr empty{};
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(qp.get(), &empty, &bad), 0) << "the next request is posted";
+}
+
+TEST_F(QpStateTest, AReceiveOfTooManyPiecesIsRefusedBeforeItsListIsRead) {
+  const Qp qp = In(IBV_QPT_RC, IBV_QPS_INIT);
+  ibv_recv_wr* bad = nullptr;
+  for (const int pieces : kTooManyPieces) {
+    ibv_recv_wr wr{1, nullptr, nullptr, pieces};
+    EXPECT_EQ(ibv_post_recv(qp.get(), &wr, &bad), EINVAL) << pieces;
+    EXPECT_EQ(bad, &wr);
+  }
+  ibv_recv_wr empty{2, nullptr, nullptr, 0};
+  EXPECT_EQ(ibv_post_recv(qp.get(), &empty, &bad), 0) << "the next request is posted";
 }
 
 TEST_F(QpStateTest, PostStopsAtTheFirstBadRequestAndNamesIt) {

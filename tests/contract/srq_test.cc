@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <climits>
 
 #include "tests/contract/support/command.h"
 #include "tests/contract/support/loopback.h"
@@ -127,6 +128,18 @@ TEST_F(SrqTest, ARefusedReceiveSetsErrno) {
   errno = 0;
   while (posted < 1000 && ibv_post_srq_recv(srq.get(), &empty, &bad) == 0) ++posted;
   EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST_F(SrqTest, AReceiveOfTooManyPiecesIsRefusedBeforeItsListIsRead) {
+  const Srq srq = Make(4, 1);
+  ibv_recv_wr* bad = nullptr;
+  for (const int pieces : {INT_MAX, 1 << 20, 1000, -1}) {
+    ibv_recv_wr wr{1, nullptr, nullptr, pieces};
+    EXPECT_EQ(ibv_post_srq_recv(srq.get(), &wr, &bad), EINVAL) << pieces;
+    EXPECT_EQ(bad, &wr);
+  }
+  ibv_recv_wr empty{2, nullptr, nullptr, 0};
+  EXPECT_EQ(ibv_post_srq_recv(srq.get(), &empty, &bad), 0) << "the next request is posted";
 }
 
 TEST_F(SrqTest, AQpThatFailsLeavesTheOtherOnesReceivesAlone) {
