@@ -180,6 +180,18 @@ TEST_P(PayloadRights, NothingIsWrittenAfterAWindowIsDeallocated) {
   });
 }
 
+int NewestWindowStep(State& state, const int&) { return static_cast<int>(state.mws.size()) - 1; }
+
+TEST_P(PayloadRights, NothingIsWrittenAfterAType2WindowIsDeallocated) {
+  EachSize([](PayloadPair& p) {
+    const uint32_t rkey =
+        p.remote.BindWindow(p.pair.remote, p.to.index, p.there, IBV_ACCESS_REMOTE_WRITE);
+    ASSERT_NE(rkey, 0u);
+    const int window = p.remote.worker().Call(&NewestWindowStep, 0);
+    WriteWhileTheRightEnds(p, {.what = EndOrder::kCloseWindow, .object = window}, rkey);
+  });
+}
+
 TEST_P(PayloadRights, NothingIsWrittenAfterAWindowIsBoundElsewhere) {
   EachSize([](PayloadPair& p) {
     const BoundWindow window = OpenWindow(p);
@@ -260,6 +272,78 @@ TEST_P(PayloadRights, AKilledWriterLeavesOldBytesOrItsOwn) {
     ConnectPair(other, survivor, {}, {.mtu = IBV_MTU_4096});
     for (const uint8_t byte : sink.bytes()) ASSERT_EQ(byte, kOwn);
     EXPECT_TRUE(GuardsIntact());
+  }
+}
+
+// The requests before the first failure have succeeded. The first failure is RETRY_EXC_ERR, and the
+// device flushes the rest. The last request was posted after the end of the receiver.
+void ExpectEndOfRetries(Side& writer, int qp, uint64_t last) {
+  bool failed = false;
+  for (uint64_t i = 0; i <= last; i++) {
+    const Completion one = writer.Poll(qp, Queue::kSend);
+    ASSERT_TRUE(one.found) << i;
+    EXPECT_EQ(one.wc.wr_id, i);
+    if (failed) {
+      EXPECT_EQ(one.wc.status, IBV_WC_WR_FLUSH_ERR) << Describe(one);
+    } else if (one.wc.status != IBV_WC_SUCCESS) {
+      EXPECT_EQ(one.wc.status, IBV_WC_RETRY_EXC_ERR) << Describe(one);
+      failed = true;
+    }
+  }
+  EXPECT_TRUE(failed) << "a request to a killed process succeeded";
+}
+
+void KillReceiver(uint32_t size, ibv_wr_opcode opcode) {
+  constexpr uint64_t kRequests = 4;
+  ResetArena();
+  Side writer(Place::kThisProcess), receiver(Place::kPeersMachine);
+  const Pair pair =
+      ConnectPair(writer, receiver, {}, {.mtu = IBV_MTU_4096, .timeout = 12, .retry = 2});
+  const Buffer source = Allocate(size + 1), sink = Allocate(size + 1);
+  FillPattern(source.bytes(), 1);
+  FillPattern(sink.bytes(), 2);
+  const Region from = writer.Register(source), to = receiver.Register(sink);
+  for (uint64_t i = 0; i <= kRequests; i++) {
+    ASSERT_EQ(receiver.PostReceive(pair.remote,
+                                   WorkRequest{.wr_id = i}.Add(sink.address(), size, to.lkey)),
+              0);
+  }
+  WorkRequest request{.opcode = opcode, .remote_address = sink.address(), .rkey = to.rkey};
+  request.Add(source.address(), size, from.lkey);
+  for (; request.wr_id < kRequests; request.wr_id++) {
+    ASSERT_EQ(writer.PostSend(pair.local, request), 0);
+  }
+  receiver.worker().Kill();
+  ASSERT_EQ(writer.PostSend(pair.local, request), 0);
+  ASSERT_NO_FATAL_FAILURE(ExpectEndOfRetries(writer, pair.local, kRequests));
+  EXPECT_EQ(FirstDifference(source.bytes(), 1), -1);
+  EXPECT_TRUE(GuardsIntact());
+  // The killed process used memory that this process has as well. Nothing more is written to it.
+  memset(sink.data, kOwn, sink.size);
+  Side other(Place::kPeersMachine);
+  const Pair next = ConnectPair(writer, other, {}, {.mtu = IBV_MTU_4096});
+  const Buffer arrived = Allocate(size + 1);
+  const Region there = other.Register(arrived);
+  ASSERT_EQ(writer.PostSend(next.local, WriteTo(7, source, from, arrived.address(), there.rkey)),
+            0);
+  EXPECT_EQ(writer.Poll(next.local, Queue::kSend).wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(FirstDifference(arrived.bytes(), 1), -1);
+  for (const uint8_t byte : sink.bytes()) ASSERT_EQ(byte, kOwn);
+}
+
+TEST_P(PayloadRights, TheWriterToAKilledReceiverGetsItsCompletions) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "the receiver would take the test along";
+  for (const uint32_t size : kPayloadSizes) {
+    SCOPED_TRACE(size);
+    ASSERT_NO_FATAL_FAILURE(KillReceiver(size, IBV_WR_RDMA_WRITE));
+  }
+}
+
+TEST_P(PayloadRights, TheSenderToAKilledReceiverGetsItsCompletions) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "the receiver would take the test along";
+  for (const uint32_t size : kPayloadSizes) {
+    SCOPED_TRACE(size);
+    ASSERT_NO_FATAL_FAILURE(KillReceiver(size, IBV_WR_SEND));
   }
 }
 

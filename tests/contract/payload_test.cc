@@ -1,10 +1,13 @@
 // The bytes of a message are those in the program's memory when the device may fetch them. They are
 // in the receiver's memory when its completion is polled, for every size.
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "tests/contract/support/payload.h"
 
@@ -16,7 +19,7 @@ using Payload = PayloadTest;
 struct ListOrder {
   int qp;
   uint32_t count;
-  std::array<WorkRequest, 3> requests;  // READ, WRITE or fetch-and-add, of one piece
+  std::array<WorkRequest, 3> requests;  // SEND, READ, WRITE or fetch-and-add, of one piece
 };
 // Posts all requests as one list. The device has not executed the first when the last is posted.
 int PostListStep(State& state, const ListOrder& order) {
@@ -91,6 +94,57 @@ TEST_P(Payload, FencedWriteSendsWhatTheAtomicBeforeItBrought) {
   for (const Buffer& one : {middle, fenced, behind}) EXPECT_EQ(memcmp(one.data, &before, 8), 0);
   memcpy(&after, p.there.data, 8);
   EXPECT_EQ(after, 42u);
+}
+
+// Posts `first`, which brings bytes into `middle`, and a fenced SEND of the pair's size from there.
+void RunFencedSend(PayloadPair& p, const WorkRequest& first, const Buffer& middle,
+                   const Region& near) {
+  const Buffer received = Allocate(p.room());
+  const Region far = p.remote.Register(received);
+  ASSERT_EQ(p.remote.PostReceive(p.pair.remote,
+                                 WorkRequest{.wr_id = 1}.Add(received.address(), p.size, far.lkey)),
+            0);
+  WorkRequest send{.wr_id = 2, .flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED};
+  send.Add(middle.address(), p.size, near.lkey);
+  ASSERT_EQ(p.local.worker().Call(&PostListStep, ListOrder{p.pair.local, 2, {first, send}}), 0);
+  const Completion done = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(done.found);
+  ASSERT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
+  EXPECT_EQ(done.wc.wr_id, 2u);
+  ASSERT_NO_FATAL_FAILURE(p.ExpectReceived());
+  EXPECT_EQ(memcmp(received.data, middle.data, p.size), 0) << "sent before the fence";
+}
+
+TEST_P(Payload, FencedSendSendsWhatTheReadBeforeItBrought) {
+  EachSize([](PayloadPair& p) {
+    const Buffer middle = Allocate(p.room());
+    FillPattern(middle.bytes(), 3);
+    const Region near = p.local.Register(middle);
+    WorkRequest read = ReadFrom(0, middle, near, p.there.address(), p.to.rkey);
+    read.piece[0].length = p.size;
+    read.flags = 0;
+    ASSERT_NO_FATAL_FAILURE(RunFencedSend(p, read, middle, near));
+    EXPECT_EQ(FirstDifference(middle.bytes().first(p.size), 2), -1);
+  });
+}
+
+// The fetched word is at the end of the message, or at its beginning when the message is shorter.
+TEST_P(Payload, FencedSendSendsWhatTheAtomicBeforeItBrought) {
+  EachSize([](PayloadPair& p) {
+    const uint32_t at = p.size < 8 ? 0 : (p.size - 8) & ~7u;
+    const Buffer middle = Allocate(std::max(8u, p.size)), word = Allocate(8);
+    FillPattern(middle.bytes(), 3);
+    const uint64_t before = 0x0807060504030201;
+    memcpy(word.data, &before, 8);
+    const Region near = p.local.Register(middle), far = p.remote.Register(word);
+    WorkRequest add{.wr_id = 0, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .flags = 0};
+    add.remote_address = word.address();
+    add.rkey = far.rkey;
+    add.compare_add = 1;
+    add.Add(middle.address() + at, 8, near.lkey);
+    ASSERT_NO_FATAL_FAILURE(RunFencedSend(p, add, middle, near));
+    EXPECT_EQ(memcmp(middle.data + at, &before, 8), 0);
+  });
 }
 
 TEST_P(Payload, InlineBytesAreTakenWhenTheyArePosted) {
@@ -182,8 +236,70 @@ TEST_P(Payload, BytesWrittenBeforeWrCompleteAreSent) {
 TEST_P(Payload, WhatWaitsMovesWithAResizedQueue) {
   EachSize([](PayloadPair& p) {
     ASSERT_NO_FATAL_FAILURE(p.DeliverUnpolled());
-    ASSERT_EQ(p.remote.worker().Call(&ResizeStep, ResizeOrder{p.pair.remote, 1000}), 0);
+    ASSERT_EQ(
+        p.remote.worker().Call(&ResizeStep, ResizeOrder{p.pair.remote, 1000, Queue::kReceive}), 0);
     ASSERT_NO_FATAL_FAILURE(p.ExpectReceived());
+    EXPECT_TRUE(p.Arrived());
+  });
+}
+
+// A queue of this size has exactly this many entries, because sizes round up to 2^n - 1.
+constexpr int kSends = 15;
+
+void PostSends(PayloadPair& p) {
+  for (uint64_t i = 0; i < kSends; i++) {
+    const WorkRequest receive = WorkRequest{.wr_id = i}.Add(p.there.address(), p.size, p.to.lkey);
+    ASSERT_EQ(p.remote.PostReceive(p.pair.remote, receive), 0) << i;
+  }
+  for (uint64_t i = 0; i < kSends; i++) {
+    WorkRequest send = p.Post(IBV_WR_SEND);
+    send.wr_id = i;
+    ASSERT_EQ(p.local.PostSend(p.pair.local, send), 0) << i;
+  }
+}
+void ExpectSends(Side& side, int qp, Queue queue) {
+  for (uint64_t i = 0; i < kSends; i++) {
+    const Completion one = side.Poll(qp, queue);
+    ASSERT_TRUE(one.found) << i;
+    EXPECT_EQ(one.wc.status, IBV_WC_SUCCESS) << Describe(one);
+    EXPECT_EQ(one.wc.wr_id, i);
+  }
+}
+
+TEST_P(Payload, AQueueThatIsResizedToItsPostedSendsKeepsThem) {
+  EachSize([](PayloadPair& p) {
+    ASSERT_NO_FATAL_FAILURE(PostSends(p));
+    EXPECT_EQ(p.local.worker().Call(&ResizeStep, ResizeOrder{p.pair.local, kSends, Queue::kSend}),
+              0);
+    EXPECT_EQ(
+        p.remote.worker().Call(&ResizeStep, ResizeOrder{p.pair.remote, kSends, Queue::kReceive}),
+        0);
+    ASSERT_NO_FATAL_FAILURE(ExpectSends(p.local, p.pair.local, Queue::kSend));
+    ASSERT_NO_FATAL_FAILURE(ExpectSends(p.remote, p.pair.remote, Queue::kReceive));
+    EXPECT_TRUE(p.Arrived());
+  });
+}
+
+// Asks for one entry less than kSends until the queue holds so many completions that the device
+// refuses it. Returns the last result. The queue keeps kSends entries meanwhile.
+int ShrinkUntilRefusedStep(State& state, const ResizeOrder& order) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
+  int result = 0;
+  while (result == 0 && std::chrono::steady_clock::now() < until) {
+    result = ResizeStep(state, order);
+    if (result == 0) sched_yield();
+  }
+  return result;
+}
+
+TEST_P(Payload, AQueueIsNotResizedBelowTheCompletionsOfPostedSends) {
+  EachSize([](PayloadPair& p) {
+    ASSERT_NO_FATAL_FAILURE(PostSends(p));
+    const ResizeOrder below{p.pair.local, kSends - 1, Queue::kSend};
+    EXPECT_EQ(p.local.worker().Call(&ShrinkUntilRefusedStep, below), EINVAL);
+    ASSERT_NO_FATAL_FAILURE(ExpectSends(p.local, p.pair.local, Queue::kSend));
+    EXPECT_EQ(p.local.worker().Call(&ResizeStep, ResizeOrder{p.pair.local, 1, Queue::kSend}), 0);
+    ASSERT_NO_FATAL_FAILURE(ExpectSends(p.remote, p.pair.remote, Queue::kReceive));
     EXPECT_TRUE(p.Arrived());
   });
 }

@@ -74,9 +74,11 @@ inline int ReregisterStep(State& state, const ReregisterOrder& order) {
 
 struct ResizeOrder {
   int qp, entries;
+  Queue queue;
 };
 inline int ResizeStep(State& state, const ResizeOrder& order) {
-  return ibv_resize_cq(state.qps[static_cast<size_t>(order.qp)].receive_cq, order.entries);
+  const QueuePair& pair = state.qps[static_cast<size_t>(order.qp)];
+  return ibv_resize_cq(order.queue == Queue::kSend ? pair.send_cq : pair.receive_cq, order.entries);
 }
 
 // ---- the fixture
