@@ -52,11 +52,12 @@ TEST_F(Limits, ACompletionQueueMayHaveMaxCqeEntries) {
   EXPECT_EQ(cq->cqe, device.max_cqe);
 }
 
-// 20 GiB of queues, of which the process and its host use only the first pages.
-TEST_F(Limits, TenThousandQueuePairsOfDepth1024) {
+// 60 GiB of queues, of which the process and its host use only the first pages. A process may have
+// 65,536 queue pairs (DoorbellPage::kMaxQueues), fewer than the max_qp of the device.
+TEST_F(Limits, ThirtyThousandQueuePairsOfDepth1024) {
   std::vector<Cq> cqs;
   std::vector<Qp> qps;
-  for (int i = 0; i < 10000; ++i) {
+  for (int i = 0; i < 30000; ++i) {
     cqs.push_back(MakeCq(1024));
     ASSERT_TRUE(cqs.back()) << i << ": " << strerror(errno);
     qps.push_back(MakeQp(IBV_QPT_RC, cqs.back().get(), nullptr, {1024, 1024, 1, 1, 0}));
