@@ -43,7 +43,9 @@ void* LookUp(void* argument) {
     lookup->done = true;
     lookup->info = info;
     // If the host has ended, the program learns it from the host's end itself.
-    if (lookup->id != nullptr) (void)WriteEvent(*lookup->id, kEventInternal, error, 0);
+    if (lookup->id != nullptr) {
+      Uninterrupted([&] { return WriteEvent(*lookup->id, kEventInternal, error, 0); });
+    }
   }
   Release(lookup);
   return nullptr;

@@ -1,6 +1,7 @@
 // Both ends of a connection in one program. It repeats every call that failed temporarily and
 // prints its results. A fault rule with errno = "EINTR" or "EAGAIN" must not change the output.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -138,6 +139,24 @@ struct Side {
   }
 };
 
+// Returns a QP in INIT.
+ibv_qp* MakeQp(ibv_qp_type type, ibv_pd* pd, ibv_cq* cq) {
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = cq;
+  attributes.cap = {1, 1, 1, 1, 0};
+  attributes.qp_type = type;
+  attributes.sq_sig_all = 1;
+  ibv_qp* const qp = MAKE(ibv_create_qp(pd, &attributes));
+  ibv_qp_attr state{};
+  state.qp_state = IBV_QPS_INIT;
+  state.port_num = 1;
+  state.qkey = 17;
+  DO(ibv_modify_qp(qp, &state,
+                   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                       (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+  return qp;
+}
+
 void UseObjects(ibv_context* context, ibv_pd* pd) {
   ibv_device_attr device{};
   ibv_port_attr port{};
@@ -169,16 +188,9 @@ void UseObjects(ibv_context* context, ibv_pd* pd) {
   DO(ibv_destroy_ah(ah));
 
   ibv_cq* const cq = MAKE(ibv_create_cq(context, 4, nullptr, nullptr, 0));
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = cq;
-  attributes.cap = {1, 1, 1, 1, 0};
-  attributes.qp_type = IBV_QPT_UD;
-  ibv_qp* const qp = MAKE(ibv_create_qp(pd, &attributes));
+  ibv_qp* const qp = MakeQp(IBV_QPT_UD, pd, cq);
   ibv_qp_attr state{};
-  state.qp_state = IBV_QPS_INIT;
-  state.port_num = 1;
-  state.qkey = 17;
-  DO(ibv_modify_qp(qp, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+  ibv_qp_init_attr attributes{};
   DO(ibv_query_qp(qp, &state, IBV_QP_STATE, &attributes));
   ibv_gid group{};
   group.raw[0] = 0xff;
@@ -188,6 +200,104 @@ void UseObjects(ibv_context* context, ibv_pd* pd) {
   DO(ibv_detach_mcast(qp, &group, 0));
   DO(ibv_destroy_qp(qp));
   DO(ibv_destroy_cq(cq));
+}
+
+// Joins and leaves a multicast group with a datagram id.
+void UseGroup(rdma_event_channel* channel, sockaddr* address) {
+  rdma_cm_id* id = nullptr;
+  DO(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(0xef010203);  // 239.1.2.3
+  auto* const group = reinterpret_cast<sockaddr*>(&name);
+  DO(rdma_resolve_addr(id, address, group, kTimeout_ms));
+  Pass(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+  ibv_qp_init_attr attributes{};
+  attributes.cap = {1, 1, 1, 1, 0};
+  attributes.qp_type = IBV_QPT_UD;
+  attributes.send_cq = attributes.recv_cq = MAKE(ibv_create_cq(id->verbs, 2, nullptr, nullptr, 0));
+  DO(rdma_create_qp(id, id->pd, &attributes));
+  DO(rdma_join_multicast(id, group, nullptr));
+  Pass(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+  DO(rdma_leave_multicast(id, group));
+  rdma_destroy_qp(id);
+  DO(ibv_destroy_cq(attributes.send_cq));
+  DO(rdma_destroy_id(id));
+}
+
+// Finds a function that rdma-core 60 added. Older headers do not declare it.
+template <class Function>
+Function Find(const char* name) {
+  void* const found = dlvsym(RTLD_DEFAULT, name, "RDMACM_1.4");
+  if (found == nullptr) Stop(name, ENOSYS);
+  return reinterpret_cast<Function>(found);
+}
+
+// The library writes the event of a lookup. The program writes an event of its own.
+void WriteEvents(rdma_event_channel* channel) {
+  constexpr auto kAddrinfoResolved = static_cast<rdma_cm_event_type>(16);
+  constexpr auto kUser = static_cast<rdma_cm_event_type>(18);
+  const auto resolve = Find<int (*)(rdma_cm_id*, const char*, const char*, const rdma_addrinfo*)>(
+      "rdma_resolve_addrinfo");
+  const auto write =
+      Find<int (*)(rdma_cm_id*, rdma_cm_event_type, int, uint64_t)>("rdma_write_cm_event");
+  rdma_cm_id* id = nullptr;
+  DO(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP));
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_NUMERICHOST;
+  hints.ai_port_space = RDMA_PS_TCP;
+  DO(resolve(id, "127.0.0.1", "7471", &hints));
+  Pass(channel, kAddrinfoResolved);
+  DO(write(id, kUser, 3, 4));
+  Pass(channel, kUser);
+  DO(rdma_destroy_id(id));
+}
+
+// A notification of an established connection fails with EISCONN.
+void NotifyEstablished(rdma_cm_id* id) {
+  int error;
+  do {
+    error = rdma_notify(id, IBV_EVENT_COMM_EST) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  printf("rdma_notify: %s\n", strerror(error));
+}
+
+// Leaves more events unread on a channel than its ring holds (Verbs::kChannelSlots, 1024), then
+// reads all.
+void OverflowChannel() {
+  constexpr int kEvents = 1100;
+  ibv_device** const list = MAKE(ibv_get_device_list(nullptr));
+  ibv_context* const context = MAKE(ibv_open_device(list[0]));
+  ibv_pd* const pd = MAKE(ibv_alloc_pd(context));
+  ibv_comp_channel* const channel = MAKE(ibv_create_comp_channel(context));
+  ibv_cq* const cq = MAKE(ibv_create_cq(context, 4, nullptr, channel, 0));
+  ibv_qp* const qp = MakeQp(IBV_QPT_RC, pd, cq);
+  ibv_qp_attr failed{};
+  failed.qp_state = IBV_QPS_ERR;
+  DO(ibv_modify_qp(qp, &failed, IBV_QP_STATE));
+  for (int i = 0; i < kEvents; i++) {
+    DO(ibv_req_notify_cq(cq, 0));
+    ibv_send_wr request{}, *bad = nullptr;
+    DO(ibv_post_send(qp, &request, &bad));  // a QP in ERR flushes it
+    ibv_wc wc{};
+    while (ibv_poll_cq(cq, 1, &wc) == 0) {
+    }
+  }
+  for (int i = 0; i < kEvents; i++) {
+    ibv_cq* from = nullptr;
+    void* unused = nullptr;
+    AwaitReadable("completion event", channel->fd);
+    DO(ibv_get_cq_event(channel, &from, &unused));
+    if (from != cq) Stop("ibv_get_cq_event: another queue", EINVAL);
+  }
+  ibv_ack_cq_events(cq, kEvents);
+  printf("%d completion events\n", kEvents);
+  DO(ibv_destroy_qp(qp));
+  DO(ibv_destroy_cq(cq));
+  DO(ibv_destroy_comp_channel(channel));
+  DO(ibv_dealloc_pd(pd));
+  DO(ibv_close_device(context));
+  ibv_free_device_list(list);
 }
 
 // The passive side rejects the first request and accepts the second.
@@ -200,6 +310,8 @@ void Run(const sockaddr_in& address) {
   DO(rdma_bind_addr(listener, name));
   DO(rdma_listen(listener, 4));
   UseObjects(listener->verbs, listener->pd);
+  UseGroup(active, name);
+  WriteEvents(active);
 
   static Side server, client;
   ibv_srq* srq = nullptr;
@@ -239,6 +351,7 @@ void Run(const sockaddr_in& address) {
     Pass(active, RDMA_CM_EVENT_ESTABLISHED);
     Pass(passive, RDMA_CM_EVENT_ESTABLISHED);
   }
+  NotifyEstablished(client.id);
   strcpy(client.bytes, "through");
   client.Receive();
   client.Send();
@@ -263,13 +376,17 @@ void Run(const sockaddr_in& address) {
 
 }  // namespace
 
-// usage: retrier ADDRESS
+// usage: retrier ADDRESS [overflow]
 int main(int argc, char** argv) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(kPort);
-  if (argc != 2 || inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) return 2;
-  Run(address);
+  if (argc < 2 || inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) return 2;
+  if (argc == 3) {
+    OverflowChannel();
+  } else {
+    Run(address);
+  }
   // Opens and closes a device of the list. Its protection domain is the program's own.
   int count = 0;
   ibv_device** const list = MAKE(ibv_get_device_list(&count));
