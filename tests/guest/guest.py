@@ -248,19 +248,30 @@ def hosts_start_where_close_range_is_refused():
         works_in(sandbox(error, "close_range"), [build("threads")], MOVED)
 
 
+def work_done_by(pid):
+    """Returns how often the process gave up or lost the processor, and its processor time in clock
+    ticks of 10 ms (proc(5))."""
+    with open("/proc/%d/status" % pid) as status:
+        switches = sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", status.read())))
+    with open("/proc/%d/stat" % pid) as stat:
+        return switches, sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+
+
 def an_idle_host_sleeps_where_epoll_pwait2_is_refused():
     prefix = sandbox(errno.EPERM, "epoll_pwait2")
     with Emulator() as emulator:
-        emulator.start("guest", free_addresses(1)[0], ["sleep", str(LIMIT_S)], prefix=prefix)
-        until = time.monotonic() + LIMIT_S
-        while True:
-            host = emulator.host("guest")
-            if host is not None:
-                with open("/proc/%d/stat" % host["pid"]) as stat:
-                    if stat.read().rpartition(")")[2].split()[0] == "S":
-                        return
-            if time.monotonic() > until:
-                raise Failure("the host never sleeps")
+        program = emulator.start("guest", free_addresses(1)[0],
+                                 ["sh", "-c", "echo started; exec sleep %d" % LIMIT_S],
+                                 prefix=prefix)
+        if not program.wait_for_text("started", LIMIT_S):
+            raise Failure("the program did not begin\n" + program.describe())
+        host = emulator.host("guest")["pid"]
+        before = work_done_by(host)
+        time.sleep(0.5)  # a host that polls each millisecond would wake up 500 times
+        switches, ticks = (after - then for after, then in zip(work_done_by(host), before))
+        # The end of the request above wakes the host, too.
+        if switches > 5 or ticks > 1:
+            raise Failure("the idle host woke up %d times and ran for %d0 ms" % (switches, ticks))
 
 
 def a_pipe_is_no_trace_file():
