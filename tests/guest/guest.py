@@ -296,7 +296,7 @@ def a_host_that_never_gets_ready_is_named_by_its_lock():
 def a_region_that_never_becomes_present_stops_its_own_thread_alone():
     program, status = run_in([], [build("never_present")])
     if status == 77:
-        raise emulated.Skip("this kernel refuses userfaultfd")
+        raise emulated.Skip("no FUSE file system for a user: " + program.output)
     program.expect(r"^the host answers$")
 
 
