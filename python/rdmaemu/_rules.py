@@ -20,6 +20,8 @@ RuleLike = Union[str, Mapping[str, Any]]
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f",
             "\r": "\\r"}
+# The rule's host has ended, or all hosts have.
+_HOST_HAS_ENDED = (errno.ENOENT, errno.EIO)
 _ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network,
               ipaddress.IPv6Network)
 
@@ -167,8 +169,8 @@ class Fault:
         try:
             self._last = self._counts()
             call("rdmaemu_rule_remove", encoded(self.name, "name"))
-        except Error as error:  # the rule's host has ended
-            if error.errno != errno.ENOENT:
+        except Error as error:
+            if error.errno not in _HOST_HAS_ENDED:
                 raise
             self._last = self._last or Rule(self.name, "", "", 0, 0)
 
@@ -193,9 +195,13 @@ class Fault:
     def _counts(self) -> Rule:
         if self._last is not None:
             return self._last
-        for rule in all_rules():
-            if rule.name == self.name:
-                return rule
+        try:
+            for rule in all_rules():
+                if rule.name == self.name:
+                    return rule
+        except Error as error:
+            if error.errno not in _HOST_HAS_ENDED:
+                raise
         # The rule's host has ended. The library still has the rule's count of firings.
         fired = self._fired_on_ended_host()
         return Rule(self.name, "", "", fired, fired)

@@ -104,8 +104,35 @@ TEST_F(FixtureTest, AFaultThatEndsTheHostHasFired) {
   EXPECT_TRUE(report.outcomes().at(0).fired) << report;
 }
 
-TEST_F(FixtureTest, AWrongRuleIsAnError) {
-  EXPECT_THROW((void)ForEachFault({{"wrong", "at = \"nowhere\""}}, [] {}), rdmaemu::EmbeddingError);
+TEST_F(FixtureTest, APointThatEndsTheHostLeavesTheReportOfTheOthers) {
+  const FaultReport report = ForEachFault({{"no fault", ""},
+                                           {"crash", "at = \"call.create_id\", crash = true"},
+                                           {"late", "at = \"call.create_id\", delay_ms = 5"}},
+                                          [&] { Resolver client(Address()); });
+  EXPECT_THAT(report.survived(), ElementsAre("no fault"));
+  EXPECT_THAT(report.failed(), ElementsAre("crash", "late"));
+  EXPECT_TRUE(report.outcomes().at(1).fired);
+  EXPECT_THAT(report.outcomes().at(2).reason, HasSubstr("the rule cannot be added: this process"));
+}
+
+TEST_F(FixtureTest, ARuleOfAHostThatHasEndedKeepsItsCount) {
+  AddHost("b", {{"rxe0", "rxe", "127.0.0.2"}});
+  const auto resolve = [&] {
+    On("b", [] { EXPECT_THROW(Resolver("127.0.0.2"), std::runtime_error); });
+  };
+  rdmaemu::testing::WithFault("host = \"b\", at = \"call.create_id\", crash = true", resolve);
+  AddHost("b", {{"rxe0", "rxe", "127.0.0.2"}});
+  const rdmaemu::Fault five("host = \"b\", at = \"call.create_id\", errno = \"ENOMEM\"");
+  for (int i = 0; i < 5; i++) resolve();
+  host.Remove("b");
+  EXPECT_EQ(five.fired(), 5u);
+  EXPECT_EQ(five.matched(), 5u);
+}
+
+TEST_F(FixtureTest, APointWithAWrongRuleFailsWithTheReason) {
+  const FaultReport report = ForEachFault({{"wrong", "at = \"nowhere\""}}, [] {});
+  EXPECT_THAT(report.failed(), ElementsAre("wrong"));
+  EXPECT_THAT(report.ToString(), HasSubstr("the rule cannot be added: rule:1"));
 }
 
 // Fails on purpose; the test below runs it.

@@ -242,6 +242,12 @@ def test_what_fired_on_a_machine_that_has_ended_is_known(rdmaemu_host):
     assert fault.fired == 1 and witness.fired == 1
 
 
+def test_what_fired_is_known_after_the_only_machine_has_ended(rdmaemu_host):
+    with rdmaemu_host.expect_fault(at="call.list_devices", crash=True) as fault:
+        devices()
+    assert fault.fired == 1
+
+
 def test_a_wait_that_nothing_can_end_is_an_error(rdmaemu_host):
     channel = CMEventChannel()
     with pytest.raises(PyverbsError, match="Resource deadlock avoided"):

@@ -143,51 +143,61 @@ std::string WhyBodyFails(Body&& body) {
   return reason;
 }
 
+// Runs the body under the rule of one point.
+template <class Body>
+FaultOutcome RunAt(const FaultPoint& point, Body&& body) {
+  FaultOutcome outcome;
+  outcome.point = point;
+  std::string name;
+  if (!point.rule.empty()) {
+    char given[sizeof rdmaemu_rule::name];
+    if (rdmaemu_rule_add(point.rule.c_str(), given, sizeof given) < 0) {
+      outcome.kind = FaultOutcome::kFailed;
+      outcome.reason = "the rule cannot be added: " + std::string(rdmaemu_last_error());
+      return outcome;
+    }
+    name = given;
+  }
+  outcome.reason = WhyBodyFails(body);
+  if (!name.empty()) {
+    const auto now = FindRule(name);  // also a rule whose host the fault ended
+    outcome.matched = now ? now->matched : 0;
+    outcome.fired = now && now->fired > 0;
+  }
+  if (!outcome.reason.empty()) {
+    outcome.kind = FaultOutcome::kFailed;
+  } else if (!name.empty() && !outcome.fired) {
+    outcome.kind = FaultOutcome::kNeverFired;
+  }
+  return outcome;
+}
+
 }  // namespace detail
 
 // Runs `body` once for each point, in order. Adds the point's rule before each run. Removes that
 // rule, and all rules that the body added, after each run. A body fails when it throws, returns
 // false (where it returns bool), or records a failure in the test framework. The failure's message
 // names the point. The hosts stay the same for all points, so the body undoes permanent effects of
-// its faults. Throws EmbeddingError for a wrong rule. Skips the test on a backend without rules.
+// its faults. A point whose rule cannot be added fails: its text is wrong, or an earlier fault ended
+// its host. Skips the test on a backend without rules.
 template <class Body>
 [[nodiscard]] FaultReport ForEachFault(const std::vector<FaultPoint>& points, Body&& body) {
   Require(Need::kRules);
   FaultReport report;
   const RulesBefore rules_before;
   for (const FaultPoint& point : points) {
-    FaultOutcome outcome;
-    outcome.point = point;
     const Framework& framework = TheFramework();
     std::shared_ptr<void> label;
     if (framework.label != nullptr) {
       label = framework.label("fault point " + point.name + ": " + point.rule);
     }
-    std::string name;
-    if (!point.rule.empty()) {
-      char given[sizeof rdmaemu_rule::name];
-      Checked(rdmaemu_rule_add(point.rule.c_str(), given, sizeof given));
-      name = given;
-    }
     try {
-      outcome.reason = detail::WhyBodyFails(body);
+      report.Add(detail::RunAt(point, body));
     } catch (...) {
       rules_before.RemoveOthers();
       throw;
     }
-    if (!name.empty()) {
-      const auto now = RulesBefore::Find(name);
-      outcome.matched = now ? now->matched : 0;
-      // Also true for a host that the fault ended, and for a rule that the body removed.
-      outcome.fired = (now && now->fired > 0) || rdmaemu_rule_wait(name.c_str(), 1, 0) == 0;
-    }
     rules_before.RemoveOthers();
-    if (!outcome.reason.empty()) {
-      outcome.kind = FaultOutcome::kFailed;
-    } else if (!name.empty() && !outcome.fired) {
-      outcome.kind = FaultOutcome::kNeverFired;
-    }
-    report.Add(std::move(outcome));
   }
   return report;
 }

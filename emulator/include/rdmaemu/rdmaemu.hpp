@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -149,8 +151,33 @@ inline std::string Timeline() {
   Require(Need::kTimeline);
   std::string text(static_cast<size_t>(Checked(rdmaemu_timeline(nullptr, 0))) + 1, '\0');
   Checked(rdmaemu_timeline(text.data(), text.size()));
-  text.pop_back();
+  text.resize(std::strlen(text.c_str()));  // other threads may have replaced records by shorter ones
   return text;
+}
+
+// Returns the rule of that name. When the rule's host has ended (a rule with `crash = true`), only
+// the count of firings is known, and `matched` is the same number. Nothing when there is no such
+// rule, or the rule ended with its host and never fired.
+inline std::optional<rdmaemu_rule> FindRule(const std::string& name) {
+  std::vector<rdmaemu_rule> rules(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
+  rdmaemu_rules(rules.data(), rules.size());
+  for (const rdmaemu_rule& rule : rules) {
+    if (rule.name == name) return rule;
+  }
+  const auto has_fired = [&](uint64_t times) {
+    return rdmaemu_rule_wait(name.c_str(), times, /*timeout_ms=*/0) == 0;
+  };
+  if (!has_fired(1)) return std::nullopt;
+  uint64_t fired = 1, too_many = 2;
+  while (has_fired(too_many)) fired = std::exchange(too_many, 2 * too_many);
+  while (too_many - fired > 1) {
+    const uint64_t middle = fired + (too_many - fired) / 2;
+    (has_fired(middle) ? fired : too_many) = middle;
+  }
+  rdmaemu_rule ended = {};
+  name.copy(ended.name, sizeof ended.name - 1);
+  ended.matched = ended.fired = fired;
+  return ended;
 }
 
 // A fault rule, active as long as the object lives: Fault lost("at = \"cm.rtu\", first = 1, drop =
@@ -178,18 +205,15 @@ class Fault {
   void Wait(uint64_t times = 1, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     Checked(rdmaemu_rule_wait(name_.c_str(), times, static_cast<uint64_t>(timeout.count())));
   }
-  // How many moments the rule matched, and in how many of them the rule fired.
+  // How many moments the rule matched, and in how many of them the rule fired. After the rule's host
+  // has ended, matched() is fired().
   uint64_t matched() const { return Find().matched; }
   uint64_t fired() const { return Find().fired; }
 
  private:
   rdmaemu_rule Find() const {
-    std::vector<rdmaemu_rule> rules(static_cast<size_t>(Checked(rdmaemu_rules(nullptr, 0))));
-    Checked(rdmaemu_rules(rules.data(), rules.size()));
-    for (const rdmaemu_rule& rule : rules) {
-      if (rule.name == name_) return rule;
-    }
-    throw std::logic_error("the rule \"" + name_ + "\" was removed");
+    if (const auto found = FindRule(name_)) return *found;
+    throw std::logic_error("the rule \"" + name_ + "\" was removed, or its host has ended");
   }
 
   std::string name_;
