@@ -71,6 +71,13 @@ TEST_CASE_METHOD(EmbeddedTest, "at a fault point", "[.fails]") {
   CHECK(failing.failed() == std::vector<std::string>{"nothing"});
 }
 
+TEST_CASE_METHOD(EmbeddedTest, "in two sections", "[.fails]") {
+  constexpr int kMoreThanAMessage = 100;
+  for (int i = 0; i < kMoreThanAMessage; i++) ibv_free_device_list(ibv_get_device_list(nullptr));
+  SECTION("one") { CHECK(false); }
+  SECTION("two") { CHECK(false); }
+}
+
 bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -92,6 +99,17 @@ TEST_CASE("a failure says its reason") {
   CHECK(Has(RunSelf("'by a missing completion'").shown, "no completion comes: nothing is due"));
   CHECK(Has(RunSelf("'by a rule that never fires'").shown, "never fired"));
   CHECK(Has(RunSelf("'at a fault point'").shown, "fault point nothing"));
+}
+
+TEST_CASE("each section that fails names a file of its own on one line") {
+  const std::string shown = RunSelf("'in two sections'").shown;
+  CHECK(Has(shown, "-1.txt]\n"));
+  CHECK(Has(shown, "-2.txt]\n"));
+}
+
+TEST_CASE("a report for a CI system has the timeline") {
+  CHECK(Has(RunSelf("'by a check' --reporter junit").shown, "what the host did"));
+  CHECK(Has(RunSelf("'by a check' --reporter xml").shown, "what the host did"));
 }
 
 TEST_CASE("a test that passes shows no timeline") {

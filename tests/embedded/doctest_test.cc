@@ -70,6 +70,12 @@ TEST_SUITE("fails" * doctest::skip()) {
     });
     CHECK(report.failed().size() == 1);
   }
+  TEST_CASE_FIXTURE(EmbeddedTest, "in two subcases") {
+    constexpr int kMoreThanAMessage = 100;
+    for (int i = 0; i < kMoreThanAMessage; i++) ibv_free_device_list(ibv_get_device_list(nullptr));
+    SUBCASE("one") { CHECK(false); }
+    SUBCASE("two") { CHECK(false); }
+  }
 }
 
 Ran RunTest(const std::string& name) { return RunSelf("--no-skip --test-case='" + name + "'"); }
@@ -95,6 +101,12 @@ TEST_CASE("a failure says its reason") {
   CHECK(Has(RunTest("by a missing completion").shown, "no completion comes: nothing is due"));
   CHECK(Has(RunTest("by a rule that never fires").shown, "never fired"));
   CHECK(Has(RunTest("at a fault point").shown, "fault point nothing"));
+}
+
+TEST_CASE("each subcase that fails names a file of its own") {
+  const std::string shown = RunTest("in two subcases").shown;
+  CHECK(Has(shown, "-1.txt]\n"));
+  CHECK(Has(shown, "-2.txt]\n"));
 }
 
 TEST_CASE("a test that passes shows no timeline") {

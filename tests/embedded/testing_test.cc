@@ -2,6 +2,10 @@
 // the test catches.
 #include <gtest/gtest-spi.h>
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "tests/embedded/pair.h"
 #include "tests/embedded/self.h"
 
@@ -86,6 +90,64 @@ TEST(Failures, ShowTheTimeline) {
   EXPECT_NE(ran.status, 0);
   EXPECT_THAT(ran.shown, HasSubstr("what the host did"));
   EXPECT_THAT(ran.shown, HasSubstr("ListDevices"));
+}
+
+constexpr int kMoreThanAMessage = 100;     // the message has 60 lines
+constexpr int kMoreThanATimeline = 5'000;  // the hosts keep 4096 lines
+
+void ListDevices(int times) {
+  for (int i = 0; i < times; i++) ibv_free_device_list(ibv_get_device_list(nullptr));
+}
+
+// These fail on purpose; the tests below run them.
+TEST_F(WordsTest, DISABLED_FailsBeforeMuchMore) {
+  ListDevices(kMoreThanAMessage);
+  rdma_destroy_event_channel(rdma_create_event_channel());
+  ADD_FAILURE() << "on purpose";
+  ListDevices(kMoreThanATimeline);
+}
+TEST_F(WordsTest, DISABLED_FailsAfterMuch) {
+  ListDevices(kMoreThanAMessage);
+  ADD_FAILURE() << "on purpose";
+}
+
+TEST(Failures, ShowTheRecordsBeforeThemHoweverManyFollow) {
+  const Ran ran =
+      RunSelf("--gtest_also_run_disabled_tests --gtest_filter='*DISABLED_FailsBeforeMuchMore'");
+  EXPECT_THAT(ran.shown, HasSubstr("CmDestroyChannel"));
+}
+
+// Returns the paths of the files that the output names.
+std::vector<std::string> FilesOf(const std::string& shown) {
+  const std::string before = "all of them: ";
+  std::vector<std::string> files;
+  for (size_t at = 0; (at = shown.find(before, at)) != std::string::npos;) {
+    at += before.size();
+    files.push_back(shown.substr(at, shown.find(']', at) - at));
+  }
+  return files;
+}
+
+TEST(Failures, OfEachRunOfATestHaveAFileOfTheirOwn) {
+  const Ran ran = RunSelf(
+      "--gtest_also_run_disabled_tests --gtest_filter='*DISABLED_FailsAfterMuch' --gtest_repeat=2");
+  const std::vector<std::string> files = FilesOf(ran.shown);
+  ASSERT_EQ(files.size(), 2u) << ran.shown;
+  EXPECT_NE(files[0], files[1]);
+  for (const std::string& file : files) EXPECT_TRUE(std::filesystem::exists(file)) << file;
+}
+
+TEST(Failures, JoinTheTimelineAtTheFailureWithTheLaterOne) {
+  using rdmaemu::testing::JoinTimelines;
+  const auto join = [](const char* at_failure, const char* now) {
+    const auto joined = JoinTimelines(at_failure, now);
+    return joined.text + "at " + std::to_string(joined.byte);
+  };
+  EXPECT_EQ(join("", "a\nb\n"), "a\nb\nat 0");
+  EXPECT_EQ(join("a\nb\n", "a\nb\nc\n"), "a\nb\nc\nat 4") << "nothing was dropped";
+  EXPECT_EQ(join("a\nb\n", "b\nc\n"), "a\nb\nc\nat 4") << "the first line was dropped";
+  EXPECT_THAT(join("a\nb\n", "c\nd\n"), testing::StartsWith("a\nb\n[the host did more"));
+  EXPECT_EQ(join("a\nb\n", ""), "a\nb\nat 4") << "the hosts have ended";
 }
 
 // Returns lines of nine bytes each.

@@ -9,6 +9,7 @@
 #include <rdmaemu/rdmaemu.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -38,8 +39,9 @@ void WithFault(const std::string& rule, Body&& body) {
 // How many lines of the timeline a failed test's message shows. A file holds all lines.
 inline constexpr size_t kTimelineLines = 60;
 
-// Writes the text to a file named after the running test. Returns the file's path, or "" when the
-// file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
+// Writes the text to a file of its own, named after the running test. A test that runs several times
+// (--gtest_repeat, a section of Catch2) writes several files. Returns the file's path, or "" when
+// the file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
 inline std::string WriteTimelineFile(const std::string& text) {
   const char* directory = nullptr;
   for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
@@ -52,9 +54,10 @@ inline std::string WriteTimelineFile(const std::string& text) {
     if (!is_plain) letter = '_';
   }
   constexpr size_t kMaxNameBytes = 150;
+  static std::atomic<int> files{0};
   const std::string path = std::string(directory == nullptr ? "/tmp" : directory) +
                            "/rdmaemu-timeline-" + file.substr(0, kMaxNameBytes) + "-" +
-                           std::to_string(getpid()) + ".txt";
+                           std::to_string(getpid()) + "-" + std::to_string(++files) + ".txt";
   std::ofstream out(path);
   out << text;
   out.close();
@@ -81,6 +84,27 @@ inline std::string TimelineAround(const std::string& text, size_t byte) {
   return shown;
 }
 
+// A timeline, and how many of its bytes were written before the failure.
+struct FailureTimeline {
+  std::string text;
+  size_t byte;
+};
+
+// Joins the timelines of two moments: the failure, and now. The hosts keep their latest records
+// only, so the beginning of the first timeline may be missing in the second one.
+inline FailureTimeline JoinTimelines(const std::string& at_failure, const std::string& now) {
+  size_t dropped = 0;  // bytes at the beginning of `at_failure` that `now` lacks
+  while (dropped < at_failure.size() &&
+         now.compare(0, at_failure.size() - dropped, at_failure, dropped) != 0) {
+    const size_t end = at_failure.find('\n', dropped);
+    dropped = end == std::string::npos ? at_failure.size() : end + 1;
+  }
+  const bool is_gap = dropped == at_failure.size() && !at_failure.empty() && !now.empty();
+  return {at_failure.substr(0, dropped) +
+              (is_gap ? "[the host did more here than its timeline holds]\n" : "") + now,
+          at_failure.size()};
+}
+
 // Remembers the rules of one moment, to remove rules that are added later.
 class RulesBefore {
  public:
@@ -92,13 +116,6 @@ class RulesBefore {
       if (names_.count(rule.name) == 0) rdmaemu_rule_remove(rule.name);
     }
   }
-  static std::optional<rdmaemu_rule> Find(const std::string& name) {
-    for (const rdmaemu_rule& rule : All()) {
-      if (rule.name == name) return rule;
-    }
-    return std::nullopt;
-  }
-
  private:
   static std::vector<rdmaemu_rule> All() {
     std::vector<rdmaemu_rule> rules(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
@@ -251,10 +268,15 @@ class Fixture {
   }
   void TellTimeline() const {
     if (host.backend() != Backend::kEmbedded) return;
+    const auto at_failure = FailureCount::Get().first_timeline();
     try {
+      const bool is_closed = at_failure && rdmaemu_timeline(nullptr, 0) < 0;  // by the test
+      const std::string now = is_closed ? std::string() : Timeline();
+      const FailureTimeline shown =
+          at_failure ? JoinTimelines(*at_failure, now) : FailureTimeline{now, now.size()};
       TheFramework().tell(
           "what the host did, both sides (seconds, host, process, kind, object):\n" +
-          TimelineAround(Timeline(), FailureCount::Get().first_bytes()));
+          TimelineAround(shown.text, shown.byte));
     } catch (const std::exception& failure) {  // in a destructor
       std::fprintf(stderr, "rdmaemu: the timeline cannot be shown: %s\n", failure.what());
     }

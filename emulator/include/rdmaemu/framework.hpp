@@ -9,9 +9,13 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace rdmaemu::testing {
 
@@ -49,8 +53,8 @@ inline Framework& TheFramework() {
 
 inline void Fail(const std::string& text) { TheFramework().fail(text); }
 
-// Counts the failures that frameworks have reported. Remembers the timeline's length in bytes at
-// the first failure of the running test.
+// Counts the failures that frameworks have reported. Saves the timeline at the first failure of the
+// running test, because the hosts keep their latest records only.
 class FailureCount {
  public:
   static FailureCount& Get() {
@@ -60,17 +64,27 @@ class FailureCount {
   // Records one failure. A framework's listener calls this in any thread.
   void Add() {
     failures_++;
+    if (has_first_.exchange(true)) return;
     const int bytes = rdmaemu_timeline(nullptr, 0);
-    size_t none = SIZE_MAX;
-    if (bytes >= 0) first_bytes_.compare_exchange_strong(none, static_cast<size_t>(bytes));
+    if (bytes < 0) return;
+    std::string text(static_cast<size_t>(bytes) + 1, '\0');
+    rdmaemu_timeline(text.data(), text.size());
+    text.resize(std::strlen(text.c_str()));
+    const std::lock_guard lock(mutex_);
+    first_timeline_ = std::move(text);
   }
   void BeginTest() {
-    first_bytes_ = SIZE_MAX;
+    has_first_ = false;
     is_skipping_ = false;
+    const std::lock_guard lock(mutex_);
+    first_timeline_.reset();
   }
   uint64_t failures() const { return failures_; }
-  // The timeline's length at the first failure. SIZE_MAX when no failure was reported.
-  size_t first_bytes() const { return first_bytes_; }
+  // The timeline at the first failure. Nothing when no failure was reported, or no host was open.
+  std::optional<std::string> first_timeline() const {
+    const std::lock_guard lock(mutex_);
+    return first_timeline_;
+  }
 
   // Records that an exception skipped the test, which is not a failure.
   void NoteSkip() { is_skipping_ = true; }
@@ -78,8 +92,10 @@ class FailureCount {
 
  private:
   std::atomic<uint64_t> failures_{0};
-  std::atomic<size_t> first_bytes_{SIZE_MAX};
+  std::atomic<bool> has_first_{false};
   std::atomic<bool> is_skipping_{false};
+  mutable std::mutex mutex_;
+  std::optional<std::string> first_timeline_;
 };
 
 // Ends the running test as skipped. The reason is a sentence without a full stop.
