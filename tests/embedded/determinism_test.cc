@@ -1,9 +1,12 @@
 // The same program with the same seed gives the same trace to the byte.
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "docs/examples/kv/client.h"
+#include "docs/examples/kv/server.h"
 #include "tests/embedded/two_hosts.h"
 
 namespace rdmaemu_test {
@@ -137,6 +140,43 @@ std::string TimelineOfFourThreads(uint64_t seed) {
   return rdmaemu::Timeline();
 }
 
+// The example of docs/examples/kv in program time: the server in a thread of its own on b, a client
+// on a. The network delays each packet, so that the two threads act at different moments.
+std::string TimelineOfKeyValueStore(uint64_t seed) {
+  EmbeddingOptions options;
+  options.name = "a";
+  options.devices = {DeviceAt(kAddressOfA)};
+  options.seed = seed;
+  options.program_time = true;
+  rdmaemu::HostOptions other;
+  other.name = "b";
+  other.devices = {DeviceAt(kAddressOfB)};
+  Embedding hosts(options);
+  hosts.Add(other);
+  const Fault far("at = \"link\", loss = 0.05, latency_ms = 1"),
+      lossy("at = \"cm\", probability = 0.2, drop = true");
+  std::optional<kv::Server> server;
+  {
+    const rdmaemu::OnHost there("b");
+    server.emplace(uint16_t{Pair::kPort});
+  }
+  std::thread serves([&] { server->Run(); });
+  {
+    kv::Client client(kAddressOfB, Pair::kPort);
+    for (const char* key : {"one", "two"}) {
+      client.Put(key, std::string(kv::kMaxValueBytes, 'x'));
+      EXPECT_EQ(client.Get(key), std::string(kv::kMaxValueBytes, 'x'));
+    }
+    EXPECT_TRUE(client.Delete("two"));
+  }
+  std::this_thread::sleep_for(std::chrono::minutes(1));  // the server ends the connection
+  EXPECT_EQ(server->connections(), 0u);
+  const std::string timeline = rdmaemu::Timeline();
+  server->Stop();
+  serves.join();
+  return timeline;
+}
+
 void ExpectOneTrace(std::string (&trace_of)(uint64_t seed)) {
   const std::string first = trace_of(7);
   ASSERT_GT(first.size(), 1000u);
@@ -150,6 +190,10 @@ TEST(Determinism, OneSeedIsOneTrace) { ExpectOneTrace(TraceOf); }
 TEST(Determinism, OneSeedIsOneTimelineOfTwoHosts) { ExpectOneTrace(TimelineOfTwo); }
 
 TEST(Determinism, OneSeedIsOneTimelineOfFourThreads) { ExpectOneTrace(TimelineOfFourThreads); }
+
+TEST(Determinism, OneSeedIsOneTimelineOfTheKeyValueStore) {
+  ExpectOneTrace(TimelineOfKeyValueStore);
+}
 
 TEST(Determinism, SeedsAreDifferentTraces) {
   std::set<std::string> traces;

@@ -9,7 +9,7 @@ _LIBRARIES = [
     "//shim/verbs:libibverbs.so.1",
 ]
 
-def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, framework = "gtest_main", **kwargs):
+def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = False, framework = "gtest_main", data = [], **kwargs):
     """slow: the test repeats itself too often for a sanitized build, so it runs optimised only.
 
     framework: a target of //tools/bazel/deps. None: the test has its own main."""
@@ -17,7 +17,7 @@ def embedded_test(name, srcs, deps = [], size = "medium", tags = [], slow = Fals
         name = name,
         size = size,
         srcs = srcs + ["//emulator/embedded:librdmaemu.so.1"],
-        data = _LIBRARIES,
+        data = _LIBRARIES + data,
         # Where the loader looks from a test's working directory.
         env = {"LD_LIBRARY_PATH": "emulator/embedded:shim/rdmacm:shim/verbs"},
         linkopts = ["-lrdmacm", "-libverbs"] + (["-lgmock"] if framework == "gtest_main" else []),
