@@ -2,9 +2,10 @@
 These are Debian's programs with hours of sleep around them, a client in Python, and processes that
 start others. Each case ends in seconds, and its events have the same times in each run.
 
-usage: program_time.py WORKER
+usage: program_time.py WORKER LIBEVENT_SERVICE
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -12,9 +13,10 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
-from emulated import Emulator, Failure, free_addresses, need  # noqa: E402
+from emulated import Emulator, Failure, Skip, free_addresses, need  # noqa: E402
 
 LIMIT_S = 60
+WORKER, LIBEVENT_SERVICE = (os.path.abspath(path) for path in sys.argv[1:3])
 OPTIONS = ["--clock", "virtual", "--program-time", "--seed", "7"]
 
 
@@ -75,6 +77,61 @@ print(done)
     with Emulator() as emulator:
         output = run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
     expect("[(1, 3.0), (2, 6.0), (3, 9.0)]" in output, output)
+
+
+def python_makes_rdma_calls_between_its_sleeps():
+    """A client in pyverbs. Its server is another process in the same time."""
+    if importlib.util.find_spec("pyverbs") is None:
+        raise Skip("python3-pyverbs is not installed")
+    script = """
+import sys, time
+import pyverbs.cm_enums as cm
+from pyverbs.cmid import CMID, AddrInfo, ConnParam
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QPCap, QPInitAttr
+def connect(port):
+    to = AddrInfo(dst=sys.argv[1], dst_service=port, port_space=cm.RDMA_PS_TCP)
+    connection = CMID(creator=to, qp_init_attr=QPInitAttr(cap=QPCap(max_send_wr=1, max_recv_wr=1)))
+    try:
+        connection.connect(ConnParam())
+        time.sleep(3600)
+        connection.disconnect()
+        return "connected"
+    except PyverbsError as error:
+        return str(error).split(", ")[-1]
+    finally:
+        connection.close()
+begun = time.monotonic()
+for port in ("7472", "7472", "7471"):
+    print(connect(port), "%.3f" % (time.monotonic() - begun), flush=True)
+    time.sleep(10)
+"""
+    with Emulator() as emulator:
+        address = free_addresses(1)[0]
+        server = emulator.start("a", address, [WORKER, "serve", address, "7471", "0"], OPTIONS)
+        expect(server.wait_for_text("listening", LIMIT_S), server.describe())
+        client = emulator.start("a", address, [sys.executable, "-c", script, address], OPTIONS)
+        expect(client.wait(LIMIT_S) == 0, client.describe())
+    seen = "Connection refused 0.000\nConnection refused 10.000\nconnected 3620.000\n"
+    expect(seen in client.output, client.output)
+
+
+def a_service_on_libevent_answers_after_an_hour():
+    """docs/examples/libevent as two processes. Its heartbeats and time-outs are timers of
+    libevent."""
+    script = """
+begun=$(date +%s); : >"$PORT"; "$SERVICE" serve 0 >>"$PORT" & server=$!
+while ! grep -q port "$PORT"; do sleep 0.05; done
+sleep 3600; "$SERVICE" ask $ADDRESS $(cut -d' ' -f2 "$PORT") hello world || exit 1
+echo $(($(date +%s) - begun)); kill $server; wait $server
+"""
+    with Emulator() as emulator:
+        address = free_addresses(1)[0]
+        program = emulator.start("a", address, ["sh", "-c", script], OPTIONS, env={
+            "ADDRESS": address, "SERVICE": LIBEVENT_SERVICE,
+            "PORT": os.path.join(emulator.directory, "port")})
+        expect(program.wait(LIMIT_S) == 0, program.describe())
+    expect(program.output.startswith("HELLO\nWORLD\n36"), program.output)
 
 
 def rping_an_hour_after_its_server():
@@ -178,7 +235,8 @@ print([time - times[0] for time in times])
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("time.program_time", [(case.__name__, case) for case in (
-        python_sleeps_and_reads_its_clocks, python_threads_take_turns, rping_an_hour_after_its_server,
-        a_shell_gets_to_the_first_of_two_deadlines,
+        python_sleeps_and_reads_its_clocks, python_threads_take_turns,
+        python_makes_rdma_calls_between_its_sleeps, a_service_on_libevent_answers_after_an_hour,
+        rping_an_hour_after_its_server, a_shell_gets_to_the_first_of_two_deadlines,
         a_program_closes_all_descriptors_and_opens_its_own, ucmatose_between_two_hosts,
         a_clock_that_runs_is_refused, processes_have_one_time_of_day)]))
