@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -60,10 +61,9 @@ int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
   sleeping_on_.assign(what_.fds.begin(), what_.fds.end());
   sleeping_on_.push_back({wake_.get(), POLLIN, 0});
   if (wake_fd >= 0) sleeping_on_.push_back({wake_fd, POLLIN, 0});
-  const timespec timeout = ToTimespec(limit.value_or(Duration::zero()));
+  const timespec timeout = ToTimespec(std::min(limit.value_or(kLongestSleep), kLongestSleep));
   const HeldCancellation::Released released;
-  const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(),
-                                 limit ? &timeout : nullptr, what_.mask);
+  const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(), &timeout, what_.mask);
   return ready < 0 ? errno : 0;
 }
 

@@ -45,6 +45,9 @@ struct WaitsFor {
 
 class Sleeper {
  public:
+  // A program that closes all descriptors closes those that wake its threads, too.
+  static constexpr Duration kLongestSleep = std::chrono::seconds(1);
+
   // Returns the calling thread's object, even in destructors of its thread-specific data. It is
   // freed with the thread.
   static Sleeper& OfThread();
@@ -57,8 +60,8 @@ class Sleeper {
   // Call this before each Sleep. `forks` counts the forks between the first process and this one,
   // because a descriptor of the parent would wake the parent. Returns false for EMFILE.
   bool Prepare(uint32_t forks);
-  // Sleeps without the lock, also until `wake_fd` is readable unless it is -1. Returns 0 or EINTR.
-  // A cancellation point.
+  // Sleeps without the lock, also until `wake_fd` is readable unless it is -1. Returns 0 or EINTR,
+  // after kLongestSleep at the latest. A cancellation point.
   int Sleep(const std::optional<Duration>& limit, int wake_fd = -1);
   // Wakes the thread from another thread. It counts as running until its next Prepare. Does nothing
   // for a thread that sleeps inside the C library, which checks no hosts.
