@@ -166,6 +166,11 @@ void Traffic::Settle(Endpoint& endpoint, Request& request, std::optional<ibv_wc_
         "status", endpoint.name() + ", wr_id " + std::to_string(request.wr_id) +
                       " succeeded, and ought to fail with " + StatusName(*request.planted));
   }
+  if (done && request.length == kHugeBytes) {
+    world_.tally().Count(request.opcode == IBV_WR_RDMA_READ ? "huge.read"
+                         : request.message                  ? "huge.message"
+                                                            : "huge.write");
+  }
   WindowMoves(endpoint, request, done);
   if (done && request.lease != nullptr) request.lease->is_written = true;
   if (done && request.message && endpoint.peer != nullptr) {

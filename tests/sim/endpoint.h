@@ -78,7 +78,7 @@ struct Request {
     uint64_t operation;
   };
   std::optional<Atomic> atomic;
-  enum class Window : uint8_t { kNone, kBind, kUse, kInvalidate };
+  enum class Window : uint8_t { kNone, kBind, kRebind, kUse, kInvalidate };
   Window window = Window::kNone;  // what the request does to the connection's window
 };
 
@@ -94,7 +94,7 @@ struct Prepared {
 struct WindowOf {
   enum class State : uint8_t { kNone, kBinding, kBound, kInUse, kInvalidating, kInvalid };
   State state = State::kNone;
-  ibv_mw* mw = nullptr;
+  ibv_mw* mw = nullptr;  // of either type
   uint32_t rkey = 0;
   Piece piece;
 };

@@ -3,10 +3,18 @@
 #include <set>
 #include <utility>
 
+#include "emulator/fault/scenario.h"
+#include "emulator/host/faults/host_faults.h"
+
 namespace rdmaemu::sim {
 namespace {
 
 constexpr uint32_t kDirectionOut = 1;
+
+// Rules at doors that payloads pass. They match but never fire, so that they must change nothing.
+constexpr char kWatching[] =
+    "fault = [{name = 'completion', at = 'wc.recv', nth = 1000000000, drop = true},"
+    " {name = 'packet', at = 'packet', nth = 1000000000, drop = true}]";
 
 NetAddress Ipv6Of(uint32_t index) {
   NetAddress address{};
@@ -75,6 +83,9 @@ Machine::~Machine() = default;
 
 void Machine::Start(uint64_t seed) {
   HostConfig config;
+  if (setup_.watched) {
+    config.faults = fault::ParseScenario(kWatching, "watching", FaultVocabulary()).value();
+  }
   config.name = name_;
   config.seed = seed;
   const auto on_the_network = [](const NetAddress& address) {

@@ -20,6 +20,7 @@ namespace rdmaemu::sim {
 struct MachineSetup {
   uint32_t index = 0;
   uint32_t devices = 1;
+  bool watched = false;  // as Plan::watched
   Profile profile;
   SimNetwork* network = nullptr;
   Recorder* recorder = nullptr;

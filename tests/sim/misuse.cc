@@ -50,7 +50,7 @@ bool Traffic::PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr) {
       world_.tally().Count("misuse.wrong_rkey");
       break;
     case 1:
-      wr.wr.rdma.remote_addr = there.Iova(Program::kMemoryBytes) - kSomeBytes + 1;
+      wr.wr.rdma.remote_addr = there.Iova(there.end) - kSomeBytes + 1;
       request.planted = IBV_WC_REM_ACCESS_ERR;
       world_.tally().Count("misuse.remote_end");
       break;
@@ -74,7 +74,7 @@ bool Traffic::PostMisuse(Endpoint& endpoint, Request request, ibv_send_wr wr) {
       break;
     case 5:
       request.opcode = random.Below(2) == 0 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
-      sges[0].addr = own.Iova(Program::kMemoryBytes) - kSomeBytes + 1;
+      sges[0].addr = own.Iova(own.end) - kSomeBytes + 1;
       request.planted = IBV_WC_LOC_PROT_ERR;
       world_.tally().Count("misuse.local_end");
       break;

@@ -51,6 +51,11 @@ Plan MakePlan(uint64_t seed) {
   plan.misuse = random.Below(2) == 0 ? 0 : random.Below(40);
   plan.late = random.Below(2) == 0 ? 0 : random.Below(60);
   plan.forks = random.Below(2) == 0 ? 0 : random.Below(30);
+  if (random.Below(24) == 0) {
+    plan.huge = 3;
+    plan.processes_per_machine = 1;  // programs of such a run have much memory
+  }
+  plan.watched = random.Below(4) == 0;
   return plan;
 }
 

@@ -9,6 +9,9 @@
 
 namespace rdmaemu::sim {
 
+// The longest message. A run has few of them, because each takes thousands of packets.
+inline constexpr uint32_t kHugeBytes = 1 << 20;
+
 // The chances of misfortunes of a datagram, in 10,000.
 struct Misfortunes {
   uint32_t lose = 0, repeat = 0, reorder = 0, delay = 0, corrupt = 0, refuse = 0;
@@ -42,6 +45,8 @@ struct Plan {
   uint32_t late = 0;      // chance in 100 that a program polls later than its host worked
   uint32_t forks = 0;     // chance in 1000 that a step is a fork
   uint32_t misuse = 0;    // chance in 1000 that a request must fail
+  uint32_t huge = 0;      // messages of kHugeBytes, at most; programs then have more memory
+  bool watched = false;   // hosts have rules that match messages but never fire
 };
 
 Plan MakePlan(uint64_t seed);

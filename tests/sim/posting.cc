@@ -58,6 +58,10 @@ std::vector<uint32_t> Traffic::Split(uint32_t length) {
 
 uint32_t Traffic::DrawLength(uint32_t most) {
   Random& random = world_.random();
+  if (huge_left_ > 0 && most >= kHugeBytes && random.Below(16) == 0) {
+    huge_left_--;
+    return kHugeBytes;
+  }
   switch (random.Below(8)) {
     case 0:
     case 1: {
@@ -132,7 +136,7 @@ std::vector<std::byte> Traffic::Gather(Endpoint& endpoint, uint32_t length, Requ
       piece = *own;
       request.sources.push_back(piece);
     } else {
-      piece = program.Constant(std::min<uint32_t>(part, Program::kConstantBytes));
+      piece = program.Constant(std::min(part, program.LongestConstant()));
     }
     sges.push_back({program.region().Iova(piece.offset), piece.length, program.region().mr->lkey});
     const auto from = program.bytes().subspan(piece.offset, piece.length);
@@ -150,7 +154,8 @@ bool Traffic::Post(Endpoint& endpoint, Request request, ibv_send_wr wr,
   request.posted = world_.now();
   completions_.Post(endpoint.sends_checked, request.wr_id, request.signalled);
   world_.tally().Count(std::string("op.") + NameOf(request.opcode));
-  if (std::ranges::find(kThresholds, request.length) != std::end(kThresholds)) {
+  if (request.length == kHugeBytes ||
+      std::ranges::find(kThresholds, request.length) != std::end(kThresholds)) {
     world_.tally().Count("size." + std::to_string(request.length));
   }
   if (world_.recorder().tells_story()) {
@@ -390,8 +395,7 @@ void Traffic::Drop(Program& program, Request& request) {
 
 bool Traffic::PostRead(Endpoint& endpoint, Request request, ibv_send_wr wr) {
   Program& target = *endpoint.peer->program;
-  const Piece from =
-      target.Constant(std::min<uint32_t>(DrawLength(UINT32_MAX), Program::kConstantBytes));
+  const Piece from = target.Constant(std::min(DrawLength(UINT32_MAX), target.LongestConstant()));
   request.length = from.length;
   std::vector<ibv_sge> sges;
   if (!Scatter(endpoint, target.bytes().subspan(from.offset, from.length), request, sges)) {

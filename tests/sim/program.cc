@@ -1,5 +1,6 @@
 #include "tests/sim/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -25,18 +26,16 @@ Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker&
       // Each process has another base address. Equal addresses in two processes of one host would
       // hide mix-ups.
       base_(0x7f0000000000 + uint64_t{number} * 0x10000000),
-      memory_(kMemoryBytes),
-      heap_(kHeapAt, kMemoryBytes, world.random()) {
-  for (uint64_t at = 0; at < kConstantBytes; at += 8) {
-    const uint64_t word = world.random().Next64();
-    std::memcpy(memory_.data() + at, &word, sizeof word);
-  }
+      memory_(world.plan().huge > 0 ? kHugeMemoryBytes : kMemoryBytes),
+      heap_(kHeapAt, memory_.size(), world.random()) {
+  std::ranges::copy(Fresh(kConstantBytes), memory_.begin());
   model_ = std::make_unique<MemoryModel>(world.verdict(), name_, memory_);
   for (uint64_t i = 0; i < kWords; i++) {
     model_->Lend(kWordsAt + i * 8, 8);
     const auto word = atomics.Open(name_ + " word " + std::to_string(i));
     if (i == 0) first_word_ = word;
   }
+  if (world.plan().huge > 0) huge_ = TakeFilled(kHugeBytes);
   process_ = std::make_unique<Process>(
       world, machine, name_, base_, memory_,
       [this](uint64_t offset, uint64_t length) { model_->Written(offset, length); });
@@ -47,12 +46,12 @@ Program::Program(World& world, Machine& machine, uint32_t number, AtomicChecker&
   Must(channel_ == nullptr ? errno : 0, "create a completion channel");
   pd_ = process_->Keep(ibv_alloc_pd(context));
   Must(pd_ == nullptr ? errno : 0, "allocate a PD");
-  Must(Register(0, kMemoryBytes,
+  Must(Register(0, memory_.size(),
                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
                 region_),
        "register the memory");
-  Must(Register(0, kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, read_only_),
+  Must(Register(0, memory_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, read_only_),
        "register the memory again");
 }
 
@@ -127,8 +126,7 @@ CompletionQueueOf& Program::QueueWithRoom(uint32_t entries) {
   const Process::Entered entered(*process_);
   auto queue = std::make_unique<CompletionQueueOf>();
   queue->number = count + 1;
-  // Programs that poll late have no events, because the expected events are not known in time.
-  const bool with_channel = world_.random().Below(2) == 0 && world_.plan().late == 0;
+  const bool with_channel = world_.random().Below(2) == 0;
   queue->cq = process_->Keep(ibv_create_cq(process_->context(), kCqEntries, queue.get(),
                                            with_channel ? channel_ : nullptr, 0));
   Must(queue->cq == nullptr ? errno : 0, "create a CQ");
@@ -165,7 +163,6 @@ void Program::ResizeQueue() {
     if (shim::Of(queues_[i]->cq)->ring.Count() > 1) index = i;
   }
   CompletionQueueOf& queue = *queues_[index];
-  if (queue.events) return;  // the effect of a resize on an armed queue is not modelled
   const uint32_t held = shim::Of(queue.cq)->ring.Count();
   if (held > 1 && random.Below(4) == 0) {
     world_.tally().Count("op.resize_too_small");
@@ -184,11 +181,15 @@ void Program::ResizeQueue() {
   }
   queue.entries = entries;
   world_.tally().Count(held > 0 ? "op.resize_with_completions" : "op.resize");
+  // A resize changes neither the arming of the queue nor its events.
+  if (queue.events && events_.IsArmed(*queue.events)) {
+    world_.tally().Count(held > 0 ? "op.resize_armed_with_completions" : "op.resize_armed");
+  }
 }
 
-ibv_mw* Program::AllocWindow() {
+ibv_mw* Program::AllocWindow(ibv_mw_type type) {
   const Process::Entered entered(*process_);
-  ibv_mw* const window = process_->Keep(ibv_alloc_mw(pd_, IBV_MW_TYPE_2));
+  ibv_mw* const window = process_->Keep(ibv_alloc_mw(pd_, type));
   if (window == nullptr) {
     world_.verdict().Complain("verbs", name_ + " gets no memory window");
     return nullptr;
@@ -269,6 +270,7 @@ std::vector<CompletionQueueOf*> Program::TakeEvents() {
 }
 
 Piece Program::Constant(uint32_t length) {
+  if (length > kConstantBytes) return {huge_->offset, length};
   const auto room = static_cast<uint32_t>(kConstantBytes - length);
   return {world_.random().Below(room + 1), length};
 }
@@ -276,9 +278,10 @@ Piece Program::Constant(uint32_t length) {
 std::vector<std::byte> Program::Fresh(uint32_t length) {
   std::vector<std::byte> bytes(length);
   uint64_t word = world_.random().Next64();
-  for (uint32_t i = 0; i < length; i++) {
-    if (i % 8 == 0) word = word * 0x5851F42D4C957F2Dull + 0x14057B7EF767814Full;
-    bytes[i] = static_cast<std::byte>(word >> (8 * (7 - i % 8)));
+  for (uint32_t i = 0; i < length; i += sizeof word) {
+    word = word * 0x5851F42D4C957F2Dull + 0x14057B7EF767814Full;
+    const uint64_t mixed = word ^ word >> 29;  // the low bits of the product repeat soon
+    std::memcpy(bytes.data() + i, &mixed, std::min<size_t>(sizeof mixed, length - i));
   }
   return bytes;
 }

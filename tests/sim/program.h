@@ -43,8 +43,9 @@ class Program {
   static constexpr uint64_t kWords = 64;
   static constexpr uint64_t kWordsAt = kConstantBytes;
   static constexpr uint64_t kHeapAt = kWordsAt + kWords * 8;
-  static constexpr uint64_t kMemoryBytes = 768 * 1024;
-  static constexpr uint32_t kCqEntries = 1023;
+  static constexpr uint64_t kMemoryBytes = 512 * 1024;
+  static constexpr uint64_t kHugeMemoryBytes = 8 * kHugeBytes;  // of runs with huge messages
+  static constexpr uint32_t kCqEntries = 255;
 
   Program(World& world, Machine& machine, uint32_t number, AtomicChecker& atomics,
           EventChecker& events);
@@ -81,9 +82,8 @@ class Program {
   bool HasQueued();
   // Resizes one of its queues. The new size may be too small for the queued completions.
   void ResizeQueue();
-  // Allocates and frees a memory window of type 2. On failure they complain; AllocWindow returns
-  // nullptr.
-  ibv_mw* AllocWindow();
+  // Allocate and free a memory window. On failure they complain; AllocWindow returns nullptr.
+  ibv_mw* AllocWindow(ibv_mw_type type);
   bool FreeWindow(ibv_mw* window);
   // Destroys all objects in order, after its queue pairs and shared queues. Each call must succeed.
   void DestroyAll();
@@ -110,7 +110,9 @@ class Program {
   static bool IsReceive(uint64_t wr_id) { return (wr_id & 1) != 0; }
 
   // Returns bytes that never change, so that a gather or READ of them has one correct result.
+  // `length` must not exceed LongestConstant().
   Piece Constant(uint32_t length);
+  uint32_t LongestConstant() const { return huge_ ? huge_->length : uint32_t{kConstantBytes}; }
   // Returns a piece with fresh bytes; nullopt when the heap is full.
   std::optional<Piece> TakeFilled(uint32_t length);
   std::vector<std::byte> Fresh(uint32_t length);
@@ -129,6 +131,7 @@ class Program {
   ibv_comp_channel* channel_ = nullptr;
   Region region_, read_only_;
   AtomicChecker::Word first_word_ = 0;
+  std::optional<Piece> huge_;  // constant bytes of runs with huge messages
   std::map<std::pair<std::string, bool>, ibv_ah*> address_handles_;
   std::vector<std::unique_ptr<CompletionQueueOf>> queues_;
   std::vector<ibv_mw*> windows_;

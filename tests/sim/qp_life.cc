@@ -44,6 +44,11 @@ std::shared_ptr<ReceiveQueue> Traffic::MakeReceives(Program& program, ibv_qp_typ
   receives->buffer_bytes =
       type == IBV_QPT_UD ? kGrhBytes + kDatagramBytes : 1u << (6 + random.Below(8));
   receives->depth = 1 + random.Below(std::min(24u, kReceiveBytes / receives->buffer_bytes));
+  if (!shared && type == IBV_QPT_RC && huge_queues_left_ > 0) {
+    huge_queues_left_--;
+    receives->buffer_bytes = kHugeBytes;
+    receives->depth = 1;
+  }
   if (!shared) return receives;
   const Process::Entered entered(program.process());
   ibv_srq_init_attr attr{nullptr, {receives->depth, kMaxSges, 0}};

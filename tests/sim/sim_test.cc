@@ -8,7 +8,7 @@ namespace rdmaemu::sim {
 namespace {
 
 // As many as reach every case.
-constexpr uint64_t kTrafficSeeds = 2'000, kCmSeeds = 3'000;
+constexpr uint64_t kTrafficSeeds = 1'500, kCmSeeds = 3'000;
 
 void RunAll(const Kind& kind, uint64_t seeds) {
   const Summary summary = RunSeeds(kind, 1, seeds, [](uint64_t, size_t) { return true; });

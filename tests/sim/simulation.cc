@@ -78,7 +78,9 @@ class Simulation {
     late_.insert(&program);
     world_.After(Duration(1 + world_.random().Below(kLongestWithoutPoll_ns)), [this, &program] {
       late_.erase(&program);
+      const uint64_t before = world_.tally().Of("event.raised");
       Harvest(program);
+      world_.tally().Count("event.raised_late", world_.tally().Of("event.raised") - before);
       traffic_.CheckAcknowledged();
     });
     return true;

@@ -24,7 +24,9 @@ class Traffic {
         completions_(world.verdict()),
         delivery_(world.verdict()),
         atomics_(world.verdict()),
-        events_(world.verdict()) {}
+        events_(world.verdict()),
+        huge_left_(world.plan().huge),
+        huge_queues_left_(world.plan().huge) {}
 
   AtomicChecker& atomics() { return atomics_; }
   EventChecker& events() { return events_; }
@@ -115,6 +117,17 @@ class Traffic {
   bool BindWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool UseWindow(Endpoint& endpoint, Request request, ibv_send_wr wr);
   bool InvalidateWindow(Endpoint& owner, Endpoint& by, Request request, ibv_send_wr wr);
+  // Bind a window of type 1 to other bytes or to nothing.
+  bool ChangeType1(Endpoint& endpoint, Request request);
+  bool RebindWindow(Endpoint& endpoint, Request request);
+  bool UnbindWindow(Endpoint& endpoint, Request request);
+  // Binds the window anew or invalidates it while the peer writes through it.
+  void ChangeWindowInUse(Endpoint& owner);
+  // Posts by ibv_bind_mw. A `length` of 0 unbinds the window.
+  bool PostBind(Endpoint& endpoint, Request request, const Piece& piece);
+  // The owner's peer may lose the right of its WRITEs through the window, or loses it.
+  void MayLoseWindow(Endpoint& owner);
+  void LoseWindow(Endpoint& owner);
   void WindowMoves(Endpoint& endpoint, const Request& request, bool done);
   // A WRITE to a region that exists for it alone. The region ends or moves at any moment.
   bool PostToLease(Endpoint& endpoint, Request request, ibv_send_wr wr);
@@ -173,6 +186,8 @@ class Traffic {
   };
   std::vector<Acknowledged> acknowledged_;
   bool keep_receiving_ = false;
+  // Messages of kHugeBytes, and queues with receives of this size, that the run may still draw.
+  uint32_t huge_left_, huge_queues_left_;
 };
 
 }  // namespace rdmaemu::sim

@@ -40,8 +40,8 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
     });
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
-    machines_.push_back(std::make_unique<Machine>(
-        MachineSetup{i, plan.devices, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
+    machines_.push_back(std::make_unique<Machine>(MachineSetup{
+        i, plan.devices, plan.watched, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }
@@ -119,6 +119,10 @@ void World::CountOf(Machine& machine) {
   for (const auto& [name, value] : counters.items()) {
     if (value.is_number_unsigned()) tally_.Count("host." + name, value.get<uint64_t>());
   }
+  for (const auto& rule : nlohmann::json::parse(machine.host().RulesJson())) {
+    tally_.Count("rule.matched." + rule.at("name").get<std::string>(),
+                 rule.at("matched").get<uint64_t>());
+  }
   for (const auto& [name, value] : counters.at("dropped").items()) {
     if (value.is_number_unsigned()) tally_.Count("host.dropped." + name, value.get<uint64_t>());
   }
@@ -178,36 +182,35 @@ void World::Part(const Machine& a, const Machine& b, Duration length) {
   });
 }
 
-std::optional<Time> World::NextTime() const {
-  std::optional<Time> next = timeline_.Next();
+std::optional<World::Event> World::NextEvent() const {
+  std::optional<Event> next;
+  if (const std::optional<Time> action = timeline_.Next()) next = {*action, nullptr};
   for (size_t i = 0; i < machines_.size(); i++) {
     // A working host checks its deadlines by itself.
     if (!machines_[i]->runs() || awake_[i]) continue;
     const std::optional<Time> deadline = machines_[i]->host().NextDeadline();
-    if (deadline && (!next || *deadline < *next)) next = deadline;
+    const bool is_first =
+        !next || (next->machine == nullptr ? deadline <= next->when : deadline < next->when);
+    if (deadline && is_first) next = {*deadline, machines_[i].get()};
   }
   return next;
 }
 
-void World::Step(Time when) {
-  steps_at_one_time_ = when > now_ ? 0 : steps_at_one_time_ + 1;
-  now_ = std::max(now_, when);
+void World::Step(const Event& event) {
+  steps_at_one_time_ = event.when > now_ ? 0 : steps_at_one_time_ + 1;
+  now_ = std::max(now_, event.when);
   if (steps_at_one_time_ == kMaxStepsAtOneTime) {
     verdict_.Complain("clock", "time stands still: something asks again and again for now");
   }
-  for (size_t i = 0; i < machines_.size(); i++) {
-    if (!machines_[i]->runs() || awake_[i]) continue;
-    const std::optional<Time> deadline = machines_[i]->host().NextDeadline();
-    if (deadline && *deadline <= now_) return Wake(*machines_[i]);
-  }
-  if (timeline_.Next() && *timeline_.Next() <= now_) timeline_.Take()();
+  if (event.machine != nullptr) return Wake(*event.machine);
+  timeline_.Take()();
 }
 
 bool World::RunUntil(const std::function<bool()>& done, Time limit) {
   while (!done()) {
-    const std::optional<Time> next = NextTime();
-    if (!next || *next > limit || !verdict_.clean()) {
-      if (!next || *next > limit) now_ = std::max(now_, limit);
+    const std::optional<Event> next = NextEvent();
+    if (!next || next->when > limit || !verdict_.clean()) {
+      if (!next || next->when > limit) now_ = std::max(now_, limit);
       return done();
     }
     Step(*next);

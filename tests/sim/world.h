@@ -49,7 +49,7 @@ class World {
   // that still has an object.
   void ExpectNothingLeft();
   // Returns whether no event is scheduled any more.
-  bool Idle() const { return !NextTime().has_value(); }
+  bool Idle() const { return !NextEvent().has_value(); }
   // Corrupt datagrams that hosts have received since the start of the run, and those that the hosts
   // dropped for the ICRC.
   uint64_t corrupt_received() const { return corrupt_received_; }
@@ -65,8 +65,13 @@ class World {
   // After this many steps at one time, the clock is assumed to stand still.
   static constexpr uint32_t kMaxStepsAtOneTime = 1'000'000;
 
-  std::optional<Time> NextTime() const;
-  void Step(Time when);
+  // What happens next: a deadline of a machine's host, or the first action of the timeline.
+  struct Event {
+    Time when;
+    Machine* machine;  // nullptr: an action
+  };
+  std::optional<Event> NextEvent() const;
+  void Step(const Event& event);
   void Work(Machine& machine, uint32_t life);
   void Deliver(const Datagram& datagram);
   void Receive(Machine& machine, const Datagram& datagram);

@@ -30,6 +30,7 @@ class EventChecker {
       state.arming = solicited_only ? Arming::kSolicited : Arming::kAny;
     }
   }
+  bool IsArmed(Queue queue) const { return queues_.at(queue).arming != Arming::kNone; }
   // A completion is in the queue. `solicited`: its sender requested an event, or it failed.
   void Completed(Queue queue, bool solicited) {
     State& state = queues_.at(queue);
