@@ -5,11 +5,24 @@
 namespace rdmaemu::embedded {
 namespace {
 
+void* FindIn(void* scope, const char* name, const char* version) {
+  void* const found = version == nullptr ? nullptr : dlvsym(scope, name, version);
+  return found != nullptr ? found : dlsym(scope, name);
+}
+
+bool IsOwn(void* function) {
+  Dl_info its, own;
+  return dladdr(function, &its) != 0 && dladdr(reinterpret_cast<void*>(&IsOwn), &own) != 0 &&
+         its.dli_fbase == own.dli_fbase;
+}
+
+// When another library of the program links this one, this one is behind the C library. RTLD_NEXT
+// then finds nothing.
 template <class Function>
 void Find(Function& function, const char* name, const char* version = nullptr) {
-  void* found = version == nullptr ? nullptr : dlvsym(RTLD_NEXT, name, version);
-  if (found == nullptr) found = dlsym(RTLD_NEXT, name);
-  function = reinterpret_cast<Function>(found);
+  void* found = FindIn(RTLD_NEXT, name, version);
+  if (found == nullptr) found = FindIn(RTLD_DEFAULT, name, version);
+  function = found != nullptr && !IsOwn(found) ? reinterpret_cast<Function>(found) : nullptr;
 }
 
 LibcWaits FindAll() {

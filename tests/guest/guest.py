@@ -38,7 +38,8 @@ def compile_to(program, name, flags):
     made = subprocess.run(
         [emulated.need("gcc"), "-g", "-O1", "-Wall", "-Wextra", *flags,
          os.path.join(SOURCES, name + ".c"), "-o", program, "-lrdmacm", "-libverbs", "-lpthread",
-         "-ldl"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+         "-ldl"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=dict(os.environ, LIBRARY_PATH=os.path.abspath(LIBRARIES[0])))
     if made.returncode != 0:
         raise Failure("cannot compile %s.c\n%s" % (name, made.stdout))
 
@@ -161,11 +162,15 @@ print("opened %d, %d device, rule %d" % (opened, count.value, rule),
 """
 
 
-def an_embedded_host_serves_libraries_that_python_loads():
+def run_with_libraries(argv):
+    """Runs a program that brings its host itself."""
     path = ":".join(os.path.abspath(folder) for folder in LIBRARIES)
-    done = subprocess.run([sys.executable, "-c", EMBEDDED], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=LIMIT_S,
-                          env=dict(os.environ, LD_LIBRARY_PATH=path))
+    return subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=LIMIT_S, env=dict(os.environ, LD_LIBRARY_PATH=path))
+
+
+def an_embedded_host_serves_libraries_that_python_loads():
+    done = run_with_libraries([sys.executable, "-c", EMBEDDED])
     if done.stdout.strip() != "opened 0, 1 device, rule 0":
         raise Failure(done.stdout)
 
@@ -234,6 +239,25 @@ def data_moves_where_process_vm_calls_are_refused():
 def pages_keep_their_rights_with_and_without_process_vm_calls():
     for prefix in ([], sandbox(errno.EPERM, "process_vm")):
         works_in(prefix, [build("rights")], *RIGHTS)
+
+
+def works_embedded_in(prefix, program, *patterns):
+    """A library that opens the embedded host is loaded before the program."""
+    library = build("embeds", "-shared", "-fPIC", "-Wl,--no-as-needed", "-l:librdmaemu.so.1")
+    done = run_with_libraries([*prefix, "env", "LD_PRELOAD=" + library, build(program)])
+    found = [pattern for pattern in patterns if re.search(pattern, done.stdout, re.MULTILINE)]
+    if done.returncode != 0 or len(found) < len(patterns):
+        raise Failure("status %s\n%s" % (done.returncode, done.stdout))
+
+
+def an_embedded_host_serves_a_program_whose_library_links_it():
+    works_embedded_in([], "threads", MOVED)
+
+
+def data_moves_on_an_embedded_host_where_process_vm_calls_are_refused():
+    for error in (errno.EPERM, errno.ENOSYS):
+        works_embedded_in(sandbox(error, "process_vm"), "threads", MOVED)
+        works_embedded_in(sandbox(error, "process_vm"), "rights", *RIGHTS)
 
 
 def run_says_why_where_memory_cannot_be_reached_at_all():
@@ -359,6 +383,8 @@ def main():
             threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,
             data_moves_where_process_vm_calls_are_refused,
             pages_keep_their_rights_with_and_without_process_vm_calls,
+            an_embedded_host_serves_a_program_whose_library_links_it,
+            data_moves_on_an_embedded_host_where_process_vm_calls_are_refused,
             run_says_why_where_memory_cannot_be_reached_at_all,
             hosts_start_where_close_range_is_refused,
             an_idle_host_sleeps_where_epoll_pwait2_is_refused,
