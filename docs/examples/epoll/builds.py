@@ -1,7 +1,8 @@
-"""Builds the epoll service by make and by CMake from an installed prefix. Runs its programs on an
-emulated host, and its tests under Valgrind."""
+"""Builds the epoll service by make, by CMake and by Bazel from an installed prefix. Runs its programs
+on an emulated host, and its tests under Valgrind."""
 
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -17,6 +18,8 @@ result=$?; kill -TERM $server; wait $server || result=$?; exit $result
 """
 # All tests except the one that repeats itself a thousand times.
 UNDER_VALGRIND = "-ServiceTimelineTest.*"
+# Stand-ins for what Debian's Bazel would download.
+OFFLINE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../tools/bazel/offline")
 
 
 def make_builds_and_tests_it():
@@ -39,6 +42,26 @@ def cmake_builds_and_tests_it():
         epoll.cmake()
 
 
+def bazel_builds_and_tests_it():
+    """Takes the files of the workspace from the section "Bazel" of docs/embedding.md."""
+    bazel = emulated.need("bazel")
+    with example.Example("epoll") as epoll:
+        with open(os.path.join(epoll.prefix, "share/doc/rdmaemu/embedding.md")) as page:
+            files = re.findall(r"^```python\n# (WORKSPACE|BUILD).*?\n(.*?)^```$", page.read(),
+                               re.MULTILINE | re.DOTALL)
+        for name, text in files:
+            with open(os.path.join(epoll.sources, name), "w") as file:
+                file.write(text.replace('"DIR"', '"%s"' % epoll.prefix))
+        offline = ["--override_repository=%s=%s" % (name, os.path.join(os.path.realpath(OFFLINE), name))
+                   for name in ("rules_cc", "rules_java", "remote_coverage_tools")]
+        shown = example.run(
+            [bazel, "--batch", "--output_user_root=" + os.path.join(epoll.directory, "bazel"), "test",
+             *offline, "--spawn_strategy=local", "--copt=-O0", "--test_output=all",
+             "--test_filter=ServiceTest.A*", ":service_test"], epoll.sources, HOME=epoll.directory)
+        if "[  PASSED  ]" not in shown:
+            raise Failure(shown)
+
+
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("examples_epoll", [(case.__name__, case) for case in (
-        make_builds_and_tests_it, cmake_builds_and_tests_it)]))
+        make_builds_and_tests_it, cmake_builds_and_tests_it, bazel_builds_and_tests_it)]))
