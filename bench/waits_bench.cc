@@ -71,6 +71,5 @@ int main() {
   Measure("pthread_cond_signal", pthread_cond_signal,
           [&](auto* function) { function(&condition); });
   timespec now;
-  Measure("clock_gettime", clock_gettime,
-          [&](auto* function) { function(CLOCK_MONOTONIC, &now); });
+  Measure("clock_gettime", clock_gettime, [&](auto* function) { function(CLOCK_MONOTONIC, &now); });
 }
