@@ -30,6 +30,7 @@ uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0,
 bool Open(ibv_device* found, Device& device) {
   device.verbs = ibv_open_device(found);
   if (device.verbs == nullptr) return false;
+  device.opened = verbs_get_ctx(device.verbs);
   device.node_guid = ibv_get_device_guid(found);
   device.index = static_cast<uint32_t>(ibv_get_device_index(found));
   device.generation = rdmaemu_client_host_generation();

@@ -28,6 +28,9 @@ struct Channel : rdma_event_channel {
 struct Device {
   Device* next = nullptr;
   ibv_context* verbs = nullptr;
+  // The beginning of the memory that contains `verbs`. Without this pointer leak checkers report
+  // the memory as possibly lost.
+  verbs_context* opened = nullptr;
   uint64_t node_guid = 0;  // big endian
   uint32_t index = 0;
   uint32_t generation = 0;   // of the host: another embedded host may follow
