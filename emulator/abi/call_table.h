@@ -4,7 +4,8 @@
 //
 // A new call needs four edits. They are a line here, its structs in calls.h, its handler of the
 // same name in emulator/host/verbs_calls.cc, and its function in the library. A line's position
-// among the verbs calls gives the call's number, so a new line changes kCallVersion.
+// among the verbs calls gives the call's number, so a new line changes kCallVersion. tests/purity
+// finds a second list of calls.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@ namespace rdmaemu {
 // The object of a call, as far as a fault rule can name it.
 enum class CallAbout : uint8_t {
   kNothing,
-  kHandle,  // In begins with a handle
-  kDevice,  // In begins with a device's index
+  kHandle,     // In begins with a handle
+  kQueuePair,  // In begins with a QP's handle
+  kDevice,     // In begins with a device's index
 };
 
 // Selects the host that gets a call when several hosts are in one process.
@@ -86,14 +88,14 @@ enum CallTrait : uint32_t {
   X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                       \
   X(DestroySrq, HandleIn, DestroyOut, kHandle, kByNumber, kEndsObjects | kDestroys)    \
   X(CreateQp, CreateQpIn, CreateQpOut, kHandle, kByNumber, kPlain)                     \
-  X(ModifyQp, ModifyQpIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed)             \
-  X(QueryQp, HandleIn, QueryQpOut, kHandle, kByNumber, kPlain)                         \
-  X(DestroyQp, HandleIn, DestroyOut, kHandle, kByNumber,                               \
+  X(ModifyQp, ModifyQpIn, Nothing, kQueuePair, kByNumber, kEndsWhatPostsNeed)          \
+  X(QueryQp, HandleIn, QueryQpOut, kQueuePair, kByNumber, kPlain)                      \
+  X(DestroyQp, HandleIn, DestroyOut, kQueuePair, kByNumber,                            \
     kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                     \
   X(CreateAh, CreateAhIn, HandleOut, kHandle, kByNumber, kPlain)                       \
   X(DestroyAh, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)  \
-  X(AttachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)                         \
-  X(DetachMcast, McastIn, Nothing, kHandle, kByNumber, kPlain)
+  X(AttachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)                      \
+  X(DetachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)
 
 // emulator/host/host.cc answers these. The runtime answers ShareCallPage and Clock.
 #define RDMAEMU_OTHER_CALLS(X)                                                              \
@@ -111,8 +113,8 @@ enum CallTrait : uint32_t {
 
 // The program asks about these calls, but the host does not execute them (AskIn).
 #define RDMAEMU_ASKED_CALLS(X)                              \
-  X(PostSend, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
-  X(PostRecv, AskIn, AskOut, kHandle, kByNumber, kPlain)    \
+  X(PostSend, AskIn, AskOut, kQueuePair, kByNumber, kPlain) \
+  X(PostRecv, AskIn, AskOut, kQueuePair, kByNumber, kPlain) \
   X(PostSrqRecv, AskIn, AskOut, kHandle, kByNumber, kPlain) \
   X(PollCq, AskIn, AskOut, kHandle, kByNumber, kPlain)      \
   X(ReqNotifyCq, AskIn, AskOut, kHandle, kByNumber, kPlain)

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "emulator/abi/call_table.h"
 #include "emulator/base/async_events.h"
 
 namespace rdmaemu::fault {
@@ -33,42 +34,21 @@ constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::k
                                 Point::kTime,       Point::kMemory};
 
 // The subjects whose moments have a field. The host defines this by the fields that it fills in
-// (host/faults: cm.cc, async_events.cc; host/calls/call_target.cc).
+// (host/faults: cm.cc, async_events.cc). The table of calls says it of calls.
 constexpr std::array<std::string_view, 2> kOfServices = {"req", "sidr_req"};
-constexpr std::array<std::string_view, 7> kCallsOfQueuePairs = {
-    "modify_qp",    "query_qp",  "destroy_qp", "attach_mcast",
-    "detach_mcast", "post_send", "post_recv"};
-constexpr std::array<std::string_view, 28> kCallsWithoutDevice = {"list_devices",
-                                                                  "cm_create_channel",
-                                                                  "cm_destroy_channel",
-                                                                  "create_id",
-                                                                  "destroy_id",
-                                                                  "bind_ip",
-                                                                  "resolve_ip",
-                                                                  "resolve_route",
-                                                                  "query_route",
-                                                                  "connect",
-                                                                  "listen",
-                                                                  "accept",
-                                                                  "reject",
-                                                                  "disconnect",
-                                                                  "init_qp_attr",
-                                                                  "get_event",
-                                                                  "get_option",
-                                                                  "set_option",
-                                                                  "notify",
-                                                                  "join_ip_mcast",
-                                                                  "leave_mcast",
-                                                                  "migrate_id",
-                                                                  "query",
-                                                                  "bind",
-                                                                  "resolve_addr",
-                                                                  "join_mcast",
-                                                                  "resolve_ib_service",
-                                                                  "write_cm_event"};
-
 bool IsAmong(std::string_view word, std::span<const std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
+}
+
+// Returns what a call is about. kNothing for an unknown one.
+CallAbout AboutOf(std::string_view subject) {
+  for (const std::span<const CallInfo> table :
+       {std::span<const CallInfo>(kCallTable), std::span<const CallInfo>(kCmCommandTable)}) {
+    const auto found = std::ranges::find_if(
+        table, [&](const CallInfo& call) { return SubjectOf(call.name) == subject; });
+    if (found != table.end()) return found->about;
+  }
+  return CallAbout::kNothing;
 }
 
 // Returns true for an asynchronous event of a QP.
@@ -182,8 +162,8 @@ bool CanStand(const Key& key, Point point, std::string_view subject) {
   const bool is_qp = key.name == "qp" || key.name == "qp_order";
   if (point == Point::kAsyncEvent) return !is_qp || IsOfQueuePair(subject);
   if (point != Point::kCall) return true;
-  if (is_qp) return IsAmong(subject, kCallsOfQueuePairs);
-  return key.name != "device" || !IsAmong(subject, kCallsWithoutDevice);
+  if (is_qp) return AboutOf(subject) == CallAbout::kQueuePair;
+  return key.name != "device" || AboutOf(subject) != CallAbout::kNothing;
 }
 
 std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject) {
@@ -192,6 +172,18 @@ std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject
     if (key.role == role && CanStand(key, point, subject)) names.emplace_back(key.name);
   }
   return names;
+}
+
+std::string SubjectOf(std::string_view name) {
+  std::string subject;
+  bool after_small = false;
+  for (const char letter : name) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (after_small && std::isupper(code)) subject += '_';
+    after_small = std::islower(code);
+    subject += static_cast<char>(std::tolower(code));
+  }
+  return subject;
 }
 
 const char* PointName(Point point) { return kPointNames[static_cast<size_t>(point)]; }

@@ -56,6 +56,9 @@ bool CanStand(const Key& key, Point point, std::string_view subject = {});
 // Returns the names of the keys with this role that are allowed there.
 std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject = {});
 
+// Converts a name such as "RegMr" or "RESOLVE_ADDR" to the words of rules: reg_mr, resolve_addr.
+std::string SubjectOf(std::string_view name);
+
 // Returns a point's word before the dot, such as "cm".
 const char* PointName(Point point);
 std::optional<Point> PointOf(std::string_view name);

@@ -162,6 +162,59 @@ def only_their_owners_touch_slab_and_copy_offers():
     report(found, "payload bytes have one owner (docs/design.md)")
 
 
+CALL_TABLE = "emulator/abi/call_table.h"
+HANDLERS = ("emulator/host/verbs_calls.cc", "emulator/host/cm_calls.cc", "emulator/cm/commands.cc")
+LARGEST_GROUP = 2  # other files of the emulator may name so many calls of programs
+
+
+def calls_of_programs():
+    """Returns the names in the table that fault rules know: all but those about the host itself."""
+    with open(CALL_TABLE) as table:
+        lines = re.sub(r"\\\n", " ", table.read())
+    entries = re.findall(r"\bX\((\w+),([^()]*)\)", lines)
+    return [name for name, rest in entries if "kOfHost" not in rest and name != "name"]
+
+
+def one_table_names_every_call():
+    calls = calls_of_programs()
+    if len(calls) < 60:
+        raise Failure("only %d calls are in %s" % (len(calls), CALL_TABLE))
+    patterns = {}
+    for call in calls:
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", call).lower()
+        patterns[call] = re.compile(r'CallOp::k%s\b|RDMA_USER_CM_CMD_%s\b|"%s"|"%s"' %
+                                    (call, call, call, word))
+    found = []
+    for path in sources(["emulator"]):
+        if is_test(path) or path.endswith("_for_test.h") or path in (CALL_TABLE, *HANDLERS):
+            continue
+        with open(path) as source:
+            text = re.sub(r"//.*", "", source.read())
+        named = [call for call in calls if patterns[call].search(text)]
+        if len(named) > LARGEST_GROUP:
+            found.append("%s lists %s" % (path, ", ".join(named)))
+    report(found, "a new call needs four edits (%s): other parts are made from the table" %
+           CALL_TABLE)
+
+
+def each_call_is_made_by_one_file_of_the_library():
+    found = {}
+    for path in sources(["shim"]):
+        if is_test(path) or path.endswith("/fake_host.h"):
+            continue
+        with open(path) as source:
+            text = re.sub(r"//.*", "", source.read())
+        for call in calls_of_programs():
+            if re.search(r"CallOp::k%s\b|RDMA_USER_CM_CMD_%s\b" % (call, call), text):
+                found.setdefault(call, []).append(path)
+    # The polling and posting functions exist in two forms. An accept, a rejection and a taken event
+    # are also steps of other functions.
+    twice = {"PostSend", "PollCq", "ACCEPT", "REJECT", "GET_EVENT"}
+    report(["%s: %s" % (call, ", ".join(paths)) for call, paths in sorted(found.items())
+            if len(paths) > (2 if call in twice else 1)],
+           "a new call needs four edits (%s): one function of the library makes it" % CALL_TABLE)
+
+
 def contract_tests_use_public_headers_only():
     found = []
     for path in sources(["tests/contract", "tests/embedded", "emulator/include", "docs/examples"]):
@@ -205,6 +258,7 @@ def main():
         there_is_something_to_check, pure_rooms_include_no_io, pure_rooms_call_no_io,
         pure_rooms_have_no_mutable_globals, rooms_include_only_rooms_before_them,
         the_shim_has_no_protocol_logic, only_their_owners_touch_slab_and_copy_offers,
+        one_table_names_every_call, each_call_is_made_by_one_file_of_the_library,
         contract_tests_use_public_headers_only,
         headers_are_guarded, tests_with_threads_run_under_tsan)])
 

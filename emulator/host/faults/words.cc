@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "emulator/abi/calls.h"
@@ -18,6 +17,7 @@ namespace rdmaemu {
 namespace {
 
 using fault::Point;
+using fault::SubjectOf;
 
 constexpr const char* kFlushed = "flushed";
 
@@ -33,19 +33,6 @@ constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 9> kCompletions = {{
     {IBV_WC_RECV, "recv"},
     {IBV_WC_RECV_RDMA_WITH_IMM, "recv_rdma_with_imm"},
 }};
-
-// Converts "RegMr" and "RESOLVE_ADDR" to the words of rules: reg_mr, resolve_addr.
-std::string SubjectOf(std::string_view name) {
-  std::string subject;
-  bool after_small = false;
-  for (const char letter : name) {
-    const auto code = static_cast<unsigned char>(letter);
-    if (after_small && std::isupper(code)) subject += '_';
-    after_small = std::islower(code);
-    subject += static_cast<char>(std::tolower(code));
-  }
-  return subject;
-}
 
 std::string WithoutPrefix(std::string_view name, std::string_view prefix) {
   return SubjectOf(name.starts_with(prefix) ? name.substr(prefix.size()) : name);
