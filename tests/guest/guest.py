@@ -205,6 +205,22 @@ def threads_are_clean_under_valgrind():
     threads_are_clean_under("valgrind", prefix=valgrind)
 
 
+def threads_run_under_strace():
+    threads_are_clean_under("strace", prefix=[emulated.need("strace"), "-f", "-o", "/dev/null"])
+
+
+def threads_run_under_gdb():
+    threads_are_clean_under("gdb", prefix=[
+        emulated.need("gdb"), "-q", "-batch", "-return-child-result", "-ex", "run", "--args"])
+
+
+def destructors_and_atexit_handlers_use_devices():
+    used = "queried 1, registered 1, freed 1$"
+    with Emulator() as emulator:
+        run(emulator, [build("destructors")]).expect("^atexit: " + used, "^destructor: " + used,
+                                                     "^closed 1$")
+
+
 def sandbox(error, calls):
     """Returns the beginning of a command. The kernel refuses these calls to the rest of the
     command."""
@@ -381,6 +397,8 @@ def main():
             an_embedded_host_serves_libraries_that_python_loads,
             threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,
             threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,
+            threads_run_under_strace, threads_run_under_gdb,
+            destructors_and_atexit_handlers_use_devices,
             data_moves_where_process_vm_calls_are_refused,
             pages_keep_their_rights_with_and_without_process_vm_calls,
             an_embedded_host_serves_a_program_whose_library_links_it,
