@@ -179,6 +179,7 @@ void Completer::Progress(Time now, QpContext& context, uint32_t count) {
   s.retries_left = context.qp->attr.retry_cnt;
   s.rnr_retries_left = context.qp->attr.rnr_retry;
   s.retry_started = false;
+  s.queue_waits = 0;
   s.probing = false;
   while (!s.reads.empty() && PsnDiff(s.reads.front(), s.unacked_psn) < 0) s.reads.PopFront();
   // After a go-back, a response to the first attempt may arrive. The packets that it acknowledges
@@ -323,6 +324,19 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   CheckDrained(context);
 }
 
+// Returns true when the QP's requests, or their answers, may still be in the local queue. A host
+// that is slower than the timeout would otherwise exhaust the retries without any loss. The queue
+// first delivers the requests and then their answers. A retry does not wait any longer.
+bool Completer::AwaitsLocalQueue(QpContext& context) {
+  RequesterState& s = context.requester;
+  if (!context.peer_is_local) return false;
+  if (s.queue_waits > 0 && core_.LocalTaken() < s.queued_by_then) return true;
+  if (s.queue_waits == 2 || !core_.HasLocal()) return false;
+  s.queue_waits++;
+  s.queued_by_then = core_.LocalQueued();
+  return true;
+}
+
 void Completer::Expire(Time now, QpContext& context) {
   RequesterState& s = context.requester;
   if (!IsSending(*context.qp)) return;
@@ -334,6 +348,8 @@ void Completer::Expire(Time now, QpContext& context) {
     core_.MakeReady(context);
   } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty()) {
     // Nothing is lost, because a program's thread is still copying.
+    core_.SetDeadline(context, AckDeadline(now, *context.qp));
+  } else if (AwaitsLocalQueue(context)) {
     core_.SetDeadline(context, AckDeadline(now, *context.qp));
   } else {
     Retry(now, context, true, "ACK timeout");
@@ -349,6 +365,7 @@ void Completer::Retry(Time now, QpContext& context, bool timeout, const char* wh
   core_.counters.retransmissions++;
   core_.TraceRetry(now, context, why);
   s.retry_started = true;
+  s.queue_waits = 0;
   s.window.Lost();
   SeekTo(context, s.unacked_psn);
   core_.SetDeadline(context, AckDeadline(now, *context.qp));

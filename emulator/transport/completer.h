@@ -36,6 +36,7 @@ class Completer {
   void CheckDrained(QpContext& context);
 
  private:
+  bool AwaitsLocalQueue(QpContext& context);
   void HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t syndrome);
   void HandleRnr(Time now, QpContext& context, uint8_t timer);
   void EndUntold(Time now, QpContext& context);

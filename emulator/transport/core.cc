@@ -155,6 +155,7 @@ bool Core::HasEndedSince(const Train& train, uint32_t lkey) const {
 std::unique_ptr<Train> Core::TakeLocal() {
   std::unique_ptr<Train> train = std::move(local_.front());
   local_.PopFront();
+  local_taken_++;
   return train;
 }
 

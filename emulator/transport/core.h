@@ -139,6 +139,9 @@ class Core {
   Status PassDoors(Time now, const Train& train, bool local, const HandOn& hand_on);
   bool LocalRoom(size_t limit) const { return local_.size() < limit; }
   bool HasLocal() const { return !local_.empty(); }
+  // The numbers of trains that were ever queued, and of those that were taken from the queue.
+  uint64_t LocalQueued() const { return local_taken_ + local_.size(); }
+  uint64_t LocalTaken() const { return local_taken_; }
   // Removes and returns the oldest local train. The caller returns the train with GiveBack.
   std::unique_ptr<Train> TakeLocal();
   void GiveBack(std::unique_ptr<Train> train);
@@ -172,6 +175,7 @@ class Core {
   uint64_t last_epoch_ = 0;
   TimerQueue<Handle> timers_;
   Fifo<std::unique_ptr<Train>> local_;
+  uint64_t local_taken_ = 0;
   // Keys of the latest regions that ended while trains were in transit, oldest first. The last key
   // has the number `regions_ended_`. Older keys are forgotten, so that they match any key.
   static constexpr size_t kMaxEndedRegions = 1024;

@@ -33,6 +33,10 @@ struct RequesterState {
   uint32_t packets_without_ack = 0;  // sent since the last request for an ACK
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress
+  // Since the last progress or retry, how often an ACK timeout found trains in the local queue, and
+  // how many trains had been queued by then.
+  uint32_t queue_waits = 0;
+  uint64_t queued_by_then = 0;
   bool waiting_rnr = false;
   // Set after an RNR wait for a QP of this host. The requester sends one burst, and sends the rest
   // after the burst's ACK. A receiver that is still not ready would otherwise cost the host a whole
