@@ -62,7 +62,7 @@ class Machine:
         with open(self.plan_path, "w") as text:
             json.dump(plan, text)
         self.process = subprocess.Popen(
-            [os.path.join(ROOT, "tools", "softroce"), "run", *(["--siw"] if siw else []),
+            [os.path.join(ROOT, "tools", "softroce"), "run", "--cpus", "1", *(["--siw"] if siw else []),
              "-t", str(MACHINE_LIMIT_S), "-o", directory, "--", "bash",
              os.path.join(HERE, "..", "support", "python_test.sh"),
              os.path.join(HERE, "contract_in_machine.py"), self.plan_path, self.results_path],
