@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "shim/layer/caller.h"
 #include "shim/layer/forward.h"
+#include "shim/layer/module.h"
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/recorder.h"
 
@@ -24,8 +26,9 @@ intptr_t Missing() {
 __attribute__((constructor)) void Load() {
   void* const behind =
       LoadBehind("RDMAEMU_LAYER_RDMACM", "librdmacm.so.1", reinterpret_cast<void (*)()>(Missing));
-  if (behind != nullptr) rdmaemu_layer_add_library(dlsym(behind, "rdma_create_id"));
-  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load));
+  if (behind != nullptr) rdmaemu_layer_add_library(dlsym(behind, "rdma_create_id"), false);
+  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load), true);
+  InstallModules("rdmaemu_module_install_cm");
   if (rdmaemu_layer_is_tracing()) trace::InstallCm();
 }
 

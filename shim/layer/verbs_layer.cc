@@ -4,8 +4,10 @@
 #include <infiniband/verbs.h>
 #include <stdio.h>
 
+#include "shim/layer/caller.h"
 #include "shim/layer/filter/device_filter.h"
 #include "shim/layer/forward.h"
+#include "shim/layer/module.h"
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/recorder.h"
 
@@ -49,11 +51,12 @@ __attribute__((constructor)) void Load() {
     g_allow_behind = static_cast<const bool*>(
         dlvsym(behind, "verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34"));
     if (g_allow_behind == &verbs_allow_disassociate_destroy) g_allow_behind = nullptr;
-    rdmaemu_layer_add_library(dlsym(behind, "ibv_open_device"));
+    rdmaemu_layer_add_library(dlsym(behind, "ibv_open_device"), false);
   }
-  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load));
+  rdmaemu_layer_add_library(reinterpret_cast<const void*>(Load), true);
   Intercept("ibv_get_device_list", GetDeviceList, &g_next_list);
   filter::Install();
+  InstallModules("rdmaemu_module_install_verbs");
   trace::OpenRecording(behind != nullptr && dlsym(behind, "rdmaemu_client_call") != nullptr);
   if (rdmaemu_layer_is_tracing()) trace::InstallVerbs();
 }

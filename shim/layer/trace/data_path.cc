@@ -88,10 +88,11 @@ void PutStep(CallId id, ibv_cq_ex* cq, const ibv_cq_ex& original, uint64_t begin
 }  // namespace
 
 int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
-  const ibv_context_ops* const original = Originals<ibv_context_ops>::Find(cq->context);
+  const Caller caller(__builtin_return_address(0));
+  const ibv_context_ops* const original = Originals<Thread, ibv_context_ops>::Find(cq->context);
   const uint64_t begin = Now();
   const int answer = original->poll_cq(cq, count, out);
-  if (!rdmaemu_layer_is_program(__builtin_return_address(0))) return answer;
+  if (!caller.IsProgram()) return answer;
   if (answer == 0) {
     PutEmptyPoll(cq, count, begin);
     return 0;
@@ -116,10 +117,11 @@ int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
 }
 
 int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
-  const ibv_cq_ex* const original = Originals<ibv_cq_ex>::Find(cq);
+  const Caller caller(__builtin_return_address(0));
+  const ibv_cq_ex* const original = Originals<Thread, ibv_cq_ex>::Find(cq);
   const uint64_t begin = Now();
   const int answer = original->start_poll(cq, attr);
-  if (!rdmaemu_layer_is_program(__builtin_return_address(0))) return answer;
+  if (!caller.IsProgram()) return answer;
   if (answer == ENOENT) {
     PutEmptyPoll(cq, kStartPoll, begin);
   } else {
@@ -129,10 +131,11 @@ int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 }
 
 int NextPoll(ibv_cq_ex* cq) {
-  const ibv_cq_ex* const original = Originals<ibv_cq_ex>::Find(cq);
+  const Caller caller(__builtin_return_address(0));
+  const ibv_cq_ex* const original = Originals<Thread, ibv_cq_ex>::Find(cq);
   const uint64_t begin = Now();
   const int answer = original->next_poll(cq);
-  if (rdmaemu_layer_is_program(__builtin_return_address(0))) {
+  if (caller.IsProgram()) {
     PutStep(CallId::k_ibv_cq_ex_next_poll, cq, *original, begin, answer);
   }
   return answer;

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,22 +15,14 @@ namespace rdmaemu::layer::trace {
 namespace {
 
 constexpr size_t kMaxPathBytes = 4096;
-// The layer's two libraries and the two behind them.
-constexpr int kMaxLibraries = 4;
 // Values of the generation word before the process has begun (kNone), and while a thread begins it
 // (kBusy).
 constexpr uint64_t kNone = 0, kBusy = 1;
-
-struct CodeRange {
-  uintptr_t begin, end;
-};
 
 Control* g_control;
 bool g_has_ticks;
 char g_directory[kMaxPathBytes];
 bool g_is_emulator;
-CodeRange g_libraries[kMaxLibraries];
-std::atomic<int> g_library_count;
 
 // The state of the process. A forked child has a copy of all but the generation word. The kernel
 // clears the page of that word (MADV_WIPEONFORK), whichever call created the child.
@@ -316,22 +307,6 @@ Control* MapControl() {
   return control->magic == kMagic ? control : nullptr;
 }
 
-int AddCode(dl_phdr_info* info, size_t, void* data) {
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  for (int i = 0; i < info->dlpi_phnum; i++) {
-    const ElfW(Phdr)& part = info->dlpi_phdr[i];
-    const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    if (address < begin || address >= begin + part.p_memsz) continue;
-    const int count = g_library_count.load(std::memory_order_relaxed);
-    if (count == kMaxLibraries) return 1;
-    g_libraries[count] = {begin, begin + part.p_memsz};
-    g_library_count.store(count + 1, std::memory_order_release);
-    return 1;
-  }
-  return 0;
-}
-
 }  // namespace
 
 void OpenRecording(bool is_emulator) {
@@ -376,19 +351,6 @@ Thread* rdmaemu_layer_begin_record() {
   if (MakeRoom(thread)) return &thread;
   thread.is_writing = false;
   return nullptr;
-}
-
-bool rdmaemu_layer_is_program(const void* address) {
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  const int count = g_library_count.load(std::memory_order_acquire);
-  for (int i = 0; i < count; i++) {
-    if (at - g_libraries[i].begin < g_libraries[i].end - g_libraries[i].begin) return false;
-  }
-  return true;
-}
-
-void rdmaemu_layer_add_library(const void* address) {
-  dl_iterate_phdr(AddCode, const_cast<void*>(address));
 }
 
 bool rdmaemu_layer_is_tracing() { return g_control != nullptr; }

@@ -1,5 +1,5 @@
 // Appends records to the window of the calling thread. All functions are thread-safe, except that
-// rdmaemu_layer_add_library and OpenRecording are for constructors of the layer's libraries. A
+// OpenRecording is for the constructor of the layer's libibverbs. A
 // signal handler may record, too. Its record is lost when it interrupts a record of its own thread.
 #pragma once
 
@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "shim/layer/caller.h"
 #include "shim/layer/trace/record.h"
 
 #if defined(__x86_64__)
@@ -33,15 +34,9 @@ struct Thread {
 
 // The layer's libibverbs.so.1 exports these functions. The layer's librdmacm.so.1 calls them there.
 extern "C" {
-#define RDMAEMU_LAYER_SHARED extern __attribute__((visibility("default")))
 // Returns the calling thread, with room for one record and with is_writing set. Returns nullptr
 // when the record is lost.
 RDMAEMU_LAYER_SHARED rdmaemu::layer::trace::Thread* rdmaemu_layer_begin_record();
-// Returns whether a return address is the program's, that is, outside the layer's two libraries and
-// the two behind them.
-RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_program(const void* address);
-// Marks the library that contains `address` as not the program's.
-RDMAEMU_LAYER_SHARED void rdmaemu_layer_add_library(const void* address);
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_tracing();
 RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
 }

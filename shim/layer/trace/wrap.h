@@ -31,11 +31,12 @@ inline constexpr bool kMakesObject = std::is_pointer_v<R>&& kIsObject<std::remov
 // Makes a call and writes two records, one before the call and one after it. A call that never
 // returns is therefore in the trace. Preserves the call's errno.
 template <CallId kId, class R, class... A>
-R SlowCall(R (*next)(A...), const void* caller, A... arguments) {
+R SlowCall(R (*next)(A...), const void* return_address, A... arguments) {
   using ThisRow = Row<kId>;
   static_assert(ThisRow::kSpecs.size() == sizeof...(A), "a row names each argument");
   std::tuple<A...> packed(arguments...);
-  const bool is_inside = !rdmaemu_layer_is_program(caller);
+  const Caller caller(return_address);
+  const bool is_inside = !caller.IsProgram();
   uint32_t number = 0;
   if (!is_inside || kMakesObject<R>) {
     Record record(RecordKind::kInputs, static_cast<uint16_t>(kId), Now());
@@ -86,12 +87,13 @@ const void* Refused(const A&...) {
 
 // Makes a call of the data path and writes one record after it.
 template <CallId kId, class R, class First, class... A>
-R FastCall(R (*next)(First, A...), const void* caller, First first, A... arguments) {
+R FastCall(R (*next)(First, A...), const void* return_address, First first, A... arguments) {
   using ThisRow = Row<kId>;
   static_assert(ThisRow::kSpecs.size() == sizeof...(A) + 1, "a row names each argument");
+  const Caller caller(return_address);
   const uint64_t begin = Now();
   const auto result = Make(next, first, arguments...);
-  if (rdmaemu_layer_is_program(caller)) {
+  if (caller.IsProgram()) {
     Record record(RecordKind::kCall, static_cast<uint16_t>(kId), Now());
     if (record) {
       record.SetBegin(begin);
