@@ -9,8 +9,8 @@
 // The layer's libibverbs.so.1 exports these. Its librdmacm.so.1 and modules use them from there.
 extern "C" {
 // The outermost return address of the call that the thread is in.
-RDMAEMU_LAYER_SHARED __attribute__((tls_model("initial-exec"))) __thread const void*
-    rdmaemu_layer_caller;
+RDMAEMU_LAYER_SHARED
+__attribute__((tls_model("initial-exec"))) __thread const void* rdmaemu_layer_caller;
 // Returns whether a return address is the program's: outside the layer, its modules and the
 // libraries behind it.
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_program(const void* address);

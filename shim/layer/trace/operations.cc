@@ -40,7 +40,7 @@ struct Operation<Table, kMember, kId, kIsFast, R (*)(A...)> {
 
 #define RDMAEMU_LAYER_REPLACE(member_table, member, is_fast)                                \
   if constexpr (std::is_same_v<Table, member_table>) {                                      \
-    if (HasMember(table, offsetof(member_table, member))) {                                       \
+    if (HasMember(table, offsetof(member_table, member))) {                                 \
       Replace(table.member, original->member,                                               \
               &Operation<Table, &member_table::member, CallId::k_##member_table##_##member, \
                          is_fast, decltype(table.member)>::Call);                           \

@@ -1,5 +1,5 @@
-// The operations of objects (originals.h), replaced by recording functions. The layer changes nothing
-// else in the object of the library behind.
+// The operations of objects (originals.h), replaced by recording functions. The layer changes
+// nothing else in the object of the library behind.
 #pragma once
 
 #include <infiniband/verbs.h>
