@@ -351,7 +351,8 @@ int ProcessHost::DoCall(CallBuffers& call) {
 int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
                             const sigset_t* mask) {
   const uint64_t opening = openings_;
-  Registration registration(*this, lock, {.mask = mask, .what = "a call that a rule holds"});
+  const std::string what = "the call " + CallSubject(call.op) + ", which a rule holds";
+  Registration registration(*this, lock, {.mask = mask, .what = what.c_str()});
   for (;;) {
     if (const auto error = hosts_->TakeLateReply(*hosts_->At(number), call)) return *error;
     const EmbeddedHosts::Pause pause = hosts_->GoOn(IsAlone(), FirstLimit());
@@ -360,6 +361,7 @@ int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
       continue;
     }
     if (pause.endless) {  // a barrier holds the only thread
+      ReportStall();
       hosts_->At(number)->AbandonCall();
       return EDEADLK;
     }

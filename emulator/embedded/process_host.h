@@ -142,6 +142,8 @@ class ProcessHost {
   static constexpr Duration kSpinStep = std::chrono::milliseconds(1);
   // A thread that waits inside the C library may miss a wake-up, so it checks the hosts this often.
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
+  // After so much of the machine's time a wait that nothing can end is reported.
+  static constexpr Duration kReportStuckAfter = std::chrono::seconds(1);
   // How often a thread that waits checks whether the other threads still exist.
   static constexpr Duration kThreadsLookAgain = std::chrono::milliseconds(100);
   // A child process that has run in this time may end a wait that this library does not see.
@@ -203,6 +205,10 @@ class ProcessHost {
   std::optional<Time> FirstLimit() const;
   // Returns true if no wait has a time-out or can be ended from outside the process.
   bool IsStalled() const;
+  // Returns true if every thread waits without a time-out, for locks and descriptors that only this
+  // process makes ready. Such a wait must not fail, because a signal handler may end it. Call this
+  // when nothing is due on any host.
+  bool IsStuck();
   std::optional<Time> VirtualLimit(const std::optional<Duration>& limit) const;
   void ReportStall();
   // Starts a thread that drives the hosts for waits that this library does not see.

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "emulator/embedded/inner_fds.h"
 #include "emulator/embedded/libc_waits.h"
 #include "emulator/embedded/process_host.h"
 #include "emulator/embedded/program_clock.h"
@@ -103,6 +104,21 @@ bool ProcessHost::IsStalled() const {
            return (each->what().is_foreign && !each->what().is_helper) ||
                   each->what().virtual_limit;
          });
+}
+
+bool ProcessHost::IsStuck() {
+  const Sleeper* const own = &Sleeper::OfThread();
+  int waiting = 0;
+  for (const Sleeper* each : sleepers_) {
+    const WaitsFor& what = each->what();
+    if (what.has_limit || what.virtual_limit || (each != own && !each->IsIdle())) return false;
+    waiting += what.is_helper ? 0 : 1;
+    if (!std::ranges::all_of(what.fds, [](const pollfd& one) { return IsInnerFd(one.fd); })) {
+      return false;
+    }
+  }
+  const bool has_helper = static_cast<size_t>(waiting) < sleepers_.size();
+  return waiting + (has_helper ? 1 : 0) >= CountThreads();
 }
 
 bool ProcessHost::TakesLook(bool begins) {
@@ -217,6 +233,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
   driven_->Resume();
   WaitsFor limited = what;
   limited.virtual_limit = VirtualLimit(limit);
+  limited.has_limit = limit.has_value();
   if (own_time && limited.mask == nullptr) limited.mask = held.before();
   const WaitLimit end(*driven_, limit, limited.virtual_limit);
   const auto is_ready = [&] {
@@ -224,6 +241,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
            (what.take != nullptr && (*what.take)());
   };
   Registration registration(*this, lock, limited);
+  const Time began = runtime::RealNow();
   Time busy_since{};  // while looks > 0
   bool begins = true;
   for (int looks = 0;; begins = false) {
@@ -251,6 +269,9 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
       if (pause.endless && IsStalled()) {
         ReportStall();
         if (!what.is_foreign) return WaitEnd::kDeadlock;
+      } else if (!pause.machine && !has_reported_stall_ &&
+                 runtime::RealNow() - began >= kReportStuckAfter && IsStuck()) {
+        ReportStall();
       }
       std::optional<Duration> sleep = end.Sleep(pause.machine);
       if (alone) {
@@ -361,6 +382,7 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
   const std::optional<Time> virtual_limit = VirtualLimit(limit);
   WaitsFor limited = what;
   limited.virtual_limit = virtual_limit;
+  limited.has_limit = limit.has_value();
   if (!goes_on) {
     sleeper.Begin(limited);
     sleepers_.push_back(&sleeper);
@@ -503,13 +525,15 @@ void ProcessHost::ReportBusyThread(Duration stands) {
 // Reported once, because the program may continue and stall again.
 void ProcessHost::ReportStall() {
   if (std::exchange(has_reported_stall_, true)) return;
-  std::string waits;
+  std::vector<std::string> waits;
   for (const Sleeper* each : sleepers_) {
     if (each->what().is_helper) continue;
-    waits += waits.empty() ? "" : ", ";
-    waits += each->what().what;
+    waits.push_back("\"" + NameOfThread(each->thread()) + "\": " + each->what().what);
   }
-  driven_->Note("every thread of the program waits (" + waits +
+  std::ranges::sort(waits);  // threads begin to wait in any order
+  std::string all;
+  for (const std::string& each : waits) all += (all.empty() ? "" : ", ") + each;
+  driven_->Note("every thread of the program waits (" + all +
                 ") and time stands: " + driven_->WhyTimeStands());
 }
 

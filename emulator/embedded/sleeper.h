@@ -33,6 +33,8 @@ struct WaitsFor {
   pthread_cond_t* condition = nullptr;
   // The mutex that the caller of a condition wait holds until it sleeps, and takes back afterwards.
   const pthread_mutex_t* mutex = nullptr;
+  // The wait ends by itself after some time, the machine's or the hosts'.
+  bool has_limit = false;
   // Something other than the hosts and this process's threads may end the wait.
   bool is_foreign = false;
   // The thread is one of this library that ends no wait of the program.

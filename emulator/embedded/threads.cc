@@ -67,4 +67,10 @@ uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts) {
   return ran_ns;
 }
 
+std::string NameOfThread(pid_t thread) {
+  std::string name = ProcFile("/proc/self/task/" + std::to_string(thread) + "/comm").text;
+  if (!name.empty()) name.pop_back();  // the newline
+  return name;
+}
+
 }  // namespace rdmaemu::embedded

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace rdmaemu::embedded {
 
@@ -26,5 +27,8 @@ uint64_t OthersRan_ns(const std::function<bool(pid_t)>& counts);
 // all at the same moment. A woken thread counts as running before it actually runs. Returns false
 // without /proc. Thread-safe.
 bool OthersSleep(const std::function<bool(pid_t)>& may_run);
+
+// Returns the name of a thread of this process (pthread_setname_np(3)). Empty without /proc.
+std::string NameOfThread(pid_t thread);
 
 }  // namespace rdmaemu::embedded
