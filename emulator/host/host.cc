@@ -203,10 +203,16 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
-  bool Work(Time now) {
+  bool Take(Time now) {
     if (StandsStill()) return false;
     faults_.SetNow(now);
-    bool engine_left = engine_.Work(now);
+    return engine_.Take(now);
+  }
+
+  bool Deliver(Time now) {
+    if (StandsStill()) return false;
+    faults_.SetNow(now);
+    bool engine_left = engine_.Deliver(now);
     if (doors_.packets.IsDue(now)) {
       doors_.packets.Expire(now);
       engine_left = true;
@@ -511,7 +517,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     bool is_left = true;
     for (int i = 0; i < kMaxTurnsToComplete && is_left; i++) {
       engine_.Quiesce(ProcessPayloads{process});  // else copies would wait for a program that polls
-      is_left = Work(now) || engine_.AwaitsCopies();
+      Take(now);
+      is_left = Deliver(now) || engine_.AwaitsCopies();
     }
   }
 
@@ -606,7 +613,12 @@ void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) 
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
-bool Host::Work(Time now) { return impl_->Work(now); }
+bool Host::Take(Time now) { return impl_->Take(now); }
+bool Host::Deliver(Time now) { return impl_->Deliver(now); }
+bool Host::Work(Time now) {
+  impl_->Take(now);
+  return impl_->Deliver(now);
+}
 bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }

@@ -131,6 +131,10 @@ class Host {
   // Does ready work. Returns true when work is left. Call this until it returns false or other
   // input waits.
   bool Work(Time now);
+  // The two halves of Work, as in transport::Engine. Between them a caller may report ended
+  // processes.
+  bool Take(Time now);
+  bool Deliver(Time now);
   // Returns true while programs copy on the host's behalf. Programs make no call when a copy is
   // done, so poll without sleeping.
   bool AwaitsCopies() const;

@@ -29,6 +29,24 @@ void CallPages::Remove(uint32_t connection) {
   pages_.erase(it);
 }
 
+bool CallPages::FindAsked() {
+  bool found = false;
+  for (size_t i = 0; i < watched_.size();) {
+    Watched& watched = watched_[i];
+    watched.asked = watched.page->State() == CallPage::kAsked;
+    if (watched.asked) {
+      watched.empty_looks = 0;
+      found = true;
+    } else if (++watched.empty_looks > kMaxEmptyLooks && MayForget(*watched.page)) {
+      watched = watched_.back();
+      watched_.pop_back();
+      continue;
+    }
+    i++;
+  }
+  return found;
+}
+
 void CallPages::AnswerLate(uint32_t connection, const Reply& reply) {
   const auto it = pages_.find(connection);
   if (it != pages_.end() && it->second.page->State() == CallPage::kTaken) {
@@ -37,7 +55,7 @@ void CallPages::AnswerLate(uint32_t connection, const Reply& reply) {
 }
 
 CallPages::Watched& CallPages::PlaceForOne() {
-  if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, nullptr, 0});
+  if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, nullptr, 0, false});
   return *std::ranges::max_element(watched_, {}, &Watched::empty_looks);
 }
 

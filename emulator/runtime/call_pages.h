@@ -33,12 +33,15 @@ class CallPages {
   // `serve(connection, message)` returns a Reply, or nullopt. After nullopt the caller waits until
   // AnswerLate is called. `serve` must not call this object.
   //
-  // Serves the call of a connection whose doorbell rang, and watches its page from now on.
-  template <class Serve>
-  void Rang(uint32_t connection, Serve&& serve);
+  // Watches the page of a connection whose doorbell rang, from now on. Serves the call of a page
+  // that is watched no longer, to make place for it.
+  template <class ServeOne>
+  void Rang(uint32_t connection, ServeOne&& serve);
   // Scans each watched page once. Returns true if there was a call.
-  template <class Serve>
-  bool Look(Serve&& serve);
+  bool FindAsked();
+  // Serves the calls that FindAsked found. Returns true if there was one.
+  template <class ServeOne>
+  bool Serve(ServeOne&& serve);
   // Answers a call for which `serve` returned nullopt.
   void AnswerLate(uint32_t connection, const Reply& reply);
   // Stops watching all pages, so that callers ring. Call this before the host sleeps. Returns true
@@ -50,14 +53,15 @@ class CallPages {
     uint32_t connection;
     CallPage* page;
     uint32_t empty_looks;
+    bool asked;  // when FindAsked looked
   };
   struct Owned {
     SegmentId segment;
     CallPage* page;
   };
 
-  template <class Serve>
-  bool ServeIfAsked(uint32_t connection, CallPage& page, Serve&& serve);
+  template <class ServeOne>
+  bool ServeIfAsked(uint32_t connection, CallPage& page, ServeOne&& serve);
   // Stops watching a page. Returns true if a call was made at the last moment.
   static bool TurnAway(CallPage& page);
   // Stops watching a page unless a call was made at the last moment. Returns true if it stopped.
@@ -73,8 +77,8 @@ class CallPages {
   std::vector<std::byte> message_;
 };
 
-template <class Serve>
-bool CallPages::ServeIfAsked(uint32_t connection, CallPage& page, Serve&& serve) {
+template <class ServeOne>
+bool CallPages::ServeIfAsked(uint32_t connection, CallPage& page, ServeOne&& serve) {
   if (page.State() != CallPage::kAsked) return false;
   const std::optional<Reply> reply = serve(connection, Take(page));
   if (reply) {
@@ -85,37 +89,29 @@ bool CallPages::ServeIfAsked(uint32_t connection, CallPage& page, Serve&& serve)
   return true;
 }
 
-template <class Serve>
-void CallPages::Rang(uint32_t connection, Serve&& serve) {
+template <class ServeOne>
+void CallPages::Rang(uint32_t connection, ServeOne&& serve) {
   const auto it = pages_.find(connection);
   if (it == pages_.end()) return;
   CallPage& page = *it->second.page;
-  const auto known = std::ranges::find(watched_, connection, &Watched::connection);
-  if (known == watched_.end()) {
+  if (std::ranges::find(watched_, connection, &Watched::connection) == watched_.end()) {
     Watched& place = PlaceForOne();
-    const Watched before = std::exchange(place, Watched{connection, &page, 0});
+    const Watched before = std::exchange(place, Watched{connection, &page, 0, false});
     if (before.page != nullptr && TurnAway(*before.page)) {
       ServeIfAsked(before.connection, *before.page, serve);
     }
   }
   std::atomic_ref(page.host_looks).store(1, std::memory_order_seq_cst);
-  ServeIfAsked(connection, page, serve);
 }
 
-template <class Serve>
-bool CallPages::Look(Serve&& serve) {
+template <class ServeOne>
+bool CallPages::Serve(ServeOne&& serve) {
   bool found = false;
-  for (size_t i = 0; i < watched_.size();) {
+  for (size_t i = 0; i < watched_.size(); i++) {
     Watched& watched = watched_[i];
-    if (ServeIfAsked(watched.connection, *watched.page, serve)) {
-      watched.empty_looks = 0;
-      found = true;
-    } else if (++watched.empty_looks > kMaxEmptyLooks && MayForget(*watched.page)) {
-      watched = watched_.back();
-      watched_.pop_back();
-      continue;
+    if (std::exchange(watched.asked, false)) {
+      found |= ServeIfAsked(watched.connection, *watched.page, serve);
     }
-    i++;
   }
   return found;
 }

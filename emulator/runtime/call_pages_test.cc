@@ -54,6 +54,13 @@ class CallPagesTest : public testing::Test {
     };
   }
 
+  // One scan of the host, as in CallServer.
+  bool Look() { return pages_.FindAsked() && pages_.Serve(Serve()); }
+  void Rang(uint32_t connection) {
+    pages_.Rang(connection, Serve());
+    Look();
+  }
+
   MemfdSegments segments_;
   CallPages pages_{segments_};
   std::vector<std::unique_ptr<Caller>> callers_;
@@ -65,35 +72,35 @@ class CallPagesTest : public testing::Test {
 TEST_F(CallPagesTest, TheFirstCallRingsAndLaterOnesAreSeen) {
   Caller& caller = NewCaller(1);
   EXPECT_TRUE(caller.Ask(5));
-  EXPECT_FALSE(pages_.Look(Serve())) << "not watched before it rang";
-  pages_.Rang(1, Serve());
+  EXPECT_FALSE(Look()) << "not watched before it rang";
+  Rang(1);
   EXPECT_TRUE(caller.Answered());
   EXPECT_EQ(caller.page().reply.error, 5);
   EXPECT_FALSE(caller.Ask(6));
-  EXPECT_TRUE(pages_.Look(Serve()));
+  EXPECT_TRUE(Look());
   EXPECT_EQ(caller.page().reply.error, 6);
 }
 
 TEST_F(CallPagesTest, AHostThatSleepsIsRung) {
   Caller& caller = NewCaller(1);
-  pages_.Rang(1, Serve());
+  Rang(1);
   EXPECT_FALSE(pages_.StopWatching());
   EXPECT_TRUE(caller.Ask(5));
 }
 
 TEST_F(CallPagesTest, ACallThatCameBeforeTheHostSaidThatItSleepsKeepsItAwake) {
   Caller& caller = NewCaller(1);
-  pages_.Rang(1, Serve());
+  Rang(1);
   EXPECT_FALSE(caller.Ask(5));
   EXPECT_TRUE(pages_.StopWatching());
-  EXPECT_TRUE(pages_.Look(Serve()));
+  EXPECT_TRUE(Look());
   EXPECT_TRUE(caller.Answered());
 }
 
 TEST_F(CallPagesTest, AProcessThatIsQuietForLongIsNoLongerWatched) {
   Caller& caller = NewCaller(1);
-  pages_.Rang(1, Serve());
-  for (uint32_t i = 0; i <= CallPages::kMaxEmptyLooks; i++) pages_.Look(Serve());
+  Rang(1);
+  for (uint32_t i = 0; i <= CallPages::kMaxEmptyLooks; i++) Look();
   EXPECT_TRUE(caller.Ask(5));
 }
 
@@ -102,9 +109,9 @@ TEST_F(CallPagesTest, MoreProcessesThanAreWatchedAreAllServed) {
   for (uint32_t i = 1; i <= count; i++) NewCaller(i);
   for (int round = 0; round < 3; round++) {
     for (uint32_t i = 0; i < count; i++) {
-      if (callers_[i]->Ask(7)) pages_.Rang(i + 1, Serve());
+      if (callers_[i]->Ask(7)) Rang(i + 1);
     }
-    pages_.Look(Serve());
+    Look();
     for (uint32_t i = 0; i < count; i++) EXPECT_TRUE(callers_[i]->Answered()) << i;
   }
   EXPECT_EQ(served_.size(), 3 * count);
@@ -113,7 +120,7 @@ TEST_F(CallPagesTest, MoreProcessesThanAreWatchedAreAllServed) {
 TEST_F(CallPagesTest, ASizeBeyondThePageIsCutAndLeftToTheHostToRefuse) {
   Caller& caller = NewCaller(1);
   caller.Ask(5, UINT32_MAX);
-  pages_.Rang(1, Serve());
+  Rang(1);
   EXPECT_EQ(last_message_bytes_, sizeof(CallHeader) + CallPage::kMaxInBytes);
   EXPECT_TRUE(caller.Answered());
 }
@@ -122,24 +129,24 @@ TEST_F(CallPagesTest, AReplyBeyondThePageIsCut) {
   Caller& caller = NewCaller(1);
   body_.resize(CallPage::kMaxOutBytes + 1);
   caller.Ask(0);
-  pages_.Rang(1, Serve());
+  Rang(1);
   EXPECT_EQ(caller.page().reply.size, CallPage::kMaxOutBytes);
 }
 
 TEST_F(CallPagesTest, AnUnknownStateIsNoCall) {
   Caller& caller = NewCaller(1);
-  pages_.Rang(1, Serve());
+  Rang(1);
   caller.page().state = 0xffffffff;
-  EXPECT_FALSE(pages_.Look(Serve()));
+  EXPECT_FALSE(Look());
 }
 
 TEST_F(CallPagesTest, ARemovedConnectionIsForgotten) {
   Caller& caller = NewCaller(1);
-  pages_.Rang(1, Serve());
+  Rang(1);
   pages_.Remove(1);
   caller.Ask(5);
-  EXPECT_FALSE(pages_.Look(Serve()));
-  pages_.Rang(1, Serve());
+  EXPECT_FALSE(Look());
+  Rang(1);
   EXPECT_TRUE(served_.empty());
 }
 
@@ -152,7 +159,7 @@ TEST_F(CallPagesTest, ASleepingCallerIsWoken) {
       syscall(SYS_futex, &caller.page().state, FUTEX_WAIT, CallPage::kAsked, nullptr, nullptr, 0);
     }
   });
-  pages_.Rang(1, Serve());
+  Rang(1);
   waits.join();
 }
 

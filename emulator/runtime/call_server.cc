@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "emulator/runtime/clock.h"
 #include "emulator/runtime/epoll_tag.h"
 
 namespace rdmaemu::runtime {
@@ -29,6 +31,7 @@ std::string ProgramName(pid_t pid) {
 
 CallServer::CallServer(int epoll_fd, Parts parts)
     : epoll_fd_(epoll_fd),
+      ends_(epoll_create1(EPOLL_CLOEXEC)),
       parts_(std::move(parts)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       buffer_(kMaxCallBytes),
@@ -44,7 +47,12 @@ Status CallServer::Listen(const std::string& path) {
       listen(fd.get(), SOMAXCONN) != 0) {
     return Fail(errno);
   }
-  epoll_event event = EventFor(EventKind::kListener, 0);
+  epoll_event event = EventFor(EventKind::kEnds, 0);
+  if (!ends_ || (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, ends_.get(), &event) != 0 &&
+                 errno != EEXIST)) {  // a host that listens again
+    return Fail(errno);
+  }
+  event = EventFor(EventKind::kListener, 0);
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd.get(), &event) != 0) return Fail(errno);
   listener_ = std::move(fd);
   path_ = path;
@@ -99,16 +107,36 @@ void CallServer::Add(Time now, UniqueFd socket) {
   Connection connection;
   connection.socket = std::move(socket);
   connection.process_fd.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (connection.process_fd) {
-    event = EventFor(EventKind::kClientExit, number);
-    epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, connection.process_fd.get(), &event);
-  }
+  WatchEnd(number, connection);
   connection.process =
       parts_.host.Attach(now, {static_cast<uint32_t>(peer.pid), ProgramName(peer.pid)});
   parts_.memory.AddProcess(connection.process, peer.pid);
   connection.pid = peer.pid;
   per_process_[peer.pid]++;
   connections_.emplace(number, std::move(connection));
+}
+
+// Without a pidfd (some sandboxes refuse it), the end of the last connection tells of the end of
+// the process: a closed socket always raises EPOLLHUP.
+void CallServer::WatchEnd(uint32_t number, const Connection& connection) {
+  const bool has_pidfd = static_cast<bool>(connection.process_fd);
+  epoll_event event = EventFor(EventKind::kClientExit, number, has_pidfd ? uint32_t{EPOLLIN} : 0);
+  const UniqueFd& watched = has_pidfd ? connection.process_fd : connection.socket;
+  epoll_ctl(ends_.get(), EPOLL_CTL_ADD, watched.get(), &event);
+}
+
+bool CallServer::HearEnds(Time now) {
+  const Time real = RealNow();
+  if (real - ends_heard_at_ < kLongestUnheard) return false;
+  ends_heard_at_ = real;
+  std::array<epoll_event, 64> ends;
+  bool found = false;
+  for (int ready = static_cast<int>(ends.size()); ready == static_cast<int>(ends.size());) {
+    ready = epoll_wait(ends_.get(), ends.data(), static_cast<int>(ends.size()), 0);
+    for (int i = 0; i < ready; i++) ProcessEnded(now, NumberOf(ends[static_cast<size_t>(i)]));
+    found |= ready > 0;
+  }
+  return found;
 }
 
 void CallServer::Serve(Time now, uint32_t number) {
@@ -122,6 +150,7 @@ void CallServer::Serve(Time now, uint32_t number) {
         recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
+    if (HearEnds(now) && !connections_.contains(number)) return;
     // An ended process makes no calls. Its children use connections of their own.
     if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
@@ -188,7 +217,8 @@ void CallServer::ServePage(Time now, uint32_t number) {
 }
 
 bool CallServer::ServePages(Time now) {
-  const bool found = pages_.Look([&](uint32_t who, std::span<const std::byte> message) {
+  if (pages_.FindAsked()) HearEnds(now);
+  const bool found = pages_.Serve([&](uint32_t who, std::span<const std::byte> message) {
     return AnswerPage(now, who, message);
   });
   DropBroken(now);

@@ -27,6 +27,8 @@ class CallServer {
   // A program has one connection, and briefly a second one while its host is about to end.
   static constexpr uint32_t kMaxConnectionsPerProcess = 8;
   static constexpr int kMaxAcceptsPerTurn = 64;
+  // A program needs longer than this to reap an ended process: the kernel must wake it.
+  static constexpr Duration kLongestUnheard = std::chrono::microseconds(3);
   static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before others are served
   // Holds at least two of the largest replies. A client whose buffer is full is dropped.
   static constexpr int kSendBufferBytes = 512 << 10;
@@ -60,9 +62,15 @@ class CallServer {
   // Call before the host sleeps. From then on callers ring the doorbell. Returns true if a call was
   // made before its caller could see this.
   bool StopWatchingPages() { return pages_.StopWatching(); }
-  // Handles the end of the connection's process. Drops the connection too, unless a forked child of
-  // the process holds its socket.
-  void ProcessEnded(Time now, uint32_t connection);
+  // Readable when a process has ended and HearEnds has not handled its end.
+  int ends_fd() const { return ends_.get(); }
+  // Handles the ends of all processes that have ended. Returns true if there was one.
+  //
+  // A program may reap a killed process and then post a request to it, which must fail. When the
+  // host has taken the request, HearEnds finds that end. So the host calls this after it took work,
+  // calls or datagrams, and before it executes them. The system call is left out for a while after
+  // the last one (kLongestUnheard).
+  bool HearEnds(Time now);
   // Drops one connection because its process has ended or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
@@ -86,6 +94,11 @@ class CallServer {
   };
 
   void Add(Time now, UniqueFd socket);
+  // Lets ends_ tell of the end of the connection's process.
+  void WatchEnd(uint32_t number, const Connection& connection);
+  // Handles the end of the connection's process. Drops the connection too, unless a forked child of
+  // the process holds its socket.
+  void ProcessEnded(Time now, uint32_t connection);
   Reply Answer(Time now, uint32_t number, Connection& connection,
                std::span<const std::byte> message);
   Reply AskClock(std::span<const std::byte> body);
@@ -99,6 +112,8 @@ class CallServer {
   int DescriptorFor(uint32_t number, Connection& connection, const ReplyDescriptor& what);
 
   int epoll_fd_;
+  UniqueFd ends_;         // an epoll descriptor, in which kClientExit events come
+  Time ends_heard_at_{};  // the machine's time of the last HearEnds that looked
   Parts parts_;
   std::string path_;
   UniqueFd listener_;

@@ -10,7 +10,8 @@ namespace rdmaemu::runtime {
 enum class EventKind : uint32_t {
   kListener,
   kConnection,  // number: the connection's number
-  kClientExit,  // a client's pidfd; number: the connection's number
+  kClientExit,  // a client's pidfd; number: the connection's number; in CallServer's own epoll only
+  kEnds,        // CallServer::ends_fd: one of them
   kDoorbell,    // a call on the connection's page, or queue doorbells in shared memory
   kUdpPort,     // number: index of the port
   kGroupPort,   // number: the group's number in UdpNetwork

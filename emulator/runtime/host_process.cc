@@ -233,7 +233,8 @@ bool HostProcess::Scan(Time now) {
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   found |= server_->ServePages(now);
-  found |= host_->Work(now);
+  if (host_->Take(now)) HearEnds(now);
+  found |= host_->Deliver(now);
   found |= ExpireIfDue(now);
   found |= network_.ReceiveStaged(ReceiveHandler(now));
   network_.Flush();
@@ -282,8 +283,10 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
     case EventKind::kConnection:
       server_->Serve(now, number);
       break;
-    case EventKind::kClientExit:
-      server_->ProcessEnded(now, number);
+    case EventKind::kEnds:
+      HearEnds(now);
+      break;
+    case EventKind::kClientExit:  // in the epoll descriptor of server_
       break;
     case EventKind::kDoorbell:
       server_->ServePage(now, number);
@@ -300,10 +303,20 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
       domain_->TakeWake();
       return false;
   }
+  NoteClients();
+  return true;
+}
+
+void HostProcess::NoteClients() {
   if (clients_before_ > 0 && server_->clients() == 0) last_client_left_ = RealNow();
   if (server_->clients() < clients_before_) heap_may_shrink_ = true;
   clients_before_ = server_->clients();
-  return true;
+}
+
+void HostProcess::HearEnds(Time now) {
+  if (!server_->HearEnds(now)) return;
+  did_work_ = true;
+  NoteClients();
 }
 
 UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
@@ -313,6 +326,7 @@ UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
         if (domain_ != nullptr && !flow.destination.IsMulticast()) {
           domain_->NoteReceived(flow.source, udp_payloads.size());
         }
+        HearEnds(now);
         host_->Receive(now, flow, udp_payloads, &at);
       };
 }

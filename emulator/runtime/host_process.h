@@ -54,6 +54,9 @@ class HostProcess {
   bool PollDescriptors(Duration timeout);
   // `now` is the host's time, not real time.
   bool Dispatch(Time now, const epoll_event& event);
+  // As CallServer::HearEnds.
+  void HearEnds(Time now);
+  void NoteClients();
   UdpNetwork::Handler ReceiveHandler(Time now);
   // Receives from a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);

@@ -133,7 +133,7 @@ class Engine::Impl final : public Receiver {
   bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
-  bool Work(Time now) {
+  bool Take(Time now) {
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
     for (uint32_t i = 0;
          i < kTurnsPerWork && core_.counters.packets_sent < enough_sent && !core_.doors.interrupts;
@@ -142,6 +142,10 @@ class Engine::Impl final : public Receiver {
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
+    return core_.HasLocal() || parking_.AwaitsCopies();
+  }
+
+  bool Deliver(Time now) {
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     DeliverSomeLocal(now);
     return unparked || core_.HasLocal() || !core_.round.empty();
@@ -510,7 +514,12 @@ void Engine::ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }
 void Engine::DropStaleDeadlines() { impl_->DropStaleDeadlines(); }
-bool Engine::Work(Time now) { return impl_->Work(now); }
+bool Engine::Take(Time now) { return impl_->Take(now); }
+bool Engine::Deliver(Time now) { return impl_->Deliver(now); }
+bool Engine::Work(Time now) {
+  impl_->Take(now);
+  return impl_->Deliver(now);
+}
 void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
   impl_->StateChanged(now, qp, from);
 }

@@ -109,6 +109,10 @@ class Engine : public TransportHooks {
   // Does a bounded amount of ready work: trains between local QPs, and sends into windows that
   // opened. Returns true when work is left.
   bool Work(Time now);
+  // The two halves of Work. Take takes posted work from the queues, and returns true when Deliver
+  // has something to do. Deliver executes what is for QPs of this host. Returns as Work.
+  bool Take(Time now);
+  bool Deliver(Time now);
   // Returns true while programs copy for this host. Their end makes no call, so the caller must
   // poll soon.
   bool AwaitsCopies() const;

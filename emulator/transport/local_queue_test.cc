@@ -1,5 +1,5 @@
 // Trains wait between local QPs when one of the QPs changes. The tests use responses to an earlier
-// incarnation of a QP, and READ responses whose region is withdrawn.
+// incarnation of a QP, READ responses whose region is withdrawn, and ACK timeouts.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -82,6 +82,55 @@ TEST_F(WaitingTrains, AReadResponseDoesNotBringWhatARegionHeldAfterItsEnd) {
       EXPECT_TRUE(std::ranges::find(x.buffer, std::byte{0x55}) == x.buffer.end());
     }
   }
+}
+
+// IBTA 9.7.6.1.3 counts retries of lost packets. On a host that is slower than the timeout, nothing
+// is lost: the requests and their answers wait in its queue.
+TEST_F(WaitingTrains, AHostThatIsSlowerThanTheTimeoutExhaustsNoRetries) {
+  Link link;
+  link.retry_count = 1;
+  x = world.Make(world.a, IBV_QPT_RC, 64);
+  y = world.Make(world.a, IBV_QPT_RC, 64);
+  world.Join(x, y, link);
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0), {x.Sge(0, 8)});
+  world.Ring(x);
+  ASSERT_TRUE(world.a.engine.Take(world.now));
+  const auto let_timeouts_pass = [&] {
+    for (int i = 0; i < 5; i++) {
+      world.now += std::chrono::seconds(1);
+      world.a.engine.Expire(world.now);
+    }
+  };
+  let_timeouts_pass();  // the request waits
+  world.a.engine.Deliver(world.now);
+  let_timeouts_pass();  // its answer may wait
+  world.Run();
+  const auto sent = x.Sent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_SUCCESS});
+  EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);
+}
+
+TEST_F(WaitingTrains, AQueueThatIsNeverEmptyHidesNoDeadPeer) {
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, y, 0), {x.Sge(0, 8)});
+  ASSERT_TRUE(world.a.verbs.DestroyQp(world.now, kGroup, y.qp->handle).has_value());
+  world.Ring(x);
+  std::vector<ib_uverbs_wc> sent;
+  for (int i = 0; i < 100 && sent.empty(); i++) {
+    for (size_t k = 0; k < others.size(); k += 2) {
+      others[k].Sent();
+      while (!others[k].qp->send_ring.Full()) {
+        others[k].Post(RdmaWr(IBV_WR_RDMA_WRITE, 0, others[k + 1], 0, 0), {});
+      }
+      world.Ring(others[k]);
+    }
+    Work(1);
+    world.now += std::chrono::seconds(1);
+    world.a.engine.Expire(world.now);
+    sent = x.Sent();
+  }
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_RETRY_EXC_ERR});
 }
 
 }  // namespace
