@@ -178,8 +178,9 @@ FaultOutcome RunAt(const FaultPoint& point, Body&& body) {
 // rule, and all rules that the body added, after each run. A body fails when it throws, returns
 // false (where it returns bool), or records a failure in the test framework. The failure's message
 // names the point. The hosts stay the same for all points, so the body undoes permanent effects of
-// its faults. A point whose rule cannot be added fails: its text is wrong, or an earlier fault ended
-// its host. Skips the test on a backend without rules.
+// its faults. Add further hosts before this call and not in the body: a process has at most eight
+// until rdmaemu_close, and removed hosts count. A point whose rule cannot be added fails: its text
+// is wrong, or an earlier fault ended its host. Skips the test on a backend without rules.
 template <class Body>
 [[nodiscard]] FaultReport ForEachFault(const std::vector<FaultPoint>& points, Body&& body) {
   Require(Need::kRules);
