@@ -35,4 +35,14 @@ void** SlotOf(const char* name) {
   return nullptr;
 }
 
+void** SlotOfVersion(const char* name, const char* version) {
+  for (unsigned i = 0; i < kForwardCount; i++) {
+    const Forward& each = kForwards[i];
+    if (strcmp(each.name, name) == 0 && strcmp(each.version, version) == 0) {
+      return each.is_default ? nullptr : &rdmaemu_layer_slots[i];
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace rdmaemu::layer

@@ -38,13 +38,17 @@ void* LoadBehind(const char* variable, const char* soname, void (*missing)());
 
 // Returns the slot of the default version of a name, or nullptr when there is none.
 void** SlotOf(const char* name);
+// Returns the slot of a version of a name that is not the default version.
+void** SlotOfVersion(const char* name, const char* version);
 
 // Puts `function` into the slot of `name`, and the slot's previous function into `next`. `function`
 // calls `next`. Does nothing when `name` has no slot. Not thread-safe: call Intercept only in the
-// library's constructor. The user that intercepts last is called first.
+// library's constructor. The user that intercepts last is called first. `version`: nullptr for the
+// default version.
 template <class Function>
-void Intercept(const char* name, Function* function, Function** next) {
-  void** const slot = SlotOf(name);
+void Intercept(const char* name, Function* function, Function** next,
+               const char* version = nullptr) {
+  void** const slot = version == nullptr ? SlotOf(name) : SlotOfVersion(name, version);
   if (slot == nullptr) return;
   *next = reinterpret_cast<Function*>(*slot);
   *slot = reinterpret_cast<void*>(function);

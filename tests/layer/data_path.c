@@ -165,6 +165,8 @@ int main(void) {
   connect_qp(peer, qp);
   post_plain(qp, peer);
   post_extended(qp, peer);
+  struct ibv_poll_cq_attr unknown = {.comp_mask = 1u << 31};
+  CHECK(ibv_start_poll(cq_ex, &unknown) != 0);
   struct ibv_mw* mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
   CHECK(mw && !ibv_dealloc_mw(mw));
   CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_qp(shared));

@@ -1,6 +1,7 @@
 """Runs programs of each kind on the layer and checks their program traces (docs/trace.md)."""
 
 import collections
+import errno
 import json
 import os
 import re
@@ -163,6 +164,9 @@ def each_data_path_call_is_seen_under_its_name():
     check(len(lists[0]["sg_list"]) == 2 and len(lists[1]["buf_list"]) == 1, "%s" % lists)
     refused = [line for line in lines if line["what"] == "post_send" and "errno" in line]
     check([line["errno"] for line in refused] == ["EINVAL"], "%s" % refused)
+    # The last poll has a mask that no device knows.
+    polls = [line for line in lines if line["what"] == "start_poll" and "times" not in line]
+    check((polls[-1]["result"], polls[-1]["errno"]) == (errno.EINVAL, "EINVAL"), "%s" % polls[-1])
     done = counts(lines, "completion")
     check(done == {"SUCCESS": 13}, "%s" % done)
     numbers = {line["arguments"]["wr_id"] for line in lines if line["kind"] == "completion"}
@@ -247,6 +251,46 @@ def a_trace_that_is_cut_fails_the_run_and_says_how_much():
         check(counts(lines, "lost")["disk"] == 1, "%s" % lines)
 
 
+def unopened(move):
+    """Runs a program whose recording `move` has hidden, and returns the trace."""
+    with Emulator() as emulator:
+        command = "%s; %s linked; mv $RDMAEMU_LAYER_TRACE.away $RDMAEMU_LAYER_TRACE%s" % (
+            move, build("shapes"), "/control" if "/control" in move else "")
+        path = os.path.join(emulator.directory, "saw.jsonl")
+        lines = traced(emulator, ["sh", "-c", command], status=125)
+        emulator.programs[-1].expect("error: the trace .* lacks process [0-9]+: it could not open")
+        validated(emulator, path)
+        return lines
+
+
+def a_process_without_its_recording_fails_the_run():
+    # A missing control file stands for one that the process may not open, a missing directory for a
+    # chroot.
+    for move in ("mv $RDMAEMU_LAYER_TRACE/control $RDMAEMU_LAYER_TRACE.away",
+                 "mv $RDMAEMU_LAYER_TRACE $RDMAEMU_LAYER_TRACE.away"):
+        lines = unopened(move)
+        lost = [line for line in lines if line["kind"] == "lost"]
+        check([line["what"] for line in lost] == ["process"], "%s" % lost)
+        check(lost[0]["arguments"]["reason"] == "No such file or directory", "%s" % lost)
+
+
+def calls_of_an_old_symbol_version_are_seen():
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("shapes"), "old"])
+        validated(emulator, os.path.join(emulator.directory, "saw.jsonl"))
+    old = [(line["what"], line.get("errno")) for line in lines
+           if line.get("version") == "IBVERBS_1.0"]
+    check(old == [("get_device_list", "EOPNOTSUPP"), ("alloc_pd", "EOPNOTSUPP")], "%s" % old)
+
+
+def a_text_that_is_cut_is_marked():
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("shapes"), "long_name"])
+    found = [line["arguments"] for line in lines if line["what"] == "rdma_getaddrinfo"]
+    check(found[0]["node"] == 256 * "x" and found[0]["node_cut"] is True, "%s" % found)
+    check(found[0]["service"] == "1" and "service_cut" not in found[0], "%s" % found)
+
+
 def a_trace_that_cannot_be_written_stops_the_run():
     with Emulator() as emulator:
         program = emulator.start("layer", free_addresses(1)[0], ["true"],
@@ -291,6 +335,11 @@ def every_public_function_is_in_the_table_of_calls():
               lines_of("shim/verbs/abi.txt") | lines_of("shim/rdmacm/abi.txt")
               if "@@" in name and "PRIVATE" not in name}
     check(set(rows) == public, "%s" % sorted(set(rows) ^ public))
+    with open("shim/layer/trace/calls_1_0.inc") as table:
+        rows = re.findall(r"^(?:OLD|OLD_VALUE)\((\w+)", table.read(), re.MULTILINE)
+    old = {name.split("@")[0] for name in lines_of("shim/verbs/abi.txt")
+           if name.endswith("@IBVERBS_1.0") and "@@" not in name}
+    check(sorted(rows) == sorted(old), "%s" % sorted(set(rows) ^ old))
 
 
 def the_layer_needs_no_cxx_runtime():
@@ -310,6 +359,9 @@ CASES = SHAPES + [
     names_are_stable_and_tell_whose_a_number_is,
     real_traces_keep_the_schema,
     a_trace_that_is_cut_fails_the_run_and_says_how_much,
+    a_process_without_its_recording_fails_the_run,
+    calls_of_an_old_symbol_version_are_seen,
+    a_text_that_is_cut_is_marked,
     a_trace_that_cannot_be_written_stops_the_run,
     the_layer_exports_what_the_libraries_export,
     every_public_function_is_in_the_table_of_calls,

@@ -86,10 +86,40 @@ static int loads(int flags) {
   return dlclose(library);
 }
 
+/* Calls functions of IBVERBS_1.0, as a program from before 2007. */
+static int calls_old(void) {
+  void* library = dlopen("libibverbs.so.1", RTLD_NOW);
+#define OLD(name) dlvsym(library, "ibv_" name, "IBVERBS_1.0")
+  void** (*list_devices)(int*) = (void** (*)(int*))OLD("get_device_list");
+  void* (*open_device)(void*) = (void* (*)(void*))OLD("open_device");
+  void* (*alloc_pd)(void*) = (void* (*)(void*))OLD("alloc_pd");
+  int (*dealloc_pd)(void*) = (int (*)(void*))OLD("dealloc_pd");
+  int (*close_device)(void*) = (int (*)(void*))OLD("close_device");
+  if (!list_devices || !open_device || !alloc_pd || !dealloc_pd || !close_device) return 1;
+  void** list = list_devices(NULL);
+  /* The emulator lists no device here (docs/abi.md). */
+  if (!list || !list[0]) return alloc_pd(NULL) != NULL;
+  void* context = open_device(list[0]);
+  void* pd = context ? alloc_pd(context) : NULL;
+  return !pd || dealloc_pd(pd) || close_device(context);
+}
+
+static int names_a_long_host(void) {
+  char name[401] = {0};
+  memset(name, 'x', 400);
+  void* library = dlopen("librdmacm.so.1", RTLD_NOW);
+  int (*find)(const char*, const char*, const void*, void**) =
+      (int (*)(const char*, const char*, const void*, void**))dlsym(library, "rdma_getaddrinfo");
+  void* found = NULL;
+  return find(name, "1", NULL, &found) == 0;
+}
+
 int main(int argc, char** argv) {
   const char* how = argc > 1 ? argv[1] : "linked";
   alarm(100);
   if (!strcmp(how, "dlopen")) return loads(RTLD_NOW | RTLD_LOCAL);
+  if (!strcmp(how, "old")) return calls_old();
+  if (!strcmp(how, "long_name")) return names_a_long_host();
   if (!strcmp(how, "provider")) {
     /* RTLD_NOW binds the provider's names of IBVERBS_PRIVATE_34 at once. */
     void* provider = dlopen("libmlx5.so.1", RTLD_NOW);

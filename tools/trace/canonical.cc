@@ -148,14 +148,15 @@ class Canonicalizer {
     if (record.kind == "async") key.thread = 0;
     if (record.kind != "completion") return key;
     key.thread = 0;
-    if (record.what != "SUCCESS") {
-      // A failed completion has no opcode, so its direction is unknown. Its stream is that of the
-      // record's object: the QP, or the CQ when the QP is unknown.
-      key.part = "failed " + ObjectName(record.object);
-      return key;
-    }
     const auto arguments = fields.find("arguments");
     const bool has = arguments != fields.end() && arguments->is_object();
+    if (record.what != "SUCCESS") {
+      // A failed completion has no opcode, so its direction is unknown. Only the completions of one
+      // CQ have an order, so each CQ of the QP has a stream of its own.
+      const std::string cq = has ? arguments->value("cq", record.object) : record.object;
+      key.part = "failed " + ObjectName(cq);
+      return key;
+    }
     const Json& from = has && arguments->contains("opcode") ? *arguments : fields;
     const auto opcode = from.find("opcode");
     if (opcode == from.end() || !opcode->is_string()) return key;

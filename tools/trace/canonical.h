@@ -28,7 +28,7 @@ struct StreamKey {
   std::string process;  // "rping", "rping.2", "rping/rping" of a forked child
   uint32_t thread = 0;  // 0: any thread
   std::string object;   // canonical name; empty: none
-  std::string part;     // of completions "sends", "receives", "failed qp1"; else empty
+  std::string part;     // of completions "sends", "receives", "failed cq1"; else empty
   auto operator<=>(const StreamKey&) const = default;
 };
 

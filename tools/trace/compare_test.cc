@@ -129,6 +129,24 @@ TEST(CompareTest, CompletionsOfOneQueuePairCountByDirectionWhicheverThreadPolls)
   EXPECT_NE(Differences(a, c), "");
 }
 
+TEST(CompareTest, FailedCompletionsOfOneQueuePairCountByQueue) {
+  const auto failed = [](TraceText& text, const char* cq, int id) {
+    text.Add("completion", "WR_FLUSH_ERR", "qp1",
+             R"({"cq":")" + std::string(cq) + R"(","qp_num":"qp1.qp_num","wr_id":)" +
+                 std::to_string(id) + "}");
+  };
+  TraceText a, b, c;
+  for (TraceText* text : {&a, &b, &c}) {
+    text->Call("create_qp", "pd1", R"({"send_cq":"cq1","recv_cq":"cq2"})", "\"qp1\"");
+  }
+  failed(a, "cq1", 1), failed(a, "cq1", 2), failed(a, "cq2", 3);
+  failed(b, "cq2", 3), failed(b, "cq1", 1), failed(b, "cq1", 2);
+  // The program polled its two queues in another order.
+  EXPECT_EQ(Differences(a, b), "");
+  failed(c, "cq1", 2), failed(c, "cq1", 1), failed(c, "cq2", 3);
+  EXPECT_NE(Differences(a, c), "");
+}
+
 TEST(CompareTest, ThreadsAreMatchedByWhatTheyDo) {
   TraceText a, b;
   a.Call("alloc_pd", "context1", "{}", "\"pd1\"");

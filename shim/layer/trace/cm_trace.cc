@@ -1,16 +1,7 @@
-#include "shim/layer/forward.h"
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/wrap.h"
 
 namespace rdmaemu::layer::trace {
-namespace {
-
-template <CallId kId>
-void Install() {
-  Intercept(Row<kId>::kSymbol, &Traced<kId>::Call, &Traced<kId>::next);
-}
-
-}  // namespace
 
 void InstallCm() {
 #define VERBS(function, ...)

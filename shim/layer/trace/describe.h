@@ -51,19 +51,31 @@ enum class NumberOf : uint8_t { kQp, kLkey, kRkey, kSrq };
 template <class T, class U>
 inline constexpr bool kIs = std::is_same_v<std::remove_cv_t<T>, U>;
 
+// An object T in the layout of IBVERBS_1.0. Only its address is known.
+template <class T>
+class Old {};
+template <class T>
+inline constexpr bool kIsOld = false;
+template <class T>
+inline constexpr bool kIsOld<Old<T>> = true;
+
 // Whether T is an RDMA object. Pointers to RDMA objects get stable names.
 template <class T>
 inline constexpr bool kIsObject =
-    kIs<T, ibv_context> || kIs<T, ibv_pd> || kIs<T, ibv_mr> || kIs<T, ibv_mw> || kIs<T, ibv_cq> ||
-    kIs<T, ibv_cq_ex> || kIs<T, ibv_comp_channel> || kIs<T, ibv_qp> || kIs<T, ibv_qp_ex> ||
-    kIs<T, ibv_srq> || kIs<T, ibv_ah> || kIs<T, ibv_wq> || kIs<T, ibv_dm> || kIs<T, ibv_flow> ||
-    kIs<T, ibv_td> || kIs<T, ibv_xrcd> || kIs<T, ibv_counters> || kIs<T, ibv_flow_action> ||
-    kIs<T, ibv_rwq_ind_table> || kIs<T, rdma_event_channel> || kIs<T, rdma_cm_id>;
+    kIsOld<std::remove_cv_t<T>> || kIs<T, ibv_context> || kIs<T, ibv_pd> || kIs<T, ibv_mr> ||
+    kIs<T, ibv_mw> || kIs<T, ibv_cq> || kIs<T, ibv_cq_ex> || kIs<T, ibv_comp_channel> ||
+    kIs<T, ibv_qp> || kIs<T, ibv_qp_ex> || kIs<T, ibv_srq> || kIs<T, ibv_ah> || kIs<T, ibv_wq> ||
+    kIs<T, ibv_dm> || kIs<T, ibv_flow> || kIs<T, ibv_td> || kIs<T, ibv_xrcd> ||
+    kIs<T, ibv_counters> || kIs<T, ibv_flow_action> || kIs<T, ibv_rwq_ind_table> ||
+    kIs<T, rdma_event_channel> || kIs<T, rdma_cm_id>;
 
 // Returns the kind of an object in its stable name. A CQ or QP and its extended form are one
 // object.
 template <class T>
+struct KindOfOld;
+template <class T>
 constexpr const char* KindOf() {
+  if constexpr (kIsOld<T>) return KindOfOld<T>::Name();
   if (kIs<T, ibv_context>) return "context";
   if (kIs<T, ibv_pd>) return "pd";
   if (kIs<T, ibv_mr>) return "mr";
@@ -84,6 +96,10 @@ constexpr const char* KindOf() {
   if (kIs<T, rdma_event_channel>) return "channel";
   return "id";
 }
+template <class T>
+struct KindOfOld<Old<T>> {
+  static constexpr const char* Name() { return KindOf<T>(); }
+};
 
 // The numbers that the device chose for a new object. They are recorded with the object.
 struct ObjectNumbers {

@@ -8,9 +8,13 @@
 // no record. The thread appends a full window to its log. A record of size 0 ends a window.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace rdmaemu::layer::trace {
 
@@ -19,14 +23,20 @@ inline constexpr const char* kControlFile = "control";
 
 inline constexpr const char* kWindowSuffix = ".window";
 inline constexpr const char* kLogSuffix = ".log";
+// A process that cannot open the recording creates a symbolic link PID.unopened in its directory,
+// whose target is the reason. A link needs no file descriptor. When the process cannot do that
+// either (it is in a chroot, or has another user id), it sends "PID REASON" to the datagram socket
+// that `run` has bound (RecordingSocket).
+inline constexpr const char* kUnopenedSuffix = ".unopened";
 
 // Includes the WindowHeader. A window of this size stays in a processor's cache.
 inline constexpr size_t kWindowBytes = 64 << 10;
-// The largest record. Longer lists and texts are cut. Lists and byte strings record that they were
-// cut, and C strings do not.
+// The largest record. Longer lists, byte strings and C strings are cut, and record that they were.
 inline constexpr size_t kMaxRecordBytes = 8 << 10;
 // Flag in the count before an array: the array had more elements.
 inline constexpr uint16_t kArrayIsCut = 0x8000;
+// Flag in the length before a C string: the string was longer.
+inline constexpr uint16_t kTextIsCut = 0x8000;
 // A list is cut when no more than this space remains in the record. The fields after the list need
 // that space.
 inline constexpr size_t kListReserveBytes = 2 << 10;
@@ -53,6 +63,27 @@ enum class Loss : uint32_t {
   kCount,
 };
 
+// The address of the recording's socket: an abstract name that ends as the directory's path.
+class RecordingSocket {
+ public:
+  explicit RecordingSocket(const char* directory) {
+    constexpr char kPrefix[] = "rdmaemu.";
+    const size_t length = strlen(directory);
+    const size_t taken = length < kMaxTaken ? length : kMaxTaken;
+    address_.sun_family = AF_UNIX;
+    memcpy(address_.sun_path + 1, kPrefix, sizeof kPrefix - 1);
+    memcpy(address_.sun_path + sizeof kPrefix, directory + length - taken, taken);
+    length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + sizeof kPrefix + taken);
+  }
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  socklen_t length() const { return length_; }
+
+ private:
+  static constexpr size_t kMaxTaken = 64;
+  sockaddr_un address_{};
+  socklen_t length_;
+};
+
 struct Control {
   uint64_t magic;
   Clock clock;
@@ -62,6 +93,8 @@ struct Control {
   std::atomic<uint64_t> lost[static_cast<size_t>(Loss::kCount)];
 };
 
+inline constexpr uint64_t kIsInLog = 1;  // lengths of a log are multiples of 8
+
 // At the beginning of a window.
 struct WindowHeader {
   uint64_t magic;
@@ -69,8 +102,8 @@ struct WindowHeader {
   uint32_t image;    // from Control::images; each exec begins a new image of the process
   uint32_t thread;   // number in the process, from 1
   uint32_t unused;
-  // The offset in the log for the window's records. A log that is longer by exactly the window's
-  // records contains them already.
+  // The length of the log: bytes behind it are no records. With the flag kIsInLog, the log contains
+  // the window's records already.
   uint64_t position;
   uint64_t reserved[4];
 };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace rdmaemu::layer::trace {
@@ -135,47 +136,46 @@ uint64_t RecordsIn(const Thread& thread) {
   return count;
 }
 
-// Appends the window's records to the log, all or none. On failure returns false, with the reason
-// in `why`.
+// Appends the window's records to the log. On failure returns false, with the reason in `why`. The
+// log may then have a part of the records behind `position`. Readers ignore that part, and the next
+// append overwrites it.
 bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& why) {
   why = Loss::kLimit;
   if (!Reserve(bytes)) return false;
   char path[kMaxPathBytes + 64];
   PathOf(thread, kLogSuffix, path);
   why = Loss::kFile;
-  const int fd = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+  const int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) return Unreserve(bytes), false;
   why = Loss::kDisk;
   size_t written = 0;
   while (FitsFileLimit(thread.position + bytes) && written < bytes) {
-    const ssize_t count = write(fd, records + written, bytes - written);
+    const auto at = static_cast<off_t>(thread.position + written);
+    const ssize_t count = pwrite(fd, records + written, bytes - written, at);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     written += static_cast<size_t>(count);
   }
-  const bool is_whole = written == bytes;
-  if (!is_whole && written > 0 && ftruncate(fd, static_cast<off_t>(thread.position)) != 0) {
-    why = Loss::kFile;
-  }
   close(fd);
-  if (!is_whole) Unreserve(bytes);
-  return is_whole;
+  if (written < bytes) Unreserve(bytes);
+  return written == bytes;
 }
 
 // Moves the window's records to the log. Counts the records as lost when that fails.
 void EmptyWindow(Thread& thread) {
   char* const records = thread.begin + sizeof(WindowHeader);
+  auto* const header = reinterpret_cast<WindowHeader*>(thread.begin);
   const auto bytes = static_cast<size_t>(thread.at - records);
   Loss why;
   if (AppendToLog(thread, records, bytes, why)) {
     thread.position += bytes;
+    // In this order no record is lost or repeated when the process ends between any two steps.
+    __atomic_store_n(&header->position, thread.position | kIsInLog, __ATOMIC_RELEASE);
   } else {
     Lose(why, RecordsIn(thread));
   }
-  // In this order no record is lost or repeated when the process ends between any two steps.
   __atomic_store_n(&reinterpret_cast<RecordHeader*>(records)->bytes, uint16_t{0}, __ATOMIC_RELEASE);
-  __atomic_store_n(&reinterpret_cast<WindowHeader*>(thread.begin)->position, thread.position,
-                   __ATOMIC_RELEASE);
+  __atomic_store_n(&header->position, thread.position, __ATOMIC_RELEASE);
   thread.at = records;
   thread.polls = nullptr;
 }
@@ -197,10 +197,9 @@ void EndThread(void*) {
   errno = before;
 }
 
-void PutText(Record& record, const char* text, size_t bytes) {
-  const auto count = static_cast<uint16_t>(bytes);
-  record.Put(count);
-  record.PutBytes(text, count);
+void PutText(Record& record, const char* text, size_t bytes, bool is_cut = false) {
+  record.Put(static_cast<uint16_t>(bytes | (is_cut ? kTextIsCut : 0)));
+  record.PutBytes(text, bytes);
 }
 
 // Puts the path with symbolic links resolved, because that path ends with the library's version.
@@ -213,14 +212,14 @@ void PutRealPath(Record& record, const char* path) {
 void PutStart() {
   char arguments[kMaxArgumentBytes];
   const size_t bytes = ReadFile("/proc/self/cmdline", arguments, sizeof arguments);
-  char program[kMaxTextBytes];
+  char program[kMaxPathTextBytes];
   const ssize_t program_bytes = readlink("/proc/self/exe", program, sizeof program);
   Record record(RecordKind::kStart, 0, Now());
   if (!record) return;
   record.Put(static_cast<uint32_t>(getppid()));
   record.Put(static_cast<uint32_t>(g_is_emulator));
   PutText(record, program, program_bytes < 0 ? 0 : static_cast<size_t>(program_bytes));
-  PutText(record, arguments, bytes);
+  PutText(record, arguments, bytes, bytes == sizeof arguments);
   PutRealPath(record, getenv("RDMAEMU_LAYER_VERBS"));
   PutRealPath(record, getenv("RDMAEMU_LAYER_RDMACM"));
 }
@@ -304,30 +303,47 @@ Control* MapControl() {
   close(fd);
   if (memory == MAP_FAILED) return nullptr;
   auto* const control = static_cast<Control*>(memory);
+  errno = EPROTO;  // of another build
   return control->magic == kMagic ? control : nullptr;
+}
+
+// Tells `run` that this process is not in the trace (kUnopenedSuffix). Prints the reason as well.
+void TellUnopened(const char* directory, const char* reason) {
+  fprintf(stderr, "rdmaemu: no trace of process %d: cannot open the recording %s: %s\n", getpid(),
+          directory, reason);
+  char path[kMaxPathBytes + 64];
+  snprintf(path, sizeof path, "%s/%d%s", directory, getpid(), kUnopenedSuffix);
+  if (symlink(reason, path) == 0) return;
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  char text[kMaxTextBytes];
+  const int bytes = snprintf(text, sizeof text, "%d %s", getpid(), reason);
+  const RecordingSocket to(directory);
+  sendto(fd, text, static_cast<size_t>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, to.address(),
+         to.length());
+  close(fd);
 }
 
 }  // namespace
 
 void OpenRecording(bool is_emulator) {
   const char* const directory = getenv("RDMAEMU_LAYER_TRACE");
-  if (directory == nullptr || strlen(directory) >= kMaxPathBytes) return;
+  if (directory == nullptr) return;
+  if (strlen(directory) >= kMaxPathBytes) return TellUnopened(directory, strerror(ENAMETOOLONG));
   stpcpy(g_directory, directory);
   g_is_emulator = is_emulator;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* const memory =
       mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   Control* const control = memory == MAP_FAILED ? nullptr : MapControl();
-  if (control == nullptr) {
-    fprintf(stderr, "rdmaemu: no trace of process %d: cannot open the recording %s: %s\n", getpid(),
-            directory, strerror(errno));
-    return;
-  }
+  if (control == nullptr) return TellUnopened(directory, strerror(errno));
   // Linux before 4.14 has no MADV_WIPEONFORK. There, only the handler of fork() clears the word.
   madvise(memory, page, MADV_WIPEONFORK);
   g_generation = new (memory) std::atomic<uint64_t>(kNone);
   pthread_atfork(nullptr, nullptr, ForkedChild);
-  if (pthread_key_create(&g_thread_end, EndThread) != 0) return;
+  if (const int error = pthread_key_create(&g_thread_end, EndThread)) {
+    return TellUnopened(directory, strerror(error));
+  }
   g_has_ticks = control->clock == Clock::kTicks;
   g_control = control;
 }

@@ -44,7 +44,8 @@ RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
 namespace rdmaemu::layer::trace {
 
 // Opens the recording in the directory that RDMAEMU_LAYER_TRACE contains, if it is set. On failure
-// prints an error and records nothing. `is_emulator`: the library behind is the emulator's.
+// prints an error, tells `run` (kUnopenedSuffix) and records nothing. `is_emulator`: the library
+// behind is the emulator's.
 void OpenRecording(bool is_emulator);
 
 // Returns the time in units of the recording's clock (Control::clock).

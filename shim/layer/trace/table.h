@@ -1,4 +1,4 @@
-// The table of calls: one Row for each row of calls.inc and operations.inc.
+// The table of calls: one Row for each row of calls.inc, operations.inc and calls_1_0.inc.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -50,8 +50,16 @@ enum class CallId : uint16_t {
 #undef FAST
 #undef FAST_VALUE
 #undef OWN
+#define OLD(function, type, ...) k_old_##function,
+#define OLD_VALUE(function, type, ...) k_old_##function,
+#include "shim/layer/trace/calls_1_0.inc"
+#undef OLD
+#undef OLD_VALUE
   kCount,
 };
+
+// The symbol version of the rows of calls_1_0.inc.
+inline constexpr const char* kOldVersion = "IBVERBS_1.0";
 
 template <class... Texts>
 constexpr auto Specs(Texts... texts) {
@@ -117,6 +125,22 @@ struct Row;
 #undef FAST_VALUE
 #undef OWN
 #undef RDMAEMU_LAYER_OPERATION
+
+#define RDMAEMU_LAYER_OLD(function, type, answer, ...) \
+  template <>                                          \
+  struct Row<CallId::k_old_##function> {               \
+    using Function = type;                             \
+    static constexpr const char* kSymbol = #function;  \
+    static constexpr Answer kAnswer = answer;          \
+    static constexpr auto kSpecs = Specs(__VA_ARGS__); \
+  };
+#define OLD(function, type, ...) RDMAEMU_LAYER_OLD(function, type, Answer::kErrno, __VA_ARGS__)
+#define OLD_VALUE(function, type, ...) \
+  RDMAEMU_LAYER_OLD(function, type, Answer::kValue, __VA_ARGS__)
+#include "shim/layer/trace/calls_1_0.inc"
+#undef OLD
+#undef OLD_VALUE
+#undef RDMAEMU_LAYER_OLD
 
 // Returns whether `result` means success. Enums and unsigned integers always do.
 template <Answer kAnswer, class R>

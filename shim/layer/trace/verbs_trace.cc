@@ -1,16 +1,7 @@
-#include "shim/layer/forward.h"
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/wrap.h"
 
 namespace rdmaemu::layer::trace {
-namespace {
-
-template <CallId kId>
-void Install() {
-  Intercept(Row<kId>::kSymbol, &Traced<kId>::Call, &Traced<kId>::next);
-}
-
-}  // namespace
 
 void InstallVerbs() {
 #define VERBS(function, ...) Install<CallId::k_##function>();
@@ -22,6 +13,11 @@ void InstallVerbs() {
 #undef VALUE
 #undef CM
 #undef HELPER
+#define OLD(function, ...) Install<CallId::k_old_##function>(kOldVersion);
+#define OLD_VALUE(function, ...) Install<CallId::k_old_##function>(kOldVersion);
+#include "shim/layer/trace/calls_1_0.inc"
+#undef OLD
+#undef OLD_VALUE
 }
 
 }  // namespace rdmaemu::layer::trace

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "shim/layer/forward.h"
 #include "shim/layer/trace/operations.h"
 #include "shim/layer/trace/recorder.h"
 #include "shim/layer/trace/table.h"
@@ -123,5 +124,11 @@ struct Traced<kId, R(A...)> {
     return SlowCall<kId, R, A...>(next, __builtin_return_address(0), arguments...);
   }
 };
+
+// Puts the replacement of a function into its slot. `version`: nullptr for the default version.
+template <CallId kId>
+void Install(const char* version = nullptr) {
+  Intercept(Row<kId>::kSymbol, &Traced<kId>::Call, &Traced<kId>::next, version);
+}
 
 }  // namespace rdmaemu::layer::trace

@@ -51,8 +51,12 @@ class Writer {
     record_.Put(static_cast<uint8_t>(pointer != T{}));
   }
   void Text(Name, const char* text) {
-    const size_t length = text == nullptr ? 0 : strnlen(text, kMaxTextBytes);
-    Raw(text, length, text == nullptr);
+    if (text == nullptr) return Raw(text, 0, true);
+    const size_t length = strnlen(text, kMaxTextBytes + 1);
+    const bool is_cut = length > kMaxTextBytes;
+    const auto bytes = static_cast<uint16_t>(is_cut ? kMaxTextBytes : length);
+    record_.Put(static_cast<uint16_t>(bytes | (is_cut ? kTextIsCut : 0)));
+    record_.PutBytes(text, bytes);
   }
   template <class P, class N>
   void Bytes(Name, P const& bytes, const N& count) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -126,6 +127,7 @@ tl::expected<ProgramTrace, std::string> ProgramTrace::Begin(const std::string& p
       trace.directory_ = directory;
       const std::string control = directory + "/" + format::kControlFile;
       if (WriteControl(control, has_ticks, limit_bytes) && CanShare(control)) {
+        trace.BindSocket();
         trace.begin_ = Now(has_ticks);
         return trace;
       }
@@ -140,14 +142,33 @@ tl::expected<ProgramTrace, std::string> ProgramTrace::Begin(const std::string& p
       tried);
 }
 
+void ProgramTrace::BindSocket() {
+  socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const format::RecordingSocket name(directory_.c_str());
+  if (socket_ >= 0) bind(socket_, name.address(), name.length());
+}
+
+void ProgramTrace::TakeUnopened(Recording& recording) const {
+  char text[format::kMaxTextBytes];
+  for (ssize_t bytes; (bytes = recv(socket_, text, sizeof text, 0)) > 0;) {
+    const std::string whole(text, static_cast<size_t>(bytes));
+    const size_t space = whole.find(' ');
+    if (space == whole.npos) continue;
+    recording.AddUnopened(
+        {static_cast<uint32_t>(std::strtoul(text, nullptr, 10)), whole.substr(space + 1)});
+  }
+}
+
 ProgramTrace::~ProgramTrace() {
+  if (socket_ >= 0) close(socket_);
   std::error_code error;
   if (!directory_.empty()) fs::remove_all(directory_, error);
 }
 
 std::vector<std::string> ProgramTrace::End(pid_t child, int wait_status) {
-  const auto recording = Recording::Open(directory_);
+  auto recording = Recording::Open(directory_);
   if (!recording) return {"the trace " + path_ + " is empty: " + recording.error()};
+  TakeUnopened(*recording);
   const Moment end = Now(recording->has_ticks());
   const TraceClock clock{begin_.ticks, begin_.ns, end.ticks, end.ns};
   std::vector<std::string> errors;
@@ -160,6 +181,10 @@ std::vector<std::string> ProgramTrace::End(pid_t child, int wait_status) {
     if (recording->lost(loss) == 0) continue;
     errors.push_back("the trace " + path_ + " lacks " + std::to_string(recording->lost(loss)) +
                      " records: " + WhyLost(loss));
+  }
+  for (const UnopenedProcess& each : recording->unopened()) {
+    errors.push_back("the trace " + path_ + " lacks process " + std::to_string(each.process) +
+                     ": it could not open the recording: " + each.reason);
   }
   return errors;
 }

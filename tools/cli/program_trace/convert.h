@@ -12,6 +12,8 @@
 
 namespace rdmaemu::cli {
 
+class Recording;
+
 // The default limit of a recording's size. The limit keeps a program that posts forever from
 // filling the disk.
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
@@ -30,6 +32,7 @@ class ProgramTrace {
     path_ = std::move(other.path_);
     directory_ = std::exchange(other.directory_, "");
     begin_ = other.begin_;
+    socket_ = std::exchange(other.socket_, -1);
     return *this;
   }
   ~ProgramTrace();
@@ -48,7 +51,14 @@ class ProgramTrace {
   static Moment Now(bool has_ticks);
 
   ProgramTrace() = default;
+  // Binds the socket to which processes send that they cannot open the recording. Without it only
+  // their links tell.
+  void BindSocket();
+  // Adds the processes that have sent so.
+  void TakeUnopened(Recording& recording) const;
+
   std::string path_, directory_;
+  int socket_ = -1;
   Moment begin_{};
 };
 

@@ -116,13 +116,19 @@ void DecodePoll(RecordBytes& bytes, ObjectNames& objects, DecodedCall& call) {
   if (kIsPollCq) call.arguments.Number("num_entries", static_cast<uint32_t>(wanted));
   call.result = std::to_string(answer);
   if (kIsPollCq && answer < 0) call.error = ErrnoName(error);
-  if (!kIsPollCq && answer != 0) call.error = ErrnoName(answer);
+  // ibv_start_poll and ibv_next_poll return their errno.
+  if (!kIsPollCq && answer != 0) call.error = ErrnoName(answer < 0 ? error : answer);
   DecodeCompletions(bytes, objects, call.object, call.extra);
 }
 
-#define RDMAEMU_CLI_DECODER(id, what)                                                             \
-  {what, Decoder<CallId::id>::Makes(), Decoder<CallId::id>::Inputs, Decoder<CallId::id>::Outputs, \
-   Decoder<CallId::id>::Whole},
+#define RDMAEMU_CLI_DECODER_OF(id, what, version) \
+  {what,                                          \
+   Decoder<CallId::id>::Makes(),                  \
+   Decoder<CallId::id>::Inputs,                   \
+   Decoder<CallId::id>::Outputs,                  \
+   Decoder<CallId::id>::Whole,                    \
+   version},
+#define RDMAEMU_CLI_DECODER(id, what) RDMAEMU_CLI_DECODER_OF(id, what, nullptr)
 
 constexpr CallDecoder kDecoders[] = {
 #define VERBS(function, ...) RDMAEMU_CLI_DECODER(k_##function, #function)
@@ -138,12 +144,18 @@ constexpr CallDecoder kDecoders[] = {
 #define FAST(table, member, name, ...) RDMAEMU_CLI_DECODER(k_##table##_##member, name)
 #define FAST_VALUE(table, member, name, ...) RDMAEMU_CLI_DECODER(k_##table##_##member, name)
 #define OWN(table, member, name) \
-  {name, nullptr, nullptr, nullptr, DecodePoll<CallId::k_##table##_##member>},
+  {name, nullptr, nullptr, nullptr, DecodePoll<CallId::k_##table##_##member>, nullptr},
 #include "shim/layer/trace/operations.inc"
 #undef SLOW
 #undef FAST
 #undef FAST_VALUE
 #undef OWN
+#define OLD(function, ...) \
+  RDMAEMU_CLI_DECODER_OF(k_old_##function, #function, layer::trace::kOldVersion)
+#define OLD_VALUE(function, ...) OLD(function)
+#include "shim/layer/trace/calls_1_0.inc"
+#undef OLD
+#undef OLD_VALUE
 };
 static_assert(std::size(kDecoders) == static_cast<size_t>(CallId::kCount));
 

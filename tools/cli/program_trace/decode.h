@@ -14,8 +14,9 @@ namespace rdmaemu::cli {
 struct DecodedCall {
   std::string what, object;
   JsonObject arguments;
-  std::string result;  // JSON; "" when the call returns nothing
-  std::string error;   // "ENOMEM", when it failed
+  std::string result;             // JSON; "" when the call returns nothing
+  std::string error;              // "ENOMEM", when it failed
+  const char* version = nullptr;  // of the symbol; nullptr: the default version
   std::vector<ExtraLine> extra;
   uint64_t first_object = 0;  // address of the first argument, when it is a pointer
 };
@@ -27,6 +28,7 @@ struct CallDecoder {
   void (*inputs)(RecordBytes&, ObjectNames&, DecodedCall&);
   void (*outputs)(RecordBytes&, ObjectNames&, DecodedCall&);
   void (*whole)(RecordBytes&, ObjectNames&, DecodedCall&);  // RecordKind::kCall
+  const char* version;                                      // as DecodedCall::version
 };
 // Returns nullptr when the table has no such row.
 const CallDecoder* DecoderOf(uint16_t what);

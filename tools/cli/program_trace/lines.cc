@@ -29,8 +29,17 @@ std::string Rest(const std::string& object, const std::string& arguments) {
   return rest;
 }
 
-std::string TakeText(RecordBytes& bytes) {
-  const auto length = bytes.Take<uint16_t>();
+// As Rest, and the key "version" of a call that has one.
+std::string CallRest(const DecodedCall& call) {
+  std::string rest = Rest(call.object, call.arguments.text());
+  if (call.version != nullptr) rest += ",\"version\":" + Quoted(call.version);
+  return rest;
+}
+
+std::string TakeText(RecordBytes& bytes, bool* is_cut = nullptr) {
+  const auto head = bytes.Take<uint16_t>();
+  const auto length = static_cast<uint16_t>(head & ~format::kTextIsCut);
+  if (is_cut != nullptr) *is_cut = head != length;
   return {bytes.TakeBytes(length), length};
 }
 
@@ -113,13 +122,15 @@ void TraceLines::Start(const RecordOfThread& record, Image&) {
   const bool is_emulator = bytes.Take<uint32_t>() != 0;
   fields.Text("program", TakeText(bytes));
   std::string list = "[";
-  const std::string arguments = TakeText(bytes);
+  bool is_cut = false;
+  const std::string arguments = TakeText(bytes, &is_cut);
   for (size_t at = 0; at < arguments.size();) {
     const size_t end = std::min(arguments.find('\0', at), arguments.size());
     list += (at == 0 ? "" : ",") + Quoted(arguments.substr(at, end - at));
     at = end + 1;
   }
   fields.Raw("arguments", list + "]");
+  if (is_cut) fields.Raw("arguments_cut", "true");
   fields.Text("backend", is_emulator ? "emulator" : "system");
   fields.Number("version", kTraceVersion);
   fields.Text("libibverbs", TakeText(bytes));
@@ -148,6 +159,7 @@ void TraceLines::Inputs(const RecordOfThread& record, Image& image) {
   const bool is_inside = bytes.Take<uint32_t>() != 0;
   OpenCall open{{}, record.header->time, is_inside};
   open.call.what = NameOfCall(decoder->what);
+  open.call.version = decoder->version;
   // Arguments of calls between the libraries are not the program's, so they get no names.
   if (!is_inside) decoder->inputs(bytes, image.objects, open.call);
   image.open[{record.thread, number}] = std::move(open);
@@ -223,7 +235,7 @@ void TraceLines::End(uint32_t number, Image& image) {
   for (const auto& [key, open] : image.open) {
     if (open.is_inside) continue;
     Line(ns, "", image.process, key.first, "call", open.call.what,
-         Rest(open.call.object, open.call.arguments.text()) + ",\"unfinished\":true");
+         CallRest(open.call) + ",\"unfinished\":true");
   }
   image.open.clear();
   bool has_successor = false;
@@ -262,6 +274,12 @@ void TraceLines::Lost() {
     fields.Number("records", recording_.lost(loss));
     Line(last_ns_, "", 0, 0, "lost", LossName(loss), Rest("", fields.text()));
   }
+  for (const UnopenedProcess& each : recording_.unopened()) {
+    JsonObject fields;
+    fields.Number("process", each.process);
+    fields.Text("reason", each.reason);
+    Line(last_ns_, "", 0, 0, "lost", "process", Rest("", fields.text()));
+  }
 }
 
 void TraceLines::Line(uint64_t ns, const std::string& took, uint32_t process, uint32_t thread,
@@ -276,7 +294,7 @@ void TraceLines::Line(uint64_t ns, const std::string& took, uint32_t process, ui
 
 void TraceLines::CallLine(const RecordOfThread& record, const DecodedCall& call, double took,
                           uint64_t times) {
-  std::string rest = Rest(call.object, call.arguments.text());
+  std::string rest = CallRest(call);
   if (!call.result.empty()) rest += ",\"result\":" + call.result;
   if (!call.error.empty()) rest += ",\"errno\":" + Quoted(call.error);
   if (times != 1) rest += ",\"times\":" + std::to_string(times);

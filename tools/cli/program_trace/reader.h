@@ -137,11 +137,11 @@ class Reader {
   template <class P>
   void Text(Name name, P&) {
     std::string_view text;
-    if (TakeRaw(text)) {
-      out_->Text(name, text);
-    } else {
-      out_->Raw(name, "null");
-    }
+    bool is_cut = false;
+    if (!TakeText(text, is_cut)) return out_->Raw(name, "null");
+    out_->Text(name, text);
+    // No call returns a text that is long enough to be cut.
+    if (is_cut && name != "result") out_->Raw(std::string(name) + "_cut", "true");
   }
   template <class P, class N>
   void Bytes(Name name, P& bytes, N& count) {
@@ -186,10 +186,8 @@ class Reader {
   template <class P>
   void Device(Name name, P&) {
     std::string_view text;
-    if (!TakeRaw(text)) {
-      out_->Raw(name, "null");
-      return;
-    }
+    bool is_cut = false;
+    if (!TakeText(text, is_cut)) return out_->Raw(name, "null");
     if (main_object_.empty()) main_object_ = "device " + std::string(text);
     out_->Text(name, "device " + std::string(text));
   }
@@ -335,7 +333,8 @@ class Reader {
   void Devices(Name name, P&) {
     ListOf(name, [&] {
       std::string_view text;
-      TakeRaw(text);
+      bool is_cut = false;
+      TakeText(text, is_cut);
       return Quoted("device " + std::string(text));
     });
   }
@@ -420,6 +419,14 @@ class Reader {
       default:
         return nullptr;
     }
+  }
+  bool TakeText(std::string_view& text, bool& is_cut) {
+    const auto head = bytes_.Take<uint16_t>();
+    if (head == UINT16_MAX) return false;
+    const auto length = static_cast<uint16_t>(head & ~layer::trace::kTextIsCut);
+    text = {bytes_.TakeBytes(length), length};
+    is_cut = head != length;
+    return true;
   }
   bool TakeRaw(std::string_view& text) {
     const auto length = bytes_.Take<uint16_t>();

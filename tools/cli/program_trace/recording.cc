@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <queue>
@@ -44,6 +45,12 @@ tl::expected<Recording, std::string> Recording::Open(const std::string& director
   for (size_t i = 0; i < recording.lost_.size(); i++) recording.lost_[i] = head.lost[i].load();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == format::kUnopenedSuffix) {
+      std::error_code unreadable;
+      recording.unopened_.push_back(
+          {static_cast<uint32_t>(std::strtoul(entry.path().stem().c_str(), nullptr, 10)),
+           fs::read_symlink(entry.path(), unreadable).string()});
+    }
     if (entry.path().extension() != format::kWindowSuffix) continue;
     MappedFile window(entry.path().string());
     format::WindowHeader header;
@@ -65,13 +72,9 @@ namespace {
 class Place {
  public:
   Place(const format::WindowHeader& thread, const MappedFile& log, const MappedFile& window)
-      : thread_(&thread), file_(&log), window_(&window), end_(log.bytes()) {
-    const size_t content = ContentOf(window);
-    if (content > 0 && log.bytes() == thread.position + content) {
-      window_ = nullptr;  // the log has these records; the window was not emptied yet
-    } else if (content > 0) {
-      end_ = std::min<size_t>(end_, thread.position);  // later bytes are a partial append
-    }
+      : thread_(&thread), file_(&log), window_(&window) {
+    if (thread.position & format::kIsInLog) window_ = nullptr;
+    end_ = std::min<size_t>(log.bytes(), thread.position & ~format::kIsInLog);
     Settle();
   }
   bool is_at_end() const { return file_ == nullptr; }
@@ -86,12 +89,6 @@ class Place {
   auto key() const { return std::tuple(header()->time, thread_->image, thread_->thread); }
 
  private:
-  // Returns the number of bytes of records in a window.
-  static size_t ContentOf(const MappedFile& window) {
-    size_t offset = sizeof(format::WindowHeader);
-    while (const uint16_t length = LengthAt(window, offset, window.bytes())) offset += length;
-    return offset - sizeof(format::WindowHeader);
-  }
   // Returns the length of the record at `offset`. Returns 0 when there is no record.
   static uint16_t LengthAt(const MappedFile& file, size_t offset, size_t end) {
     format::RecordHeader header;
@@ -111,7 +108,7 @@ class Place {
   const format::WindowHeader* thread_;
   const MappedFile* file_;
   const MappedFile* window_;  // the file after `file_`; nullptr: none
-  size_t offset_ = 0, end_;
+  size_t offset_ = 0, end_ = 0;
 };
 
 }  // namespace

@@ -36,9 +36,20 @@ struct RecordOfThread {
   const layer::trace::RecordHeader* header;
 };
 
+// A process that could not open the recording.
+struct UnopenedProcess {
+  uint32_t process;
+  std::string reason;
+};
+
 class Recording {
  public:
   static tl::expected<Recording, std::string> Open(const std::string& directory);
+
+  // The processes that left a link with the reason in the directory
+  // (layer::trace::kUnopenedSuffix), and those that were added.
+  const std::vector<UnopenedProcess>& unopened() const { return unopened_; }
+  void AddUnopened(UnopenedProcess process) { unopened_.push_back(std::move(process)); }
 
   bool has_ticks() const { return has_ticks_; }
   uint64_t lost(layer::trace::Loss loss) const { return lost_[static_cast<size_t>(loss)]; }
@@ -56,6 +67,7 @@ class Recording {
   bool has_ticks_ = false;
   std::array<uint64_t, static_cast<size_t>(layer::trace::Loss::kCount)> lost_ = {};
   std::vector<Thread> threads_;
+  std::vector<UnopenedProcess> unopened_;
 };
 
 }  // namespace rdmaemu::cli
