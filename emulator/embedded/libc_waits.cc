@@ -2,6 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <atomic>
+#include <cstdint>
+
 namespace rdmaemu::embedded {
 namespace {
 
@@ -81,9 +85,22 @@ LibcWaits FindAll() {
 
 }  // namespace
 
+// Waits for nothing: a lock of the C++ library waits by syscall(2), which is one of these
+// functions. Threads that look at the same moment find the same.
 const LibcWaits& Libc() {
-  static const LibcWaits libc = FindAll();
-  return libc;
+  constexpr uint32_t kMostAtOnce = 64;
+  static constinit std::array<LibcWaits, kMostAtOnce> places{};
+  static constinit std::atomic<uint32_t> taken{0};
+  static constinit std::atomic<const LibcWaits*> known{nullptr};
+  const LibcWaits* found = known.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  const uint32_t place = taken.fetch_add(1);
+  if (place < kMostAtOnce) {
+    places[place] = FindAll();
+    known.store(&places[place], std::memory_order_release);
+  }
+  while ((found = known.load(std::memory_order_acquire)) == nullptr) continue;
+  return *found;
 }
 
 }  // namespace rdmaemu::embedded

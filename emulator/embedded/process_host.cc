@@ -334,7 +334,7 @@ int ProcessHost::DoCall(CallBuffers& call) {
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
     Registration registration(
         *this, lock, {.mask = held.before(), .what = "a call behind one that a rule holds"});
-    if (registration.Sleep(std::nullopt) == EMFILE) return EMFILE;
+    registration.Sleep(std::nullopt);
     if (!IsStill(opening)) return EIO;
   }
   const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
@@ -365,11 +365,7 @@ int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number,
       hosts_->At(number)->AbandonCall();
       return EDEADLK;
     }
-    if (registration.Sleep(pause.machine) == EMFILE) {  // the loop tries again
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
-    }
+    registration.Sleep(pause.machine);
     if (!IsStill(opening)) return EIO;
   }
 }
@@ -404,8 +400,6 @@ int ProcessHost::WaitFor(int counter_fd) {
         return EINTR;
       case WaitEnd::kDeadlock:
         return EDEADLK;
-      case WaitEnd::kNoDescriptor:
-        return EMFILE;
       case WaitEnd::kNoHosts:
         return EIO;
     }

@@ -79,7 +79,7 @@ class ProcessHost {
 
   // Drives the hosts until `holds`, which runs under the lock, returns true. Returns 0 then. Fails
   // with ETIMEDOUT after `machine_limit` of the machine's time, and with EDEADLK if nothing can
-  // happen any more. Fails with EMFILE without a free descriptor, and with EIO without hosts.
+  // happen any more. Fails with EIO without hosts.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
 
   // Drives the hosts until they have done something since the thread's last call or poll. Returns
@@ -88,7 +88,7 @@ class ProcessHost {
 
   // Returns false if there are no hosts that a wait must drive.
   static bool HasHosts() { return has_hosts_.load(std::memory_order_relaxed); }
-  enum class WaitEnd { kReady, kTimedOut, kInterrupted, kDeadlock, kNoHosts, kNoDescriptor };
+  enum class WaitEnd { kReady, kTimedOut, kInterrupted, kDeadlock, kNoHosts };
   // Drives the hosts until one of `fds` is ready (poll(2)), `limit` has passed or a signal arrives.
   // `limit` is of the machine's time. Virtual time passes no further than `limit`, and exactly that
   // far when the wait times out. kDeadlock: nothing can happen any more, and the wait is not

@@ -163,7 +163,7 @@ int ProcessHost::WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds,
       continue;
     }
     if (pause.endless) return EDEADLK;
-    if (registration.Sleep(std::min(left, pause.machine.value_or(left))) == EMFILE) return EMFILE;
+    registration.Sleep(std::min(left, pause.machine.value_or(left)));
   }
   return EIO;
 }
@@ -190,7 +190,7 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
     if (pause.machine) sleep = std::min(sleep, *pause.machine);
     // In program time, threads that begin to wait do not wake this one.
     if (IsInProgramTime() && !alone) sleep = std::min(sleep, LookAgain(looks++));
-    if (registration.Sleep(sleep) == EMFILE) return EMFILE;
+    registration.Sleep(sleep);
   }
   return EIO;
 }
@@ -287,7 +287,6 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
       }
       error = registration.Sleep(sleep);
     }
-    if (error == EMFILE) return WaitEnd::kNoDescriptor;
     if (!IsStill(opening)) return WaitEnd::kNoHosts;
     if (error == EINTR) return WaitEnd::kInterrupted;
   }
@@ -378,12 +377,12 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
   EndSpin();
   if (!goes_on) driven_->Resume();
   if (goes_on && std::ranges::find(sleepers_, &sleeper) == sleepers_.end()) goes_on = false;
-  if (!goes_on && !sleeper.Prepare(forks_)) return {};
   const std::optional<Time> virtual_limit = VirtualLimit(limit);
   WaitsFor limited = what;
   limited.virtual_limit = virtual_limit;
   limited.has_limit = limit.has_value();
   if (!goes_on) {
+    sleeper.Prepare(forks_);
     sleeper.Begin(limited);
     sleepers_.push_back(&sleeper);
   }
@@ -508,7 +507,7 @@ void ProcessHost::DriveUnseenWaits(uint64_t opening) {
       }
       looker_ = nullptr;
     }
-    if (registration.Sleep(sleep) == EMFILE) return;
+    registration.Sleep(sleep);
   }
 }
 

@@ -37,9 +37,9 @@ class ProcessHost::Registration {
     home_.driver_ = &sleeper_;
     wake_fd_ = wake_fd;
   }
-  // Sleeps without the lock. Returns 0, EINTR or EMFILE.
+  // Sleeps without the lock. Returns 0 or EINTR.
   int Sleep(const std::optional<Duration>& limit) {
-    if (!sleeper_.Prepare(home_.forks_)) return EMFILE;
+    sleeper_.Prepare(home_.forks_);
     const int wake_fd = home_.driver_ == &sleeper_ ? wake_fd_ : -1;
     lock_.unlock();
     const int error = sleeper_.Sleep(limit, wake_fd);

@@ -42,7 +42,7 @@ Sleeper& Sleeper::OfThread() {
 
 Sleeper::~Sleeper() { ProcessHost::Get().Forget(*this); }
 
-bool Sleeper::Prepare(uint32_t forks) {
+void Sleeper::Prepare(uint32_t forks) {
   if (std::exchange(forks_, forks) != forks) {
     wake_.Reset();
     thread_ = gettid();
@@ -50,18 +50,18 @@ bool Sleeper::Prepare(uint32_t forks) {
   if (!wake_.IsOpen()) {
     wake_ = runtime::GuestFd(runtime::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   }
-  if (!wake_.IsOpen()) return false;
+  is_roused_ = false;
+  if (!wake_.IsOpen()) return;
   uint64_t earlier;
   [[maybe_unused]] const ssize_t got = Libc().read(wake_.get(), &earlier, sizeof earlier);
-  is_roused_ = false;
-  return true;
 }
 
 int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
   sleeping_on_.assign(what_.fds.begin(), what_.fds.end());
-  sleeping_on_.push_back({wake_.get(), POLLIN, 0});
+  const Duration longest = wake_.IsOpen() ? kLongestSleep : kLongestSleepUnwoken;
+  if (wake_.IsOpen()) sleeping_on_.push_back({wake_.get(), POLLIN, 0});
   if (wake_fd >= 0) sleeping_on_.push_back({wake_fd, POLLIN, 0});
-  const timespec timeout = ToTimespec(std::min(limit.value_or(kLongestSleep), kLongestSleep));
+  const timespec timeout = ToTimespec(std::min(limit.value_or(longest), longest));
   const HeldCancellation::Released released;
   const int ready = Libc().ppoll(sleeping_on_.data(), sleeping_on_.size(), &timeout, what_.mask);
   return ready < 0 ? errno : 0;

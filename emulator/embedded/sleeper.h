@@ -49,6 +49,8 @@ class Sleeper {
  public:
   // A program that closes all descriptors closes those that wake its threads, too.
   static constexpr Duration kLongestSleep = std::chrono::seconds(1);
+  // A thread for which there is no descriptor looks so often whether it was woken.
+  static constexpr Duration kLongestSleepUnwoken = std::chrono::milliseconds(1);
 
   // Returns the calling thread's object, even in destructors of its thread-specific data. It is
   // freed with the thread.
@@ -60,10 +62,11 @@ class Sleeper {
     is_roused_ = is_signalled_ = has_expired_ = false;
   }
   // Call this before each Sleep. `forks` counts the forks between the first process and this one,
-  // because a descriptor of the parent would wake the parent. Returns false for EMFILE.
-  bool Prepare(uint32_t forks);
+  // because a descriptor of the parent would wake the parent.
+  void Prepare(uint32_t forks);
   // Sleeps without the lock, also until `wake_fd` is readable unless it is -1. Returns 0 or EINTR,
-  // after kLongestSleep at the latest. A cancellation point.
+  // after kLongestSleep at the latest, and without a descriptor after kLongestSleepUnwoken. A
+  // cancellation point.
   int Sleep(const std::optional<Duration>& limit, int wake_fd = -1);
   // Wakes the thread from another thread. It counts as running until its next Prepare. Does nothing
   // for a thread that sleeps inside the C library, which checks no hosts.

@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -48,6 +50,21 @@ TEST_F(ProgramTimeTest, ThreadsSleepSideBySide) {
             }),
             seconds(100));
   EXPECT_EQ(awake, 4);
+}
+
+// A thread that begins to wait when the program has no free descriptor.
+TEST_F(ProgramTimeTest, ASleepNeedsNoDescriptor) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{256, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<int> taken;
+  for (int fd = dup(STDERR_FILENO); fd >= 0; fd = dup(STDERR_FILENO)) taken.push_back(fd);
+  std::thread other([&] { EXPECT_EQ(Took([] { sleep(60); }), seconds(60)); });
+  EXPECT_EQ(Took([] { sleep(3600); }), hours(1));
+  other.join();
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(ProgramTimeTest, AConditionEndsAWaitBeforeItsTimeOut) {
