@@ -43,8 +43,8 @@ class TimeDomain final : public Clock {
   static constexpr size_t kMaxAddressesPerHost = 64;
   // A datagram between two hosts of one machine is in the receiver's socket after this time. If the
   // receiver then finds no datagram, the datagram is lost. On a busy machine the kernel delivers by
-  // a thread of its own (ksoftirqd), which may have to wait for a processor: 10 ms were too short in
-  // one of 500 runs.
+  // a thread of its own (ksoftirqd), which may have to wait for a processor: 10 ms were too short
+  // in one of 500 runs.
   static constexpr Duration kTransit = std::chrono::milliseconds(200);
   // A host that waits for another host sleeps this long, because the other host may have died.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(100);

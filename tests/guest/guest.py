@@ -27,7 +27,8 @@ BUILDING = threading.Lock()  # cases run in parallel and share programs
 
 def build(name, *flags):
     """Compiles tests/guest/NAME.c once against the system's libraries, as a user does."""
-    program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_"))
+    # LD_PRELOAD ends a path at `:`.
+    program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_").replace(":", "_"))
     with BUILDING:
         if not os.path.exists(program):
             compile_to(program, name, flags)
@@ -262,7 +263,7 @@ def works_embedded_in(prefix, program, *patterns):
     library = build("embeds", "-shared", "-fPIC", "-Wl,--no-as-needed", "-l:librdmaemu.so.1")
     done = run_with_libraries([*prefix, "env", "LD_PRELOAD=" + library, build(program)])
     found = [pattern for pattern in patterns if re.search(pattern, done.stdout, re.MULTILINE)]
-    if done.returncode != 0 or len(found) < len(patterns):
+    if done.returncode != 0 or len(found) < len(patterns) or "LD_PRELOAD" in done.stdout:
         raise Failure("status %s\n%s" % (done.returncode, done.stdout))
 
 

@@ -33,6 +33,7 @@ EPILOG = """examples:
   tools/softroce test --on rxe --filter 'Connection.*'
   tools/softroce test --on siw --filter '*Reject*' --repeat 10
   tools/softroce test --json results.json
+  tools/softroce test --layer PREFIX/bin/rdmaemu  the same tests, each writing a program trace
 
 A filter is gtest's: patterns with * and ?, joined by `:`. Rows of the table: docs/differences.md.
 """
@@ -121,6 +122,7 @@ class Suite:
             job = jobs.setdefault((case.backend, case.file), {
                 "backend": case.backend, "file": case.file, "tests": [], "hanging": [],
                 "binary": os.path.join(self.binaries, case.file + "_binary"),
+                "layer": self.arguments.layer,
                 "slow": "slow" in kinds, "alone": "exclusive" in kinds})
             job["tests"].append(case.name)
             row = self.table.row(case.backend, case.file, case.name)
@@ -251,9 +253,12 @@ def parse(arguments):
     parser.add_argument("--confirm", action="store_true",
                         help="what fails beside other tests runs once more alone, which decides")
     parser.add_argument("--json", metavar="FILE", help="also writes every result, with the events seen")
+    parser.add_argument("--layer", metavar="RDMAEMU",
+                        help="run each program by `RDMAEMU run --backend system --program-trace`")
     parser.add_argument("--binaries", metavar="DIRECTORY", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     parsed.on = parsed.on or ["rxe", "siw"]
+    parsed.layer = parsed.layer and os.path.realpath(parsed.layer)
     if parsed.repeat < 1:
         parser.error("--repeat is at least 1")
     return parsed

@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import os
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contract"))
@@ -49,6 +50,7 @@ class Job:
     def __init__(self, plan, limit_s):
         self.backend, self.file, self.binary = plan["backend"], plan["file"], plan["binary"]
         self.tests, self.limit_s = plan["tests"], limit_s
+        self.layer = plan.get("layer")
 
     def run(self, results):
         def begun(name):
@@ -61,8 +63,16 @@ class Job:
         counts = {}
         env = dict(os.environ, RDMA_TEST_RECORD="1", RDMA_TEST_BACKEND=self.backend,
                    **ENVIRONMENT[self.backend])
+        with tempfile.TemporaryDirectory() as directory:
+            self.run_in(directory, env, begun, ended, counts)
+
+    def run_in(self, directory, env, begun, ended, counts):
+        prefix = [] if not self.layer else [
+            self.layer, "run", "--backend", "system", "--program-trace",
+            os.path.join(directory, "trace.jsonl"), "--"]
         try:
-            harness.run_tests(self.binary, self.tests, env, self.limit_s, begun, ended)
+            harness.run_tests(self.binary, self.tests, env, self.limit_s, begun, ended,
+                              prefix=prefix)
         finally:
             print("%s %s: %s" % (self.backend, self.file, ", ".join(
                 "%d %s" % (counts[kind], kind) for kind in sorted(counts)) or "nothing"))

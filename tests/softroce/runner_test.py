@@ -158,7 +158,7 @@ def who_takes_the_machine_down_is_told_by_name():
         with open(os.path.join(directory, "manifest.json"), "w") as text:
             json.dump({"binaries": {"fake_test_binary": ["rxe"]}}, text)
         contract.Machine, FallingMachine.started = FallingMachine, []
-        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="*"), directory)
+        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="*", layer=None), directory)
         suite.run()
         expect({case.name: case.result.kind for case in suite.cases.values()},
                {"Suite.Passes": "passed", "Suite.Beside": "passed", "Suite.TakesItDown": "failed"})
@@ -193,7 +193,7 @@ def what_fails_beside_others_alone_is_told_and_is_no_failure():
         with open(os.path.join(directory, "manifest.json"), "w") as text:
             json.dump({"binaries": {"fake_test_binary": ["rxe"]}}, text)
         contract.Machine, BusyMachine.beside = BusyMachine, []
-        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="Suite.*"), directory)
+        suite = contract.Suite(argparse.Namespace(on=["rxe"], filter="Suite.*", layer=None), directory)
         suite.run()
         suite.confirm()
         expect({name: kind for name, kind, _, _ in suite.judge()["rxe"]},
