@@ -142,6 +142,7 @@ ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
       bounce_(std::make_unique<std::byte[]>(kBounceBytes)) {}
 
 void ProcessMemory::AddProcess(ProcessId process, pid_t pid) {
+  if (pid == kNobody) ForeignNamespace();
   processes_[static_cast<uint32_t>(process)] = Known{pid, SharesPidNamespace(pid)};
 }
 
@@ -353,6 +354,15 @@ void ProcessMemory::Refused(pid_t pid) {
   warned_ = true;
   warn_("error: the kernel refuses access to the memory of process " + std::to_string(pid) +
         " (process_vm_readv and /proc/PID/mem), so its RDMA operations fail; " + kMemoryAdvice);
+}
+
+void ProcessMemory::ForeignNamespace() {
+  if (warned_of_namespace_) return;
+  warned_of_namespace_ = true;
+  warn_(
+      "error: a program of another pid namespace uses this host, which cannot reach its memory, so "
+      "its memory regions and RDMA operations fail (EFAULT); start the host in the program's pid "
+      "namespace or above it (`rdmaemu run --private` inside the container)");
 }
 
 }  // namespace rdmaemu::runtime

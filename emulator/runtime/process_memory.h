@@ -92,9 +92,11 @@ class ProcessMemory final : public Memory {
   int FileOf(pid_t pid) const;
   bool OpenFile(pid_t pid);
   void Refused(pid_t pid);
+  void ForeignNamespace();
 
   std::function<void(const std::string&)> warn_;
   bool warned_ = false;
+  bool warned_of_namespace_ = false;
   bool copies_alone_ = false;
   pid_t own_pid_;
   std::unordered_map<uint32_t, Known> processes_;

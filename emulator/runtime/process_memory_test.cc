@@ -198,6 +198,17 @@ void RefuseCalls(std::initializer_list<int> calls) {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
 }
 
+// SO_PEERCRED gives such a process the pid 0.
+TEST_F(ProcessMemoryTest, AProgramOfAnotherPidNamespaceIsOutOfReachAndToldOfOnce) {
+  memory_.AddProcess(kFirst, 0);
+  memory_.AddProcess(kSecond, 0);
+  const MemoryRange one = Range(0, 1);
+  std::byte byte{};
+  EXPECT_EQ(memory_.Read(kFirst, {&one, 1}, {&byte, 1}), Fail(EFAULT));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("pid namespace"), std::string::npos);
+}
+
 class ProcessMemoryInSandboxTest : public ProcessMemoryTest {
  protected:
   // Runs `body` in a process of its own. A failure there fails this test.
