@@ -52,6 +52,7 @@ bool Channels::Push(uint32_t handle, PendingEvent event) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return false;
   if (door_ != nullptr) event.wait = door_->WaitOf(it->second.group, event.response.event);
+  if (event.wait.is_lost) return false;
   const uint32_t type = event.response.event;
   if (!Move(handle, std::move(event))) return false;
   queued_events_[type]++;

@@ -32,6 +32,7 @@ namespace rdmaemu::cm {
 struct EventWait {
   std::string barrier;
   std::optional<Time> until;
+  bool is_lost = false;  // the program never gets the event
 
   bool over() const { return barrier.empty() && !until; }
 };

@@ -129,10 +129,12 @@ struct FailCall {
   bool takes_effect;
   friend bool operator==(FailCall, FailCall) = default;
 };
-// Changes an event's type (RDMA_CM_EVENT_*), its status, or both.
+// Changes an event's type (RDMA_CM_EVENT_*), its status, or both. With a new type also its private
+// data, unless `private_data` is empty.
 struct ChangeEvent {
   std::optional<uint32_t> event;
   std::optional<int> status;
+  std::vector<uint8_t> private_data = {};
   friend bool operator==(const ChangeEvent&, const ChangeEvent&) = default;
 };
 // Changes a completion's status (ibv_wc_status). An error moves the queue pair to ERR, unless

@@ -228,17 +228,18 @@ void RuleReader::CheckSubject(std::string_view action, const std::vector<std::st
 
 Action RuleReader::ReadReject() {
   CheckSubject("reject", {"req", "sidr_req", "rep", "rtu"});
-  Reject reject{static_cast<uint16_t>(ReadNumber("reject", 0, 65535).value_or(0)), {}};
+  return Reject{static_cast<uint16_t>(ReadNumber("reject", 0, 65535).value_or(0)),
+                ReadPrivateData()};
+}
+
+std::vector<uint8_t> RuleReader::ReadPrivateData() {
   const toml::node* const node = Get("private_data");
-  if (node == nullptr) return reject;
+  if (node == nullptr) return {};
   const auto text = node->value_exact<std::string>();
-  if (text && text->size() <= kMaxPrivateDataBytes) {
-    reject.private_data.assign(text->begin(), text->end());
-  } else {
-    Wrong(*node, "private_data must be a string of at most " +
-                     std::to_string(kMaxPrivateDataBytes) + " bytes");
-  }
-  return reject;
+  if (text && text->size() <= kMaxPrivateDataBytes) return {text->begin(), text->end()};
+  Wrong(*node, "private_data must be a string of at most " + std::to_string(kMaxPrivateDataBytes) +
+                   " bytes");
+  return {};
 }
 
 Action RuleReader::ReadUnreachable() {
@@ -266,6 +267,7 @@ Action RuleReader::ReadStatus() {
   if (const auto event = ReadWord("event", "event", events)) {
     change.event = static_cast<uint32_t>(*event);
   }
+  change.private_data = ReadPrivateData();
   return change;
 }
 

@@ -83,6 +83,7 @@ class RuleReader {
   Action TakeAction(std::string_view action);
   Action ReadErrno();
   Action ReadReject();
+  std::vector<uint8_t> ReadPrivateData();
   Action ReadUnreachable();
   Action ReadStatus();
   Action ReadAsync();

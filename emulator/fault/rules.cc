@@ -176,7 +176,8 @@ bool Rules::Matches(RuleState& state, const Moment& moment) const {
   const Match& match = state.rule.match;
   const bool is_before_queue =
       state.rule.point == Point::kCmEvent && (std::holds_alternative<Hold>(state.rule.action) ||
-                                              std::holds_alternative<Delay>(state.rule.action));
+                                              std::holds_alternative<Delay>(state.rule.action) ||
+                                              std::holds_alternative<Drop>(state.rule.action));
   if (is_before_queue != moment.is_before_queue) return false;
   if (!state.began) state.began = moment.now;
   const Duration at = moment.now - *state.began;

@@ -250,10 +250,9 @@ const Mistake kMistakes[] = {
     {"at = \"call.open_the_door\", errno = \"EIO\"",
      "rule:1:6: there is no \"call.open_the_door\"; it is one of: call.reg_mr, "
      "call.create_qp, call.connect"},
-    {"at = \"event\", drop = true",
-     "rule:1:22: drop is not possible at \"event\"; there a rule can: hold, delay_ms, status, "
-     "event, "
-     "DEEDS"},
+    {"at = \"event\", duplicate = 1",
+     "rule:1:27: duplicate is not possible at \"event\"; there a rule can: drop, hold, delay_ms, "
+     "status, event, DEEDS"},
     {"at = \"memory\", hold = true",
      "rule:1:23: hold is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
     {"at = \"time\", at_ms = 5, hold = true",
@@ -337,7 +336,8 @@ const Mistake kMistakes[] = {
     {"at = \"cm.req\", reject = \"28\"", "rule:1:25: reject must be an integer from 0 to 65535"},
     {"at = \"cm.req\", reject = 28, private_data = 5",
      "rule:1:44: private_data must be a string of at most 148 bytes"},
-    {"at = \"cm\", drop = true, private_data = \"x\"", "rule:1:40: private_data belongs to reject"},
+    {"at = \"cm\", drop = true, private_data = \"x\"",
+     "rule:1:40: private_data belongs to reject, event"},
     {"at = \"cm\", drop = true, takes_effect = true",
      "rule:1:40: takes_effect belongs to errno, delay_ms, hold, at \"call\""},
     {"at = \"call\", errno = \"ENOMEN\"",

@@ -170,6 +170,7 @@ cm::EventWait CmFaults::AtQueue(Time now, std::string_view program, uint32_t eve
   if (const auto* const delay = std::get_if<fault::Delay>(&rule->action)) {
     return {{}, now + delay->time};
   }
+  if (std::holds_alternative<fault::Drop>(rule->action)) return {{}, {}, true};
   return {rule->name, {}};
 }
 
@@ -182,6 +183,9 @@ void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,
   const auto& change = std::get<fault::ChangeEvent>(rule->action);
   if (change.event) event.event = *change.event;
   if (change.status) event.status = static_cast<uint32_t>(*change.status);
+  if (change.private_data.empty()) return;
+  std::ranges::copy(change.private_data, event.param.conn.private_data);
+  event.param.conn.private_data_len = static_cast<uint8_t>(change.private_data.size());
 }
 
 void CmFaults::Expire(Time now) {

@@ -225,6 +225,34 @@ TEST_F(FaultsTest, AnyEventByOneRule) {
   }
 }
 
+TEST_F(FaultsTest, AnEventMayBecomeARejectionWithPrivateData) {
+  OnClient(
+      "at = \"event.unreachable\", event = \"rejected\", status = 28, private_data = \"busy\"");
+  OnClient("at = \"cm.req\", direction = \"send\", unreachable = -110");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  const auto event = ClientEvent(milliseconds(0));
+  EXPECT_EQ(TypeOf(event), EventType::kRejected);
+  EXPECT_EQ(event.status, 28u);
+  EXPECT_EQ(event.param.conn.private_data_len, 4);
+  EXPECT_EQ(std::memcmp(event.param.conn.private_data, "busy", 4), 0);
+}
+
+TEST_F(FaultsTest, ALostEventIsNotReadableAndTheNextOneIs) {
+  OnClient("at = \"event.rejected\", nth = 1, drop = true");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);  // no listener
+  world_.Settle();
+  EXPECT_EQ(world_.counters.value(client_.counter), 0u);
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  EXPECT_EQ(TypeOf(ClientEvent(milliseconds(0))), EventType::kRejected);
+}
+
+TEST_F(FaultsTest, ALostConnectRequestLeavesTheListenerAsItWas) {
+  OnServer("at = \"event.connect_request\", nth = 1, drop = true");
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+  EXPECT_EQ(TypeOf(EventOf(server_, seconds(10))), EventType::kConnectRequest) << "repeated";
+}
+
 TEST_F(FaultsTest, TheListTellsHowOftenEachRuleMatchedAndFired) {
   OnServer("name = \"r\", at = \"call.alloc_pd\", nth = 2, errno = \"ENOMEM\"");
   Verb verb(server_client_);
