@@ -81,7 +81,14 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         queue_pairs_(verbs_),
         devices_(verbs_, environment.network, addresses_),
         deeds_(devices_, verbs_, environment.trace),
-        fault_control_(faults_, doors_, cm_),
+        fault_control_(faults_, {[this](Time now, const fault::Release& release) {
+                                   doors_.Release(now, release);
+                                   cm_.LetGo(release);
+                                 },
+                                 [this](fault::HeldCounts& held) {
+                                   doors_.CountHeld(held);
+                                   cm_.CountHeld(held);
+                                 }}),
         cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
             environment.trace, config_.ids),
         cm_calls_(cm_, doors_.cm, processes_) {

@@ -162,14 +162,6 @@ OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
                         BuiltInProfileNames() + "; or name a file, as in ./my-nic.toml");
 }
 
-RandomSeed KernelSeed() {
-  RandomSeed seed;
-  // getrandom(2) returns all of up to 256 bytes, or fails when a signal interrupts the call.
-  while (getrandom(seed.key.data(), sizeof seed.key, 0) != sizeof seed.key) {
-  }
-  return seed;
-}
-
 // The interval between attempts to open a port while its owner exits.
 constexpr auto kPortRetry = std::chrono::milliseconds(5);
 
@@ -326,6 +318,14 @@ std::string ScenarioMark(const std::string& path) {
   char digits[17];
   snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;
+}
+
+RandomSeed KernelSeed() {
+  RandomSeed seed;
+  // getrandom(2) returns all of up to 256 bytes, or fails when a signal interrupts the call.
+  while (getrandom(seed.key.data(), sizeof seed.key, 0) != sizeof seed.key) {
+  }
+  return seed;
 }
 
 std::optional<RandomSeed> ParseSeed(std::string_view text) {

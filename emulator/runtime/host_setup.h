@@ -64,6 +64,8 @@ std::string ScenarioMark(const std::string& path);
 // Parses a seed: a 64-bit decimal number such as "4711", or 0x and 64 hexadecimal digits for all
 // 256 bits. Returns nullopt if the text is neither.
 std::optional<RandomSeed> ParseSeed(std::string_view text);
+// Returns a seed of the kernel's randomness.
+RandomSeed KernelSeed();
 // Formats a seed so that ParseSeed reads the same seed.
 std::string SeedText(const RandomSeed& seed);
 

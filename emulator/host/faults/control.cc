@@ -33,27 +33,21 @@ Reply FaultControl::Call(Time now, ProcessId process, CallOp op, std::span<const
     case CallOp::kFaultAdd:
       return TextReply(faults_.AddText(text));
     case CallOp::kFaultRemove:
-      Release(now, text);
+      holder_.release(now, text);
       return TextReply(faults_.RemoveText(text));
     case CallOp::kFaultRelease:
-      Release(now, text);
+      holder_.release(now, text);
       return TextReply(faults_.ReleaseText(text));
     case CallOp::kFaultClear:
-      Release(now, {});
+      holder_.release(now, {});
       faults_.Clear();
       break;
     default:
       break;
   }
   fault::HeldCounts held;
-  doors_.CountHeld(held);
-  cm_.CountHeld(held);
+  holder_.count_held(held);
   return TextReply(faults_.ListText(held));
-}
-
-void FaultControl::Release(Time now, const fault::Release& release) {
-  doors_.Release(now, release);
-  cm_.LetGo(release);
 }
 
 Reply FaultControl::Wait(ProcessId process, std::span<const std::byte> body) {

@@ -2,21 +2,27 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 
 #include "emulator/abi/calls.h"
-#include "emulator/cm/cm.h"
 #include "emulator/host/calls/reply.h"
-#include "emulator/host/faults/doors.h"
 #include "emulator/host/faults/host_faults.h"
 
 namespace rdmaemu {
 
+// The owner of what rules hold: an emulated host's doors, or the decision server of the system
+// backend.
+struct FaultHolder {
+  std::function<void(Time now, const fault::Release&)> release;
+  std::function<void(fault::HeldCounts&)> count_held;
+};
+
 class FaultControl {
  public:
-  FaultControl(HostFaults& faults, FaultDoors& doors, cm::Cm& cm)
-      : faults_(faults), doors_(doors), cm_(cm) {}
+  FaultControl(HostFaults& faults, FaultHolder holder)
+      : faults_(faults), holder_(std::move(holder)) {}
 
   // Executes one of the kFault* calls (calls.h describes input and output). EMSGSIZE for a text
   // that is too long, and EINVAL for an incomplete struct.
@@ -26,11 +32,9 @@ class FaultControl {
 
  private:
   Reply Wait(ProcessId process, std::span<const std::byte> body);
-  void Release(Time now, const fault::Release& release);
 
   HostFaults& faults_;
-  FaultDoors& doors_;
-  cm::Cm& cm_;
+  FaultHolder holder_;
 };
 
 }  // namespace rdmaemu

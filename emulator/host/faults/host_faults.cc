@@ -138,6 +138,9 @@ std::string HostFaults::AddText(std::string_view rule) {
     return Answer({{"error", "the rule is for host \"" + parsed->match.host +
                                  "\", and this is host \"" + host_name_ + "\""}});
   }
+  if (const auto wrong = why_not_ ? why_not_(*parsed) : std::nullopt) {
+    return Answer({{"error", *wrong}});
+  }
   if (const auto wrong = WrongAfter(*parsed, rules_, host_name_)) {
     return Answer({{"error", *wrong}});
   }

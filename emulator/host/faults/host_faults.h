@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,6 +66,9 @@ class HostFaults {
   Time now() const { return now_; }
 
   bool Watches(fault::Point point) const { return rules_.Watches(point); }
+  bool Watches(fault::Point point, std::string_view subject) const {
+    return rules_.Watches(point, subject);
+  }
   // Returns the rule that decides about the moment, after tracing it. nullptr: nothing changes at
   // the door. That includes rules whose deed affects the host, which is then queued.
   const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone,
@@ -85,6 +89,9 @@ class HostFaults {
   bool HasDeeds() const { return !deeds_.empty(); }
   std::optional<FaultDeed> TakeDeed();
 
+  // Makes AddText refuse rules for which `why_not` returns an error.
+  using WhyNot = std::function<std::optional<std::string>(const fault::Rule&)>;
+  void SetRefusal(WhyNot why_not) { why_not_ = std::move(why_not); }
   // Adds a rule. A rule for another host is ignored. Errors as in fault::Rules::Add.
   Status Add(fault::Rule rule);
   // The calls of a running host's control (calls.h, kFault*), with JSON texts.
@@ -123,6 +130,7 @@ class HostFaults {
   fault::Rules rules_;
   std::string host_name_;
   trace::Sink& trace_;
+  WhyNot why_not_;
   bool began_ = false;
   Time now_{};
   std::deque<FaultDeed> deeds_;
