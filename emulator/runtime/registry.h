@@ -7,6 +7,8 @@
 //   - NETWORK-ADDRESS.queue: by this file hosts find each other's receive queues (queue_credit.h).
 //   - NAME.wake: by this socket hosts that share their time wake each other.
 //   - NAME.crash: the state of a host's fault rules when one of these rules ended the host.
+//   - NAME.doors: where a host on the system backend has fault rules
+//   (shim/layer/faults/protocol.h).
 #pragma once
 
 #include <sys/types.h>
@@ -71,6 +73,7 @@ class Registry {
   std::string LockPath(std::string_view name) const { return Path(name, ".lock"); }
   std::string WakePath(std::string_view name) const { return Path(name, ".wake"); }
   std::string ReplayPath(std::string_view name) const { return Path(name, ".replay"); }
+  std::string DoorsPath(std::string_view name) const { return Path(name, ".doors"); }
   std::string CrashPath(std::string_view name) const { return Path(name, ".crash"); }
   std::string LogPath(std::string_view name) const { return Path(name, ".log"); }
   std::string PreviousLogPath(std::string_view name) const { return Path(name, ".log.1"); }

@@ -84,6 +84,37 @@ def a_program_trace_has_what_rping_saw():
                 raise Failure("%s" % saw[0])
 
 
+# A rule, and what rping's client prints.
+RULES = [
+    ('at = "event.addr_resolved"\nevent = "addr_error"\nstatus = -19',
+     "RDMA_CM_EVENT_ADDR_ERROR, error -19"),
+    ('at = "event.connect_response"\nevent = "rejected"\nstatus = 28',
+     "RDMA_CM_EVENT_REJECTED, error 28"),
+    ('at = "event.connect_response"\nevent = "unreachable"\nstatus = -110',
+     "RDMA_CM_EVENT_UNREACHABLE, error -110"),
+    # libibverbs's ibv_reg_mr calls ibv_reg_mr_iova2, which must not count as a second call.
+    ('at = "call.reg_mr"\nnth = 2\nerrno = "ENOMEM"', "send_buf reg_mr failed"),
+    ('at = "wc.send"\nnth = 1\nstatus = "retry_exc_err"', "cq completion failed status 12"),
+]
+
+
+def fault_rules_apply_on_the_machines_device():
+    port = str(emulated.free_tcp_port())
+    common = ["--", "rping", "-a", KERNEL[4], "-p", port, "-C", "3"]
+    with Emulator() as emulator:
+        server = emulator.start_outside([*ON_SYSTEM, *common, "-s", "-P"])
+        wait_for_kernel_listener(server)
+        for rule, expected in RULES:
+            scenario = os.path.join(emulator.directory, "rules.toml")
+            with open(scenario, "w") as text:
+                text.write("[[fault]]\n" + rule + "\n")
+            client = emulator.start_outside(
+                [*ON_SYSTEM, "--scenario", scenario, "--strict", *common, "-c"])
+            client.wait(LIMIT_S)
+            if expected not in client.output or "never fired" in client.output:
+                raise Failure("%s was expected with\n%s\n%s" % (expected, rule, client.describe()))
+
+
 # The same binary is a unit test on an embedded host (docs/embedding.md).
 def a_unit_test_runs_on_the_machines_device():
     test = os.path.abspath("tests/embedded/backends_test")
@@ -100,4 +131,5 @@ def system_cases():
     return [("system." + case.__name__, case) for case in (
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
         it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
-        a_program_trace_has_what_rping_saw, a_unit_test_runs_on_the_machines_device)]
+        a_program_trace_has_what_rping_saw, fault_rules_apply_on_the_machines_device,
+        a_unit_test_runs_on_the_machines_device)]

@@ -41,10 +41,9 @@ def without_a_device_the_system_backend_says_what_it_looked_for():
 
 def the_system_backend_refuses_by_name_what_needs_the_emulator():
     with Emulator() as emulator:
-        for option in (("--host", "a"), ("--address", ADDRESS), ("--profile", "siw"),
+        for option in (("--address", ADDRESS), ("--profile", "siw"),
                        ("--silent-net", "10.0.0.0/8"), ("--gateway", ADDRESS), ("--pcap", "p"), ("--trace", "t"),
-                       ("--scenario", "s"), ("--seed", "1"), ("--payload-shortcuts", "off"),
-                       ("--strict",)):
+                       ("--payload-shortcuts", "off")):
             result = emulator.rdmaemu("run", "--backend", "system", *option, "--", "true")
             expect(result, 125, option[0] + " needs the emulator")
         expect(emulator.rdmaemu("run", "--backend", "system", "--device", "a,b", "--", "true"), 125,

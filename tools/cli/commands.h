@@ -40,9 +40,16 @@ struct RunRequest {
 };
 int Run(const RunRequest& request);
 // Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
-// one. Without a trace the program replaces this process.
-int RunOnSystem(const std::vector<std::string>& devices, const ProgramTraceRequest& trace,
-                const std::vector<std::string>& command);
+// one. Of `options`, only the devices, the name, the scenario and the seed apply. Without a trace
+// and without `has_rules` the program replaces this process.
+struct SystemRequest {
+  runtime::HostOptions options;
+  bool has_rules = false;  // a host is started, which takes fault rules
+  bool strict = false;     // as in RunRequest
+  ProgramTraceRequest program_trace = {};
+  std::vector<std::string> command;
+};
+int RunOnSystem(const SystemRequest& request);
 // Prints the environment that `run` gives to a program.
 int Env(const runtime::HostOptions& options);
 // Lists the hosts. A nonempty `host` selects one.

@@ -23,6 +23,7 @@ constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
 constexpr const char* kClockVariable = "RDMAEMU_CLOCK";
 constexpr const char* kSeedVariable = "RDMAEMU_SEED";
 constexpr const char* kPayloadShortcutsVariable = "RDMAEMU_PAYLOAD_SHORTCUTS";
+constexpr const char* kSystemLibrariesVariable = "RDMAEMU_SYSTEM_LIBRARIES";
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -134,22 +135,35 @@ std::string MachineLibrary(const char* soname, const std::vector<std::string>& o
   return "";
 }
 
+// Returns the library's path in the first directory that has it. Returns "" if none has it.
+std::string LibraryIn(const std::vector<std::string>& directories, const char* soname) {
+  for (const std::string& directory : directories) {
+    const fs::path path = fs::path(directory) / soname;
+    std::error_code error;
+    if (fs::exists(path, error)) return path.string();
+  }
+  return "";
+}
+
 // Returns the variables that tell the layer its task and the libraries behind it. One library may
-// be missing.
-Environment LayerEnvironment(const Layer& layer, const std::string& verbs,
-                             const std::string& rdmacm) {
+// be missing. `directory` is the layer's, and of its modules.
+Environment LayerEnvironment(const Layer& layer, const std::string& directory,
+                             const std::string& verbs, const std::string& rdmacm) {
   return {{"RDMAEMU_LAYER_VERBS", verbs},
           {"RDMAEMU_LAYER_RDMACM", rdmacm},
           {"RDMAEMU_LAYER_DEVICE", layer.device},
-          {"RDMAEMU_LAYER_TRACE", layer.recording}};
+          {"RDMAEMU_LAYER_TRACE", layer.recording},
+          {"RDMAEMU_LAYER_FAULTS",
+           layer.faults_socket.empty() ? "" : directory + "/librdmaemu_faults.so"},
+          {"RDMAEMU_LAYER_FAULTS_SOCKET", layer.faults_socket},
+          {"RDMAEMU_LAYER_FAULTS_DOORS", layer.faults_doors}};
 }
 
 // The variables of the layer, all taken away.
 Environment WithoutLayer() {
-  return {{"RDMAEMU_LAYER_VERBS", ""},
-          {"RDMAEMU_LAYER_RDMACM", ""},
-          {"RDMAEMU_LAYER_DEVICE", ""},
-          {"RDMAEMU_LAYER_TRACE", ""}};
+  Environment variables = LayerEnvironment({}, "", "", "");
+  for (auto& variable : variables) variable.second.clear();
+  return variables;
 }
 
 }  // namespace
@@ -220,8 +234,8 @@ runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& regi
     const auto directory = LayerDirectory(binary);
     if (!directory) return tl::unexpected(directory.error());
     path.insert(path.begin(), *directory);
-    const Environment added = LayerEnvironment(layer, ours->front() + "/libibverbs.so.1",
-                                               ours->back() + "/librdmacm.so.1");
+    const Environment added = LayerEnvironment(
+        layer, *directory, ours->front() + "/libibverbs.so.1", ours->back() + "/librdmacm.so.1");
     environment.insert(environment.end(), added.begin(), added.end());
   }
   environment.emplace_back("LD_LIBRARY_PATH", Joined(path, ':'));
@@ -250,16 +264,23 @@ std::vector<std::string> OptionVariables() {
 }
 
 runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer) {
-  Environment changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
-  for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
+  const std::vector<std::string> given = Split(Variable(kSystemLibrariesVariable), ':');
+  Environment changes;
+  if (given.empty()) {
+    changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
+    for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
+  }
   // Remove our libraries from the path, where an outer `run` or `env` has added them.
   const std::string binary = BinaryPath();
   const std::vector<std::string> own = OwnDirectories(binary);
   std::vector<std::string> path = Split(Variable("LD_LIBRARY_PATH"), ':');
   std::erase_if(path, [&](const std::string& each) { return IsIn(own, each); });
   if (Variable("RDMAEMU_BACKEND").empty()) changes.emplace_back("RDMAEMU_BACKEND", "system");
-  const std::string verbs = MachineLibrary("libibverbs.so.1", own);
-  const std::string rdmacm = MachineLibrary("librdmacm.so.1", own);
+  const auto library = [&](const char* soname) {
+    return given.empty() ? MachineLibrary(soname, own) : LibraryIn(given, soname);
+  };
+  const std::string verbs = library("libibverbs.so.1");
+  const std::string rdmacm = library("librdmacm.so.1");
   std::vector<std::string> preloaded = {verbs, rdmacm};
   Environment layered = WithoutLayer();
   if (layer.is_wanted()) {
@@ -268,7 +289,7 @@ runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer) {
     if (verbs.empty()) {
       return tl::unexpected(std::string("there is no libibverbs.so.1; install libibverbs1"));
     }
-    layered = LayerEnvironment(layer, verbs, rdmacm);
+    layered = LayerEnvironment(layer, *directory, verbs, rdmacm);
     preloaded = {*directory + "/libibverbs.so.1",
                  rdmacm.empty() ? "" : *directory + "/librdmacm.so.1"};
   }
@@ -281,6 +302,8 @@ runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer) {
   if (!preloaded.empty()) changes.emplace_back("LD_PRELOAD", Joined(preloaded, ':'));
   return changes;
 }
+
+bool HasSystemLibraries() { return !Variable(kSystemLibrariesVariable).empty(); }
 
 void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.addresses.empty()) options.addresses = Split(Variable(kAddressVariable), ',');

@@ -21,11 +21,13 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
 // Returns the directory of the layer (shim/layer), whose forwarding libraries have the same names.
 runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path);
 
-// What a program's layer does. When both are empty, the layer is not loaded.
+// What a program's layer does. When all are empty, the layer is not loaded.
 struct Layer {
   std::string device = {};     // the only device that the program sees
   std::string recording = {};  // directory of a recording of what the program saw
-  bool is_wanted() const { return !device.empty() || !recording.empty(); }
+  // The socket and the page of doors of a host with fault rules (SystemHost).
+  std::string faults_socket = {}, faults_doors = {};
+  bool is_wanted() const { return !device.empty() || !recording.empty() || !faults_socket.empty(); }
 };
 
 // Makes changes to this process's environment. An empty value unsets the variable.
@@ -48,8 +50,12 @@ Environment OptionEnvironment(const runtime::HostOptions& options);
 std::vector<std::string> OptionVariables();
 // Returns the changes to the environment of a program that must not run on our host. An empty value
 // unsets the variable. The machine's own libraries, or the layer before them, are preloaded,
-// because a program linked with rdmaemu would load ours.
+// because a program linked with rdmaemu would load ours. The variable RDMAEMU_SYSTEM_LIBRARIES
+// (DIR:DIR) names the directories of other libraries to use as the machine's own. Tests use it with
+// the emulator's libraries, whose host the program then keeps.
 runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer);
+// Returns whether RDMAEMU_SYSTEM_LIBRARIES is set.
+bool HasSystemLibraries();
 // Fills empty options from the environment.
 void ReadOptionEnvironment(runtime::HostOptions& options);
 

@@ -1,5 +1,6 @@
 // The command line of rdmaemu: subcommands, options and help.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -176,13 +177,25 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
   return rest;
 }
 
+// Returns whether an option is about fault rules. On the system backend such an option starts a
+// host that takes them.
+bool IsForRules(const std::string& option) {
+  return option == "--host" || option == "--scenario" || option == "--strict" || option == "--seed";
+}
+
+bool HasRules(const CLI::App& run) {
+  return std::ranges::any_of(run.get_options(), [](const CLI::Option* option) {
+    return option->count() > 0 && IsForRules(option->get_name());
+  });
+}
+
 // Returns the first option of `run` that the machine's own devices do not support. Returns nullopt
 // if there is none.
 std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   for (const CLI::Option* option : run.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == "--backend" || name == "--device" ||
-        name == "--program-trace" || name == "--program-trace-limit") {
+        name == "--program-trace" || name == "--program-trace-limit" || IsForRules(name)) {
       continue;
     }
     return name +
@@ -492,7 +505,9 @@ int Main(int argc, char** argv) {
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);
-    return program ? RunOnSystem(options.devices, program_trace, *program)
+    MakePathsAbsolute(options);
+    if (const auto wrong = runtime::CheckHostName(options.name)) return Fail(kRunFailed, *wrong);
+    return program ? RunOnSystem({options, HasRules(*run), strict, program_trace, *program})
                    : Fail(kUsage, program.error());
   }
   if (const auto wrong = AddProfiles(profiles, options)) {

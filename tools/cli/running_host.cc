@@ -71,12 +71,19 @@ struct RunningState {
   std::string client_names;  // "rping (pid 12), rping (pid 13)"
   std::vector<std::string> on_wire;
   bool same_version = false;
+  bool is_of_system = false;  // of `rdmaemu run --backend system`
 };
+
+std::string OfSystemMessage(const std::string& name, pid_t pid) {
+  return "host " + name + " (pid " + std::to_string(pid) +
+         ") is of rdmaemu run --backend system and ends with its program; use another --host";
+}
 
 RunningState ParseState(const std::string& status) {
   const SortedJson json = SortedJson::parse(status, nullptr, false);
   RunningState state;
   if (!json.is_object()) return state;
+  state.is_of_system = json.value("backend", "") == "system";
   state.same_version = json.value("call_version", 0u) == kCallVersion;
   for (const SortedJson& client : json.value("clients", SortedJson::array())) {
     if (client.value("group", 0u) == 0) continue;
@@ -190,8 +197,10 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
                                      runtime::HostClient& client) {
   const pid_t pid = client.host_pid();
   // A connection that ends without an answer means that the host stops, too.
-  if (const Status asked = client.Stop(); !asked && asked.error().code == ETIMEDOUT) {
-    return tl::unexpected(HungMessage(name, pid));
+  const Status asked = client.Stop();
+  if (!asked && asked.error().code == ETIMEDOUT) return tl::unexpected(HungMessage(name, pid));
+  if (!asked && asked.error().code == EOPNOTSUPP) {
+    return tl::unexpected(OfSystemMessage(name, pid));
   }
   if (AwaitEnd(registry, name, pid)) return {};
   return tl::unexpected(HungMessage(name, pid));
@@ -235,6 +244,7 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       }
       if (!status) continue;  // it ended just now
       const RunningState state = ParseState(*status);
+      if (state.is_of_system) return tl::unexpected(OfSystemMessage(name, client->host_pid()));
       const auto record = registry.ReadRecord(name);
       std::vector<std::string> differences;
       if (record) differences = Differences(options, *record);

@@ -1,44 +1,76 @@
 // `rdmaemu run --backend system`: runs a program on the machine's own rdma-core and device.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/program_trace/convert.h"
+#include "tools/cli/running_host.h"
 #include "tools/cli/supervise.h"
 #include "tools/cli/system_devices.h"
+#include "tools/cli/system_host/system_host.h"
 
 namespace rdmaemu::cli {
+namespace {
 
-int RunOnSystem(const std::vector<std::string>& devices, const ProgramTraceRequest& request,
-                const std::vector<std::string>& command) {
+// Prints the rules that never fired. Returns whether all fired.
+bool ReportRules(const runtime::Registry& registry, const SystemRequest& request) {
+  auto client = runtime::HostClient::Connect(registry.SocketPath(request.options.name));
+  return client &&
+         ReportUnfired(registry, request.options.name, *client, request.strict, request.strict);
+}
+
+}  // namespace
+
+int RunOnSystem(const SystemRequest& request) {
+  const std::vector<std::string>& devices = request.options.devices;
   if (devices.size() > 1 || (!devices.empty() && devices[0].find('=') != std::string::npos)) {
     return Fail(kRunFailed,
                 "--backend system takes one --device NAME, of those that the machine has");
   }
   const std::string device = devices.empty() ? "" : devices[0];
-  const auto warnings = CheckSystemDevices({}, device);
-  if (!warnings) return Fail(kRunFailed, warnings.error());
-  for (const std::string& warning : *warnings) fprintf(stderr, "warning: %s\n", warning.c_str());
+  if (!HasSystemLibraries()) {
+    const auto warnings = CheckSystemDevices({}, device);
+    if (!warnings) return Fail(kRunFailed, warnings.error());
+    for (const std::string& warning : *warnings) fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
   std::optional<ProgramTrace> trace;
-  if (!request.path.empty()) {
-    auto begun = ProgramTrace::Begin(request.path, request.limit_bytes);
+  if (!request.program_trace.path.empty()) {
+    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes);
     if (!begun) return Fail(kRunFailed, begun.error());
     trace.emplace(std::move(*begun));
   }
-  const auto environment =
-      SystemEnvironment({.device = device, .recording = trace ? trace->directory() : ""});
+  const auto registry = runtime::Registry::Open();
+  std::unique_ptr<SystemHost> host;
+  if (request.has_rules) {
+    if (!registry) return Fail(kRunFailed, registry.error());
+    auto started = SystemHost::Start(*registry, request.options);
+    if (!started) return Fail(kRunFailed, started.error());
+    host = std::move(*started);
+  }
+  const auto environment = SystemEnvironment({.device = device,
+                                              .recording = trace ? trace->directory() : "",
+                                              .faults_socket = host ? host->socket_path() : "",
+                                              .faults_doors = host ? host->doors_path() : ""});
   if (!environment) return Fail(kRunFailed, environment.error());
   Apply(*environment);
   fflush(nullptr);
-  if (!trace) Execute(command);
-  const auto ended = Supervised(command, {});
+  if (!trace && !host) Execute(request.command);
+  const auto ended = Supervised(request.command, {});
   if (!ended) return ended.error();
   const int status = ExitStatus(ended->wait_status);
-  const bool is_traced = PrintErrors(trace->End(ended->process, ended->wait_status));
-  return status == 0 && !is_traced ? kRunFailed : status;
+  const bool is_traced = !trace || PrintErrors(trace->End(ended->process, ended->wait_status));
+  const bool all_fired = !host || ReportRules(*registry, request);
+  if (status != 0 && host) {
+    fprintf(stderr, "note: the seed of host %s was %s; --seed repeats its choices\n",
+            request.options.name.c_str(), host->seed().c_str());
+  }
+  if (status != 0) return status;
+  if (!is_traced) return kRunFailed;
+  return request.strict && !all_fired ? kRuleNeverFired : 0;
 }
 
 }  // namespace rdmaemu::cli

@@ -121,6 +121,9 @@ enum class RecordKind : uint8_t {
   kCall,
   kEmptyPolls,   // consecutive polls without a completion: EmptyPollsRecord
   kCompletions,  // more work completions of the call before: CQ, completions
+  // A fault rule acted in the thread's present call, whose kOutputs or kCall follows:
+  // InjectedRecord, then the rule's name.
+  kInjected,
 };
 
 struct RecordHeader {
@@ -148,6 +151,12 @@ struct CallRecord {
   RecordHeader header;
   uint32_t number;     // of the call in its thread; kInputs and kOutputs have the same
   uint32_t is_inside;  // a library made the call, not the program
+};
+
+struct InjectedRecord {
+  RecordHeader header;
+  uint32_t what;   // Injected (shim/layer/injected.h)
+  uint32_t index;  // of Injected::kLine: the position among the call's events or completions
 };
 
 struct EmptyPollsRecord {

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shim/layer/injected.h"
+
 namespace rdmaemu::layer::trace {
 namespace {
 
@@ -370,6 +372,18 @@ Thread* rdmaemu_layer_begin_record() {
 }
 
 bool rdmaemu_layer_is_tracing() { return g_control != nullptr; }
+
+void rdmaemu_layer_mark_injected(const char* rule, rdmaemu::layer::Injected what, uint32_t index) {
+  if (!rdmaemu_layer_is_tracing()) return;
+  const int error = errno;
+  Record record(RecordKind::kInjected, 0, Now());
+  if (record) {
+    record.Put(static_cast<uint32_t>(what));
+    record.Put(index);
+    PutText(record, rule, strnlen(rule, kMaxTextBytes));
+  }
+  errno = error;
+}
 
 uint64_t rdmaemu_layer_time() {
 #if defined(__x86_64__)

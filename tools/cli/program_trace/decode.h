@@ -17,6 +17,7 @@ struct DecodedCall {
   std::string result;             // JSON; "" when the call returns nothing
   std::string error;              // "ENOMEM", when it failed
   const char* version = nullptr;  // of the symbol; nullptr: the default version
+  std::string injected;           // the rules that acted in the call
   std::vector<ExtraLine> extra;
   uint64_t first_object = 0;  // address of the first argument, when it is a pointer
 };

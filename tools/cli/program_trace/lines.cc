@@ -29,11 +29,15 @@ std::string Rest(const std::string& object, const std::string& arguments) {
   return rest;
 }
 
-// As Rest, and the key "version" of a call that has one.
+std::string InjectedText(const std::string& rule) {
+  return rule.empty() ? "" : ",\"injected\":" + Quoted(rule);
+}
+
+// As Rest, and the keys "version" and "injected" of a call that has them.
 std::string CallRest(const DecodedCall& call) {
   std::string rest = Rest(call.object, call.arguments.text());
   if (call.version != nullptr) rest += ",\"version\":" + Quoted(call.version);
-  return rest;
+  return rest + InjectedText(call.injected);
 }
 
 std::string TakeText(RecordBytes& bytes, bool* is_cut = nullptr) {
@@ -110,6 +114,8 @@ void TraceLines::Take(const RecordOfThread& record) {
       return EmptyPolls(record, image);
     case format::RecordKind::kCompletions:
       return Completions(record, image);
+    case format::RecordKind::kInjected:
+      return TakeInjected(record, image);
     case format::RecordKind::kEnd:
       break;
   }
@@ -184,6 +190,7 @@ void TraceLines::Outputs(const RecordOfThread& record, Image& image) {
     return;
   }
   decoder->outputs(bytes, image.objects, open.call);
+  Mark(image, record.thread, open.call);
   CallLine(record, open.call, static_cast<double>(record.header->time - open.begin), 1);
   ExtraLines(record, open.call.extra);
 }
@@ -195,6 +202,7 @@ void TraceLines::WholeCall(const RecordOfThread& record, Image& image) {
   DecodedCall call;
   call.what = NameOfCall(decoder->what);
   decoder->whole(bytes, image.objects, call);
+  Mark(image, record.thread, call);
   CallLine(record, call, record.header->took, 1);
   ExtraLines(record, call.extra);
 }
@@ -211,6 +219,7 @@ void TraceLines::EmptyPolls(const RecordOfThread& record, Image& image) {
   if (wanted >= 0) call.arguments.Number("num_entries", static_cast<uint64_t>(wanted));
   call.result = wanted < 0 ? std::to_string(ENOENT) : "0";
   if (wanted < 0) call.error = "ENOENT";
+  Mark(image, record.thread, call);
   CallLine(record, call, record.header->took, count);
 }
 
@@ -220,6 +229,26 @@ void TraceLines::Completions(const RecordOfThread& record, Image& image) {
   std::vector<ExtraLine> lines;
   DecodeCompletions(bytes, image.objects, cq, lines);
   ExtraLines(record, lines);
+}
+
+void TraceLines::TakeInjected(const RecordOfThread& record, Image& image) {
+  RecordBytes bytes = BodyOf(record);
+  Injected mark{};
+  mark.what = static_cast<layer::Injected>(bytes.Take<uint32_t>());
+  mark.index = bytes.Take<uint32_t>();
+  mark.rule = TakeText(bytes);
+  image.injected[record.thread].push_back(std::move(mark));
+}
+
+void TraceLines::Mark(Image& image, uint32_t thread, DecodedCall& call) {
+  const auto marks = image.injected.find(thread);
+  if (marks == image.injected.end()) return;
+  for (const Injected& mark : marks->second) {
+    const bool is_line = mark.what == layer::Injected::kLine && mark.index < call.extra.size();
+    std::string& rules = is_line ? call.extra[mark.index].injected : call.injected;
+    rules += (rules.empty() ? "" : ", ") + mark.rule;
+  }
+  image.injected.erase(marks);
 }
 
 void TraceLines::EndThoseBefore(uint64_t time) {
@@ -232,8 +261,9 @@ void TraceLines::EndThoseBefore(uint64_t time) {
 void TraceLines::End(uint32_t number, Image& image) {
   const uint64_t ns = clock_.Ns(image.last);
   // Calls that never returned.
-  for (const auto& [key, open] : image.open) {
+  for (auto& [key, open] : image.open) {
     if (open.is_inside) continue;
+    Mark(image, key.first, open.call);
     Line(ns, "", image.process, key.first, "call", open.call.what,
          CallRest(open.call) + ",\"unfinished\":true");
   }
@@ -305,7 +335,7 @@ void TraceLines::CallLine(const RecordOfThread& record, const DecodedCall& call,
 void TraceLines::ExtraLines(const RecordOfThread& record, const std::vector<ExtraLine>& lines) {
   for (const ExtraLine& line : lines) {
     Line(clock_.Ns(record.header->time), "", record.process, record.thread, line.kind, line.what,
-         Rest(line.object, line.arguments));
+         Rest(line.object, line.arguments) + InjectedText(line.injected));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "shim/layer/injected.h"
 #include "tools/cli/program_trace/decode.h"
 #include "tools/cli/program_trace/recording.h"
 
@@ -41,6 +42,11 @@ class TraceLines {
     uint64_t begin;
     bool is_inside;
   };
+  struct Injected {
+    layer::Injected what;
+    uint32_t index;
+    std::string rule;
+  };
   // A process image. A process has several images when it calls exec(3).
   struct Image {
     uint32_t process = 0;
@@ -48,6 +54,7 @@ class TraceLines {
     uint64_t last = 0;  // time of its last record
     bool has_exited = false;
     std::map<std::pair<uint32_t, uint32_t>, OpenCall> open;  // by thread and number
+    std::map<uint32_t, std::vector<Injected>> injected;      // by thread, of its present call
   };
 
   void Take(const RecordOfThread& record);
@@ -58,6 +65,9 @@ class TraceLines {
   void WholeCall(const RecordOfThread& record, Image& image);
   void EmptyPolls(const RecordOfThread& record, Image& image);
   void Completions(const RecordOfThread& record, Image& image);
+  void TakeInjected(const RecordOfThread& record, Image& image);
+  // Moves the marks of the thread's present call to the call.
+  static void Mark(Image& image, uint32_t thread, DecodedCall& call);
   void End(uint32_t number, Image& image);
   void EndThoseBefore(uint64_t time);
   void Lost();

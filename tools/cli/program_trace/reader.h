@@ -52,6 +52,7 @@ class RecordBytes {
 struct ExtraLine {
   const char* kind;
   std::string what, object, arguments;
+  std::string injected = {};  // the rule that changed it
 };
 
 template <bool kNumbers>

@@ -1,0 +1,50 @@
+// Asks the decision server (`rdmaemu run --backend system`) what happens at a watched door. Each
+// moment has a connection of its own, so forks, closefrom(3) and ended threads cannot share or lose
+// one. All functions preserve errno and are thread-safe.
+#pragma once
+
+#include "shim/layer/faults/protocol.h"
+#include "shim/layer/injected.h"
+
+namespace rdmaemu::layer::faults {
+
+// nullptr: no door is watched, now or later.
+extern const DoorsPage* g_doors;
+
+// Maps the page of watched doors. Ends the process with status 127 when that fails.
+void OpenDoors();
+
+inline bool IsWatched(CallNumber call) {
+  return g_doors != nullptr && g_doors->calls[call].load(std::memory_order_relaxed) != 0;
+}
+inline bool IsWatched(std::atomic<uint8_t> DoorsPage::*door) {
+  return g_doors != nullptr && (g_doors->*door).load(std::memory_order_relaxed) != 0;
+}
+
+// One moment at a door. When the server cannot be reached, prints an error once, and the answer is
+// kProceed.
+class Asked {
+ public:
+  explicit Asked(const MomentIn& moment);
+  ~Asked();
+  Asked(const Asked&) = delete;
+  Asked& operator=(const Asked&) = delete;
+
+  const AnswerOut& answer() const { return answer_; }
+  Does does() const { return static_cast<Does>(answer_.does); }
+  // For kWaitBefore, and for kWaitAfter after the call's effect: blocks until the delay or barrier
+  // has ended.
+  void Await();
+  // Writes the rule's name into the program trace, unless the answer is kProceed.
+  void Mark(Injected what, uint32_t index = 0) const {
+    if (does() != Does::kProceed) rdmaemu_layer_mark_injected(answer_.rule, what, index);
+  }
+
+ private:
+  bool Exchange(uint32_t op, const void* body, uint32_t size, void* out, uint32_t out_size);
+
+  int socket_ = -1;
+  AnswerOut answer_{};
+};
+
+}  // namespace rdmaemu::layer::faults

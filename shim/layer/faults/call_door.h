@@ -1,0 +1,116 @@
+// The door of calls: a call fails, or waits before or after its effect, as the rules decide.
+#pragma once
+
+#include <errno.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "shim/layer/caller.h"
+#include "shim/layer/faults/ask.h"
+#include "shim/layer/faults/objects.h"
+
+namespace rdmaemu::layer::faults {
+
+// How a function reports an errno: verbs return it (kErrno), others return -1 (kMinus).
+enum class Report : uint8_t { kErrno, kMinus };
+
+template <class R>
+R FailedBy(Report report, int error) {
+  errno = error;
+  if constexpr (std::is_pointer_v<R>) {
+    return nullptr;
+  } else if constexpr (!std::is_void_v<R>) {
+    return report == Report::kErrno ? error : -1;
+  }
+}
+
+// A refused post names its work request.
+inline void SetBad(const ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) { *bad = wr; }
+template <class Queue>
+void SetBad(const Queue*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  *bad = wr;
+}
+template <class... A>
+void SetBad(const A&...) {}
+
+template <class First, class... Rest>
+void Describe(MomentIn& moment, First first, Rest...) {
+  if constexpr (std::is_pointer_v<First>) {
+    if (first == nullptr) return;
+  }
+  SetObject(moment, first);
+}
+inline void Describe(MomentIn&) {}
+
+// The outermost return address (caller.h) of the watched call that the thread is in.
+inline thread_local const void* t_watched_call;
+
+// A watched call of the thread. libibverbs's ibv_reg_mr jumps to ibv_reg_mr_iova2, whose return
+// address is then ours: this is how a door knows that the program did not make the second call.
+class WatchedCall {
+ public:
+  WatchedCall() : outer_(t_watched_call) { t_watched_call = rdmaemu_layer_caller; }
+  ~WatchedCall() { t_watched_call = outer_; }
+  WatchedCall(const WatchedCall&) = delete;
+  WatchedCall& operator=(const WatchedCall&) = delete;
+
+ private:
+  const void* outer_;
+};
+
+// Returns whether the rules at a call apply to a call with this return address.
+inline bool Asks(CallNumber call, const Caller& caller, const void* return_address) {
+  if (!IsWatched(call) || !caller.IsProgram()) return false;
+  return t_watched_call != rdmaemu_layer_caller || !rdmaemu_layer_is_layer(return_address);
+}
+
+template <class R, class... A>
+R Decided(CallNumber call, Report report, R (*next)(A...), A... arguments) {
+  MomentIn moment{};
+  moment.door = static_cast<uint32_t>(Door::kCall);
+  moment.number = call;
+  Describe(moment, arguments...);
+  const WatchedCall watched;
+  Asked asked(moment);
+  asked.Mark(Injected::kCall);
+  switch (asked.does()) {
+    case Does::kFail:
+      SetBad(arguments...);
+      return FailedBy<R>(report, asked.answer().value);
+    case Does::kFailAfter:
+      (void)next(arguments...);
+      return FailedBy<R>(report, asked.answer().value);
+    case Does::kWaitBefore:
+      asked.Await();
+      return next(arguments...);
+    case Does::kWaitAfter:
+      break;
+    default:
+      return next(arguments...);
+  }
+  if constexpr (std::is_void_v<R>) {
+    next(arguments...);
+    asked.Await();
+  } else {
+    const R result = next(arguments...);
+    asked.Await();
+    return result;
+  }
+}
+
+// The replacement of a function of the ABI, and the function that it calls (`next`).
+template <CallNumber kCall, Report kReport, class F>
+struct CallDoor;
+template <CallNumber kCall, Report kReport, class R, class... A>
+struct CallDoor<kCall, kReport, R(A...)> {
+  static inline R (*next)(A...);
+  static R Call(A... arguments) {
+    const Caller caller(__builtin_return_address(0));
+    if (!Asks(kCall, caller, __builtin_return_address(0))) return next(arguments...);
+    return Decided<R, A...>(kCall, kReport, next, arguments...);
+  }
+};
+
+}  // namespace rdmaemu::layer::faults

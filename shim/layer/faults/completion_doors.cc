@@ -1,0 +1,140 @@
+#include "shim/layer/faults/completion_doors.h"
+
+#include "shim/layer/faults/call_door.h"
+#include "shim/layer/faults/objects.h"
+
+namespace rdmaemu::layer::faults {
+namespace {
+
+decltype(::ibv_modify_qp)* g_modify_qp;
+
+void FailQp(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  g_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+// Applies the rules at `wc` to a completion, the program's `index`-th one of this poll. Returns
+// false when it is lost.
+bool Keeps(ibv_cq* cq, ibv_wc& completion, uint32_t index) {
+  MomentIn moment{};
+  moment.door = static_cast<uint32_t>(Door::kCompletion);
+  moment.number = completion.opcode;
+  moment.status = completion.status;
+  const QpState* const qp = QpStates::Find(NumberKey(completion.qp_num));
+  if (qp != nullptr) {
+    moment.qp = completion.qp_num;
+    moment.qp_order = qp->order;
+  }
+  moment.has_bytes = completion.status == IBV_WC_SUCCESS;
+  moment.bytes = completion.byte_len;
+  SetDevice(moment, cq->context->device);
+  const Asked asked(moment);
+  if (asked.does() == Does::kDrop) {
+    asked.Mark(Injected::kCall);
+    return false;
+  }
+  if (asked.does() != Does::kChange) return true;
+  asked.Mark(Injected::kLine, index);
+  completion.status = static_cast<ibv_wc_status>(asked.answer().value);
+  completion.vendor_err = 0;
+  const bool fails = completion.status != IBV_WC_SUCCESS;
+  const bool keeps_state = (asked.answer().flags & kKeepsState) != 0;
+  if (fails && !keeps_state && qp != nullptr && qp->qp != nullptr) FailQp(qp->qp);
+  return true;
+}
+
+// ---- extended CQs
+
+struct ExtendedCq {
+  decltype(ibv_cq_ex::start_poll) start_poll;
+  decltype(ibv_cq_ex::next_poll) next_poll;
+  decltype(ibv_cq_ex::end_poll) end_poll;
+  decltype(ibv_cq_ex::read_opcode) read_opcode;
+  decltype(ibv_cq_ex::read_qp_num) read_qp_num;      // nullptr: the program did not ask for it
+  decltype(ibv_cq_ex::read_byte_len) read_byte_len;  // nullptr: as read_qp_num
+};
+using ExtendedCqs = Originals<ExtendedCq, ExtendedCq>;
+
+bool KeepsCurrent(const ExtendedCq& original, ibv_cq_ex* cq) {
+  ibv_wc completion{};
+  completion.status = cq->status;
+  completion.opcode = original.read_opcode(cq);
+  if (original.read_qp_num != nullptr) completion.qp_num = original.read_qp_num(cq);
+  if (original.read_byte_len != nullptr) completion.byte_len = original.read_byte_len(cq);
+  const bool keeps = Keeps(ibv_cq_ex_to_cq(cq), completion, 0);
+  cq->status = completion.status;
+  return keeps;
+}
+
+// Skips lost completions. `error`: the result of the poll that read the present completion.
+int SkipLost(const ExtendedCq& original, ibv_cq_ex* cq, int error) {
+  if (!IsWatched(&DoorsPage::completions)) return error;
+  while (error == 0 && !KeepsCurrent(original, cq)) error = original.next_poll(cq);
+  return error;
+}
+
+int StartKept(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  const ExtendedCq& original = *ExtendedCqs::Find(cq);
+  const int begun = original.start_poll(cq, attr);
+  const int error = SkipLost(original, cq, begun);
+  // A program ends only a poll that has begun.
+  if (begun == 0 && error != 0) original.end_poll(cq);
+  return error;
+}
+
+int NextKept(ibv_cq_ex* cq) {
+  const ExtendedCq& original = *ExtendedCqs::Find(cq);
+  return SkipLost(original, cq, original.next_poll(cq));
+}
+
+int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  const Caller caller(__builtin_return_address(0));
+  if (!caller.IsProgram()) return ExtendedCqs::Find(cq)->start_poll(cq, attr);
+  if (!IsWatched(kCall_ibv_context_ops_poll_cq)) return StartKept(cq, attr);
+  return Decided<int, ibv_cq_ex*, ibv_poll_cq_attr*>(kCall_ibv_context_ops_poll_cq, Report::kErrno,
+                                                     StartKept, cq, attr);
+}
+
+int NextPoll(ibv_cq_ex* cq) {
+  const Caller caller(__builtin_return_address(0));
+  return caller.IsProgram() ? NextKept(cq) : ExtendedCqs::Find(cq)->next_poll(cq);
+}
+
+}  // namespace
+
+void FindModifyQp(void** (*slot_of)(const char*)) {
+  if (void** const slot = slot_of("ibv_modify_qp")) {
+    g_modify_qp = reinterpret_cast<decltype(g_modify_qp)>(*slot);
+  }
+}
+
+// Polls again while all completions that a poll took are lost: a program that gets 0 would wait for
+// an event that the library has already sent.
+int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
+  if (!IsWatched(&DoorsPage::completions)) return next(cq, count, out);
+  for (;;) {
+    const int taken = next(cq, count, out);
+    if (taken <= 0) return taken;
+    int kept = 0;
+    for (int i = 0; i < taken; i++) {
+      if (!Keeps(cq, out[i], static_cast<uint32_t>(kept))) continue;
+      if (kept != i) out[kept] = out[i];
+      kept++;
+    }
+    if (kept > 0) return kept;
+  }
+}
+
+void Created(ibv_cq_ex* cq) {
+  ExtendedCq* const original = cq == nullptr ? nullptr : ExtendedCqs::FindOrMake(cq);
+  if (original == nullptr || cq->start_poll == nullptr) return;
+  original->end_poll = cq->end_poll;
+  original->read_opcode = cq->read_opcode;
+  original->read_qp_num = cq->read_qp_num;
+  original->read_byte_len = cq->read_byte_len;
+  Replace(cq->start_poll, original->start_poll, StartPoll);
+  Replace(cq->next_poll, original->next_poll, NextPoll);
+}
+
+}  // namespace rdmaemu::layer::faults

@@ -1,0 +1,15 @@
+// The doors of RDMA CM events and asynchronous events: an event changes, waits or is lost between
+// the library and the program.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+namespace rdmaemu::layer::faults {
+
+using SlotOfName = void** (*)(const char* name);
+
+void InstallAsyncEventDoor(SlotOfName slot_of);
+void InstallCmEventDoor(SlotOfName slot_of);
+
+}  // namespace rdmaemu::layer::faults
