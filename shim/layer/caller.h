@@ -39,4 +39,27 @@ class Caller {
   const void* outer_;
 };
 
+// The call that the thread is in, as one user of the layer sees it. Some functions of the libraries
+// end with a jump to another public function: ibv_reg_mr to ibv_reg_mr_iova2, rdma_destroy_ep to
+// rdma_destroy_id. The return address of the second one is the user's own. `User`: any type of the
+// user's.
+template <class User>
+class PresentCall {
+ public:
+  PresentCall() : outer_(t_present_) { t_present_ = rdmaemu_layer_caller; }
+  ~PresentCall() { t_present_ = outer_; }
+  PresentCall(const PresentCall&) = delete;
+  PresentCall& operator=(const PresentCall&) = delete;
+
+  // Returns whether a library makes the call with this return address within the user's present
+  // call. The call must have a Caller.
+  static bool Contains(const void* return_address) {
+    return t_present_ == rdmaemu_layer_caller && rdmaemu_layer_is_layer(return_address);
+  }
+
+ private:
+  static inline thread_local const void* t_present_;
+  const void* outer_;
+};
+
 }  // namespace rdmaemu::layer

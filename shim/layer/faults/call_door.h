@@ -44,26 +44,13 @@ void Describe(MomentIn& moment, First first, Rest...) {
 }
 inline void Describe(MomentIn&) {}
 
-// The outermost return address (caller.h) of the watched call that the thread is in.
-inline thread_local const void* t_watched_call;
-
-// A watched call of the thread. libibverbs's ibv_reg_mr jumps to ibv_reg_mr_iova2, whose return
-// address is then ours: this is how a door knows that the program did not make the second call.
-class WatchedCall {
- public:
-  WatchedCall() : outer_(t_watched_call) { t_watched_call = rdmaemu_layer_caller; }
-  ~WatchedCall() { t_watched_call = outer_; }
-  WatchedCall(const WatchedCall&) = delete;
-  WatchedCall& operator=(const WatchedCall&) = delete;
-
- private:
-  const void* outer_;
-};
+struct Faults;
+using WatchedCall = PresentCall<Faults>;
 
 // Returns whether the rules at a call apply to a call with this return address.
 inline bool Asks(CallNumber call, const Caller& caller, const void* return_address) {
   if (!IsWatched(call) || !caller.IsProgram()) return false;
-  return t_watched_call != rdmaemu_layer_caller || !rdmaemu_layer_is_layer(return_address);
+  return !WatchedCall::Contains(return_address);
 }
 
 template <class R, class... A>

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "shim/layer/caller.h"
 #include "shim/layer/forward.h"
 #include "shim/layer/trace/operations.h"
 #include "shim/layer/trace/recorder.h"
@@ -10,6 +11,9 @@
 #include "shim/layer/trace/writer.h"
 
 namespace rdmaemu::layer::trace {
+
+struct Trace;
+using TracedCall = PresentCall<Trace>;
 
 // The result of a void function.
 struct Void {};
@@ -37,7 +41,8 @@ R SlowCall(R (*next)(A...), const void* return_address, A... arguments) {
   static_assert(ThisRow::kSpecs.size() == sizeof...(A), "a row names each argument");
   std::tuple<A...> packed(arguments...);
   const Caller caller(return_address);
-  const bool is_inside = !caller.IsProgram();
+  const bool is_inside = !caller.IsProgram() || TracedCall::Contains(return_address);
+  const TracedCall present;
   uint32_t number = 0;
   if (!is_inside || kMakesObject<R>) {
     Record record(RecordKind::kInputs, static_cast<uint16_t>(kId), Now());
