@@ -13,6 +13,7 @@
 
 #include "emulator/abi/ring.h"
 #include "emulator/base/id_space.h"
+#include "shim/client/cancellation.h"
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
 #include "shim/client/embedded.h"
@@ -86,6 +87,9 @@ class ForkMutexLock {
   ~ForkMutexLock() { pthread_mutex_unlock(&g_connection.fork_mutex); }
   ForkMutexLock(const ForkMutexLock&) = delete;
   ForkMutexLock& operator=(const ForkMutexLock&) = delete;
+
+ private:
+  CancellationHeld held_;  // as long as the lock
 };
 
 // Returns true if the program has not closed the connection's descriptors or reused their numbers.
@@ -454,14 +458,12 @@ bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxe
 void JoinIfForked() {
   if (!HasToJoin()) [[likely]]
     return;
-  int cancel_state;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const CancellationHeld held;
   const int saved_errno = errno;
   pthread_mutex_lock(&g_connection.mutex);
   EnsureConnected();
   pthread_mutex_unlock(&g_connection.mutex);
   errno = saved_errno;
-  pthread_setcancelstate(cancel_state, nullptr);
 }
 
 std::byte* MapSpan(const SharedSpan& span) {
@@ -472,6 +474,7 @@ std::byte* MapSpan(const SharedSpan& span) {
     std::byte* const bytes = c.segments.Find(span, known);
     if (known) return bytes;
   }
+  const CancellationHeld held;
   pthread_mutex_lock(&c.mutex);
   const int error = EnsureConnected();
   std::byte* const bytes = error == 0 ? MapSpanLocked(span, c.socket) : nullptr;
@@ -542,8 +545,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
     return EINVAL;
   }
   // Connecting opens files and spawns a process, which are cancellation points.
-  int cancel_state;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const CancellationHeld held;
   const int saved_errno = errno;
   Buffer buffer{out, out_size, 0};
   ReleaseToDevice();
@@ -560,7 +562,6 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   AcquireFromDevice();
   if (out_filled != nullptr) *out_filled = error == 0 ? buffer.filled : 0;
   errno = saved_errno;
-  pthread_setcancelstate(cancel_state, nullptr);
   return error;
 }
 

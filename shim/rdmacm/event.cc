@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "emulator/base/nothing_queued.h"
+#include "shim/client/cancellation.h"
 #include "shim/rdmacm/internal.h"
 #include "shim/rdmacm/newer_abi.h"
 
@@ -235,6 +236,7 @@ int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) 
   for (int repeats = 0;;) {
     // A cancellation point: the thread holds no lock and no memory here.
     if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
+    const client::CancellationHeld held;
     rdma_ucm_get_event command = {};
     Response response = {};
     const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);

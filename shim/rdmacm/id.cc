@@ -140,7 +140,7 @@ void DestroyIdSurely(rdma_cm_id& id) {
 
 void WaitForAcknowledgements(Id& id, uint32_t events_reported) {
   MutexLock lock(id.mutex);
-  while (id.events_completed < events_reported) id.acknowledged.Wait(id.mutex);
+  while (id.events_completed < events_reported) id.acknowledged.Wait(lock);
 }
 
 }  // namespace rdmaemu::rdmacm

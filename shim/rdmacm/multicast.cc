@@ -102,7 +102,7 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   {
     MutexLock lock(ours.mutex);
     while (multicast->events_completed < response.events_reported) {
-      ours.acknowledged.Wait(ours.mutex);
+      ours.acknowledged.Wait(lock);
     }
   }
   Free(multicast);

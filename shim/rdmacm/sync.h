@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "shim/client/cancellation.h"
+
 namespace rdmaemu::rdmacm {
 
 class Condition;
@@ -25,6 +27,7 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
+// While a thread holds a mutex, it is not cancelled, except in Condition::Wait.
 class MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_.mutex_); }
@@ -33,6 +36,8 @@ class MutexLock {
   MutexLock& operator=(const MutexLock&) = delete;
 
  private:
+  friend class Condition;
+  client::CancellationHeld held_;
   Mutex& mutex_;
 };
 
@@ -44,10 +49,19 @@ class Condition {
   Condition& operator=(const Condition&) = delete;
 
   void NotifyAll() { pthread_cond_broadcast(&condition_); }
-  // The caller holds the mutex.
-  void Wait(Mutex& mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
+  // A cancellation point, which releases the mutex.
+  void Wait(MutexLock& lock) {
+    pthread_mutex_t* const mutex = &lock.mutex_.mutex_;
+    pthread_cleanup_push(Unlock, mutex);
+    pthread_setcancelstate(lock.held_.before(), nullptr);
+    pthread_cond_wait(&condition_, mutex);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    pthread_cleanup_pop(0);
+  }
 
  private:
+  static void Unlock(void* mutex) { pthread_mutex_unlock(static_cast<pthread_mutex_t*>(mutex)); }
+
   pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
 };
 

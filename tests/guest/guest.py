@@ -222,6 +222,12 @@ def destructors_and_atexit_handlers_use_devices():
                                                      "^closed 1$")
 
 
+def a_thread_that_is_cancelled_in_the_library_leaves_no_lock():
+    with Emulator() as emulator:
+        run(emulator, [build("cancelled", "-rdynamic")]).expect(
+            r"^cancelled 1$", r"^resolved 1$", r"^destroy cancelled 1$")
+
+
 def sandbox(error, calls):
     """Returns the beginning of a command. The kernel refuses these calls to the rest of the
     command."""
@@ -395,6 +401,7 @@ def main():
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             librdmacm_stays_while_it_looks_a_name_up,
+            a_thread_that_is_cancelled_in_the_library_leaves_no_lock,
             an_embedded_host_serves_libraries_that_python_loads,
             threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,
             threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,

@@ -1,6 +1,8 @@
 // Reports the connection management events of a test to the runner, which creates docs/events.md
-// from them. This program's rdma_get_cm_event overrides the library's, so it records every fetched
-// event. Off unless RDMA_TEST_RECORD is set.
+// from them. This program's rdma_get_cm_event stands before the library's, so it records every
+// event that the tests fetch. It is hidden, so that a library's own calls of rdma_get_cm_event do
+// not come here: a program trace would take them for the test's. Off unless RDMA_TEST_RECORD is
+// set.
 #include <dlfcn.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
@@ -21,7 +23,8 @@ int Length(const rdma_cm_event& event) {
 
 }  // namespace
 
-extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+extern "C" __attribute__((visibility("hidden"))) int rdma_get_cm_event(rdma_event_channel* channel,
+                                                                       rdma_cm_event** event) {
   static const auto next = reinterpret_cast<GetCmEvent>(dlsym(RTLD_NEXT, "rdma_get_cm_event"));
   const int result = next(channel, event);
   if (result == 0 && getenv("RDMA_TEST_RECORD") != nullptr) {
