@@ -1,4 +1,7 @@
 // The command line of rdmaemu: subcommands, options and help.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -531,7 +534,20 @@ int Main(int argc, char** argv) {
                  : Fail(kUsage, program.error());
 }
 
+// Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the
+// number of a stream, and messages would be written there. A program that is run still finds them
+// closed.
+void FillClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open(2) takes the lowest free number.
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDWR | O_CLOEXEC);
+  }
+}
+
 }  // namespace
 }  // namespace rdmaemu::cli
 
-int main(int argc, char** argv) { return rdmaemu::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  rdmaemu::cli::FillClosedStreams();
+  return rdmaemu::cli::Main(argc, argv);
+}

@@ -1,8 +1,10 @@
 """`rdmaemu run` on an existing host: rules that never fired, hosts with other options, and the
 comparison with an earlier run."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
@@ -100,6 +102,28 @@ def a_host_without_rules_that_has_gone_is_no_news_but_with_strict():
         check(result.stderr == "", result.stderr)
         expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 123,
                "error: the host has gone")
+
+
+def closed_streams_stay_closed_for_the_program_and_get_no_messages():
+    with Emulator() as emulator:
+        out = os.path.join(emulator.directory, "out")
+        opened = 'for n in 0 1 2; do test -e /proc/$$/fd/$n && echo $n >>%s; done; cp %s.lock %s.lock' % (
+            out, os.path.join(emulator.directory, "h"), out)
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            open(out, "w").close()
+            line = '"$0" run --host h -- sh -c "$1" ' + closed
+            status = subprocess.run(["sh", "-c", line, emulated.RDMAEMU, opened],
+                                    env=emulator.env).returncode
+            check(status == 0, "%s: status %d" % (closed, status))
+            with open(out) as text:
+                left = text.read().split()
+            gone = {"<": "0", ">": "1", "2": "2"}
+            check(left == sorted({"0", "1", "2"} - {gone[each[0]] for each in closed.split()}),
+                  "%s: open are %s" % (closed, left))
+            with open(out + ".lock") as lock:
+                check("pid" in json.load(lock), "the lock has no record")
+            log = os.path.join(emulator.directory, "h.log")
+            check(not os.path.exists(log) or os.path.getsize(log) == 0, "the log is not empty")
 
 
 def a_trace_whose_host_was_killed_fails_the_run():
@@ -253,6 +277,7 @@ CASES = [
     help_tells_the_statuses_of_a_program_that_did_not_start,
     a_rule_that_was_added_and_never_fired_is_named_and_strict_fails,
     a_host_without_rules_that_has_gone_is_no_news_but_with_strict,
+    closed_streams_stay_closed_for_the_program_and_get_no_messages,
     a_trace_whose_host_was_killed_fails_the_run,
     strict_passes_after_a_crash_that_fired,
     a_rule_that_matched_nothing_is_told_what_happened_at_its_door,
