@@ -19,6 +19,9 @@ runtime::OrMessage<std::unique_ptr<DomainTime>> DomainTime::Join(
   if (!domain) return tl::unexpected(domain.error());
   is_joined_ = true;
   is_idle_ = false;
+  if (const runtime::TimeDomain::Alarm& kept = (*domain)->kept_alarm(); kept.due) {
+    timers.Set(timers.alarm(), {kept.due, kept.interval}, (*domain)->At({}));
+  }
   return std::unique_ptr<DomainTime>(
       new DomainTime(std::move(*domain), timers, std::move(is_waiting)));
 }

@@ -52,6 +52,9 @@ class DomainTime final : public DrivenTime {
   int wake_fd() const override { return domain_->wake_fd(); }
   void Resume() override;
   bool AwaitsProcess() override;
+  void KeepAlarm(const TimerSetting& alarm) override {
+    domain_->KeepAlarm({alarm.due, alarm.interval});
+  }
 
  private:
   DomainTime(std::unique_ptr<runtime::TimeDomain> domain, ProgramTimers& timers,

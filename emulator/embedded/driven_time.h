@@ -6,6 +6,7 @@
 #include <string>
 
 #include "emulator/base/time.h"
+#include "emulator/embedded/program_timers.h"
 
 namespace rdmaemu::embedded {
 
@@ -45,6 +46,8 @@ class DrivenTime {
   // Returns true if a child process is about to join this time, or has ended and wakes the program.
   // Call this before checking the program's threads.
   virtual bool AwaitsProcess() { return false; }
+  // Keeps the program's alarm(2) for a program that this process executes.
+  virtual void KeepAlarm(const TimerSetting&) {}
   // Notes that a thread of the program runs again.
   virtual void Resume() {}
 };

@@ -456,7 +456,9 @@ int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& 
     return -1;
   }
   EndSpin();
+  const std::optional<Time> alarm = timers_.alarm().setting.due;
   const int result = use(timers_, driven_->Now());
+  if (timers_.alarm().setting.due != alarm) driven_->KeepAlarm(timers_.alarm().setting);
   if (hosts_ != nullptr && timers_.NextDeadline()) StartTimerDriver();
   AfterMove();
   return result;

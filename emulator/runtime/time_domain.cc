@@ -12,7 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
-#include <sstream>
+
+#include "emulator/runtime/process_state.h"
 
 namespace rdmaemu::runtime {
 
@@ -27,14 +28,18 @@ struct DomainSlot {
   int32_t program;                          // pid of a program; 0: a host
   uint64_t begun;                           // start of that process, in the kernel's ticks
   uint64_t looked_in;                       // the round of its last look without work
+  uint32_t is_stopped;                      // a program that a signal has stopped
+  int64_t alarm_ns, alarm_interval_ns;      // of a program; 0: none
   char host[Registry::kMaxNameBytes + 16];  // terminated
 
   bool IsFree() const { return is_used == 0; }
+  // A stopped program can do nothing, so time does not wait for it.
+  bool IsAwaited() const { return is_used != 0 && is_stopped == 0; }
 };
 
 namespace {
 
-constexpr uint64_t kMagic = 0x31656d6974'6d6472;  // changes with every change of the layout
+constexpr uint64_t kMagic = 0x32656d6974'6d6472;  // changes with every change of the layout
 // Locked bytes of the file lie beyond the written ones: one for the page, and one per slot.
 constexpr off_t kPageLock = off_t{1} << 30;
 constexpr off_t kSlotLocks = kPageLock + 1;
@@ -73,33 +78,24 @@ class PageLock {
   int fd_;
 };
 
-// Returns when a process started, in ticks since boot (proc(5)). Returns nullopt if it has ended.
-std::optional<uint64_t> BeginningOf(pid_t process) {
-  char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", process);
-  const UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  const ssize_t bytes = pread(file.get(), text, sizeof text - 1, 0);
-  if (bytes <= 0) return std::nullopt;
-  text[bytes] = '\0';
-  // The name may contain any characters, so fields are counted after its last ')'.
-  const char* at = strrchr(text, ')');
-  if (at == nullptr) return std::nullopt;
-  std::istringstream fields(at + 1);
-  std::string state, skipped;
-  constexpr int kBetweenStateAndThreads = 16;
-  fields >> state;
-  for (int i = 0; i < kBetweenStateAndThreads; i++) fields >> skipped;
-  int threads = 0;
-  uint64_t ticks = 0;
-  if (!(fields >> threads >> skipped >> ticks)) return std::nullopt;
-  // The first thread may end before the other threads.
-  if ((state == "Z" || state == "X") && threads <= 1) return std::nullopt;
-  return ticks;
-}
-
 Time FromNs(int64_t ns) { return Time(Duration(ns)); }
 int64_t ToNs(Time time) { return time.time_since_epoch().count(); }
+
+void Put(const TimeDomain::Alarm& alarm, DomainSlot& slot) {
+  slot.alarm_ns = alarm.due ? ToNs(*alarm.due) : 0;
+  slot.alarm_interval_ns = alarm.interval.count();
+}
+
+// An alarm that is over, or that no time can reach, is none.
+TimeDomain::Alarm NextAlarm(int64_t due_ns, int64_t interval_ns, int64_t now_ns) {
+  const int64_t most = Duration(TimeDomain::kMaxTime).count();
+  if (due_ns <= 0 || due_ns > most || interval_ns < 0 || interval_ns > most) return {};
+  if (due_ns <= now_ns) {
+    if (interval_ns == 0) return {};
+    due_ns += ((now_ns - due_ns) / interval_ns + 1) * interval_ns;
+  }
+  return {Time(Duration(due_ns)), Duration(interval_ns)};
+}
 
 bool Fill(sockaddr_un& name, const std::string& path) {
   if (path.size() >= sizeof name.sun_path) return false;
@@ -229,6 +225,8 @@ OrMessage<void> TimeDomain::TakeSlot() {
     if (page.slots[i].IsFree() || page.slots[i].program != program_) continue;
     Lock(file_.get(), F_WRLCK, kSlotLocks + static_cast<off_t>(i), false);
     slot_ = i;
+    kept_alarm_ =
+        NextAlarm(page.slots[i].alarm_ns, page.slots[i].alarm_interval_ns, page.offset_ns);
     break;
   }
   // A slot that looks free may belong to a living host if another process damaged the file.
@@ -243,6 +241,7 @@ OrMessage<void> TimeDomain::TakeSlot() {
   }
   page.slots[slot_] = {};
   TakeSlotIn(page);
+  Put(kept_alarm_, page.slots[slot_]);
   offset_ = Duration(page.offset_ns);
   for (size_t i = 0; i < kClocks.size(); i++) clock_bases_[i] = Duration(page.clock_bases_ns[i]);
   WriteAddresses(page);
@@ -260,7 +259,7 @@ void TimeDomain::TakeSlotIn(DomainPage& page) const {
   own = {};
   own.is_used = 1;
   own.program = program_;
-  own.begun = program_ == 0 ? 0 : BeginningOf(program_).value_or(0);
+  own.begun = program_ == 0 ? 0 : StateOf(program_).value_or(ProcessState{}).begun;
   host_.copy(own.host, sizeof own.host - 1);
 }
 
@@ -296,10 +295,14 @@ bool TimeDomain::Write(const DomainPage& page) const {
   return pwrite(file_.get(), &page, sizeof page, 0) == static_cast<ssize_t>(sizeof page);
 }
 
-bool TimeDomain::SlotIsAlive(const DomainPage& page, size_t slot) const {
+bool TimeDomain::LooksAlive(DomainPage& page, size_t slot) const {
   if (slot == slot_) return true;
-  const DomainSlot& member = page.slots[slot];
-  if (member.program != 0) return BeginningOf(member.program) == member.begun;
+  DomainSlot& member = page.slots[slot];
+  if (member.program != 0) {
+    const std::optional<ProcessState> state = StateOf(member.program);
+    member.is_stopped = state && state->is_stopped ? 1 : 0;
+    return state && state->begun == member.begun;
+  }
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -311,7 +314,7 @@ bool TimeDomain::SlotIsAlive(const DomainPage& page, size_t slot) const {
 void TimeDomain::ReapDead(DomainPage& page) const {
   for (size_t i = 0; i < kMaxHosts; i++) {
     DomainSlot& slot = page.slots[i];
-    if (slot.IsFree() || SlotIsAlive(page, i)) continue;
+    if (slot.IsFree() || LooksAlive(page, i)) continue;
     if (slot.program != 0) unlink(registry_.WakePath(slot.host).c_str());
     page.round++;
     page.balance -= static_cast<int64_t>(slot.sent - slot.received);
@@ -367,6 +370,7 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     TakeSlotIn(page);                // another host may have started a new file
     DomainSlot& own = page.slots[slot_];
     own.is_idle = 1;
+    own.is_stopped = 0;
     own.idle_since_ns = ToNs(real);
     own.next_deadline_ns =
         idle.next_deadline ? std::max<int64_t>(ToNs(*idle.next_deadline), 0) : kNever;
@@ -408,12 +412,21 @@ void TimeDomain::BeginLook() {
   if (DomainPage page; Read(page)) look_round_ = page.round;
 }
 
+void TimeDomain::KeepAlarm(const Alarm& alarm) {
+  OpenAgainIfClosed();
+  const PageLock lock(file_.get());
+  DomainPage page;
+  if (slot_ == kMaxHosts || !Read(page)) return;
+  Put(alarm, page.slots[slot_]);
+  Write(page);
+}
+
 TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
                                       std::vector<std::string>& to_wake) const {
   int64_t next = kNever;
   bool awaits = false;
   for (const DomainSlot& slot : page.slots) {
-    if (slot.IsFree()) continue;
+    if (!slot.IsAwaited()) continue;
     if (slot.is_idle == 0) return {false, kLookAgain};
     next = std::min(next, slot.next_deadline_ns);
     awaits |= slot.awaits_application != 0;
@@ -432,7 +445,7 @@ std::vector<TimeDomain::Stranger> TimeDomain::Strangers(const std::vector<pid_t>
     const bool is_member = std::ranges::any_of(page.slots, [&](const DomainSlot& slot) {
       return !slot.IsFree() && slot.program == process;
     });
-    const bool has_ended = !BeginningOf(process);
+    const bool has_ended = !StateOf(process);
     if (!is_member || has_ended) strangers.push_back({process, has_ended});
   }
   return strangers;
@@ -440,7 +453,7 @@ std::vector<TimeDomain::Stranger> TimeDomain::Strangers(const std::vector<pid_t>
 
 bool TimeDomain::AllHaveLooked(const DomainPage& page, std::vector<std::string>& to_wake) const {
   for (const DomainSlot& slot : page.slots) {
-    if (!slot.IsFree() && slot.looked_in != page.round) to_wake.emplace_back(slot.host);
+    if (slot.IsAwaited() && slot.looked_in != page.round) to_wake.emplace_back(slot.host);
   }
   return to_wake.empty();
 }
@@ -474,7 +487,7 @@ bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std:
     }
   }
   const bool all_looked = std::ranges::all_of(page.slots, [&](const DomainSlot& slot) {
-    return slot.IsFree() || slot.idle_since_ns >= page.asked_ns;
+    return !slot.IsAwaited() || slot.idle_since_ns >= page.asked_ns;
   });
   if (!all_looked) return false;
   page.balance = balance;

@@ -5,7 +5,8 @@
 // In program time (Kind::kProgram) the hosts' programs are members, too. Time does not move until
 // all members are idle. The last action of one member may still be in flight to an idle member (a
 // doorbell, an event). So a member that did something begins a new round. Time jumps when all
-// members have looked for work in the same round and found none.
+// members have looked for work in the same round and found none. A program that a signal has
+// stopped can do nothing, so time does not wait for it. Its deadlines count again when it goes on.
 //
 // The hosts share a small file: a page with the time and one slot per host. A lock of the file
 // (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and its counts
@@ -81,6 +82,15 @@ class TimeDomain final : public Clock {
   Answer BecomeIdle(Time real, const Idle& idle);
   // Marks the host busy. Call this before the host reads the clock again.
   void BecomeBusy();
+  // The timer of alarm(2), which a process keeps over execve(2).
+  struct Alarm {
+    std::optional<Time> due;  // nullopt: disarmed
+    Duration interval{};      // zero: it expires once
+  };
+  // Program time: keeps the alarm for the program that this process may execute.
+  void KeepAlarm(const Alarm& alarm);
+  // Returns the alarm that the process had when it executed this program.
+  const Alarm& kept_alarm() const { return kept_alarm_; }
   // Program time: begins the member's look for work, whose result BecomeIdle reports. The look may
   // miss anything that others do after this call. BecomeBusy implies BeginLook.
   void BeginLook();
@@ -128,7 +138,8 @@ class TimeDomain final : public Clock {
   OrMessage<void> TakeSlot();
   void TakeSlotIn(DomainPage& page) const;
   std::string FilePath() const;
-  bool SlotIsAlive(const DomainPage& page, size_t slot) const;
+  // Returns whether a member lives, and notes whether it is stopped.
+  bool LooksAlive(DomainPage& page, size_t slot) const;
   bool Read(DomainPage& page) const;
   bool Write(const DomainPage& page) const;
   void ReapDead(DomainPage& page) const;
@@ -161,6 +172,7 @@ class TimeDomain final : public Clock {
   Duration offset_{};  // added to real time; for manual and program time, the time itself
   uint64_t generation_ = 0;
   uint64_t look_round_ = 0;  // round in which the member's current look began
+  Alarm kept_alarm_;
   uint64_t sent_ = 0, received_ = 0;
   std::vector<NetAddress> own_addresses_;
   std::vector<NetAddress> known_;  // addresses of all hosts of the domain, sorted

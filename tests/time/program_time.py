@@ -233,9 +233,45 @@ print([time - times[0] for time in times])
     expect("[0, 0, 1000, 1000]" in output, output)
 
 
+def a_stopped_process_does_not_stop_time():
+    """Its deadlines count again when it goes on, also those that have passed meanwhile."""
+    script = """
+import signal, subprocess, time
+for stopped, until in ((20, 100), (200, 201)):
+    began = time.time()
+    child = subprocess.Popen(["sleep", "100"])
+    time.sleep(1)
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(stopped)
+    child.send_signal(signal.SIGCONT)
+    assert child.wait() == 0
+    assert int(time.time() - began) == until, time.time() - began
+"""
+    with Emulator() as emulator:
+        run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+
+
+def an_alarm_outlives_execve():
+    script = """
+import signal, subprocess, time
+for setting in ("alarm 50", "alarm 50; sleep 20"):
+    began = time.time()
+    child = subprocess.Popen(["perl", "-e", setting + "; exec qw(sh -c), 'exec sleep 100'"])
+    assert child.wait() == -signal.SIGALRM, child.returncode
+    assert int(time.time() - began) == 50, time.time() - began
+# An alarm that is over is not repeated, and a child inherits none.
+program = "$SIG{ALRM} = sub {}; alarm 5; sleep 20; exec qw(sleep 10)"
+assert subprocess.run(["perl", "-e", program]).returncode == 0
+assert subprocess.run(["perl", "-e", "alarm 50; system qw(sleep 70) if !fork; alarm 0"]).returncode == 0
+"""
+    with Emulator() as emulator:
+        run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+
+
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("time.program_time", [(case.__name__, case) for case in (
         python_sleeps_and_reads_its_clocks, python_threads_take_turns,
+        a_stopped_process_does_not_stop_time, an_alarm_outlives_execve,
         python_makes_rdma_calls_between_its_sleeps, a_service_on_libevent_answers_after_an_hour,
         rping_an_hour_after_its_server, a_shell_gets_to_the_first_of_two_deadlines,
         a_program_closes_all_descriptors_and_opens_its_own, ucmatose_between_two_hosts,
