@@ -291,6 +291,25 @@ def a_text_that_is_cut_is_marked():
     check(found[0]["service"] == "1" and "service_cut" not in found[0], "%s" % found)
 
 
+LISTENS = """
+import ctypes, socket, struct, sys
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+channel, listener = ctypes.c_void_p(cm.rdma_create_event_channel()), ctypes.c_void_p()
+assert cm.rdma_create_id(channel, ctypes.byref(listener), None, 0x106) == 0
+address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", 0x1234) + 12 * b"\\0"
+assert cm.rdma_bind_addr(listener, address) == 0
+assert socket.ntohs(cm.rdma_get_src_port(listener) & 0xffff) == 0x1234
+"""
+
+
+def ports_are_numbers_of_the_machine():
+    with Emulator() as emulator:
+        lines = traced(emulator, [sys.executable, "-c", LISTENS])
+    found = [line["result"] for line in lines if line["what"] == "rdma_get_src_port"]
+    check(found == [0x1234], "%s" % found)
+
+
 def a_trace_that_cannot_be_written_stops_the_run():
     with Emulator() as emulator:
         program = emulator.start("layer", free_addresses(1)[0], ["true"],
@@ -362,6 +381,7 @@ CASES = SHAPES + [
     a_process_without_its_recording_fails_the_run,
     calls_of_an_old_symbol_version_are_seen,
     a_text_that_is_cut_is_marked,
+    ports_are_numbers_of_the_machine,
     a_trace_that_cannot_be_written_stops_the_run,
     the_layer_exports_what_the_libraries_export,
     every_public_function_is_in_the_table_of_calls,

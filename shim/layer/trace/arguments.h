@@ -144,7 +144,9 @@ template <class V, class T>
 void Result(V& v, T& value) {
   using Target = std::remove_pointer_t<T>;
   constexpr std::string_view kName = "result";
-  if constexpr (!std::is_pointer_v<T>) {
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    v.Big(kName, value);  // rdma_get_src_port and rdma_get_dst_port
+  } else if constexpr (!std::is_pointer_v<T>) {
     v.Field(kName, value);
   } else if constexpr (kIsObject<Target>) {
     v.Object(kName, value);
