@@ -138,9 +138,11 @@ TEST_F(DeviceChanges, ARemovedDeviceIsListedNoMoreAndOpenedNoMore) {
 }
 
 TEST_F(DeviceChanges, WhatIsOpenOnARemovedDeviceStillAnswersAndHearsNothing) {
+  EXPECT_EQ(Port(av).port_cap_flags & IBV_PORT_CM_SUP, IBV_PORT_CM_SUP);
   ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
   EXPECT_TRUE(Async(av).empty());
   EXPECT_EQ(Port(av).state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(Port(av).port_cap_flags & IBV_PORT_CM_SUP, 0);
   HandleOut pd{};
   EXPECT_EQ(a.Call(CallOp::kAllocPd, AllocPdIn{av.context, 0}, pd), 0);
   QueryQpOut qp{};

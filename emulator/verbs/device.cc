@@ -148,6 +148,10 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
   attr.state = device.port_state;
   attr.bad_pkey_cntr = device.bad_pkeys;
   attr.active_mtu = device.active_mtu;
+  // ib_cm's cm_remove_one withdraws the flag. iw_cm does not.
+  if (!device.present && device.profile.cm.manager == ConnectionManager::kIb) {
+    attr.port_cap_flags &= ~static_cast<uint32_t>(IBV_PORT_CM_SUP);
+  }
   attr.phys_state = device.port_state == IBV_PORT_ACTIVE ? kPhysicalLinkUp : kPhysicalDisabled;
   return attr;
 }
