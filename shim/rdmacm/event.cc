@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "emulator/abi/changed_event.h"
 #include "emulator/base/nothing_queued.h"
 #include "shim/client/cancellation.h"
 #include "shim/rdmacm/internal.h"
@@ -155,13 +156,25 @@ void TakeWritten(Event& event, const Response& response) {
   SetArgument(event, argument);
 }
 
+bool IsMulticast(uint32_t event) {
+  return event == RDMA_CM_EVENT_MULTICAST_JOIN || event == RDMA_CM_EVENT_MULTICAST_ERROR;
+}
+
+// Returns false for an event that a fault rule turned into one of another kind. It does not have
+// what the steps of its new type need: a membership, or an id that was not seen before.
+bool HasItsSteps(uint32_t natural, uint32_t event) {
+  return natural == event ||
+         (IsMulticast(natural) == IsMulticast(event) && event != RDMA_CM_EVENT_CONNECT_REQUEST &&
+          natural != RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
 // Translates the host's event for the caller. Returns false if the caller must not see it, because
 // the id was already reported as failed or was destroyed.
 bool Translate(const Response& response, Event& event) {
+  const uint32_t natural = NaturalEventType(response);
   event.event = static_cast<rdma_cm_event_type>(response.event);
   event.status = static_cast<int>(response.status);
-  if (response.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
-      response.event == RDMA_CM_EVENT_MULTICAST_ERROR) {
+  if (IsMulticast(natural)) {
     event.multicast = reinterpret_cast<Multicast*>(response.uid);
     event.owner = event.multicast->id;
   } else {
@@ -181,6 +194,7 @@ bool Translate(const Response& response, Event& event) {
     return true;
   }
   TakeParameters(event, response);
+  if (!HasItsSteps(natural, response.event)) return true;
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       FailStep(event, Uninterrupted([&] { return OnAddressResolved(id); }),

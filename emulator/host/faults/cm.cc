@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emulator/abi/changed_event.h"
 #include "emulator/host/faults/words.h"
 
 namespace rdmaemu {
@@ -181,7 +182,7 @@ void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,
   const fault::Rule* const rule = faults_.Decide(EventMoment(now, program, subject), process);
   if (rule == nullptr) return;
   const auto& change = std::get<fault::ChangeEvent>(rule->action);
-  if (change.event) event.event = *change.event;
+  if (change.event) ChangeEventType(event, *change.event);
   if (change.status) event.status = static_cast<uint32_t>(*change.status);
   if (change.private_data.empty()) return;
   std::ranges::copy(change.private_data, event.param.conn.private_data);
