@@ -224,9 +224,12 @@ const std::vector<std::string>& AsyncEvents() {
 }
 
 std::vector<std::string> AsyncEventsLike(size_t type) {
+  const EventObject of = kAsyncEvents[type].of;
   std::vector<std::string> names;
   for (size_t i = 0; i < kAsyncEvents.size(); i++) {
-    if (kAsyncEvents[i].of == kAsyncEvents[type].of) names.push_back(AsyncEvents()[i]);
+    const bool is_the_ports_device =
+        of == EventObject::kPort && kAsyncEvents[i].of == EventObject::kDevice;
+    if (kAsyncEvents[i].of == of || is_the_ports_device) names.push_back(AsyncEvents()[i]);
   }
   return names;
 }

@@ -70,7 +70,8 @@ bool IsDeed(std::string_view action);
 
 // Returns ibv_event_type in lower case, in its order: "cq_err", "qp_fatal", ...
 const std::vector<std::string>& AsyncEvents();
-// Returns the events for the same kind of object as event `type`.
+// Returns what event `type` can become: the events for the same kind of object, and DEVICE_FATAL
+// for an event of a port. An event of a queue is acknowledged to the queue, so it must stay one.
 std::vector<std::string> AsyncEventsLike(size_t type);
 
 // Returns ibv_wc_status in lower case: "success", "loc_len_err", ...

@@ -87,6 +87,22 @@ R Decided(CallNumber call, Report report, R (*next)(A...), A... arguments) {
   }
 }
 
+// Returns whether a call of the program fails with ENXIO, as the kernel's do on an id that got
+// DEVICE_REMOVAL. Such an id can be destroyed and moved to another channel.
+template <CallNumber kCall, class First, class... Rest>
+bool IsRemoved(const Caller& caller, First first, Rest...) {
+  if constexpr (std::is_same_v<First, rdma_cm_id*> && kCall != kCall_rdma_destroy_id &&
+                kCall != kCall_rdma_migrate_id) {
+    const IdState* const state = IdStates::Find(first);
+    return state != nullptr && state->is_removed && caller.IsProgram();
+  }
+  return false;
+}
+template <CallNumber kCall>
+bool IsRemoved(const Caller&) {
+  return false;
+}
+
 // The replacement of a function of the ABI, and the function that it calls (`next`).
 template <CallNumber kCall, Report kReport, class F>
 struct CallDoor;
@@ -95,6 +111,7 @@ struct CallDoor<kCall, kReport, R(A...)> {
   static inline R (*next)(A...);
   static R Call(A... arguments) {
     const Caller caller(__builtin_return_address(0));
+    if (IsRemoved<kCall>(caller, arguments...)) return FailedBy<R>(kReport, ENXIO);
     if (!Asks(kCall, caller, __builtin_return_address(0))) return next(arguments...);
     return Decided<R, A...>(kCall, kReport, next, arguments...);
   }

@@ -16,6 +16,7 @@ decltype(::rdma_connect)* g_next_connect;
 decltype(::rdma_accept)* g_next_accept;
 decltype(::rdma_disconnect)* g_next_disconnect;
 decltype(::rdma_destroy_id)* g_next_destroy_id;
+decltype(::rdma_destroy_ep)* g_next_destroy_ep;
 
 // ---- asynchronous events
 
@@ -97,10 +98,19 @@ void SetPrivateData(rdma_cm_event& event, const AnswerOut& answer) {
   event.param.conn.private_data_len = static_cast<uint8_t>(answer.private_data_bytes);
 }
 
+// A rule that makes CONNECT_RESPONSE of a CONNECT_RESPONSE leaves the ESTABLISHED that librdmacm
+// has made of it.
+void ChangeType(rdma_cm_event& event, uint32_t type) {
+  if (type == NumberOf(event)) return;
+  event.event = static_cast<rdma_cm_event_type>(type);
+  if (type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  if (IdState* const state = IdStates::FindOrMake(event.id)) state->is_removed = true;
+}
+
 void Change(rdma_cm_event& event, const AnswerOut& answer) {
   const bool is_up = event.event == RDMA_CM_EVENT_ESTABLISHED;
   if (answer.flags & kHasValue) event.status = answer.value;
-  if (answer.flags & kHasType) event.event = static_cast<rdma_cm_event_type>(answer.type);
+  if (answer.flags & kHasType) ChangeType(event, answer.type);
   if (answer.private_data_bytes != 0) SetPrivateData(event, answer);
   const bool has_failed =
       event.event == RDMA_CM_EVENT_REJECTED || event.event == RDMA_CM_EVENT_UNREACHABLE ||
@@ -156,6 +166,23 @@ int Accept(rdma_cm_id* id, rdma_conn_param* param) {
   return g_next_accept(id, param);
 }
 
+// Another id may get the address.
+void Forget(rdma_cm_id* id) {
+  if (IdState* const state = IdStates::Find(id)) state->is_removed = false;
+}
+
+int DestroyId(rdma_cm_id* id) {
+  const Caller caller(__builtin_return_address(0));
+  Forget(id);
+  return g_next_destroy_id(id);
+}
+
+void DestroyEp(rdma_cm_id* id) {
+  const Caller caller(__builtin_return_address(0));
+  Forget(id);
+  g_next_destroy_ep(id);
+}
+
 }  // namespace
 
 void InstallAsyncEventDoor(SlotOfName slot_of) {
@@ -173,10 +200,11 @@ void InstallCmEventDoor(SlotOfName slot_of) {
   };
   find("rdma_ack_cm_event", g_next_ack);
   find("rdma_disconnect", g_next_disconnect);
-  find("rdma_destroy_id", g_next_destroy_id);
   InterceptBy(slot_of, "rdma_get_cm_event", GetCmEvent, &g_next_event);
   InterceptBy(slot_of, "rdma_connect", Connect, &g_next_connect);
   InterceptBy(slot_of, "rdma_accept", Accept, &g_next_accept);
+  InterceptBy(slot_of, "rdma_destroy_id", DestroyId, &g_next_destroy_id);
+  InterceptBy(slot_of, "rdma_destroy_ep", DestroyEp, &g_next_destroy_ep);
 }
 
 }  // namespace rdmaemu::layer::faults

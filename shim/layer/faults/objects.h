@@ -41,6 +41,7 @@ struct IdState {
   std::atomic<bool> is_active;  // the program called rdma_connect
   // A rule ended the connection. The kernel's later events of the connection are not delivered.
   std::atomic<bool> is_ended;
+  std::atomic<bool> is_removed;  // a rule gave the id DEVICE_REMOVAL
 };
 using IdStates = Originals<IdState, IdState>;
 
