@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What holds on one backend and not on another: reads tests/contract/differences.toml, judges results
-by it, and makes docs/differences.md out of it.
+by it, and makes docs/differences.md out of it and of the tables in accepted/ beside it.
 
 differences.py TABLE          prints the page
 differences.py TABLE PAGE     fails when PAGE is not what would be printed
 """
 
 import fnmatch
+import os
 import sys
 import tomllib
 
@@ -90,7 +91,8 @@ machine:
     tools/softroce test --on siw
 
 The runners expect exactly the failures of this page. A test that this page names and that passes
-fails the run.
+fails the run. The [last part](#what-programs-see-differently-on-rxe) of this page is about tests
+that pass on both backends, and whose programs see something different.
 
 This page does not list tests of features that one kind of transport has by design and another does
 not. The runners skip these tests on the other transport, each with the rule as reason
@@ -103,8 +105,38 @@ when the page is stale.
 
 """
 
+SEEN_HEAD = """## What programs see differently on %(driver)s
 
-def page(table):
+`tools/softroce compare` runs each contract test on the emulator and on %(driver)s, and compares all
+calls, events and completions of the two runs ([ab.md](ab.md)). A difference that this table does not
+have fails the run. So does a row that no test needs, unless it says "sometimes": such a difference
+depends on a race.
+
+| tests | what | where it differs | reason |
+|---|---|---|---|
+"""
+
+
+def seen_differently(path):
+    """Returns the section of one table of tools/softroce compare."""
+    driver = os.path.splitext(os.path.basename(path))[0]
+    with open(path, "rb") as text:
+        rows = tomllib.load(text).get("accept", [])
+    text = SEEN_HEAD % {"driver": driver}
+    for row in rows:
+        what = {"*": "any record"}.get(row["what"], "`%s`" % row["what"])
+        if "kind" in row:
+            what = "%s: %s" % (row["kind"], what)
+        where = ", ".join("`%s`" % part for part in row.get("parts", [])) or {
+            "a": "the whole record, emulator", "b": "the whole record, " + driver}.get(
+                row.get("only"), "any part")
+        text += "| %s | %s%s | %s | %s |\n" % (
+            ", ".join("`%s`" % test for test in row["tests"]), what,
+            ", sometimes" if row.get("sometimes") else "", where, row["reason"])
+    return text
+
+
+def page(table, accepted=()):
     text = HEAD
     for backend, name in BACKENDS.items():
         rows = sorted((row for row in table.rows if backend in row.on),
@@ -121,14 +153,21 @@ def page(table):
                 meaning[0].upper() + meaning[1:])
             text += "".join("| `%s` `%s` | %s | %s |\n" % (
                 row.file, row.test, HOWS[row.how], row.what) for row in mine) + "\n"
-    return text.rstrip("\n") + "\n"
+    return "\n".join([text.rstrip("\n") + "\n"] + [seen_differently(path) for path in accepted])
+
+
+def accepted_tables(table):
+    """Returns the paths of the tables of tools/softroce compare."""
+    folder = os.path.join(os.path.dirname(table), "accepted")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))
+            if name.endswith(".toml")]
 
 
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     try:
-        made = page(Table(sys.argv[1]))
+        made = page(Table(sys.argv[1]), accepted_tables(sys.argv[1]))
     except ValueError as error:
         sys.exit("%s: %s" % (sys.argv[1], error))
     if len(sys.argv) == 2:

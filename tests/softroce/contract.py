@@ -9,6 +9,7 @@ import argparse
 import collections
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,7 @@ class Suite:
         self.arguments = arguments
         self.cases = {}
         self.suspects = set()  # the tests that ran when a kernel crashed
+        self.traces = None  # where each test's program trace goes; each test is then one program
         self.records = {backend: Record(backend) for backend in arguments.on}
         for binary in sorted(self.kinds):
             file = binary.removesuffix("_binary")
@@ -114,7 +116,7 @@ class Suite:
                         case = Case(backend, file, name)
                         self.cases[case.key()] = case
 
-    def plan(self, cases, beside):
+    def plan(self, cases, beside, traces=None):
         """Returns the machine's plan: one entry for each binary and driver."""
         jobs = {}
         for case in cases:
@@ -122,7 +124,7 @@ class Suite:
             job = jobs.setdefault((case.backend, case.file), {
                 "backend": case.backend, "file": case.file, "tests": [], "hanging": [],
                 "binary": os.path.join(self.binaries, case.file + "_binary"),
-                "layer": self.arguments.layer,
+                "layer": self.arguments.layer, "traces": traces,
                 "slow": "slow" in kinds, "alone": "exclusive" in kinds})
             job["tests"].append(case.name)
             row = self.table.row(case.backend, case.file, case.name)
@@ -144,8 +146,12 @@ class Suite:
                 if number:
                     print("a new machine, for %d tests" % len(chosen))
                 siw = any(case.backend == "siw" for case in chosen)
-                machine = Machine(directory, number, self.plan(chosen, beside), siw)
+                # The machine can write to its directory alone.
+                traces = os.path.join(directory, "traces") if self.traces else None
+                machine = Machine(directory, number, self.plan(chosen, beside, traces), siw)
                 status = machine.wait()
+                if self.traces:
+                    shutil.copytree(traces, self.traces, dirs_exist_ok=True)
                 self.take(machine.lines(), chosen, status)
             for case in self.cases.values():
                 if case.result is None:

@@ -44,13 +44,18 @@ class Results:
             os.fsync(self.file.fileno())
 
 
+def trace_name(file, test):
+    """Returns the name of a test's trace. Names of parameterized tests have slashes."""
+    return "%s.%s.jsonl" % (file, test.replace("/", "_"))
+
+
 class Job:
     """Tests of one binary on one driver, in consecutive processes."""
 
     def __init__(self, plan, limit_s):
         self.backend, self.file, self.binary = plan["backend"], plan["file"], plan["binary"]
         self.tests, self.limit_s = plan["tests"], limit_s
-        self.layer = plan.get("layer")
+        self.layer, self.traces = plan.get("layer"), plan.get("traces")
 
     def run(self, results):
         def begun(name):
@@ -63,20 +68,28 @@ class Job:
         counts = {}
         env = dict(os.environ, RDMA_TEST_RECORD="1", RDMA_TEST_BACKEND=self.backend,
                    **ENVIRONMENT[self.backend])
-        with tempfile.TemporaryDirectory() as directory:
-            self.run_in(directory, env, begun, ended, counts)
+        with tempfile.TemporaryDirectory() as scratch:
+            self.run_with(self.prefix(scratch), env, begun, ended, counts)
 
-    def run_in(self, directory, env, begun, ended, counts):
-        prefix = [] if not self.layer else [
-            self.layer, "run", "--backend", "system", "--program-trace",
-            os.path.join(directory, "trace.jsonl"), "--"]
+    def prefix(self, scratch):
+        """Returns the beginning of the program's command line."""
+        if not self.layer:
+            return []
+        path = os.path.join(scratch, "trace.jsonl")
+        if self.traces:
+            os.makedirs(self.traces, exist_ok=True)
+            path = os.path.join(self.traces, trace_name(self.file, self.tests[0]))
+        return [self.layer, "run", "--backend", "system", "--program-trace", path, "--"]
+
+    def run_with(self, prefix, env, begun, ended, counts):
         try:
             harness.run_tests(self.binary, self.tests, env, self.limit_s, begun, ended,
                               prefix=prefix)
         finally:
-            print("%s %s: %s" % (self.backend, self.file, ", ".join(
-                "%d %s" % (counts[kind], kind) for kind in sorted(counts)) or "nothing"))
-            sys.stdout.flush()
+            if not self.traces:
+                print("%s %s: %s" % (self.backend, self.file, ", ".join(
+                    "%d %s" % (counts[kind], kind) for kind in sorted(counts)) or "nothing"))
+                sys.stdout.flush()
 
 
 def jobs_of(plan):
@@ -87,11 +100,16 @@ def jobs_of(plan):
         rest = [test for test in one["tests"] if test not in hanging]
         single = lambda tests, limit_s: [Job(dict(one, tests=[test]), limit_s) for test in tests]
         if one["alone"]:
-            alone += [Job(dict(one, tests=rest), LIMIT_S)] if rest else []
+            if one.get("traces"):
+                alone += single(rest, LIMIT_S)
+            elif rest:
+                alone.append(Job(dict(one, tests=rest), LIMIT_S))
             alone += single(hanging, HANG_LIMIT_S)
             continue
         waiting += single(hanging, HANG_LIMIT_S)
-        if one["slow"]:
+        if one.get("traces"):
+            common += single(rest, SLOW_LIMIT_S if one["slow"] else LIMIT_S)
+        elif one["slow"]:
             waiting += single(rest, SLOW_LIMIT_S)
         elif rest:
             common.append(Job(dict(one, tests=rest), LIMIT_S))

@@ -11,8 +11,10 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import emulated  # noqa: E402
+from ab_cases import ab_cases  # noqa: E402
 from contract_cases import contract_cases, contract_under_loss  # noqa: E402
 from emulated import Failure  # noqa: E402
+from fault_cases import fault_cases  # noqa: E402
 from peers import IN_NAMESPACE, run  # noqa: E402
 from program_cases import program_cases, programs_under_loss  # noqa: E402
 from system_cases import system_cases  # noqa: E402
@@ -54,7 +56,7 @@ def main():
 
     def chosen(cases):
         return [one for one in cases if not wanted or any(text in one[0] for text in wanted)]
-    cases = chosen(system_cases() + program_cases())
+    cases = chosen(system_cases() + fault_cases() + ab_cases() + program_cases())
     contract = chosen(contract_cases())
     under_loss = chosen(programs_under_loss() + contract_under_loss())
     if contract or under_loss:
