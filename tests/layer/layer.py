@@ -96,6 +96,16 @@ SHAPES = [
 ]
 
 
+def a_program_is_seen_that_signals_interrupt():
+    """tmpfs gives up reserving blocks when a signal arrives."""
+    with Emulator() as emulator, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        path = os.path.join(memory, "saw.jsonl")
+        program = emulator.start("layer", free_addresses(1)[0], [build("shapes"), "interrupted"],
+                                 options=["--program-trace", path])
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        check(counts(read(path))["alloc_pd"] == 30001, program.describe())
+
+
 def a_provider_binds_to_private_symbols():
     with Emulator() as emulator:
         path = os.path.join(emulator.directory, "saw.jsonl")
@@ -369,6 +379,7 @@ def the_layer_needs_no_cxx_runtime():
 
 
 CASES = SHAPES + [
+    a_program_is_seen_that_signals_interrupt,
     a_provider_binds_to_private_symbols,
     a_plug_in_that_is_loaded_locally_is_seen,
     a_sanitized_program_is_seen,

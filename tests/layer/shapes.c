@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +71,19 @@ static int runs_short_threads(struct ibv_context* context) {
   return 0;
 }
 
+static void ignore(int number) { (void)number; }
+
+/* A timer interrupts each call of the kernel that takes long. */
+static int is_interrupted(struct ibv_context* context) {
+  const struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+  const struct itimerval often = {{0, 30}, {0, 30}}, never = {{0, 0}, {0, 0}};
+  sigaction(SIGALRM, &action, NULL);
+  setitimer(ITIMER_REAL, &often, NULL);
+  const int status = runs_short_threads(context);
+  setitimer(ITIMER_REAL, &never, NULL);
+  return status;
+}
+
 /* Links no symbol of the library, like UCX and others. */
 static int loads(int flags) {
   void* library = dlopen("libibverbs.so.1", flags);
@@ -131,6 +145,7 @@ int main(int argc, char** argv) {
   if (!strcmp(how, "fork")) return forks(context);
   if (!strcmp(how, "threads")) return runs_threads(context);
   if (!strcmp(how, "short_threads")) return runs_short_threads(context);
+  if (!strcmp(how, "interrupted")) return is_interrupted(context);
   if (!strcmp(how, "vfork")) {
     const pid_t child = vfork();
     if (child == 0) execl("/proc/self/exe", argv[0], "linked", (char*)NULL), _exit(1);

@@ -22,6 +22,9 @@ constexpr size_t kMaxPathBytes = 4096;
 // (kBusy).
 constexpr uint64_t kNone = 0, kBusy = 1;
 
+// Of a call that signals interrupt.
+constexpr int kMaxAttempts = 1000;
+
 Control* g_control;
 bool g_has_ticks;
 char g_directory[kMaxPathBytes];
@@ -87,6 +90,16 @@ bool Reserve(uint64_t bytes) {
 
 void Unreserve(uint64_t bytes) { g_control->used_bytes.fetch_sub(bytes); }
 
+// Reserves the blocks of a window, because a write to a mapping of a full file system is a SIGBUS.
+// tmpfs gives up when a signal arrives.
+bool ReserveBlocks(int fd) {
+  int error = EINTR;
+  for (int attempt = 0; error == EINTR && attempt < kMaxAttempts; attempt++) {
+    error = posix_fallocate(fd, 0, kWindowBytes);
+  }
+  return error == 0;
+}
+
 // Creates and maps a window. On failure returns nullptr, with the reason in `why`.
 char* MapWindow(const Thread& thread, Loss& why) {
   why = Loss::kLimit;
@@ -97,8 +110,7 @@ char* MapWindow(const Thread& thread, Loss& why) {
   const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return Unreserve(kWindowBytes), nullptr;
   void* memory = MAP_FAILED;
-  // Reserve the blocks, because a write to a mapping of a full file system is a SIGBUS.
-  if (!FitsFileLimit(kWindowBytes) || posix_fallocate(fd, 0, kWindowBytes) != 0) {
+  if (!FitsFileLimit(kWindowBytes) || !ReserveBlocks(fd)) {
     why = Loss::kDisk;
   } else {
     memory = mmap(nullptr, kWindowBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
