@@ -97,7 +97,8 @@ SHAPES = [
 
 
 def a_program_is_seen_that_signals_interrupt():
-    """tmpfs gives up reserving blocks when a signal arrives."""
+    """The tmpfs of Linux 6.1 gives up reserving blocks when a signal arrives. Newer ones do not, and
+    this test cannot fail there."""
     with Emulator() as emulator, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         path = os.path.join(memory, "saw.jsonl")
         program = emulator.start("layer", free_addresses(1)[0], [build("shapes"), "interrupted"],
