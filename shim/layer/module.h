@@ -3,6 +3,15 @@
 // programs do not pay for it.
 #pragma once
 
+#include "shim/layer/caller.h"
+
+// The layer's libibverbs.so.1 exports this function. It calls `function` when the program ends by
+// exit(3), after the destructors of the program and of the libraries that use the layer. At most
+// one function; a second call replaces the first.
+extern "C" {
+RDMAEMU_LAYER_SHARED void rdmaemu_layer_at_exit(void (*function)());
+}
+
 namespace rdmaemu::layer {
 
 // A module exports two functions of this type, rdmaemu_module_install_verbs and

@@ -24,6 +24,7 @@ namespace rdmaemu::layer {
 namespace {
 
 const bool* g_allow_behind;
+void (*g_at_exit)();
 decltype(::ibv_get_device_list)* g_next_list;
 
 // Fails with ENOSYS, and prints a note at the first call. Slots point here for functions that the
@@ -61,5 +62,11 @@ __attribute__((constructor)) void Load() {
   if (rdmaemu_layer_is_tracing()) trace::InstallVerbs();
 }
 
+__attribute__((destructor)) void End() {
+  if (g_at_exit != nullptr) g_at_exit();
+}
+
 }  // namespace
 }  // namespace rdmaemu::layer
+
+void rdmaemu_layer_at_exit(void (*function)()) { rdmaemu::layer::g_at_exit = function; }

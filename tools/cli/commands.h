@@ -8,6 +8,7 @@
 
 #include "emulator/abi/calls.h"
 #include "emulator/runtime/registry.h"
+#include "tools/cli/checks.h"
 
 namespace rdmaemu::cli {
 
@@ -15,6 +16,7 @@ namespace rdmaemu::cli {
 inline constexpr int kRunFailed = 125;
 // Statuses of `run` when the program succeeded but its run failed a check. docs/command.md has the
 // table of all exit statuses.
+inline constexpr int kCheckFailed = 121;     // with --check=error
 inline constexpr int kRunDeparted = 122;     // the run departed from the trace of --replay
 inline constexpr int kRuleNeverFired = 123;  // with --strict
 inline constexpr int kFailed = 1;
@@ -36,17 +38,19 @@ struct RunRequest {
   std::string replay_path = {};
   bool is_private = false;  // on hosts that no other command can find
   ProgramTraceRequest program_trace = {};
+  ChecksRequest checks = {};
   std::vector<std::string> command;
 };
 int Run(const RunRequest& request);
 // Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
-// one. Of `options`, only the devices, the name, the scenario and the seed apply. Without a trace
-// and without `has_rules` the program replaces this process.
+// one. Of `options`, only the devices, the name, the scenario and the seed apply. Without a
+// trace, checks and `has_rules` the program replaces this process.
 struct SystemRequest {
   runtime::HostOptions options;
   bool has_rules = false;  // a host is started, which takes fault rules
   bool strict = false;     // as in RunRequest
   ProgramTraceRequest program_trace = {};
+  ChecksRequest checks = {};
   std::vector<std::string> command;
 };
 int RunOnSystem(const SystemRequest& request);

@@ -156,7 +156,9 @@ Environment LayerEnvironment(const Layer& layer, const std::string& directory,
           {"RDMAEMU_LAYER_FAULTS",
            layer.faults_socket.empty() ? "" : directory + "/librdmaemu_faults.so"},
           {"RDMAEMU_LAYER_FAULTS_SOCKET", layer.faults_socket},
-          {"RDMAEMU_LAYER_FAULTS_DOORS", layer.faults_doors}};
+          {"RDMAEMU_LAYER_FAULTS_DOORS", layer.faults_doors},
+          {"RDMAEMU_LAYER_CHECKS", layer.checks.empty() ? "" : directory + "/librdmaemu_checks.so"},
+          {"RDMAEMU_LAYER_CHECKS_DIRECTORY", layer.checks}};
 }
 
 // The variables of the layer, all taken away.

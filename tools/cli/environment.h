@@ -25,9 +25,12 @@ runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path);
 struct Layer {
   std::string device = {};     // the only device that the program sees
   std::string recording = {};  // directory of a recording of what the program saw
+  std::string checks = {};     // directory of the findings of usage checks
   // The socket and the page of doors of a host with fault rules (SystemHost).
   std::string faults_socket = {}, faults_doors = {};
-  bool is_wanted() const { return !device.empty() || !recording.empty() || !faults_socket.empty(); }
+  bool is_wanted() const {
+    return !device.empty() || !recording.empty() || !checks.empty() || !faults_socket.empty();
+  }
 };
 
 // Makes changes to this process's environment. An empty value unsets the variable.

@@ -198,7 +198,8 @@ std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   for (const CLI::Option* option : run.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == "--backend" || name == "--device" ||
-        name == "--program-trace" || name == "--program-trace-limit" || IsForRules(name)) {
+        name == "--program-trace" || name == "--program-trace-limit" || name == "--check" ||
+        name == "--check-json" || IsForRules(name)) {
       continue;
     }
     return name +
@@ -413,6 +414,17 @@ int Main(int argc, char** argv) {
                   " is lost, and run fails with status 125")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  std::string check;
+  run->add_flag("--check{report}", check,
+                "Check the use of libibverbs and librdmacm by CMD and its children, on either"
+                " backend, and print each finding with its place (docs/checks.md). With"
+                " --check=error, fail with status 121 when CMD succeeded and there are findings")
+      ->check(CLI::IsMember({"report", "error"}));
+  ChecksRequest checks;
+  run->add_option("--check-json", checks.json_path,
+                  "Also write the findings of --check as JSON lines")
+      ->type_name("FILE")
+      ->needs("--check");
   bool program_time = false;
   const auto add_program_time = [&](CLI::App& command) {
     command.add_flag("--program-time", program_time,
@@ -505,12 +517,14 @@ int Main(int argc, char** argv) {
   if (wait.given()) return wait.Do();
   if (trace.given()) return trace.Do();
   if (ab.given()) return ab.Do(command);
+  checks.is_wanted = !check.empty();
+  checks.is_error = check == "error";
   if (backend == "system") {
     if (const auto wrong = NeedsEmulator(*run)) return Fail(kRunFailed, *wrong);
     const auto program = ProgramOf(*run, command);
     MakePathsAbsolute(options);
     if (const auto wrong = runtime::CheckHostName(options.name)) return Fail(kRunFailed, *wrong);
-    return program ? RunOnSystem({options, HasRules(*run), strict, program_trace, *program})
+    return program ? RunOnSystem({options, HasRules(*run), strict, program_trace, checks, *program})
                    : Fail(kUsage, program.error());
   }
   if (const auto wrong = AddProfiles(profiles, options)) {
@@ -530,7 +544,7 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program ? Run({options, strict, replay, is_private, program_trace, *program})
+  return program ? Run({options, strict, replay, is_private, program_trace, checks, *program})
                  : Fail(kUsage, program.error());
 }
 

@@ -114,7 +114,14 @@ int Run(const RunRequest& request) {
     if (!begun) return Fail(kRunFailed, begun.error());
     program_trace.emplace(std::move(*begun));
   }
-  const Layer layer{.recording = program_trace ? program_trace->directory() : ""};
+  std::optional<Checks> checks;
+  if (request.checks.is_wanted) {
+    auto begun = Checks::Begin(request.checks);
+    if (!begun) return Fail(kRunFailed, begun.error());
+    checks.emplace(std::move(*begun));
+  }
+  const Layer layer{.recording = program_trace ? program_trace->directory() : "",
+                    .checks = checks ? checks->directory() : ""};
   const auto environment = ProgramEnvironment(*registry, options, layer);
   if (!environment) return Fail(kRunFailed, environment.error());
   std::optional<Replay> replay;
@@ -131,12 +138,19 @@ int Run(const RunRequest& request) {
   Apply(*environment);
 
   std::function<void()> look;
-  if (replay) look = [&] { replay->Look(); };
+  if (replay || checks) {
+    look = [&] {
+      if (replay) replay->Look();
+      if (checks) checks->Look();
+    };
+  }
   const auto ended = Supervised(request.command, look);
   if (!ended) return ended.error();
   const int status = ExitStatus(ended->wait_status);
   const bool is_traced =
       !program_trace || PrintErrors(program_trace->End(ended->process, ended->wait_status));
+  const Checks::Result checked = checks ? checks->End(status) : Checks::Result{};
+  const bool is_checked = PrintErrors(checked.errors);
   // Reports rules that others added, too. If the host has ended, its rules are unknown. That is
   // reported only if rules were requested.
   const bool all_fired =
@@ -150,9 +164,10 @@ int Run(const RunRequest& request) {
     if (started) PrintSeed(*registry, options.name, *client);
     return status;
   }
-  if (!is_whole || !is_traced) return kRunFailed;
+  if (!is_whole || !is_traced || !is_checked) return kRunFailed;
   if (request.strict && !all_fired) return kRuleNeverFired;
-  return is_same ? 0 : kRunDeparted;
+  if (!is_same) return kRunDeparted;
+  return request.checks.is_error && checked.has_findings ? kCheckFailed : 0;
 }
 
 }  // namespace rdmaemu::cli

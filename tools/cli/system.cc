@@ -1,6 +1,7 @@
 // `rdmaemu run --backend system`: runs a program on the machine's own rdma-core and device.
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -43,6 +44,12 @@ int RunOnSystem(const SystemRequest& request) {
     if (!begun) return Fail(kRunFailed, begun.error());
     trace.emplace(std::move(*begun));
   }
+  std::optional<Checks> checks;
+  if (request.checks.is_wanted) {
+    auto begun = Checks::Begin(request.checks);
+    if (!begun) return Fail(kRunFailed, begun.error());
+    checks.emplace(std::move(*begun));
+  }
   const auto registry = runtime::Registry::Open();
   std::unique_ptr<SystemHost> host;
   if (request.has_rules) {
@@ -53,24 +60,30 @@ int RunOnSystem(const SystemRequest& request) {
   }
   const auto environment = SystemEnvironment({.device = device,
                                               .recording = trace ? trace->directory() : "",
+                                              .checks = checks ? checks->directory() : "",
                                               .faults_socket = host ? host->socket_path() : "",
                                               .faults_doors = host ? host->doors_path() : ""});
   if (!environment) return Fail(kRunFailed, environment.error());
   Apply(*environment);
   fflush(nullptr);
-  if (!trace && !host) Execute(request.command);
-  const auto ended = Supervised(request.command, {});
+  if (!trace && !checks && !host) Execute(request.command);
+  std::function<void()> look;
+  if (checks) look = [&] { checks->Look(); };
+  const auto ended = Supervised(request.command, look);
   if (!ended) return ended.error();
   const int status = ExitStatus(ended->wait_status);
   const bool is_traced = !trace || PrintErrors(trace->End(ended->process, ended->wait_status));
+  const Checks::Result checked = checks ? checks->End(status) : Checks::Result{};
+  const bool is_checked = PrintErrors(checked.errors);
   const bool all_fired = !host || ReportRules(*registry, request);
   if (status != 0 && host) {
     fprintf(stderr, "note: the seed of host %s was %s; --seed repeats its choices\n",
             request.options.name.c_str(), host->seed().c_str());
   }
   if (status != 0) return status;
-  if (!is_traced) return kRunFailed;
-  return request.strict && !all_fired ? kRuleNeverFired : 0;
+  if (!is_traced || !is_checked) return kRunFailed;
+  if (request.strict && !all_fired) return kRuleNeverFired;
+  return request.checks.is_error && checked.has_findings ? kCheckFailed : 0;
 }
 
 }  // namespace rdmaemu::cli

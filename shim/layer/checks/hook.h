@@ -1,0 +1,150 @@
+// The replacement of a library's function by a check of its calls.
+//
+// A check is a struct that is made for one call. Its functions Before and After take the call's
+// arguments, After the result first. Before returns false when the call must not be made, because
+// the library would use freed memory. Checks see the libraries' own calls as well, with
+// `is_programs` false, and must not report these.
+#pragma once
+
+#include <errno.h>
+
+#include <string_view>
+#include <type_traits>
+
+#include "shim/layer/caller.h"
+#include "shim/layer/checks/objects.h"
+#include "shim/layer/module.h"
+
+namespace rdmaemu::layer::checks {
+
+struct Checks;
+using CheckedCall = PresentCall<Checks>;
+
+struct Check {
+  bool is_programs = false;
+  template <class... A>
+  bool Before(A...) {
+    return true;
+  }
+  template <class... A>
+  void After(A...) {}
+};
+
+// The result of a call that is not made.
+template <class R>
+R RefusedResult(std::string_view call) {
+  errno = EINVAL;
+  if constexpr (std::is_pointer_v<R>) {
+    return nullptr;
+  } else if constexpr (!std::is_void_v<R>) {
+    return call.starts_with("rdma_") || call.starts_with("ibv_get_") ? -1 : EINVAL;
+  }
+}
+
+template <class OneCheck, class F>
+struct Hook;
+template <class OneCheck, class R, class... A>
+struct Hook<OneCheck, R(A...)> {
+  static inline R (*next)(A...);
+  static R Call(A... arguments) { return Checked(next, __builtin_return_address(0), arguments...); }
+  static R Checked(R (*function)(A...), const void* return_address, A... arguments) {
+    const Caller caller(return_address);
+    OneCheck check;
+    check.is_programs = caller.IsProgram() && !CheckedCall::Contains(return_address);
+    if (check.is_programs) CheckHandler(OneCheck::kCall);
+    if (!check.Before(arguments...)) return RefusedResult<R>(OneCheck::kCall);
+    const CheckedCall present;
+    if constexpr (std::is_void_v<R>) {
+      function(arguments...);
+      const int error = errno;
+      check.After(arguments...);
+      errno = error;
+    } else {
+      const R result = function(arguments...);
+      const int error = errno;
+      check.After(result, arguments...);
+      errno = error;
+      return result;
+    }
+  }
+};
+
+using SlotOfName = void** (*)(const char* name);
+
+template <class OneCheck, class F>
+void Install(SlotOfName slot_of) {
+  using TheHook = Hook<OneCheck, F>;
+  InterceptBy(slot_of, OneCheck::kCall, &TheHook::Call, &TheHook::next);
+}
+
+// The function that the layer would call: of the modules and the library behind this one.
+template <class F>
+F* Next(SlotOfName slot_of, const char* name) {
+  void** const slot = slot_of(name);
+  return slot == nullptr ? nullptr : reinterpret_cast<F*>(*slot);
+}
+
+// Makes an object of the table after the call that made it. The call's Section must not exist.
+template <class T, class Function>
+void Made(const Check& check, const char* call, const void* address, Function set) {
+  if (address == nullptr) return;
+  const Site site = CallSite();
+  const Section section;
+  if (section) set(All<T>().Make(address, call, site, check.is_programs));
+}
+template <class T>
+void Made(const Check& check, const char* call, const void* address) {
+  Made<T>(check, call, address, [](T&) {});
+}
+
+// A verbs object may be made by a function that the layer does not see (mlx5dv_create_qp), at the
+// address of a destroyed one. The object's first member then is an open device again, where a freed
+// object has the allocator's link.
+template <class T>
+bool SeemsRemade(const T* object) {
+  if constexpr (requires { object->context; }) {
+    return All<Context>().FindAlive(object->context) != nullptr;
+  } else {
+    return false;
+  }
+}
+
+// The check of a call that destroys an object of type T. Derived checks call Begin in Before, and
+// End in After.
+template <class T>
+struct DestroyCheck : Check {
+  T* object = nullptr;
+  uint32_t serial = 0;
+
+  // Returns false when the object was destroyed already, after a report of `rule`.
+  template <class Address>
+  bool Begin(Rule rule, const char* call, const Address* address) {
+    object = All<T>().Find(address);
+    if (object == nullptr) return true;
+    serial = object->serial;
+    if (object->life == Life::kEnded) {
+      if (is_programs && !SeemsRemade(address)) {
+        Report(rule, call, object, nullptr, nullptr, "%s was destroyed before",
+               NameOf(*object).c_str());
+        return false;
+      }
+      object = nullptr;
+      return true;
+    }
+    if (is_programs && object->generation != Generation() && !std::is_same_v<T, Id> &&
+        !std::is_same_v<T, EventChannel>) {
+      Report(Rule::kTHREAD_007, call, object, nullptr, nullptr,
+             "a forked child destroys %s of its parent", NameOf(*object).c_str());
+    }
+    object->life = Life::kEnding;
+    return true;
+  }
+  // Returns whether the object has ended.
+  bool End(bool is_success) {
+    if (object == nullptr || object->serial != serial) return false;
+    object->life = is_success ? Life::kEnded : Life::kAlive;
+    return is_success;
+  }
+};
+
+}  // namespace rdmaemu::layer::checks

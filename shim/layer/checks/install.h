@@ -1,0 +1,23 @@
+// Puts the checks of each part of the API into the slots of a forwarding library.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace rdmaemu::layer::checks {
+
+using SlotOfName = void** (*)(const char* name);
+
+void InstallIdCalls(SlotOfName slot_of);
+void InstallEventCalls(SlotOfName slot_of);
+void InstallVerbsCalls(SlotOfName slot_of);
+void InstallQueueCalls(SlotOfName slot_of);
+void InstallQpCalls(SlotOfName slot_of);
+
+// Returns whether a thread acknowledged an RDMA CM event that another thread took. Within a
+// Section.
+bool HasAcknowledgingThreads();
+
+// Reports the objects that are left. Call it once, at exit(3).
+void CheckAtExit();
+
+}  // namespace rdmaemu::layer::checks

@@ -1,0 +1,246 @@
+// Checks of queue pairs: creation, states and destruction.
+#include <infiniband/verbs.h>
+
+#include "shim/layer/checks/hook.h"
+#include "shim/layer/checks/install.h"
+
+#undef ibv_query_port
+
+namespace rdmaemu::layer::checks {
+namespace {
+
+decltype(::ibv_query_device)* g_query_device;
+
+// Reports a creation that failed because the queue pair is larger than the device supports.
+void CheckDeviceLimits(const Check& check, const char* call, ibv_context* context,
+                       const ibv_qp_cap& cap) {
+  if (!check.is_programs || g_query_device == nullptr) return;
+  ibv_device_attr device;
+  if (g_query_device(context, &device) != 0) return;
+  const auto above = [](uint32_t asked, int most) {
+    return most >= 0 && asked > static_cast<uint32_t>(most);
+  };
+  const bool has_wrs =
+      above(cap.max_send_wr, device.max_qp_wr) || above(cap.max_recv_wr, device.max_qp_wr);
+  const bool has_sges =
+      above(cap.max_send_sge, device.max_sge) || above(cap.max_recv_sge, device.max_sge);
+  if (!has_wrs && !has_sges) return;
+  const Section section;
+  if (!section) return;
+  Report(Rule::kQP_027, call, nullptr, nullptr, nullptr,
+         "the call fails: work requests %u and %u of %d, SGEs %u and %u of %d", cap.max_send_wr,
+         cap.max_recv_wr, device.max_qp_wr, cap.max_send_sge, cap.max_recv_sge, device.max_sge);
+}
+
+struct CreateQp : Check {
+  static constexpr const char* kCall = "ibv_create_qp";
+  void After(ibv_qp* qp, ibv_pd* pd, ibv_qp_init_attr* attr) {
+    const int error = errno;
+    if (qp == nullptr) {
+      if (error == EINVAL || error == ENOMEM) {
+        CheckDeviceLimits(*this, kCall, pd->context, attr->cap);
+      }
+      return;
+    }
+    Made<Qp>(*this, kCall, qp, [&](Qp& made) {
+      made.pd = pd;
+      made.context = qp->context;
+      made.srq = qp->srq;
+      made.type = qp->qp_type;
+    });
+  }
+};
+
+struct DestroyQp : DestroyCheck<Qp> {
+  static constexpr const char* kCall = "ibv_destroy_qp";
+  bool Before(ibv_qp* qp) {
+    const Section section;
+    return !section || Begin(Rule::kQP_028, kCall, qp);
+  }
+  void After(int error, ibv_qp*) {
+    const Section section;
+    if (section) End(error == 0);
+  }
+};
+
+// ---- states: the required and optional attributes of drivers/infiniband/core/verbs.c,
+// qp_state_table
+
+struct Transition {
+  ibv_qp_state from, to;
+  ibv_qp_type type;
+  int required, optional;
+};
+constexpr Transition kTransitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPT_RC, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+     0},
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPT_UC, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+     0},
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPT_UD, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPT_RC,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPT_UC,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPT_UD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+         IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_UC, IBV_QP_SQ_PSN,
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE |
+         IBV_QP_RATE_LIMIT},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_UD, IBV_QP_SQ_PSN,
+     IBV_QP_CUR_STATE | IBV_QP_QKEY | IBV_QP_RATE_LIMIT},
+};
+
+constexpr const char* kAttributes[] = {"STATE",
+                                       "CUR_STATE",
+                                       "EN_SQD_ASYNC_NOTIFY",
+                                       "ACCESS_FLAGS",
+                                       "PKEY_INDEX",
+                                       "PORT",
+                                       "QKEY",
+                                       "AV",
+                                       "PATH_MTU",
+                                       "TIMEOUT",
+                                       "RETRY_CNT",
+                                       "RNR_RETRY",
+                                       "RQ_PSN",
+                                       "MAX_QP_RD_ATOMIC",
+                                       "ALT_PATH",
+                                       "MIN_RNR_TIMER",
+                                       "SQ_PSN",
+                                       "MAX_DEST_RD_ATOMIC",
+                                       "PATH_MIG_STATE",
+                                       "CAP",
+                                       "DEST_QPN"};
+
+std::string AttributeNames(int mask) {
+  std::string names;
+  for (size_t i = 0; i < std::size(kAttributes); i++) {
+    if ((mask & 1 << i) != 0)
+      names.append(names.empty() ? "IBV_QP_" : ", IBV_QP_") += kAttributes[i];
+  }
+  return names;
+}
+
+const char* StateName(ibv_qp_state state) {
+  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return static_cast<size_t>(state) < std::size(kNames) ? kNames[state] : "?";
+}
+
+// Returns whether IBTA allows the transition for every type of queue pair.
+bool CanFollow(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return true;
+  switch (from) {
+    case IBV_QPS_RESET:
+      return to == IBV_QPS_INIT;
+    case IBV_QPS_INIT:
+      return to == IBV_QPS_INIT || to == IBV_QPS_RTR;
+    case IBV_QPS_RTR:
+      return to == IBV_QPS_RTS;
+    case IBV_QPS_RTS:
+    case IBV_QPS_SQD:
+      return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+    case IBV_QPS_SQE:
+      return to == IBV_QPS_RTS;
+    default:
+      return false;
+  }
+}
+
+struct ModifyQp : Check {
+  static constexpr const char* kCall = "ibv_modify_qp";
+  const Qp* object = nullptr;
+  ibv_qp_state from = IBV_QPS_UNKNOWN;
+
+  bool Before(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    const Section section;
+    object = section ? All<Qp>().Find(qp) : nullptr;
+    if (object == nullptr) return true;
+    if (object->life == Life::kEnded) {
+      if (!is_programs || SeemsRemade(qp)) {
+        object = nullptr;
+        return true;
+      }
+      Report(Rule::kQP_028, kCall, object, nullptr, nullptr, "%s was destroyed before",
+             NameOf(*object).c_str());
+      return false;
+    }
+    from = qp->state;
+    if (is_programs && object->type == IBV_QPT_RC) CheckValues(*attr, mask);
+    return true;
+  }
+
+  // Reports values that are usually those of a zeroed struct.
+  void CheckValues(const ibv_qp_attr& attr, int mask) const {
+    const auto is_zero = [&](int bit, auto value) { return (mask & bit) != 0 && value == 0; };
+    if (is_zero(IBV_QP_RETRY_CNT, attr.retry_cnt)) {
+      Report(Rule::kQP_020, kCall, object, nullptr, nullptr, "retry_cnt is 0");
+    }
+    if (is_zero(IBV_QP_RNR_RETRY, attr.rnr_retry)) {
+      Report(Rule::kQP_021, kCall, object, nullptr, nullptr, "rnr_retry is 0");
+    }
+    if (is_zero(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer)) {
+      Report(Rule::kQP_022, kCall, object, nullptr, nullptr, "min_rnr_timer is 0");
+    }
+    if (is_zero(IBV_QP_TIMEOUT, attr.timeout)) {
+      Report(Rule::kQP_023, kCall, object, nullptr, nullptr, "timeout is 0");
+    }
+  }
+
+  void After(int result, ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    if (object != nullptr && result == EINVAL && is_programs) Explain(qp, *attr, mask);
+  }
+
+  // Reports why a call failed with EINVAL, when a rule says it.
+  void Explain(ibv_qp* qp, const ibv_qp_attr& attr, int mask) const {
+    ibv_device_attr device{};
+    const bool has_device = g_query_device != nullptr && g_query_device(qp->context, &device) == 0;
+    const Section section;
+    if (!section) return;
+    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+    if (!CanFollow(from, to)) {
+      Report(Rule::kQP_019, kCall, object, nullptr, nullptr, "the call fails: %s to %s",
+             StateName(from), StateName(to));
+      return;
+    }
+    for (const Transition& each : kTransitions) {
+      if (each.from != from || each.to != to || each.type != object->type) continue;
+      const int missing = each.required & ~mask;
+      const int extra = mask & ~(each.required | each.optional | IBV_QP_STATE | IBV_QP_CUR_STATE);
+      if (missing != 0) {
+        Report(Rule::kQP_017, kCall, object, nullptr, nullptr,
+               "the call fails: %s to %s without %s", StateName(from), StateName(to),
+               AttributeNames(missing).c_str());
+      } else if (extra != 0) {
+        Report(Rule::kQP_018, kCall, object, nullptr, nullptr, "the call fails: %s to %s with %s",
+               StateName(from), StateName(to), AttributeNames(extra).c_str());
+      }
+      if (missing != 0 || extra != 0) return;
+    }
+    const bool too_many = ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 &&
+                           attr.max_rd_atomic > device.max_qp_init_rd_atom) ||
+                          ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 &&
+                           attr.max_dest_rd_atomic > device.max_qp_rd_atom);
+    if (has_device && too_many) {
+      Report(Rule::kQP_026, kCall, object, nullptr, nullptr,
+             "the call fails: the device supports %d as the requester, %d as the responder",
+             device.max_qp_init_rd_atom, device.max_qp_rd_atom);
+    }
+  }
+};
+
+}  // namespace
+
+void InstallQpCalls(SlotOfName slot_of) {
+  g_query_device = Next<decltype(::ibv_query_device)>(slot_of, "ibv_query_device");
+  Install<CreateQp, decltype(::ibv_create_qp)>(slot_of);
+  Install<ModifyQp, decltype(::ibv_modify_qp)>(slot_of);
+  Install<DestroyQp, decltype(::ibv_destroy_qp)>(slot_of);
+}
+
+}  // namespace rdmaemu::layer::checks

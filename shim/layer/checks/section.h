@@ -1,0 +1,63 @@
+// A check's access to the state of the module, and the findings that the check makes.
+#pragma once
+
+#include <errno.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/layer/checks/rule.h"
+
+namespace rdmaemu::layer::checks {
+
+struct Object;
+
+// Return addresses in the program's code, innermost first.
+struct Site {
+  static constexpr int kMaxFrames = 6;
+  const void* frames[kMaxFrames];
+  int count = 0;
+};
+
+// Returns the program's frames of the current call. Reports RDMAEMU-THREAD-006 to the next Section
+// when the call is made in a signal handler.
+Site CallSite();
+
+// While a Section exists, its thread owns the module's state. A Section is false, and the caller
+// must not touch the state, in three cases: a signal handler interrupted a Section of its own
+// thread; the process was made by _Fork(3) or clone(2); no report can be written. The destructor
+// releases the state, and then stores the findings. Preserves errno. Never exists across a call of
+// the library behind.
+class Section {
+ public:
+  Section();
+  ~Section();
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+  explicit operator bool() const { return is_entered_; }
+
+ private:
+  int error_ = errno;
+  bool is_entered_;
+};
+
+// Reports a finding about the current call of the program. `call` is the call's name. At most three
+// objects; they may be nullptr. Call it only within a Section.
+__attribute__((format(printf, 6, 7))) void Report(Rule rule, const char* call, const Object* first,
+                                                  const Object* second, const Object* third,
+                                                  const char* format, ...);
+// As Report, for objects left at exit: the place is where `object` was created. `times`: how many
+// objects.
+void ReportLeft(Rule rule, const Object& object, uint64_t times);
+
+// Reports RDMAEMU-THREAD-006 when this call place was never seen before and is in a signal handler.
+// For calls of the data path.
+void CheckHandler(const char* call);
+
+// Returns this process's number among the forked copies of the module's state: 0 in the first.
+uint32_t Generation();
+
+// Opens the directory that RDMAEMU_LAYER_CHECKS_DIRECTORY contains. Call it once, in a constructor.
+void OpenFindings();
+
+}  // namespace rdmaemu::layer::checks
