@@ -52,6 +52,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
             (["kernel_exclusive"] if exclusive else []) +
             (["clocks_%d_%s_%s_%s" % (max(hosts), kind, profile, "all" if timed or kind != "common" else "virtual") for profile in habits] if clocks else [])
         ),
+        visibility = ["//tests:__subpackages__"],
         deps = [":support", "//tools/bazel/deps:gtest"],
     )
     for profile in habits:

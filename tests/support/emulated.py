@@ -24,6 +24,8 @@ RDMAEMU = os.environ.get("RDMA_TEST_BINARY") or os.path.abspath("tools/cli/rdmae
 SANITIZER_RUNTIME = os.environ.get("RDMA_TEST_SANITIZER_RUNTIME")
 # Programs run under the layer and write a trace of what they saw.
 UNDER_LAYER = bool(os.environ.get("RDMA_TEST_LAYER"))
+# Programs run with usage checks, whose findings are not judged.
+CHECKS = bool(os.environ.get("RDMA_TEST_CHECKS"))
 
 
 class Skip(Exception):
@@ -215,6 +217,8 @@ class Emulator:
 
     def trace_option(self):
         """Of a program that runs under the layer."""
+        if CHECKS:
+            return ["--check"]
         if not UNDER_LAYER:
             return []
         self.program_traces.append(

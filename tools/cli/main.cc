@@ -28,6 +28,8 @@ constexpr const char* kRunExample =
     "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 10 -V\n"
     "The same program on this machine's own device, soft-RoCE or a real one:\n"
     "  rdmaemu run --backend system --device rxe0 -- ibv_devinfo\n"
+    "A failure when the program uses the libraries wrongly:\n"
+    "  rdmaemu run --check=error -- ./my_test\n"
     "A CI job that no other job of the same user can disturb:\n"
     "  rdmaemu run --private -- ./ci.sh\n"
     "Exits with CMD's status, 128+n when signal n ended it, 127 when there is no CMD, 126 when it"

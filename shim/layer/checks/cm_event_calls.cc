@@ -72,6 +72,9 @@ void Learn(const rdma_cm_event& event) {
     default:
       break;
   }
+  if (event.event == RDMA_CM_EVENT_DISCONNECTED || id->failed >= 0) {
+    if (Qp* const qp = All<Qp>().FindAlive(event.id->qp)) StopTracking(*qp);
+  }
 }
 
 struct GetCmEvent : Check {

@@ -319,7 +319,11 @@ struct Accept : IdCheck {
     Id* const used = Used(address);
     if (result != 0 || used == nullptr) return;
     used->was_connected = true;
-    if (used->is_request) used->answered_by = kCall;
+    if (!used->is_request) return;
+    used->answered_by = kCall;
+    Qp* const qp = All<Qp>().FindAlive(address->qp);
+    if (qp == nullptr || qp->type != IBV_QPT_RC) return;
+    qp->is_accepted_without_receives = !qp->has_posted_receives;
   }
 };
 
@@ -367,6 +371,9 @@ struct Disconnect : IdCheck {
       Report(Rule::kCM_026, kCall, id, nullptr, nullptr,
              "no rdma_connect or rdma_accept of %s succeeded", NameOf(*id).c_str());
     }
+    Id* const used = Used(address);
+    Qp* const qp = used == nullptr ? nullptr : All<Qp>().FindAlive(address->qp);
+    if (result == 0 && qp != nullptr) StopTracking(*qp);
   }
 };
 
@@ -411,18 +418,22 @@ struct CreatesQp : IdCheck {
     }
     return true;
   }
-  void SetMaker(int result, const rdma_cm_id* address) {
+  void SetCaps(int result, const rdma_cm_id* address, const ibv_qp_cap& cap) {
     const Site site = CallSite();
     const Section section;
     Qp* const qp = section && result == 0 ? All<Qp>().FindAlive(address->qp) : nullptr;
     if (qp == nullptr) return;
     qp->made_by = kCall;
     qp->site = site;
+    qp->cap = cap;
+    qp->has_caps = true;
   }
-  void After(int result, rdma_cm_id* address, ibv_pd*, ibv_qp_init_attr*) {
-    SetMaker(result, address);
+  void After(int result, rdma_cm_id* address, ibv_pd*, ibv_qp_init_attr* attr) {
+    SetCaps(result, address, attr->cap);
   }
-  void After(int result, rdma_cm_id* address, ibv_qp_init_attr_ex*) { SetMaker(result, address); }
+  void After(int result, rdma_cm_id* address, ibv_qp_init_attr_ex* attr) {
+    SetCaps(result, address, attr->cap);
+  }
 };
 constexpr char kCreateQp[] = "rdma_create_qp", kCreateQpEx[] = "rdma_create_qp_ex";
 

@@ -13,6 +13,9 @@ void InstallVerbsCalls(SlotOfName slot_of);
 void InstallQueueCalls(SlotOfName slot_of);
 void InstallQpCalls(SlotOfName slot_of);
 
+// Replaces the operations of a context that a call has just returned. Does nothing for nullptr.
+void Adopt(ibv_context* context);
+
 // Returns whether a thread acknowledged an RDMA CM event that another thread took. Within a
 // Section.
 bool HasAcknowledgingThreads();

@@ -47,6 +47,11 @@ class Waiters {
   std::vector<pid_t> threads_;
 };
 
+struct Mr;
+using MrsByLkey = std::unordered_map<uint32_t, Mr*>;
+struct Qp;
+using QpsByNumber = std::unordered_map<uint32_t, Qp*>;
+
 struct Context : Object {
   static constexpr const char* kKind = "context";
   Waiters waiting;  // in ibv_get_async_event
@@ -61,6 +66,12 @@ struct Mr : Object {
   static constexpr const char* kKind = "mr";
   const void* pd = nullptr;
   const void* context = nullptr;
+  uint32_t lkey = 0;
+  // Whether `begin`, `length` and `access` are known: ibv_reg_mr made the region.
+  bool is_plain = false;
+  uint64_t begin = 0, length = 0;
+  unsigned access = 0;
+  uint32_t in_flight = 0;  // SGEs of posted work
 };
 struct CompChannel : Object {
   static constexpr const char* kKind = "comp_channel";
@@ -69,22 +80,84 @@ struct CompChannel : Object {
 struct Cq : Object {
   static constexpr const char* kKind = "cq";
   const void* channel = nullptr;
+  bool is_extended = false;
   uint64_t taken = 0, acked = 0;  // completion events
   pthread_t taker = {};           // thread that took the last event
+  uint64_t polls = 0, signalled = 0;
+  uint32_t in_flight = 0;  // completions that posted work may have
+  uint32_t size = 0;       // completions that fit
+  bool is_polled_since_event = false;
+  // The last ibv_req_notify_cq followed a poll while work was in flight, and nothing happened
+  // since.
+  bool is_armed_late = false;
 };
 struct Srq : Object {
   static constexpr const char* kKind = "srq";
   const void* pd = nullptr;
+  ibv_srq_attr attr{};
 };
 struct Ah : Object {
   static constexpr const char* kKind = "ah";
   const void* pd = nullptr;
 };
 
+// Work that is posted and not known to be completed.
+struct Work {
+  static constexpr int kMaxMrs = 3;
+  struct Use {
+    Mr* mr;
+    uint32_t serial;
+  };
+  Use uses[kMaxMrs];
+  uint8_t count = 0;
+  bool is_signalled = false;
+};
+class WorkRing {
+ public:
+  bool is_empty() const { return count_ == 0; }
+  size_t count() const { return count_; }
+  Work& operator[](size_t index) { return works_[(begin_ + index) & (works_.size() - 1)]; }
+  Work& Push() {
+    if (count_ == works_.size()) Grow();
+    return (*this)[count_++] = Work{};
+  }
+  Work& front() { return (*this)[0]; }
+  void Pop() {
+    begin_++;
+    count_--;
+  }
+  Work& back() { return (*this)[count_ - 1]; }
+  void PopBack() { count_--; }
+
+ private:
+  void Grow() {
+    std::vector<Work> larger(works_.empty() ? 16 : works_.size() * 2);
+    for (size_t i = 0; i < count_; i++) larger[i] = (*this)[i];
+    works_.swap(larger);
+    begin_ = 0;
+  }
+  std::vector<Work> works_;
+  size_t begin_ = 0, count_ = 0;
+};
+
 struct Qp : Object {
   static constexpr const char* kKind = "qp";
   const void *pd = nullptr, *context = nullptr, *srq = nullptr;
+  Cq *send_cq = nullptr, *recv_cq = nullptr;
+  const MrsByLkey* mrs = nullptr;
+  uint32_t qp_num = 0;
   ibv_qp_type type{};
+  ibv_qp_cap cap{};
+  bool has_caps = false;
+  bool signals_all = false;
+  // All posts and completions are seen, and none has failed.
+  bool is_tracked = false;
+  bool could_be_tracked = false;
+  int max_rd_atomic = -1;    // -1: unknown
+  uint64_t unsignalled = 0;  // in `sends`
+  bool has_posted_receives = false;
+  bool is_accepted_without_receives = false;
+  WorkRing sends, receives;
 };
 
 struct EventChannel : Object {
@@ -107,9 +180,6 @@ struct Event : Object {
   const void* owner = nullptr;  // id that waits for the acknowledgement
   const void* channel = nullptr;
   pthread_t taker = {};
-};
-struct AsyncEvent : Object {
-  static constexpr const char* kKind = "async_event";
 };
 
 uint32_t NextSerial();
@@ -167,5 +237,19 @@ Table<T>& All() {
 inline std::string NameOf(const Object& object) {
   return object.kind + std::to_string(object.number);
 }
+
+// The regions and queue pairs of a device.
+MrsByLkey& MrsOf(const void* context);
+QpsByNumber& QpsOf(const void* context);
+
+// Forgets the posted work of a queue pair. The queue pair is not tracked any more.
+void StopTracking(Qp& qp);
+void ForgetWork(Qp& qp);
+// Records that a send, or all sends before a signalled one, or a receive is completed.
+void CompleteSend(Qp& qp);
+void CompleteReceive(Qp& qp);
+// Takes back the last recorded work, which was not posted.
+void UndoSend(Qp& qp);
+void UndoReceive(Qp& qp);
 
 }  // namespace rdmaemu::layer::checks

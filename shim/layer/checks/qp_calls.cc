@@ -3,6 +3,7 @@
 
 #include "shim/layer/checks/hook.h"
 #include "shim/layer/checks/install.h"
+#include "shim/layer/checks/qp.h"
 
 #undef ibv_query_port
 
@@ -42,12 +43,7 @@ struct CreateQp : Check {
       }
       return;
     }
-    Made<Qp>(*this, kCall, qp, [&](Qp& made) {
-      made.pd = pd;
-      made.context = qp->context;
-      made.srq = qp->srq;
-      made.type = qp->qp_type;
-    });
+    MadeQp(*this, kCall, qp, pd, attr->cap, attr->sq_sig_all != 0, true);
   }
 };
 
@@ -59,7 +55,11 @@ struct DestroyQp : DestroyCheck<Qp> {
   }
   void After(int error, ibv_qp*) {
     const Section section;
-    if (section) End(error == 0);
+    if (!section || !End(error == 0)) return;
+    StopTracking(*object);
+    QpsByNumber& numbers = QpsOf(object->context);
+    const auto found = numbers.find(object->qp_num);
+    if (found != numbers.end() && found->second == object) numbers.erase(found);
   }
 };
 
@@ -193,7 +193,21 @@ struct ModifyQp : Check {
   }
 
   void After(int result, ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-    if (object != nullptr && result == EINVAL && is_programs) Explain(qp, *attr, mask);
+    if (object == nullptr) return;
+    if (result == EINVAL && is_programs) {
+      Explain(qp, *attr, mask);
+      return;
+    }
+    const Section section;
+    Qp* const known = section && result == 0 ? All<Qp>().FindAlive(qp) : nullptr;
+    if (known == nullptr) return;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) known->max_rd_atomic = attr->max_rd_atomic;
+    if ((mask & IBV_QP_STATE) == 0) return;
+    if (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_ERR) StopTracking(*known);
+    if (attr->qp_state == IBV_QPS_RESET) {
+      known->is_tracked = known->could_be_tracked;
+      known->max_rd_atomic = -1;
+    }
   }
 
   // Reports why a call failed with EINVAL, when a rule says it.
@@ -235,6 +249,31 @@ struct ModifyQp : Check {
 };
 
 }  // namespace
+
+void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
+            const ibv_qp_cap& cap, bool signals_all, bool sees_posts) {
+  Made<Qp>(check, call, qp, [&](Qp& made) {
+    made.pd = pd;
+    made.context = qp->context;
+    made.srq = qp->srq;
+    made.send_cq = All<Cq>().FindAlive(qp->send_cq);
+    made.recv_cq = All<Cq>().FindAlive(qp->recv_cq);
+    made.mrs = &MrsOf(qp->context);
+    made.qp_num = qp->qp_num;
+    made.type = qp->qp_type;
+    made.cap = cap;
+    // The library's caller learns the caps later (rdma_create_qp).
+    made.has_caps = check.is_programs;
+    made.signals_all = signals_all;
+    const bool is_simple =
+        made.type == IBV_QPT_RC || made.type == IBV_QPT_UC || made.type == IBV_QPT_UD;
+    made.could_be_tracked = sees_posts && is_simple && made.send_cq != nullptr &&
+                            made.recv_cq != nullptr && !made.send_cq->is_extended &&
+                            !made.recv_cq->is_extended;
+    made.is_tracked = made.could_be_tracked;
+    QpsOf(qp->context)[qp->qp_num] = &made;
+  });
+}
 
 void InstallQpCalls(SlotOfName slot_of) {
   g_query_device = Next<decltype(::ibv_query_device)>(slot_of, "ibv_query_device");

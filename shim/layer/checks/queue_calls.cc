@@ -43,7 +43,19 @@ struct DestroyCompChannel : DestroyCheck<CompChannel> {
 struct CreateCq : Check {
   static constexpr const char* kCall = "ibv_create_cq";
   void After(ibv_cq* cq, ibv_context*, int, void*, ibv_comp_channel* channel, int) {
-    Made<Cq>(*this, kCall, cq, [&](Cq& made) { made.channel = channel; });
+    Made<Cq>(*this, kCall, cq, [&](Cq& made) {
+      made.channel = channel;
+      made.size = static_cast<uint32_t>(cq->cqe);
+    });
+  }
+};
+
+struct ResizeCq : Check {
+  static constexpr const char* kCall = "ibv_resize_cq";
+  void After(int error, ibv_cq* address, int) {
+    const Section section;
+    Cq* const cq = section && error == 0 ? All<Cq>().FindAlive(address) : nullptr;
+    if (cq != nullptr) cq->size = static_cast<uint32_t>(address->cqe);
   }
 };
 
@@ -66,7 +78,13 @@ struct DestroyCq : DestroyCheck<Cq> {
     const Section section;
     if (!section) return;
     const bool has_ended = End(error == 0);
-    if (has_ended || error != EBUSY || !is_programs || object == nullptr) return;
+    if (!is_programs || object == nullptr) return;
+    if (has_ended && !object->is_extended && object->polls == 0 && object->signalled > 0) {
+      Report(Rule::kCQ_002, kCall, object, nullptr, nullptr,
+             "%llu sends asked for completions, and the CQ was never polled",
+             static_cast<unsigned long long>(object->signalled));
+    }
+    if (error != EBUSY) return;
     const Qp* user = nullptr;
     All<Qp>().ForEachAlive([&](const Qp& qp) {
       const auto* const verbs = static_cast<const ibv_qp*>(qp.address);
@@ -87,6 +105,13 @@ struct GetCqEvent : Check {
     CompChannel* const object = section ? All<CompChannel>().FindAlive(channel) : nullptr;
     if (object == nullptr) return true;
     object->waiting.Add();
+    if (!is_programs) return true;
+    All<Cq>().ForEachAlive([&](Cq& cq) {
+      if (cq.channel != channel || !cq.is_armed_late) return;
+      cq.is_armed_late = false;
+      Report(Rule::kCQ_003, kCall, &cq, object, nullptr,
+             "the last calls for %s are ibv_poll_cq, ibv_req_notify_cq", NameOf(cq).c_str());
+    });
     return true;
   }
   void After(int result, ibv_comp_channel* channel, ibv_cq** out, void**) {
@@ -97,6 +122,8 @@ struct GetCqEvent : Check {
     if (cq == nullptr) return;
     cq->taken++;
     cq->taker = pthread_self();
+    cq->is_polled_since_event = false;
+    cq->is_armed_late = false;
   }
 };
 
@@ -122,8 +149,11 @@ struct AckCqEvents : Check {
 
 struct CreateSrq : Check {
   static constexpr const char* kCall = "ibv_create_srq";
-  void After(ibv_srq* srq, ibv_pd* pd, ibv_srq_init_attr*) {
-    Made<Srq>(*this, kCall, srq, [&](Srq& made) { made.pd = pd; });
+  void After(ibv_srq* srq, ibv_pd* pd, ibv_srq_init_attr* attr) {
+    Made<Srq>(*this, kCall, srq, [&](Srq& made) {
+      made.pd = pd;
+      made.attr = attr->attr;
+    });
   }
 };
 
@@ -154,6 +184,7 @@ void InstallQueueCalls(SlotOfName slot_of) {
   Install<CreateCompChannel, decltype(::ibv_create_comp_channel)>(slot_of);
   Install<DestroyCompChannel, decltype(::ibv_destroy_comp_channel)>(slot_of);
   Install<CreateCq, decltype(::ibv_create_cq)>(slot_of);
+  Install<ResizeCq, decltype(::ibv_resize_cq)>(slot_of);
   Install<DestroyCq, decltype(::ibv_destroy_cq)>(slot_of);
   Install<GetCqEvent, decltype(::ibv_get_cq_event)>(slot_of);
   Install<AckCqEvents, decltype(::ibv_ack_cq_events)>(slot_of);

@@ -29,11 +29,17 @@ struct FreeDeviceList : DestroyCheck<DeviceList> {
 
 struct OpenDevice : Check {
   static constexpr const char* kCall = "ibv_open_device";
-  void After(ibv_context* context, ibv_device*) { Made<Context>(*this, kCall, context); }
+  void After(ibv_context* context, ibv_device*) {
+    Adopt(context);
+    Made<Context>(*this, kCall, context);
+  }
 };
 struct ImportDevice : Check {
   static constexpr const char* kCall = "ibv_import_device";
-  void After(ibv_context* context, int) { Made<Context>(*this, kCall, context); }
+  void After(ibv_context* context, int) {
+    Adopt(context);
+    Made<Context>(*this, kCall, context);
+  }
 };
 struct CloseDevice : DestroyCheck<Context> {
   static constexpr const char* kCall = "ibv_close_device";
@@ -51,9 +57,11 @@ struct CloseDevice : DestroyCheck<Context> {
     }
     return true;
   }
-  void After(int error, ibv_context*) {
+  void After(int error, ibv_context* context) {
     const Section section;
-    if (section) End(error == 0);
+    if (!section || !End(error == 0)) return;
+    MrsOf(context).clear();
+    QpsOf(context).clear();
   }
 };
 
@@ -94,8 +102,20 @@ struct DeallocPd : DestroyCheck<Pd> {
 
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-void MadeMr(const Check& check, const char* call, const ibv_mr* mr, const ibv_pd* pd) {
-  Made<Mr>(check, call, mr, [&](Mr& made) { made.pd = pd; });
+// Makes the object of a region. `begin`, `length`: nullptr address: not known.
+void MadeMr(const Check& check, const char* call, ibv_mr* mr, const ibv_pd* pd,
+            const uint64_t* begin, uint64_t length, unsigned access) {
+  if (mr == nullptr) return;
+  Made<Mr>(check, call, mr, [&](Mr& made) {
+    made.pd = pd;
+    made.context = mr->context;
+    made.lkey = mr->lkey;
+    made.is_plain = begin != nullptr && length != SIZE_MAX && (access & IBV_ACCESS_ZERO_BASED) == 0;
+    made.begin = begin == nullptr ? 0 : *begin;
+    made.length = length;
+    made.access = access;
+    MrsOf(mr->context)[mr->lkey] = &made;
+  });
 }
 
 void CheckAccess(const Check& check, const char* call, const void* result, unsigned access) {
@@ -109,34 +129,35 @@ void CheckAccess(const Check& check, const char* call, const void* result, unsig
 
 struct RegMr : Check {
   static constexpr const char* kCall = "ibv_reg_mr";
-  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t, int access) {
+  void After(ibv_mr* mr, ibv_pd* pd, void* begin, size_t length, int access) {
     CheckAccess(*this, kCall, mr, static_cast<unsigned>(access));
-    MadeMr(*this, kCall, mr, pd);
+    const auto at = reinterpret_cast<uint64_t>(begin);
+    MadeMr(*this, kCall, mr, pd, &at, length, static_cast<unsigned>(access));
   }
 };
 struct RegMrIova : Check {
   static constexpr const char* kCall = "ibv_reg_mr_iova";
-  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t, uint64_t, int access) {
+  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t length, uint64_t iova, int access) {
     CheckAccess(*this, kCall, mr, static_cast<unsigned>(access));
-    MadeMr(*this, kCall, mr, pd);
+    MadeMr(*this, kCall, mr, pd, &iova, length, static_cast<unsigned>(access));
   }
 };
 struct RegMrIova2 : Check {
   static constexpr const char* kCall = "ibv_reg_mr_iova2";
-  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t, uint64_t, unsigned access) {
+  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t length, uint64_t iova, unsigned access) {
     CheckAccess(*this, kCall, mr, access);
-    MadeMr(*this, kCall, mr, pd);
+    MadeMr(*this, kCall, mr, pd, &iova, length, access);
   }
 };
 struct RegDmabufMr : Check {
   static constexpr const char* kCall = "ibv_reg_dmabuf_mr";
   void After(ibv_mr* mr, ibv_pd* pd, uint64_t, size_t, uint64_t, int, int) {
-    MadeMr(*this, kCall, mr, pd);
+    MadeMr(*this, kCall, mr, pd, nullptr, 0, 0);
   }
 };
 struct ImportMr : Check {
   static constexpr const char* kCall = "ibv_import_mr";
-  void After(ibv_mr* mr, ibv_pd* pd, uint32_t) { MadeMr(*this, kCall, mr, pd); }
+  void After(ibv_mr* mr, ibv_pd* pd, uint32_t) { MadeMr(*this, kCall, mr, pd, nullptr, 0, 0); }
 };
 struct UnimportMr : DestroyCheck<Mr> {
   static constexpr const char* kCall = "ibv_unimport_mr";
@@ -152,15 +173,48 @@ struct ReregMr : Check {
   void After(int, ibv_mr* mr, int, ibv_pd*, void*, size_t, int) {
     const Section section;
     Mr* const found = section ? All<Mr>().FindAlive(mr) : nullptr;
-    if (found != nullptr) found->pd = mr->pd;
+    if (found == nullptr) return;
+    MrsOf(found->context).erase(found->lkey);
+    found->is_plain = false;
+    found->pd = mr->pd;
+    found->lkey = mr->lkey;
+    MrsOf(found->context)[found->lkey] = found;
   }
 };
+
+// Returns the live queue pair whose posted work uses a region.
+const Qp* QpInFlight(const Mr& mr) {
+  const Qp* user = nullptr;
+  const auto uses = [&](WorkRing& ring) {
+    for (size_t i = 0; i < ring.count(); i++) {
+      for (int k = 0; k < ring[i].count; k++) {
+        if (ring[i].uses[k].mr == &mr && ring[i].uses[k].serial == mr.serial) return true;
+      }
+    }
+    return false;
+  };
+  All<Qp>().ForEachAlive([&](Qp& qp) {
+    if (!qp.is_tracked || qp.generation != Generation()) return;
+    const ibv_qp_state state = static_cast<const ibv_qp*>(qp.address)->state;
+    if (state == IBV_QPS_RTS && (uses(qp.sends) || uses(qp.receives))) user = &qp;
+  });
+  return user;
+}
 
 struct DeregMr : DestroyCheck<Mr> {
   static constexpr const char* kCall = "ibv_dereg_mr";
   bool Before(ibv_mr* mr) {
     const Section section;
-    return !section || Begin(Rule::kMR_012, kCall, mr);
+    if (!section) return true;
+    if (!Begin(Rule::kMR_012, kCall, mr)) return false;
+    if (object == nullptr || !is_programs || object->in_flight == 0) return true;
+    const Qp* const qp = QpInFlight(*object);
+    if (qp != nullptr) {
+      Report(Rule::kMR_005, kCall, object, qp, nullptr,
+             "posted work of %s uses %s, and its completion was not polled", NameOf(*qp).c_str(),
+             NameOf(*object).c_str());
+    }
+    return true;
   }
   void After(int error, ibv_mr*) {
     const Section section;

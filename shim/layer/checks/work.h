@@ -1,0 +1,23 @@
+// Checks and records of single work requests. Use these functions only within a Section.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "shim/layer/checks/objects.h"
+
+namespace rdmaemu::layer::checks {
+
+void CheckSendState(const Qp& qp, const ibv_qp* address, const char* call);
+// Returns false when the post must not be made, because a provider would use a null pointer.
+bool CheckSend(const Qp& qp, const ibv_send_wr& wr, const char* call);
+void CheckReceiveQueue(Qp& qp, const ibv_qp* address, const char* call);
+void CheckReceive(const Qp& qp, const ibv_recv_wr& wr, const char* call);
+void CheckSrqReceive(const Srq& srq, const ibv_context* context, const ibv_recv_wr& wr,
+                     const char* call);
+
+// Returns whether a posted send has a completion.
+bool HasSignalled(Qp& qp);
+void PushSend(Qp& qp, const ibv_send_wr& wr);
+void PushReceive(Qp& qp, const ibv_recv_wr& wr);
+
+}  // namespace rdmaemu::layer::checks

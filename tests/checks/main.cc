@@ -1,0 +1,30 @@
+// usage RULE break|keep ADDRESS
+#include <string.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+#include "usage.h"
+
+int main(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[1], "list") == 0) {
+    for (const auto* cases : {&kCmCases, &kQpCases, &kQueueCases, &kExitCases}) {
+      for (const Case& each : *cases) puts(each.rule);
+    }
+    return 0;
+  }
+  CHECK(argc == 4);
+  g_address = argv[3];
+  const bool breaks = strcmp(argv[2], "break") == 0;
+  for (const auto* cases : {&kCmCases, &kQpCases, &kQueueCases, &kExitCases}) {
+    for (const Case& each : *cases) {
+      if (strcmp(argv[1], each.rule) != 0) continue;
+      each.run(breaks);
+      // What a broken rule leaves must not be a finding of its own.
+      if (breaks && cases != &kExitCases) _exit(0);
+      return 0;
+    }
+  }
+  fprintf(stderr, "no case %s\n", argv[1]);
+  return 2;
+}
