@@ -130,9 +130,19 @@ def a_unit_test_runs_on_the_machines_device():
           "[       OK ] BackendsTest.TheAddressIsTheDevices", "the test needs fault rules")
 
 
+def usage_checks_find_mistakes_on_the_machines_device():
+    usage = os.path.abspath("tests/checks/usage")
+    for rule in ("CM-005", "QP-003", "CQ-007"):
+        shows(run_on_system("--device", "rxe0", "--check=error", "--", usage, rule, "break", KERNEL[4]),
+              121, "rdmaemu check: RDMAEMU-%s: " % rule)
+        shows(run_on_system("--device", "rxe0", "--check=error", "--", usage, rule, "keep", KERNEL[4]),
+              0, "the usage checks found nothing")
+
+
 def system_cases():
     return [("system." + case.__name__, case) for case in (
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
         it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
         a_program_trace_has_what_rping_saw, fault_rules_apply_on_the_machines_device,
-        a_unit_test_runs_on_the_machines_device)]
+        a_unit_test_runs_on_the_machines_device,
+        usage_checks_find_mistakes_on_the_machines_device)]

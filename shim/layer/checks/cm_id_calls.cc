@@ -227,14 +227,35 @@ struct ResolveAddr : BindAddrUses<sockaddr*, sockaddr*, int> {
   }
 };
 
-struct ResolveRoute : BindAddrUses<int> {
+// Reports a call that needs what `event` brings before the call, because librdmacm uses id->verbs
+// without a test. Returns whether it did.
+bool CheckHasDevice(const IdCheck& check, Rule rule, const char* call, const rdma_cm_id* address,
+                    const char* event) {
+  if (!check.is_programs || check.id == nullptr || address->verbs != nullptr) return false;
+  Report(rule, call, check.id, nullptr, nullptr,
+         "the program took no %s of %s, and id->verbs is NULL", event, NameOf(*check.id).c_str());
+  return true;
+}
+
+struct ResolveRoute : IdCheck {
   static constexpr const char* kCall = "rdma_resolve_route";
+  bool is_reported = false;
+
+  bool Before(rdma_cm_id* address, int) {
+    const Section section;
+    if (!section) return true;
+    if (!Use(kCall, address)) return false;
+    is_reported =
+        CheckHasDevice(*this, Rule::kCM_013, kCall, address, "RDMA_CM_EVENT_ADDR_RESOLVED");
+    return true;
+  }
   void After(int result, rdma_cm_id* address, int) {
     const int error = errno;
     const Section section;
     if (!section) return;
     CheckFork(kCall, result, error, address);
-    if (!CheckFailedId(*this, kCall, result, error) && Failed(result, error) && !id->has_address) {
+    if (!is_reported && !CheckFailedId(*this, kCall, result, error) && Failed(result, error) &&
+        !id->has_address) {
       Report(Rule::kCM_013, kCall, id, nullptr, nullptr,
              "the program took no RDMA_CM_EVENT_ADDR_RESOLVED of %s, and the call fails",
              NameOf(*id).c_str());
@@ -255,11 +276,15 @@ struct Listen : BindAddrUses<int> {
 
 struct Connect : IdCheck {
   static constexpr const char* kCall = "rdma_connect";
+  bool is_reported = false;
+
   bool Before(rdma_cm_id* address, rdma_conn_param* param) {
     const Section section;
     if (!section) return true;
     if (!Use(kCall, address)) return false;
     if (id == nullptr) return true;
+    is_reported =
+        CheckHasDevice(*this, Rule::kCM_014, kCall, address, "RDMA_CM_EVENT_ROUTE_RESOLVED");
     CheckRetries(*this, kCall, address, param);
     CheckQpNumber(*this, kCall, address, param);
     if (param != nullptr) {
@@ -273,7 +298,8 @@ struct Connect : IdCheck {
     const Section section;
     if (!section) return;
     CheckFork(kCall, result, error, address);
-    if (!CheckFailedId(*this, kCall, result, error) && Failed(result, error) && !id->has_route) {
+    if (!is_reported && !CheckFailedId(*this, kCall, result, error) && Failed(result, error) &&
+        !id->has_route) {
       Report(Rule::kCM_014, kCall, id, nullptr, nullptr,
              "the program took no RDMA_CM_EVENT_ROUTE_RESOLVED of %s, and the call fails",
              NameOf(*id).c_str());
