@@ -1,4 +1,4 @@
-// What a program leaves at exit.
+// Programs that exit with open objects.
 #include <arpa/inet.h>
 
 #include <vector>

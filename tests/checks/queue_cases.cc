@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -265,7 +266,7 @@ void Block(Function wait) {
     CHECK(file != nullptr && fgets(text, sizeof text, file) != nullptr);
     fclose(file);
     if (strstr(text, ") S ") != nullptr) return;
-    usleep(1000);
+    sched_yield();
   }
 }
 

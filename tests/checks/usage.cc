@@ -1,6 +1,7 @@
 #include "usage.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -128,7 +129,7 @@ int Verbs::PostReceive(ibv_sge sge) const {
 ibv_wc Verbs::Poll() const {
   ibv_wc wc{};
   int count = 0;
-  while ((count = ibv_poll_cq(cq, 1, &wc)) == 0) usleep(100);
+  while ((count = ibv_poll_cq(cq, 1, &wc)) == 0) sched_yield();
   CHECK(count == 1);
   return wc;
 }

@@ -157,10 +157,12 @@ Checks::Result Checks::End(int status) {
   // A program that was not started has printed why.
   if (status != kNotExecutable && status != kNotFound) Print(rules, *control);
   if (found < wanted) {
-    result.errors.push_back("--check lost " + std::to_string(wanted - found) + " of " +
-                            std::to_string(wanted) + " findings: more than " +
-                            std::to_string(format::kMaxFindings) +
-                            " places, or the file system of " + directory_ + " is full");
+    result.errors.push_back(
+        wanted > format::kMaxFindings
+            ? "--check lost findings: it records at most " + std::to_string(format::kMaxFindings)
+            : "--check lost " + std::to_string(wanted - found) + " of " + std::to_string(wanted) +
+                  " findings: the file system of " + directory_ +
+                  " is full, or a process was killed while it wrote");
   }
   if (!json) result.errors.push_back("cannot write all of --check-json " + json_path_);
   result.has_findings = wanted > 0;

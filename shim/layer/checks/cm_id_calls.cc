@@ -227,26 +227,39 @@ struct ResolveAddr : BindAddrUses<sockaddr*, sockaddr*, int> {
   }
 };
 
-// Reports a call that needs what `event` brings before the call, because librdmacm uses id->verbs
-// without a test. Returns whether it did.
-bool CheckHasDevice(const IdCheck& check, Rule rule, const char* call, const rdma_cm_id* address,
-                    const char* event) {
-  if (!check.is_programs || check.id == nullptr || address->verbs != nullptr) return false;
-  Report(rule, call, check.id, nullptr, nullptr,
-         "the program took no %s of %s, and id->verbs is NULL", event, NameOf(*check.id).c_str());
-  return true;
-}
-
-struct ResolveRoute : IdCheck {
-  static constexpr const char* kCall = "rdma_resolve_route";
+// The check of a call that the program may make only after an event.
+struct StepCheck : IdCheck {
+  Rule rule;
+  const char* event;
   bool is_reported = false;
+
+  StepCheck(Rule broken, const char* wanted) : rule(broken), event(wanted) {}
+
+  // Reports before the call, because librdmacm uses id->verbs without a test.
+  void CheckDevice(const char* call, const rdma_cm_id* address) {
+    is_reported = is_programs && id != nullptr && address->verbs == nullptr;
+    if (!is_reported) return;
+    Report(rule, call, id, nullptr, nullptr, "the program took no %s of %s, and id->verbs is NULL",
+           event, NameOf(*id).c_str());
+  }
+  // `has_taken`: the program has taken the event.
+  void CheckResult(const char* call, int result, int error, bool has_taken) const {
+    if (is_reported || CheckFailedId(*this, call, result, error)) return;
+    if (!Failed(result, error) || has_taken) return;
+    Report(rule, call, id, nullptr, nullptr, "the program took no %s of %s, and the call fails",
+           event, NameOf(*id).c_str());
+  }
+};
+
+struct ResolveRoute : StepCheck {
+  static constexpr const char* kCall = "rdma_resolve_route";
+  ResolveRoute() : StepCheck(Rule::kCM_013, "RDMA_CM_EVENT_ADDR_RESOLVED") {}
 
   bool Before(rdma_cm_id* address, int) {
     const Section section;
     if (!section) return true;
     if (!Use(kCall, address)) return false;
-    is_reported =
-        CheckHasDevice(*this, Rule::kCM_013, kCall, address, "RDMA_CM_EVENT_ADDR_RESOLVED");
+    CheckDevice(kCall, address);
     return true;
   }
   void After(int result, rdma_cm_id* address, int) {
@@ -254,12 +267,7 @@ struct ResolveRoute : IdCheck {
     const Section section;
     if (!section) return;
     CheckFork(kCall, result, error, address);
-    if (!is_reported && !CheckFailedId(*this, kCall, result, error) && Failed(result, error) &&
-        !id->has_address) {
-      Report(Rule::kCM_013, kCall, id, nullptr, nullptr,
-             "the program took no RDMA_CM_EVENT_ADDR_RESOLVED of %s, and the call fails",
-             NameOf(*id).c_str());
-    }
+    CheckResult(kCall, result, error, id != nullptr && id->has_address);
     Id* const used = Used(address);
     if (result == 0 && used != nullptr && used->channel == nullptr) used->has_route = true;
   }
@@ -274,17 +282,16 @@ struct Listen : BindAddrUses<int> {
   }
 };
 
-struct Connect : IdCheck {
+struct Connect : StepCheck {
   static constexpr const char* kCall = "rdma_connect";
-  bool is_reported = false;
+  Connect() : StepCheck(Rule::kCM_014, "RDMA_CM_EVENT_ROUTE_RESOLVED") {}
 
   bool Before(rdma_cm_id* address, rdma_conn_param* param) {
     const Section section;
     if (!section) return true;
     if (!Use(kCall, address)) return false;
     if (id == nullptr) return true;
-    is_reported =
-        CheckHasDevice(*this, Rule::kCM_014, kCall, address, "RDMA_CM_EVENT_ROUTE_RESOLVED");
+    CheckDevice(kCall, address);
     CheckRetries(*this, kCall, address, param);
     CheckQpNumber(*this, kCall, address, param);
     if (param != nullptr) {
@@ -298,12 +305,7 @@ struct Connect : IdCheck {
     const Section section;
     if (!section) return;
     CheckFork(kCall, result, error, address);
-    if (!is_reported && !CheckFailedId(*this, kCall, result, error) && Failed(result, error) &&
-        !id->has_route) {
-      Report(Rule::kCM_014, kCall, id, nullptr, nullptr,
-             "the program took no RDMA_CM_EVENT_ROUTE_RESOLVED of %s, and the call fails",
-             NameOf(*id).c_str());
-    }
+    CheckResult(kCall, result, error, id != nullptr && id->has_route);
     Id* const used = Used(address);
     if (result == 0 && used != nullptr) used->was_connected = true;
   }

@@ -1,4 +1,4 @@
-// What the checks remember of a program's objects. Use it only within a Section.
+// The table of a program's objects. Only a thread that has a Section may use it.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -28,7 +28,6 @@ namespace rdmaemu::layer::checks {
 namespace {
 
 constexpr int kMaxFrames = 48;
-constexpr size_t kMaxPlaces = 4096;
 
 // In static TLS, for which dlopen has a small surplus.
 thread_local bool t_is_inside;
@@ -227,7 +226,8 @@ void Add(Rule rule, const char* call, const void* place, uint64_t times, const c
     g_control->times[known->second].fetch_add(times, std::memory_order_relaxed);
     return;
   }
-  if (places.size() >= kMaxPlaces) return;
+  // The first finding beyond the limit is counted as lost, and fails the run.
+  if (g_control->findings.load() > kMaxFindings) return;
   const uint32_t number = g_control->findings.fetch_add(1);
   if (number >= kMaxFindings) return;
   g_control->times[number].store(times, std::memory_order_relaxed);

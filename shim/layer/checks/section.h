@@ -24,9 +24,9 @@ struct Site {
 Site CallSite();
 
 // While a Section exists, its thread owns the module's state. A Section is false, and the caller
-// must not touch the state, in three cases: a signal handler interrupted a Section of its own
-// thread; the process was made by _Fork(3) or clone(2); no report can be written. The destructor
-// releases the state, and then stores the findings. Preserves errno. Never exists across a call of
+// must not touch the state, in two cases: a signal handler interrupted a Section of its own thread;
+// _Fork(3) or clone(2) made the process. The destructor releases the state, and then stores the
+// findings. Preserves errno. Never exists across a call of
 // the library behind.
 class Section {
  public:
