@@ -109,7 +109,8 @@ enum CallTrait : uint32_t {
   X(FaultList, Nothing, Nothing, kNothing, kEntered, kOfHost)                               \
   X(Clock, ClockIn, ClockOut, kNothing, kEntered, kOfHost)                                  \
   X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
-  X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)
+  X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)                           \
+  X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)
 
 // The program asks about these calls, but the host does not execute them (AskIn).
 #define RDMAEMU_ASKED_CALLS(X)                              \

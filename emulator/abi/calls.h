@@ -22,7 +22,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 5;
+inline constexpr uint32_t kCallVersion = 6;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -228,6 +228,20 @@ struct ChangeDeviceIn {
   uint32_t pkey_index;
   uint32_t pkey;         // 16 bits
   uint32_t prefix_bits;  // bits of the network, of 128; 0: NetworkOf (verbs/device.h) chooses
+  uint32_t reserved;
+  char interface_name[16];  // empty: unknown
+};
+
+// The files that a host shows under /sys and /dev (emulator/host/files). kReadFile needs no Hello.
+// In: an absolute path without links in it. Out: ReadFileOut, then what it describes: a file's
+// text, a link's target, or for each entry of a directory one byte (FileKind) and its name with a
+// NUL. ENOENT, ENOTDIR, ENAMETOOLONG.
+enum class FileKind : uint8_t { kDirectory = 1, kText, kLink, kCharacterDevice };
+struct ReadFileOut {
+  uint32_t kind;          // FileKind
+  uint32_t mode;          // permission bits
+  uint32_t major, minor;  // of a character device
+  uint32_t read_error;    // of a text file: an errno that read(2) returns, or 0
   uint32_t reserved;
 };
 

@@ -30,7 +30,7 @@ const AddressTable::Row* AddressTable::FindByLink(const NetAddress& local) const
   return Find(AddressOfLinkLocal(local).value_or(local));
 }
 
-const Device* AddressTable::DeviceAt(const NetAddress& local) const {
+Device* AddressTable::DeviceAt(const NetAddress& local) const {
   const Row* const row = FindByLink(local);
   return row == nullptr ? nullptr : row->owner->device;
 }

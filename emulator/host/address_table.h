@@ -52,7 +52,7 @@ class AddressTable final : public cm::CmAddresses {
   const Row* FindByLink(const NetAddress& local) const;
   size_t size() const { return rows_.size(); }
   // Returns the device of an own address as FindByLink finds it, nullptr when there is none.
-  const Device* DeviceAt(const NetAddress& local) const;
+  Device* DeviceAt(const NetAddress& local) const;
 
   // A link-local address belongs to the device of the IPv4 address that it contains.
   const cm::CmDevice* DeviceOf(const NetAddress& local) const override;

@@ -3,6 +3,28 @@
 #include <algorithm>
 
 namespace rdmaemu {
+namespace {
+
+// Counts one message by its kind.
+void Count(CmMessageCounts& counts, const wire::CmMessage& message) {
+  uint64_t* const by_kind[] = {
+#define RDMAEMU_CM_COUNTER(name) &counts.name,
+      RDMAEMU_CM_COUNTERS(RDMAEMU_CM_COUNTER)
+#undef RDMAEMU_CM_COUNTER
+  };
+  static_assert(std::variant_size_v<wire::CmBody> <= std::size(by_kind));
+  ++*by_kind[message.body.index()];
+}
+
+}  // namespace
+
+void HostCmTransport::CountReceived(const cm::CmRoute& route, const wire::CmMessage& message) {
+  Device* const device = addresses_.DeviceAt(route.destination);
+  if (device == nullptr) return;
+  Count(device->cm_received, message);
+  device->counters.rcvd_pkts++;  // a MAD is a SEND to QP 1
+  device->counters.rdma_recvs++;
+}
 
 bool HostCmTransport::TakesPkey(const NetAddress& local, uint16_t pkey) const {
   const Device* const device = addresses_.DeviceAt(local);
@@ -34,6 +56,11 @@ void HostCmTransport::SendMessage(Time now, const cm::CmRoute& route,
                                   const wire::CmMessage& message) {
   const AddressTable::Row* const destination = addresses_.Find(route.destination);
   const uint16_t pkey = PkeyOf(route.source);
+  if (Device* const device = addresses_.DeviceAt(route.source); device != nullptr) {
+    Count(device->cm_sent, message);
+    device->counters.sent_pkts++;  // a MAD is a SEND from QP 1
+    device->counters.rdma_sends++;
+  }
   if (destination == nullptr) {
     fabric_.SendMad(now, route, message, pkey);
   } else if (destination->owner->IsDown()) {

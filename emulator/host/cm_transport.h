@@ -20,6 +20,8 @@ class HostCmTransport final : public cm::CmTransport {
   Status Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) override;
   // Sends a message that has passed the fault rules.
   void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
+  // Counts a message that reaches connection management at this route's destination.
+  void CountReceived(const cm::CmRoute& route, const wire::CmMessage& message);
   // Returns true when QP 1 of the address's device accepts the P_Key, as for every partition in its
   // table.
   bool TakesPkey(const NetAddress& local, uint16_t pkey) const;

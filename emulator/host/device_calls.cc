@@ -27,6 +27,7 @@ std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
   }
   own.link_mtu_bytes = in.link_mtu_bytes;
   own.interface_index = in.interface_index;
+  own.interface_name = TextOf(in.interface_name);
   if (in.prefix_bits > kAddressBits) return std::nullopt;
   own.prefix_bits = static_cast<uint8_t>(in.prefix_bits);
   own.on_wire = in.on_wire != 0;

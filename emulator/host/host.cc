@@ -17,6 +17,8 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
+#include "emulator/host/files/file_calls.h"
+#include "emulator/host/files/sysfs.h"
 #include "emulator/host/faults/control.h"
 #include "emulator/host/faults/deeds.h"
 #include "emulator/host/faults/doors.h"
@@ -63,6 +65,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                   cm_transport_.SendMessage(now, route, message);
                 },
                 [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                  cm_transport_.CountReceived(route, message);
                   cm_.Receive(now, route, message);
                 },
                 [this](const NetAddress& local) {
@@ -412,6 +415,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         ShowWatchedCalls();
         return reply;
       }
+      case CallOp::kReadFile:
+        return files::ReadFile(files::SystemFiles(verbs_, verbs_.devices()), body);
       default:
         break;
     }

@@ -107,6 +107,10 @@ Result<ClockOut> HostClient::Clock(const ClockIn& in) {
   return out;
 }
 
+Result<std::string> HostClient::ReadFile(std::string_view path) {
+  return Call(CallOp::kReadFile, std::as_bytes(std::span(path)));
+}
+
 rdmaemu::Status HostClient::Hello(const std::string& program) {
   HelloIn in{};
   in.version = kCallVersion;

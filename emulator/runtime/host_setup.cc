@@ -285,6 +285,9 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
   if (carrier == nullptr) return;
   address.link_mtu_bytes = carrier->mtu_bytes;
   address.interface_index = carrier->interface_index;
+  if (char name[IF_NAMESIZE]; if_indextoname(carrier->interface_index, name) != nullptr) {
+    address.interface_name = name;
+  }
   if (address.prefix_bits == 0 && carrier->address == address.address) {
     address.prefix_bits = carrier->prefix_bits;
   }

@@ -93,9 +93,11 @@ void Completer::HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t sy
     case wire::AckKind::kAck:
       return CheckDrained(context);
     case wire::AckKind::kRnrNak:
+      context.qp->device->counters.rcvd_rnr_err++;
       return HandleRnr(now, context, syndrome & kSyndromeValueMask);
     case wire::AckKind::kNak:
       if ((syndrome & kSyndromeValueMask) == static_cast<uint8_t>(wire::NakCode::kPsnSequence)) {
+        context.qp->device->counters.rcvd_seq_err++;
         return Retry(now, context, false, "NAK: PSN sequence error");
       }
       return HandleFatalNak(now, context, psn, syndrome & kSyndromeValueMask);
@@ -110,7 +112,10 @@ void Completer::HandleRnr(Time now, QpContext& context, uint8_t timer) {
     core_.counters.dropped_old_answer++;
     return;
   }
-  if (s.rnr_retries_left == 0) return Fail(now, context, IBV_WC_RNR_RETRY_EXC_ERR);
+  if (s.rnr_retries_left == 0) {
+    context.qp->device->counters.retry_rnr_exceeded_err++;
+    return Fail(now, context, IBV_WC_RNR_RETRY_EXC_ERR);
+  }
   if (context.qp->attr.rnr_retry != 7) s.rnr_retries_left--;
   core_.TraceRetry(now, context, "NAK: receiver not ready");
   s.waiting_rnr = true;
@@ -360,9 +365,13 @@ void Completer::Retry(Time now, QpContext& context, bool timeout, const char* wh
   RequesterState& s = context.requester;
   if (!IsSending(*context.qp) || s.waiting_rnr || (s.retry_started && !timeout)) return;
   if (s.requests.empty() || PsnDiff(s.highest_psn, s.unacked_psn) <= 0) return;
-  if (s.retries_left == 0) return Fail(now, context, IBV_WC_RETRY_EXC_ERR);
+  if (s.retries_left == 0) {
+    context.qp->device->counters.retry_exceeded_err++;
+    return Fail(now, context, IBV_WC_RETRY_EXC_ERR);
+  }
   if (!IsEndless(*context.qp)) s.retries_left--;
   core_.counters.retransmissions++;
+  context.qp->device->counters.completer_retry_err++;
   core_.TraceRetry(now, context, why);
   s.retry_started = true;
   s.queue_waits = 0;

@@ -95,15 +95,19 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
   return length == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR;
 }
 
-bool Core::Leaves(const Train& train) {
-  if (env.verbs.Carries(train.source)) return true;
-  counters.dropped_no_link += train.packets;
-  return false;
+bool Core::Leaves(Device& from, const Train& train) {
+  if (!env.verbs.Carries(train.source)) {
+    counters.dropped_no_link += train.packets;
+    from.counters.send_err += train.packets;
+    return false;
+  }
+  from.counters.sent_pkts += train.packets;
+  return true;
 }
 
-Status Core::Transmit(Time now, const Train& train, bool local, size_t limit) {
-  if (!Leaves(train)) return {};  // lost, as on a broken wire
+Status Core::Transmit(Time now, Device& from, const Train& train, bool local, size_t limit) {
   if (local && !LocalRoom(limit)) return Fail(EAGAIN);
+  if (!Leaves(from, train)) return {};  // lost, as on a broken wire
   const auto cut_to_wire = [&](const Train& part) -> Status {
     const Status cut = CutToWire(now, part);
     // The sender's process has ended, so the packets are lost (Placement::kProcessEnded).
@@ -163,6 +167,10 @@ void Core::GiveBack(std::unique_ptr<Train> train) { spare_.push_back(std::move(t
 
 namespace {
 
+bool IsSend(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+}
+
 // Texts of ibv_wc_status_str. That function itself is in the clients' library.
 std::string_view StatusText(uint32_t status) {
   switch (status) {
@@ -214,6 +222,7 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
   if (!failed) {
     counters.messages_sent++;
     counters.bytes_sent += request.length;
+    if (IsSend(request.opcode())) qp.device->counters.rdma_sends++;
     if (!qp.signal_all && (request.wr.send_flags & IBV_SEND_SIGNALED) == 0) return true;
   }
   CqEntry entry{};
@@ -244,6 +253,7 @@ bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool so
   const QueuePair& qp = *context.qp;
   entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
   entry.wc.qp_num = qp.qpn;
+  if (entry.wc.status == IBV_WC_SUCCESS) qp.device->counters.rdma_recvs++;
   WriteError(*this, now, qp, entry.wc, "receive");
   solicited |= entry.wc.status != IBV_WC_SUCCESS;
   if (doors.completions) {

@@ -457,6 +457,7 @@ class Engine::Impl final : public Receiver {
       ++*counter;
       return;
     }
+    qp.device->counters.rcvd_pkts += train.packets;
     QpContext& context = core_.ContextOf(qp);
     const wire::OpcodeInfo& info = train.info();
     if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);

@@ -90,11 +90,13 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
     core_.counters.dropped_out_of_sequence += train.packets;
     if (s.nak_sent) return;
     s.nak_sent = true;
+    context.qp->device->counters.out_of_seq_request++;
     return Nak(now, context, wire::NakCode::kPsnSequence, s.expected_psn);
   }
   if (ahead < 0) {
     const auto behind = static_cast<uint32_t>(-ahead);
     core_.counters.duplicates += std::min(behind, train.packets);
+    context.qp->device->counters.duplicate_request += std::min(behind, train.packets);
     if (behind >= train.packets) return Duplicate(now, context, train);
     train.DropFront(behind);
   }
@@ -305,6 +307,7 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
     Accept(now, context, before);
   }
   core_.counters.rnr_naks++;
+  context.qp->device->counters.send_rnr_err++;
   s.nak_sent = true;
   Answer(now, context,
          {.kind = Response::Kind::kAck,
@@ -506,7 +509,7 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;
   // A response without room is lost. The requester sends its request again.
-  if (!core_.Transmit(now, train_, context.peer_is_local, kMaxLocalTrains)) {
+  if (!core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalTrains)) {
     core_.counters.dropped_answer_queue_full++;
   }
 }
@@ -545,7 +548,7 @@ bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint3
     train_.headers.rkey = response.rkey;
     train_.headers.remote_address = response.address;
   }
-  const Status sent = core_.Transmit(now, train_, context.peer_is_local, kMaxLocalReads);
+  const Status sent = core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalReads);
   if (!sent) {
     if (sent.error().code == EAGAIN) return false;
     FailRead(now, context, response.psn);

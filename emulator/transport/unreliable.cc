@@ -89,11 +89,11 @@ bool Unreliable::Turn(Time now, QpContext& context) {
   return false;
 }
 
-ibv_wc_status Unreliable::Hand(Time now, bool local) {
+ibv_wc_status Unreliable::Hand(Time now, Device& from, bool local) {
   if (!local) {
-    return core_.Transmit(now, train_, false, 0) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
+    return core_.Transmit(now, from, train_, false, 0) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
   }
-  if (!core_.Leaves(train_)) return IBV_WC_SUCCESS;
+  if (!core_.Leaves(from, train_)) return IBV_WC_SUCCESS;
   const auto deliver = [&](Train& train) -> Status {
     core_.NoteLocal(now, train);
     train.source_failed = false;
@@ -129,7 +129,7 @@ ibv_wc_status Unreliable::SendUc(Time now, QpContext& context, SendWqe& request)
   request.sent += packets;
   request.done = request.sent == request.packets;
   s.next_psn = PsnAdd(train_.headers.psn, packets);
-  return Hand(now, context.peer_is_local);
+  return Hand(now, *context.qp->device, context.peer_is_local);
 }
 
 ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request) {
@@ -165,16 +165,16 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   if (loaded != IBV_WC_SUCCESS) return loaded;
   s.next_psn = PsnAdd(s.next_psn, 1);
   if (train_.destination.IsMulticast()) return SendMulticast(now, context);
-  return Hand(now, core_.env.verbs.IsLocal(train_.destination));
+  return Hand(now, *context.qp->device, core_.env.verbs.IsLocal(train_.destination));
 }
 
 // Sends to the wire and to every receiver on this host. The receivers include the sender if it
 // joined the group.
 ibv_wc_status Unreliable::SendMulticast(Time now, QpContext& context) {
   train_.headers.destination_qpn = wire::kMulticastQpn;
-  const ibv_wc_status sent = Hand(now, false);
+  const ibv_wc_status sent = Hand(now, *context.qp->device, false);
   if (sent != IBV_WC_SUCCESS || !IsSending(*context.qp)) return sent;
-  return Hand(now, true);
+  return Hand(now, *context.qp->device, true);
 }
 
 void Unreliable::FailReceive(Time now, QpContext& context, ibv_wc_status status) {

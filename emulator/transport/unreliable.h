@@ -29,7 +29,7 @@ class Unreliable {
   ibv_wc_status SendUc(Time now, QpContext& context, SendWqe& request);
   ibv_wc_status SendUd(Time now, QpContext& context, SendWqe& request);
   ibv_wc_status SendMulticast(Time now, QpContext& context);
-  ibv_wc_status Hand(Time now, bool local);
+  ibv_wc_status Hand(Time now, Device& from, bool local);
   bool PlaceUcSend(Time now, QpContext& context, Train& train);
   bool PlaceUcWrite(Time now, QpContext& context, Train& train);
   void FailReceive(Time now, QpContext& context, ibv_wc_status status);

@@ -18,7 +18,8 @@ struct HostAddress {
   uint32_t link_mtu_bytes = 1500;  // of the interface: bounds the path MTU, as in rxe_set_mtu
   uint32_t interface_index = 0;
   bool on_wire = true;
-  uint8_t prefix_bits = 0;  // of the network, counted as in NetPrefix; 0: NetworkOf chooses
+  uint8_t prefix_bits = 0;          // of the network, counted as in NetPrefix; 0: NetworkOf chooses
+  std::string interface_name = {};  // empty: unknown
 };
 // Reads "ADDRESS" or "ADDRESS/BITS", as in `ip address add`. BITS is the prefix length of the
 // address's network, at least 1. Returns nothing for any other text, and for an address that no
@@ -36,6 +37,52 @@ struct DeviceConfig {
   uint64_t node_guid = 0;  // big endian; 0: made from the addresses, or random without addresses
 };
 
+// X(name): what a port counts since its device was added, in the order and with the names of
+// rdma_rxe (rxe_hw_counters.c). docs/filesystem.md explains each counter.
+#define RDMAEMU_PORT_COUNTERS(X) \
+  X(sent_pkts)                   \
+  X(rcvd_pkts)                   \
+  X(duplicate_request)           \
+  X(out_of_seq_request)          \
+  X(rcvd_rnr_err)                \
+  X(send_rnr_err)                \
+  X(rcvd_seq_err)                \
+  X(ack_deferred)                \
+  X(retry_exceeded_err)          \
+  X(retry_rnr_exceeded_err)      \
+  X(completer_retry_err)         \
+  X(send_err)                    \
+  X(link_downed)                 \
+  X(rdma_sends)                  \
+  X(rdma_recvs)
+
+struct PortCounters {
+#define RDMAEMU_PORT_COUNTER(name) uint64_t name = 0;
+  RDMAEMU_PORT_COUNTERS(RDMAEMU_PORT_COUNTER)
+#undef RDMAEMU_PORT_COUNTER
+};
+
+// X(name): messages of connection management by kind, in the order of wire::CmBody, with the names
+// of the kernel (cm.c, counter_group). LAP and APR are not used.
+#define RDMAEMU_CM_COUNTERS(X) \
+  X(req)                       \
+  X(mra)                       \
+  X(rej)                       \
+  X(rep)                       \
+  X(rtu)                       \
+  X(dreq)                      \
+  X(drep)                      \
+  X(sidr_req)                  \
+  X(sidr_rep)                  \
+  X(lap)                       \
+  X(apr)
+
+struct CmMessageCounts {
+#define RDMAEMU_CM_COUNTER(name) uint64_t name = 0;
+  RDMAEMU_CM_COUNTERS(RDMAEMU_CM_COUNTER)
+#undef RDMAEMU_CM_COUNTER
+};
+
 struct Device {
   static constexpr uint8_t kPort = 1;  // rxe's devices have one port
   static constexpr uint16_t kDefaultPkey = 0xffff;
@@ -51,6 +98,8 @@ struct Device {
   uint64_t node_guid;  // big endian
   // The port's P_Key table, of the profile's pkey_tbl_len entries. 0: an entry without a partition.
   std::vector<uint16_t> pkeys;
+  PortCounters counters;
+  CmMessageCounts cm_sent, cm_received;
   uint32_t bad_pkeys = 0;  // bad_pkey_cntr: packets whose partition differs from their queue pair's
   ibv_mtu active_mtu;
   ibv_port_state port_state = IBV_PORT_ACTIVE;

@@ -124,6 +124,7 @@ void Verbs::RemoveDevice(Time now, Device& device, std::optional<RemovalHabits> 
 
 void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   if (device.port_state == state) return;
+  if (state != IBV_PORT_ACTIVE) device.counters.link_downed++;
   device.port_state = state;
   links_may_be_down_ = true;
   const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;

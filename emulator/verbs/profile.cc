@@ -59,7 +59,8 @@ class Reader {
     }
   }
   // The key may be missing, because profiles may be older than the key.
-  void ReadOptional(const char* key, bool& to) {
+  template <class Value>
+  void ReadOptional(const char* key, Value& to) {
     known_.insert(key);
     if (table_.get(key) != nullptr) Read(key, to);
   }
@@ -297,6 +298,8 @@ tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::stri
   top.Read("name", profile.name);
   top.ReadName<ibv_node_type>("node_type", profile.node_type,
                               {{"ca", IBV_NODE_CA}, {"rnic", IBV_NODE_RNIC}});
+  profile.node_desc = profile.name;
+  top.ReadOptional("node_desc", profile.node_desc);
   top.ReadName<ibv_transport_type>("transport", profile.transport,
                                    {{"ib", IBV_TRANSPORT_IB}, {"iwarp", IBV_TRANSPORT_IWARP}});
   top.ReadWithin("max_inline_bytes", profile.max_inline_bytes, 0, 4096);

@@ -54,6 +54,7 @@ struct Profile {
   ibv_port_attr port;           // state and active_mtu are filled in per device
   std::vector<uint16_t> pkeys;  // initial P_Key table, port.pkey_tbl_len entries
   ibv_node_type node_type;
+  std::string node_desc;  // the file node_desc of sysfs
   ibv_transport_type transport;
   uint32_t max_inline_bytes;
   uint32_t completion_vectors;
