@@ -124,8 +124,8 @@ class Core {
   // Sends a train to the local queue, or cuts it into packets for the sink. EFAULT: the payload
   // could not be read. EAGAIN: the local queue holds `limit` trains.
   Status Transmit(Time now, Device& from, const Train& train, bool local, size_t limit);
-  // Returns true when the train's source has a working link. Counts the train as sent by its device,
-  // or as dropped.
+  // Returns true when the train's source has a working link. Counts the train as sent by its
+  // device, or as dropped.
   bool Leaves(Device& from, const Train& train);
   // Returns true when the QP's requests must fail now instead of being lost. This is a device's
   // habit when its port is down or its address was removed. Packets of a removed device are lost

@@ -255,7 +255,8 @@ Requester::Step Requester::SendAtomic(Time now, QpContext& context, SendWqe& req
 Requester::Step Requester::Dispatch(Time now, QpContext& context, SendWqe& request,
                                     uint32_t packets, size_t limit) {
   RequesterState& s = context.requester;
-  const Status sent = core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, limit);
+  const Status sent =
+      core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, limit);
   if (!sent) {
     if (sent.error().code == EAGAIN) return Step::kBusy;
     request.status = IBV_WC_LOC_PROT_ERR;

@@ -548,7 +548,8 @@ bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint3
     train_.headers.rkey = response.rkey;
     train_.headers.remote_address = response.address;
   }
-  const Status sent = core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalReads);
+  const Status sent =
+      core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalReads);
   if (!sent) {
     if (sent.error().code == EAGAIN) return false;
     FailRead(now, context, response.psn);

@@ -134,6 +134,7 @@ OrMessage<Message> MessageOf(const DeviceRequest& request, const Step& step) {
   std::ranges::copy(address->address.bytes, in.address);
   in.link_mtu_bytes = std::min(address->link_mtu_bytes, uint32_t{65536});
   in.interface_index = address->interface_index;
+  address->interface_name.copy(in.interface_name, sizeof in.interface_name - 1);
   in.prefix_bits = address->prefix_bits;
   in.on_wire = 1;
   return message;
