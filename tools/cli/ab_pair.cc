@@ -30,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kFirstLook = std::chrono::milliseconds(2);
 constexpr auto kLongestLook = std::chrono::milliseconds(100);
 
+// The time between two signals to a program that must end.
+constexpr auto kStopInterval = std::chrono::seconds(1);
+
 // Calls `holds` until it returns true or the time is `end`. Returns the last result of `holds`.
 template <class Holds>
 bool LookUntil(Clock::time_point end, Holds holds) {
@@ -78,14 +81,17 @@ int WriteStatuses(const AbPairRequest& request, const std::string& server,
   return file ? 0 : Fail(kRunFailed, "cannot write " + request.traces + ".status");
 }
 
-// Sends SIGTERM to all programs that a `run` has started, and waits for the `run`. A shell need not
-// forward signals, so each program gets the signal.
+// Sends SIGTERM to all programs that a `run` has started, until the `run` has ended. A shell need
+// not forward signals, so each program gets the signal. A `run` that prepares its program gets the
+// signal for processes that help it, and starts the program afterwards: therefore again and again.
 void StopRun(pid_t run) {
-  std::vector<pid_t> tree = ProcessTree(run);
-  // `run` ends when its program ends, so it gets no signal.
-  if (tree.size() > 1) tree.erase(tree.begin());
-  for (const pid_t process : tree) kill(process, SIGTERM);
-  WaitFor(run);
+  const auto has_ended = [run] { return HasEnded(run).has_value(); };
+  do {
+    std::vector<pid_t> tree = ProcessTree(run);
+    // `run` ends when its program ends, so it gets no signal.
+    if (tree.size() > 1) tree.erase(tree.begin());
+    for (const pid_t process : tree) kill(process, SIGTERM);
+  } while (!LookUntil(Clock::now() + kStopInterval, has_ended));
 }
 
 int CannotStart() {

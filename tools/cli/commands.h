@@ -29,6 +29,13 @@ struct ProgramTraceRequest {
   uint64_t limit_bytes = 0;
 };
 
+// How a program finds its host's devices under /sys and /dev (docs/filesystem.md).
+enum class SysfsDoor {
+  kAuto,  // by FUSE where the system allows it
+  kFuse,
+  kOff,
+};
+
 // Runs a program on a host. Exits with the program's status, or with 128 + n if signal n ended the
 // program. Prints the host's seed if the status is not 0.
 struct RunRequest {
@@ -39,6 +46,7 @@ struct RunRequest {
   bool is_private = false;  // on hosts that no other command can find
   ProgramTraceRequest program_trace = {};
   ChecksRequest checks = {};
+  SysfsDoor sysfs = SysfsDoor::kAuto;
   std::vector<std::string> command;
 };
 int Run(const RunRequest& request);

@@ -435,6 +435,17 @@ int Main(int argc, char** argv) {
                      " programs wait (docs/time.md)");
   };
   add_program_time(*run);
+  SysfsDoor sysfs = SysfsDoor::kAuto;
+  run->add_option("--sysfs", sysfs,
+                  "How CMD finds the devices under /sys and /dev (docs/filesystem.md): fuse, by a"
+                  " mount that only CMD and its children see; off; default auto, which is fuse"
+                  " where the system allows it")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, SysfsDoor>{
+              {"auto", SysfsDoor::kAuto}, {"fuse", SysfsDoor::kFuse}, {"off", SysfsDoor::kOff}},
+          CLI::ignore_case))
+      ->type_name("DOOR")
+      ->option_text("auto|fuse|off");
   bool is_private = false;
   run->add_flag("--private", is_private,
                 "Hosts that no other command finds, in a network namespace of their own where the"
@@ -546,8 +557,9 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program ? Run({options, strict, replay, is_private, program_trace, checks, *program})
-                 : Fail(kUsage, program.error());
+  return program
+             ? Run({options, strict, replay, is_private, program_trace, checks, sysfs, *program})
+             : Fail(kUsage, program.error());
 }
 
 // Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the

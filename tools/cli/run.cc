@@ -12,6 +12,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
+#include "tools/cli/files/mount_namespace.h"
 #include "tools/cli/host_log.h"
 #include "tools/cli/private_registry.h"
 #include "tools/cli/program_trace/convert.h"
@@ -144,7 +145,18 @@ int Run(const RunRequest& request) {
       if (checks) checks->Look();
     };
   }
-  const auto ended = Supervised(request.command, look);
+  std::optional<MountNamespace> files;
+  if (request.sysfs != SysfsDoor::kOff) {
+    auto made = MountNamespace::Make(registry->SocketPath(options.name));
+    if (made) files.emplace(std::move(*made));
+    if (!made && request.sysfs == SysfsDoor::kFuse) {
+      return Fail(kRunFailed, "cannot show the devices under /sys and /dev: " + made.error() +
+                                  "; --sysfs off does without");
+    }
+  }
+  const auto enter = [&] { return files ? files->Join() : 0; };
+  const auto ended = Supervised(request.command, look, enter);
+  files.reset();
   if (!ended) return ended.error();
   const int status = ExitStatus(ended->wait_status);
   const bool is_traced =

@@ -52,7 +52,8 @@ int ExitStatus(int wait_status) {
 }
 
 tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& command,
-                                           const std::function<void()>& look) {
+                                           const std::function<void()>& look,
+                                           const std::function<int()>& enter) {
   sigset_t watched, before;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
@@ -67,7 +68,11 @@ tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& comma
                                                "; is a limit reached (ulimit -u)?"));
   }
   if (child == 0) {
-    // SIGKILL to `run` must also end the program.
+    if (const int error = enter ? enter() : 0; error != 0) {
+      _exit(Fail(kRunFailed, std::string("cannot enter the namespace with the devices: ") +
+                                 std::strerror(error) + "; --sysfs off does without"));
+    }
+    // SIGKILL to `run` must also end the program. Namespaces reset this.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kRunFailed);
     sigprocmask(SIG_SETMASK, &before, nullptr);

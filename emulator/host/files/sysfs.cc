@@ -196,6 +196,9 @@ Directory PortDirectory(Verbs& verbs, const Device& device) {
   return directory;
 }
 
+// The link of a device to its class.
+Link Subsystem(const std::string& name) { return {"../../../../class/" + name}; }
+
 Directory DeviceDirectory(Verbs& verbs, const Device& device) {
   Directory directory;
   // The soft drivers report no firmware version here (ib_get_device_fw_str).
@@ -215,6 +218,7 @@ Directory DeviceDirectory(Verbs& verbs, const Device& device) {
                             }));
                   return ports;
                 }));
+  directory.Add("subsystem", Subsystem("infiniband"));
   directory.AddLine("sys_image_guid", GuidText(device.node_guid));
   directory.Add("uevent", WritableLine("NAME=" + device.name));
   return directory;
@@ -244,7 +248,7 @@ Nodes NodesOf(const Device& device) {
 
 using Devices = std::vector<Device*>;
 
-Directory InfinibandClass(Verbs& verbs, const Devices& devices) {
+Directory InfinibandDevices(Verbs& verbs, const Devices& devices) {
   Directory directory;
   for (Device* const device : devices) {
     directory.Add(device->name,
@@ -253,9 +257,8 @@ Directory InfinibandClass(Verbs& verbs, const Devices& devices) {
   return directory;
 }
 
-Directory VerbsClass(const Devices& devices) {
+Directory VerbsDevices(const Devices& devices) {
   Directory directory;
-  directory.AddLine("abi_version", kUverbsClassAbi);
   for (const Device* const device : devices) {
     directory.Add(NodesOf(*device).uverbs, LazyDirectory([device] {
                     const uint32_t minor = kFirstUverbsMinor + DeviceNumber(*device);
@@ -264,6 +267,7 @@ Directory VerbsClass(const Devices& devices) {
                     node.AddLine("abi_version", is_iwarp ? "1" : "2");
                     node.AddLine("dev", NumberText(kInfinibandMajor, minor));
                     node.AddLine("ibdev", device->name);
+                    node.Add("subsystem", Subsystem("infiniband_verbs"));
                     node.Add("uevent", WritableLine(EventText(kInfinibandMajor, minor,
                                                               NodesOf(*device).uverbs, "0666")));
                     return node;
@@ -277,13 +281,13 @@ Directory MadNode(const Device& device, const std::string& name, uint32_t minor)
   node.AddLine("dev", NumberText(kInfinibandMajor, minor));
   node.AddLine("ibdev", device.name);
   node.AddLine("port", std::to_string(Device::kPort));
+  node.Add("subsystem", Subsystem("infiniband_mad"));
   node.Add("uevent", WritableLine(EventText(kInfinibandMajor, minor, name, "")));
   return node;
 }
 
-Directory MadClass(const Devices& devices) {
+Directory MadDevices(const Devices& devices) {
   Directory directory;
-  directory.AddLine("abi_version", kUmadAbi);
   for (const Device* const device : devices) {
     if (!HasMads(*device)) continue;
     const Nodes nodes = NodesOf(*device);
@@ -302,6 +306,7 @@ Directory RdmaCmNode() {
   Directory node;
   node.AddLine("abi_version", kRdmaCmAbi);
   node.AddLine("dev", NumberText(kMiscMajor, kRdmaCmMinor));
+  node.Add("subsystem", Subsystem("misc"));
   node.Add("uevent", WritableLine(EventText(kMiscMajor, kRdmaCmMinor, "rdma_cm", "0666")));
   return node;
 }
@@ -335,24 +340,52 @@ LazyDirectory Only(std::string name, LazyDirectory inner) {
   };
 }
 
+using ByClass = std::vector<std::pair<std::string, LazyDirectory>>;
+
+// A class's directory has a link to each of its devices.
+Directory Classes(const ByClass& by_class) {
+  Directory classes;
+  for (const auto& [name, devices] : by_class) {
+    classes.Add(name, LazyDirectory([name = name, devices = devices] {
+                  Directory directory;
+                  if (name == "infiniband_mad") directory.AddLine("abi_version", kUmadAbi);
+                  if (name == "infiniband_verbs") {
+                    directory.AddLine("abi_version", kUverbsClassAbi);
+                  }
+                  for (const Directory::Entry& entry : devices().entries) {
+                    directory.Add(entry.name,
+                                  Link{"../../devices/virtual/" + name + "/" + entry.name});
+                  }
+                  return directory;
+                }));
+  }
+  return classes;
+}
+
 }  // namespace
 
 uint32_t DeviceNumber(const Device& device) { return device.index & IdSpace::Part(0).last(); }
 
 LazyDirectory SystemFiles(Verbs& verbs, std::vector<Device*> devices) {
-  const LazyDirectory classes = [&verbs, devices] {
-    Directory directory;
-    directory.Add("infiniband",
-                  LazyDirectory([&verbs, devices] { return InfinibandClass(verbs, devices); }));
-    directory.Add("infiniband_mad", LazyDirectory([devices] { return MadClass(devices); }));
-    directory.Add("infiniband_verbs", LazyDirectory([devices] { return VerbsClass(devices); }));
-    directory.Add("misc", Only("rdma_cm", RdmaCmNode));
-    return directory;
-  };
-  return [classes, devices] {
+  // The devices of each class. The kernel has no parent of these devices, so that they are virtual.
+  const ByClass by_class = {
+      {"infiniband", [&verbs, devices] { return InfinibandDevices(verbs, devices); }},
+      {"infiniband_mad", [devices] { return MadDevices(devices); }},
+      {"infiniband_verbs", [devices] { return VerbsDevices(devices); }},
+      {"misc", Only("rdma_cm", RdmaCmNode)}};
+  return [by_class, devices] {
     Directory root;
     root.Add("dev", Only("infiniband", [devices] { return DeviceNodes(devices); }));
-    root.Add("sys", Only("class", classes));
+    root.Add("sys", LazyDirectory([by_class] {
+               Directory system;
+               system.Add("class", LazyDirectory([by_class] { return Classes(by_class); }));
+               system.Add("devices", Only("virtual", [by_class] {
+                            Directory all;
+                            for (const auto& [name, made] : by_class) all.Add(name, made);
+                            return all;
+                          }));
+               return system;
+             }));
     return root;
   };
 }

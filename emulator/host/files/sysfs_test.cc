@@ -47,7 +47,7 @@ class SystemFilesTest : public ::testing::Test {
   }
   std::string Text(const std::string& path) { return Look(a_client_, path).rest; }
   static std::string Port(const std::string& file) {
-    return "/sys/class/infiniband/rxe0/ports/1/" + file;
+    return "/sys/devices/virtual/infiniband/rxe0/ports/1/" + file;
   }
 
   World world_;
@@ -56,17 +56,17 @@ class SystemFilesTest : public ::testing::Test {
 };
 
 TEST_F(SystemFilesTest, ADeviceHasTheFilesOfRdmaRxe) {
-  const Seen device = Look(a_client_, "/sys/class/infiniband/rxe0");
+  const Seen device = Look(a_client_, "/sys/devices/virtual/infiniband/rxe0");
   EXPECT_EQ(device.Names(),
             (std::vector<std::string>{"fw_ver", "node_desc", "node_guid", "node_type", "ports",
-                                      "sys_image_guid", "uevent"}));
+                                      "subsystem", "sys_image_guid", "uevent"}));
   EXPECT_EQ(device.head.mode, 0755u);
-  EXPECT_EQ(Text("/sys/class/infiniband/rxe0/node_type"), "1: CA\n");
-  EXPECT_EQ(Text("/sys/class/infiniband/rxe0/fw_ver"), "\n");
-  EXPECT_EQ(Text("/sys/class/infiniband/rxe0/uevent"), "NAME=rxe0\n");
-  EXPECT_EQ(Text("/sys/class/infiniband/rxe0/node_desc"), "rxe\n");
-  EXPECT_EQ(Look(a_client_, "/sys/class/infiniband/rxe0/node_desc").head.mode, 0644u);
-  EXPECT_EQ(Text("/sys/class/infiniband/rxe0/node_guid").size(), 20u);
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/node_type"), "1: CA\n");
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/fw_ver"), "\n");
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/uevent"), "NAME=rxe0\n");
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/node_desc"), "rxe\n");
+  EXPECT_EQ(Look(a_client_, "/sys/devices/virtual/infiniband/rxe0/node_desc").head.mode, 0644u);
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/node_guid").size(), 20u);
   EXPECT_EQ(Text(Port("state")), "4: ACTIVE\n");
   EXPECT_EQ(Text(Port("phys_state")), "5: LinkUp\n");
   EXPECT_EQ(Text(Port("rate")), "2.5 Gb/sec (1X SDR)\n");
@@ -74,6 +74,16 @@ TEST_F(SystemFilesTest, ADeviceHasTheFilesOfRdmaRxe) {
   EXPECT_EQ(Text(Port("lid")), "0x0\n");
   EXPECT_EQ(Text(Port("link_layer")), "Ethernet\n");
   EXPECT_EQ(Text(Port("pkeys/0")), "0xffff\n");
+}
+
+TEST_F(SystemFilesTest, AClassHasALinkToEachOfItsDevices) {
+  const Seen link = Look(a_client_, "/sys/class/infiniband/rxe0");
+  EXPECT_EQ(link.head.kind, static_cast<uint32_t>(FileKind::kLink));
+  EXPECT_EQ(link.rest, "../../devices/virtual/infiniband/rxe0");
+  EXPECT_EQ(Look(a_client_, "/sys/class/infiniband_verbs").Names(),
+            (std::vector<std::string>{"abi_version", "uverbs0"}));
+  EXPECT_EQ(Text("/sys/class/infiniband_verbs/abi_version"), "6\n");
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband/rxe0/subsystem"), "../../../../class/infiniband");
 }
 
 TEST_F(SystemFilesTest, TheGidTableHasAFileForEachEntryAndNoTypeForEmptyOnes) {
@@ -90,17 +100,17 @@ TEST_F(SystemFilesTest, DeviceNodesAreCharacterDevicesWithTheNumbersOfSys) {
   EXPECT_EQ(uverbs.head.kind, static_cast<uint32_t>(FileKind::kCharacterDevice));
   EXPECT_EQ(uverbs.head.mode, 0666u);
   EXPECT_EQ(std::to_string(uverbs.head.major) + ":" + std::to_string(uverbs.head.minor) + "\n",
-            Text("/sys/class/infiniband_verbs/uverbs0/dev"));
-  EXPECT_EQ(Text("/sys/class/infiniband_verbs/uverbs0/ibdev"), "rxe0\n");
-  EXPECT_EQ(Text("/sys/class/misc/rdma_cm/abi_version"), "4\n");
+            Text("/sys/devices/virtual/infiniband_verbs/uverbs0/dev"));
+  EXPECT_EQ(Text("/sys/devices/virtual/infiniband_verbs/uverbs0/ibdev"), "rxe0\n");
+  EXPECT_EQ(Text("/sys/devices/virtual/misc/rdma_cm/abi_version"), "4\n");
   EXPECT_EQ(Look(a_client_, "/dev/infiniband").Names(),
             (std::vector<std::string>{"issm0", "rdma_cm", "umad0", "uverbs0"}));
 }
 
 TEST_F(SystemFilesTest, PathsAreCheckedAndEqualPathsAreOne) {
   EXPECT_EQ(Look(a_client_, "//sys/./class/").Names(), Look(a_client_, "/sys/class").Names());
-  EXPECT_EQ(Look(a_client_, "/sys/class/infiniband/rxe1").error, ENOENT);
-  EXPECT_EQ(Look(a_client_, "/sys/class/infiniband/rxe0/node_type/x").error, ENOTDIR);
+  EXPECT_EQ(Look(a_client_, "/sys/devices/virtual/infiniband/rxe1").error, ENOENT);
+  EXPECT_EQ(Look(a_client_, "/sys/devices/virtual/infiniband/rxe0/node_type/x").error, ENOTDIR);
   EXPECT_EQ(Look(a_client_, "/" + std::string(5000, 'x')).error, ENAMETOOLONG);
   EXPECT_EQ(Look(a_client_, std::string("/sys\0x", 6)).error, ENOENT);
   EXPECT_EQ(Look(a_client_, "").head.kind, static_cast<uint32_t>(FileKind::kDirectory));
@@ -128,21 +138,22 @@ TEST_F(SystemFilesTest, ARemovedDeviceHasNoFiles) {
   in.change = static_cast<uint32_t>(DeviceChange::kRemoveDevice);
   std::strcpy(in.device, "rxe0");
   ASSERT_EQ(a_client_.Call(CallOp::kChangeDevice, in), 0);
-  EXPECT_EQ(Look(a_client_, "/sys/class/infiniband/rxe0").error, ENOENT);
+  EXPECT_EQ(Look(a_client_, "/sys/devices/virtual/infiniband/rxe0").error, ENOENT);
   EXPECT_EQ(Look(a_client_, "/dev/infiniband").Names(), std::vector<std::string>{"rdma_cm"});
 }
 
 TEST_F(SystemFilesTest, AnRnicHasTheFilesOfSiw) {
   Host& host = world_.AddHost("rnic", "127.0.0.3", *BuiltInProfile("siw"));
   Client client(world_, host, "c");
-  const std::string port = "/sys/class/infiniband/rxe0/ports/1";
+  const std::string port = "/sys/devices/virtual/infiniband/rxe0/ports/1";
   EXPECT_EQ(
       Look(client, port).Names(),
       (std::vector<std::string>{"cap_mask", "gid_attrs", "gids", "lid", "lid_mask_count",
                                 "link_layer", "phys_state", "rate", "sm_lid", "sm_sl", "state"}));
   EXPECT_EQ(Look(client, port + "/gid_attrs/types/0").rest, "IB/RoCE v1\n");
   EXPECT_EQ(Look(client, port + "/gid_attrs/ndevs/0").head.read_error, uint32_t{EINVAL});
-  EXPECT_EQ(Look(client, "/sys/class/infiniband/rxe0/node_desc").rest, "Software iWARP stack\n");
+  EXPECT_EQ(Look(client, "/sys/devices/virtual/infiniband/rxe0/node_desc").rest,
+            "Software iWARP stack\n");
   EXPECT_EQ(Look(client, "/dev/infiniband").Names(),
             (std::vector<std::string>{"rdma_cm", "uverbs0"}));
 }
