@@ -45,8 +45,8 @@ class HostClient {
   Result<std::string> WaitForRule(std::string_view rule, uint64_t times, Duration timeout);
   // Applies `in` to the host's clock, then returns the state of the clock (emulator/abi/calls.h).
   Result<ClockOut> Clock(const ClockIn& in);
-  // Reads a file that the host shows under /sys or /dev (CallOp::kReadFile). Returns ReadFileOut and
-  // what follows it. ENOENT, ENOTDIR, ENAMETOOLONG.
+  // Reads a file that the host shows under /sys or /dev (CallOp::kReadFile). Returns ReadFileOut
+  // and what follows it. ENOENT, ENOTDIR, ENAMETOOLONG.
   Result<std::string> ReadFile(std::string_view path);
   // Becomes a client of the host. Fails with EPROTO if the host has another version.
   rdmaemu::Status Hello(const std::string& program);
