@@ -206,9 +206,6 @@ REFUSED = [
     ('at = "link", loss = 0.1', "tc-netem"),
     ('at = "memory", unmapped = true', "a rule at wc"),
     ('at = "time", at_ms = 5, port = "down"', "rdmaemu fault add"),
-    ('at = "event.established", delay_ms = 5', "call.get_event"),
-    ('at = "wc.send", hold = true', "call.poll_cq"),
-    ('at = "async.qp_fatal", hold = true', "call.get_async_event"),
     ('at = "wc.send", duplicate = 1', "drop or status"),
     ('at = "wc.send", remove_device = true', "device_removal"),
     ('at = "wc.send", port = "down"', "ip link"),
@@ -292,6 +289,77 @@ def the_active_side_gets_the_same_events_as_on_the_emulator():
         check(active_lines(printed) == emulated_lines, "%s\n%s" % (printed, emulated_lines))
 
 
+def waits(machine, count, rules):
+    """Returns the lines of tests/layer/waits.c in the order in which the completions came."""
+    output, lines = machine.run([build("waits"), str(count)], rules, options=["--strict"])
+    printed = [line.strip() for line in output.splitlines() if not line.startswith("note:")]
+    check(printed[-1] == "done", output)
+    return printed[:-1], lines
+
+
+def a_delayed_completion_delays_those_behind_it_and_no_others():
+    with Machine() as machine:
+        printed, lines = waits(machine, 3, 'name = "late", at = "wc.recv", nth = 1, delay_ms = 50')
+    check([line for line in printed if "recv" in line] ==
+          ["recv %d success" % i for i in range(3)], "%s" % printed)
+    check(printed[:3] == ["send %d success" % i for i in range(3)], "%s" % printed)
+    check(injected(lines, "completion") == [("SUCCESS", "late")], "no mark")
+
+
+def a_held_completion_reaches_a_program_that_waits_for_an_event():
+    with Machine() as machine:
+        program = machine.start([build("waits"), "2"],
+                                'name = "gate", at = "wc.send", nth = 2, hold = true')
+        wait_for_host(machine, program)
+        machine.fault("wait", "gate")
+        check(program.wait_for_text("recv 1 success", LIMIT_S), program.describe())
+        check("send 1" not in program.output, program.describe())
+        listed = json.loads(machine.fault("list", "--json"))
+        check([rule["held"] for rule in listed] == [1], "%s" % listed)
+        machine.fault("release", "gate")
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        check("send 1 success" in program.output, program.describe())
+
+
+def a_completion_of_an_extended_queue_is_delayed():
+    with Machine() as machine:
+        printed, lines = machine.connects('name = "late", at = "wc.send", delay_ms = 30',
+                                          more=["cq_ex"])
+    check(printed.count("active wc success") == 2, "%s" % printed)
+
+
+def events_are_delayed_and_held():
+    with Machine() as machine:
+        printed, lines = machine.connects(
+            'name = "late", at = "event.connect_response", delay_ms = 40')
+        check(injected(lines, "event") == [("ESTABLISHED", "late")], "%s" % lines)
+        took = [line["took_ns"] for line in lines
+                if line["what"] == "rdma_get_cm_event" and line.get("took_ns", 0) >= 40e6]
+        check(len(took) == 1, "%s" % took)
+    with Machine() as machine:
+        program = machine.start([build("connects"), machine.address, "1", "0"],
+                                'name = "gate", at = "event.established", hold = true')
+        wait_for_host(machine, program)
+        machine.fault("wait", "gate")
+        check("passive RDMA_CM_EVENT_ESTABLISHED" not in program.output, program.describe())
+        machine.fault("release", "gate")
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        check("passive RDMA_CM_EVENT_ESTABLISHED 0" in program.output, program.describe())
+
+
+def an_asynchronous_event_is_held():
+    around = 'name = "first", at = "event.connect_request", async = "qp_fatal"'
+    with Machine(around) as machine:
+        program = machine.start([build("connects"), machine.address, "1", "0"],
+                                'name = "gate", at = "async.qp_fatal", hold = true')
+        wait_for_host(machine, program)
+        machine.fault("wait", "gate")
+        check("async" not in program.output, program.describe())
+        machine.fault("release", "gate")
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        check("async local work queue catastrophic error" in program.output, program.describe())
+
+
 def the_status_of_an_event_changes_alone():
     with Machine() as machine:
         printed, lines = machine.connects('name = "odd", at = "event.connect_request", status = 7')
@@ -355,6 +423,11 @@ CASES = [
     programs_of_each_shape_run_with_rules,
     an_event_becomes_another_one_and_its_connection_ends,
     the_active_side_gets_the_same_events_as_on_the_emulator,
+    a_delayed_completion_delays_those_behind_it_and_no_others,
+    a_held_completion_reaches_a_program_that_waits_for_an_event,
+    a_completion_of_an_extended_queue_is_delayed,
+    events_are_delayed_and_held,
+    an_asynchronous_event_is_held,
     the_status_of_an_event_changes_alone,
     a_lost_event_is_not_seen,
     a_completion_gets_the_status_of_the_rule_and_fails_its_queue_pair,

@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "emulator/abi/calls.h"
 
 namespace rdmaemu::layer::faults {
@@ -90,7 +92,19 @@ void Asked::Await() {
   errno = error;
 }
 
-bool Asked::Exchange(uint32_t op, const void* body, uint32_t size, void* out, uint32_t out_size) {
+int Asked::TakeWait() {
+  if (socket_ < 0) return -1;
+  const int error = errno;
+  if (!Send(kAwaitMoment, nullptr, 0)) {
+    SayOnce(strerrordesc_np(errno));
+    close(socket_);
+    socket_ = -1;
+  }
+  errno = error;
+  return std::exchange(socket_, -1);
+}
+
+bool Asked::Send(uint32_t op, const void* body, uint32_t size) {
   CallHeader header{op, size};
   iovec parts[2] = {{&header, sizeof header}, {const_cast<void*>(body), size}};
   msghdr message{};
@@ -99,11 +113,17 @@ bool Asked::Exchange(uint32_t op, const void* body, uint32_t size, void* out, ui
   ssize_t count;
   while ((count = sendmsg(socket_, &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
   }
-  if (count < 0) return false;
+  return count >= 0;
+}
+
+bool Asked::Exchange(uint32_t op, const void* body, uint32_t size, void* out, uint32_t out_size) {
+  if (!Send(op, body, size)) return false;
   ReplyHeader reply{};
-  parts[0] = {&reply, sizeof reply};
-  parts[1] = {out, out_size};
+  iovec parts[2] = {{&reply, sizeof reply}, {out, out_size}};
+  msghdr message{};
+  message.msg_iov = parts;
   message.msg_iovlen = out_size == 0 ? 1 : 2;
+  ssize_t count;
   while ((count = recvmsg(socket_, &message, 0)) < 0 && errno == EINTR) {
   }
   if (count < 0) return false;

@@ -35,12 +35,17 @@ class Asked {
   // For kWaitBefore, and for kWaitAfter after the call's effect: blocks until the delay or barrier
   // has ended.
   void Await();
+  // For kWaitBefore: begins to wait and returns the socket that is readable when the wait has
+  // ended, or when the server has ended. The caller closes it. Returns -1 when there is nothing to
+  // wait for.
+  int TakeWait();
   // Writes the rule's name into the program trace, unless the answer is kProceed.
   void Mark(Injected what, uint32_t index = 0) const {
     if (does() != Does::kProceed) rdmaemu_layer_mark_injected(answer_.rule, what, index);
   }
 
  private:
+  bool Send(uint32_t op, const void* body, uint32_t size);
   bool Exchange(uint32_t op, const void* body, uint32_t size, void* out, uint32_t out_size);
 
   int socket_ = -1;

@@ -1,7 +1,9 @@
 #include "shim/layer/faults/completion_doors.h"
 
 #include "shim/layer/faults/call_door.h"
+#include "shim/layer/faults/kept.h"
 #include "shim/layer/faults/objects.h"
+#include "shim/layer/module.h"
 
 namespace rdmaemu::layer::faults {
 namespace {
@@ -14,9 +16,12 @@ void FailQp(ibv_qp* qp) {
   g_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-// Applies the rules at `wc` to a completion, the program's `index`-th one of this poll. Returns
-// false when it is lost.
-bool Keeps(ibv_cq* cq, ibv_wc& completion, uint32_t index) {
+// What becomes of a completion.
+enum class Fate : uint8_t { kDelivered, kLost, kKept };
+
+// Applies the rules at `wc` to a completion, the program's `index`-th one of this poll. A delayed
+// or held one is kept, or waited for here when it cannot be taken from the library's queue.
+Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   MomentIn moment{};
   moment.door = static_cast<uint32_t>(Door::kCompletion);
   moment.number = completion.opcode;
@@ -29,19 +34,32 @@ bool Keeps(ibv_cq* cq, ibv_wc& completion, uint32_t index) {
   moment.has_bytes = completion.status == IBV_WC_SUCCESS;
   moment.bytes = completion.byte_len;
   SetDevice(moment, cq->context->device);
-  const Asked asked(moment);
+  Asked asked(moment);
   if (asked.does() == Does::kDrop) {
     asked.Mark(Injected::kCall);
-    return false;
+    return Fate::kLost;
   }
-  if (asked.does() != Does::kChange) return true;
+  if (asked.does() == Does::kWaitBefore) {
+    if (can_keep && Keep(cq, completion, &asked)) return Fate::kKept;
+    asked.Mark(Injected::kLine, index);
+    if (!can_keep) asked.Await();
+  }
+  if (asked.does() != Does::kChange) return Fate::kDelivered;
   asked.Mark(Injected::kLine, index);
   completion.status = static_cast<ibv_wc_status>(asked.answer().value);
   completion.vendor_err = 0;
   const bool fails = completion.status != IBV_WC_SUCCESS;
   const bool keeps_state = (asked.answer().flags & kKeepsState) != 0;
   if (fails && !keeps_state && qp != nullptr && qp->qp != nullptr) FailQp(qp->qp);
-  return true;
+  return Fate::kDelivered;
+}
+
+// Acts as Pass, and keeps a completion that is behind a kept one.
+Fate PassInOrder(ibv_cq* cq, ibv_wc& completion, uint32_t index) {
+  const bool is_behind = IsBehindKept(cq, completion);
+  const Fate fate = Pass(cq, completion, index, true);
+  if (fate != Fate::kDelivered || !is_behind) return fate;
+  return Keep(cq, completion, nullptr) ? Fate::kKept : fate;
 }
 
 // ---- extended CQs
@@ -62,9 +80,9 @@ bool KeepsCurrent(const ExtendedCq& original, ibv_cq_ex* cq) {
   completion.opcode = original.read_opcode(cq);
   if (original.read_qp_num != nullptr) completion.qp_num = original.read_qp_num(cq);
   if (original.read_byte_len != nullptr) completion.byte_len = original.read_byte_len(cq);
-  const bool keeps = Keeps(ibv_cq_ex_to_cq(cq), completion, 0);
+  const Fate fate = Pass(ibv_cq_ex_to_cq(cq), completion, 0, false);
   cq->status = completion.status;
-  return keeps;
+  return fate == Fate::kDelivered;
 }
 
 // Skips lost completions. `error`: the result of the poll that read the present completion.
@@ -103,27 +121,52 @@ int NextPoll(ibv_cq_ex* cq) {
 
 }  // namespace
 
-void FindModifyQp(void** (*slot_of)(const char*)) {
-  if (void** const slot = slot_of("ibv_modify_qp")) {
-    g_modify_qp = reinterpret_cast<decltype(g_modify_qp)>(*slot);
+// Polls again while all completions that a poll took are lost or kept: a program that gets 0 would
+// wait for an event that the library has already sent.
+int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
+  if (!IsWatched(&DoorsPage::completions) && !HasKept(cq)) return next(cq, count, out);
+  for (;;) {
+    int passed = TakeKept(cq, count, out);
+    const int begin = passed;
+    const int taken = begin < count ? next(cq, count - begin, out + begin) : 0;
+    if (taken < 0) return passed > 0 ? passed : taken;
+    for (int i = begin; i < begin + taken; i++) {
+      if (PassInOrder(cq, out[i], static_cast<uint32_t>(passed)) != Fate::kDelivered) continue;
+      if (passed != i) out[passed] = out[i];
+      passed++;
+    }
+    if (passed > 0) return passed;
+    if (taken == 0 && !AwaitKept(cq)) return 0;
   }
 }
 
-// Polls again while all completions that a poll took are lost: a program that gets 0 would wait for
-// an event that the library has already sent.
-int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
-  if (!IsWatched(&DoorsPage::completions)) return next(cq, count, out);
-  for (;;) {
-    const int taken = next(cq, count, out);
-    if (taken <= 0) return taken;
-    int kept = 0;
-    for (int i = 0; i < taken; i++) {
-      if (!Keeps(cq, out[i], static_cast<uint32_t>(kept))) continue;
-      if (kept != i) out[kept] = out[i];
-      kept++;
-    }
-    if (kept > 0) return kept;
+namespace {
+
+decltype(::ibv_get_cq_event)* g_next_get_cq_event;
+decltype(::ibv_destroy_cq)* g_next_destroy_cq;
+
+int GetCqEvent(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  const Caller caller(__builtin_return_address(0));
+  const int result = g_next_get_cq_event(channel, cq, cq_context);
+  if (result == 0) SetArmed(*cq, false);
+  return result;
+}
+
+int DestroyCq(ibv_cq* cq) {
+  const Caller caller(__builtin_return_address(0));
+  const int error = g_next_destroy_cq(cq);
+  if (error == 0) ForgetKept(cq);
+  return error;
+}
+
+}  // namespace
+
+void InstallCompletionDoor(void** (*slot_of)(const char*)) {
+  if (void** const slot = slot_of("ibv_modify_qp")) {
+    g_modify_qp = reinterpret_cast<decltype(g_modify_qp)>(*slot);
   }
+  InterceptBy(slot_of, "ibv_get_cq_event", GetCqEvent, &g_next_get_cq_event);
+  InterceptBy(slot_of, "ibv_destroy_cq", DestroyCq, &g_next_destroy_cq);
 }
 
 void Created(ibv_cq_ex* cq) {

@@ -1,13 +1,14 @@
-// The door of completions: a completion changes or is lost between the library and the program.
+// The door of completions: a completion changes, waits or is lost between the library and the
+// program.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 namespace rdmaemu::layer::faults {
 
-// Keeps the libibverbs function that fails a queue pair for a rule. Call it before the door of
-// ibv_modify_qp is installed.
-void FindModifyQp(void** (*slot_of)(const char*));
+// Call it before the door of ibv_modify_qp is installed, whose function fails a queue pair for a
+// rule.
+void InstallCompletionDoor(void** (*slot_of)(const char*));
 
 using PollCqFunction = int (*)(ibv_cq* cq, int count, ibv_wc* out);
 // Polls by `next` and applies the rules at `wc` to what it returns.

@@ -46,8 +46,9 @@ int GetAsyncEvent(ibv_context* context, ibv_async_event* event) {
     moment.number = event->event_type;
     SetDevice(moment, context->device);
     if (const ibv_qp* const qp = QpOf(*event)) SetQp(moment, qp);
-    const Asked asked(moment);
-    asked.Mark(asked.does() == Does::kChange ? Injected::kLine : Injected::kCall);
+    Asked asked(moment);
+    asked.Mark(asked.does() == Does::kDrop ? Injected::kCall : Injected::kLine);
+    if (asked.does() == Does::kWaitBefore) asked.Await();
     if (asked.does() == Does::kChange) {
       event->event_type = static_cast<ibv_event_type>(asked.answer().type);
     }
@@ -138,9 +139,10 @@ int GetCmEvent(rdma_event_channel* channel, rdma_cm_event** event) {
     MomentIn moment{};
     moment.door = static_cast<uint32_t>(Door::kCmEvent);
     moment.number = NumberOf(**event);
-    const Asked asked(moment);
+    Asked asked(moment);
     const bool is_lost = asked.does() == Does::kDrop;
     asked.Mark(is_lost ? Injected::kCall : Injected::kLine);
+    if (asked.does() == Does::kWaitBefore) asked.Await();
     if (asked.does() == Does::kChange) Change(**event, asked.answer());
     if (!is_lost) return 0;
     Lose(*event);

@@ -78,7 +78,7 @@ __attribute__((visibility("default"))) void rdmaemu_module_install_verbs(
   using namespace rdmaemu::layer;
   using namespace rdmaemu::layer::faults;
   OpenDoors();
-  FindModifyQp(slot_of);
+  InstallCompletionDoor(slot_of);
   InterceptBy(slot_of, "ibv_open_device", OpenDevice, &g_next_open);
   InterceptBy(slot_of, "ibv_create_qp", CreateQp, &g_next_create_qp);
   InterceptBy(slot_of, "ibv_destroy_qp", DestroyQp, &g_next_destroy_qp);

@@ -4,6 +4,7 @@
 
 #include "shim/layer/faults/call_door.h"
 #include "shim/layer/faults/completion_doors.h"
+#include "shim/layer/faults/kept.h"
 
 namespace rdmaemu::layer::faults {
 namespace {
@@ -31,6 +32,9 @@ struct Operation<Table, kMember, kCall, R (*)(A...)> {
     const R result =
         asks ? Decided<R, A...>(kCall, Report::kErrno, next, arguments...) : next(arguments...);
     Created(result);
+    if constexpr (kCall == kCall_ibv_context_ops_req_notify_cq) {
+      if (result == 0) SetArmed(std::get<0>(std::forward_as_tuple(arguments...)), true);
+    }
     return result;
   }
 };

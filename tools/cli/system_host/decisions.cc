@@ -83,21 +83,6 @@ struct InsteadOfDeed {
   const char* operator()(const fault::CrashHost&) const { return "kill -KILL PROCESS"; }
 };
 
-// What to use in place of a delay or a barrier at a point. nullptr: the point has them. The layer
-// cannot make a descriptor of the system's libraries unreadable, so only calls can wait.
-const char* InsteadOfWaiting(Point point) {
-  switch (point) {
-    case Point::kCmEvent:
-      return "the same rule at call.get_event";
-    case Point::kCompletion:
-      return "the same rule at call.poll_cq";
-    case Point::kAsyncEvent:
-      return "the same rule at call.get_async_event";
-    default:
-      return nullptr;
-  }
-}
-
 bool IsCallHere(const std::string& subject) {
   return std::ranges::any_of(kCallSubjects, [&](const char* each) { return subject == each; });
 }
@@ -122,11 +107,6 @@ std::optional<std::string> WhyNotOnSystem(const fault::Rule& rule) {
   }
   if (std::holds_alternative<fault::Duplicate>(rule.action)) {
     return begin + action + end + "drop or status";
-  }
-  const bool waits = std::holds_alternative<fault::Hold>(rule.action) ||
-                     std::holds_alternative<fault::Delay>(rule.action);
-  if (const char* const instead = waits ? InsteadOfWaiting(rule.point) : nullptr) {
-    return begin + action + " at " + fault::PlacesText(rule) + end + instead;
   }
   return std::nullopt;
 }
