@@ -27,7 +27,10 @@ int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
   answer = Json::parse(reply, nullptr, false);
   if (answer.is_discarded()) return Refuse(EPROTO, "the host's answer is no JSON");
   if (answer.is_object() && answer.contains("error")) {
-    return Refuse(op == CallOp::kFaultAdd ? EINVAL : ENOENT, answer["error"].get<std::string>());
+    const std::string why = answer["error"].get<std::string>();
+    if (op != CallOp::kFaultAdd) return Refuse(ENOENT, why);
+    const bool is_of_emulator = why.find("--backend system has no ") != why.npos;
+    return Refuse(is_of_emulator ? EOPNOTSUPP : EINVAL, why);
   }
   return 0;
 }

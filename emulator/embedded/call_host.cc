@@ -10,9 +10,22 @@
 
 namespace rdmaemu::embedded {
 
+namespace {
+
+// The socket of the process that decides about rules on the system backend (shim/layer/faults).
+const char* SystemRules() { return std::getenv("RDMAEMU_LAYER_FAULTS_SOCKET"); }
+
+}  // namespace
+
 tl::expected<runtime::HostClient, int> ConnectAside() {
   const char* const name = std::getenv("RDMAEMU_HOST");
-  if (name == nullptr || ProcessHost::Get().IsOpen()) return tl::unexpected(ENOENT);
+  if (ProcessHost::Get().IsOpen()) return tl::unexpected(ENOENT);
+  if (const char* const rules = SystemRules()) {
+    auto client = runtime::HostClient::Connect(rules);
+    if (!client) return tl::unexpected(client.error().code);
+    return std::move(*client);
+  }
+  if (name == nullptr) return tl::unexpected(ENOENT);
   const auto registry = runtime::Registry::Open();
   if (!registry) return tl::unexpected(ENOENT);
   auto client = runtime::HostClient::Connect(registry->SocketPath(name));

@@ -15,7 +15,8 @@ from emulated import Emulator, Failure  # noqa: E402
 LIMIT_S = 120
 SKIPPED_ALL = 4  # of Catch2 3
 GOOGLETEST, CATCH2, DOCTEST = (os.path.abspath(path) for path in sys.argv[1:4])
-LIBRARIES = ":".join(os.path.abspath(path) for path in ("emulator/embedded", "shim/rdmacm", "shim/verbs"))
+SHIM = ":".join(os.path.abspath(path) for path in ("shim/rdmacm", "shim/verbs"))
+LIBRARIES = os.path.abspath("emulator/embedded") + ":" + SHIM
 
 
 def check(holds, text):
@@ -71,7 +72,7 @@ def expect_sets(output, passes, skips):
 SLOW = "AWaitForWhatNeverComesIsAFailure"
 BUT_SLOW = "--gtest_filter=-*." + SLOW
 EVERYWHERE = {"AMessageArrives", "TheAddressIsTheDevices"}
-RULES = {"ARuleRejectsARequest", "EveryFaultPointHasItsTurn", "ARuleIsLeftBehind",
+RULES = {"ARuleRejectsARequest", "ARuleAtACallFailsIt", "EveryFaultPointHasItsTurn", "ARuleIsLeftBehind",
          "ATestBeginsWithoutRulesOfOthers"}
 TWO_DEVICES = {"EachHasItsAddress"}
 
@@ -104,6 +105,21 @@ def a_machine_has_no_emulator():
                 RULES | {"TimeIsMoved", "AnotherMachineIsAdded"} | TWO_DEVICES)
     says(output, "the test needs fault rules")
     says(output, "the test needs the emulator's time")
+
+
+def the_system_backend_takes_rules_that_it_can_apply():
+    """The emulator's libraries stand for the machine's own."""
+    with Emulator() as emulator:
+        run = [emulated.RDMAEMU, "run", "--backend", "system", "--host", "rules", "--", GOOGLETEST,
+               "--gtest_filter=*ARule*:*ATestBegins*"]
+        program = emulator.start("machine", emulated.free_addresses(1)[0], run,
+                                 env=dict(variables("system"), RDMAEMU_SYSTEM_LIBRARIES=SHIM))
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        check(passed(program.output) == {"ARuleAtACallFailsIt", "ARuleIsLeftBehind",
+                                            "ATestBeginsWithoutRulesOfOthers"},
+              program.output)
+        says(program.output, "--backend system has no cm.req")
+        says(program.output, "use a rule at event")
 
 
 def an_address_is_taken_from_the_environment():
@@ -153,6 +169,7 @@ if __name__ == "__main__":
         the_host_process_has_rules_but_one_host,
         the_host_process_has_time_by_hand,
         a_machine_has_no_emulator,
+        the_system_backend_takes_rules_that_it_can_apply,
         an_address_is_taken_from_the_environment,
         a_wait_ends_with_its_time_out,
         other_frameworks_skip_too,

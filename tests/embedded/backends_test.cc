@@ -82,10 +82,18 @@ TEST_F(BackendsTest, EveryFaultPointHasItsTurn) {
   EXPECT_THAT(report.never_fired(), ElementsAre("no listener")) << report;
 }
 
+TEST_F(BackendsTest, ARuleAtACallFailsIt) {
+  WithFault("name = \"full\", at = \"call.cm_create_channel\", errno = \"EMFILE\"", [] {
+    EXPECT_EQ(rdma_create_event_channel(), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    EXPECT_EQ(rdmaemu::FindRule("full")->fired, 1u);
+  });
+}
+
 // A host process separates the rules of tests, as a host for each test does.
 TEST_F(BackendsTest, ARuleIsLeftBehind) {
   rdmaemu::Require(rdmaemu::Need::kRules);
-  EXPECT_EQ(rdmaemu_rule_add("name = \"left behind\", at = \"cm.req\"", nullptr, 0), 0)
+  EXPECT_EQ(rdmaemu_rule_add("name = \"left behind\", at = \"call.listen\"", nullptr, 0), 0)
       << rdmaemu_last_error();
 }
 TEST_F(BackendsTest, ATestBeginsWithoutRulesOfOthers) {

@@ -146,6 +146,10 @@ def a_held_call_returns_after_its_release():
         machine.fault("wait", "gate")
         listed = json.loads(machine.fault("list", "--json"))
         check([(rule["name"], rule["held"]) for rule in listed] == [("gate", 1)], "%s" % listed)
+        for clock in (["show"], ["advance", "5ms"]):
+            shown = machine.emulator.rdmaemu("clock", clock[0], "--host", "rules", *clock[1:])
+            check(shown.returncode == 1 and "its time is the machine's" in shown.stderr,
+                  shown.stdout + shown.stderr)
         check(program.process.poll() is None, program.describe())
         machine.fault("release", "gate")
         check(program.wait(LIMIT_S) == 0, program.describe())

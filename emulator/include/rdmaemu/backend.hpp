@@ -49,7 +49,9 @@ inline std::string WhyNotOn(Backend backend, Need need) {
                                    : "RDMAEMU_BACKEND=system is the machine's own device";
   switch (need) {
     case Need::kRules:
-      return is_host ? "" : "the test needs fault rules; " + here;
+      if (is_host || std::getenv("RDMAEMU_LAYER_FAULTS_SOCKET") != nullptr) return "";
+      return "the test needs fault rules; " + here +
+             ", which takes rules with `rdmaemu run --backend system --host NAME`";
     case Need::kTime:
       return is_host ? "" : "the test needs the emulator's time; " + here;
     case Need::kHosts:

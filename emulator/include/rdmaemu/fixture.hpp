@@ -39,7 +39,8 @@ void WithFault(const std::string& rule, Body&& body) {
 // How many lines of the timeline a failed test's message shows. A file holds all lines.
 inline constexpr size_t kTimelineLines = 60;
 
-// Writes the text to a file of its own, named after the running test. A test that runs several times
+// Writes the text to a file of its own, named after the running test. A test that runs several
+// times
 // (--gtest_repeat, a section of Catch2) writes several files. Returns the file's path, or "" when
 // the file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
 inline std::string WriteTimelineFile(const std::string& text) {
@@ -116,6 +117,7 @@ class RulesBefore {
       if (names_.count(rule.name) == 0) rdmaemu_rule_remove(rule.name);
     }
   }
+
  private:
   static std::vector<rdmaemu_rule> All() {
     std::vector<rdmaemu_rule> rules(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
@@ -134,6 +136,7 @@ class TestHost {
   explicit TestHost(const EmbeddingOptions& options = {})
       : backend_(CurrentBackend()), devices_(detail::DevicesOf(options)) {
     check_need = SkipWithout;
+    skip_refused = [](const char* why) { Skip(why); };
     if (backend_ == Backend::kEmbedded) {
       embedded_.emplace(options);
       return;
@@ -141,7 +144,7 @@ class TestHost {
     detail::CheckBackend(backend_);
     if (!options.scenario_path.empty()) SkipWithout(Need::kRules);
     SkipWithoutDevices();
-    if (backend_ == Backend::kHost) {
+    if (WhyNotOn(backend_, Need::kRules).empty()) {
       rules_before_.emplace();
       if (!options.scenario_path.empty()) {
         Skip("the test's host has a scenario; give it to `rdmaemu run --scenario`");
