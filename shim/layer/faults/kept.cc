@@ -88,6 +88,9 @@ Kept* FindDue(const ibv_cq* cq) {
   return due;
 }
 
+// How long a poll waits for kept completions before it looks for new ones in the queue.
+constexpr int kNextPoll_ms = 1;
+
 void SayFull() {
   static std::atomic<bool> is_said;
   if (is_said.exchange(true)) return;
@@ -166,7 +169,7 @@ bool AwaitKept(const ibv_cq* cq) {
   }
   if (count == 0) return false;
   const int error = errno;
-  (void)poll(waits, count, -1);
+  (void)poll(waits, count, kNextPoll_ms);
   errno = error;
   return true;
 }

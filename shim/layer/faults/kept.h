@@ -23,8 +23,9 @@ int TakeKept(const ibv_cq* cq, int count, ibv_wc* out);
 bool HasKept(const ibv_cq* cq);
 
 // A program that has armed the queue waits for an event, which the library has already sent when
-// a completion is kept. AwaitKept blocks until the first of them is due. Returns false without
-// waiting when none is kept, or the queue is not armed.
+// a completion is kept. AwaitKept waits until the first of them is due, but not long, because
+// others may come into the queue. Returns false without waiting when none is kept, or the queue is
+// not armed.
 void SetArmed(const ibv_cq* cq, bool is_armed);
 bool AwaitKept(const ibv_cq* cq);
 
