@@ -232,7 +232,8 @@ struct ChangeDeviceIn {
   char interface_name[16];  // empty: unknown
 };
 
-// The files that a host shows under /sys and /dev (emulator/host/files). kReadFile needs no Hello.
+// The files that a host shows under /sys and /dev, and its objects in /state (emulator/host/files).
+// kReadFile needs no Hello.
 // In: an absolute path without links in it. Out: ReadFileOut, then what it describes: a file's
 // text, a link's target, or for each entry of a directory one byte (FileKind) and its name with a
 // NUL. ENOENT, ENOTDIR, ENAMETOOLONG.

@@ -116,6 +116,7 @@ size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
 size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }
 const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
 std::vector<CmListener> Cm::Listeners() const { return impl_->ids.Listeners(); }
+std::vector<const CmaId*> Cm::Ids(size_t limit) const { return impl_->ids.All(limit); }
 const std::map<uint32_t, uint64_t>& Cm::queued_events() const {
   return impl_->channels.queued_events();
 }

@@ -62,6 +62,8 @@ struct CmListener {
   uint16_t port;
 };
 
+struct CmaId;
+
 class Cm {
  public:
   // `ids` provides the numbers of channels and ids.
@@ -117,6 +119,9 @@ class Cm {
   const CmStatistics& statistics() const;
   // Returns the listeners in the order of the ids' handles.
   std::vector<CmListener> Listeners() const;
+  // Returns the ids in the order of their handles, at most `limit` of them. They are valid until
+  // the next call of a function that changes ids.
+  std::vector<const CmaId*> Ids(size_t limit) const;
   // Returns how many events of each rdma_cm_event_type were queued since the host's start.
   const std::map<uint32_t, uint64_t>& queued_events() const;
 

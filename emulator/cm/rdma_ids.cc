@@ -24,6 +24,15 @@ std::vector<CmListener> RdmaIds::Listeners() const {
   return listeners;
 }
 
+std::vector<const CmaId*> RdmaIds::All(size_t limit) const {
+  std::vector<const CmaId*> all;
+  for (const auto& [handle, id] : ids_) {
+    if (all.size() == limit) break;
+    all.push_back(&id);
+  }
+  return all;
+}
+
 Result<CmaId*> RdmaIds::Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
                                uint16_t port_space, ibv_qp_type qp_type) {
   if (OfGroup(group) >= kMaxIdsPerGroup) return Fail(ENOMEM);

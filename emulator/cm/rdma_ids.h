@@ -41,6 +41,7 @@ class RdmaIds final : public IbCmUser {
   size_t size() const { return ids_.size(); }
   size_t OfGroup(GroupId group) const;
   std::vector<CmListener> Listeners() const;
+  std::vector<const CmaId*> All(size_t limit) const;
 
   // ENOMEM when there are too many ids.
   Result<CmaId*> Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,

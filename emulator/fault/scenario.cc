@@ -5,6 +5,7 @@
 
 #include "emulator/base/toml.h"
 #include "emulator/fault/after.h"
+#include "emulator/fault/program_reader.h"
 #include "emulator/fault/rule_reader.h"
 #include "emulator/fault/rules.h"
 #include "emulator/fault/words.h"
@@ -71,10 +72,15 @@ Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view 
   std::vector<Rule> rules;
   for (const auto& [key, node] : *table) {
     const toml::array* const list = node.as_array();
-    if (key.str() == "fault" && list != nullptr && list->is_array_of_tables()) continue;
-    return tl::make_unexpected(Mistake(
-        file_name, PositionOf(node),
-        Quoted(key.str()) + " is not part of a scenario, which is made of [[fault]] tables"));
+    const bool is_known = key.str() == "fault" || key.str() == "program";
+    if (is_known && list != nullptr && list->is_array_of_tables()) continue;
+    return tl::make_unexpected(Mistake(file_name, PositionOf(node),
+                                       Quoted(key.str()) +
+                                           " is not part of a scenario, which is"
+                                           " made of [[fault]] and [[program]] tables"));
+  }
+  if (const auto programs = ReadPrograms(*table, file_name); !programs) {
+    return tl::make_unexpected(programs.error());
   }
   const toml::array* const list = table->get_as<toml::array>("fault");
   if (list == nullptr) return rules;

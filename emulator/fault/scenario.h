@@ -1,6 +1,6 @@
-// Fault rules as TOML text, one table [[fault]] per rule. A scenario file has many tables. The
-// command line has the content of one table, in the same grammar: `at = "cm.req", nth = 3, reject =
-// 28`. docs/faults.md is the reference.
+// Fault rules as TOML text, one table [[fault]] per rule. A scenario file has many tables, and may
+// have the programs of a test (programs.h). The command line has the content of one table, in the
+// same grammar: `at = "cm.req", nth = 3, reject = 28`. docs/faults.md is the reference.
 #pragma once
 
 #include <array>
@@ -26,6 +26,7 @@ std::string RuleTooLong();
 template <class T>
 using Parsed = tl::expected<T, std::string>;
 
+// Returns the rules of a scenario. Mistakes in its programs are errors, too.
 Parsed<std::vector<Rule>> ParseScenario(std::string_view toml, std::string_view file_name,
                                         const Vocabulary& vocabulary);
 // Returns the name of a rule that has none in its text.

@@ -470,9 +470,11 @@ TEST(Scenario, AFilesMistakesHaveItsNameLineAndColumn) {
   EXPECT_EQ(BadFile("[[fault]]\nat = \"cm.req\"\nnth = 0\ndrop = true\n"),
             "s.toml:3:7: nth must be an integer from 1 to 9223372036854775807");
   EXPECT_EQ(BadFile("seed = 7\n"),
-            "s.toml:1:8: \"seed\" is not part of a scenario, which is made of [[fault]] tables");
+            "s.toml:1:8: \"seed\" is not part of a scenario, which is made of [[fault]] and "
+            "[[program]] tables");
   EXPECT_EQ(BadFile("[fault]\nat = \"cm\"\n"),
-            "s.toml:1:1: \"fault\" is not part of a scenario, which is made of [[fault]] tables");
+            "s.toml:1:1: \"fault\" is not part of a scenario, which is made of [[fault]] and "
+            "[[program]] tables");
   EXPECT_EQ(BadFile("[[fault]]\nname = \"a\"\nat = \"cm\"\ndrop = true\n[[fault]]\nat = \"cm\"\n"
                     "name = \"a\"\ndrop = true\n"),
             "s.toml:7:8: two rules are called \"a\"; the other is in line 2");

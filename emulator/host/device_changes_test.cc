@@ -425,7 +425,7 @@ int AddWithProfile(Client& client, const std::string& toml, ChangeDeviceIn in) {
 }
 
 TEST_F(DeviceChanges, ADeviceIsAddedWithAProfileThatIsNotBuiltIn) {
-  std::string toml(EmbeddedProfiles().front().toml);
+  std::string toml = BuiltInProfileText("rxe")->toml;
   const std::string name = "name = \"" + std::string(BuiltInProfile("rxe")->name) + "\"";
   ASSERT_NE(toml.find(name), std::string::npos);
   toml.replace(toml.find(name), name.size(), "name = \"mine\"");
@@ -434,7 +434,7 @@ TEST_F(DeviceChanges, ADeviceIsAddedWithAProfileThatIsNotBuiltIn) {
 }
 
 TEST_F(DeviceChanges, AProfileThatIsNoneIsRefused) {
-  const std::string toml(EmbeddedProfiles().front().toml);
+  const std::string toml = BuiltInProfileText("rxe")->toml;
   const ChangeDeviceIn add = Change(DeviceChange::kAddDevice, "nic0");
   EXPECT_EQ(AddWithProfile(a, "name = 5", add), EINVAL);
   EXPECT_EQ(AddWithProfile(a, std::string(64, '\xff'), add), EINVAL);

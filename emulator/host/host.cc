@@ -23,6 +23,7 @@
 #include "emulator/host/faults/memory.h"
 #include "emulator/host/faults/words.h"
 #include "emulator/host/files/file_calls.h"
+#include "emulator/host/files/state.h"
 #include "emulator/host/files/sysfs.h"
 #include "emulator/host/multicast_groups.h"
 #include "emulator/host/pause.h"
@@ -416,7 +417,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         return reply;
       }
       case CallOp::kReadFile:
-        return files::ReadFile(files::SystemFiles(verbs_, verbs_.devices()), body);
+        return files::ReadFile(Files(), body);
       default:
         break;
     }
@@ -497,6 +498,19 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     Fill(reply, MapSegmentOut{*length});
     reply.descriptors.push_back(segment);
     return reply;
+  }
+
+  // Everything that kReadFile reads: /sys and /dev, and the host's objects in /state.
+  files::LazyDirectory Files() {
+    return [this] {
+      files::Directory root = files::SystemFiles(verbs_, verbs_.devices())();
+      root.Add("state", files::StateFiles(verbs_, cm_, [this](ProcessId process) {
+                 const ConnectedProcess* const found = processes_.Find(process);
+                 return found == nullptr ? files::Owner{}
+                                         : files::Owner{found->info.pid, found->info.program};
+               }));
+      return root;
+    };
   }
 
   Reply StatusReply() const { return TextReply(StatusJson()); }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -149,17 +150,32 @@ OrMessage<std::string> ReadProfileFile(const std::string& path) {
   return text;
 }
 
-// Returns the profile of a built-in name or of a file. For a file, `toml` gets the file's text.
+// Finds a profile's text by its built-in name or in its file. A file's path is relative to the
+// directory of the file that names it.
+tl::expected<ProfileText, std::string> FindText(const std::string& profile,
+                                                const std::string& named_in) {
+  if (!IsProfileFile(profile)) return BuiltInProfileText(profile);
+  const auto directory = std::filesystem::path(named_in).parent_path();
+  const std::string path = (directory / profile).lexically_normal().string();
+  OrMessage<std::string> read = ReadProfileFile(path);
+  if (!read) return tl::unexpected(read.error());
+  return ProfileText{path, std::move(*read)};
+}
+
+// Returns the profile of a built-in name or of a file. For a file, `toml` gets a text without
+// bases, because a host reads no files.
 OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
-  if (IsProfileFile(text)) {
-    OrMessage<std::string> read = ReadProfileFile(text);
-    if (!read) return tl::unexpected(read.error());
-    toml = std::move(*read);
-    return ParseProfile(toml, text);
+  const auto found = FindText(text, "");
+  if (!found) return tl::unexpected(found.error());
+  auto profile = ParseProfile(found->toml, found->file, FindText);
+  if (!profile || !IsProfileFile(text)) return profile;
+  toml = ProfileToml(*profile);
+  if (toml.size() > kMaxProfileBytes) {
+    return tl::unexpected("the device profile " + text + " has more than " +
+                          std::to_string(kMaxProfileBytes) +
+                          " bytes together with its bases; shorten its pkeys");
   }
-  if (const Profile* built_in = BuiltInProfile(text)) return *built_in;
-  return tl::unexpected("there is no device profile \"" + text + "\"; choose one of: " +
-                        BuiltInProfileNames() + "; or name a file, as in ./my-nic.toml");
+  return profile;
 }
 
 // The interval between attempts to open a port while its owner exits.
@@ -219,7 +235,7 @@ OrMessage<std::string> DeviceOfProfile(const std::string& profile) {
   std::string toml;
   const OrMessage<Profile> found = FindProfile(profile, toml);
   if (!found) return tl::unexpected(found.error());
-  return found->name + "0=" + profile;
+  return found->device_prefix + "0=" + profile;
 }
 
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
@@ -310,6 +326,12 @@ std::optional<std::string> ScenarioText(const std::string& path) {
 OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path) {
   const std::optional<std::string> text = ScenarioText(path);
   if (text) return fault::ParseScenario(*text, path, FaultVocabulary());
+  return tl::unexpected("cannot read the scenario " + path + ": " + std::strerror(errno));
+}
+
+OrMessage<std::vector<fault::Program>> ReadScenarioPrograms(const std::string& path) {
+  const std::optional<std::string> text = ScenarioText(path);
+  if (text) return fault::ParsePrograms(*text, path);
   return tl::unexpected("cannot read the scenario " + path + ": " + std::strerror(errno));
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "emulator/fault/programs.h"
 #include "emulator/host/host.h"
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/udp_network.h"
@@ -31,7 +32,8 @@ std::vector<InterfaceAddress> InterfaceAddresses();
 struct DeviceOption {
   std::string name;
   Profile profile;
-  std::string profile_toml;  // the text of a profile file; empty for a built-in profile
+  // The text of a profile from a file, together with its bases. Empty for a built-in profile.
+  std::string profile_toml;
 };
 // Parses a --device option. For an unknown profile name, the message lists the built-in profiles.
 // For a bad file, the message says where the error is.
@@ -58,6 +60,8 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
 
 // Reads the fault rules of a scenario file. The error message says where the file is wrong.
 OrMessage<std::vector<fault::Rule>> ReadScenario(const std::string& path);
+// Reads the programs of a scenario file.
+OrMessage<std::vector<fault::Program>> ReadScenarioPrograms(const std::string& path);
 // Returns a hash of the file's bytes as hexadecimal text. Returns an empty string if the file
 // cannot be read.
 std::string ScenarioMark(const std::string& path);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/transport/unreliable.h"
+
 namespace rdmaemu::transport {
 namespace {
 
@@ -21,6 +23,11 @@ constexpr ibv_event_type EventOf(wire::NakCode code) {
       return IBV_EVENT_QP_FATAL;
   }
 }
+
+// Kinds of packets in wc.sl, as mlx5 has them: bit 3 means a UDP header, the others the L3 header
+// (openucx/ucx, uct_ud_iface_check_grh, from the programmer's manual).
+constexpr uint8_t kRoceV2Ipv6 = 9;
+constexpr uint8_t kRoceV2Ipv4 = 10;
 
 constexpr uint8_t NakSyndrome(wire::NakCode code) {
   return static_cast<uint8_t>(wire::AckKind::kNak) | static_cast<uint8_t>(code);
@@ -52,6 +59,9 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
       entry.wc.ex.invalidate_rkey = train->headers.invalidate_rkey;
     }
     if (info.deth) entry.wc.src_qp = train->headers.source_qpn;
+    if (info.deth && context.qp->device->profile.reports_packet_kind) {
+      entry.wc.sl = HasIpv4Grh(*train) ? kRoceV2Ipv4 : kRoceV2Ipv6;
+    }
     entry.wc.port_num = context.qp->attr.port_num;
   } else if (context.qp->device->profile.keeps_failed_opcodes) {
     entry.wc.opcode = IBV_WC_RECV;

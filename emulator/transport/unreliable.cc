@@ -46,6 +46,10 @@ void FillIpv6(const Train& train, const NetAddress& source, const NetAddress& de
 
 }  // namespace
 
+bool HasIpv4Grh(const Train& train) {
+  return train.destination.IsIpv4() && !(train.headers.by_link_local && train.source.IsIpv4());
+}
+
 std::array<std::byte, kGrhBytes> MakeGrh(const Train& train) {
   std::array<std::byte, kGrhBytes> grh{};
   const size_t padded = (train.length() + 3) & ~uint64_t{3};
@@ -53,7 +57,7 @@ std::array<std::byte, kGrhBytes> MakeGrh(const Train& train) {
   if (train.headers.by_link_local && train.source.IsIpv4() && train.destination.IsIpv4()) {
     FillIpv6(train, LinkLocalOf(train.source), LinkLocalOf(train.destination), udp_bytes,
              grh.data());
-  } else if (train.destination.IsIpv4()) {
+  } else if (HasIpv4Grh(train)) {
     FillIpv4(train, udp_bytes, grh.data() + kGrhBytes - kIpv4HeaderBytes);
   } else {
     FillIpv6(train, train.source, train.destination, udp_bytes, grh.data());

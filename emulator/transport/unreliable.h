@@ -43,6 +43,8 @@ class Unreliable {
 // Returns the first 40 bytes of a UD receive: an IPv6 header, or 20 zero bytes and an IPv4 header.
 // rxe and real adapters do the same.
 inline constexpr size_t kGrhBytes = 40;
+// Returns true when the GRH bytes of a UD receive hold an IPv4 header.
+bool HasIpv4Grh(const Train& train);
 std::array<std::byte, kGrhBytes> MakeGrh(const Train& train);
 
 }  // namespace rdmaemu::transport

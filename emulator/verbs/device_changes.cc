@@ -53,6 +53,21 @@ void Verbs::EachOn(const Device& device, Visit visit) {
   }
 }
 
+template <class T>
+std::vector<const T*> Verbs::All(size_t limit) const {
+  std::vector<const T*> all;
+  for (const auto& [id, group] : groups_) {
+    for (const Handle handle : group->handles[static_cast<size_t>(KindOf<T>::kKind)]) {
+      if (all.size() == limit) return all;
+      all.push_back(handles_.Find<T>(id, handle));
+    }
+  }
+  return all;
+}
+template std::vector<const QueuePair*> Verbs::All(size_t) const;
+template std::vector<const MemoryRegion*> Verbs::All(size_t) const;
+template std::vector<const CompletionQueue*> Verbs::All(size_t) const;
+
 void Verbs::RaiseOnDevice(const Device& device, const AsyncEvent& event) {
   EachOn<Context>(device, [&](Context& context) { PushAsync(context, event); });
 }

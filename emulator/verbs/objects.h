@@ -234,6 +234,9 @@ struct QueuePair {
   GroupShare& share() const { return *pd->context->share; }
 };
 
+// "RESET", "INIT", ..., as in traces.
+const char* StateName(ibv_qp_state state);
+
 // Return the context through which an object was created, and that context's device.
 inline const Context& ContextOf(const Context& context) { return context; }
 template <class OfAPd>

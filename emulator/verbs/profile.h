@@ -4,8 +4,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "emulator/base/result.h"
@@ -54,7 +57,8 @@ struct Profile {
   ibv_port_attr port;           // state and active_mtu are filled in per device
   std::vector<uint16_t> pkeys;  // initial P_Key table, port.pkey_tbl_len entries
   ibv_node_type node_type;
-  std::string node_desc;  // the file node_desc of sysfs
+  std::string node_desc;      // the file node_desc of sysfs
+  std::string device_prefix;  // with 0: the name of the device that --profile makes
   ibv_transport_type transport;
   uint32_t max_inline_bytes;
   uint32_t completion_vectors;
@@ -104,6 +108,9 @@ struct Profile {
   // ib_umem_get counts the page (rxe), siw_umem_get refuses the length.
   bool registers_empty_regions;
 
+  // wc.sl of a UD receive has the kind of its packet.
+  bool reports_packet_kind = false;
+
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };
@@ -111,8 +118,28 @@ struct Profile {
 // Limits a profile's TOML, so that a profile fits into the call that sends it to a host.
 inline constexpr size_t kMaxProfileBytes = 12288;
 
-// Parses a profile's TOML. The error contains file, line, column and the expected value.
-tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name);
+// Limits the bases of a profile: its base, the base of that, and so on.
+inline constexpr size_t kMaxProfileBases = 8;
+
+struct ProfileText {
+  std::string file;  // for messages, and to find a chain of bases that leads back to itself
+  std::string toml;
+};
+// Finds the text of a profile that the profile in `file` names as its base. The error text says
+// what to name instead.
+using FindProfileText = std::function<tl::expected<ProfileText, std::string>(
+    const std::string& base, const std::string& file)>;
+
+// Finds the text of a built-in profile by its name.
+tl::expected<ProfileText, std::string> BuiltInProfileText(const std::string& name);
+
+// Parses a profile's TOML. The profile has the keys of its base, except those that it has itself. A
+// profile without a base has all keys. Without `find_base`, bases are built-in profiles. The error
+// contains file, line, column and the expected value.
+tl::expected<Profile, std::string> ParseProfile(std::string_view toml, std::string_view file_name,
+                                                const FindProfileText& find_base = nullptr);
+// Returns the TOML of a profile without a base that is equal to `profile`.
+std::string ProfileToml(const Profile& profile);
 // Returns the built-in profile of that name, nullptr when there is none.
 const Profile* BuiltInProfile(std::string_view name);
 // Returns the names of the built-in profiles for messages: "rxe, ...".

@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
 #include "emulator/verbs/built_in_profiles.h"
 
 namespace rdmaemu {
@@ -31,7 +39,7 @@ TEST(Profile, EveryBuiltInOneParsesAndIsFoundByItsFileName) {
     EXPECT_NE(BuiltInProfile(parsed->name), nullptr);
   }
   EXPECT_EQ(BuiltInProfile("mlx9"), nullptr);
-  EXPECT_EQ(BuiltInProfileNames(), "rxe, siw");
+  EXPECT_EQ(BuiltInProfileNames(), "minimal, mlx5-roce, rxe, siw");
 }
 
 TEST(Profile, RxeHasWhatWasMeasured) {
@@ -70,6 +78,120 @@ TEST(Profile, IsAscii) {
 
 TEST(Profile, MayNotPromiseMoreSgesThanAReceiveHasRoomFor) {
   EXPECT_NE(ErrorAfter("max_sge = 32", "max_sge = 33").find("from 1 to 32"), std::string::npos);
+}
+
+// ---- bases
+
+// Finds profiles in `texts` by their names.
+FindProfileText In(std::map<std::string, std::string> texts) {
+  return [texts = std::move(texts)](const std::string& base,
+                                    const std::string&) -> tl::expected<ProfileText, std::string> {
+    if (!texts.contains(base)) return BuiltInProfileText(base);
+    return ProfileText{base, texts.at(base)};
+  };
+}
+
+TEST(ProfileBase, GivesEveryKeyThatTheProfileLacks) {
+  const auto mine = ParseProfile(
+      "name = \"mine\"\nbase = \"other\"\n[device]\nmax_qp = 7\n", "mine.toml",
+      In({{"other", "name = \"other\"\nbase = \"siw\"\n[device]\nmax_qp = 8\nmax_cq = 9\n"}}));
+  ASSERT_TRUE(mine) << mine.error();
+  EXPECT_EQ(mine->name, "mine");
+  EXPECT_EQ(mine->device.orig_attr.max_qp, 7);
+  EXPECT_EQ(mine->device.orig_attr.max_cq, 9);
+  EXPECT_EQ(mine->device.orig_attr.max_sge, 6);  // siw's
+  EXPECT_EQ(mine->cm.manager, ConnectionManager::kIwarp);
+  EXPECT_EQ(mine->node_desc, "Software iWARP stack");
+}
+
+TEST(ProfileBase, DoesNotGiveItsNameAndTheDescriptionOfItsName) {
+  const auto unnamed = ParseProfile("base = \"rxe\"", "mine.toml");
+  ASSERT_FALSE(unnamed);
+  EXPECT_EQ(unnamed.error(), "mine.toml:1:1: name is missing: a string");
+  EXPECT_EQ(ParseProfile("name = \"mine\"\nbase = \"rxe\"", "mine.toml")->node_desc, "mine");
+}
+
+TEST(ProfileBase, KeepsTheErrorsOfKeys) {
+  const std::string head = "name = \"mine\"\nbase = \"rxe\"\n";
+  const auto error = [&](const std::string& rest) {
+    const auto parsed = ParseProfile(head + rest, "mine.toml");
+    return parsed ? "" : parsed.error();
+  };
+  EXPECT_EQ(error("[device]\nmax_queues = 1"),
+            "mine.toml:4:14: device.max_queues is not a key of a profile");
+  EXPECT_EQ(error("colour = 1"), "mine.toml:3:10: colour is not a key of a profile");
+  EXPECT_EQ(error("[top]\nname = \"x\""), "mine.toml:3:1: top is not a key of a profile");
+  EXPECT_EQ(error("[device]\nmax_sge = 33"),
+            "mine.toml:4:11: device.max_sge must be an integer from 1 to 32");
+  EXPECT_EQ(error("habits = 1"), "mine.toml:3:10: habits must be a table");
+}
+
+TEST(ProfileBase, ErrorsOfABaseNameTheBase) {
+  const auto parsed = ParseProfile("name = \"mine\"\nbase = \"bad\"", "mine.toml",
+                                   In({{"bad", "name = \"bad\"\nbase = \"rxe\"\nrc = 1"}}));
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error(), "bad:3:6: rc must be a table");
+}
+
+TEST(ProfileBase, ThatDoesNotExistIsAnErrorWithTheOnesThatDo) {
+  const auto parsed = ParseProfile("name = \"mine\"\nbase = \"mlx9\"", "mine.toml");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error(),
+            "mine.toml:2:8: base cannot be used: there is no device profile \"mlx9\"; "
+            "choose one of: " +
+                BuiltInProfileNames() + "; or name a file, as in ./my-nic.toml");
+}
+
+TEST(ProfileBase, ThatLeadsBackToTheProfileIsAnError) {
+  const auto find = In({{"a", "name = \"a\"\nbase = \"b\""}, {"b", "name = \"b\"\nbase = \"a\""}});
+  const auto parsed = ParseProfile("name = \"mine\"\nbase = \"a\"", "mine.toml", find);
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error(), "b:2:8: base leads back to itself: mine.toml -> a -> b -> a");
+}
+
+TEST(ProfileBase, IsAtMostEightProfilesAway) {
+  // Profile n has n bases.
+  std::map<std::string, std::string> chain;
+  for (size_t bases = 1; bases <= kMaxProfileBases + 1; bases++) {
+    const std::string base = bases == 1 ? "rxe" : std::to_string(bases - 1);
+    chain[std::to_string(bases)] = "name = \"n\"\nbase = \"" + base + "\"";
+  }
+  const auto with = [&](size_t bases) {
+    return ParseProfile(chain[std::to_string(bases)], "mine.toml", In(chain));
+  };
+  EXPECT_TRUE(with(kMaxProfileBases));
+  const auto parsed = with(kMaxProfileBases + 1);
+  ASSERT_FALSE(parsed);
+  EXPECT_NE(parsed.error().find("base is one base too many: a profile has at most 8 bases"),
+            std::string::npos)
+      << parsed.error();
+}
+
+TEST(ProfileToml, OfEveryBuiltInProfileGivesTheSameProfile) {
+  for (const EmbeddedProfile& embedded : EmbeddedProfiles()) {
+    const auto built_in = ParseProfile(embedded.toml, embedded.file_name);
+    ASSERT_TRUE(built_in) << built_in.error();
+    const std::string toml = ProfileToml(*built_in);
+    EXPECT_LE(toml.size(), kMaxProfileBytes);
+    const auto again = ParseProfile(toml, "again.toml");
+    ASSERT_TRUE(again) << again.error();
+    EXPECT_EQ(ProfileToml(*again), toml);
+    EXPECT_EQ(std::memcmp(&again->device, &built_in->device, sizeof built_in->device), 0);
+    EXPECT_EQ(again->pkeys, built_in->pkeys);
+    EXPECT_EQ(again->cm.connect_timeout, built_in->cm.connect_timeout);
+  }
+}
+
+TEST(ProfileToml, KeepsEveryKindOfText) {
+  const auto mine = ParseProfile(
+      "name = \"a\\\"b\\\\c\\u0001\\u007f\"\nbase = \"rxe\"\n[port]\npkey_tbl_len = 3\npkeys = [1, "
+      "65535]",
+      "mine.toml");
+  ASSERT_TRUE(mine) << mine.error();
+  const auto again = ParseProfile(ProfileToml(*mine), "again.toml");
+  ASSERT_TRUE(again) << again.error();
+  EXPECT_EQ(again->name, mine->name);
+  EXPECT_EQ(again->pkeys, (std::vector<uint16_t>{1, 65535, 0}));
 }
 
 }  // namespace

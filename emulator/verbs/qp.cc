@@ -60,14 +60,14 @@ ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, QueueDepths depths) {
   return cap;
 }
 
+bool IsState(int state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
+
+}  // namespace
+
 const char* StateName(ibv_qp_state state) {
   constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   return state <= IBV_QPS_ERR ? kNames[state] : "unknown";
 }
-
-bool IsState(int state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
-
-}  // namespace
 
 Result<uint32_t> Verbs::NewQpn(const Profile& profile) {
   const uint32_t lowest = profile.rc.lowest_qpn + 1;

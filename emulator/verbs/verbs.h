@@ -167,6 +167,12 @@ class Verbs final : public VerbsDirectory {
   // Destroys all objects of a group after its last process has ended: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
+  // Returns the host's objects of a kind (QueuePair, MemoryRegion, CompletionQueue), group by
+  // group, in the order of their handles. At most `limit` of them.
+  template <class T>
+  std::vector<const T*> All(size_t limit) const;
+  // Returns the process that created an object. The handle must be live.
+  ProcessId MakerOf(Handle handle) const { return handles_.MakerOf(handle).process; }
 
   // Returns the device of a handle's object, nullptr when the handle is stale or another group's.
   const Device* DeviceOfHandle(GroupId group, Handle handle) const {

@@ -31,7 +31,7 @@ _NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)  # these types are it
 class Device:
     """A device of an embedded host.
 
-    `profile` is "rxe", "siw" or the path of a profile. `addresses` are IPv4 or IPv6 addresses, which
+    `profile` is a name of docs/profiles.md, or a file. `addresses` are IPv4 or IPv6 addresses, which
     need not be the machine's; their networks are the host's routes ("10.0.0.1/24").
     """
 

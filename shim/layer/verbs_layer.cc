@@ -9,6 +9,7 @@
 #include "shim/layer/forward.h"
 #include "shim/layer/module.h"
 #include "shim/layer/trace/install.h"
+#include "shim/layer/trace/payloads.h"
 #include "shim/layer/trace/recorder.h"
 
 #undef ibv_get_device_list
@@ -59,6 +60,7 @@ __attribute__((constructor)) void Load() {
   filter::Install();
   InstallModules("rdmaemu_module_install_verbs");
   trace::OpenRecording(behind != nullptr && dlsym(behind, "rdmaemu_client_call") != nullptr);
+  if (rdmaemu_layer_wants_hashes()) trace::OpenPayloads();
   if (rdmaemu_layer_is_tracing()) trace::InstallVerbs();
 }
 

@@ -17,7 +17,7 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure, Skip, free_addresses, need  # noqa: E402
 
 TREE = os.path.abspath(sys.argv[1].partition("/tree/")[0] + "/tree")
-COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
+COUNTERS = "/sys/class/infiniband/%s/ports/1/hw_counters/"
 # UCX takes the kind of a UD packet from a field that only mlx5 fills (docs/filesystem.md).
 UCX = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rxe0:1",
        "UCX_UD_VERBS_ETH_DGID_CHECK": "n"}
@@ -33,14 +33,14 @@ def check(holds, text):
 class Hosts(Emulator):
     """Two hosts with addresses of their own."""
 
-    def __init__(self):
+    def __init__(self, profile="rxe", device="rxe0"):
         super().__init__()
         self.here, self.there = free_addresses(2)
+        self.profile, self.device = profile, device
 
     def begin(self, *argv, options=("--sysfs", "fuse"), env=None, host="h", prefix=()):
-        return self.start(host, self.here if host == "h" else self.there, list(argv), options, env,
-                          prefix)
-
+        return self.start(host, self.here if host == "h" else self.there, list(argv),
+                          ["--profile", self.profile, *options], env, prefix)
 
     def hold(self, *hosts):
         """Keeps hosts, and with them their counters, until the end."""
@@ -67,7 +67,7 @@ def run(emulator, *argv, status=0, **more):
 
 
 def counter(emulator, name):
-    return int(run(emulator, "cat", COUNTERS + name).splitlines()[-1])
+    return int(run(emulator, "cat", COUNTERS % emulator.device + name).splitlines()[-1])
 
 
 def shell(emulator, script, **more):
@@ -126,14 +126,20 @@ def what_cannot_be_mounted_is_an_error_on_request_only():
         run(emulator, "true", options=(), prefix=refused)
 
 
+def mounted():
+    """The mounts of this process's namespace. Others may have made theirs before the test."""
+    with open("/proc/self/mounts") as mounts:
+        return {line for line in mounts if "fuse.rdmaemu" in line}
+
+
 def nothing_is_left_behind():
+    before = mounted()
     with Hosts() as emulator:
         run(emulator, "true")
         left = subprocess.run(["ps", "-eo", "stat=,args="], capture_output=True, text=True).stdout
         check(not [line for line in left.splitlines()
                    if emulator.directory in line and "rdmaemu-files" in line], left)
-        with open("/proc/self/mounts") as mounts:
-            check("fuse.rdmaemu" not in mounts.read(), "a mount remains")
+        check(mounted() <= before, f"mounts remain: {mounted() - before}")
 
 
 def an_ordinary_user_finds_the_device():
@@ -156,7 +162,7 @@ def an_ordinary_user_finds_the_device():
              "bash", "-ec", """
              test -c /dev/infiniband/uverbs0; id -u; id -g; cd; pwd
              rping -s -C 2 & until rping -c -a 127.0.0.1 -C 2; do :; done; wait
-             cat %srdma_sends""" % COUNTERS],
+             cat %srdma_sends""" % (COUNTERS % "rxe0")],
             cwd=home, env=dict(emulator.env, RDMAEMU_DIR=home, HOME=home), text=True,
             capture_output=True, timeout=60)
         skip_if_refused(result.stderr)
@@ -195,11 +201,10 @@ def ucx_finds_the_device():
               "ucx_info finds a device without its files")
 
 
-def pair_of_ucx_perftest(transports):
+def pair_of_ucx_perftest(env, **machine):
     need("ucx_perftest")
     port = emulated.free_tcp_port()
-    env = dict(UCX, UCX_TLS=transports)
-    with Hosts() as emulator:
+    with Hosts(**machine) as emulator:
         test = ["ucx_perftest", "-t", "tag_lat", "-n", "1000", "-p", str(port)]
         emulator.hold("h")
         server = emulator.begin(*test, env=env)
@@ -213,11 +218,16 @@ def pair_of_ucx_perftest(transports):
 
 
 def ucx_sends_over_rc():
-    pair_of_ucx_perftest("rc_verbs,ud_verbs,self")
+    pair_of_ucx_perftest(UCX)
 
 
 def ucx_sends_over_ud():
-    pair_of_ucx_perftest("ud_verbs,self")
+    pair_of_ucx_perftest(dict(UCX, UCX_TLS="ud_verbs,self"))
+
+
+def ucx_needs_no_setting_on_a_connectx():
+    pair_of_ucx_perftest({"UCX_TLS": "ud_verbs,self", "UCX_NET_DEVICES": "mlx5_0:1"},
+                         profile="mlx5-roce", device="mlx5_0")
 
 
 MPI_PROGRAM = r"""
@@ -274,7 +284,7 @@ def open_mpi_sends_between_two_hosts():
         made = mpi_program(emulator.directory)
         emulator.hold("h", "i")
         each = ('hosts=(h i); %s run --sysfs fuse --host ${hosts[$OMPI_COMM_WORLD_RANK]} --'
-                " sh -c '%s && cat %ssent_pkts'" % (emulated.RDMAEMU, made, COUNTERS))
+                " sh -c '%s && cat %ssent_pkts'" % (emulated.RDMAEMU, made, COUNTERS % "rxe0"))
         result = subprocess.run([*MPIRUN, "bash", "-ec", each], env=dict(emulator.env, **MPI),
                                 text=True, capture_output=True, timeout=60)
         skip_if_refused(result.stderr)
@@ -291,23 +301,33 @@ def libfabric_finds_the_device():
         check("domain: rxe0" in said, said)
 
 
-def libfabric_sends_messages():
+def pair_of_fi_pingpong(provider, endpoint, profile, device):
     need("fi_pingpong")
     with Hosts() as emulator:
         # libfabric leaves out addresses of the loopback interface.
         made = subprocess.run(["unshare", "-rn", "bash", "-ec", """
             ip link set lo up; ip link add d0 type veth peer name d1
             ip address add 10.77.0.1/24 dev d0; ip link set d0 up; ip link set d1 up
-            exec "$1" run --address 10.77.0.1 --sysfs fuse -- bash -ec '
-              fi_pingpong -p verbs -e msg -I 10 > server & server=$!
-              until fi_pingpong -p verbs -e msg -I 10 10.77.0.1 2> /dev/null; do
+            exec "$1" run --address 10.77.0.1 --sysfs fuse --profile "$2" -- bash -ec '
+              pingpong() { fi_pingpong -p "$1" -e "$2" -I 10 "${@:3}"; }
+              pingpong "$1" "$2" > server & server=$!
+              until pingpong "$1" "$2" 10.77.0.1 2> /dev/null; do
                 kill -0 $server || exit 1
               done
-              wait; cat %srdma_sends'""" % COUNTERS, "sh", emulated.RDMAEMU],
+              wait; cat "$3"' sh "$3" "$4" "$5" """, "sh", emulated.RDMAEMU, profile, provider,
+                               endpoint, COUNTERS % device + "rdma_sends"],
             env=emulator.env, cwd=emulator.directory, text=True, capture_output=True, timeout=60)
         skip_if_refused(made.stderr)
         check(made.returncode == 0 and re.search(r"^1m +10 ", made.stdout, re.MULTILINE) and
               int(made.stdout.split()[-1]) > 100, made.stdout + made.stderr)
+
+
+def libfabric_sends_messages():
+    pair_of_fi_pingpong("verbs", "msg", "rxe", "rxe0")
+
+
+def libfabric_sends_datagrams_of_any_size():
+    pair_of_fi_pingpong("verbs;ofi_rxm", "rdm", "mlx5-roce", "mlx5_0")
 
 
 def device_nodes_are_character_devices_for_every_language():
@@ -323,8 +343,9 @@ CASES = [a_program_finds_its_device_and_keeps_what_it_had, without_the_files_the
          nothing_is_left_behind, an_ordinary_user_finds_the_device,
          device_nodes_are_character_devices_for_every_language, ibstat_shows_the_device,
          lstopo_shows_the_device, ucx_finds_the_device, ucx_sends_over_rc, ucx_sends_over_ud,
+         ucx_needs_no_setting_on_a_connectx,
          open_mpi_sends_on_one_host, open_mpi_sends_between_two_hosts, libfabric_finds_the_device,
-         libfabric_sends_messages]
+         libfabric_sends_messages, libfabric_sends_datagrams_of_any_size]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("discovery", [(case.__name__, case) for case in CASES], 2))

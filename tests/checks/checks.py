@@ -29,6 +29,13 @@ def check(condition, what):
 USAGE = os.path.abspath("tests/checks/usage")
 # The call that breaks the rule blocks for ever.
 BLOCKING = {"CM-001", "CM-002", "CM-010", "CQ-004"}
+# What the device must be for a rule: the MTU of loopback is the largest of all.
+PROFILES = {"QP-024": 'name = "small"\nbase = "rxe"\n[port]\nmax_mtu = 1024\n'}
+
+
+def programs():
+    """The programs that break and keep a rule: RULE, or RULE@VARIANT."""
+    return subprocess.run([USAGE, "list"], text=True, stdout=subprocess.PIPE, check=True).stdout.split()
 
 
 def rules():
@@ -43,6 +50,7 @@ class Machine:
         self.emulator = Emulator()
         self.address = free_addresses(1)[0]
         self.on_system = on_system
+        self.options = []
 
     def __enter__(self):
         self.emulator.__enter__()
@@ -52,8 +60,16 @@ class Machine:
     def __exit__(self, *error):
         return self.emulator.__exit__(*error)
 
+    def use_profile_of(self, rule):
+        if rule not in PROFILES:
+            return
+        path = os.path.join(self.emulator.directory, "profile.toml")
+        with open(path, "w") as profile:
+            profile.write(PROFILES[rule])
+        self.options = ["--profile", path]
+
     def start(self, argv, mode="--check"):
-        options = [mode, "--check-json", self.json]
+        options = [mode, "--check-json", self.json, *self.options]
         if self.on_system:
             run = [RDMAEMU, "run", "--backend", "system", *options, "--", *argv]
             return self.emulator.start("machine", self.address, run,
@@ -73,9 +89,11 @@ def found(findings):
     return {finding["rule"].removeprefix("RDMAEMU-") for finding in findings}
 
 
-def is_found(rule, on_system=False):
+def is_found(name, on_system=False):
+    rule = name.split("@")[0]
     with Machine(on_system) as machine:
-        argv = [USAGE, rule, "break", machine.address]
+        machine.use_profile_of(rule)
+        argv = [USAGE, name, "break", machine.address]
         if rule in BLOCKING:
             program = machine.start(argv)
             check(program.wait_for_text("RDMAEMU-%s: " % rule, LIMIT_S), program.describe())
@@ -89,6 +107,7 @@ def is_found(rule, on_system=False):
 
 def is_kept(rule):
     with Machine() as machine:
+        machine.use_profile_of(rule)
         program, findings = machine.run([USAGE, rule, "keep", machine.address])
         check(not findings and "rdmaemu check:" not in program.output, program.describe())
         check("note: the usage checks found nothing" in program.output, program.describe())
@@ -194,8 +213,8 @@ def another_mode_is_refused():
 
 
 def each_rule_has_a_case():
-    listed = subprocess.run([USAGE, "list"], text=True, stdout=subprocess.PIPE).stdout.split()
-    check(sorted(listed) == sorted(rules()), "%s" % sorted(set(listed) ^ set(rules())))
+    listed = {name.split("@")[0] for name in programs()}
+    check(listed == set(rules()), "%s" % sorted(listed ^ set(rules())))
 
 
 CASES = [(case.__name__, case) for case in (
@@ -203,7 +222,7 @@ CASES = [(case.__name__, case) for case in (
     with_error_a_finding_fails_the_run, programs_of_each_shape_are_checked,
     sanitized_programs_are_checked, a_program_under_valgrind_is_checked, a_program_without_the_libraries_is_a_warning,
     another_mode_is_refused, each_rule_has_a_case)]
-for rule in rules():
+for rule in programs():
     CASES.append(("%s.is_found" % rule, functools.partial(is_found, rule)))
     CASES.append(("%s.is_kept" % rule, functools.partial(is_kept, rule)))
 # Rules of each kind on the system backend.

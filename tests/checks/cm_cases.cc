@@ -1,5 +1,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 
 #include <vector>
 
@@ -111,6 +112,20 @@ void GetRequest(bool breaks) {
   if (breaks) CHECK(rdma_get_request(pair.listener, &id) != 0);
   pair.Connect();
   Finish(pair);
+}
+
+void SynchronousInEventLoop(bool breaks) {
+  rdma_cm_id *listener = nullptr, *request = nullptr;
+  CHECK(rdma_create_id(nullptr, &listener, nullptr, RDMA_PS_TCP) == 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = inet_addr(g_address);
+  CHECK(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)) == 0);
+  CHECK(rdma_listen(listener, 4) == 0);
+  const int flags = fcntl(listener->channel->fd, F_GETFL);
+  CHECK(fcntl(listener->channel->fd, F_SETFL, flags | O_NONBLOCK) == 0);
+  if (breaks) CHECK(rdma_get_request(listener, &request) != 0 && errno == EAGAIN);
+  CHECK(rdma_destroy_id(listener) == 0);
 }
 
 void ResolveRoute(bool breaks) {
@@ -304,4 +319,5 @@ const std::vector<Case> kCmCases = {
     {"CM-027", UseDestroyedId},
     {"CM-028", PostAfterAccept},
     {"CM-029", UseDestroyedChannel},
+    {"CM-030", SynchronousInEventLoop},
 };

@@ -53,8 +53,10 @@ These findings are in rdma-core 44 and perftest 4.5 on the emulator. A test runs
 
 ## Limits
 
-- The checks see calls of the two libraries, and posting, polling and arming. They do not see objects of `ibv_create_qp_ex`, `ibv_create_cq_ex` and `ibv_create_srq_ex`, nor work that `ibv_wr_start` begins or a provider posts by itself (mlx5dv). They count no posted work of queue pairs with such queues.
-- A buffer that is changed or read while work is in flight is not found.
+- The checks see calls of the two libraries, posting, polling and arming, those of extended queues included. They do not see work that a provider posts by itself (mlx5dv), work queues (`ibv_create_wq`) and XRC. They count no posted work of a queue pair whose extended CQ has no `IBV_WC_EX_WITH_QP_NUM`.
+- `RDMAEMU-MR-007` compares samples: the first 64 sends of a queue pair and every 16th one after them, at most 128 bytes of each, spread over the message. It leaves out regions that a peer may write to, regions on demand, and systems that refuse process_vm_readv(2).
+- A receive buffer that is read before its completion is not found: a processor reports no reads of ordinary memory.
+- The opcode of a failed completion is found when it is read by `ibv_wc_read_opcode`. A read of `ibv_wc.opcode` is no call.
 - Work that a queue pair has posted is forgotten when the queue pair is disconnected or has a failed completion.
 - `RDMAEMU-CM-001`, `CM-002`, `CM-010` and `CQ-004` are not reported when another thread may still acknowledge the event.
 - What is left at exit is reported when the program returns from main or calls exit(3), not after `_exit(2)` or a signal.

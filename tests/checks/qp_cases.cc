@@ -293,6 +293,23 @@ void ReceiveBesideSrq(bool breaks) {
   verbs.Destroy();
 }
 
+void LargePathMtu(bool breaks) {
+  Verbs verbs;
+  verbs.ToInit();
+  ibv_port_attr port{};
+  CHECK(ibv_query_port(verbs.context, 1, &port) == 0);
+  CHECK(port.active_mtu < IBV_MTU_4096);
+  ibv_qp_attr attr{};
+  FillRtr(verbs, attr);
+  attr.path_mtu = breaks ? IBV_MTU_4096 : port.active_mtu;
+  const int result =
+      ibv_modify_qp(verbs.qp, &attr,
+                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  CHECK(result == 0 || breaks);
+  verbs.Destroy();
+}
+
 void DestroyUsedSrq(bool breaks) {
   Verbs verbs({.has_srq = true});
   verbs.MakeQp();
@@ -342,6 +359,7 @@ const std::vector<Case> kQpCases = {
     {"QP-021", Rts<&ibv_qp_attr::rnr_retry, 0>},
     {"QP-022", RnrTimer},
     {"QP-023", Rts<&ibv_qp_attr::timeout, 0>},
+    {"QP-024", LargePathMtu},
     {"QP-026", Rts<&ibv_qp_attr::max_rd_atomic, 255>},
     {"QP-027", LargeQp},
     {"QP-028", DestroyQpTwice},

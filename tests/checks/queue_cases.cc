@@ -90,6 +90,26 @@ void RemoteWithoutLocalWrite(bool breaks) {
   verbs.Destroy();
 }
 
+// A region that only the program changes: peers may write to that of Verbs.
+template <uint32_t kLength>
+void ChangeInFlight(bool breaks) {
+  Verbs verbs;
+  verbs.Connect();
+  static char memory[65536];
+  ibv_mr* const mr = ibv_reg_mr(verbs.pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(mr != nullptr);
+  ibv_sge sge{reinterpret_cast<uint64_t>(memory), kLength, mr->lkey};
+  ibv_send_wr wr = verbs.Write(&sge);
+  wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(verbs.buffer);
+  CHECK(verbs.Post(wr) == 0);
+  if (breaks) memory[kLength - 1]++;
+  memory[kLength]++;  // not the send's
+  CHECK(verbs.Poll().status == IBV_WC_SUCCESS);
+  if (!breaks) memory[kLength - 1]++;
+  CHECK(ibv_dereg_mr(mr) == 0);
+  verbs.Destroy();
+}
+
 void WrongRkey(bool breaks) {
   Verbs verbs, responder;
   verbs.MakeQp();
@@ -362,6 +382,11 @@ const std::vector<Case> kQueueCases = {
     {"MR-004", ReadOnlyReceive},
     {"MR-005", DeregInFlight},
     {"MR-006", RemoteWithoutLocalWrite},
+    {"MR-007", ChangeInFlight<16>},
+    {"MR-007@byte", ChangeInFlight<1>},
+    {"MR-007@all", ChangeInFlight<128>},
+    {"MR-007@words", ChangeInFlight<129>},
+    {"MR-007@long", ChangeInFlight<2048>},
     {"MR-009", WrongRkey},
     {"MR-011", DeallocUsedPd},
     {"MR-012", DeregTwice},

@@ -18,10 +18,10 @@
   } while (false)
 
 struct Case {
-  const char* rule;  // "CM-001"
+  const char* rule;  // "CM-001", or "CM-001@name" for another program that breaks it
   void (*run)(bool breaks);
 };
-extern const std::vector<Case> kCmCases, kQpCases, kQueueCases, kExitCases;
+extern const std::vector<Case> kCmCases, kQpCases, kQueueCases, kExtendedCases, kExitCases;
 
 // The address of the host's device.
 extern const char* g_address;

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "emulator/fault/programs.h"
 #include "emulator/host/faults/host_faults.h"
 #include "emulator/runtime/host_setup.h"
 #include "emulator/runtime/memory_maps.h"
@@ -63,6 +64,8 @@ void ReadRecord(std::string_view text) {
 void ReadRules(const std::string& text) {
   const auto rules = fault::ParseScenario(text, "scenario.toml", FaultVocabulary());
   if (!rules) REQUIRE(!rules.error().empty());
+  const auto programs = fault::ParsePrograms(text, "scenario.toml");
+  if (rules) REQUIRE(programs.has_value());
   testing::FakeTrace trace;
   HostFaults faults(RandomSeed(1), "fuzz", trace);
   REQUIRE(!faults.AddText(text).empty());

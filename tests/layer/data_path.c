@@ -1,4 +1,6 @@
-/* Makes each data-path call of verbs.h between two queue pairs of one process. Prints "done". */
+/* Makes each data-path call of verbs.h between two queue pairs of one process. Prints "done".
+   With an argument BYTE: sends known bytes, of which one is BYTE (docs/trace.md, payload hashes).
+ */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -144,7 +146,68 @@ static void post_extended(struct ibv_qp* qp, struct ibv_qp* peer) {
   ibv_wr_abort(x);
 }
 
-int main(void) {
+static void post_receive(struct ibv_qp* qp, uint64_t wr_id, struct ibv_sge* sges, int count) {
+  struct ibv_recv_wr recv = {.wr_id = wr_id, .sg_list = sges, .num_sge = count}, *bad;
+  if (qp->srq != NULL) {
+    CHECK(!ibv_post_srq_recv(qp->srq, &recv, &bad));
+  } else {
+    CHECK(!ibv_post_recv(qp, &recv, &bad));
+  }
+}
+
+static void post_one(struct ibv_qp* qp, enum ibv_wr_opcode opcode, int flags, struct ibv_sge* sges,
+                     int count) {
+  struct ibv_send_wr wr = {.wr_id = 9, .sg_list = sges, .num_sge = count}, *bad;
+  wr.opcode = opcode;
+  wr.send_flags = flags;
+  wr.wr.rdma.remote_addr = (uintptr_t)memory;
+  wr.wr.rdma.rkey = mr->rkey;
+  CHECK(!ibv_post_send(qp, &wr, &bad));
+  poll_plain(1);
+}
+
+static void post_payloads(struct ibv_qp* qp, struct ibv_qp* peer, int byte) {
+  for (int i = 0; i < 64; i++) memory[i] = i;
+  memory[5] = byte;
+  struct ibv_sge gather[2] = {part(0, 30), part(30, 34)};
+  struct ibv_sge scatter[2] = {part(1024, 16), part(2048, 100)};
+  post_receive(peer, 1, scatter, 2);
+  post_one(qp, IBV_WR_SEND, 0, gather, 2);
+  poll_extended(1);
+  char outside[8] = "12345678";
+  struct ibv_sge inlined = {(uintptr_t)outside, 8, 0};
+  post_receive(peer, 2, scatter, 2);
+  post_one(qp, IBV_WR_SEND, IBV_SEND_INLINE, &inlined, 1);
+  poll_extended(1);
+  struct ibv_sge whole = part(3000, 64);
+  post_one(qp, IBV_WR_RDMA_READ, 0, &whole, 1);
+  post_receive(peer, 3, NULL, 0);
+  post_one(qp, IBV_WR_RDMA_WRITE_WITH_IMM, 0, &whole, 1);
+  poll_extended(1);
+  post_receive(peer, 4, scatter, 2);
+  struct ibv_qp_ex* x = ibv_qp_to_qp_ex(qp);
+  ibv_wr_start(x);
+  ibv_wr_send(x), ibv_wr_set_sge(x, mr->lkey, (uintptr_t)memory, 64);
+  ibv_wr_rdma_read(x, mr->rkey, (uintptr_t)memory);
+  ibv_wr_set_sge(x, mr->lkey, (uintptr_t)memory + 3000, 5);
+  CHECK(!ibv_wr_complete(x));
+  poll_plain(2);
+  poll_extended(1);
+}
+
+/* Two receives of a shared queue with one wr_id cannot be told apart. */
+static void post_to_shared(struct ibv_qp* qp, struct ibv_qp* shared) {
+  struct ibv_sge one = part(1024, 64), other = part(2048, 64), from = part(0, 64);
+  post_receive(shared, 5, &one, 1);
+  post_one(qp, IBV_WR_SEND, 0, &from, 1);
+  poll_extended(1);
+  post_receive(shared, 6, &one, 1);
+  post_receive(shared, 6, &other, 1);
+  post_one(qp, IBV_WR_SEND, 0, &from, 1);
+  poll_extended(1);
+}
+
+int main(int argc, char** argv) {
   struct ibv_device** list = ibv_get_device_list(NULL);
   CHECK(list && list[0] && (context = ibv_open_device(list[0])));
   ibv_free_device_list(list);
@@ -163,6 +226,16 @@ int main(void) {
   CHECK(!ibv_req_notify_cq(cq, 0));
   connect_qp(qp, peer);
   connect_qp(peer, qp);
+  if (argc > 1) {
+    struct ibv_qp* const sender = make_qp(NULL);
+    CHECK(sender);
+    connect_qp(sender, shared);
+    connect_qp(shared, sender);
+    post_payloads(qp, peer, atoi(argv[1]));
+    post_to_shared(sender, shared);
+    puts("done");
+    return 0;
+  }
   post_plain(qp, peer);
   post_extended(qp, peer);
   struct ibv_poll_cq_attr unknown = {.comp_mask = 1u << 31};

@@ -236,6 +236,27 @@ def rules_that_need_the_emulator_are_refused_with_what_to_use_instead():
         check(program.wait(LIMIT_S) == 125 and '"wire"' in program.output, program.describe())
 
 
+def the_programs_of_ab_share_the_rules():
+    shapes = build("shapes")
+    with Machine() as machine:
+        scenario = machine.file("pair.toml", tables(
+            'name = "none", at = "call.alloc_pd", nth = 2, errno = "ENOMEM"') + "".join(
+                '[[program]]\nname = "%s"\ncommand = "%s linked"\n' % (name, shapes)
+                for name in ("first", "second")))
+        keep = os.path.join(machine.emulator.directory, "runs")
+        ab = machine.emulator.start(
+            "machine", machine.address,
+            [RDMAEMU, "ab", "--a", "system", "--scenario", scenario, "--keep", keep],
+            env={"RDMAEMU_SYSTEM_LIBRARIES": LIBRARIES})
+        check(ab.wait(LIMIT_S) == 0, ab.describe())
+        for side in "ab":
+            for program, status in (("first", 0), ("second", 1)):
+                ab.expect("note: on %s the %s ended with status %d" % (side, program, status))
+            with open(os.path.join(keep, side + ".jsonl")) as trace:
+                marked = injected(map(json.loads, trace), "call")
+            check(marked == [("alloc_pd", "none")], "%s" % marked)
+
+
 def programs_of_each_shape_run_with_rules():
     asks = 'name = "asks", at = "call.alloc_pd", nth = 1000000, errno = "EPERM"'
     for how, status in (("dlopen", 0), ("fork", 0), ("threads", 0), ("vfork", 0), ("exec", 0),
@@ -424,6 +445,7 @@ CASES = [
     a_rule_that_never_fired_fails_a_strict_run,
     a_rule_for_another_host_is_ignored,
     rules_that_need_the_emulator_are_refused_with_what_to_use_instead,
+    the_programs_of_ab_share_the_rules,
     programs_of_each_shape_run_with_rules,
     an_event_becomes_another_one_and_its_connection_ends,
     the_active_side_gets_the_same_events_as_on_the_emulator,

@@ -184,6 +184,57 @@ def each_data_path_call_is_seen_under_its_name():
     check({1, 2, 3, 4} <= numbers, "%s" % numbers)
 
 
+def crc32c(data):
+    """RFC 3720, bit by bit."""
+    state = 0xffffffff
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = state >> 1 ^ (0x82f63b78 if state & 1 else 0)
+    return "crc32c:%08x" % (state ^ 0xffffffff)
+
+
+def a_trace_has_hashes_of_what_was_sent_and_has_arrived():
+    check(crc32c(b"123456789") == "crc32c:e3069283", "the test's own CRC")
+    with Emulator() as emulator:
+        lines = traced(emulator, [build("data_path"), "5"], options=["--payload-hashes"])
+        validated(emulator, os.path.join(emulator.directory, "saw.jsonl"))
+    whole, inlined = crc32c(bytes(range(64))), crc32c(b"12345678")
+    posted = [line["arguments"]["wr"][0].get("payload_hash") for line in lines
+              if line["what"] == "post_send"]
+    # Gathered, inline, READ, WRITE with immediate of the bytes that were read, and two sends.
+    check(posted == [whole, inlined, None, whole, whole, whole], "%s" % posted)
+    built = [line["arguments"].get("payload_hash") for line in lines if line["what"] == "wr_set_sge"]
+    check(built == [whole, None], "%s" % built)
+    done = [(line["arguments"]["opcode"], line["arguments"]["wr_id"],
+             line["arguments"].get("payload_hash")) for line in lines
+            if line["kind"] == "completion"]
+    arrived = {wr_id: found for opcode, wr_id, found in done if opcode.startswith("RECV")}
+    check(arrived == {1: whole, 2: inlined, 3: None, 4: whole, 5: whole,
+                      6: "none: several receives with this wr_id"}, "%s" % done)
+    reads = [found for opcode, _, found in done if opcode == "RDMA_READ"]
+    check(reads == [whole, crc32c(bytes(range(5)))], "%s" % done)
+    check(all(found is None for opcode, _, found in done if opcode in ("SEND", "RDMA_WRITE")),
+          "%s" % done)
+
+
+def a_changed_byte_is_a_difference():
+    with Emulator() as emulator:
+        paths = []
+        for byte, options in (("5", ["--payload-hashes"]), ("5", ["--payload-hashes"]),
+                              ("6", ["--payload-hashes"]), ("6", [])):
+            traced(emulator, [build("data_path"), byte], options=options)
+            paths.append(os.path.join(emulator.directory, "%d.jsonl" % len(paths)))
+            os.rename(os.path.join(emulator.directory, "saw.jsonl"), paths[-1])
+        same, other, without = (emulator.rdmaemu("trace", "diff", paths[0], path)
+                                for path in paths[1:])
+        check(same.returncode == 0, same.stdout)
+        check(other.returncode == 122 and "payload_hash: " in other.stdout, other.stdout)
+        check(without.returncode == 0, without.stdout)
+        shown = emulator.rdmaemu("trace", "show", paths[2], "--kind", "completion").stdout
+        check("payload_hash=crc32c:" in shown, shown)
+
+
 def names_are_stable_and_tell_whose_a_number_is():
     runs, address = [], free_addresses(1)[0]
     for _ in range(2):
@@ -387,6 +438,8 @@ CASES = SHAPES + [
     a_program_under_valgrind_is_seen,
     a_call_that_never_returned_is_in_the_trace,
     each_data_path_call_is_seen_under_its_name,
+    a_trace_has_hashes_of_what_was_sent_and_has_arrived,
+    a_changed_byte_is_a_difference,
     names_are_stable_and_tell_whose_a_number_is,
     real_traces_keep_the_schema,
     a_trace_that_is_cut_fails_the_run_and_says_how_much,

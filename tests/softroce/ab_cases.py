@@ -17,10 +17,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def sees_the_same(server, client, known=None):
+    ab(["--server", server, "--client", client], known)
+
+
+def ab(what, known):
     with Emulator() as emulator:
         done = subprocess.run(
-            [RDMAEMU, "ab", "--timeout", "60s", "--b-address", KERNEL[4], "--server", server,
-             "--client", client, *(["--accept", os.path.join(HERE, known)] if known else [])],
+            [RDMAEMU, "ab", "--timeout", "60s", "--b-address", KERNEL[4], *what,
+             *(["--accept", os.path.join(HERE, known)] if known else [])],
             env=dict(os.environ, RDMAEMU_DIR=emulator.directory), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             timeout=LIMIT_S)
@@ -49,7 +53,13 @@ def the_epoll_example_sees_the_same_on_both_backends():
             "%s ask {address} %d hello && kill -TERM $(cat %s)" % (SERVICE, PORT, pid.name))
 
 
+def ib_write_bw_with_rdma_cm_sees_the_same_on_both_backends():
+    # The scenario's rule delays the client's second connection until the server listens again.
+    ab(["--scenario", os.path.join(HERE, "ab_perftest_scenario.toml")], "ab_perftest.toml")
+
+
 def ab_cases():
     return [("ab." + case.__name__, case) for case in (
         rping_sees_the_same_on_both_backends, ucmatose_sees_the_same_on_both_backends,
-        udaddy_sees_the_same_on_both_backends, the_epoll_example_sees_the_same_on_both_backends)]
+        udaddy_sees_the_same_on_both_backends, the_epoll_example_sees_the_same_on_both_backends,
+        ib_write_bw_with_rdma_cm_sees_the_same_on_both_backends)]

@@ -15,10 +15,12 @@
 #include <optional>
 #include <utility>
 
+#include "emulator/runtime/host_setup.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/duration.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/spawn.h"
+#include "tools/cli/system_host/decisions.h"
 #include "tools/trace/select.h"
 
 namespace rdmaemu::cli {
@@ -66,7 +68,7 @@ class TraceDirectory {
 
 struct SideRun {
   std::string trace;                                          // a file
-  std::vector<std::pair<std::string, std::string>> statuses;  // of the test, or server and client
+  std::vector<std::pair<std::string, std::string>> statuses;  // of the test or programs
 };
 
 std::string WithAddress(std::string text, const AbSide& side) {
@@ -84,7 +86,7 @@ runtime::OrMessage<void> MergeTraces(const std::vector<std::string>& files,
   std::vector<std::unique_ptr<Trace>> traces;
   std::vector<Trace*> loaded;
   for (const std::string& file : files) {
-    if (!fs::exists(file)) continue;  // the client was not started
+    if (!fs::exists(file)) continue;  // the program was not started
     auto trace = LoadTrace(file);
     if (!trace) return tl::unexpected(trace.error());
     loaded.push_back(trace->get());
@@ -101,25 +103,31 @@ runtime::OrMessage<void> MergeTraces(const std::vector<std::string>& files,
 // Runs the test on one backend and returns its trace and exit statuses.
 class SideRunner {
  public:
-  SideRunner(const AbRequest& request, const AbSide& side, std::string name,
-             const TraceDirectory& directory)
-      : request_(request), side_(side), name_(std::move(name)), directory_(directory) {}
+  SideRunner(const AbRequest& request, const std::vector<fault::Program>& programs,
+             const AbSide& side, std::string name, const TraceDirectory& directory)
+      : request_(request),
+        programs_(programs),
+        side_(side),
+        name_(std::move(name)),
+        directory_(directory) {}
 
   runtime::OrMessage<SideRun> Run() {
     fprintf(stderr, "note: the test runs on %s (%s)\n", name_.c_str(), side_.backend.c_str());
-    const bool is_pair = !request_.server.empty();
-    for (const char* left : {".jsonl", ".server", ".client", ".status"}) {
-      std::error_code error;
-      fs::remove(File(left), error);
+    const bool has_programs = request_.test.empty();
+    for (const char* left : {".jsonl", ".status"}) Remove(File(left));
+    for (const fault::Program& program : programs_) Remove(File("." + program.name));
+    if (has_programs && !WriteRequest(ProgramsRequest(), File(".request"))) {
+      return tl::unexpected("cannot write " + File(".request") + ": " + std::strerror(errno));
     }
-    const pid_t child = Spawn(is_pair ? PairCommand() : TestCommand());
+    const pid_t child = Spawn(has_programs ? ProgramsCommand() : TestCommand());
     if (child < 0) return Problem(std::string("cannot start a process: ") + std::strerror(errno));
     const int status = WaitFor(child);
     const bool not_run = WIFEXITED(status) && WEXITSTATUS(status) >= kTimedOut &&
                          WEXITSTATUS(status) <= kRunNotFound;
-    const bool pair_failed = is_pair && status != 0;
-    if (not_run || pair_failed) return Problem("the status was " + StatusText(status));
-    auto run = is_pair ? OfPair() : SideRun{File(".jsonl"), {{"test", StatusText(status)}}};
+    const bool programs_failed = has_programs && status != 0;
+    if (not_run || programs_failed) return Problem("the status was " + StatusText(status));
+    auto run =
+        has_programs ? OfPrograms() : SideRun{File(".jsonl"), {{"test", StatusText(status)}}};
     if (!run) return run;
     for (const auto& [what, text] : run->statuses) {
       fprintf(stderr, "note: on %s the %s ended with status %s\n", name_.c_str(), what.c_str(),
@@ -136,7 +144,11 @@ class SideRunner {
   // Statuses of `run` when the program did not run.
   static constexpr std::string_view kNotRun[] = {"125", "126", "127"};
 
-  std::string File(const char* suffix) const { return directory_.File(name_ + suffix); }
+  std::string File(const std::string& suffix) const { return directory_.File(name_ + suffix); }
+  static void Remove(const std::string& file) {
+    std::error_code error;
+    fs::remove(file, error);
+  }
   tl::unexpected<std::string> Problem(const std::string& why) const {
     return tl::unexpected("the test could not be run on " + name_ + " (" + side_.backend +
                           "): " + why);
@@ -151,60 +163,119 @@ class SideRunner {
       run.insert(run.end(), {"--address", side_.address});
     }
     if (!side_.device.empty()) run.insert(run.end(), {"--device", side_.device});
+    if (request_.scenario.empty()) return run;
+    run.insert(run.end(), {"--scenario", request_.scenario});
+    // On the system backend, the host of the rules is in the user's registry.
+    if (side_.backend == "system") {
+      run.insert(run.end(), {"--host", kHostName + ("-" + std::to_string(getpid()))});
+    }
     return run;
   }
 
   std::vector<std::string> TestCommand() const {
     std::vector<std::string> run = RunOptions();
-    run.insert(run.end(), {"--program-trace", File(".jsonl"), "--"});
+    run.insert(run.end(), {"--program-trace", File(".jsonl")});
+    if (request_.hashes_payloads) run.push_back("--payload-hashes");
+    run.push_back("--");
     for (const std::string& word : request_.test) run.push_back(WithAddress(word, side_));
     return run;
   }
 
-  std::vector<std::string> PairCommand() const {
-    std::vector<std::string> pair = {BinaryPath(), "ab-pair",
-                                     "--backend",  side_.backend,
-                                     "--server",   WithAddress(request_.server, side_),
-                                     "--client",   WithAddress(request_.client, side_),
-                                     "--timeout",  request_.timeout,
-                                     "--traces",   directory_.File(name_)};
-    if (!side_.device.empty()) pair.insert(pair.end(), {"--device", side_.device});
-    if (side_.backend == "system") return pair;
+  AbProgramsRequest ProgramsRequest() const {
+    AbProgramsRequest programs{.backend = side_.backend,
+                               .device = side_.device,
+                               .timeout = request_.timeout,
+                               .traces = directory_.File(name_),
+                               .hashes_payloads = request_.hashes_payloads,
+                               .programs = programs_};
+    for (fault::Program& each : programs.programs) each.command = WithAddress(each.command, side_);
+    return programs;
+  }
+
+  // Runs `ab-programs` within a `run` that has the host, and on both backends the rules.
+  std::vector<std::string> ProgramsCommand() const {
+    const std::vector<std::string> programs = {BinaryPath(), "ab-programs", File(".request")};
+    if (side_.backend == "system" && request_.scenario.empty()) return programs;
     std::vector<std::string> run = RunOptions();
     run.push_back("--");
-    run.insert(run.end(), pair.begin(), pair.end());
+    run.insert(run.end(), programs.begin(), programs.end());
     return run;
   }
 
-  runtime::OrMessage<SideRun> OfPair() const {
+  runtime::OrMessage<SideRun> OfPrograms() const {
     std::ifstream file(File(".status"));
     const auto statuses = nlohmann::json::parse(file, nullptr, false);
-    if (!statuses.is_object()) return Problem("it left no status");
-    const auto merged = MergeTraces({File(".server"), File(".client")}, File(".jsonl"));
+    if (!statuses.is_array()) return Problem("it left no status");
+    SideRun run{File(".jsonl"), statuses};
+    std::vector<std::string> traces;
+    for (const fault::Program& program : programs_) traces.push_back(File("." + program.name));
+    const auto merged = MergeTraces(traces, run.trace);
     if (!merged) return tl::unexpected(merged.error());
-    fs::remove(File(".status"));
-    return SideRun{
-        File(".jsonl"),
-        {{"server", statuses.value("server", "")}, {"client", statuses.value("client", "")}}};
+    Remove(File(".status"));
+    Remove(File(".request"));
+    return run;
   }
 
   const AbRequest& request_;
+  const std::vector<fault::Program>& programs_;  // unless the request has a test
   const AbSide& side_;
   const std::string name_;
   const TraceDirectory& directory_;
 };
 
+// Returns the programs of the request. Returns none if the request has a test.
+runtime::OrMessage<std::vector<fault::Program>> ProgramsOf(const AbRequest& request) {
+  const bool is_pair = !request.server.empty();
+  if (is_pair) {
+    return std::vector<fault::Program>{{"server", request.server, fault::Until::kListens},
+                                       {"client", request.client, fault::Until::kEnded}};
+  }
+  std::vector<fault::Program> programs;
+  if (request.scenario.empty()) return programs;
+  auto read = runtime::ReadScenarioPrograms(request.scenario);
+  if (!read) return read;
+  if (request.test.empty() && read->empty()) {
+    return tl::unexpected(request.scenario +
+                          " has no [[program]]; add the programs, or give a test behind --");
+  }
+  return request.test.empty() ? std::move(*read) : programs;
+}
+
+// Returns the first reason why the scenario's rules cannot apply, or nothing.
+std::optional<std::string> WrongRules(const AbRequest& request) {
+  if (request.scenario.empty()) return std::nullopt;
+  const auto rules = runtime::ReadScenario(request.scenario);
+  if (!rules) return rules.error();
+  const bool runs_b = request.b_trace.empty();
+  const bool on_system = request.a.backend == "system" || (runs_b && request.b.backend == "system");
+  for (const fault::Rule& rule : *rules) {
+    if (!rule.match.host.empty()) {
+      return request.scenario + ": rule \"" + rule.name + "\" is for the host " + rule.match.host +
+             ", but ab runs all programs on one host; use program instead of host";
+    }
+    if (!on_system) continue;
+    if (const auto wrong = WhyNotOnSystem(rule)) return request.scenario + ": " + *wrong;
+  }
+  return std::nullopt;
+}
+
 // Returns the mistake in the request, or nothing.
-std::optional<std::string> Mistake(const AbRequest& request) {
+std::optional<std::string> Mistake(const AbRequest& request,
+                                   const std::vector<fault::Program>& programs) {
   const bool is_pair = !request.server.empty() || !request.client.empty();
   if (is_pair && (request.server.empty() || request.client.empty())) {
     return "--server and --client need each other";
   }
-  if (is_pair != request.test.empty()) {
-    return "give a test behind --, as in: rdmaemu ab -- ./my_test; or --server and --client";
+  if (is_pair && !request.test.empty()) {
+    return "give either a test behind --, or --server and --client";
+  }
+  if (!is_pair && request.test.empty() && request.scenario.empty()) {
+    return "give a test behind --, as in: rdmaemu ab -- ./my_test; or --server and --client; or"
+           " --scenario";
   }
   if (!ParseDuration(request.timeout)) return NotADuration(request.timeout);
-  std::string words = request.server + request.client;
+  std::string words;
+  for (const fault::Program& program : programs) words += program.command;
   for (const std::string& word : request.test) words += word;
   const bool has_address = words.find(kAddressWord) != words.npos;
   const bool runs_b = request.b_trace.empty();
@@ -224,8 +295,11 @@ std::optional<std::string> Mistake(const AbRequest& request) {
 }  // namespace
 
 int Ab(const AbRequest& request) {
-  if (const auto mistake = Mistake(request)) return Fail(kUsage, *mistake);
   // Ab reads files before the test runs, so that it reports an unreadable file at once.
+  const auto programs = ProgramsOf(request);
+  if (!programs) return Fail(kRunFailed, programs.error());
+  if (const auto mistake = Mistake(request, *programs)) return Fail(kUsage, *mistake);
+  if (const auto wrong = WrongRules(request)) return Fail(kRunFailed, *wrong);
   auto acceptances = LoadAcceptances(request.compare.accept);
   if (!acceptances) return Fail(kRunFailed, acceptances.error());
   std::unique_ptr<Trace> b;
@@ -236,11 +310,11 @@ int Ab(const AbRequest& request) {
   }
   const auto directory = TraceDirectory::Make(request.keep);
   if (!directory) return Fail(kRunFailed, directory.error());
-  const auto run_a = SideRunner(request, request.a, "a", *directory).Run();
+  const auto run_a = SideRunner(request, *programs, request.a, "a", *directory).Run();
   if (!run_a) return Fail(kRunFailed, run_a.error());
   std::vector<RunStatus> statuses;
   if (b == nullptr) {
-    const auto run_b = SideRunner(request, request.b, "b", *directory).Run();
+    const auto run_b = SideRunner(request, *programs, request.b, "b", *directory).Run();
     if (!run_b) return Fail(kRunFailed, run_b.error());
     for (size_t i = 0; i < run_a->statuses.size(); i++) {
       const auto& [what, of_a] = run_a->statuses[i];

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/fault/programs.h"
 #include "tools/cli/trace.h"
 
 namespace rdmaemu::cli {
@@ -17,20 +18,27 @@ struct AbSide {
 struct AbRequest {
   AbSide a{"emulator", "", ""}, b{"system", "", ""};
   std::string b_trace;  // of an earlier run, instead of side b
+  // A file with fault rules and, if nothing else is to run, with programs (docs/ab.md).
+  std::string scenario;
   std::string server, client;
   std::vector<std::string> test;  // instead of a server and a client
   std::string timeout = "10s";    // for the server to listen, and to end after the client
   std::string keep;               // directory for the traces; empty: none
+  bool hashes_payloads = false;
   CompareOptions compare;
 };
 int Ab(const AbRequest& request);
 
-// Runs a server and its client on one backend. `AbPair` starts the client when the server listens.
-// `AbPair` writes the traces to `traces`.server and `traces`.client, and the exit statuses of both
-// to `traces`.status.
-struct AbPairRequest {
-  std::string backend, device, server, client, timeout, traces;
+// Runs the programs of a test on one backend. Writes their traces to `traces`.NAME, and their exit
+// statuses to `traces`.status: a JSON array of pairs, name and status.
+struct AbProgramsRequest {
+  std::string backend, device, timeout, traces;
+  bool hashes_payloads = false;
+  std::vector<fault::Program> programs;
 };
-int AbPair(const AbPairRequest& request);
+// Writes the request to a file for AbPrograms, which runs in a process on the backend. Returns
+// false and sets errno when the file cannot be written.
+bool WriteRequest(const AbProgramsRequest& request, const std::string& path);
+int AbPrograms(const std::string& path);
 
 }  // namespace rdmaemu::cli

@@ -105,6 +105,61 @@ def a_client_that_sends_more_is_found():
         check("call post_send" in result.stdout and "only in b" in result.stdout, result.stdout)
 
 
+PAIR = """
+[[program]]
+name = "server"
+command = "rping -s -a {address} -C 3"
+until = "listens"
+
+[[program]]
+name = "client"
+command = "rping -c -a {address} -C 3"
+"""
+
+
+def the_programs_of_a_scenario_run_in_their_order():
+    emulated.need("rping")
+    with Emulator() as emulator:
+        keep = os.path.join(emulator.directory, "runs")
+        last = '[[program]]\nname = "last"\ncommand = "ibv_devices; exit 3"\n'
+        pair = write(emulator, "pair.toml", PAIR + last)
+        known = write(emulator, "known.toml", LAST_EVENT)
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--scenario", pair, "--keep", keep, "--accept",
+                                known), 0, "\nsame", "on a the server ended with status",
+               "on b the client ended with status", "on b the last ended with status 3")
+        check(sorted(os.listdir(keep)) == ["a.jsonl", "b.jsonl"], os.listdir(keep))
+        with open(os.path.join(keep, "a.jsonl")) as lines:
+            programs = [os.path.basename(line["arguments"]["program"])
+                        for line in map(json.loads, lines) if line["kind"] == "start"]
+        check(programs == ["rping", "rping", "ibv_devices"], programs)
+
+
+def the_rules_of_a_scenario_act_on_all_programs():
+    emulated.need("ibv_devinfo")
+    rule = '[[fault]]\nname = "second"\nat = "call.open_device"\nnth = 2\nerrno = "ENODEV"\n'
+    with Emulator() as emulator:
+        pair = write(emulator, "pair.toml", rule + "".join(
+            '[[program]]\nname = "%s"\ncommand = "ibv_devinfo"\n' % name for name in ("x", "y")))
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--scenario", pair), 0, "\nsame",
+               "on b the x ended with status 0", "on b the y ended with status 1")
+        # They act on a test of the command line, too.
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--scenario", pair, "--", "sh", "-c",
+                                "ibv_devinfo; ibv_devinfo"), 0,
+               "\nsame", "on b the test ended with status 1")
+
+
+def rules_that_ab_cannot_apply_are_refused_by_name():
+    with Emulator() as emulator:
+        wire = write(emulator, "wire.toml", PAIR + '[[fault]]\nname = "lost"\nat = "cm.rtu"\n'
+                     'drop = true\n')
+        expect(emulator.rdmaemu("ab", "--b-address", "10.0.0.1", "--scenario", wire), 125,
+               'wire.toml: rule "lost": --backend system has no cm.rtu; use a rule at event')
+        host = write(emulator, "host.toml", PAIR + '[[fault]]\nname = "far"\nat = "event"\n'
+                     'host = "b"\ndrop = true\n')
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--scenario", host), 125,
+               'rule "far" is for the host b', "use program instead of host")
+
+
 def what_cannot_run_has_a_status_of_its_own():
     with Emulator() as emulator:
         expect(emulator.rdmaemu("ab", *EMULATORS, "--", "/nonexistent/test"), 125,
@@ -122,15 +177,20 @@ def wrong_words_are_errors():
     with Emulator() as emulator:
         expect(emulator.rdmaemu("ab"), 2, "rdmaemu ab -- ./my_test")
         expect(emulator.rdmaemu("ab", "--server", "x"), 2, "--server and --client")
-        expect(emulator.rdmaemu("ab", *SERVER, *CLIENT, "--", "x"), 2, "give a test behind --")
+        expect(emulator.rdmaemu("ab", *SERVER, *CLIENT, "--", "x"), 2, "give either a test behind --")
         expect(emulator.rdmaemu("ab", *SERVER, *CLIENT), 2, "--b-address")
+        expect(emulator.rdmaemu("ab", "--scenario", "/nonexistent"), 125, "/nonexistent")
+        rules = write(emulator, "rules.toml", '[[fault]]\nat = "event"\n')
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--scenario", rules), 125, "no [[program]]")
+        pair = write(emulator, "pair.toml", PAIR)
+        expect(emulator.rdmaemu("ab", "--scenario", pair), 2, "--b-address")
         expect(emulator.rdmaemu("ab", "--timeout", "soon", "--", "x"), 2, "soon")
         expect(emulator.rdmaemu("ab", "--c", "x"), 2, "--c")
         expect(emulator.rdmaemu("ab", "--a", "cloud", "--", "x"), 2, "cloud")
         expect(emulator.rdmaemu("ab", "--b-trace", "t", "--b-device", "d", "--", "x"), 2,
                "--b-device")
         help_text = expect(emulator.rdmaemu("ab", "--help"), 0, "Example", "rdmaemu ab").stdout
-        check("ab-pair" not in emulator.rdmaemu("--help").stdout + help_text, help_text)
+        check("ab-programs" not in emulator.rdmaemu("--help").stdout + help_text, help_text)
 
 
 CASES = [
@@ -139,6 +199,9 @@ CASES = [
     a_kept_trace_is_compared_with_a_later_run,
     a_server_and_its_client_run_on_one_backend,
     a_client_that_sends_more_is_found,
+    the_programs_of_a_scenario_run_in_their_order,
+    the_rules_of_a_scenario_act_on_all_programs,
+    rules_that_ab_cannot_apply_are_refused_by_name,
     what_cannot_run_has_a_status_of_its_own,
     wrong_words_are_errors,
 ]

@@ -27,6 +27,7 @@ inline constexpr int kTimedOut = 124;  // as timeout(1)
 struct ProgramTraceRequest {
   std::string path = {};  // "": none
   uint64_t limit_bytes = 0;
+  bool hashes_payloads = false;
 };
 
 // How a program finds its host's devices under /sys and /dev (docs/filesystem.md).

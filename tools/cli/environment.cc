@@ -23,6 +23,8 @@ constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
 constexpr const char* kClockVariable = "RDMAEMU_CLOCK";
 constexpr const char* kSeedVariable = "RDMAEMU_SEED";
 constexpr const char* kPayloadShortcutsVariable = "RDMAEMU_PAYLOAD_SHORTCUTS";
+constexpr const char* kFaultsSocketVariable = "RDMAEMU_LAYER_FAULTS_SOCKET";
+constexpr const char* kFaultsDoorsVariable = "RDMAEMU_LAYER_FAULTS_DOORS";
 constexpr const char* kSystemLibrariesVariable = "RDMAEMU_SYSTEM_LIBRARIES";
 
 std::string Variable(const char* name) {
@@ -155,8 +157,8 @@ Environment LayerEnvironment(const Layer& layer, const std::string& directory,
           {"RDMAEMU_LAYER_TRACE", layer.recording},
           {"RDMAEMU_LAYER_FAULTS",
            layer.faults_socket.empty() ? "" : directory + "/librdmaemu_faults.so"},
-          {"RDMAEMU_LAYER_FAULTS_SOCKET", layer.faults_socket},
-          {"RDMAEMU_LAYER_FAULTS_DOORS", layer.faults_doors},
+          {kFaultsSocketVariable, layer.faults_socket},
+          {kFaultsDoorsVariable, layer.faults_doors},
           {"RDMAEMU_LAYER_CHECKS", layer.checks.empty() ? "" : directory + "/librdmaemu_checks.so"},
           {"RDMAEMU_LAYER_CHECKS_DIRECTORY", layer.checks}};
 }
@@ -265,7 +267,12 @@ std::vector<std::string> OptionVariables() {
   return names;
 }
 
-runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer) {
+runtime::OrMessage<Environment> SystemEnvironment(const Layer& wanted) {
+  Layer layer = wanted;
+  if (layer.faults_socket.empty()) {
+    layer.faults_socket = Variable(kFaultsSocketVariable);
+    layer.faults_doors = Variable(kFaultsDoorsVariable);
+  }
   const std::vector<std::string> given = Split(Variable(kSystemLibrariesVariable), ':');
   Environment changes;
   if (given.empty()) {

@@ -55,7 +55,8 @@ std::vector<std::string> OptionVariables();
 // unsets the variable. The machine's own libraries, or the layer before them, are preloaded,
 // because a program linked with rdmaemu would load ours. The variable RDMAEMU_SYSTEM_LIBRARIES
 // (DIR:DIR) names the directories of other libraries to use as the machine's own. Tests use it with
-// the emulator's libraries, whose host the program then keeps.
+// the emulator's libraries, whose host the program then keeps. A layer without fault rules keeps
+// those of an outer `run`.
 runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer);
 // Returns whether RDMAEMU_SYSTEM_LIBRARIES is set.
 bool HasSystemLibraries();

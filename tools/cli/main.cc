@@ -67,7 +67,8 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--profile", profiles,
-                 "A device with the habits of PROFILE, named after it: rxe, siw, or a file in TOML"
+                 "A device with the habits of PROFILE, named after it: rxe, siw, mlx5-roce, "
+                 "minimal, or a file in TOML"
                  " (docs/profiles.md); the same as --device NAME0=PROFILE")
       ->type_name("PROFILE")
       ->allow_extra_args(false);
@@ -200,8 +201,9 @@ std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   for (const CLI::Option* option : run.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == "--backend" || name == "--device" ||
-        name == "--program-trace" || name == "--program-trace-limit" || name == "--check" ||
-        name == "--check-json" || IsForRules(name)) {
+        name == "--program-trace" || name == "--program-trace-limit" ||
+        name == "--payload-hashes" || name == "--check" || name == "--check-json" ||
+        IsForRules(name)) {
       continue;
     }
     return name +
@@ -416,6 +418,10 @@ int Main(int argc, char** argv) {
                   " is lost, and run fails with status 125")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  run->add_flag("--payload-hashes", program_trace.hashes_payloads,
+                "Put a hash of the bytes that each request sends, and of the bytes that arrived,"
+                " into the trace (docs/trace.md)")
+      ->needs("--program-trace");
   std::string check;
   run->add_flag("--check{report}", check,
                 "Check the use of libibverbs and librdmacm by CMD and its children, on either"

@@ -25,6 +25,10 @@ using SortedJson = nlohmann::json;
 // it.
 constexpr auto kEndOfProgram = std::chrono::seconds(2);
 constexpr auto kTracePollInterval = std::chrono::milliseconds(2);
+// How long messages of other hosts may take to arrive when the programs have ended, and how often
+// the trace is read meanwhile.
+constexpr auto kLastMessages = std::chrono::seconds(2);
+constexpr auto kTraceReadInterval = std::chrono::milliseconds(20);
 
 runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
   std::error_code error;
@@ -150,14 +154,20 @@ bool Replay::Report(runtime::HostClient& client) const {
   for (const auto end = Clock::now() + kEndOfProgram; Others(client) > 0 && Clock::now() < end;) {
     std::this_thread::sleep_for(kTracePollInterval);
   }
-  // The host flushes its trace before it answers.
-  (void)client.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0});
-  const auto later = ReadRun(new_path_);
-  if (!later) {
-    fprintf(stderr, "error: %s\n", later.error().c_str());
-    return false;
+  std::optional<trace::Departure> departure;
+  for (const auto end = Clock::now() + kLastMessages;;) {
+    // The host flushes its trace before it answers.
+    (void)client.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0});
+    const auto later = ReadRun(new_path_);
+    if (!later) {
+      fprintf(stderr, "error: %s\n", later.error().c_str());
+      return false;
+    }
+    departure = trace::FirstDeparture(earlier_, *later);
+    // A message of another host may still be on its way.
+    if (!departure || !departure->later.empty() || Clock::now() >= end) break;
+    std::this_thread::sleep_for(kTraceReadInterval);
   }
-  const auto departure = trace::FirstDeparture(earlier_, *later);
   if (!departure) {
     fprintf(stderr, "note: the run took the same %zu decisions as %s\n", earlier_.decisions.size(),
             path_.c_str());

@@ -111,7 +111,8 @@ int Run(const RunRequest& request) {
   }
   std::optional<ProgramTrace> program_trace;
   if (!request.program_trace.path.empty()) {
-    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes);
+    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes,
+                                     request.program_trace.hashes_payloads);
     if (!begun) return Fail(kRunFailed, begun.error());
     program_trace.emplace(std::move(*begun));
   }

@@ -40,7 +40,8 @@ int RunOnSystem(const SystemRequest& request) {
   }
   std::optional<ProgramTrace> trace;
   if (!request.program_trace.path.empty()) {
-    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes);
+    auto begun = ProgramTrace::Begin(request.program_trace.path, request.program_trace.limit_bytes,
+                                     request.program_trace.hashes_payloads);
     if (!begun) return Fail(kRunFailed, begun.error());
     trace.emplace(std::move(*begun));
   }

@@ -109,10 +109,16 @@ AbOptions::AbOptions(CLI::App& app)
   ab_->add_option("--client", request_.client,
                   "A command for the shell, which starts when the server listens")
       ->type_name("CMD");
+  ab_->add_option("--scenario", request_.scenario,
+                  "Fault rules for both backends, and the programs to run if no other test is given"
+                  " (TOML, docs/ab.md)")
+      ->type_name("FILE");
   ab_->add_option(
          "--timeout", request_.timeout,
          "How long the server may take to listen, and to end after the client; default 10s")
       ->type_name("TIME");
+  ab_->add_flag("--payload-hashes", request_.hashes_payloads,
+                "Also compare the bytes that were sent and have arrived, by their hashes");
   ab_->add_option("--keep", request_.keep, "Keep the traces in DIR, as a.jsonl and b.jsonl")
       ->type_name("DIR");
   AddCompareOptions(*ab_, request_.compare);
@@ -128,24 +134,21 @@ AbOptions::AbOptions(CLI::App& app)
       "  rdmaemu ab --b-trace night/b.jsonl --accept known.toml -- ./my_test\n"
       "A server and its client:\n"
       "  rdmaemu ab --b-address 10.0.0.1 --server 'rping -s -a {address} -C 3'"
-      " --client 'rping -c -a {address} -C 3'");
-  AddPair(app);
+      " --client 'rping -c -a {address} -C 3'\n"
+      "The programs and fault rules of a file:\n"
+      "  rdmaemu ab --b-address 10.0.0.1 --scenario pair.toml");
+  AddPrograms(app);
 }
 
-// Adds `ab-pair`, which `ab` uses to run a server and a client on one backend. It is not for users.
-void AbOptions::AddPair(CLI::App& app) {
-  pair_ = app.add_subcommand("ab-pair", "Run a server and its client");
-  pair_->group("");
-  pair_->add_option("--backend", pair_request_.backend)->required();
-  pair_->add_option("--device", pair_request_.device);
-  pair_->add_option("--server", pair_request_.server)->required();
-  pair_->add_option("--client", pair_request_.client)->required();
-  pair_->add_option("--timeout", pair_request_.timeout)->required();
-  pair_->add_option("--traces", pair_request_.traces)->required();
+// Adds `ab-programs`, which `ab` uses to run several programs on one backend. It is not for users.
+void AbOptions::AddPrograms(CLI::App& app) {
+  programs_ = app.add_subcommand("ab-programs", "Run the programs of a test");
+  programs_->group("");
+  programs_->add_option("REQUEST", programs_request_)->required();
 }
 
 int AbOptions::Do(const std::vector<std::string>& command) {
-  if (pair_->parsed()) return AbPair(pair_request_);
+  if (programs_->parsed()) return AbPrograms(programs_request_);
   std::vector<std::string> rest = ab_->remaining();
   if (!rest.empty() && rest[0].starts_with('-')) {
     return Fail(kUsage, "there is no option " + rest[0] + "; see rdmaemu ab --help");

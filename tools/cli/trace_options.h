@@ -33,16 +33,16 @@ class TraceOptions {
 class AbOptions {
  public:
   explicit AbOptions(CLI::App& app);
-  bool given() const { return ab_->parsed() || pair_->parsed(); }
+  bool given() const { return ab_->parsed() || programs_->parsed(); }
   // `command` has the words after "--".
   int Do(const std::vector<std::string>& command);
 
  private:
-  void AddPair(CLI::App& app);
+  void AddPrograms(CLI::App& app);
 
-  CLI::App *ab_, *pair_ = nullptr;
+  CLI::App *ab_, *programs_ = nullptr;
   AbRequest request_;
-  AbPairRequest pair_request_;
+  std::string programs_request_;
 };
 
 }  // namespace rdmaemu::cli

@@ -90,6 +90,34 @@ def a_profile_is_a_name_or_a_file_and_names_its_device():
         check(emulator.hosts() == [], "a host was started all the same")
 
 
+def a_profile_file_names_its_base():
+    with Emulator() as emulator:
+        def write(name, text):
+            path = os.path.join(emulator.directory, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
+                file.write(text)
+            return path
+        write("base/far.toml", 'name = "far"\nbase = "rxe"\n[device]\nmax_qp = 7\nmax_cq = 7\n')
+        write("base/near.toml", 'name = "near"\nbase = "./far.toml"\n[device]\nmax_qp = 8\n')
+        mine = write("mine.toml", 'name = "mine"\nbase = "base/near.toml"\n[device]\nmax_pd = 9\n')
+        shown = run(emulator, "ibv_devinfo", "-v", options=("--profile", mine))
+        expect(shown, 0, "hca_id:\tmine0", "max_qp:\t\t\t\t8\n", "max_cq:\t\t\t\t7\n",
+               "max_pd:\t\t\t\t9\n", "max_sge:\t\t\t32\n")
+        eventually("the host's end", lambda: emulator.hosts() == [])
+        holder = hold(emulator)
+        expect(emulator.rdmaemu("device", "add", "nic0=" + mine, "--host", "h"), 0)
+        expect(emulator.rdmaemu("device", "list", "--host", "h"), 0, "nic0 (mine)")
+        let_go(holder)
+        eventually("the host's end", lambda: emulator.hosts() == [])
+        far = write("base/far.toml", 'name = "far"\nbase = "../mine.toml"\n')
+        expect(run(emulator, "true", options=("--profile", mine)), 125,
+               far + ":2:8: base leads back to itself: " + mine + " -> ")
+        write("base/far.toml", 'name = "far"\nbase = "./none.toml"\n')
+        expect(run(emulator, "true", options=("--profile", mine)), 125, far + ":2:8: base",
+               "base/none.toml: there is no such file")
+
+
 CASES = [
     every_command_has_help_with_an_example,
     wrong_usage_is_one_line,
@@ -99,6 +127,7 @@ CASES = [
     a_trace_is_not_written_to_the_callers_descriptors,
     wrong_values_say_what_would_be_right,
     a_profile_is_a_name_or_a_file_and_names_its_device,
+    a_profile_file_names_its_base,
 ]
 
 if __name__ == "__main__":

@@ -55,13 +55,27 @@ bool IsWord(const std::string& text) {
   });
 }
 
+// Returns whether the trace has hashes of payloads (`--payload-hashes`).
+bool HasHashes(const Trace& trace) {
+  return std::ranges::any_of(trace.records, [](const Record& record) {
+    return record.kind == "start" &&
+           FieldsOf(record).value("arguments", Json::object()).contains("payload_hashes");
+  });
+}
+
 // Canonicalises the records of one trace, in the order in which they began.
 class Canonicalizer {
  public:
+  // `with_hashes`: hashes of payloads count.
   Canonicalizer(const Trace& trace, const Processes& processes,
                 const std::vector<ThreadNumbers>& threads, const CanonicalOptions& options,
-                std::string_view side)
-      : trace_(trace), processes_(processes), threads_(threads), options_(options), side_(side) {}
+                bool with_hashes, std::string_view side)
+      : trace_(trace),
+        processes_(processes),
+        threads_(threads),
+        options_(options),
+        with_hashes_(with_hashes),
+        side_(side) {}
 
   CanonicalTrace Run() && {
     result_.records = trace_.records.size();
@@ -172,8 +186,10 @@ class Canonicalizer {
     // Two traces with lost records are never the same.
     if (record.kind == "lost") text += "trace=" + std::string(side_) + "\n";
     for (const auto& [key, value] : fields.items()) {
-      static constexpr std::array<std::string_view, 8> kNotParts = {
-          "time", "took_ns", "process", "thread", "kind", "what", "object", "arguments"};
+      // Only the system backend marks what a fault rule changed.
+      static constexpr std::array<std::string_view, 9> kNotParts = {
+          "time", "took_ns", "process",   "thread",  "kind",
+          "what", "object",  "arguments", "injected"};
       if (key == "arguments" && value.is_object()) {
         for (const auto& [name, each] : value.items()) AddParts(name, name, each, text);
       } else if (key == "result" && HasMachineResult(record)) {
@@ -207,6 +223,7 @@ class Canonicalizer {
       return;
     }
     if (RuleOf(key, value) == ValueRule::kDrop) return;
+    if (key == "payload_hash" && !with_hashes_) return;
     std::string shown;
     if (is_list) {
       for (const Json& each : value) shown += (shown.empty() ? "" : ", ") + ValueOf(key, each);
@@ -264,6 +281,7 @@ class Canonicalizer {
   const Processes& processes_;
   const std::vector<ThreadNumbers>& threads_;
   const CanonicalOptions options_;
+  const bool with_hashes_;
   const std::string_view side_;
   CanonicalTrace result_;
   // State of the record that is being canonicalised.
@@ -304,8 +322,9 @@ tl::expected<std::pair<CanonicalTrace, CanonicalTrace>, std::string> Canonicaliz
     if (trace->records.empty()) return tl::unexpected(trace->name + " has no records");
   }
   const Processes in_a = FindProcesses(a.records), in_b = FindProcesses(b.records);
-  return std::pair(Canonicalizer(a, in_a, OwnNumbers(in_a), options, "a").Run(),
-                   Canonicalizer(b, in_b, NumbersOf(in_a, in_b), options, "b").Run());
+  const bool hashes = HasHashes(a) && HasHashes(b);
+  return std::pair(Canonicalizer(a, in_a, OwnNumbers(in_a), options, hashes, "a").Run(),
+                   Canonicalizer(b, in_b, NumbersOf(in_a, in_b), options, hashes, "b").Run());
 }
 
 std::string HeadOf(const std::string& text) { return text.substr(0, text.find('\n')); }

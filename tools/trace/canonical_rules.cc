@@ -111,7 +111,7 @@ bool Counts(const Record& record, const Json& fields) {
   // The thread blocked in this call when its process ended.
   if (fields.contains("unfinished")) return false;
   const std::string_view error = ErrnoOf(fields);
-  return !Has(kNothing, error) && (!error.empty() || fields.contains("injected"));
+  return !error.empty() && !Has(kNothing, error);
 }
 
 bool ReturnsPort(const Record& record) {

@@ -85,6 +85,15 @@ TEST(CompareTest, AFailureIsADifferentErrnoAndResult) {
             "rping, thread 1, id1: call rdma_connect result:0|-1 errno:|EINVAL\n");
 }
 
+TEST(CompareTest, TheMarkOfAFaultRuleIsNotCompared) {
+  const auto run = [](const std::string& mark) {
+    return TraceText()
+        .Add("call", "rdma_connect", "id1", "{}", "\"result\":0" + mark)
+        .Add("call", "rdma_get_cm_event", "channel1", "{}", "\"result\":0" + mark);
+  };
+  EXPECT_EQ(Differences(run(""), run(",\"injected\":\"rule 1\"")), "");
+}
+
 TEST(CompareTest, AMissingRecordIsFoundOnEitherSide) {
   TraceText a = Connection(100), b = Connection(123);
   a.Add("event", "DISCONNECTED", "id1");

@@ -10,6 +10,7 @@
 
 #include "emulator/abi/calls.h"
 #include "emulator/fault/grammar.h"
+#include "emulator/fault/programs.h"
 #include "emulator/host/faults/host_faults.h"
 #include "emulator/host/faults/words.h"
 
@@ -67,6 +68,19 @@ TEST(ScenarioExample, HasEveryKeyOfTheGrammarAndIsRight) {
   ASSERT_TRUE(rules) << rules.error();
   for (const fault::Key& key : fault::Keys()) {
     EXPECT_NE(text.find("\n" + std::string(key.name) + " = "), std::string::npos) << key.name;
+  }
+}
+
+TEST(ScenarioSchema, HasThePrograms) {
+  std::ifstream file("docs/scenario.schema.json");
+  const Json programs = Json::parse(file).at("properties").at("program");
+  EXPECT_EQ(programs.at("maxItems"), fault::kMaxPrograms);
+  const Json& keys = programs.at("items").at("properties");
+  EXPECT_EQ(keys.size(), 3u);
+  EXPECT_EQ(keys.at("name").at("maxLength"), fault::kMaxProgramNameBytes);
+  EXPECT_EQ(keys.at("command").at("maxLength"), fault::kMaxCommandBytes);
+  for (const Json& word : keys.at("until").at("enum")) {
+    EXPECT_TRUE(fault::UntilOf(word.get<std::string>())) << word;
   }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 FileKind KindOf(const Node& node) {
   static constexpr FileKind kKinds[] = {FileKind::kDirectory, FileKind::kText, FileKind::kLink,
-                                        FileKind::kCharacterDevice};
+                                        FileKind::kCharacterDevice, FileKind::kText};
   static_assert(std::size(kKinds) == std::variant_size_v<Node>);
   return kKinds[node.index()];
 }
@@ -31,6 +31,10 @@ void Describe(const TextFile& file, Description& out) {
   out.head.mode = file.is_writable ? 0644 : 0444;
   out.head.read_error = static_cast<uint32_t>(file.read_error);
   out.rest = file.text;
+}
+void Describe(const LazyText& text, Description& out) {
+  out.head.mode = 0444;
+  out.rest = text();
 }
 void Describe(const Link& link, Description& out) {
   out.head.mode = 0777;

@@ -30,7 +30,9 @@ struct CharacterDevice {
 };
 // Makes the directory that its name stands for.
 using LazyDirectory = std::function<Directory()>;
-using Node = std::variant<LazyDirectory, TextFile, Link, CharacterDevice>;
+// Makes the text of a read-only file. A directory of many objects lists them without their texts.
+using LazyText = std::function<std::string()>;
+using Node = std::variant<LazyDirectory, TextFile, Link, CharacterDevice, LazyText>;
 
 struct Directory {
   struct Entry {

@@ -32,7 +32,7 @@ const char* rdmaemu_last_error(void);
 
 struct rdmaemu_device {
   const char* name;    /* "rxe0": letters, digits, '-', '_' */
-  const char* profile; /* "rxe", "siw" or the path of a profile; NULL: "rxe" */
+  const char* profile; /* a name of docs/profiles.md, or a file; NULL: "rxe" */
   /* IPv4 or IPv6 addresses, separated by commas: "10.0.0.1,10.0.1.1/16". Their networks are the
    * host's routes. An address without a prefix is in a /24 (IPv4), a /64 (IPv6) or 127.0.0.0/8. */
   const char* addresses;

@@ -1,4 +1,5 @@
 // Checks of the calls with an rdma_cm_id.
+#include <fcntl.h>
 #include <rdma/rdma_cma.h>
 
 #include "emulator/base/cm_event_names.h"
@@ -34,11 +35,17 @@ struct IdCheck : Check {
     Id* const found = All<Id>().FindAlive(address);
     return found != nullptr && found->serial == serial ? found : nullptr;
   }
-  // Reports a call that the kernel refused because the process is forked.
-  void CheckFork(const char* call, int result, int error, const rdma_cm_id* address) const {
-    if (result == 0 || error != EACCES || !is_foreign || !is_programs) return;
-    Report(Rule::kTHREAD_005, call, Used(address), nullptr, nullptr,
-           "the call fails with EACCES in a forked child");
+  // Reports a call that failed because the process is forked, or because the call cannot wait.
+  void CheckFailure(const char* call, int result, int error, const rdma_cm_id* address) const {
+    if (result == 0 || !is_programs) return;
+    if (error == EACCES && is_foreign) {
+      Report(Rule::kTHREAD_005, call, Used(address), nullptr, nullptr,
+             "the call fails with EACCES in a forked child");
+    }
+    const Id* const used = error == EAGAIN ? Used(address) : nullptr;
+    if (used == nullptr || used->channel != nullptr || address->channel == nullptr) return;
+    if ((fcntl(address->channel->fd, F_GETFL) & O_NONBLOCK) == 0) return;
+    Report(Rule::kCM_030, call, used, nullptr, nullptr, "the call fails with EAGAIN");
   }
   bool Failed(int result, int error) const {
     return is_programs && id != nullptr && result != 0 && error == EINVAL;
@@ -192,19 +199,19 @@ struct MigrateId : IdCheck {
 };
 
 // Calls that only must not use a destroyed id.
-#define RDMAEMU_CHECK_USES_ID(name, function)                \
-  template <class... A>                                      \
-  struct name##Uses : IdCheck {                              \
-    static constexpr const char* kCall = #function;          \
-    bool Before(rdma_cm_id* address, A...) {                 \
-      const Section section;                                 \
-      return !section || Use(kCall, address);                \
-    }                                                        \
-    void After(int result, rdma_cm_id* address, A...) {      \
-      const int error = errno;                               \
-      const Section section;                                 \
-      if (section) CheckFork(kCall, result, error, address); \
-    }                                                        \
+#define RDMAEMU_CHECK_USES_ID(name, function)                   \
+  template <class... A>                                         \
+  struct name##Uses : IdCheck {                                 \
+    static constexpr const char* kCall = #function;             \
+    bool Before(rdma_cm_id* address, A...) {                    \
+      const Section section;                                    \
+      return !section || Use(kCall, address);                   \
+    }                                                           \
+    void After(int result, rdma_cm_id* address, A...) {         \
+      const int error = errno;                                  \
+      const Section section;                                    \
+      if (section) CheckFailure(kCall, result, error, address); \
+    }                                                           \
   };
 RDMAEMU_CHECK_USES_ID(BindAddr, rdma_bind_addr)
 RDMAEMU_CHECK_USES_ID(SetOption, rdma_set_option)
@@ -220,7 +227,7 @@ struct ResolveAddr : BindAddrUses<sockaddr*, sockaddr*, int> {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     CheckFailedId(*this, kCall, result, error);
     Id* const used = Used(address);
     if (result == 0 && used != nullptr && used->channel == nullptr) used->has_address = true;
@@ -266,7 +273,7 @@ struct ResolveRoute : StepCheck {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     CheckResult(kCall, result, error, id != nullptr && id->has_address);
     Id* const used = Used(address);
     if (result == 0 && used != nullptr && used->channel == nullptr) used->has_route = true;
@@ -304,7 +311,7 @@ struct Connect : StepCheck {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     CheckResult(kCall, result, error, id != nullptr && id->has_route);
     Id* const used = Used(address);
     if (result == 0 && used != nullptr) used->was_connected = true;
@@ -339,7 +346,7 @@ struct Accept : IdCheck {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     if (Failed(result, error) && !id->is_request && address->qp_type != IBV_QPT_UD) {
       Report(Rule::kCM_015, kCall, id, nullptr, nullptr, "%s is %s", NameOf(*id).c_str(),
              id->is_listening ? "a listener" : "no connection request");
@@ -372,7 +379,7 @@ struct Reject : IdCheck {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     if (Failed(result, error) && !id->is_request) {
       Report(Rule::kCM_016, kCall, id, nullptr, nullptr, "%s is %s", NameOf(*id).c_str(),
              id->is_listening ? "a listener" : "no connection request");
@@ -394,7 +401,7 @@ struct Disconnect : IdCheck {
     const int error = errno;
     const Section section;
     if (!section) return;
-    CheckFork(kCall, result, error, address);
+    CheckFailure(kCall, result, error, address);
     if (Failed(result, error) && !id->was_connected) {
       Report(Rule::kCM_026, kCall, id, nullptr, nullptr,
              "no rdma_connect or rdma_accept of %s succeeded", NameOf(*id).c_str());
@@ -411,7 +418,7 @@ struct GetRequest : IdCheck {
     const Section section;
     return !section || Use(kCall, listener);
   }
-  void After(int result, rdma_cm_id*, rdma_cm_id** out) {
+  void After(int result, rdma_cm_id* listener, rdma_cm_id** out) {
     const int error = errno;
     if (result == 0) {
       ForgetOwnChannel(*out);
@@ -422,7 +429,9 @@ struct GetRequest : IdCheck {
       return;
     }
     const Section section;
-    if (!section || !Failed(result, error) || id->channel == nullptr) return;
+    if (!section) return;
+    CheckFailure(kCall, result, error, listener);
+    if (!Failed(result, error) || id->channel == nullptr) return;
     Report(Rule::kCM_012, kCall, id, nullptr, nullptr, "%s has an event channel",
            NameOf(*id).c_str());
   }

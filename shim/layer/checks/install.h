@@ -12,6 +12,7 @@ void InstallEventCalls(SlotOfName slot_of);
 void InstallVerbsCalls(SlotOfName slot_of);
 void InstallQueueCalls(SlotOfName slot_of);
 void InstallQpCalls(SlotOfName slot_of);
+void InstallExtendedCalls(SlotOfName slot_of);
 
 // Replaces the operations of a context that a call has just returned. Does nothing for nullptr.
 void Adopt(ibv_context* context);

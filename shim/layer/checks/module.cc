@@ -29,6 +29,7 @@ __attribute__((visibility("default"))) void rdmaemu_module_install_verbs(
   InstallVerbsCalls(slot_of);
   InstallQueueCalls(slot_of);
   InstallQpCalls(slot_of);
+  InstallExtendedCalls(slot_of);
 }
 
 __attribute__((visibility("default"))) void rdmaemu_module_install_cm(

@@ -8,14 +8,39 @@ void Release(const Work& work) {
     Mr& mr = *work.uses[i].mr;
     if (mr.serial == work.uses[i].serial && mr.in_flight > 0) mr.in_flight--;
   }
+  delete work.sample;
+}
+
+// Returns whether a peer may write to an address of the program's memory.
+bool IsRemotelyWritable(uint64_t address) {
+  constexpr unsigned kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  bool is_writable = false;
+  All<Mr>().ForEachAlive([&](const Mr& mr) {
+    is_writable |= (mr.access & kWrites) != 0 && (!mr.is_direct || address - mr.begin < mr.length);
+  });
+  return is_writable;
+}
+
+// Reports a send whose memory is not that of the post.
+void CheckSample(const Qp& qp, const Work& work) {
+  for (int i = 0; i < work.count; i++) {
+    const Mr& mr = *work.uses[i].mr;
+    if (mr.serial != work.uses[i].serial || mr.life != Life::kAlive) return;
+  }
+  const uint64_t address = work.sample->Changed();
+  if (address == 0 || IsRemotelyWritable(address)) return;
+  ReportAt(Rule::kMR_007, "the post of a send", work.sample->place, &qp, work.uses[0].mr,
+           "the byte at 0x%llx changed before the completion was polled",
+           static_cast<unsigned long long>(address));
 }
 
 void CountDown(Cq* cq) {
   if (cq != nullptr && cq->in_flight > 0) cq->in_flight--;
 }
 
-// Returns whether the front was signalled.
-bool PopSend(Qp& qp) {
+// Returns whether the front was signalled. `checks`: its sample is compared.
+bool PopSend(Qp& qp, bool checks) {
+  if (checks && qp.sends.front().sample != nullptr) CheckSample(qp, qp.sends.front());
   const bool is_signalled = qp.sends.front().is_signalled;
   Release(qp.sends.front());
   qp.sends.Pop();
@@ -45,7 +70,7 @@ QpsByNumber& QpsOf(const void* context) {
 }
 
 void ForgetWork(Qp& qp) {
-  while (!qp.sends.is_empty()) PopSend(qp);
+  while (!qp.sends.is_empty()) PopSend(qp, false);
   while (!qp.receives.is_empty()) CompleteReceive(qp);
 }
 
@@ -54,8 +79,8 @@ void StopTracking(Qp& qp) {
   qp.is_tracked = false;
 }
 
-void CompleteSend(Qp& qp) {
-  while (!qp.sends.is_empty() && !PopSend(qp)) {
+void CompleteSend(Qp& qp, bool is_programs) {
+  while (!qp.sends.is_empty() && !PopSend(qp, is_programs)) {
   }
 }
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shim/layer/checks/sample.h"
 #include "shim/layer/checks/section.h"
 
 namespace rdmaemu::layer::checks {
@@ -69,6 +70,7 @@ struct Mr : Object {
   uint32_t lkey = 0;
   // Whether `begin`, `length` and `access` are known: ibv_reg_mr made the region.
   bool is_plain = false;
+  bool is_direct = false;  // plain, and its addresses are those of the program's memory
   uint64_t begin = 0, length = 0;
   unsigned access = 0;
   uint32_t in_flight = 0;  // SGEs of posted work
@@ -80,12 +82,14 @@ struct CompChannel : Object {
 struct Cq : Object {
   static constexpr const char* kKind = "cq";
   const void* channel = nullptr;
-  bool is_extended = false;
+  bool has_qp_num = true;         // its completions name their queue pair
   uint64_t taken = 0, acked = 0;  // completion events
   pthread_t taker = {};           // thread that took the last event
   uint64_t polls = 0, signalled = 0;
-  uint32_t in_flight = 0;  // completions that posted work may have
-  uint32_t size = 0;       // completions that fit
+  uint32_t in_flight = 0;   // completions that posted work may have
+  uint32_t size = 0;        // completions that fit
+  bool is_polling = false;  // between ibv_start_poll and ibv_end_poll
+  pthread_t poller = {};    // thread of the last ibv_start_poll
   bool is_polled_since_event = false;
   // The last ibv_req_notify_cq followed a poll while work was in flight, and nothing happened
   // since.
@@ -111,6 +115,7 @@ struct Work {
   Use uses[kMaxMrs];
   uint8_t count = 0;
   bool is_signalled = false;
+  Sample* sample = nullptr;  // owned; freed with the work
 };
 class WorkRing {
  public:
@@ -155,6 +160,7 @@ struct Qp : Object {
   bool could_be_tracked = false;
   int max_rd_atomic = -1;    // -1: unknown
   uint64_t unsignalled = 0;  // in `sends`
+  uint64_t sends_seen = 0;   // that could be sampled
   bool has_posted_receives = false;
   bool is_accepted_without_receives = false;
   WorkRing sends, receives;
@@ -246,7 +252,8 @@ QpsByNumber& QpsOf(const void* context);
 void StopTracking(Qp& qp);
 void ForgetWork(Qp& qp);
 // Records that a send, or all sends before a signalled one, or a receive is completed.
-void CompleteSend(Qp& qp);
+// `is_programs`: changes of the sends' memory are reported.
+void CompleteSend(Qp& qp, bool is_programs);
 void CompleteReceive(Qp& qp);
 // Takes back the last recorded work, which was not posted.
 void UndoSend(Qp& qp);

@@ -7,8 +7,7 @@
 
 namespace rdmaemu::layer::checks {
 
-// `sees_posts`: all sends are posted by ibv_post_send.
 void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
-            const ibv_qp_cap& cap, bool signals_all, bool sees_posts);
+            const ibv_qp_cap& cap, bool signals_all);
 
 }  // namespace rdmaemu::layer::checks

@@ -4,20 +4,29 @@
 #include "shim/layer/checks/hook.h"
 #include "shim/layer/checks/install.h"
 #include "shim/layer/checks/qp.h"
-
-#undef ibv_query_port
+#include "shim/layer/checks/rule.h"
 
 namespace rdmaemu::layer::checks {
 namespace {
 
 decltype(::ibv_query_device)* g_query_device;
 
+bool QueryDevice(ibv_context* context, ibv_device_attr& out) {
+  const OwnCall own;
+  return g_query_device != nullptr && g_query_device(context, &out) == 0;
+}
+// Returns the active MTU of a port, or 0.
+int ActiveMtu(ibv_context* context, uint8_t port) {
+  const OwnCall own;
+  ibv_port_attr attr{};
+  return ibv_query_port(context, port, &attr) == 0 ? attr.active_mtu : 0;
+}
+
 // Reports a creation that failed because the queue pair is larger than the device supports.
 void CheckDeviceLimits(const Check& check, const char* call, ibv_context* context,
                        const ibv_qp_cap& cap) {
-  if (!check.is_programs || g_query_device == nullptr) return;
   ibv_device_attr device;
-  if (g_query_device(context, &device) != 0) return;
+  if (!check.is_programs || !QueryDevice(context, device)) return;
   const auto above = [](uint32_t asked, int most) {
     return most >= 0 && asked > static_cast<uint32_t>(most);
   };
@@ -43,7 +52,7 @@ struct CreateQp : Check {
       }
       return;
     }
-    MadeQp(*this, kCall, qp, pd, attr->cap, attr->sq_sig_all != 0, true);
+    MadeQp(*this, kCall, qp, pd, attr->cap, attr->sq_sig_all != 0);
   }
 };
 
@@ -158,6 +167,7 @@ struct ModifyQp : Check {
   ibv_qp_state from = IBV_QPS_UNKNOWN;
 
   bool Before(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    const int mtu = MtuBelow(qp, *attr, mask);
     const Section section;
     object = section ? All<Qp>().Find(qp) : nullptr;
     if (object == nullptr) return true;
@@ -171,8 +181,23 @@ struct ModifyQp : Check {
       return false;
     }
     from = qp->state;
+    if (mtu != 0) {
+      Report(Rule::kQP_024, kCall, object, nullptr, nullptr, "path_mtu is %d, active_mtu is %d",
+             128 << attr->path_mtu, 128 << mtu);
+    }
     if (is_programs && object->type == IBV_QPT_RC) CheckValues(*attr, mask);
     return true;
+  }
+
+  // Returns the port's active MTU when that of the path is larger, otherwise 0.
+  int MtuBelow(const ibv_qp* qp, const ibv_qp_attr& attr, int mask) const {
+    if (!is_programs || (mask & IBV_QP_PATH_MTU) == 0 || (mask & IBV_QP_AV) == 0) return 0;
+    {
+      const Section section;
+      if (!section || All<Qp>().FindAlive(qp) == nullptr) return 0;
+    }
+    const int active = ActiveMtu(qp->context, attr.ah_attr.port_num);
+    return active != 0 && static_cast<int>(attr.path_mtu) > active ? active : 0;
   }
 
   // Reports values that are usually those of a zeroed struct.
@@ -213,7 +238,7 @@ struct ModifyQp : Check {
   // Reports why a call failed with EINVAL, when a rule says it.
   void Explain(ibv_qp* qp, const ibv_qp_attr& attr, int mask) const {
     ibv_device_attr device{};
-    const bool has_device = g_query_device != nullptr && g_query_device(qp->context, &device) == 0;
+    const bool has_device = QueryDevice(qp->context, device);
     const Section section;
     if (!section) return;
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
@@ -251,7 +276,7 @@ struct ModifyQp : Check {
 }  // namespace
 
 void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
-            const ibv_qp_cap& cap, bool signals_all, bool sees_posts) {
+            const ibv_qp_cap& cap, bool signals_all) {
   Made<Qp>(check, call, qp, [&](Qp& made) {
     made.pd = pd;
     made.context = qp->context;
@@ -267,9 +292,8 @@ void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
     made.signals_all = signals_all;
     const bool is_simple =
         made.type == IBV_QPT_RC || made.type == IBV_QPT_UC || made.type == IBV_QPT_UD;
-    made.could_be_tracked = sees_posts && is_simple && made.send_cq != nullptr &&
-                            made.recv_cq != nullptr && !made.send_cq->is_extended &&
-                            !made.recv_cq->is_extended;
+    made.could_be_tracked = is_simple && made.send_cq != nullptr && made.recv_cq != nullptr &&
+                            made.send_cq->has_qp_num && made.recv_cq->has_qp_num;
     made.is_tracked = made.could_be_tracked;
     QpsOf(qp->context)[qp->qp_num] = &made;
   });

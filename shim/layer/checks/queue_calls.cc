@@ -79,7 +79,7 @@ struct DestroyCq : DestroyCheck<Cq> {
     if (!section) return;
     const bool has_ended = End(error == 0);
     if (!is_programs || object == nullptr) return;
-    if (has_ended && !object->is_extended && object->polls == 0 && object->signalled > 0) {
+    if (has_ended && object->polls == 0 && object->signalled > 0) {
       Report(Rule::kCQ_002, kCall, object, nullptr, nullptr,
              "%llu sends asked for completions, and the CQ was never polled",
              static_cast<unsigned long long>(object->signalled));

@@ -240,8 +240,6 @@ void Add(Rule rule, const char* call, const void* place, uint64_t times, const c
   Pending().push_back(std::move(finding));
 }
 
-const void* CallPlace() { return static_cast<const char*>(rdmaemu_layer_caller) - 1; }
-
 void BeforeFork() {
   t_is_inside = true;
   if (g_control != nullptr) Lock();
@@ -321,6 +319,8 @@ void CheckHandler(const char* call) {
          "a signal interrupted the thread, and the handler made this call");
 }
 
+const void* CallPlace() { return static_cast<const char*>(rdmaemu_layer_caller) - 1; }
+
 void Report(Rule rule, const char* call, const Object* first, const Object* second,
             const Object* third, const char* format, ...) {
   char detail[512];
@@ -329,6 +329,16 @@ void Report(Rule rule, const char* call, const Object* first, const Object* seco
   vsnprintf(detail, sizeof detail, format, arguments);
   va_end(arguments);
   Add(rule, call, CallPlace(), 1, detail, {first, second, third});
+}
+
+void ReportAt(Rule rule, const char* call, const void* place, const Object* first,
+              const Object* second, const char* format, ...) {
+  char detail[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(detail, sizeof detail, format, arguments);
+  va_end(arguments);
+  Add(rule, call, place, 1, detail, {first, second});
 }
 
 void ReportLeft(Rule rule, const Object& object, uint64_t times) {

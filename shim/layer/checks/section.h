@@ -46,9 +46,16 @@ class Section {
 __attribute__((format(printf, 6, 7))) void Report(Rule rule, const char* call, const Object* first,
                                                   const Object* second, const Object* third,
                                                   const char* format, ...);
+// As Report, for a mistake whose place is that of an earlier call: CallPlace of then.
+__attribute__((format(printf, 6, 7))) void ReportAt(Rule rule, const char* call, const void* place,
+                                                    const Object* first, const Object* second,
+                                                    const char* format, ...);
 // As Report, for objects left at exit: the place is where `object` was created. `times`: how many
 // objects.
 void ReportLeft(Rule rule, const Object& object, uint64_t times);
+
+// The program's present call.
+const void* CallPlace();
 
 // Reports RDMAEMU-THREAD-006 when this call place was never seen before and is in a signal handler.
 // For calls of the data path.

@@ -102,9 +102,10 @@ struct DeallocPd : DestroyCheck<Pd> {
 
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Makes the object of a region. `begin`, `length`: nullptr address: not known.
+// Makes the object of a region. `begin`: its first address in SGEs; nullptr: not known. `memory`:
+// the program's memory.
 void MadeMr(const Check& check, const char* call, ibv_mr* mr, const ibv_pd* pd,
-            const uint64_t* begin, uint64_t length, unsigned access) {
+            const uint64_t* begin, const void* memory, uint64_t length, unsigned access) {
   if (mr == nullptr) return;
   Made<Mr>(check, call, mr, [&](Mr& made) {
     made.pd = pd;
@@ -112,6 +113,7 @@ void MadeMr(const Check& check, const char* call, ibv_mr* mr, const ibv_pd* pd,
     made.lkey = mr->lkey;
     made.is_plain = begin != nullptr && length != SIZE_MAX && (access & IBV_ACCESS_ZERO_BASED) == 0;
     made.begin = begin == nullptr ? 0 : *begin;
+    made.is_direct = made.is_plain && made.begin == reinterpret_cast<uint64_t>(memory);
     made.length = length;
     made.access = access;
     MrsOf(mr->context)[mr->lkey] = &made;
@@ -132,32 +134,34 @@ struct RegMr : Check {
   void After(ibv_mr* mr, ibv_pd* pd, void* begin, size_t length, int access) {
     CheckAccess(*this, kCall, mr, static_cast<unsigned>(access));
     const auto at = reinterpret_cast<uint64_t>(begin);
-    MadeMr(*this, kCall, mr, pd, &at, length, static_cast<unsigned>(access));
+    MadeMr(*this, kCall, mr, pd, &at, begin, length, static_cast<unsigned>(access));
   }
 };
 struct RegMrIova : Check {
   static constexpr const char* kCall = "ibv_reg_mr_iova";
-  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t length, uint64_t iova, int access) {
+  void After(ibv_mr* mr, ibv_pd* pd, void* memory, size_t length, uint64_t iova, int access) {
     CheckAccess(*this, kCall, mr, static_cast<unsigned>(access));
-    MadeMr(*this, kCall, mr, pd, &iova, length, static_cast<unsigned>(access));
+    MadeMr(*this, kCall, mr, pd, &iova, memory, length, static_cast<unsigned>(access));
   }
 };
 struct RegMrIova2 : Check {
   static constexpr const char* kCall = "ibv_reg_mr_iova2";
-  void After(ibv_mr* mr, ibv_pd* pd, void*, size_t length, uint64_t iova, unsigned access) {
+  void After(ibv_mr* mr, ibv_pd* pd, void* memory, size_t length, uint64_t iova, unsigned access) {
     CheckAccess(*this, kCall, mr, access);
-    MadeMr(*this, kCall, mr, pd, &iova, length, access);
+    MadeMr(*this, kCall, mr, pd, &iova, memory, length, access);
   }
 };
 struct RegDmabufMr : Check {
   static constexpr const char* kCall = "ibv_reg_dmabuf_mr";
   void After(ibv_mr* mr, ibv_pd* pd, uint64_t, size_t, uint64_t, int, int) {
-    MadeMr(*this, kCall, mr, pd, nullptr, 0, 0);
+    MadeMr(*this, kCall, mr, pd, nullptr, nullptr, 0, 0);
   }
 };
 struct ImportMr : Check {
   static constexpr const char* kCall = "ibv_import_mr";
-  void After(ibv_mr* mr, ibv_pd* pd, uint32_t) { MadeMr(*this, kCall, mr, pd, nullptr, 0, 0); }
+  void After(ibv_mr* mr, ibv_pd* pd, uint32_t) {
+    MadeMr(*this, kCall, mr, pd, nullptr, nullptr, 0, 0);
+  }
 };
 struct UnimportMr : DestroyCheck<Mr> {
   static constexpr const char* kCall = "ibv_unimport_mr";
@@ -175,7 +179,7 @@ struct ReregMr : Check {
     Mr* const found = section ? All<Mr>().FindAlive(mr) : nullptr;
     if (found == nullptr) return;
     MrsOf(found->context).erase(found->lkey);
-    found->is_plain = false;
+    found->is_plain = found->is_direct = false;
     found->pd = mr->pd;
     found->lkey = mr->lkey;
     MrsOf(found->context)[found->lkey] = found;

@@ -120,6 +120,25 @@ void AddUses(Work& work, const MrsByLkey& mrs, const ibv_sge* sges, int count) {
   }
 }
 
+// Returns whether only the program may change the memory of a region, and the memory is present.
+bool IsPrivate(const Mr& mr) {
+  constexpr unsigned kOthers =
+      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ON_DEMAND;
+  return mr.life == Life::kAlive && mr.is_direct && (mr.access & kOthers) == 0;
+}
+
+// Returns whether the memory of a send is to be compared at its completion.
+bool IsSampled(Qp& qp, const ibv_send_wr& wr, int count) {
+  constexpr uint64_t kFirst = 64, kEach = 16;
+  if (ReadsRemote(wr)) return false;
+  for (int i = 0; i < count; i++) {
+    const Mr* const mr = FindMr(*qp.mrs, wr.sg_list[i].lkey);
+    if (mr == nullptr || !IsPrivate(*mr)) return false;
+  }
+  const uint64_t number = qp.sends_seen++;
+  return number < kFirst || number % kEach == 0;
+}
+
 }  // namespace
 
 void CheckSendState(const Qp& qp, const ibv_qp* address, const char* call) {
@@ -187,7 +206,7 @@ void CheckSrqReceive(const Srq& srq, const ibv_context* context, const ibv_recv_
 
 bool HasSignalled(Qp& qp) { return qp.sends.count() > qp.unsignalled; }
 
-void PushSend(Qp& qp, const ibv_send_wr& wr) {
+void PushSend(Qp& qp, const ibv_send_wr& wr, bool samples) {
   Work& work = qp.sends.Push();
   work.is_signalled = qp.signals_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
   if (!work.is_signalled) {
@@ -197,7 +216,12 @@ void PushSend(Qp& qp, const ibv_send_wr& wr) {
     qp.send_cq->in_flight++;
   }
   if (IsInline(wr) || qp.mrs == nullptr) return;
-  AddUses(work, *qp.mrs, wr.sg_list, SgeCount(wr.num_sge, qp.cap.max_send_sge));
+  const int count = SgeCount(wr.num_sge, qp.cap.max_send_sge);
+  AddUses(work, *qp.mrs, wr.sg_list, count);
+  if (samples && IsSampled(qp, wr, count)) {
+    work.sample = Sample::Take(wr.sg_list, count);
+    if (work.sample != nullptr) work.sample->place = CallPlace();
+  }
 }
 
 void PushReceive(Qp& qp, const ibv_recv_wr& wr) {

@@ -17,7 +17,8 @@ void CheckSrqReceive(const Srq& srq, const ibv_context* context, const ibv_recv_
 
 // Returns whether a posted send has a completion.
 bool HasSignalled(Qp& qp);
-void PushSend(Qp& qp, const ibv_send_wr& wr);
+// `samples`: a sample of the send's memory is wanted.
+void PushSend(Qp& qp, const ibv_send_wr& wr, bool samples);
 void PushReceive(Qp& qp, const ibv_recv_wr& wr);
 
 }  // namespace rdmaemu::layer::checks

@@ -3,8 +3,10 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <new>
 
 #include "shim/layer/trace/operations.h"
+#include "shim/layer/trace/payloads.h"
 #include "shim/layer/trace/table.h"
 #include "shim/layer/trace/writer.h"
 
@@ -48,15 +50,38 @@ void PutPoll(Record& record, uint64_t begin, int answer, const void* cq, int wan
 
 // Puts as many completions as fit into one record, at most kMaxCompletionsPerRecord. Returns their
 // number. The record must end after them.
-int PutCompletions(Record& record, ibv_wc* completions, int count) {
+// `hashes`: of the completions, or nullptr.
+int PutCompletions(Record& record, ibv_wc* completions, int count,
+                   const PayloadHash* hashes = nullptr) {
   const int taken = std::clamp(count, 0, kMaxCompletionsPerRecord);
   Writer<false> writer(record);
   for (int i = 0; i < taken; i++) {
-    record.Put(uint8_t{1});
+    const bool has_hash = hashes != nullptr && hashes[i].state != HashState::kNothing;
+    record.Put(static_cast<uint8_t>(has_hash ? 2 : 1));
     Describe(writer, completions[i]);
+    if (has_hash) record.Put(hashes[i]);
   }
   return taken;
 }
+
+// The hashes of the completions that one record may have.
+class Hashes {
+ public:
+  Hashes(const ibv_context* context, const ibv_wc* completions, int count) {
+    if (!g_hashes_payloads) return;
+    hashes_ = reinterpret_cast<PayloadHash*>(room_);
+    const int error = errno;
+    for (int i = 0; i < std::min(count, kMaxCompletionsPerRecord); i++) {
+      new (&hashes_[i]) PayloadHash(HashOfCompletion(context, completions[i], true));
+    }
+    errno = error;
+  }
+  const PayloadHash* get() const { return hashes_; }
+
+ private:
+  PayloadHash* hashes_ = nullptr;
+  char room_[kMaxCompletionsPerRecord * sizeof(PayloadHash)];  // costs nothing without hashes
+};
 
 // Returns the completion that start_poll or next_poll made current. Besides wr_id and status,
 // fills in only fields whose read function the CQ has.
@@ -76,11 +101,16 @@ ibv_wc Current(ibv_cq_ex* cq, const ibv_cq_ex& original) {
 
 void PutStep(CallId id, ibv_cq_ex* cq, const ibv_cq_ex& original, uint64_t begin, int answer) {
   const int error = errno;
+  ibv_wc current = answer == 0 ? Current(cq, original) : ibv_wc{};
+  PayloadHash hash;
+  if (g_hashes_payloads && answer == 0) {
+    const bool knows_qp = original.read_qp_num != nullptr && original.read_byte_len != nullptr;
+    hash = HashOfCompletion(cq->context, current, knows_qp);
+  }
   Record record(RecordKind::kCall, static_cast<uint16_t>(id), Now());
   if (record) {
     PutPoll(record, begin, answer, cq, 0);
-    ibv_wc current = answer == 0 ? Current(cq, original) : ibv_wc{};
-    PutCompletions(record, &current, answer == 0 ? 1 : 0);
+    PutCompletions(record, &current, answer == 0 ? 1 : 0, &hash);
   }
   errno = error;
 }
@@ -99,19 +129,21 @@ int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
   }
   int put = 0;
   {
+    const Hashes hashes(cq->context, out, answer);
     Record record(RecordKind::kCall, static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq),
                   Now());
     if (record) {
       PutPoll(record, begin, answer, cq, count);
-      put = PutCompletions(record, out, answer);
+      put = PutCompletions(record, out, answer, hashes.get());
     }
   }
   while (put < answer) {
+    const Hashes hashes(cq->context, out + put, answer - put);
     Record record(RecordKind::kCompletions,
                   static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq), Now());
     if (!record) break;
     record.Put(reinterpret_cast<uint64_t>(cq));
-    put += PutCompletions(record, out + put, answer - put);
+    put += PutCompletions(record, out + put, answer - put, hashes.get());
   }
   return answer;
 }

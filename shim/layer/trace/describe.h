@@ -11,6 +11,7 @@
 //   Array(name, pointer, count)      Bytes(name, pointer, length)
 //   Text(name, C string)             Gid(name, gid)
 //   Address(name, sockaddr)
+//   Payload()                        the place of a work request's hash, which has its own record
 #pragma once
 
 #include <arpa/inet.h>
@@ -401,6 +402,7 @@ void DescribeSend(V& v, ibv_send_wr& s, bool is_datagram) {
   v.Field("opcode", s.opcode);
   v.Flags("send_flags", s.send_flags, FlagSet::kSend);
   v.Array("sg_list", s.sg_list, s.num_sge);
+  v.Payload();
   if (s.opcode == IBV_WR_SEND_WITH_IMM || s.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     v.Big("imm_data", s.imm_data);
   }

@@ -83,6 +83,9 @@ void Adopt(ibv_cq_ex* cq) {
 void Adopt(ibv_qp_ex* qp) {
   if (qp != nullptr) AdoptTable(qp, *qp);
 }
+void Adopt(ibv_qp* qp) {
+  if (g_hashes_payloads && qp != nullptr) NoteQp(qp);
+}
 void Adopt(ibv_wq* wq) {
   if (wq != nullptr) AdoptTable(wq, *wq);
 }

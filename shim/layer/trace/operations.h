@@ -15,6 +15,7 @@ void Adopt(ibv_cq_ex* cq);
 void Adopt(ibv_qp_ex* qp);
 void Adopt(ibv_wq* wq);
 void Adopt(ibv_dm* dm);
+void Adopt(ibv_qp* qp);  // for the hashes of its payloads
 template <class T>
 void Adopt(const T&) {}
 

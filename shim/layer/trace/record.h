@@ -87,6 +87,7 @@ class RecordingSocket {
 struct Control {
   uint64_t magic;
   Clock clock;
+  uint32_t hashes_payloads;      // 0 or 1
   std::atomic<uint32_t> images;  // process images that have recorded anything
   uint64_t limit_bytes;
   std::atomic<uint64_t> used_bytes;
@@ -117,13 +118,17 @@ enum class RecordKind : uint8_t {
   // A call returns: CallRecord, errno, result, whether it succeeded, then its outputs if it did.
   kOutputs,
   // A whole data-path call: result, errno if it failed, arguments. A poll: result, errno if the
-  // result is negative, CQ, wanted entries, completions.
+  // result is negative, CQ, wanted entries, completions. A byte is before each completion: 1, or 2
+  // when a PayloadHash is behind it.
   kCall,
   kEmptyPolls,   // consecutive polls without a completion: EmptyPollsRecord
   kCompletions,  // more work completions of the call before: CQ, completions
   // A fault rule acted in the thread's present call, whose kOutputs or kCall follows:
   // InjectedRecord, then the rule's name.
   kInjected,
+  // The hashes of the work requests that the thread's present call posts, before its kCall record:
+  // their number, PayloadHash of each.
+  kPayloads,
 };
 
 struct RecordHeader {

@@ -384,6 +384,9 @@ Thread* rdmaemu_layer_begin_record() {
 }
 
 bool rdmaemu_layer_is_tracing() { return g_control != nullptr; }
+bool rdmaemu_layer_wants_hashes() {
+  return g_control != nullptr && g_control->hashes_payloads != 0;
+}
 
 void rdmaemu_layer_mark_injected(const char* rule, rdmaemu::layer::Injected what, uint32_t index) {
   if (!rdmaemu_layer_is_tracing()) return;

@@ -38,6 +38,8 @@ extern "C" {
 // when the record is lost.
 RDMAEMU_LAYER_SHARED rdmaemu::layer::trace::Thread* rdmaemu_layer_begin_record();
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_tracing();
+// Returns whether the recording wants hashes of payloads.
+RDMAEMU_LAYER_SHARED bool rdmaemu_layer_wants_hashes();
 RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
 }
 

@@ -6,6 +6,7 @@
 #include "shim/layer/caller.h"
 #include "shim/layer/forward.h"
 #include "shim/layer/trace/operations.h"
+#include "shim/layer/trace/payloads.h"
 #include "shim/layer/trace/recorder.h"
 #include "shim/layer/trace/table.h"
 #include "shim/layer/trace/writer.h"
@@ -54,9 +55,11 @@ R SlowCall(R (*next)(A...), const void* return_address, A... arguments) {
       VisitArguments<false>(writer, ThisRow::kSpecs.data(), packed);
     }
   }
+  BeforeObjectCall<kId>(packed);
   const auto result = Make(next, arguments...);
   const int error = errno;
   if constexpr (!std::is_void_v<R>) Adopt(result);
+  if constexpr (std::is_same_v<R, ibv_mr*>) AfterMrCall<kId>(result, packed);
   if (number != 0) {
     Record record(RecordKind::kOutputs, static_cast<uint16_t>(kId), Now());
     if (record) {
@@ -97,8 +100,16 @@ R FastCall(R (*next)(First, A...), const void* return_address, First first, A...
   using ThisRow = Row<kId>;
   static_assert(ThisRow::kSpecs.size() == sizeof...(A) + 1, "a row names each argument");
   const Caller caller(return_address);
+  const bool hashes = g_hashes_payloads && caller.IsProgram();
+  PostTicket ticket;
+  if (hashes) ticket = BeforeWork<kId>(first, arguments...);
   const uint64_t begin = Now();
   const auto result = Make(next, first, arguments...);
+  if constexpr (!std::is_void_v<R>) {
+    if (hashes && !IsSuccess<ThisRow::kAnswer>(result)) {
+      AfterFailedWork<kId>(ticket, first, arguments...);
+    }
+  }
   if (caller.IsProgram()) {
     Record record(RecordKind::kCall, static_cast<uint16_t>(kId), Now());
     if (record) {

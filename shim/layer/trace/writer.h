@@ -77,6 +77,7 @@ class Writer {
     if (address != nullptr && length == 0) length = sizeof(sa_family_t);
     Raw(address, length, address == nullptr);
   }
+  void Payload() {}
   void Device(Name name, const ibv_device* device) {
     Text(name, device == nullptr ? nullptr : device->name);
   }

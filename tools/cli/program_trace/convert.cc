@@ -53,11 +53,13 @@ uint64_t Nanoseconds(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-bool WriteControl(const std::string& path, bool has_ticks, uint64_t limit_bytes) {
+bool WriteControl(const std::string& path, bool has_ticks, uint64_t limit_bytes,
+                  bool hashes_payloads) {
   format::Control control{};
   control.magic = format::kMagic;
   control.clock = has_ticks ? format::Clock::kTicks : format::Clock::kMonotonic;
   control.limit_bytes = limit_bytes;
+  control.hashes_payloads = hashes_payloads ? 1 : 0;
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&control), sizeof control);
   file.close();
@@ -110,7 +112,8 @@ ProgramTrace::Moment ProgramTrace::Now(bool has_ticks) {
 }
 
 tl::expected<ProgramTrace, std::string> ProgramTrace::Begin(const std::string& path,
-                                                            uint64_t limit_bytes) {
+                                                            uint64_t limit_bytes,
+                                                            bool hashes_payloads) {
   ProgramTrace trace;
   trace.path_ = fs::absolute(path).string();
   if (!std::ofstream(trace.path_, std::ios::trunc)) {
@@ -126,7 +129,7 @@ tl::expected<ProgramTrace, std::string> ProgramTrace::Begin(const std::string& p
     if (mkdtemp(directory.data()) != nullptr) {
       trace.directory_ = directory;
       const std::string control = directory + "/" + format::kControlFile;
-      if (WriteControl(control, has_ticks, limit_bytes) && CanShare(control)) {
+      if (WriteControl(control, has_ticks, limit_bytes, hashes_payloads) && CanShare(control)) {
         trace.BindSocket();
         trace.begin_ = Now(has_ticks);
         return trace;

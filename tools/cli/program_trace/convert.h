@@ -25,8 +25,9 @@ class ProgramTrace {
  public:
   // Creates the directory and the empty trace `path`. Returns an error message for the user when a
   // file cannot be created.
+  // `hashes_payloads`: the trace has hashes of payloads.
   static tl::expected<ProgramTrace, std::string> Begin(const std::string& path,
-                                                       uint64_t limit_bytes);
+                                                       uint64_t limit_bytes, bool hashes_payloads);
   ProgramTrace(ProgramTrace&& other) noexcept { *this = std::move(other); }
   ProgramTrace& operator=(ProgramTrace&& other) noexcept {
     path_ = std::move(other.path_);

@@ -75,8 +75,13 @@ struct Decoder<kId, R(A...)> {
 
   static void Inputs(RecordBytes& bytes, ObjectNames& objects, DecodedCall& call) {
     Reader<false> reader(bytes, objects, call.arguments);
+    reader.SetPayloads(call.payloads);
     std::tuple<A...> arguments{};
     layer::trace::VisitArguments<false>(reader, Specs(), arguments);
+    // The hash of a builder's call is an argument, because the call has no work request.
+    if (!call.payloads.empty() && !reader.has_put_payloads()) {
+      reader.PutPayload(call.payloads.front());
+    }
     call.object = reader.main_object();
     if constexpr (sizeof...(A) > 0) {
       if constexpr (std::is_pointer_v<std::tuple_element_t<0, std::tuple<A...>>>) {
@@ -167,12 +172,13 @@ const CallDecoder* DecoderOf(uint16_t what) {
 
 void DecodeCompletions(RecordBytes& bytes, ObjectNames& objects, const std::string& cq,
                        std::vector<ExtraLine>& lines) {
-  while (bytes.Take<uint8_t>() == 1) {
+  for (uint8_t more; (more = bytes.Take<uint8_t>()) != 0;) {
     JsonObject fields;
     fields.Text("cq", cq);
     Reader<false> reader(bytes, objects, fields);
     ibv_wc completion{};
     layer::trace::Describe(reader, completion);
+    if (more == 2) reader.PutPayload(bytes.Take<layer::trace::PayloadHash>());
     const std::string qp = objects.QpOf(completion.qp_num);
     const auto status = NameIn(ConstantsOf(completion.status), completion.status);
     lines.push_back({"completion",

@@ -19,6 +19,7 @@ struct DecodedCall {
   const char* version = nullptr;  // of the symbol; nullptr: the default version
   std::string injected;           // the rules that acted in the call
   std::vector<ExtraLine> extra;
+  std::vector<layer::trace::PayloadHash> payloads = {};  // of the work that the call posts
   uint64_t first_object = 0;  // address of the first argument, when it is a pointer
 };
 

@@ -116,6 +116,8 @@ void TraceLines::Take(const RecordOfThread& record) {
       return Completions(record, image);
     case format::RecordKind::kInjected:
       return TakeInjected(record, image);
+    case format::RecordKind::kPayloads:
+      return TakePayloads(record, image);
     case format::RecordKind::kEnd:
       break;
   }
@@ -139,6 +141,7 @@ void TraceLines::Start(const RecordOfThread& record, Image&) {
   if (is_cut) fields.Raw("arguments_cut", "true");
   fields.Text("backend", is_emulator ? "emulator" : "system");
   fields.Number("version", kTraceVersion);
+  if (recording_.hashes_payloads()) fields.Text("payload_hashes", "crc32c");
   fields.Text("libibverbs", TakeText(bytes));
   fields.Text("librdmacm", TakeText(bytes));
   fields.Number("parent", parent);
@@ -201,6 +204,14 @@ void TraceLines::WholeCall(const RecordOfThread& record, Image& image) {
   RecordBytes bytes = BodyOf(record);
   DecodedCall call;
   call.what = NameOfCall(decoder->what);
+  const auto payloads = image.payloads.find(record.thread);
+  if (payloads != image.payloads.end()) {
+    // A call in a signal handler may be between the hashes and their call.
+    if (payloads->second.what == record.header->what) {
+      call.payloads = std::move(payloads->second.hashes);
+    }
+    image.payloads.erase(payloads);
+  }
   decoder->whole(bytes, image.objects, call);
   Mark(image, record.thread, call);
   CallLine(record, call, record.header->took, 1);
@@ -238,6 +249,15 @@ void TraceLines::TakeInjected(const RecordOfThread& record, Image& image) {
   mark.index = bytes.Take<uint32_t>();
   mark.rule = TakeText(bytes);
   image.injected[record.thread].push_back(std::move(mark));
+}
+
+void TraceLines::TakePayloads(const RecordOfThread& record, Image& image) {
+  RecordBytes bytes = BodyOf(record);
+  Payloads& payloads = image.payloads[record.thread];
+  payloads.what = record.header->what;
+  for (auto left = bytes.Take<uint16_t>(); left > 0; left--) {
+    payloads.hashes.push_back(bytes.Take<format::PayloadHash>());
+  }
 }
 
 void TraceLines::Mark(Image& image, uint32_t thread, DecodedCall& call) {

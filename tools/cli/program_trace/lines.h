@@ -47,6 +47,10 @@ class TraceLines {
     uint32_t index;
     std::string rule;
   };
+  struct Payloads {
+    uint16_t what;
+    std::vector<layer::trace::PayloadHash> hashes;
+  };
   // A process image. A process has several images when it calls exec(3).
   struct Image {
     uint32_t process = 0;
@@ -55,6 +59,7 @@ class TraceLines {
     bool has_exited = false;
     std::map<std::pair<uint32_t, uint32_t>, OpenCall> open;  // by thread and number
     std::map<uint32_t, std::vector<Injected>> injected;      // by thread, of its present call
+    std::map<uint32_t, Payloads> payloads;                   // the same
   };
 
   void Take(const RecordOfThread& record);
@@ -65,6 +70,7 @@ class TraceLines {
   void WholeCall(const RecordOfThread& record, Image& image);
   void EmptyPolls(const RecordOfThread& record, Image& image);
   void Completions(const RecordOfThread& record, Image& image);
+  static void TakePayloads(const RecordOfThread& record, Image& image);
   void TakeInjected(const RecordOfThread& record, Image& image);
   // Moves the marks of the thread's present call to the call.
   static void Mark(Image& image, uint32_t thread, DecodedCall& call);

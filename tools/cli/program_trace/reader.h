@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shim/layer/trace/arguments.h"
+#include "shim/layer/trace/payload_hash.h"
 #include "shim/layer/trace/record.h"
 #include "tools/cli/program_trace/constants.h"
 #include "tools/cli/program_trace/json.h"
@@ -184,6 +186,9 @@ class Reader {
     std::memcpy(&address, raw.data(), std::min(raw.size(), sizeof address));
     out_->Text(name, AddressText(address));
   }
+  void Payload() {
+    if (payload_at_ < payloads_.size()) PutPayload(payloads_[payload_at_++]);
+  }
   template <class P>
   void Device(Name name, P&) {
     std::string_view text;
@@ -347,6 +352,18 @@ class Reader {
       return Quoted(objects_.Name("context", address));
     });
   }
+  // Sets the hashes of the work requests that the record mentions.
+  void SetPayloads(std::span<const layer::trace::PayloadHash> payloads) { payloads_ = payloads; }
+  // Writes a hash, unless there is no payload.
+  void PutPayload(layer::trace::PayloadHash hash) {
+    if (hash.state == layer::trace::HashState::kNothing) return;
+    char text[24];
+    snprintf(text, sizeof text, "crc32c:%08x", hash.crc);
+    out_->Text("payload_hash", hash.state == layer::trace::HashState::kHashed
+                                   ? text
+                                   : layer::trace::HashStateText(hash.state));
+  }
+  bool has_put_payloads() const { return payload_at_ > 0; }
   // Sets the id whose members a call may have changed.
   void SetChanged(uint64_t id) { changed_ = id; }
 
@@ -484,6 +501,8 @@ class Reader {
   std::vector<ExtraLine> extra_;
   bool makes_ = false;
   uint64_t changed_ = 0;
+  std::span<const layer::trace::PayloadHash> payloads_;
+  size_t payload_at_ = 0;
 };
 
 }  // namespace rdmaemu::cli

@@ -41,6 +41,7 @@ tl::expected<Recording, std::string> Recording::Open(const std::string& director
     return tl::unexpected(std::string("the recording has no control file"));
   }
   const auto& head = *reinterpret_cast<const format::Control*>(control.data());
+  recording.hashes_payloads_ = head.hashes_payloads != 0;
   recording.has_ticks_ = head.clock == format::Clock::kTicks;
   for (size_t i = 0; i < recording.lost_.size(); i++) recording.lost_[i] = head.lost[i].load();
   std::error_code error;

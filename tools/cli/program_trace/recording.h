@@ -52,6 +52,7 @@ class Recording {
   void AddUnopened(UnopenedProcess process) { unopened_.push_back(std::move(process)); }
 
   bool has_ticks() const { return has_ticks_; }
+  bool hashes_payloads() const { return hashes_payloads_; }
   uint64_t lost(layer::trace::Loss loss) const { return lost_[static_cast<size_t>(loss)]; }
 
   // Calls `each` with every record, sorted by time. Records of one thread keep their order.
@@ -64,7 +65,7 @@ class Recording {
   };
   Recording() = default;
 
-  bool has_ticks_ = false;
+  bool has_ticks_ = false, hashes_payloads_ = false;
   std::array<uint64_t, static_cast<size_t>(layer::trace::Loss::kCount)> lost_ = {};
   std::vector<Thread> threads_;
   std::vector<UnopenedProcess> unopened_;

@@ -1,0 +1,30 @@
+// The objects of a host as files, for tools: qps, ids, mrs and cqs, each object's state
+// as lines of "name: value".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "emulator/cm/cm.h"
+#include "emulator/host/files/file_node.h"
+#include "emulator/verbs/verbs.h"
+
+namespace rdmaemu::files {
+
+// Objects of one kind that are listed. This keeps a directory within one reply. A file named "more"
+// then says that there are others.
+inline constexpr size_t kMaxListedObjects = 8192;
+
+// The process that created an object. pid 0: it is not connected any more.
+struct Owner {
+  uint32_t pid = 0;
+  std::string program = {};
+};
+using OwnerOf = std::function<Owner(ProcessId)>;
+
+// Returns the directory of the host's objects. `verbs` and `cm` must live as long as the
+// directories that it makes. The files of a directory are valid until the host changes.
+LazyDirectory StateFiles(Verbs& verbs, const cm::Cm& cm, OwnerOf owner);
+
+}  // namespace rdmaemu::files

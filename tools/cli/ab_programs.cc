@@ -1,0 +1,228 @@
+// Runs the programs of a test on one backend, for `rdmaemu ab`.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "emulator/fault/programs.h"
+#include "emulator/runtime/host_client.h"
+#include "tools/cli/ab.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/duration.h"
+#include "tools/cli/environment.h"
+#include "tools/cli/spawn.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The pause between two checks of a process doubles up to kLongestLook.
+constexpr auto kFirstLook = std::chrono::milliseconds(2);
+constexpr auto kLongestLook = std::chrono::milliseconds(100);
+
+// The time between two signals to a program that must end.
+constexpr auto kStopInterval = std::chrono::seconds(1);
+
+// Calls `holds` until it returns true or the time is `end`. Returns the last result of `holds`.
+template <class Holds>
+bool LookUntil(Clock::time_point end, Holds holds) {
+  for (Clock::duration pause = kFirstLook; !holds();
+       pause = std::min<Clock::duration>(pause * 2, kLongestLook)) {
+    const auto left = end - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    std::this_thread::sleep_for(std::min(pause, left));
+  }
+  return true;
+}
+
+// Returns how many ids listen on the host of RDMAEMU_HOST.
+size_t ListenersOnHost() {
+  const char* const name = std::getenv("RDMAEMU_HOST");
+  const auto registry = runtime::Registry::Open();
+  if (name == nullptr || !registry) return 0;
+  auto client = runtime::HostClient::Connect(registry->SocketPath(name));
+  if (!client) return 0;
+  const Result<std::string> status = client->Status();
+  const auto json = status ? nlohmann::json::parse(*status, nullptr, false) : nlohmann::json();
+  return json.is_object() ? json.value("listeners", nlohmann::json::array()).size() : 0;
+}
+
+// Sends SIGTERM to all programs that a `run` has started, until the `run` has ended. A shell need
+// not forward signals, so each program gets the signal. A `run` that prepares its program gets the
+// signal for processes that help it, and starts the program afterwards: therefore again and again.
+void StopRun(pid_t run) {
+  const auto has_ended = [run] { return HasEnded(run).has_value(); };
+  do {
+    std::vector<pid_t> tree = ProcessTree(run);
+    // `run` ends when its program ends, so it gets no signal.
+    if (tree.size() > 1) tree.erase(tree.begin());
+    for (const pid_t process : tree) kill(process, SIGTERM);
+  } while (!LookUntil(Clock::now() + kStopInterval, has_ended));
+}
+
+// Starts the programs in their order, waits for them, and stops the servers.
+class ProgramsRunner {
+ public:
+  ProgramsRunner(const AbProgramsRequest& request, Duration limit)
+      : request_(request), limit_(limit) {}
+
+  // Returns the exit status of `ab-programs`.
+  int Run() {
+    for (const fault::Program& program : request_.programs) {
+      if (int status = Start(program); status != 0) {
+        StopAll();
+        return status;
+      }
+      if (is_over_) break;
+    }
+    // A server that ended before it listened has ended the test.
+    if (!is_over_) AwaitAll();
+    return End();
+  }
+
+ private:
+  struct Running {
+    const fault::Program* program;
+    pid_t process;
+    std::optional<int> end = {};  // its wait status
+  };
+
+  // Starts a program and waits as the program says. Sets is_over_ when the next program must not
+  // start.
+  int Start(const fault::Program& program) {
+    const bool is_host = request_.backend == "emulator";
+    const size_t listeners = is_host ? ListenersOnHost() : 0;
+    const pid_t process = Spawn(RunCommand(program));
+    if (process < 0) {
+      return Fail(kRunFailed, std::string("cannot start a process: ") + std::strerror(errno));
+    }
+    Running& started = running_.emplace_back(Running{&program, process});
+    if (program.until == fault::Until::kEnded) started.end = WaitFor(process);
+    if (program.until != fault::Until::kListens) return 0;
+    bool listens = false;
+    LookUntil(Clock::now() + limit_, [&] {
+      started.end = HasEnded(process);
+      if (started.end) return true;
+      const std::vector<pid_t> tree = ProcessTree(process);
+      listens = ListensOnTcp(tree) ||
+                (is_host ? ListenersOnHost() > listeners : ListensOnKernelDevice(tree));
+      return listens;
+    });
+    is_over_ = started.end.has_value();
+    if (listens || is_over_) return 0;
+    return Fail(kTimedOut, "the " + program.name + " did not listen in " + request_.timeout + ": " +
+                               program.command + "; give --timeout more");
+  }
+
+  std::vector<std::string> RunCommand(const fault::Program& program) const {
+    std::vector<std::string> run = {BinaryPath(), "run", "--backend", request_.backend};
+    if (request_.backend == "emulator") {
+      const char* const host = std::getenv("RDMAEMU_HOST");
+      run.insert(run.end(), {"--host", host == nullptr ? "default" : host});
+    }
+    // The outer `run` has chosen the emulator's device.
+    if (!request_.device.empty() && request_.backend == "system") {
+      run.insert(run.end(), {"--device", request_.device});
+    }
+    run.insert(run.end(), {"--program-trace", request_.traces + "." + program.name});
+    if (request_.hashes_payloads) run.push_back("--payload-hashes");
+    run.insert(run.end(), {"--", "/bin/sh", "-c", program.command});
+    return run;
+  }
+
+  // Waits without limit for the programs that do not listen. Then gives the others time to end.
+  void AwaitAll() {
+    for (Running& each : running_) {
+      if (each.program->until == fault::Until::kStarted) each.end = WaitFor(each.process);
+    }
+    LookUntil(Clock::now() + limit_, [&] {
+      return std::ranges::all_of(running_, [](Running& each) { return HasEndedNow(each); });
+    });
+  }
+
+  // Stops the programs that still run, and writes the exit statuses.
+  int End() {
+    auto statuses = nlohmann::ordered_json::array();
+    for (Running& each : running_) {
+      if (!HasEndedNow(each)) StopRun(each.process);
+      statuses.push_back({each.program->name, each.end ? StatusText(*each.end) : "stopped"});
+    }
+    for (size_t i = running_.size(); i < request_.programs.size(); i++) {
+      statuses.push_back({request_.programs[i].name, "not started"});
+    }
+    std::ofstream file(request_.traces + ".status");
+    file << statuses.dump() << "\n";
+    file.close();
+    return file ? 0 : Fail(kRunFailed, "cannot write " + request_.traces + ".status");
+  }
+
+  static bool HasEndedNow(Running& running) {
+    if (!running.end) running.end = HasEnded(running.process);
+    return running.end.has_value();
+  }
+
+  void StopAll() {
+    for (Running& each : running_) {
+      if (!HasEndedNow(each)) StopRun(each.process);
+    }
+  }
+
+  const AbProgramsRequest& request_;
+  const Duration limit_;
+  std::deque<Running> running_;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+bool WriteRequest(const AbProgramsRequest& request, const std::string& path) {
+  nlohmann::json json = {{"backend", request.backend},
+                         {"device", request.device},
+                         {"timeout", request.timeout},
+                         {"traces", request.traces},
+                         {"hashes_payloads", request.hashes_payloads}};
+  for (const fault::Program& each : request.programs) {
+    json["programs"].push_back({each.name, each.command, fault::UntilName(each.until)});
+  }
+  std::ofstream file(path);
+  file << json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  file.close();
+  return bool(file);
+}
+
+int AbPrograms(const std::string& path) {
+  AbProgramsRequest request;
+  try {
+    std::ifstream file(path);
+    const auto json = nlohmann::json::parse(file);
+    json.at("backend").get_to(request.backend);
+    json.at("device").get_to(request.device);
+    json.at("timeout").get_to(request.timeout);
+    json.at("traces").get_to(request.traces);
+    json.at("hashes_payloads").get_to(request.hashes_payloads);
+    for (const auto& each : json.at("programs")) {
+      request.programs.push_back(
+          {each.at(0), each.at(1), fault::UntilOf(each.at(2).get<std::string>()).value()});
+    }
+  } catch (const std::exception& error) {
+    return Fail(kUsage, std::string("ab-programs is for rdmaemu ab only: ") + error.what());
+  }
+  const std::optional<Duration> limit = ParseDuration(request.timeout);
+  if (!limit) return Fail(kUsage, NotADuration(request.timeout));
+  return ProgramsRunner(request, *limit).Run();
+}
+
+}  // namespace rdmaemu::cli
