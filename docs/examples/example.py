@@ -47,22 +47,23 @@ class Example:
     def __exit__(self, *_):
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def make(self):
-        """Builds the example and runs its tests by make."""
+    def make(self, tests="*"):
+        """Builds the example and runs those of its tests by make. `tests`: a filter of GoogleTest."""
         for program in ("make", "pkg-config", "g++"):
             emulated.need(program)
         shown = run(["make", "-j2", "test", "all", "CXXFLAGS=-O0 -g1"], self.sources,
-                    PKG_CONFIG_PATH=os.path.join(self.prefix, "lib/pkgconfig"))
+                    PKG_CONFIG_PATH=os.path.join(self.prefix, "lib/pkgconfig"), GTEST_FILTER=tests)
         if "[  PASSED  ]" not in shown:
             raise Failure(shown)
 
-    def cmake(self):
-        """Builds the example and runs its tests by CMake."""
+    def cmake(self, tests="*"):
+        """Builds the example and runs those of its tests by CMake. `tests`: a filter of GoogleTest."""
         for program in ("cmake", "make", "g++"):
             emulated.need(program)
         run(["cmake", "-B", "build", "-DCMAKE_PREFIX_PATH=" + self.prefix], self.sources)
         run(["cmake", "--build", "build", "-j2"], self.sources)
-        run(["ctest", "--test-dir", "build", "--output-on-failure"], self.sources)
+        run(["ctest", "--test-dir", "build", "--output-on-failure"], self.sources,
+            GTEST_FILTER=tests)
 
     def run_programs(self, emulator, address, script):
         """Runs a shell script on an emulated host with that address; returns the script's output.

@@ -80,9 +80,10 @@ void CloseCounter(int fd) {
   pthread_mutex_lock(&g_mutex);
   const bool remembered = fd >= 0 && static_cast<size_t>(fd) < g_room && g_eventfd_ids[fd] != 0;
   const long id = remembered ? EventfdId(fd) : -1;
-  if (id >= 0 ? id + 1 == g_eventfd_ids[fd] : IsCounter(fd)) SysClose(fd);
+  const bool is_ours = id >= 0 ? id + 1 == g_eventfd_ids[fd] : IsCounter(fd);
   if (remembered) g_eventfd_ids[fd] = 0;
   pthread_mutex_unlock(&g_mutex);
+  if (is_ours) close(fd);
 }
 
 void FillCounters() {

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 
+#include "shim/client/system.h"
+
 namespace rdmaemu::client {
 
 FileId FileIdOf(int fd) {
   const int before = errno;
   struct stat status;
-  const bool is_open = fstat(fd, &status) == 0;
+  const bool is_open = SysFileStatus(fd, &status) == 0;
   errno = before;
   return is_open ? FileId{status.st_dev, status.st_ino} : FileId{};
 }

@@ -49,8 +49,8 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
 
 CallPage* MapCallPage(int fd) {
   struct stat status;
-  if (fstat(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPage)}) return nullptr;
-  void* const bytes = mmap(nullptr, sizeof(CallPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (SysFileStatus(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPage)}) return nullptr;
+  void* const bytes = SysMapShared(fd, sizeof(CallPage));
   return bytes == MAP_FAILED ? nullptr : static_cast<CallPage*>(bytes);
 }
 

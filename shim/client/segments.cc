@@ -12,10 +12,9 @@ namespace rdmaemu::client {
 int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out) {
   struct stat status;
   // An access beyond the file's end would raise SIGBUS.
-  const bool whole = fstat(fd, &status) == 0 && answer.length > 0 &&
+  const bool whole = SysFileStatus(fd, &status) == 0 && answer.length > 0 &&
                      static_cast<uint64_t>(status.st_size) >= answer.length;
-  void* bytes =
-      whole ? mmap(nullptr, answer.length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  void* bytes = whole ? SysMapShared(fd, answer.length) : MAP_FAILED;
   const int failure = whole ? errno : EPROTO;
   SysClose(fd);
   if (bytes == MAP_FAILED) return failure;

@@ -1,11 +1,17 @@
 // System calls without the C library's wrappers. Programs such as librspreload interpose socket(),
 // poll() and similar functions, but calls from here must reach the kernel.
+//
+// A descriptor that only this library knows is used and closed by these calls alone. Otherwise
+// ThreadSanitizer would see its use but not its end, and report a race with the thread that gets
+// the same number next. A descriptor that the program also uses is closed by close(2).
 #pragma once
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,6 +51,14 @@ inline bool SysHasHungUp(int fd) {
   return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
 }
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
+inline int SysFileStatus(int fd, struct stat* out) {
+  return static_cast<int>(syscall(SYS_fstat, fd, out));
+}
+// Returns MAP_FAILED on failure.
+inline void* SysMapShared(int fd, size_t length) {
+  return reinterpret_cast<void*>(
+      syscall(SYS_mmap, nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t{0}));
+}
 // write(2) to an eventfd writes eight bytes or nothing, and fails with EINTR only if it would
 // block.
 inline void SysAddToEventfd(int fd, uint64_t count) {

@@ -16,15 +16,15 @@ while ! grep -q port port; do sleep 0.05; done
 ./service ask $ADDRESS $(cut -d' ' -f2 port) hello world
 result=$?; kill -TERM $server; wait $server || result=$?; exit $result
 """
-# All tests except the one that repeats itself a thousand times.
-UNDER_VALGRIND = "-ServiceTimelineTest.*"
+# All tests except the one that repeats itself a thousand times, which :service_test runs.
+QUICK_TESTS = "-ServiceTimelineTest.*"
 # Stand-ins for what Debian's Bazel would download.
 OFFLINE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../tools/bazel/offline")
 
 
 def make_builds_and_tests_it():
     with example.Example("epoll") as epoll, Emulator() as emulator:
-        epoll.make()
+        epoll.make(QUICK_TESTS)
         # The service does not use the emulator's headers, but it runs on the emulator.
         address = emulated.free_addresses(1)[0]
         shown = epoll.run_programs(emulator, address, SCRIPT)
@@ -33,12 +33,12 @@ def make_builds_and_tests_it():
         kinds = "definite,indirect,possible"
         example.run([emulated.need("valgrind"), "-q", "--error-exitcode=66", "--leak-check=full",
                      "--show-leak-kinds=" + kinds, "--errors-for-leak-kinds=" + kinds,
-                     "./service_test", "--gtest_filter=" + UNDER_VALGRIND], epoll.sources)
+                     "./service_test", "--gtest_filter=" + QUICK_TESTS], epoll.sources)
 
 
 def cmake_builds_and_tests_it():
     with example.Example("epoll") as epoll:
-        epoll.cmake()
+        epoll.cmake(QUICK_TESTS)
 
 
 def bazel_builds_and_tests_it():
