@@ -110,6 +110,52 @@ void ChangeInFlight(bool breaks) {
   verbs.Destroy();
 }
 
+enum class Use { kRead, kWrite, kCopy, kPrint };
+
+// A receive of kLength bytes at memory + kOffset, which is used at its byte kAt.
+template <Use kUse, uint32_t kLength = 64, uint32_t kOffset = 0, uint32_t kAt = 0>
+void UseReceiveEarly(bool breaks) {
+  Verbs verbs;
+  verbs.Connect();
+  alignas(64) static char memory[4096];
+  ibv_mr* const mr = ibv_reg_mr(verbs.pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(mr != nullptr);
+  for (int round = 0; round < 3; round++) {
+    CHECK(verbs.PostReceive({reinterpret_cast<uint64_t>(memory + kOffset), kLength, mr->lkey}) ==
+          0);
+    ibv_sge sge = verbs.Sge(kLength);
+    ibv_send_wr wr = verbs.Write(&sge);
+    wr.opcode = IBV_WR_SEND;
+    CHECK(verbs.Post(wr) == 0);
+    const auto use = [] {
+      volatile char* const at = memory + kOffset + kAt;
+      static char copy[64];
+      static volatile size_t length = kLength - kAt;
+      switch (kUse) {
+        case Use::kRead:
+          copy[0] = *at;
+          break;
+        case Use::kWrite:
+          *at = 1;
+          break;
+        case Use::kCopy:
+          memcpy(copy, const_cast<char*>(at), length);
+          break;
+        case Use::kPrint:
+          snprintf(copy, sizeof copy, "%.8s", const_cast<char*>(at));
+          break;
+      }
+    };
+    memory[kOffset + kLength]++;  // not the receive's
+    if (breaks) use();
+    CHECK(verbs.Poll().status == IBV_WC_SUCCESS);
+    CHECK(verbs.Poll().status == IBV_WC_SUCCESS);
+    use();
+  }
+  CHECK(ibv_dereg_mr(mr) == 0);
+  verbs.Destroy();
+}
+
 void WrongRkey(bool breaks) {
   Verbs verbs, responder;
   verbs.MakeQp();
@@ -387,6 +433,13 @@ const std::vector<Case> kQueueCases = {
     {"MR-007@all", ChangeInFlight<128>},
     {"MR-007@words", ChangeInFlight<129>},
     {"MR-007@long", ChangeInFlight<2048>},
+    {"MR-008", UseReceiveEarly<Use::kRead>},
+    {"MR-008@write", UseReceiveEarly<Use::kWrite>},
+    {"MR-008@copy", UseReceiveEarly<Use::kCopy>},
+    {"MR-008@print", UseReceiveEarly<Use::kPrint>},
+    {"MR-008@short", UseReceiveEarly<Use::kRead, 1>},
+    {"MR-008@unaligned", UseReceiveEarly<Use::kRead, 64, 3>},
+    {"MR-008@eighth", UseReceiveEarly<Use::kRead, 64, 8, 7>},
     {"MR-009", WrongRkey},
     {"MR-011", DeallocUsedPd},
     {"MR-012", DeregTwice},

@@ -81,6 +81,13 @@ void Print(const std::map<std::string, Rule>& rules, const format::Control& cont
             " check\n",
             static_cast<unsigned long long>(control.skipped.load()));
   }
+  if (const int error = control.watch_error; error != 0) {
+    fprintf(
+        stderr,
+        "note: RDMAEMU-MR-008 was not checked, because perf_event_open(2) was refused: %s. Allow"
+        " it to the container, or as root set kernel.perf_event_paranoid to 2\n",
+        std::strerror(error));
+  }
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ struct Control {
   std::atomic<uint32_t> processes;  // that loaded the checks
   // Calls that were not checked, because a signal handler interrupted a check of its own thread.
   std::atomic<uint64_t> skipped;
+  // errno with which a system refused breakpoints, so that RDMAEMU-MR-008 was not checked. 0: none.
+  std::atomic<int> watch_error;
   // How often each finding was made, by its number.
   std::atomic<uint64_t> times[kMaxFindings];
 };

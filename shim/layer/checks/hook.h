@@ -69,17 +69,23 @@ struct Hook<OneCheck, R(A...)> {
     if (!check.Before(arguments...)) return RefusedResult<R>(OneCheck::kCall);
     const CheckedCall present;
     if constexpr (std::is_void_v<R>) {
-      function(arguments...);
+      CallLibrary(function, arguments...);
       const int error = errno;
       check.After(arguments...);
       errno = error;
     } else {
-      const R result = function(arguments...);
+      const R result = CallLibrary(function, arguments...);
       const int error = errno;
       check.After(result, arguments...);
       errno = error;
       return result;
     }
+  }
+
+ private:
+  static R CallLibrary(R (*function)(A...), A... arguments) {
+    const LibraryAccesses accesses;
+    return function(arguments...);
   }
 };
 

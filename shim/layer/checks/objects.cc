@@ -9,6 +9,7 @@ void Release(const Work& work) {
     if (mr.serial == work.uses[i].serial && mr.in_flight > 0) mr.in_flight--;
   }
   delete work.sample;
+  if (work.watch != nullptr) work.watch->End();
 }
 
 // Returns whether a peer may write to an address of the program's memory.
@@ -32,6 +33,19 @@ void CheckSample(const Qp& qp, const Work& work) {
   ReportAt(Rule::kMR_007, "the post of a send", work.sample->place, &qp, work.uses[0].mr,
            "the byte at 0x%llx changed before the completion was polled",
            static_cast<unsigned long long>(address));
+}
+
+// Ends the watch of a receive's memory, and reports an access of the program.
+void CheckWatch(const Qp& qp, Work& work) {
+  Watch& watch = *work.watch;
+  work.watch = nullptr;
+  const void* const code = watch.End();
+  if (code == nullptr || IsRemotelyWritable(watch.address())) return;
+  std::string post;
+  AppendAddress(watch.place, post);
+  ReportAt(Rule::kMR_008, "the access", code, &qp, work.uses[0].mr,
+           "the bytes at 0x%llx belong to the receive that was posted at %s",
+           static_cast<unsigned long long>(watch.address()), post.c_str());
 }
 
 void CountDown(Cq* cq) {
@@ -71,7 +85,7 @@ QpsByNumber& QpsOf(const void* context) {
 
 void ForgetWork(Qp& qp) {
   while (!qp.sends.is_empty()) PopSend(qp, false);
-  while (!qp.receives.is_empty()) CompleteReceive(qp);
+  while (!qp.receives.is_empty()) CompleteReceive(qp, false);
 }
 
 void StopTracking(Qp& qp) {
@@ -84,8 +98,9 @@ void CompleteSend(Qp& qp, bool is_programs) {
   }
 }
 
-void CompleteReceive(Qp& qp) {
+void CompleteReceive(Qp& qp, bool is_programs) {
   if (qp.receives.is_empty()) return;
+  if (is_programs && qp.receives.front().watch != nullptr) CheckWatch(qp, qp.receives.front());
   Release(qp.receives.front());
   qp.receives.Pop();
   CountDown(qp.recv_cq);

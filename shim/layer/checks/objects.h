@@ -14,6 +14,7 @@
 
 #include "shim/layer/checks/sample.h"
 #include "shim/layer/checks/section.h"
+#include "shim/layer/checks/watch.h"
 
 namespace rdmaemu::layer::checks {
 
@@ -116,6 +117,7 @@ struct Work {
   uint8_t count = 0;
   bool is_signalled = false;
   Sample* sample = nullptr;  // owned; freed with the work
+  Watch* watch = nullptr;    // ends with the work
 };
 class WorkRing {
  public:
@@ -158,9 +160,10 @@ struct Qp : Object {
   // All posts and completions are seen, and none has failed.
   bool is_tracked = false;
   bool could_be_tracked = false;
-  int max_rd_atomic = -1;    // -1: unknown
-  uint64_t unsignalled = 0;  // in `sends`
-  uint64_t sends_seen = 0;   // that could be sampled
+  int max_rd_atomic = -1;      // -1: unknown
+  uint64_t unsignalled = 0;    // in `sends`
+  uint64_t sends_seen = 0;     // that could be sampled
+  uint64_t receives_seen = 0;  // that could be watched
   bool has_posted_receives = false;
   bool is_accepted_without_receives = false;
   WorkRing sends, receives;
@@ -252,9 +255,9 @@ QpsByNumber& QpsOf(const void* context);
 void StopTracking(Qp& qp);
 void ForgetWork(Qp& qp);
 // Records that a send, or all sends before a signalled one, or a receive is completed.
-// `is_programs`: changes of the sends' memory are reported.
+// `is_programs`: changes of the sends' memory and accesses to the receives' are reported.
 void CompleteSend(Qp& qp, bool is_programs);
-void CompleteReceive(Qp& qp);
+void CompleteReceive(Qp& qp, bool is_programs);
 // Takes back the last recorded work, which was not posted.
 void UndoSend(Qp& qp);
 void UndoReceive(Qp& qp);

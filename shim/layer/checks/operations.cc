@@ -56,7 +56,7 @@ struct PostRecv : PostCheck {
     qp->has_posted_receives = true;
     if (!qp->is_tracked || qp->srq != nullptr) return true;
     for (const ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
-      PushReceive(*qp, *wr);
+      PushReceive(*qp, *wr, is_programs);
       posted++;
     }
     is_full = qp->has_caps && qp->receives.count() > qp->cap.max_recv_wr;

@@ -81,7 +81,7 @@ void Complete(const ibv_context* context, const ibv_wc& wc, const char* call, bo
   if ((wc.opcode & IBV_WC_RECV) == 0) {
     CompleteSend(qp, is_programs);
   } else if (qp.srq == nullptr) {
-    CompleteReceive(qp);
+    CompleteReceive(qp, is_programs);
   }
 }
 

@@ -120,25 +120,6 @@ bool IsLibc(const void* address) {
          info.dli_fbase == libc.dli_fbase;
 }
 
-// Appends "module+0xoffset (symbol)". addr2line(1) takes the offset.
-void AppendAddress(const void* address, std::string& out) {
-  Dl_info info;
-  link_map* map = nullptr;
-  char text[64];
-  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
-      info.dli_fname == nullptr) {
-    snprintf(text, sizeof text, "%p", address);
-    out += text;
-    return;
-  }
-  const char* const slash = strrchr(info.dli_fname, '/');
-  out += slash == nullptr ? info.dli_fname : slash + 1;
-  snprintf(text, sizeof text, "+0x%lx",
-           static_cast<unsigned long>(reinterpret_cast<uintptr_t>(address) - map->l_addr));
-  out += text;
-  if (info.dli_sname != nullptr) out.append(" (").append(info.dli_sname).append(")");
-}
-
 std::vector<std::string> FramesOf(const Site& site) {
   std::vector<std::string> frames;
   for (int i = 0; i < site.count; i++) {
@@ -348,6 +329,26 @@ void ReportLeft(Rule rule, const Object& object, uint64_t times) {
   Add(rule, object.made_by, object.site.count > 0 ? object.site.frames[0] : nullptr, times, detail,
       {&object});
 }
+
+void AppendAddress(const void* address, std::string& out) {
+  Dl_info info;
+  link_map* map = nullptr;
+  char text[64];
+  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
+      info.dli_fname == nullptr) {
+    snprintf(text, sizeof text, "%p", address);
+    out += text;
+    return;
+  }
+  const char* const slash = strrchr(info.dli_fname, '/');
+  out += slash == nullptr ? info.dli_fname : slash + 1;
+  snprintf(text, sizeof text, "+0x%lx",
+           static_cast<unsigned long>(reinterpret_cast<uintptr_t>(address) - map->l_addr));
+  out += text;
+  if (info.dli_sname != nullptr) out.append(" (").append(info.dli_sname).append(")");
+}
+
+void NoteUnwatched(int error) { g_control->watch_error.store(error, std::memory_order_relaxed); }
 
 uint32_t Generation() { return g_generation; }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "shim/layer/checks/rule.h"
 
@@ -53,6 +54,13 @@ __attribute__((format(printf, 6, 7))) void ReportAt(Rule rule, const char* call,
 // As Report, for objects left at exit: the place is where `object` was created. `times`: how many
 // objects.
 void ReportLeft(Rule rule, const Object& object, uint64_t times);
+
+// Records for `rdmaemu run` that the system refuses breakpoints, so that RDMAEMU-MR-008 is not
+// checked. `error`: why. Call it only within a Section.
+void NoteUnwatched(int error);
+
+// Appends "module+0xoffset (symbol)". addr2line(1) takes the offset.
+void AppendAddress(const void* address, std::string& out);
 
 // The program's present call.
 const void* CallPlace();

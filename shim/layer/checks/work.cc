@@ -5,6 +5,8 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
+constexpr uint32_t kGrhBytes = 40;
+
 bool IsAtomic(const ibv_send_wr& wr) {
   return wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -127,15 +129,27 @@ bool IsPrivate(const Mr& mr) {
   return mr.life == Life::kAlive && mr.is_direct && (mr.access & kOthers) == 0;
 }
 
+bool ArePrivate(const Qp& qp, const ibv_sge* sges, int count) {
+  for (int i = 0; i < count; i++) {
+    const Mr* const mr = FindMr(*qp.mrs, sges[i].lkey);
+    if (mr == nullptr || !IsPrivate(*mr)) return false;
+  }
+  return true;
+}
+
 // Returns whether the memory of a send is to be compared at its completion.
 bool IsSampled(Qp& qp, const ibv_send_wr& wr, int count) {
   constexpr uint64_t kFirst = 64, kEach = 16;
-  if (ReadsRemote(wr)) return false;
-  for (int i = 0; i < count; i++) {
-    const Mr* const mr = FindMr(*qp.mrs, wr.sg_list[i].lkey);
-    if (mr == nullptr || !IsPrivate(*mr)) return false;
-  }
+  if (ReadsRemote(wr) || !ArePrivate(qp, wr.sg_list, count)) return false;
   const uint64_t number = qp.sends_seen++;
+  return number < kFirst || number % kEach == 0;
+}
+
+// Returns whether the memory of a receive is to be watched. A watch costs two system calls.
+bool IsWatched(Qp& qp, const ibv_recv_wr& wr, int count) {
+  constexpr uint64_t kFirst = 16, kEach = 256;
+  if (WatchError() != 0 || !ArePrivate(qp, wr.sg_list, count)) return false;
+  const uint64_t number = qp.receives_seen++;
   return number < kFirst || number % kEach == 0;
 }
 
@@ -182,7 +196,6 @@ void CheckReceiveQueue(Qp& qp, const ibv_qp* address, const char* call) {
 }
 
 void CheckReceive(const Qp& qp, const ibv_recv_wr& wr, const char* call) {
-  constexpr uint64_t kGrhBytes = 40;
   const int count = SgeCount(wr.num_sge, qp.cap.max_recv_sge);
   if (qp.has_caps && qp.srq == nullptr) {
     CheckSgeCount(qp, wr.num_sge, qp.cap.max_recv_sge, call);
@@ -224,11 +237,16 @@ void PushSend(Qp& qp, const ibv_send_wr& wr, bool samples) {
   }
 }
 
-void PushReceive(Qp& qp, const ibv_recv_wr& wr) {
+void PushReceive(Qp& qp, const ibv_recv_wr& wr, bool watches) {
   Work& work = qp.receives.Push();
   if (qp.recv_cq != nullptr) qp.recv_cq->in_flight++;
   if (qp.mrs == nullptr) return;
-  AddUses(work, *qp.mrs, wr.sg_list, SgeCount(wr.num_sge, qp.cap.max_recv_sge));
+  const int count = SgeCount(wr.num_sge, qp.cap.max_recv_sge);
+  AddUses(work, *qp.mrs, wr.sg_list, count);
+  if (!watches || !IsWatched(qp, wr, count)) return;
+  work.watch = Watch::Begin(wr.sg_list, count, qp.type == IBV_QPT_UD ? kGrhBytes : 0);
+  if (work.watch != nullptr) work.watch->place = CallPlace();
+  if (WatchError() != 0) NoteUnwatched(WatchError());
 }
 
 }  // namespace rdmaemu::layer::checks

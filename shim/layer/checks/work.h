@@ -19,6 +19,7 @@ void CheckSrqReceive(const Srq& srq, const ibv_context* context, const ibv_recv_
 bool HasSignalled(Qp& qp);
 // `samples`: a sample of the send's memory is wanted.
 void PushSend(Qp& qp, const ibv_send_wr& wr, bool samples);
-void PushReceive(Qp& qp, const ibv_recv_wr& wr);
+// `watches`: the memory may be watched.
+void PushReceive(Qp& qp, const ibv_recv_wr& wr, bool watches);
 
 }  // namespace rdmaemu::layer::checks
