@@ -82,6 +82,11 @@ std::vector<std::string> Registry::NamesWith(std::string_view extension) const {
   return names;
 }
 
+bool Registry::IsLocked(std::string_view name) const {
+  const UniqueFd fd(open(LockPath(name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return fd && flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 Result<UniqueFd> Registry::TryLock(std::string_view name) const {
   const std::string path = LockPath(name);
   for (;;) {

@@ -86,6 +86,9 @@ class Registry {
   // Takes the host's lock. Fails with EWOULDBLOCK if another process holds the lock, and with the
   // errno of open(2) or flock(2).
   Result<UniqueFd> TryLock(std::string_view name) const;
+  // Returns whether a process holds the host's lock. Makes no call to the host, and so no record in
+  // its trace.
+  bool IsLocked(std::string_view name) const;
   // Writes the JSON text (Host::RulesJson) that remains of this process's host when a rule ends it.
   void WriteCrash(std::string_view name, std::string_view rules) const;
   // Returns that text if the host with this process id wrote it.

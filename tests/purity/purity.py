@@ -13,6 +13,7 @@ from emulated import Failure  # noqa: E402
 # may include those before it. The pure folders end with host.
 ROOMS = ["emulator/base", "emulator/abi", "emulator/wire", "emulator/fault", "emulator/trace", "emulator/verbs",
          "emulator/transport", "emulator/cm", "emulator/host/calls", "emulator/host/faults", "emulator/host/files",
+         "tools/cli/files/tree",
          "emulator/host", "emulator/runtime", "shim/client", "emulator/embedded"]
 PURE = ROOMS[:ROOMS.index("emulator/host") + 1]
 LAYOUTS = "emulator/base/uapi.h"  # the kernel's structs; only this file may include system headers

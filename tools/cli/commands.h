@@ -110,6 +110,12 @@ int Install(const std::string& prefix);
 int ClockShow(const std::string& host, bool json);
 int ClockAdvance(const std::string& host, const std::string& by);
 int ClockRunUntilIdle(const std::string& host);
+// Mounts the running hosts as files on a directory (docs/mount.md). Returns when they are mounted,
+// and a process in the background serves them. `is_foreground`: serves them itself, until they are
+// unmounted or a signal ends it.
+int Mount(const std::string& directory, bool is_foreground);
+// Removes the mount. `is_lazy`: also while programs use it.
+int Unmount(const std::string& directory, bool is_lazy);
 // Runs a host: in the foreground until it is stopped, or as a daemon until its last client
 // detaches. With `daemonize`, returns when the host accepts connections, also if it runs already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);

@@ -351,6 +351,41 @@ class WaitCommand {
   WaitRequest request_;
 };
 
+// `rdmaemu mount` and `rdmaemu unmount`.
+class MountCommands {
+ public:
+  explicit MountCommands(CLI::App& app)
+      : mount_(app.add_subcommand("mount", "Show the running hosts as files below a directory")),
+        unmount_(app.add_subcommand("unmount", "Remove a mount of `rdmaemu mount`")) {
+    mount_->add_option("DIR", directory_, "Where; a directory that exists")->required();
+    mount_->add_flag("-f,--foreground", is_foreground_,
+                     "Stay in the foreground until DIR is unmounted, or a signal ends it");
+    mount_->footer(
+        "Returns when DIR shows the hosts. A process in the background serves the files to this"
+        " user alone. When this process ends, DIR is unmounted. Errors of the mount go to the"
+        " standard error, later ones to RDMAEMU_DIR/mount-log (docs/mount.md).\n\n"
+        "Example:\n"
+        "  mkdir -p hosts && rdmaemu mount hosts\n"
+        "  echo 'at = \"cm.req\", name = \"lost\", drop = true' > hosts/a/faults/new\n"
+        "  cat hosts/a/faults/lost hosts/a/qps/*\n"
+        "  tail -f hosts/a/trace.jsonl\n"
+        "  rdmaemu unmount hosts");
+    unmount_->add_option("DIR", directory_, "The directory of `rdmaemu mount`")->required();
+    unmount_->add_flag("--lazy", is_lazy_,
+                       "Also while programs use the files; the mount is gone for all others");
+    unmount_->footer("Example:\n  rdmaemu unmount hosts");
+  }
+  bool given() const { return mount_->parsed() || unmount_->parsed(); }
+  int Do() const {
+    return mount_->parsed() ? Mount(directory_, is_foreground_) : Unmount(directory_, is_lazy_);
+  }
+
+ private:
+  CLI::App *mount_, *unmount_;
+  std::string directory_;
+  bool is_foreground_ = false, is_lazy_ = false;
+};
+
 // Says what is wrong with the command line, and which help to read.
 std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
@@ -480,6 +515,7 @@ int Main(int argc, char** argv) {
   const FaultCommand fault(app);
   const ClockCommand clock(app);
   const WaitCommand wait(app);
+  const MountCommands mount(app);
   const TraceOptions trace(app);
   AbOptions ab(app);
 
@@ -534,6 +570,7 @@ int Main(int argc, char** argv) {
   if (fault.given()) return fault.Do();
   if (clock.given()) return clock.Do();
   if (wait.given()) return wait.Do();
+  if (mount.given()) return mount.Do();
   if (trace.given()) return trace.Do();
   if (ab.given()) return ab.Do(command);
   checks.is_wanted = !check.empty();

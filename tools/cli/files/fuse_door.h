@@ -1,12 +1,24 @@
-// A host's files as a FUSE file system (libfuse3).
+// A tree of files as a FUSE file system (libfuse3).
 #pragma once
 
-#include "tools/cli/files/host_files.h"
+#include <functional>
+#include <string>
+
+#include "tools/cli/files/tree/file_tree.h"
 
 namespace rdmaemu::cli {
 
 // Serves a mount whose /dev/fuse is `fuse_fd` until it is unmounted. Takes the descriptor. The
 // files belong to this process's user. Returns false when libfuse refuses.
-bool ServeFuse(int fuse_fd, const HostFiles& files);
+bool ServeFuse(int fuse_fd, FileTree& files);
+
+// The source of the mounts that MountFuse makes, in /proc/mounts. Their type is fuse.rdmaemu.
+inline constexpr const char* kMountSource = "rdmaemu-hosts";
+
+// Mounts the tree on a directory, calls `mounted`, and serves the mount with several threads until
+// it is unmounted, or until SIGTERM, SIGINT or SIGHUP. Unmounts it then. Only this process's user
+// has access. Returns what failed, or an empty text.
+std::string MountFuse(const std::string& directory, FileTree& files,
+                      const std::function<void()>& mounted);
 
 }  // namespace rdmaemu::cli

@@ -16,6 +16,8 @@
 #include <cstring>
 
 #include "tools/cli/files/fuse_door.h"
+#include "tools/cli/files/host_files.h"
+#include "tools/cli/files/keep_only.h"
 #include "tools/cli/files/system_tree.h"
 
 namespace rdmaemu::cli {
@@ -66,22 +68,6 @@ UniqueFd ReceiveDescriptor(int socket) {
   return UniqueFd(fd);
 }
 
-// Closes every descriptor but one, so that the server keeps no pipe of its caller open. Returns the
-// number that the kept one has now.
-int KeepOnly(int fd) {
-  constexpr int kFirst = 3;
-  const int nothing = open("/dev/null", O_RDWR);
-  if (nothing < 0) _exit(1);
-  const int kept = fcntl(fd, F_DUPFD, kFirst);
-  for (int standard = 0; standard < kFirst; standard++) dup2(nothing, standard);
-  if (kept != kFirst) dup2(kept, kFirst);
-  if (close_range(kFirst + 1, ~0u, 0) != 0) {
-    const auto most = static_cast<int>(sysconf(_SC_OPEN_MAX));
-    for (int other = kFirst + 1; other < most; other++) close(other);
-  }
-  return kFirst;
-}
-
 // Runs in the server's process. A signal of the terminal must not end it before the program.
 [[noreturn]] void Serve(int socket, const std::string& socket_path) {
   setsid();
@@ -95,7 +81,8 @@ int KeepOnly(int fd) {
   UniqueFd fuse = ReceiveDescriptor(kept);
   if (!fuse) _exit(1);
   close(kept);
-  _exit(ServeFuse(fuse.Release(), HostFiles(socket_path)) ? 0 : 1);
+  HostFiles files(socket_path);
+  _exit(ServeFuse(fuse.Release(), files) ? 0 : 1);
 }
 
 struct Server {

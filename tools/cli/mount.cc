@@ -1,0 +1,99 @@
+// `rdmaemu mount` and `rdmaemu unmount`: the running hosts as files (docs/mount.md).
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "emulator/runtime/daemonize.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/files/fuse_door.h"
+#include "tools/cli/files/mount_point.h"
+#include "tools/cli/mounted_hosts.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+// Returns why nothing can be mounted on the directory, if anything.
+std::string WhyNot(const std::string& directory) {
+  struct stat found;
+  if (MountOn(directory)) {
+    const bool is_served = stat(directory.c_str(), &found) == 0;
+    return "the hosts are mounted on " + directory + " already" +
+           (is_served ? std::string() : ", by a process that has ended") +
+           "; remove that mount with: rdmaemu unmount " + directory;
+  }
+  if (stat(directory.c_str(), &found) != 0) {
+    return "cannot mount on " + directory + ": " + std::strerror(errno) +
+           (errno == ENOENT ? "; make it with: mkdir -p " + directory : std::string());
+  }
+  if (!S_ISDIR(found.st_mode)) return "cannot mount on " + directory + ": it is not a directory";
+  return {};
+}
+
+std::string MountFailed(const std::string& directory, const std::string& why) {
+  return "cannot mount on " + directory + ": " + why +
+         "; mounting needs /dev/fuse, and root or fusermount3 (package fuse3)";
+}
+
+void RemoveEmptyLog(const std::string& path) {
+  struct stat log;
+  if (stat(path.c_str(), &log) == 0 && log.st_size == 0) unlink(path.c_str());
+}
+
+}  // namespace
+
+int Mount(const std::string& given, bool is_foreground) {
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  const std::string directory = AbsoluteDirectory(given);
+  if (const std::string why = WhyNot(directory); !why.empty()) return Fail(kFailed, why);
+  // No host's file has a name without an extension.
+  const std::string log = registry->directory() + "/mount-log";
+  runtime::ReadyNotice notice;
+  if (!is_foreground) {
+    runtime::DaemonizeResult result =
+        runtime::Daemonize(log, runtime::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    if (!result.in_daemon) {
+      return result.outcome ? 0 : Fail(kFailed, result.outcome.error());
+    }
+    notice = std::move(result.notice);
+  }
+  MountGuard guard;
+  MountedHosts hosts(*registry);
+  MountTree tree(hosts);
+  bool is_mounted = false;
+  const std::string why = MountFuse(directory, tree, [&] {
+    is_mounted = true;
+    if (const auto mount = MountOn(directory)) guard.Watch(*mount);
+    notice.Ready();
+  });
+  if (!is_mounted) {
+    notice.Failed(MountFailed(directory, why));
+    RemoveEmptyLog(log);
+    return is_foreground ? Fail(kFailed, MountFailed(directory, why)) : kFailed;
+  }
+  if (!why.empty()) return Fail(kFailed, why);
+  if (!is_foreground) RemoveEmptyLog(log);
+  return 0;
+}
+
+int Unmount(const std::string& given, bool is_lazy) {
+  const std::string directory = AbsoluteDirectory(given);
+  if (!MountOn(directory)) {
+    std::string mounted;
+    for (const MountPoint& mount : MountsOfHosts()) {
+      mounted += (mounted.empty() ? "" : ", ") + mount.directory;
+    }
+    return Fail(kFailed, "no hosts are mounted on " + directory +
+                             "; mounted: " + (mounted.empty() ? "none" : mounted));
+  }
+  const std::string why = RemoveMount(directory, is_lazy);
+  if (why.empty()) return 0;
+  return Fail(kFailed, "cannot unmount " + directory + ": " + why +
+                           "; end the programs that have files open or are in it, or add --lazy");
+}
+
+}  // namespace rdmaemu::cli
