@@ -149,7 +149,9 @@ inline constexpr uint32_t kMissingImmediateData = 1;
 inline constexpr uint32_t kMissingExtendedCalls = 2;  // ibv_create_cq_ex, send_ops_flags
 inline constexpr uint32_t kMissingAtomics = 4;
 inline constexpr uint32_t kMissingWindows = 8;
-inline constexpr uint32_t kMissingReceivesInReset = 16;  // ibv_post_recv in RESET
+inline constexpr uint32_t kMissingReceivesInReset = 16;    // ibv_post_recv in RESET
+inline constexpr uint32_t kMissingMisalignedAtomics = 32;  // refused when they are posted
+inline constexpr uint32_t kMissingEarlySends = 64;         // ibv_post_send before RTS
 struct OpenDeviceOut {
   uint32_t context;
   uint32_t completion_vectors;

@@ -70,6 +70,21 @@ QpContext* Core::PopExpired(Time now) {
 
 ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
                                 uint64_t length, int access, Pieces& out) {
+  return ResolveIn(*qp.pd, sges, offset, length, access, out);
+}
+
+ibv_wc_status Core::ResolveReceive(const QpContext& context, uint64_t offset, uint64_t length,
+                                   Pieces& out) {
+  const QueuePair& qp = *context.qp;
+  const auto& sges = context.responder.receive->sges;
+  const bool by_srq = qp.srq != nullptr && qp.device->profile.checks_srq_pd;
+  return ResolveIn(by_srq ? *qp.srq->pd : *qp.pd, {sges.data(), sges.size()}, offset, length,
+                   IBV_ACCESS_LOCAL_WRITE, out);
+}
+
+ibv_wc_status Core::ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sge> sges,
+                              uint64_t offset, uint64_t length, int access, Pieces& out) {
+  const Profile& profile = pd.context->device->profile;
   out.Clear();
   for (const rxe_sge& sge : sges) {
     if (length == 0) break;
@@ -82,10 +97,10 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
     rxe_sge used = sge;
     used.addr += offset;
     used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
-    const auto ref = env.verbs.ResolveLocal(qp, used, access);
+    const auto ref = env.verbs.ResolveLocal(pd, used, access);
     if (!ref) {
-      const bool is_protection =
-          ref.error() == MemoryFault::kRange && qp.device->profile.tells_gather_errors_apart;
+      const bool is_protection = profile.tells_key_errors || (ref.error() == MemoryFault::kRange &&
+                                                              profile.tells_gather_errors_apart);
       return is_protection ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
     }
     out.Add(*ref);

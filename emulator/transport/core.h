@@ -121,6 +121,10 @@ class Core {
   ibv_wc_status ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
                             uint64_t length, int access, Pieces& out);
 
+  // The same for the receive that the QP has taken from its queue or from its SRQ.
+  ibv_wc_status ResolveReceive(const QpContext& context, uint64_t offset, uint64_t length,
+                               Pieces& out);
+
   // Sends a train to the local queue, or cuts it into packets for the sink. EFAULT: the payload
   // could not be read. EAGAIN: the local queue holds `limit` trains.
   Status Transmit(Time now, Device& from, const Train& train, bool local, size_t limit);
@@ -167,6 +171,8 @@ class Core {
  private:
   static constexpr DoorFlags kNoDoors = {};
 
+  ibv_wc_status ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sge> sges,
+                          uint64_t offset, uint64_t length, int access, Pieces& out);
   Status CutToWire(Time now, const Train& train);
   void QueueLocal(Time now, const Train& train);
   bool AskDoors(Time now, const Train& train, uint32_t index, bool local);

@@ -328,18 +328,15 @@ bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
   return false;
 }
 
-namespace {
-
 // rxe reports the same status for a receive that is too small, has a bad key, is out of bounds or
 // is unmapped.
-ibv_wc_status ReceiveError(const QpContext& context, const Train& train) {
-  const ResponderState& s = context.responder;
-  if (!context.qp->device->profile.tells_receive_errors_apart) return IBV_WC_LOC_QP_OP_ERR;
-  const bool fits = s.receive && s.received + train.length() <= s.receive->length;
-  return fits ? IBV_WC_GENERAL_ERR : IBV_WC_LOC_LEN_ERR;
+ibv_wc_status ReceiveError(const QpContext& context, uint64_t bytes) {
+  const Profile& profile = context.qp->device->profile;
+  if (!profile.tells_receive_errors_apart) return IBV_WC_LOC_QP_OP_ERR;
+  const auto& receive = context.responder.receive;
+  if (!receive || bytes > receive->length) return IBV_WC_LOC_LEN_ERR;
+  return profile.tells_key_errors ? IBV_WC_LOC_PROT_ERR : IBV_WC_GENERAL_ERR;
 }
-
-}  // namespace
 
 Placement Responder::WriteToReceive(QpContext& context, Train& train) {
   ResponderState& s = context.responder;
@@ -347,8 +344,7 @@ Placement Responder::WriteToReceive(QpContext& context, Train& train) {
   const uint64_t bytes = train.length();
   Pieces into;
   if (!s.receive || s.received + bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
-                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+      core_.ResolveReceive(context, s.received, bytes, into) != IBV_WC_SUCCESS) {
     return Placement::kDestinationGone;
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, {}, into);
@@ -363,8 +359,12 @@ bool Responder::PlaceSend(Time now, QpContext& context, Train& train) {
   }
   const Placement placed = WriteToReceive(context, train);
   if (placed == Placement::kDestinationGone) {
-    Fatal(now, context, wire::NakCode::kRemoteOperation, train.headers.psn,
-          ReceiveError(context, train));
+    const ibv_wc_status status = ReceiveError(context, context.responder.received + train.length());
+    const bool is_invalid =
+        status == IBV_WC_LOC_LEN_ERR && context.qp->device->profile.refuses_long_sends;
+    Fatal(now, context,
+          is_invalid ? wire::NakCode::kInvalidRequest : wire::NakCode::kRemoteOperation,
+          train.headers.psn, status);
   }
   return placed == Placement::kPlaced;
 }

@@ -81,6 +81,10 @@ bool TakeWriteLength(QpContext& context, const Train& train);
 // Returns true when the packets of a SEND have correct sizes: First and Middle full, Last not
 // empty, none above the path MTU (IBTA C9-92, C9-93).
 bool SendLengthFits(const QpContext& context, const Train& train);
+
+// Returns the status of a receive that cannot hold a message of `bytes` bytes, or whose memory
+// cannot be written.
+ibv_wc_status ReceiveError(const QpContext& context, uint64_t bytes);
 // Completes the context's receive and releases it. Returns false on a CQ overrun.
 bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
                    ibv_wc_status status, uint64_t bytes);

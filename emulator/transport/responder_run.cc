@@ -51,8 +51,7 @@ bool Responder::Target(QpContext& context, const Train& train, const uint32_t* a
   if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
   const uint64_t offset = train.begins ? 0 : s.received;
   if (!s.receive || offset + bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, offset,
-                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
+      core_.ResolveReceive(context, offset, bytes, into) != IBV_WC_SUCCESS) {
     return false;
   }
   core_.payloads.PlaceWaiting(context, into);

@@ -144,6 +144,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   if (ah == nullptr) return IBV_WC_LOC_QP_OP_ERR;
   // C10-93.1.1: a message above the port's MTU is dropped without an error.
   if (request.length > MtuBytes(qp.device->active_mtu)) {
+    if (qp.device->profile.fails_long_datagrams) return IBV_WC_LOC_LEN_ERR;
     s.next_psn = PsnAdd(s.next_psn, 1);
     core_.counters.dropped_above_mtu++;
     return IBV_WC_SUCCESS;
@@ -194,19 +195,17 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
     return;
   }
   const uint64_t bytes = kGrhBytes + train.length();
-  const std::span<const rxe_sge> sges(s.receive->sges.data(), s.receive->sges.size());
   Pieces into;
   if (bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, sges, 0, bytes, IBV_ACCESS_LOCAL_WRITE, into) !=
-          IBV_WC_SUCCESS) {
-    return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+      core_.ResolveReceive(context, 0, bytes, into) != IBV_WC_SUCCESS) {
+    return FailReceive(now, context, ReceiveError(context, bytes));
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, MakeGrh(train), into);
   if (placed == Placement::kSourceGone || placed == Placement::kProcessEnded) {
     return;  // the next packet gets the receive
   }
   if (placed == Placement::kDestinationGone) {
-    return FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+    return FailReceive(now, context, ReceiveError(context, bytes));
   }
   if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS, bytes)) {
     core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
@@ -261,9 +260,8 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
   const uint64_t bytes = train.length();
   Pieces into;
   if (s.received + bytes > s.receive->length ||
-      core_.ResolveSges(*context.qp, {s.receive->sges.data(), s.receive->sges.size()}, s.received,
-                        bytes, IBV_ACCESS_LOCAL_WRITE, into) != IBV_WC_SUCCESS) {
-    FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+      core_.ResolveReceive(context, s.received, bytes, into) != IBV_WC_SUCCESS) {
+    FailReceive(now, context, ReceiveError(context, s.received + bytes));
     return false;
   }
   switch (core_.payloads.PlaceReceived(context, train, {}, into)) {
@@ -271,7 +269,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
       s.received += bytes;
       return true;
     case Placement::kDestinationGone:
-      FailReceive(now, context, IBV_WC_LOC_QP_OP_ERR);
+      FailReceive(now, context, ReceiveError(context, s.received + bytes));
       return false;
     case Placement::kSourceGone:
     case Placement::kProcessEnded:

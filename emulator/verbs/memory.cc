@@ -29,8 +29,8 @@ MemoryRef RefOf(const MemoryRegion& region, uint64_t address, uint64_t length) {
 
 tl::unexpected<MemoryFault> Fault(MemoryFault fault) { return tl::make_unexpected(fault); }
 
-uint32_t RkeyOf(const MemoryRegion& region) {
-  return (region.access & kRemoteAccess) != 0 ? region.lkey : 0;
+uint32_t RkeyOf(const Profile& profile, const MemoryRegion& region) {
+  return profile.always_has_rkey || (region.access & kRemoteAccess) != 0 ? region.lkey : 0;
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ Result<MemoryRegion*> Verbs::RegMr(GroupId group, ProcessId process, const MrReq
   const Result<uint32_t> key = NewKey({region.get(), nullptr});
   if (!key) return Pass(key.error());
   region->lkey = *key;
-  region->rkey = RkeyOf(*region);
+  region->rkey = RkeyOf(context.device->profile, *region);
   const Result<MemoryRegion*> adopted =
       Adopt(context, context.device->profile.device.orig_attr.max_mr, std::move(region));
   if (!adopted) {
@@ -144,7 +144,7 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
   const Status checked = CheckRegion(profile, changed.process, changed.access, changed.user_address,
                                      changed.length, RegionPages::kUnknown);
   if (!checked) return Pass(checked.error());
-  changed.rkey = RkeyOf(changed);
+  changed.rkey = RkeyOf(profile, changed);
   Quiesce(RegionPayloads{region, (request.flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0});
   region.pd->users--;
   changed.pd->users++;
@@ -156,7 +156,10 @@ Result<MemoryRegion*> Verbs::ReregMr(GroupId group, ProcessId process, Handle ha
 Status Verbs::DeregMr(GroupId group, Handle handle) {
   const Result<MemoryRegion*> region = Find<MemoryRegion>(group, handle);
   if (!region) return Pass(region.error());
-  if ((*region)->bound_windows != 0) return Fail(EINVAL);
+  if ((*region)->bound_windows != 0) {
+    const Profile& profile = (*region)->pd->context->device->profile;
+    return Fail(profile.bound_regions_are_busy ? EBUSY : EINVAL);
+  }
   RemoveMr(**region);
   return {};
 }
@@ -301,11 +304,11 @@ tl::expected<void, MemoryFault> Verbs::Invalidate(QueuePair& qp, uint32_t rkey) 
 
 // ---- the data path
 
-tl::expected<MemoryRef, MemoryFault> Verbs::ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
-                                                         int access) {
+tl::expected<MemoryRef, MemoryFault> Verbs::ResolveLocal(const ProtectionDomain& pd,
+                                                         const rxe_sge& sge, int access) {
   const KeyOwner* owner = keys_.Find(KeyIndex(sge.lkey));
   const MemoryRegion* region = owner == nullptr ? nullptr : owner->region;
-  if (region == nullptr || region->lkey != sge.lkey || region->pd != qp.pd) {
+  if (region == nullptr || region->lkey != sge.lkey || region->pd != &pd) {
     // A length of 0 needs no key.
     if (sge.length == 0) return MemoryRef{ProcessId::kNone, {0, 0}};
     return Fault(MemoryFault::kKey);

@@ -64,7 +64,7 @@ TEST_F(MemoryKeys, LocalKeysAreCheckedForPdRightAndBounds) {
   const QueuePair* qp = Qp(IBV_QPT_RC);
   const MemoryRegion* region = Mr(0);
   const auto resolve = [&](uint64_t address, uint32_t length, uint32_t key, int access) {
-    return verbs.ResolveLocal(*qp, {address, length, key}, access);
+    return verbs.ResolveLocal(*qp->pd, {address, length, key}, access);
   };
   const auto whole = resolve(at(), sizeof bytes, region->lkey, 0);
   ASSERT_TRUE(whole);
@@ -111,7 +111,7 @@ TEST_F(MemoryKeys, InvalidationEndsRemoteUseOnly) {
   const MemoryRegion* region = Mr();
   ASSERT_TRUE(verbs.Invalidate(*qp, region->rkey));
   EXPECT_FALSE(verbs.ResolveRemote(*qp, region->rkey, at(), 1, IBV_ACCESS_REMOTE_READ));
-  EXPECT_TRUE(verbs.ResolveLocal(*qp, {at(), 1, region->lkey}, 0));
+  EXPECT_TRUE(verbs.ResolveLocal(*qp->pd, {at(), 1, region->lkey}, 0));
   EXPECT_FALSE(verbs.Invalidate(*qp, region->rkey));
 }
 

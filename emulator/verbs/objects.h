@@ -310,9 +310,10 @@ class VerbsDirectory : public AsyncEventRaiser {
   // device with that address. nullptr selects all devices, for a sender on this host.
   virtual std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
                                                      const NetAddress* at) = 0;
-  // `access` is the operation's need: 0 for a gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
-  virtual tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
-                                                            int access) = 0;
+  // `pd` is the domain that the region must belong to. `access` is the operation's need: 0 for a
+  // gather, IBV_ACCESS_LOCAL_WRITE for a scatter.
+  virtual tl::expected<MemoryRef, MemoryFault> ResolveLocal(const ProtectionDomain& pd,
+                                                            const rxe_sge& sge, int access) = 0;
   // Looks a key up among regions and windows. `access` is IBV_ACCESS_REMOTE_READ, _WRITE or
   // _ATOMIC. A length of 0 is always granted (measured: zero-byte operations with a bad rkey
   // succeed).

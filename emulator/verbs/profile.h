@@ -111,6 +111,17 @@ struct Profile {
   // wc.sl of a UD receive has the kind of its packet.
   bool reports_packet_kind = false;
 
+  // Regions and local keys. rxe has none of these habits.
+  bool always_has_rkey = false;         // rkey = lkey, also without remote rights
+  bool tells_key_errors = false;        // LOC_PROT_ERR for every local key that fails its check
+  bool refuses_long_sends = false;      // REM_INV_REQ_ERR at the sender; rxe: REM_OP_ERR
+  bool bound_regions_are_busy = false;  // ibv_dereg_mr: EBUSY; rxe: EINVAL
+  bool checks_srq_pd = false;           // lkeys of an SRQ's receives; rxe: the PD of the QP
+  // Posting. rxe refuses both with EINVAL.
+  bool completes_misaligned_atomics = false;
+  bool accepts_early_sends = false;   // before RTS
+  bool fails_long_datagrams = false;  // LOC_LEN_ERR above the MTU; rxe drops them silently
+
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };

@@ -50,12 +50,12 @@ int CheckType(const Profile& profile, int type) {
 }
 
 // Returns the capacities that rxe reports: a send slot's room counts both as SGEs and as inline
-// data.
-ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, QueueDepths depths) {
-  if (depths == QueueDepths::kPowerOfTwo) return cap;
+// data. A device never grants more inline data than its profile has.
+ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, const Profile& profile) {
+  if (profile.queue_depths == QueueDepths::kPowerOfTwo) return cap;
   const uint32_t room = std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
   cap.max_send_sge = room / sizeof(rxe_sge);
-  cap.max_inline_data = room;
+  cap.max_inline_data = std::min(room, profile.max_inline_bytes);
   if (has_srq) cap.max_recv_wr = cap.max_recv_sge = 0;
   return cap;
 }
@@ -139,7 +139,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   qp->srq = srq;
   qp->cookie = request.cookie;
   qp->signal_all = request.signal_all;
-  qp->cap = GrantedCap(request.cap, srq != nullptr, profile.queue_depths);
+  qp->cap = GrantedCap(request.cap, srq != nullptr, profile);
   qp->attr = {};
   // The attributes that rxe reports before any is set. cur_qp_state stays 0 forever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;

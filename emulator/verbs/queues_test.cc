@@ -136,7 +136,7 @@ TEST_F(Queues, AReceiveThatLiesAboutItsSizeHasABadKeyInstead) {
     ASSERT_TRUE(wqe);
     EXPECT_EQ(wqe->wr_id, wr_id);
     EXPECT_EQ(wqe->length, 0u);
-    EXPECT_FALSE(verbs.ResolveLocal(*qp, wqe->sges[0], IBV_ACCESS_LOCAL_WRITE));
+    EXPECT_FALSE(verbs.ResolveLocal(*qp->pd, wqe->sges[0], IBV_ACCESS_LOCAL_WRITE));
   }
 }
 

@@ -271,7 +271,7 @@ class Verbs final : public VerbsDirectory {
   bool Carries(const QueuePair& qp) const override;
   std::vector<QueuePair*> MulticastReceivers(const NetAddress& group,
                                              const NetAddress* at) override;
-  tl::expected<MemoryRef, MemoryFault> ResolveLocal(const QueuePair& qp, const rxe_sge& sge,
+  tl::expected<MemoryRef, MemoryFault> ResolveLocal(const ProtectionDomain& pd, const rxe_sge& sge,
                                                     int access) override;
   tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                      uint64_t address, uint64_t length,

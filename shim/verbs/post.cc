@@ -44,11 +44,16 @@ bool IsMissing(const Context& context, const ibv_send_wr& wr) {
   }
 }
 
+bool IsRefusedAddress(const QueuePair& qp, const ibv_send_wr& atomic) {
+  return (atomic.wr.atomic.remote_addr & 7) != 0 &&
+         (Of(qp.base.context)->missing & kMissingMisalignedAtomics) != 0;
+}
+
 int CheckSend(const QueuePair& qp, const ibv_send_wr& wr, uint64_t bytes) {
   if (IsMissing(*Of(qp.base.context), wr)) return EINVAL;
   if (bytes > UINT32_MAX) return EINVAL;
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  if (IsAtomic(wr.opcode) && (bytes < 8 || (wr.wr.atomic.remote_addr & 7) != 0)) return EINVAL;
+  if (IsAtomic(wr.opcode) && (bytes < 8 || IsRefusedAddress(qp, wr))) return EINVAL;
   if (is_inline && bytes > qp.max_inline_bytes) return EINVAL;
   if (is_inline && (IsAtomic(wr.opcode) || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
   if (wr.opcode == IBV_WR_BIND_MW && (wr.num_sge != 0 || wr.bind_mw.mw == nullptr)) return EINVAL;
@@ -198,7 +203,7 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   {
     ForkLockGuard guard(qp.send_lock);
     const ibv_qp_state state = StateOf(qp);
-    if (state < IBV_QPS_RTS) {
+    if (state < IBV_QPS_RTS && (Of(base->context)->missing & kMissingEarlySends) != 0) {
       *bad = wr;
       return EINVAL;
     }

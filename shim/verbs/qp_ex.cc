@@ -22,7 +22,9 @@ int CompleteNow(QueuePair& qp) {
   int error = qp.build_error;
   if (client::HostIsGone(qp.base.handle)) error = EIO;
   const auto state = std::atomic_ref(qp.control->state).load(std::memory_order_acquire);
-  if (error == 0 && state < IBV_QPS_RTS) error = EINVAL;
+  const bool is_early =
+      state < IBV_QPS_RTS && (Of(qp.base.context)->missing & kMissingEarlySends) != 0;
+  if (error == 0 && is_early) error = EINVAL;
   const bool posted = error == 0 && qp.next_slot != qp.started_at;
   if (posted) {
     // Payloads are read now and not in ibv_wr_set_sge, because the program may write its memory

@@ -4,7 +4,12 @@ test` on the kernel's own drivers."""
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
 # The host options that give a device the habits of a kernel driver.
-_HOST_OPTIONS = {"rxe": [], "siw": ["--profile", "siw"]}
+_HOST_OPTIONS = {
+    "minimal": ["--profile", "minimal"],
+    "mlx5-roce": ["--profile", "mlx5-roce"],
+    "rxe": [],
+    "siw": ["--profile", "siw"],
+}
 
 _RUNNER = [
     "differences.py",

@@ -26,6 +26,7 @@ SLOW_LIMIT_S = 280
 AT_ONCE = {"waiting": 8, "slow": 64}
 BACKENDS = {"virtual": ["virtual", "emulator"]}  # by clock: whose rows of differences.toml hold
 MANUAL_RATE = {"common": 2, "waiting": 2, "slow": 20}  # how fast manual time is moved
+DEVICE_NAMES = {"mlx5-roce": "mlx5_0"}  # of profiles with a device_prefix of their own
 SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 
@@ -80,7 +81,7 @@ def run_on_hosts(binary, hosts, kind, options, names):
     with Emulator() as emulator:
         profile = options[options.index("--profile") + 1] if "--profile" in options else ""
         if profile and not profile.endswith(".toml"):  # the device has the profile's name
-            emulator.env["RDMA_TEST_DEVICE"] = profile + "0"
+            emulator.env["RDMA_TEST_DEVICE"] = DEVICE_NAMES.get(profile, profile + "0")
         # A host runs as long as it has clients, so a program holds each host.
         machines = [("a", local)] + ([("b", remote)] if hosts == 2 else [])
         for name, address in machines:
