@@ -98,6 +98,9 @@ RULES = [
     # libibverbs's ibv_reg_mr calls ibv_reg_mr_iova2, which must not count as a second call.
     ('at = "call.reg_mr"\nnth = 2\nerrno = "ENOMEM"', "send_buf reg_mr failed"),
     ('at = "wc.send"\nnth = 1\nstatus = "retry_exc_err"', "cq completion failed status 12"),
+    # What is delayed comes later, and nothing else changes.
+    ('at = "wc.recv"\nnth = 2\ndelay_ms = 100', "ping data: rdma-ping-2"),
+    ('at = "event.addr_resolved"\ndelay_ms = 100', "ping data: rdma-ping-2"),
 ]
 
 
@@ -132,7 +135,8 @@ def a_unit_test_runs_on_the_machines_device():
 
 def usage_checks_find_mistakes_on_the_machines_device():
     usage = os.path.abspath("tests/checks/usage")
-    for rule in ("CM-005", "QP-003", "CQ-007"):
+    # MR-008 needs the processor's breakpoints.
+    for rule in ("CM-005", "QP-003", "CQ-007", "MR-008"):
         shows(run_on_system("--device", "rxe0", "--check=error", "--", usage, rule, "break", KERNEL[4]),
               121, "rdmaemu check: RDMAEMU-%s: " % rule)
         shows(run_on_system("--device", "rxe0", "--check=error", "--", usage, rule, "keep", KERNEL[4]),
