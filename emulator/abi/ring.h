@@ -145,6 +145,7 @@ class Ring {
     return std::atomic_ref(buffer_->consumer_index).compare_exchange_strong(from, to & mask_);
   }
   uint32_t Next(uint32_t index) const { return (index + 1) & mask_; }
+  uint32_t Previous(uint32_t index) const { return (index - 1) & mask_; }
   uint32_t Distance(uint32_t from, uint32_t to) const { return (to - from) & mask_; }
   void SetProducer(uint32_t index) { Store(buffer_->producer_index, index); }
   void SetConsumer(uint32_t index) { Store(buffer_->consumer_index, index); }

@@ -122,6 +122,9 @@ struct Profile {
   bool accepts_early_sends = false;   // before RTS
   bool fails_long_datagrams = false;  // LOC_LEN_ERR above the MTU; rxe drops them silently
 
+  // RESET and ibv_destroy_qp remove the QP's entries from its CQs; rxe: they stay.
+  bool purges_completions = false;
+
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };

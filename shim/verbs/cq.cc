@@ -102,6 +102,30 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   return taken;
 }
 
+// Follows mlx5_cq_clean: moves the other entries towards the producer, so that the host, which
+// writes behind the producer, is not disturbed.
+void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
+  ForkLockGuard guard(cq.lock);
+  const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
+  if (consumer == producer) return;
+  client::AcquireFromDevice();
+  cq.memory.Begin();
+  for (uint32_t at = consumer; at != producer; at = cq.ring.Next(at)) {
+    CqEntry& entry = *cq.ring.SlotAs<CqEntry>(at);
+    if (entry.payload == kPayloadWaits) FetchPayload(cq, at);
+    entry.payload = 0;
+  }
+  uint32_t from = producer, to = producer;
+  while (from != consumer) {
+    from = cq.ring.Previous(from);
+    const CqEntry& entry = *cq.ring.SlotAs<CqEntry>(from);
+    if (entry.wc.qp_num == qpn) continue;
+    to = cq.ring.Previous(to);
+    if (to != from) *cq.ring.SlotAs<CqEntry>(to) = entry;
+  }
+  cq.ring.SetConsumer(to);
+}
+
 // Follows rxe_req_notify_cq: a queue that is armed for any completion stays armed for any.
 int RequestNotify(ibv_cq* base, int solicited_only) {
   const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny;

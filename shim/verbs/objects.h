@@ -187,6 +187,9 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
 int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
+// Removes the completions of a QP from the queue. The host adds none for this QP any more. Takes
+// the queue's lock.
+void PurgeCompletions(CompletionQueue& cq, uint32_t qpn);
 int RequestNotify(ibv_cq* cq, int solicited_only);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);

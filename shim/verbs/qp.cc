@@ -135,6 +135,12 @@ RDMAEMU_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   return Of(qp)->has_extended ? &Of(qp)->extended : nullptr;
 }
 
+static void PurgeQueues(const ibv_qp& qp) {
+  if ((Of(qp.context)->missing & kMissingPurge) != 0) return;
+  PurgeCompletions(*Of(qp.recv_cq), qp.qp_num);
+  if (qp.send_cq != qp.recv_cq) PurgeCompletions(*Of(qp.send_cq), qp.qp_num);
+}
+
 RDMAEMU_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_RATE_LIMIT) != 0) return ErrnoWith(EOPNOTSUPP);
   ModifyQpIn in{};
@@ -143,7 +149,10 @@ RDMAEMU_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   in.attr = *attr;
   in.context = HandleOf(qp->context);
   const int error = client::Call(CallOp::kModifyQp, in);
-  if (error == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) {
+    qp->state = attr->qp_state;
+    if (qp->state == IBV_QPS_RESET) PurgeQueues(*qp);
+  }
   return ErrnoWith(error);
 }
 
@@ -168,6 +177,7 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   DestroyOut reply{};
   const int error = CallOnHandle(CallOp::kDestroyQp, qp->context, qp->handle, reply);
   if (error != 0) return ErrnoWith(error);
+  PurgeQueues(*qp);
   WaitForAcks(qp->mutex, qp->cond, qp->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&qp->mutex);
   pthread_cond_destroy(&qp->cond);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <vector>
 
 #include "tests/contract/support/objects.h"
 
@@ -180,6 +181,58 @@ TEST_F(Mlx5Habits, ARefusedWriteIsAnEventAtTheResponder) {
   ASSERT_EQ(local.PostSend(pair.local, write), 0);
   ExpectSent(IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(remote.NextAsyncEvent(kPatience_ms), IBV_EVENT_QP_ACCESS_ERR);
+}
+
+// purges_completions. Another QP's completions in the same CQ stay, in their order.
+class Mlx5Purge : public DeviceTest {
+ protected:
+  // Leaves the QP's flushed receives in the CQ.
+  static void Flush(ibv_qp* qp, std::vector<uint64_t> wr_ids) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr,
+                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+              0);
+    for (const uint64_t wr_id : wr_ids) {
+      ibv_recv_wr receive{};
+      receive.wr_id = wr_id;
+      ibv_recv_wr* bad = nullptr;
+      ASSERT_EQ(ibv_post_recv(qp, &receive, &bad), 0);
+    }
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+  }
+  static std::vector<uint64_t> Drain(ibv_cq* cq) {
+    std::vector<uint64_t> wr_ids;
+    ibv_wc wc{};
+    while (ibv_poll_cq(cq, 1, &wc) == 1) wr_ids.push_back(wc.wr_id);
+    return wr_ids;
+  }
+};
+
+TEST_F(Mlx5Purge, ResetAndDestroyRemoveTheCompletionsOfTheirQp) {
+  using Ids = std::vector<uint64_t>;
+  for (const bool by_reset : {true, false}) {
+    SCOPED_TRACE(by_reset);
+    const Cq cq = MakeCq();
+    Qp first = MakeQp(IBV_QPT_RC, cq.get()), second = MakeQp(IBV_QPT_RC, cq.get());
+    const Qp third = MakeQp(IBV_QPT_RC, cq.get());
+    ASSERT_TRUE(first && second && third);
+    Flush(first.get(), {1, 2});
+    Flush(second.get(), {3, 4, 5});
+    Flush(third.get(), {6});
+    if (by_reset) {
+      ibv_qp_attr attr{};
+      attr.qp_state = IBV_QPS_RESET;
+      ASSERT_EQ(ibv_modify_qp(second.get(), &attr, IBV_QP_STATE), 0);
+    } else {
+      second.reset();
+    }
+    EXPECT_EQ(Drain(cq.get()), (Ids{1, 2, 6}));
+    first.reset();
+    EXPECT_EQ(Drain(cq.get()), Ids{});
+  }
 }
 
 // Calls of one side, without a peer.
