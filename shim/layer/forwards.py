@@ -40,8 +40,11 @@ def main():
     print('extern "C" { __attribute__((visibility("hidden"))) void* rdmaemu_layer_slots[%d]; }\n'
           % len(names))
     for index, (name, version, is_default) in enumerate(names):
-        symbol = name if is_default else "rdmaemu_layer_old_" + name
-        directive = "" if is_default else "  .symver %s, %s@%s\n" % (symbol, name, version)
+        symbol = name if is_default else "rdmaemu_layer_old_%s_%s" % (name, version.replace(".", "_"))
+        # The private nodes share their names (private_nodes.h), so the version script lacks them.
+        is_scripted = is_default and not version.startswith("IBVERBS_PRIVATE")
+        directive = "" if is_scripted else "  .symver %s, %s%s%s\n" % (
+            symbol, name, "@@@" if is_default else "@", version)
         print(ENTRY.format(symbol=symbol, index=index, version=directive))
     print("namespace rdmaemu::layer {\n\nconst Forward kForwards[] = {")
     for name, version, is_default in names:

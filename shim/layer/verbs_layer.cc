@@ -11,6 +11,7 @@
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/payloads.h"
 #include "shim/layer/trace/recorder.h"
+#include "shim/verbs/private_nodes.h"
 
 #undef ibv_get_device_list
 
@@ -20,6 +21,7 @@ extern "C" {
 extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
 }
+RDMAEMU_IN_ALL_NODES(verbs_allow_disassociate_destroy)
 
 namespace rdmaemu::layer {
 namespace {
@@ -50,8 +52,8 @@ __attribute__((constructor)) void Load() {
   void* const behind =
       LoadBehind("RDMAEMU_LAYER_VERBS", "libibverbs.so.1", reinterpret_cast<void (*)()>(Missing));
   if (behind != nullptr) {
-    g_allow_behind = static_cast<const bool*>(
-        dlvsym(behind, "verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34"));
+    // The library behind may have any of the private nodes.
+    g_allow_behind = static_cast<const bool*>(dlsym(behind, "verbs_allow_disassociate_destroy"));
     if (g_allow_behind == &verbs_allow_disassociate_destroy) g_allow_behind = nullptr;
     rdmaemu_layer_add_library(dlsym(behind, "ibv_open_device"), false);
   }

@@ -1,6 +1,7 @@
 // Sockets over RDMA (rsocket(7)) are not supported. Every call fails with EOPNOTSUPP, so that a
 // program with a fallback uses it.
 #include <rdma/rsocket.h>
+#include <sys/epoll.h>
 
 #include <cerrno>
 
@@ -35,6 +36,14 @@ ssize_t rwrite(int, const void*, size_t) { return Unsupported(); }
 ssize_t rwritev(int, const iovec*, int) { return Unsupported(); }
 
 int rpoll(pollfd*, nfds_t, int) { return Unsupported(); }
+// Of rdma-core 65.
+int repoll_create(int flags);
+int repoll_ctl(int set, int operation, int socket, epoll_event* event);
+int repoll_wait(int set, epoll_event* events, int max_events, int timeout);
+int repoll_create(int) { return Unsupported(); }
+int repoll_ctl(int, int, int, epoll_event*) { return Unsupported(); }
+int repoll_wait(int, epoll_event*, int, int) { return Unsupported(); }
+
 int rselect(int, fd_set*, fd_set*, fd_set*, timeval*) { return Unsupported(); }
 
 int rgetpeername(int, sockaddr*, socklen_t*) { return Unsupported(); }

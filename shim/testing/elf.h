@@ -42,9 +42,18 @@ inline std::set<std::string> NamesIn(const std::string& table, const std::string
   for (std::string line; std::getline(rows, line);) {
     const std::string name = line.substr(0, line.find(' '));
     const size_t at = name.rfind('@');
-    if (at != std::string::npos && name.compare(at + 1, versions.size(), versions) == 0) {
-      names.insert(name);
-    }
+    if (at == std::string::npos) continue;
+    // "NAME@@IBVERBS_PRIVATE_34,57" is two names. The second is not the default version.
+    std::istringstream nodes(name.substr(at + 1));
+    std::string node, number;
+    std::getline(nodes, node, ',');
+    const std::string stem = node.substr(0, node.rfind('_') + 1);
+    std::string before = name.substr(0, at + 1);
+    do {
+      if (node.compare(0, versions.size(), versions) == 0) names.insert(before + node);
+      before = name.substr(0, name.find('@') + 1);
+      node = std::getline(nodes, number, ',') ? stem + number : "";
+    } while (!node.empty());
   }
   return names;
 }

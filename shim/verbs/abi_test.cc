@@ -17,11 +17,11 @@ using rdmaemu::testing::NamesIn;
 using rdmaemu::testing::NamesMissing;
 using rdmaemu::testing::OutputOf;
 
-std::string g_library, g_table;
+std::string g_library, g_table, g_provider;
 
 TEST(Abi, ExportsTheNamesOfTheTableOurOwnAndNoOthers) {
   std::set<std::string> expected = NamesIn(g_table, "IBVERBS_");
-  ASSERT_EQ(expected.size(), 182u);
+  ASSERT_EQ(expected.size(), 569u);
   for (const char* own : {"call", "wait", "put_back", "close_counter", "is_forked_from", "embed",
                           "join", "host_ended", "devices_beside", "host_generation"}) {
     expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
@@ -29,7 +29,7 @@ TEST(Abi, ExportsTheNamesOfTheTableOurOwnAndNoOthers) {
   EXPECT_EQ(ExportedNames(g_library), expected);
 }
 
-// A program that starts on the installed rdma-core (44 to 56) also starts on this library.
+// A program that starts on the installed rdma-core (44 to 65) also starts on this library.
 TEST(Abi, ExportsEveryNameOfTheInstalledLibrary) {
   const std::string installed = InstalledLibrary("libibverbs.so.1");
   ASSERT_NE(installed, "") << "libibverbs-dev brings one";
@@ -57,8 +57,8 @@ TEST(Abi, CallsItselfWhatProgramsWereLinkedWithAndBringsNoCxxRuntime) {
 TEST(Abi, VersionNodesAreChildrenOfTheOneBefore) {
   const std::string versions = OutputOf("readelf -V -W " + g_library);
   std::string parent;
-  for (const char* node :
-       {"1.0", "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14"}) {
+  for (const char* node : {"1.0", "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12",
+                           "1.13", "1.14", "1.15", "1.16", "1.17", "1.18"}) {
     const std::string name = std::string("IBVERBS_") + node;
     const size_t at = versions.find("Name: " + name + "\n");
     ASSERT_NE(at, std::string::npos) << name;
@@ -116,18 +116,41 @@ TEST(Rates, AreThoseOfTheRealLibrary) {
 
 // Providers issue the kernel's commands by these functions, which ignore their arguments.
 TEST(Private, EveryCommandOfAProviderAnswersEopnotsupp) {
-  size_t commands = 0;
-  for (const std::string& versioned : NamesIn(g_table, "IBVERBS_PRIVATE_34")) {
-    const std::string name = versioned.substr(0, versioned.find('@'));
-    if (name != "execute_ioctl" && name.rfind("ibv_cmd_", 0) != 0) continue;
-    ++commands;
-    auto* command = Loaded<int()>(name.c_str(), "IBVERBS_PRIVATE_34");
-    ASSERT_NE(command, nullptr) << name;
-    errno = 0;
-    EXPECT_EQ(command(), EOPNOTSUPP) << name;
-    EXPECT_EQ(errno, EOPNOTSUPP) << name;
+  for (const char* node : {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_65"}) {
+    size_t commands = 0;
+    for (const std::string& versioned : NamesIn(g_table, node)) {
+      const std::string name = versioned.substr(0, versioned.find('@'));
+      if (name != "execute_ioctl" && name.rfind("ibv_cmd_", 0) != 0) continue;
+      ++commands;
+      auto* command = Loaded<int()>(name.c_str(), node);
+      ASSERT_NE(command, nullptr) << name;
+      errno = 0;
+      EXPECT_EQ(command(), EOPNOTSUPP) << name;
+      EXPECT_EQ(errno, EOPNOTSUPP) << name;
+    }
+    EXPECT_EQ(commands, std::string(node) == "IBVERBS_PRIVATE_34" ? 61u : 76u) << node;
   }
-  EXPECT_EQ(commands, 61u);
+}
+
+TEST(Private, EachNodeHasARegistrationOfItsRelease) {
+  for (const char* release : {"34", "57", "59", "64", "65"}) {
+    const std::string name = std::string("verbs_register_driver_") + release;
+    const std::string node = std::string("IBVERBS_PRIVATE_") + release;
+    EXPECT_NE(Loaded<void()>(name.c_str(), node.c_str()), nullptr) << node;
+    EXPECT_NE(Loaded<void()>("verbs_set_ops", node.c_str()), nullptr) << node;
+  }
+}
+
+// The library of this test imports the names that the providers of rdma-core 65 import.
+TEST(Private, AProviderOfRdmaCore65Loads) {
+  ASSERT_NE(Loaded<void()>("ibv_open_device", "IBVERBS_1.1"), nullptr);
+  void* const provider = dlopen(g_provider.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(provider, nullptr) << dlerror();
+  auto* const imports = static_cast<void* const*>(dlsym(provider, "provider_imports"));
+  ASSERT_NE(imports, nullptr);
+  size_t count = 0;
+  while (imports[count] != nullptr) ++count;
+  EXPECT_EQ(count, 87u);
 }
 
 // As in rdma-core, a file that is not a character device is not a command file.
@@ -151,8 +174,9 @@ TEST(OldTwins, RefuseToListDevices) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   g_library = argv[1];
   g_table = argv[2];
+  g_provider = argv[3];
   return RUN_ALL_TESTS();
 }

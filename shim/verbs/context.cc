@@ -10,6 +10,7 @@
 #include "shim/client/uninterrupted.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
+#include "shim/verbs/private_nodes.h"
 #include "shim/verbs/watched.h"
 
 #undef ibv_query_port
@@ -254,8 +255,8 @@ RDMAEMU_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, 
   return 0;
 }
 
-// In the private version node, for ibv_devinfo. Type 0: IB, RoCE v1 and empty entries. Type 1: RoCE
-// v2.
+// In the private version nodes, for ibv_devinfo. Type 0: IB, RoCE v1 and empty entries. Type 1:
+// RoCE v2.
 RDMAEMU_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index,
                                       int* type) {
   ibv_gid_entry entry{};
@@ -264,6 +265,7 @@ RDMAEMU_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsign
   *type = error == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
   return 0;
 }
+RDMAEMU_IN_ALL_NODES(ibv_query_gid_type)
 
 RDMAEMU_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
   QueryPkeyOut reply{};

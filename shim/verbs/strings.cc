@@ -2,6 +2,7 @@
 // library, because programs and their tests print them.
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/private_nodes.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -75,7 +76,8 @@ RDMAEMU_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
                                        "last WQE reached",
                                        "client reregistration",
                                        "GID table change",
-                                       "WQ fatal"};
+                                       "WQ fatal",
+                                       "Device link speed change"};
   return NameOf(kNames, event);
 }
 
@@ -107,7 +109,7 @@ RDMAEMU_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
   return NameOf(kNames, status);
 }
 
-// In the private version node since rdma-core 56. There is no text between DRIVER1 and FLUSH.
+// In the private version nodes since rdma-core 56. There is no text between DRIVER1 and FLUSH.
 RDMAEMU_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
   static const char* const kNames[] = {"rdma-write",
                                        "rdma-write-with-imm",
@@ -127,6 +129,7 @@ RDMAEMU_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
                                        "atomic-write"};
   return NameOf(kNames, opcode);
 }
+RDMAEMU_IN_ALL_NODES(ibv_wr_opcode_str)
 
 RDMAEMU_EXPORT int ibv_rate_to_mult(ibv_rate rate) {
   const Rate* known = FindRate(rate);

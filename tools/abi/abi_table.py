@@ -16,11 +16,12 @@ LIBRARIES = (("libibverbs.so.1", "IBVERBS_"), ("librdmacm.so.1", "RDMACM_"))
 HEAD = """# What the libraries export
 
 Look up here whether rdmaemu implements a function. The tables list every name and version of
-rdma-core 44 to 56, and those of RDMACM_1.4 (rdma-core 60). The last section lists the operations
-that have no name of their own.
+rdma-core 44 to 65. The last section lists the operations that have no name of their own.
 
 To generate this page again, run `tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`. A test
 fails when the page is stale.
+
+A name with several numbers (`@@IBVERBS_PRIVATE_34,57`) is one function in several version nodes.
 
 Each name has one of three states:
 

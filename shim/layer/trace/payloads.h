@@ -100,6 +100,17 @@ void AfterMrCall(const ibv_mr* mr, const std::tuple<A...>& arguments) {
   } else if constexpr (kId == CallId::k_ibv_reg_mr_iova || kId == CallId::k_ibv_reg_mr_iova2) {
     NoteMr(mr, StateOfMr(std::get<1>(arguments), std::get<2>(arguments), std::get<3>(arguments),
                          static_cast<int>(std::get<4>(arguments))));
+  } else if constexpr (kId == CallId::k_ibv_reg_buf_mr) {
+    const void* const address = std::get<2>(arguments);
+    NoteMr(mr, StateOfMr(address, std::get<3>(arguments), reinterpret_cast<uintptr_t>(address),
+                         std::get<4>(arguments)));
+  } else if constexpr (kId == CallId::k_ibv_reg_mr_ex) {
+    const auto& request = shim::newer::LayoutOf(std::get<1>(arguments));
+    const bool has_iova = (request.fields & shim::newer::kHasIova) != 0;
+    if ((request.fields & shim::newer::kHasAddress) == 0) return NoteMr(mr, HashState::kDmabuf);
+    NoteMr(mr, StateOfMr(request.address, request.length,
+                         has_iova ? request.iova : reinterpret_cast<uintptr_t>(request.address),
+                         request.access));
   } else if constexpr (kId == CallId::k_ibv_reg_dmabuf_mr) {
     NoteMr(mr, HashState::kDmabuf);
   } else if constexpr (kId == CallId::k_ibv_import_mr) {

@@ -5,10 +5,12 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
+#include <sys/epoll.h>
 
 #include <array>
 
 #include "shim/layer/trace/arguments.h"
+#include "shim/verbs/newer_abi.h"
 
 // verbs.h has macros of these names.
 #undef ibv_get_device_list
@@ -24,6 +26,9 @@ int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                           const rdma_addrinfo* hints);
 int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t arg);
+int repoll_create(int flags);
+int repoll_ctl(int epfd, int op, int fd, epoll_event* event);
+int repoll_wait(int epfd, epoll_event* events, int maxevents, int timeout);
 }
 
 namespace rdmaemu::layer::trace {

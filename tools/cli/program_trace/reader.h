@@ -253,7 +253,9 @@ class Reader {
     } else if constexpr (layer::trace::kIs<T, struct _compat_ibv_port_attr>) {
       ibv_port_attr attr{};
       Struct(spec.name, attr);
-    } else if constexpr (!std::is_void_v<T>) {
+    } else if constexpr (requires {
+                           sizeof(T);
+                         }) {  // not void, not a type that only newer headers have
       const bool made = std::exchange(makes_, layer::trace::kIs<T, rdma_cm_id*>);
       std::remove_cv_t<T> value{};
       layer::trace::Filled(*this, spec, value);
