@@ -106,7 +106,7 @@ RULES = [
 
 def fault_rules_apply_on_the_machines_device():
     port = str(emulated.free_tcp_port())
-    common = ["--", "rping", "-a", KERNEL[4], "-p", port, "-C", "3"]
+    common = ["--", "rping", "-a", KERNEL[4], "-p", port, "-C", "3", "-v"]
     with Emulator() as emulator:
         server = emulator.start_outside([*ON_SYSTEM, *common, "-s", "-P"])
         wait_for_kernel_listener(server)
