@@ -14,6 +14,8 @@ inline constexpr const char* kControlName = "control";
 // or given its descriptor to something else.
 inline constexpr const char* kFindingsName = "findings.jsonl";
 inline constexpr uint32_t kMaxFindings = 4096;
+// A watch_error: the system accepts breakpoints, and the processor ignores them.
+inline constexpr int kBreakpointsIgnored = -1;
 
 // `control`, mapped by each process.
 struct Control {
@@ -22,7 +24,8 @@ struct Control {
   std::atomic<uint32_t> processes;  // that loaded the checks
   // Calls that were not checked, because a signal handler interrupted a check of its own thread.
   std::atomic<uint64_t> skipped;
-  // errno with which a system refused breakpoints, so that RDMAEMU-MR-008 was not checked. 0: none.
+  // Why RDMAEMU-MR-008 was not checked: the errno with which a system refused breakpoints, or
+  // kBreakpointsIgnored. 0: the rule was checked.
   std::atomic<int> watch_error;
   // How often each finding was made, by its number.
   std::atomic<uint64_t> times[kMaxFindings];

@@ -55,8 +55,8 @@ __attribute__((format(printf, 6, 7))) void ReportAt(Rule rule, const char* call,
 // objects.
 void ReportLeft(Rule rule, const Object& object, uint64_t times);
 
-// Records for `rdmaemu run` that the system refuses breakpoints, so that RDMAEMU-MR-008 is not
-// checked. `error`: why. Call it only within a Section.
+// Records for `rdmaemu run` that the system has no breakpoints, so that RDMAEMU-MR-008 is not
+// checked. `error`: an errno or kBreakpointsIgnored. Call it only within a Section.
 void NoteUnwatched(int error);
 
 // Appends "module+0xoffset (symbol)". addr2line(1) takes the offset.

@@ -14,12 +14,16 @@
 #include <algorithm>
 
 #include "shim/layer/caller.h"
+#include "shim/layer/checks/findings.h"
 #include "shim/layer/checks/section.h"
 
 namespace rdmaemu::layer::checks {
 namespace {
 
+constexpr int kStackWords = 32;  // of the stack, in an access
+
 std::atomic<int> g_error;
+std::atomic<bool> g_is_tried;  // whether AreIgnored was asked
 
 size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -43,6 +47,35 @@ uint32_t BreakpointLength(uint64_t address, uint32_t length) {
   uint32_t result = HW_BREAKPOINT_LEN_8;
   while (result > length || address % result != 0) result /= 2;
   return result;
+}
+
+// Opens a breakpoint for accesses of this thread. Returns a descriptor, or -1 with errno.
+long OpenBreakpoint(uint64_t address, uint32_t length) {
+  perf_event_attr attr{};
+  attr.size = sizeof attr;
+  attr.type = PERF_TYPE_BREAKPOINT;
+  attr.bp_type = HW_BREAKPOINT_RW;
+  attr.bp_addr = address;
+  attr.bp_len = length;
+  attr.sample_period = 1;
+  attr.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_STACK_USER;
+  attr.sample_stack_user = kStackWords * sizeof(uint64_t);
+  attr.exclude_kernel = attr.exclude_hv = 1;
+  return syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+// Returns whether the processor ignores breakpoints. Some virtual machines accept a breakpoint and
+// never report an access. Returns false when a trial is impossible: Open then has the error.
+bool AreIgnored() {
+  alignas(8) static volatile uint64_t word;
+  const long fd =
+      OpenBreakpoint(reinterpret_cast<uint64_t>(&word), static_cast<uint32_t>(sizeof word));
+  if (fd < 0) return false;
+  word = word + 1;
+  uint64_t accesses = 0;
+  const bool is_read = syscall(SYS_read, fd, &accesses, sizeof accesses) == sizeof accesses;
+  syscall(SYS_close, fd);
+  return is_read && accesses == 0;
 }
 
 const void* BaseOf(const void* code) {
@@ -70,17 +103,7 @@ uint64_t Watch::Accesses() const {
 }
 
 bool Watch::Open(uint64_t address, uint32_t length) {
-  perf_event_attr attr{};
-  attr.size = sizeof attr;
-  attr.type = PERF_TYPE_BREAKPOINT;
-  attr.bp_type = HW_BREAKPOINT_RW;
-  attr.bp_addr = address;
-  attr.bp_len = BreakpointLength(address, length);
-  attr.sample_period = 1;
-  attr.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_STACK_USER;
-  attr.sample_stack_user = kWords * sizeof(uint64_t);
-  attr.exclude_kernel = attr.exclude_hv = 1;
-  const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  const long fd = OpenBreakpoint(address, BreakpointLength(address, length));
   // ENOSPC: a debugger uses the breakpoints. EINVAL: the program's address is no address.
   const bool is_temporary =
       errno == ENOSPC || errno == EMFILE || errno == ENFILE || errno == EINVAL;
@@ -111,6 +134,10 @@ Watch* Watch::Begin(const ibv_sge* sges, int count, uint32_t skipped) {
     count--;
   }
   if (count <= 0 || g_error.load(std::memory_order_relaxed) != 0) return nullptr;
+  if (!g_is_tried.exchange(true, std::memory_order_relaxed) && AreIgnored()) {
+    g_error = kBreakpointsIgnored;
+    return nullptr;
+  }
   for (Watch& each : all_) {
     const State state = each.state_;
     // A forked child has no mappings of its parent's watches.
@@ -147,7 +174,7 @@ void Watch::Collect(uint64_t until) {
     perf_event_header header;
     uint64_t code;
     uint64_t size;
-    uint64_t stack[kWords];
+    uint64_t stack[kStackWords];
     uint64_t filled;
   } access;
   const void* const libc = BaseOf(reinterpret_cast<const void*>(&getenv));
@@ -159,7 +186,7 @@ void Watch::Collect(uint64_t until) {
     if (access.header.type != PERF_RECORD_SAMPLE || access.header.size != sizeof access) continue;
     Read(at, &access, sizeof access);
     const void* code = reinterpret_cast<const void*>(access.code - 1);
-    const uint64_t words = std::min<uint64_t>(access.filled / sizeof(uint64_t), kWords);
+    const uint64_t words = std::min<uint64_t>(access.filled / sizeof(uint64_t), kStackWords);
     for (uint64_t i = 0; i < words && BaseOf(code) == libc; i++) {
       const void* const word = reinterpret_cast<const void*>(access.stack[i]);
       if (BaseOf(word) != nullptr) code = static_cast<const char*>(word) - 1;

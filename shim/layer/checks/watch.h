@@ -18,7 +18,7 @@ class Watch {
   static constexpr int kMaxWatches = 2;
 
   // Watches the first bytes of the buffers after `skipped` bytes. Returns nullptr when all watches
-  // are in use, when there are no such bytes, or when the system refuses breakpoints.
+  // are in use, when there are no such bytes, or when the system has no breakpoints.
   static Watch* Begin(const ibv_sge* sges, int count, uint32_t skipped);
   // Returns the code of the program's first access, or nullptr.
   const void* End();
@@ -32,7 +32,6 @@ class Watch {
  private:
   friend class LibraryAccesses;
   enum class State : int { kFree, kWatching, kEnded };
-  static constexpr int kWords = 32;  // of the stack, in an access
 
   bool Open(uint64_t address, uint32_t length);
   void Close();
@@ -72,7 +71,7 @@ class LibraryAccesses {
   uint64_t before_[Watch::kMaxWatches] = {};
 };
 
-// Returns the error by which the system refused breakpoints in this process, or 0.
+// Returns why this process has no breakpoints: an errno, kBreakpointsIgnored, or 0.
 int WatchError();
 
 }  // namespace rdmaemu::layer::checks
