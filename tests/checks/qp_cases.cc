@@ -262,6 +262,38 @@ void RnrTimer(bool breaks) {
   verbs.Destroy();
 }
 
+// The kernel's ib_cm_init_qp_rtr_attr gives min_rnr_timer 0. Passing its attributes on is no
+// mistake.
+void GivenRnrTimer(bool breaks) {
+  Pair pair;
+  pair.Request();
+  rdma_cm_event* const event = pair.passive.Take(RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* const id = pair.passive.id = event->id;
+  CHECK(rdma_ack_cm_event(event) == 0);
+  ibv_pd* const pd = ibv_alloc_pd(id->verbs);
+  ibv_cq* const cq = ibv_create_cq(id->verbs, 4, nullptr, nullptr, 0);
+  CHECK(pd != nullptr && cq != nullptr);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {1, 1, 1, 1, 0};
+  ibv_qp* const qp = ibv_create_qp(pd, &init);
+  CHECK(qp != nullptr);
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR}) {
+    ibv_qp_attr attr{};
+    int mask = 0;
+    attr.qp_state = state;
+    CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0);
+    // These are no longer the attributes that librdmacm gave.
+    if (breaks) attr.rq_psn ^= 1;
+    CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+  }
+  CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
+  CHECK(rdma_reject(id, nullptr, 0) == 0);
+  pair.active.Await(RDMA_CM_EVENT_REJECTED);
+  pair.Destroy();
+}
+
 void LargeQp(bool breaks) {
   Verbs verbs;
   if (breaks) {
@@ -358,6 +390,7 @@ const std::vector<Case> kQpCases = {
     {"QP-020", Rts<&ibv_qp_attr::retry_cnt, 0>},
     {"QP-021", Rts<&ibv_qp_attr::rnr_retry, 0>},
     {"QP-022", RnrTimer},
+    {"QP-022@given", GivenRnrTimer},
     {"QP-023", Rts<&ibv_qp_attr::timeout, 0>},
     {"QP-024", LargePathMtu},
     {"QP-026", Rts<&ibv_qp_attr::max_rd_atomic, 255>},

@@ -57,19 +57,30 @@ void Print(const Json& finding) {
   fputs(text.c_str(), stderr);
 }
 
+// A program that a signal ended has this status plus the signal (docs/command.md).
+constexpr int kSignalled = 128;
+
 struct Rule {
   std::string title;
   uint64_t places = 0, times = 0;
 };
 
-void Print(const std::map<std::string, Rule>& rules, const format::Control& control) {
+// `status`: that of the program.
+void Print(const std::map<std::string, Rule>& rules, const format::Control& control, int status) {
   if (control.processes == 0) {
     fprintf(stderr,
             "warning: nothing was checked: no process of the program loaded libibverbs.so.1 or"
             " librdmacm.so.1. A program that is linked statically cannot be checked\n");
     return;
   }
-  if (rules.empty()) fprintf(stderr, "note: the usage checks found nothing\n");
+  if (rules.empty() && status >= kSignalled) {
+    fprintf(stderr,
+            "note: the usage checks found nothing before the program ended with status %d (signal"
+            " %d). A use of freed memory may be the reason: build with -fsanitize=address\n",
+            status, status - kSignalled);
+  } else if (rules.empty()) {
+    fprintf(stderr, "note: the usage checks found nothing\n");
+  }
   for (const auto& [id, rule] : rules) {
     fprintf(stderr, "note: %s: %s: at %llu place%s, %llu time%s\n", id.c_str(), rule.title.c_str(),
             static_cast<unsigned long long>(rule.places), rule.places == 1 ? "" : "s",
@@ -166,7 +177,7 @@ Checks::Result Checks::End(int status) {
   }
   json.close();
   // A program that was not started has printed why.
-  if (status != kNotExecutable && status != kNotFound) Print(rules, *control);
+  if (status != kNotExecutable && status != kNotFound) Print(rules, *control, status);
   if (found < wanted) {
     result.errors.push_back(
         wanted > format::kMaxFindings

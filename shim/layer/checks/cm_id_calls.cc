@@ -5,6 +5,7 @@
 #include "emulator/base/cm_event_names.h"
 #include "shim/layer/checks/hook.h"
 #include "shim/layer/checks/install.h"
+#include "shim/layer/checks/qp.h"
 
 namespace rdmaemu::layer::checks {
 namespace {
@@ -472,6 +473,15 @@ struct CreatesQp : IdCheck {
     SetCaps(result, address, attr->cap);
   }
 };
+struct InitQpAttr : Check {
+  static constexpr const char* kCall = "rdma_init_qp_attr";
+  void After(int result, rdma_cm_id*, ibv_qp_attr* attr, int* mask) {
+    if (result != 0 || attr->qp_state != IBV_QPS_RTR) return;
+    if ((*mask & IBV_QP_MIN_RNR_TIMER) == 0 || attr->min_rnr_timer != 0) return;
+    const Section section;
+    if (section) AddGiven(*attr);
+  }
+};
 constexpr char kCreateQp[] = "rdma_create_qp", kCreateQpEx[] = "rdma_create_qp_ex";
 
 }  // namespace
@@ -496,6 +506,7 @@ void InstallIdCalls(SlotOfName slot_of) {
   Install<Reject, decltype(::rdma_reject)>(slot_of);
   Install<Disconnect, decltype(::rdma_disconnect)>(slot_of);
   Install<GetRequest, decltype(::rdma_get_request)>(slot_of);
+  Install<InitQpAttr, decltype(::rdma_init_qp_attr)>(slot_of);
   Install<CreatesQp<kCreateQp, ibv_qp_init_attr>, decltype(::rdma_create_qp)>(slot_of);
   Install<CreatesQp<kCreateQpEx, ibv_qp_init_attr_ex>, decltype(::rdma_create_qp_ex)>(slot_of);
 }

@@ -1,6 +1,8 @@
 // Checks of queue pairs: creation, states and destruction.
 #include <infiniband/verbs.h>
 
+#include <algorithm>
+
 #include "shim/layer/checks/hook.h"
 #include "shim/layer/checks/install.h"
 #include "shim/layer/checks/qp.h"
@@ -209,7 +211,7 @@ struct ModifyQp : Check {
     if (is_zero(IBV_QP_RNR_RETRY, attr.rnr_retry)) {
       Report(Rule::kQP_021, kCall, object, nullptr, nullptr, "rnr_retry is 0");
     }
-    if (is_zero(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer)) {
+    if (is_zero(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer) && !IsGiven(attr)) {
       Report(Rule::kQP_022, kCall, object, nullptr, nullptr, "min_rnr_timer is 0");
     }
     if (is_zero(IBV_QP_TIMEOUT, attr.timeout)) {
@@ -296,6 +298,27 @@ void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
                             made.send_cq->has_qp_num && made.recv_cq->has_qp_num;
     made.is_tracked = made.could_be_tracked;
     QpsOf(qp->context)[qp->qp_num] = &made;
+  });
+}
+
+namespace {
+
+struct Given {
+  uint32_t dest_qp_num, rq_psn;
+  bool is_filled;
+};
+Given g_given[kMaxGiven];
+uint32_t g_next_given;
+
+}  // namespace
+
+void AddGiven(const ibv_qp_attr& attr) {
+  g_given[g_next_given++ % kMaxGiven] = {attr.dest_qp_num, attr.rq_psn, true};
+}
+
+bool IsGiven(const ibv_qp_attr& attr) {
+  return std::ranges::any_of(g_given, [&](const Given& given) {
+    return given.is_filled && given.dest_qp_num == attr.dest_qp_num && given.rq_psn == attr.rq_psn;
   });
 }
 
