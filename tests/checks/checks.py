@@ -215,6 +215,15 @@ def a_program_without_the_libraries_is_a_warning():
         check("warning: nothing was checked" in program.output, program.describe())
 
 
+def a_program_that_a_signal_ended_is_not_called_clean():
+    with Machine() as machine:
+        program, findings = machine.run(["sh", "-c", "ibv_devinfo >/dev/null; kill -SEGV $$"],
+                                        status=128 + signal.SIGSEGV)
+        check(not findings, "%s" % findings)
+        check("found nothing before the program ended with status 139 (signal 11)" in program.output,
+              program.describe())
+
+
 def another_mode_is_refused():
     with Machine() as machine:
         result = machine.emulator.rdmaemu("run", "--check=all", "--", "true")
@@ -230,7 +239,7 @@ CASES = [(case.__name__, case) for case in (
     a_finding_names_call_objects_places_source_and_remedy, a_finding_is_printed_once_and_counted,
     with_error_a_finding_fails_the_run, programs_of_each_shape_are_checked,
     sanitized_programs_are_checked, a_program_under_valgrind_is_checked, a_program_without_the_libraries_is_a_warning,
-    another_mode_is_refused, each_rule_has_a_case)]
+    a_program_that_a_signal_ended_is_not_called_clean, another_mode_is_refused, each_rule_has_a_case)]
 for rule in programs():
     CASES.append(("%s.is_found" % rule, functools.partial(is_found, rule)))
     CASES.append(("%s.is_kept" % rule, functools.partial(is_kept, rule)))
