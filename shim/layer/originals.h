@@ -12,6 +12,8 @@
 #include <new>
 #include <type_traits>
 
+#include "shim/layer/caller.h"
+
 namespace rdmaemu::layer {
 
 // Memory for a table's entries, in pieces of one mapping. Never freed. Thread-safe and lock-free.
@@ -91,10 +93,17 @@ class Originals {
 
 // Stores `function` in `original`, then `replacement` in `function`. In this order another thread
 // never calls `replacement` before it has its original. Does nothing when the object does not have
-// the operation, or already has the replacement.
+// the operation, or already has the replacement. ibv_qp_to_qp_ex returns the same object at each
+// call: its operation may then be the replacement of an outer user, which calls this user's. An
+// inner user's replacement is the stored original. A new object at the address has the library's
+// operation or the inner user's.
 template <class F>
 void Replace(F& function, F& original, F replacement) {
   if (function == nullptr || function == replacement) return;
+  if (original != nullptr && function != original &&
+      rdmaemu_layer_is_layer(reinterpret_cast<const void*>(function))) {
+    return;
+  }
   __atomic_store_n(&original, function, __ATOMIC_RELEASE);
   __atomic_store_n(&function, replacement, __ATOMIC_RELEASE);
 }

@@ -24,7 +24,9 @@ plain_start = Emulator.start
 
 def start(self, host, address, argv, options=(), **more):
     program = plain_start(self, host, address, argv, ["--check", *options], **more)
-    started.append(program)
+    # A case that repeats itself after a race of its programs makes a new emulator. Only the last
+    # attempt counts: after the race perftest takes an error path that has defects of its own.
+    started[:] = [each for each in started if each[0] is self] + [(self, program)]
     return program
 
 
@@ -37,7 +39,7 @@ def checked(case, known):
     def run():
         started.clear()
         case.run(2)
-        for program in started:
+        for _, program in started:
             for rule, call, file in FINDING.findall(program.output):
                 print("%s: %s by %s in %s" % (case.name, rule, call, file))
                 if not is_known(known, file, rule):

@@ -12,6 +12,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
+import memory  # noqa: E402
 from emulated import RDMAEMU, Emulator, Failure, free_addresses  # noqa: E402
 
 SOURCES = os.path.dirname(os.path.abspath(__file__))
@@ -208,7 +209,6 @@ REFUSED = [
     ('at = "cm.req", reject = 28', "a rule at event"),
     ('at = "packet", nth = 3, drop = true', "tc-netem"),
     ('at = "link", loss = 0.1', "tc-netem"),
-    ('at = "memory", unmapped = true', "a rule at wc"),
     ('at = "time", at_ms = 5, port = "down"', "rdmaemu fault add"),
     ('at = "wc.send", duplicate = 1', "drop or status"),
     ('at = "wc.send", remove_device = true', "device_removal"),
@@ -436,6 +436,71 @@ def an_asynchronous_event_becomes_another_one_or_is_lost():
     check(injected(lines, "async") == [("QP_ACCESS_ERR", "other")], "%s" % lines)
 
 
+# ---- memory
+
+
+def removed_memory_fails_the_request_in_the_device():
+    for rule, operations, expected in memory.CASES:
+        for way in ([], ["ex"]):
+            with Machine() as machine:
+                program = machine.start([memory.build(OUTPUT), *way, *operations],
+                                        'name = "gone", %s, unmapped = true' % rule, ["--strict"])
+                printed = memory.lines_of(program)
+                marked = injected(machine.lines(), "call")
+            check(printed == expected, "%s\n%s" % (rule, program.describe()))
+            failures = sum(memory.PROTECTION in line or "QP operation" in line for line in expected)
+            check(len(marked) == failures and {name for _, name in marked} == {"gone"},
+                  "%s: %s" % (rule, marked))
+
+
+def removed_memory_is_that_of_the_emulator():
+    for rule, operations, _ in memory.CASES:
+        rule = 'name = "gone", %s, unmapped = true' % rule
+        with Machine() as machine:
+            layers = memory.lines_of(machine.start([memory.build(OUTPUT), *operations], rule))
+        with Machine(rule) as machine:
+            emulators = memory.lines_of(machine.emulator.start(
+                "emulated", machine.address, [memory.build(OUTPUT), *operations],
+                options=["--scenario", machine.file("around.toml", tables(rule))]))
+        check(layers == emulators, "%s\n%s\n%s" % (rule, layers, emulators))
+
+
+def a_rule_at_memory_means_its_bytes():
+    """The program prints the address of its first region with the operation `where`."""
+    with Machine() as machine:
+        program = machine.start([memory.build(OUTPUT), "where"], "")
+        address = int(memory.lines_of(program)[0].split()[1], 16)
+        program = machine.start(
+            [memory.build(OUTPUT), "write:1024", "write:1025",
+             "write:16:1040", "write:17:1039", "two:512", "two:513"],
+            'name = "bytes", at = "memory", address = %d, length = 16, unmapped = true'
+            % (address + 1024), ["--strict"])
+        check(memory.lines_of(program) == [
+            "%s %s" % (kind, status) for kind in ("write", "write", "two")
+            for status in (memory.OK, memory.PROTECTION)], program.describe())
+
+
+# ibv_qp_to_qp_ex returns the same object at each request.
+def users_of_the_layer_wrap_an_object_once():
+    with Machine() as machine:
+        program = machine.start([memory.build(OUTPUT), "ex", "write", "read", "write"],
+                                'at = "memory.read", nth = 2, unmapped = true', ["--check"])
+        printed = memory.lines_of(program)
+        check(printed[:3] == ["write " + memory.OK, "read " + memory.OK,
+                              "write " + memory.PROTECTION], program.describe())
+
+
+def rules_at_a_call_decide_before_those_at_its_memory():
+    with Machine() as machine:
+        program = machine.start([memory.build(OUTPUT), "write", "write"],
+                                'name = "slow", at = "call.post_send", nth = 1, delay_ms = 5\n'
+                                'name = "gone", at = "memory.read", nth = 1, unmapped = true\n'
+                                'name = "full", at = "call.post_send", nth = 2, errno = "ENOMEM"')
+        check(program.wait(LIMIT_S) == 1, program.describe())
+        check("write " + memory.PROTECTION in program.output and
+              "Cannot allocate memory" in program.output, program.describe())
+
+
 CASES = [
     a_call_fails_with_the_errno_of_the_rule,
     a_delayed_call_returns_after_the_delay,
@@ -459,6 +524,11 @@ CASES = [
     a_completion_gets_the_status_of_the_rule_and_fails_its_queue_pair,
     a_lost_completion_is_not_seen,
     an_asynchronous_event_becomes_another_one_or_is_lost,
+    removed_memory_fails_the_request_in_the_device,
+    removed_memory_is_that_of_the_emulator,
+    a_rule_at_memory_means_its_bytes,
+    users_of_the_layer_wrap_an_object_once,
+    rules_at_a_call_decide_before_those_at_its_memory,
 ]
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "layer"))
 import emulated  # noqa: E402
+import memory  # noqa: E402
 from emulated import RDMAEMU, Emulator, Failure  # noqa: E402
 from peers import KERNEL, wait_for_kernel_listener  # noqa: E402
 
@@ -121,6 +123,22 @@ def fault_rules_apply_on_the_machines_device():
                 raise Failure("%s was expected with\n%s\n%s" % (expected, rule, client.describe()))
 
 
+# Outside its region an address fails as on the emulator.
+def removed_memory_fails_requests_on_the_machines_device():
+    with Emulator() as emulator:
+        program = memory.build(emulator.directory)
+        for rule, operations, expected in memory.CASES:
+            for way in ([], ["ex"]):
+                scenario = os.path.join(emulator.directory, "rules.toml")
+                with open(scenario, "w") as text:
+                    text.write("[[fault]]\n%s\nunmapped = true\n" % rule.replace(", ", "\n"))
+                ran = emulator.start_outside([*ON_SYSTEM, "--device", "rxe0", "--scenario", scenario,
+                                              "--strict", "--", program, *way, *operations])
+                if memory.lines_of(ran) != expected:
+                    raise Failure("%s was expected with\n%s\n%s" %
+                                  (expected, rule, ran.describe()))
+
+
 # The same binary is a unit test on an embedded host (docs/embedding.md).
 def a_unit_test_runs_on_the_machines_device():
     test = os.path.abspath("tests/embedded/backends_test")
@@ -148,5 +166,5 @@ def system_cases():
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
         it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
         a_program_trace_has_what_rping_saw, fault_rules_apply_on_the_machines_device,
-        a_unit_test_runs_on_the_machines_device,
+        removed_memory_fails_requests_on_the_machines_device, a_unit_test_runs_on_the_machines_device,
         usage_checks_find_mistakes_on_the_machines_device)]

@@ -27,9 +27,12 @@ R FailedBy(Report report, int error) {
 }
 
 // A refused post names its work request.
-inline void SetBad(const ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) { *bad = wr; }
-template <class Queue>
-void SetBad(const Queue*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+template <class Next>
+void SetBad(const ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad, Next) {
+  *bad = wr;
+}
+template <class Queue, class Next>
+void SetBad(const Queue*, ibv_recv_wr* wr, ibv_recv_wr** bad, Next) {
   *bad = wr;
 }
 template <class... A>

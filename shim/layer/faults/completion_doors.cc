@@ -26,7 +26,7 @@ Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   moment.door = static_cast<uint32_t>(Door::kCompletion);
   moment.number = completion.opcode;
   moment.status = completion.status;
-  const QpState* const qp = QpStates::Find(NumberKey(completion.qp_num));
+  const QpState* const qp = QpStates::Find(NumberKey(cq->context, completion.qp_num));
   if (qp != nullptr) {
     moment.qp = completion.qp_num;
     moment.qp_order = qp->order;

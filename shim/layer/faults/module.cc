@@ -7,6 +7,7 @@
 #include "shim/layer/faults/call_door.h"
 #include "shim/layer/faults/completion_doors.h"
 #include "shim/layer/faults/event_doors.h"
+#include "shim/layer/faults/memory_door.h"
 #include "shim/layer/faults/operation_doors.h"
 #include "shim/layer/module.h"
 
@@ -45,9 +46,10 @@ ibv_qp* CreateQp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 
 int DestroyQp(ibv_qp* qp) {
   const Caller caller(__builtin_return_address(0));
+  const ibv_context* const context = qp->context;
   const uint32_t number = qp->qp_num;
   const int error = g_next_destroy_qp(qp);
-  if (error == 0) Destroyed(qp, number);
+  if (error == 0) Destroyed(qp, context, number);
   return error;
 }
 
@@ -79,6 +81,7 @@ __attribute__((visibility("default"))) void rdmaemu_module_install_verbs(
   using namespace rdmaemu::layer::faults;
   OpenDoors();
   InstallCompletionDoor(slot_of);
+  InstallMemoryDoor(slot_of);
   InterceptBy(slot_of, "ibv_open_device", OpenDevice, &g_next_open);
   InterceptBy(slot_of, "ibv_create_qp", CreateQp, &g_next_create_qp);
   InterceptBy(slot_of, "ibv_destroy_qp", DestroyQp, &g_next_destroy_qp);

@@ -1,5 +1,6 @@
-// What the doors remember about a program's objects: the order of its queue pairs, and which ids
-// connected actively or lost their connection to a rule. Entries are never freed. Thread-safe.
+// What the doors remember about a program's objects: the order of its queue pairs and regions, and
+// which ids connected actively or lost their connection to a rule. Entries are never freed.
+// Thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,30 +12,68 @@
 
 namespace rdmaemu::layer::faults {
 
+// Numbers of queue pairs and keys of regions are those of a device. Contexts are numbered from 1.
+struct ContextState {
+  std::atomic<uint32_t> number;
+};
+using ContextStates = Originals<ContextState, ContextState>;
+
+// Returns the key of a queue pair's number or a region's lkey in tables by address. It is odd, so
+// no object has this address.
+inline const void* NumberKey(const ibv_context* context, uint32_t number) {
+  static std::atomic<uint32_t> contexts;
+  ContextState* const state = ContextStates::FindOrMake(context);
+  uint32_t of_context = state == nullptr ? 0 : state->number.load();
+  if (state != nullptr && of_context == 0) {
+    const uint32_t mine = ++contexts;
+    if (state->number.compare_exchange_strong(of_context, mine)) of_context = mine;
+  }
+  return reinterpret_cast<const void*>(uint64_t{of_context} << 38 | uint64_t{number} << 6 | 1);
+}
+
 struct QpState {
   uint32_t order;  // among the QPs of the program, from 1
   ibv_qp* qp;      // nullptr: destroyed
 };
-// By the QP's address, and by the QP's number (as an address) for completions.
+// By the QP's address, and by NumberKey for completions.
 using QpStates = Originals<QpState, QpState>;
-
-inline const void* NumberKey(uint32_t qp_num) {
-  return reinterpret_cast<const void*>(uintptr_t{qp_num} << 6 | 1);
-}
 
 inline void Created(ibv_qp* qp) {
   static std::atomic<uint32_t> orders;
   if (qp == nullptr) return;
   const QpState state{++orders, qp};
   if (QpState* const entry = QpStates::FindOrMake(qp)) *entry = state;
-  if (QpState* const entry = QpStates::FindOrMake(NumberKey(qp->qp_num))) *entry = state;
+  if (QpState* const entry = QpStates::FindOrMake(NumberKey(qp->context, qp->qp_num)))
+    *entry = state;
 }
 template <class T>
 void Created(const T&) {}
 // A destroyed QP's completions may still be in a CQ.
-inline void Destroyed(const ibv_qp* qp, uint32_t number) {
-  QpState* const entry = QpStates::Find(NumberKey(number));
+inline void Destroyed(const ibv_qp* qp, const ibv_context* context, uint32_t number) {
+  QpState* const entry = QpStates::Find(NumberKey(context, number));
   if (entry != nullptr && entry->qp == qp) entry->qp = nullptr;
+}
+
+struct RegionState {
+  uint32_t order;    // among the regions of the program, from 1
+  const ibv_mr* mr;  // nullptr: deregistered
+};
+using RegionStates = Originals<RegionState, RegionState>;  // by NumberKey of the lkey
+
+// One registration may pass several functions.
+inline void Registered(const ibv_mr* mr) {
+  static std::atomic<uint32_t> orders;
+  if (mr == nullptr) return;
+  RegionState* const entry = RegionStates::FindOrMake(NumberKey(mr->context, mr->lkey));
+  if (entry != nullptr && entry->mr != mr) *entry = {++orders, mr};
+}
+// ibv_rereg_mr gave the region another lkey.
+inline void Renamed(const ibv_mr* mr, uint32_t old_lkey) {
+  RegionState* const old = RegionStates::Find(NumberKey(mr->context, old_lkey));
+  RegionState* const entry = RegionStates::FindOrMake(NumberKey(mr->context, mr->lkey));
+  if (old == nullptr || entry == nullptr) return;
+  *entry = {old->order, mr};
+  old->mr = nullptr;
 }
 
 struct IdState {

@@ -5,6 +5,7 @@
 #include "shim/layer/faults/call_door.h"
 #include "shim/layer/faults/completion_doors.h"
 #include "shim/layer/faults/kept.h"
+#include "shim/layer/faults/memory_door.h"
 
 namespace rdmaemu::layer::faults {
 namespace {
@@ -39,6 +40,18 @@ struct Operation<Table, kMember, kCall, R (*)(A...)> {
   }
 };
 
+// Rules at the call decide first, then those at the request's memory.
+template <auto kMember, CallNumber kCall, class Object, class Wr>
+int Post(Object* object, Wr* list, Wr** bad) {
+  using Next = int (*)(Object*, Wr*, Wr**);
+  const Caller caller(__builtin_return_address(0));
+  const Next next = Originals<User, ibv_context_ops>::Find(object->context)->*kMember;
+  if (!caller.IsProgram()) return next(object, list, bad);
+  if (!IsWatched(kCall)) return PostChecked(object, list, bad, next);
+  return Decided<int, Object*, Wr*, Wr**, Next>(kCall, Report::kErrno, PostChecked, object, list,
+                                                bad, next);
+}
+
 int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
   const Caller caller(__builtin_return_address(0));
   const PollCqFunction next = Originals<User, ibv_context_ops>::Find(cq->context)->poll_cq;
@@ -53,6 +66,10 @@ void ReplaceIn(Table& table, Table& original) {
   using F = std::remove_reference_t<decltype(table.*kMember)>;
   if constexpr (kCall == kCall_ibv_context_ops_poll_cq) {
     Replace(table.*kMember, original.*kMember, static_cast<F>(PollCq));
+  } else if constexpr (kCall == kCall_ibv_context_ops_post_send ||
+                       kCall == kCall_ibv_context_ops_post_recv ||
+                       kCall == kCall_ibv_context_ops_post_srq_recv) {
+    Replace(table.*kMember, original.*kMember, static_cast<F>(Post<kMember, kCall>));
   } else {
     Replace(table.*kMember, original.*kMember, &Operation<Table, kMember, kCall, F>::Call);
   }

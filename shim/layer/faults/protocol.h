@@ -34,27 +34,38 @@ inline constexpr const char* kCallSubjects[] = {
 };
 
 // The numbers of fault::Point.
-enum class Door : uint8_t { kCall = 0, kCmEvent = 2, kCompletion = 3, kAsyncEvent = 4 };
+enum class Door : uint8_t {
+  kCall = 0,
+  kCmEvent = 2,
+  kCompletion = 3,
+  kAsyncEvent = 4,
+  kMemory = 7,
+};
+
+// MomentIn::number at Door::kMemory.
+enum MemoryAccess : uint32_t { kReadsMemory, kWritesMemory };
 
 // The file RDMAEMU_LAYER_FAULTS_DOORS. The server writes it, and programs only read it.
 struct DoorsPage {
   std::atomic<uint8_t> calls[kCallNumbers];
-  std::atomic<uint8_t> cm_events, completions, async_events;
+  std::atomic<uint8_t> cm_events, completions, async_events, memory;
 };
 
 struct MomentIn {
-  uint32_t door;          // Door
-  uint32_t number;        // CallNumber, rdma_cm_event_type, ibv_wc_opcode, ibv_event_type
-  uint32_t status;        // of a completion
+  uint32_t door;    // Door
+  uint32_t number;  // CallNumber, rdma_cm_event_type, ibv_wc_opcode, ibv_event_type, MemoryAccess
+  uint32_t status;  // of a completion
   uint32_t qp, qp_order;  // qp_order 0: none
   uint32_t has_bytes;
   uint64_t bytes;
+  uint64_t address, length;  // at Door::kMemory
+  uint32_t mr_order;         // 0: none
   char device[64];
 };
 
 enum class Does : uint32_t {
   kProceed,
-  kFail,        // the call returns the errno `value` and has no effect
+  kFail,        // the call returns the errno `value` and has no effect; memory: unmapped
   kFailAfter,   // the call has its effect and returns the errno `value`
   kWaitBefore,  // kAwaitMoment, then the call has its effect
   kWaitAfter,   // the call has its effect, then kAwaitMoment

@@ -20,6 +20,7 @@ static_assert(static_cast<uint8_t>(Point::kCall) == static_cast<uint8_t>(Door::k
 static_assert(static_cast<uint8_t>(Point::kCmEvent) == static_cast<uint8_t>(Door::kCmEvent));
 static_assert(static_cast<uint8_t>(Point::kCompletion) == static_cast<uint8_t>(Door::kCompletion));
 static_assert(static_cast<uint8_t>(Point::kAsyncEvent) == static_cast<uint8_t>(Door::kAsyncEvent));
+static_assert(static_cast<uint8_t>(Point::kMemory) == static_cast<uint8_t>(Door::kMemory));
 
 class NoTrace final : public trace::Sink {
  public:
@@ -40,6 +41,8 @@ std::string SubjectOf(const MomentIn& in) {
       return CompletionSubject(in.status, static_cast<ibv_wc_opcode>(in.number));
     case Point::kAsyncEvent:
       return AsyncSubject(static_cast<ibv_event_type>(in.number));
+    case Point::kMemory:
+      return in.number == layer::faults::kWritesMemory ? "write" : "read";
     default:
       return "";
   }
@@ -58,8 +61,6 @@ const char* InsteadOf(Point point) {
     case Point::kPacket:
     case Point::kLink:
       return "a rule at wc or event, or tc-netem(8) on the device's network interface";
-    case Point::kMemory:
-      return "a rule at wc, with status = \"loc_prot_err\" or \"rem_access_err\"";
     case Point::kTime:
       return "rdmaemu fault add at that time";
     default:
@@ -151,6 +152,8 @@ AnswerOut Decisions::Ask(Time now, uint32_t connection, const std::string& progr
     moment.qp_order = in.qp_order;
   }
   if (in.has_bytes != 0) moment.bytes = in.bytes;
+  if (moment.point == Point::kMemory) moment.memory = MemoryRange{in.address, in.length};
+  if (in.mr_order != 0) moment.mr_order = in.mr_order;
   const fault::Rule* const rule = Decide(moment);
   if (rule == nullptr) return Answer(Does::kProceed);
   AnswerOut answer = AnswerOf(now, connection, *rule);
@@ -191,6 +194,7 @@ AnswerOut Decisions::AnswerOf(Time now, uint32_t connection, const fault::Rule& 
     return Answer(Does::kChange, 0, change->type);
   }
   if (std::holds_alternative<fault::Drop>(rule.action)) return Answer(Does::kDrop);
+  if (std::holds_alternative<fault::Unmap>(rule.action)) return Answer(Does::kFail);
   if (!deferred_.HasRoom()) return Answer(Does::kProceed);
   if (const auto* hold = std::get_if<fault::Hold>(&rule.action)) {
     deferred_.PutHeld(rule.name, connection);
@@ -256,6 +260,7 @@ void Decisions::SetDoors(layer::faults::DoorsPage& page) const {
   page.cm_events = faults_.Watches(Point::kCmEvent);
   page.completions = faults_.Watches(Point::kCompletion);
   page.async_events = faults_.Watches(Point::kAsyncEvent);
+  page.memory = faults_.Watches(Point::kMemory);
 }
 
 }  // namespace rdmaemu::cli

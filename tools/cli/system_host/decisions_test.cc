@@ -114,6 +114,26 @@ TEST_F(DecisionsTest, OnlyDoorsWithARuleAreWatched) {
   EXPECT_TRUE(page.completions);
 }
 
+TEST_F(DecisionsTest, ARuleAtMemoryMeansItsBytesItsRegionAndItsAccess) {
+  Add(R"(name = "bytes", at = "memory.read", address = 0x1000, length = 16, unmapped = true)");
+  Add(R"(name = "region", at = "memory", mr_order = 2, unmapped = true)");
+  layer::faults::DoorsPage page{};
+  decisions_.SetDoors(page);
+  EXPECT_TRUE(page.memory);
+  MomentIn moment{};
+  moment.door = static_cast<uint32_t>(Door::kMemory);
+  moment.number = layer::faults::kReadsMemory;
+  moment.address = 0x1000 - 8;
+  moment.length = 8;
+  EXPECT_EQ(Ask(1, moment), Does::kProceed);
+  moment.length = 9;
+  EXPECT_EQ(Ask(2, moment), Does::kFail);
+  moment.number = layer::faults::kWritesMemory;
+  EXPECT_EQ(Ask(3, moment), Does::kProceed);
+  moment.mr_order = 2;
+  EXPECT_EQ(Ask(4, moment), Does::kFail);
+}
+
 TEST_F(DecisionsTest, AMomentOfAnUnknownKindProceeds) {
   MomentIn moment{};
   moment.door = 77;
