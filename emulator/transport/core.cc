@@ -244,6 +244,7 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
   entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
   entry.wc.wr_id = request.wr.wr_id;
   entry.wc.status = request.status;
+  entry.wc.vendor_err = qp.device->profile.vendor_errors.Of(request.status, true);
   entry.wc.qp_num = qp.qpn;
   if (!failed) {
     entry.wc.opcode = CompletionOpcode(request.opcode());
@@ -268,7 +269,9 @@ bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool so
   const QueuePair& qp = *context.qp;
   entry.timestamp_ns = static_cast<uint64_t>(now.time_since_epoch().count());
   entry.wc.qp_num = qp.qpn;
-  if (entry.wc.status == IBV_WC_SUCCESS) qp.device->counters.rdma_recvs++;
+  const auto status = ibv_wc_status(entry.wc.status);
+  entry.wc.vendor_err = qp.device->profile.vendor_errors.Of(status, false);
+  if (status == IBV_WC_SUCCESS) qp.device->counters.rdma_recvs++;
   WriteError(*this, now, qp, entry.wc, "receive");
   solicited |= entry.wc.status != IBV_WC_SUCCESS;
   if (doors.completions) {

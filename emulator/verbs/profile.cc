@@ -169,6 +169,33 @@ void Complete(Profile& profile) {
 
 }  // namespace
 
+uint8_t VendorErrors::Of(ibv_wc_status status, bool of_send) const {
+  switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+      return local_length;
+    case IBV_WC_LOC_QP_OP_ERR:
+      return local_operation;
+    case IBV_WC_LOC_PROT_ERR:
+      return of_send ? local_protection : receive_protection;
+    case IBV_WC_WR_FLUSH_ERR:
+      return flush;
+    case IBV_WC_MW_BIND_ERR:
+      return bind;
+    case IBV_WC_REM_INV_REQ_ERR:
+      return remote_invalid;
+    case IBV_WC_REM_ACCESS_ERR:
+      return remote_access;
+    case IBV_WC_REM_OP_ERR:
+      return remote_operation;
+    case IBV_WC_RETRY_EXC_ERR:
+      return retry_exceeded;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return rnr_exceeded;
+    default:
+      return 0;
+  }
+}
+
 tl::expected<ProfileText, std::string> BuiltInProfileText(const std::string& name) {
   for (const EmbeddedProfile& embedded : EmbeddedProfiles()) {
     if (embedded.file_name == name + ".toml") return ProfileText{name, std::string(embedded.toml)};

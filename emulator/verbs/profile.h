@@ -51,6 +51,23 @@ enum class QueueDepths : uint8_t {
   kPowerOfTwo,  // 2^n; SGEs and inline data as requested
 };
 
+// `vendor_err` of failed completions, by their status. 0: none, as rxe.
+struct VendorErrors {
+  uint8_t local_length = 0;
+  uint8_t local_operation = 0;
+  uint8_t local_protection = 0;    // of a send
+  uint8_t receive_protection = 0;  // LOC_PROT_ERR of a receive
+  uint8_t flush = 0;
+  uint8_t bind = 0;
+  uint8_t remote_invalid = 0;
+  uint8_t remote_access = 0;
+  uint8_t remote_operation = 0;
+  uint8_t retry_exceeded = 0;
+  uint8_t rnr_exceeded = 0;
+
+  uint8_t Of(ibv_wc_status status, bool of_send) const;
+};
+
 struct Profile {
   std::string name;
   ibv_device_attr_ex device;    // limits; GUIDs are filled in per device
@@ -124,6 +141,8 @@ struct Profile {
 
   // RESET and ibv_destroy_qp remove the QP's entries from its CQs; rxe: they stay.
   bool purges_completions = false;
+
+  VendorErrors vendor_errors;
 
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }

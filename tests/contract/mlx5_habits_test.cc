@@ -16,7 +16,7 @@ constexpr uint32_t kBytes = 8192;
 // Two connected QPs, a region at each side, and no receives.
 class Mlx5Habits : public testing::Test {
  protected:
-  void Join(ibv_qp_state local_state = IBV_QPS_RTS) {
+  void Join(ibv_qp_state local_state = IBV_QPS_RTS, PathSpec options = {}) {
     ASSERT_EQ(local.Open(), 0);
     ASSERT_EQ(remote.Open(), 0);
     pair.local = local.CreateQp();
@@ -26,7 +26,8 @@ class Mlx5Habits : public testing::Test {
     pair.local_address = local.AddressOf(pair.local);
     pair.remote_address = remote.AddressOf(pair.remote);
     ASSERT_EQ(remote.Connect(pair.remote, {}, pair.local_address), 0);
-    ASSERT_EQ(local.Connect(pair.local, {.up_to = local_state}, pair.remote_address), 0);
+    options.up_to = local_state;
+    ASSERT_EQ(local.Connect(pair.local, options, pair.remote_address), 0);
     here = Allocate(kBytes);
     there = Allocate(kBytes);
     h = local.Register(here);
@@ -181,6 +182,84 @@ TEST_F(Mlx5Habits, ARefusedWriteIsAnEventAtTheResponder) {
   ASSERT_EQ(local.PostSend(pair.local, write), 0);
   ExpectSent(IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(remote.NextAsyncEvent(kPatience_ms), IBV_EVENT_QP_ACCESS_ERR);
+}
+
+class Mlx5VendorErrors : public Mlx5Habits {
+ protected:
+  static void Expect(Side& side, int qp, Queue queue, ibv_wc_status status, uint32_t vendor_err) {
+    const Completion completion = side.Poll(qp, queue);
+    ASSERT_TRUE(completion.found);
+    EXPECT_EQ(completion.wc.status, status) << Describe(completion);
+    EXPECT_EQ(completion.wc.vendor_err, vendor_err) << Describe(completion);
+  }
+  void ExpectSent(ibv_wc_status status, uint32_t vendor_err) {
+    Expect(local, pair.local, Queue::kSend, status, vendor_err);
+  }
+  void ExpectReceived(ibv_wc_status status, uint32_t vendor_err) {
+    Expect(remote, pair.remote, Queue::kReceive, status, vendor_err);
+  }
+};
+
+// vendor_err_remote_access and vendor_err_flush
+TEST_F(Mlx5VendorErrors, ASuccessHasNoneAndARefusedWriteAndItsSuccessorHaveOne) {
+  Join();
+  WorkRequest write = Send(64);
+  write.opcode = IBV_WR_RDMA_WRITE;
+  write.remote_address = there.address();
+  write.rkey = t.rkey;
+  ASSERT_EQ(local.PostSend(pair.local, write), 0);
+  ExpectSent(IBV_WC_SUCCESS, 0);
+  write.rkey ^= 0x00f0f000;
+  ASSERT_EQ(local.PostSend(pair.local, write), 0);
+  ExpectSent(IBV_WC_REM_ACCESS_ERR, 0x88);
+  write.rkey = t.rkey;
+  ASSERT_EQ(local.PostSend(pair.local, write), 0);
+  ExpectSent(IBV_WC_WR_FLUSH_ERR, 0xf9);
+}
+
+// vendor_err_local_protection
+TEST_F(Mlx5VendorErrors, ABadLkeyOfASend) {
+  Join();
+  WorkRequest send = Send(64);
+  send.piece[0].lkey ^= 0x00f0f000;
+  ASSERT_EQ(local.PostSend(pair.local, send), 0);
+  ExpectSent(IBV_WC_LOC_PROT_ERR, 0x51);
+}
+
+// vendor_err_receive_protection and vendor_err_remote_operation
+TEST_F(Mlx5VendorErrors, ABadLkeyOfAReceive) {
+  Join();
+  ASSERT_EQ(remote.PostReceive(pair.remote, Piece(2, there.address(), kBytes, t.lkey ^ 0x00f0f000)),
+            0);
+  ASSERT_EQ(local.PostSend(pair.local, Send(64)), 0);
+  ExpectReceived(IBV_WC_LOC_PROT_ERR, 0x32);
+  ExpectSent(IBV_WC_REM_OP_ERR, 0x89);
+}
+
+// vendor_err_remote_invalid. No public report has the value of the receiver's LOC_LEN.
+TEST_F(Mlx5VendorErrors, ASendThatIsTooLong) {
+  Join();
+  ASSERT_EQ(remote.PostReceive(pair.remote, Piece(2, there.address(), 63, t.lkey)), 0);
+  ASSERT_EQ(local.PostSend(pair.local, Send(64)), 0);
+  ExpectReceived(IBV_WC_LOC_LEN_ERR, 0);
+  ExpectSent(IBV_WC_REM_INV_REQ_ERR, 0x8a);
+}
+
+// vendor_err_rnr_exceeded
+TEST_F(Mlx5VendorErrors, ASendWithoutAReceive) {
+  Join(IBV_QPS_RTS, {.rnr_retry = 0});
+  ASSERT_EQ(local.PostSend(pair.local, Send(64)), 0);
+  ExpectSent(IBV_WC_RNR_RETRY_EXC_ERR, 0x87);
+}
+
+// vendor_err_retry_exceeded. A QP in RESET answers nothing.
+TEST_F(Mlx5VendorErrors, APeerThatDoesNotAnswer) {
+  Join(IBV_QPS_RTS, {.timeout = 1, .retry = 0});
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(remote.Modify(pair.remote, attr, IBV_QP_STATE), 0);
+  ASSERT_EQ(local.PostSend(pair.local, Send(64)), 0);
+  ExpectSent(IBV_WC_RETRY_EXC_ERR, 0x81);
 }
 
 // purges_completions. Another QP's completions in the same CQ stay, in their order.

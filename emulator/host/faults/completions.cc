@@ -6,8 +6,11 @@ namespace rdmaemu {
 namespace {
 
 // Reduces an entry to an error completion's contents: its status and request (measured).
-void ToError(CqEntry& entry, uint32_t status) {
+void ToError(transport::PassingCompletion& completion, uint32_t status) {
+  CqEntry& entry = completion.entry;
+  const VendorErrors& errors = completion.qp.device->profile.vendor_errors;
   entry.wc.status = status;
+  entry.wc.vendor_err = errors.Of(ibv_wc_status(status), completion.is_send);
   entry.wc.opcode = 0;
   entry.wc.byte_len = 0;
   entry.wc.wc_flags = 0;
@@ -29,7 +32,7 @@ bool CompletionFaults::Complete(Time now, transport::PassingCompletion completio
   const FaultTarget target{qp.group(), qp.handle};
   const fault::Rule* const rule = faults_.Decide(moment, ProcessId::kNone, target);
   if (failing_.contains(qp.handle) && completion.entry.wc.status == IBV_WC_SUCCESS) {
-    ToError(completion.entry, IBV_WC_WR_FLUSH_ERR);
+    ToError(completion, IBV_WC_WR_FLUSH_ERR);
   }
   if (rule == nullptr) return Deliver(now, completion, {});
   if (std::holds_alternative<fault::Drop>(rule->action)) return true;
@@ -55,10 +58,11 @@ void CompletionFaults::Change(const fault::ChangeCompletion& change,
   const QueuePair& qp = completion.qp;
   if (change.status == IBV_WC_SUCCESS) {
     completion.entry.wc.status = change.status;
+    completion.entry.wc.vendor_err = 0;
     completion.entry.wc.opcode = completion.opcode;
     return;
   }
-  ToError(completion.entry, change.status);
+  ToError(completion, change.status);
   completion.solicited = true;  // an error also wakes up waiters for solicited completions
   if (change.keeps_state || qp.state() == IBV_QPS_ERR) return;
   if (failing_.insert(qp.handle).second) faults_.Queue(FailQpDeed{{qp.group(), qp.handle}});
