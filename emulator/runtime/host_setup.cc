@@ -79,10 +79,19 @@ const InterfaceAddress* Carrier(const std::vector<InterfaceAddress>& machine,
   return loopback == machine.end() ? nullptr : &*loopback;
 }
 
+bool HaveOwnAddresses(const std::vector<std::string>& devices) {
+  return std::ranges::any_of(devices, [](const std::string& device) {
+    return device.find('@') != std::string::npos;
+  });
+}
+
+// `own` has the addresses of each device that has its own. Returns those, and then the --address
+// options.
 OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
+                                                    const std::vector<std::string>& own,
                                                     const std::vector<InterfaceAddress>& machine) {
   std::vector<HostAddress> chosen;
-  if (options.addresses.empty()) {
+  if (options.addresses.empty() && !HaveOwnAddresses(options.devices)) {
     for (const char* text : {"127.0.0.1", "::1"}) {
       chosen.push_back({.address = *NetAddress::Parse(text)});
     }
@@ -94,7 +103,9 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
       chosen.push_back({.address = own.address, .on_wire = false});
     }
   }
-  for (const std::string& text : options.addresses) {
+  std::vector<std::string> texts = own;
+  texts.insert(texts.end(), options.addresses.begin(), options.addresses.end());
+  for (const std::string& text : texts) {
     const OrMessage<HostAddress> parsed = ParseAddressOption(text);
     if (!parsed) return tl::unexpected(parsed.error());
     const bool twice = std::any_of(chosen.begin(), chosen.end(), [&](const HostAddress& each) {
@@ -105,6 +116,32 @@ OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
   }
   for (HostAddress& address : chosen) TakeFromInterface(machine, address);
   return chosen;
+}
+
+// Assigns the addresses of ChooseAddresses. `own_counts` has the number of own addresses of each
+// device.
+OrMessage<void> AssignAddresses(const std::vector<HostAddress>& addresses,
+                                const std::vector<size_t>& own_counts,
+                                std::vector<DeviceConfig>& devices) {
+  auto next = addresses.begin();
+  std::vector<DeviceConfig*> sharing;
+  for (size_t i = 0; i < devices.size(); i++) {
+    if (own_counts[i] == 0) sharing.push_back(&devices[i]);
+    for (size_t n = 0; n < own_counts[i]; n++) devices[i].addresses.push_back(*next++);
+  }
+  const auto shared = static_cast<size_t>(addresses.end() - next);
+  if (shared < sharing.size()) {
+    return tl::unexpected("device " + sharing[shared]->name +
+                          " has no address: give at least one --address a device, or name the"
+                          " device's own, as in --device rxe0@10.77.0.1");
+  }
+  if (sharing.empty() && shared > 0) {
+    return tl::unexpected("address " + next->address.ToString() +
+                          " belongs to no device: each --device has its own addresses after '@';"
+                          " write the address there, or leave --address out");
+  }
+  for (size_t i = 0; i < shared; i++) sharing[i % sharing.size()]->addresses.push_back(*next++);
+  return {};
 }
 
 // Each gateway must be a neighbour of the host, as for `ip route add default via`.
@@ -239,6 +276,17 @@ OrMessage<std::string> DeviceOfProfile(const std::string& profile) {
 }
 
 OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
+  const size_t at = text.find('@');
+  std::vector<std::string> addresses;
+  for (size_t from = at; from != text.npos;) {
+    const size_t next = text.find('@', from + 1);
+    addresses.emplace_back(text.substr(from + 1, next == text.npos ? next : next - from - 1));
+    if (const auto parsed = ParseAddressOption(addresses.back()); !parsed) {
+      return tl::unexpected("device option " + std::string(text) + ": " + parsed.error());
+    }
+    from = next;
+  }
+  text = text.substr(0, at);
   const size_t equals = text.find('=');
   const std::string name(text.substr(0, equals));
   const std::string profile_name(equals == text.npos ? kDefaultProfile : text.substr(equals + 1));
@@ -250,7 +298,7 @@ OrMessage<DeviceOption> ParseDeviceOption(std::string_view text) {
   std::string toml;
   OrMessage<Profile> profile = FindProfile(profile_name, toml);
   if (!profile) return tl::unexpected(profile.error());
-  return DeviceOption{name, std::move(*profile), std::move(toml)};
+  return DeviceOption{name, std::move(*profile), std::move(toml), std::move(addresses)};
 }
 
 OrMessage<HostAddress> ParseAddressOption(std::string_view text) {
@@ -399,6 +447,8 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
     return tl::unexpected("a host has at most " + std::to_string(kMaxDevices) + " devices, and " +
                           std::to_string(devices.size()) + " were asked for; use a second host");
   }
+  std::vector<std::string> own;
+  std::vector<size_t> own_counts;
   for (const std::string& text : devices) {
     OrMessage<DeviceOption> device = ParseDeviceOption(text);
     if (!device) return tl::unexpected(device.error());
@@ -407,6 +457,8 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
       return tl::unexpected("device " + other.name + " is given twice; name it once");
     }
     config.devices.push_back({device->name, std::move(device->profile), {}});
+    own.insert(own.end(), device->addresses.begin(), device->addresses.end());
+    own_counts.push_back(device->addresses.size());
   }
   if (options.silent_nets.size() > kMaxSilentNets) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxSilentNets) +
@@ -423,18 +475,13 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
     if (!net) return tl::unexpected(net.error());
     config.silent_nets.push_back(*net);
   }
-  const OrMessage<std::vector<HostAddress>> addresses = ChooseAddresses(options, machine);
+  const OrMessage<std::vector<HostAddress>> addresses = ChooseAddresses(options, own, machine);
   if (!addresses) return tl::unexpected(addresses.error());
   OrMessage<std::vector<NetAddress>> gateways = ChooseGateways(options, *addresses);
   if (!gateways) return tl::unexpected(gateways.error());
   config.gateways = std::move(*gateways);
-  if (addresses->size() < config.devices.size()) {
-    return tl::unexpected("device " + config.devices[addresses->size()].name +
-                          " has no address: give at least one --address a device");
-  }
-  for (size_t i = 0; i < addresses->size(); i++) {
-    config.devices[i % config.devices.size()].addresses.push_back((*addresses)[i]);
-  }
+  const auto assigned = AssignAddresses(*addresses, own_counts, config.devices);
+  if (!assigned) return tl::unexpected(assigned.error());
   return config;
 }
 
@@ -452,6 +499,7 @@ OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& o
       }
       const int error = port.error().code;
       const bool no_ipv6 = !address.address.IsIpv4() && options.addresses.empty() &&
+                           !HaveOwnAddresses(options.devices) &&
                            (error == EADDRNOTAVAIL || error == EAFNOSUPPORT);
       if (!no_ipv6) failure = BindFailure(registry, address.address, error);
       return no_ipv6;

@@ -27,13 +27,17 @@ struct InterfaceAddress {
 // Returns the addresses of all interfaces that are up, in the kernel's order (getifaddrs(3)).
 std::vector<InterfaceAddress> InterfaceAddresses();
 
-// A parsed --device option: "rxe0", "rxe0=rxe" or "nic=/home/me/nic.toml". A profile is a file if
-// it contains a '/' or ends in ".toml". Otherwise it is the name of a built-in profile.
+// A parsed --device option: NAME[=PROFILE][@IP[/BITS]]..., such as "rxe0", "rxe0=rxe",
+// "nic=/home/me/nic.toml" or "mlx5_0=mlx5-roce@10.0.0.1/24@10.0.0.2". A profile is a file if it
+// contains a '/' or ends in ".toml". Otherwise it is the name of a built-in profile. The path of a
+// profile cannot contain '@'.
 struct DeviceOption {
   std::string name;
   Profile profile;
   // The text of a profile from a file, together with its bases. Empty for a built-in profile.
   std::string profile_toml;
+  // The texts after each '@'. Empty if the device shares the --address options.
+  std::vector<std::string> addresses;
 };
 // Parses a --device option. For an unknown profile name, the message lists the built-in profiles.
 // For a bad file, the message says where the error is.
@@ -74,8 +78,8 @@ RandomSeed KernelSeed();
 std::string SeedText(const RandomSeed& seed);
 
 // Makes a host's configuration: its devices and addresses. Without --address, 127.0.0.1 and ::1 are
-// on the wire, and the machine's other addresses are usable inside the host only. Addresses are
-// assigned to the devices in turn.
+// on the wire, and the machine's other addresses are usable inside the host only. A device with '@'
+// has exactly its own addresses. The other devices get the --address options in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine);
 

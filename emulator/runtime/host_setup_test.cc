@@ -80,6 +80,38 @@ TEST(MakeHostConfig, RefusesWhatNamesAThingTwiceOrLeavesADeviceWithoutAddress) {
   EXPECT_FALSE(MakeHostConfig({.addresses = {"127.0.1.1"}, .devices = {"one", "two"}}, kMachine));
 }
 
+TEST(MakeHostConfig, ADeviceHasExactlyTheAddressesAfterItsName) {
+  const auto config =
+      MakeHostConfig({.addresses = {"127.0.1.3", "127.0.1.4"},
+                      .devices = {"one=mlx5-roce@127.0.1.1/24@127.0.1.2", "two", "three@::1"}},
+                     kMachine);
+  ASSERT_TRUE(config) << config.error();
+  ASSERT_EQ(config->devices.size(), 3u);
+  ASSERT_EQ(config->devices[0].addresses.size(), 2u);
+  EXPECT_EQ(config->devices[0].profile.name, "mlx5-roce");
+  EXPECT_EQ(config->devices[0].addresses[1].address, *NetAddress::Parse("127.0.1.2"));
+  ASSERT_EQ(config->devices[1].addresses.size(), 2u);
+  EXPECT_EQ(config->devices[1].addresses[0].address, *NetAddress::Parse("127.0.1.3"));
+  ASSERT_EQ(config->devices[2].addresses.size(), 1u);
+  EXPECT_EQ(config->devices[2].addresses[0].address, *NetAddress::Parse("::1"));
+}
+
+TEST(MakeHostConfig, RefusesOwnAddressesThatAreWrong) {
+  const auto error = [](std::vector<std::string> addresses, std::vector<std::string> devices) {
+    const auto config = MakeHostConfig(
+        {.addresses = std::move(addresses), .devices = std::move(devices)}, kMachine);
+    return config ? std::string() : config.error();
+  };
+  EXPECT_NE(error({}, {"a@127.0.1.1", "b@127.0.1.1"}).find("given twice"), std::string::npos);
+  EXPECT_NE(error({"127.0.1.1"}, {"a@127.0.1.1", "b"}).find("given twice"), std::string::npos);
+  EXPECT_NE(error({}, {"a@127.0.1.1", "b"}).find("device b has no address"), std::string::npos);
+  EXPECT_NE(error({"127.0.1.2"}, {"a@127.0.1.1"}).find("belongs to no device"), std::string::npos);
+  EXPECT_NE(error({}, {"a@nowhere"}).find("nowhere"), std::string::npos);
+  EXPECT_NE(error({}, {"a@"}).find("not the address"), std::string::npos);
+  EXPECT_NE(error({}, {"a=nosuch@127.0.1.1"}).find("nosuch"), std::string::npos);
+  EXPECT_NE(error({}, {"a@127.0.1.1", "a@127.0.1.2"}).find("a is given twice"), std::string::npos);
+}
+
 TEST(MakeHostConfig, EveryHostHasASeedOfItsOwnOf256Bits) {
   const auto first = MakeHostConfig({}, kMachine), second = MakeHostConfig({}, kMachine);
   ASSERT_TRUE(first && second);

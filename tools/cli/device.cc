@@ -167,7 +167,21 @@ OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request)
 
 }  // namespace
 
-int ChangeDevices(const DeviceRequest& request) {
+int ChangeDevices(const DeviceRequest& given) {
+  DeviceRequest request = given;
+  // The addresses after '@' are those of --address.
+  if (const size_t at = given.device.find('@');
+      at != std::string::npos && given.change == DeviceChange::kAddDevice) {
+    auto device = runtime::ParseDeviceOption(given.device);
+    if (!device) return Fail(kFailed, device.error());
+    request.device.resize(at);
+    request.addresses.insert(request.addresses.begin(), device->addresses.begin(),
+                             device->addresses.end());
+  } else if (at != std::string::npos) {
+    return Fail(kFailed, "\"" + given.device +
+                             "\" is not a device's name: only `device add` takes addresses after"
+                             " '@'; give the name alone");
+  }
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   auto client = runtime::HostClient::Connect(registry->SocketPath(request.host));

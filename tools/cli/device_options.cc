@@ -43,8 +43,8 @@ void DeviceOptions::AddDeviceCommands(CLI::App& app) {
   CLI::App* const add = Command(*device, "add", "Bring a removed device back, or make a new one",
                                 DeviceChange::kAddDevice, "rdmaemu device add rxe0 --host a");
   AddName(add,
-          "NAME[=PROFILE], a profile's name or file; a removed one comes back as it was, with its "
-          "addresses");
+          "NAME[=PROFILE][@IP[/BITS]...], a profile's name or file; a removed one comes back as it "
+          "was, with its addresses");
   add->add_option("--address", request_.addresses, "More addresses for it")
       ->type_name("IP[/BITS][,...]")
       ->delimiter(',')

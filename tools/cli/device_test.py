@@ -43,6 +43,23 @@ def devices_go_and_return():
         let_go(holder)
 
 
+def a_device_has_the_addresses_after_its_name():
+    first, second = "mlx5_0=mlx5-roce@" + ADDRESS, "mlx5_1=mlx5-roce@" + OTHER + "/24"
+    both = ("--device", first + "," + second)
+    with Emulator() as emulator:
+        for device, address in (("mlx5_0", ADDRESS), ("mlx5_1", OTHER)):
+            shown = run(emulator, "ibv_devinfo", "-v", "-d", device, options=both)
+            expect(shown, 0)
+            for each in (ADDRESS, OTHER):
+                check(("::ffff:" + each in shown.stdout) == (each == address), shown.stdout)
+        expect(run(emulator, "true", options=("--device", first + ",two@" + ADDRESS)), 125,
+               "given twice")
+        expect(run(emulator, "true", options=("--device", first + ",two")), 125,
+               "device two has no address")
+        expect(run(emulator, "true", options=("--backend", "system", "--device", first)), 125,
+               "--device " + first)
+
+
 def a_device_is_added_with_a_profile_of_a_file():
     with open("emulator/verbs/profiles/rxe.toml") as file:
         text = file.read()
@@ -160,6 +177,7 @@ def a_change_needs_a_host_that_runs():
 
 CASES = [
     devices_go_and_return,
+    a_device_has_the_addresses_after_its_name,
     a_device_is_added_with_a_profile_of_a_file,
     ports_go_down_and_up,
     p_keys_change,

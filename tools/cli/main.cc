@@ -62,8 +62,9 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--device", options.devices,
-                 "RDMA devices; addresses are dealt out to them in turn; default rxe0=rxe")
-      ->type_name("NAME[=PROFILE]")
+                 "RDMA devices; one with @IP has exactly those addresses, the others get those of"
+                 " --address in turn; default rxe0=rxe")
+      ->type_name("NAME[=PROFILE][@IP[/BITS]...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--profile", profiles,
@@ -133,9 +134,12 @@ void MakePathsAbsolute(HostOptions& options) {
   }
   for (std::string& device : options.devices) {
     const size_t at = device.find('=') + 1;  // 0: the option has no profile
-    if (at == 0 || !runtime::IsProfileFile(std::string_view(device).substr(at))) continue;
-    device = device.substr(0, at) +
-             std::filesystem::absolute(device.substr(at)).lexically_normal().string();
+    const size_t end = std::min(device.find('@'), device.size());
+    if (at == 0 || at > end) continue;
+    const std::string profile = device.substr(at, end - at);
+    if (!runtime::IsProfileFile(profile)) continue;
+    device = device.substr(0, at) + std::filesystem::absolute(profile).lexically_normal().string() +
+             device.substr(end);
   }
 }
 

@@ -23,7 +23,9 @@ constexpr auto kHostPollInterval = std::chrono::milliseconds(2);
 
 // Normalises equivalent forms: "rxe0" and "rxe0=rxe", "::1" and "0:0::1".
 std::string NormalDevice(const std::string& text) {
-  return text.find('=') == text.npos ? text + "=rxe" : text;
+  const size_t at = std::min(text.find('@'), text.size());
+  const bool has_profile = text.substr(0, at).find('=') != text.npos;
+  return text.substr(0, at) + (has_profile ? "" : "=rxe") + text.substr(at);
 }
 std::string NormalAddress(const std::string& text) {
   const size_t slash = std::min(text.find('/'), text.size());
@@ -209,6 +211,11 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options) {
   std::vector<std::string> wanted = options.addresses;
+  for (const std::string& device : options.devices) {
+    const auto parsed = runtime::ParseDeviceOption(device);
+    if (!parsed) return tl::unexpected(parsed.error());
+    wanted.insert(wanted.end(), parsed->addresses.begin(), parsed->addresses.end());
+  }
   if (wanted.empty()) wanted = {"127.0.0.1", "::1"};
   for (std::string& address : wanted) address = NormalWithoutPrefix(address);
   for (const std::string& name : registry.Names()) {

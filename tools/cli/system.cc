@@ -28,6 +28,11 @@ bool ReportRules(const runtime::Registry& registry, const SystemRequest& request
 
 int RunOnSystem(const SystemRequest& request) {
   const std::vector<std::string>& devices = request.options.devices;
+  if (!devices.empty() && devices[0].find('@') != std::string::npos) {
+    return Fail(kRunFailed, "--device " + devices[0] +
+                                " names addresses after '@', and --backend system uses the"
+                                " machine's own addresses; give --device NAME alone");
+  }
   if (devices.size() > 1 || (!devices.empty() && devices[0].find('=') != std::string::npos)) {
     return Fail(kRunFailed,
                 "--backend system takes one --device NAME, of those that the machine has");
