@@ -80,9 +80,8 @@ const InterfaceAddress* Carrier(const std::vector<InterfaceAddress>& machine,
 }
 
 bool HaveOwnAddresses(const std::vector<std::string>& devices) {
-  return std::ranges::any_of(devices, [](const std::string& device) {
-    return device.find('@') != std::string::npos;
-  });
+  return std::ranges::any_of(
+      devices, [](const std::string& device) { return device.find('@') != std::string::npos; });
 }
 
 // `own` has the addresses of each device that has its own. Returns those, and then the --address
