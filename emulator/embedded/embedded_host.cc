@@ -53,6 +53,7 @@ runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Make(const Embed
                                                                      RecentLines& lines) {
   runtime::OrMessage<HostConfig> config = MakeConfig(options);
   if (!config) return tl::unexpected(config.error());
+  if (const auto lids = runtime::CheckLids(*config); !lids) return tl::unexpected(lids.error());
   config->ids = IdSpace::Part(number);
   std::unique_ptr<EmbeddedHost> made(new EmbeddedHost(options.host.name, number, network, lines));
   if (const auto opened = OpenAddresses(*config, *made->port_); !opened) {

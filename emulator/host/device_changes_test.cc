@@ -528,5 +528,38 @@ TEST_F(DeviceChangesOfHardware, WhatIsRepeatedAfterThePortCameBackArrives) {
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
 }
 
+// ---- LIDs
+
+class LidChanges : public DeviceChanges {
+ protected:
+  LidChanges() : DeviceChanges(*BuiltInProfile("mlx5-ib")) {}
+  int Add(const std::string& address) {
+    return Do(Change(DeviceChange::kAddAddress, "rxe0", address));
+  }
+};
+
+TEST_F(LidChanges, TheFirstIpv4AddressDecidesTheLidAndItsChangeRaisesLidAndSmChange) {
+  EXPECT_EQ(Port(av).lid, 0x0101);
+  EXPECT_EQ(Port(av).sm_lid, 0x0101);
+  ASSERT_EQ(Add("127.0.1.9"), 0);
+  EXPECT_EQ(Port(av).lid, 0x0101);
+  EXPECT_EQ(Async(av), std::vector<int>{IBV_EVENT_GID_CHANGE});
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.1")), 0);
+  EXPECT_EQ(Port(av).lid, 0x0109);
+  EXPECT_EQ(Port(av).sm_lid, 0x0109);
+  EXPECT_EQ(Async(av), (std::vector<int>{IBV_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE,
+                                         IBV_EVENT_LID_CHANGE, IBV_EVENT_SM_CHANGE}));
+  EXPECT_TRUE(Async(bv).empty());
+}
+
+TEST_F(LidChanges, AnAddressWithoutALidLeavesThePortWithoutOne) {
+  ASSERT_EQ(Do(Change(DeviceChange::kRemoveAddress, "", "127.0.1.1")), 0);
+  EXPECT_EQ(Port(av).lid, 0);
+  (void)Async(av);
+  ASSERT_EQ(Add("127.0.192.0"), 0);
+  EXPECT_EQ(Port(av).lid, 0);
+  EXPECT_EQ(Async(av), (std::vector<int>{IBV_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE}));
+}
+
 }  // namespace
 }  // namespace rdmaemu

@@ -114,7 +114,7 @@ int QueryGids(const Caller& caller, const QueryGidsIn& in, QueryGidsOut& out, De
     entry.port_num = in.port;
     if (index >= (*device)->gids.size() || (*device)->gids[index].IsZero()) continue;
     entry.gid = (*device)->gids[index].ToGid();
-    entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+    entry.gid_type = (*device)->has_lids() ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
   }
   return 0;
 }

@@ -96,6 +96,7 @@ OrMessage<void> HostProcess::Open() {
   RaiseDescriptorLimit();
   OrMessage<HostConfig> config = MakeHostConfig(options_, InterfaceAddresses());
   if (!config) return tl::unexpected(config.error());
+  if (const auto lids = CheckLids(*config); !lids) return tl::unexpected(lids.error());
   config->pid = static_cast<uint32_t>(getpid());
   if (!options_.scenario_path.empty()) scenario_mark_ = ScenarioMark(options_.scenario_path);
   scenario_rules_ =

@@ -430,6 +430,23 @@ std::string SeedText(const RandomSeed& seed) {
   return text;
 }
 
+OrMessage<void> CheckLids(const HostConfig& config) {
+  for (const DeviceConfig& device : config.devices) {
+    if (device.profile.port.link_layer != IBV_LINK_LAYER_INFINIBAND) continue;
+    const auto ipv4 = std::ranges::find_if(
+        device.addresses, [](const HostAddress& own) { return own.address.IsIpv4(); });
+    const bool has_ipv4 = ipv4 != device.addresses.end();
+    if (has_ipv4 && LidOf(ipv4->address) != 0) continue;
+    return tl::unexpected(
+        "device " + device.name + " has no LID: " +
+        (has_ipv4 ? "the low 16 bits of its address " + ipv4->address.ToString() +
+                        " are not in 1 to 0xbfff"
+                  : "its link layer is InfiniBand, and it has no IPv4 address") +
+        "; give the device an IPv4 address from A.B.0.1 to A.B.191.255, as in --address 10.77.0.1");
+  }
+  return {};
+}
+
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine) {
   HostConfig config;

@@ -77,6 +77,9 @@ RandomSeed KernelSeed();
 // Formats a seed so that ParseSeed reads the same seed.
 std::string SeedText(const RandomSeed& seed);
 
+// Fails when a device whose link layer is InfiniBand gets no LID from its first IPv4 address.
+OrMessage<void> CheckLids(const HostConfig& config);
+
 // Makes a host's configuration: its devices and addresses. Without --address, 127.0.0.1 and ::1 are
 // on the wire, and the machine's other addresses are usable inside the host only. A device with '@'
 // has exactly its own addresses. The other devices get the --address options in turn.

@@ -112,6 +112,25 @@ TEST(MakeHostConfig, RefusesOwnAddressesThatAreWrong) {
   EXPECT_NE(error({}, {"a@127.0.1.1", "a@127.0.1.2"}).find("a is given twice"), std::string::npos);
 }
 
+TEST(CheckLids, RefusesAnInfiniBandDeviceWhoseAddressGivesNoLid) {
+  const auto error = [](std::vector<std::string> devices) {
+    const auto config = MakeHostConfig({.devices = std::move(devices)}, kMachine);
+    EXPECT_TRUE(config);
+    const auto checked = CheckLids(*config);
+    return checked ? std::string() : checked.error();
+  };
+  EXPECT_EQ(error({"a=mlx5-ib"}), "");
+  EXPECT_EQ(error({"a=mlx5-ib@10.0.0.1"}), "");
+  EXPECT_EQ(error({"a=mlx5-ib@10.0.191.255"}), "");
+  EXPECT_EQ(error({"a=mlx5-ib@::1@10.0.0.1"}), "");
+  EXPECT_EQ(error({"a=rxe@10.0.192.0", "b=mlx5-ib@10.0.0.1"}), "");
+  EXPECT_NE(error({"a=mlx5-ib@10.0.192.0"}).find("10.0.192.0 are not in 1"), std::string::npos);
+  EXPECT_NE(error({"a=mlx5-ib@10.0.0.0"}).find("10.0.0.0 are not in 1"), std::string::npos);
+  EXPECT_NE(error({"a=mlx5-ib@10.0.192.0@10.0.0.1"}).find("device a has no LID"),
+            std::string::npos);
+  EXPECT_NE(error({"a=mlx5-ib@::1"}).find("has no IPv4 address"), std::string::npos);
+}
+
 TEST(MakeHostConfig, EveryHostHasASeedOfItsOwnOf256Bits) {
   const auto first = MakeHostConfig({}, kMachine), second = MakeHostConfig({}, kMachine);
   ASSERT_TRUE(first && second);

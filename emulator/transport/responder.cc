@@ -49,7 +49,11 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
     const wire::OpcodeInfo& info = train->info();
     entry.wc.opcode = info.write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
     entry.wc.byte_len = static_cast<uint32_t>(bytes);
-    if (context.qp->device->profile.marks_grh) entry.wc.wc_flags = IBV_WC_GRH;
+    const Device& device = *context.qp->device;
+    const bool by_lid = info.deth ? train->headers.by_lid : context.qp->path.by_lid;
+    const bool has_grh = !device.has_lids() || !by_lid;
+    if (device.profile.marks_grh && has_grh) entry.wc.wc_flags = IBV_WC_GRH;
+    if (device.has_lids()) entry.wc.slid = LidOf(train->source);
     if (info.imm) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.ex.imm_data = train->headers.immediate;
@@ -59,7 +63,7 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
       entry.wc.ex.invalidate_rkey = train->headers.invalidate_rkey;
     }
     if (info.deth) entry.wc.src_qp = train->headers.source_qpn;
-    if (info.deth && context.qp->device->profile.reports_packet_kind) {
+    if (info.deth && device.profile.reports_packet_kind) {
       entry.wc.sl = HasIpv4Grh(*train) ? kRoceV2Ipv4 : kRoceV2Ipv6;
     }
     entry.wc.port_num = context.qp->attr.port_num;

@@ -158,6 +158,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   const uint32_t qkey = request.wr.wr.ud.remote_qkey;
   train_.headers.qkey = (qkey & kQkeyIsOwn) != 0 ? qp.attr.qkey : qkey;
   train_.headers.by_link_local = ah->path.by_link_local;
+  train_.headers.by_lid = ah->path.by_lid;
   train_.source = ah->path.source;
   train_.destination = ah->path.destination;
   train_.traffic_class = ah->path.traffic_class;

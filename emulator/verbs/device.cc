@@ -32,6 +32,20 @@ uint64_t NodeGuid(const std::vector<HostAddress>& addresses) {
   return guid;
 }
 
+// Returns the path to the host with this LID. The host's IPv4 address has the upper 16 bits of the
+// device's own address, and the LID as its lower 16 bits.
+Result<Path> PathToLid(const Device& device, uint16_t dlid) {
+  constexpr uint32_t kSubnet = 0xffff0000;
+  const std::optional<NetAddress> own =
+      device.Lid() == 0 ? std::nullopt : AddressOfLinkLocal(device.gids[0]);
+  if (!own || dlid < kLeastLid || dlid > kMostLid) return Fail(EINVAL);
+  Path path;
+  path.source = *own;
+  path.destination = NetAddress::Ipv4((own->ToIpv4() & kSubnet) | dlid);
+  path.by_lid = true;
+  return path;
+}
+
 }  // namespace
 
 bool IsDeviceName(std::string_view name) {
@@ -78,6 +92,17 @@ ibv_gid MacGidOf(uint64_t node_guid_be) {
   uint8_t eui[sizeof node_guid_be];
   std::memcpy(eui, &node_guid_be, sizeof eui);
   return {.raw = {static_cast<uint8_t>(eui[0] ^ 2), eui[1], eui[2], eui[5], eui[6], eui[7]}};
+}
+
+uint16_t LidOf(const NetAddress& address) {
+  if (!address.IsIpv4()) return 0;
+  const auto lid = static_cast<uint16_t>(address.ToIpv4());
+  return lid >= kLeastLid && lid <= kMostLid ? lid : 0;
+}
+
+uint16_t Device::Lid() const {
+  if (!has_lids() || gids.empty()) return 0;
+  return LidOf(AddressOfLinkLocal(gids[0]).value_or(NetAddress{}));
 }
 
 std::optional<uint16_t> Device::FindPkey(uint16_t pkey) const {
@@ -148,6 +173,8 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
   attr.state = device.port_state;
   attr.bad_pkey_cntr = device.bad_pkeys;
   attr.active_mtu = device.active_mtu;
+  // Each host has a subnet manager of its own, at its own LID.
+  attr.lid = attr.sm_lid = device.Lid();
   // ib_cm's cm_remove_one withdraws the flag. iw_cm does not.
   if (!device.present && device.profile.cm.manager == ConnectionManager::kIb) {
     attr.port_cap_flags &= ~static_cast<uint32_t>(IBV_PORT_CM_SUP);
@@ -157,7 +184,8 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
 }
 
 Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) const {
-  if (attr.port_num != Device::kPort || attr.is_global == 0) return Fail(EINVAL);
+  if (attr.port_num != Device::kPort) return Fail(EINVAL);
+  if (attr.is_global == 0) return PathToLid(device, attr.dlid);
   const NetAddress destination = NetAddress::FromGid(attr.grh.dgid);
   if (destination.IsZero()) return Fail(EINVAL);
   if (attr.grh.sgid_index >= device.profile.port.gid_tbl_len) return Fail(EINVAL);

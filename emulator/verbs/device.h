@@ -115,6 +115,11 @@ struct Device {
     if (index < pkeys.size()) return pkeys[index];
     return pkeys.empty() ? kDefaultPkey : pkeys[0];
   }
+  // True when the port's link layer is InfiniBand. The port then has a LID, and an address vector
+  // may have a destination LID and no GRH.
+  bool has_lids() const { return profile.port.link_layer == IBV_LINK_LAYER_INFINIBAND; }
+  // Returns the port's LID, made from the address that also makes entry 0 of `gids`. 0: none.
+  uint16_t Lid() const;
   // Returns the index of the partition's entry, of a full member if there is one
   // (ib_find_cached_pkey).
   std::optional<uint16_t> FindPkey(uint16_t pkey) const;
@@ -129,6 +134,12 @@ struct Device {
 // Returns the MAC of the emulated port with this node GUID, padded to a GID as RNICs show it
 // (siw_query_gid). The MAC is 02:00 and the IPv4 address, and the node GUID is its EUI-64.
 ibv_gid MacGidOf(uint64_t node_guid_be);
+
+// The unicast LIDs of a subnet (IBTA 4.1.1).
+inline constexpr uint16_t kLeastLid = 1, kMostLid = 0xbfff;
+// Returns the LID of an IPv4 address, its low 16 bits. Returns 0 for IPv6, and for bits that are no
+// unicast LID.
+uint16_t LidOf(const NetAddress& address);
 
 // True for 1 to 63 letters, digits, '-' and '_' (IB_DEVICE_NAME_MAX).
 bool IsDeviceName(std::string_view name);

@@ -170,7 +170,11 @@ void Verbs::SetGid(Device& device, size_t index, const NetAddress& gid) {
 void Verbs::SetLinkLocalGid(Device& device) {
   const auto ipv4 = std::ranges::find_if(
       device.addresses, [](const HostAddress& own) { return own.address.IsIpv4(); });
+  const uint16_t lid = device.Lid();
   SetGid(device, 0, ipv4 == device.addresses.end() ? NetAddress{} : LinkLocalOf(ipv4->address));
+  if (device.Lid() == lid) return;
+  RaiseOnDevice(device, {IBV_EVENT_LID_CHANGE, Device::kPort});
+  RaiseOnDevice(device, {IBV_EVENT_SM_CHANGE, Device::kPort});  // its LID is the port's own
 }
 
 Status Verbs::AddAddress(Device& device, const HostAddress& address) {

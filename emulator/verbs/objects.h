@@ -42,6 +42,7 @@ struct Path {
   uint8_t hop_limit = 64;
   uint32_t flow_label = 0;
   bool by_link_local = false;  // the program named both ends by their link-local GIDs
+  bool by_lid = false;         // the program named the peer by its LID, without a GRH
 };
 
 struct AsyncEvent {

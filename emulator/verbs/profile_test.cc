@@ -39,7 +39,7 @@ TEST(Profile, EveryBuiltInOneParsesAndIsFoundByItsFileName) {
     EXPECT_NE(BuiltInProfile(parsed->name), nullptr);
   }
   EXPECT_EQ(BuiltInProfile("mlx9"), nullptr);
-  EXPECT_EQ(BuiltInProfileNames(), "minimal, mlx5-roce, rxe, siw");
+  EXPECT_EQ(BuiltInProfileNames(), "minimal, mlx5-ib, mlx5-roce, rxe, siw");
 }
 
 TEST(Profile, RxeHasWhatWasMeasured) {

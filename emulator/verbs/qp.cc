@@ -144,7 +144,7 @@ Result<std::unique_ptr<QueuePair>> Verbs::NewQp(GroupId id, const QpRequest& req
   // The attributes that rxe reports before any is set. cur_qp_state stays 0 forever (measured).
   qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_RESET;
   qp->attr.path_mtu = IBV_MTU_256;
-  qp->attr.ah_attr.is_global = qp->attr.alt_ah_attr.is_global = 1;
+  qp->attr.ah_attr.is_global = qp->attr.alt_ah_attr.is_global = context.device->has_lids() ? 0 : 1;
   return qp;
 }
 

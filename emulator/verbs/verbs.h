@@ -134,9 +134,10 @@ class Verbs final : public VerbsDirectory {
   // Sets an entry of the port's P_Key table. Raises IBV_EVENT_PKEY_CHANGE on every context when the
   // entry changes. EINVAL when the table has no such entry.
   Status SetPkey(Device& device, uint32_t index, uint16_t pkey);
-  // Returns the path of an address vector (checks of ib_init_ah_attr, RoCE). EINVAL without GRH,
-  // for another port, an empty destination or an index beyond the GID table. ENODATA for an empty
-  // entry of the GID table (measured).
+  // Returns the path of an address vector (checks of ib_init_ah_attr, RoCE). EINVAL for another
+  // port, an empty destination or an index beyond the GID table. ENODATA for an empty entry of the
+  // GID table (measured). Without GRH the destination is a LID. EINVAL on a port without LIDs, and
+  // for a LID that is not unicast.
   Result<Path> ResolvePath(const Device& device, const ibv_ah_attr& attr) const;
 
   // ---- what a group shares with its host

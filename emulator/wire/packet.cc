@@ -17,6 +17,7 @@ constexpr uint8_t kPadShift = 4;
 constexpr uint8_t kVersionMask = 0x0f;
 constexpr uint8_t kAckRequestBit = 0x80;
 constexpr uint8_t kByLinkLocalBit = 0x01;
+constexpr uint8_t kByLidBit = 0x02;
 constexpr uint8_t kTransportMask = 0xe0;
 constexpr uint8_t kOperationMask = 0x1f;
 
@@ -39,6 +40,7 @@ void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& he
   if (info.deth) {
     headers.qkey = static_cast<uint32_t>(LoadBig<4>(p));
     headers.by_link_local = (ByteAt(p, 4) & kByLinkLocalBit) != 0;
+    headers.by_lid = (ByteAt(p, 4) & kByLidBit) != 0;
     headers.source_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
     p += 8;
   }
@@ -74,7 +76,8 @@ void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& he
 void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& headers) {
   if (info.deth) {
     StoreBig<4>(p, headers.qkey);
-    StoreBig<1>(p + 4, headers.by_link_local ? kByLinkLocalBit : 0);
+    StoreBig<1>(p + 4,
+                (headers.by_link_local ? kByLinkLocalBit : 0) | (headers.by_lid ? kByLidBit : 0));
     StoreBig<3>(p + 5, headers.source_qpn);
     p += 8;
   }

@@ -108,6 +108,8 @@ struct PacketHeaders {
   // ends by their link-local GIDs. Emulated hosts send such packets between the addresses in these
   // GIDs (LinkLocalOf), and the receiver's GRH contains the GIDs.
   bool by_link_local = false;
+  // Another bit there: the sender named the receiver by its LID, without a GRH.
+  bool by_lid = false;
   uint32_t immediate = 0;        // ImmDt as on the wire (big endian: ibv_wc::imm_data)
   uint32_t invalidate_rkey = 0;  // IETH
 

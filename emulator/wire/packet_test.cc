@@ -53,6 +53,7 @@ PacketHeaders Filled(Code code) {
     h.qkey = 0x80000008;
     h.source_qpn = 0x800009;
     h.by_link_local = true;
+    h.by_lid = true;
   }
   if (info.imm) h.immediate = 0x8000000a;
   if (info.ieth) h.invalidate_rkey = 0x8000000b;
@@ -74,6 +75,7 @@ void ExpectSame(const PacketHeaders& a, const PacketHeaders& b) {
   EXPECT_EQ(a.operation, b.operation);
   EXPECT_EQ(a.solicited, b.solicited);
   EXPECT_EQ(a.by_link_local, b.by_link_local);
+  EXPECT_EQ(a.by_lid, b.by_lid);
   EXPECT_EQ(a.mig_req, b.mig_req);
   EXPECT_EQ(a.ack_request, b.ack_request);
   EXPECT_EQ(a.pkey, b.pkey);

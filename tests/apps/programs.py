@@ -266,6 +266,29 @@ def siw():
     return cases
 
 
+def lids():
+    """Programs that address their peer by its LID alone, on a port with link layer InfiniBand."""
+    cases = []
+    for kind in ("rc", "uc", "ud", "srq"):
+        base = ["ibv_%s_pingpong" % kind, "-d", "mlx5_0", "-p", "{port}", "-n", "500", "-s", "1024"]
+        cases.append(Case("ibv_%s_pingpong" % kind, base, [*base, "{server}"],
+                          signs=(r"^ +local address: +LID 0x(?!0000)[0-9a-f]{4}, .* GID ::$",
+                                 r"^ +remote address: +LID 0x(?!0000)[0-9a-f]{4}, .* GID ::$",
+                                 r"^500 iters in [\d.]+ seconds = [\d.]+ usec/iter$"),
+                          by_cm=False))
+    for name, program, arguments in (("ib_write_bw", "ib_write_bw", []),
+                                     ("ib_read_lat", "ib_read_lat", []),
+                                     ("ib_send_bw_ud", "ib_send_bw", ["-c", "UD"])):
+        case = perftest_case(name, program, ["-s", "1024", *arguments], [1024], 200, False, "mlx5_0")
+        case.client_signs += [r"^ *Link type +: IB$",
+                              r"^ *local address: LID 0x(?!0000)[0-9a-f]+ QPN ",
+                              r"^ *remote address: LID 0x(?!0000)[0-9a-f]+ QPN "]
+        cases.append(case)
+    for case in cases:
+        case.options = ["--profile", "mlx5-ib"]
+    return cases
+
+
 def devices():
     def ibv_devices():
         emulated.need("ibv_devices")
@@ -359,6 +382,7 @@ GROUPS = {
     "perftest": lambda: perftest(by_cm=False),
     "perftest_R": lambda: perftest(by_cm=True),
     "siw": siw,
+    "lids": lids,
 }
 
 AT_ONCE = {"perftest": 2, "perftest_R": 2}  # these programs start and end slowly

@@ -6,6 +6,7 @@ load("@rules_cc//cc:defs.bzl", "cc_binary")
 # The host options that give a device the habits of a kernel driver.
 _HOST_OPTIONS = {
     "minimal": ["--profile", "minimal"],
+    "mlx5-ib": ["--profile", "mlx5-ib"],
     "mlx5-roce": ["--profile", "mlx5-roce"],
     "rxe": [],
     "siw": ["--profile", "siw"],

@@ -58,9 +58,9 @@ def take(what):
 
 
 def free_addresses(count):
-    """Returns unused loopback addresses that no other test takes."""
+    """Returns unused loopback addresses that no other test takes. Their low 16 bits are LIDs."""
     for _ in range(1000):
-        prefix = "127.%d.%d." % (random.randint(100, 254), random.randint(0, 255))
+        prefix = "127.%d.%d." % (random.randint(100, 254), random.randint(0, 190))
         addresses = [prefix + str(last) for last in range(1, count + 1)]
         if not take(prefix):
             continue

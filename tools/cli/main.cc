@@ -69,7 +69,7 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->allow_extra_args(false);
   app.add_option("--profile", profiles,
                  "A device with the habits of PROFILE, named after it: rxe, siw, mlx5-roce, "
-                 "minimal, or a file in TOML"
+                 "mlx5-ib, minimal, or a file in TOML"
                  " (docs/profiles.md); the same as --device NAME0=PROFILE")
       ->type_name("PROFILE")
       ->allow_extra_args(false);

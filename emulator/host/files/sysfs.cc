@@ -139,7 +139,8 @@ LazyDirectory GidAttributes(const Device* device, size_t gids) {
     directory.Add("types", Numbered(gids, [device](size_t i) -> TextFile {
                     if (!device->profile.has_ip_gids) return Line("IB/RoCE v1");
                     const bool is_used = i < device->gids.size() && !device->gids[i].IsZero();
-                    return is_used ? Line("RoCE v2") : Unreadable(EINVAL);
+                    if (!is_used) return Unreadable(EINVAL);
+                    return Line(device->has_lids() ? "IB/RoCE v1" : "RoCE v2");
                   }));
     return directory;
   };

@@ -142,6 +142,17 @@ TEST_F(SystemFilesTest, ARemovedDeviceHasNoFiles) {
   EXPECT_EQ(Look(a_client_, "/dev/infiniband").Names(), std::vector<std::string>{"rdma_cm"});
 }
 
+TEST_F(SystemFilesTest, APortWithLinkLayerInfiniBandShowsItsLid) {
+  Host& host = world_.AddHost("ib", "127.0.0.3", *BuiltInProfile("mlx5-ib"));
+  Client client(world_, host, "c");
+  EXPECT_EQ(Look(client, Port("lid")).rest, "0x3\n");
+  EXPECT_EQ(Look(client, Port("sm_lid")).rest, "0x3\n");
+  EXPECT_EQ(Look(client, Port("lid_mask_count")).rest, "0\n");
+  EXPECT_EQ(Look(client, Port("link_layer")).rest, "InfiniBand\n");
+  EXPECT_EQ(Look(client, Port("gid_attrs/types/0")).rest, "IB/RoCE v1\n");
+  EXPECT_EQ(Look(client, Port("rate")).rest, "200 Gb/sec (4X HDR)\n");
+}
+
 TEST_F(SystemFilesTest, AnRnicHasTheFilesOfSiw) {
   Host& host = world_.AddHost("rnic", "127.0.0.3", *BuiltInProfile("siw"));
   Client client(world_, host, "c");

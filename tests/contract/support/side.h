@@ -44,6 +44,7 @@ struct QpAddress {
   uint32_t psn;
   ibv_gid gid;
   int gid_index;
+  uint16_t lid = 0;  // not 0: paths to the QP have this LID and no GRH
 };
 
 struct PathSpec {

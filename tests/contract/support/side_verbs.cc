@@ -91,13 +91,17 @@ QpAddress AddressStep(State& state, const AddressQuery& query) {
   address.psn = pair.psn;
   address.gid_index = GidIndexOf(state.context, query.address.text);
   address.gid = GidOf(query.address.text);
+  ibv_port_attr port{};
+  if (ibv_query_port(state.context, 1, &port) == 0) address.lid = port.lid;
   return address;
 }
 
 ibv_ah_attr PathTo(const QpAddress& peer, int gid_index) {
   ibv_ah_attr path{};
-  path.is_global = 1;
   path.port_num = 1;
+  path.dlid = peer.lid;
+  if (peer.lid != 0) return path;
+  path.is_global = 1;
   path.grh.dgid = peer.gid;
   path.grh.sgid_index = static_cast<uint8_t>(gid_index);
   path.grh.hop_limit = 64;
