@@ -69,6 +69,7 @@ enum CallTrait : uint32_t {
   X(QueryPort, QueryPortIn, QueryPortOut, kHandle, kByNumber, kPlain)                  \
   X(QueryGids, QueryGidsIn, QueryGidsOut, kHandle, kByNumber, kPlain)                  \
   X(QueryPkey, QueryPkeyIn, QueryPkeyOut, kHandle, kByNumber, kPlain)                  \
+  X(QueryClock, HandleIn, QueryClockOut, kHandle, kByNumber, kPlain)                   \
   X(GetAsyncEvent, HandleIn, GetAsyncEventOut, kHandle, kByNumber, kPlain)             \
   X(AllocPd, AllocPdIn, HandleOut, kHandle, kByNumber, kPlain)                         \
   X(DeallocPd, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                       \

@@ -22,7 +22,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 6;
+inline constexpr uint32_t kCallVersion = 7;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -159,7 +159,8 @@ struct OpenDeviceOut {
   uint32_t max_inline_bytes;
   uint32_t missing;        // kMissing*
   uint32_t max_read_sges;  // max_sge_rd
-  uint32_t reserved;
+  uint32_t clock_khz;      // hca_core_clock; 0: completions have no timestamps for programs
+  uint64_t clock_mask;     // completion_timestamp_mask
 };
 // `context`, here and below, is the open device through which the program calls. The kernel has its
 // file descriptor for this. A handle of another context is ENOENT. 0: the context of the object.
@@ -169,6 +170,9 @@ struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
 };
 struct QueryDeviceOut {
   ibv_device_attr_ex attr;
+};
+struct QueryClockOut {
+  uint64_t now_ns;  // host time, as CqEntry::timestamp_ns
 };
 struct QueryPortIn {
   uint32_t context;

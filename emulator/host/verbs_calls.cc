@@ -65,6 +65,8 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
   if (!profile.purges_completions) out.missing |= kMissingPurge;
   if (!profile.accepts_early_sends) out.missing |= kMissingEarlySends;
   out.max_read_sges = static_cast<uint32_t>(profile.device.orig_attr.max_sge_rd);
+  out.clock_khz = static_cast<uint32_t>(profile.device.hca_core_clock);
+  out.clock_mask = profile.device.completion_timestamp_mask;
   descriptors.push_back((*context)->async_counter);
   return 0;
 }
@@ -77,6 +79,14 @@ int QueryDevice(const Caller& caller, const HandleIn& in, QueryDeviceOut& out, D
   const Result<Context*> context = caller.verbs.FindContext(caller.group, in.handle);
   if (!context) return ErrorOf(context);
   out.attr = caller.verbs.QueryDevice(*(*context)->device);
+  return 0;
+}
+
+int QueryClock(const Caller& caller, const HandleIn& in, QueryClockOut& out, Descriptors&) {
+  const Result<Context*> context = caller.verbs.FindContext(caller.group, in.handle);
+  if (!context) return ErrorOf(context);
+  if ((*context)->device->profile.device.hca_core_clock == 0) return EOPNOTSUPP;
+  out.now_ns = static_cast<uint64_t>(caller.now.time_since_epoch().count());
   return 0;
 }
 

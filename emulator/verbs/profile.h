@@ -148,6 +148,9 @@ struct Profile {
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
 };
 
+// Limits hca_core_clock, in kHz.
+inline constexpr int64_t kMostClockKhz = 4'000'000;
+
 // Limits a profile's TOML, so that a profile fits into the call that sends it to a host.
 inline constexpr size_t kMaxProfileBytes = 12288;
 

@@ -42,6 +42,7 @@ void SetOperations(Context& context) {
   verbs_context& v = context.extended;
   v.query_port = QueryPort;
   v.query_device_ex = QueryDevice;
+  v.query_rt_values = QueryRtValues;
   v.create_cq_ex = CreateCqEx;
   v.create_qp_ex = CreateQpEx;
   SetUnsupported(v.advise_mr);
@@ -67,7 +68,6 @@ void SetOperations(Context& context) {
   SetUnsupported(v.destroy_wq);
   SetUnsupported(v.modify_wq);
   SetUnsupported(v.create_wq);
-  SetUnsupported(v.query_rt_values);
   SetUnsupported(v.ibv_destroy_flow);
   SetUnsupported(v.ibv_create_flow);
   SetUnsupported(v.open_qp);
@@ -167,6 +167,8 @@ RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   context->max_inline_bytes = reply.max_inline_bytes;
   context->missing = reply.missing;
   context->max_read_sges = reply.max_read_sges;
+  context->clock_khz = reply.clock_khz;
+  context->clock_mask = reply.clock_mask;
   SetOperations(*context);
   ibv_context& base = context->extended.context;
   base.device = device;

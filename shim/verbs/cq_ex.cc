@@ -67,7 +67,37 @@ uint32_t ReadSlid(ibv_cq_ex* cq) { return Of(cq)->current.wc.slid; }
 uint8_t ReadSl(ibv_cq_ex* cq) { return Of(cq)->current.wc.sl; }
 uint8_t ReadDlidPathBits(ibv_cq_ex* cq) { return Of(cq)->current.wc.dlid_path_bits; }
 
+// Converts a host's time to ticks of the device's clock. The two terms are exact, and neither
+// overflows.
+uint64_t TicksOf(const Context& context, uint64_t time_ns) {
+  constexpr uint64_t kNsPerMs = 1000000;  // a tick rate in kHz is ticks per ms
+  const uint64_t ticks =
+      time_ns / kNsPerMs * context.clock_khz + time_ns % kNsPerMs * context.clock_khz / kNsPerMs;
+  return ticks & context.clock_mask;
+}
+uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
+  return TicksOf(*Of(cq->context), Of(cq)->current.timestamp_ns);
+}
+uint64_t ReadCompletionWallclockNs(ibv_cq_ex* cq) { return Of(cq)->current.timestamp_ns; }
+
 }  // namespace
+
+// Follows mlx5_query_rt_values of libmlx5: the ticks are in tv_nsec, whatever their number. As rxe,
+// a device without a clock fails with EOPNOTSUPP for any argument.
+int QueryRtValues(ibv_context* context, ibv_values_ex* values) {
+  if (Of(context)->clock_khz == 0) return EOPNOTSUPP;
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if (values->comp_mask == 0) return 0;
+  QueryClockOut reply{};
+  const int error = CallOnHandle(CallOp::kQueryClock, context, HandleOf(context), reply);
+  if (error != 0) {
+    values->comp_mask = 0;
+    return error;
+  }
+  values->raw_clock.tv_sec = 0;
+  values->raw_clock.tv_nsec = static_cast<long>(TicksOf(*Of(context), reply.now_ns));
+  return 0;
+}
 
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
   ibv_cq_ex& ex = cq.extended;
@@ -84,17 +114,27 @@ void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
   if ((wc_flags & IBV_WC_EX_WITH_SLID) != 0) ex.read_slid = ReadSlid;
   if ((wc_flags & IBV_WC_EX_WITH_SL) != 0) ex.read_sl = ReadSl;
   if ((wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS) != 0) ex.read_dlid_path_bits = ReadDlidPathBits;
+  if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0) {
+    ex.read_completion_ts = ReadCompletionTs;
+  }
+  if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
+    ex.read_completion_wallclock_ns = ReadCompletionWallclockNs;
+  }
 }
 
-// Follows ibv_create_cq_ex(3). As rxe, supports the standard fields and no timestamps.
+// Follows ibv_create_cq_ex(3). Supports the standard fields, and timestamps if the device has a
+// clock. rxe has none.
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   constexpr uint32_t kFlags =
       IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   if ((Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
+  uint64_t fields = IBV_WC_STANDARD_FLAGS;
+  if (Of(context)->clock_khz != 0) {
+    fields |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  }
   const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   if ((attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
-      (attr->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0 ||
-      (has_flags && (attr->flags & ~kFlags) != 0)) {
+      (attr->wc_flags & ~fields) != 0 || (has_flags && (attr->flags & ~kFlags) != 0)) {
     return NullWith(EOPNOTSUPP);
   }
   if (attr->cqe == 0 || attr->cqe > INT32_MAX) return NullWith(EINVAL);

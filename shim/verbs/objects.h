@@ -40,6 +40,8 @@ struct Context {
   uint32_t max_inline_bytes;
   uint32_t missing;  // kMissing*
   uint32_t max_read_sges;
+  uint32_t clock_khz;  // 0: the device has no timestamps
+  uint64_t clock_mask;
   std::atomic<uint32_t> fatal_reported;
 };
 
@@ -191,6 +193,7 @@ int PollCq(ibv_cq* cq, int count, ibv_wc* out);
 // the queue's lock.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn);
 int RequestNotify(ibv_cq* cq, int solicited_only);
+int QueryRtValues(ibv_context* context, ibv_values_ex* values);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);

@@ -104,6 +104,7 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kQueryPort, QueryPortIn{context, 1});
   Add(CallOp::kQueryGids, QueryGidsIn{context, 1, 0, 4});
   Add(CallOp::kQueryPkey, QueryPkeyIn{context, 1, 0, 0});
+  Add(CallOp::kQueryClock, HandleIn{context, 0});
   Add(CallOp::kGetAsyncEvent, HandleIn{context, 0});
   Add(CallOp::kAllocPd, AllocPdIn{context, 0});
   Add(CallOp::kDeallocPd, HandleIn{pd, 0});

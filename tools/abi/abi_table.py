@@ -37,13 +37,14 @@ Present:
 
 - `poll_cq`, `req_notify_cq`, `post_send`, `post_recv`, `post_srq_recv`
 - `alloc_mw`, `bind_mw`, `dealloc_mw`, `query_port`, `query_device_ex`
-- `create_cq_ex` (standard fields, no timestamps, as rxe)
+- `query_rt_values` (EOPNOTSUPP without `hca_core_clock`)
+- `create_cq_ex` (standard fields, and timestamps if the profile has `hca_core_clock`)
 - `create_qp_ex` (PD and `send_ops_flags`, with the `ibv_wr_*` builders of RC, UC and UD)
 
 These fail with EOPNOTSUPP:
 
 - XRC domains and `open_qp`, `create_srq_ex` other than basic, `get_srq_num`
-- thread and parent domains, `modify_cq`, `query_rt_values`, `advise_mr`, null MRs
+- thread and parent domains, `modify_cq`, `advise_mr`, null MRs
 - device memory, counters, flows and flow actions, work queues and indirection tables
 - rate limits, tag matching
 """
