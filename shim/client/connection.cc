@@ -112,6 +112,7 @@ void MarkGone() {
              "this program has closed descriptors that it did not open (closefrom?), and with them "
              "the connection to host '%s': all calls fail with EIO; open devices after that",
              g_connection.place.name);
+    DoubtCounters();
   }
   FillCounters();
   if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,20 @@ long EventfdId(int fd) {
   return id == nullptr ? -1 : strtol(id + strlen("eventfd-id:"), nullptr, 10);
 }
 
+// The program has closed descriptors that it did not open. A host then closes its ends, and the
+// kernel gives the ids of the counters to new eventfds of the program.
+std::atomic<bool> g_may_be_programs{false};
+
+// Marks the file behind a counter: SIGIO in place of 0, which means SIGIO too (F_SETSIG of
+// fcntl(2)). An eventfd of the program has no mark.
+void Mark(int fd) { (void)syscall(SYS_fcntl, fd, F_SETSIG, SIGIO); }
+bool IsMarked(int fd) { return syscall(SYS_fcntl, fd, F_GETSIG) == SIGIO; }
+
+// Returns whether the counter remembered for this number is still behind it. Hold the lock.
+bool IsRemembered(int fd, long id) {
+  return id >= 0 && id + 1 == g_eventfd_ids[fd] && (!g_may_be_programs || IsMarked(fd));
+}
+
 // Returns false if the program has closed the counter and uses its number for a file other than an
 // eventfd. Costs one fstat(2).
 bool IsCounter(int fd) {
@@ -71,6 +86,7 @@ void RememberCounter(int fd) {
   const long id = EventfdId(fd);
   if (id < 0) return;
   pthread_mutex_lock(&g_mutex);
+  Mark(fd);
   // Ids of eventfds begin at 0.
   if (HasRoomFor(static_cast<size_t>(fd))) g_eventfd_ids[fd] = id + 1;
   pthread_mutex_unlock(&g_mutex);
@@ -80,7 +96,8 @@ void CloseCounter(int fd) {
   pthread_mutex_lock(&g_mutex);
   const bool remembered = fd >= 0 && static_cast<size_t>(fd) < g_room && g_eventfd_ids[fd] != 0;
   const long id = remembered ? EventfdId(fd) : -1;
-  const bool is_ours = id >= 0 ? id + 1 == g_eventfd_ids[fd] : IsCounter(fd);
+  const bool is_ours =
+      id >= 0 ? IsRemembered(fd, id) : IsCounter(fd) && (!g_may_be_programs || IsMarked(fd));
   if (remembered) g_eventfd_ids[fd] = 0;
   pthread_mutex_unlock(&g_mutex);
   if (is_ours) close(fd);
@@ -90,12 +107,13 @@ void FillCounters() {
   pthread_mutex_lock(&g_mutex);
   for (size_t fd = 0; fd < g_room; fd++) {
     if (g_eventfd_ids[fd] == 0) continue;
-    if (EventfdId(static_cast<int>(fd)) + 1 == g_eventfd_ids[fd]) {
-      SysAddToEventfd(static_cast<int>(fd), kForGood);
-    }
+    const int number = static_cast<int>(fd);
+    if (IsRemembered(number, EventfdId(number))) SysAddToEventfd(number, kForGood);
   }
   pthread_mutex_unlock(&g_mutex);
 }
+
+void DoubtCounters() { g_may_be_programs = true; }
 
 void LockCountersForFork() { pthread_mutex_lock(&g_mutex); }
 void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }

@@ -9,6 +9,9 @@ namespace rdmaemu::client {
 void RememberCounter(int fd);
 // Makes every remembered counter readable forever.
 void FillCounters();
+// The program has closed descriptors that it did not open. From now on only a counter with its mark
+// is written or closed.
+void DoubtCounters();
 void LockCountersForFork();
 void UnlockCountersAfterFork();
 

@@ -61,7 +61,7 @@ These findings are in rdma-core 44 and perftest 4.5 on the emulator. A test runs
 - `RDMAEMU-CM-028` is also reported when the protocol makes the race impossible, because the passive side sends first.
 - `RDMAEMU-CQ-003` is also reported when the wait has a time-out after which the program polls again.
 - Work that a queue pair has posted is forgotten when the queue pair is disconnected or has a failed completion.
-- `RDMAEMU-CM-001`, `CM-002`, `CM-010` and `CQ-004` are not reported when another thread may still acknowledge the event.
+- `RDMAEMU-CM-001`, `CM-002`, `CM-010` and `CQ-004` are not reported once another thread of the program has acknowledged an event. They are reported when a thread acknowledges an event for the first time, after the destruction has begun.
 - What is left at exit is reported when the program returns from main or calls exit(3), not after `_exit(2)` or a signal.
 - A child of fork(2) reports only what it made itself. A child of vfork(2), _Fork(3) or clone(2) is not checked.
 - A call in a signal handler that interrupts a check of the same thread is not checked. `run` prints how many.

@@ -490,6 +490,43 @@ def users_of_the_layer_wrap_an_object_once():
                               "write " + memory.PROTECTION], program.describe())
 
 
+def a_request_that_the_device_refuses_is_not_changed():
+    with Machine() as machine:
+        program = machine.start([memory.build(OUTPUT), "many", "write"],
+                                'at = "memory.read", nth = 1, unmapped = true', ["--strict"])
+        check(memory.lines_of(program) == ["many refused", "write " + memory.PROTECTION],
+              program.describe())
+
+
+def a_post_that_a_rule_fails_names_its_request():
+    for way in ([], ["ex"]):
+        with Machine() as machine:
+            program = machine.start([memory.build(OUTPUT), *way, "write", "write"],
+                                    'at = "call.post_send", nth = 2, errno = "ENOMEM"',
+                                    ["--strict"])
+            check(program.wait(LIMIT_S) == 1 and "write " + memory.OK in program.output and
+                  "Cannot allocate memory" in program.output and
+                  "another request" not in program.output and "never" not in program.output,
+                  program.describe())
+
+
+def requests_behind_a_failed_one_are_flushed():
+    with Machine() as machine:
+        program = machine.start([memory.build(OUTPUT), "list", "write"],
+                                'at = "wc.rdma_write", nth = 1, status = "retry_exc_err"')
+        check(memory.lines_of(program) ==
+              ["list transport retry counter exceeded", "list Work Request Flushed Error",
+               "list Work Request Flushed Error", "write " + memory.OK], program.describe())
+
+
+def completions_keep_their_order_with_two_pollers():
+    with Machine() as machine:
+        program = machine.start([build("pollers"), "200"],
+                                'at = "wc", every = 20, delay_ms = 5', ["--strict"])
+        check(program.wait(LIMIT_S) == 0 and "200 completions, 0 out of order" in program.output,
+              program.describe())
+
+
 def rules_at_a_call_decide_before_those_at_its_memory():
     with Machine() as machine:
         program = machine.start([memory.build(OUTPUT), "write", "write"],
@@ -528,6 +565,10 @@ CASES = [
     removed_memory_is_that_of_the_emulator,
     a_rule_at_memory_means_its_bytes,
     users_of_the_layer_wrap_an_object_once,
+    a_request_that_the_device_refuses_is_not_changed,
+    a_post_that_a_rule_fails_names_its_request,
+    requests_behind_a_failed_one_are_flushed,
+    completions_keep_their_order_with_two_pollers,
     rules_at_a_call_decide_before_those_at_its_memory,
 ]
 

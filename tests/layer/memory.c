@@ -8,6 +8,7 @@
      srq_send                 as send, with the receive in a shared receive queue
      inline, quiet            a write: inline, unsignalled
      two                      a write of two SGEs of BYTES each
+     many                     a write that names more SGEs than there are; not with ex
      list                     three writes in one post
      other                    a write from another region, the third
      where                    no request; prints the address of the first region
@@ -110,7 +111,8 @@ static void post_ex(const struct ibv_send_wr* list) {
     else
       ibv_wr_set_sge_list(x, wr->num_sge, wr->sg_list);
   }
-  CHECK(!ibv_wr_complete(x));
+  errno = ibv_wr_complete(x);
+  CHECK(!errno);
 }
 
 static void operate(const char* kind, unsigned bytes, unsigned at) {
@@ -130,6 +132,7 @@ static void operate(const char* kind, unsigned bytes, unsigned at) {
     wrs[i].wr.rdma.remote_addr = (uintptr_t)memory[kTarget];
     wrs[i].wr.rdma.rkey = regions[kTarget]->rkey;
   }
+  if (!strcmp(kind, "many")) wrs->num_sge = 1 << 24;
   if (!strcmp(kind, "inline")) wrs->send_flags |= IBV_SEND_INLINE;
   if (!strcmp(kind, "quiet")) wrs->send_flags = 0;
   if (!strcmp(kind, "read")) wrs->opcode = IBV_WR_RDMA_READ;
@@ -155,8 +158,15 @@ static void operate(const char* kind, unsigned bytes, unsigned at) {
     post_ex(wrs);
   } else {
     const struct ibv_send_wr before[3] = {wrs[0], wrs[1], wrs[2]};
-    CHECK(!ibv_post_send(from, wrs, &bad));
+    const int error = ibv_post_send(from, wrs, &bad);
     CHECK(!memcmp(before, wrs, sizeof wrs));
+    if (error && bad != wrs) puts("another request is named");
+    if (error && wrs->num_sge > 2) {
+      printf("%s refused\n", kind);
+      return;
+    }
+    errno = error;
+    CHECK(!error);
   }
   const enum ibv_wc_status status = take(cqs[0], kind);
   if (is_list) take(cqs[0], kind), take(cqs[0], kind);

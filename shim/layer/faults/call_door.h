@@ -26,17 +26,15 @@ R FailedBy(Report report, int error) {
   }
 }
 
-// A refused post names its work request.
-template <class Next>
-void SetBad(const ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad, Next) {
-  *bad = wr;
-}
-template <class Queue, class Next>
-void SetBad(const Queue*, ibv_recv_wr* wr, ibv_recv_wr** bad, Next) {
-  *bad = wr;
-}
+// Does what a call without effect still does.
 template <class... A>
-void SetBad(const A&...) {}
+void Refuse(const A&...) {}
+// A refused post names its first work request.
+template <class Object, class Wr, class Next>
+requires std::is_same_v<Wr, ibv_send_wr> || std::is_same_v<Wr, ibv_recv_wr>
+void Refuse(Object*, Wr* list, Wr** bad, Next) { *bad = list; }
+// A refused ibv_wr_complete drops the requests and ends what ibv_wr_start began.
+void Refuse(ibv_qp_ex* qp);
 
 template <class First, class... Rest>
 void Describe(MomentIn& moment, First first, Rest...) {
@@ -67,7 +65,7 @@ R Decided(CallNumber call, Report report, R (*next)(A...), A... arguments) {
   asked.Mark(Injected::kCall);
   switch (asked.does()) {
     case Does::kFail:
-      SetBad(arguments...);
+      Refuse(arguments...);
       return FailedBy<R>(report, asked.answer().value);
     case Does::kFailAfter:
       (void)next(arguments...);

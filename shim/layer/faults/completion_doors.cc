@@ -19,6 +19,13 @@ void FailQp(ibv_qp* qp) {
 // What becomes of a completion.
 enum class Fate : uint8_t { kDelivered, kLost, kKept };
 
+// Reduces a completion to that of a failed request, as on the emulator.
+void ToError(ibv_wc& completion, ibv_wc_status status) {
+  completion.status = status;
+  completion.opcode = IBV_WC_SEND;
+  completion.vendor_err = completion.byte_len = completion.wc_flags = 0;
+}
+
 // Applies the rules at `wc` to a completion, the program's `index`-th one of this poll. A delayed
 // or held one is kept, or waited for here when it cannot be taken from the library's queue.
 Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
@@ -26,7 +33,7 @@ Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   moment.door = static_cast<uint32_t>(Door::kCompletion);
   moment.number = completion.opcode;
   moment.status = completion.status;
-  const QpState* const qp = QpStates::Find(NumberKey(cq->context, completion.qp_num));
+  QpState* const qp = QpStates::Find(NumberKey(cq->context, completion.qp_num));
   if (qp != nullptr) {
     moment.qp = completion.qp_num;
     moment.qp_order = qp->order;
@@ -35,6 +42,10 @@ Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   moment.bytes = completion.byte_len;
   SetDevice(moment, cq->context->device);
   Asked asked(moment);
+  // The device completed this request before the rule's failure reached the queue pair.
+  if (qp != nullptr && qp->has_failed && completion.status == IBV_WC_SUCCESS) {
+    ToError(completion, IBV_WC_WR_FLUSH_ERR);
+  }
   if (asked.does() == Does::kDrop) {
     asked.Mark(Injected::kCall);
     return Fate::kLost;
@@ -46,11 +57,18 @@ Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   }
   if (asked.does() != Does::kChange) return Fate::kDelivered;
   asked.Mark(Injected::kLine, index);
-  completion.status = static_cast<ibv_wc_status>(asked.answer().value);
-  completion.vendor_err = 0;
-  const bool fails = completion.status != IBV_WC_SUCCESS;
+  const auto status = static_cast<ibv_wc_status>(asked.answer().value);
+  if (status == IBV_WC_SUCCESS) {
+    completion.status = status;
+    completion.vendor_err = 0;
+    return Fate::kDelivered;
+  }
+  ToError(completion, status);
   const bool keeps_state = (asked.answer().flags & kKeepsState) != 0;
-  if (fails && !keeps_state && qp != nullptr && qp->qp != nullptr) FailQp(qp->qp);
+  if (!keeps_state && qp != nullptr && qp->qp != nullptr) {
+    qp->has_failed = true;
+    FailQp(qp->qp);
+  }
   return Fate::kDelivered;
 }
 
@@ -119,6 +137,22 @@ int NextPoll(ibv_cq_ex* cq) {
   return caller.IsProgram() ? NextKept(cq) : ExtendedCqs::Find(cq)->next_poll(cq);
 }
 
+// Returns how many completions the program gets, or a negative errno. `taken`: how many the library
+// had.
+int PollOnce(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next, int& taken) {
+  const PollTurn turn(cq);
+  int passed = TakeKept(cq, count, out);
+  const int begin = passed;
+  taken = begin < count ? next(cq, count - begin, out + begin) : 0;
+  if (taken < 0) return passed > 0 ? passed : taken;
+  for (int i = begin; i < begin + taken; i++) {
+    if (PassInOrder(cq, out[i], static_cast<uint32_t>(passed)) != Fate::kDelivered) continue;
+    if (passed != i) out[passed] = out[i];
+    passed++;
+  }
+  return passed;
+}
+
 }  // namespace
 
 // Polls again while all completions that a poll took are lost or kept: a program that gets 0 would
@@ -126,24 +160,27 @@ int NextPoll(ibv_cq_ex* cq) {
 int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
   if (!IsWatched(&DoorsPage::completions) && !HasKept(cq)) return next(cq, count, out);
   for (;;) {
-    int passed = TakeKept(cq, count, out);
-    const int begin = passed;
-    const int taken = begin < count ? next(cq, count - begin, out + begin) : 0;
-    if (taken < 0) return passed > 0 ? passed : taken;
-    for (int i = begin; i < begin + taken; i++) {
-      if (PassInOrder(cq, out[i], static_cast<uint32_t>(passed)) != Fate::kDelivered) continue;
-      if (passed != i) out[passed] = out[i];
-      passed++;
-    }
-    if (passed > 0) return passed;
+    int taken = 0;
+    const int passed = PollOnce(cq, count, out, next, taken);
+    if (passed != 0) return passed;
     if (taken == 0 && !AwaitKept(cq)) return 0;
   }
 }
 
 namespace {
 
+decltype(::ibv_modify_qp)* g_next_modify_qp;
 decltype(::ibv_get_cq_event)* g_next_get_cq_event;
 decltype(::ibv_destroy_cq)* g_next_destroy_cq;
+
+int ModifyQp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  const Caller caller(__builtin_return_address(0));
+  const int error = g_next_modify_qp(qp, attr, mask);
+  if (error != 0 || (mask & IBV_QP_STATE) == 0 || attr->qp_state != IBV_QPS_RESET) return error;
+  QpState* const state = QpStates::Find(NumberKey(qp->context, qp->qp_num));
+  if (state != nullptr) state->has_failed = false;
+  return error;
+}
 
 int GetCqEvent(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   const Caller caller(__builtin_return_address(0));
@@ -165,6 +202,7 @@ void InstallCompletionDoor(void** (*slot_of)(const char*)) {
   if (void** const slot = slot_of("ibv_modify_qp")) {
     g_modify_qp = reinterpret_cast<decltype(g_modify_qp)>(*slot);
   }
+  InterceptBy(slot_of, "ibv_modify_qp", ModifyQp, &g_next_modify_qp);
   InterceptBy(slot_of, "ibv_get_cq_event", GetCqEvent, &g_next_get_cq_event);
   InterceptBy(slot_of, "ibv_destroy_cq", DestroyCq, &g_next_destroy_cq);
 }

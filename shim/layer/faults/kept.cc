@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim/layer/originals.h"
@@ -53,6 +54,7 @@ class Lock {
 
 struct Armed {
   std::atomic<bool> is_armed;
+  std::atomic<uint64_t> poller;  // process and thread (PollTurn); 0: none
 };
 using ArmedQueues = Originals<Armed, Armed>;
 
@@ -181,6 +183,42 @@ void ForgetKept(const ibv_cq* cq) {
   for (Kept& each : Lock::g_kept) {
     if (each.cq == cq) Lock::Free(each);
   }
+}
+
+void ForgetKept(const ibv_context* context, uint32_t qp_num) {
+  if (Lock::g_count == 0) return;
+  const Lock lock;
+  for (Kept& each : Lock::g_kept) {
+    if (each.cq == nullptr || each.cq->context != context) continue;
+    if (each.completion.qp_num == qp_num) Lock::Free(each);
+  }
+}
+
+PollTurn::PollTurn(const ibv_cq* cq) {
+  Armed* const state = ArmedQueues::FindOrMake(cq);
+  if (state == nullptr) return;
+  const uint64_t process = uint64_t{static_cast<uint32_t>(getpid())} << 32;
+  const uint64_t self = process | static_cast<uint32_t>(gettid());
+  timespec begin, now;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  for (;;) {
+    uint64_t owner = state->poller;
+    if (owner == self) return;  // the turn of the call that this one interrupts
+    const bool is_free = owner == 0 || (owner >> 32 << 32) != process;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t waited_ms =
+        (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1'000'000;
+    if ((is_free || waited_ms > kMostTurn_ms) &&
+        state->poller.compare_exchange_strong(owner, self)) {
+      owner_ = &state->poller;
+      return;
+    }
+    sched_yield();
+  }
+}
+
+PollTurn::~PollTurn() {
+  if (owner_ != nullptr) *owner_ = 0;
 }
 
 }  // namespace rdmaemu::layer::faults

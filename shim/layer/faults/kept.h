@@ -5,6 +5,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "shim/layer/faults/ask.h"
 
 namespace rdmaemu::layer::faults {
@@ -31,5 +34,24 @@ bool AwaitKept(const ibv_cq* cq);
 
 // The queue was destroyed.
 void ForgetKept(const ibv_cq* cq);
+// The queue pair was destroyed.
+void ForgetKept(const ibv_context* context, uint32_t qp_num);
+
+// One thread at a time polls a queue whose completions are watched, because completions that
+// another thread has taken and not yet kept would be overtaken. A signal handler that interrupts
+// its own thread's turn has it too. A thread that left its turn by longjmp(3), and the threads of a
+// forked child's parent, lose it.
+class PollTurn {
+ public:
+  explicit PollTurn(const ibv_cq* cq);
+  ~PollTurn();
+  PollTurn(const PollTurn&) = delete;
+  PollTurn& operator=(const PollTurn&) = delete;
+
+ private:
+  // Another thread's turn ends after this time, in ms: its questions to the server take less.
+  static constexpr int64_t kMostTurn_ms = 1000;
+  std::atomic<uint64_t>* owner_ = nullptr;
+};
 
 }  // namespace rdmaemu::layer::faults

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "shim/layer/faults/ask.h"
+#include "shim/layer/faults/call_door.h"
 #include "shim/layer/faults/objects.h"
 #include "shim/layer/module.h"
 
@@ -85,6 +86,24 @@ Bytes BytesOf(const ibv_send_wr& wr) {
   }
 }
 
+// Return how many SGEs the queue takes in one request.
+int MostSges(ibv_qp* qp, const ibv_send_wr&) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  return ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0 ? static_cast<int>(init.cap.max_send_sge)
+                                                         : 0;
+}
+int MostSges(ibv_qp* qp, const ibv_recv_wr&) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  return ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0 ? static_cast<int>(init.cap.max_recv_sge)
+                                                         : 0;
+}
+int MostSges(ibv_srq* srq, const ibv_recv_wr&) {
+  ibv_srq_attr attr{};
+  return ibv_query_srq(srq, &attr) == 0 ? static_cast<int>(attr.max_sge) : 0;
+}
+
 // Posts the requests from `first` up to `end`, one at a time.
 template <class Object, class Wr>
 int PostOneByOne(Object* object, Wr* first, Wr* end, Wr** bad, int (*next)(Object*, Wr*, Wr**)) {
@@ -106,6 +125,8 @@ int Post(Object* object, Wr* list, Wr** bad, int (*next)(Object*, Wr*, Wr**)) {
   if (!IsWatched(&DoorsPage::memory)) return next(object, list, bad);
   Wr* begin = list;
   for (Wr* each = list; each != nullptr; each = each->next) {
+    // The library refuses this request, and the program's array may be shorter.
+    if (each->num_sge > 1 && each->num_sge > MostSges(object, *each)) break;
     ibv_sge changed;
     if (!Replaces(object->context, BytesOf(*each), changed)) continue;
     if (const int error = PostOneByOne(object, begin, each, bad, next)) return error;
@@ -167,6 +188,15 @@ void SetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   extended.original.wr_set_sge_list(qp, count, list);
 }
 
+int Complete(ibv_qp_ex* qp) { return ExtendedQps::Find(qp)->original.wr_complete(qp); }
+
+// ibv_wr_complete is the call that posts.
+int WrComplete(ibv_qp_ex* qp) {
+  const Caller caller(__builtin_return_address(0));
+  if (!Asks(kCall_ibv_qp_ex_wr_complete, caller, __builtin_return_address(0))) return Complete(qp);
+  return Decided<int, ibv_qp_ex*>(kCall_ibv_qp_ex_wr_complete, Report::kErrno, Complete, qp);
+}
+
 template <auto kMember, Access kAccess>
 void ReplaceOpener(ibv_qp_ex& qp, ibv_qp_ex& original) {
   using F = std::remove_reference_t<decltype(qp.*kMember)>;
@@ -186,6 +216,8 @@ void AdoptQp(ibv_qp_ex* qp) {
   ReplaceOpener<&ibv_qp_ex::wr_rdma_read, Access::kWrite>(*qp, original);
   ReplaceOpener<&ibv_qp_ex::wr_atomic_cmp_swp, Access::kWrite>(*qp, original);
   ReplaceOpener<&ibv_qp_ex::wr_atomic_fetch_add, Access::kWrite>(*qp, original);
+  original.wr_abort = qp->wr_abort;
+  Replace(qp->wr_complete, original.wr_complete, WrComplete);
   Replace(qp->wr_set_sge, original.wr_set_sge, SetSge);
   Replace(qp->wr_set_sge_list, original.wr_set_sge_list, SetSgeList);
 }
@@ -241,6 +273,8 @@ void InterceptRegistration(void** (*slot_of)(const char*), const char* name) {
 }
 
 }  // namespace
+
+void Refuse(ibv_qp_ex* qp) { ExtendedQps::Find(qp)->original.wr_abort(qp); }
 
 int PostChecked(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad,
                 int (*next)(ibv_qp*, ibv_send_wr*, ibv_send_wr**)) {

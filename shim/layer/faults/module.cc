@@ -7,6 +7,7 @@
 #include "shim/layer/faults/call_door.h"
 #include "shim/layer/faults/completion_doors.h"
 #include "shim/layer/faults/event_doors.h"
+#include "shim/layer/faults/kept.h"
 #include "shim/layer/faults/memory_door.h"
 #include "shim/layer/faults/operation_doors.h"
 #include "shim/layer/module.h"
@@ -49,7 +50,9 @@ int DestroyQp(ibv_qp* qp) {
   const ibv_context* const context = qp->context;
   const uint32_t number = qp->qp_num;
   const int error = g_next_destroy_qp(qp);
-  if (error == 0) Destroyed(qp, context, number);
+  if (error != 0) return error;
+  ForgetKept(context, number);
+  Destroyed(qp, context, number);
   return error;
 }
 

@@ -32,8 +32,9 @@ inline const void* NumberKey(const ibv_context* context, uint32_t number) {
 }
 
 struct QpState {
-  uint32_t order;  // among the QPs of the program, from 1
-  ibv_qp* qp;      // nullptr: destroyed
+  uint32_t order;   // among the QPs of the program, from 1
+  ibv_qp* qp;       // nullptr: destroyed
+  bool has_failed;  // a rule moved it to ERR
 };
 // By the QP's address, and by NumberKey for completions.
 using QpStates = Originals<QpState, QpState>;
@@ -41,7 +42,7 @@ using QpStates = Originals<QpState, QpState>;
 inline void Created(ibv_qp* qp) {
   static std::atomic<uint32_t> orders;
   if (qp == nullptr) return;
-  const QpState state{++orders, qp};
+  const QpState state{++orders, qp, false};
   if (QpState* const entry = QpStates::FindOrMake(qp)) *entry = state;
   if (QpState* const entry = QpStates::FindOrMake(NumberKey(qp->context, qp->qp_num)))
     *entry = state;
@@ -94,19 +95,21 @@ inline void SetQp(MomentIn& moment, const ibv_qp* qp) {
   moment.qp_order = state->order;
 }
 
-// Describe the object of a call: its first argument.
-inline void SetObject(MomentIn& moment, const ibv_device* device) { SetDevice(moment, device); }
-inline void SetObject(MomentIn& moment, const ibv_context* context) {
+// Describe the object of a call: its first argument. The parameters have the types of the calls:
+// the template is a better match than one with `const`.
+inline void SetObject(MomentIn& moment, ibv_device* device) { SetDevice(moment, device); }
+inline void SetObject(MomentIn& moment, ibv_context* context) {
   SetDevice(moment, context->device);
 }
-inline void SetObject(MomentIn& moment, const rdma_cm_id* id) {
+inline void SetObject(MomentIn& moment, rdma_cm_id* id) {
   if (id->verbs != nullptr) SetDevice(moment, id->verbs->device);
   if (id->qp != nullptr) SetQp(moment, id->qp);
 }
-inline void SetObject(MomentIn& moment, const ibv_qp* qp) {
+inline void SetObject(MomentIn& moment, ibv_qp* qp) {
   SetDevice(moment, qp->context->device);
   SetQp(moment, qp);
 }
+inline void SetObject(MomentIn& moment, ibv_qp_ex* qp) { SetObject(moment, &qp->qp_base); }
 template <class T>
 void SetObject(MomentIn& moment, T* object) {
   if constexpr (requires { object->context->device; }) SetDevice(moment, object->context->device);
