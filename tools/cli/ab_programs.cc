@@ -1,6 +1,9 @@
 // Runs the programs of a test on one backend, for `rdmaemu ab`.
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +13,7 @@
 #include <deque>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -18,6 +22,7 @@
 
 #include "emulator/fault/programs.h"
 #include "emulator/runtime/host_client.h"
+#include "emulator/runtime/unique_fd.h"
 #include "tools/cli/ab.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/duration.h"
@@ -60,17 +65,54 @@ size_t ListenersOnHost() {
   return json.is_object() ? json.value("listeners", nlohmann::json::array()).size() : 0;
 }
 
-// Sends SIGTERM to all programs that a `run` has started, until the `run` has ended. A shell need
-// not forward signals, so each program gets the signal. A `run` that prepares its program gets the
-// signal for processes that help it, and starts the program afterwards: therefore again and again.
-void StopRun(pid_t run) {
-  const auto has_ended = [run] { return HasEnded(run).has_value(); };
-  do {
+// How many SIGTERM a program gets before SIGKILL.
+constexpr int kMostStops = 5;
+
+// The programs that a `run` has started. A descriptor means the same process for ever, also after
+// its shell has ended and its number belongs to another process.
+class Started {
+ public:
+  // Adds the present programs. `run` ends when its program ends, so it is added only when alone.
+  void Look(pid_t run) {
     std::vector<pid_t> tree = ProcessTree(run);
-    // `run` ends when its program ends, so it gets no signal.
     if (tree.size() > 1) tree.erase(tree.begin());
-    for (const pid_t process : tree) kill(process, SIGTERM);
-  } while (!LookUntil(Clock::now() + kStopInterval, has_ended));
+    for (const pid_t process : tree) {
+      auto [it, is_new] = processes_.try_emplace(process);
+      if (is_new) it->second.Reset(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+    }
+  }
+  void Send(int number) const {
+    for (const auto& [_, process] : processes_) {
+      (void)syscall(SYS_pidfd_send_signal, process.get(), number, nullptr, 0);
+    }
+  }
+  bool HaveEnded() const {
+    return std::ranges::all_of(processes_, [](const auto& each) {
+      pollfd end{each.second.get(), POLLIN, 0};
+      return !each.second || poll(&end, 1, 0) > 0;
+    });
+  }
+
+ private:
+  std::map<pid_t, runtime::UniqueFd> processes_;
+};
+
+// Sends SIGTERM to all programs that a `run` has started, until they and the `run` have ended. A
+// shell need not forward signals, so each program gets the signal. A `run` that prepares its
+// program gets the signal for processes that help it, and starts the program afterwards: therefore
+// again and again. A program that ignores the signals gets SIGKILL.
+void StopRun(pid_t run) {
+  Started started;
+  bool run_has_ended = false;
+  const auto have_ended = [&] {
+    run_has_ended = run_has_ended || HasEnded(run).has_value();
+    return run_has_ended && started.HaveEnded();
+  };
+  for (int stops = 1;; stops++) {
+    if (!run_has_ended) started.Look(run);
+    started.Send(stops > kMostStops ? SIGKILL : SIGTERM);
+    if (LookUntil(Clock::now() + kStopInterval, have_ended)) return;
+  }
 }
 
 // Starts the programs in their order, waits for them, and stops the servers.

@@ -94,6 +94,21 @@ def a_server_and_its_client_run_on_one_backend():
         check("rdma_listen" in calls and "rdma_connect" in calls, calls)
 
 
+def a_server_that_ignores_signals_is_ended():
+    with Emulator() as emulator:
+        mark = os.path.join(emulator.directory, "server.pid")
+        # A child of the shell, which outlives it.
+        server = ("sh -c 'trap \"\" TERM; echo $$ >> %s; rping -s -a {address} & while :; do sleep 1; done'"
+                  "; true" % mark)
+        emulated.need("rping")
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--timeout", "1s", "--server", server,
+                                "--client", "ibv_devinfo"), 0,
+               "note: on b the server ended with status stopped")
+        with open(mark) as pids:
+            left = [pid for pid in pids.read().split() if os.path.exists("/proc/" + pid)]
+        check(not left, "these processes are left: %s" % left)
+
+
 def a_client_that_sends_more_is_found():
     emulated.need("rping")
     with Emulator() as emulator:
@@ -198,6 +213,7 @@ CASES = [
     what_the_second_run_does_otherwise_is_found,
     a_kept_trace_is_compared_with_a_later_run,
     a_server_and_its_client_run_on_one_backend,
+    a_server_that_ignores_signals_is_ended,
     a_client_that_sends_more_is_found,
     the_programs_of_a_scenario_run_in_their_order,
     the_rules_of_a_scenario_act_on_all_programs,
