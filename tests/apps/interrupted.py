@@ -24,6 +24,7 @@ UNREACHED = {
     "query_route": "for a kernel without AF_IB; else librdmacm makes query",
     "join_ip_mcast": "for a kernel without AF_IB; else librdmacm makes join_mcast",
     "get_option": "it has a number in rdma_user_cm.h, but no code in the kernel or in a librdmacm",
+    "query_clock": "rxe has no device clock, and its libibverbs does not ask the host",
     "resolve_ib_service": "rdma_resolve_addrinfo with RAI_SA fails before it: RoCE has no subnet "
                           "administrator"}
 # Debian's programs repeat no call. They end when one of these fails, whatever its errno is.
