@@ -510,6 +510,16 @@ def a_post_that_a_rule_fails_names_its_request():
                   program.describe())
 
 
+def a_rule_at_a_call_means_its_queue_pair():
+    # memory.c sends by its first queue pair and receives by its second.
+    for order, status in ((1, 0), (2, 1)):
+        with Machine() as machine:
+            program = machine.start([memory.build(OUTPUT), "send"],
+                                    'at = "call.post_recv", device = "rxe0", qp_order = %d,'
+                                    ' errno = "ENOMEM"' % order)
+            check(program.wait(LIMIT_S) == status, program.describe())
+
+
 def requests_behind_a_failed_one_are_flushed():
     with Machine() as machine:
         program = machine.start([memory.build(OUTPUT), "list", "write"],
@@ -567,6 +577,7 @@ CASES = [
     users_of_the_layer_wrap_an_object_once,
     a_request_that_the_device_refuses_is_not_changed,
     a_post_that_a_rule_fails_names_its_request,
+    a_rule_at_a_call_means_its_queue_pair,
     requests_behind_a_failed_one_are_flushed,
     completions_keep_their_order_with_two_pollers,
     rules_at_a_call_decide_before_those_at_its_memory,

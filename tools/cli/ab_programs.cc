@@ -82,8 +82,12 @@ class Started {
     }
   }
   void Send(int number) const {
-    for (const auto& [_, process] : processes_) {
-      (void)syscall(SYS_pidfd_send_signal, process.get(), number, nullptr, 0);
+    for (const auto& [pid, process] : processes_) {
+      if (!process) {
+        kill(pid, number);  // the system has no descriptors of processes
+      } else {
+        (void)syscall(SYS_pidfd_send_signal, process.get(), number, nullptr, 0);
+      }
     }
   }
   bool HaveEnded() const {

@@ -8,12 +8,12 @@
 namespace rdmaemu::layer::faults {
 namespace {
 
-decltype(::ibv_modify_qp)* g_modify_qp;
+decltype(::ibv_modify_qp)* g_next_modify_qp;
 
 void FailQp(ibv_qp* qp) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  g_modify_qp(qp, &attr, IBV_QP_STATE);
+  g_next_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 // What becomes of a completion.
@@ -169,7 +169,6 @@ int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
 
 namespace {
 
-decltype(::ibv_modify_qp)* g_next_modify_qp;
 decltype(::ibv_get_cq_event)* g_next_get_cq_event;
 decltype(::ibv_destroy_cq)* g_next_destroy_cq;
 
@@ -199,9 +198,6 @@ int DestroyCq(ibv_cq* cq) {
 }  // namespace
 
 void InstallCompletionDoor(void** (*slot_of)(const char*)) {
-  if (void** const slot = slot_of("ibv_modify_qp")) {
-    g_modify_qp = reinterpret_cast<decltype(g_modify_qp)>(*slot);
-  }
   InterceptBy(slot_of, "ibv_modify_qp", ModifyQp, &g_next_modify_qp);
   InterceptBy(slot_of, "ibv_get_cq_event", GetCqEvent, &g_next_get_cq_event);
   InterceptBy(slot_of, "ibv_destroy_cq", DestroyCq, &g_next_destroy_cq);

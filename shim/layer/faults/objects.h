@@ -1,6 +1,6 @@
-// What the doors remember about a program's objects: the order of its queue pairs and regions, and
-// which ids connected actively or lost their connection to a rule. Entries are never freed.
-// Thread-safe.
+// Tables of the program's objects, which the doors fill and read: the order of queue pairs and
+// regions, which ids connected actively, and whose connection a rule ended. Entries are never
+// freed. Thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
