@@ -29,15 +29,27 @@ static_assert(sizeof(CqEntry) == 64);
 
 // The control block before the ring of a completion queue.
 struct alignas(64) CqControl {
-  // The program writes this after it drained the queue. The host exchanges this with kCqUnarmed
-  // when it adds the completion that raises the event. Both sides put a fence between the accesses
-  // to this and to the ring.
+  // An ArmedWord. The program writes it after it drained the queue. The host exchanges it with
+  // kCqUnarmed when it adds the completion that raises the event. Both sides put a fence between
+  // the accesses to this and to the ring.
   uint32_t armed;
   uint32_t overrun;  // the host sets this when the queue lost a completion
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
 inline constexpr uint32_t kCqArmedAny = 2;
+inline constexpr uint32_t kCqArmedMask = 3;
+// Stands for a consumer index of another ring. No ring has so many slots.
+inline constexpr uint32_t kCqArmedElsewhere = UINT32_MAX >> 2;
+
+// Which completions raise the event, and the ring's consumer index when the program armed the
+// queue. The index tells the host that the program had polled the newest completion before, which
+// therefore raises no event (as a ConnectX device knows from its arm doorbell).
+inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
+  return kind | consumer << 2;
+}
+inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask; }
+inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 2; }
 
 // The control block before a send queue's ring. The host writes it, the program reads it.
 struct alignas(64) QpControl {

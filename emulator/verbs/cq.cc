@@ -51,19 +51,30 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   }
   *ring.SlotAs<CqEntry>(producer) = entry;
   producer = next;
+  // Disarms before the program can see the completion. When it has polled the completion, it may
+  // arm the queue for the next one.
+  bool raises = channel != nullptr && Disarm(solicited, std::nullopt);
   ring.SetProducer(next);
   if (channel == nullptr) return true;
+  // The program may have armed the queue since, before it saw the completion.
+  if (Disarm(solicited, next)) raises = true;
+  if (raises) RaiseChannel(*channel, cookie, *counters);
+  return true;
+}
+
+// `polled` is the consumer index of a program that has polled everything. A queue that was armed at
+// this index stays armed.
+bool CompletionQueue::Disarm(bool solicited, std::optional<uint32_t> polled) {
   // Pairs with the program's fence between arming and its last look at the ring. One of the two
   // sees the other's store. A read-modify-write acts as that fence, and TSan understands it.
   std::atomic_ref armed(control->armed);
-  const uint32_t asked = armed.fetch_or(0, std::memory_order_seq_cst);
-  if (asked == kCqArmedAny || (asked == kCqArmedSolicited && solicited)) {
-    // Another thread may change "solicited" to "any" meanwhile. This event serves both.
-    if (armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed) {
-      RaiseChannel(*channel, cookie, *counters);
-    }
-  }
-  return true;
+  const uint32_t asked =
+      polled ? armed.fetch_or(0, std::memory_order_seq_cst) : armed.load(std::memory_order_acquire);
+  const uint32_t kind = ArmedKind(asked);
+  if (kind != kCqArmedAny && !(kind == kCqArmedSolicited && solicited)) return false;
+  if (polled && ArmedConsumer(asked) == *polled) return false;
+  // Another thread may change "solicited" to "any" meanwhile. This event serves both.
+  return armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
 }
 
 // ---- channels
@@ -230,7 +241,8 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
     ring.SlotAs<CqEntry>(i)->payload = 0;
   }
   ring.SetProducer(waiting);
-  mapped->control->armed = std::atomic_ref(cq.control->armed).load();
+  const uint32_t armed = ArmedKind(std::atomic_ref(cq.control->armed).load());
+  if (armed != kCqUnarmed) mapped->control->armed = ArmedWord(armed, kCqArmedElsewhere);
   mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;

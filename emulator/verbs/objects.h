@@ -135,6 +135,7 @@ struct CompletionQueue {
   // when the queue is full (CQ overrun) and the completion is lost. Then IBV_EVENT_CQ_ERR has been
   // raised, and the caller moves its QP to ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
+  bool Disarm(bool solicited, std::optional<uint32_t> polled);
   EventCounters* counters;
   struct AsyncEventRaiser* async;
   Span memory;                  // CqControl, the ring, its ReceiveSlots

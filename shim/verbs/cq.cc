@@ -129,9 +129,10 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
 // Follows rxe_req_notify_cq: a queue that is armed for any completion stays armed for any.
 int RequestNotify(ibv_cq* base, int solicited_only) {
   const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny;
+  const uint32_t word = ArmedWord(wanted, Of(base)->ring.Consumer());
   std::atomic_ref armed(Of(base)->control->armed);
   uint32_t now = armed.load();
-  while (now < wanted && !armed.compare_exchange_weak(now, wanted)) {
+  while (ArmedKind(now) < wanted && !armed.compare_exchange_weak(now, word)) {
   }
   // The program polls once more after this call. That poll must not precede the store to `armed`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
