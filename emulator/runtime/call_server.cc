@@ -62,7 +62,7 @@ Status CallServer::Listen(const std::string& path) {
 bool CallServer::Retire(Time now) {
   unlink(path_.c_str());
   Accept(now);
-  if (connections_.empty()) return true;
+  if (connections() == 0) return true;
   // Listening again replaces the old socket, whose name is already unlinked. Accept has just taken
   // the clients in its queue. A client that connects meanwhile sees its connection end before an
   // answer, and retries.
@@ -164,6 +164,10 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
                          std::span<const std::byte> message) {
   CallHeader header{};
   if (message.size() >= sizeof header) std::memcpy(&header, message.data(), sizeof header);
+  const bool reads_files =
+      !connection.is_client && header.op == static_cast<uint32_t>(CallOp::kReadFile);
+  if (reads_files != connection.reads_files) readers_ += reads_files ? 1 : -size_t{1};
+  connection.reads_files = reads_files;
   if (header.op == static_cast<uint32_t>(CallOp::kShareCallPage)) {
     return SharePage(number, connection);
   }
@@ -342,6 +346,7 @@ void CallServer::Drop(Time now, uint32_t number) {
   parts_.host.Detach(now, it->second.process);
   parts_.memory.RemoveProcess(it->second.process);
   if (it->second.is_client) clients_--;
+  if (it->second.reads_files) readers_--;
   if (!it->second.ended) CountOut(it->second.pid);
   pages_.Remove(number);
   connections_.erase(it);

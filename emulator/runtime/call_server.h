@@ -78,7 +78,9 @@ class CallServer {
   // The number of connections that said Hello. Connections that only ask for the status do not keep
   // the host alive.
   size_t clients() const { return clients_; }
-  size_t connections() const { return connections_.size(); }
+  // The connections that the host must not end before. One whose last call read a file has its
+  // answer, and is kept for the next file only.
+  size_t connections() const { return connections_.size() - readers_; }
   bool ever_had_client() const { return ever_had_client_; }
 
  private:
@@ -89,8 +91,9 @@ class CallServer {
     ProcessId process = ProcessId::kNone;
     pid_t pid = 0;
     bool is_client = false;
-    bool page_waits = false;  // a call on its page waits for a late reply
-    bool ended = false;       // its process has ended; a forked child holds the socket
+    bool reads_files = false;  // its last call was kReadFile
+    bool page_waits = false;   // a call on its page waits for a late reply
+    bool ended = false;        // its process has ended; a forked child holds the socket
   };
 
   void Add(Time now, UniqueFd socket);
@@ -122,6 +125,7 @@ class CallServer {
   std::map<pid_t, uint32_t> per_process_;
   uint32_t last_connection_ = 0;
   size_t clients_ = 0;
+  size_t readers_ = 0;  // connections with reads_files
   bool ever_had_client_ = false;
   std::vector<std::byte> buffer_;
   CallPages pages_;

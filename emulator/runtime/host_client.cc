@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <memory>
 
 namespace rdmaemu::runtime {
 
@@ -51,17 +52,17 @@ Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body,
   if (!body.empty()) std::memcpy(message.data() + sizeof header, body.data(), body.size());
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) < 0) return Fail(errno);
   if (const auto there = AwaitAnswer(limit); !there) return Fail(there.error().code);
-  std::string reply(kMaxReplyBytes, '\0');
+  const auto reply = std::make_unique_for_overwrite<char[]>(kMaxReplyBytes);
   // A reply may carry descriptors (Hello's does). The kernel closes them because recv(2) has no
   // room for control data.
-  const ssize_t got = recv(socket_.get(), reply.data(), reply.size(), 0);
+  const ssize_t got = recv(socket_.get(), reply.get(), kMaxReplyBytes, 0);
   if (got < 0) return Fail(errno);
   ReplyHeader answer;
   if (static_cast<size_t>(got) < sizeof answer) return Fail(ECONNRESET);
-  std::memcpy(&answer, reply.data(), sizeof answer);
+  std::memcpy(&answer, reply.get(), sizeof answer);
   if (answer.error != 0) return Fail(answer.error);
   if (answer.size != static_cast<size_t>(got) - sizeof answer) return Fail(EPROTO);
-  return reply.substr(sizeof answer, answer.size);
+  return std::string(reply.get() + sizeof answer, answer.size);
 }
 
 Result<std::string> HostClient::Status(Duration limit) {

@@ -358,13 +358,15 @@ void TakeFromInterface(const std::vector<InterfaceAddress>& machine, HostAddress
 
 namespace {
 
-// Reads at most one byte more than kMaxScenarioBytes, so that the caller notices a longer file.
+// Reads little more than kMaxScenarioBytes, so that the caller notices a longer file.
 std::optional<std::string> ScenarioText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(fault::kMaxScenarioBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::string text;
+  char part[4096];
+  while (text.size() <= fault::kMaxScenarioBytes && file.read(part, sizeof part).gcount() > 0) {
+    text.append(part, static_cast<size_t>(file.gcount()));
+  }
   if (!file.is_open() || file.bad()) return std::nullopt;
-  text.resize(static_cast<size_t>(file.gcount()));
   return text;
 }
 

@@ -85,7 +85,7 @@ UdpPort::UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_inde
     : fd_(std::move(fd)),
       address_(address),
       interface_index_(interface_index),
-      buffer_(kSendBufferBytes) {
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kSendBufferBytes)) {
   waiting_.reserve(kMaxBatch);
 }
 
@@ -162,14 +162,14 @@ size_t UdpPort::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   size_t offset = waiting_.empty() ? 0 : waiting_.back().offset + waiting_.back().bytes;
   for (size_t i = 0; i < bytes.size(); i++) {
     if (bytes[i] == 0 || bytes[i] > kMaxDatagramBytes) return i;
-    if (waiting_.size() == kMaxBatch || buffer_.size() - offset < bytes[i]) {
+    if (waiting_.size() == kMaxBatch || kSendBufferBytes - offset < bytes[i]) {
       if (i > 0) return i;
       if (!blocked_) Flush();
       if (!waiting_.empty()) return 0;
       offset = 0;
     }
     waiting_.push_back({offset, bytes[i], flow.destination, flow.destination_port, traffic_class});
-    rooms[i] = std::span(buffer_).subspan(offset, bytes[i]);
+    rooms[i] = std::span(buffer_.get() + offset, bytes[i]);
     offset += bytes[i];
   }
   return bytes.size();
@@ -222,7 +222,7 @@ void UdpPort::Flush() {
       const Waiting& head = waiting_[next];
       message.datagrams = BurstLength(next);
       const Waiting& tail = waiting_[next + message.datagrams - 1];
-      message.vector = {buffer_.data() + head.offset, tail.offset + tail.bytes - head.offset};
+      message.vector = {buffer_.get() + head.offset, tail.offset + tail.bytes - head.offset};
       message.charge = QueueCharge(message.vector.iov_len, message.datagrams);
       if (peers_ != nullptr && !peers_->Fits(head.destination, charge, message.charge)) break;
       charge += message.charge;

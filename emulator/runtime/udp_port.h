@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -85,7 +86,7 @@ class UdpPort {
   bool blocked_ = false;
   bool awaits_peer_ = false;
   PeerQueues* peers_ = nullptr;
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> buffer_;  // kSendBufferBytes, unwritten
   std::vector<Waiting> waiting_;
   size_t sent_ = 0;       // datagrams of waiting_ that were sent
   size_t committed_ = 0;  // complete datagrams of waiting_; later ones are only allocated

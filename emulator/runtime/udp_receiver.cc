@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "emulator/runtime/queue_credit.h"
@@ -28,7 +29,8 @@ struct UdpReceiver::Buffers {
   std::vector<std::span<const std::byte>> payloads;
 };
 
-UdpReceiver::UdpReceiver() : buffers_(std::make_unique<Buffers>()) {}
+// Unwritten memory costs nothing until datagrams come.
+UdpReceiver::UdpReceiver() : buffers_(std::make_unique_for_overwrite<Buffers>()) {}
 UdpReceiver::~UdpReceiver() = default;
 UdpReceiver::UdpReceiver(UdpReceiver&&) noexcept = default;
 UdpReceiver& UdpReceiver::operator=(UdpReceiver&&) noexcept = default;

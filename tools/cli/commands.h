@@ -32,8 +32,9 @@ struct ProgramTraceRequest {
 
 // How a program finds its host's devices under /sys and /dev (docs/filesystem.md).
 enum class SysfsDoor {
-  kAuto,  // by FUSE where the system allows it
+  kAuto,  // by FUSE where the system allows it, else by the preload library
   kFuse,
+  kPreload,
   kOff,
 };
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "shim/files/protocol.h"
+
 namespace rdmaemu::cli {
 namespace {
 
@@ -92,18 +94,6 @@ std::vector<std::string> SearchedDirectories() {
   }
   for (unsigned i = 0; i < info->dls_cnt; i++) directories.push_back(info->dls_serpath[i].dls_name);
   return directories;
-}
-
-// Finds a library in an installed tree (bin/../lib/rdmaemu), or in Bazel's output.
-runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
-                                            const std::string& package, const std::string& name) {
-  const fs::path here = fs::path(binary_path).parent_path();
-  for (const fs::path& place : {here / "../lib/rdmaemu", here / "../.." / package}) {
-    std::error_code error;
-    if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();
-  }
-  return tl::unexpected(name + " is not beside " + binary_path + "; build it with: bazel build //" +
-                        package + ":" + name);
 }
 
 std::string Normal(const std::string& path) {
@@ -211,6 +201,17 @@ runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path) {
                         " //shim/layer:librdmacm.so.1");
 }
 
+runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
+                                            const std::string& package, const std::string& name) {
+  const fs::path here = fs::path(binary_path).parent_path();
+  for (const fs::path& place : {here / "../lib/rdmaemu", here / "../.." / package}) {
+    std::error_code error;
+    if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();
+  }
+  return tl::unexpected(name + " is not beside " + binary_path + "; build it with: bazel build //" +
+                        package + ":" + name);
+}
+
 void Apply(const Environment& changes) {
   for (const auto& [name, value] : changes) {
     if (value.empty()) {
@@ -276,7 +277,8 @@ runtime::OrMessage<Environment> SystemEnvironment(const Layer& wanted) {
   const std::vector<std::string> given = Split(Variable(kSystemLibrariesVariable), ':');
   Environment changes;
   if (given.empty()) {
-    changes = {{"RDMAEMU_HOST", ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
+    changes = {
+        {"RDMAEMU_HOST", ""}, {kFilesVariable, ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
     for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
   }
   // Remove our libraries from the path, where an outer `run` or `env` has added them.

@@ -21,6 +21,11 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
 // Returns the directory of the layer (shim/layer), whose forwarding libraries have the same names.
 runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path);
 
+// Returns the path of a library: in an installed tree (bin/../lib/rdmaemu), or in Bazel's output of
+// that package.
+runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
+                                            const std::string& package, const std::string& name);
+
 // What a program's layer does. When all are empty, the layer is not loaded.
 struct Layer {
   std::string device = {};     // the only device that the program sees

@@ -483,14 +483,17 @@ int Main(int argc, char** argv) {
   SysfsDoor sysfs = SysfsDoor::kAuto;
   run->add_option("--sysfs", sysfs,
                   "How CMD finds the devices under /sys and /dev (docs/filesystem.md): fuse, by a"
-                  " mount that only CMD and its children see; off; default auto, which is fuse"
-                  " where the system allows it")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, SysfsDoor>{
-              {"auto", SysfsDoor::kAuto}, {"fuse", SysfsDoor::kFuse}, {"off", SysfsDoor::kOff}},
-          CLI::ignore_case))
+                  " mount that only CMD and its children see; preload, by a library that redirects"
+                  " file calls; off; default auto, which is fuse where the system allows it, else"
+                  " preload")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, SysfsDoor>{{"auto", SysfsDoor::kAuto},
+                                                                   {"fuse", SysfsDoor::kFuse},
+                                                                   {"preload", SysfsDoor::kPreload},
+                                                                   {"off", SysfsDoor::kOff}},
+                                  CLI::ignore_case))
       ->type_name("DOOR")
-      ->option_text("auto|fuse|off");
+      ->option_text("auto|fuse|preload|off");
   bool is_private = false;
   run->add_flag("--private", is_private,
                 "Hosts that no other command finds, in a network namespace of their own where the"

@@ -10,9 +10,9 @@
 
 #include "emulator/runtime/process_memory.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/device_files.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
-#include "tools/cli/files/mount_namespace.h"
 #include "tools/cli/host_log.h"
 #include "tools/cli/private_registry.h"
 #include "tools/cli/program_trace/convert.h"
@@ -146,16 +146,12 @@ int Run(const RunRequest& request) {
       if (checks) checks->Look();
     };
   }
-  std::optional<MountNamespace> files;
-  if (request.sysfs != SysfsDoor::kOff) {
-    auto made = MountNamespace::Make(registry->SocketPath(options.name));
-    if (made) files.emplace(std::move(*made));
-    if (!made && request.sysfs == SysfsDoor::kFuse) {
-      return Fail(kRunFailed, "cannot show the devices under /sys and /dev: " + made.error() +
-                                  "; --sysfs off does without");
-    }
-  }
-  const auto enter = [&] { return files ? files->Join() : 0; };
+  std::optional<DeviceFiles> files;
+  auto opened = DeviceFiles::Open(request.sysfs, registry->SocketPath(options.name));
+  if (!opened) return Fail(kRunFailed, opened.error());
+  files.emplace(std::move(*opened));
+  Apply(files->environment());
+  const auto enter = [&] { return files->Enter(); };
   const auto ended = Supervised(request.command, look, enter);
   files.reset();
   if (!ended) return ended.error();

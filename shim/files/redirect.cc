@@ -1,0 +1,207 @@
+#include "shim/files/redirect.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+namespace rdmaemu::files {
+namespace {
+
+// The program may change its environment, so that the first call copies the variable.
+const char* Base() {
+  enum : int { kNew, kCopying, kReady };
+  static std::atomic<int> state = kNew;
+  static char base[sizeof sockaddr_un::sun_path];
+  if (state.load(std::memory_order_acquire) == kReady) return base;
+  const char* const value = getenv(kFilesVariable);
+  const char* const given = value == nullptr ? "" : value;
+  if (strlen(given) + sizeof kFilesSocket > sizeof base) return "";
+  int expected = kNew;
+  if (!state.compare_exchange_strong(expected, kCopying)) return given;
+  strcpy(base, given);
+  state.store(kReady, std::memory_order_release);
+  return base;
+}
+
+bool IsBelow(const char* path, const char* prefix) {
+  const size_t length = strlen(prefix);
+  return strncmp(path, prefix, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+bool IsOurs(const char* path) {
+  for (const char* const prefix : kFilesPrefixes) {
+    if (IsBelow(path, prefix)) return true;
+  }
+  return false;
+}
+
+// Removes "//", "." and ".." without looking at links. Returns false when the path is too long.
+bool Normalise(const char* path, char (&out)[PATH_MAX]) {
+  size_t length = 0;
+  while (*path != '\0') {
+    while (*path == '/') path++;
+    const size_t part = strcspn(path, "/");
+    if (part == 2 && path[0] == '.' && path[1] == '.') {
+      while (length > 0 && out[--length] != '/') {
+      }
+    } else if (part > 0 && !(part == 1 && path[0] == '.')) {
+      if (length + part + 2 > PATH_MAX) return false;
+      out[length++] = '/';
+      memcpy(out + length, path, part);
+      length += part;
+    }
+    path += part;
+  }
+  out[length] = '\0';
+  return true;
+}
+
+// Returns the length of the tree's own path, with which a path of the tree begins. 0: it is
+// another path.
+size_t TreeLength(const char* path) {
+  const char* const base = Base();
+  const size_t length = strlen(base);
+  constexpr size_t kTree = sizeof kFilesTree - 1;
+  const bool is_in = length > 0 && strncmp(path, base, length) == 0 &&
+                     strncmp(path + length, kFilesTree, kTree) == 0 &&
+                     (path[length + kTree] == '/' || path[length + kTree] == '\0');
+  return is_in ? length + kTree : 0;
+}
+
+std::atomic<bool> is_in_tree = false;
+
+// Reads the path of an open directory, or of the current one, without this library's readlink.
+// Returns false when it cannot be read.
+bool PathOf(int directory, char (&out)[PATH_MAX]) {
+  char link[32] = "/proc/self/cwd";
+  if (directory != AT_FDCWD) snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+  const long got = syscall(SYS_readlinkat, AT_FDCWD, link, out, sizeof out - 1);
+  if (got <= 0) return false;
+  out[got] = '\0';
+  return true;
+}
+
+// Writes the path as the program means it.
+Found SystemPath(int directory, const char* path, char (&out)[PATH_MAX]) {
+  if (path == nullptr || path[0] == '\0') return Found::kElsewhere;
+  if (path[0] == '/') {
+    const bool may_be = IsBelow(path, "/sys") || IsBelow(path, "/dev") ||
+                        strstr(path, "/.") != nullptr || strstr(path, "//") != nullptr;
+    if (!may_be || !Normalise(path, out) || !IsOurs(out)) return Found::kElsewhere;
+    // The server interprets ".." after a link as the kernel does.
+    if (IsOurs(path) && strlen(path) < PATH_MAX) strcpy(out, path);
+    return Found::kHere;
+  }
+  if (directory == AT_FDCWD && !IsInTree()) return Found::kElsewhere;
+  char at[PATH_MAX];
+  if (!PathOf(directory, at)) return Found::kElsewhere;
+  const size_t tree = TreeLength(at);
+  if (tree == 0 || strlen(at + tree) + strlen(path) + 2 > PATH_MAX) return Found::kElsewhere;
+  strcpy(out, at + tree);
+  strcat(out, "/");
+  strcat(out, path);
+  char normal[PATH_MAX];
+  if (!Normalise(out, normal) || IsOurs(normal)) return Found::kHere;
+  strcpy(out, normal);
+  return Found::kMachines;
+}
+
+// Returns 0 or an errno. ENOENT, ECONNREFUSED: the server has ended. EIO: it does not answer.
+int Ask(const char* base, const char* path, FilesReply& reply) {
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, base);
+  strcat(address.sun_path, kFilesSocket);
+  const timeval limit{kFilesTimeoutSeconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  int connected = -1;
+  while ((connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address)) != 0 &&
+         errno == EINTR) {
+  }
+  const int refused = errno;
+  long got = -1;
+  if (connected == 0 && send(fd, path, strlen(path), MSG_NOSIGNAL) > 0) {
+    while ((got = recv(fd, &reply, sizeof reply, 0)) < 0 && errno == EINTR) {
+    }
+  }
+  syscall(SYS_close, fd);
+  if (connected != 0 && (refused == ENOENT || refused == ECONNREFUSED)) return refused;
+  return got == sizeof reply ? 0 : EIO;
+}
+
+// A program that was started in a directory of the tree.
+__attribute__((constructor)) void NoteFirstDirectory() { NoteCurrentDirectory(); }
+
+}  // namespace
+
+Found Find(int directory, const char* path, Place& place) {
+  const int before = errno;
+  char system[PATH_MAX];
+  const char* const base = Base();
+  const Found meant = base[0] == '\0' ? Found::kElsewhere : SystemPath(directory, path, system);
+  errno = before;
+  if (meant == Found::kMachines) strcpy(place.path, system);
+  if (meant != Found::kHere) return meant;
+  int error = 0;
+  if (strlen(base) + sizeof kFilesTree + strlen(system) > sizeof place.path) error = ENAMETOOLONG;
+  if (error == 0) error = Ask(base, system, place.file);
+  // A program that outlives its `rdmaemu run` sees the machine's files.
+  if (error == ENOENT || error == ECONNREFUSED) {
+    errno = before;
+    strcpy(place.path, system);
+    return Found::kMachines;
+  }
+  if (error == 0 && place.file.error != ENOENT && place.file.error != ENOTDIR) {
+    error = place.file.error;
+  }
+  errno = error == 0 ? before : error;
+  if (error != 0) return Found::kFailed;
+  strcpy(place.path, base);
+  strcat(place.path, kFilesTree);
+  strcat(place.path, system);
+  return Found::kHere;
+}
+
+void NoteCurrentDirectory() {
+  const int before = errno;
+  char at[PATH_MAX];
+  is_in_tree.store(Base()[0] != '\0' && PathOf(AT_FDCWD, at) && TreeLength(at) != 0);
+  errno = before;
+}
+
+bool IsInTree() { return is_in_tree.load(std::memory_order_acquire); }
+
+void ShowAsSystem(char* path) {
+  const size_t tree = TreeLength(path);
+  if (tree == 0) return;
+  if (path[tree] == '\0') {
+    strcpy(path, "/");
+  } else {
+    memmove(path, path + tree, strlen(path + tree) + 1);
+  }
+}
+
+long ShowAsSystem(char* path, long length) {
+  if (length <= 0 || length >= PATH_MAX) return length;
+  char text[PATH_MAX];
+  memcpy(text, path, static_cast<size_t>(length));
+  text[length] = '\0';
+  ShowAsSystem(text);
+  const size_t shown = strlen(text);
+  memcpy(path, text, shown);
+  return static_cast<long>(shown);
+}
+
+}  // namespace rdmaemu::files
