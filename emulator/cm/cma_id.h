@@ -31,12 +31,14 @@ struct BoundDevice {
   LocalPort local;
   uint8_t port;
   uint8_t active_mtu;  // ibv_mtu
+  bool has_lids;       // Device::has_lids
 };
 
-// A path record (sa_path_rec) of a RoCE route.
+// A path record (sa_path_rec) of a route: RoCE's, or with LIDs InfiniBand's.
 struct PathRecord {
   uint64_t service_id = 0;
   NetAddress sgid, dgid;
+  uint16_t slid = 0, dlid = 0;  // 0: RoCE, or another subnet
   uint32_t flow_label = 0;
   uint8_t hop_limit = 64;
   uint8_t traffic_class = 0;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "emulator/verbs/device.h"
+
 namespace rdmaemu::cm {
 
 // ---- creation and destruction
@@ -201,7 +203,8 @@ void RdmaIds::AttachTo(CmaId& id, const CmDevice& device) {
   id.device = BoundDevice{device.index,
                           {device.node_guid, device.ack_delay, device.profile->cm},
                           device.port,
-                          static_cast<uint8_t>(device.active_mtu)};
+                          static_cast<uint8_t>(device.active_mtu),
+                          device.profile->port.link_layer == IBV_LINK_LAYER_INFINIBAND};
   id.attach_order = ++last_attach_;
 }
 
@@ -370,11 +373,22 @@ void RdmaIds::Expire(Time now) {
 
 // ---- routes
 
+void RdmaIds::AddLids(const CmaId& id, PathRecord& path) const {
+  // The first address makes the port's LID, and is entry 1 of the GID table.
+  if (!id.device->has_lids || addresses_.GidIndexOf(AddressOfGid(path.sgid)) != 1) return;
+  const NetAddress own = AddressOfGid(path.sgid), peer = AddressOfGid(path.dgid);
+  const uint16_t slid = LidOf(own), dlid = LidOf(peer);
+  if (slid == 0 || dlid == 0 || (own.ToIpv4() ^ peer.ToIpv4()) >> 16 != 0) return;
+  path.slid = slid;
+  path.dlid = dlid;
+}
+
 PathRecord RdmaIds::MakePath(const CmaId& id) const {
   PathRecord path;
   path.sgid = id.source().address;
   // A wildcard destination means this host.
   path.dgid = id.destination().IsAny() ? path.sgid : id.destination().address;
+  AddLids(id, path);
   path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
   path.traffic_class = id.type_of_service.value_or(0);
   path.mtu = id.device->active_mtu;
@@ -398,6 +412,7 @@ Status RdmaIds::SetPath(Time now, CmaId& id, const PathRecord& path) {
   if (!id.device || id.state != IdState::kAddrResolved) return Fail(EINVAL);
   if (!id.on_link && !id.IsIwarp()) return Fail(ENODEV);
   id.path = path;
+  if (!id.device->has_lids) id.path->slid = id.path->dlid = 0;
   id.state = IdState::kRouteResolved;
   Push(now, id, EventType::kRouteResolved, 0);
   return {};

@@ -182,6 +182,11 @@ class RdmaIds final : public IbCmUser {
   void EndAllMemberships(CmaId& id);
   ib_uverbs_ah_attr MakeAh(const CmaId& id, const NetAddress& local, const NetAddress& remote,
                            uint32_t flow_label, uint8_t hop_limit, uint8_t traffic_class) const;
+  // Returns the address vector by LID for a path within the subnet, else the one with a GRH
+  // (ib_init_ah_attr_from_path).
+  static ib_uverbs_ah_attr AhOfPath(const CmaId& id, const ib_uverbs_ah_attr& global);
+  // Adds the LIDs on a device that has some, for a path within its subnet.
+  void AddLids(const CmaId& id, PathRecord& path) const;
 
   CmAddresses& addresses_;
   CmGroups& groups_;

@@ -116,7 +116,7 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
   req.primary.flow_label = path.flow_label;
   req.primary.packet_rate = path.rate & 0x3f;
   req.primary.traffic_class = path.traffic_class;
-  req.primary.hop_limit = path.hop_limit;
+  req.primary.hop_limit = path.dlid != 0 ? PathRecord{}.hop_limit : path.hop_limit;
   req.primary.service_level = path.service_level & 0xf;
   req.primary.subnet_local = path.hop_limit <= 1;
   const Result<uint64_t> connection = ib_cm_.SendReq(now, connect);
@@ -338,6 +338,7 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
     path.service_id = req->service_id;
     path.sgid = req->primary.remote_gid;
     path.dgid = req->primary.local_gid;
+    AddLids(id, path);
     path.flow_label = req->primary.flow_label;
     path.traffic_class = req->primary.traffic_class;
     path.service_level = req->primary.service_level;
@@ -438,8 +439,9 @@ void RdmaIds::SidrReplied(Time now, CmaId& id, const Connection& connection,
     id.qkey = rep.qkey;
     ud.qp_num = rep.qpn;
     ud.qkey = rep.qkey;
-    ud.ah_attr = MakeAh(id, connection.route.source, id.path->dgid, id.path->flow_label,
-                        id.path->hop_limit, id.path->traffic_class);
+    ud.ah_attr =
+        AhOfPath(id, MakeAh(id, connection.route.source, id.path->dgid, id.path->flow_label,
+                            id.path->hop_limit, id.path->traffic_class));
   }
   Push(now, id, std::move(event));
 }

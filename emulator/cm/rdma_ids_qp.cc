@@ -52,6 +52,15 @@ ib_uverbs_ah_attr RdmaIds::MakeAh(const CmaId& id, const NetAddress& local,
   return ah;
 }
 
+ib_uverbs_ah_attr RdmaIds::AhOfPath(const CmaId& id, const ib_uverbs_ah_attr& global) {
+  if (id.path->dlid == 0) return global;
+  ib_uverbs_ah_attr ah = {};
+  ah.dlid = id.path->dlid;
+  ah.sl = id.path->service_level;
+  ah.port_num = global.port_num;
+  return ah;
+}
+
 Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
   if (id.state == IdState::kListen) return Fail(EINVAL);
   ib_uverbs_qp_attr out = {};
@@ -87,8 +96,8 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
     if (!KnowsRemote(connection->state)) return Fail(EINVAL);
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     const NetAddress& sgid = id.path->sgid.IsLinkLocal() ? id.path->sgid : connection->route.source;
-    out.ah_attr = MakeAh(id, sgid, id.path->dgid, connection->flow_label, connection->hop_limit,
-                         connection->route.traffic_class);
+    out.ah_attr = AhOfPath(id, MakeAh(id, sgid, id.path->dgid, connection->flow_label,
+                                      connection->hop_limit, connection->route.traffic_class));
     out.path_mtu = connection->path_mtu;
     out.dest_qp_num = connection->remote_qpn;
     if (connection->transport == wire::CmTransport::kRc) {

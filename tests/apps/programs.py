@@ -284,6 +284,14 @@ def lids():
                               r"^ *local address: LID 0x(?!0000)[0-9a-f]+ QPN ",
                               r"^ *remote address: LID 0x(?!0000)[0-9a-f]+ QPN "]
         cases.append(case)
+    # qperf has no option for a GID, so that without -cm 1 it needs a port with LIDs.
+    cases.append(Case("qperf", ["qperf", "-lp", "{port}"],
+                      ["qperf", "-lp", "{port}", "-t", "1", "-m", "1024", "{server}", "rc_bw",
+                       "rc_lat", "ud_lat", "quit"],
+                      client_signs=[r"^rc_bw:$", r"^rc_lat:$", r"^ud_lat:$"], by_cm=False))
+    cases += [case for case in rdmacm_utils() if case.name in ("rping", "udaddy", "rdma_server")]
+    cases.append(perftest_case("ib_write_bw", "ib_write_bw", ["-s", "1024"], [1024], 200, True,
+                               "mlx5_0"))
     for case in cases:
         case.options = ["--profile", "mlx5-ib"]
     return cases

@@ -119,6 +119,19 @@ TEST_F(Mlx5Habits, ARegionWithABoundWindowIsBusy) {
   EXPECT_EQ(local.Deregister(bindable.index), EBUSY);
 }
 
+// IBTA 9.9.3, class J, as rdma_rxe: the sender gets an ACK, the receiver an error.
+TEST_F(Mlx5Habits, AnInvalidateOfAWrongKeyFailsTheReceiver) {
+  Join();
+  ASSERT_EQ(remote.PostReceive(pair.remote, Piece(2, there.address(), kBytes, t.lkey)), 0);
+  WorkRequest send = Send(64);
+  send.opcode = IBV_WR_SEND_WITH_INV;
+  send.imm = t.rkey ^ 0x00f0f000;
+  ASSERT_EQ(local.PostSend(pair.local, send), 0);
+  ExpectSent(IBV_WC_SUCCESS);
+  ExpectReceived(IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(remote.StateOf(pair.remote), IBV_QPS_ERR);
+}
+
 // completes_misaligned_atomics
 TEST_F(Mlx5Habits, AMisalignedAtomicIsPostedAndCompletesWithAnError) {
   Join();
@@ -416,6 +429,23 @@ TEST_F(Mlx5Calls, APkeyIndexBeyondTheTableIsRefused) {
   EXPECT_EQ(ibv_modify_qp(qp.get(), &attr,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
             EINVAL);
+}
+
+// max_inline_bytes
+TEST_F(Mlx5Calls, InlineDataIsLimitedBySizeOfTheSendRequest) {
+  constexpr uint32_t kMost = 1004;
+  const Cq cq = MakeCq();
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq.get();
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {1, 1, 1, 1, kMost};
+  const Qp qp(ibv_create_qp(pd.get(), &attr));
+  ASSERT_TRUE(qp);
+  EXPECT_GE(attr.cap.max_inline_data, kMost);
+  attr.cap = {1, 1, 1, 1, kMost + 1};
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp(pd.get(), &attr), nullptr);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 // reregisters_regions

@@ -10,7 +10,7 @@ packages_build=(
 packages_quickstart=(rdmacm-utils)
 packages_test=(
   libgtest-dev libgmock-dev catch2 doctest-dev libevent-dev libbenchmark-dev make cmake pkg-config
-  rdmacm-utils ibverbs-utils perftest tshark iproute2 clang-format help2man valgrind
+  rdmacm-utils ibverbs-utils perftest qperf tshark iproute2 clang-format help2man valgrind
   python3-pytest python3-pyverbs python3-jsonschema
   ucx-utils openmpi-bin libopenmpi-dev libfabric-bin infiniband-diags hwloc-nox
 )
