@@ -124,12 +124,8 @@ def many_connections():
     # The table of rdma-core 44, and that of 56.
     steps = ("create id", "bind addr", "resolve addr", "resolve route", "create qp",
              "(cm )?connect", "disconnect", "destroy( id)?")
-    cmtime = ["cmtime", "-p", "{port}", "-c", str(CONNECTIONS)]
-    return [Case("cmtime", [*cmtime, "-b", "{server}"],
-                 [*cmtime, "-s", "{server}", "-b", "{client}", *other_qp_numbers()],
-                 client_signs=[r"^%s *:? +[\d.]+" % step for step in steps], server_ends=False,
-                 races=(CMTIME_RACE,), attempts=3),
-            PersistentServer("rping_persistent_server")]
+    signs = [r"^%s *:? +[\d.]+" % step for step in steps]
+    return [cmtime(signs), PersistentServer("rping_persistent_server")]
 
 
 # cmtime of rdma-core 56 connects a second time without queue pairs, with QP numbers from 1000 on. CM
@@ -137,13 +133,23 @@ def many_connections():
 CMTIME_RACE = "event: RDMA_CM_EVENT_REJECTED, error: 10"
 
 
-def other_qp_numbers():
-    """The client's QP numbers must differ from the server's on one host, which is one device."""
+def cmtime(client_signs):
+    """The server and client of the cmtime that is installed. Its options depend on its release."""
     if shutil.which("cmtime") is None:
-        return []  # the case will be skipped
-    usage = subprocess.run(["cmtime", "-h"], text=True, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
-    return ["-q", "100000"] if "base_qpn" in usage else []
+        usage = ""  # the case will be skipped
+    else:
+        usage = subprocess.run(["cmtime", "-h"], text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    both = ["cmtime", "-p", "{port}", "-c", str(CONNECTIONS), "-b"]
+    # The client's QP numbers must differ from the server's on one host, which is one device.
+    other_numbers = ["-q", "100000"] if "base_qpn" in usage else []
+    if "controller_address" in usage:  # rdma-core 65: {port} is that of a TCP connection
+        server, client = ["-L", "-C", "{server}", "-P", "2"], ["-C", "{server}", "-P", "2"]
+    else:
+        server, client = [], ["-s", "{server}"]
+    return Case("cmtime", [*both, "{server}", *server], [*both, "{client}", *client, *other_numbers],
+                client_signs=client_signs, by_cm="-L" not in server, server_ends="-L" in server,
+                races=(CMTIME_RACE,), attempts=3)
 
 
 class PersistentServer:

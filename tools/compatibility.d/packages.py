@@ -26,6 +26,7 @@ HEAD = """# Debian's packages on rdmaemu's libraries
 
 Look up here whether a package of {release} loads on rdmaemu's `libibverbs.so.1` and `librdmacm.so.1`.
 The table has every package of the distribution that depends on libibverbs1 or librdmacm1 directly.
+[debian13.md](debian13.md) has the programs of Debian 13.
 
 To generate this page again, run `tools/compatibility > docs/packages.md`. The command downloads and
 unpacks the packages into a cache, and installs none of them.
