@@ -1,6 +1,7 @@
 #include "emulator/embedded/call_host.h"
 
 #include <cstdlib>
+#include <memory>
 
 #include "emulator/embedded/last_error.h"
 #include "emulator/embedded/process_host.h"
@@ -52,11 +53,12 @@ int CallHost(CallOp op, const void* in, size_t in_bytes, std::string* out) {
                   "rdmaemu; link with the flags of `pkg-config --libs rdmaemu`, or start it with "
                   "`rdmaemu run`");
   }
-  std::string reply(out == nullptr ? 0 : kMaxReplyBytes, '\0');
+  const size_t room = out == nullptr ? 0 : kMaxReplyBytes;
+  const auto reply = std::make_unique_for_overwrite<char[]>(room);
   uint32_t filled = 0;
   const int error = call(static_cast<uint32_t>(op), in, static_cast<uint32_t>(in_bytes),
-                         reply.data(), static_cast<uint32_t>(reply.size()), &filled, nullptr, 0);
-  if (error == 0 && out != nullptr) *out = reply.substr(0, filled);
+                         reply.get(), static_cast<uint32_t>(room), &filled, nullptr, 0);
+  if (error == 0 && out != nullptr) out->assign(reply.get(), filled);
   if (error == EIO || error == ENODEV) {
     return Refuse(error,
                   "this process has no host: it was closed, has ended, or none could be "
