@@ -209,7 +209,7 @@ void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
   const QueuePair& qp = *context.qp;
   const uint32_t psn = train.headers.psn;
   if (qp.attr.max_dest_rd_atomic == 0 ||
-      train.headers.dma_length > qp.device->profile.most_message_bytes()) {
+      train.headers.dma_length > qp.device->profile.most_request_bytes()) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
   }
   const auto source =
@@ -402,7 +402,7 @@ std::optional<ibv_event_type> Responder::EventOfRefusedWrite(const QpContext& co
 bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const bool length_fits = TakeWriteLength(context, train);
-  if (!length_fits || s.write_length > context.qp->device->profile.most_message_bytes()) {
+  if (!length_fits || s.write_length > context.qp->device->profile.most_request_bytes()) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
   }
