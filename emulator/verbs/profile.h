@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "emulator/base/newer_verbs.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 
@@ -150,6 +151,11 @@ struct Profile {
   bool reports_srq_depth = false;      // ibv_create_srq returns the depth that it granted
 
   VendorErrors vendor_errors;
+
+  // Optional operations, as the device's capability flags say.
+  bool serves_atomic_writes() const {
+    return (device.device_cap_flags_ex & kDeviceCapAtomicWrite) != 0;
+  }
 
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "tests/contract/support/loopback.h"
 
@@ -138,6 +139,132 @@ TEST_F(Rxe612, AQpWithAnSrqTellsThatItTakesNoMoreReceives) {
   ASSERT_EQ(ToError(b.get()), 0);
   EXPECT_TRUE(NextEventIs(IBV_EVENT_QP_LAST_WQE_REACHED));
   b.reset();
+}
+
+// ---- ATOMIC WRITE, which only the extended calls post
+
+constexpr uint64_t kDeviceCapAtomicWrite = uint64_t{1} << 40;  // IB_UVERBS_DEVICE_ATOMIC_WRITE
+
+class Rxe612Extended : public Rxe612 {
+ protected:
+  Qp MakeExtended(uint64_t operations, ibv_qp_type type = IBV_QPT_RC) {
+    ibv_qp_init_attr_ex init{};
+    init.send_cq = init.recv_cq = send_cq.get();
+    init.cap = {8, 8, 0, 0, 0};
+    init.qp_type = type;
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.pd = pd.get();
+    init.send_ops_flags = operations;
+    errno = 0;
+    return Qp(ibv_create_qp_ex(context.get(), &init));
+  }
+  void ConnectExtended(uint64_t operations, int access = kAllAccess) {
+    send_cq = MakeCq(64);
+    data = Allocate(4096);
+    mr.reset(ibv_reg_mr(pd.get(), data.data, data.size, access));
+    ASSERT_TRUE(mr);
+    a = MakeExtended(operations);
+    b = MakeExtended(operations);
+    ASSERT_TRUE(a && b);
+    ASSERT_EQ(Join(a.get(), b.get()), 0);
+    ASSERT_EQ(Join(b.get(), a.get()), 0);
+    ex = ibv_qp_to_qp_ex(a.get());
+    ASSERT_NE(ex, nullptr);
+  }
+  void Begin(uint64_t wr_id) {
+    ibv_wr_start(ex);
+    ex->wr_id = wr_id;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+  }
+  uint64_t WordAt(size_t offset) const {
+    uint64_t word = 0;
+    memcpy(&word, data.data + offset, sizeof word);
+    return word;
+  }
+  ibv_qp_ex* ex = nullptr;
+};
+
+TEST_F(Rxe612Extended, TheDeviceHasAtomicWrite) {
+  ibv_device_attr_ex attr{};
+  ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &attr), 0);
+  EXPECT_NE(attr.device_cap_flags_ex & kDeviceCapAtomicWrite, 0u);
+  EXPECT_EQ(attr.device_cap_flags_ex & UINT32_MAX, 0x01223c76u);
+}
+
+// The bytes are taken at once, and need no key.
+TEST_F(Rxe612Extended, AnAtomicWriteWritesItsWord) {
+  ASSERT_NO_FATAL_FAILURE(ConnectExtended(IBV_QP_EX_WITH_ATOMIC_WRITE));
+  Begin(7);
+  uint64_t word = 0x8877665544332211;
+  ibv_wr_atomic_write(ex, mr->rkey, data.address() + 64, &word);
+  word = 0;
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  const Completion done = PollOne(send_cq.get());
+  ASSERT_TRUE(done.found);
+  EXPECT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
+  EXPECT_EQ(done.wc.opcode, IBV_WC_ATOMIC_WRITE);
+  EXPECT_EQ(done.wc.wr_id, 7u);
+  EXPECT_EQ(done.wc.byte_len, 8u);
+  EXPECT_EQ(WordAt(64), 0x8877665544332211u);
+  EXPECT_EQ(WordAt(56), 0u);
+  EXPECT_EQ(WordAt(72), 0u);
+}
+
+TEST_F(Rxe612Extended, AListOfAtomicWritesIsExecutedInOrder) {
+  ASSERT_NO_FATAL_FAILURE(ConnectExtended(IBV_QP_EX_WITH_ATOMIC_WRITE));
+  ibv_wr_start(ex);
+  for (uint64_t i = 1; i <= 8; ++i) {
+    ex->wr_id = i;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_atomic_write(ex, mr->rkey, data.address() + 8, &i);
+  }
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  for (uint64_t i = 1; i <= 8; ++i) EXPECT_EQ(PollOne(send_cq.get()).wc.wr_id, i);
+  EXPECT_EQ(WordAt(8), 8u);
+}
+
+TEST_F(Rxe612Extended, AMisalignedAtomicWriteIsAnInvalidRequest) {
+  ASSERT_NO_FATAL_FAILURE(ConnectExtended(IBV_QP_EX_WITH_ATOMIC_WRITE));
+  Begin(7);
+  const uint64_t word = 1;
+  ibv_wr_atomic_write(ex, mr->rkey, data.address() + 68, &word);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  EXPECT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(WordAt(68), 0u);
+}
+
+TEST_F(Rxe612Extended, AnAtomicWriteNeedsTheRightToWrite) {
+  ASSERT_NO_FATAL_FAILURE(ConnectExtended(IBV_QP_EX_WITH_ATOMIC_WRITE,
+                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+  Begin(7);
+  const uint64_t word = 1;
+  ibv_wr_atomic_write(ex, mr->rkey, data.address() + 64, &word);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  EXPECT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Rxe612Extended, OnlyAReliableConnectionHasAtomicWrite) {
+  send_cq = MakeCq(64);
+  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD}) {
+    EXPECT_FALSE(MakeExtended(IBV_QP_EX_WITH_ATOMIC_WRITE, type));
+    EXPECT_EQ(errno, EOPNOTSUPP);
+  }
+}
+
+// ibv_post_send has no operand for it: rdma-core's rxe provider posts it without address and key.
+TEST_F(Rxe612Extended, TheOldCallPostsAnAtomicWriteWithoutAKey) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  ibv_sge piece{data.address(), 8, mr->lkey};
+  ibv_send_wr wr{};
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_ATOMIC_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = data.address() + 64;
+  wr.wr.rdma.rkey = mr->rkey;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(a.get(), &wr, &bad), 0);
+  EXPECT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_REM_ACCESS_ERR);
 }
 
 // ---- datagrams longer than the receive
