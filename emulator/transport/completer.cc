@@ -232,7 +232,7 @@ void Completer::HandleRead(Time now, QpContext& context, Train& train) {
   }
   if (!IsSending(*context.qp) || s.requests.empty()) return;
   SendWqe& request = s.requests.front();
-  if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
+  if (!request.needs_read_response() || request.done || !HoldsPsn(request, train.headers.psn) ||
       !HoldsPsn(request, train.last_psn())) {
     core_.counters.dropped_unexpected_answer += train.packets;
     return;
@@ -261,6 +261,7 @@ bool Completer::HandleRun(Time now, QpContext& context, Train& train) {
 
 std::optional<ibv_wc_status> Completer::PlaceRead(QpContext& context, const SendWqe& request,
                                                   Train& train) {
+  if (!request.is_read()) return train.length() == 0 ? IBV_WC_SUCCESS : IBV_WC_BAD_RESP_ERR;
   const uint64_t offset =
       uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
       context.mtu_bytes;

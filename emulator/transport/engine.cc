@@ -435,7 +435,10 @@ class Engine::Impl final : public Receiver {
   uint64_t* Refusal(const QueuePair& qp, const Train& train) {
     EngineCounters& counters = core_.counters;
     if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
-    if (TypeOf(train.headers.transport) != qp.type) return &counters.dropped_bad_opcode;
+    if (TypeOf(train.headers.transport) != qp.type ||
+        (train.info().atomic_write && !qp.device->profile.serves_atomic_writes())) {
+      return &counters.dropped_bad_opcode;
+    }
     if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {
       return &counters.dropped_wrong_state;
     }

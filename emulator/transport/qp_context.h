@@ -27,7 +27,7 @@ struct RequesterState {
   uint32_t next_psn = 0;     // of the next packet, new or repeated
   uint32_t unacked_psn = 0;  // the oldest unacknowledged PSN
   uint32_t highest_psn = 0;  // one past the highest PSN ever sent
-  // Last PSNs of READ requests and atomics without a response, in order.
+  // Last PSNs of READ requests, atomics and ATOMIC WRITEs without a response, in order.
   Fifo<uint32_t> reads;
   SendWindow window;                 // towards another host
   uint32_t packets_without_ack = 0;  // sent since the last request for an ACK
@@ -46,10 +46,11 @@ struct RequesterState {
   uint32_t awaited_copies = 0;  // of its trains, parked at the peer
 };
 
-// A READ or atomic that a responder remembers in order to repeat its response (IBTA 9.7.5.1.5).
+// A READ, atomic or ATOMIC WRITE that a responder remembers in order to repeat its response (IBTA
+// 9.7.5.1.5).
 struct ResponderResource {
-  bool used = false;
-  bool atomic = false;
+  enum class Kind : uint8_t { kNone, kRead, kAtomic, kAtomicWrite };
+  Kind kind = Kind::kNone;
   uint32_t first_psn = 0, last_psn = 0;
   uint64_t address = 0;
   uint32_t rkey = 0;
@@ -59,7 +60,7 @@ struct ResponderResource {
 
 // A response that waits behind READ responses.
 struct Response {
-  enum class Kind : uint8_t { kAck, kAtomic, kRead };
+  enum class Kind : uint8_t { kAck, kAtomic, kEmptyRead, kRead };
   Kind kind = Kind::kAck;
   uint8_t syndrome = 0;
   uint32_t psn = 0;
@@ -82,7 +83,7 @@ struct WaitingBytes {
 struct ResponderState {
   uint64_t peer_epoch = 0;  // epoch of the latest local requester; 0: on another host
   uint32_t expected_psn = 0;
-  uint32_t ack_psn = 0;  // one past the last SEND, WRITE or atomic; bounds a repeated ACK
+  uint32_t ack_psn = 0;  // one past the last request but READs; bounds a repeated ACK
   uint32_t msn = 0;
   Message message = Message::kNone;  // message begun by a FIRST packet
   bool nak_sent = false;             // a NAK for expected_psn was sent; send no second one

@@ -149,6 +149,24 @@ TEST_F(RcNak, AMessageAboveTheLargestIsInvalid) {
   }
 }
 
+// rxe_resp_check_length of Linux 6.12: the responder alone checks the length.
+TEST_F(RcNak, AResponderAloneMayRefuseALongRequest) {
+  for (const auto operation : {kReadRequest, kWriteOnly}) {
+    SCOPED_TRACE(static_cast<int>(operation));
+    Prepare();
+    Profile& profile = x.qp->device->profile;
+    profile.refuses_long_requests = true;
+    profile.port.max_msg_sz = 64;
+    const auto payload = [&](size_t bytes) {
+      return operation == kWriteOnly ? std::span(full).first(bytes) : none;
+    };
+    EXPECT_EQ(One(Say(Remote(operation, kPeerPsn, 0, 64), payload(64))).headers.syndrome,
+              wire::kAethUnlimitedCredits);
+    ExpectRefused(Remote(operation, kPeerPsn + 1, 0, 65), payload(65), kInvalid, 1);
+    EXPECT_EQ(profile.most_message_bytes(), UINT32_MAX);
+  }
+}
+
 // rxe: RESPST_ERR_MISALIGNED_ATOMIC.
 TEST_F(RcNak, AnAtomicThatIsNotAlignedIsInvalid) {
   for (const size_t offset : {1u, 4u, 7u}) {

@@ -40,7 +40,8 @@ SendWqe* NextRequest(QpContext& context) {
 void AssignPsns(QpContext& context, SendWqe& request) {
   if (request.started) return;
   request.started = true;
-  request.packets = request.is_atomic() ? 1 : PacketsFor(request.length, context.mtu_bytes);
+  const bool is_one = request.is_atomic() || request.is_atomic_write();
+  request.packets = is_one ? 1 : PacketsFor(request.length, context.mtu_bytes);
   request.first_psn = context.requester.next_psn;
   request.last_psn = PsnAdd(request.first_psn, request.packets - 1);
 }
@@ -181,8 +182,9 @@ Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& reque
   const uint32_t room = window - static_cast<uint32_t>(in_flight);
   if (!request.needs_response()) return SendData(now, context, request, room, budget);
   if (s.reads.size() >= context.qp->attr.max_rd_atomic) return Step::kBlocked;
-  const Step step =
-      request.is_read() ? SendRead(now, context, request, room) : SendAtomic(now, context, request);
+  const Step step = request.is_read()           ? SendRead(now, context, request, room)
+                    : request.is_atomic_write() ? SendAtomicWrite(now, context, request)
+                                                : SendAtomic(now, context, request);
   if (step == Step::kSent) budget--;
   return step;
 }
@@ -247,6 +249,20 @@ Requester::Step Requester::SendAtomic(Time now, QpContext& context, SendWqe& req
   train_.headers.rkey = request.wr.wr.atomic.rkey;
   train_.headers.swap_add = swap ? request.wr.wr.atomic.swap : request.wr.wr.atomic.compare_add;
   train_.headers.compare = swap ? request.wr.wr.atomic.compare_add : 0;
+  const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
+  if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
+  return step;
+}
+
+Requester::Step Requester::SendAtomicWrite(Time now, QpContext& context, SendWqe& request) {
+  Address(context, wire::Operation::kAtomicWrite);
+  train_.headers.psn = request.first_psn;
+  train_.headers.ack_request = true;
+  train_.headers.remote_address = request.wr.wr.rdma.remote_addr;
+  train_.headers.rkey = request.wr.wr.rdma.rkey;
+  train_.headers.dma_length = request.length;
+  train_.is_bytes = true;
+  train_.bytes = request.data;
   const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
   if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
   return step;

@@ -1,7 +1,6 @@
 #include "emulator/transport/responder.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "emulator/transport/unreliable.h"
 
@@ -31,6 +30,23 @@ constexpr uint8_t kRoceV2Ipv4 = 10;
 
 constexpr uint8_t NakSyndrome(wire::NakCode code) {
   return static_cast<uint8_t>(wire::AckKind::kNak) | static_cast<uint8_t>(code);
+}
+
+ResponderResource::Kind KindOf(const wire::OpcodeInfo& info) {
+  using enum ResponderResource::Kind;
+  return info.read ? kRead : info.atomic ? kAtomic : info.atomic_write ? kAtomicWrite : kNone;
+}
+
+wire::Operation OperationOf(Response::Kind kind) {
+  switch (kind) {
+    case Response::Kind::kAtomic:
+      return wire::Operation::kAtomicAcknowledge;
+    case Response::Kind::kEmptyRead:
+    case Response::Kind::kRead:
+      return wire::Operation::kReadResponseOnly;
+    default:
+      return wire::Operation::kAcknowledge;
+  }
 }
 
 Message MessageOf(const Train& train) {
@@ -122,13 +138,14 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
   const wire::OpcodeInfo& info = train.info();
   const unsigned rights = context.qp->attr.qp_access_flags;
   if ((info.read && (rights & IBV_ACCESS_REMOTE_READ) == 0) ||
-      (info.write && (rights & IBV_ACCESS_REMOTE_WRITE) == 0) ||
+      ((info.write || info.atomic_write) && (rights & IBV_ACCESS_REMOTE_WRITE) == 0) ||
       (info.atomic && (rights & IBV_ACCESS_REMOTE_ATOMIC) == 0)) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn,
                  IBV_WC_REM_INV_REQ_ERR);
   }
   if (info.read) return HandleRead(now, context, train);
   if (info.atomic) return HandleAtomic(now, context, train);
+  if (info.atomic_write) return HandleAtomicWrite(now, context, train);
   HandleData(now, context, train);
 }
 
@@ -150,7 +167,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .psn = PsnAdd(s.ack_psn, wire::kPsnMask),
                    .msn = s.msn});
   }
-  ResponderResource* resource = Recall(context, train.headers.psn, info.atomic);
+  ResponderResource* resource = Recall(context, train.headers.psn, KindOf(info));
   if (resource == nullptr) {  // class D
     core_.counters.dropped_old_request++;
     return;
@@ -162,6 +179,13 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .psn = train.headers.psn,
                    .msn = s.msn,
                    .original = resource->original});
+  }
+  if (info.atomic_write) {
+    return Answer(now, context,
+                  {.kind = Response::Kind::kEmptyRead,
+                   .syndrome = wire::kAethUnlimitedCredits,
+                   .psn = train.headers.psn,
+                   .msn = s.msn});
   }
   // The request must repeat the same READ, or the rest of it.
   if (train.headers.rkey != resource->rkey || train.headers.remote_address < resource->address ||
@@ -183,8 +207,7 @@ ResponderResource& Responder::Remember(QpContext& context, const Train& train, u
   }
   ResponderResource& resource = s.resources[s.next_resource];
   s.next_resource = (s.next_resource + 1) % count;
-  resource = {.used = true,
-              .atomic = train.info().atomic,
+  resource = {.kind = KindOf(train.info()),
               .first_psn = train.headers.psn,
               .last_psn = PsnAdd(train.headers.psn, packets - 1),
               .address = train.headers.remote_address,
@@ -194,9 +217,10 @@ ResponderResource& Responder::Remember(QpContext& context, const Train& train, u
   return resource;
 }
 
-ResponderResource* Responder::Recall(QpContext& context, uint32_t psn, bool atomic) {
+ResponderResource* Responder::Recall(QpContext& context, uint32_t psn,
+                                     ResponderResource::Kind kind) {
   for (ResponderResource& resource : context.responder.resources) {
-    if (resource.used && resource.atomic == atomic && PsnDiff(psn, resource.first_psn) >= 0 &&
+    if (resource.kind == kind && PsnDiff(psn, resource.first_psn) >= 0 &&
         PsnDiff(psn, resource.last_psn) <= 0) {
       return &resource;
     }
@@ -209,7 +233,7 @@ void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
   const QueuePair& qp = *context.qp;
   const uint32_t psn = train.headers.psn;
   if (qp.attr.max_dest_rd_atomic == 0 ||
-      train.headers.dma_length > qp.device->profile.most_message_bytes()) {
+      train.headers.dma_length > qp.device->profile.most_request_bytes()) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
   }
   const auto source =
@@ -230,7 +254,8 @@ void Responder::HandleRead(Time now, QpContext& context, const Train& train) {
 
 void Responder::QueueRead(QpContext& context, const Train& train) {
   ResponderState& s = context.responder;
-  const ResponderResource* resource = Recall(context, train.headers.psn, false);
+  const ResponderResource* resource =
+      Recall(context, train.headers.psn, ResponderResource::Kind::kRead);
   Response read{.kind = Response::Kind::kRead,
                 .syndrome = wire::kAethUnlimitedCredits,
                 .psn = train.headers.psn,
@@ -251,51 +276,6 @@ void Responder::QueueRead(QpContext& context, const Train& train) {
     }
   }
   Enqueue(s, read);
-}
-
-void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
-  ResponderState& s = context.responder;
-  const QueuePair& qp = *context.qp;
-  const wire::PacketHeaders& headers = train.headers;
-  if (qp.attr.max_dest_rd_atomic == 0) {
-    return Fatal(now, context, wire::NakCode::kInvalidRequest, headers.psn, IBV_WC_REM_INV_REQ_ERR);
-  }
-  const auto target = core_.env.verbs.ResolveRemote(qp, headers.rkey, headers.remote_address,
-                                                    sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
-  if (!target) {
-    return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
-  }
-  if (target->range.address % sizeof(uint64_t) != 0) {
-    return Fatal(now, context, wire::NakCode::kInvalidRequest, headers.psn, IBV_WC_REM_INV_REQ_ERR);
-  }
-  uint64_t original = 0;
-  const MemoryRange range = target->range;
-  core_.payloads.PlaceWaiting(context, range);
-  Status reached = core_.env.memory.Read(target->process, {&range, 1},
-                                         std::as_writable_bytes(std::span(&original, 1)));
-  uint64_t value = original;
-  if (headers.operation == wire::Operation::kFetchAdd) {
-    value += headers.swap_add;
-  } else if (original == headers.compare) {
-    value = headers.swap_add;
-  }
-  if (reached) {
-    reached =
-        core_.env.memory.Write(target->process, {&range, 1}, std::as_bytes(std::span(&value, 1)));
-  }
-  if (!reached) {
-    if (reached.error().code == ESRCH) return;  // Placement::kProcessEnded
-    return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
-  }
-  Remember(context, train, 1).original = original;
-  s.msn = PsnAdd(s.msn, 1);
-  s.expected_psn = s.ack_psn = PsnAdd(headers.psn, 1);
-  Answer(now, context,
-         {.kind = Response::Kind::kAtomic,
-          .syndrome = wire::kAethUnlimitedCredits,
-          .psn = headers.psn,
-          .msn = s.msn,
-          .original = original});
 }
 
 void Responder::HandleData(Time now, QpContext& context, Train& train) {
@@ -402,7 +382,7 @@ std::optional<ibv_event_type> Responder::EventOfRefusedWrite(const QpContext& co
 bool Responder::PlaceWrite(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   const bool length_fits = TakeWriteLength(context, train);
-  if (!length_fits || s.write_length > context.qp->device->profile.most_message_bytes()) {
+  if (!length_fits || s.write_length > context.qp->device->profile.most_request_bytes()) {
     Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn, IBV_WC_REM_INV_REQ_ERR);
     return false;
   }
@@ -515,10 +495,7 @@ void Responder::Address(QpContext& context, wire::Operation operation, uint32_t 
 }
 
 void Responder::Emit(Time now, QpContext& context, const Response& response) {
-  Address(context,
-          response.kind == Response::Kind::kAtomic ? wire::Operation::kAtomicAcknowledge
-                                                   : wire::Operation::kAcknowledge,
-          response.psn);
+  Address(context, OperationOf(response.kind), response.psn);
   train_.headers.syndrome = response.syndrome;
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;

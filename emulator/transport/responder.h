@@ -42,6 +42,7 @@ class Responder {
   void Duplicate(Time now, QpContext& context, const Train& train);
   void HandleRead(Time now, QpContext& context, const Train& train);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
+  void HandleAtomicWrite(Time now, QpContext& context, const Train& train);
   void HandleData(Time now, QpContext& context, Train& train);
   bool TakeReceive(Time now, QpContext& context, Train& train);
   bool PlaceSend(Time now, QpContext& context, Train& train);
@@ -51,7 +52,7 @@ class Responder {
   void Accept(Time now, QpContext& context, const Train& train);
   void QueueRead(QpContext& context, const Train& train);
   ResponderResource& Remember(QpContext& context, const Train& train, uint32_t packets);
-  ResponderResource* Recall(QpContext& context, uint32_t psn, bool atomic);
+  ResponderResource* Recall(QpContext& context, uint32_t psn, ResponderResource::Kind kind);
   void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
   // `event`: raised when no completion reports the error.

@@ -16,7 +16,7 @@ bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   }
   if (info.write) {
     if (!TakeWriteLength(context, train) ||
-        s.write_length > context.qp->device->profile.most_message_bytes() ||
+        s.write_length > context.qp->device->profile.most_request_bytes() ||
         WriteToRemote(context, train) != Placement::kPlaced) {
       return false;
     }

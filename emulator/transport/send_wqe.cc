@@ -13,8 +13,10 @@ bool IsData(uint32_t opcode) {
          opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-bool OpcodeFits(ibv_qp_type type, uint32_t opcode) {
+bool OpcodeFits(const Profile& profile, ibv_qp_type type, uint32_t opcode) {
   switch (opcode) {
+    case IBV_WR_ATOMIC_WRITE:
+      return type == IBV_QPT_RC && profile.serves_atomic_writes();
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
       return true;
@@ -37,6 +39,15 @@ ibv_wc_status CopyInline(const QueuePair& qp, const std::byte* slot, uint32_t le
                          SendWqe& out) {
   const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
   if (!IsData(out.wr.opcode) || length > room) return IBV_WC_LOC_QP_OP_ERR;
+  out.data = {slot + sizeof(rxe_send_wqe), length};
+  out.length = length;
+  return IBV_WC_SUCCESS;
+}
+
+// The word is in the slot, where inline data is (rxe_dma_info::atomic_wr).
+ibv_wc_status CopyWord(const QueuePair& qp, const std::byte* slot, uint32_t length, SendWqe& out) {
+  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
+  if (length != sizeof(uint64_t) || length > room) return IBV_WC_LOC_QP_OP_ERR;
   out.data = {slot + sizeof(rxe_send_wqe), length};
   out.length = length;
   return IBV_WC_SUCCESS;
@@ -71,10 +82,12 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
   out.is_inline = (out.wr.send_flags & IBV_SEND_INLINE) != 0;
   out.done = out.started = false;
   out.first_psn = out.last_psn = out.packets = out.sent = 0;
-  if (!OpcodeFits(qp.type, out.wr.opcode)) {
+  if (!OpcodeFits(qp.device->profile, qp.type, out.wr.opcode)) {
     out.status = IBV_WC_LOC_QP_OP_ERR;
   } else if (out.is_local()) {
     out.status = IBV_WC_SUCCESS;
+  } else if (out.is_atomic_write()) {
+    out.status = CopyWord(qp, slot, header.dma.length, out);
   } else if (out.is_inline) {
     out.status = CopyInline(qp, slot, header.dma.length, out);
   } else {
@@ -94,6 +107,8 @@ ibv_wc_opcode CompletionOpcode(ibv_wr_opcode opcode) {
       return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return IBV_WC_FETCH_ADD;
+    case IBV_WR_ATOMIC_WRITE:
+      return IBV_WC_ATOMIC_WRITE;
     case IBV_WR_LOCAL_INV:
       return IBV_WC_LOCAL_INV;
     case IBV_WR_BIND_MW:

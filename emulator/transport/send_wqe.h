@@ -17,8 +17,9 @@ struct SendWqe {
   uint32_t length;  // bytes of payload; of the local buffer for READ and atomics
   bool is_inline;
   std::vector<rxe_sge> sges;
-  // Inline data, or the payload that the library copied at post (slab.h). The bytes are in shared
-  // memory and stay valid until the request completes. Empty: the payload is at the SGEs.
+  // Inline data, the 8 bytes of an ATOMIC WRITE, or the payload that the library copied at post.
+  // The bytes are in shared memory and stay valid until the request completes. Empty: the payload
+  // is at the SGEs.
   std::span<const std::byte> data;
   // IBV_WC_SUCCESS, or the error with which the request will complete in its turn.
   ibv_wc_status status;
@@ -36,8 +37,11 @@ struct SendWqe {
   bool is_write() const {
     return wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
+  bool is_atomic_write() const { return wr.opcode == IBV_WR_ATOMIC_WRITE; }
   bool is_local() const { return wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW; }
-  bool needs_response() const { return is_read() || is_atomic(); }
+  // The response is a READ response, which is empty unless this is a READ.
+  bool needs_read_response() const { return is_read() || is_atomic_write(); }
+  bool needs_response() const { return needs_read_response() || is_atomic(); }
 };
 
 // Copies entry `index` of the QP's send ring. `out.status` is IBV_WC_LOC_QP_OP_ERR for a request

@@ -196,6 +196,14 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
     return;
   }
   const uint64_t bytes = kGrhBytes + train.length();
+  if (bytes > s.receive->length && context.qp->device->profile.drops_long_datagrams) {
+    core_.counters.dropped_wrong_length++;
+    // rxe_receiver of Linux 6.12, RESPST_ERR_LENGTH: the next datagram gets a QP's own receive.
+    if (context.qp->srq != nullptr) {
+      (void)FinishReceive(core_, now, context, nullptr, IBV_WC_REM_INV_REQ_ERR, 0);
+    }
+    return;
+  }
   Pieces into;
   if (bytes > s.receive->length ||
       core_.ResolveReceive(context, 0, bytes, into) != IBV_WC_SUCCESS) {

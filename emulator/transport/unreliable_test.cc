@@ -135,6 +135,23 @@ TEST_P(Ud, AReceiveTooSmallTakesTheReceiverIntoErr) {
   EXPECT_EQ(x.qp->state(), IBV_QPS_RTS);
 }
 
+// rxe_resp_check_length of Linux 6.12.
+TEST_P(Ud, ADeviceMayDropALongDatagramAndKeepTheReceive) {
+  y.qp->device->profile.drops_long_datagrams = true;
+  y.PostReceive(5, {y.Sge(0, 139)});
+  for (const uint32_t bytes : {100u, 99u}) {
+    x.Post(UdWr(x, y, 0x22), {x.Sge(0, bytes)});
+    world.Ring(x);
+    world.Run();
+  }
+  const auto received = y.Received();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].status, uint32_t{IBV_WC_SUCCESS});
+  EXPECT_EQ(received[0].byte_len, 139u);
+  EXPECT_EQ(y.qp->state(), IBV_QPS_RTS);
+  EXPECT_EQ(y.node->engine.counters().dropped_wrong_length, 1u);
+}
+
 TEST_P(Ud, AnUnknownAddressHandleIsALocalError) {
   rxe_send_wr wr = UdWr(x, y, 0x22);
   wr.wr.ud.ah_num += 1000;

@@ -13,6 +13,8 @@ constexpr int kWritesFromAfar = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOM
 // which no software device supports.
 constexpr int kKnownAccess =
     (((IBV_ACCESS_HUGETLB << 1) - 1) | IBV_ACCESS_OPTIONAL_RANGE) & ~IBV_ACCESS_ON_DEMAND;
+// RXE_ACCESS_SUPPORTED_MR of Linux 6.12 lacks the first two, and that driver has no paging.
+constexpr int kUnusedAccess = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND;
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kMostPages = UINT32_MAX;  // of one region (ib_umem_get)
 
@@ -48,10 +50,12 @@ Result<uint32_t> Verbs::NewKey(KeyOwner owner) {
 
 Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
                           uint64_t length, RegionPages pages) {
-  if ((access & ~kKnownAccess) != 0) return Fail(EINVAL);
+  const int unused = profile.refuses_unused_access ? access & kUnusedAccess : 0;
+  if ((access & ~(kKnownAccess | unused)) != 0) return Fail(EINVAL);
   if ((access & kWritesFromAfar) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return Fail(EINVAL);
   }
+  if (unused != 0) return Fail(EOPNOTSUPP);
   // A range that wraps around, or a range without pages, is EINVAL (measured).
   const uint64_t end = address + length;
   if (end < address || end > UINT64_MAX - kPageBytes) return Fail(EINVAL);
@@ -260,6 +264,10 @@ tl::expected<void, MemoryFault> Verbs::BindWindow(QueuePair& qp, const rxe_send_
     return Fault(MemoryFault::kKey);
   }
   MemoryWindow& window = *owner->window;
+  // rxe_bind_mw of Linux 6.12: RXE_ACCESS_SUPPORTED_MW
+  if (qp.device->profile.refuses_unused_access && (bind.access & IBV_ACCESS_HUGETLB) != 0) {
+    return Fault(MemoryFault::kAccess);
+  }
   const auto region = CheckBind(qp, window, wr);
   if (!region) return Fault(region.error());
   Unbind(window);

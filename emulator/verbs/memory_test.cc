@@ -40,6 +40,23 @@ TEST_F(MemoryKeys, AccessAndRangeAreCheckedAsTheKernelDoes) {
   EXPECT_EQ(RegError(IBV_ACCESS_REMOTE_READ, at(), 8192), 0) << "read-only memory may be read";
 }
 
+TEST_F(MemoryKeys, ADeviceMayRefuseAccessThatItDoesNotUse) {
+  Profile& profile = verbs.DeviceByIndex(0)->profile;
+  for (const bool refuses : {false, true}) {
+    SCOPED_TRACE(refuses);
+    profile.refuses_unused_access = refuses;
+    EXPECT_EQ(RegError(IBV_ACCESS_ZERO_BASED, at(), 8), refuses ? EOPNOTSUPP : 0);
+    EXPECT_EQ(RegError(IBV_ACCESS_HUGETLB, at(), 8), refuses ? EOPNOTSUPP : 0);
+    EXPECT_EQ(RegError(IBV_ACCESS_ON_DEMAND, at(), 8), refuses ? EOPNOTSUPP : EINVAL);
+    EXPECT_EQ(RegError(IBV_ACCESS_HUGETLB | IBV_ACCESS_REMOTE_WRITE, at(), 8), EINVAL);
+    QueuePair* qp = Qp(IBV_QPT_RC);
+    const MemoryRegion* region = Mr(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    const auto window = *verbs.AllocMw(kGroup, pd->handle, IBV_MW_TYPE_2);
+    const rxe_send_wr huge = Bind(*window, *region, at(), 8, IBV_ACCESS_HUGETLB);
+    EXPECT_EQ(verbs.BindWindow(*qp, huge).has_value(), !refuses);
+  }
+}
+
 // The library has checked the pages. All other checks come first.
 TEST_F(MemoryKeys, WhatTheLibraryFoundOutIsBelieved) {
   memory.holes.push_back({{at() + 4096, 4096}, false});

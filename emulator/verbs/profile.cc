@@ -157,7 +157,8 @@ tl::expected<std::vector<Layer>, std::string> ReadChain(ProfileText text,
 // Fills in what follows from the keys.
 void Complete(Profile& profile) {
   ibv_device_attr_ex& device = profile.device;
-  device.device_cap_flags_ex = device.orig_attr.device_cap_flags;
+  device.device_cap_flags_ex &= ~uint64_t{UINT32_MAX};
+  device.device_cap_flags_ex |= device.orig_attr.device_cap_flags;
   device.phys_port_cnt_ex = device.orig_attr.phys_port_cnt;
   profile.port.state = IBV_PORT_ACTIVE;
   profile.port.active_mtu = profile.port.max_mtu;

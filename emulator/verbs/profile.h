@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "emulator/base/newer_verbs.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 
@@ -142,10 +143,26 @@ struct Profile {
   // RESET and ibv_destroy_qp remove the QP's entries from its CQs; rxe: they stay.
   bool purges_completions = false;
 
+  // rdma_rxe of Linux 6.12. rxe of 6.1 has none of these habits.
+  bool refuses_long_requests = false;  // a READ or WRITE above max_msg_sz gets a NAK
+  bool refuses_unused_access = false;  // IBV_ACCESS_ZERO_BASED, HUGETLB and ON_DEMAND
+  bool drops_long_datagrams = false;   // longer than the receive; 6.1: LOC_QP_OP_ERR and ERR
+  bool reports_current_state = false;  // ibv_query_qp sets cur_qp_state; 6.1: always 0
+  bool reports_srq_depth = false;      // ibv_create_srq returns the depth that it granted
+
   VendorErrors vendor_errors;
+
+  // Optional operations, as the device's capability flags say.
+  bool serves_atomic_writes() const {
+    return (device.device_cap_flags_ex & kDeviceCapAtomicWrite) != 0;
+  }
 
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }
+  // The longest READ or WRITE that a responder accepts, in bytes.
+  uint32_t most_request_bytes() const {
+    return enforces_max_msg_sz || refuses_long_requests ? port.max_msg_sz : UINT32_MAX;
+  }
 };
 
 // Limits hca_core_clock, in kHz.

@@ -39,7 +39,7 @@ TEST(Profile, EveryBuiltInOneParsesAndIsFoundByItsFileName) {
     EXPECT_NE(BuiltInProfile(parsed->name), nullptr);
   }
   EXPECT_EQ(BuiltInProfile("mlx9"), nullptr);
-  EXPECT_EQ(BuiltInProfileNames(), "minimal, mlx5-ib, mlx5-roce, rxe, siw");
+  EXPECT_EQ(BuiltInProfileNames(), "minimal, mlx5-ib, mlx5-roce, rxe-6.12, rxe, siw");
 }
 
 TEST(Profile, RxeHasWhatWasMeasured) {
@@ -51,6 +51,18 @@ TEST(Profile, RxeHasWhatWasMeasured) {
   EXPECT_EQ(rxe.port.max_mtu, IBV_MTU_4096);
   EXPECT_EQ(rxe.port.max_msg_sz, 0x800000u);
   EXPECT_EQ(rxe.cm.packet_lifetime, 18);
+}
+
+TEST(Profile, Rxe612HasTheLimitsOfItsSource) {
+  const Profile& rxe = *BuiltInProfile("rxe-6.12");
+  EXPECT_EQ(rxe.port.max_msg_sz, 0x80000000u);
+  EXPECT_EQ(rxe.most_message_bytes(), UINT32_MAX) << "the sender checks no length";
+  EXPECT_EQ(rxe.most_request_bytes(), 0x80000000u);
+  EXPECT_EQ(rxe.cm.packet_lifetime, 16);
+  EXPECT_EQ(rxe.device_prefix, "rxe");
+  EXPECT_EQ(rxe.node_desc, "rxe");
+  EXPECT_FALSE(rxe.reregisters_regions);
+  EXPECT_EQ(BuiltInProfile("rxe")->most_request_bytes(), UINT32_MAX);
 }
 
 TEST(Profile, ErrorsNameThePlaceAndWhatWouldBeRight) {

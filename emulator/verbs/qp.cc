@@ -13,6 +13,8 @@ constexpr uint32_t kQpnMask = 0xffffff;
 constexpr uint32_t kHighestQpn = 0xfffffe;  // 0xffffff is the multicast QPN
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint8_t kMaxTimeout = 31;
+// RXE_ACCESS_SUPPORTED_QP of Linux 6.12 has all rights but these, up to the optional range.
+constexpr unsigned kUnusedQpAccess = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
 
 // rxe_qp_chk_cap, siw_create_qp.
 Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
@@ -203,6 +205,7 @@ Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
     attr.qp_access_flags =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   }
+  if (profile.reports_current_state) attr.cur_qp_state = qp.state();
   attr.cap = qp.cap;
   attr.cap.max_send_wr = qp.send_entries;
   if (qp.srq == nullptr) attr.cap.max_recv_wr = qp.recv_entries;
@@ -246,6 +249,10 @@ Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr
     return Fail(EINVAL);
   }
   if ((mask & IBV_QP_TIMEOUT) != 0 && attr.timeout > kMaxTimeout) return Fail(EINVAL);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && qp.device->profile.refuses_unused_access &&
+      (attr.qp_access_flags & kUnusedQpAccess) != 0) {
+    return Fail(EINVAL);
+  }
   return {};
 }
 

@@ -95,7 +95,7 @@ Result<SharedReceiveQueue*> Verbs::CreateSrq(GroupId id, const SrqRequest& reque
   srq->cookie = request.cookie;
   srq->srq_number = next_srq_number_++;
   srq->max_sge = max_sge;
-  srq->max_wr = request.max_wr;
+  srq->max_wr = profile.reports_srq_depth ? entries : request.max_wr;
   srq->entries = entries;
   srq->limit = request.limit;
   srq->memory = mapped->first;

@@ -38,6 +38,7 @@ enum Trait : uint32_t {
   kImm = 1u << 16,
   kIeth = 1u << 17,
   kPayload = 1u << 18,
+  kWriteWord = 1u << 19,
 };
 
 constexpr OpcodeInfo Make(const char* name, uint32_t traits) {
@@ -54,6 +55,7 @@ constexpr OpcodeInfo Make(const char* name, uint32_t traits) {
   info.write = has(kWrite);
   info.read = has(kRead);
   info.atomic = has(kAtomic);
+  info.atomic_write = has(kWriteWord);
   info.ack = has(kAck);
   info.reth = has(kReth);
   info.atomic_eth = has(kAtomicEth);
@@ -110,6 +112,8 @@ constexpr Row kRows[] = {
      kSendData | kLast | kIeth},
     {TransportClass::kRc, kSendOnlyInvalidate, "RC SEND Only with Invalidate",
      kSendData | kOnly | kIeth},
+    {TransportClass::kRc, kAtomicWrite, "RC ATOMIC WRITE",
+     kRequest | kWriteWord | kOnly | kReth | kPayload},
 
     {TransportClass::kUc, kSendFirst, "UC SEND First", kSendData | kFirst},
     {TransportClass::kUc, kSendMiddle, "UC SEND Middle", kSendData | kMiddle},

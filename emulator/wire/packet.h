@@ -55,17 +55,19 @@ enum class Operation : uint8_t {
   kFetchAdd = 20,
   kSendLastInvalidate = 22,
   kSendOnlyInvalidate = 23,
+  kAtomicWrite = 29,  // IBTA 1.5, annex A19
 };
 
 // The headers of an opcode, and the packet's position in its message. opcode.cc has the one table
 // of all opcodes. Exactly one of first, middle, last and only is set. Requests of one packet and
 // acknowledges are `only`. A READ response has `response` and `read`, an ATOMIC acknowledge has
-// `response` and `atomic`. RD, XRC and CNP opcodes have no name yet.
+// `response` and `atomic`. An ATOMIC WRITE has `atomic_write`, and neither `write` nor `atomic`.
+// RD, XRC and CNP opcodes have no name yet.
 struct OpcodeInfo {
   const char* name;  // "RC SEND First"; nullptr: no such opcode
   bool request, response;
   bool first, middle, last, only;
-  bool send, write, read, atomic, ack;
+  bool send, write, read, atomic, atomic_write, ack;
   bool reth, atomic_eth, aeth, atomic_ack_eth, deth, imm, ieth, payload;
   uint8_t header_bytes;  // BTH and extended headers
 };

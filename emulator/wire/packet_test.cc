@@ -110,10 +110,10 @@ TEST(Opcode, HasTheOperationsThatEachTransportMayUse) {
     uc += code.transport == TransportClass::kUc;
     ud += code.transport == TransportClass::kUd;
   }
-  EXPECT_EQ(rc, 23);
+  EXPECT_EQ(rc, 24);
   EXPECT_EQ(uc, 12);
   EXPECT_EQ(ud, 2);
-  EXPECT_EQ(names.size(), 37u);
+  EXPECT_EQ(names.size(), 38u);
   EXPECT_EQ(Opcode(TransportClass::kUc, Operation::kReadRequest).name, nullptr);
   EXPECT_EQ(Opcode(TransportClass::kUd, Operation::kSendFirst).name, nullptr);
 }
@@ -123,7 +123,8 @@ TEST(Opcode, StandsAtOnePlaceInItsMessageAndGoesOneWay) {
     const OpcodeInfo& info = Opcode(code.transport, code.operation);
     EXPECT_EQ(info.first + info.middle + info.last + info.only, 1) << info.name;
     EXPECT_EQ(info.request + info.response, 1) << info.name;
-    EXPECT_EQ(info.send + info.write + info.read + info.atomic + info.ack, 1) << info.name;
+    EXPECT_EQ(info.send + info.write + info.read + info.atomic + info.atomic_write + info.ack, 1)
+        << info.name;
   }
 }
 
@@ -160,6 +161,16 @@ TEST(Packet, BthStandsAsTheSpecificationDrawsIt) {
   const uint8_t want[] = {0x64, 0xf0, 0x12, 0x34, 0, 0x56, 0x78, 0x9a, 0x80, 0xbc,
                           0xde, 0xf0, 0x80, 1,    0, 0,    0,    0,    0,    1};
   for (size_t i = 0; i < sizeof want; ++i) EXPECT_EQ(static_cast<uint8_t>(out[i]), want[i]) << i;
+}
+
+// IBTA annex A19: opcode 0x1d, a RETH and 8 bytes.
+TEST(Packet, AnAtomicWriteStandsAsTheAnnexSays) {
+  const auto bytes = Build(Filled({TransportClass::kRc, Operation::kAtomicWrite}), 8);
+  ASSERT_EQ(bytes.size(), 12 + 16 + 8 + kIcrcBytes);
+  EXPECT_EQ(bytes[0], std::byte{0x1d});
+  EXPECT_EQ(bytes[12], std::byte{0x80});  // the address
+  EXPECT_EQ(bytes[27], std::byte{0x03});  // the length
+  EXPECT_EQ(bytes[28], std::byte{1});     // the payload
 }
 
 TEST(Packet, TruncatedAtEveryLengthIsRefusedOrShorter) {

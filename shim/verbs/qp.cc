@@ -108,7 +108,11 @@ ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   }
   const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if (extended && (Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
-  const uint64_t possible = attr->qp_type == IBV_QPT_RC   ? kRcOps
+  // rdma-core 44 accepts no other operation. Newer ones are accepted only for a device that has
+  // them.
+  const bool writes_words = (Of(context)->missing & kMissingAtomicWrites) == 0;
+  const uint64_t newer_ops = writes_words ? uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE} : 0;
+  const uint64_t possible = attr->qp_type == IBV_QPT_RC   ? kRcOps | newer_ops
                             : attr->qp_type == IBV_QPT_UC ? kUcOps
                             : attr->qp_type == IBV_QPT_UD ? kUdOps
                                                           : 0;

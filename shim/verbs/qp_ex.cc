@@ -118,6 +118,15 @@ void FetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t add) {
   Atomic(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
 }
 
+// The 8 bytes are copied now, behind the request, where inline data would be.
+void AtomicWrite(ibv_qp_ex* base, uint32_t rkey, uint64_t address, const void* word) {
+  Rdma(base, IBV_WR_ATOMIC_WRITE, rkey, address, 0);
+  rxe_send_wqe* wqe = Of(base)->building;
+  if (wqe == nullptr) return;
+  memcpy(wqe + 1, word, sizeof(uint64_t));
+  wqe->dma.length = wqe->dma.resid = sizeof(uint64_t);
+}
+
 void Send(ibv_qp_ex* qp) { Begin(qp, IBV_WR_SEND); }
 void SendImm(ibv_qp_ex* qp, __be32 imm) {
   rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_IMM);
@@ -217,6 +226,7 @@ void SetBuilders(QueuePair& qp, uint64_t ops) {
   if ((ops & IBV_QP_EX_WITH_RDMA_READ) != 0) ex.wr_rdma_read = RdmaRead;
   if ((ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) != 0) ex.wr_atomic_cmp_swp = CompareSwap;
   if ((ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0) ex.wr_atomic_fetch_add = FetchAdd;
+  if ((ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) ex.wr_atomic_write = AtomicWrite;
   if ((ops & IBV_QP_EX_WITH_LOCAL_INV) != 0) ex.wr_local_inv = LocalInv;
   if ((ops & IBV_QP_EX_WITH_BIND_MW) != 0) ex.wr_bind_mw = BindWindow;
   if ((ops & IBV_QP_EX_WITH_SEND_WITH_INV) != 0) ex.wr_send_inv = SendInv;

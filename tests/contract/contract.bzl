@@ -9,6 +9,7 @@ _HOST_OPTIONS = {
     "mlx5-ib": ["--profile", "mlx5-ib"],
     "mlx5-roce": ["--profile", "mlx5-roce"],
     "rxe": [],
+    "rxe-6.12": ["--profile", "rxe-6.12"],
     "siw": ["--profile", "siw"],
 }
 

@@ -125,6 +125,23 @@ class Extended : public testing::Test {
   Region to;
 };
 
+// Linux 6.1 and the libraries of its time lack it. A newer rxe has it: rxe612_test.
+TEST_F(Extended, AtomicWriteIsNoOperationOfThisDevice) {
+  ibv_device_attr_ex device{};
+  ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &device), 0);
+  EXPECT_EQ(device.device_cap_flags_ex >> 32, 0u);
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = cq.get();
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {4, 4, 1, 1, 8};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = pd.get();
+  init.send_ops_flags = kOps | IBV_QP_EX_WITH_ATOMIC_WRITE;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp_ex(context.get(), &init), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
 TEST_F(Extended, Send) {
   ASSERT_EQ(remote.PostReceive(peer, ReceiveInto(1, sink, to)), 0);
   Begin(10);

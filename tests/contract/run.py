@@ -26,7 +26,8 @@ SLOW_LIMIT_S = 280
 AT_ONCE = {"waiting": 8, "slow": 64}
 BACKENDS = {"virtual": ["virtual", "emulator"]}  # by clock: whose rows of differences.toml hold
 MANUAL_RATE = {"common": 2, "waiting": 2, "slow": 20}  # how fast manual time is moved
-DEVICE_NAMES = {"mlx5-ib": "mlx5_0", "mlx5-roce": "mlx5_0"}  # of profiles with a device_prefix of their own
+# of profiles with a device_prefix of their own
+DEVICE_NAMES = {"mlx5-ib": "mlx5_0", "mlx5-roce": "mlx5_0", "rxe-6.12": "rxe0"}
 SILENT_NET, UNRESOLVED = "10.99.0.0/16", "10.99.0.77"
 
 

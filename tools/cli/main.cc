@@ -68,8 +68,8 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--profile", profiles,
-                 "A device with the habits of PROFILE, named after it: rxe, siw, mlx5-roce, "
-                 "mlx5-ib, minimal, or a file in TOML"
+                 "A device with the habits of PROFILE, named after it: rxe, rxe-6.12, siw, "
+                 "mlx5-roce, mlx5-ib, minimal, or a file in TOML"
                  " (docs/profiles.md); the same as --device NAME0=PROFILE")
       ->type_name("PROFILE")
       ->allow_extra_args(false);

@@ -22,12 +22,13 @@ using fault::SubjectOf;
 constexpr const char* kFlushed = "flushed";
 
 // In the order in which messages list them. The device has no other opcodes.
-constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 9> kCompletions = {{
+constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 10> kCompletions = {{
     {IBV_WC_SEND, "send"},
     {IBV_WC_RDMA_WRITE, "rdma_write"},
     {IBV_WC_RDMA_READ, "rdma_read"},
     {IBV_WC_COMP_SWAP, "comp_swap"},
     {IBV_WC_FETCH_ADD, "fetch_add"},
+    {IBV_WC_ATOMIC_WRITE, "atomic_write"},
     {IBV_WC_BIND_MW, "bind_mw"},
     {IBV_WC_LOCAL_INV, "local_inv"},
     {IBV_WC_RECV, "recv"},
