@@ -117,6 +117,9 @@ struct Profile {
   bool fails_sends_without_link;
   // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp). rxe does not.
   bool checks_pkey_index;
+  // ibv_modify_qp refuses a max_dest_rd_atomic above max_qp_rd_atom (mlx5_ib_modify_qp). rxe does
+  // not (rxe_qp_chk_attr).
+  bool checks_responder_depth;
   // A send longer than max_msg_sz fails with LOC_LEN_ERR, and a longer request gets a NAK. rxe and
   // siw only report the limit (rxe_init_port_param, siw_query_port).
   bool enforces_max_msg_sz;

@@ -56,7 +56,8 @@ int CheckType(const Profile& profile, int type) {
 ibv_qp_cap GrantedCap(ibv_qp_cap cap, bool has_srq, const Profile& profile) {
   if (profile.queue_depths == QueueDepths::kPowerOfTwo) return cap;
   const uint32_t room = std::max<uint32_t>(cap.max_send_sge * sizeof(rxe_sge), cap.max_inline_data);
-  cap.max_send_sge = room / sizeof(rxe_sge);
+  const auto most = static_cast<uint32_t>(profile.device.orig_attr.max_sge);
+  cap.max_send_sge = std::min<uint32_t>(room / sizeof(rxe_sge), most);
   cap.max_inline_data = std::min(room, profile.max_inline_bytes);
   if (has_srq) cap.max_recv_wr = cap.max_recv_sge = 0;
   return cap;
@@ -246,6 +247,10 @@ Status Verbs::CheckQpAttr(const QueuePair& qp, int mask, const ibv_qp_attr& attr
     return Fail(EINVAL);
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > limits.max_qp_rd_atom) {
+    return Fail(EINVAL);
+  }
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && qp.device->profile.checks_responder_depth &&
+      attr.max_dest_rd_atomic > limits.max_qp_rd_atom) {
     return Fail(EINVAL);
   }
   if ((mask & IBV_QP_TIMEOUT) != 0 && attr.timeout > kMaxTimeout) return Fail(EINVAL);

@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +30,11 @@ namespace {
 
 using rdmaemu::files::Find;
 using rdmaemu::files::Found;
+using rdmaemu::files::HasDirectories;
 using rdmaemu::files::IsInTree;
-using rdmaemu::files::NoteCurrentDirectory;
+using rdmaemu::files::NoteChdir;
+using rdmaemu::files::NoteFchdir;
+using rdmaemu::files::NoteOpenDirectory;
 using rdmaemu::files::Place;
 using rdmaemu::files::ShowAsSystem;
 
@@ -60,6 +66,7 @@ void* Next() {
 
 // Returns 0, or the errno with which opening the file must fail. The host's files are read-only.
 int WhyNotOpened(const Place& place, bool is_written) {
+  if (place.file.error == ENOENT && is_written) return EACCES;
   if (place.file.error != 0) return 0;  // the call on the copy says it
   if (is_written || place.file.is_device != 0) return EACCES;
   return place.file.read_error;
@@ -80,7 +87,9 @@ int Open(OpenAt* next, int directory, const char* path, int flags, mode_t mode) 
   if (found == Found::kMachines) return next(AT_FDCWD, place.path, flags, mode);
   const bool is_written = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
   if (const int error = WhyNotOpened(place, is_written); error != 0) return Fail(error);
-  return next(AT_FDCWD, place.path, flags & ~O_CREAT, 0);
+  const int opened = next(AT_FDCWD, place.path, flags & ~O_CREAT, 0);
+  if (opened >= 0 && place.file.is_directory != 0) NoteOpenDirectory();
+  return opened;
 }
 
 mode_t ModeOf(int flags, va_list arguments) {
@@ -99,7 +108,6 @@ int StatAt(int (*next)(int, const char*, Stat*, int), int directory, const char*
   if (found == Found::kMachines || result != 0 || S_ISLNK(out->st_mode)) return result;
   const mode_t type = place.file.is_device != 0 ? S_IFCHR : out->st_mode & S_IFMT;
   out->st_mode = type | place.file.mode;
-  out->st_size = static_cast<decltype(out->st_size)>(place.file.bytes);
   if (place.file.is_device != 0) out->st_rdev = makedev(place.file.major, place.file.minor);
   return result;
 }
@@ -176,11 +184,20 @@ int Access(Next next, int directory, const char* path) {
   return next(AT_FDCWD, static_cast<const char*>(place.path));
 }
 
+// Returns true if the link may lead to a copy, as /proc/self/fd/N may.
+bool MayShowTheTree(int directory, const char* path) {
+  return HasDirectories() &&
+         (directory != AT_FDCWD || IsInTree() || strncmp(path, "/proc/", 6) == 0);
+}
+
 ssize_t ReadLink(int directory, const char* path, char* out, size_t bytes) {
   const auto next = NEXT(ssize_t(int, const char*, char*, size_t), "readlinkat");
   Place place;
-  const Found found = Find(directory, path, place);
+  const Found found = bytes == 0 ? Found::kElsewhere : Find(directory, path, place);
   if (found == Found::kFailed) return -1;
+  if (found == Found::kElsewhere && !MayShowTheTree(directory, path)) {
+    return next(directory, path, out, bytes);
+  }
   char target[PATH_MAX];
   ssize_t length = found == Found::kElsewhere ? next(directory, path, target, sizeof target)
                                               : next(AT_FDCWD, place.path, target, sizeof target);
@@ -202,11 +219,6 @@ char* RealPath(const char* path, char* out) {
   if (next(found == Found::kElsewhere ? path : place.path, real) == nullptr) return nullptr;
   ShowAsSystem(real);
   return out == nullptr ? strdup(real) : strcpy(out, real);
-}
-
-int NoteDirectory(int result) {
-  if (result == 0) NoteCurrentDirectory();
-  return result;
 }
 
 // Returns the current directory's path as the program knows it. `out` may be null: the caller frees
@@ -336,7 +348,6 @@ EXPORT int statx(int directory, const char* path, int flags, unsigned mask,
   if (found == Found::kMachines || result != 0 || S_ISLNK(out->stx_mode)) return result;
   const mode_t type = place.file.is_device != 0 ? S_IFCHR : out->stx_mode & S_IFMT;
   out->stx_mode = static_cast<uint16_t>(type | place.file.mode);
-  out->stx_size = place.file.bytes;
   if (place.file.is_device != 0) {
     out->stx_rdev_major = place.file.major;
     out->stx_rdev_minor = place.file.minor;
@@ -384,12 +395,19 @@ EXPORT char* canonicalize_file_name(const char* path) noexcept { return RealPath
 
 EXPORT int chdir(const char* path) noexcept {
   Place place;
-  const char* const at = PathFor(path, place);
-  return at == nullptr ? -1 : NoteDirectory(NEXT(int(const char*), "chdir")(at));
+  const Found found = Find(AT_FDCWD, path, place);
+  if (found == Found::kFailed) return -1;
+  const char* const at = found == Found::kElsewhere ? path : place.path;
+  const int result = NEXT(int(const char*), "chdir")(at);
+  if (result == 0) NoteChdir(found);
+  return result;
 }
 EXPORT int fchdir(int directory) noexcept {
-  return NoteDirectory(NEXT(int(int), "fchdir")(directory));
+  const int result = NEXT(int(int), "fchdir")(directory);
+  if (result == 0 && HasDirectories()) NoteFchdir();
+  return result;
 }
+EXPORT char* getwd(char* out) noexcept { return CurrentDirectory(out, PATH_MAX); }
 EXPORT char* getcwd(char* out, size_t bytes) noexcept { return CurrentDirectory(out, bytes); }
 EXPORT char* __getcwd_chk(char* out, size_t bytes, size_t room) {
   if (bytes > room) abort();
@@ -401,9 +419,46 @@ EXPORT char* get_current_dir_name() noexcept {
 
 EXPORT DIR* opendir(const char* path) {
   Place place;
-  const char* const at = PathFor(path, place);
-  return at == nullptr ? nullptr : NEXT(DIR * (const char*), "opendir")(at);
+  const Found found = Find(AT_FDCWD, path, place);
+  if (found == Found::kFailed) return nullptr;
+  const char* const at = found == Found::kElsewhere ? path : place.path;
+  DIR* const opened = NEXT(DIR * (const char*), "opendir")(at);
+  if (opened != nullptr && found == Found::kHere) NoteOpenDirectory();
+  return opened;
 }
+
+// A path's file system and extended attributes.
+#define FORWARD(type, name, path, ...)         \
+  Place place;                                 \
+  const char* const at = PathFor(path, place); \
+  return at == nullptr ? -1 : NEXT(type, name)(at, __VA_ARGS__)
+EXPORT int statfs(const char* path, struct statfs* out) noexcept {
+  FORWARD(int(const char*, struct statfs*), "statfs", path, out);
+}
+EXPORT int statfs64(const char* path, struct statfs64* out) noexcept {
+  FORWARD(int(const char*, struct statfs64*), "statfs64", path, out);
+}
+EXPORT int statvfs(const char* path, struct statvfs* out) noexcept {
+  FORWARD(int(const char*, struct statvfs*), "statvfs", path, out);
+}
+EXPORT int statvfs64(const char* path, struct statvfs64* out) noexcept {
+  FORWARD(int(const char*, struct statvfs64*), "statvfs64", path, out);
+}
+using GetXattr = ssize_t(const char*, const char*, void*, size_t);
+EXPORT ssize_t getxattr(const char* path, const char* name, void* out, size_t bytes) noexcept {
+  FORWARD(GetXattr, "getxattr", path, name, out, bytes);
+}
+EXPORT ssize_t lgetxattr(const char* path, const char* name, void* out, size_t bytes) noexcept {
+  FORWARD(GetXattr, "lgetxattr", path, name, out, bytes);
+}
+using ListXattr = ssize_t(const char*, char*, size_t);
+EXPORT ssize_t listxattr(const char* path, char* out, size_t bytes) noexcept {
+  FORWARD(ListXattr, "listxattr", path, out, bytes);
+}
+EXPORT ssize_t llistxattr(const char* path, char* out, size_t bytes) noexcept {
+  FORWARD(ListXattr, "llistxattr", path, out, bytes);
+}
+#undef FORWARD
 
 template <class Entry>
 using Scan = int(const char*, Entry***, int (*)(const Entry*),

@@ -20,7 +20,12 @@ assert os.readlink(D + "/rxe0") == "../../devices/virtual/infiniband/rxe0"
 assert stat.S_ISLNK(os.lstat(D + "/rxe0").st_mode)
 assert open(D + "/rxe0/state").read() == "4: ACTIVE\n"
 assert open("/sys/../sys//class/./infiniband/rxe0/state").read() == "4: ACTIVE\n"
-assert os.stat(D + "/rxe0/state").st_size == 4096
+assert os.stat(D + "/rxe0/state").st_size == 10
+assert os.listdir(D + "/..") == os.listdir("/sys/class")
+os.chdir("/sys/class")
+assert open("infiniband/rxe0/state").read() == "4: ACTIVE\n"
+os.chdir("/")
+assert open("sys/class/infiniband/rxe0/state").read() == "4: ACTIVE\n"
 libc = ctypes.CDLL(None)
 libc.realpath.restype = ctypes.c_char_p
 V = b"/sys/devices/virtual/infiniband/rxe0"
@@ -48,13 +53,14 @@ print("good")
 """
 
 
-def serve(listener):
+def serve(listener, tree):
     while True:
         client, _ = listener.accept()
         path = client.recv(4096).decode()
         is_device = path.startswith("/dev/infiniband/uverbs")
-        client.send(struct.pack("iiIIIIQ", 0, 0, is_device, 0o666 if is_device else 0o444,
-                                231, 192, 0 if is_device else 4096))
+        is_directory = os.path.isdir(tree + path)
+        client.send(struct.pack("iiIIIIII", 0, 0, is_device, 0o666 if is_device else 0o444,
+                                231, 192, is_directory, 0))
         client.close()
 
 
@@ -73,7 +79,7 @@ def main(library):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(base + "/socket")
         listener.listen(64)
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        threading.Thread(target=serve, args=(listener, base + "/tree"), daemon=True).start()
         ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
                                env=dict(os.environ, LD_PRELOAD=os.path.abspath(library),
                                         RDMAEMU_FILES=base), timeout=60)

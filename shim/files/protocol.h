@@ -20,7 +20,8 @@ struct FilesReply {
   uint32_t is_device;     // a character device; the tree has an empty file for it
   uint32_t mode;          // permission bits
   uint32_t major, minor;  // of a character device
-  uint64_t bytes;         // the length that stat(2) shows
+  uint32_t is_directory;
+  uint32_t reserved;
 };
 
 // The paths whose files are the host's. Nothing of the machine is below them.

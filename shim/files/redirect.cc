@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 namespace rdmaemu::files {
 namespace {
@@ -78,6 +79,7 @@ size_t TreeLength(const char* path) {
 }
 
 std::atomic<bool> is_in_tree = false;
+std::atomic<bool> has_directories = false;  // the program may have open directories of the tree
 
 // Reads the path of an open directory, or of the current one, without this library's readlink.
 // Returns false when it cannot be read.
@@ -90,50 +92,68 @@ bool PathOf(int directory, char (&out)[PATH_MAX]) {
   return true;
 }
 
+// Returns true if a relative path can lead from above to one of kFilesPrefixes.
+bool NamesOurs(const char* path) {
+  return strstr(path, "infiniband") != nullptr || strstr(path, "rdma_cm") != nullptr;
+}
+
+// Decides about an absolute path. `out` is the path for the server or, of the machine, the path to
+// use.
+Found Decide(const char* path, char (&out)[PATH_MAX]) {
+  if (!Normalise(path, out)) return Found::kElsewhere;
+  if (!IsOurs(out)) return IsOurs(path) ? Found::kMachines : Found::kElsewhere;
+  // The server interprets ".." after a link as the kernel does.
+  if (IsOurs(path) && strlen(path) < PATH_MAX) strcpy(out, path);
+  return Found::kHere;
+}
+
 // Writes the path as the program means it.
 Found SystemPath(int directory, const char* path, char (&out)[PATH_MAX]) {
-  if (path == nullptr || path[0] == '\0') return Found::kElsewhere;
+  // The next library finds out about pointers to nothing.
+  constexpr uintptr_t kLeastPointer = 4096;
+  if (reinterpret_cast<uintptr_t>(path) < kLeastPointer || path[0] == '\0') {
+    return Found::kElsewhere;
+  }
   if (path[0] == '/') {
     const bool may_be = IsBelow(path, "/sys") || IsBelow(path, "/dev") ||
                         strstr(path, "/.") != nullptr || strstr(path, "//") != nullptr;
-    if (!may_be || !Normalise(path, out) || !IsOurs(out)) return Found::kElsewhere;
-    // The server interprets ".." after a link as the kernel does.
-    if (IsOurs(path) && strlen(path) < PATH_MAX) strcpy(out, path);
-    return Found::kHere;
+    return may_be && NamesOurs(path) ? Decide(path, out) : Found::kElsewhere;
   }
-  if (directory == AT_FDCWD && !IsInTree()) return Found::kElsewhere;
+  const bool may_be_in = directory == AT_FDCWD ? IsInTree() : has_directories.load();
+  if (!may_be_in && !NamesOurs(path)) return Found::kElsewhere;
   char at[PATH_MAX];
   if (!PathOf(directory, at)) return Found::kElsewhere;
   const size_t tree = TreeLength(at);
-  if (tree == 0 || strlen(at + tree) + strlen(path) + 2 > PATH_MAX) return Found::kElsewhere;
-  strcpy(out, at + tree);
-  strcat(out, "/");
-  strcat(out, path);
-  char normal[PATH_MAX];
-  if (!Normalise(out, normal) || IsOurs(normal)) return Found::kHere;
-  strcpy(out, normal);
-  return Found::kMachines;
+  if (strlen(at + tree) + strlen(path) + 2 > PATH_MAX) return Found::kElsewhere;
+  char whole[PATH_MAX];
+  strcpy(whole, at + tree);
+  strcat(whole, "/");
+  strcat(whole, path);
+  const Found found = Decide(whole, out);
+  // In the tree, a path that leads out of it is the machine's.
+  return found == Found::kElsewhere && tree != 0 ? Found::kMachines : found;
 }
 
-// Returns 0 or an errno. ENOENT, ECONNREFUSED: the server has ended. EIO: it does not answer.
+// Returns 0 or an errno. ENOENT, ECONNREFUSED: the server has ended. EIO: it does not answer. The
+// library's functions would be points of cancellation, and known to sanitizers.
 int Ask(const char* base, const char* path, FilesReply& reply) {
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const long fd = syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   strcpy(address.sun_path, base);
   strcat(address.sun_path, kFilesSocket);
   const timeval limit{kFilesTimeoutSeconds, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  int connected = -1;
-  while ((connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address)) != 0 &&
-         errno == EINTR) {
+  syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  long connected = -1;
+  while ((connected = syscall(SYS_connect, fd, &address, sizeof address)) != 0 && errno == EINTR) {
   }
   const int refused = errno;
   long got = -1;
-  if (connected == 0 && send(fd, path, strlen(path), MSG_NOSIGNAL) > 0) {
-    while ((got = recv(fd, &reply, sizeof reply, 0)) < 0 && errno == EINTR) {
+  if (connected == 0 && syscall(SYS_sendto, fd, path, strlen(path), MSG_NOSIGNAL, nullptr, 0) > 0) {
+    while ((got = syscall(SYS_recvfrom, fd, &reply, sizeof reply, 0, nullptr, nullptr)) < 0 &&
+           errno == EINTR) {
     }
   }
   syscall(SYS_close, fd);
@@ -142,7 +162,9 @@ int Ask(const char* base, const char* path, FilesReply& reply) {
 }
 
 // A program that was started in a directory of the tree.
-__attribute__((constructor)) void NoteFirstDirectory() { NoteCurrentDirectory(); }
+__attribute__((constructor)) void NoteFirstDirectory() {
+  if (Base()[0] != '\0') NoteFchdir();
+}
 
 }  // namespace
 
@@ -174,12 +196,20 @@ Found Find(int directory, const char* path, Place& place) {
   return Found::kHere;
 }
 
-void NoteCurrentDirectory() {
+void NoteChdir(Found found) {
+  is_in_tree.store(found == Found::kHere);
+  if (found == Found::kHere) has_directories.store(true);
+}
+
+void NoteFchdir() {
   const int before = errno;
   char at[PATH_MAX];
-  is_in_tree.store(Base()[0] != '\0' && PathOf(AT_FDCWD, at) && TreeLength(at) != 0);
+  NoteChdir(PathOf(AT_FDCWD, at) && TreeLength(at) != 0 ? Found::kHere : Found::kElsewhere);
   errno = before;
 }
+
+void NoteOpenDirectory() { has_directories.store(true); }
+bool HasDirectories() { return has_directories.load(std::memory_order_acquire); }
 
 bool IsInTree() { return is_in_tree.load(std::memory_order_acquire); }
 

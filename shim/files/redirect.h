@@ -24,8 +24,13 @@ struct Place {
 // thread and a signal handler may call it.
 Found Find(int directory, const char* path, Place& place);
 
-// Call this after the current directory has changed.
-void NoteCurrentDirectory();
+// Call this after the current directory has changed: to what Find found, or to an open directory.
+void NoteChdir(Found found);
+void NoteFchdir();
+// Call this when the program opens a directory of the tree. Only then the path of a directory's
+// descriptor is looked at.
+void NoteOpenDirectory();
+bool HasDirectories();  // it has done so, or was in one
 // Returns true when the current directory is one of the tree.
 bool IsInTree();
 

@@ -2,6 +2,9 @@
 // start to end, as in rxe.
 
 #include <string.h>
+#include <time.h>
+
+#include <atomic>
 
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
@@ -78,7 +81,25 @@ uint64_t TicksOf(const Context& context, uint64_t time_ns) {
 uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
   return TicksOf(*Of(cq->context), Of(cq)->current.timestamp_ns);
 }
-uint64_t ReadCompletionWallclockNs(ibv_cq_ex* cq) { return Of(cq)->current.timestamp_ns; }
+
+// Returns how far CLOCK_REALTIME is before CLOCK_MONOTONIC, on which hosts count their time. As a
+// device's clock it is not set again while the program runs.
+uint64_t NsToWallclock() {
+  static std::atomic<uint64_t> known = 0;
+  uint64_t offset = known.load(std::memory_order_relaxed);
+  if (offset != 0) return offset;
+  timespec real{}, monotonic{};
+  clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  clock_gettime(CLOCK_REALTIME, &real);
+  constexpr uint64_t kNsPerSecond = 1'000'000'000;
+  offset = static_cast<uint64_t>(real.tv_sec - monotonic.tv_sec) * kNsPerSecond +
+           static_cast<uint64_t>(real.tv_nsec - monotonic.tv_nsec);
+  uint64_t unknown = 0;
+  return known.compare_exchange_strong(unknown, offset) ? offset : unknown;
+}
+uint64_t ReadCompletionWallclockNs(ibv_cq_ex* cq) {
+  return Of(cq)->current.timestamp_ns + NsToWallclock();
+}
 
 }  // namespace
 

@@ -209,6 +209,31 @@ def mounted():
         return {line for line in mounts if "fuse.rdmaemu" in line}
 
 
+def terminals_and_the_current_directory(door="fuse"):
+    """A program opens pseudo-terminals, and finds devices by relative paths from above."""
+    with Hosts(door=door) as emulator:
+        said = run(emulator, sys.executable, "-c", """if True:
+            import os, pty
+            main, other = os.openpty()
+            assert os.ttyname(other).startswith("/dev/pts/"), os.ttyname(other)
+            assert pty.spawn(["true"]) == 0
+            for here, path in (("/sys/class", "infiniband/rxe0/node_type"),
+                               ("/", "sys/class/infiniband/rxe0/node_type"),
+                               ("/dev", "../sys/class/./infiniband/rxe0/node_type")):
+                os.chdir(here)
+                assert os.getcwd() == here
+                assert open(path).read() == "1: CA\\n", path
+            os.chdir("/dev")
+            assert os.path.exists("infiniband/uverbs0")
+            assert os.listdir("/sys/class/infiniband/..")
+            top = os.open("/", os.O_RDONLY)
+            assert os.stat("dev/infiniband/uverbs0", dir_fd=top).st_rdev == os.makedev(231, 192)
+            os.statvfs("/sys/class/infiniband/rxe0")
+            print("good")
+            """)
+        check(said.splitlines()[-1:] == ["good"], said)
+
+
 def nothing_is_left_behind(door="fuse"):
     before = mounted()
     with Hosts(door=door) as emulator:
@@ -239,6 +264,7 @@ def an_ordinary_user_finds_the_device():
              os.path.join(tree, "bin", "rdmaemu"), "run", "--private", "--sysfs", "fuse", "--",
              "bash", "-ec", """
              test -c /dev/infiniband/uverbs0; id -u; id -g; cd; pwd
+             python3 -c "import os; os.openpty()"; ! touch /dev/new /sys/class/new 2> /dev/null
              rping -s -C 2 & until rping -c -a 127.0.0.1 -C 2; do :; done; wait
              cat %srdma_sends""" % (COUNTERS % "rxe0")],
             cwd=home, env=dict(emulator.env, RDMAEMU_DIR=home, HOME=home), text=True,
@@ -247,6 +273,18 @@ def an_ordinary_user_finds_the_device():
         check(result.returncode == 0, result.stdout + result.stderr)
         check(result.stdout.startswith("65534\n65534\n" + home), result.stdout)
         check(int(result.stdout.split()[-1]) > 0, result.stdout)
+        # A directory that the user is in, but cannot enter by its path.
+        os.chmod(directory, 0o711)
+        closed = os.path.join(directory, "closed", "inner")
+        os.makedirs(closed)
+        os.chmod(os.path.dirname(closed), 0o700)
+        result = subprocess.run(
+            ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+             os.path.join(tree, "bin", "rdmaemu"), "run", "--private", "--", "cat",
+             "/sys/class/infiniband/rxe0/node_type"],
+            cwd=closed, env=dict(emulator.env, RDMAEMU_DIR=home, HOME=home), text=True,
+            capture_output=True, timeout=LIMIT_S)
+        check(result.returncode == 0 and result.stdout == "1: CA\n", result.stdout + result.stderr)
 
 
 # ---- Debian's programs
@@ -418,7 +456,8 @@ def device_nodes_are_character_devices_for_every_language(door="fuse"):
 
 # These run with both doors.
 FILES = [a_program_finds_its_device_and_keeps_what_it_had, a_removed_device_has_no_files,
-         device_nodes_are_character_devices_for_every_language, nothing_is_left_behind,
+         device_nodes_are_character_devices_for_every_language,
+         terminals_and_the_current_directory, nothing_is_left_behind,
          ibstat_shows_the_device, lstopo_shows_the_device, ucx_finds_the_device, ucx_sends_over_rc,
          open_mpi_sends_on_one_host, libfabric_finds_the_device]
 CASES = [without_the_files_there_is_no_device, where_mounts_are_refused_the_files_are_copies,

@@ -431,6 +431,50 @@ TEST_F(Mlx5Calls, APkeyIndexBeyondTheTableIsRefused) {
             EINVAL);
 }
 
+// checks_responder_depth
+TEST_F(Mlx5Calls, MoreReadsAtOnceThanTheDeviceServesAreRefused) {
+  const Cq cq = MakeCq();
+  const Qp qp = MakeQp(IBV_QPT_RC, cq.get());
+  ASSERT_TRUE(qp);
+  ibv_device_attr limits{};
+  ASSERT_EQ(ibv_query_device(context.get(), &limits), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  ASSERT_EQ(ibv_modify_qp(qp.get(), &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+            0);
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = qp->qp_num;
+  attr.min_rnr_timer = 12;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.grh.sgid_index = 1;
+  attr.ah_attr.grh.hop_limit = 1;
+  attr.ah_attr.grh.dgid = GidOf(LocalAddress());
+  constexpr int kMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  attr.max_dest_rd_atomic = static_cast<uint8_t>(limits.max_qp_rd_atom + 1);
+  EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, kMask), EINVAL);
+  attr.max_dest_rd_atomic = static_cast<uint8_t>(limits.max_qp_rd_atom);
+  EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, kMask), 0);
+}
+
+// A slot's room for inline data is not granted as SGEs.
+TEST_F(Mlx5Calls, InlineDataGrantsNoMoreSgesThanTheDeviceHas) {
+  const Cq cq = MakeCq();
+  ibv_device_attr limits{};
+  ASSERT_EQ(ibv_query_device(context.get(), &limits), 0);
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq.get();
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {1, 1, 1, 1, 900};
+  const Qp qp(ibv_create_qp(pd.get(), &attr));
+  ASSERT_TRUE(qp);
+  EXPECT_LE(attr.cap.max_send_sge, static_cast<uint32_t>(limits.max_sge));
+}
+
 // max_inline_bytes
 TEST_F(Mlx5Calls, InlineDataIsLimitedBySizeOfTheSendRequest) {
   constexpr uint32_t kMost = 1004;

@@ -101,7 +101,7 @@ def a_server_that_ignores_signals_is_ended():
         server = ("sh -c 'trap \"\" TERM; echo $$ >> %s; rping -s -a {address} & while :; do sleep 1; done'"
                   "; true" % mark)
         emulated.need("rping")
-        expect(emulator.rdmaemu("ab", *EMULATORS, "--timeout", "1s", "--server", server,
+        expect(emulator.rdmaemu("ab", *EMULATORS, "--timeout", "8s", "--server", server,
                                 "--client", "ibv_devinfo"), 0,
                "note: on b the server ended with status stopped")
         with open(mark) as pids:

@@ -1,8 +1,13 @@
 #include "tools/cli/device_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "shim/files/protocol.h"
@@ -30,6 +35,14 @@ std::string OtherPreloads() {
   return others;
 }
 
+// A program enters a namespace with the path of its current directory, into which a parent of
+// another user may not let it.
+bool CanEnterCurrentDirectory() {
+  std::error_code error;
+  const auto path = std::filesystem::current_path(error);
+  return error || chdir(path.c_str()) == 0;
+}
+
 std::string Why(const std::string& reason) {
   return "cannot show the devices under /sys and /dev: " + reason;
 }
@@ -41,7 +54,10 @@ runtime::OrMessage<DeviceFiles> DeviceFiles::Open(SysfsDoor door, const std::str
   DeviceFiles files;
   std::string refused;
   if (door == SysfsDoor::kAuto || door == SysfsDoor::kFuse) {
-    auto mounts = MountNamespace::Make(socket_path);
+    auto mounts = CanEnterCurrentDirectory()
+                      ? MountNamespace::Make(socket_path)
+                      : runtime::OrMessage<MountNamespace>(tl::unexpected(
+                            std::string("chdir to the current directory: ") + strerror(errno)));
     if (mounts) {
       files.mounts_.emplace(std::move(*mounts));
       return files;

@@ -627,5 +627,6 @@ void FillClosedStreams() {
 
 int main(int argc, char** argv) {
   rdmaemu::cli::FillClosedStreams();
+  rdmaemu::cli::HearOfChildren();
   return rdmaemu::cli::Main(argc, argv);
 }

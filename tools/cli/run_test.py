@@ -126,6 +126,18 @@ def closed_streams_stay_closed_for_the_program_and_get_no_messages():
             check(not os.path.exists(log) or os.path.getsize(log) == 0, "the log is not empty")
 
 
+def an_ignored_sigchld_is_the_programs_alone():
+    with Emulator() as emulator:
+        show = "import signal; print(signal.getsignal(signal.SIGCHLD).name)"
+        for before in (signal.SIG_IGN, signal.SIG_DFL):
+            result = subprocess.run([emulated.RDMAEMU, "run", "--host", "h", "--address", ADDRESS,
+                                     "--", sys.executable, "-c", show + "; exit(3)"],
+                                    env=emulator.env, text=True, capture_output=True, timeout=60,
+                                    preexec_fn=lambda: signal.signal(signal.SIGCHLD, before))
+            expect(result, 3)
+            check(result.stdout == before.name + "\n", result.stdout)
+
+
 def a_trace_whose_host_was_killed_fails_the_run():
     with Emulator() as emulator:
         trace = os.path.join(emulator.directory, "trace.jsonl")
@@ -278,6 +290,7 @@ CASES = [
     a_rule_that_was_added_and_never_fired_is_named_and_strict_fails,
     a_host_without_rules_that_has_gone_is_no_news_but_with_strict,
     closed_streams_stay_closed_for_the_program_and_get_no_messages,
+    an_ignored_sigchld_is_the_programs_alone,
     a_trace_whose_host_was_killed_fails_the_run,
     strict_passes_after_a_crash_that_fired,
     a_rule_that_matched_nothing_is_told_what_happened_at_its_door,

@@ -85,7 +85,7 @@ FilesReply ReplyOf(const HostFile& file) {
   reply.mode = file.mode;
   reply.major = file.major;
   reply.minor = file.minor;
-  reply.bytes = file.bytes;
+  reply.is_directory = file.kind == FileKind::kDirectory;
   return reply;
 }
 

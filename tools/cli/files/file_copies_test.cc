@@ -37,7 +37,6 @@ class FakeTree final : public FileTree {
     file.kind = kind;
     file.mode = 0444;
     file.text = text;
-    file.bytes = 4096;
   }
   std::map<std::string, HostFile> files;
 };
@@ -77,7 +76,7 @@ class FileCopiesTest : public ::testing::Test {
 TEST_F(FileCopiesTest, AFileBehindALinkIsCopiedWithTheLink) {
   const FilesReply reply = copies_.Update("/a//./link/../link/text");
   EXPECT_EQ(reply.error, 0);
-  EXPECT_EQ(reply.bytes, 4096u);
+  EXPECT_EQ(reply.is_directory, 0u);
   EXPECT_EQ(reply.mode, 0444u);
   EXPECT_EQ(Read("/a/real/text"), "one\n");
   EXPECT_EQ(fs::read_symlink(directory_ + "/tree/a/link"), "real");

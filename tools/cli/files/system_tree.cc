@@ -24,6 +24,9 @@ constexpr const char* kOurClasses[] = {"infiniband", "infiniband_mad", "infiniba
 constexpr const char* kHiddenClasses[] = {"infiniband", "infiniband_cm", "infiniband_mad",
                                           "infiniband_verbs", "misc"};
 
+// The machine's /dev, for what must be opened there.
+constexpr const char* kHiddenNodes = ".machine";
+
 std::string Failed(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 bool IsDirectory(const std::string& path) {
@@ -75,10 +78,34 @@ std::string ShowAll(const std::string& from, const std::string& to, const Names&
   return {};
 }
 
+// Shows the directory at its place. Nobody can add entries, which the machine would not see.
 std::string Place(const std::string& made, const std::string& at) {
-  return mount(made.c_str(), at.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0
-             ? ""
-             : Failed("bind " + at);
+  if (mount(made.c_str(), at.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
+    return Failed("bind " + at);
+  }
+  constexpr unsigned long kReadOnly = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_RDONLY;
+  return mount(nullptr, at.c_str(), nullptr, kReadOnly, nullptr) == 0 ? ""
+                                                                      : Failed("remount " + at);
+}
+
+// The kernel looks for the terminals in "pts" beside the file that was opened as /dev/ptmx. It
+// finds nothing beside a node that is bound alone.
+std::string ShowTerminals(const std::string& machine, const std::string& made) {
+  const std::string node = machine + "/ptmx", shown = made + "/ptmx";
+  struct stat found {};
+  if (lstat(node.c_str(), &found) != 0) return {};
+  if (S_ISLNK(found.st_mode)) return ShowAlso(node, shown);
+  if (mknod(shown.c_str(), found.st_mode, found.st_rdev) == 0) {
+    return chmod(shown.c_str(), found.st_mode & 0777) == 0 ? "" : Failed(shown);
+  }
+  // An ordinary user cannot make a node. A hidden directory shows the machine's with its neighbour.
+  const std::string hidden = made + "/" + kHiddenNodes;
+  if (mkdir(hidden.c_str(), 0755) != 0 ||
+      mount(machine.c_str(), hidden.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
+    return Failed("bind " + hidden);
+  }
+  return symlink((std::string(kHiddenNodes) + "/ptmx").c_str(), shown.c_str()) == 0 ? ""
+                                                                                    : Failed(shown);
 }
 
 }  // namespace
@@ -121,8 +148,9 @@ std::string SystemTree::ShowClasses(const std::string& machine, const std::strin
 
 std::string SystemTree::ShowNodes() {
   const std::string nodes = scratch_ + "/dev", machine = "/dev";
-  const std::array<std::string, 1> ours = {"infiniband"};
-  if (const std::string why = ShowAll(machine, nodes, ours); !why.empty()) return why;
+  const std::array<std::string, 2> other = {"infiniband", "ptmx"};
+  if (const std::string why = ShowAll(machine, nodes, other); !why.empty()) return why;
+  if (const std::string why = ShowTerminals(machine, nodes); !why.empty()) return why;
   const std::string why = ShowAlso(Ours("/dev/infiniband"), nodes + "/infiniband");
   return why.empty() ? Place(nodes, machine) : why;
 }
