@@ -153,6 +153,7 @@ inline constexpr uint32_t kMissingReceivesInReset = 16;    // ibv_post_recv in R
 inline constexpr uint32_t kMissingMisalignedAtomics = 32;  // refused when they are posted
 inline constexpr uint32_t kMissingEarlySends = 64;         // ibv_post_send before RTS
 inline constexpr uint32_t kMissingAtomicWrites = 256;
+inline constexpr uint32_t kMissingFlushes = 512;
 inline constexpr uint32_t kMissingPurge = 128;  // of a QP's completions, at RESET and destroy
 struct OpenDeviceOut {
   uint32_t context;

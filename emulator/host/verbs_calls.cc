@@ -62,6 +62,7 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
   if (profile.device.orig_attr.max_mw == 0) out.missing |= kMissingWindows;
   if (profile.refuses_receives_in_reset) out.missing |= kMissingReceivesInReset;
   if (!profile.completes_misaligned_atomics) out.missing |= kMissingMisalignedAtomics;
+  if (!profile.serves_flushes()) out.missing |= kMissingFlushes;
   if (!profile.serves_atomic_writes()) out.missing |= kMissingAtomicWrites;
   if (!profile.purges_completions) out.missing |= kMissingPurge;
   if (!profile.accepts_early_sends) out.missing |= kMissingEarlySends;

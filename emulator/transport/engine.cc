@@ -436,7 +436,8 @@ class Engine::Impl final : public Receiver {
     EngineCounters& counters = core_.counters;
     if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
     if (TypeOf(train.headers.transport) != qp.type ||
-        (train.info().atomic_write && !qp.device->profile.serves_atomic_writes())) {
+        (train.info().atomic_write && !qp.device->profile.serves_atomic_writes()) ||
+        (train.info().flush && !qp.device->profile.serves_flushes())) {
       return &counters.dropped_bad_opcode;
     }
     if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {

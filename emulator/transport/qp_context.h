@@ -46,10 +46,10 @@ struct RequesterState {
   uint32_t awaited_copies = 0;  // of its trains, parked at the peer
 };
 
-// A READ, atomic or ATOMIC WRITE that a responder remembers in order to repeat its response (IBTA
-// 9.7.5.1.5).
+// A READ, atomic, ATOMIC WRITE or FLUSH that a responder remembers in order to repeat its response
+// (IBTA 9.7.5.1.5).
 struct ResponderResource {
-  enum class Kind : uint8_t { kNone, kRead, kAtomic, kAtomicWrite };
+  enum class Kind : uint8_t { kNone, kRead, kAtomic, kAtomicWrite, kFlush };
   Kind kind = Kind::kNone;
   uint32_t first_psn = 0, last_psn = 0;
   uint64_t address = 0;

@@ -1,6 +1,7 @@
 #include "emulator/transport/requester.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace rdmaemu::transport {
 namespace {
@@ -40,7 +41,7 @@ SendWqe* NextRequest(QpContext& context) {
 void AssignPsns(QpContext& context, SendWqe& request) {
   if (request.started) return;
   request.started = true;
-  const bool is_one = request.is_atomic() || request.is_atomic_write();
+  const bool is_one = request.is_atomic() || request.is_atomic_write() || request.is_flush();
   request.packets = is_one ? 1 : PacketsFor(request.length, context.mtu_bytes);
   request.first_psn = context.requester.next_psn;
   request.last_psn = PsnAdd(request.first_psn, request.packets - 1);
@@ -181,8 +182,12 @@ Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& reque
   AssignPsns(context, request);
   const uint32_t room = window - static_cast<uint32_t>(in_flight);
   if (!request.needs_response()) return SendData(now, context, request, room, budget);
-  if (s.reads.size() >= context.qp->attr.max_rd_atomic) return Step::kBlocked;
-  const Step step = request.is_read()           ? SendRead(now, context, request, room)
+  // max_rd_atomic does not limit FLUSHes in rxe (check_init_depth).
+  if (!request.is_flush() && s.reads.size() >= context.qp->attr.max_rd_atomic) {
+    return Step::kBlocked;
+  }
+  const Step step = request.is_flush()          ? SendFlush(now, context, request)
+                    : request.is_read()         ? SendRead(now, context, request, room)
                     : request.is_atomic_write() ? SendAtomicWrite(now, context, request)
                                                 : SendAtomic(now, context, request);
   if (step == Step::kSent) budget--;
@@ -252,6 +257,21 @@ Requester::Step Requester::SendAtomic(Time now, QpContext& context, SendWqe& req
   const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
   if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
   return step;
+}
+
+Requester::Step Requester::SendFlush(Time now, QpContext& context, SendWqe& request) {
+  FlushRequest flush;
+  static_assert(sizeof flush <= sizeof request.wr.wr);
+  std::memcpy(&flush, &request.wr.wr, sizeof flush);
+  Address(context, wire::Operation::kFlush);
+  train_.headers.psn = request.first_psn;
+  train_.headers.ack_request = true;
+  train_.headers.remote_address = flush.remote_address;
+  train_.headers.rkey = flush.rkey;
+  train_.headers.dma_length = request.length;
+  train_.headers.placement = flush.placement & 0x0f;
+  train_.headers.selectivity = flush.selectivity & 0x03;
+  return Dispatch(now, context, request, 1, kMaxLocalRequests);
 }
 
 Requester::Step Requester::SendAtomicWrite(Time now, QpContext& context, SendWqe& request) {

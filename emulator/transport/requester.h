@@ -22,6 +22,7 @@ class Requester {
   Step SendData(Time now, QpContext& context, SendWqe& request, uint32_t room, uint32_t& budget);
   Step SendRead(Time now, QpContext& context, SendWqe& request, uint32_t room);
   Step SendAtomic(Time now, QpContext& context, SendWqe& request);
+  Step SendFlush(Time now, QpContext& context, SendWqe& request);
   Step SendAtomicWrite(Time now, QpContext& context, SendWqe& request);
   Step Dispatch(Time now, QpContext& context, SendWqe& request, uint32_t packets, size_t limit);
   bool RunLocal(Time now, QpContext& context, SendWqe& request);

@@ -34,6 +34,7 @@ constexpr uint8_t NakSyndrome(wire::NakCode code) {
 
 ResponderResource::Kind KindOf(const wire::OpcodeInfo& info) {
   using enum ResponderResource::Kind;
+  if (info.flush) return kFlush;
   return info.read ? kRead : info.atomic ? kAtomic : info.atomic_write ? kAtomicWrite : kNone;
 }
 
@@ -139,13 +140,15 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
   const unsigned rights = context.qp->attr.qp_access_flags;
   if ((info.read && (rights & IBV_ACCESS_REMOTE_READ) == 0) ||
       ((info.write || info.atomic_write) && (rights & IBV_ACCESS_REMOTE_WRITE) == 0) ||
-      (info.atomic && (rights & IBV_ACCESS_REMOTE_ATOMIC) == 0)) {
+      (info.atomic && (rights & IBV_ACCESS_REMOTE_ATOMIC) == 0) ||
+      (info.flush && (static_cast<unsigned>(FlushAccess(train.headers)) & ~rights) != 0)) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn,
                  IBV_WC_REM_INV_REQ_ERR);
   }
   if (info.read) return HandleRead(now, context, train);
   if (info.atomic) return HandleAtomic(now, context, train);
   if (info.atomic_write) return HandleAtomicWrite(now, context, train);
+  if (info.flush) return HandleFlush(now, context, train);
   HandleData(now, context, train);
 }
 
@@ -180,7 +183,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .msn = s.msn,
                    .original = resource->original});
   }
-  if (info.atomic_write) {
+  if (info.atomic_write || info.flush) {
     return Answer(now, context,
                   {.kind = Response::Kind::kEmptyRead,
                    .syndrome = wire::kAethUnlimitedCredits,

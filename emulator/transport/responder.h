@@ -42,6 +42,7 @@ class Responder {
   void Duplicate(Time now, QpContext& context, const Train& train);
   void HandleRead(Time now, QpContext& context, const Train& train);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
+  void HandleFlush(Time now, QpContext& context, const Train& train);
   void HandleAtomicWrite(Time now, QpContext& context, const Train& train);
   void HandleData(Time now, QpContext& context, Train& train);
   bool TakeReceive(Time now, QpContext& context, Train& train);
@@ -76,6 +77,8 @@ class Responder {
   std::vector<QpContext*> owing_acks_;
 };
 
+// Returns the rights that the placement of a FLUSH needs.
+int FlushAccess(const wire::PacketHeaders& headers);
 // Stores the destination of a WRITE at its first packet. Returns false when the length disagrees
 // with the RETH.
 bool TakeWriteLength(QpContext& context, const Train& train);

@@ -15,6 +15,8 @@ bool IsData(uint32_t opcode) {
 
 bool OpcodeFits(const Profile& profile, ibv_qp_type type, uint32_t opcode) {
   switch (opcode) {
+    case kWrFlush:
+      return type == IBV_QPT_RC && profile.serves_flushes();
     case IBV_WR_ATOMIC_WRITE:
       return type == IBV_QPT_RC && profile.serves_atomic_writes();
     case IBV_WR_SEND:
@@ -86,6 +88,9 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
     out.status = IBV_WC_LOC_QP_OP_ERR;
   } else if (out.is_local()) {
     out.status = IBV_WC_SUCCESS;
+  } else if (out.is_flush()) {
+    out.length = header.dma.length;
+    out.status = IBV_WC_SUCCESS;
   } else if (out.is_atomic_write()) {
     out.status = CopyWord(qp, slot, header.dma.length, out);
   } else if (out.is_inline) {
@@ -97,6 +102,7 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
 }
 
 ibv_wc_opcode CompletionOpcode(ibv_wr_opcode opcode) {
+  if (opcode == static_cast<ibv_wr_opcode>(kWrFlush)) return static_cast<ibv_wc_opcode>(kWcFlush);
   switch (opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:

@@ -8,13 +8,15 @@
 #include <span>
 #include <vector>
 
+#include "emulator/base/newer_verbs.h"
 #include "emulator/verbs/objects.h"
 
 namespace rdmaemu::transport {
 
 struct SendWqe {
-  rxe_send_wr wr;   // wr_id, opcode, flags, immediate, remote address
-  uint32_t length;  // bytes of payload; of the local buffer for READ and atomics
+  rxe_send_wr wr;  // wr_id, opcode, flags, immediate, remote address
+  // Bytes of payload; of the local buffer for READ and atomics; of the remote range for FLUSH.
+  uint32_t length;
   bool is_inline;
   std::vector<rxe_sge> sges;
   // Inline data, the 8 bytes of an ATOMIC WRITE, or the payload that the library copied at post.
@@ -38,9 +40,10 @@ struct SendWqe {
     return wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
   bool is_atomic_write() const { return wr.opcode == IBV_WR_ATOMIC_WRITE; }
+  bool is_flush() const { return wr.opcode == kWrFlush; }
   bool is_local() const { return wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW; }
   // The response is a READ response, which is empty unless this is a READ.
-  bool needs_read_response() const { return is_read() || is_atomic_write(); }
+  bool needs_read_response() const { return is_read() || is_atomic_write() || is_flush(); }
   bool needs_response() const { return needs_read_response() || is_atomic(); }
 };
 

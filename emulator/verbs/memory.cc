@@ -1,6 +1,7 @@
 // Memory regions and windows: registration, keys, binding, and the lookups of the data path.
 #include <algorithm>
 
+#include "emulator/base/newer_verbs.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -32,7 +33,8 @@ MemoryRef RefOf(const MemoryRegion& region, uint64_t address, uint64_t length) {
 tl::unexpected<MemoryFault> Fault(MemoryFault fault) { return tl::make_unexpected(fault); }
 
 uint32_t RkeyOf(const Profile& profile, const MemoryRegion& region) {
-  return profile.always_has_rkey || (region.access & kRemoteAccess) != 0 ? region.lkey : 0;
+  const bool is_remote = (region.access & (kRemoteAccess | kAccessFlush)) != 0;
+  return profile.always_has_rkey || is_remote ? region.lkey : 0;
 }
 
 }  // namespace
@@ -50,8 +52,11 @@ Result<uint32_t> Verbs::NewKey(KeyOwner owner) {
 
 Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
                           uint64_t length, RegionPages pages) {
-  const int unused = profile.refuses_unused_access ? access & kUnusedAccess : 0;
-  if ((access & ~(kKnownAccess | unused)) != 0) return Fail(EINVAL);
+  // Linux 6.12 knows all of them, and has EOPNOTSUPP for those that the device lacks.
+  const int flush_access = profile.flush_access();
+  const int unused =
+      profile.refuses_unused_access ? access & (kUnusedAccess | (kAccessFlush & ~flush_access)) : 0;
+  if ((access & ~(kKnownAccess | flush_access | unused)) != 0) return Fail(EINVAL);
   if ((access & kWritesFromAfar) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return Fail(EINVAL);
   }
@@ -70,6 +75,8 @@ Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access,
                                                 NeedsWritablePages(access))
                              : pages == RegionPages::kReachable && memory.Admits(process, address);
   if (!reachable) return Fail(EFAULT);
+  // rxe_mr_fill_pages_from_sgt of Linux 6.12
+  if ((access & kAccessFlushPersistent) != 0 && !profile.has_persistent_memory) return Fail(EINVAL);
   return {};
 }
 
@@ -280,7 +287,8 @@ tl::expected<void, MemoryFault> Verbs::BindWindow(QueuePair& qp, const rxe_send_
   window.iova = bind.addr;
   window.length = bind.length;
   // Rights of the region itself (IBV_ACCESS_LOCAL_WRITE and others) do not apply to a window.
-  window.access = static_cast<int>(bind.access) & (kRemoteAccess | IBV_ACCESS_ZERO_BASED);
+  window.access =
+      static_cast<int>(bind.access) & (kRemoteAccess | kAccessFlush | IBV_ACCESS_ZERO_BASED);
   if (window.type == IBV_MW_TYPE_2) {
     window.qp = &qp;
     qp.bound_windows++;
@@ -329,10 +337,8 @@ tl::expected<MemoryRef, MemoryFault> Verbs::ResolveLocal(const ProtectionDomain&
   return RefOf(*region, sge.addr, sge.length);
 }
 
-tl::expected<MemoryRef, MemoryFault> Verbs::ResolveRemote(const QueuePair& qp, uint32_t rkey,
-                                                          uint64_t address, uint64_t length,
-                                                          int access) {
-  if (length == 0) return MemoryRef{ProcessId::kNone, {0, 0}};
+tl::expected<Verbs::RemoteTarget, MemoryFault> Verbs::FindRemote(const QueuePair& qp, uint32_t rkey,
+                                                                 int access) {
   const KeyOwner* owner = keys_.Find(KeyIndex(rkey));
   if (owner == nullptr) return Fault(MemoryFault::kKey);
   if (const MemoryRegion* region = owner->region; region != nullptr) {
@@ -340,8 +346,7 @@ tl::expected<MemoryRef, MemoryFault> Verbs::ResolveRemote(const QueuePair& qp, u
       return Fault(MemoryFault::kKey);
     }
     if ((access & ~region->access) != 0) return Fault(MemoryFault::kAccess);
-    if (!Inside(address, length, region->iova, region->length)) return Fault(MemoryFault::kRange);
-    return RefOf(*region, address, length);
+    return RemoteTarget{*region, region->iova, region->iova, region->length};
   }
   const MemoryWindow& window = *owner->window;
   if (window.rkey != rkey || window.pd != qp.pd || window.region == nullptr ||
@@ -350,10 +355,27 @@ tl::expected<MemoryRef, MemoryFault> Verbs::ResolveRemote(const QueuePair& qp, u
   }
   if ((access & ~window.access) != 0) return Fault(MemoryFault::kAccess);
   const bool zero_based = (window.access & IBV_ACCESS_ZERO_BASED) != 0;
-  if (!Inside(address, length, zero_based ? 0 : window.iova, window.length)) {
-    return Fault(MemoryFault::kRange);
-  }
-  return RefOf(*window.region, zero_based ? window.iova + address : address, length);
+  return RemoteTarget{*window.region, zero_based ? 0 : window.iova, window.iova, window.length};
+}
+
+tl::expected<MemoryRef, MemoryFault> Verbs::ResolveRemote(const QueuePair& qp, uint32_t rkey,
+                                                          uint64_t address, uint64_t length,
+                                                          int access) {
+  if (length == 0) return MemoryRef{ProcessId::kNone, {0, 0}};
+  const auto target = FindRemote(qp, rkey, access);
+  if (!target) return Fault(target.error());
+  if (!Inside(address, length, target->first, target->length)) return Fault(MemoryFault::kRange);
+  return RefOf(target->region, target->iova + (address - target->first), length);
+}
+
+tl::expected<MemoryRef, MemoryFault> Verbs::ResolveFlush(const QueuePair& qp, uint32_t rkey,
+                                                         uint64_t address, uint64_t length,
+                                                         bool whole_region, int access) {
+  const auto target = FindRemote(qp, rkey, access);
+  if (!target) return Fault(target.error());
+  if (whole_region) return RefOf(target->region, target->region.iova, target->region.length);
+  if (!Inside(address, length, target->first, target->length)) return Fault(MemoryFault::kRange);
+  return RefOf(target->region, target->iova + (address - target->first), length);
 }
 
 }  // namespace rdmaemu

@@ -57,6 +57,41 @@ TEST_F(MemoryKeys, ADeviceMayRefuseAccessThatItDoesNotUse) {
   }
 }
 
+// ib_check_mr_access of Linux 6.12, and rxe_mr_fill_pages_from_sgt. 6.1 does not know the flags.
+TEST_F(MemoryKeys, RightsToFlushNeedTheDevicesCapability) {
+  Profile& profile = verbs.DeviceByIndex(0)->profile;
+  EXPECT_EQ(RegError(kAccessFlushGlobal, at(), 8), EINVAL);
+  profile.refuses_unused_access = true;
+  EXPECT_EQ(RegError(kAccessFlushGlobal, at(), 8), EOPNOTSUPP);
+  profile.device.device_cap_flags_ex |= kDeviceCapFlushGlobal;
+  EXPECT_EQ(RegError(kAccessFlushGlobal, at(), 8), 0);
+  EXPECT_EQ(RegError(kAccessFlushPersistent, at(), 8), EOPNOTSUPP);
+  profile.device.device_cap_flags_ex |= kDeviceCapFlushPersistent;
+  EXPECT_EQ(RegError(kAccessFlushPersistent, at(), 8), EINVAL) << "no persistent memory";
+  profile.has_persistent_memory = true;
+  EXPECT_EQ(RegError(kAccessFlush, at(), 8), 0);
+}
+
+TEST_F(MemoryKeys, AFlushHasARangeOrAWholeRegionAndItsRight) {
+  verbs.DeviceByIndex(0)->profile.device.device_cap_flags_ex |= kDeviceCapFlushGlobal;
+  QueuePair* qp = Qp(IBV_QPT_RC);
+  const MemoryRegion* region = Mr(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | kAccessFlushGlobal);
+  const auto flush = [&](uint32_t rkey, uint64_t address, uint64_t length, bool whole,
+                         int access = kAccessFlushGlobal) {
+    return verbs.ResolveFlush(*qp, rkey, address, length, whole, access);
+  };
+  EXPECT_EQ(flush(region->rkey, at() + 8, 16, false)->range.address, at() + 8);
+  EXPECT_EQ(flush(region->rkey, 1, 2, true)->range.length, sizeof bytes);
+  EXPECT_EQ(flush(region->rkey, at(), sizeof bytes + 1, false).error(), MemoryFault::kRange);
+  EXPECT_EQ(flush(region->rkey ^ 1, at(), 0, false).error(), MemoryFault::kKey);
+  EXPECT_EQ(flush(region->rkey, at(), 8, false, kAccessFlush).error(), MemoryFault::kAccess);
+  const auto window = *verbs.AllocMw(kGroup, pd->handle, IBV_MW_TYPE_2);
+  ASSERT_TRUE(verbs.BindWindow(*qp, Bind(*window, *region, at() + 64, 64, kAccessFlushGlobal)));
+  EXPECT_EQ(flush(window->rkey, at() + 64, 64, false)->range.address, at() + 64);
+  EXPECT_EQ(flush(window->rkey, at(), 8, false).error(), MemoryFault::kRange);
+  EXPECT_EQ(flush(window->rkey, 0, 0, true)->range.length, sizeof bytes) << "as in rxe";
+}
+
 // The library has checked the pages. All other checks come first.
 TEST_F(MemoryKeys, WhatTheLibraryFoundOutIsBelieved) {
   memory.holes.push_back({{at() + 4096, 4096}, false});

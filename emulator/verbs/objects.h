@@ -322,6 +322,11 @@ class VerbsDirectory : public AsyncEventRaiser {
   virtual tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                              uint64_t address, uint64_t length,
                                                              int access) = 0;
+  // The same for FLUSH. `access` are rights of kAccessFlush, or 0. The key must be valid also for a
+  // length of 0. A whole region has no range to check.
+  virtual tl::expected<MemoryRef, MemoryFault> ResolveFlush(const QueuePair& qp, uint32_t rkey,
+                                                            uint64_t address, uint64_t length,
+                                                            bool whole_region, int access) = 0;
   // Executes SEND with invalidate and LOCAL_INV. kKey when the key does not belong to this PD (and
   // QP).
   virtual tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) = 0;

@@ -153,12 +153,22 @@ struct Profile {
   bool reports_current_state = false;  // ibv_query_qp sets cur_qp_state; 6.1: always 0
   bool reports_srq_depth = false;      // ibv_create_srq returns the depth that it granted
 
+  // Regions may have IBV_ACCESS_FLUSH_PERSISTENT. Without persistent memory that is EINVAL.
+  bool has_persistent_memory = false;
+
   VendorErrors vendor_errors;
 
   // Optional operations, as the device's capability flags say.
   bool serves_atomic_writes() const {
     return (device.device_cap_flags_ex & kDeviceCapAtomicWrite) != 0;
   }
+  // The rights to flush that a region may have.
+  int flush_access() const {
+    const uint64_t flags = device.device_cap_flags_ex;
+    return ((flags & kDeviceCapFlushGlobal) != 0 ? kAccessFlushGlobal : 0) |
+           ((flags & kDeviceCapFlushPersistent) != 0 ? kAccessFlushPersistent : 0);
+  }
+  bool serves_flushes() const { return flush_access() != 0; }
 
   // The longest message that the transports move, in bytes.
   uint32_t most_message_bytes() const { return enforces_max_msg_sz ? port.max_msg_sz : UINT32_MAX; }

@@ -277,6 +277,9 @@ class Verbs final : public VerbsDirectory {
   tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                      uint64_t address, uint64_t length,
                                                      int access) override;
+  tl::expected<MemoryRef, MemoryFault> ResolveFlush(const QueuePair& qp, uint32_t rkey,
+                                                    uint64_t address, uint64_t length,
+                                                    bool whole_region, int access) override;
   tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) override;
   tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) override;
   std::optional<RecvWqe> TakeReceive(QueuePair& qp) override;
@@ -352,6 +355,16 @@ class Verbs final : public VerbsDirectory {
   tl::expected<MemoryRegion*, MemoryFault> CheckBind(const QueuePair& qp,
                                                      const MemoryWindow& window,
                                                      const rxe_send_wr& wr);
+  // What a remote key grants: the region, and the addresses of its first byte for the peer and in
+  // the region.
+  struct RemoteTarget {
+    const MemoryRegion& region;
+    uint64_t first;
+    uint64_t iova;
+    uint64_t length;
+  };
+  tl::expected<RemoteTarget, MemoryFault> FindRemote(const QueuePair& qp, uint32_t rkey,
+                                                     int access);
   void RemoveMr(MemoryRegion& mr);
   void RemoveMw(MemoryWindow& mw);
   void RemoveChannel(CompletionChannel& channel);

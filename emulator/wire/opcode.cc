@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint8_t kBthBytes = 12;
 constexpr uint8_t kRethBytes = 16;
+constexpr uint8_t kFethBytes = 4;
 constexpr uint8_t kAtomicEthBytes = 28;
 constexpr uint8_t kAethBytes = 4;
 constexpr uint8_t kAtomicAckEthBytes = 8;
@@ -39,6 +40,8 @@ enum Trait : uint32_t {
   kIeth = 1u << 17,
   kPayload = 1u << 18,
   kWriteWord = 1u << 19,
+  kFlushes = 1u << 20,
+  kFeth = 1u << 21,
 };
 
 constexpr OpcodeInfo Make(const char* name, uint32_t traits) {
@@ -56,8 +59,10 @@ constexpr OpcodeInfo Make(const char* name, uint32_t traits) {
   info.read = has(kRead);
   info.atomic = has(kAtomic);
   info.atomic_write = has(kWriteWord);
+  info.flush = has(kFlushes);
   info.ack = has(kAck);
   info.reth = has(kReth);
+  info.feth = has(kFeth);
   info.atomic_eth = has(kAtomicEth);
   info.aeth = has(kAeth);
   info.atomic_ack_eth = has(kAtomicAckEth);
@@ -68,7 +73,8 @@ constexpr OpcodeInfo Make(const char* name, uint32_t traits) {
   info.header_bytes = static_cast<uint8_t>(
       kBthBytes + (info.reth ? kRethBytes : 0) + (info.atomic_eth ? kAtomicEthBytes : 0) +
       (info.aeth ? kAethBytes : 0) + (info.atomic_ack_eth ? kAtomicAckEthBytes : 0) +
-      (info.deth ? kDethBytes : 0) + (info.imm ? kImmBytes : 0) + (info.ieth ? kIethBytes : 0));
+      (info.deth ? kDethBytes : 0) + (info.imm ? kImmBytes : 0) + (info.ieth ? kIethBytes : 0) +
+      (info.feth ? kFethBytes : 0));
   return info;
 }
 
@@ -112,6 +118,7 @@ constexpr Row kRows[] = {
      kSendData | kLast | kIeth},
     {TransportClass::kRc, kSendOnlyInvalidate, "RC SEND Only with Invalidate",
      kSendData | kOnly | kIeth},
+    {TransportClass::kRc, kFlush, "RC FLUSH", kRequest | kFlushes | kOnly | kFeth | kReth},
     {TransportClass::kRc, kAtomicWrite, "RC ATOMIC WRITE",
      kRequest | kWriteWord | kOnly | kReth | kPayload},
 

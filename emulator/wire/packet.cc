@@ -20,6 +20,9 @@ constexpr uint8_t kByLinkLocalBit = 0x01;
 constexpr uint8_t kByLidBit = 0x02;
 constexpr uint8_t kTransportMask = 0xe0;
 constexpr uint8_t kOperationMask = 0x1f;
+constexpr uint8_t kPlacementMask = 0x0f;
+constexpr uint8_t kSelectivityMask = 0x03;
+constexpr uint8_t kSelectivityShift = 4;
 
 uint8_t ByteAt(const std::byte* p, size_t offset) { return static_cast<uint8_t>(p[offset]); }
 
@@ -43,6 +46,11 @@ void ParseExtended(const std::byte* p, const OpcodeInfo& info, PacketHeaders& he
     headers.by_lid = (ByteAt(p, 4) & kByLidBit) != 0;
     headers.source_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
     p += 8;
+  }
+  if (info.feth) {
+    headers.placement = ByteAt(p, 3) & kPlacementMask;
+    headers.selectivity = ByteAt(p, 3) >> kSelectivityShift & kSelectivityMask;
+    p += 4;
   }
   if (info.reth) {
     headers.remote_address = LoadBig<8>(p);
@@ -80,6 +88,11 @@ void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& hea
                 (headers.by_link_local ? kByLinkLocalBit : 0) | (headers.by_lid ? kByLidBit : 0));
     StoreBig<3>(p + 5, headers.source_qpn);
     p += 8;
+  }
+  if (info.feth) {
+    StoreBig<4>(p, (headers.selectivity & kSelectivityMask) << kSelectivityShift |
+                       (headers.placement & kPlacementMask));
+    p += 4;
   }
   if (info.reth) {
     StoreBig<8>(p, headers.remote_address);

@@ -55,7 +55,8 @@ enum class Operation : uint8_t {
   kFetchAdd = 20,
   kSendLastInvalidate = 22,
   kSendOnlyInvalidate = 23,
-  kAtomicWrite = 29,  // IBTA 1.5, annex A19
+  kFlush = 28,        // IBTA 1.5, annex A19
+  kAtomicWrite = 29,  // the same
 };
 
 // The headers of an opcode, and the packet's position in its message. opcode.cc has the one table
@@ -67,8 +68,8 @@ struct OpcodeInfo {
   const char* name;  // "RC SEND First"; nullptr: no such opcode
   bool request, response;
   bool first, middle, last, only;
-  bool send, write, read, atomic, atomic_write, ack;
-  bool reth, atomic_eth, aeth, atomic_ack_eth, deth, imm, ieth, payload;
+  bool send, write, read, atomic, atomic_write, flush, ack;
+  bool reth, feth, atomic_eth, aeth, atomic_ack_eth, deth, imm, ieth, payload;
   uint8_t header_bytes;  // BTH and extended headers
 };
 const OpcodeInfo& Opcode(TransportClass transport, Operation operation);
@@ -99,6 +100,8 @@ struct PacketHeaders {
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
   uint32_t dma_length = 0;  // RETH
+  uint8_t placement = 0;    // FETH, 4 bits: kFlushGlobal, kFlushPersistent (newer_verbs.h)
+  uint8_t selectivity = 0;  // FETH, 2 bits: kFlushRange, kFlushRegion
   uint64_t swap_add = 0;    // AtomicETH: swap data or addend
   uint64_t compare = 0;
   uint8_t syndrome = 0;     // AETH

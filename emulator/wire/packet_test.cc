@@ -40,6 +40,10 @@ PacketHeaders Filled(Code code) {
     h.rkey = 0x80000002;
   }
   if (info.reth) h.dma_length = 0x80000003;
+  if (info.feth) {
+    h.placement = 9;
+    h.selectivity = 2;
+  }
   if (info.atomic_eth) {
     h.swap_add = 0x8000000000000004;
     h.compare = 0x8000000000000005;
@@ -84,6 +88,8 @@ void ExpectSame(const PacketHeaders& a, const PacketHeaders& b) {
   EXPECT_EQ(a.remote_address, b.remote_address);
   EXPECT_EQ(a.rkey, b.rkey);
   EXPECT_EQ(a.dma_length, b.dma_length);
+  EXPECT_EQ(a.placement, b.placement);
+  EXPECT_EQ(a.selectivity, b.selectivity);
   EXPECT_EQ(a.swap_add, b.swap_add);
   EXPECT_EQ(a.compare, b.compare);
   EXPECT_EQ(a.syndrome, b.syndrome);
@@ -110,10 +116,10 @@ TEST(Opcode, HasTheOperationsThatEachTransportMayUse) {
     uc += code.transport == TransportClass::kUc;
     ud += code.transport == TransportClass::kUd;
   }
-  EXPECT_EQ(rc, 24);
+  EXPECT_EQ(rc, 25);
   EXPECT_EQ(uc, 12);
   EXPECT_EQ(ud, 2);
-  EXPECT_EQ(names.size(), 38u);
+  EXPECT_EQ(names.size(), 39u);
   EXPECT_EQ(Opcode(TransportClass::kUc, Operation::kReadRequest).name, nullptr);
   EXPECT_EQ(Opcode(TransportClass::kUd, Operation::kSendFirst).name, nullptr);
 }
@@ -123,7 +129,9 @@ TEST(Opcode, StandsAtOnePlaceInItsMessageAndGoesOneWay) {
     const OpcodeInfo& info = Opcode(code.transport, code.operation);
     EXPECT_EQ(info.first + info.middle + info.last + info.only, 1) << info.name;
     EXPECT_EQ(info.request + info.response, 1) << info.name;
-    EXPECT_EQ(info.send + info.write + info.read + info.atomic + info.atomic_write + info.ack, 1)
+    EXPECT_EQ(info.send + info.write + info.read + info.atomic + info.atomic_write + info.flush +
+                  info.ack,
+              1)
         << info.name;
   }
 }
@@ -171,6 +179,17 @@ TEST(Packet, AnAtomicWriteStandsAsTheAnnexSays) {
   EXPECT_EQ(bytes[12], std::byte{0x80});  // the address
   EXPECT_EQ(bytes[27], std::byte{0x03});  // the length
   EXPECT_EQ(bytes[28], std::byte{1});     // the payload
+}
+
+// IBTA annex A19: opcode 0x1c, a FETH before the RETH, and no payload.
+TEST(Packet, AFlushStandsAsTheAnnexSays) {
+  const auto bytes = Build(Filled({TransportClass::kRc, Operation::kFlush}), 0);
+  ASSERT_EQ(bytes.size(), 12 + 4 + 16 + kIcrcBytes);
+  EXPECT_EQ(bytes[0], std::byte{0x1c});
+  EXPECT_EQ(bytes[12], std::byte{0});
+  EXPECT_EQ(bytes[15], std::byte{0x29});  // selectivity 2, placement 9
+  EXPECT_EQ(bytes[16], std::byte{0x80});  // the address
+  EXPECT_EQ(bytes[31], std::byte{0x03});  // the length
 }
 
 TEST(Packet, TruncatedAtEveryLengthIsRefusedOrShorter) {

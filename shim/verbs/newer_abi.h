@@ -87,4 +87,12 @@ inline const RegisterMr& LayoutOf(const ibv_mr_init_attr* attributes) {
   return *reinterpret_cast<const RegisterMr*>(attributes);
 }
 
+// The end of struct ibv_qp_ex since rdma-core 46: wr_flush behind wr_atomic_write.
+struct QpEx {
+  std::byte before[offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*)];
+  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type,
+                   uint8_t level);
+};
+static_assert(offsetof(QpEx, wr_flush) == offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*));
+
 }  // namespace rdmaemu::shim::newer

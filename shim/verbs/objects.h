@@ -14,6 +14,7 @@
 #include "emulator/base/uapi.h"
 #include "shim/client/client.h"
 #include "shim/client/fork_lock.h"
+#include "shim/verbs/newer_abi.h"
 #include "shim/verbs/program_memory.h"
 
 namespace rdmaemu::shim {
@@ -81,6 +82,7 @@ struct QueuePair {
   union {
     ibv_qp base;
     ibv_qp_ex extended;
+    newer::QpEx newer;
   };
   bool has_extended;  // created with send_ops_flags
   bool signal_all;

@@ -1,5 +1,6 @@
 // Queue pairs: creation, state, attributes. Posting is in post.cc and qp_ex.cc.
 
+#include "emulator/base/newer_verbs.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -110,8 +111,10 @@ ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   if (extended && (Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
   // rdma-core 44 accepts no other operation. Newer ones are accepted only for a device that has
   // them.
-  const bool writes_words = (Of(context)->missing & kMissingAtomicWrites) == 0;
-  const uint64_t newer_ops = writes_words ? uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE} : 0;
+  const uint32_t missing = Of(context)->missing;
+  const uint64_t newer_ops =
+      ((missing & kMissingAtomicWrites) == 0 ? uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE} : 0) |
+      ((missing & kMissingFlushes) == 0 ? kQpExWithFlush : 0);
   const uint64_t possible = attr->qp_type == IBV_QPT_RC   ? kRcOps | newer_ops
                             : attr->qp_type == IBV_QPT_UC ? kUcOps
                             : attr->qp_type == IBV_QPT_UD ? kUdOps

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "emulator/base/newer_verbs.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
@@ -127,6 +128,16 @@ void AtomicWrite(ibv_qp_ex* base, uint32_t rkey, uint64_t address, const void* w
   wqe->dma.length = wqe->dma.resid = sizeof(uint64_t);
 }
 
+void Flush(ibv_qp_ex* base, uint32_t rkey, uint64_t address, size_t length, uint8_t placement,
+           uint8_t selectivity) {
+  rxe_send_wqe* wqe = Begin(base, static_cast<ibv_wr_opcode>(kWrFlush));
+  if (wqe == nullptr) return;
+  const FlushRequest flush{address, 0, rkey, placement, selectivity};
+  memcpy(&wqe->wr.wr, &flush, sizeof flush);
+  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(length);  // as rdma-core's wr_flush
+  wqe->iova = address;
+}
+
 void Send(ibv_qp_ex* qp) { Begin(qp, IBV_WR_SEND); }
 void SendImm(ibv_qp_ex* qp, __be32 imm) {
   rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_IMM);
@@ -227,6 +238,7 @@ void SetBuilders(QueuePair& qp, uint64_t ops) {
   if ((ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) != 0) ex.wr_atomic_cmp_swp = CompareSwap;
   if ((ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0) ex.wr_atomic_fetch_add = FetchAdd;
   if ((ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) ex.wr_atomic_write = AtomicWrite;
+  if ((ops & kQpExWithFlush) != 0) qp.newer.wr_flush = Flush;
   if ((ops & IBV_QP_EX_WITH_LOCAL_INV) != 0) ex.wr_local_inv = LocalInv;
   if ((ops & IBV_QP_EX_WITH_BIND_MW) != 0) ex.wr_bind_mw = BindWindow;
   if ((ops & IBV_QP_EX_WITH_SEND_WITH_INV) != 0) ex.wr_send_inv = SendInv;

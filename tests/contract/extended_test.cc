@@ -126,7 +126,7 @@ class Extended : public testing::Test {
 };
 
 // Linux 6.1 and the libraries of its time lack it. A newer rxe has it: rxe612_test.
-TEST_F(Extended, AtomicWriteIsNoOperationOfThisDevice) {
+TEST_F(Extended, AtomicWriteAndFlushAreNoOperationsOfThisDevice) {
   ibv_device_attr_ex device{};
   ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &device), 0);
   EXPECT_EQ(device.device_cap_flags_ex >> 32, 0u);
@@ -136,10 +136,17 @@ TEST_F(Extended, AtomicWriteIsNoOperationOfThisDevice) {
   init.cap = {4, 4, 1, 1, 8};
   init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   init.pd = pd.get();
-  init.send_ops_flags = kOps | IBV_QP_EX_WITH_ATOMIC_WRITE;
+  constexpr uint64_t kWithFlush = 1 << 11;  // IBV_QP_EX_WITH_FLUSH
+  for (const uint64_t operation : {uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE}, kWithFlush}) {
+    init.send_ops_flags = kOps | operation;
+    errno = 0;
+    EXPECT_EQ(ibv_create_qp_ex(context.get(), &init), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+  }
+  constexpr int kAccessFlushGlobal = 1 << 8;  // IBV_ACCESS_FLUSH_GLOBAL
   errno = 0;
-  EXPECT_EQ(ibv_create_qp_ex(context.get(), &init), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_FALSE(Mr(ibv_reg_mr(pd.get(), source.data, source.size, kAccessFlushGlobal)));
+  EXPECT_EQ(errno, EINVAL);
 }
 
 TEST_F(Extended, Send) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/contract/support/loopback.h"
+#include "tests/contract/support/newer_verbs.h"
 
 namespace rdma_contract {
 namespace {
@@ -150,7 +151,7 @@ class Rxe612Extended : public Rxe612 {
   Qp MakeExtended(uint64_t operations, ibv_qp_type type = IBV_QPT_RC) {
     ibv_qp_init_attr_ex init{};
     init.send_cq = init.recv_cq = send_cq.get();
-    init.cap = {8, 8, 0, 0, 0};
+    init.cap = {8, 8, pieces, 0, 0};
     init.qp_type = type;
     init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     init.pd = pd.get();
@@ -181,6 +182,7 @@ class Rxe612Extended : public Rxe612 {
     memcpy(&word, data.data + offset, sizeof word);
     return word;
   }
+  uint32_t pieces = 0;  // of a send. An ATOMIC WRITE has none
   ibv_qp_ex* ex = nullptr;
 };
 
@@ -265,6 +267,99 @@ TEST_F(Rxe612Extended, TheOldCallPostsAnAtomicWriteWithoutAKey) {
   ibv_send_wr* bad = nullptr;
   ASSERT_EQ(ibv_post_send(a.get(), &wr, &bad), 0);
   EXPECT_EQ(PollOne(send_cq.get()).wc.status, IBV_WC_REM_ACCESS_ERR);
+}
+
+// ---- FLUSH
+
+constexpr int kFlushAccess = kAllAccess | newer::kAccessFlushGlobal;
+
+class Rxe612Flush : public Rxe612Extended {
+ protected:
+  void Ready(int region_access = kFlushAccess, int qp_access = kFlushAccess) {
+    pieces = 1;
+    ConnectExtended(newer::kWithFlush | IBV_QP_EX_WITH_RDMA_WRITE, region_access);
+    ibv_qp_attr attr{};
+    attr.qp_access_flags = static_cast<unsigned>(qp_access);
+    ASSERT_EQ(ibv_modify_qp(b.get(), &attr, IBV_QP_ACCESS_FLAGS), 0);
+  }
+  void Flush(size_t offset, size_t bytes, uint8_t type = newer::kFlushGlobal,
+             uint8_t level = newer::kFlushRange) {
+    reinterpret_cast<newer::QpEx*>(ex)->wr_flush(ex, mr->rkey, data.address() + offset, bytes, type,
+                                                 level);
+  }
+  ibv_wc_status StatusOf(size_t offset, size_t bytes, uint8_t type = newer::kFlushGlobal,
+                         uint8_t level = newer::kFlushRange) {
+    Begin(7);
+    Flush(offset, bytes, type, level);
+    EXPECT_EQ(ibv_wr_complete(ex), 0);
+    const Completion done = PollOne(send_cq.get());
+    EXPECT_TRUE(done.found);
+    return done.wc.status;
+  }
+};
+
+TEST_F(Rxe612Flush, TheDeviceHasBothPlacements) {
+  ibv_device_attr_ex attr{};
+  ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &attr), 0);
+  EXPECT_NE(attr.device_cap_flags_ex & newer::kDeviceFlushGlobal, 0u);
+  EXPECT_NE(attr.device_cap_flags_ex & newer::kDeviceFlushPersistent, 0u);
+}
+
+// A machine without persistent memory: rxe_mr_fill_pages_from_sgt.
+TEST_F(Rxe612Flush, OrdinaryMemoryIsNotPersistent) {
+  data = Allocate(4096);
+  EXPECT_EQ(ErrnoOfRegion(newer::kAccessFlushGlobal), 0);
+  EXPECT_EQ(ErrnoOfRegion(newer::kAccessFlushPersistent), EINVAL);
+}
+
+TEST_F(Rxe612Flush, CompletesAfterTheWriteBeforeIt) {
+  ASSERT_NO_FATAL_FAILURE(Ready());
+  memset(data.data, 0x5a, 1000);
+  ibv_wr_start(ex);
+  ex->wr_id = 1;
+  ex->wr_flags = 0;
+  ibv_wr_rdma_write(ex, mr->rkey, data.address() + 2000);
+  ibv_wr_set_sge(ex, mr->lkey, data.address(), 1000);
+  ex->wr_id = 2;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  Flush(2000, 1000);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  const Completion done = PollOne(send_cq.get());
+  ASSERT_TRUE(done.found);
+  EXPECT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
+  EXPECT_EQ(int{done.wc.opcode}, newer::kWcFlush);
+  EXPECT_EQ(done.wc.wr_id, 2u);
+  EXPECT_EQ(done.wc.byte_len, 1000u);
+  EXPECT_EQ(memcmp(data.data, data.data + 2000, 1000), 0);
+}
+
+TEST_F(Rxe612Flush, ARangeMustBeInsideItsRegionAndAWholeRegionHasNoRange) {
+  ASSERT_NO_FATAL_FAILURE(Ready());
+  EXPECT_EQ(StatusOf(0, 4096), IBV_WC_SUCCESS);
+  EXPECT_EQ(StatusOf(0, 0), IBV_WC_SUCCESS);
+  EXPECT_EQ(StatusOf(9000, 8, newer::kFlushGlobal, newer::kFlushRegion), IBV_WC_SUCCESS);
+  EXPECT_EQ(StatusOf(4089, 8), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Rxe612Flush, NeedsItsRightOfTheRegion) {
+  ASSERT_NO_FATAL_FAILURE(Ready(kAllAccess));
+  EXPECT_EQ(StatusOf(0, 8), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Rxe612Flush, NeedsItsRightOfTheQp) {
+  ASSERT_NO_FATAL_FAILURE(Ready(kFlushAccess, kAllAccess));
+  EXPECT_EQ(StatusOf(0, 8), IBV_WC_REM_INV_REQ_ERR);
+}
+
+TEST_F(Rxe612Flush, PersistenceNeedsARegionOfPersistentMemory) {
+  ASSERT_NO_FATAL_FAILURE(Ready(kFlushAccess, kFlushAccess | newer::kAccessFlushPersistent));
+  EXPECT_EQ(StatusOf(0, 8, newer::kFlushPersistent), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Rxe612Flush, OnlyAReliableConnectionHasIt) {
+  send_cq = MakeCq(64);
+  EXPECT_FALSE(MakeExtended(newer::kWithFlush, IBV_QPT_UC));
+  EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
 // ---- datagrams longer than the receive

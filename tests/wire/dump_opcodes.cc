@@ -55,7 +55,8 @@ void DumpOpcodes(Dump& dump, const wire::UdpFlow& flow) {
       Values values(variant);
       const PacketHeaders headers = HeadersOf(byte, values);
       const wire::OpcodeInfo& info = headers.info();
-      if (info.name == nullptr || info.atomic_write) break;  // tshark 4.0 has no such opcode
+      if (info.name == nullptr || info.atomic_write || info.flush)
+        break;  // tshark 4.0 has no such opcode
       std::vector<std::byte> payload(info.payload ? kPayloads[variant] : 0);
       // A pattern that no dissector of an inner protocol recognizes.
       for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(0xf0 - i);

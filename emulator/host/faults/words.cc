@@ -8,6 +8,7 @@
 #include "emulator/abi/write_event.h"
 #include "emulator/base/async_events.h"
 #include "emulator/base/cm_event_names.h"
+#include "emulator/base/newer_verbs.h"
 #include "emulator/cm/events.h"
 #include "emulator/fault/grammar.h"
 #include "emulator/host/calls/call_names.h"
@@ -22,13 +23,14 @@ using fault::SubjectOf;
 constexpr const char* kFlushed = "flushed";
 
 // In the order in which messages list them. The device has no other opcodes.
-constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 10> kCompletions = {{
+constexpr std::array<std::pair<ibv_wc_opcode, const char*>, 11> kCompletions = {{
     {IBV_WC_SEND, "send"},
     {IBV_WC_RDMA_WRITE, "rdma_write"},
     {IBV_WC_RDMA_READ, "rdma_read"},
     {IBV_WC_COMP_SWAP, "comp_swap"},
     {IBV_WC_FETCH_ADD, "fetch_add"},
     {IBV_WC_ATOMIC_WRITE, "atomic_write"},
+    {static_cast<ibv_wc_opcode>(kWcFlush), "flush"},
     {IBV_WC_BIND_MW, "bind_mw"},
     {IBV_WC_LOCAL_INV, "local_inv"},
     {IBV_WC_RECV, "recv"},

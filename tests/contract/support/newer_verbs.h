@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -24,6 +25,21 @@ struct MrInitAttr {
   void* dmah = nullptr;
   Buffer* buf = nullptr;
 };
+// The end of struct ibv_qp_ex since rdma-core 46.
+struct QpEx {
+  std::byte before[offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*)];
+  void (*wr_flush)(ibv_qp_ex*, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type,
+                   uint8_t level);
+};
+// IBV_ACCESS_*, IBV_QP_EX_*, IBV_WC_*, IB_UVERBS_DEVICE_*, and the types and levels of a flush
+inline constexpr int kAccessFlushGlobal = 1 << 8, kAccessFlushPersistent = 1 << 9;
+inline constexpr uint64_t kWithFlush = 1 << 11;
+inline constexpr int kWcFlush = 8;
+inline constexpr uint64_t kDeviceFlushGlobal = uint64_t{1} << 38;
+inline constexpr uint64_t kDeviceFlushPersistent = uint64_t{1} << 39;
+inline constexpr uint8_t kFlushGlobal = 1, kFlushPersistent = 2;
+inline constexpr uint8_t kFlushRange = 0, kFlushRegion = 1;
+
 inline constexpr uint64_t kIova = 1, kAddr = 2, kFd = 4, kFdOffset = 8, kDmah = 16, kBuf = 32;
 
 struct Library {

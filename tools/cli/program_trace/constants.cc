@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "emulator/base/newer_verbs.h"
+
 // A constant. Its name in a trace is its own name without the prefix.
 #define NAMED(prefix, name) \
   { static_cast<uint64_t>(prefix##name), #name }
@@ -40,28 +42,17 @@ constexpr Constant kIbvWrOpcode[] = {
     NAMED(IBV_WR_, SEND_WITH_INV),
     NAMED(IBV_WR_, TSO),
     NAMED(IBV_WR_, DRIVER1),
+    {kWrFlush, "FLUSH"},
     NAMED(IBV_WR_, ATOMIC_WRITE),
 };
 constexpr Constant kIbvWcOpcode[] = {
-    NAMED(IBV_WC_, SEND),
-    NAMED(IBV_WC_, RDMA_WRITE),
-    NAMED(IBV_WC_, RDMA_READ),
-    NAMED(IBV_WC_, COMP_SWAP),
-    NAMED(IBV_WC_, FETCH_ADD),
-    NAMED(IBV_WC_, BIND_MW),
-    NAMED(IBV_WC_, LOCAL_INV),
-    NAMED(IBV_WC_, TSO),
-    NAMED(IBV_WC_, ATOMIC_WRITE),
-    NAMED(IBV_WC_, RECV),
-    NAMED(IBV_WC_, RECV_RDMA_WITH_IMM),
-    NAMED(IBV_WC_, TM_ADD),
-    NAMED(IBV_WC_, TM_DEL),
-    NAMED(IBV_WC_, TM_SYNC),
-    NAMED(IBV_WC_, TM_RECV),
-    NAMED(IBV_WC_, TM_NO_TAG),
-    NAMED(IBV_WC_, DRIVER1),
-    NAMED(IBV_WC_, DRIVER2),
-    NAMED(IBV_WC_, DRIVER3),
+    NAMED(IBV_WC_, SEND),         NAMED(IBV_WC_, RDMA_WRITE), NAMED(IBV_WC_, RDMA_READ),
+    NAMED(IBV_WC_, COMP_SWAP),    NAMED(IBV_WC_, FETCH_ADD),  NAMED(IBV_WC_, BIND_MW),
+    NAMED(IBV_WC_, LOCAL_INV),    NAMED(IBV_WC_, TSO),        {kWcFlush, "FLUSH"},
+    NAMED(IBV_WC_, ATOMIC_WRITE), NAMED(IBV_WC_, RECV),       NAMED(IBV_WC_, RECV_RDMA_WITH_IMM),
+    NAMED(IBV_WC_, TM_ADD),       NAMED(IBV_WC_, TM_DEL),     NAMED(IBV_WC_, TM_SYNC),
+    NAMED(IBV_WC_, TM_RECV),      NAMED(IBV_WC_, TM_NO_TAG),  NAMED(IBV_WC_, DRIVER1),
+    NAMED(IBV_WC_, DRIVER2),      NAMED(IBV_WC_, DRIVER3),
 };
 constexpr Constant kIbvWcStatus[] = {
     NAMED(IBV_WC_, SUCCESS),
@@ -237,6 +228,7 @@ constexpr Constant kSendOpsFlags[] = {
     NAMED(IBV_QP_EX_, WITH_BIND_MW),
     NAMED(IBV_QP_EX_, WITH_SEND_WITH_INV),
     NAMED(IBV_QP_EX_, WITH_TSO),
+    {kQpExWithFlush, "WITH_FLUSH"},
     NAMED(IBV_QP_EX_, WITH_ATOMIC_WRITE),
 };
 constexpr Constant kSrqInitFlags[] = {

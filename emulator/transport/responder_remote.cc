@@ -1,7 +1,8 @@
-// The responder's operations on 8 bytes: atomics and ATOMIC WRITE.
+// The responder's operations of one packet: atomics, ATOMIC WRITE and FLUSH.
 #include <array>
 #include <cstring>
 
+#include "emulator/base/newer_verbs.h"
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {
@@ -49,6 +50,38 @@ void Responder::HandleAtomic(Time now, QpContext& context, const Train& train) {
           .psn = headers.psn,
           .msn = s.msn,
           .original = original});
+}
+
+int FlushAccess(const wire::PacketHeaders& headers) {
+  return ((headers.placement & kFlushGlobal) != 0 ? kAccessFlushGlobal : 0) |
+         ((headers.placement & kFlushPersistent) != 0 ? kAccessFlushPersistent : 0);
+}
+
+// IBTA annex A19; rxe's check_rkey and process_flush. The engine has written all bytes of earlier
+// requests when it handles a FLUSH, except those that wait beside a completion.
+void Responder::HandleFlush(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
+  const QueuePair& qp = *context.qp;
+  const wire::PacketHeaders& headers = train.headers;
+  if (qp.attr.max_dest_rd_atomic == 0 ||
+      headers.dma_length > qp.device->profile.most_request_bytes()) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, headers.psn, IBV_WC_REM_INV_REQ_ERR);
+  }
+  const auto target =
+      core_.env.verbs.ResolveFlush(qp, headers.rkey, headers.remote_address, headers.dma_length,
+                                   headers.selectivity == kFlushRegion, FlushAccess(headers));
+  if (!target) {
+    return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
+  }
+  if (target->range.length > 0) core_.payloads.PlaceWaiting(context, target->range);
+  Remember(context, train, 1);
+  s.msn = PsnAdd(s.msn, 1);
+  s.expected_psn = s.ack_psn = PsnAdd(headers.psn, 1);
+  Answer(now, context,
+         {.kind = Response::Kind::kEmptyRead,
+          .syndrome = wire::kAethUnlimitedCredits,
+          .psn = headers.psn,
+          .msn = s.msn});
 }
 
 // IBTA annex A19: oA19-28 and A19.4.2, in the order of rxe's check_rkey and rxe_mr_do_atomic_write.
