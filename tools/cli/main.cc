@@ -14,6 +14,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
+#include "tools/cli/execute.h"
 #include "tools/cli/program_trace/convert.h"
 #include "tools/cli/trace_options.h"
 
