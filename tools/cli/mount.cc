@@ -61,16 +61,17 @@ int Mount(const std::string& given, bool is_foreground) {
     }
     notice = std::move(result.notice);
   }
-  MountGuard guard;
+  MountGuard guard(directory);
   MountedHosts hosts(*registry);
   MountTree tree(hosts);
   bool is_mounted = false;
   const std::string why = MountFuse(directory, tree, [&] {
     is_mounted = true;
-    if (const auto mount = MountOn(directory)) guard.Watch(*mount);
+    if (const auto mount = MountOn(directory)) guard.Report(mount->device);
     notice.Ready();
   });
   if (!is_mounted) {
+    guard.Report("none");
     notice.Failed(MountFailed(directory, why));
     RemoveEmptyLog(log);
     return is_foreground ? Fail(kFailed, MountFailed(directory, why)) : kFailed;

@@ -100,23 +100,21 @@ std::string AskFusermount(const std::string& directory, bool is_lazy) {
 }
 
 // Runs in the child. A signal to the process group or the terminal must not end it first.
-[[noreturn]] void AwaitEndAndUnmount(int pipe) {
+[[noreturn]] void AwaitEndAndUnmount(int pipe, const std::string& directory) {
   setsid();
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_IGN);
   prctl(PR_SET_NAME, "rdmaemu-unmount");
   if (chdir("/") != 0) _exit(1);
   const int kept = KeepOnly(pipe);
-  std::string text;
+  std::string device;
   std::array<char, 512> chunk;
   for (ssize_t got; (got = read(kept, chunk.data(), chunk.size())) != 0;) {
-    if (got > 0) text.append(chunk.data(), static_cast<size_t>(got));
+    if (got > 0) device.append(chunk.data(), static_cast<size_t>(got));
     if (got < 0 && errno != EINTR) break;
   }
-  const size_t line_end = text.find('\n');
-  if (line_end == text.npos) _exit(0);
-  const std::string device = text.substr(0, line_end), directory = text.substr(line_end + 1);
+  // A process that was killed right after mounting has reported nothing. Its mount is the only one.
   const std::optional<MountPoint> mount = MountOn(directory);
-  if (mount && mount->device == device) (void)RemoveMount(directory, true);
+  if (mount && (device.empty() || mount->device == device)) (void)RemoveMount(directory, true);
   _exit(0);
 }
 
@@ -155,18 +153,17 @@ std::string RemoveMount(const std::string& directory, bool is_lazy) {
   return errno == EPERM ? AskFusermount(directory, is_lazy) : std::strerror(errno);
 }
 
-MountGuard::MountGuard() {
+MountGuard::MountGuard(const std::string& directory) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   runtime::UniqueFd read_end(ends[0]), write_end(ends[1]);
   const pid_t child = fork();
-  if (child == 0) AwaitEndAndUnmount(read_end.get());
+  if (child == 0) AwaitEndAndUnmount(read_end.get(), directory);
   if (child > 0) pipe_ = std::move(write_end);
 }
 
-void MountGuard::Watch(const MountPoint& mount) {
-  const std::string text = mount.device + "\n" + mount.directory;
-  if (pipe_) (void)!write(pipe_.get(), text.data(), text.size());
+void MountGuard::Report(const std::string& device) {
+  if (pipe_) (void)!write(pipe_.get(), device.data(), device.size());
 }
 
 }  // namespace rdmaemu::cli

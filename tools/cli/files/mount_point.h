@@ -32,12 +32,13 @@ std::string AbsoluteDirectory(const std::string& directory);
 std::string RemoveMount(const std::string& directory, bool is_lazy);
 
 // Removes the mount when this process ends without doing so, by SIGKILL too. A child process waits
-// for that. Make it before the FUSE session and with a single thread, then call Watch once.
+// for that. Make it before the FUSE session and with a single thread.
 class MountGuard {
  public:
-  MountGuard();
-  // Reports the mount to the child. Without this call the child removes nothing.
-  void Watch(const MountPoint& mount);
+  // `directory` has no mount of `rdmaemu mount` yet. The child removes any that it has at the end.
+  explicit MountGuard(const std::string& directory);
+  // Once this was called, the child removes the mount of this device only. "none": no mount.
+  void Report(const std::string& device);
 
  private:
   runtime::UniqueFd pipe_;  // the child reads it until this process ends
