@@ -217,10 +217,11 @@ TEST_F(FlushOnTheWire, IsSentAgainWhenItsResponseIsLost) {
 TEST_F(FlushOnTheWire, IsExecutedOnceAndItsResponseRepeated) {
   Prepare();
   const auto request = FlushPacket(kPeerPsn);
+  const auto read = Remote(kReadRequest, kPeerPsn, 64, 8);
   ExpectResponse(Say(request), kPeerPsn, 1);
   ASSERT_TRUE(world.a.verbs.DeregMr(kGroup, x.mr->handle));
   ExpectResponse(Say(request), kPeerPsn, 1);
-  EXPECT_TRUE(Say(Remote(kReadRequest, kPeerPsn, 64, 8)).empty());
+  EXPECT_TRUE(Say(read).empty());
 }
 
 TEST_F(FlushOnTheWire, OfMoreThanTheLargestMessageIsInvalid) {
