@@ -44,6 +44,8 @@ class Responder {
   void HandleAtomic(Time now, QpContext& context, const Train& train);
   void HandleFlush(Time now, QpContext& context, const Train& train);
   void HandleAtomicWrite(Time now, QpContext& context, const Train& train);
+  // Completes the only packet of a FLUSH or ATOMIC WRITE.
+  void AnswerEmptyRead(Time now, QpContext& context, const Train& train);
   void HandleData(Time now, QpContext& context, Train& train);
   bool TakeReceive(Time now, QpContext& context, Train& train);
   bool PlaceSend(Time now, QpContext& context, Train& train);

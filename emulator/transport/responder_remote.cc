@@ -60,7 +60,6 @@ int FlushAccess(const wire::PacketHeaders& headers) {
 // IBTA annex A19; rxe's check_rkey and process_flush. The engine has written all bytes of earlier
 // requests when it handles a FLUSH, except those that wait beside a completion.
 void Responder::HandleFlush(Time now, QpContext& context, const Train& train) {
-  ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
   const wire::PacketHeaders& headers = train.headers;
   if (qp.attr.max_dest_rd_atomic == 0 ||
@@ -74,19 +73,11 @@ void Responder::HandleFlush(Time now, QpContext& context, const Train& train) {
     return Fatal(now, context, wire::NakCode::kRemoteAccess, headers.psn, IBV_WC_REM_ACCESS_ERR);
   }
   if (target->range.length > 0) core_.payloads.PlaceWaiting(context, target->range);
-  Remember(context, train, 1);
-  s.msn = PsnAdd(s.msn, 1);
-  s.expected_psn = s.ack_psn = PsnAdd(headers.psn, 1);
-  Answer(now, context,
-         {.kind = Response::Kind::kEmptyRead,
-          .syndrome = wire::kAethUnlimitedCredits,
-          .psn = headers.psn,
-          .msn = s.msn});
+  AnswerEmptyRead(now, context, train);
 }
 
 // IBTA annex A19: oA19-28 and A19.4.2, in the order of rxe's check_rkey and rxe_mr_do_atomic_write.
 void Responder::HandleAtomicWrite(Time now, QpContext& context, const Train& train) {
-  ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
   const wire::PacketHeaders& headers = train.headers;
   const auto refuse = [&](wire::NakCode code) {
@@ -111,13 +102,18 @@ void Responder::HandleAtomicWrite(Time now, QpContext& context, const Train& tra
     if (written.error().code == ESRCH) return;  // Placement::kProcessEnded
     return refuse(wire::NakCode::kRemoteAccess);
   }
+  AnswerEmptyRead(now, context, train);
+}
+
+void Responder::AnswerEmptyRead(Time now, QpContext& context, const Train& train) {
+  ResponderState& s = context.responder;
   Remember(context, train, 1);
   s.msn = PsnAdd(s.msn, 1);
-  s.expected_psn = s.ack_psn = PsnAdd(headers.psn, 1);
+  s.expected_psn = s.ack_psn = PsnAdd(train.headers.psn, 1);
   Answer(now, context,
          {.kind = Response::Kind::kEmptyRead,
           .syndrome = wire::kAethUnlimitedCredits,
-          .psn = headers.psn,
+          .psn = train.headers.psn,
           .msn = s.msn});
 }
 

@@ -355,8 +355,8 @@ class Verbs final : public VerbsDirectory {
   tl::expected<MemoryRegion*, MemoryFault> CheckBind(const QueuePair& qp,
                                                      const MemoryWindow& window,
                                                      const rxe_send_wr& wr);
-  // What a remote key grants: the region, and the addresses of its first byte for the peer and in
-  // the region.
+  // The memory that a remote key grants. `first` is the peer's address of its first byte, `iova` is
+  // the region's.
   struct RemoteTarget {
     const MemoryRegion& region;
     uint64_t first;

@@ -1,7 +1,7 @@
-// What the library of the preload door and the server of `rdmaemu run` say to each other. The
-// variable kFilesVariable names a private directory with the server's socket (SOCK_SEQPACKET) and a
-// tree of ordinary files. The library sends a path, such as "/sys/class/infiniband". The server
-// brings the tree's copy of the path up to date and sends a FilesReply.
+// The protocol between the library of the preload door and the server of `rdmaemu run`. The
+// variable kFilesVariable names a private directory. The directory has the server's socket
+// (SOCK_SEQPACKET) and a tree of ordinary files. The library sends a path, such as
+// "/sys/class/infiniband". The server updates the tree's copy of the path and sends a FilesReply.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,11 @@
 #include "tools/cli/files/keep_only.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
+
+#include <initializer_list>
 
 namespace rdmaemu::cli {
 
@@ -17,6 +21,17 @@ int KeepOnly(int fd) {
     for (int other = kFirst + 1; other < most; other++) close(other);
   }
   return kFirst;
+}
+
+int BecomeServer(const char* name, int fd) {
+  setsid();
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  prctl(PR_SET_NAME, name);
+  if (chdir("/") != 0) _exit(1);
+  return KeepOnly(fd);
 }
 
 }  // namespace rdmaemu::cli

@@ -7,5 +7,8 @@ namespace rdmaemu::cli {
 // standard streams become /dev/null. Returns the number that the kept descriptor has now. Ends the
 // process when /dev/null cannot be opened.
 int KeepOnly(int fd);
+// Does so in a process of this name that serves its caller. A signal of the terminal or to the
+// process group does not end it. Its directory is "/".
+int BecomeServer(const char* name, int fd);
 
 }  // namespace rdmaemu::cli

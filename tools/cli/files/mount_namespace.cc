@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -68,16 +67,9 @@ UniqueFd ReceiveDescriptor(int socket) {
   return UniqueFd(fd);
 }
 
-// Runs in the server's process. A signal of the terminal must not end it before the program.
+// Runs in the server's process.
 [[noreturn]] void Serve(int socket, const std::string& socket_path) {
-  setsid();
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_IGN);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  prctl(PR_SET_NAME, "rdmaemu-files");
-  if (chdir("/") != 0) _exit(1);
-  const int kept = KeepOnly(socket);
+  const int kept = BecomeServer("rdmaemu-files", socket);
   UniqueFd fuse = ReceiveDescriptor(kept);
   if (!fuse) _exit(1);
   close(kept);

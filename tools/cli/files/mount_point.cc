@@ -1,9 +1,7 @@
 #include "tools/cli/files/mount_point.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,13 +97,9 @@ std::string AskFusermount(const std::string& directory, bool is_lazy) {
   return said.empty() ? "fusermount3 failed" : said;
 }
 
-// Runs in the child. A signal to the process group or the terminal must not end it first.
+// Runs in the child.
 [[noreturn]] void AwaitEndAndUnmount(int pipe, const std::string& directory) {
-  setsid();
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_IGN);
-  prctl(PR_SET_NAME, "rdmaemu-unmount");
-  if (chdir("/") != 0) _exit(1);
-  const int kept = KeepOnly(pipe);
+  const int kept = BecomeServer("rdmaemu-unmount", pipe);
   std::string device;
   std::array<char, 512> chunk;
   for (ssize_t got; (got = read(kept, chunk.data(), chunk.size())) != 0;) {

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -83,16 +82,9 @@ void ServeCopies(int life, int listener, FileCopies& copies) {
   }
 }
 
-// Runs in the server's process. A signal of the terminal must not end it before the program.
+// Runs in the server's process.
 [[noreturn]] void Serve(int life, const std::string& directory, const std::string& socket_path) {
-  setsid();
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_IGN);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  prctl(PR_SET_NAME, "rdmaemu-files");
-  if (chdir("/") != 0) _exit(1);
-  const int kept = KeepOnly(life);
+  const int kept = BecomeServer("rdmaemu-files", life);
   umask(0);
   {
     const HostFiles files(socket_path);
