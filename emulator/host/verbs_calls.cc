@@ -63,7 +63,8 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
   if (profile.refuses_receives_in_reset) out.missing |= kMissingReceivesInReset;
   if (!profile.completes_misaligned_atomics) out.missing |= kMissingMisalignedAtomics;
   if (!profile.serves_flushes()) out.missing |= kMissingFlushes;
-  if (!profile.serves_atomic_writes()) out.missing |= kMissingAtomicWrites;
+  if (!profile.serves_atomic_writes() && !profile.builds_atomic_writes)
+    out.missing |= kMissingAtomicWrites;
   if (!profile.purges_completions) out.missing |= kMissingPurge;
   if (!profile.accepts_early_sends) out.missing |= kMissingEarlySends;
   out.max_read_sges = static_cast<uint32_t>(profile.device.orig_attr.max_sge_rd);

@@ -158,6 +158,10 @@ struct Profile {
 
   VendorErrors vendor_errors;
 
+  // ibv_create_qp_ex accepts IBV_QP_EX_WITH_ATOMIC_WRITE although the device lacks the operation.
+  // The request then completes with LOC_QP_OP_ERR (measured: rdma-core 44 on rxe of Linux 6.1).
+  bool builds_atomic_writes = false;
+
   // Optional operations, as the device's capability flags say.
   bool serves_atomic_writes() const {
     return (device.device_cap_flags_ex & kDeviceCapAtomicWrite) != 0;

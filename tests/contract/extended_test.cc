@@ -35,7 +35,7 @@ class Extended : public testing::Test {
     init.cap = {32, 32, 4, 4, 64};
     init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     init.pd = pd.get();
-    init.send_ops_flags = kOps;
+    init.send_ops_flags = operations;
     qp.reset(ibv_create_qp_ex(context.get(), &init));
     ASSERT_TRUE(qp);
     ex = ibv_qp_to_qp_ex(qp.get());
@@ -112,6 +112,7 @@ class Extended : public testing::Test {
     ex->wr_flags = IBV_SEND_SIGNALED;
   }
 
+  uint64_t operations = kOps;  // of the QP
   Side remote{Place::kPeersMachine};
   Context context;
   Pd pd;
@@ -125,8 +126,8 @@ class Extended : public testing::Test {
   Region to;
 };
 
-// Linux 6.1 and the libraries of its time lack it. A newer rxe has it: rxe612_test.
-TEST_F(Extended, AtomicWriteAndFlushAreNoOperationsOfThisDevice) {
+// Linux 6.1 and rdma-core 44 lack FLUSH. A newer rxe has it: rxe612_test.
+TEST_F(Extended, FlushIsNoOperationOfThisDevice) {
   ibv_device_attr_ex device{};
   ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &device), 0);
   EXPECT_EQ(device.device_cap_flags_ex >> 32, 0u);
@@ -137,16 +138,33 @@ TEST_F(Extended, AtomicWriteAndFlushAreNoOperationsOfThisDevice) {
   init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   init.pd = pd.get();
   constexpr uint64_t kWithFlush = 1 << 11;  // IBV_QP_EX_WITH_FLUSH
-  for (const uint64_t operation : {uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE}, kWithFlush}) {
-    init.send_ops_flags = kOps | operation;
-    errno = 0;
-    EXPECT_EQ(ibv_create_qp_ex(context.get(), &init), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
-  }
+  init.send_ops_flags = kOps | kWithFlush;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp_ex(context.get(), &init), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
   constexpr int kAccessFlushGlobal = 1 << 8;  // IBV_ACCESS_FLUSH_GLOBAL
   errno = 0;
   EXPECT_FALSE(Mr(ibv_reg_mr(pd.get(), source.data, source.size, kAccessFlushGlobal)));
   EXPECT_EQ(errno, EINVAL);
+}
+
+class ExtendedAtomicWrite : public Extended {
+ protected:
+  ExtendedAtomicWrite() { operations |= IBV_QP_EX_WITH_ATOMIC_WRITE; }
+};
+
+// rdma-core 44 has the builder for every rxe. The driver of Linux 6.1 does not have the operation
+// and does not report it, so the request fails where it is sent (next_opcode of rxe_req.c).
+TEST_F(ExtendedAtomicWrite, FailsWhereItIsSent) {
+  Begin(9);
+  const uint64_t word = 1;
+  ibv_wr_atomic_write(ex, to.rkey, sink.address(), &word);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  ASSERT_NO_FATAL_FAILURE(StartPoll());
+  EXPECT_EQ(cq_ex->status, IBV_WC_LOC_QP_OP_ERR) << ibv_wc_status_str(cq_ex->status);
+  EXPECT_EQ(cq_ex->wr_id, 9u);
+  ibv_end_poll(cq_ex);
+  EXPECT_EQ(sink.data[0], 0);
 }
 
 TEST_F(Extended, Send) {

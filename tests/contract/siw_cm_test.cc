@@ -2,8 +2,13 @@
 // The tests check each side's events, their status and the length of private data. The end of the
 // QP is the end of the connection.
 #include <rdma/rdma_cma.h>
+#include <sched.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "tests/contract/support/connection.h"
 
@@ -45,6 +50,28 @@ class Siw : public ConnectionTest {
     }
   }
 };
+
+// True while the kernel holds an accepted TCP connection of local port `port`. Columns of
+// /proc/net/tcp: local address, remote address, state (1 is ESTABLISHED, 8 is CLOSE_WAIT).
+bool HasTcpConnection(uint16_t port) {
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  while (std::getline(table, line)) {
+    unsigned local = 0, state = 0;
+    if (sscanf(line.c_str(), " %*u: %*x:%x %*x:%*x %x", &local, &state) == 2 && local == port &&
+        (state == 1 || state == 8)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A worker of siw releases the passive side's socket some time after the active side's event. Until
+// then rdma_accept succeeds. The emulator has no TCP connection, so this returns at once.
+void WaitForReleasedSocket(uint16_t port) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
+  while (HasTcpConnection(port) && std::chrono::steady_clock::now() < until) sched_yield();
+}
 
 // ---- priv: the content of events
 
@@ -177,6 +204,7 @@ TEST_F(Siw, NoAcceptIsUnreachableAndTheAcceptComesTooLate) {
   ASSERT_NO_FATAL_FAILURE(StartListening());
   ASSERT_NO_FATAL_FAILURE(Request());
   ExpectEvent(active, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+  WaitForReleasedSocket(port);
   passive_qp = passive.CreateCmQp(passive_id);
   EXPECT_EQ(passive.Accept(passive_id, {}), ECONNRESET);
   ExpectQuiet(passive);
