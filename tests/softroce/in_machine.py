@@ -15,6 +15,7 @@ from ab_cases import ab_cases  # noqa: E402
 from contract_cases import contract_cases, contract_under_loss  # noqa: E402
 from emulated import Failure  # noqa: E402
 from fault_cases import fault_cases  # noqa: E402
+from file_cases import file_cases  # noqa: E402
 from peers import IN_NAMESPACE, run  # noqa: E402
 from program_cases import program_cases, programs_under_loss  # noqa: E402
 from system_cases import system_cases  # noqa: E402
@@ -56,7 +57,7 @@ def main():
 
     def chosen(cases):
         return [one for one in cases if not wanted or any(text in one[0] for text in wanted)]
-    cases = chosen(system_cases() + fault_cases() + ab_cases() + program_cases())
+    cases = chosen(file_cases() + system_cases() + fault_cases() + ab_cases() + program_cases())
     contract = chosen(contract_cases())
     under_loss = chosen(programs_under_loss() + contract_under_loss())
     if contract or under_loss:
