@@ -273,6 +273,16 @@ def every_page_is_in_the_index():
         raise Failure("docs/index.md has no link to " + ", ".join(missing))
 
 
+def every_function_of_the_c_api_is_on_its_page():
+    with open(os.path.join(ROOT, "emulator/include/rdmaemu/rdmaemu.h")) as header:
+        functions = re.findall(r"^[a-z].*?\b(rdmaemu_\w+)\(", header.read(), re.MULTILINE)
+    with open(os.path.join(ROOT, "docs/c-api.md")) as page:
+        named = set(re.findall(r"\b(rdmaemu_\w+)\(", page.read()))
+    missing = [name for name in functions if name not in named]
+    if missing or len(functions) < 20:
+        raise Failure("of %d functions docs/c-api.md lacks %s" % (len(functions), ", ".join(missing)))
+
+
 def main():
     for program in ("bash", "unshare", "ip"):
         if shutil.which(program) is None:
@@ -280,7 +290,8 @@ def main():
             return 0
     wanted = sys.argv[1:]
     checks = [] if wanted else [(check.__name__, check) for check in (
-        blocks_follow_the_convention, links_lead_somewhere, every_page_is_in_the_index)]
+        blocks_follow_the_convention, links_lead_somewhere, every_page_is_in_the_index,
+        every_function_of_the_c_api_is_on_its_page)]
     with Installed() as installed:
         if not wanted:
             checks.append(("the_recipes_are_rules", functools.partial(the_recipes_are_rules, installed)))
