@@ -184,6 +184,31 @@ def end(process, installed, environment):
                        stderr=subprocess.DEVNULL, timeout=60)
 
 
+def a_page_fails_by_its_first_wrong_command(installed):
+    """Checks this test: which pages pass, and that the message names the command."""
+    fence = "```"
+    with tempfile.TemporaryDirectory(prefix="pages-", dir=installed.root) as own:
+        for number, (text, wrong) in enumerate((
+                ("%s sh\ntrue\n%s\n", None),
+                ('%s sh skip="needs a device"\nfalse\n%s\n', None),
+                ("%s console\nfalse\n%s\n", None),
+                ('%s text file="a/b"\nc\n%s\n%s sh\ngrep c a/b\n%s\n', None),
+                ("%s sh\nfalse || true\n%s\n", None),
+                ("%s sh\ncd /\n%s\n%s sh\ntest $PWD = /\n%s\n", None),
+                ("text\n%s sh\ntrue\nfalse\ntrue\n%s\n", ".md:2: status 1 of: false"),
+                ("%s sh\nno_such_command\n%s\n", ".md:1: status 127 of: no_such_command"))):
+            page = os.path.join(own, "page%d.md" % number)
+            with open(page, "w") as file:
+                file.write(text.replace("%s", fence).replace("``` ", "```"))
+            try:
+                run_page(installed, page)
+                said = None
+            except Failure as failure:
+                said = str(failure)
+            if (wrong is None) != (said is None) or (wrong and wrong not in said):
+                raise Failure("%r: expected %r, not %r" % (text, wrong, said))
+
+
 def the_recipes_are_rules(installed):
     """A host accepts each rule that docs/inject-faults.md has between backquotes."""
     rules = []
@@ -298,7 +323,8 @@ def main():
         every_function_of_the_c_api_is_on_its_page)]
     with Installed() as installed:
         if not wanted:
-            checks.append(("the_recipes_are_rules", functools.partial(the_recipes_are_rules, installed)))
+            checks += [(check.__name__, functools.partial(check, installed)) for check in (
+                a_page_fails_by_its_first_wrong_command, the_recipes_are_rules)]
         cases = [(page, functools.partial(run_page, installed, page))
                  for page in wanted or pages("*.md", "docs/*.md")
                  if any(map(is_executed, blocks_of(os.path.join(ROOT, page))))]
