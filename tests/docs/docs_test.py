@@ -127,6 +127,14 @@ def own_network():
     return []
 
 
+def need_python(installed, *modules):
+    done = subprocess.run(["python3", "-c", "import " + ", ".join(modules)],
+                          env=dict(installed.environment, PYTHONPATH=""), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise emulated.Skip("Python has no " + " or no ".join(modules))
+
+
 def script_of(page, blocks, files):
     """Returns the page's commands as one script. `files` is the directory of its files' texts."""
     lines = ["set -eu", 'trap \'echo "$at: status $? of: $BASH_COMMAND" >&2\' ERR']
@@ -147,6 +155,8 @@ def run_page(installed, page):
     for program in PROGRAMS:
         if any(program in block.text for block in blocks if is_executed(block)):
             emulated.need(program)
+    if any("pytest" in block.text for block in blocks if is_executed(block)):
+        need_python(installed, "pytest", "pyverbs")
     with tempfile.TemporaryDirectory(prefix="page-", dir=installed.root) as own:
         files, scratch, hosts = (os.path.join(own, name) for name in ("files", "scratch", "hosts"))
         for directory in (files, scratch, hosts):
