@@ -17,25 +17,34 @@ GROUPS = {"CM": "Connections", "QP": "Queue pairs", "MR": "Memory regions",
 
 HEAD = """# Usage checks
 
-    rdmaemu run --check -- ./my_test
-    rdmaemu run --check=error --backend system --device rxe0 -- ./my_test
+Find wrong uses of libibverbs and librdmacm in a program, on an emulated host or on a real device:
 
-The first command checks how `./my_test` and its children use libibverbs and librdmacm, and prints each mistake. The second does so on the machine's own device, and fails with status 121 when the test succeeded and there was a finding.
+```sh
+rdmaemu run --check -- ibv_devinfo
+```
 
-    rdmaemu check: RDMAEMU-CM-005: rdma_destroy_id while the id has a queue pair
-      call:   rdma_destroy_id at rping+0x2a8f
-      detail: id->qp is qp1
-      id2:    created by rdma_get_cm_event at rping+0x338e
-      qp1:    created by rdma_create_qp at rping+0x41ed, rping+0x29dd, rping+0x3160
-      source: rdma_destroy_id(3): users must free any associated QP with the rdma_cm_id before calling this routine
-      mend:   Call rdma_destroy_qp(id) before rdma_destroy_id(id), or use rdma_destroy_ep.
+```sh skip="needs an RDMA device"
+rdmaemu run --check=error --backend system --device rxe0 -- ./my_test
+```
+
+The first command checks the program and its children, and prints each mistake. The second command does so on the machine's own device. It fails with status 121 when the program succeeded and there was a finding. A finding looks like this:
+
+```console
+rdmaemu check: RDMAEMU-CM-005: rdma_destroy_id while the id has a queue pair
+  call:   rdma_destroy_id at rping+0x2a8f
+  detail: id->qp is qp1
+  id2:    created by rdma_get_cm_event at rping+0x338e
+  qp1:    created by rdma_create_qp at rping+0x41ed, rping+0x29dd, rping+0x3160
+  source: rdma_destroy_id(3): users must free any associated QP with the rdma_cm_id before calling this routine
+  mend:   Call rdma_destroy_qp(id) before rdma_destroy_id(id), or use rdma_destroy_ep.
+```
 
 - `addr2line -e rping 0x2a8f` prints the file and the line.
-- `run` prints a finding once for each rule, place and process, within 50 ms. It also prints at the end how often each rule was broken.
+- `run` prints a finding once for each rule, place and process, within 50 ms. At the end, `run` prints how often each rule was broken.
 - `--check-json FILE` also writes the findings as JSON lines, with the keys `rule`, `title`, `process`, `call`, `place`, `detail`, `objects`, `source`, `mend` and `times`.
 - The checks see the program's own calls. Calls that librdmacm makes inside its functions do not count.
-- A call with a destroyed object is not made. It fails with EINVAL.
-- Without `--check` nothing of this is loaded. With it, the message rate falls by less than half (by a fifth as measured).
+- A call with a destroyed object is not made. The call fails with EINVAL.
+- Without `--check`, `run` loads nothing of this. With `--check`, the message rate falls by less than half (by a fifth as measured).
 
 There are {count} rules:
 
@@ -49,13 +58,17 @@ These findings are in rdma-core 44 and perftest 4.5 on the emulator. A test runs
 | --- | --- | --- |
 {programs}
 
-`bazel run --config=opt //tests/checks:contract` runs the contract tests of one host under `--check` and prints the findings with the tests. All 621 tests pass there as without checks. The findings are in tests that break rules on purpose to hold what the libraries answer, that control both sides of a connection (CM-028), or that destroy objects in another order at their end (CQ-007, MR-011).
+`bazel run --config=opt //tests/checks:contract` runs the contract tests of one host under `--check` and prints the findings with the tests. All 621 tests pass there as without checks. Three kinds of tests have findings. Some break a rule on purpose, to check what the libraries answer. Some control both sides of a connection (CM-028). Some destroy objects in another order at their end (CQ-007, MR-011).
 
 ## Limits
 
-- The checks see calls of the two libraries, posting, polling and arming, those of extended queues included. They do not see work that a provider posts by itself (mlx5dv), work queues (`ibv_create_wq`) and XRC. They count no posted work of a queue pair whose extended CQ has no `IBV_WC_EX_WITH_QP_NUM`.
-- `RDMAEMU-MR-007` compares samples: the first 64 sends of a queue pair and every 16th one after them, at most 128 bytes of each, spread over the message. It leaves out regions that a peer may write to, regions on demand, and systems that refuse process_vm_readv(2).
-- `RDMAEMU-MR-008` watches the first eight bytes of a receive by a breakpoint of the processor, or fewer when the buffer is not aligned to eight bytes; of a UD receive those after the GRH. It sees accesses by code of the thread that posted the receive, not those of the kernel (`write(2)` from the buffer). It watches two receives at a time: of the first 16 of a queue pair and of every 256th after them. It leaves out shared receive queues, regions that a peer may write to, regions on demand, and programs with a host inside their process. Where the system refuses perf_event_open(2), as a default Docker container does, or the processor ignores breakpoints, as in some virtual machines, `run` says that the rule was not checked.
+- The checks see calls of the two libraries, and posting, polling and arming, also of extended queues. The checks do not see work that a provider posts by itself (mlx5dv), work queues (`ibv_create_wq`) and XRC. They do not count the posted work of a queue pair whose extended CQ has no `IBV_WC_EX_WITH_QP_NUM`.
+- `RDMAEMU-MR-007` compares samples: the first 64 sends of a queue pair, and then every 16th send. It compares at most 128 bytes of each, spread over the message. It leaves out regions that a peer may write to, regions on demand, and systems that refuse process_vm_readv(2).
+- `RDMAEMU-MR-008` watches the first eight bytes of a receive by a breakpoint of the processor. It watches fewer bytes when the buffer is not aligned to eight bytes. In a UD receive it watches the bytes after the GRH.
+  - The rule sees accesses by code of the thread that posted the receive. It does not see those of the kernel (`write(2)` from the buffer).
+  - The rule watches two receives at a time: of the first 16 of a queue pair, and then of every 256th.
+  - The rule leaves out shared receive queues, regions that a peer may write to, regions on demand, and programs with a host inside their process.
+  - A default Docker container refuses perf_event_open(2), and some virtual machines ignore breakpoints. There `run` prints that the rule was not checked.
 - The opcode of a failed completion is found when it is read by `ibv_wc_read_opcode`. A read of `ibv_wc.opcode` is no call.
 - `RDMAEMU-QP-028` is found at calls of functions. ibv_post_send, ibv_post_recv and ibv_poll_cq are inline, and read the destroyed object before the layer does. Such a program usually ends by SIGSEGV. Build it with -fsanitize=address to find the place.
 - `RDMAEMU-CM-028` is also reported when the protocol makes the race impossible, because the passive side sends first.

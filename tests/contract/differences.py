@@ -87,8 +87,10 @@ Look up here which contract tests do not pass on each backend, and why. The cont
 (`tools/test`), once more under each of its clocks, and on the kernel's own drivers in a virtual
 machine:
 
-    tools/softroce test
-    tools/softroce test --on siw
+```sh skip="needs the source tree and a virtual machine"
+tools/softroce test
+tools/softroce test --on siw
+```
 
 The runners expect exactly the failures of this page. A test that this page names and that passes
 fails the run. The [last part](#what-programs-see-differently-on-rxe) of this page is about tests

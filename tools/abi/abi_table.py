@@ -21,6 +21,9 @@ rdma-core 44 to 65. The last section lists the operations that have no name of t
 To generate this page again, run `tools/abi/abi_table.py shim/abi_status.txt > docs/abi.md`. A test
 fails when the page is stale.
 
+CONTENTS
+- [Operations without a name](#operations-without-a-name)
+
 A name with several numbers (`@@IBVERBS_PRIVATE_34,57`) is one function in several version nodes.
 
 Each name has one of three states:
@@ -67,14 +70,22 @@ def read(path):
     return rows
 
 
+def anchor(heading):
+    """Returns the anchor that a heading gets on GitHub and GitLab."""
+    return "".join(c for c in heading.lower() if c.isalnum() or c in " -_").replace(" ", "-")
+
+
 def page(rows):
-    text = HEAD
-    text += "".join(f"- **{state}**: {meaning}.\n" for state, meaning in STATES.items())
+    states = "".join(f"- **{state}**: {meaning}.\n" for state, meaning in STATES.items())
+    contents, sections = [], ""
     for library, prefix in LIBRARIES:
         mine = sorted(row for row in rows if row[0].rsplit("@", 1)[1].startswith(prefix))
         counts = ", ".join(f"{sum(row[1] == state for row in mine)} {state}" for state in STATES)
-        text += f"\n## {library}: {len(mine)} names ({counts})\n\n| name | state | |\n|---|---|---|\n"
-        text += "".join(f"| `{name}` | {state} | {note} |\n" for name, state, note in mine)
+        heading = f"{library}: {len(mine)} names ({counts})"
+        contents.append(f"- [{heading}](#{anchor(heading)})")
+        sections += f"\n## {heading}\n\n| name | state | |\n|---|---|---|\n"
+        sections += "".join(f"| `{name}` | {state} | {note} |\n" for name, state, note in mine)
+    text = HEAD.replace("CONTENTS", "\n".join(contents)) + states + sections
     return text + OPERATIONS
 
 

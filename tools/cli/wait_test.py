@@ -42,7 +42,7 @@ def hold(emulator, host, address):
 
 
 def the_clients_of_the_readme_find_their_servers():
-    """Runs the README's first example without reading the server's output."""
+    """Runs a server and its client without reading the server's output."""
     emulated.need("rping")
     with Emulator() as emulator:
         for _ in range(10):
