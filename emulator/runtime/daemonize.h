@@ -8,12 +8,12 @@
 
 namespace rdmaemu::runtime {
 
-// The daemon's side of the report. In a foreground process without a parent its calls do nothing.
+// The daemon's report to its parent. In a foreground process without a parent its calls do nothing.
 class ReadyNotice {
  public:
   ReadyNotice() = default;
   explicit ReadyNotice(int fd) : fd_(fd) {}
-  // Reports success, or a failure with its message. Either ends the parent's wait.
+  // Report success, or a failure with its message. Either report ends the parent's wait.
   void Ready();
   void Failed(const std::string& message);
 
