@@ -1,5 +1,5 @@
 // The C library's clock_gettime(2) and syscall(2). Another library may replace these functions in
-// the program with ones of another time (librdmaemu.so.1 in program time, libfaketime).
+// the program by functions that show another time (librdmaemu.so.1 in program time, libfaketime).
 #pragma once
 
 #include <dlfcn.h>
