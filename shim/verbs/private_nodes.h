@@ -10,8 +10,8 @@
   __asm__(".globl rdmaemu_" #name "_" #node "\n.set rdmaemu_" #name "_" #node ", " #name \
           "\n.symver rdmaemu_" #name "_" #node ", " #name "@IBVERBS_PRIVATE_" #node);
 
-// The linker does not take the default version from libibverbs.map when the name has other
-// versions in the same file. "@@@" renames the symbol itself.
+// Sets the default version of a name. The linker does not take it from libibverbs.map when the name
+// has other versions in the same file. "@@@" renames the symbol itself.
 #define RDMAEMU_DEFAULT_NODE(name, node) \
   __asm__(".symver " #name ", " #name "@@@IBVERBS_PRIVATE_" #node);
 
