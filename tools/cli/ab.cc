@@ -283,11 +283,10 @@ std::optional<std::string> Mistake(const AbRequest& request,
        {std::pair(&request.a, "--a-address"), std::pair(&request.b, "--b-address")}) {
     if (side == &request.b && !runs_b) continue;
     if (!has_address || side->backend == "emulator" || !side->address.empty()) continue;
-    return std::string("{address} stands for nothing; give ") + option +
-           " the address of the device";
+    return std::string("{address} has no value; give ") + option + " the address of the device";
   }
   if (!runs_b && (!request.b.device.empty() || !request.b.address.empty())) {
-    return "--b-trace is an earlier run; leave --b-device and --b-address out";
+    return "--b-trace is an earlier run; omit --b-device and --b-address";
   }
   return std::nullopt;
 }

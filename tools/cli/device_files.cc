@@ -50,7 +50,7 @@ std::string Why(const std::string& reason) {
 }  // namespace
 
 runtime::OrMessage<DeviceFiles> DeviceFiles::Open(SysfsDoor door, const std::string& socket_path) {
-  constexpr const char* kWithout = "; --sysfs off does without";
+  constexpr const char* kWithout = "; --sysfs off runs the program without these files";
   DeviceFiles files;
   std::string refused;
   if (door == SysfsDoor::kAuto || door == SysfsDoor::kFuse) {

@@ -32,7 +32,7 @@ def devices_go_and_return():
         expect(result, 0)
         check(result.stdout == "rxe0 (rxe, removed): %s\n" % ADDRESS, result.stdout)
         check(devices(emulator, "device", "add", "rxe0") == [there], "back")
-        expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "is there already")
+        expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "exists already")
         expect(emulator.rdmaemu("device", "add", "new", "--host", "h"), 1, "new=rxe")
         expect(emulator.rdmaemu("device", "add", "new=rxe", "--address", ADDRESS, "--host",
                                 "h"), 1, ADDRESS)

@@ -79,8 +79,8 @@ bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
         !WasKilled(client.host_pid(), registry, options.name)) {
       return !log.HasError();
     }
-    fprintf(stderr, "error: %s may miss its end: host %s was killed; run it again\n", lost.c_str(),
-            options.name.c_str());
+    fprintf(stderr, "error: %s may lack its last records: host %s was killed; run it again\n",
+            lost.c_str(), options.name.c_str());
     return false;
   }
   bool is_whole = true;

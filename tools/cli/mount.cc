@@ -94,7 +94,8 @@ int Unmount(const std::string& given, bool is_lazy) {
   const std::string why = RemoveMount(directory, is_lazy);
   if (why.empty()) return 0;
   return Fail(kFailed, "cannot unmount " + directory + ": " + why +
-                           "; end the programs that have files open or are in it, or add --lazy");
+                           "; end the programs that have files open there or use it as their "
+                           "current directory, or add --lazy");
 }
 
 }  // namespace rdmaemu::cli

@@ -72,7 +72,7 @@ std::optional<std::string> Contradiction(const std::string& path, const std::str
   const auto asked = runtime::ParseSeed(options.seed);
   if (options.seed.empty() || (asked && runtime::SeedText(*asked) == seed)) return std::nullopt;
   return "--seed " + options.seed + " is not the seed of " + path + ", which is " + seed +
-         "; --replay takes it from there, so leave --seed out";
+         "; --replay takes it from there, so omit --seed";
 }
 
 std::string Who(uint32_t process) {
@@ -90,10 +90,9 @@ runtime::OrMessage<Replay> Replay::Open(const std::string& path, const runtime::
   auto earlier = ReadRun(path);
   if (!earlier) return tl::unexpected(earlier.error());
   if (earlier->seed.empty()) {
-    return tl::unexpected("the trace " + path +
-                          " names no seed, so that its run cannot be repeated; make it with"
-                          " --seed N --trace " +
-                          path);
+    return tl::unexpected(
+        "the trace " + path +
+        " names no seed, so its run cannot be repeated; record it with --seed N --trace " + path);
   }
   if (const auto wrong = Contradiction(path, earlier->seed, options)) return tl::unexpected(*wrong);
   options.seed = earlier->seed;

@@ -131,10 +131,11 @@ runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::
   }
   const runtime::OrMessage<void> stopped = StopAndWait(registry, name, client);
   if (!stopped) return stopped;
-  fprintf(stderr, "note: %s, which nobody used, was ended, and its rules and state are gone: %s\n",
+  fprintf(stderr,
+          "note: %s was idle and has been stopped, because %s; its rules and state are lost\n",
           who.c_str(),
           state.same_version ? ("it ran with " + Joined(differences, ", ")).c_str()
-                             : "it was of another version of rdmaemu");
+                             : "it ran another version of rdmaemu");
   return {};
 }
 
@@ -231,11 +232,10 @@ runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
     }
     const pid_t pid = client->host_pid();
     if (const auto stopped = StopAndWait(registry, name, *client); !stopped) return stopped;
-    fprintf(
-        stderr,
-        "note: host %s (pid %d), which nobody used, was ended, and its rules and state are gone:"
-        " it held the address %s, which host %s asks for\n",
-        name.c_str(), static_cast<int>(pid), held->c_str(), options.name.c_str());
+    fprintf(stderr,
+            "note: host %s (pid %d) was idle and has been stopped, because it used the address %s, "
+            "which host %s needs; its rules and state are lost\n",
+            name.c_str(), static_cast<int>(pid), held->c_str(), options.name.c_str());
   }
   return {};
 }
@@ -273,10 +273,10 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
   }
   const auto record = registry.ReadRecord(name);
   if (record && record->pid > 0) return tl::unexpected(HungMessage(name, record->pid));
-  return tl::unexpected("host " + name +
-                        " is being started by another process, and is not ready; "
-                        "find that process with: fuser " +
-                        registry.LockPath(name));
+  return tl::unexpected(
+      "host " + name +
+      " is being started by another process and is not ready; find that process with: fuser " +
+      registry.LockPath(name));
 }
 
 }  // namespace rdmaemu::cli

@@ -70,7 +70,8 @@ tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& comma
   if (child == 0) {
     if (const int error = enter ? enter() : 0; error != 0) {
       _exit(Fail(kRunFailed, std::string("cannot enter the namespace with the devices: ") +
-                                 std::strerror(error) + "; --sysfs off does without"));
+                                 std::strerror(error) +
+                                 "; --sysfs off runs the program without these files"));
     }
     // SIGKILL to `run` must also end the program. Namespaces reset this.
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -57,10 +57,10 @@ std::string WhyNot(const SystemRoots& roots, const SystemDevice& device) {
   const std::string node = roots.dev + "/infiniband/" + device.verbs_node;
   if (device.accessible) return "";
   return "cannot open " + node + " of device " + device.name +
-         (fs::exists(node) ? ": permission denied; its group or mode must admit you (rdma-core's"
-                             " udev rules set 0666)"
-                           : ": it is not there; is this a container? hand it in (docker run"
-                             " --device=" +
+         (fs::exists(node) ? ": permission denied; add your user to its group, or change its mode "
+                             "(rdma-core's udev rules set 0666)"
+                           : ": it does not exist; if this is a container, pass the device in "
+                             "(docker run --device=" +
                                  node + ")");
 }
 
