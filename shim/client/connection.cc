@@ -104,14 +104,15 @@ void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
   if (OwnsDescriptors()) {
     Complain(Complaint::kGone,
-             "host '%s' (process %u) has gone, and its devices with it; look for the reason with "
-             "`rdmaemu hosts`, and start this program again",
+             "host '%s' (process %u) has ended, and its devices no longer work; look for the "
+             "reason with `rdmaemu hosts`, and start this program again",
              g_connection.place.name, g_connection.host_pid);
   } else {
-    Complain(Complaint::kGone,
-             "this program has closed descriptors that it did not open (closefrom?), and with them "
-             "the connection to host '%s': all calls fail with EIO; open devices after that",
-             g_connection.place.name);
+    Complain(
+        Complaint::kGone,
+        "this program has closed the connection to host '%s' together with other descriptors that "
+        "it did not open (closefrom?), so all calls fail with EIO; open devices after closefrom",
+        g_connection.place.name);
     DoubtCounters();
   }
   FillCounters();
@@ -378,15 +379,14 @@ int FirstConnect() {
   }
   if (error == EPROTO) {
     Complain(Complaint::kUnreachable,
-             "no RDMA devices: host '%s' is of another version of rdmaemu; end it with `rdmaemu "
+             "no RDMA devices: host '%s' runs another version of rdmaemu; end it with `rdmaemu "
              "stop %s` and try again",
              c.place.name, c.place.name);
   } else if (error == EMFILE) {
-    Complain(
-        Complaint::kUnreachable,
-        "no RDMA devices: this process may open no more descriptors, and the connection to host "
-        "'%s' needs some; raise the limit (ulimit -n)",
-        c.place.name);
+    Complain(Complaint::kUnreachable,
+             "no RDMA devices: this process has reached its limit of descriptors, and the "
+             "connection to host '%s' needs some; raise the limit (ulimit -n)",
+             c.place.name);
   } else {
     Complain(Complaint::kUnreachable,
              "no RDMA devices: host '%s' at %s does not answer (%s); end it with `rdmaemu stop %s` "

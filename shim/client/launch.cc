@@ -167,8 +167,8 @@ int FindHostPlace(HostPlace& place) {
   struct stat status;
   if (lstat(directory, &status) == 0 && !IsOwnDirectory(directory)) {
     Complain(Complaint::kUnreachable,
-             "no RDMA devices: %s is not a directory of this user, so its hosts are not to be "
-             "trusted; set RDMAEMU_DIR to one that is",
+             "no RDMA devices: %s is not a directory of this user, so its hosts cannot be trusted; "
+             "set RDMAEMU_DIR to a directory of this user",
              directory);
     return EACCES;
   }

@@ -17,7 +17,10 @@ namespace {
 // library behind lacks. When the library behind is not loaded, all slots point here.
 intptr_t Missing() {
   static bool is_said;
-  if (!is_said) fprintf(stderr, "rdmaemu: a call that the librdmacm.so.1 behind does not have\n");
+  if (!is_said)
+    fprintf(
+        stderr,
+        "rdmaemu: the program called a function that the librdmacm.so.1 behind the layer lacks\n");
   is_said = true;
   errno = ENOSYS;
   return -1;

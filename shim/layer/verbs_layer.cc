@@ -34,7 +34,10 @@ decltype(::ibv_get_device_list)* g_next_list;
 // library behind lacks. When the library behind is not loaded, all slots point here.
 void* Missing() {
   static bool is_said;
-  if (!is_said) fprintf(stderr, "rdmaemu: a call that the libibverbs.so.1 behind does not have\n");
+  if (!is_said)
+    fprintf(
+        stderr,
+        "rdmaemu: the program called a function that the libibverbs.so.1 behind the layer lacks\n");
   is_said = true;
   errno = ENOSYS;
   return nullptr;

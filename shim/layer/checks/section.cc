@@ -370,7 +370,8 @@ void OpenFindings() {
       mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || word == MAP_FAILED) {
     fprintf(stderr,
-            "rdmaemu: no checks: cannot open the directory of the findings; start the program by "
+            "rdmaemu: the usage checks are off: cannot open the directory of the findings; start "
+            "the program by "
             "rdmaemu run\n");
     _exit(127);
   }
