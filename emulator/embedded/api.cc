@@ -183,7 +183,7 @@ int rdmaemu_host_entered(char* name, size_t bytes) {
 
 int rdmaemu_host_remove(const char* name) {
   return AtDoor([&] {
-    if (name == nullptr) return Refuse(EINVAL, "name is NULL; say which host");
+    if (name == nullptr) return Refuse(EINVAL, "name is NULL; give the name of the host");
     return WithNamedHost(name, [](EmbeddedHosts& hosts, EmbeddedHost& host) {
       if (host.has_ended()) {
         return Refuse(ENOENT, "the host \"" + host.name() + "\" has ended already");

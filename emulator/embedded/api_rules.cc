@@ -55,13 +55,15 @@ int RefuseWait(int error, const char* name) {
     case 0:
       return 0;
     case ETIMEDOUT:
-      return Refuse(error, rule +
-                               " has not fired so often in this time; rdmaemu_rules tells how "
-                               "often it matched");
+      return Refuse(
+          error,
+          rule +
+              " has not fired that often in this time; rdmaemu_rules shows how often it matched");
     case EDEADLK:
-      return Refuse(error, rule +
-                               " cannot fire any more: this program has one thread, which waits, "
-                               "and nothing is due");
+      return Refuse(
+          error,
+          rule +
+              " cannot fire any more: the only thread of this program waits, and no work is due");
     default:
       return Refuse(error, "the host ended before " + rule + " had fired");
   }

@@ -43,7 +43,7 @@ runtime::OrMessage<EmbeddedHost*> EmbeddedHosts::Add(EmbeddedOptions options) {
   const auto number = static_cast<uint32_t>(hosts_.size());
   if (number >= kMaxHosts) {
     return tl::unexpected("a process has at most " + std::to_string(kMaxHosts) +
-                          " hosts until rdmaemu_close, those that were removed among them");
+                          " hosts until rdmaemu_close, including removed hosts");
   }
   if (const EmbeddedHost* const other = Find(options.host.name); other && !other->has_ended()) {
     return tl::unexpected("this process has a host \"" + options.host.name +
@@ -226,7 +226,7 @@ void EmbeddedHosts::Note(const std::string& text) {
 
 std::string EmbeddedHosts::WhyTimeStands() const {
   return clock_.mode() == EmbeddedClock::Mode::kManual
-             ? "the clock is manual and only rdmaemu_advance moves it"
+             ? "the clock is manual, and only rdmaemu_advance advances it"
              : "nothing is due on any host";
 }
 

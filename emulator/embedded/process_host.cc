@@ -215,10 +215,10 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   {
     const std::lock_guard lock(mutex_);
     if (domain_time_ != nullptr) {
-      return tl::unexpected(Refusal{
-          EBUSY,
-          "this process lives in the time of its host processes; run it without `rdmaemu run "
-          "--program-time`, or do without an embedded host"});
+      return tl::unexpected(
+          Refusal{EBUSY,
+                  "this process uses the time of its host processes; run it without `rdmaemu run "
+                  "--program-time`, or open no embedded host"});
     }
     if (hosts_ != nullptr) {
       return tl::unexpected(

@@ -518,9 +518,9 @@ void ProcessHost::ReportBusyThread(Duration stands) {
   constexpr Duration kReportAfter = std::chrono::seconds(10);
   if (stands < kReportAfter || std::exchange(has_reported_busy_, true)) return;
   driven_->Note(
-      "time has stood for 10 seconds because a thread of the program runs without waiting, and the "
-      "program's time passes only while all threads wait; a thread that spins on memory has to "
-      "wait or to read a clock, and a test of such a program has to do without program_time");
+      "time has not advanced for 10 seconds, because a thread of the program runs without waiting; "
+      "the program's time advances only while all threads wait; make a thread that spins on memory "
+      "wait or read a clock, or do not use program_time");
 }
 
 // Reported once, because the program may continue and stall again.
@@ -535,7 +535,7 @@ void ProcessHost::ReportStall() {
   std::string all;
   for (const std::string& each : waits) all += (all.empty() ? "" : ", ") + each;
   driven_->Note("every thread of the program waits (" + all +
-                ") and time stands: " + driven_->WhyTimeStands());
+                ") and time cannot advance: " + driven_->WhyTimeStands());
 }
 
 }  // namespace rdmaemu::embedded

@@ -136,8 +136,8 @@ OrMessage<void> AssignAddresses(const std::vector<HostAddress>& addresses,
   }
   if (sharing.empty() && shared > 0) {
     return tl::unexpected("address " + next->address.ToString() +
-                          " belongs to no device: each --device has its own addresses after '@';"
-                          " write the address there, or leave --address out");
+                          " belongs to no device: each --device has its own addresses after '@'; "
+                          "write the address there, or omit --address");
   }
   for (size_t i = 0; i < shared; i++) sharing[i % sharing.size()]->addresses.push_back(*next++);
   return {};
@@ -148,7 +148,7 @@ OrMessage<std::vector<NetAddress>> ChooseGateways(const HostOptions& options,
                                                   const std::vector<HostAddress>& addresses) {
   if (options.gateways.size() > kMaxGateways) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxGateways) + " gateways, and " +
-                          std::to_string(options.gateways.size()) + " were asked for");
+                          std::to_string(options.gateways.size()) + " were requested");
   }
   std::vector<NetAddress> chosen;
   for (const std::string& text : options.gateways) {
@@ -463,7 +463,7 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
   if (devices.empty()) devices.emplace_back(kDefaultDevice);
   if (devices.size() > kMaxDevices) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxDevices) + " devices, and " +
-                          std::to_string(devices.size()) + " were asked for; use a second host");
+                          std::to_string(devices.size()) + " were requested; use a second host");
   }
   std::vector<std::string> own;
   std::vector<size_t> own_counts;
@@ -481,7 +481,7 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
   if (options.silent_nets.size() > kMaxSilentNets) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxSilentNets) +
                           " silent networks, and " + std::to_string(options.silent_nets.size()) +
-                          " were asked for; name one with fewer bits");
+                          " were requested; name one with fewer bits");
   }
   const std::string& shortcuts = options.payload_shortcuts;
   if (!shortcuts.empty() && shortcuts != "on" && shortcuts != "off") {

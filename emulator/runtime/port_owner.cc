@@ -119,7 +119,7 @@ PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
     if (HostClient::Connect(registry.SocketPath(name))) {
       return {host + "; stop it with: rdmaemu stop " + name};
     }
-    return {host + ", which starts or ends; end it with: kill -9 " + std::to_string(pid),
+    return {host + ", which is starting or ending; end it with: kill -9 " + std::to_string(pid),
             kHostChangePatience};
   }
   return {"by process " + std::to_string(pid) + " (" + ProgramOf(pid) + ")"};

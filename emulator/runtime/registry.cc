@@ -51,9 +51,10 @@ OrMessage<Registry> Registry::Open() {
   // lstat rejects a symbolic link that another user may have created in /tmp.
   if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
       status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    return tl::unexpected("the directory " + directory +
-                          " for hosts' sockets is not ours alone (owner or mode); remove it, or"
-                          " set RDMAEMU_DIR to a directory of your own with mode 0700");
+    return tl::unexpected(
+        "the directory " + directory +
+        " for hosts' sockets must belong to this user alone, with mode 0700; remove it, or"
+        " set RDMAEMU_DIR to a directory of your own with mode 0700");
   }
   Registry registry(directory);
   if (registry.SocketPath(std::string(kMaxNameBytes, 'x')).size() >=

@@ -116,7 +116,7 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
                                               : kind),
                     TextOf(record, kind, what)};
   } catch (const Json::exception&) {
-    return wrong("has not the keys of a trace's record");
+    return wrong("lacks the keys of a trace's record");
   }
 }
 

@@ -144,7 +144,7 @@ tl::expected<std::vector<Layer>, std::string> ReadChain(ProfileText text,
       if (found) {
         const bool is_cycle = std::ranges::any_of(
             chain, [&](const Layer& other) { return other.file == found->file; });
-        if (is_cycle) wrong = "leads back to itself: " + names + " -> " + found->file;
+        if (is_cycle) wrong = "contains itself: " + names + " -> " + found->file;
         text = std::move(*found);
       } else {
         wrong = "cannot be used: " + found.error();

@@ -151,7 +151,7 @@ std::string HostFaults::AddText(std::string_view rule) {
                                ? "there is a rule called \"" + name +
                                      "\" already; remove it first, or choose another name"
                                : "the host has " + std::to_string(fault::Rules::kMaxRules) +
-                                     " rules, and takes no more; remove some"}});
+                                     " rules, the maximum; remove some"}});
 }
 
 std::string HostFaults::RemoveText(std::string_view name) {
@@ -165,8 +165,9 @@ std::string HostFaults::ReleaseText(std::string_view name) const {
   const fault::RuleState* const state = rules_.Find(name);
   if (state == nullptr) return UnknownRule(name);
   if (!std::holds_alternative<fault::Hold>(state->rule.action)) {
-    return Answer({{"error", "the rule \"" + std::string(name) + "\" holds nothing; it does: " +
-                                 fault::ActionText(state->rule.action)}});
+    return Answer(
+        {{"error", "the rule \"" + std::string(name) + "\" holds nothing; its action is: " +
+                       fault::ActionText(state->rule.action)}});
   }
   return Answer({{"name", std::string(name)}});
 }
@@ -178,7 +179,7 @@ std::optional<std::string> HostFaults::WaitText(ProcessId process, std::string_v
   if (state->fired >= times) return FiredText(*state);
   if (waits_.Add(process, name, times)) return std::nullopt;
   return Answer({{"error", std::to_string(FaultWaits::kMaxWaits) +
-                               " wait for rules of this host already, and no more may"}});
+                               " clients wait for rules of this host already, the maximum"}});
 }
 
 std::optional<HostFaults::LateText> HostFaults::TakeLateText() {
@@ -189,7 +190,7 @@ std::optional<HostFaults::LateText> HostFaults::TakeLateText() {
                   state != nullptr
                       ? FiredText(*state)
                       : Answer({{"error", "the rule \"" + ended->rule +
-                                              "\" was removed before it had fired so often"}})};
+                                              "\" was removed before it had fired that often"}})};
 }
 
 std::string HostFaults::ListText(const fault::HeldCounts& held) const {
