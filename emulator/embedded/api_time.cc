@@ -1,4 +1,4 @@
-// rdmaemu.h: the time of the hosts in this process, or of the host process.
+// Functions of rdmaemu.h for the time of the hosts in this process, or of the host process.
 
 #include <algorithm>
 #include <chrono>
@@ -36,12 +36,13 @@ int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
   return 0;
 }
 
-// Tells a host process to move its time, and waits until the move is complete.
+// Makes a host process advance its time, and waits until time has reached its target.
 int MoveClock(ClockAction action, uint64_t advance_ns) {
   ClockOut out{};
   int error = AskClock(action, advance_ns, out);
   while (error == 0 && out.moving != 0) {
-    // Sleeps in the machine's time, because the host does not report the end of a move.
+    // Sleep in the machine's time, because the host does not report when time has reached its
+    // target.
     std::this_thread::sleep_for(kLookAgain);
     error = AskClock(ClockAction::kShow, 0, out);
   }
