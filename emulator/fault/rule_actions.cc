@@ -123,7 +123,7 @@ Action RuleReader::ReadLink() {
   return link;
 }
 
-// An event of another kind of object would give the program a pointer of a wrong type.
+// An event for another kind of object would give the program a pointer of a wrong type.
 Action RuleReader::ReadAsync() {
   const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
   if (!type) return ChangeAsync{};
