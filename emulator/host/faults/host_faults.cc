@@ -28,8 +28,8 @@ std::string FiredText(const fault::RuleState& state) {
   return Answer({{"name", state.rule.name}, {"matched", state.matched}, {"fired", state.fired}});
 }
 
-// Returns what happened at the door of a rule that matched nothing: at its own places, then at the
-// most frequent other places.
+// Returns which events happened at the door of a rule that matched nothing. Lists the rule's own
+// places first, then the most frequent other places.
 Json SeenAt(const fault::Rules& rules, const fault::Rule& rule) {
   constexpr size_t kMostSeen = 3;  // keeps the list of all rules within one reply
   std::vector<std::pair<uint64_t, std::string_view>> others;
@@ -128,7 +128,7 @@ void HostFaults::Clear() {
 }
 
 std::string HostFaults::AddText(std::string_view rule) {
-  // Skips numbers that named rules have already, for example a scenario's.
+  // Skip numbers that named rules have already, for example rules of a scenario.
   do {
     rules_made_++;
   } while (rules_.Find(fault::UnnamedRule(rules_made_)) != nullptr);
