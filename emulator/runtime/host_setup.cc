@@ -84,8 +84,8 @@ bool HaveOwnAddresses(const std::vector<std::string>& devices) {
       devices, [](const std::string& device) { return device.find('@') != std::string::npos; });
 }
 
-// `own` has the addresses of each device that has its own. Returns those, and then the --address
-// options.
+// `own` has the addresses of each device that has its own. Returns these, and behind them the
+// --address options.
 OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
                                                     const std::vector<std::string>& own,
                                                     const std::vector<InterfaceAddress>& machine) {
@@ -186,7 +186,7 @@ OrMessage<std::string> ReadProfileFile(const std::string& path) {
   return text;
 }
 
-// Finds a profile's text by its built-in name or in its file. A file's path is relative to the
+// Finds a profile's text by a built-in name or in a file. The path of a file is relative to the
 // directory of the file that names it.
 tl::expected<ProfileText, std::string> FindText(const std::string& profile,
                                                 const std::string& named_in) {
@@ -214,10 +214,10 @@ OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
   return profile;
 }
 
-// The interval between attempts to open a port while its owner exits.
+// The interval between two attempts to open a port while its owner exits.
 constexpr auto kPortRetry = std::chrono::milliseconds(5);
 
-// Opens the port. Waits for an owner that is about to close the port.
+// Opens the port. Waits for an owner that is about to close it.
 Result<UdpPort> OpenPort(const Registry& registry, const HostAddress& address) {
   const auto start = RealNow();
   for (;;) {

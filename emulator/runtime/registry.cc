@@ -94,8 +94,8 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return Fail(errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
-    // A host that ends removes its lock file while it holds the lock. The file that we locked may
-    // therefore have no name any more, and such a lock excludes no other process.
+    // A host that ends removes its lock file while it holds the lock. The locked file may therefore
+    // have no name any more. Such a lock excludes no other process.
     struct stat locked, named;
     if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
