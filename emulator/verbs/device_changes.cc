@@ -181,7 +181,8 @@ Status Verbs::AddAddress(Device& device, const HostAddress& address) {
   const auto first = device.gids.begin() + 1;
   auto free = std::find(first, device.gids.end(), NetAddress{});
   if (free == device.gids.end()) {
-    // An RNIC's addresses are not in its GID table. HostDevices::kMaxAddresses limits their number.
+    // The addresses of an RNIC are not in its GID table. HostDevices::kMaxAddresses limits their
+    // number.
     if (device.profile.has_ip_gids &&
         device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
       return Fail(ENOSPC);

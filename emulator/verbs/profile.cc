@@ -87,7 +87,7 @@ std::string ReadSection(const Layer& layer, std::string_view section, const toml
     known.insert(key.name);
     const std::string name = prefix + std::string(key.name);
     const toml::node* const node = table.get(key.name);
-    // A profile that has its base's name could not be chosen by its name.
+    // A profile with its base's name could not be selected by its name.
     const bool required = key.presence == kRequired && (!has_base || key.name == "name");
     if (node == nullptr && !required) continue;
     if (const Wrong wrong = key.read(node, to); !wrong.empty()) {
@@ -154,7 +154,7 @@ tl::expected<std::vector<Layer>, std::string> ReadChain(ProfileText text,
   }
 }
 
-// Fills in what follows from the keys.
+// Fills in the members that follow from the keys.
 void Complete(Profile& profile) {
   ibv_device_attr_ex& device = profile.device;
   device.device_cap_flags_ex &= ~uint64_t{UINT32_MAX};
