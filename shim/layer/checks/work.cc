@@ -16,8 +16,8 @@ bool WritesRemote(const ibv_send_wr& wr) {
 }
 bool IsInline(const ibv_send_wr& wr) { return (wr.send_flags & IBV_SEND_INLINE) != 0; }
 
-// Returns how many SGEs of a work request may be read: none of a list longer than the queue allows,
-// which the library refuses without reading the list.
+// Returns how many SGEs of a work request may be read. Returns 0 for a list that is longer than the
+// queue allows, because the library refuses such a list without reading it.
 int SgeCount(int count, uint32_t most) {
   return count < 0 || static_cast<uint32_t>(count) > most ? 0 : count;
 }

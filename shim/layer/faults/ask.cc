@@ -21,7 +21,7 @@ const DoorsPage* g_doors;
 
 namespace {
 
-// As a shell's for a command that cannot be run.
+// The exit status of a shell for a command that cannot be run.
 constexpr int kNoServer = 127;
 
 sockaddr_un g_server;
