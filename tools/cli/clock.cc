@@ -61,7 +61,7 @@ class ClockOfHost {
     }
   }
 
-  // Tells the host to move its time, and waits until the move is complete.
+  // Makes the host advance its time, and waits until time has reached its target.
   int Move(ClockAction action, Duration by) {
     auto out = Ask(action, by);
     while (out && out->moving != 0) {

@@ -34,7 +34,7 @@ OrMessage<Json> DevicesOf(runtime::HostClient& client, const std::string& host) 
   return json.value("devices", Json::array());
 }
 
-// Explains an errno of the host for this request, and what to do.
+// Explains an errno of the host for this request, and what the user can do.
 std::string Reason(int error, const std::string& host, const std::string& device,
                    const std::string& address, const Json& devices) {
   switch (error) {
@@ -170,7 +170,7 @@ OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request)
 
 int ChangeDevices(const DeviceRequest& given) {
   DeviceRequest request = given;
-  // The addresses after '@' are those of --address.
+  // The addresses after '@' act as --address.
   if (const size_t at = given.device.find('@');
       at != std::string::npos && given.change == DeviceChange::kAddDevice) {
     auto device = runtime::ParseDeviceOption(given.device);

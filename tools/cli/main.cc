@@ -44,7 +44,8 @@ constexpr const char* kRunExample =
     "Commands find hosts in the directory RDMAEMU_DIR. Default: $XDG_RUNTIME_DIR/rdmaemu, else"
     " /tmp/rdmaemu-UID.";
 
-// Refuses the value of an unset shell variable, which would otherwise mean the default.
+// Refuses an empty value, for example of an unset shell variable. An empty value would otherwise
+// mean the default.
 CLI::Validator IsNotEmpty() {
   return CLI::Validator(
       [](const std::string& text) {
@@ -54,7 +55,7 @@ CLI::Validator IsNotEmpty() {
 }
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
-  // Each option takes one value each time, so that it never takes CMD as a value.
+  // Each option takes one value at a time, so that it never takes CMD as a value.
   app.add_option(
          "--address", options.addresses,
          "Addresses of the host on the network (UDP port 4791), with the prefixes of their "
@@ -130,7 +131,7 @@ std::string DefaultHostName() {
   return name == nullptr || *name == '\0' ? "default" : name;
 }
 
-// A daemon has another working directory.
+// A daemon has another working directory, so paths must be absolute.
 void MakePathsAbsolute(HostOptions& options) {
   for (std::string* path : {&options.pcap_path, &options.trace_path, &options.scenario_path}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
@@ -191,7 +192,7 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
 }
 
 // Returns whether an option is about fault rules. On the system backend such an option starts a
-// host that takes them.
+// host that accepts rules.
 bool IsForRules(const std::string& option) {
   return option == "--host" || option == "--scenario" || option == "--strict" || option == "--seed";
 }
@@ -408,7 +409,7 @@ class MountCommands {
   bool is_foreground_ = false, is_lazy_ = false;
 };
 
-// Says what is wrong with the command line, and which help to read.
+// Returns the mistake in the command line, and the help to read.
 std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   std::string path = app.get_name();
@@ -638,8 +639,8 @@ int Main(int argc, char** argv) {
 }
 
 // Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the
-// number of a stream, and messages would be written there. A program that is run still finds them
-// closed.
+// number of a stream, and messages would be written to it. A program that is run still has these
+// streams closed.
 void FillClosedStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // open(2) takes the lowest free number.

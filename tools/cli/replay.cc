@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
 
-// Time for the host to notice the end of the program's processes, and for processes that outlive
-// it.
+// The time for the host to detect the end of the program's processes, and for processes that
+// outlive the program.
 constexpr auto kEndOfProgram = std::chrono::seconds(2);
 constexpr auto kTracePollInterval = std::chrono::milliseconds(2);
-// How long messages of other hosts may take to arrive when the programs have ended, and how often
-// the trace is read meanwhile.
+// The time for messages of other hosts to arrive after the programs have ended, and the interval at
+// which the trace is read meanwhile.
 constexpr auto kLastMessages = std::chrono::seconds(2);
 constexpr auto kTraceReadInterval = std::chrono::milliseconds(20);
 
@@ -163,7 +163,7 @@ bool Replay::Report(runtime::HostClient& client) const {
       return false;
     }
     departure = trace::FirstDeparture(earlier_, *later);
-    // A message of another host may still be on its way.
+    // A message of another host may still be in flight.
     if (!departure || !departure->later.empty() || Clock::now() >= end) break;
     std::this_thread::sleep_for(kTraceReadInterval);
   }

@@ -105,7 +105,7 @@ RunningState ParseState(const std::string& status) {
   return state;
 }
 
-// Returns how somebody uses the host. Returns "" if nobody does.
+// Returns how the host is used. Returns "" if it is unused.
 std::string WhoseHost(const RunningState& state, const std::optional<runtime::HostRecord>& record,
                       runtime::HostClient& client) {
   if (state.clients > 0) return "is in use by " + state.client_names;
@@ -116,7 +116,7 @@ std::string WhoseHost(const RunningState& state, const std::optional<runtime::Ho
   return list.is_array() && list.size() > record->scenario_rules ? "has rules of `fault add`" : "";
 }
 
-// Stops a host that runs differently, or returns why it must not be stopped.
+// Stops a host that runs with other options, or returns why it must not be stopped.
 runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::string& name,
                                   const RunningState& state,
                                   const std::optional<runtime::HostRecord>& record,
@@ -249,7 +249,7 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       if (!status && status.error().code == ETIMEDOUT) {
         return tl::unexpected(HungMessage(name, client->host_pid()));
       }
-      if (!status) continue;  // it ended just now
+      if (!status) continue;  // it ended in between
       const RunningState state = ParseState(*status);
       if (state.is_of_system) return tl::unexpected(OfSystemMessage(name, client->host_pid()));
       const auto record = registry.ReadRecord(name);

@@ -48,7 +48,7 @@ std::string Names(const std::vector<SystemDevice>& devices, bool with_state) {
   return names;
 }
 
-// Returns why a program cannot open the device. Empty if it can.
+// Returns the reason why a program cannot open the device. Empty if it can.
 std::string WhyNot(const SystemRoots& roots, const SystemDevice& device) {
   if (device.verbs_node.empty()) {
     return "device " + device.name + " has no entry in " + roots.sys +

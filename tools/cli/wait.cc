@@ -83,7 +83,7 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
 }
 
 struct Look {
-  Json status;            // null: no host runs, or it does not answer
+  Json status;            // null: no host runs, or it does not reply
   std::string condition;  // the first one that does not hold; empty when all hold
 };
 
@@ -105,7 +105,7 @@ int Wait(const WaitRequest& request) {
   const std::optional<Duration> limit = ParseDuration(request.timeout);
   if (!limit) return Fail(kUsage, NotADuration(request.timeout));
   if (request.device && request.device->empty()) {
-    // An unset variable of a script must not make this an unconditional wait.
+    // An unset variable of a script must not turn this into an unconditional wait.
     return Fail(kUsage, "--device is empty; name a device, or omit the option");
   }
   const std::string event = request.event ? EventOfName(*request.event) : "";
