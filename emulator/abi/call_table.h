@@ -42,7 +42,7 @@ enum CallTrait : uint32_t {
   kEndsWhatPostsNeed = 1,
   // The call may end QPs, contexts or objects with asynchronous events.
   kEndsObjects = 2,
-  // The call destroys an object. It returns 0 when the host has ended.
+  // The call destroys an object. Such a call returns 0 when the host has ended.
   kDestroys = 4,
   // The call counts completions. The device must first complete all work that can complete.
   kCountsCompletions = 8,

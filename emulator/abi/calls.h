@@ -94,9 +94,9 @@ struct FaultWaitIn {
   uint64_t times;
 };
 
-// The call of `rdmaemu clock`. It needs no Hello. The socket's server serves it (runtime/clock.h).
-// An embedded host returns EOPNOTSUPP. A clock that is not `manual` returns EOPNOTSUPP for kAdvance
-// and kRunUntilIdle.
+// The call of `rdmaemu clock`. The call needs no Hello. The socket's server serves it
+// (runtime/clock.h). An embedded host returns EOPNOTSUPP. A clock that is not `manual` returns
+// EOPNOTSUPP for kAdvance and kRunUntilIdle.
 enum class ClockAction : uint32_t { kShow = 1, kAdvance, kRunUntilIdle };
 struct ClockIn {
   uint32_t action;  // ClockAction
@@ -213,12 +213,12 @@ struct GetAsyncEventOut {
   uint64_t cookie;  // of the CQ, QP, SRQ; or the port's number
 };
 
-// The call of `rdmaemu device|port|address` to change a running host. It needs no Hello, like
-// kHostStop.
+// The call of `rdmaemu device|port|address` to change a running host. Like kHostStop, the call
+// needs no Hello.
 enum class DeviceChange : uint32_t {
   kRemoveDevice = 1,
-  // `profile` names a built-in profile, or is empty. It is empty in two cases: the device was
-  // removed before, or a profile's TOML follows ChangeDeviceIn (at most kMaxProfileBytes).
+  // `profile` names a built-in profile, or is empty. `profile` is empty in two cases: the device
+  // was removed before, or a profile's TOML follows ChangeDeviceIn (at most kMaxProfileBytes).
   kAddDevice,
   kPortDown,
   kPortUp,

@@ -3,8 +3,8 @@
 // ring has one producer and one consumer. Each of them masks an index when it stores the index. A
 // ring of 2^n slots holds 2^n - 1 entries.
 //
-// Each side treats the other side as hostile. It keeps the sizes in its own memory, never reads
-// them from the ring, and masks an index before use.
+// Each side treats the other side as hostile. Each side keeps the sizes in its own memory, never
+// reads them from the ring, and masks an index before use.
 #pragma once
 
 #include <algorithm>
@@ -131,8 +131,8 @@ class Ring {
   static size_t BytesFor(uint32_t slots, uint32_t slot_bytes) {
     return sizeof(rxe_queue_buf) + size_t{slots} * slot_bytes;
   }
-  // Returns the slots for a queue that must hold `entries`. It rounds as rxe_queue_init does: 4
-  // entries need 8 slots, of which 7 are usable.
+  // Returns the slots for a queue that must hold `entries`. The rounding is that of rxe_queue_init:
+  // 4 entries need 8 slots, of which 7 are usable.
   static uint32_t SlotsFor(uint32_t entries) { return std::bit_ceil(entries + 1); }
 
   // Writes the sizes and empty indices. The host calls it once.

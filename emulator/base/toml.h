@@ -7,9 +7,9 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-// toml++ 3.3 asserts that a table's header begins as a key does. It then reports the same mistake
-// as a parse error. A file may contain anything, so this macro disables the assertion and the
-// report remains.
+// toml++ 3.3 asserts that a table's header begins as a key does. toml++ then reports the same
+// mistake as a parse error. A file may contain anything, so this macro disables the assertion and
+// the report remains.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 

@@ -44,8 +44,8 @@ class HostsMutex {
 
 class ProcessHost {
  public:
-  // Returns the one instance. It is never destroyed, because threads may use it when the program
-  // ends.
+  // Returns the one instance. The instance is never destroyed, because threads may use it when the
+  // program ends.
   static ProcessHost& Get();
 
   // Makes the first host the host of this process's libibverbs. A Refusal holds an errno and a
@@ -142,8 +142,8 @@ class ProcessHost {
   class WaitLimit;
   // A loop that reads a clock advances a shared time by this much in one step.
   static constexpr Duration kSpinStep = std::chrono::milliseconds(1);
-  // A thread that waits inside the C library may miss a wake-up. It therefore checks the hosts at
-  // this interval.
+  // A thread that waits inside the C library may miss a wake-up. Such a thread therefore checks the
+  // hosts at this interval.
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
   // A wait that nothing can end is reported after this much of the machine's time.
   static constexpr Duration kReportStuckAfter = std::chrono::seconds(1);

@@ -1,6 +1,6 @@
 // A fault rule: its point in a host, the moments that it matches, its action, and its frequency. A
-// rule is a plain value. It is parsed from a scenario (scenario.h), built by a test, or sent by the
-// command line. `Rules` (rules.h) applies it.
+// rule is a plain value. The value is parsed from a scenario (scenario.h), built by a test, or sent
+// by the command line. `Rules` (rules.h) applies it.
 #pragma once
 
 #include <algorithm>
@@ -67,8 +67,8 @@ struct Match {
   std::optional<uint32_t> qp, qp_order, mr_order;
   std::optional<MemoryRange> memory;  // matches an overlap
   std::optional<uint64_t> min_bytes, max_bytes, index;
-  // A window of time. It counts from the start of the host. For a rule that is added to a running
-  // host, it counts from the addition.
+  // A window of time. The window counts from the start of the host. For a rule that is added to a
+  // running host, the window counts from the addition.
   std::optional<Duration> from, until;
   std::string after;  // name of a rule; matches only after that rule has fired
   // At kTime: the time after the start of the host, the addition of the rule, or the first firing
@@ -218,7 +218,7 @@ struct RaiseAsync {
   uint32_t type;  // ibv_event_type
   friend bool operator==(const RaiseAsync&, const RaiseAsync&) = default;
 };
-// The host does nothing for this time. It loses only datagrams that its sockets would lose.
+// The host does nothing for this time. The host loses only datagrams that its sockets would lose.
 struct PauseHost {
   Duration time;
   friend bool operator==(PauseHost, PauseHost) = default;

@@ -1,7 +1,7 @@
-// A host: a kernel in user space. It contains the devices, verbs objects, transports and connection
-// management of one machine. There is one entry point per kind of input: calls, doorbells, packets,
-// time. A host does no I/O, starts no thread and reads no clock. The runtime, a test or a
-// simulation drives it.
+// A host: a kernel in user space. A host contains the devices, verbs objects, transports and
+// connection management of one machine. There is one entry point per kind of input: calls,
+// doorbells, packets, time. A host does no I/O, starts no thread and reads no clock. The runtime, a
+// test or a simulation drives it.
 #pragma once
 
 #include <cstddef>

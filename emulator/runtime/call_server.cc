@@ -151,7 +151,7 @@ void CallServer::Serve(Time now, uint32_t number) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (HearEnds(now) && !connections_.contains(number)) return;
-    // An ended process makes no calls. Its children use connections of their own.
+    // An ended process makes no calls. Its children use separate connections.
     if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));

@@ -27,8 +27,8 @@ struct DaemonizeResult {
   UniqueFd kept;            // in the daemon: the descriptor `keep`
   OrMessage<void> outcome;  // in the parent
 };
-// Forks the daemon. Call this with a single thread. The daemon's output goes to `log_path`, which
-// is emptied. Of the caller's descriptors only `keep` stays open in the daemon.
+// Forks the daemon. Call this with a single thread. The daemon's output is written to `log_path`,
+// which is emptied first. Of the caller's descriptors only `keep` stays open in the daemon.
 DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep);
 
 }  // namespace rdmaemu::runtime

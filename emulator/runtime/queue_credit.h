@@ -35,7 +35,8 @@ struct QueuePage {
   std::atomic<uint32_t> is_ended;  // the port is closed
 };
 
-// One page of mapped shared memory. It is sealed against shrinking, so that an access cannot fault.
+// One page of mapped shared memory. The memory is sealed against shrinking, so that an access
+// cannot fault.
 class QueueMapping {
  public:
   QueueMapping() = default;

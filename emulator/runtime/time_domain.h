@@ -11,10 +11,10 @@
 //
 // The hosts share a small file: a page with the time and one slot per host. A lock of the file
 // (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and the counts
-// of its datagrams to and from other hosts. The last host to become idle advances the time. It then
-// wakes up the hosts that have work by a datagram to their socket NAME.wake. A host holds a lock on
-// its slot while it lives, so that the others detect its death. The hosts read and write the file
-// and never map it. A truncated file is therefore an error and not a signal.
+// of its datagrams to and from other hosts. The last host to become idle advances the time. That
+// host then wakes up the hosts that have work, by a datagram to their socket NAME.wake. A host
+// holds a lock on its slot while it lives, so that the others detect its death. The hosts read and
+// write the file and never map it. A truncated file is therefore an error and not a signal.
 //
 // While a host is busy, time does not jump. The host therefore reads the file only when it becomes
 // idle and when it wakes up.

@@ -1,5 +1,6 @@
 // All wire addresses of a host as its Network. A datagram is sent through the socket of its source
-// address. It is received through the socket of its destination address or of the multicast group.
+// address. A datagram is received through the socket of its destination address or of the multicast
+// group.
 #pragma once
 
 #include <deque>

@@ -3,9 +3,9 @@
 // A sequence holds the records of one kind and one process, in their order. Processes are numbered
 // in the order in which they connected. Number 0 is the host itself. The comparison covers the kind
 // of each record, its `what`, and the fields errno, status, reason and at. For a fault rule it also
-// covers the name. It does not cover times, numbers of objects and the order of different
-// sequences, because these depend on the scheduling of processes and threads. Calls of tools
-// (`rdmaemu hosts`) are skipped.
+// covers the name. The comparison does not cover times, numbers of objects and the order of
+// different sequences, because these depend on the scheduling of processes and threads. Calls of
+// tools (`rdmaemu hosts`) are skipped.
 //
 // Calls that fetch an event form their own sequence, because programs make them in a separate
 // thread. When a process exits, events may still be in flight to it. Suppose that a process ended

@@ -1,5 +1,5 @@
-// The completer of RC. It handles responses, completes requests in order, retransmits lost packets,
-// and fails requests that cannot succeed. Counterpart in the kernel: rxe_comp.c.
+// The completer of RC. The completer handles responses, completes requests in order, retransmits
+// lost packets, and fails requests that cannot succeed. Counterpart in the kernel: rxe_comp.c.
 #pragma once
 
 #include <optional>

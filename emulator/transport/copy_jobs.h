@@ -1,5 +1,5 @@
-// The host's side of copy jobs (emulator/abi/copy_jobs.h). It decides which copies to offer to
-// which program, and tracks their outcome. Only PayloadOwner uses it.
+// The host's side of copy jobs (emulator/abi/copy_jobs.h). The host decides which copies to offer
+// to which program, and tracks their outcome. Only PayloadOwner uses it.
 #pragma once
 
 #include <array>

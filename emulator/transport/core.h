@@ -20,7 +20,8 @@
 
 namespace rdmaemu::transport {
 
-// The most payload bytes of one train between local QPs. It bounds the cost of one step of work.
+// The most payload bytes of one train between local QPs. This limit bounds the cost of one step of
+// work.
 inline constexpr uint64_t kMaxTrainBytes = 256 * 1024;
 // Limits of the queue of trains between local QPs. New requests leave room for responses. An ACK
 // that finds no room is lost, as on a wire.

@@ -100,8 +100,8 @@ class Engine : public TransportHooks {
   // the receivers on this host only. They have not received it yet.
   void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   void Expire(Time now);
-  // Returns the next deadline. It may be too early, because timers of answered requests stay armed.
-  // Call DropStaleDeadlines first for an exact one.
+  // Returns the next deadline. The returned deadline may be too early, because timers of answered
+  // requests stay armed. Call DropStaleDeadlines first for an exact one.
   std::optional<Time> NextDeadline() const;
   void DropStaleDeadlines();
   // Returns true when a QP waits after an RNR NAK. Its deadline then depends on an application that

@@ -1,5 +1,6 @@
-// The requester of RC. It takes requests from the shared ring, assigns PSNs, and sends as far as
-// the window, responder resources and fences permit. Counterpart in the kernel: rxe_req.c.
+// The requester of RC. The requester takes requests from the shared ring, assigns PSNs, and sends
+// as far as the window, responder resources and fences permit. Counterpart in the kernel:
+// rxe_req.c.
 #pragma once
 
 #include "emulator/transport/completer.h"

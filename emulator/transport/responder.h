@@ -1,5 +1,6 @@
-// The responder of RC. It checks requests, executes each once and in order, and responds. It stores
-// READs and atomics, so that it can repeat their responses. Counterpart in the kernel: rxe_resp.c.
+// The responder of RC. The responder checks requests, executes each once and in order, and
+// responds. It stores READs and atomics, so that it can repeat their responses. Counterpart in the
+// kernel: rxe_resp.c.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Handles runs of packets together. It resolves the destination of a packet before the packet is
-// handled, and executes several packets of one message at once.
+// Handles runs of packets together. The responder resolves the destination of a packet before it
+// handles the packet, and executes several packets of one message at once.
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {

@@ -1,6 +1,6 @@
-// A train: consecutive packets of one message as one unit of work. It has one set of headers. Its
-// payload is bytes, or ranges of process memory. Packets between two QPs of a host are trains and
-// are never serialised. A packet from the wire is a train of one packet.
+// A train: consecutive packets of one message as one unit of work. A train has one set of headers.
+// Its payload is bytes, or ranges of process memory. Packets between two QPs of a host are trains
+// and are never serialised. A packet from the wire is a train of one packet.
 #pragma once
 
 #include <cstddef>

@@ -38,9 +38,9 @@ class Arena {
   // destroys a queue would map a new segment each time.
   static constexpr size_t kMaxSpareBytes = size_t{32} << 20;
   static constexpr size_t kPageBytes = 4096;
-  // The most address space that one group may hold. It suffices for a queue pair at each doorbell,
-  // with queues of some thousand entries each. It also suffices for two hundred of the deepest
-  // queue pairs (4.5 GiB each on rxe).
+  // The most address space that one group may hold. This space suffices for a queue pair at each
+  // doorbell, with queues of some thousand entries each. It also suffices for two hundred of the
+  // deepest queue pairs (4.5 GiB each on rxe).
   static constexpr size_t kMaxBytes = size_t{1} << 40;
   // Offsets have 32 bits. The deepest send queue of rxe takes 2.5 GiB.
   static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;

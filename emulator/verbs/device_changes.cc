@@ -144,7 +144,7 @@ void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   links_may_be_down_ = true;
   const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   RaiseOnDevice(device, {type, Device::kPort});
-  // siw_netdev_down, measured: connections end when the link that carries TCP goes down.
+  // siw_netdev_down, measured: connections end when the link that carries TCP is down.
   const bool is_rnic = device.profile.cm.manager == ConnectionManager::kIwarp;
   if (is_rnic && state != IBV_PORT_ACTIVE) FailQpsOf(now, device);
 }

@@ -1,5 +1,5 @@
 // Queue pairs of a device whose connection manager is the kernel's iw_cm. The manager moves the QPs
-// (siw_accept, siw_connect, siw_qp_cm_drop). A program can only ask for INIT, RTR and ERR.
+// (siw_accept, siw_connect, siw_qp_cm_drop). A program can only request INIT, RTR and ERR.
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {

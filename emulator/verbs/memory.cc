@@ -52,7 +52,7 @@ Result<uint32_t> Verbs::NewKey(KeyOwner owner) {
 
 Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
                           uint64_t length, RegionPages pages) {
-  // Linux 6.12 knows all these flags, and returns EOPNOTSUPP for those that the device lacks.
+  // Linux 6.12 supports all these flags, and returns EOPNOTSUPP for those that the device lacks.
   const int flush_access = profile.flush_access();
   const int unused =
       profile.refuses_unused_access ? access & (kUnusedAccess | (kAccessFlush & ~flush_access)) : 0;

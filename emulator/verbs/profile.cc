@@ -35,7 +35,7 @@ enum Presence : uint8_t { kRequired, kOptional };
 struct Key {
   std::string_view section, name;
   Presence presence;
-  // Reads the value, or returns what is wrong with it. A missing value is nullptr.
+  // Reads the value, or returns its error. A missing value is nullptr.
   Wrong (*read)(const toml::node*, Profile&);
   std::string (*write)(const Profile&);
 };

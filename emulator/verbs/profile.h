@@ -25,8 +25,8 @@ struct TransportProfile {
   uint32_t lowest_qpn;
 };
 
-// The kernel's connection manager of a device's ids. It decides the steps of a connection and of
-// its queue pairs, and which events with which status the programs get.
+// The kernel's connection manager of a device's ids. The manager decides the steps of a connection
+// and of its queue pairs, and which events with which status the programs get.
 enum class ConnectionManager : uint8_t {
   kIb,     // ib_cm: the library moves the QP, and a REP waits for that
   kIwarp,  // iw_cm: the device moves the QP; the QP and its connection end together

@@ -392,7 +392,7 @@ class Verbs final : public VerbsDirectory {
   std::map<uint32_t, Device> devices_;  // by index; a device keeps its address in memory
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;
-  // Set when a device was removed, a port went down or an address was removed. While false, the
+  // Set when a device was removed, a port was set down or an address was removed. While false, the
   // host carries every packet, and Carries needs no lookup.
   bool links_may_be_down_ = false;
   HandleTable handles_;

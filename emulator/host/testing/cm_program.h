@@ -1,5 +1,5 @@
-// A program that uses RDMA CM ids through the commands of rdma_user_cm.h, as librdmacm does. It has
-// one event channel, and functions for the steps of a connection.
+// A program that uses RDMA CM ids through the commands of rdma_user_cm.h, as librdmacm does. The
+// program has one event channel, and functions for the steps of a connection.
 #pragma once
 
 #include <arpa/inet.h>

@@ -134,10 +134,10 @@ int rdmaemu_wait(uint64_t timeout_ms);
  *
  * Appends a rule to the rules of the thread's host, or of the host that the rule names (host =
  * "b"). Example: "at = \"cm.req\", nth = 3, reject = 28". Writes the rule's name ("rule N" for a
- * rule without a name) to `name`, cut to name_bytes. `name` may be NULL. -EINVAL when the text
- * is wrong. In a program of `rdmaemu run --backend system` with rules, the functions act on the
- * rules of that run. -EOPNOTSUPP for a rule that only the emulator can apply; rdmaemu_last_error
- * tells what to use instead. */
+ * rule without a name) to `name`, cut to name_bytes. `name` may be NULL. -EINVAL when the text is
+ * wrong. In a program of `rdmaemu run --backend system` with rules, the functions act on the rules
+ * of that run. -EOPNOTSUPP for a rule that only the emulator can apply; rdmaemu_last_error() says
+ * what to use instead. */
 int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes);
 int rdmaemu_rule_remove(const char* name); /* -ENOENT */
 int rdmaemu_rules_clear(void);
