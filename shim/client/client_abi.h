@@ -1,5 +1,5 @@
 // A process's one connection to its host, as C functions. libibverbs.so.1 exports them in the
-// version node RDMAEMU_PRIVATE for librdmacm.so.1, which has no connection of its own.
+// version node RDMAEMU_PRIVATE for librdmacm.so.1, which has no separate connection.
 #pragma once
 
 #include <stdint.h>

@@ -53,7 +53,7 @@ bool IsHostName(const char* name) {
          strchr(name, '/') == nullptr;
 }
 
-// Returns the folder of this library's file. Returns false if the loader does not know the file.
+// Returns the folder of this library's file. Returns false if the loader does not find the file.
 bool LibraryFolder(char (&folder)[PATH_MAX]) {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&FindHostPlace), &info) == 0 ||

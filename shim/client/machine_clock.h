@@ -10,8 +10,8 @@
 
 namespace rdmaemu::client {
 
-// Returns the C library's function of that name. It is looked up once and stored in `known`.
-// Thread-safe.
+// Returns the C library's function of that name. The function is looked up once and stored in
+// `known`. Thread-safe.
 template <class Function>
 Function OfLibc(std::atomic<Function>& known, const char* name, Function otherwise) {
   Function function = known.load(std::memory_order_relaxed);

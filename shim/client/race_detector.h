@@ -1,7 +1,7 @@
 // Annotations for ThreadSanitizer (tsan_interface.h). ThreadSanitizer sees a program's memory
-// accesses, but not this library's locks. It also misses the order that a device guarantees: a post
-// happens before the poll of its completion. These functions do nothing unless the program was
-// built with -fsanitize=thread.
+// accesses, but not this library's locks. ThreadSanitizer also misses the order that a device
+// guarantees: a post happens before the poll of its completion. These functions do nothing unless
+// the program was built with -fsanitize=thread.
 #pragma once
 
 extern "C" {
@@ -19,7 +19,7 @@ inline void ReleaseTo(const void* address) {
   if (__tsan_release != nullptr) __tsan_release(const_cast<void*>(address));
 }
 
-// The one address that stands for the whole device. Posts and calls release to it. Completions and
+// The one address that represents the whole device. Posts and calls release to it. Completions and
 // replies acquire from it. One address per queue is not enough, because a message orders threads
 // that share no queue.
 extern const char g_device_order;

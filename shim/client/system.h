@@ -2,8 +2,9 @@
 // poll() and similar functions, but calls from here must reach the kernel.
 //
 // A descriptor that only this library uses must be used and closed by these calls alone. Otherwise
-// ThreadSanitizer would see its use but not its close. It would then report a race with the thread
-// that gets the same number next. A descriptor that the program also uses is closed by close(2).
+// ThreadSanitizer would see its use but not its close. ThreadSanitizer would then report a race
+// with the thread that gets the same number next. A descriptor that the program also uses is closed
+// by close(2).
 #pragma once
 
 #include <errno.h>

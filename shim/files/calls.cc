@@ -1,5 +1,5 @@
 // The C library's file calls, which find a host's files below the paths of kFilesPrefixes. A call
-// for another path goes to the next library unchanged.
+// for another path is passed to the next library unchanged.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

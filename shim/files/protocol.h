@@ -24,8 +24,8 @@ struct FilesReply {
   uint32_t reserved;
 };
 
-// The paths below which the program sees only the host's files. It sees none of the machine's files
-// there.
+// The paths below which the program sees only the host's files. The program sees none of the
+// machine's files there.
 inline constexpr const char* kFilesPrefixes[] = {
     "/sys/class/infiniband",
     "/sys/class/infiniband_cm",

@@ -1,7 +1,7 @@
 // Whose code made a call: the program's, the layer's or that of the libraries behind the layer.
 // Users of the layer chain, so the return address of an inner user's function is in the layer. Each
-// function of a user therefore begins with a Caller. It stores the outermost return address of the
-// thread. A signal handler's calls change this address only while they run.
+// function of a user therefore begins with a Caller. A Caller stores the outermost return address
+// of the thread. A signal handler's calls change this address only while they run.
 #pragma once
 
 #define RDMAEMU_LAYER_SHARED extern __attribute__((visibility("default")))

@@ -1,7 +1,7 @@
-// A forwarding library has the name and the exports of a library that programs link. It forwards
-// each call to that library, which is called the library behind. forwards.py generates each export
-// as one jump through a slot. Users of the layer (trace, device filter) put their own functions
-// into slots. A slot without a user costs only the jump.
+// A forwarding library has the name and the exports of a library that programs link. A forwarding
+// library forwards each call to that library, which is called the library behind. forwards.py
+// generates each export as one jump through a slot. Users of the layer (trace, device filter) put
+// their own functions into slots. A slot without a user costs only the jump.
 #pragma once
 
 #include <cstddef>

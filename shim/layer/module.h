@@ -5,9 +5,9 @@
 
 #include "shim/layer/caller.h"
 
-// The layer's libibverbs.so.1 exports this function. It registers `function`, which is called when
-// the program ends by exit(3). The call comes after the destructors of the program and of the
-// libraries that use the layer. There is at most one function. A second call replaces the first.
+// The layer's libibverbs.so.1 exports this function. Registers `function`, which is called when the
+// program ends by exit(3), after the destructors of the program and of the libraries that use the
+// layer. There is at most one function. A second call replaces the first.
 extern "C" {
 RDMAEMU_LAYER_SHARED void rdmaemu_layer_at_exit(void (*function)());
 }

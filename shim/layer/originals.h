@@ -1,6 +1,6 @@
 // Inline functions of verbs.h call function pointers in an object, its operations. A user of the
-// layer replaces an object's operations when a call returns the object to the program. It stores
-// the previous operations. Users chain: a stored operation may be another user's function.
+// layer replaces an object's operations when a call returns the object to the program. The user
+// stores the previous operations. Users chain: a stored operation may be another user's function.
 #pragma once
 
 #include <infiniband/verbs.h>

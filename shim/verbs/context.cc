@@ -252,7 +252,7 @@ RDMAEMU_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
 RDMAEMU_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   ibv_gid_entry entry{};
   const int error = QueryGid(context, port, static_cast<uint32_t>(index), entry);
-  // An empty entry is a zero GID here. It is an error in the extended call.
+  // An empty entry is a zero GID here. In the extended call, an empty entry is an error.
   if (error != 0 && error != ENODATA) return MinusOneWith(error);
   *gid = entry.gid;
   return 0;

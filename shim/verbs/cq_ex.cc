@@ -84,7 +84,8 @@ uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
 }
 
 // Returns the difference between CLOCK_REALTIME and CLOCK_MONOTONIC, in which hosts count their
-// time. It is computed once, because a device's clock is not set while the program runs.
+// time. The difference is computed once, because a device's clock is not set while the program
+// runs.
 uint64_t NsToWallclock() {
   static std::atomic<uint64_t> known = 0;
   uint64_t offset = known.load(std::memory_order_relaxed);

@@ -8,9 +8,9 @@
 namespace rdmaemu::shim {
 namespace {
 
-// The most devices that the library knows. It stores every device that it ever listed. A device
-// pointer that a program holds therefore stays valid, and each listing returns the same pointer for
-// the same device. A device that returns after its removal is a new device.
+// The most devices that the library stores. The library stores every device that it ever listed. A
+// device pointer that a program holds therefore stays valid, and each listing returns the same
+// pointer for the same device. A device that returns after its removal is a new device.
 constexpr size_t kMaxKnownDevices = 1024;
 Device* g_known[kMaxKnownDevices];
 size_t g_known_count = 0;

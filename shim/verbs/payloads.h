@@ -1,7 +1,7 @@
 // Moves the payloads of messages on the program's side. Small payloads are transferred through
 // shared memory (emulator/abi/slab.h). The library takes them from program memory when work is
-// posted. It moves them into program memory when a completion is polled. No other file of the
-// library accesses the slabs.
+// posted. The library moves them into program memory when a completion is polled. No other file of
+// the library accesses the slabs.
 #pragma once
 
 #include "shim/verbs/objects.h"

@@ -16,8 +16,7 @@ bool verbs_allow_disassociate_destroy = false;
 }
 RDMAEMU_IN_ALL_NODES(verbs_allow_disassociate_destroy)
 
-// libmlx5 and libefa register themselves in their constructors.
-// The name tells the release.
+// libmlx5 and libefa register themselves in their constructors. The name contains the release.
 RDMAEMU_EXPORT void verbs_register_driver_34(const void*) {}
 RDMAEMU_EXPORT void verbs_register_driver_57(const void*) {}
 RDMAEMU_EXPORT void verbs_register_driver_59(const void*) {}

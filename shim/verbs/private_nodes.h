@@ -5,7 +5,7 @@
 #pragma once
 
 // Uses the assembler, because only GCC has an attribute for symbol versions. Each later node gets a
-// symbol of its own, because clang's assembler allows one version per symbol.
+// separate symbol, because clang's assembler allows one version per symbol.
 #define RDMAEMU_IN_NODE(name, node)                                                      \
   __asm__(".globl rdmaemu_" #name "_" #node "\n.set rdmaemu_" #name "_" #node ", " #name \
           "\n.symver rdmaemu_" #name "_" #node ", " #name "@IBVERBS_PRIVATE_" #node);

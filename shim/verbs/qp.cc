@@ -193,7 +193,7 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
 }
 
 // A device without enhanced connection establishment: it offers no ECE and accepts none. As in
-// libibverbs, ibv_query_ece leaves errno unchanged.
+// libibverbs, ibv_query_ece does not change errno.
 RDMAEMU_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 RDMAEMU_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
   return ErrnoWith(ece->vendor_id == 0 ? EINVAL : EOPNOTSUPP);

@@ -1,5 +1,5 @@
 // Checks of posting by ibv_wr_*. The work requests between ibv_wr_start and ibv_wr_complete form a
-// list. It is checked and recorded like a list of ibv_post_send.
+// list. The list is checked and recorded like a list of ibv_post_send.
 #include <pthread.h>
 
 #include "shim/layer/checks/extended.h"

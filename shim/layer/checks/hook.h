@@ -98,7 +98,8 @@ void Install(SlotOfName slot_of) {
   InterceptBy(slot_of, OneCheck::kCall, &TheHook::Call, &TheHook::next);
 }
 
-// The function that the layer would call. It belongs to a module or to the library behind this one.
+// The function that the layer would call. This function belongs to a module or to the library
+// behind this one.
 template <class F>
 F* Next(SlotOfName slot_of, const char* name) {
   void** const slot = slot_of(name);

@@ -92,8 +92,8 @@ struct Cq : Object {
   bool is_polling = false;  // between ibv_start_poll and ibv_end_poll
   pthread_t poller = {};    // thread of the last ibv_start_poll
   bool is_polled_since_event = false;
-  // The last ibv_req_notify_cq came after a poll while work was in flight, and nothing has happened
-  // since then.
+  // The program called ibv_req_notify_cq last after a poll, while work was in flight, and nothing
+  // has happened since then.
   bool is_armed_late = false;
 };
 struct Srq : Object {

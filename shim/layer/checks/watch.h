@@ -1,7 +1,7 @@
 // Watches the memory of posted receives by breakpoints of the processor (perf_event_open(2)). A
 // watch finds the program's accesses before the completion.
 //
-// A watch covers up to eight bytes, and the accesses of the thread that posted the receive. It
+// A watch covers up to eight bytes, and the accesses of the thread that posted the receive. A watch
 // holds no descriptor open. Use Begin and End only within a Section.
 #pragma once
 

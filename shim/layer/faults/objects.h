@@ -19,8 +19,8 @@ struct ContextState {
 };
 using ContextStates = Originals<ContextState, ContextState>;
 
-// Returns the key of a queue pair's number or a region's lkey in tables by address. It is odd, so
-// no object has this address.
+// Returns the key of a queue pair's number or a region's lkey in tables by address. The key is odd,
+// so no object has this address.
 inline const void* NumberKey(const ibv_context* context, uint32_t number) {
   static std::atomic<uint32_t> contexts;
   ContextState* const state = ContextStates::FindOrMake(context);

@@ -147,7 +147,7 @@ class WorkQueue {
     return true;
   }
   // Takes a work with this wr_id. In a shared receive queue, completions have another order than
-  // posts. Several works with one wr_id therefore cannot be told apart.
+  // posts. Several works with one wr_id therefore cannot be distinguished.
   bool TakeInAnyOrder(uint64_t wr_id, Sges& to) {
     Work** at = &first_;
     while (*at != nullptr && (*at)->wr_id != wr_id) at = &(*at)->next;

@@ -25,8 +25,8 @@ inline constexpr const char* kWindowSuffix = ".window";
 inline constexpr const char* kLogSuffix = ".log";
 // A process that cannot open the recording creates a symbolic link PID.unopened in its directory.
 // The link's target is the reason. A link needs no file descriptor. The process may be unable to
-// create the link, because it is in a chroot or has another user id. It then sends "PID REASON" to
-// the datagram socket that `run` has bound (RecordingSocket).
+// create the link, because it is in a chroot or has another user id. In this case the process sends
+// "PID REASON" to the datagram socket that `run` has bound (RecordingSocket).
 inline constexpr const char* kUnopenedSuffix = ".unopened";
 
 // Includes the WindowHeader. A window of this size stays in a processor's cache.
