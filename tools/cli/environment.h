@@ -46,7 +46,7 @@ inline constexpr const char* kProgramClock = "program";
 
 // Returns RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH. In the last one our
 // directories precede the old value. With kProgramClock also adds librdmaemu.so.1 to LD_PRELOAD.
-// That library makes the hosts' time the program's time.
+// librdmaemu.so.1 makes the hosts' time the program's time.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
                                                    const runtime::HostOptions& host,
                                                    const Layer& layer = {});

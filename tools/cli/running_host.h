@@ -29,7 +29,8 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);
 
 // Stops unused hosts of other names that hold an address of `options`, and prints a note on stderr.
-// Does not stop hosts that are in use. Opening their port fails later. That error names the owner.
+// Does not stop hosts that are in use. Opening their port fails later. The error of that port names
+// the owner.
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options);
 

@@ -40,8 +40,8 @@ UniqueFd Listen(const std::string& directory) {
   if (path.size() >= sizeof address.sun_path) return {};
   std::strcpy(address.sun_path, path.c_str());
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The program may have changed its user. Every user who knows the directory's name may therefore
-  // ask.
+  // The program may have changed its user. Every user who has the directory's name may therefore
+  // send paths.
   if (!listener ||
       bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       chmod(path.c_str(), 0666) != 0 || listen(listener.get(), kBacklog) != 0) {

@@ -1,6 +1,6 @@
 // The host of a run on the system backend: a thread of `rdmaemu run` that owns the fault rules of
-// the run's programs. It has a name and a socket in the registry, and serves `rdmaemu fault` as an
-// emulated host does. It has no devices and no clients.
+// the run's programs. This host has a name and a socket in the registry, and serves `rdmaemu fault`
+// as an emulated host does. It has no devices and no clients.
 #pragma once
 
 #include <atomic>

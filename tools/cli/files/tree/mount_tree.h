@@ -1,5 +1,5 @@
 // The files of `rdmaemu mount`: one directory for each running host (docs/mount.md). This class
-// does no I/O. It calls HostAnswers, and stores nothing between two calls.
+// does no I/O. MountTree calls HostAnswers, and stores nothing between two calls.
 #pragma once
 
 #include <memory>
@@ -66,9 +66,9 @@ class MountTree final : public FileTree {
   HostAnswers& hosts_;
 };
 
-// Returns the file name of a rule. It has "%2F" and "%25" in place of '/' and '%'. The first letter
-// is also replaced by its code when the name would otherwise be "new", "error", "." or "..".
-// Returns an empty name for a rule whose name cannot be a file's.
+// Returns the file name of a rule. The file name has "%2F" and "%25" in place of '/' and '%'. The
+// first letter is also replaced by its code when the name would otherwise be "new", "error", "." or
+// "..". Returns an empty name for a rule whose name cannot be a file's.
 std::string RuleFileName(std::string_view rule);
 // Returns the rule's name, the inverse of RuleFileName.
 std::string RuleOfFileName(std::string_view name);
