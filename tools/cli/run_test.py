@@ -64,13 +64,13 @@ def help_tells_the_statuses_of_a_program_that_did_not_start():
     with Emulator() as emulator:
         said = " ".join(emulator.rdmaemu("run", "--help").stdout.split())
         for status, why, command, options in (
-                (127, "when there is no CMD", "/nosuch/program", ("--address", ADDRESS)),
-                (126, "when it cannot be executed", "/etc/passwd", ("--address", ADDRESS)),
-                (125, "when rdmaemu itself failed", "true", ("--clock", "fast"))):
+                (127, "there is no CMD", "/nosuch/program", ("--address", ADDRESS)),
+                (126, "CMD cannot be executed", "/etc/passwd", ("--address", ADDRESS)),
+                (125, "rdmaemu itself failed", "true", ("--clock", "fast"))):
             check("%d %s" % (status, why) in said, said)
             expect(run(emulator, command, options=options), status)
-        check("123 when CMD succeeded and a rule never fired" in said, said)
-        check("122 when CMD succeeded and the run left the trace" in said, said)
+        check("123 with --strict, CMD succeeded and a rule never fired" in said, said)
+        check("122 CMD succeeded and the run departed from the trace" in said, said)
         check("RDMAEMU_DIR" in said, said)
 
 
