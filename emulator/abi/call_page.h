@@ -1,8 +1,8 @@
 // Calls without a system call. One process and its host share a page that holds one call and its
-// reply. The caller writes the call, and the host finds the call by polling while the host is
-// awake. The socket carries the first call, which asks for the page. The socket also carries calls
-// that need more room or file descriptors. A page holds one call at a time, so the process's
-// threads take a lock of the process before they call.
+// reply. The caller writes the call. An awake host polls the page and finds the call. The socket
+// carries three kinds of calls: the first call, which requests the page, calls that need more room,
+// and calls with file descriptors. A page holds one call at a time, so a thread takes a lock of its
+// process before it calls.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ struct CallPage {
   static constexpr size_t kMaxOutBytes = 4096;
   static constexpr uint32_t kIdle = 0, kAsked = 1, kAnswered = 2, kTaken = 3;
 
-  // The process sets kAsked, the host sets kAnswered, and the process sets kIdle again. The host
-  // sets kTaken while it delays a reply, so that it does not execute the call twice. `state` is a
-  // futex.
+  // `state` is a futex. The process sets kAsked, the host sets kAnswered, and the process sets
+  // kIdle again. The host sets kTaken while it delays a reply, so that it does not execute the call
+  // twice.
   alignas(64) uint32_t state;
   uint32_t caller_sleeps;  // 1: a thread sleeps on `state`; the host must wake it
   // 0: the host does not poll this page. The caller then writes the doorbell eventfd.
@@ -30,15 +30,17 @@ struct CallPage {
   alignas(8) std::byte in[kMaxInBytes];
   alignas(8) std::byte out[kMaxOutBytes];
 
-  // The process calls this after it wrote `call` and `in`. True: the process must wake the host.
+  // The process calls this after it wrote `call` and `in`. Returns true when the process must wake
+  // up the host.
   bool Ask() {
     std::atomic_ref(state).store(kAsked, std::memory_order_seq_cst);
     return std::atomic_ref(host_looks).load(std::memory_order_seq_cst) == 0;
   }
   uint32_t State() { return std::atomic_ref(state).load(std::memory_order_seq_cst); }
-  // The host calls this for a delayed reply. The caller stays asleep.
+  // The host calls this when it delays the reply. The caller stays asleep.
   void MarkTaken() { std::atomic_ref(state).store(kTaken, std::memory_order_seq_cst); }
-  // The host calls this after it wrote `reply` and `out`. True: the host must wake the caller.
+  // The host calls this after it wrote `reply` and `out`. Returns true when the host must wake up
+  // the caller.
   bool MarkAnswered() {
     std::atomic_ref(state).store(kAnswered, std::memory_order_seq_cst);
     return std::atomic_ref(caller_sleeps).load(std::memory_order_seq_cst) != 0;

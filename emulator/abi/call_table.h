@@ -1,6 +1,11 @@
-// The one table of all calls from a program to its host. Several parts are made from it: the
-// numbers (calls.h), the names in traces and fault rules, and the host's dispatch. The table also
-// gives each call's object, its route when several hosts share a process, and what the call ends.
+// The one table of all calls from a program to its host. The build makes these parts from the
+// table:
+// - the numbers (calls.h),
+// - the names in traces and fault rules,
+// - the host's dispatch.
+//
+// The table also gives each call's object, the call's route when several hosts share a process, and
+// the objects that the call ends.
 //
 // A new call needs four edits. They are a line here, its structs in calls.h, its handler of the
 // same name in emulator/host/verbs_calls.cc, and its function in the library. A line's position
@@ -13,7 +18,7 @@
 
 namespace rdmaemu {
 
-// The object of a call, as far as a fault rule can name it.
+// The object of a call, if a fault rule can name the object.
 enum class CallAbout : uint8_t {
   kNothing,
   kHandle,     // In begins with a handle
@@ -25,27 +30,27 @@ enum class CallAbout : uint8_t {
 enum class CallRoute : uint8_t {
   kEntered,    // the host that the calling thread has entered
   kByNumber,   // In begins with a handle, a channel, a segment or a device's index
-  kByDevice,   // ListDevicesIn names it
-  kByChannel,  // CmCreateChannelIn names it
+  kByDevice,   // ListDevicesIn names the device
+  kByChannel,  // CmCreateChannelIn names the channel
 };
 
 // Bits of CallInfo::traits.
 enum CallTrait : uint32_t {
   kPlain = 0,
-  // The call may end something that posted work needs: its QP, the state to send in, an address
+  // The call may end an object that posted work needs: the QP, the state to send in, an address
   // handle, memory, or the device.
   kEndsWhatPostsNeed = 1,
   // The call may end QPs, contexts or objects with asynchronous events.
   kEndsObjects = 2,
-  // The call destroys an object. It returns 0 when the host has ended.
+  // The call destroys an object. Such a call returns 0 when the host has ended.
   kDestroys = 4,
-  // The call counts completions. The device must first complete all work that it can.
+  // The call counts completions. The device must first complete all work that can complete.
   kCountsCompletions = 8,
   // The call is about the host itself. No fault rule applies to it.
   kOfHost = 16,
-  // The reply carries a counter, on which threads may wait.
+  // The reply contains a counter, on which threads may wait.
   kBringsCounter = 32,
-  // The call may have no In at all.
+  // The call may have an empty In.
   kInMayBeEmpty = 64,
 };
 
@@ -113,7 +118,8 @@ enum CallTrait : uint32_t {
   X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)                           \
   X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)
 
-// The program asks about these calls, but the host does not execute them (AskIn).
+// Posts and polls that the program executes itself. The program asks the host about them first
+// (AskIn).
 #define RDMAEMU_ASKED_CALLS(X)                              \
   X(PostSend, AskIn, AskOut, kQueuePair, kByNumber, kPlain) \
   X(PostRecv, AskIn, AskOut, kQueuePair, kByNumber, kPlain) \

@@ -1,9 +1,10 @@
 // The calls from a program to its host: one struct of fixed layout in, one out. Over a
-// SOCK_SEQPACKET socket, a call is CallHeader and In. Its reply is ReplyHeader and Out, for some
+// SOCK_SEQPACKET socket, a call is CallHeader and In. The reply is ReplyHeader and Out, for some
 // calls with file descriptors. An embedded host receives the same bytes by a function call. Verbs
-// calls carry the structs of verbs.h. Connection management carries those of rdma_user_cm.h.
+// calls contain the structs of verbs.h. Calls of connection management contain those of
+// rdma_user_cm.h.
 //
-// The host replies to all calls at once. The program's library waits for events and
+// The host replies to all calls at once. The program's library does all waiting for events and
 // acknowledgements.
 #pragma once
 
@@ -47,7 +48,7 @@ struct Nothing {
 // ---- the connection
 
 // The first call on a connection. A forked child opens its own connection and sends its parent's
-// group token. The child then shares the handles of objects that the parent created before the
+// group token. The child can then use the handles of objects that the parent created before the
 // fork. Descriptors: doorbell eventfd.
 struct HelloIn {
   uint32_t version;         // kCallVersion
@@ -77,9 +78,9 @@ struct MapSegmentOut {
   uint64_t length;
 };
 
-// kShareCallPage returns a page for calls without the socket (call_page.h). It has no In and no
-// Out, and needs a Hello before. Descriptors: the memfd of a CallPage. Only the socket's server
-// answers it.
+// kShareCallPage returns a page for calls without the socket (call_page.h). The call has no In and
+// no Out, and must follow a Hello. Descriptors: the memfd of a CallPage. Only the socket's server
+// serves this call.
 
 // The calls of `rdmaemu fault` for the rules of a running host
 // (emulator/host/faults/host_faults.h). In: a rule's text (kFaultAdd), a rule's name (kFaultRemove,
@@ -93,9 +94,9 @@ struct FaultWaitIn {
   uint64_t times;
 };
 
-// The call of `rdmaemu clock`. It needs no Hello. The socket's server answers it (runtime/clock.h).
-// An embedded host answers EOPNOTSUPP. A clock that is not `manual` answers EOPNOTSUPP to kAdvance
-// and kRunUntilIdle.
+// The call of `rdmaemu clock`. The call needs no Hello. The socket's server serves it
+// (runtime/clock.h). An embedded host returns EOPNOTSUPP. A clock that is not `manual` returns
+// EOPNOTSUPP for kAdvance and kRunUntilIdle.
 enum class ClockAction : uint32_t { kShow = 1, kAdvance, kRunUntilIdle };
 struct ClockIn {
   uint32_t action;  // ClockAction
@@ -105,7 +106,7 @@ struct ClockIn {
 struct ClockOut {
   char mode[24];  // as in --clock
   int64_t now_ns;
-  uint32_t moving;  // 1: the clock still moves to the time of an earlier call
+  uint32_t moving;  // 1: the clock is still advancing to the time of an earlier call
   uint32_t awaits_application;
 };
 
@@ -125,9 +126,9 @@ struct DeviceEntry {
   uint32_t reserved;
   char profile[32];
 };
-// Lists the devices of the host that answers. In may also be Nothing. When hosts are inside the
-// program, the host of the device `index` answers, also after the device's removal. Without
-// `index`, the host that the calling thread has entered answers.
+// Lists the devices of one host. In may also be Nothing. When several hosts are inside the program,
+// the host of the device `index` replies, even after the device's removal. Without `index`, the
+// host that the calling thread has entered replies.
 struct ListDevicesIn {
   uint32_t index;
   uint32_t of_index;  // 1: `index` selects the host
@@ -143,8 +144,8 @@ struct OpenDeviceIn {
   uint32_t index;
   uint32_t reserved;
 };
-// Features that a device does not have. The library refuses them when a program posts or makes an
-// extended call.
+// Features that a device does not have. The library refuses such work when a program posts it, and
+// such an extended call when a program makes it.
 inline constexpr uint32_t kMissingImmediateData = 1;
 inline constexpr uint32_t kMissingExtendedCalls = 2;  // ibv_create_cq_ex, send_ops_flags
 inline constexpr uint32_t kMissingAtomics = 4;
@@ -164,8 +165,9 @@ struct OpenDeviceOut {
   uint32_t clock_khz;      // hca_core_clock; 0: completions have no timestamps for programs
   uint64_t clock_mask;     // completion_timestamp_mask
 };
-// `context`, here and below, is the open device through which the program calls. The kernel has its
-// file descriptor for this. A handle of another context is ENOENT. 0: the context of the object.
+// `context`, here and below, is the open device through which the program calls. The kernel uses
+// the device's file descriptor instead. A handle of another context is ENOENT. 0: the context of
+// the object.
 struct HandleIn {  // close, dealloc, dereg, destroy, query by handle
   uint32_t handle;
   uint32_t context;
@@ -211,13 +213,12 @@ struct GetAsyncEventOut {
   uint64_t cookie;  // of the CQ, QP, SRQ; or the port's number
 };
 
-// The call of `rdmaemu device|port|address` to change a running host. It needs no Hello, like
-// kHostStop.
+// The call of `rdmaemu device|port|address` to change a running host. Like kHostStop, the call
+// needs no Hello.
 enum class DeviceChange : uint32_t {
   kRemoveDevice = 1,
-  // `profile` names a built-in profile, or is empty. It is empty for a device that was removed
-  // before. It is also empty when a profile's TOML follows ChangeDeviceIn (at most
-  // kMaxProfileBytes).
+  // `profile` names a built-in profile, or is empty. `profile` is empty in two cases: the device
+  // was removed before, or a profile's TOML follows ChangeDeviceIn (at most kMaxProfileBytes).
   kAddDevice,
   kPortDown,
   kPortUp,
@@ -241,11 +242,10 @@ struct ChangeDeviceIn {
   char interface_name[16];  // empty: unknown
 };
 
-// The files that a host shows under /sys and /dev, and its objects in /state (emulator/host/files).
-// kReadFile needs no Hello.
-// In: an absolute path without links in it. Out: ReadFileOut, then what it describes: a file's
-// text, a link's target, or for each entry of a directory one byte (FileKind) and its name with a
-// NUL. ENOENT, ENOTDIR, ENAMETOOLONG.
+// Reads a file that a host shows under /sys and /dev, or one of its objects in /state
+// (emulator/host/files). kReadFile needs no Hello. In: an absolute path that contains no link. Out:
+// ReadFileOut, then the contents. These are a file's text or a link's target. For a directory they
+// are one byte (FileKind) and a name with a NUL for each entry. ENOENT, ENOTDIR, ENAMETOOLONG.
 enum class FileKind : uint8_t { kDirectory = 1, kText, kLink, kCharacterDevice };
 struct ReadFileOut {
   uint32_t kind;          // FileKind
@@ -426,11 +426,12 @@ struct McastIn {
 // the reply's error instead of posting or polling.
 struct AskIn {
   uint32_t handle;  // of the QP, SRQ or CQ
-  uint32_t again;   // 0, or AskOut::again: the program has done it, and waits
+  uint32_t again;   // 0, or AskOut::again: the program has executed the post or poll, and waits
 };
 struct AskOut {
-  int32_t error;   // positive errno: the program does it, and returns this error anyway
-  uint32_t again;  // not 0: the program does it, then asks again with this number and waits
+  int32_t error;   // positive errno: the program executes the post or poll, and returns this error
+                   // anyway
+  uint32_t again;  // not 0: the program executes it, then calls again with this number and waits
 };
 constexpr bool IsAsked(CallOp op) { return op >= CallOp::kPostSend && op <= CallOp::kReqNotifyCq; }
 static_assert(static_cast<size_t>(CallOp::kReqNotifyCq) == std::size(kCallTable));
@@ -440,8 +441,8 @@ constexpr uint32_t WatchBit(CallOp op) {
 
 // ---- connection management
 
-// In may also be Nothing. When hosts are inside the program, the new channel is on the host of
-// `beside`. With 0, the channel is on the host that the calling thread has entered.
+// In may also be Nothing. When several hosts are inside the program, the new channel is on the host
+// of `beside`. With 0, the channel is on the host that the calling thread has entered.
 struct CmCreateChannelIn {
   uint32_t beside;  // a channel, or 0
   uint32_t reserved;

@@ -1,10 +1,10 @@
-// Copies that a program's polling thread does for its host (shared memory, written by both sides).
-// The host checks each copy against memory regions and access rights. The program then moves the
-// bytes once with process_vm_writev or process_vm_readv. The host would have to move the bytes
-// twice. The host alone decides what follows. It offers a failed copy again, or does the copy
-// itself. It does the same when no thread takes the offer.
+// Copies that a program's polling thread makes for its host. The jobs are in shared memory that
+// both sides write. The host checks each copy against memory regions and access rights. The program
+// then moves the bytes once with process_vm_writev or process_vm_readv. The host would have to move
+// the bytes twice. Only the host decides what happens after a failed copy. The host offers the copy
+// again, or makes the copy itself. The host does the same when no thread takes the offer.
 //
-// A program that reports a false result damages its own data only. The host uses no index that the
+// A program that reports a false result damages only its own data. The host uses no index that the
 // program wrote.
 #pragma once
 
@@ -31,7 +31,8 @@ struct alignas(64) CopyJob {
 
   State Now() { return State{std::atomic_ref(state).load(std::memory_order_acquire)}; }
   void Set(State to) { std::atomic_ref(state).store(to, std::memory_order_release); }
-  // Moves an offered job to state `to`. Either the program or the host succeeds, never both.
+  // Moves an offered job from kOffered to state `to`. Either the program or the host succeeds,
+  // never both.
   bool Claim(State to) {
     uint32_t offered = kOffered;
     return std::atomic_ref(state).compare_exchange_strong(offered, to, std::memory_order_acq_rel);
@@ -41,13 +42,13 @@ struct alignas(64) CopyJob {
 struct JobPage {
   static constexpr uint32_t kSlots = 32;  // a power of two
 
-  // The program writes these three: how often its threads polled for completions, whether a thread
-  // executes jobs now, and the next job to examine. Only one thread executes jobs, because jobs of
-  // one QP must stay in order.
+  // The program writes these three members. `polls` counts how often its threads polled for
+  // completions. `busy` says that a thread executes jobs now. `next` is the next job to examine.
+  // Only one thread executes jobs, because jobs of one QP must stay in order.
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;
-  // The host writes this: one past the last job that it offered.
+  // The host writes this: the number after the last offered job.
   alignas(64) uint32_t offered;
   CopyJob jobs[kSlots];
 };

@@ -1,10 +1,10 @@
 // Work queues and completion queues in memory that a program and its host share. The layout is
 // rdma_rxe's: rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe and ib_uverbs_wc (rdma_user_rxe.h). A
-// ring has one producer and one consumer, and each masks an index when it stores the index. A ring
-// of 2^n slots holds 2^n - 1 entries.
+// ring has one producer and one consumer. Each of them masks an index when it stores the index. A
+// ring of 2^n slots holds 2^n - 1 entries.
 //
-// Each side treats the other side as hostile. It keeps the sizes in its own memory, never reads
-// them from the ring, and masks an index before use.
+// Each side treats the other side as hostile. Each side keeps the sizes in its own memory, never
+// reads them from the ring, and masks an index before use.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +29,9 @@ static_assert(sizeof(CqEntry) == 64);
 
 // The control block before the ring of a completion queue.
 struct alignas(64) CqControl {
-  // An ArmedWord. The program writes it after it drained the queue. The host exchanges it with
-  // kCqUnarmed when it adds the completion that raises the event. Both sides put a fence between
-  // the accesses to this and to the ring.
+  // An ArmedWord. The program writes the word after it drained the queue. The host exchanges the
+  // word with kCqUnarmed when it adds the completion that raises the event. Both sides put a fence
+  // between their accesses to this word and to the ring.
   uint32_t armed;
   uint32_t overrun;  // the host sets this when the queue lost a completion
 };
@@ -39,12 +39,12 @@ inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
 inline constexpr uint32_t kCqArmedAny = 2;
 inline constexpr uint32_t kCqArmedMask = 3;
-// Stands for a consumer index of another ring. No ring has so many slots.
+// Means the consumer index of another ring. No ring has this many slots.
 inline constexpr uint32_t kCqArmedElsewhere = UINT32_MAX >> 2;
 
-// Which completions raise the event, and the ring's consumer index when the program armed the
-// queue. The index tells the host that the program had polled the newest completion before, which
-// therefore raises no event (as a ConnectX device knows from its arm doorbell).
+// Encodes which completions raise the event, and the ring's consumer index at the time of arming.
+// By this index the host detects that the program had already polled the newest completion. That
+// completion raises no event. A ConnectX device gets the index with its arm doorbell.
 inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
   return kind | consumer << 2;
 }
@@ -64,24 +64,24 @@ struct SharedSpan {
   uint32_t reserved;
 };
 
-// One pending completion event in a channel's ring. The ring's consumer is any thread of any
-// process that took one event from the channel's counter. Consumers move consumer_index by
+// One pending completion event in a channel's ring. Any thread of any process that took one event
+// from the channel's counter may consume an entry. Consumers advance consumer_index by
 // compare-and-swap.
 struct ChannelEntry {
-  uint64_t cq_cookie;  // 0: the CQ was destroyed since; take another event from the counter
+  uint64_t cq_cookie;  // 0: the CQ was destroyed; take another event from the counter
 };
 
-// Memory that a group of processes shares with its host in addition to the queues. A doorbell is
-// one bit per send queue. `summary` has one bit per word of `queues`.
+// Memory that a group of processes shares with its host in addition to the queues. The doorbell of
+// a send queue is one bit of `queues`. `summary` has one bit per word of `queues`.
 struct DoorbellPage {
   static constexpr uint32_t kMaxQueues = 65536;
   // The host stores 1 before it sleeps. A program that rings a doorbell and then reads 1 exchanges
-  // it with 0 and writes the doorbell eventfd.
+  // the 1 with 0 and writes the doorbell eventfd.
   alignas(64) uint32_t host_asleep;
-  // The host writes this, rarely. Each bit is a call without a message (posting, polling) of which
-  // the program must ask the host first (AskIn).
+  // The host writes this, rarely. Each bit is a call without a message (a post or a poll). The
+  // program must ask the host before such a call (AskIn).
   alignas(64) uint32_t watched_calls;
-  // The host writes this before a program sees the page. 1: the library must not copy a payload
+  // The host writes this before a program gets the page. 1: the library must not copy a payload
   // when a program posts.
   uint32_t no_payload_shortcuts;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
@@ -91,9 +91,9 @@ struct DoorbellPage {
 
 // The page that one process shares with its host, in addition to its group's page.
 struct alignas(64) ProcessPage {
-  // The number of fork(2) calls of the program. The program increments it before each fork. The
-  // host finds out from it which objects forked children inherited. A fork sends no message to the
-  // host.
+  // The number of fork(2) calls of the program. The program increments it before each fork. From
+  // this number the host computes which objects a forked child inherited, because a fork sends no
+  // message to the host.
   uint32_t forks;
 };
 
@@ -104,7 +104,7 @@ inline bool MustWakeHost(DoorbellPage& page) {
   return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
 }
 
-// Posts a doorbell. Returns true when the host sleeps and the caller must write the eventfd.
+// Rings a doorbell. Returns true when the host sleeps and the caller must write the eventfd.
 inline bool RingDoorbell(DoorbellPage& page, uint32_t slot) {
   const uint32_t word = slot / 64;
   const uint64_t bit = uint64_t{1} << (slot % 64);
@@ -131,8 +131,8 @@ class Ring {
   static size_t BytesFor(uint32_t slots, uint32_t slot_bytes) {
     return sizeof(rxe_queue_buf) + size_t{slots} * slot_bytes;
   }
-  // Returns the slots for a queue that must hold `entries`. It rounds as rxe_queue_init does: 4
-  // entries need 8 slots, of which 7 are usable.
+  // Returns the slots for a queue that must hold `entries`. The rounding is that of rxe_queue_init:
+  // 4 entries need 8 slots, of which 7 are usable.
   static uint32_t SlotsFor(uint32_t entries) { return std::bit_ceil(entries + 1); }
 
   // Writes the sizes and empty indices. The host calls it once.

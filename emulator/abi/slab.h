@@ -1,10 +1,10 @@
-// Slots for small payloads in shared memory, so that moving a payload takes no system call. The
-// library copies a send's payload into a slot beside the send queue when the program posts. A
-// device may read the payload at that time, too. The host copies a received payload into a slot
-// beside the completion queue. The library copies that payload to its destination when the program
-// polls the completion.
+// Slots for small payloads in shared memory, so that a payload needs no system call. The library
+// copies a send's payload into a slot beside the send queue when the program posts. A real device
+// may also read the payload at that time. The host copies a received payload into a slot beside the
+// completion queue. The library copies that payload to its destination when the program polls the
+// completion.
 //
-// Both sides copy. A program that overwrites a slot changes its own payloads only.
+// Both sides copy. A program that overwrites a slot changes only its own payloads.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct ReceivePiece {
 };
 struct alignas(64) ReceiveSlot {
   // The side that exchanges kWaiting for kTaken moves the payload. The program does so when it
-  // polls. The host does so before another access to the same memory.
+  // polls. The host does so before it accesses the same memory otherwise.
   uint32_t state;
   uint32_t pieces;
   ReceivePiece to[2];

@@ -1,6 +1,6 @@
-// The range of 32-bit numbers that a host gives to its clients: handles, channels, ids, devices,
-// segments. A host process uses all numbers. Several hosts in one program use one part each, so
-// that a number identifies its host.
+// The range of 32-bit numbers that a host assigns to its clients' objects: handles, channels, ids,
+// devices, segments. A host process uses all numbers. Each of several hosts in one program uses its
+// own part, so that a number identifies its host.
 #pragma once
 
 #include <cstdint>

@@ -43,10 +43,10 @@ class Memory {
   // Returns the pid with which threads of `taker` may access the memory of `owner` (the pid of
   // process_vm_writev). 0: they have no access.
   virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
-  // Yields the processor. The caller waits for an action of another process.
+  // Yields the processor. Call this while waiting for another process.
   virtual void LetOthersRun() = 0;
-  // Returns true when the system permits the host to read this byte, which is mapped. A program
-  // thus gets the error when it registers memory, not at its first transfer.
+  // Returns true when the system permits the host to read this mapped byte. A program thus gets the
+  // error when it registers memory, and not at its first transfer.
   virtual bool Admits(ProcessId, uint64_t /*address*/) { return true; }
 };
 
@@ -66,17 +66,17 @@ class SharedMemory {
   virtual void Discard(SegmentId segment, size_t offset, size_t length) = 0;
 };
 
-// Counters that are file descriptors in the client. A counter above 0 is readable, and a read takes
-// one.
+// Counters that are file descriptors in the client. A counter above 0 is readable, and one read
+// decrements it by 1.
 class EventCounters {
  public:
   virtual ~EventCounters() = default;
   virtual Result<CounterId> Create() = 0;  // EMFILE
   virtual void Destroy(CounterId counter) = 0;
   virtual void Add(CounterId counter, uint32_t count) = 0;
-  // Takes back up to `count`, for events that were dropped or moved before a program read them.
-  // Never blocks, even if the client changed the descriptor. Returns the number that it took. A
-  // program already read the rest, and will find no event.
+  // Decrements the counter by up to `count`, for events that were dropped or moved before a program
+  // read them. Never blocks, even if the client changed the descriptor. Returns by how much it
+  // decremented the counter. The program has already read the rest and will find no event.
   virtual uint32_t Remove(CounterId counter, uint32_t count) = 0;
 };
 

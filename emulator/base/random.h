@@ -1,5 +1,5 @@
 // Seeded random numbers. Each host has one generator, so that a seed repeats a run. The numbers
-// become keys, queue pair numbers, communication ids and tokens. They are from a cipher, so that
+// become keys, queue pair numbers, communication ids and tokens. They come from a cipher, so that
 // nobody can predict the next number from earlier ones. A host without a given seed uses 256 bits
 // from the kernel. A seed of 64 bits is for runs that must repeat.
 #pragma once

@@ -1,4 +1,5 @@
-// Random numbers are the standard cipher's, a seed repeats them, and strangers cannot guess them.
+// Random numbers: they are those of the standard cipher, a seed repeats them, and strangers cannot
+// guess them.
 #include "emulator/base/random.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Results: a value or an errno. Every function of the emulator that can fail returns one, so that
-// the place that finds a failure chooses the program's errno.
+// Results: a value or an errno. Every function of the emulator that can fail returns one. The
+// function that detects a failure therefore chooses the program's errno.
 #pragma once
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // Decides which objects remain when a process ends. An object belongs to the process that created
-// it and to the processes forked from that process afterwards. File descriptors of the kernel do
-// the same.
+// it and to the processes forked from that process afterwards. File descriptors of the kernel have
+// the same rule.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class Survivors {
   // Adds a running process, which holds all objects that it created.
   void AddRunning(ProcessId process) { Add(process, kAlways, process); }
   // Adds a process that runs or may run. `process` was forked from `ancestor` by its fork number
-  // `fork`, directly or through other processes. kNone: the process has no connection yet, and so
-  // no id.
+  // `fork`, directly or through other processes. kNone: the process has no connection yet, and
+  // therefore no id.
   void AddForked(ProcessId ancestor, uint32_t fork, ProcessId process) {
     Add(ancestor, fork, process);
   }

@@ -1,5 +1,5 @@
-// The kernel's user ABI headers, which define constants and layouts for this project. Only this
-// order of includes agrees with the C library's headers.
+// The kernel's user ABI headers, which define constants and layouts for this project. The C
+// library's headers compile only with this order of includes.
 #pragma once
 
 // clang-format off

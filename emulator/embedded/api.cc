@@ -1,4 +1,4 @@
-// rdmaemu.h: opening, adding and closing the hosts of this process.
+// Functions of rdmaemu.h that open, add and close the hosts of this process.
 
 #include "rdmaemu/rdmaemu.h"
 
@@ -73,7 +73,7 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
 // defaults.
 int CopyOptions(const rdmaemu_options* given, rdmaemu_options& options) {
   if (given == nullptr) return 0;
-  // A program built with an older header passes a struct that is a prefix of this one.
+  // A program that was built with an older header passes a struct that is a prefix of this one.
   if (given->size < offsetof(rdmaemu_options, name) || given->size > sizeof options) {
     return Refuse(EINVAL,
                   "options.size is not the size of a struct rdmaemu_options that this library "
@@ -89,7 +89,7 @@ int TakeProgramTime(EmbeddedOptions& options) {
   const char* const asked = std::getenv("RDMAEMU_PROGRAM_TIME");
   if (asked != nullptr && std::strcmp(asked, "1") == 0) options.program_time = true;
   using Mode = runtime::ClockOption::Mode;
-  if (options.clock.mode == Mode::kProgram) {  // one word for both, as in `rdmaemu run --clock`
+  if (options.clock.mode == Mode::kProgram) {  // one word selects both, as in `rdmaemu run --clock`
     options.clock.mode = Mode::kVirtual;
     options.program_time = true;
   }
@@ -183,7 +183,7 @@ int rdmaemu_host_entered(char* name, size_t bytes) {
 
 int rdmaemu_host_remove(const char* name) {
   return AtDoor([&] {
-    if (name == nullptr) return Refuse(EINVAL, "name is NULL; say which host");
+    if (name == nullptr) return Refuse(EINVAL, "name is NULL; give the name of the host");
     return WithNamedHost(name, [](EmbeddedHosts& hosts, EmbeddedHost& host) {
       if (host.has_ended()) {
         return Refuse(ENOENT, "the host \"" + host.name() + "\" has ended already");

@@ -1,5 +1,5 @@
-// rdmaemu.h: devices. Changes are calls through the process's libibverbs.so.1, so they reach the
-// host that the process uses: one in this process, or a host process.
+// Functions of rdmaemu.h for devices. They make calls through the process's libibverbs.so.1. The
+// calls therefore reach the host that the process uses: one in this process, or a host process.
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Copies a name. Returns false if it does not fit, because a longer name is no device's name.
+// Copies a name. Returns false if the name does not fit. A longer name is no device's name.
 template <size_t N>
 bool PutName(const char* name, char (&to)[N]) {
   if (name == nullptr || std::strlen(name) >= sizeof to) return false;

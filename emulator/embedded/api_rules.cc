@@ -1,5 +1,5 @@
-// rdmaemu.h: fault rules of the host that the process uses. That is a host process, or the hosts in
-// this process, whose rules form one list.
+// Functions of rdmaemu.h for fault rules of the host that the process uses. This is a host process,
+// or the hosts in this process, whose rules form one list.
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Parses a reply as JSON. If it is a refusal, sets the reason and returns its errno.
+// Parses a reply as JSON. If it is a refusal, stores the reason and returns its errno.
 int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
   answer = Json::parse(reply, nullptr, false);
   if (answer.is_discarded()) return Refuse(EPROTO, "the host's answer is no JSON");
@@ -55,13 +55,15 @@ int RefuseWait(int error, const char* name) {
     case 0:
       return 0;
     case ETIMEDOUT:
-      return Refuse(error, rule +
-                               " has not fired so often in this time; rdmaemu_rules tells how "
-                               "often it matched");
+      return Refuse(
+          error,
+          rule +
+              " has not fired that often in this time; rdmaemu_rules shows how often it matched");
     case EDEADLK:
-      return Refuse(error, rule +
-                               " cannot fire any more: this program has one thread, which waits, "
-                               "and nothing is due");
+      return Refuse(
+          error,
+          rule +
+              " cannot fire any more: the only thread of this program waits, and no work is due");
     default:
       return Refuse(error, "the host ended before " + rule + " had fired");
   }
@@ -117,7 +119,7 @@ int ListRules(const Hosts& hosts, Json& rules) {
   });
 }
 
-// Forgets the firings of ended hosts, which a new rule of the same name must not inherit.
+// Deletes the firing counts of ended hosts, so that a new rule of the same name starts at 0.
 void ForgetFired(std::optional<std::string_view> rule) {
   ProcessHost::Get().With([&](EmbeddedHosts& here) {
     here.ForgetFired(rule);
@@ -139,7 +141,7 @@ struct NewRule {
   uint32_t host;
   std::string text;
 };
-// Chooses the host and the name. Returns 0 or a negative errno. A malformed text is left to its
+// Chooses the host and the name. Returns 0 or a negative errno. Passes a malformed text on to its
 // host, which reports the error.
 int PlaceRule(const Hosts& hosts, NewRule& rule) {
   if (hosts.all.empty() || rule.text.size() > kMaxFaultTextBytes) return 0;

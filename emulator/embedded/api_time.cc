@@ -1,4 +1,4 @@
-// rdmaemu.h: the time of the hosts in this process, or of the host process.
+// Functions of rdmaemu.h for the time of the hosts in this process, or of the host process.
 
 #include <algorithm>
 #include <chrono>
@@ -24,11 +24,11 @@ int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
   const int error = CallHost(CallOp::kClock, &in, sizeof in, &reply);
   if (error == -EOPNOTSUPP) {
     return Refuse(EOPNOTSUPP,
-                  "the clock of this process's host cannot be moved; start the host with "
+                  "the clock of this process's host cannot be advanced; start the host with "
                   "`rdmaemu run --clock manual`");
   }
   if (error == -EINVAL) {
-    return Refuse(EINVAL, "the host does not move its time so far; move it a year at most");
+    return Refuse(EINVAL, "the host cannot advance its time so far; advance it by at most a year");
   }
   if (error != 0) return error;
   if (reply.size() != sizeof out) return Refuse(EPROTO, "the host's answer about its clock is cut");
@@ -36,12 +36,13 @@ int AskClock(ClockAction action, uint64_t advance_ns, ClockOut& out) {
   return 0;
 }
 
-// Tells a host process to move its time, and waits until the move is complete.
+// Makes a host process advance its time, and waits until time has reached its target.
 int MoveClock(ClockAction action, uint64_t advance_ns) {
   ClockOut out{};
   int error = AskClock(action, advance_ns, out);
   while (error == 0 && out.moving != 0) {
-    // Sleeps in the machine's time, because the host does not report the end of a move.
+    // Sleep in the machine's time, because the host does not report when time has reached its
+    // target.
     std::this_thread::sleep_for(kLookAgain);
     error = AskClock(ClockAction::kShow, 0, out);
   }
@@ -97,8 +98,8 @@ int rdmaemu_run_until_idle() {
     return WithHosts([](EmbeddedHosts& hosts) {
       if (hosts.RunUntilIdle()) return 0;
       return Refuse(ELOOP,
-                    "the host is never idle: something is due again and again, as a rule "
-                    "without an end can make it; rdmaemu_timeline shows what");
+                    "the host never becomes idle: new work becomes due without end, for example "
+                    "because of a rule that repeats; rdmaemu_timeline shows the work");
     });
   });
 }

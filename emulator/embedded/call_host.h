@@ -1,5 +1,5 @@
-// Calls of calls.h that query or change the host that the process uses: a host inside it, or a host
-// process.
+// Makes calls of calls.h that query or change the host that the process uses. This host is inside
+// the process, or is a host process.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace rdmaemu::embedded {
 // connection is busy while one of its calls is held. Returns an errno if there is no such host yet.
 tl::expected<runtime::HostClient, int> ConnectAside();
 
-// Makes a call by ConnectAside, else through the process's libibverbs.so.1.
+// Makes a call on the connection of ConnectAside, else through the process's libibverbs.so.1.
 
 // Returns 0 or a negative errno. Without a host (ENOTSUP, EIO or ENODEV), rdmaemu_last_error()
 // gives a reason. `out` (may be null) gets the whole reply.

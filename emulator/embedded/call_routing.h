@@ -1,5 +1,5 @@
-// Chooses the host of a program for a call: the host of the object in the call, by its number
-// (IdSpace), or the host that the calling thread is on.
+// Chooses the host that gets a program's call. This is the host of the object in the call, found by
+// the object's number (IdSpace), or the host that the calling thread has entered.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ std::optional<CallRoute> RouteOf(uint32_t op);
 uint32_t HostOfCall(uint32_t op, const void* in, uint32_t in_size, uint32_t entered);
 
 // Returns true if the call destroys an object. Such a call returns 0 after its host has ended, as
-// libibverbs does for a removed device (RDMAV_ALLOW_DISASSOC_DESTROY). So a test can free its
+// libibverbs does for a removed device (RDMAV_ALLOW_DISASSOC_DESTROY). A test can thus free its
 // objects at its end.
 bool IsDestroyCall(uint32_t op);
 

@@ -1,4 +1,4 @@
-// Tests which host a call is sent to.
+// Tests which host gets a call.
 #include "emulator/embedded/call_routing.h"
 
 #include <gtest/gtest.h>

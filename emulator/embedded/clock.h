@@ -1,7 +1,7 @@
-// The time of an embedded host, which begins at 0: the machine's time or a multiple of it, virtual
-// or manual. Virtual time moves when the host has nothing else to do. Manual time moves on request.
-// Unlike in a host process, virtual time does not move while nothing happens. So a program of one
-// thread is repeatable.
+// The time of an embedded host, which begins at 0. The clock shows the machine's time, a multiple
+// of it, or a virtual or manual time. Virtual time advances when the host has no other work. Manual
+// time advances on request. Unlike in a host process, virtual time does not advance while the hosts
+// do nothing, so a program of one thread is repeatable.
 #pragma once
 
 #include <algorithm>
@@ -20,17 +20,17 @@ class EmbeddedClock {
       : mode_(option.mode), machine_(option.parts_per_million), began_(runtime::RealNow()) {}
 
   Mode mode() const { return mode_; }
-  // Returns true for real and scaled clocks, which move by themselves.
+  // Returns true for real and scaled clocks, which advance by themselves.
   bool runs() const { return mode_ == Mode::kReal || mode_ == Mode::kScaled; }
   Time Now() const { return runs() ? machine_.At(Time(runtime::RealNow() - began_)) : now_; }
 
-  // Moves a virtual or manual clock, never backwards.
+  // Sets a virtual or manual clock to `time`. The clock never goes backwards.
   void MoveTo(Time time) {
     held_since_.reset();
     if (time > now_) now_ = time;
   }
-  // Lets time pass at the machine's speed until a deadline that it must not jump over. The first
-  // call after a move starts the count.
+  // Advances at the machine's speed to a deadline that time must not jump over. The first call
+  // after a move starts the count.
   void PassUntil(Time deadline) {
     const Time machine = runtime::RealNow();
     if (held_since_) now_ = std::max(now_, std::min(deadline, now_ + (machine - *held_since_)));

@@ -38,7 +38,8 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
   }
   std::optional<Time> next = timers_.NextDeadline();
   if (limit && (!next || *limit < *next)) next = limit;
-  // A thread may have done something unseen by this library that is on its way to another member.
+  // A thread may have done work that this library did not see and that is in flight to another
+  // member.
   const uint64_t ran_ns = OthersRan_ns([this](pid_t thread) { return !is_waiting_(thread); });
   const bool did_work = std::exchange(did_work_, false) || ran_ns_ != ran_ns;
   ran_ns_ = ran_ns;

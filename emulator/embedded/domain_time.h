@@ -1,5 +1,5 @@
 // The time that this process shares with its host processes and their other programs under `rdmaemu
-// run --program-time`. Time moves when all programs wait and all hosts are idle.
+// run --program-time`. Time advances when all programs wait and all hosts are idle.
 #pragma once
 
 #include <sys/types.h>
@@ -20,22 +20,24 @@ class DomainTime final : public DrivenTime {
   // `rdmaemu run --program-time` sets this variable to "1" for its program.
   static constexpr const char* kVariable = "RDMAEMU_PROGRAM_TIME_OF_HOSTS";
 
-  // A process becomes a member when its libraries are loaded, and runs until then. A child that is
-  // no member and has not run for this time never will be one: it is linked statically, or has
-  // another environment. The machine's time.
+  // A process becomes a member when its libraries are loaded, and counts as running until then. A
+  // child process that has not become a member and has not run for this time never becomes a
+  // member. Such a child is linked statically, or has another environment. Measured in the
+  // machine's time.
   static constexpr Duration kMostUntilMember = std::chrono::seconds(1);
-  // A process that has ended wakes the parent that waits for it within this time. /proc shows the
-  // end shortly before the parent wakes up.
+  // A process that has ended wakes up the parent that waits for it within this time. /proc shows
+  // the end shortly before the parent wakes up.
   static constexpr Duration kMostUntilParentWakes = std::chrono::milliseconds(20);
 
-  // Becomes a member of the time of the registry's hosts. `timers` must outlive this object.
+  // Makes this process a member of the time of the registry's hosts. `timers` must outlive this
+  // object.
   static runtime::OrMessage<std::unique_ptr<DomainTime>> Join(
       ProgramTimers& timers, std::function<bool(pid_t)> is_waiting);
 
-  // Removes this process from the time, if it became a member by a fork.
+  // Ends this process's membership, if the process became a member by a fork.
   static void Leave();
   static bool IsJoined() { return is_joined_.load(std::memory_order_relaxed); }
-  // Returns true if this process is marked as waiting while one of its threads may run again.
+  // Returns true if this process is marked as waiting although one of its threads may run again.
   static bool MayHaveMoved() { return is_idle_.load(std::memory_order_relaxed); }
 
   bool Settle() override { return false; }
@@ -65,7 +67,7 @@ class DomainTime final : public DrivenTime {
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
   const std::function<bool(pid_t)> is_waiting_;
-  ActiveProcesses living_, ended_;  // children that are no members
+  ActiveProcesses living_, ended_;  // children that are not members
   bool did_work_ = true;            // since the process was idle
   std::optional<uint64_t> ran_ns_;  // run time of the other threads until the last idle moment
 };

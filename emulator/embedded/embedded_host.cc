@@ -14,7 +14,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// The configuration has none of the machine's own addresses, so it is the same on every machine.
+// The configuration contains none of the machine's own addresses, so it is the same on every
+// machine.
 runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   runtime::HostOptions host = options.host;
   host.addresses.clear();
@@ -78,7 +79,7 @@ EmbeddedHost::EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNet
       segments_(IdSpace::Part(number)),
       memory_([](const std::string&) {}),
       port_(std::make_unique<EmbeddedNetwork::Port>(network, number)) {
-  // The thread that polls would do the copy anyway.
+  // Without CopyAlone, the thread that polls would make the copy anyway.
   memory_.CopyAlone();
 }
 
@@ -150,8 +151,8 @@ int EmbeddedHost::GiveDescriptors(const Reply& reply, CallBuffers& call) const {
 }
 
 bool EmbeddedHost::Step(Time now) {
-  // Call PrepareSleep before PollDoorbells. Each later post then rings, so that a program's post
-  // runs the host.
+  // Call PrepareSleep before PollDoorbells. Each later post then rings the doorbell, so that a
+  // program's post runs the host.
   host_->PrepareSleep(true);
   bool found = host_->PollDoorbells(now);
   found |= host_->Work(now);

@@ -1,5 +1,5 @@
 // One host in the program's process: the environment of a Host, and its replies to the shim's
-// client. EmbeddedHosts drives it.
+// client. EmbeddedHosts runs it.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,16 @@ struct CallBuffers {
 struct EmbeddedOptions {
   runtime::HostOptions host;  // `addresses` is ignored
   // The addresses of host.devices, in the same order. Empty: the default of a host process, without
-  // the machine's own addresses.
+  // the addresses of this machine.
   std::vector<std::vector<std::string>> device_addresses;
   runtime::ClockOption clock;  // the clock of all hosts; only the first host's value counts
-  bool program_time = false;   // also the first host's
+  bool program_time = false;   // also only the first host's
 };
 
 class EmbeddedHost {
  public:
-  // Makes the host with this number, from 0. Its ids and handles are from its own part of the
-  // number space. The message says why it failed.
+  // Makes the host with this number, counted from 0. The host's ids and handles are from its own
+  // part of the number space. On failure the message gives the reason.
   static runtime::OrMessage<std::unique_ptr<EmbeddedHost>> Make(const EmbeddedOptions& options,
                                                                 uint32_t number, Time now,
                                                                 EmbeddedNetwork& network,
@@ -57,14 +57,15 @@ class EmbeddedHost {
   uint32_t number() const { return number_; }
 
   // Makes one call of calls.h. Returns 0 or a positive errno. Returns nullopt if a fault rule
-  // delays the reply, which TakeLateReply returns later. No other call may be made until then.
+  // delays the reply. TakeLateReply then returns the reply. The caller must make no other call
+  // until then.
   std::optional<int> Call(Time now, CallBuffers& call);
   std::optional<int> TakeLateReply(CallBuffers& call);
-  // Abandons the delayed call. Whatever it has not done yet is never done.
+  // Cancels the delayed call. If the call has not been executed yet, it never will be.
   void AbandonCall();
   bool owes_reply() const { return owes_reply_; }
 
-  // Does the work that is ready. Returns true if there was any.
+  // Does the work that is ready. Returns true if any work was ready.
   bool Step(Time now);
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> bytes,
                const NetAddress& at) {
@@ -73,11 +74,10 @@ class EmbeddedHost {
   std::optional<Time> NextDeadline();
   bool AwaitsApplication(Time now) const;
 
-  // Returns how often each rule has fired. For an ended host, only rules that had fired are
-  // counted.
+  // Returns how often each rule has fired. For an ended host, returns only rules that had fired.
   using FiredCounts = std::map<std::string, uint64_t, std::less<>>;
   FiredCounts Fired() const;
-  // Forgets the firings of an ended host: of one rule, or of all (nullopt).
+  // Deletes the firing counts of an ended host: of one rule, or of all rules (nullopt).
   void ForgetFired(std::optional<std::string_view> rule);
 
   // Returns true if a rule crashed the host. The caller must then call End.
@@ -104,8 +104,8 @@ class EmbeddedHost {
   RecentTrace trace_;
   runtime::MemfdSegments segments_;
   runtime::EventfdCounters counters_;
-  // The program's own memory, but accessed through the kernel. So an unmapped address is an error
-  // of the transfer, and not a crash of the program.
+  // The program's own memory, accessed through the kernel. An unmapped address therefore fails the
+  // transfer and does not crash the program.
   runtime::ProcessMemory memory_;
   std::unique_ptr<EmbeddedNetwork::Port> port_;
   std::unique_ptr<Host> host_;  // nullptr: the host has ended

@@ -10,8 +10,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Derives a host's seed from the first host's seed. It differs from all 64-bit seeds and from those
-// of the other hosts.
+// Derives a host's seed from the first host's seed. The result differs from all 64-bit seeds and
+// from the seeds of the other hosts.
 std::string SeedOf(const std::string& first, uint32_t number) {
   std::optional<RandomSeed> seed = runtime::ParseSeed(first);
   if (!seed) return {};
@@ -43,7 +43,7 @@ runtime::OrMessage<EmbeddedHost*> EmbeddedHosts::Add(EmbeddedOptions options) {
   const auto number = static_cast<uint32_t>(hosts_.size());
   if (number >= kMaxHosts) {
     return tl::unexpected("a process has at most " + std::to_string(kMaxHosts) +
-                          " hosts until rdmaemu_close, those that were removed among them");
+                          " hosts until rdmaemu_close, including removed hosts");
   }
   if (const EmbeddedHost* const other = Find(options.host.name); other && !other->has_ended()) {
     return tl::unexpected("this process has a host \"" + options.host.name +
@@ -64,7 +64,7 @@ EmbeddedHost* EmbeddedHosts::Find(std::string_view name) {
 
 void EmbeddedHosts::End(EmbeddedHost& host) {
   if (host.has_ended()) return;
-  // Report the end first, so that a thread that waits on one of the host's counters sees it.
+  // Report the end first, so that a thread that waits on a counter of this host sees it.
   if (on_end_) on_end_(host.number());
   host.End();
 }
@@ -156,7 +156,7 @@ std::optional<Time> EmbeddedHosts::NextJump() {
 }
 
 EmbeddedHosts::Pause EmbeddedHosts::GoOnInProgramTime(bool alone, std::optional<Time> limit) {
-  // Time does not move while a thread of the program runs.
+  // Time does not advance while a thread of the program runs.
   if (!alone) return {.machine = kLookAgainAtThreads};
   const std::optional<Time> due = Earlier(NextDeadline(), limit);
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = true};
@@ -175,7 +175,7 @@ EmbeddedHosts::Pause EmbeddedHosts::GoOn(bool alone, std::optional<Time> limit) 
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = alone};
   if (limit && *limit < *due) {
     if (!alone) clock_.PassUntil(*limit);
-    return {.moved = Settle()};  // the ended wait has a time-out of the machine's time
+    return {.moved = Settle()};  // the time-out of the ended wait counts in the machine's time
   }
   const std::optional<Time> jump = alone ? due : NextJump();
   if (jump) {
@@ -226,7 +226,7 @@ void EmbeddedHosts::Note(const std::string& text) {
 
 std::string EmbeddedHosts::WhyTimeStands() const {
   return clock_.mode() == EmbeddedClock::Mode::kManual
-             ? "the clock is manual and only rdmaemu_advance moves it"
+             ? "the clock is manual, and only rdmaemu_advance advances it"
              : "nothing is due on any host";
 }
 

@@ -1,5 +1,5 @@
 // The hosts inside a process, with one clock and one network between them. The program's threads
-// drive them: each call runs all hosts until none has work, and a wait lets time pass. Not
+// run them: each call runs all hosts until none has work, and a wait advances time. Not
 // thread-safe. ProcessHost adds the lock.
 #pragma once
 
@@ -21,23 +21,25 @@ namespace rdmaemu::embedded {
 class EmbeddedHosts final : public DrivenTime {
  public:
   // Limit of all hosts, including ended ones. A number is never reused, because the program may
-  // still hold objects of the ended host.
+  // still hold objects of an ended host.
   static constexpr uint32_t kMaxHosts = IdSpace::kMaxParts;
-  // Limits for rounds of work at one moment, and for deadlines in a row. More is an endless loop,
-  // which is ended.
+  // Limits for rounds of work at one time, and for consecutive deadlines without other work. The
+  // hosts treat more as an endless loop and stop.
   static constexpr int kMaxRounds = 1 << 20;
   static constexpr int kMaxJumps = 1 << 20;
-  // A program of one thread that polls for completions this often in a row counts as waiting. Time
-  // then passes even over deadlines that await the program.
+  // A program of one thread counts as waiting after this many consecutive polls without a
+  // completion. Time then advances, even beyond deadlines that wait for the program.
   static constexpr uint32_t kPollsThatAreAWait = 10'000;
 
-  // In program time, a thread that waits while another thread runs checks again after this time.
+  // In program time, a thread that waits while another thread runs checks the other threads again
+  // after this time.
   static constexpr Duration kLookAgainAtThreads = std::chrono::milliseconds(1);
 
-  // Gets the number of a host that ends.
+  // Called with the number of a host that ends.
   using OnEnd = std::function<void(uint32_t)>;
-  // Opens the hosts with the first one, number 0. `timers` are those of a program that lives in the
-  // hosts' time, and must outlive this object. nullptr: the program lives in the machine's time.
+  // Opens the hosts with the first one, number 0. `timers` are those of a program whose clocks show
+  // the hosts' time. `timers` must outlive this object. nullptr: the program uses the machine's
+  // time.
   static runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> Open(const EmbeddedOptions& options,
                                                                  OnEnd on_end = {},
                                                                  ProgramTimers* timers = nullptr);
@@ -62,11 +64,11 @@ class EmbeddedHosts final : public DrivenTime {
     uint64_t times = 0;
   };
   Firings FiredOf(std::string_view rule);
-  // Forgets the firings of ended hosts for a rule that is removed or added anew. nullopt: for all
-  // rules.
+  // Deletes the firing counts of ended hosts for a rule that is removed or added again. nullopt:
+  // for all rules.
   void ForgetFired(std::optional<std::string_view> rule);
-  // Returns the number in the name of an unnamed rule. It counts over all hosts, so that names are
-  // unique.
+  // Returns the number in the name of an unnamed rule. The numbers count over all hosts, so that
+  // names are unique.
   uint64_t NextRuleNumber() { return ++rules_made_; }
 
   // Calls EmbeddedHost::Call, then runs all hosts until none has work.
@@ -75,16 +77,16 @@ class EmbeddedHosts final : public DrivenTime {
     return host.TakeLateReply(call);
   }
   bool owes_replies() const override;
-  // Runs the hosts after a doorbell rang.
+  // Runs the hosts after the program rang a doorbell.
   void Ring();
-  // Runs until nothing is ready at this moment. Returns true if anything was.
+  // Runs until no work is ready at the present time. Returns true if any work was ready.
   bool Settle() override;
 
   Pause GoOn(bool alone, std::optional<Time> limit = std::nullopt) override;
-  // Handles an empty poll of the program. In a program of one thread, time passes only after
-  // kPollsThatAreAWait empty polls in a row.
+  // Handles an empty poll of the program. In a program of one thread, time advances only after
+  // kPollsThatAreAWait consecutive empty polls.
   void Look(bool alone) override;
-  // Moves virtual time to the time-out of a program's wait.
+  // Advances virtual time to the time-out of a program's wait.
   void PassTo(Time time) override;
   // Jumps to the next deadline, for a manual clock. Returns false if there is none.
   bool Jump();
@@ -95,10 +97,10 @@ class EmbeddedHosts final : public DrivenTime {
   }
   std::string WhyTimeStands() const override;
   const EmbeddedClock& clock() const { return clock_; }
-  // Moves a virtual or manual clock by `time`, and handles everything that is due meanwhile.
+  // Advances a virtual or manual clock by `time`, and does all work that becomes due meanwhile.
   void Advance(Duration time);
-  // Lets time jump until nothing is due or the program is awaited. Returns false after kMaxJumps
-  // jumps. Ignores the program's timers.
+  // Advances time from deadline to deadline until no deadline is left or a host waits for the
+  // program. Returns false after kMaxJumps jumps. Ignores the program's timers.
   bool RunUntilIdle();
   bool is_program_time() const override { return timers_ != nullptr; }
 
@@ -115,7 +117,7 @@ class EmbeddedHosts final : public DrivenTime {
   std::optional<Time> NextDeadline();
   std::optional<Time> NextDeadlineOfHosts();
   Pause GoOnInProgramTime(bool alone, std::optional<Time> limit);
-  // Returns the next deadline of all hosts, or nullopt if a host awaits the program.
+  // Returns the next deadline of all hosts, or nullopt if a host waits for the program.
   std::optional<Time> NextJump();
 
   EmbeddedClock clock_;
@@ -126,7 +128,7 @@ class EmbeddedHosts final : public DrivenTime {
   std::vector<std::unique_ptr<EmbeddedHost>> hosts_;  // by number
   std::string first_seed_;
   uint64_t rules_made_ = 0;
-  uint32_t empty_looks_ = 0;  // in a row
+  uint32_t empty_looks_ = 0;  // consecutive
 };
 
 }  // namespace rdmaemu::embedded

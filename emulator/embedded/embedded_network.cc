@@ -51,7 +51,7 @@ std::optional<uint32_t> EmbeddedNetwork::OwnerOf(const NetAddress& address) cons
   return owner == owners_.end() ? std::nullopt : std::optional(owner->second);
 }
 
-// A multicast packet reaches the members on its sender's own host without the network.
+// Members on the sender's own host get a multicast packet without the network.
 bool EmbeddedNetwork::ReachesAnybody(uint32_t from, const NetAddress& destination) const {
   if (!destination.IsMulticast()) return owners_.contains(destination);
   const auto members = groups_.find(destination);
@@ -79,7 +79,7 @@ void EmbeddedNetwork::Arrive(const Datagram& datagram, const Receiver& receive) 
   }
   const auto members = groups_.find(to);
   if (members == groups_.end()) return;
-  // A receiver may leave the group meanwhile.
+  // A receiver may leave the group during the loop.
   const std::set<Member> reached = members->second;
   for (const Member& member : reached) {
     if (member.host == datagram.from) continue;
@@ -93,7 +93,7 @@ void EmbeddedNetwork::Disconnect(uint32_t host) {
     std::erase_if(it->second, [&](const Member& member) { return member.host == host; });
     it = it->second.empty() ? groups_.erase(it) : std::next(it);
   }
-  // Datagrams that the host sent before are in flight and still arrive.
+  // Datagrams that the host sent earlier are in flight and will still arrive.
 }
 
 }  // namespace rdmaemu::embedded

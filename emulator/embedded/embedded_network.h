@@ -19,7 +19,7 @@ namespace rdmaemu::embedded {
 
 class EmbeddedNetwork {
  public:
-  // Limit of datagrams in flight. A host keeps further datagrams until some are delivered.
+  // Limit of datagrams in flight. A host queues further datagrams until some are delivered.
   static constexpr size_t kMaxInFlight = 4096;
 
   // One host's access to the network.
@@ -50,7 +50,7 @@ class EmbeddedNetwork {
   // Gives host `number` a datagram that arrived at its own address `at`.
   using Receiver = std::function<void(uint32_t number, const wire::UdpFlow& flow,
                                       std::span<const std::byte> bytes, const NetAddress& at)>;
-  // Delivers the datagrams in flight now. Returns true if there were any.
+  // Delivers the datagrams that are in flight now. Returns true if there were any.
   bool Deliver(const Receiver& receive);
   // The number of datagrams to addresses that no host has.
   uint64_t lost() const { return lost_; }

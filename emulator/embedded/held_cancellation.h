@@ -1,6 +1,6 @@
-// Cancellation of the calling thread (pthread_cancel(3)) while it runs the hosts. The hosts call
-// functions that are cancellation points, in places that must not be left half done. So a thread
-// accepts cancellation only while it sleeps.
+// Holds off cancellation of the calling thread (pthread_cancel(3)) while the thread runs the hosts.
+// The hosts call functions that are cancellation points. A cancellation there would leave the hosts
+// in an inconsistent state. The thread therefore accepts cancellation only while it sleeps.
 #pragma once
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ class HeldCancellation {
   HeldCancellation(const HeldCancellation&) = delete;
   HeldCancellation& operator=(const HeldCancellation&) = delete;
 
-  // Restores the program's own state for a sleep.
+  // Restores the program's own cancellation state for a sleep.
   class Released {
    public:
     Released() {

@@ -1,6 +1,6 @@
-// Blocks the program's signals while the calling thread runs the hosts, because a handler must not
-// find the hosts in an inconsistent state. Faults of the thread (SIGSEGV and the like) are not
-// blocked.
+// Blocks the program's signals while the calling thread runs the hosts. A signal handler would find
+// the hosts in an inconsistent state. Signals for faults of the thread (SIGSEGV and the like) are
+// not blocked.
 #pragma once
 
 #include <pthread.h>

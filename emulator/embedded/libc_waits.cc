@@ -20,8 +20,8 @@ bool IsOwn(void* function) {
          its.dli_fbase == own.dli_fbase;
 }
 
-// When another library of the program links this one, this one is behind the C library. RTLD_NEXT
-// then finds nothing.
+// When another library of the program links this library, this library is behind the C library.
+// RTLD_NEXT then finds nothing.
 template <class Function>
 void Find(Function& function, const char* name, const char* version = nullptr) {
   void* found = FindIn(RTLD_NEXT, name, version);
@@ -85,8 +85,8 @@ LibcWaits FindAll() {
 
 }  // namespace
 
-// Waits for nothing: a lock of the C++ library waits by syscall(2), which is one of these
-// functions. Threads that look at the same moment find the same.
+// Must not block: a lock of the C++ library waits by syscall(2), which is one of these functions.
+// Threads that search at the same time find the same functions.
 const LibcWaits& Libc() {
   constexpr uint32_t kMostAtOnce = 64;
   static constinit std::array<LibcWaits, kMostAtOnce> places{};

@@ -1,4 +1,4 @@
-// Files of proc(5) about the threads of a process.
+// Reads files of proc(5) about the threads of a process.
 #pragma once
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 
 namespace rdmaemu::embedded {
 
-// The beginning of a file. Empty if there is no such file.
+// The first bytes of a file. Empty if the file does not exist.
 struct ProcFile {
   explicit ProcFile(const std::string& path) {
     const runtime::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -25,36 +25,36 @@ struct ProcFile {
   char text[256];
 };
 
-// One thread of a process, by the path of its directory.
+// One thread of a process, named by the path of its directory.
 class ProcThread {
  public:
   explicit ProcThread(std::string path) : path_(std::move(path)) {}
   ProcFile Read(const char* name) const { return ProcFile(path_ + name); }
-  // Returns the state in stat, 'X' for a thread that has ended. The state follows the name, which
-  // may contain any characters.
+  // Returns the state in stat, or 'X' for a thread that has ended. In stat, the state is behind the
+  // thread's name, which may contain any characters.
   char State() const {
     const ProcFile stat = Read("stat");
     if (stat.text[0] == '\0') return 'X';
     const char* const name_end = strrchr(stat.text, ')');
     return name_end == nullptr || name_end[1] == '\0' ? 'R' : name_end[2];
   }
-  // Returns true if the thread sleeps in the kernel or has ended. A thread has the state of one
-  // that sleeps before it sleeps: wait4(2) sets it, then looks at the children. The file `syscall`
-  // tells the two apart, where the kernel has it.
+  // Returns true if the thread sleeps in the kernel or has ended. A thread can show the state 'S'
+  // before it sleeps. For example, wait4(2) sets that state and then checks the children. The file
+  // `syscall` shows the difference if the kernel has this file.
   bool Sleeps() const {
     const char state = State();
     if (state == 'Z' || state == 'X') return true;
     return state == 'S' && strncmp(Read("syscall").text, "running", strlen("running")) != 0;
   }
-  // Returns the time that the thread has run for. Returns 0 without CONFIG_SCHED_INFO.
+  // Returns the thread's run time. Returns 0 without CONFIG_SCHED_INFO.
   uint64_t RunTime_ns() const { return strtoull(Read("schedstat").text, nullptr, 10); }
 
  private:
   std::string path_;
 };
 
-// Calls `visit` with the id of each thread of `process`, a pid or "self", and its ProcThread until
-// it returns false. Returns false without /proc, or if `visit` did.
+// Calls `visit` for each thread of `process` (a pid or "self") until `visit` returns false. The
+// arguments are the thread's id and its ProcThread. Returns false without /proc, or if `visit` did.
 template <class Visit>
 bool ForEachThread(const std::string& process, const Visit& visit) {
   const std::string path = "/proc/" + process + "/task/";

@@ -38,7 +38,7 @@ bool IsNonBlocking(int fd) {
 
 auto* FindEmbed() { return FindInLibrary<decltype(rdmaemu_client_embed)>("rdmaemu_client_embed"); }
 
-// The host that a thread is on, for one opening.
+// The host that a thread is on, for one opening of the hosts.
 struct Entered {
   uint64_t opening = 0;
   uint32_t number = 0;
@@ -56,7 +56,7 @@ thread_local Fork t_fork;
 std::atomic<bool> ProcessHost::has_hosts_{false};
 
 void HostsMutex::lock() {
-  t_locks++;  // before the lock: a signal handler may run in between
+  t_locks++;  // count before locking: a signal handler may run in between
   waiting_++;
   mutex_.lock();
   waiting_--;
@@ -80,8 +80,8 @@ const rdmaemu_embedded_host ProcessHost::kFunctions = {Call, Ring, Wait, Idle};
 ProcessHost& ProcessHost::Get() {
   static ProcessHost* const host = [] {
     auto* const made = new ProcessHost;
-    // BeforeFork takes no lock: libibverbs locks its own mutex before a fork, and calls this
-    // library with it.
+    // BeforeFork takes no lock, because libibverbs locks its own mutex before a fork and calls this
+    // library while it holds that mutex.
     pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
     return made;
   }();
@@ -97,7 +97,7 @@ void ProcessHost::AfterForkInChild() {
   home.driver_ = nullptr;
   auto* const of_parent =
       new OfParent{home.hosts_.release(), home.domain_time_.release(), {}, home.of_parent_};
-  // Copied byte by byte, because another thread may have been changing the vector.
+  // Copy byte by byte, because another thread may have been changing the vector.
   std::memcpy(static_cast<void*>(&of_parent->sleepers), &home.sleepers_, sizeof home.sleepers_);
   new (&home.sleepers_) std::vector<Sleeper*>;
   new (&home.spinning_) std::vector<Sleeper*>;
@@ -122,7 +122,7 @@ void ProcessHost::BeforeFork() {
 void ProcessHost::AfterForkInParent() {
   if (!t_fork.parent) return;
   t_fork.child.Reset();
-  // Wait until the child closes its end, or ends.
+  // Wait until the child closes its end of the pipe, or ends.
   char byte;
   while (Libc().read(t_fork.parent.get(), &byte, 1) < 0 && errno == EINTR) {
   }
@@ -163,12 +163,12 @@ void ProcessHost::Resume() {
   const std::lock_guard lock(mutex_);
   if (driven_ == nullptr) return;
   driven_->Resume();
-  if (driver_ != nullptr) driver_->Wake();  // it reports the thread's next wait
+  if (driver_ != nullptr) driver_->Wake();  // it reports the next wait of its thread
 }
 
 namespace {
 
-// The command itself works in the machine's time.
+// Returns true for the command rdmaemu, which uses the machine's time.
 bool IsCommand() {
   const char* const command = std::getenv("RDMAEMU_BIN");
   char path[4096];
@@ -215,10 +215,10 @@ tl::expected<void, ProcessHost::Refusal> ProcessHost::Open(const EmbeddedOptions
   {
     const std::lock_guard lock(mutex_);
     if (domain_time_ != nullptr) {
-      return tl::unexpected(Refusal{
-          EBUSY,
-          "this process lives in the time of its host processes; run it without `rdmaemu run "
-          "--program-time`, or do without an embedded host"});
+      return tl::unexpected(
+          Refusal{EBUSY,
+                  "this process uses the time of its host processes; run it without `rdmaemu run "
+                  "--program-time`, or open no embedded host"});
     }
     if (hosts_ != nullptr) {
       return tl::unexpected(
@@ -330,7 +330,7 @@ int ProcessHost::DoCall(CallBuffers& call) {
   const uint32_t number = HostOfCall(call.op, call.in, call.in_size, entered());
   if (hosts_->At(number) == nullptr) return EINVAL;
   // A process has one connection to its host, so its threads wait behind a call that a rule holds.
-  // Calls that no rule can hold do not wait, because one of them may release the held call.
+  // Calls that no rule can hold do not wait, because such a call may release the held call.
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
     Registration registration(
         *this, lock, {.mask = held.before(), .what = "a call behind one that a rule holds"});
@@ -338,7 +338,7 @@ int ProcessHost::DoCall(CallBuffers& call) {
     if (!IsStill(opening)) return EIO;
   }
   const std::optional<int> error = hosts_->Call(*hosts_->At(number), call);
-  // A thread that waits for a rule must see that a call has reached the rule.
+  // Wake up threads that wait for a rule, because a call may have reached the rule.
   if (!error) WakeWaiters();
   const int result = error ? *error : AwaitReply(lock, number, call, held.before());
   WakeWaiters();
@@ -346,8 +346,8 @@ int ProcessHost::DoCall(CallBuffers& call) {
   return result;
 }
 
-// The caller waits, so its time passes. In a program of one thread it passes even with a manual
-// clock. The host and other threads continue meanwhile.
+// The caller waits, so its time advances. In a program of one thread time advances even with a
+// manual clock. The host and other threads continue meanwhile.
 int ProcessHost::AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
                             const sigset_t* mask) {
   const uint64_t opening = openings_;
@@ -381,7 +381,7 @@ void ProcessHost::Idle() { Get().Look(/*found_nothing=*/true); }
 
 int ProcessHost::Wait(int counter_fd) { return Get().WaitFor(counter_fd); }
 
-// A cancellation point, as the read(2) that this replaces.
+// A cancellation point, as read(2), which this function replaces.
 int ProcessHost::WaitFor(int counter_fd) {
   pollfd counter{counter_fd, POLLIN, 0};
   for (bool has_looked = false;;) {

@@ -1,6 +1,6 @@
 // The embedded hosts of a process, which its threads share under one lock. A thread that waits for
-// another thread sleeps without the lock, and every call that may change something wakes it. Each
-// thread is on one host, as in a network namespace: it creates new objects there.
+// another thread sleeps without the lock. Every call that may change anything wakes up such
+// threads. Each thread is on one host, as in a network namespace, and creates new objects there.
 #pragma once
 
 #include <atomic>
@@ -22,15 +22,15 @@
 
 namespace rdmaemu::embedded {
 
-// rdmaemu.h limits its time-outs to this: a day.
+// The limit of rdmaemu.h's time-outs: one day.
 inline constexpr uint64_t kMaxWait_ms = 86'400'000;
 
-// A mutex for which a thread waits as this library, not as the program.
+// A mutex. A thread that blocks on it waits as this library and not as the program.
 class HostsMutex {
  public:
   void lock();
   void unlock();
-  // Unlocks the mutex in a forked child, where the owner may be a thread that does not exist.
+  // Unlocks the mutex in a forked child. The mutex's owner may be a thread of the parent.
   void Reset();
   // Returns true if the calling thread has the mutex.
   static bool IsMine();
@@ -44,18 +44,18 @@ class HostsMutex {
 
 class ProcessHost {
  public:
-  // Returns the one instance. It is never destroyed, because threads may use it when the program
-  // ends.
+  // Returns the one instance. The instance is never destroyed, because threads may use it when the
+  // program ends.
   static ProcessHost& Get();
 
-  // Makes the first host the host of this process's libibverbs. A refusal has an errno and a
+  // Makes the first host the host of this process's libibverbs. A Refusal holds an errno and a
   // message.
   struct Refusal {
     int error;
     std::string message;
   };
   tl::expected<void, Refusal> Open(const EmbeddedOptions& options);
-  bool Close();  // closes all hosts; false: there are none
+  bool Close();  // closes all hosts; false: no host is open
   // Adds a host. Fails with ENOENT if there is no first host.
   tl::expected<void, Refusal> Add(const EmbeddedOptions& options);
 
@@ -63,8 +63,8 @@ class ProcessHost {
     const std::lock_guard lock(mutex_);
     return hosts_ != nullptr;
   }
-  // Calls `use` with the hosts under the lock, then wakes waiting threads. Returns ENOENT without
-  // hosts.
+  // Calls `use` with the hosts under the lock, then wakes up waiting threads. Returns ENOENT
+  // without hosts.
   template <class Use>
   int With(Use&& use) {
     const HeldSignals held(ProgramClock::IsOfHosts());
@@ -77,60 +77,62 @@ class ProcessHost {
     return error;
   }
 
-  // Drives the hosts until `holds`, which runs under the lock, returns true. Returns 0 then. Fails
-  // with ETIMEDOUT after `machine_limit` of the machine's time, and with EDEADLK if nothing can
-  // happen any more. Fails with EIO without hosts.
+  // Runs the hosts until `holds` returns true. Calls `holds` under the lock. Returns 0 when `holds`
+  // returned true, and ETIMEDOUT after `machine_limit` of the machine's time. Returns EDEADLK if
+  // nothing more can happen, and EIO without hosts.
   int WaitUntil(const std::function<bool(EmbeddedHosts&)>& holds, Duration machine_limit);
 
-  // Drives the hosts until they have done something since the thread's last call or poll. Returns
+  // Runs the hosts until they have done something since the thread's last call or poll. Returns
   // ENOENT without hosts, else as WaitUntil.
   int WaitForWork(Duration machine_limit);
 
-  // Returns false if there are no hosts that a wait must drive.
+  // Returns false if there are no hosts that a wait must run.
   static bool HasHosts() { return has_hosts_.load(std::memory_order_relaxed); }
   enum class WaitEnd { kReady, kTimedOut, kInterrupted, kDeadlock, kNoHosts };
-  // Drives the hosts until one of `fds` is ready (poll(2)), `limit` has passed or a signal arrives.
-  // `limit` is of the machine's time. Virtual time passes no further than `limit`, and exactly that
-  // far when the wait times out. kDeadlock: nothing can happen any more, and the wait is not
+  // Runs the hosts until one of `fds` is ready (poll(2)), `limit` has passed or a signal arrives.
+  // `limit` is in the machine's time. Virtual time does not advance beyond `limit`, and advances
+  // exactly to it when the wait times out. kDeadlock: nothing more can happen, and the wait is not
   // foreign. A cancellation point.
   WaitEnd DriveWait(const WaitsFor& what, std::optional<Duration> limit);
-  // Does the work that is ready. `found_nothing`: the program has polled before, and found nothing.
-  // Returns false if there are no hosts.
+  // Does the work that is ready. `found_nothing`: the program polled before this call and found no
+  // completion. Returns false if there are no hosts.
   bool Look(bool found_nothing);
 
-  // Prepares a wait of the calling thread on a lock of the C library, which hosts cannot wake.
-  // Drives the hosts first while no other thread has work. EndLockWait must follow.
+  // Prepares a wait of the calling thread on a lock of the C library, from which hosts cannot wake
+  // it up. First runs the hosts while no other thread has work. The caller must call EndLockWait
+  // afterwards.
   struct LockWait {
-    std::optional<Duration> machine;  // time after which the hosts must be driven again
-    bool has_expired;                 // the hosts' time, which the program shares, is at the limit
+    std::optional<Duration> machine;  // time after which the caller must run the hosts again
+    bool has_expired;  // the hosts' time, which is also the program's, is at the limit
   };
-  // `goes_on`: this is the next piece of one wait. There is no EndLockWait between its pieces.
+  // `goes_on`: this is the next piece of the same wait. Do not call EndLockWait between two pieces.
   LockWait BeginLockWait(const WaitsFor& what, std::optional<Duration> limit, bool goes_on = false);
   // Returns true if the lock was signalled since the wait's first BeginLockWait.
   bool IsLockSignalled();
   // Returns true if the wait ended because the program's time reached its limit.
   bool EndLockWait(bool has_timed_out);
-  // Marks one thread that waits on `lock`, or all of them, as having work.
+  // Marks one thread that waits on `lock`, or with `all` each of them, as having work.
   void RouseWaitersOf(const void* lock, bool all);
-  // Wakes the threads that take `lock` themselves (WaitsFor::take), because it is free now.
+  // Wakes up the threads that take `lock` themselves (WaitsFor::take), because `lock` is free now.
   void WakeTakersOf(const void* lock);
 
-  // Calls `use` under the lock with signals held, because a timer may expire when it is set.
-  // Returns -1 and ENOSYS if there are no hosts whose time is the program's.
+  // Calls `use` under the lock, with signals blocked, because a timer may expire when it is set.
+  // Returns -1 and ENOSYS unless the hosts' time is the program's time.
   int WithTimers(const std::function<int(ProgramTimers&, Time now)>& use);
-  // Handles a thread that only reads clocks. It waits for the program's time, so time moves in
-  // steps.
+  // Handles a thread that only reads clocks. Such a thread waits for the program's time, so this
+  // advances time by a step.
   void SpinOnClock();
 
-  // Makes the time of this process's host processes the program's time. Runs before main if the
-  // environment says so (DomainTime::kVariable).
+  // Makes the time of this process's host processes the program's time, if the environment requests
+  // this (DomainTime::kVariable). Runs before main.
   void JoinTimeOfHosts();
   void LeaveTimeOfHosts();
-  // A thread of the program runs and reads a clock that other processes may have moved.
+  // Records that a thread of the program runs. The thread reads a clock that other processes may
+  // have advanced.
   void Resume();
 
-  // Returns the number of the host that the calling thread is on: the first host until it enters
-  // another. Call this under the lock, in With.
+  // Returns the number of the host that the calling thread is on. This is the first host until the
+  // thread enters another. Call this under the lock, in With.
   uint32_t entered() const;
   void Enter(uint32_t number) const;
 
@@ -138,19 +140,22 @@ class ProcessHost {
   friend class Sleeper;
   class Registration;
   class WaitLimit;
-  // How far a loop that reads a clock moves a shared time in one step.
+  // A loop that reads a clock advances a shared time by this much in one step.
   static constexpr Duration kSpinStep = std::chrono::milliseconds(1);
-  // A thread that waits inside the C library may miss a wake-up, so it checks the hosts this often.
+  // A thread that waits inside the C library may miss a wake-up. Such a thread therefore checks the
+  // hosts at this interval.
   static constexpr Duration kLockLookAgain = std::chrono::milliseconds(1);
-  // After so much of the machine's time a wait that nothing can end is reported.
+  // A wait that nothing can end is reported after this much of the machine's time.
   static constexpr Duration kReportStuckAfter = std::chrono::seconds(1);
-  // How often a thread that waits checks whether the other threads still exist.
+  // The interval at which a waiting thread checks whether the other threads still exist.
   static constexpr Duration kThreadsLookAgain = std::chrono::milliseconds(100);
-  // A child process that has run in this time may end a wait that this library does not see.
+  // A child process that has run within this time may end a wait that this library does not see.
   static constexpr Duration kChildRuns = std::chrono::seconds(1);
-  // How often a thread checks for waits that this library does not see, while a timer is armed.
+  // The interval at which a thread checks for waits that this library does not see, while a timer
+  // is armed.
   static constexpr Duration kUnseenLookAgain = std::chrono::milliseconds(2);
-  // So many waits inside the C library share the rate of kLockLookAgain.
+  // The number of waits inside the C library that check at the rate of kLockLookAgain. More waits
+  // check less often.
   static constexpr size_t kLockLooksAtOnce = 8;
 
   static int Call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
@@ -161,73 +166,77 @@ class ProcessHost {
   static const rdmaemu_embedded_host kFunctions;
 
   int DoCall(CallBuffers& call);
-  // In a forked child, nobody continues the waits of the parent's threads. The resources of the
-  // hosts (segments, counters, files) remain the parent's.
+  // Resets this object in a forked child. The child has none of the parent's threads, so nobody
+  // continues their waits. The resources of the hosts (segments, counters, files) remain the
+  // parent's.
   static void AfterForkInChild();
-  // Handlers around a fork in the time of host processes. The fork returns in the parent when the
-  // child is a member.
+  // Handlers around a fork in the time of host processes. In the parent, fork(2) returns after the
+  // child has become a member.
   static void BeforeFork();
   static void AfterForkInParent();
-  // Waits until fault rules release the answer. Returns EDEADLK if nothing can release it.
+  // Waits until fault rules release the reply. Returns EDEADLK if nothing can release the reply.
   int AwaitReply(std::unique_lock<HostsMutex>& lock, uint32_t number, CallBuffers& call,
                  const sigset_t* mask);
   int WaitFor(int counter_fd);
   void WakeWaiters();
   void Forget(Sleeper& sleeper);
   void ForgetSignals(const Sleeper& woken);
-  // Wakes threads after time has moved or a timer was set.
+  // Wakes up threads after time has advanced or a timer was set.
   void AfterMove();
-  // Returns true if every other thread of the process waits and its event has not happened.
+  // Returns true if every other thread of the process waits for an event that has not happened.
   bool IsAlone();
   // Does the same in program time, in which any sleep in the kernel is a wait.
   bool DoOthersWait();
   bool IsInProgramTime() const { return driven_ != nullptr && driven_->is_program_time(); }
-  // Handles a poll that found nothing, in program time.
+  // Handles a poll that found no completion, in program time.
   void Spin();
-  // Ends the calling thread's series of polls or clock reads.
+  // Ends the calling thread's series of empty polls or clock reads.
   void EndSpin();
-  // In program time: how long a thread sleeps before it checks the other threads again.
+  // In program time: returns how long a thread sleeps before it checks the other threads again.
   static Duration LookAgain(int looks);
-  // In program time, one waiting thread at a time checks whether the other threads wait: the one
-  // that began to wait last, or one that takes over. Returns true if this is the calling thread.
-  // `begins`: its wait begins. Otherwise it takes over if no thread has checked for a while.
+  // In program time, one waiting thread at a time checks whether the other threads wait. This is
+  // the thread that began to wait last, or one that takes over. Returns true if the calling thread
+  // is the one. With `begins`, the calling thread's wait begins. Otherwise the calling thread takes
+  // over if no thread has checked for a while.
   bool TakesLook(bool begins);
-  // Lets another thread take over from `sleeper`, whose wait ends.
+  // Makes another thread take over the checks of `sleeper`, whose wait ends.
   void PassOnLook(const Sleeper& sleeper);
-  // The thread of StartTimerDriver, for the opening of that number.
+  // The body of the thread that StartTimerDriver starts, for the opening with this number.
   void DriveUnseenWaits(uint64_t opening);
-  // Starts a thread that moves program time to the program's timers while no thread is in a wait
-  // that this library sees, for example in pause(2). Starts one thread for each opening.
+  // Starts a thread that advances program time to the program's timers. The thread acts while no
+  // thread is in a wait that this library sees, for example while all are in pause(2). Each opening
+  // starts one such thread.
   void StartTimerDriver();
-  // Reports that time has not moved for this long because a thread runs.
+  // Reports that time has not advanced for the duration `stands` because a thread runs.
   void ReportBusyThread(Duration stands);
   // Returns the first time-out of all waits.
   std::optional<Time> FirstLimit() const;
-  // Returns true if no wait has a time-out or can be ended from outside the process.
+  // Returns true if a thread waits for the hosts and nothing can end any wait. No wait has a
+  // time-out, and none can be ended from outside the process.
   bool IsStalled() const;
-  // Returns true if every thread waits without a time-out, for locks and descriptors that only this
+  // Returns true if every thread waits without a time-out for locks and descriptors that only this
   // process makes ready. Such a wait must not fail, because a signal handler may end it. Call this
-  // when nothing is due on any host.
+  // when no work is due on any host.
   bool IsStuck();
   std::optional<Time> VirtualLimit(const std::optional<Duration>& limit) const;
   void ReportStall();
-  // Starts a thread that drives the hosts for waits that this library does not see.
+  // Starts a thread that runs the hosts for waits that this library does not see.
   void StartDriver();
-  // Returns true if the hosts of the opening that `opening` counted are still open.
+  // Returns true if the hosts of the opening with this number are still open.
   bool IsStill(uint64_t opening) const { return driven_ != nullptr && opening == openings_; }
 
   HostsMutex mutex_;
   std::unique_ptr<EmbeddedHosts> hosts_;
   std::unique_ptr<DomainTime> domain_time_;  // in a program of `rdmaemu run --program-time`
   DrivenTime* driven_ = nullptr;             // hosts_ or domain_time_
-  Sleeper* driver_ = nullptr;                // the thread that waits for other members of the time
+  Sleeper* driver_ = nullptr;  // the thread that also waits for other members of the time
   uint64_t openings_ = 0;
-  uint64_t changes_ = 0;  // how often something happened that may end a wait
+  uint64_t changes_ = 0;  // counts events that may end a wait
   static std::atomic<bool> has_hosts_;
   std::vector<Sleeper*> sleepers_;   // the threads that wait
   std::vector<Sleeper*> spinning_;   // threads that poll or read clocks in a loop
   const Sleeper* looker_ = nullptr;  // see TakesLook
-  Time looked_at_{};                 // the machine's time of its last look
+  Time looked_at_{};                 // when it last checked, in the machine's time
   bool has_timer_driver_ = false;    // in this opening
   ProgramTimers timers_;
   bool has_signalled_ = false;  // a timer sent a signal whose thread may not run yet
@@ -241,10 +250,10 @@ class ProcessHost {
     OfParent* of_its_parent;
   };
   OfParent* of_parent_ = nullptr;
-  uint32_t forks_ = 0;  // generation: forks between the first process and this one
+  uint32_t forks_ = 0;  // number of forks between the first process and this one
 };
 
-// Puts the calling thread on that host while the object exists. Takes no lock in between.
+// Puts the calling thread on the host with this number while the object exists. Takes no lock.
 class ThreadOnHost {
  public:
   explicit ThreadOnHost(uint32_t number);

@@ -1,4 +1,4 @@
-// ProcessHost: how threads wait, and which thread drives the hosts meanwhile.
+// Waits of ProcessHost: how threads wait, and which thread runs the hosts meanwhile.
 #include <poll.h>
 #include <pthread.h>
 
@@ -34,7 +34,7 @@ void ProcessHost::Forget(Sleeper& sleeper) {
   if (looker_ == &sleeper) looker_ = nullptr;
 }
 
-// A signal wakes one thread, so it is forgotten for the others when that thread runs.
+// A signal wakes up one thread. When that thread runs, the signal no longer counts for the others.
 void ProcessHost::ForgetSignals(const Sleeper& woken) {
   if (woken.what().lock == nullptr) return;
   for (Sleeper* each : sleepers_) {
@@ -47,22 +47,23 @@ bool ProcessHost::DoOthersWait() {
   const int threads = CountThreads();
   if (threads == 1) return true;
   const Sleeper* const own = &Sleeper::OfThread();
-  // Threads that sleep where only this library or the signal of a timer wakes them are known to
-  // wait. The state of the other threads is read from the kernel.
+  // A thread counts as waiting when only this library or a timer's signal can wake it up. The
+  // kernel reports the state of the other threads.
   std::vector<pid_t> waiting;
   for (const Sleeper* each : sleepers_) {
     if (each == own) continue;
     if (!each->IsIdle() && !each->IsHeldUp()) return false;
     if (!each->what().is_in_libc && !has_signalled_) waiting.push_back(each->thread());
   }
-  // A thread that reads clocks in a loop moves time by steps of its own, so it counts as running.
+  // A thread that reads clocks in a loop advances time by its own steps, so it counts as running.
   for (const Sleeper* each : spinning_) {
     if (!each->spins_since) waiting.push_back(each->thread());
   }
   if (static_cast<int>(waiting.size()) + 1 >= threads) return true;
   const bool sleep = OthersSleep(
       [&](pid_t thread) { return std::ranges::find(waiting, thread) == waiting.end(); });
-  // Check the mutex last: a thread that sleeps because it wants the mutex is counted there before.
+  // Check the mutex last. A thread that sleeps because it wants the mutex is counted there before
+  // it sleeps.
   if (!sleep || mutex_.IsAwaited()) return false;
   has_signalled_ = false;
   return true;
@@ -87,7 +88,7 @@ bool ProcessHost::IsAlone() {
 std::optional<Time> ProcessHost::FirstLimit() const {
   std::optional<Time> first;
   for (const Sleeper* each : sleepers_) {
-    // A wait that was ended returns when it gets its mutex, not at its limit.
+    // A wait that was ended returns when the thread gets its mutex, not at the wait's limit.
     if (each->what().is_in_libc && each->is_signalled()) continue;
     const std::optional<Time>& limit = each->what().virtual_limit;
     if (limit && (!first || *limit < *first)) first = limit;
@@ -133,7 +134,7 @@ bool ProcessHost::TakesLook(bool begins) {
 void ProcessHost::PassOnLook(const Sleeper& sleeper) {
   if (looker_ != &sleeper) return;
   looker_ = nullptr;
-  // Threads inside the C library and the library's own check by themselves.
+  // Threads that wait inside the C library, and this library's own threads, check by themselves.
   const auto next = std::ranges::find_if(sleepers_, [&](const Sleeper* each) {
     return each != &sleeper && !each->what().is_in_libc && !each->what().is_helper;
   });
@@ -188,14 +189,14 @@ int ProcessHost::WaitForWork(Duration machine_limit) {
     Duration sleep = until - runtime::RealNow();
     if (sleep <= Duration::zero()) return ETIMEDOUT;
     if (pause.machine) sleep = std::min(sleep, *pause.machine);
-    // In program time, threads that begin to wait do not wake this one.
+    // In program time, threads that begin to wait do not wake up this one.
     if (IsInProgramTime() && !alone) sleep = std::min(sleep, LookAgain(looks++));
     registration.Sleep(sleep);
   }
   return EIO;
 }
 
-// The end of a program's wait, in the machine's time or in the hosts'.
+// The time-out of a program's wait, in the machine's time or in the hosts'.
 class ProcessHost::WaitLimit {
  public:
   WaitLimit(DrivenTime& time, const std::optional<Duration>& limit,
@@ -206,7 +207,7 @@ class ProcessHost::WaitLimit {
         until_(limit ? runtime::RealNow() + *limit : Time::max()) {}
 
   bool HasPassed() const { return limit_ && Left() <= Duration::zero(); }
-  // Returns how long a thread may sleep that otherwise sleeps for `pause`, in the machine's time.
+  // Returns how long a thread may sleep whose hosts allow `pause`, in the machine's time.
   std::optional<Duration> Sleep(const std::optional<Duration>& pause) const {
     if (!limit_ || virtual_limit_) return pause;
     return std::min(Left(), pause.value_or(Left()));
@@ -253,7 +254,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
     } else if (end.HasPassed()) {
       if (limited.virtual_limit) driven_->PassTo(*limited.virtual_limit);
       WakeWaiters();
-      // An event exactly at the time-out still ends the wait in time.
+      // An event exactly at the time-out still counts as in time.
       return is_ready() ? WaitEnd::kReady : WaitEnd::kTimedOut;
     } else if (own_time && !TakesLook(begins)) {
       looks = 0;
@@ -277,7 +278,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
       if (alone) {
         looks = 0;
       } else if (!own_time) {
-        // The end of the last other thread wakes nobody.
+        // The end of the last other thread wakes up no thread.
         sleep = std::min(sleep.value_or(kThreadsLookAgain), kThreadsLookAgain);
       } else {
         const Time now = runtime::RealNow();
@@ -341,7 +342,8 @@ void ProcessHost::SpinOnClock() {
   const Time now = driven_->Now();
   if (!own.spins_since) own.spins_since = now;
   if (!DoOthersWait()) return;
-  // Steps grow, so that a loop of ten seconds ends soon, and a loop of microseconds on time.
+  // The steps grow. A loop of ten seconds therefore ends soon, and a loop of microseconds ends on
+  // time.
   constexpr Duration kShortest = std::chrono::microseconds(1),
                      kLongest = std::chrono::milliseconds(10);
   constexpr int kPartOfSpin = 8;
@@ -361,7 +363,7 @@ void ProcessHost::EndSpin() {
 
 namespace {
 
-// glibc sets the lock word to 2 when other threads may wait for the mutex, and resets it late.
+// glibc sets the lock word to 2 when other threads may wait for the mutex. It resets the word late.
 bool IsWanted(const pthread_mutex_t* mutex) {
   return mutex != nullptr && mutex->__data.__lock > 1 && DoesOtherWaitFor(mutex, sizeof *mutex);
 }
@@ -386,7 +388,7 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
     sleeper.Begin(limited);
     sleepers_.push_back(&sleeper);
   }
-  // The thread is not in the C library yet, so an earlier wake-up is lost.
+  // The thread is not inside the C library yet, so a wake-up before this point is lost.
   const std::optional<Duration> until_woken =
       IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt;
   for (;;) {
@@ -394,9 +396,9 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
     if (IsInProgramTime() && !TakesLook(!goes_on)) {
       return {kLockLookAgain * (1 + sleepers_.size() / kLockLooksAtOnce), false};
     }
-    // A thread that wants the caller's mutex runs as soon as the caller sleeps.
+    // A thread that waits for the caller's mutex runs as soon as the caller sleeps.
     if (!IsAlone() || IsWanted(what.mutex)) {
-      // The last thread that begins to wait drives the hosts.
+      // The last thread that begins to wait runs the hosts.
       return {IsInProgramTime() ? std::optional(kLockLookAgain) : std::nullopt, false};
     }
     const DrivenTime::Pause pause = driven_->GoOn(true, FirstLimit());
@@ -405,7 +407,7 @@ ProcessHost::LockWait ProcessHost::BeginLockWait(const WaitsFor& what,
         ReportStall();
         WakeWaiters();  // the wait for RDMA returns EDEADLK
       }
-      // Other members of a shared time cannot wake this thread.
+      // Other members of a shared time cannot wake up this thread.
       if (driven_->wake_fd() >= 0) return {kLockLookAgain, false};
       return {pause.machine ? pause.machine : until_woken, false};
     }
@@ -466,7 +468,8 @@ int ProcessHost::WithTimers(const std::function<int(ProgramTimers&, Time now)>& 
 
 namespace {
 
-// Starts a thread of this library. The program's own threads handle its signals.
+// Starts a thread of this library. It blocks the program's signals, because the program's own
+// threads handle them.
 void StartThread(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
@@ -490,7 +493,8 @@ void ProcessHost::StartTimerDriver() {
   StartThread([this, opening = openings_] { DriveUnseenWaits(opening); });
 }
 
-// Does nothing while a thread of the program runs: its posts must reach the hosts as it posts them.
+// Does nothing while a thread of the program runs, because its posts must reach the hosts when they
+// are posted.
 void ProcessHost::DriveUnseenWaits(uint64_t opening) {
   std::unique_lock lock(mutex_);
   if (!IsStill(opening)) return;
@@ -501,7 +505,7 @@ void ProcessHost::DriveUnseenWaits(uint64_t opening) {
     std::optional<Duration> sleep;
     if (timers_.NextDeadline()) sleep = kUnseenLookAgain;
     if (sleep && TakesLook(/*begins=*/false)) {
-      // The program may wait for a child process, which lives in the machine's time.
+      // The program may wait for a child process, which uses the machine's time.
       if (!children.Ran(ChildProcesses(), kChildRuns) && IsAlone() &&
           driven_->GoOn(true, FirstLimit()).moved) {
         AfterMove();
@@ -513,17 +517,17 @@ void ProcessHost::DriveUnseenWaits(uint64_t opening) {
   }
 }
 
-// Reported once, because such a program does this at each of its waits.
+// Report this once, because such a program does this at each of its waits.
 void ProcessHost::ReportBusyThread(Duration stands) {
   constexpr Duration kReportAfter = std::chrono::seconds(10);
   if (stands < kReportAfter || std::exchange(has_reported_busy_, true)) return;
   driven_->Note(
-      "time has stood for 10 seconds because a thread of the program runs without waiting, and the "
-      "program's time passes only while all threads wait; a thread that spins on memory has to "
-      "wait or to read a clock, and a test of such a program has to do without program_time");
+      "time has not advanced for 10 seconds, because a thread of the program runs without waiting; "
+      "the program's time advances only while all threads wait; make a thread that spins on memory "
+      "wait or read a clock, or do not use program_time");
 }
 
-// Reported once, because the program may continue and stall again.
+// Report this once, because the program may continue and stall again.
 void ProcessHost::ReportStall() {
   if (std::exchange(has_reported_stall_, true)) return;
   std::vector<std::string> waits;
@@ -531,11 +535,11 @@ void ProcessHost::ReportStall() {
     if (each->what().is_helper) continue;
     waits.push_back("\"" + NameOfThread(each->thread()) + "\": " + each->what().what);
   }
-  std::ranges::sort(waits);  // threads begin to wait in any order
+  std::ranges::sort(waits);  // threads begin to wait in no fixed order
   std::string all;
   for (const std::string& each : waits) all += (all.empty() ? "" : ", ") + each;
   driven_->Note("every thread of the program waits (" + all +
-                ") and time stands: " + driven_->WhyTimeStands());
+                ") and time cannot advance: " + driven_->WhyTimeStands());
 }
 
 }  // namespace rdmaemu::embedded

@@ -1,4 +1,4 @@
-// Processes of the machine beside this one.
+// Looks up other processes of the machine.
 #pragma once
 
 #include <sys/types.h>
@@ -11,21 +11,21 @@
 
 namespace rdmaemu::embedded {
 
-// Returns this process's children that live or were not waited for. Empty without
+// Returns this process's children that run or that no wait(2) has reaped. Empty without
 // CONFIG_PROC_CHILDREN. Thread-safe.
 std::vector<pid_t> ChildProcesses();
 
-// Tells which processes do something. Not thread-safe.
+// Detects which processes run. Not thread-safe.
 class ActiveProcesses {
  public:
   // Returns true if one of `processes` runs now, or has run in the last `lately` of the machine's
-  // time. A process that the last call did not name counts as having run.
+  // time. A process that was not in the last call counts as having run.
   bool Ran(const std::vector<pid_t>& processes, Duration lately);
 
  private:
   struct Seen {
     uint64_t run_time_ns = 0;  // of all its threads
-    Time at{};                 // the machine's time when it had just run
+    Time at{};                 // the machine's time when it was last seen to run
   };
   std::map<pid_t, Seen> seen_;
 };

@@ -8,7 +8,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// Clocks that differ by more than their granularity.
+// The clocks that differ by more than their granularity.
 enum Family : int { kMonotonic, kRealtime, kBoottime, kTai, kFamilies };
 constexpr std::array<clockid_t, kFamilies> kClockOf = {CLOCK_MONOTONIC, CLOCK_REALTIME,
                                                        CLOCK_BOOTTIME, CLOCK_TAI};

@@ -1,5 +1,5 @@
-// The clocks that the program reads while it lives in the hosts' time (docs/embedding.md, "Program
-// time"). Thread-safe. Now is async-signal-safe.
+// The clocks that the program reads while the hosts' time is the program's time (docs/embedding.md,
+// "Program time"). Thread-safe. Now is async-signal-safe.
 #pragma once
 
 #include <time.h>
@@ -15,9 +15,9 @@ class ProgramClock {
  public:
   // Returns true while the program's clocks show the hosts' time.
   static bool IsOfHosts();
-  // Returns true if the program's clocks differ from the machine's. They show the hosts' time until
-  // the hosts are closed. Afterwards they run at the machine's speed but stay ahead, so that
-  // CLOCK_MONOTONIC never goes back.
+  // Returns true if the program's clocks differ from the machine's. The clocks show the hosts' time
+  // until the hosts are closed. Afterwards they run at the machine's speed but stay ahead of it, so
+  // that CLOCK_MONOTONIC never goes back.
   static bool DiffersFromMachine();
   // Returns true for CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_BOOTTIME, CLOCK_TAI and their variants.
   // Clocks of processor time remain the machine's.
@@ -28,17 +28,17 @@ class ProgramClock {
   // IsOfHosts.
   static Time HostTime(clockid_t clock, Duration shown);
 
-  // Counts one clock read of the calling thread. Returns true after many reads in a row without
-  // another use of the library: the thread then waits for time.
+  // Counts one clock read of the calling thread. Returns true after many consecutive reads without
+  // another use of the library, because the thread then waits for time.
   static bool IsSpin();
   static void ForgetReads();
 
   // Makes the hosts' time the program's time, from Time() on. Each clock moves forward to the next
-  // whole second, so that rounded times are the same in each run.
+  // whole second. Rounded times are therefore the same in each run.
   static void Begin();
   // Does the same with given values of `clocks` at Time().
   static void Begin(std::span<const clockid_t> clocks, std::span<const Duration> bases);
-  // Publishes a new hosts' time to the clocks.
+  // Publishes the hosts' new time to the clocks.
   static void Publish(Time now);
   static void End();
 };

@@ -159,7 +159,7 @@ class AlarmTimer final : public ProgramTimer {
     g_signalled = true;
     siginfo_t info{};
     info.si_signo = SIGALRM;
-    info.si_code = SI_KERNEL;  // as the kernel's alarm(2) has; only the first thread may send it
+    info.si_code = SI_KERNEL;  // as the kernel's alarm(2); only the first thread may send it
     if (syscall(SYS_rt_sigqueueinfo, getpid(), SIGALRM, &info) != 0) kill(getpid(), SIGALRM);
     return true;
   }

@@ -1,7 +1,7 @@
-// The program's timers while it lives in the hosts' time: timerfd_create(2), timer_create(2),
-// alarm(2) and setitimer(2). A timer expires when the hosts' time reaches it. Not thread-safe:
-// ProcessHost's lock guards it. Signals are sent with the lock held, so a caller outside a wait
-// blocks them meanwhile (HeldSignals).
+// The program's timers while the hosts' time is the program's time. They replace those of
+// timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). A timer expires when the hosts'
+// time reaches its deadline. Not thread-safe: ProcessHost's lock guards it. Signals are sent with
+// the lock held, so a caller outside a wait blocks them meanwhile (HeldSignals).
 #pragma once
 
 #include <signal.h>
@@ -22,7 +22,7 @@ namespace rdmaemu::embedded {
 // The values of a timer's settime and gettime functions, in the hosts' time.
 struct TimerSetting {
   std::optional<Time> due;  // nullopt: disarmed
-  Duration interval{};      // zero: it expires once
+  Duration interval{};      // zero: expires once
 };
 
 class ProgramTimer {
@@ -37,11 +37,11 @@ class ProgramTimer {
   int OverrunCount() const {
     return static_cast<int>(std::min<uint64_t>(overrun, std::numeric_limits<int>::max()));
   }
-  // Records `times` expirations. Returns false if the program cannot notice them any more.
+  // Records `times` expirations. Returns false if the program can no longer notice them.
   virtual bool Expire(uint64_t times) = 0;
-  // Returns true if the program has no access to the timer any more.
+  // Returns true if the program can no longer access the timer.
   virtual bool IsClosed() const { return false; }
-  // Clears counted expirations, as setting a timer does (timerfd_settime(2)).
+  // Clears the count of expirations, as setting a timer does (timerfd_settime(2)).
   virtual void ForgetExpirations() {}
 };
 
@@ -57,8 +57,8 @@ class ProgramTimers {
   // Returns the timer of a descriptor or of its duplicate. Returns nullptr for other descriptors.
   ProgramTimer* OfDescriptor(int fd);
 
-  // Creates a timer with the id of a kernel timer that is never armed. Returns false above
-  // kMaxTimers.
+  // Creates a timer that has the id of a kernel timer. The kernel timer itself is never armed.
+  // Returns false above kMaxTimers.
   bool CreateSignalling(timer_t id, clockid_t clock, const sigevent& event);
   ProgramTimer* OfId(timer_t id);
   void Delete(timer_t id);
@@ -71,19 +71,19 @@ class ProgramTimers {
   void Expire(Time now);
   // Returns true if a signal was sent since the last call.
   bool TakeSignalled();
-  // Sets a timer of this object. A timer that is due already expires at once.
+  // Sets a timer of this object. A timer whose deadline has passed expires at once.
   void Set(ProgramTimer& timer, const TimerSetting& setting, Time now);
-  // Removes all timers in a forked child, which inherits none (timer_create(2), alarm(2)). The
-  // parent drives an inherited timerfd.
+  // Removes all timers in a forked child, because a child inherits none (timer_create(2),
+  // alarm(2)). The parent continues to serve an inherited timerfd.
   void ForgetInChild();
-  // Disarms all timers, because the hosts are closed.
+  // Disarms all timers, because the hosts are being closed.
   void Disarm();
 
   ProgramTimers();
 
  private:
   bool Expire(ProgramTimer& timer, Time now);
-  // Forgets closed descriptors when there are forget_at_ or more descriptors.
+  // Drops closed descriptors when there are forget_at_ or more descriptors.
   void ForgetClosed();
 
   std::map<uint64_t, std::unique_ptr<ProgramTimer>> descriptors_;  // by the eventfd's id

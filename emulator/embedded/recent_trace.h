@@ -1,6 +1,6 @@
-// The trace of the hosts inside a process. The latest records of all hosts are kept in memory as
-// text, in order, for the message of a failed test. Each host's records are also written to files
-// on request.
+// The trace of the hosts inside a process. Keeps the latest records of all hosts in memory as text,
+// in order, for the message of a failed test. Each host also writes its records to files on
+// request.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@ class RecentLines {
  public:
   static constexpr size_t kMaxLines = 4096;
 
-  // Returns the place for the next line.
+  // Returns the buffer for the next line.
   std::string& Next() {
     if (lines_.size() == kMaxLines) lines_.pop_front();
     return lines_.emplace_back();

@@ -1,4 +1,4 @@
-// A thread's wait in ProcessHost. The destructor ends the wait, also when the thread is cancelled.
+// A thread's wait in ProcessHost. The destructor ends the wait, even when the thread is cancelled.
 #pragma once
 
 #include <mutex>
@@ -30,7 +30,7 @@ class ProcessHost::Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // Makes the thread wait for `wake_fd`, too, until another thread waits for it instead. -1: does
+  // Makes the thread also wait for `wake_fd`, until another thread waits for it instead. -1: does
   // nothing.
   void WaitForOthersToo(int wake_fd) {
     if (wake_fd < 0) return;

@@ -14,8 +14,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// A plain pointer without a destructor, because a destructor of the program's thread-specific data
-// may still wait.
+// A plain pointer without a destructor. A destructor of the program's thread-specific data may
+// still wait after this thread's destructors have run.
 thread_local Sleeper* t_sleeper = nullptr;
 
 pthread_key_t SleeperKey() {
@@ -70,7 +70,7 @@ int Sleeper::Sleep(const std::optional<Duration>& limit, int wake_fd) {
 void Sleeper::Expire() {
   if (is_signalled()) return;
   has_expired_ = is_roused_ = true;
-  // The program's other waiters wake up as well, which they must expect
+  // The program's other waiting threads also wake up, which they must expect
   // (pthread_cond_timedwait(3)). The condition variable exists while this thread waits for it.
   if (what_.condition != nullptr) Libc().cond_broadcast(what_.condition);
 }

@@ -17,13 +17,14 @@
 
 namespace rdmaemu::embedded {
 
-// The reason of a thread's wait. All functions except Sleep and Wake run under ProcessHost's lock.
+// The reason of a thread's wait. Sleep and Wake run without ProcessHost's lock. All other functions
+// run under it.
 struct WaitsFor {
-  // The caller's descriptors; `revents` is written.
+  // The caller's descriptors. Sleep writes their `revents`.
   std::span<pollfd> fds = {};
-  // Signals blocked during the sleep. nullptr: those of the thread.
+  // Signals that are blocked during the sleep. nullptr: the thread's own mask.
   const sigset_t* mask = nullptr;
-  // Virtual time must not pass this moment before the wait has ended.
+  // Virtual time must not advance beyond this time before the wait has ended.
   std::optional<Time> virtual_limit = std::nullopt;
   // A condition variable, semaphore or futex of the program that another thread signals.
   const void* lock = nullptr;
@@ -31,15 +32,16 @@ struct WaitsFor {
   // same object, by a broadcast.
   bool is_in_libc = false;
   pthread_cond_t* condition = nullptr;
-  // The mutex that the caller of a condition wait holds until it sleeps, and takes back afterwards.
+  // The mutex of a condition wait. The caller holds it until the caller sleeps, and takes it again
+  // afterwards.
   const pthread_mutex_t* mutex = nullptr;
-  // The wait ends by itself after some time, the machine's or the hosts'.
+  // The wait ends by itself after some time of the machine or of the hosts.
   bool has_limit = false;
   // Something other than the hosts and this process's threads may end the wait.
   bool is_foreign = false;
-  // The thread is one of this library that ends no wait of the program.
+  // The thread belongs to this library and ends no wait of the program.
   bool is_helper = false;
-  // Tries to take what the thread waits for besides `fds`. Returns true if that ends the wait.
+  // Tries to take the thread's object other than `fds`. Returns true if that ends the wait.
   const std::function<bool()>* take = nullptr;
   // The name of the wait in the report of a stall, such as "rdma_get_cm_event".
   const char* what = "a wait";
@@ -47,13 +49,14 @@ struct WaitsFor {
 
 class Sleeper {
  public:
-  // A program that closes all descriptors closes those that wake its threads, too.
+  // Limit of one sleep. A program that closes all descriptors also closes those that wake up its
+  // threads.
   static constexpr Duration kLongestSleep = std::chrono::seconds(1);
-  // A thread for which there is no descriptor looks so often whether it was woken.
+  // The interval at which a thread without a descriptor checks whether it was woken up.
   static constexpr Duration kLongestSleepUnwoken = std::chrono::milliseconds(1);
 
-  // Returns the calling thread's object, even in destructors of its thread-specific data. It is
-  // freed with the thread.
+  // Returns the calling thread's object. Works also in destructors of the thread's thread-specific
+  // data. The object is freed with the thread.
   static Sleeper& OfThread();
   ~Sleeper();
 
@@ -61,30 +64,31 @@ class Sleeper {
     what_ = what;
     is_roused_ = is_signalled_ = has_expired_ = false;
   }
-  // Call this before each Sleep. `forks` counts the forks between the first process and this one,
-  // because a descriptor of the parent would wake the parent.
+  // Call this before each Sleep. `forks` counts the forks between the first process and this one. A
+  // descriptor from before the last fork would wake up the parent.
   void Prepare(uint32_t forks);
-  // Sleeps without the lock, also until `wake_fd` is readable unless it is -1. Returns 0 or EINTR,
-  // after kLongestSleep at the latest, and without a descriptor after kLongestSleepUnwoken. A
-  // cancellation point.
+  // Sleeps without the lock. If `wake_fd` is not -1, also sleeps at most until `wake_fd` is
+  // readable. Returns 0 or EINTR after kLongestSleep at the latest, and without a descriptor after
+  // kLongestSleepUnwoken. A cancellation point.
   int Sleep(const std::optional<Duration>& limit, int wake_fd = -1);
-  // Wakes the thread from another thread. It counts as running until its next Prepare. Does nothing
-  // for a thread that sleeps inside the C library, which checks no hosts.
+  // Wakes up the thread from another thread. The thread counts as running until its next Prepare.
+  // Does nothing for a thread that sleeps inside the C library, because such a thread checks no
+  // hosts.
   void Wake();
   // Ends a wait inside the C library, because program time has reached virtual_limit. Does nothing
-  // if a signal came before.
+  // if the wait was signalled before.
   void Expire();
   bool has_expired() const { return has_expired_; }
   // Returns true if the wait was ended but may not have returned.
   bool is_signalled() const { return is_roused_ || is_signalled_; }
-  // Records a signal of the lock that the thread waits on. With `all`, the thread runs. Otherwise
-  // it counts as running until one of the waiters runs.
+  // Records that the lock on which the thread waits was signalled. With `all`, the thread runs.
+  // Otherwise it counts as running until one of the waiting threads runs.
   void Signal(bool all) { (all ? is_roused_ : is_signalled_) = true; }
   void ForgetSignal() { is_signalled_ = false; }
 
   pid_t thread() const { return thread_; }
-  // The thread has seen the hosts as they were after `changes` changes. NotePoll: it has polled
-  // since then and found nothing.
+  // NoteSeen records that the thread has seen the hosts as they were after `changes` changes.
+  // NotePoll also records that it has polled since then and found no completion.
   void NoteSeen(uint64_t changes) {
     seen_ = changes;
     before_poll_.reset();
@@ -95,15 +99,15 @@ class Sleeper {
   }
   // Returns the number of changes that the thread's last poll or call has certainly seen.
   std::optional<uint64_t> seen() const { return before_poll_ ? before_poll_ : seen_; }
-  // The number of polls in a row that found nothing.
+  // The number of consecutive polls that found no completion.
   uint32_t looks = 0;
-  // Since when the thread only reads clocks.
+  // The time since which the thread only reads clocks.
   std::optional<Time> spins_since;
 
   const WaitsFor& what() const { return what_; }
   // Returns true if nothing that the thread waits for has happened. Polls its descriptors.
   bool IsIdle() const;
-  // Returns true if another thread holds the mutex that a condition wait must take back to end.
+  // Returns true if another thread holds the mutex that a condition wait must take again to end.
   bool IsHeldUp() const;
 
  private:

@@ -39,8 +39,8 @@ bool ForEachOther(const Visit& visit) {
 }  // namespace
 
 bool OthersSleep(const std::function<bool(pid_t)>& may_run) {
-  // A thread may run after its state was read, wake a thread whose state is read later, and sleep
-  // again. Then its run time differs.
+  // A thread may run after its state was read, wake up a thread whose state is read later, and
+  // sleep again. In that case its run time differs.
   const uint64_t before_ns = OthersRan_ns(may_run);
   const bool sleep = ForEachOther(
       [&](pid_t id, const ProcThread& thread) { return !may_run(id) || thread.Sleeps(); });

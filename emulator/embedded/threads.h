@@ -1,3 +1,4 @@
+// Inspects the threads of this process through /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -9,9 +10,9 @@
 
 namespace rdmaemu::embedded {
 
-// Returns the kernel's number of threads of this process. Unlike `__libc_single_threaded` it
-// shrinks when a thread ends. It costs one stat(2) once the process has started a thread. Without
-// /proc it returns 1 or kManyThreads. Thread-safe.
+// Returns the number of threads that the kernel counts for this process. Unlike
+// `__libc_single_threaded`, the number shrinks when a thread ends. The call costs one stat(2) after
+// the process has started a thread. Without /proc returns 1 or kManyThreads. Thread-safe.
 inline constexpr int kManyThreads = 1 << 20;
 int CountThreads();
 

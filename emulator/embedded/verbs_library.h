@@ -6,8 +6,9 @@
 
 namespace rdmaemu::embedded {
 
-// Returns nullptr if the process uses another libibverbs.so.1, or none. A library loaded with
-// RTLD_LOCAL can be found only by its SONAME. Python loads its modules' libraries so.
+// Returns nullptr if the process uses another libibverbs.so.1, or none. A library that was loaded
+// with RTLD_LOCAL can be found only by its SONAME. Python loads the libraries of its modules in
+// this way.
 template <class Function>
 Function* FindInLibrary(const char* name) {
   void* function = dlsym(RTLD_DEFAULT, name);

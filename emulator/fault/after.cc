@@ -14,11 +14,11 @@ std::string Unknown(const Rule& rule, const RulesByName& others, std::string_vie
     if (name != rule.name) names.emplace_back(name);
   }
   return std::string(whose) + " has no rule " + Quoted(rule.match.after) + "; " +
-         (names.empty() ? "there is no other to be after" : Instead(rule.match.after, names));
+         (names.empty() ? "it has no other rule" : Instead(rule.match.after, names));
 }
 
 // Returns true when the chain of `after` from `other` contains `rule`. The chain may end in a cycle
-// without `rule`. Its length is limited to kMaxRules, the most rules of a host.
+// without `rule`. The search stops after kMaxRules steps, the most rules of a host.
 bool ComesBackTo(const Rule& rule, const Rule* other, const RulesByName& others) {
   for (size_t steps = 0; steps < Rules::kMaxRules; steps++) {
     if (other->match.after == rule.name) return true;
@@ -39,10 +39,10 @@ std::optional<std::string> WrongAfter(const Rule& rule, const RulesByName& other
   const auto found = others.find(after);
   if (found == others.end()) return Unknown(rule, others, whose);
   const Rule& other = *found->second;
-  // A host without the other rule cannot detect that rule's firing.
+  // A host that does not have the other rule cannot detect that rule's firing.
   if (!other.match.host.empty() && other.match.host != rule.match.host) {
-    return "rule " + Quoted(after) + " is of host " + Quoted(other.match.host) +
-           " alone, and no other host knows when it fires; a rule after it needs host = " +
+    return "rule " + Quoted(after) + " applies to host " + Quoted(other.match.host) +
+           " only, and other hosts do not see its firings; a rule after it needs host = " +
            Quoted(other.match.host) + " too";
   }
   if (ComesBackTo(rule, &other, others)) {

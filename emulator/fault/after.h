@@ -1,5 +1,6 @@
-// Checks the `after` of rules. It must name a rule of the same host, and must not lead back to the
-// rule itself. Otherwise the rule would never fire, without an error.
+// Checks the `after` of rules. The key `after` must name a rule of the same host. A chain of
+// `after` must not contain the rule itself, because the rule would then never fire, without an
+// error.
 #pragma once
 
 #include <map>

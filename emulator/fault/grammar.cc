@@ -27,20 +27,20 @@ constexpr PointSet kTimes = {Point::kTime};
 constexpr PointSet kOfPayload = {Point::kCompletion, Point::kPacket};
 constexpr PointSet kLinks = {Point::kLink};
 constexpr PointSet kMemory = {Point::kMemory};
-// All points except links. A link rule describes the network, so other actions have no moment
-// there.
+// All points except links. A link rule describes the network, so an action on the host has no
+// moment there.
 constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::kCmEvent,
                                 Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
                                 Point::kTime,       Point::kMemory};
 
 // The subjects whose moments have a field. The host defines this by the fields that it fills in
-// (host/faults: cm.cc, async_events.cc). The table of calls says it of calls.
+// (host/faults: cm.cc, async_events.cc). For calls, the table of calls defines it.
 constexpr std::array<std::string_view, 2> kOfServices = {"req", "sidr_req"};
 bool IsAmong(std::string_view word, std::span<const std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// Returns what a call is about. kNothing for an unknown one.
+// Returns the object of a call. kNothing for an unknown call.
 CallAbout AboutOf(std::string_view subject) {
   for (const std::span<const CallInfo> table :
        {std::span<const CallInfo>(kCallTable), std::span<const CallInfo>(kCmCommandTable)}) {

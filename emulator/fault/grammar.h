@@ -31,7 +31,7 @@ class PointSet {
 };
 
 enum class Role : uint8_t {
-  kRule,       // its name and its place
+  kRule,       // the rule's name and its place
   kMatch,      // selects moments
   kFrequency,  // how often
   kAction,     // the action; a rule has one
@@ -50,8 +50,8 @@ struct Key {
 std::span<const Key> Keys();
 const Key* FindKey(std::string_view name);
 // Returns true when the key is allowed at the point. A key that selects moments must also apply to
-// the subject (empty: to any subject). For example, only REQ and SIDR_REQ have a service port, and
-// calls of connection management have no device.
+// the subject (empty: to any subject). For example, only REQ and SIDR_REQ have a service port.
+// Calls of connection management have no device.
 bool CanStand(const Key& key, Point point, std::string_view subject = {});
 // Returns the names of the keys with this role that are allowed there.
 std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject = {});
@@ -64,8 +64,8 @@ const char* PointName(Point point);
 std::optional<Point> PointOf(std::string_view name);
 std::vector<std::string> PointNames();
 
-// Returns true for a key whose action is a Deed. Such a key is allowed everywhere, and `device`
-// names its device.
+// Returns true for a key whose action is a Deed. Such a key is allowed at every point. The key
+// `device` then names the device of the action.
 bool IsDeed(std::string_view action);
 
 // Returns ibv_event_type in lower case, in its order: "cq_err", "qp_fatal", ...

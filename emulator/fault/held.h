@@ -11,7 +11,7 @@ namespace rdmaemu::fault {
 
 // The number of held items, by rule name.
 using HeldCounts = std::map<std::string, uint64_t, std::less<>>;
-// The rule whose barrier releases its items. Nothing: all barriers release.
+// The rule whose barrier releases its items. nullopt: all barriers release theirs.
 using Release = std::optional<std::string_view>;
 
 }  // namespace rdmaemu::fault

@@ -12,7 +12,7 @@
 
 namespace rdmaemu::fault {
 
-// What the next program waits for.
+// The condition for which the start of the next program waits.
 enum class Until : uint8_t { kListens, kEnded, kStarted };
 
 struct Program {

@@ -51,7 +51,7 @@ TEST(Programs, MistakesHaveTheirPlace) {
             "s.toml:4:8: there is no key \"host\" of a program; the keys are name, command, until");
   const std::string one = "[[program]]\nname = \"a\"\ncommand = \"true\"\n";
   EXPECT_EQ(ProgramMistake(one + one), "s.toml:4:1: two programs are called \"a\"");
-  // A host reports the mistakes of programs, too.
+  // A host also reports mistakes in the programs.
   Vocabulary words{};
   EXPECT_FALSE(ParseScenario("[[program]]\nname = \"a\"\n", "s.toml", words));
 }

@@ -1,6 +1,6 @@
-// A fault rule: its point in a host, the moments that it matches, its action, and how often it
-// fires. A rule is a plain value, parsed from a scenario (scenario.h), built by a test, or sent by
-// the command line. `Rules` (rules.h) applies it.
+// A fault rule: its point in a host, the moments that it matches, its action, and its frequency. A
+// rule is a plain value. The value is parsed from a scenario (scenario.h), built by a test, or sent
+// by the command line. `Rules` (rules.h) applies it.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ inline constexpr size_t kPoints = 9;
 
 enum class Direction : uint8_t { kSend, kReceive };
 
-// The host's description of an operation before the operation happens. The host leaves a field
-// empty when the point does not have it. A rule that asks for an empty field does not match.
+// The host's description of an operation before the operation happens. A field is empty when the
+// point does not have it. A rule that requires an empty field does not match.
 struct Moment {
   Point point;
   Time now;
@@ -50,8 +50,8 @@ struct Moment {
   std::optional<uint64_t> index;         // of a packet on its flow, from 1
   std::optional<MemoryRange> memory;
   std::optional<uint32_t> mr_order;  // number of the region among its program's regions, from 1
-  // At kCmEvent, each event has two moments. True: the event is about to be queued, where rules
-  // hold or delay it. False: the program takes the event, where all other rules apply.
+  // At kCmEvent, each event has two moments. True: the host is about to queue the event. Rules hold
+  // or delay an event here. False: the program fetches the event. All other rules apply here.
   bool is_before_queue = false;
 };
 
@@ -67,8 +67,8 @@ struct Match {
   std::optional<uint32_t> qp, qp_order, mr_order;
   std::optional<MemoryRange> memory;  // matches an overlap
   std::optional<uint64_t> min_bytes, max_bytes, index;
-  // A window of time. It counts from the start of the host, or from the addition of the rule to a
-  // running host.
+  // A window of time. The window counts from the start of the host. For a rule that is added to a
+  // running host, the window counts from the addition.
   std::optional<Duration> from, until;
   std::string after;  // name of a rule; matches only after that rule has fired
   // At kTime: the time after the start of the host, the addition of the rule, or the first firing
@@ -83,10 +83,11 @@ struct Frequency {
   uint64_t every = 0;  // fires at every n-th
   uint64_t first = 0;  // fires at the first n
   double probability = 1;
-  uint64_t times = 0;  // fires at most so often; 0: no limit
+  uint64_t times = 0;  // fires at most this many times; 0: no limit
 };
 
-// No action. The rule counts and is traced, and `after` can name it. The rules after it decide.
+// No action. The rule counts and is traced, and another rule's `after` can name it. The rules
+// behind it in the list decide.
 struct Pass {
   friend bool operator==(Pass, Pass) = default;
 };
@@ -94,7 +95,7 @@ struct Drop {
   friend bool operator==(Drop, Drop) = default;
 };
 // A barrier. Matching operations wait until a release (kFaultRelease) or the removal of the rule. A
-// call takes effect at its release, or before the host holds it (`takes_effect`).
+// call takes effect at its release. With `takes_effect` it takes effect before the host holds it.
 struct Hold {
   bool takes_effect = false;
   friend bool operator==(Hold, Hold) = default;
@@ -110,27 +111,26 @@ struct Duplicate {
   uint32_t copies;  // in addition to the original
   friend bool operator==(Duplicate, Duplicate) = default;
 };
-// The host answers a REQ or SIDR_REQ itself, and no listener sees the message. A REP or RTU becomes
+// The host answers a REQ or SIDR_REQ itself, and no listener gets the message. A REP or RTU becomes
 // a REJ.
 struct Reject {
   uint16_t reason;  // ib_cm_rej_reason; for a SIDR_REQ the SIDR status
   std::vector<uint8_t> private_data;
   friend bool operator==(const Reject&, const Reject&) = default;
 };
-// The send of a message fails, and its sender gets UNREACHABLE with this status at once.
+// The send of a message fails. The sender gets UNREACHABLE with this status at once.
 struct Unreachable {
   int status;
   friend bool operator==(Unreachable, Unreachable) = default;
 };
-// The call returns an errno. The call does not take effect, or takes effect before
-// (`takes_effect`).
+// The call returns an errno. With `takes_effect` the call takes effect first, otherwise not.
 struct FailCall {
   int errno_value;
   bool takes_effect;
   friend bool operator==(FailCall, FailCall) = default;
 };
-// Changes an event's type (RDMA_CM_EVENT_*), its status, or both. With a new type also its private
-// data, unless `private_data` is empty.
+// Changes an event's type (RDMA_CM_EVENT_*), its status, or both. A new type also replaces the
+// private data, unless `private_data` is empty.
 struct ChangeEvent {
   std::optional<uint32_t> event;
   std::optional<int> status;
@@ -144,7 +144,8 @@ struct ChangeCompletion {
   bool keeps_state;
   friend bool operator==(ChangeCompletion, ChangeCompletion) = default;
 };
-// Delays a packet behind so many later packets of its flow. A short time limit also ends the delay.
+// Delays a packet until this many later packets of its flow have overtaken it. A short time limit
+// also ends the delay.
 struct Reorder {
   uint64_t packets;
   friend bool operator==(Reorder, Reorder) = default;
@@ -160,9 +161,10 @@ struct Unmap {
 // The properties of a link, for all packets and messages on it.
 struct Link {
   bool partition = false;
-  Duration latency{}, jitter{};   // jitter: up to so much in addition
-  uint64_t rate_mbps = 0;         // 0: no limit
-  uint64_t queue_packets = 1000;  // waiting at that rate; more are lost (Linux's txqueuelen)
+  Duration latency{}, jitter{};  // jitter: a random addition of at most this much
+  uint64_t rate_mbps = 0;        // 0: no limit
+  uint64_t queue_packets =
+      1000;  // packets that wait at that rate; more are lost (Linux's txqueuelen)
   double loss = 0;
   friend bool operator==(const Link&, const Link&) = default;
 };
@@ -172,8 +174,9 @@ struct ChangeAsync {
   friend bool operator==(ChangeAsync, ChangeAsync) = default;
 };
 
-// Actions on the host, which run after the end of the moment. `device` is a name. When it is empty,
-// the action is on the moment's device, or on all devices of the host when the moment has none.
+// Actions on the host. They run after the end of the moment. `device` is a name. When it is empty,
+// the action applies to the moment's device, or to all devices of the host when the moment has
+// none.
 
 // The ways to remove a device. kProfile: as the device's profile says. kRxe: no flush and no
 // asynchronous event. kHardware: flush the work and raise IBV_EVENT_DEVICE_FATAL.
@@ -208,19 +211,19 @@ struct SetPkey {
   std::optional<Duration> return_after;
   friend bool operator==(const SetPkey&, const SetPkey&) = default;
 };
-// Raises an event on the moment's queue pair, its queues or its device. Without these, raises the
-// event on all objects that the event can be for.
+// Raises an event on the moment's queue pair, its queues or its device. When the moment has none of
+// these, raises the event on all objects that can have it.
 struct RaiseAsync {
   std::string device;
   uint32_t type;  // ibv_event_type
   friend bool operator==(const RaiseAsync&, const RaiseAsync&) = default;
 };
-// The host does nothing for this time. It loses only what its sockets would lose.
+// The host does nothing for this time. The host loses only datagrams that its sockets would lose.
 struct PauseHost {
   Duration time;
   friend bool operator==(PauseHost, PauseHost) = default;
 };
-// The host ends as by SIGKILL.
+// Ends the host as SIGKILL does.
 struct CrashHost {
   friend bool operator==(CrashHost, CrashHost) = default;
 };

@@ -123,13 +123,13 @@ Action RuleReader::ReadLink() {
   return link;
 }
 
-// An event of another kind of object would give the program a pointer of a wrong type.
+// An event for another kind of object would give the program a pointer of a wrong type.
 Action RuleReader::ReadAsync() {
   const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
   if (!type) return ChangeAsync{};
   if (rule_.match.subjects.empty()) {
     WrongAt("async",
-            "what an event becomes depends on what it is: say which in at, such as "
+            "the new type depends on the old type of the event: name the old type in at, such as "
             "\"async.qp_fatal\"");
     return ChangeAsync{};
   }
@@ -151,7 +151,7 @@ Deed RuleReader::ReadDeed(std::string_view action) {
   if (action == "move_address") {
     MoveAddress move{{}, ReadAddress(action)};
     if (!ReadText("to_device", move.device)) {
-      WrongAt(action, "move_address needs to_device, the name of the device that gets it");
+      WrongAt(action, "move_address needs to_device, the name of the new device of the address");
     }
     return move;
   }
@@ -251,7 +251,7 @@ Action RuleReader::ReadUnreachable() {
             "ETIMEDOUT; a status of SIDR comes by reject at \"cm.sidr_req\"");
   }
   if (rule_.match.direction != Direction::kSend) {
-    WrongAt("direction", "a message fails to leave where it is sent: direction must be \"send\"");
+    WrongAt("direction", "sends fail at the sender only: direction must be \"send\"");
   }
   return Unreachable{status.value_or(0)};
 }

@@ -31,7 +31,7 @@ std::vector<std::string> PlacesOf(const std::string& subject, const Vocabulary& 
 void RuleReader::ReadPlaces() {
   const toml::node* const node = Get("at");
   if (node == nullptr) {
-    Wrong(table_, "at is missing: the point where the rule stands, such as \"cm.req\"");
+    Wrong(table_, "at is missing: name the place of the rule, such as \"cm.req\"");
     return;
   }
   const toml::array* const list = node->as_array();
@@ -110,8 +110,8 @@ void RuleReader::WrongPoint(const toml::node& node, const std::string& place) {
   const std::vector<std::string> places = PlacesOf(subject, vocabulary_);
   if (FindKey(point) != nullptr) {
     const bool is_of_host = IsDeed(point) || point == "device" || point == "host";
-    Wrong(node, wrong + "it is a key, which stands beside at" +
-                    (is_of_host ? ", as do those of what is done to the host: " +
+    Wrong(node, wrong + "it is a key of a rule and not a point" +
+                    (is_of_host ? ", as are the actions on the host: " +
                                       Listed(KeysAt(Point::kTime, Role::kAction))
                                 : "") +
                     "; at is one of: " + Listed(PointNames()));

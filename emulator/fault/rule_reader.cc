@@ -143,7 +143,7 @@ std::optional<size_t> RuleReader::ReadWord(std::string_view key, const char* wha
     } else if (index < words.size()) {
       meant = words[index];
     }
-    Wrong(*node, std::string(key) + " is a word, no number; " +
+    Wrong(*node, std::string(key) + " is a word and not a number; " +
                      (meant ? DidYouMean(*meant) : OneOf(words)));
     return std::nullopt;
   }
@@ -177,8 +177,8 @@ void RuleReader::CheckKeys() {
       for (const Key& each : Keys()) {
         if (each.role == Role::kMatch && CanStandHere(each)) possible.emplace_back(each.name);
       }
-      Wrong(node, std::string(key->name) + " means nothing at " + Quoted(Places()) +
-                      "; there a rule may say: " + Listed(possible));
+      Wrong(node, std::string(key->name) + " does not apply at " + Quoted(Places()) +
+                      "; the keys there are: " + Listed(possible));
     }
   }
 }
@@ -227,7 +227,7 @@ void RuleReader::ReadMatch() {
     Wrong(table_, "at_ms is missing: when the time has come, such as at_ms = 50");
   }
   if (match.min_bytes && match.max_bytes && *match.min_bytes > *match.max_bytes) {
-    WrongAt("max_bytes", "max_bytes is less than min_bytes: nothing has such a size");
+    WrongAt("max_bytes", "max_bytes is less than min_bytes: no message has such a size");
   }
   if (match.from && match.until && *match.from >= *match.until) {
     WrongAt("until_ms", "until_ms is not after from_ms: there is no such time");

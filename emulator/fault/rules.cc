@@ -159,8 +159,8 @@ const Rule* Rules::Decide(const Moment& moment) {
   return decides;
 }
 
-// Counts a moment. An RDMA CM event has two moments, and only the first one counts, because every
-// event has it.
+// Counts a moment. An RDMA CM event has two moments. Only the first one counts, because every event
+// has it.
 void Rules::Count(const Moment& moment) {
   if (moment.point == Point::kCmEvent && !moment.is_before_queue) return;
   Counts& counts = seen_[static_cast<size_t>(moment.point)];
@@ -209,7 +209,7 @@ bool Rules::IsDue(RuleState& state, const Moment& moment) {
   if (often.nth != 0 && count != often.nth) return false;
   if (often.every != 0 && count % often.every != 0) return false;
   if (often.first != 0 && count > often.first) return false;
-  // Draw even after the last allowed firing, so that the later draws do not change.
+  // Draw even after the last allowed firing. Later draws then do not depend on the limit.
   const Action& action = state.rule.action;
   const double share = often.probability * (LosesAlone(action) ? std::get<Link>(action).loss : 1);
   const bool drawn = share >= 1 || Draw(state.rule.name, moment) < share;

@@ -33,8 +33,8 @@ class Rules {
 
   explicit Rules(const RandomSeed& seed) : seed_(seed) {}
 
-  // Appends a rule. `now` is the start of its times. Without `now`, Begin sets the start. EEXIST: a
-  // rule of this name exists. ENOSPC: there are kMaxRules rules.
+  // Appends a rule. `now` is the start of the rule's times. Without `now`, Begin sets the start.
+  // EEXIST: a rule of this name exists. ENOSPC: there are kMaxRules rules.
   Status Add(Rule rule, std::optional<Time> now = {});
   // Starts the times of the rules. Call it once, when the host starts.
   void Begin(Time now);
@@ -47,7 +47,7 @@ class Rules {
   using Counts = std::map<std::string, uint64_t, std::less<>>;
   const Counts& SeenAt(Point point) const { return seen_[static_cast<size_t>(point)]; }
 
-  // Returns true when the point has a rule, so that a Moment is worth describing. Cheap.
+  // Returns true when the point has a rule. Otherwise the caller need not describe a Moment. Cheap.
   bool Watches(Point point) const { return watched_[static_cast<size_t>(point)] > 0; }
   // Returns true when the point has a rule for this subject. Searches all rules.
   bool Watches(Point point, std::string_view subject) const;
@@ -78,7 +78,7 @@ class Rules {
 
   void Count(const Moment& moment);
   void Began(RuleState& state, Time now);
-  // Starts the times of rules at Point::kTime that are after this rule. Call it at the first
+  // Starts the times of rules at Point::kTime whose `after` names this rule. Call it at the first
   // firing.
   void FirstFired(const std::string& name, Time now);
   bool Matches(RuleState& state, const Moment& moment) const;

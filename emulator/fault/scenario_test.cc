@@ -199,7 +199,7 @@ TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
 }
 
 const Mistake kMistakes[] = {
-    {"drop = true", "rule:1:1: at is missing: the point where the rule stands, such as \"cm.req\""},
+    {"drop = true", "rule:1:1: at is missing: name the place of the rule, such as \"cm.req\""},
     {"at = 5, drop = true",
      "rule:1:6: at must be a place, such as \"cm.req\", or a list of places"},
     {"at = \"\", drop = true",
@@ -229,16 +229,15 @@ const Mistake kMistakes[] = {
      "rule:1:6: there is no point \"rc\"; did you mean \"packet\"?"},
     {"at = \"time.now\", at_ms = 5", "rule:1:6: there is no \"time.now\"; did you mean \"time\"?"},
     {"at = \"port\"",
-     "rule:1:6: there is no point \"port\"; it is a key, which stands beside at, as do those of "
-     "what "
-     "is done to the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, memory, "
+     "rule:1:6: there is no point \"port\"; it is a key of a rule and not a point, as are the "
+     "actions on the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, memory, "
      "time"},
     {"at = \"device\"",
-     "rule:1:6: there is no point \"device\"; it is a key, which stands beside at, as do those of "
-     "what is done to the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, "
+     "rule:1:6: there is no point \"device\"; it is a key of a rule and not a point, as are the "
+     "actions on the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, "
      "memory, time"},
     {"at = \"drop\"",
-     "rule:1:6: there is no point \"drop\"; it is a key, which stands beside at; at is one of: "
+     "rule:1:6: there is no point \"drop\"; it is a key of a rule and not a point; at is one of: "
      "call, "
      "cm, event, wc, async, packet, link, memory, time"},
     {"at = \"door\", drop = true",
@@ -288,11 +287,11 @@ const Mistake kMistakes[] = {
      "rule:1:30: unreachable is the event's status, which is below 0: -110 for ETIMEDOUT; a "
      "status of SIDR comes by reject at \"cm.sidr_req\""},
     {"at = \"cm.req\", unreachable = -110, direction = \"receive\"",
-     "rule:1:48: a message fails to leave where it is sent: direction must be \"send\""},
+     "rule:1:48: sends fail at the sender only: direction must be \"send\""},
     {"at = \"wc.send\", status = 12",
-     "rule:1:26: status is a word, no number; did you mean \"retry_exc_err\"?"},
+     "rule:1:26: status is a word and not a number; did you mean \"retry_exc_err\"?"},
     {"at = \"wc.send\", status = -110",
-     "rule:1:26: status is a word, no number; it is one of: STATUSES"},
+     "rule:1:26: status is a word and not a number; it is one of: STATUSES"},
     {"at = \"wc.send\", status = \"rnr_retry_exc_er\"",
      "rule:1:26: there is no completion status \"rnr_retry_exc_er\"; did you mean "
      "\"rnr_retry_exc_err\"?"},
@@ -302,23 +301,23 @@ const Mistake kMistakes[] = {
      "rule:1:20: errno is not possible at \"wc\"; there a rule can: drop, hold, delay_ms, "
      "duplicate, status, DEEDS"},
     {"at = \"wc\", drop = true, service_port = 7471",
-     "rule:1:40: service_port means nothing at \"wc\"; there a rule may say: host, program, "
+     "rule:1:40: service_port does not apply at \"wc\"; the keys there are: host, program, "
      "device, qp, qp_order, min_bytes, max_bytes, from_ms, until_ms, after"},
     {"at = \"call.reg_mr\", errno = \"EIO\", index = 17",
-     "rule:1:44: index means nothing at \"call.reg_mr\"; there a rule may say: host, program, "
+     "rule:1:44: index does not apply at \"call.reg_mr\"; the keys there are: host, program, "
      "device, from_ms, until_ms, after"},
     {"at = \"call.create_qp\", errno = \"EIO\", qp_order = 2",
-     "rule:1:50: qp_order means nothing at \"call.create_qp\"; there a rule may say: host, "
+     "rule:1:50: qp_order does not apply at \"call.create_qp\"; the keys there are: host, "
      "program, "
      "device, from_ms, until_ms, after"},
     {"at = \"call.connect\", errno = \"EIO\", device = \"rxe0\"",
-     "rule:1:46: device means nothing at \"call.connect\"; there a rule may say: host, program, "
+     "rule:1:46: device does not apply at \"call.connect\"; the keys there are: host, program, "
      "from_ms, until_ms, after"},
     {"at = \"cm.rep\", drop = true, service_port = 7471",
-     "rule:1:44: service_port means nothing at \"cm.rep\"; there a rule may say: host, direction, "
+     "rule:1:44: service_port does not apply at \"cm.rep\"; the keys there are: host, direction, "
      "device, local, remote, from_ms, until_ms, after"},
     {"at = \"async.port_err\", drop = true, qp = 17",
-     "rule:1:42: qp means nothing at \"async.port_err\"; there a rule may say: host, program, "
+     "rule:1:42: qp does not apply at \"async.port_err\"; the keys there are: host, program, "
      "device, "
      "from_ms, until_ms, after"},
     {"at = \"wc\", drop = true, qp = 16777216",
@@ -326,7 +325,7 @@ const Mistake kMistakes[] = {
     {"at = \"wc\", drop = true, qp_order = 0",
      "rule:1:36: qp_order must be an integer from 1 to 4294967295"},
     {"at = \"wc\", drop = true, min_bytes = 8, max_bytes = 4",
-     "rule:1:52: max_bytes is less than min_bytes: nothing has such a size"},
+     "rule:1:52: max_bytes is less than min_bytes: no message has such a size"},
     {"at = \"cm\", drop = true, from_ms = 8, until_ms = 8",
      "rule:1:49: until_ms is not after from_ms: there is no such time"},
     {"at = \"cm\", delay_ms = 5, takes_effect = true",
@@ -343,11 +342,11 @@ const Mistake kMistakes[] = {
     {"at = \"call\", errno = \"ENOMEN\"",
      "rule:1:22: there is no errno \"ENOMEN\"; did you mean \"ENOMEM\"?"},
     {"at = \"call\", errno = 12",
-     "rule:1:22: errno is a word, no number; did you mean \"ENOMEM\"?"},
+     "rule:1:22: errno is a word and not a number; did you mean \"ENOMEM\"?"},
     {"at = \"event\", event = 1",
-     "rule:1:23: event is a word, no number; did you mean \"rejected\"?"},
+     "rule:1:23: event is a word and not a number; did you mean \"rejected\"?"},
     {"at = \"event\", event = 2",
-     "rule:1:23: event is a word, no number; it is one of: established, rejected"},
+     "rule:1:23: event is a word and not a number; it is one of: established, rejected"},
     {"at = \"cm\", port = \"\"", "rule:1:19: port must be a word; it is one of: down, up"},
     {"at = \"cm\", port = true", "rule:1:19: port must be a word; it is one of: down, up"},
     {"at = \"call\", errno = \"EIO\", takes_effect = 1",
@@ -389,10 +388,10 @@ const Mistake kMistakes[] = {
     {"at = \"time\", at_ms = 1, repeat_ms = 0, port = \"down\"",
      "rule:1:37: repeat_ms must be an integer from 1 to 1000000000"},
     {"at = \"cm\", at_ms = 1, drop = true",
-     "rule:1:20: at_ms means nothing at \"cm\"; there a rule may say: host, direction, device, "
+     "rule:1:20: at_ms does not apply at \"cm\"; the keys there are: host, direction, device, "
      "local, remote, service_port, from_ms, until_ms, after"},
     {"at = \"memory\", device = \"rxe0\", unmapped = true",
-     "rule:1:25: device means nothing at \"memory\"; there a rule may say: host, program, "
+     "rule:1:25: device does not apply at \"memory\"; the keys there are: host, program, "
      "mr_order, "
      "address, length, from_ms, until_ms, after"},
     {"at = \"cm.req\", port = \"left\"",
@@ -407,7 +406,7 @@ const Mistake kMistakes[] = {
     {"at = \"cm.req\", remove_address = \"10.0.0.0/8\"",
      "rule:1:33: \"10.0.0.0/8\" is not an IPv4 or IPv6 address"},
     {"at = \"cm.req\", move_address = \"10.0.0.1\"",
-     "rule:1:31: move_address needs to_device, the name of the device that gets it"},
+     "rule:1:31: move_address needs to_device, the name of the new device of the address"},
     {"at = \"cm.req\", pause_ms = 5, crash = true",
      "rule:1:38: crash and pause_ms are two actions; a rule has one"},
     {"at = \"async.qp_fatal\", async = \"cq_err\"",
@@ -415,7 +414,8 @@ const Mistake kMistakes[] = {
      "qp_fatal, qp_req_err, qp_access_err, comm_est, sq_drained, path_mig, path_mig_err, "
      "qp_last_wqe_reached"},
     {"at = \"async\", async = \"cq_err\"",
-     "rule:1:23: what an event becomes depends on what it is: say which in at, such as "
+     "rule:1:23: the new type depends on the old type of the event: name the old type in at, such "
+     "as "
      "\"async.qp_fatal\""},
     {"at = \"wc\", async = \"wq_fatal\"",
      "rule:1:20: no device here has work queues (ibv_wq), of which wq_fatal would be"},
@@ -543,7 +543,7 @@ TEST(Scenario, ARuleIsAfterAnotherOfItsScenario) {
   EXPECT_EQ(BadFile(gate + "[[fault]]\nname = \"cut\"\nat = \"wc\"\nafter = \"gat\"\n"),
             "s.toml:7:9: the scenario has no rule \"gat\"; did you mean \"gate\"?");
   EXPECT_EQ(BadFile(gate + "after = \"another\"\n"),
-            "s.toml:4:9: the scenario has no rule \"another\"; there is no other to be after");
+            "s.toml:4:9: the scenario has no rule \"another\"; it has no other rule");
 }
 
 TEST(Scenario, ARuleIsNotAfterItself) {
@@ -565,8 +565,8 @@ TEST(Scenario, ARuleIsAfterAnotherOfItsHost) {
   };
   const std::string srv = "host = \"srv\"\n", cli = "host = \"cli\"\n";
   const std::string other =
-      "s.toml:8:9: rule \"gate\" is of host \"srv\" alone, and no other host knows when it fires; "
-      "a rule after it needs host = \"srv\" too";
+      "s.toml:8:9: rule \"gate\" applies to host \"srv\" only, and other hosts do not see its "
+      "firings; a rule after it needs host = \"srv\" too";
   EXPECT_EQ(of_hosts(srv, srv), "");
   EXPECT_EQ(of_hosts("", cli), "") << "each host has the first";
   EXPECT_EQ(of_hosts(srv, cli), other);

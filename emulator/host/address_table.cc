@@ -119,7 +119,7 @@ Reach AddressTable::FindRouteFrom(const Row& from, const NetAddress& destination
   const Reach by_gateway = ByGateway(destination, from.owner);
   if (by_gateway.kind == Reach::Kind::kSilent) return by_gateway;
   if (by_gateway.kind == Reach::Kind::kFound) return found;
-  // The loopback interface assumes no neighbours (measured).
+  // The loopback interface has no assumed neighbours (measured).
   const bool assumes_neighbour = destination.IsIpv4() && !from.own.address.IsLoopback();
   return {assumes_neighbour ? Reach::Kind::kSilent : Reach::Kind::kNone, {}};
 }

@@ -1,5 +1,5 @@
 // The devices and addresses of a host for connection management: the device of each address, and
-// the routes that the addresses make. Only HostDevices changes the table.
+// the routes that follow from the addresses. Only HostDevices changes the table.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace rdmaemu {
 
 // The data that a host stores under a device's name. A removed device keeps its addresses and
-// profile for its return.
+// profile, so that it can return.
 struct HostDevice {
   DeviceConfig config;
   Device* device = nullptr;  // nullptr: removed
   cm::CmDevice cm;           // valid while there is a device
 
-  // True when the device's port is down, so that no route uses its link. A removed device does not
-  // affect its interface, which is up.
+  // Returns true when the device's port is down, so that no route uses its link. A removed device
+  // does not affect its interface, which stays up.
   bool IsDown() const { return device != nullptr && device->port_state != IBV_PORT_ACTIVE; }
 };
 
@@ -54,7 +54,8 @@ class AddressTable final : public cm::CmAddresses {
   // Returns the device of an own address as FindByLink finds it, nullptr when there is none.
   Device* DeviceAt(const NetAddress& local) const;
 
-  // A link-local address belongs to the device of the IPv4 address that it contains.
+  // Returns the device of an address. A link-local address belongs to the device of the IPv4
+  // address that it contains.
   const cm::CmDevice* DeviceOf(const NetAddress& local) const override;
   std::vector<const cm::CmDevice*> Devices() const override;
   uint8_t GidIndexOf(const NetAddress& local) const override;
@@ -62,13 +63,16 @@ class AddressTable final : public cm::CmAddresses {
   std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) const override;
   bool LivesOnLoopback(bool ipv4) const override;
   bool IsOwnAddress(const NetAddress& address) const override { return Find(address) != nullptr; }
-  // Looks the destination up in the host's routes. First are the host's own addresses, then the
-  // silent networks. Next are the networks of its addresses on the wire (longest prefix first, then
-  // the oldest address), then the gateways. Ports that are down have no routes. A multicast group
-  // uses a gateway's network, else the oldest address.  `from` is an own address to which the id is
-  // bound. Then only routes of its device count. As on the kernel, an IPv4 destination without such
-  // a route counts as a silent neighbour on the device's link (ip_route_output_key with an
-  // interface).
+  // Looks up the route to a destination. The order of the search is:
+  // - the host's own addresses,
+  // - the silent networks,
+  // - the networks of its addresses on the wire (longest prefix first, then the oldest address),
+  // - the gateways.
+  //
+  // A port that is down has no routes. A multicast group uses a gateway's network, else the oldest
+  // address. `from` is an own address to which the id is bound. With `from`, only routes of its
+  // device count. An IPv4 destination without such a route then counts as a silent neighbour on the
+  // device's link, as on the kernel (ip_route_output_key with an interface).
   cm::Reach FindRoute(const NetAddress& destination,
                       const std::optional<NetAddress>& from = {}) const override;
   // Returns the own address that equals the GID, else the oldest own address in the GID's subnet.

@@ -1,4 +1,5 @@
-// The queue pairs that iw_cm moves: an adapter to the host's verbs objects.
+// Adapts the host's verbs objects to connection management: the queue pairs that iw_cm moves to
+// another state.
 #pragma once
 
 #include <cstdint>

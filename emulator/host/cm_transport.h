@@ -1,4 +1,4 @@
-// How a host sends CM messages: their partition, their link, and the fault rules.
+// Sends a host's CM messages: their partition, their link, and the fault rules.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ class HostCmTransport final : public cm::CmTransport {
   void SendMessage(Time now, const cm::CmRoute& route, const wire::CmMessage& message);
   // Counts a message that reaches connection management at this route's destination.
   void CountReceived(const cm::CmRoute& route, const wire::CmMessage& message);
-  // Returns true when QP 1 of the address's device accepts the P_Key, as for every partition in its
-  // table.
+  // Returns true when QP 1 of the address's device accepts the P_Key. QP 1 accepts every partition
+  // in the device's table.
   bool TakesPkey(const NetAddress& local, uint16_t pkey) const;
 
-  // Returns the CM message in a packet to QP 1. Returns nothing, and counts the packet as dropped,
-  // for a packet that QP 1 does not accept.
+  // Returns the CM message in a packet to QP 1. When QP 1 does not accept the packet, returns
+  // nothing and counts the packet as dropped.
   std::optional<wire::CmMessage> CheckReceived(const wire::UdpFlow& flow,
                                                const wire::Packet& packet);
 

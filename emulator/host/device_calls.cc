@@ -37,7 +37,7 @@ std::optional<HostAddress> AddressOf(const ChangeDeviceIn& in) {
 Status Add(HostDevices& devices, const std::string& name, std::string_view profile_name,
            std::string_view profile_toml) {
   if (!profile_toml.empty()) {
-    // The sender has already read the profile's errors.
+    // The sender has already reported the profile's errors to the user.
     const auto parsed = ParseProfile(profile_toml, "profile");
     return parsed && profile_name.empty() ? devices.Add(name, &*parsed) : Fail(EINVAL);
   }

@@ -189,7 +189,7 @@ TEST_F(DeviceChanges, RemovingAndAddingManyTimesLeavesNothingBehind) {
     ASSERT_EQ(Do(Change(DeviceChange::kAddDevice, "rxe1")), 0);
   }
   EXPECT_EQ(Devices(a), (std::vector<std::string>{"rxe0", "rxe1"}));
-  // A removed device that is held ends with its holder.
+  // A removed device that programs hold ends with its last holder.
   ASSERT_EQ(Do(Change(DeviceChange::kRemoveDevice, "rxe0")), 0);
   Client other(world, a_host);
   a.Kill();
@@ -335,8 +335,8 @@ TEST_F(DeviceChanges, WithItsAddressAConnectionLosesItsWay) {
   EXPECT_EQ(Send(av, aq, bv, bq), IBV_WC_LOC_QP_OP_ERR);
 }
 
-// A bond's failover. The listener, connected, bound and resolved ids get the event, in the order in
-// which they got the device (cma_netdev_change). Measured with fail_over_mac=active.
+// A failover of a bond. The listener and the connected, bound and resolved ids get the event, in
+// the order in which they got the device (cma_netdev_change). Measured with fail_over_mac=active.
 TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   CmProgram program(a), wildcard(a), elsewhere(a);
   const uint32_t listener = program.Listen(RDMA_PS_TCP, "127.0.1.1", 700, 5);
@@ -356,8 +356,8 @@ TEST_F(DeviceChanges, AnAddressThatMovesIsToldToTheIdsThatAreBoundToIt) {
   EXPECT_EQ(Do(Change(DeviceChange::kMoveAddress, "rxe1", "127.0.1.1")), EALREADY);
 }
 
-// The network is asked once per group and address. The last member that leaves ends the network's
-// membership.
+// The host asks the network once per group and address. The last member that leaves ends the
+// network's membership.
 TEST_F(DeviceChanges, AGroupThatTwoDevicesJoinedOverOneAddressIsLeftWithTheLast) {
   CmProgram program(a);
   const auto join = [&] {

@@ -66,8 +66,8 @@ std::optional<std::pair<std::string, HostAddress>> HostDevices::OwnerOf(
 Status HostDevices::Remove(Time now, const std::string& name, std::optional<RemovalHabits> habits) {
   Entry* entry = FindPresent(name);
   if (entry == nullptr) return Fail(ENODEV);
-  // First, while the device can still send. So peers learn of the end of their connections, as
-  // after an orderly removal by the kernel.
+  // Do this first, while the device can still send. Peers then detect the end of their connections,
+  // as after an orderly removal by the kernel.
   cm_->DeviceRemoved(now, entry->cm.index);
   Device& device = *std::exchange(entry->device, nullptr);
   verbs_.RemoveDevice(now, device, habits);

@@ -21,8 +21,8 @@ class HostDevices final : public ChangingDevices {
  public:
   // Names of devices that a host stores, including those of removed devices.
   static constexpr size_t kMaxNames = 64;
-  // Addresses of one host, above which none can be added. Each address on the wire needs a socket,
-  // and the index of a GID has 8 bits in an address vector.
+  // The most addresses of one host. Each address on the wire needs a socket, and the index of a GID
+  // has 8 bits in an address vector.
   static constexpr size_t kMaxAddresses = 254;
 
   using Entry = HostDevice;
@@ -33,18 +33,17 @@ class HostDevices final : public ChangingDevices {
   // Call this before any removal. `cm` is not owned.
   void SetCm(cm::Cm* cm) { cm_ = cm; }
 
-  // ---- changes. ENODEV when there is no device of that name, or it was removed.
+  // ---- changes. They return ENODEV when there is no device of that name, or it was removed.
 
   // Starts a device of the host's configuration. The network serves its addresses already.
   void Start(const DeviceConfig& config);
-  // Sends DEVICE_REMOVAL to the device's ids, then removes the device. Its addresses remain the
-  // host's, without a device.
+  // Sends DEVICE_REMOVAL to the device's ids, then removes the device. The host keeps the device's
+  // addresses, without a device.
   Status Remove(Time now, const std::string& name,
                 std::optional<RemovalHabits> habits = {}) override;
-  // Returns a removed device, with `profile` unless that is nullptr, or creates a new device
-  // without an address. EEXIST when the device is present. EINVAL for a new device without a
-  // profile. ENOSPC when the host has kMaxDevices, or stores kMaxNames
-  // names.
+  // Adds a removed device again, with `profile` unless that is nullptr. For a new name, creates a
+  // device without an address. EEXIST when the device is present. EINVAL for a new device without a
+  // profile. ENOSPC when the host has kMaxDevices, or stores kMaxNames names.
   Status Add(const std::string& name, const Profile* profile);
   Status Return(const std::string& name) override { return Add(name, nullptr); }
   Status SetPort(Time now, const std::string& name, bool up) override;

@@ -1,6 +1,6 @@
-// How packets leave a host's engine and connection manager. Packets are sealed and passed to the
-// network. CM messages between two of the host's own addresses are queued, and the next Work
-// delivers them.
+// Sends the packets of a host's engine and connection manager. The fabric writes each packet's ICRC
+// and gives the packet to the network. CM messages between two of the host's own addresses are
+// queued, and the next Work delivers them.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ struct FabricCounters {
 
 class Fabric final : public transport::DatagramSink, public PacketExit {
  public:
-  // CM messages in the queue for local delivery. Further ones are lost, as on a full GSI receive
-  // queue.
+  // Limit of the CM messages in the queue for local delivery. Further messages are lost, as on a
+  // full GSI receive queue.
   static constexpr size_t kMaxLocalMessages = 65536;
 
   Fabric(Network& network, trace::Sink& trace) : network_(network), trace_(trace) {}
@@ -69,7 +69,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
     return !local_.empty();
   }
   // Checks a received datagram, counts it, and writes it to the capture. Returns nothing for a
-  // datagram that a device drops: a wrong ICRC, or no RoCE v2 packet.
+  // datagram that a device drops, because its ICRC is wrong or it is no RoCE v2 packet.
   std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
                                             std::span<const std::byte> udp_payload);
   bool HasLocal() const { return !local_.empty(); }

@@ -1,7 +1,7 @@
 // Packets of strangers. A packet from another address than the connection's must not write memory,
-// complete a request or be answered, and must be counted. This holds even when the stranger knows
-// queue pair number, PSN, rkey and address. Each packet is first shown to be valid: it works from
-// the right address.
+// complete a request or cause a response. It must be counted. This holds even when the stranger
+// knows queue pair number, PSN, rkey and address. Each test first shows that its packet is valid:
+// the packet works from the right address.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -123,7 +123,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return EndOrphans(now, group);
-    // Ids first: their messages to peers should not depend on whether the QPs still exist.
+    // Remove the ids first, so that their messages to peers do not depend on whether the QPs still
+    // exist.
     cm_.GroupGone(now, *gone);
     verbs_.GroupGone(now, *gone);
     doors_.ForgetGone();
@@ -150,7 +151,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
-    // Before rules decide about the call: rdma_rxe's device has sent these posts long before.
+    // Send posts before rules decide about the call. rdma_rxe's device has sent them long before.
     if (HasTrait(header.op, kEndsWhatPostsNeed)) SendPosted(now, caller->group);
     if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
     if (crashed_) return FailedReply(EIO);  // a rule at one of these posts ended the host
@@ -185,8 +186,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void Receive(Time now, const wire::UdpFlow& from,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by) {
-    // A rule may remove the address while its packets are received. Then the network closes the
-    // port, which may own `from` and `by`.
+    // A rule may remove the address while the host receives its packets. The network then closes
+    // the port, which may own `from` and `by`.
     const wire::UdpFlow flow = from;
     const std::optional<NetAddress> at = by == nullptr ? std::nullopt : std::optional(*by);
     for (size_t taken = 0; taken < udp_payloads.size();) {
@@ -323,7 +324,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
   // Receives payloads up to the first one after which a rule may have changed the host. Returns how
-  // many were received. `flow` and `at` belong to the caller.
+  // many payloads it received. The caller owns `flow` and `at`.
   size_t ReceiveSome(Time now, const wire::UdpFlow& flow,
                      std::span<const std::span<const std::byte>> udp_payloads,
                      const NetAddress* at) {
@@ -346,7 +347,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         if (PassesDoor(now, flow, *packet, udp_payload, at)) received_.push_back(*packet);
         if (flags.completions || flags.packets) break;
       } else {
-        // Its effects must lie between those of the packets before and after it.
+        // The effects of this packet must be between those of the packets before and after it.
         engine_.Receive(now, flow, received_, at);
         received_.clear();
         ReceiveMad(now, flow, *packet);
@@ -360,8 +361,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
-  // One deed may make another rule fire, so their number is limited. The rest waits for the next
-  // entry.
+  // Executes deeds. One deed may make another rule fire, so this executes a limited number. The
+  // remaining deeds wait for the next entry into the host.
   void DoDeeds(Time now) {
     for (int i = 0; i < kMaxDeedsAtOnce; i++) {
       const std::optional<FaultDeed> deed = faults_.TakeDeed();
@@ -430,7 +431,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return DispatchVerbs(verbs_, now, caller.group, process, op, body);
   }
 
-  // No rule selected the post or poll, so the program executes it normally.
+  // Returns the reply when no rule selected the post or poll. The program then executes it
+  // normally.
   static Reply Asked(std::span<const std::byte> body) {
     AskIn in;
     if (As(body, in) == nullptr) return FailedReply(EINVAL);
@@ -531,18 +533,19 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (int i = 0; i < kMaxInterruptions; i++) {
       engine_.SendPosted(now, group);
       if (!faults_.HasDeeds()) return;
-      DoDeeds(now);  // deeds of rules at the sent packets; then the rest is sent
+      DoDeeds(now);  // deeds of rules at the sent packets; afterwards send the rest
       if (StandsStill()) return;
     }
   }
 
   // Executes the group's posted work as far as this host can without waiting (bounded:
-  // kMaxTurnsToComplete). rdma_rxe has done so when ibv_post_send returns.
+  // kMaxTurnsToComplete). rdma_rxe has executed such work when ibv_post_send returns.
   void CompletePosted(Time now, ProcessId process, GroupId group) {
     SendPosted(now, group);
     bool is_left = true;
     for (int i = 0; i < kMaxTurnsToComplete && is_left; i++) {
-      engine_.Quiesce(ProcessPayloads{process});  // else copies would wait for a program that polls
+      // Otherwise copies would wait for a program that polls.
+      engine_.Quiesce(ProcessPayloads{process});
       Take(now);
       is_left = Deliver(now) || engine_.AwaitsCopies();
     }
@@ -550,8 +553,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
     bool found = false;
-    // A program may set any bit at any time. The cost is limited by the queues that the program
-    // has.
+    // A program may set any bit at any time. The number of its queues limits the cost.
     const uint32_t slots = verbs_.DoorbellSlots(group), words_used = (slots + 63) / 64;
     for (uint32_t i = 0; i * 64 < words_used; i++) {
       std::atomic_ref summary(page.summary[i]);
@@ -580,7 +582,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     trace_.Write(record);
   }
 
-  // Records the end of a program's process. Tools never send Hello and get no record.
+  // Traces the end of a program's process. Tools never send a Hello and get no record.
   void TraceEnd(Time now, ProcessId process) {
     const ConnectedProcess* const ended = processes_.Find(process);
     if (!trace_.wants_records() || ended == nullptr || !ended->runs) return;
@@ -588,7 +590,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   static constexpr int kMaxDeedsAtOnce = 64;
-  static constexpr int kMaxInterruptions = 65536;  // of one SendPosted by deeds
+  static constexpr int kMaxInterruptions = 65536;  // deeds that interrupt one SendPosted
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
 
   HostConfig config_;
@@ -612,7 +614,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   cm::Cm cm_;
   CmCalls cm_calls_;
   std::map<ProcessId, Span> process_pages_;
-  std::vector<wire::Packet> received_;  // used in each Receive; kept to reuse its memory
+  std::vector<wire::Packet> received_;  // used in each Receive; a member, to reuse its memory
   bool stop_requested_ = false;
   bool crashed_ = false;
   HostPause pause_;

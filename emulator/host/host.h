@@ -1,7 +1,7 @@
-// A host: a kernel in user space. It contains the devices, verbs objects, transports and connection
-// management of one machine. There is one entry point per kind of input: calls, doorbells, packets,
-// time. A host does no I/O, starts no thread and reads no clock. The runtime, a test or a
-// simulation drives it.
+// A host: a kernel in user space. A host contains the devices, verbs objects, transports and
+// connection management of one machine. There is one entry point per kind of input: calls,
+// doorbells, packets, time. A host does no I/O, starts no thread and reads no clock. The runtime, a
+// test or a simulation drives it.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ struct HostConfig {
   uint32_t pid = 0;  // of the host process, reported to clients; 0 for an embedded host
   std::vector<DeviceConfig> devices;
   std::vector<NetPrefix> silent_nets = {};  // networks without an answering neighbour
-  // Next hops of destinations outside the networks of all devices. Without a gateway these have no
-  // route.
+  // Next hops of destinations outside the networks of all devices. Without a gateway such a
+  // destination has no route.
   std::vector<NetAddress> gateways = {};
   RandomSeed seed;                       // of keys, numbers and tokens; the same seed repeats them
   std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with unique names
   IdSpace ids = {};                      // of clients' numbers, except those of segments
-  // False: every payload is copied between program memories when it is posted and delivered
-  // (transport/payload_owner.h). This is slower. Tests check that there is no other difference.
+  // False: the host copies every payload between program memories when it is posted and delivered
+  // (transport/payload_owner.h). This is slower. Tests check that programs see no other difference.
   bool payload_shortcuts = true;
 };
 
@@ -48,10 +48,10 @@ struct HostConfig {
 class Network {
  public:
   virtual ~Network() = default;
-  // Returns room for one UDP payload, or an empty span when the network accepts none now.
+  // Returns a buffer for one UDP payload, or an empty span when the network accepts none now.
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
-  // Returns room for consecutive payloads of one flow. Returns how many of them got room
+  // Returns buffers for consecutive payloads of one flow, and how many of the payloads got one
   // (DatagramSink::AllocateRun).
   virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
@@ -93,13 +93,13 @@ class Host {
   Host(HostConfig config, Environment environment);
   ~Host();
 
-  // Attach adds a process that has connected, and its Hello sends the rest. Detach ends a
-  // connection.
+  // Attach adds a process that has connected. The process's Hello completes the process's data.
+  // Detach ends a connection.
   ProcessId Attach(Time now, const ProcessInfo& info);
   void Detach(Time now, ProcessId process);
   // Handles the end of a process whose connection is still open. A forked child that has made no
-  // call yet holds the connection. Destroys the objects that the process created after its last
-  // fork. The other objects wait for the child, or for Detach.
+  // call yet holds the connection open. Destroys the objects that the process created after its
+  // last fork. Keeps the other objects for the child, at most until Detach.
   void ProcessEnded(Time now, ProcessId process);
   // Executes one message of calls.h, including its header. EINVAL for a malformed message.
   Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
@@ -108,11 +108,10 @@ class Host {
   std::optional<LateReply> TakeLateReply();
   // Cancels the process's delayed calls. Calls that have not been executed yet never will be.
   void AbandonCalls(ProcessId process);
-  // Receives UDP payloads of one flow as they arrived, including the ICRC, in order of arrival. The
-  // effect equals that of separate calls (Engine::Receive). `at` is the own address at which
-  // packets of a multicast group arrived, nullptr: any. A rule may close that address
-  // (Network::Close) before Receive returns. So the payloads must outlive the port, but `flow` and
-  // `at` need not.
+  // Receives UDP payloads of one flow, including the ICRC, in order of arrival. The effect equals
+  // that of separate calls (Engine::Receive). `at` is the own address at which packets of a
+  // multicast group arrived. nullptr: any address. A rule may close that address (Network::Close)
+  // before Receive returns. The payloads must therefore outlive the port. `flow` and `at` need not.
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads,
                const NetAddress* at = nullptr);
@@ -125,18 +124,18 @@ class Host {
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   // Reads all doorbells. Returns true when a doorbell was set.
   bool PollDoorbells(Time now);
-  // Records for the programs whether a doorbell must wake up the host. After PrepareSleep(true) the
-  // caller polls the doorbells once more before it sleeps.
+  // Publishes to the programs whether a doorbell must wake up the host. After PrepareSleep(true)
+  // the caller must poll the doorbells once more before it sleeps.
   void PrepareSleep(bool asleep);
   // Does ready work. Returns true when work is left. Call this until it returns false or other
   // input waits.
   bool Work(Time now);
-  // The two halves of Work, as in transport::Engine. Between them a caller may report ended
-  // processes.
+  // The two halves of Work, as in transport::Engine. The caller may report ended processes between
+  // them.
   bool Take(Time now);
   bool Deliver(Time now);
-  // Returns true while programs copy on the host's behalf. Programs make no call when a copy is
-  // done, so poll without sleeping.
+  // Returns true while programs copy on the host's behalf. A program makes no call when a copy
+  // ends, so the caller must poll without sleeping.
   bool AwaitsCopies() const;
   void Expire(Time now);
   // Returns when Expire must be called. May be too early, because timers of answered requests stay
@@ -145,25 +144,29 @@ class Host {
   // Makes the next NextDeadline exact. A clock that jumps to deadlines calls this before each jump,
   // because time must not jump to a stale timer.
   void DropStaleDeadlines();
-  // Returns true while a deadline, here or at a peer, runs against an application. Then the
-  // application has an unanswered REQ or SIDR_REQ, a REP without RTU, or a DREQ (while the peer
-  // repeats it). Or a QP waits for the application to post a receive. A jump of time would make a
-  // live application miss its deadline. So while this is true for any host of a group that
-  // communicates, time must not jump. Checks every connection and queue pair.
+  // Returns true while an application must act before a deadline, here or at a peer. There are two
+  // cases:
+  // - The application must answer a REQ, SIDR_REQ or REP, or a DREQ that the peer still repeats.
+  // - A QP waits for the application to post a receive.
+  //
+  // A jump of time would make a live application miss its deadline. Time must therefore not jump
+  // while this is true for any host of a group that communicates. Checks every connection and queue
+  // pair.
   bool AwaitsApplication(Time now) const;
-  // Returns the time to which time may jump when no work is ready and no packet in flight: the next
-  // deadline. Returns nothing without a deadline, or while the host waits for an application.
+  // Returns the time to which time may jump when no work is ready and no packet is in flight. This
+  // is the next deadline. Returns nothing without a deadline, or while the host waits for an
+  // application.
   std::optional<Time> NextJump(Time now);
 
-  // Returns a process's group, kNone before its Hello.
+  // Returns a process's group. Returns kNone before its Hello.
   GroupId GroupOf(ProcessId process) const;
   size_t processes() const;
   bool stop_requested() const;  // kHostStop was called
-  // True after a fault rule has ended the host. The host then does nothing, and its driver ends it
-  // as SIGKILL does.
+  // Returns true after a fault rule has ended the host. The host then does nothing. Its driver must
+  // end it as SIGKILL does.
   bool crashed() const;
   std::string StatusJson() const;
-  std::string RulesJson() const;  // as kFaultList without held items; also after a crash
+  std::string RulesJson() const;  // as kFaultList, without held items; works also after a crash
 
  private:
   class Impl;

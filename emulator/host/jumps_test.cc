@@ -1,5 +1,5 @@
-// Jumps of time: which deadlines of a host may be reached early, and which run against an
-// application and may not. These worlds have a virtual clock, which the test moves.
+// Jumps of time. Some deadlines of a host may be reached early. Others run against an application,
+// and time must not jump to them. These worlds have a virtual clock, which the test advances.
 #include <gtest/gtest.h>
 
 #include "emulator/cm/events.h"

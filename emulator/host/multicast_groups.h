@@ -22,14 +22,15 @@ class HostGroups final : public cm::CmGroups {
   void LeaveGroup(uint32_t device_index, const NetAddress& group) override;
 
  private:
-  // A device has one link: that of the address with which it joined first.
+  // A membership of a device has one link: the link of the address with which the device joined
+  // first.
   struct Membership {
     NetAddress local;
     bool on_wire;
     uint32_t joins;
   };
   // Returns true when a device has joined the group on the link of this address. After the address
-  // has moved, this may be true for two devices.
+  // was moved, this may be true for two devices.
   bool IsJoinedOn(const NetAddress& local, const NetAddress& group) const;
 
   const AddressTable& addresses_;

@@ -1,4 +1,5 @@
-// A paused host, as under SIGSTOP. Datagrams that arrive meanwhile are queued, as in its sockets.
+// A paused host, as under SIGSTOP. Datagrams that arrive during the pause are queued, as in the
+// host's sockets.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace rdmaemu {
 
 class HostPause {
  public:
-  // Queued datagrams. Further ones are lost, as in a full receive buffer.
+  // Limit of the queued datagrams. Further datagrams are lost, as in a full receive buffer.
   static constexpr size_t kMaxDatagrams = 4096;
 
   struct Datagram {
@@ -24,7 +25,7 @@ class HostPause {
     std::optional<NetAddress> at;
   };
 
-  // Pauses at least until that time.
+  // Pauses the host at least until that time.
   void Begin(Time until) {
     if (!until_ || *until_ < until) until_ = until;
   }

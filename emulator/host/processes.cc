@@ -28,7 +28,7 @@ std::optional<GroupId> Processes::Detach(ProcessId process) {
   return group;
 }
 
-// Removes the process's entry, and those ancestors that were kept only for it.
+// Removes the process's entry, and the entries of ancestors that were kept only for this process.
 void Processes::Forget(ProcessId process) {
   for (auto it = descents_.find(process);
        it != descents_.end() && !it->second.connected && it->second.children == 0;) {

@@ -1,5 +1,5 @@
-// The processes that are connected to a host, and the groups of forked processes. A group's token
-// admits its children. Its 128 bits are as hard to guess as the host's seed.
+// The processes that are connected to a host, and the groups of forked processes. A child shows its
+// group's token to join the group. The token's 128 bits are as hard to guess as the host's seed.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace rdmaemu {
 
 using GroupToken = std::array<uint8_t, 16>;  // all zero: none
 
-// The origin of a process, from its Hello.
+// The origin of a process, as its Hello states it.
 struct Origin {
   GroupToken token{};  // zero: the process begins a group, and the rest is ignored
   ProcessId parent = ProcessId::kNone;
@@ -51,10 +51,10 @@ class Processes final : public Programs {
   // Removes the process. Returns its group when it was the group's last process.
   std::optional<GroupId> Detach(ProcessId process);
   // Adds the process to the token's group, or to a new group when the token is zero. EACCES for a
-  // token of no group or a parent of another group. EALREADY for a second Hello. ENOMEM when there
+  // token of no group, or a parent of another group. EALREADY for a second Hello. ENOMEM when there
   // are too many groups.
   Result<GroupId> Join(ProcessId process, const Origin& origin, Random& random);
-  // Returns which processes of the group now own objects.
+  // Returns which processes of the group own objects now.
   Survivors SurvivorsOf(GroupId group) const;
 
   const ConnectedProcess* Find(ProcessId process) const;

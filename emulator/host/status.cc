@@ -39,8 +39,8 @@ Json GatewaysJson(const HostConfig& config) {
   return gateways;
 }
 
-// Clients and groups that are listed individually. The totals count all. This keeps the text within
-// one reply.
+// The most clients and groups that are listed individually. The totals count all of them. This
+// limit keeps the text within one reply.
 constexpr size_t kMaxListed = 256;
 
 Json ClientsJson(const Processes& processes) {
@@ -187,23 +187,23 @@ std::string StatusJson(const StatusSources& sources) {
                       {"ahs", counts.ahs},
                       {"ids", sources.cm.ids(group)}});
   }
-  const Json status = {
-      {"name", sources.config.name},
-      {"pid", sources.config.pid},
-      {"call_version", kCallVersion},
-      {"devices", DevicesJson(sources.devices)},
-      {"gateways", GatewaysJson(sources.config)},
-      {"clients", ClientsJson(sources.processes)},
-      {"groups", groups},
-      {"clients_total", sources.processes.all().size()},
-      {"groups_total", sources.processes.groups().size()},
-      {"ids", sources.cm.ids()},
-      // Of the CM protocol. They outlive their ids in timewait, or until their peers answer.
-      {"connections", sources.cm.connections()},
-      {"qps", qps},
-      {"listeners", ListenersJson(sources.cm)},
-      {"events", EventsJson(sources.cm)},
-      {"counters", CountersJson(sources)}};
+  const Json status = {{"name", sources.config.name},
+                       {"pid", sources.config.pid},
+                       {"call_version", kCallVersion},
+                       {"devices", DevicesJson(sources.devices)},
+                       {"gateways", GatewaysJson(sources.config)},
+                       {"clients", ClientsJson(sources.processes)},
+                       {"groups", groups},
+                       {"clients_total", sources.processes.all().size()},
+                       {"groups_total", sources.processes.groups().size()},
+                       {"ids", sources.cm.ids()},
+                       // Connections of the CM protocol. They outlive their ids in timewait, or
+                       // until their peers answer.
+                       {"connections", sources.cm.connections()},
+                       {"qps", qps},
+                       {"listeners", ListenersJson(sources.cm)},
+                       {"events", EventsJson(sources.cm)},
+                       {"counters", CountersJson(sources)}};
   // A client chose its program name. Bytes that are not UTF-8 are replaced, without an exception.
   return status.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

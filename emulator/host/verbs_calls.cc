@@ -16,7 +16,7 @@ struct Caller {
   ProcessId process;
 };
 
-// A handler gets its In unchecked and its zeroed Out. It returns an errno or 0. It appends
+// A handler gets its In unchecked and a zeroed Out. It returns an errno or 0, and appends
 // descriptors for the reply.
 using Descriptors = std::vector<ReplyDescriptor>;
 
@@ -310,9 +310,9 @@ int CreateQp(const Caller& caller, const CreateQpIn& in, CreateQpOut& out, Descr
   return 0;
 }
 
-// Checks enumerations as bytes first, because an out-of-range value must not be read as the type.
-// Returns false when the mask selects a value out of range. Sets other such values to a harmless
-// one.
+// Checks the values of enumerations as bytes, because code must not read an out-of-range value as
+// the enumeration's type. Returns false when the mask selects such a value. Replaces such values
+// that the mask does not select by a harmless value.
 bool SaneEnumerations(ModifyQpIn& in) {
   const auto sane = [&](int bit, auto& field, int least, int most) {
     int value;
@@ -389,7 +389,8 @@ struct Call<kHandler> {
     }
     if (!nothing) std::memcpy(static_cast<void*>(&in), bytes.data(), sizeof in);
     if constexpr (requires { in.context; }) caller.verbs.SetScope(in.context);
-    // On the heap and as bytes, so that everything a handler leaves out is zero, including padding.
+    // Allocate the reply as zeroed bytes, so that every byte that a handler does not write is 0,
+    // including padding.
     reply.body.resize(sizeof(Out));
     reply.error =
         kHandler(caller, in, *reinterpret_cast<Out*>(reply.body.data()), reply.descriptors);
@@ -399,7 +400,7 @@ struct Call<kHandler> {
   }
 };
 
-// In the order of the call numbers, which index this table.
+// The handlers in the order of the call numbers, which index this table.
 constexpr Reply (*kHandlers[])(const Caller&, std::span<const std::byte>) = {
 #define RDMAEMU_HANDLER(name, In, Out, about, route, traits) Call<name>::Do<In, Out, traits>,
     RDMAEMU_VERBS_CALLS(RDMAEMU_HANDLER)

@@ -78,7 +78,8 @@ bool CallPages::TurnAway(CallPage& page) {
 std::span<const std::byte> CallPages::Take(const CallPage& page) {
   CallHeader header;
   std::memcpy(&header, &page.call, sizeof header);
-  // A size that does not fit is cut to one that differs from the header's, which the host rejects.
+  // A size that does not fit is cut. It then differs from the header's size, so the host rejects
+  // the call.
   const size_t size = std::min<size_t>(header.size, CallPage::kMaxInBytes);
   std::memcpy(message_.data(), &header, sizeof header);
   std::memcpy(message_.data() + sizeof header, page.in, size);

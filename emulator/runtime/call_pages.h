@@ -1,6 +1,6 @@
 // The host's side of the pages by which processes call without system calls
 // (emulator/abi/call_page.h). A page is hostile memory: the host copies a call before it checks the
-// call. The host watches the pages of recent callers only, so a scan costs the same for any number
+// call. The host watches only the pages of recent callers, so a scan costs the same for any number
 // of processes.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace rdmaemu::runtime {
 class CallPages {
  public:
   static constexpr size_t kMaxWatched = 16;
-  // A page that was empty this many times is no longer watched. Its process then rings for its next
-  // call.
+  // The host stops watching a page after this many consecutive scans without a call. The page's
+  // process then rings the doorbell for its next call.
   static constexpr uint32_t kMaxEmptyLooks = 1024;
 
   explicit CallPages(MemfdSegments& segments);
@@ -33,19 +33,20 @@ class CallPages {
   // `serve(connection, message)` returns a Reply, or nullopt. After nullopt the caller waits until
   // AnswerLate is called. `serve` must not call this object.
   //
-  // Watches the page of a connection whose doorbell rang, from now on. Serves the call of a page
-  // that is watched no longer, to make place for it.
+  // Starts watching the page of a connection whose doorbell rang. If no entry is free, stops
+  // watching another page, and serves that page's call.
   template <class ServeOne>
   void Rang(uint32_t connection, ServeOne&& serve);
   // Scans each watched page once. Returns true if there was a call.
   bool FindAsked();
-  // Serves the calls that FindAsked found. Returns true if there was one.
+  // Serves the calls that FindAsked found. Returns true if there was a call.
   template <class ServeOne>
   bool Serve(ServeOne&& serve);
-  // Answers a call for which `serve` returned nullopt.
+  // Sends the reply to a call for which `serve` returned nullopt.
   void AnswerLate(uint32_t connection, const Reply& reply);
-  // Stops watching all pages, so that callers ring. Call this before the host sleeps. Returns true
-  // if a process made a call before it could see this. The page of such a call stays watched.
+  // Stops watching all pages, so that callers ring the doorbell. Call this before the host sleeps.
+  // Returns true if a process made a call before it could see this. The page of such a call stays
+  // watched.
   bool StopWatching();
 
  private:
@@ -53,7 +54,7 @@ class CallPages {
     uint32_t connection;
     CallPage* page;
     uint32_t empty_looks;
-    bool asked;  // when FindAsked looked
+    bool asked;  // whether FindAsked found a call
   };
   struct Owned {
     SegmentId segment;
@@ -62,9 +63,9 @@ class CallPages {
 
   template <class ServeOne>
   bool ServeIfAsked(uint32_t connection, CallPage& page, ServeOne&& serve);
-  // Stops watching a page. Returns true if a call was made at the last moment.
+  // Stops watching a page. Returns true if a call was made meanwhile.
   static bool TurnAway(CallPage& page);
-  // Stops watching a page unless a call was made at the last moment. Returns true if it stopped.
+  // Stops watching a page unless a call was made meanwhile. Returns true if it stopped.
   static bool MayForget(CallPage& page);
   std::span<const std::byte> Take(const CallPage& page);
   static void Answer(CallPage& page, const Reply& reply);

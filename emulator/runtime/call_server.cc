@@ -49,7 +49,7 @@ Status CallServer::Listen(const std::string& path) {
   }
   epoll_event event = EventFor(EventKind::kEnds, 0);
   if (!ends_ || (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, ends_.get(), &event) != 0 &&
-                 errno != EEXIST)) {  // a host that listens again
+                 errno != EEXIST)) {  // the host listens again after Retire
     return Fail(errno);
   }
   event = EventFor(EventKind::kListener, 0);
@@ -63,9 +63,9 @@ bool CallServer::Retire(Time now) {
   unlink(path_.c_str());
   Accept(now);
   if (connections() == 0) return true;
-  // Listening again replaces the old socket, whose name is already unlinked. Accept has just taken
-  // the clients in its queue. A client that connects meanwhile sees its connection end before an
-  // answer, and retries.
+  // Listening again replaces the old socket, whose name is already unlinked. Accept has just
+  // accepted the clients in its queue. The connection of a client that connects meanwhile ends
+  // before a reply, and the client retries.
   return !Listen(path_).has_value();
 }
 
@@ -116,8 +116,8 @@ void CallServer::Add(Time now, UniqueFd socket) {
   connections_.emplace(number, std::move(connection));
 }
 
-// Without a pidfd (some sandboxes refuse it), the end of the last connection tells of the end of
-// the process: a closed socket always raises EPOLLHUP.
+// Without a pidfd (some sandboxes refuse it), the end of the last connection reports the end of the
+// process. A closed socket always raises EPOLLHUP.
 void CallServer::WatchEnd(uint32_t number, const Connection& connection) {
   const bool has_pidfd = static_cast<bool>(connection.process_fd);
   epoll_event event = EventFor(EventKind::kClientExit, number, has_pidfd ? uint32_t{EPOLLIN} : 0);
@@ -145,13 +145,13 @@ void CallServer::Serve(Time now, uint32_t number) {
   Connection& connection = it->second;
   for (int i = 0; i < kMaxCallsPerTurn; i++) {
     // MSG_TRUNC returns the length of the message as sent. The kernel closes descriptors that a
-    // client sends along.
+    // client sends with it.
     const ssize_t got =
         recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (HearEnds(now) && !connections_.contains(number)) return;
-    // An ended process makes no calls. Its children use connections of their own.
+    // An ended process makes no calls. Its children use separate connections.
     if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
@@ -276,8 +276,8 @@ int CallServer::DescriptorFor(uint32_t number, Connection& connection,
     return parts_.segments.Descriptor(*segment);
   }
   if (!connection.doorbell) {
-    // Each connection has a doorbell of its own, so that no client can consume another's wake-up.
-    // It is edge-triggered, so the host never reads it, and it never fills up.
+    // Each connection has its own doorbell, so that no client can consume another client's wake-up.
+    // The doorbell is edge-triggered, so the host never reads it, and it never fills up.
     connection.doorbell.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     epoll_event event = EventFor(EventKind::kDoorbell, number, EPOLLIN | EPOLLET);
     if (!connection.doorbell ||

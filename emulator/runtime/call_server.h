@@ -1,5 +1,5 @@
 // Serves the host's Unix socket. One SOCK_SEQPACKET connection belongs to one process
-// (emulator/abi/calls.h). A client that misbehaves, reads slowly or dies can only lose its own
+// (emulator/abi/calls.h). A client that misbehaves, reads slowly or dies loses only its own
 // connection.
 #pragma once
 
@@ -27,7 +27,8 @@ class CallServer {
   // A program has one connection, and briefly a second one while its host is about to end.
   static constexpr uint32_t kMaxConnectionsPerProcess = 8;
   static constexpr int kMaxAcceptsPerTurn = 64;
-  // A program needs longer than this to reap an ended process: the kernel must wake it.
+  // A program needs longer than this to reap an ended process, because the kernel must first wake
+  // up the program.
   static constexpr Duration kLongestUnheard = std::chrono::microseconds(3);
   static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before others are served
   // Holds at least two of the largest replies. A client whose buffer is full is dropped.
@@ -51,35 +52,36 @@ class CallServer {
   bool Retire(Time now);
 
   void Accept(Time now);
-  // Serves the calls that one connection has sent.
+  // Serves the calls that the client of one connection has sent.
   void Serve(Time now, uint32_t connection);
-  // Serves calls that arrive by a shared page: of one connection that rang, or of all watched
-  // pages.
+  // ServePage serves the call on the page of a connection whose doorbell rang. ServePages serves
+  // the calls of all watched pages.
   void ServePage(Time now, uint32_t connection);
   bool ServePages(Time now);
   // Sends the replies that are due now (Reply::is_late).
   void SendLate(Time now);
-  // Call before the host sleeps. From then on callers ring the doorbell. Returns true if a call was
-  // made before its caller could see this.
+  // Call this before the host sleeps. From then on callers ring the doorbell. Returns true if a
+  // call was made before its caller could see this.
   bool StopWatchingPages() { return pages_.StopWatching(); }
-  // Readable when a process has ended and HearEnds has not handled its end.
+  // Readable when a process has ended and HearEnds has not yet handled this end.
   int ends_fd() const { return ends_.get(); }
   // Handles the ends of all processes that have ended. Returns true if there was one.
   //
-  // A program may reap a killed process and then post a request to it, which must fail. When the
-  // host has taken the request, HearEnds finds that end. So the host calls this after it took work,
-  // calls or datagrams, and before it executes them. The system call is left out for a while after
-  // the last one (kLongestUnheard).
+  // A program may reap a killed process and then post a request to it, which must fail. HearEnds
+  // detects that end if it runs after the host took the request. The host therefore calls HearEnds
+  // after it took work, calls or datagrams, and before it executes them. HearEnds makes its system
+  // call at most once per kLongestUnheard.
   bool HearEnds(Time now);
   // Drops one connection because its process has ended or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
 
-  // The number of connections that said Hello. Connections that only ask for the status do not keep
+  // The number of connections that sent a Hello. Connections that only query the status do not keep
   // the host alive.
   size_t clients() const { return clients_; }
-  // The connections that the host must not end before. One whose last call read a file has its
-  // answer, and is kept for the next file only.
+  // The number of connections that the host waits for before it ends. A connection whose last call
+  // read a file does not count: its reply was sent, and the client only keeps it open for the next
+  // file.
   size_t connections() const { return connections_.size() - readers_; }
   bool ever_had_client() const { return ever_had_client_; }
 
@@ -92,15 +94,15 @@ class CallServer {
     pid_t pid = 0;
     bool is_client = false;
     bool reads_files = false;  // its last call was kReadFile
-    bool page_waits = false;   // a call on its page waits for a late reply
+    bool page_waits = false;   // a call on its page waits for a delayed reply
     bool ended = false;        // its process has ended; a forked child holds the socket
   };
 
   void Add(Time now, UniqueFd socket);
-  // Lets ends_ tell of the end of the connection's process.
+  // Makes ends_ report the end of the connection's process.
   void WatchEnd(uint32_t number, const Connection& connection);
-  // Handles the end of the connection's process. Drops the connection too, unless a forked child of
-  // the process holds its socket.
+  // Handles the end of the connection's process. Also drops the connection, unless a forked child
+  // of the process holds its socket.
   void ProcessEnded(Time now, uint32_t connection);
   Reply Answer(Time now, uint32_t number, Connection& connection,
                std::span<const std::byte> message);
@@ -115,12 +117,12 @@ class CallServer {
   int DescriptorFor(uint32_t number, Connection& connection, const ReplyDescriptor& what);
 
   int epoll_fd_;
-  UniqueFd ends_;         // an epoll descriptor, in which kClientExit events come
-  Time ends_heard_at_{};  // the machine's time of the last HearEnds that looked
+  UniqueFd ends_;         // an epoll descriptor that reports kClientExit events
+  Time ends_heard_at_{};  // when HearEnds last made its system call, in the machine's time
   Parts parts_;
   std::string path_;
   UniqueFd listener_;
-  UniqueFd spare_;  // closed to accept and close a connection when descriptors run out
+  UniqueFd spare_;  // closed when descriptors run out, to accept and then close a connection
   std::map<uint32_t, Connection> connections_;
   std::map<pid_t, uint32_t> per_process_;
   uint32_t last_connection_ = 0;
@@ -129,7 +131,7 @@ class CallServer {
   bool ever_had_client_ = false;
   std::vector<std::byte> buffer_;
   CallPages pages_;
-  std::vector<uint32_t> broken_;  // connections whose page call needs a reply with descriptors
+  std::vector<uint32_t> broken_;  // connections whose call on a page needs a reply with descriptors
 };
 
 // Returns the name of the program that a process runs (comm of proc(5)). Returns an empty string if

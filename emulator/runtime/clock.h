@@ -1,5 +1,5 @@
-// The clocks of a host (docs/time.md). All time enters the pure core through one of them. The
-// runtime itself waits in real time for clients, descriptors and other hosts.
+// The clocks of a host (docs/time.md). The pure core gets all time from one of them. The runtime
+// itself waits in real time for clients, descriptors and other hosts.
 #pragma once
 
 #include <time.h>
@@ -23,8 +23,8 @@ struct ClockOption {
   enum class Mode : uint8_t {
     kReal,
     kScaled,   // `parts_per_million` times as fast as real
-    kVirtual,  // as real, but jumps to the next deadline when nothing else can happen
-    kManual,   // moves only on request
+    kVirtual,  // as real, but jumps to the next deadline when nothing else can happen before it
+    kManual,   // advances only on request
     kProgram,  // begins at 0; jumps as kVirtual when all programs wait; programs see this time
   };
   // Bounds of the scale. Years of monotonic time times the largest scale fit into a Time.
@@ -43,8 +43,8 @@ class Clock {
   virtual ~Clock() = default;
   // Returns the host's time at a moment of RealNow().
   virtual Time At(Time real) const = 0;
-  // Returns how much real time passes while the host's time moves by `length`. Duration::max()
-  // means that the host's time does not move by itself.
+  // Returns how much real time passes while the host's time advances by `length`. Duration::max()
+  // means that the host's time does not advance by itself.
   virtual Duration RealTime(Duration length) const = 0;
 };
 

@@ -58,8 +58,8 @@ OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) 
 
 constexpr int kNoticeFd = 3, kKeptFd = 4;
 
-// close_range(2), with a fallback for kernels before 5.9 and seccomp profiles that refuse it. A
-// pipe that stays open here would block its reader.
+// Closes descriptors with close_range(2). Falls back to a loop for kernels before 5.9 and for
+// seccomp profiles that refuse the call. A pipe that stays open here would block its reader.
 void CloseFrom(int first) {
   if (close_range(static_cast<unsigned>(first), ~0u, 0) == 0) return;
   DIR* const open_ones = opendir("/proc/self/fd");
@@ -83,7 +83,7 @@ void DetachDescriptors(int notice, int kept, const std::string& log_path) {
   dup2(null, STDIN_FILENO);
   dup2(log >= 0 ? log : null, STDOUT_FILENO);
   dup2(log >= 0 ? log : null, STDERR_FILENO);
-  // Both move to higher numbers first, because either may have the other's target number.
+  // Move both to higher numbers first, because each may have the other's target number.
   notice = fcntl(notice, F_DUPFD, kKeptFd + 1);
   kept = fcntl(kept, F_DUPFD, kKeptFd + 1);
   dup3(notice, kNoticeFd, O_CLOEXEC);
@@ -122,8 +122,8 @@ DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep) {
     return result;
   }
   setsid();
-  // After the second fork the process is no session leader. So it can get no controlling terminal,
-  // and its parent is init.
+  // After the second fork the process is no session leader. It can therefore get no controlling
+  // terminal, and init is its parent.
   const pid_t daemon = fork();
   if (daemon != 0) _exit(daemon < 0 ? 1 : 0);
   [[maybe_unused]] const int changed = chdir("/");  // keep no directory busy

@@ -8,12 +8,12 @@
 
 namespace rdmaemu::runtime {
 
-// The daemon's side of the report. In a foreground process without a parent its calls do nothing.
+// The daemon's report to its parent. In a foreground process without a parent its calls do nothing.
 class ReadyNotice {
  public:
   ReadyNotice() = default;
   explicit ReadyNotice(int fd) : fd_(fd) {}
-  // Reports success, or a failure with its message. Either ends the parent's wait.
+  // Report success, or a failure with its message. Either report ends the parent's wait.
   void Ready();
   void Failed(const std::string& message);
 
@@ -27,8 +27,8 @@ struct DaemonizeResult {
   UniqueFd kept;            // in the daemon: the descriptor `keep`
   OrMessage<void> outcome;  // in the parent
 };
-// Forks the daemon. Call this with a single thread. The daemon's output goes to `log_path`, which
-// is emptied. Of the caller's descriptors only `keep` stays open in the daemon.
+// Forks the daemon. Call this with a single thread. The daemon's output is written to `log_path`,
+// which is emptied first. Of the caller's descriptors only `keep` stays open in the daemon.
 DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep);
 
 }  // namespace rdmaemu::runtime

@@ -11,12 +11,12 @@ enum class EventKind : uint32_t {
   kListener,
   kConnection,  // number: the connection's number
   kClientExit,  // a client's pidfd; number: the connection's number; in CallServer's own epoll only
-  kEnds,        // CallServer::ends_fd: one of them
+  kEnds,        // CallServer::ends_fd: a process has ended
   kDoorbell,    // a call on the connection's page, or queue doorbells in shared memory
   kUdpPort,     // number: index of the port
   kGroupPort,   // number: the group's number in UdpNetwork
   kSignal,
-  kWake,  // time shared with other hosts has moved
+  kWake,  // time that is shared with other hosts has advanced
 };
 
 inline epoll_event EventFor(EventKind kind, uint32_t number, uint32_t events = EPOLLIN) {

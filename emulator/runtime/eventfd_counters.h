@@ -1,5 +1,5 @@
 // Event counters as eventfds in semaphore mode. A client shares the descriptor's flags and may
-// change O_NONBLOCK at any time. So this class must not rely on the flags.
+// change O_NONBLOCK at any time. This class therefore does not rely on the flags.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class EventfdCounters final : public EventCounters {
   uint32_t Remove(CounterId counter, uint32_t count) override;
   // Returns the descriptor to send to a client. Returns -1 if there is no counter of that id.
   int Descriptor(CounterId counter) const;
-  // Makes all counters readable forever because the host has ended, so that nobody waits for them.
+  // Makes all counters readable forever, because the host has ended. Blocked programs then return.
   void RaiseForGood();
 
  private:

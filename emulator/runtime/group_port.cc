@@ -26,8 +26,8 @@ Result<GroupPort> GroupPort::Open(const NetAddress& local, uint32_t interface_in
   membership.imr_multiaddr = name.sin_addr;
   membership.imr_address.s_addr = htonl(local.ToIpv4());
   membership.imr_ifindex = static_cast<int>(interface_index);
-  // IP_MULTICAST_ALL must be 0. Otherwise the socket also receives the group's datagrams from links
-  // on which another program of this machine has joined the group.
+  // IP_MULTICAST_ALL must be 0. Otherwise the socket also receives the group's datagrams from other
+  // links on which a program of this machine has joined the group.
   if (!SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) ||
       !SetOption(fd.get(), IPPROTO_IP, IP_MULTICAST_ALL, 0) ||
       bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||

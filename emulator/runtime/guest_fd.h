@@ -14,7 +14,8 @@ namespace rdmaemu::runtime {
 
 class GuestFd {
  public:
-  // The program's own descriptors seldom have numbers from this one on.
+  // GuestFd moves descriptors to numbers from this one on. The program's own descriptors seldom
+  // have such numbers.
   static constexpr int kFirst = 512;
 
   GuestFd() = default;
@@ -35,13 +36,13 @@ class GuestFd {
   ~GuestFd() { Reset(); }
 
   int get() const { return fd_.get(); }
-  // Returns true if the number still stands for this descriptor's file. All eventfds count as the
+  // Returns true if the number still refers to this descriptor's file. All eventfds count as the
   // same file. Preserves errno.
   bool IsOpen() const {
     Id now;
     return fd_ && Read(now) && now == id_;
   }
-  // Closes the descriptor, unless the number is the program's now.
+  // Closes the descriptor, unless the program has reused its number.
   void Reset() {
     if (!IsOpen()) (void)fd_.Release();
     fd_.Reset();

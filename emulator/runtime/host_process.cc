@@ -104,8 +104,8 @@ OrMessage<void> HostProcess::Open() {
         return rule.match.host.empty() || rule.match.host == options_.name;
       }));
   seed_ = SeedText(config->seed);
-  // The record must be written before the sockets open. A host that finds a port in use reads there
-  // which host has it.
+  // Write the record before the sockets open. Another host that finds a port in use reads there
+  // which host uses it.
   Registry::WriteRecord(lock_.get(), {getpid(), options_, seed_, scenario_mark_, scenario_rules_,
                                       /*lives_alone=*/!ends_alone_});
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
@@ -199,7 +199,7 @@ OrMessage<void> HostProcess::WatchDescriptors() {
                                          [this](const ClockIn& in) { return AskClock(in); },
                                          [this](Reply& reply) { CompleteStatus(reply); }});
   const std::string path = registry_.SocketPath(options_.name);
-  unlink(path.c_str());  // left by a dead host; a live host would hold the lock
+  unlink(path.c_str());  // of a dead host; a live host would hold the lock
   unlink(registry_.CrashPath(options_.name).c_str());
   const Status listening = server_->Listen(path);
   if (!listening) return failed(("listen on " + path).c_str(), listening.error().code);
@@ -349,11 +349,11 @@ bool HostProcess::HearRefusals(Time now) {
 
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
-  // A doorbell may have rung before the programs saw that they must wake the host. The host handles
-  // refusals before time may jump over them.
+  // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
+  // be handled before time may jump over them.
   if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now())) {
     trace_.Flush();
-    // Return the memory of destroyed objects to the system, now that there is time for it.
+    // Return the memory of destroyed objects to the system now, because the host has no work.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
     PollDescriptors(SleepTime());
   }
@@ -376,7 +376,7 @@ Duration HostProcess::SleepTime() {
 }
 
 std::optional<Time> HostProcess::EndOfLife() const {
-  // Connections that are not clients count too, so that a request for the status gets its reply.
+  // Connections that are not clients also count, so that a request for the status gets its reply.
   if (!ends_alone_ || server_->connections() > 0) return std::nullopt;
   if (!server_->ever_had_client()) return started_ + kFirstClientGrace;
   if (!host_->NextDeadline()) return last_client_left_;
@@ -403,7 +403,7 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
       done = Fail(EINVAL);
   }
   if (!done) return tl::make_unexpected(done.error());
-  trace_.Flush();  // the reader of the clock finds all earlier records in the trace
+  trace_.Flush();  // a client that reads the clock finds all earlier records in the trace
   const Time now = Now();
   ClockOut out{};
   const std::string mode = options_.clock.empty() ? "real" : options_.clock;
@@ -429,8 +429,8 @@ void HostProcess::CompleteStatus(Reply& reply) {
   reply.body.assign(bytes.begin(), bytes.end());
 }
 
-// Ends the process because of a fault rule. Late replies and the trace are written first, because a
-// client may wait for the rule.
+// Ends the process because of a fault rule. Sends late replies and writes the trace first, because
+// a client may wait for the rule.
 void HostProcess::Crash(Time now) {
   server_->SendLate(now);
   trace_.Flush();

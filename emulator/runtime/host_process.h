@@ -1,5 +1,5 @@
-// Runs one Host as a process. Owns the parts around the Host that are not pure, and the loop that
-// delivers calls, doorbells, datagrams and time to the Host.
+// Runs one Host as a process. Owns the impure parts around the Host, and the loop that delivers
+// calls, doorbells, datagrams and time to the Host.
 #pragma once
 
 #include <sys/epoll.h>
@@ -22,12 +22,12 @@ namespace rdmaemu::runtime {
 
 class HostProcess {
  public:
-  // A host without any client so far waits this long for its first client.
+  // How long a host waits for its first client.
   static constexpr Duration kFirstClientGrace = std::chrono::seconds(10);
-  // After its last client detaches, a host with pending work (a DREQ to retransmit) lives on at
-  // most this long.
+  // How long a host with pending work (a DREQ to retransmit) still runs after its last client
+  // detached.
   static constexpr Duration kLinger = std::chrono::seconds(3);
-  // Scans of shared memory between two polls of the descriptors while there is work.
+  // While there is work: scans of shared memory between two polls of the descriptors.
   static constexpr int kScansPerPoll = 8;
   static constexpr int kMaxReceivesPerTurn = 4;  // batches received from one port per turn
   static constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
@@ -66,15 +66,15 @@ class HostProcess {
   // Reports ICMP port-unreachable errors to the host. Returns true if there was one.
   bool HearRefusals(Time now);
   void Sleep();
-  // Returns how long the process may sleep, in real time. Returns zero when shared time has reached
-  // this host's deadline.
+  // Returns how long the process may sleep, in real time. Returns zero when a shared time has
+  // reached this host's deadline.
   Duration SleepTime();
   // Returns when the host may end by itself, in real time. Returns nullopt while it has
-  // connections, or if it does not end alone.
+  // connections, or if it does not end by itself.
   std::optional<Time> EndOfLife() const;
   void EndIfUnused(Time real);
   Result<ClockOut> AskClock(const ClockIn& in);
-  // Adds to a host's status (JSON) the facts that the Host does not have: its files and socket
+  // Completes a host's status (JSON) with data that the Host does not have: its files and socket
   // drops.
   void CompleteStatus(Reply& reply);
   void ShutDown();
@@ -90,7 +90,7 @@ class HostProcess {
   Time started_;             // real
   Time last_client_left_{};  // real
   size_t clients_before_ = 0;
-  bool heap_may_shrink_ = false;  // a client has detached since the last sleep
+  bool heap_may_shrink_ = false;  // a client has detached since the host last slept
   bool ended_ = false;
   int scans_since_poll_ = 0;
   UniqueFd epoll_fd_, signal_fd_;

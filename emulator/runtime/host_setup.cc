@@ -84,8 +84,8 @@ bool HaveOwnAddresses(const std::vector<std::string>& devices) {
       devices, [](const std::string& device) { return device.find('@') != std::string::npos; });
 }
 
-// `own` has the addresses of each device that has its own. Returns those, and then the --address
-// options.
+// `own` has the addresses of each device that has its own. Returns these, and behind them the
+// --address options.
 OrMessage<std::vector<HostAddress>> ChooseAddresses(const HostOptions& options,
                                                     const std::vector<std::string>& own,
                                                     const std::vector<InterfaceAddress>& machine) {
@@ -136,8 +136,8 @@ OrMessage<void> AssignAddresses(const std::vector<HostAddress>& addresses,
   }
   if (sharing.empty() && shared > 0) {
     return tl::unexpected("address " + next->address.ToString() +
-                          " belongs to no device: each --device has its own addresses after '@';"
-                          " write the address there, or leave --address out");
+                          " belongs to no device: each --device has its own addresses after '@'; "
+                          "write the address there, or omit --address");
   }
   for (size_t i = 0; i < shared; i++) sharing[i % sharing.size()]->addresses.push_back(*next++);
   return {};
@@ -148,7 +148,7 @@ OrMessage<std::vector<NetAddress>> ChooseGateways(const HostOptions& options,
                                                   const std::vector<HostAddress>& addresses) {
   if (options.gateways.size() > kMaxGateways) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxGateways) + " gateways, and " +
-                          std::to_string(options.gateways.size()) + " were asked for");
+                          std::to_string(options.gateways.size()) + " were requested");
   }
   std::vector<NetAddress> chosen;
   for (const std::string& text : options.gateways) {
@@ -186,7 +186,7 @@ OrMessage<std::string> ReadProfileFile(const std::string& path) {
   return text;
 }
 
-// Finds a profile's text by its built-in name or in its file. A file's path is relative to the
+// Finds a profile's text by a built-in name or in a file. The path of a file is relative to the
 // directory of the file that names it.
 tl::expected<ProfileText, std::string> FindText(const std::string& profile,
                                                 const std::string& named_in) {
@@ -214,10 +214,10 @@ OrMessage<Profile> FindProfile(const std::string& text, std::string& toml) {
   return profile;
 }
 
-// The interval between attempts to open a port while its owner exits.
+// The interval between two attempts to open a port while its owner exits.
 constexpr auto kPortRetry = std::chrono::milliseconds(5);
 
-// Opens the port. Waits for an owner that is about to close the port.
+// Opens the port. Waits for an owner that is about to close it.
 Result<UdpPort> OpenPort(const Registry& registry, const HostAddress& address) {
   const auto start = RealNow();
   for (;;) {
@@ -463,7 +463,7 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
   if (devices.empty()) devices.emplace_back(kDefaultDevice);
   if (devices.size() > kMaxDevices) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxDevices) + " devices, and " +
-                          std::to_string(devices.size()) + " were asked for; use a second host");
+                          std::to_string(devices.size()) + " were requested; use a second host");
   }
   std::vector<std::string> own;
   std::vector<size_t> own_counts;
@@ -481,7 +481,7 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
   if (options.silent_nets.size() > kMaxSilentNets) {
     return tl::unexpected("a host has at most " + std::to_string(kMaxSilentNets) +
                           " silent networks, and " + std::to_string(options.silent_nets.size()) +
-                          " were asked for; name one with fewer bits");
+                          " were requested; name one with fewer bits");
   }
   const std::string& shortcuts = options.payload_shortcuts;
   if (!shortcuts.empty() && shortcuts != "on" && shortcuts != "off") {

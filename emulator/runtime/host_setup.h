@@ -50,11 +50,11 @@ bool IsProfileFile(std::string_view profile);
 // address, the prefix of its network if the text has a prefix, and the interface if the text has a
 // zone.
 OrMessage<HostAddress> ParseAddressOption(std::string_view text);
-// Parses a --gateway option, such as "10.77.0.254": the next hop for destinations outside the
-// host's networks.
+// Parses a --gateway option, such as "10.77.0.254". A gateway is the next hop for destinations
+// outside the host's networks.
 OrMessage<NetAddress> ParseGatewayOption(std::string_view text);
 
-// Parses a --silent-net option, such as "10.99.0.0/16": a network in which no address answers.
+// Parses a --silent-net option, such as "10.99.0.0/16". No address of such a network answers.
 OrMessage<NetPrefix> ParseSilentNetOption(std::string_view text);
 
 // Fills in the MTU and the index of the interface that carries the address. Does nothing if no
@@ -72,7 +72,7 @@ std::string ScenarioMark(const std::string& path);
 // Parses a seed: a 64-bit decimal number such as "4711", or 0x and 64 hexadecimal digits for all
 // 256 bits. Returns nullopt if the text is neither.
 std::optional<RandomSeed> ParseSeed(std::string_view text);
-// Returns a seed of the kernel's randomness.
+// Returns a seed from the kernel's random numbers.
 RandomSeed KernelSeed();
 // Formats a seed so that ParseSeed reads the same seed.
 std::string SeedText(const RandomSeed& seed);
@@ -80,15 +80,16 @@ std::string SeedText(const RandomSeed& seed);
 // Fails when a device whose link layer is InfiniBand gets no LID from its first IPv4 address.
 OrMessage<void> CheckLids(const HostConfig& config);
 
-// Makes a host's configuration: its devices and addresses. Without --address, 127.0.0.1 and ::1 are
-// on the wire, and the machine's other addresses are usable inside the host only. A device with '@'
-// has exactly its own addresses. The other devices get the --address options in turn.
+// Makes a host's configuration: its devices and addresses. Without --address, the addresses
+// 127.0.0.1 and ::1 are on the wire, and the machine's other addresses are usable inside the host
+// only. A device with '@' has exactly its own addresses. The --address options are assigned to the
+// other devices in turn.
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine);
 
 // Opens one socket for each address on the wire. If another process is about to close the port,
-// waits for that process (port_owner.h). If the machine has no IPv6, the default address ::1 is
-// removed from `config` and is no error.
+// waits for that process (port_owner.h). If the machine has no IPv6, removes the default address
+// ::1 from `config` without an error.
 OrMessage<UdpNetwork> OpenNetwork(const Registry& registry, const HostOptions& options,
                                   HostConfig& config);
 

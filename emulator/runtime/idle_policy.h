@@ -1,6 +1,6 @@
-// Decides when an idle host yields its core and when it sleeps. Spinning without yielding starves
-// the programs that the host waits for if there are fewer cores than spinners. The numbers are
-// measured (docs/design.md).
+// Decides when an idle host yields its core and when it sleeps. If there are fewer cores than
+// spinning processes, spinning without yielding starves the programs that the host waits for. The
+// numbers are measured (docs/design.md).
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@ namespace rdmaemu::runtime {
 
 class IdlePolicy {
  public:
-  // An empty scan polls the descriptors too, and costs as much as a yield. More scans only delay
+  // An empty scan also polls the descriptors, and costs as much as a yield. More scans only delay
   // the programs on this core.
   static constexpr uint32_t kScansBeforeYield = 2;
-  // A yield may take longer than kAwake. A few scans after a yield find the work of programs that
+  // A yield may take longer than kAwake. A few scans after a yield detect the work of programs that
   // ran meanwhile.
   static constexpr uint32_t kScansBeforeSleep = 8;
   static constexpr Duration kAwake = std::chrono::microseconds(50);
-  // A wake-up costs about as much as this many yields. Where both are slow (a virtual or busy
+  // A wake-up costs about as much as this many yields. Where both are slow (on a virtual or busy
   // machine), the host waits longer before it sleeps, up to kAwakeAtMost.
   static constexpr uint32_t kScansThatCostAWakeUp = 150;
   static constexpr Duration kAwakeAtMost = std::chrono::microseconds(500);

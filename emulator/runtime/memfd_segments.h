@@ -1,5 +1,5 @@
 // Shared memory as memfds. They are sealed against shrinking, because a client that removed pages
-// would cause SIGBUS in the host. They are sealed against growing, too.
+// would cause SIGBUS in the host. They are also sealed against growing.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class MemfdSegments final : public SharedMemory {
  public:
   // Each segment needs a descriptor and a mapping (vm.max_map_count is 65530 by default).
   static constexpr size_t kMaxSegments = 32768;
-  // Limit for all segments together, as address space. Untouched pages use no memory.
+  // Limit for all segments together, in bytes of address space. Untouched pages use no memory.
   static constexpr size_t kMaxTotalBytes = size_t{8} << 40;
 
   explicit MemfdSegments(IdSpace ids = {}) : ids_(ids) {}

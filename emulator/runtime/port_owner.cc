@@ -69,7 +69,8 @@ bool HoldsSocket(const std::string& fd_directory, const std::string& socket) {
   return false;
 }
 
-// Returns 0 if no process whose descriptors we may read holds the socket.
+// Returns the process that holds the socket. Returns 0 if no process whose descriptors we may read
+// holds it.
 pid_t FindHolder(uint64_t inode) {
   const std::string socket = "socket:[" + std::to_string(inode) + "]";
   const Directory processes(opendir("/proc"), closedir);
@@ -99,7 +100,7 @@ PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
   if (address.IsIpv4()) found = FindSocket("/proc/net/udp", address);
   // An IPv6 socket on :: also holds the IPv4 port.
   if (!found) found = FindSocket("/proc/net/udp6", address);
-  // The port may have been closed since.
+  // The port may have been closed meanwhile.
   if (!found) return {"by a process that cannot be seen from here", kExitPatience};
   const pid_t pid = FindHolder(found->inode);
   if (pid == 0 && found->uid == geteuid()) {
@@ -119,7 +120,7 @@ PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
     if (HostClient::Connect(registry.SocketPath(name))) {
       return {host + "; stop it with: rdmaemu stop " + name};
     }
-    return {host + ", which starts or ends; end it with: kill -9 " + std::to_string(pid),
+    return {host + ", which is starting or ending; end it with: kill -9 " + std::to_string(pid),
             kHostChangePatience};
   }
   return {"by process " + std::to_string(pid) + " (" + ProgramOf(pid) + ")"};

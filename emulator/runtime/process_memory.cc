@@ -131,7 +131,7 @@ std::string WhyMemoryIsRefused() {
       preadv(file.get(), &local, 1, static_cast<off_t>(reinterpret_cast<intptr_t>(&from))) == 1) {
     return {};
   }
-  return std::string("a host could not reach the memory of programs: process_vm_readv fails (") +
+  return std::string("a host could not access the memory of programs: process_vm_readv fails (") +
          std::strerror(refusal) + ") and /proc/PID/mem too (" + std::strerror(errno) + "); " +
          kMemoryAdvice;
 }

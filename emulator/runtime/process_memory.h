@@ -36,7 +36,7 @@ class ProcessMemory final : public Memory {
   explicit ProcessMemory(std::function<void(const std::string&)> warn);
 
   void AddProcess(ProcessId process, pid_t pid);
-  // Marks the process as ended, because its pid may be reused soon.
+  // Marks the process as ended. Its pid may soon be reused.
   void ProcessEnded(ProcessId process);
   void RemoveProcess(ProcessId process);
 
@@ -62,12 +62,12 @@ class ProcessMemory final : public Memory {
   enum class Direction { kRead, kWrite };
   struct Known {
     pid_t pid;
-    bool same_numbers;  // in this process's pid namespace, so that pids mean the same
+    bool same_numbers;  // its pid namespace is this process's, so that pids have the same meaning
     bool alive = true;
   };
 
-  // A write to /proc/PID/mem ignores the page protection of the program. So the host checks the
-  // mappings first and trusts the result for this long.
+  // A write to /proc/PID/mem ignores the page protection of the program. The host therefore checks
+  // the mappings first, and trusts the result for this long.
   static constexpr std::chrono::microseconds kRightsBelievedFor{1000};
   struct Rights {
     pid_t pid = 0;
@@ -77,18 +77,19 @@ class ProcessMemory final : public Memory {
   };
 
   static constexpr pid_t kNobody = 0, kEnded = -1;
-  // Returns the pid of the process, kEnded, or kNobody if the process is not known.
+  // Returns the pid of the process, kEnded, or kNobody if the process is unknown.
   pid_t PidOf(ProcessId process) const;
-  // Moves all bytes between `local` and `remote`, whose totals are equal. Lists may have any
-  // length. Fails with EFAULT if a byte is not accessible, and with ESRCH if the process has ended.
+  // Moves all bytes between `local` and `remote`, whose total lengths are equal. The lists may have
+  // any length. Fails with EFAULT if a byte is not accessible, and with ESRCH if the process has
+  // ended.
   Status Move(Direction direction, pid_t pid, std::span<const iovec> local,
               std::span<const iovec> remote);
   // Does the same by /proc/PID/mem. Returns the number of bytes moved, or -1 and errno.
   ssize_t MoveByFile(Direction direction, pid_t pid, int file, std::span<const iovec> local,
                      std::span<const iovec> remote);
   bool HasRights(pid_t pid, MemoryRange range, bool write);
-  // Returns the open /proc/PID/mem if process_vm_* was refused. Returns -1 if it was not tried or
-  // was refused, too.
+  // Returns the open /proc/PID/mem if process_vm_* was refused. Returns -1 if process_vm_* was not
+  // tried, or if /proc/PID/mem was refused, too.
   int FileOf(pid_t pid) const;
   bool OpenFile(pid_t pid);
   void Refused(pid_t pid);

@@ -59,7 +59,7 @@ class ProcessMemoryTest : public ::testing::Test {
   ProcessMemory memory_{[this](const std::string& line) { warnings_.push_back(line); }};
 };
 
-// The host may learn of the end later than other processes do.
+// The host may detect the end later than other processes do.
 TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsToldFromMemoryThatIsNotThere) {
   Child child;
   memory_.AddProcess(kFirst, child.pid());
@@ -211,7 +211,7 @@ TEST_F(ProcessMemoryTest, AProgramOfAnotherPidNamespaceIsOutOfReachAndToldOfOnce
 
 class ProcessMemoryInSandboxTest : public ProcessMemoryTest {
  protected:
-  // Runs `body` in a process of its own. A failure there fails this test.
+  // Runs `body` in a separate process. A failure there fails this test.
   template <class Body>
   void InSandbox(std::initializer_list<int> refused, Body&& body) {
     const pid_t child = fork();

@@ -22,10 +22,10 @@ constexpr uint64_t kQueueMagic = 0x72646d6165317175;
 constexpr size_t kPageBytes = 4096;
 constexpr int kQueueSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// A single datagram shares a power of two of bytes with its headers, alignment and struct
-// skb_shared_info. Its struct sk_buff is added to that. A burst has its bytes in separate pages.
+// The bytes of a single datagram share a power of two with its headers, alignment and struct
+// skb_shared_info. Its struct sk_buff is added to that. The bytes of a burst are in separate pages.
 constexpr uint64_t kAloneOverhead = 448, kSkbBytes = 256, kBurstOverhead = 1280;
-// The kernel delays freeing the room of received datagrams, by up to a quarter of the buffer
+// The kernel may not yet have freed the room of received datagrams, up to a quarter of the buffer
 // (udp_rmem_release).
 constexpr uint64_t kUsableOf4 = 3;
 

@@ -1,7 +1,7 @@
 // The fill level of UDP receive queues, shared between the hosts of one user on one machine. The
 // kernel silently drops a datagram when the receive queue is full. Hosts that share these counters
-// wait instead. Each port publishes a page of shared memory, and a small file in the registry that
-// says where the page is. None of this is on the wire.
+// wait instead. Each port publishes a page of shared memory. A small file in the registry says
+// where the page is. Nothing of this is sent on the wire.
 #pragma once
 
 #include <atomic>
@@ -23,19 +23,20 @@ namespace rdmaemu::runtime {
 // (UDP_SEGMENT). Sender and receiver compute the same value.
 uint64_t QueueCharge(size_t bytes, size_t datagrams);
 
-// The shared page. Any process of the same user can write it, so its numbers are not trusted. Wrong
-// numbers make a sender not wait, or wait for at most PeerQueues::kDeafAfter.
+// The shared page. Any process of the same user can write it, so hosts do not trust its numbers.
+// Because of wrong numbers a sender does not wait, or waits for at most PeerQueues::kDeafAfter.
 struct QueuePage {
   uint64_t magic;
   uint8_t address[16];
   uint64_t network;                // inode of the network namespace
-  uint64_t capacity;               // charge that the queue holds without drops
+  uint64_t capacity;               // charge that the queue accepts without drops
   std::atomic<uint64_t> sent;      // total charge that senders gave to the kernel
   std::atomic<uint64_t> taken;     // total charge that was received or dropped
   std::atomic<uint32_t> is_ended;  // the port is closed
 };
 
-// One page of mapped shared memory. It is sealed against shrinking, so that an access cannot fault.
+// One page of mapped shared memory. The memory is sealed against shrinking, so that an access
+// cannot fault.
 class QueueMapping {
  public:
   QueueMapping() = default;
@@ -59,11 +60,12 @@ class OwnQueue {
                                            int socket_fd);
   ~OwnQueue();
 
-  // The charge sent so far. Read it before receiving, and give it to Emptied if there was nothing.
+  // Returns the charge sent so far. Read it before receiving. Pass it to Emptied if there was no
+  // datagram.
   uint64_t sent() const { return page_->sent.load(std::memory_order_acquire); }
   // Counts a received charge.
   void Took(uint64_t charge);
-  // Records an empty queue. Everything sent before was received or dropped.
+  // Records an empty queue. Everything that was sent before was received or dropped.
   void Emptied(uint64_t sent_before);
 
  private:
@@ -78,20 +80,20 @@ class OwnQueue {
 // The receive queues of the ports to which a host sends.
 class PeerQueues {
  public:
-  // For an address without a published queue, the next search is this much later.
+  // The pause between two searches for the queue of an address that publishes none.
   static constexpr Duration kLookAgain = std::chrono::seconds(1);
-  // A full queue that did not shrink for this time may belong to a dead host. It is searched for
-  // again.
+  // A full queue that has not shrunk for this time may belong to a dead host. The sender searches
+  // for the queue again.
   static constexpr Duration kCheckAfter = std::chrono::milliseconds(20);
-  // A full queue that did not shrink for this time belongs to a stopped host. Senders do not wait
+  // A full queue that has not shrunk for this time belongs to a stopped host. Senders do not wait
   // for this queue until it shrinks.
   static constexpr Duration kDeafAfter = std::chrono::seconds(1);
   static constexpr size_t kMaxPeers = 4096;
 
   explicit PeerQueues(std::string directory) : directory_(std::move(directory)) {}
 
-  // Returns whether the peer's queue has room for a datagram or burst of `charge`, after others of
-  // total charge `before` that will be sent first. Returns true if the peer publishes no queue.
+  // Returns whether the peer's queue has room for a datagram or burst of `charge`. `before` is the
+  // total charge of others that are sent first. Returns true if the peer publishes no queue.
   bool Fits(const NetAddress& peer, uint64_t before, uint64_t charge);
   // Records that the kernel accepted datagrams of this charge for the peer.
   void Sent(const NetAddress& peer, uint64_t charge);

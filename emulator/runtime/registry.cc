@@ -51,9 +51,10 @@ OrMessage<Registry> Registry::Open() {
   // lstat rejects a symbolic link that another user may have created in /tmp.
   if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
       status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    return tl::unexpected("the directory " + directory +
-                          " for hosts' sockets is not ours alone (owner or mode); remove it, or"
-                          " set RDMAEMU_DIR to a directory of your own with mode 0700");
+    return tl::unexpected(
+        "the directory " + directory +
+        " for hosts' sockets must belong to this user alone, with mode 0700; remove it, or"
+        " set RDMAEMU_DIR to a directory of your own with mode 0700");
   }
   Registry registry(directory);
   if (registry.SocketPath(std::string(kMaxNameBytes, 'x')).size() >=
@@ -93,8 +94,8 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return Fail(errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
-    // A host that ends removes its lock file while it holds the lock. The file that we locked may
-    // therefore have no name any more, and such a lock excludes no other process.
+    // A host that ends removes its lock file while it holds the lock. The locked file may therefore
+    // have no name any more. Such a lock excludes no other process.
     struct stat locked, named;
     if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {

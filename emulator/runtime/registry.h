@@ -25,7 +25,7 @@
 namespace rdmaemu::runtime {
 
 // The result of a set-up function in this folder. The error is one line for the user: what
-// happened, why, and what to do. The line has no leading "error: ".
+// happened, why, and what to do. The line does not begin with "error: ".
 template <class T>
 using OrMessage = tl::expected<T, std::string>;
 
@@ -86,12 +86,13 @@ class Registry {
   // Takes the host's lock. Fails with EWOULDBLOCK if another process holds the lock, and with the
   // errno of open(2) or flock(2).
   Result<UniqueFd> TryLock(std::string_view name) const;
-  // Returns whether a process holds the host's lock. Makes no call to the host, and so no record in
-  // its trace.
+  // Returns whether a process holds the host's lock. Makes no call to the host, and therefore adds
+  // no record to its trace.
   bool IsLocked(std::string_view name) const;
-  // Writes the JSON text (Host::RulesJson) that remains of this process's host when a rule ends it.
+  // Writes the state of the host's rules (JSON text of Host::RulesJson) when a rule ends this
+  // process's host.
   void WriteCrash(std::string_view name, std::string_view rules) const;
-  // Returns that text if the host with this process id wrote it.
+  // Returns that text if the process `pid` wrote it.
   std::optional<std::string> ReadCrash(std::string_view name, pid_t pid) const;
   // Renames NAME.log to NAME.log.1, so that a new log begins. The caller holds the lock.
   void KeepPreviousLog(std::string_view name) const;

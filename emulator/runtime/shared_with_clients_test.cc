@@ -43,8 +43,8 @@ TEST(EventfdCounters, RemoveDoesNotBlockOnADescriptorThatTheClientLeftBlocking) 
   EXPECT_EQ(counters.Remove(counter, 1), 0u);
 }
 
-// A client fills its counter completely whenever there is room. A host that polls before it writes
-// would sooner or later block, because the client fills the counter in between.
+// A client fills its counter completely whenever there is room. A host that polled before it wrote
+// would block sooner or later, because the client fills the counter in between.
 TEST(EventfdCounters, AddNeverWaitsForAClientThatKeepsItsCounterFull) {
   EventfdCounters counters;
   const CounterId counter = *counters.Create();

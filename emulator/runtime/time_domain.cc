@@ -45,7 +45,7 @@ constexpr off_t kPageLock = off_t{1} << 30;
 constexpr off_t kSlotLocks = kPageLock + 1;
 constexpr off_t kAddressesAt = 65536;
 constexpr int64_t kNever = INT64_MAX;
-// Look again after this long if only an awaited application prevents a jump.
+// The longest sleep when only a wait for an application prevents a jump.
 constexpr Duration kAwaiting = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(1);
 
@@ -86,7 +86,7 @@ void Put(const TimeDomain::Alarm& alarm, DomainSlot& slot) {
   slot.alarm_interval_ns = alarm.interval.count();
 }
 
-// An alarm that is over, or that no time can reach, is none.
+// Returns the next alarm. Returns none for an alarm that has expired, or that no time can reach.
 TimeDomain::Alarm NextAlarm(int64_t due_ns, int64_t interval_ns, int64_t now_ns) {
   const int64_t most = Duration(TimeDomain::kMaxTime).count();
   if (due_ns <= 0 || due_ns > most || interval_ns < 0 || interval_ns > most) return {};
@@ -106,7 +106,7 @@ bool Fill(sockaddr_un& name, const std::string& path) {
 
 }  // namespace
 
-// Only this user can write the file. Read checks its contents anyway.
+// Read checks the contents of this page, although only this user can write the file.
 struct DomainPage {
   uint64_t magic;
   int64_t offset_ns;
@@ -114,9 +114,9 @@ struct DomainPage {
   uint64_t until_idle;  // stop when no deadline is left
   uint64_t generation;  // changes when addresses change
   int64_t balance;      // sent less received when nothing was in flight
-  int64_t mismatch;     // another balance that a host saw
-  int64_t mismatch_ns;  // when it was first seen, in real time; 0: none
-  int64_t asked_ns;     // since when all hosts are asked to look again; 0: not yet
+  int64_t mismatch;     // a different balance that a host saw
+  int64_t mismatch_ns;  // real time at which it was first seen; 0: none
+  int64_t asked_ns;     // real time at which all hosts were asked to look again; 0: not yet
   uint64_t round;       // program time: changes when a member does something
   int64_t clock_bases_ns[TimeDomain::kClocks.size()];
   DomainSlot slots[TimeDomain::kMaxHosts];
@@ -378,8 +378,8 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     own.looked_in = look_round_;
     if (idle.did_work) {
       page.round++;
-      // A host looks after its work. A program's threads may have worked after its look, for
-      // example started a process and waited for it.
+      // A host looks after it has worked. A program's threads may have worked after the program's
+      // look. For example, a thread started a process and waits for it.
       if (program_ == 0) own.looked_in = page.round;
     }
     own.sent = sent_;
@@ -458,8 +458,8 @@ bool TimeDomain::AllHaveLooked(const DomainPage& page, std::vector<std::string>&
   return to_wake.empty();
 }
 
-// A balance that differs from the last one means a datagram that is in flight or lost. It is lost
-// when kTransit has passed and every host has looked into its sockets since then.
+// A balance that differs from the last one means a datagram that is in flight or lost. The datagram
+// is lost when kTransit has passed and every host has checked its sockets since then.
 bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std::string>& to_wake,
                                    Duration& look_again) const {
   int64_t balance = 0;
@@ -498,7 +498,7 @@ bool TimeDomain::NothingIsOnItsWay(DomainPage& page, Time real, std::vector<std:
 TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool awaits,
                                     std::vector<std::string>& to_wake) const {
   const bool is_manual = kind_ == Kind::kManual;
-  // Hosts with a deadline in the past must look before time moves on.
+  // Hosts with a deadline in the past must look before time advances.
   if (next <= now) {
     WakeBefore(page, now, to_wake);
     return {FromNs(page.slots[slot_].next_deadline_ns) <= now, kLookAgain};
@@ -521,7 +521,7 @@ TimeDomain::Answer TimeDomain::Move(DomainPage& page, Time now, Time next, bool 
   if (by > kMaxMove || Duration(page.offset_ns) + by > kMaxTime) return {false, kForever};
   page.offset_ns += by.count();
   page.round++;
-  // Wake hosts with later deadlines too, because they sleep for the time computed before the jump.
+  // Also wake up hosts with later deadlines, because their sleep time was computed before the jump.
   WakeBefore(page, FromNs(kNever - 1), to_wake);
   return {FromNs(page.slots[slot_].next_deadline_ns) <= to, kLookAgain};
 }
@@ -541,7 +541,7 @@ void TimeDomain::Wake(const std::vector<std::string>& hosts) const {
   for (const std::string& host : hosts) {
     sockaddr_un name{};
     if (!Fill(name, registry_.WakePath(host))) continue;
-    // A host with a full queue wakes up as well. The lock of a dead host shows that it is dead.
+    // A host with a full queue also wakes up. A host is dead if nobody holds its lock.
     sendto(wake_fd_.get(), "", 1, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&name),
            sizeof name);
   }

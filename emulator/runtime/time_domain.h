@@ -2,21 +2,22 @@
 // when all hosts are idle and no datagram is in flight between them. Where time jumps by itself, it
 // also waits for applications (Host::AwaitsApplication).
 //
-// In program time (Kind::kProgram) the hosts' programs are members, too. Time does not move until
-// all members are idle. The last action of one member may still be in flight to an idle member (a
-// doorbell, an event). So a member that did something begins a new round. Time jumps when all
-// members have looked for work in the same round and found none. A program that a signal has
-// stopped can do nothing, so time does not wait for it. Its deadlines count again when it goes on.
+// In program time (Kind::kProgram) the hosts' programs are members, too. Time does not advance
+// until all members are idle. The last action of one member (a doorbell, an event) may still be in
+// flight to an idle member. A member that did something therefore begins a new round. Time jumps
+// when all members have looked for work in the same round and found none. A program that a signal
+// has stopped can do nothing, so time does not wait for the program. Its deadlines count again when
+// it continues.
 //
 // The hosts share a small file: a page with the time and one slot per host. A lock of the file
-// (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and its counts
-// of datagrams exchanged with the others. The last host to become idle advances the time. It then
-// wakes the hosts that have something to do by a datagram to their socket NAME.wake. A host holds a
-// lock on its slot while it lives, so that the others notice its death. The file is read and
-// written, never mapped, so a truncated file is an error and not a signal.
+// (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and the counts
+// of its datagrams to and from other hosts. The last host to become idle advances the time. That
+// host then wakes up the hosts that have work, by a datagram to their socket NAME.wake. A host
+// holds a lock on its slot while it lives, so that the others detect its death. The hosts read and
+// write the file and never map it. A truncated file is therefore an error and not a signal.
 //
-// While a host is busy, no time jumps happen. So the host reads the file only when it becomes idle
-// and when it wakes up.
+// While a host is busy, time does not jump. The host therefore reads the file only when it becomes
+// idle and when it wakes up.
 #pragma once
 
 #include <array>
@@ -43,9 +44,9 @@ class TimeDomain final : public Clock {
   static constexpr size_t kMaxHosts = 64;
   static constexpr size_t kMaxAddressesPerHost = 64;
   // A datagram between two hosts of one machine is in the receiver's socket after this time. If the
-  // receiver then finds no datagram, the datagram is lost. On a busy machine the kernel delivers by
-  // a thread of its own (ksoftirqd), which may have to wait for a processor: 10 ms were too short
-  // in one of 500 runs.
+  // receiver then finds no datagram, the datagram is lost. On a busy machine a thread of the kernel
+  // (ksoftirqd) delivers, and this thread may have to wait for a processor. 10 ms were too short in
+  // one of 500 runs.
   static constexpr Duration kTransit = std::chrono::milliseconds(200);
   // A host that waits for another host sleeps this long, because the other host may have died.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(100);
@@ -54,7 +55,7 @@ class TimeDomain final : public Clock {
   static constexpr Duration kMaxTime = std::chrono::hours(24 * 366 * 50);
 
   // Joins the domain. `addresses` are the wire addresses of the host. The first host of a domain
-  // starts its time: virtual time at the real time, manual and program time at 0.
+  // starts its time. Virtual time starts at the real time, manual and program time start at 0.
   static OrMessage<std::unique_ptr<TimeDomain>> Join(const Registry& registry, Kind kind,
                                                      const std::string& host,
                                                      const std::vector<NetAddress>& addresses);
@@ -68,11 +69,11 @@ class TimeDomain final : public Clock {
   Time At(Time real) const override;
   Duration RealTime(Duration length) const override;
 
-  // The state of a host that finds nothing to do and has sent everything.
+  // The state of a host that has no work and has sent all datagrams.
   struct Idle {
     std::optional<Time> next_deadline;
     bool awaits_application;
-    bool did_work = false;  // did something since it was idle last; for program time only
+    bool did_work = false;  // the host did work since it was last idle; for program time only
   };
   struct Answer {
     bool is_due;          // time has reached the host's deadline: do not sleep
@@ -85,14 +86,14 @@ class TimeDomain final : public Clock {
   // The timer of alarm(2), which a process keeps over execve(2).
   struct Alarm {
     std::optional<Time> due;  // nullopt: disarmed
-    Duration interval{};      // zero: it expires once
+    Duration interval{};      // zero: expires once
   };
-  // Program time: keeps the alarm for the program that this process may execute.
+  // Program time: stores the alarm for the program that this process may execute.
   void KeepAlarm(const Alarm& alarm);
   // Returns the alarm that the process had when it executed this program.
   const Alarm& kept_alarm() const { return kept_alarm_; }
   // Program time: begins the member's look for work, whose result BecomeIdle reports. The look may
-  // miss anything that others do after this call. BecomeBusy implies BeginLook.
+  // miss actions that others start after this call. BecomeBusy implies BeginLook.
   void BeginLook();
 
   // The values of kClocks when the domain's time is 0, in program time. Each is a whole second.
@@ -108,7 +109,7 @@ class TimeDomain final : public Clock {
   // Returns those of `processes` that are not living members.
   std::vector<Stranger> Strangers(const std::vector<pid_t>& processes) const;
 
-  // Readable when time has moved, or when another host asks for a new look.
+  // Readable when time has advanced, or when another host requests a new look.
   int wake_fd() const { return wake_fd_.get(); }
   void TakeWake();
 
@@ -118,13 +119,13 @@ class TimeDomain final : public Clock {
   void AddAddress(const NetAddress& address);
   void RemoveAddress(const NetAddress& address);
 
-  // Advances manual time, which moves when all hosts are idle. Fails with EOPNOTSUPP for other
-  // kinds, and with EINVAL unless 0 < `by` <= kMaxMove.
+  // Advances manual time by `by` when all hosts are idle. Fails with EOPNOTSUPP for other kinds,
+  // and with EINVAL unless 0 < `by` <= kMaxMove.
   Status Advance(Duration by);
-  // Advances manual time to the last deadline, or until an application is awaited, by at most
-  // kMaxMove.
+  // Advances manual time to the last deadline, or until a host waits for an application. Advances
+  // by at most kMaxMove.
   Status RunUntilIdle();
-  // Returns true while manual time has not reached its target.
+  // Returns true while manual time has not reached the time that was last requested.
   bool IsMoving();
 
  private:
@@ -138,7 +139,7 @@ class TimeDomain final : public Clock {
   OrMessage<void> TakeSlot();
   void TakeSlotIn(DomainPage& page) const;
   std::string FilePath() const;
-  // Returns whether a member lives, and notes whether it is stopped.
+  // Returns whether a member lives, and records whether a signal has stopped it.
   bool LooksAlive(DomainPage& page, size_t slot) const;
   bool Read(DomainPage& page) const;
   bool Write(const DomainPage& page) const;
@@ -171,7 +172,7 @@ class TimeDomain final : public Clock {
   std::array<Duration, kClocks.size()> clock_bases_{};
   Duration offset_{};  // added to real time; for manual and program time, the time itself
   uint64_t generation_ = 0;
-  uint64_t look_round_ = 0;  // round in which the member's current look began
+  uint64_t look_round_ = 0;  // the round in which the member's current look began
   Alarm kept_alarm_;
   uint64_t sent_ = 0, received_ = 0;
   std::vector<NetAddress> own_addresses_;

@@ -93,7 +93,7 @@ TEST_F(VirtualTime, DoesNotJumpWhileAnApplicationIsAwaited) {
   EXPECT_FALSE(Idle(*b, {}, true).is_due);
   a->BecomeBusy();
   EXPECT_EQ(a->At(real), real);
-  // Virtual time runs with real time all the same.
+  // Virtual time also advances with real time.
   real += seconds(99);
   EXPECT_TRUE(Idle(*a, seconds(0)).is_due);
 }
@@ -110,7 +110,7 @@ TEST_F(VirtualTime, StandsUntilEveryHostIsIdleAndThenWakesThoseThatAreDue) {
   EXPECT_EQ(b->At(real), real + seconds(10));
 }
 
-// A host sleeps for the time that it had until its deadline before the jump.
+// A host's sleep time was computed before the jump, so the host must be woken up.
 TEST_F(VirtualTime, WakesThoseThatAreDueLaterToo) {
   const auto a = Join("a", kA), b = Join("b", kB), c = Join("c", kElsewhere);
   Idle(*a, seconds(10));
@@ -351,7 +351,7 @@ TEST_F(ManualTime, MovesThroughEveryDeadlineToWhereItWasTold) {
   EXPECT_EQ(a->At(real), Time(seconds(5)));
 }
 
-// A caller that moves time decides not to wait for the application.
+// A caller that advances time decides not to wait for the application.
 TEST_F(ManualTime, MovesOverAnApplicationThatIsAwaited) {
   const auto a = Join("a", kA);
   ASSERT_TRUE(a->Advance(seconds(5)));

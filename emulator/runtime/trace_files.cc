@@ -18,7 +18,7 @@ namespace {
 constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
 // Refuses two kinds of files. A path to a descriptor (/dev/stdout) names another file in the host
-// process than in the caller's. A pipe could block the host, because its reader may be missing or
+// process than in the caller. A pipe could block the host, because its reader may be missing or
 // slow.
 OrMessage<void> RefuseFile(const std::string& path, const char* option) {
   for (const char* own :

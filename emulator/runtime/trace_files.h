@@ -19,22 +19,22 @@ namespace rdmaemu::runtime {
 // Returns the offset from the host's time to the wall clock.
 Duration WallClockOffset(Time now);
 
-// A file that only grows. The first failed write is printed and kept in `error`. Later bytes are
+// A file that only grows. The first failed write is printed and stored in `error`. Later bytes are
 // dropped.
 class AppendFile {
  public:
   static constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
-  // How long Create waits until another host that ends closes the same file.
+  // How long Create waits for another host that is ending and will close the same file.
   static constexpr std::chrono::seconds kOtherWriterPatience{5};
 
   // Creates or empties the file. Fails if another host, or another option of this host, writes it.
   OrMessage<void> Create(const std::string& path, const char* option);
   bool is_open() const { return static_cast<bool>(fd_); }
   const std::string& path() const { return path_; }
-  // The error text of the first failed write(2). Empty while every write succeeds.
+  // The error text of the first failed write(2). Empty while every write has succeeded.
   const std::string& error() const { return error_; }
   void Close() { fd_.Reset(); }
-  // Callers append to this buffer, then call Appended, which writes when the buffer is large
+  // Callers append to this buffer, then call Appended. Appended writes when the buffer is large
   // enough.
   std::string& buffer() { return buffer_; }
   void Appended();

@@ -95,7 +95,8 @@ Status UdpNetwork::Open(const HostAddress& address) {
   return watched;
 }
 
-// Groups that the address joined stay open until they are left. Their datagrams reach no member.
+// Closes an address. Groups that the address joined stay open until LeaveGroup. No member receives
+// their datagrams.
 void UdpNetwork::Close(const NetAddress& address) {
   for (std::unique_ptr<Port>& port : ports_) {
     if (port == nullptr || port->socket.address() != address) continue;
@@ -143,7 +144,7 @@ bool UdpNetwork::Receive(int fd, NetAddress destination, NetAddress at, const Ha
 
 bool UdpNetwork::ReceivePort(uint32_t number, const Handler& handler) {
   if (number >= ports_.size() || ports_[number] == nullptr) return false;
-  // Staged datagrams arrived first, so they are delivered first.
+  // Staged datagrams arrived first, so deliver them first.
   return ReceiveStaged(handler) || ReceiveFrom(*ports_[number], receiver_, handler);
 }
 
@@ -167,7 +168,8 @@ bool UdpNetwork::ReceiveFrom(const Port& port, UdpReceiver& receiver, const Hand
 
 bool UdpNetwork::ReceiveStaged(const Handler& handler) {
   if (staged_.empty()) return false;
-  // Handling a datagram may stage other datagrams, so the loop handles only the ones staged now.
+  // Handling a datagram may stage other datagrams, so this loop handles only those that are staged
+  // now.
   for (size_t count = staged_.size(); count > 0 && !staged_.empty(); count--) {
     const Staged next = std::move(staged_.front());
     staged_.pop_front();
@@ -183,8 +185,8 @@ bool UdpNetwork::ReceiveStaged(const Handler& handler) {
   return true;
 }
 
-// Stages one batch of each port. It uses its own buffers, because a batch in the other buffers may
-// be in handling.
+// Stages one batch of each port. It uses separate buffers, because the caller may still be handling
+// a batch in the other buffers.
 void UdpNetwork::Stage() {
   if (staging_receiver_ == nullptr) staging_receiver_ = std::make_unique<UdpReceiver>();
   const Handler stage = [&](const wire::UdpFlow& flow,
@@ -203,8 +205,8 @@ void UdpNetwork::Stage() {
   }
 }
 
-// The peer may be waiting for this host, so this host receives the peer's datagrams meanwhile. They
-// are handled later, because the sender must not be called here.
+// The peer may be waiting for this host. This host therefore receives the peer's datagrams
+// meanwhile. They are handled later, because the sender must not be called here.
 void UdpNetwork::WaitForPeer(UdpPort& port) {
   while (port.awaits_peer()) {
     Stage();

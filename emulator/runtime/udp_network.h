@@ -1,5 +1,6 @@
 // All wire addresses of a host as its Network. A datagram is sent through the socket of its source
-// address. It is received through the socket of its destination address or of the multicast group.
+// address. A datagram is received through the socket of its destination address or of the multicast
+// group.
 #pragma once
 
 #include <deque>
@@ -19,8 +20,8 @@ namespace rdmaemu::runtime {
 class UdpNetwork final : public Network {
  public:
   static constexpr size_t kMaxGroups = 4096;  // one socket per group
-  // Limit of the datagrams that a host receives while it waits for room in a peer's queue. Above
-  // this limit the sockets fill, and the peers wait in turn.
+  // Limit of the bytes that a host receives while it waits for room in a peer's queue. Above this
+  // limit the sockets fill up, and the peers wait in turn.
   static constexpr size_t kMaxStagedBytes = size_t{64} << 20;
 
   // Hosts of the same registry directory wait for room in each other's receive queues instead of
@@ -30,8 +31,8 @@ class UdpNetwork final : public Network {
   // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
 
-  // Adds a port. Datagrams sent in one Host::Work must be sent before the loop sleeps, so the loop
-  // calls Flush.
+  // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
+  // so the loop calls Flush.
   void Add(UdpPort port);
   // Adds all sockets to the epoll descriptor, as kUdpPort and kGroupPort with their numbers.
   // Sockets of later addresses and groups are added, too. Fails with an errno of epoll_ctl(2).
@@ -68,8 +69,8 @@ class UdpNetwork final : public Network {
   using Handler = std::function<void(const wire::UdpFlow& flow,
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
-  // Receives one batch from the port or group with this number. Returns false if there was none, or
-  // if the port is closed or the group left.
+  // Receives one batch from the port or group with this number. Returns false if there was no
+  // datagram, the port is closed, or the host has left the group.
   bool ReceivePort(uint32_t number, const Handler& handler);
   bool ReceiveGroup(uint32_t number, const Handler& handler);
   // Delivers the datagrams that were received while a send waited. Returns true if there were any.
@@ -77,10 +78,10 @@ class UdpNetwork final : public Network {
 
   // Gives all pending datagrams to the kernel.
   void Flush();
-  // Flushes, and waits for room in the peers' queues. For the last datagrams of a host or an
-  // address.
+  // Flushes, and waits for room in the peers' queues. Call this for the last datagrams of a host or
+  // an address.
   void FlushAll();
-  // Returns true if the kernel did not accept all datagrams. Call Flush again a little later.
+  // Returns true if the kernel did not accept all datagrams. Call Flush again shortly afterwards.
   bool blocked() const;
 
  private:

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kTtl = 64;  // as rdma_rxe, whatever the system's default is
 
-// Multicast packets are sent only on the link of the port's own address. They reach members on this
-// machine too, as with the kernel's rdma_rxe.
+// Multicast packets are sent only on the link of the port's own address. Members on this machine
+// also receive them, as with the kernel's rdma_rxe.
 bool SetMulticastOptions(int fd, const NetAddress& own, uint32_t interface_index) {
   if (!own.IsIpv4()) {
     return SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface_index)) &&
@@ -183,8 +183,9 @@ void UdpPort::Commit() {
 
 size_t UdpPort::BurstLength(size_t first) const {
   const Waiting& head = waiting_[first];
-  // A burst is used on loopback only, where the kernel does not split it. On other links the kernel
-  // gives its packets consecutive IP IDs, which do not match this ICRC for a remote rdma_rxe.
+  // Bursts are used on loopback only, where the kernel does not split them. On other links the
+  // kernel would give the packets consecutive IP IDs. A remote rdma_rxe would find that they do not
+  // match this ICRC.
   if (!segmentation_ || !head.destination.IsLoopback()) return 1;
   size_t count = 1, total = head.bytes;
   for (size_t i = first + 1; i < waiting_.size() && count < kMaxSegments; i++, count++) {
@@ -263,7 +264,7 @@ void UdpPort::Flush() {
     } else if (errno == EINTR) {
       continue;
     } else if (reports_refusals_ && !error_taken) {
-      error_taken = true;  // the error may be of an earlier datagram; the next call shows it
+      error_taken = true;  // the error may be of an earlier datagram; the next call reports its own
     } else if (messages[0].datagrams > 1 && (errno == EINVAL || errno == EIO)) {
       segmentation_ = false;  // UDP_SEGMENT is not supported: send the same datagrams one by one
     } else {

@@ -1,6 +1,6 @@
 // One wire address of a host: an unconnected UDP socket on (address, 4791) with the options that
-// RoCEv2 needs. IP_PMTUDISC_DO on an unconnected socket sends DF and IP ID 0. So the ICRC can be
-// computed before the kernel writes the IP header (docs/design.md).
+// RoCEv2 needs. IP_PMTUDISC_DO on an unconnected socket sends DF and IP ID 0. The host can
+// therefore compute the ICRC before the kernel writes the IP header (docs/design.md).
 #pragma once
 
 #include <netinet/in.h>
@@ -26,7 +26,7 @@ class UdpPort {
   static constexpr size_t kMaxSegments = 64;  // UDP_MAX_SEGMENTS of Linux 6.1
   static constexpr size_t kMaxBatch = 256;    // datagrams pending for one sendmmsg
   static constexpr size_t kSendBufferBytes = size_t{1} << 20;
-  // Pending datagrams are sent when they reach this size, so that they are still in a core's cache.
+  // Pending datagrams are sent when they reach this size, while they are still in a core's cache.
   static constexpr size_t kFlushBytes = size_t{128} << 10;
 
   // Opens the socket. Fails with the errors of socket(2) and bind(2), such as EADDRINUSE and
@@ -37,8 +37,7 @@ class UdpPort {
   const NetAddress& address() const { return address_; }
   uint32_t interface_index() const { return interface_index_; }
 
-  // From now on datagrams wait until the peer's receive queue has room for them. `peers` is not
-  // owned.
+  // Makes datagrams wait until the peer's receive queue has room for them. `peers` is not owned.
   void WaitFor(PeerQueues& peers) { peers_ = &peers; }
 
   // Enables TakeRefused (IP_RECVERR).
@@ -46,22 +45,23 @@ class UdpPort {
   // Returns the destinations that answered with an ICMP port unreachable since the last call.
   std::vector<NetAddress> TakeRefused();
 
-  // Returns room for one datagram, which Flush sends at the latest. Returns an empty span if there
-  // is no room until the kernel accepts pending datagrams. An Allocate without a Commit is
-  // discarded.
+  // Returns a buffer for one datagram. Flush sends the datagram at the latest. Returns an empty
+  // span if there is no room until the kernel accepts pending datagrams. An Allocate without a
+  // Commit is discarded.
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class, size_t bytes);
-  // Allocates room for several datagrams in order. Returns how many got room.
+  // Allocates buffers for several datagrams in order. Returns how many datagrams got one.
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
-  // Completes the datagrams that were allocated last. Flushes when enough bytes are pending that a
-  // larger send would not be faster.
+  // Completes the datagrams that were allocated last. Flushes when the pending bytes are so many
+  // that a larger send would not be faster.
   void Commit();
-  // Gives pending datagrams to the kernel. A datagram that the kernel refuses is lost, as on a
+  // Gives pending datagrams to the kernel. A datagram that the kernel rejects is lost, as on a
   // wire.
   void Flush();
-  // True if the kernel's buffer or a peer's queue was full. Call Flush again a little later.
+  // Returns true if the kernel's buffer or a peer's queue was full. Call Flush again shortly
+  // afterwards.
   bool blocked() const { return blocked_; }
-  // True if the full queue was the peer's.
+  // Returns true if the full queue was the peer's.
   bool awaits_peer() const { return awaits_peer_; }
   bool has_pending() const { return committed_ > 0; }
 
@@ -89,7 +89,7 @@ class UdpPort {
   std::unique_ptr<std::byte[]> buffer_;  // kSendBufferBytes, unwritten
   std::vector<Waiting> waiting_;
   size_t sent_ = 0;       // datagrams of waiting_ that were sent
-  size_t committed_ = 0;  // complete datagrams of waiting_; later ones are only allocated
+  size_t committed_ = 0;  // completed datagrams of waiting_; later ones are only allocated
 };
 
 }  // namespace rdmaemu::runtime

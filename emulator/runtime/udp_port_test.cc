@@ -154,7 +154,7 @@ TEST(UdpPort, ARunGetsWhatRoomThereIs) {
   EXPECT_EQ(Receive(*second).size(), UdpPort::kMaxBatch);
 }
 
-// Datagrams that are sent soon are still in the sender's cache.
+// Datagrams that are sent early are still in the sender's cache.
 TEST(UdpPort, EnoughBytesGoOutByThemselves) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
                   second = UdpPort::Open(kSecondPortAddress, 0);

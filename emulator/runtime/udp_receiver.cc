@@ -29,7 +29,7 @@ struct UdpReceiver::Buffers {
   std::vector<std::span<const std::byte>> payloads;
 };
 
-// Unwritten memory costs nothing until datagrams come.
+// Unwritten memory costs nothing until datagrams arrive.
 UdpReceiver::UdpReceiver() : buffers_(std::make_unique_for_overwrite<Buffers>()) {}
 UdpReceiver::~UdpReceiver() = default;
 UdpReceiver::UdpReceiver(UdpReceiver&&) noexcept = default;

@@ -20,11 +20,11 @@ class UdpReceiver {
   UdpReceiver(UdpReceiver&&) noexcept;
   UdpReceiver& operator=(UdpReceiver&&) noexcept;
 
-  // Gets consecutive datagrams of one flow, at most one batch.
+  // Called with consecutive datagrams of one flow, at most one batch.
   using Handler = std::function<void(const wire::UdpFlow& flow,
                                      std::span<const std::span<const std::byte>> udp_payloads)>;
-  // Receives one batch from a socket that is bound to `destination`. Returns false if there was
-  // none.
+  // Receives one batch from a socket that is bound to `destination`. Returns false if there was no
+  // datagram.
   bool Receive(int fd, const NetAddress& destination, const Handler& handler);
   // The total QueueCharge of the last batch.
   uint64_t charge() const { return charge_; }

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 8> kKinds = {
     "call", "fault", "cm.event", "cm.send", "cm.receive", "qp.state", "async", "wc.error"};
 constexpr std::array<const char*, 4> kFields = {"errno", "status", "reason", "at"};
 
-// Kinds of what reaches a process, whether the process asks for it or not.
+// Kinds of records about events for a process, whether or not the process fetches them.
 constexpr std::array<std::string_view, 3> kArrivals = {kFetch, "cm.event", "async"};
 constexpr std::array<std::string_view, 2> kFetchCalls = {"GET_EVENT", "GetAsyncEvent"};
 
@@ -56,13 +56,13 @@ Sequences ByProcessAndKind(const Run& run) {
   return sequences;
 }
 
-// The runs in which the process ended: they may lack its last arrivals.
+// The runs in which the process ended. They may lack its last events.
 struct MayEndEarly {
   bool earlier = false, later = false;
 };
 
-// Returns true when the run may lack the last records of the sequence, because they would have come
-// after the end of its process or, for the host itself, of all processes.
+// Returns true when the run may lack the last records of the sequence. Those records would have
+// followed the end of its process or, for the host itself, of all processes.
 bool MayLackTheLast(const Run& run, const Key& sequence) {
   const auto& [process, kind] = sequence;
   if (process == 0) return run.all_ended && kind == kDisconnects;
@@ -106,7 +106,7 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
     const auto next = static_cast<uint32_t>(numbers_.size());
     const uint32_t number = numbers_.try_emplace(process, next).first->second;
     const bool is_fetch = kind == "call" && Contains(kFetchCalls, what);
-    // The program destroyed the channel while a thread of it was about to fetch.
+    // The program destroyed the channel while one of its threads was about to fetch.
     if (is_fetch && record.value("errno", 0) == EBADF) return std::nullopt;
     if (kind != "call" || what != "Hello") active_.insert(number);
     const bool disconnects = kind.starts_with("cm.") && (what == "DREQ" || what == "DREP");
@@ -116,7 +116,7 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
                                               : kind),
                     TextOf(record, kind, what)};
   } catch (const Json::exception&) {
-    return wrong("has not the keys of a trace's record");
+    return wrong("lacks the keys of a trace's record");
   }
 }
 

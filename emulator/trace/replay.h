@@ -1,16 +1,18 @@
 // Compares two runs by their traces (JSON lines), and finds the first difference.
 //
 // A sequence holds the records of one kind and one process, in their order. Processes are numbered
-// in the order in which they connected; 0 is the host itself. The comparison covers the kind of
-// each record, its `what`, and the fields errno, status, reason and at; for a fault rule also its
-// name. It does not cover times, numbers of objects and the order of different sequences: those
-// depend on the scheduling of processes and threads. Calls of tools (`rdmaemu hosts`) are skipped.
+// in the order in which they connected. Number 0 is the host itself. The comparison covers the kind
+// of each record, its `what`, and the fields errno, status, reason and at. For a fault rule it also
+// covers the name. The comparison does not cover times, numbers of objects and the order of
+// different sequences, because these depend on the scheduling of processes and threads. Calls of
+// tools (`rdmaemu hosts`) are skipped.
 //
-// Calls that fetch an event form a sequence of their own, because programs make them in a thread of
-// their own. A process that exits races with events on their way to it. So when a process ended in
-// one run, events and fetches beyond the last one of that run are not compared, nor are fetches
-// from a channel that the program has destroyed (EBADF). When all processes ended, the same holds
-// for the host's last DREQ and DREP messages, which form a sequence of their own.
+// Calls that fetch an event form their own sequence, because programs make them in a separate
+// thread. When a process exits, events may still be in flight to it. Suppose that a process ended
+// in one run. Then events and fetches beyond the last one of that run are not compared. Fetches
+// from a channel that the program has destroyed (EBADF) are never compared. When all processes
+// ended, the same rule applies to the host's last DREQ and DREP messages, which form a separate
+// sequence.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +58,8 @@ class RunReader {
   tl::expected<std::optional<Decision>, std::string> Take(std::string_view line);
   const std::string& seed() const { return seed_; }
   const std::set<uint32_t>& ended() const { return ended_; }
-  // Every process that did more than connect has ended. `rdmaemu run` itself only connects.
+  // Returns true when every process that did more than connect has ended. `rdmaemu run` itself only
+  // connects.
   bool all_ended() const {
     return !ended_.empty() && std::ranges::all_of(active_, [&](uint32_t one) {
       return one == 0 || ended_.contains(one);
@@ -83,7 +86,7 @@ struct Departure {
 std::optional<Departure> FirstDeparture(const Run& earlier, const Run& later);
 
 // Finds departures while the later run continues. Take reports a different or an additional
-// decision at once. A missing decision can be detected only at the run's end.
+// decision at once. A missing decision is detected only at the run's end.
 class RunFollower {
  public:
   explicit RunFollower(const Run& earlier);

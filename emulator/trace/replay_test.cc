@@ -169,7 +169,7 @@ TEST(Replay, FindsTheSeed) {
 
 TEST(Replay, WhatIsNoTraceIsNamedByItsLine) {
   EXPECT_EQ(ParseRun(Call(1, "A") + "nonsense\n").error(), "line 2 is not a record of a trace");
-  EXPECT_EQ(ParseRun("{\"kind\":7}\n").error(), "line 1 has not the keys of a trace's record");
+  EXPECT_EQ(ParseRun("{\"kind\":7}\n").error(), "line 1 lacks the keys of a trace's record");
   EXPECT_EQ(ParseRun("[]").error(), "line 1 is not a record of a trace");
 }
 

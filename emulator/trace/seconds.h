@@ -1,4 +1,4 @@
-// Writes a time in decimal seconds with nine digits after the point, so without loss.
+// Formats a time in decimal seconds with nine digits after the point, without loss.
 #pragma once
 
 #include <string>

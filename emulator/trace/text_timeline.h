@@ -15,7 +15,7 @@ class TextTimeline {
   explicit TextTimeline(std::string_view host, Time origin = Time{});
 
   // Appends one line with its newline. Control characters in the record's text become '?', so that
-  // a record stays on one line and cannot control a terminal.
+  // a record is one line and cannot control a terminal.
   void Append(const Record& record, std::string& out) const;
 
  private:

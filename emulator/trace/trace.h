@@ -1,4 +1,4 @@
-// Records of what a host did: one per call, CM message, CM event, state change and completion
+// Records of a host's actions: one per call, CM message, CM event, state change and completion
 // error. A sink writes them as text, JSON lines or pcapng. The pure core only fills them in.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Field {
 
 struct Record {
   Time time;
-  ProcessId process = ProcessId::kNone;  // whose call; kNone: the host itself
+  ProcessId process = ProcessId::kNone;  // the calling process; kNone: the host itself
   std::string_view kind;  // "host", "call", "fault", "cm.send", "cm.receive", "cm.event",
                           // "qp.state", "qp.error", "rc.retry", "async", "wc.error",
                           // "process"
@@ -34,7 +34,7 @@ struct Record {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // Returns false when no one reads records. Callers then need not build records.
+  // Returns false when nobody reads the records. Callers then need not build records.
   virtual bool wants_records() const = 0;
   virtual void Write(const Record& record) = 0;
   // Returns true when WritePacket wants packets: those sent or received over UDP, and those between

@@ -50,7 +50,7 @@ void SeekTo(QpContext& context, uint32_t psn) {
                          : 0;
     }
   }
-  // A request that failed locally stops the search, because no later request may be sent.
+  // A request that failed locally stops the search, because no request behind it may be sent.
   for (size_t i = 0; i < s.cursor && i < s.requests.size(); ++i) {
     if (s.requests[i].done && s.requests[i].status != IBV_WC_SUCCESS) s.cursor = i;
   }
@@ -58,8 +58,8 @@ void SeekTo(QpContext& context, uint32_t psn) {
 
 void Completer::Handle(Time now, QpContext& context, Train& train) {
   RequesterState& s = context.requester;
-  // The response is for a PSN that was never sent. It is of an earlier incarnation of the QP, or
-  // forged.
+  // The response is for a PSN that was never sent. It belongs to an earlier incarnation of the QP,
+  // or is forged.
   if (PsnDiff(train.last_psn(), s.highest_psn) >= 0) {
     core_.counters.dropped_unexpected_answer++;
     return;
@@ -139,8 +139,9 @@ void Completer::HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8
   }
 }
 
-// With TCP a request succeeds when it was sent. The end of the connection reports the peer's
-// refusal. Only a request that still waits for its response has not succeeded.
+// Ends a connection whose peer refused a request, on devices over TCP. There a request succeeds
+// when it was sent. Only a request that still waits for its response has not succeeded. The end of
+// the connection reports the peer's refusal.
 void Completer::EndUntold(Time now, QpContext& context) {
   if (!context.requester.requests.front().needs_response()) Finish(now, context);
   core_.FailQp(now, *context.qp);
@@ -330,9 +331,9 @@ void Completer::HandleAtomic(Time now, QpContext& context, const Train& train) {
   CheckDrained(context);
 }
 
-// Returns true when the QP's requests, or their answers, may still be in the local queue. A host
-// that is slower than the timeout would otherwise exhaust the retries without any loss. The queue
-// first delivers the requests and then their answers. A retry does not wait any longer.
+// Returns true when the QP's requests, or their responses, may still be in the local queue.
+// Otherwise a host that is slower than the timeout would exhaust the retries without any loss. The
+// queue delivers the requests before their responses. A retry does not wait any longer.
 bool Completer::AwaitsLocalQueue(QpContext& context) {
   RequesterState& s = context.requester;
   if (!context.peer_is_local) return false;
@@ -385,10 +386,10 @@ void Completer::Retry(Time now, QpContext& context, bool timeout, const char* wh
 void Completer::Finish(Time now, QpContext& context) {
   RequesterState& s = context.requester;
   QueuePair& qp = *context.qp;
-  // Free the slot first, because a program that polls the completion may post again at once.
+  // Free the slot first. A program that polls the completion may post again at once.
   s.consumer = qp.send_ring.Next(s.consumer);
   qp.send_ring.SetConsumer(s.consumer);
-  // An overrun send CQ raises CQ_ERR and does not change the QP (measured on rxe).
+  // When the send CQ overruns, CQ_ERR is raised and the QP does not change (measured on rxe).
   (void)core_.CompleteSend(now, context, s.requests.front());
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
@@ -409,7 +410,7 @@ void Completer::CompleteDone(Time now, QpContext& context) {
       return Fail(now, context, s.requests.front().status);
     }
     Finish(now, context);
-    // Later requests may have waited for this one (LOCAL_INV).
+    // Later requests may have waited for this request (LOCAL_INV).
     core_.MakeReady(context);
   }
 }

@@ -1,5 +1,5 @@
-// The completer of RC. It handles responses, completes requests in order, retransmits lost packets,
-// and fails requests that cannot succeed. It corresponds to the kernel's rxe_comp.c.
+// The completer of RC. The completer handles responses, completes requests in order, retransmits
+// lost packets, and fails requests that cannot succeed. Counterpart in the kernel: rxe_comp.c.
 #pragma once
 
 #include <optional>
@@ -15,16 +15,16 @@ class Completer {
   // Handles an ACK, NAK, READ response or atomic acknowledge for the QP, which is in RTS or SQD.
   void Handle(Time now, QpContext& context, Train& train);
   // Handles several packets of a READ response whose payload is in Train::parts. Returns false when
-  // they are not the next expected packets. The caller must then handle them one by one. Until then
-  // only memory has changed that the packets will write again.
+  // they are not the next expected packets. The caller must then handle them one by one. In that
+  // case only memory has changed that the packets will write again.
   bool HandleRun(Time now, QpContext& context, Train& train);
   // Resolves the destination of a READ response that is about to be handled. Returns false when the
   // destination is unknown.
   bool Target(QpContext& context, const Train& train, Pieces& into);
   // Handles the expired ACK timeout or RNR timer.
   void Expire(Time now, QpContext& context);
-  // Completes the requests at the front that wait for nothing. The first failed request moves the
-  // QP to ERR.
+  // Completes the oldest requests that have their responses or need none. The first failed request
+  // moves the QP to ERR.
   void CompleteDone(Time now, QpContext& context);
   // Returns the incomplete request that contains the PSN. nullptr: there is none.
   static const SendWqe* RequestOf(const QpContext& context, uint32_t psn);
@@ -42,13 +42,13 @@ class Completer {
   void EndUntold(Time now, QpContext& context);
   void HandleFatalNak(Time now, QpContext& context, uint32_t psn, uint8_t code);
   void HandleRead(Time now, QpContext& context, Train& train);
-  // Returns IBV_WC_SUCCESS, or the status with which the request fails. Nothing: the process of one
-  // side has ended, so the response counts as lost.
+  // Returns IBV_WC_SUCCESS, or the status with which the request fails. Returns nothing when the
+  // process of one side has ended. The response then counts as lost.
   std::optional<ibv_wc_status> PlaceRead(QpContext& context, const SendWqe& request, Train& train);
   void FinishRead(Time now, QpContext& context, const SendWqe& request, uint32_t packets);
   void HandleAtomic(Time now, QpContext& context, const Train& train);
   // Acknowledges all packets before `to`. Returns false when a READ or atomic among them has no
-  // response, because that response is lost.
+  // response, which means that the response was lost.
   bool Acknowledge(Time now, QpContext& context, uint32_t to);
   // Records that the peer received `count` more packets, up to unacked_psn.
   void Progress(Time now, QpContext& context, uint32_t count);
@@ -65,8 +65,8 @@ inline bool IsSending(const QueuePair& qp) {
 }
 // Sets the next packet to `psn`. Packets sent from there on count as not sent (go-back-N).
 void SeekTo(QpContext& context, uint32_t psn);
-// Returns the deadline of the oldest unacknowledged packet, counted from now. Nothing with timeout
-// 0.
+// Returns the deadline of the oldest unacknowledged packet, counted from `now`. Returns nothing
+// when the QP's timeout is 0.
 std::optional<Time> AckDeadline(Time now, const QueuePair& qp);
 
 }  // namespace rdmaemu::transport

@@ -152,7 +152,8 @@ void CopyJobs::Withdraw(JobOffer& offer) {
   CopyJob& job = JobOf(offer);
   if (job.Claim(CopyJob::kFree)) return;
   JobBoard& board = BoardOf(*offer.share);
-  // After one wait in vain for a group, the host does not wait for that group's other jobs.
+  // After the host has waited in vain for one job of a group, it no longer waits for that group's
+  // other jobs.
   for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
     if (job.Now() != CopyJob::kTaken) return;
     memory_.LetOthersRun();

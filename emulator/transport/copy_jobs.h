@@ -1,5 +1,5 @@
-// The host's side of copy jobs (emulator/abi/copy_jobs.h). It decides which copies to offer to
-// which program, and tracks their outcome. Only PayloadOwner uses it.
+// The host's side of copy jobs (emulator/abi/copy_jobs.h). The host decides which copies to offer
+// to which program, and tracks their outcome. Only PayloadOwner uses it.
 #pragma once
 
 #include <array>
@@ -15,14 +15,15 @@
 
 namespace rdmaemu::transport {
 
-// The smallest copy worth an offer, in bytes. A smaller one is cheaper in the host.
+// The smallest copy that the host offers, in bytes. The host makes a smaller copy more cheaply
+// itself.
 inline constexpr uint64_t kMinJobBytes = 4096;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
 // The host makes a copy itself when no thread takes the offer within this time.
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
-// How often the host yields while it waits for a copy that a thread began. Then the host goes on
-// without that copy, because the thread has probably stopped.
+// How often the host yields while it waits for a copy that a thread began. Afterwards the host
+// continues without that copy, because the thread has probably been stopped.
 inline constexpr int kMaxWaitsForCopy = 20000;
 
 // The host's state of one group's jobs.
@@ -31,8 +32,8 @@ struct JobBoard final : TransportState {
   uint32_t offered = 0;  // as published in JobPage
   uint32_t polls = 0;    // the group's polls at the last check
   Time polled_at{};      // when `polls` last grew
-  bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped`
-  bool stopped = false;  // a thread of the program stopped in a copy
+  bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped` is set
+  bool stopped = false;  // a thread of the program was stopped during a copy
 };
 
 // The smallest range that contains all bytes of one side of a copy.
@@ -45,7 +46,7 @@ struct JobSide {
            bounds.address < range.address + range.length;
   }
 };
-// An offered copy whose outcome the holder of its train has not taken yet.
+// An offered copy. The owner of its train has not read the outcome yet.
 struct JobOffer {
   GroupShare* share = nullptr;  // the receiver; nullptr: the group has ended, or the entry is free
   uint32_t slot = 0;
@@ -59,7 +60,7 @@ struct JobOffer {
   }
 };
 
-// Identifies an offer. It is valid until End, or until OutcomeOf returns anything but kWaiting.
+// Identifies an offer. Valid until End, or until OutcomeOf returns another result than kWaiting.
 struct JobTicket {
   uint32_t number = 0;  // 0: none
   explicit operator bool() const { return number != 0; }
@@ -71,7 +72,7 @@ class CopyJobs {
  public:
   explicit CopyJobs(Memory& memory) : memory_(memory) {}
 
-  // Like PayloadOwner::Offer. Returns no ticket when the copy is cheaper in the host.
+  // Acts as PayloadOwner::Offer. Returns no ticket when the host can make the copy more cheaply.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);

@@ -1,5 +1,5 @@
-// Copies that the program's polling thread does for its host: which program gets an offer, the
-// order of effects, and copies that no thread does.
+// Copies that a program's polling thread makes for its host. The tests check which program gets an
+// offer, the order of effects, and copies that no thread makes.
 #include "emulator/transport/copy_jobs.h"
 
 #include "emulator/transport/harness.h"
@@ -26,7 +26,7 @@ class CopyJobsTest : public ::testing::Test {
     x.Post(RdmaWr(IBV_WR_RDMA_WRITE, wr_id, y, at), {x.Sge(at, kSize)});
     world.Ring(x);
   }
-  // Lets the host work. Time does not move, so that no offer ends.
+  // Runs the host's work. Time does not advance, so no offer ends.
   void Work() {
     while (world.a.engine.Work(world.now)) {
     }

@@ -92,8 +92,8 @@ ibv_wc_status Core::ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sg
       offset -= sge.length;
       continue;
     }
-    // Only the used bytes must be in bounds. Measured: a receive may name more bytes than its
-    // region has.
+    // Only the used bytes must be in bounds. A receive may name more bytes than its region has
+    // (measured).
     rxe_sge used = sge;
     used.addr += offset;
     used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));

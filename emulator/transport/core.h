@@ -1,6 +1,5 @@
-// State and functions that requester, responder and completer share. These are the transmission of
-// trains, the queue of trains between local QPs, timers, the round of QPs with work, completions
-// and traces.
+// State and functions that requester, responder and completer share. They transmit trains, queue
+// trains between local QPs, keep timers, schedule QPs with work, push completions and write traces.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +20,11 @@
 
 namespace rdmaemu::transport {
 
-// The most payload bytes of one train between local QPs. It bounds the cost of one step of work.
+// The most payload bytes of one train between local QPs. This limit bounds the cost of one step of
+// work.
 inline constexpr uint64_t kMaxTrainBytes = 256 * 1024;
 // Limits of the queue of trains between local QPs. New requests leave room for responses. An ACK
-// without room is lost, as on a wire.
+// that finds no room is lost, as on a wire.
 inline constexpr size_t kMaxLocalRequests = 4096;
 inline constexpr size_t kMaxLocalReads = 6144;
 inline constexpr size_t kMaxLocalTrains = 8192;
@@ -40,7 +40,7 @@ inline constexpr uint32_t kTrainsPerWork = 512;
 inline constexpr uint64_t kLocalBytesPerWork = 4 * 1024 * 1024;
 // Limit for one UC or UD queue pair in one call of SendPosted.
 inline constexpr uint32_t kTurnsPerSendPosted = 4096;
-// Deadlines that one call of Expire handles. Other work runs between two calls.
+// The most deadlines that one call of Expire handles. The engine does other work between two calls.
 inline constexpr uint32_t kExpirationsPerCall = 4096;
 
 // Returns an RNIC's event for a local error of this status. Nothing for a peer's errors and
@@ -81,16 +81,16 @@ class Core {
     if (qp.state() != IBV_QPS_ERR) env.verbs.FailQp(now, qp);
   }
 
-  // Moves the QP to ERR for a fault without a completion. Raises `event` on devices with that
-  // habit.
+  // Moves the QP to ERR after an error without a completion. Raises `event` on devices whose
+  // profile says so.
   void FailQp(Time now, QueuePair& qp, ibv_event_type event) {
     if (qp.state() == IBV_QPS_ERR) return;
     if (qp.device->profile.raises_qp_fatal) env.verbs.RaiseQp(qp, event);
     env.verbs.FailQp(now, qp);
   }
 
-  // Moves the QP to ERR after a local error with a completion of this `status`. Some devices raise
-  // an event, too.
+  // Moves the QP to ERR after a local error with a completion of this `status`. Some devices also
+  // raise an event.
   void FailQpAfter(Time now, QueuePair& qp, ibv_wc_status status) {
     if (qp.state() == IBV_QPS_ERR) return;
     const Profile& profile = qp.device->profile;
@@ -107,9 +107,9 @@ class Core {
   // Sets or clears the QP's deadline for Expire.
   void SetDeadline(QpContext& context, std::optional<Time> deadline);
   // Returns the next deadline, which may be too early. A QP's timer stays armed when its deadline
-  // is cleared or moved.
+  // is cleared or moved to a later time.
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
-  // Disarms the earliest timers until the first one is a real deadline.
+  // Disarms the earliest timers until the first one has a current deadline.
   void DropStaleDeadlines();
   // Returns true when a QP waits for its peer's application to post a receive.
   bool AwaitsReceive() const;
@@ -117,11 +117,11 @@ class Core {
   QpContext* PopExpired(Time now);
 
   // Resolves `length` bytes of a scatter/gather list from `offset` on to local memory. Returns
-  // IBV_WC_SUCCESS, or rxe's status of a request whose gather fails.
+  // IBV_WC_SUCCESS, or rxe's status for a request whose gather fails.
   ibv_wc_status ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
                             uint64_t length, int access, Pieces& out);
 
-  // The same for the receive that the QP has taken from its queue or from its SRQ.
+  // Does the same for the receive that the QP has taken from its queue or from its SRQ.
   ibv_wc_status ResolveReceive(const QpContext& context, uint64_t offset, uint64_t length,
                                Pieces& out);
 
@@ -131,28 +131,29 @@ class Core {
   // Returns true when the train's source has a working link. Counts the train as sent by its
   // device, or as dropped.
   bool Leaves(Device& from, const Train& train);
-  // Returns true when the QP's requests must fail now instead of being lost. This is a device's
-  // habit when its port is down or its address was removed. Packets of a removed device are lost
+  // Returns true when the QP's requests must fail now instead of being lost. Some devices fail them
+  // when the port is down or the address was removed. Packets of a removed device are lost
   // (measured on rxe).
   bool FailsSends(const QueuePair& qp) const {
     return !env.verbs.Carries(qp) && qp.device->present &&
            qp.device->profile.fails_sends_without_link;
   }
-  // Asks the doors about each packet, and calls `hand_on` for each part of the train that
-  // continues. Returns the first error of `hand_on`, which ends the loop.
+  // Applies the doors to each packet, and calls `hand_on` for each part of the train that continues
+  // unchanged. Returns the first error of `hand_on`, which ends the loop.
   using HandOn = std::function<Status(Train&)>;
   Status PassDoors(Time now, const Train& train, bool local, const HandOn& hand_on);
   bool LocalRoom(size_t limit) const { return local_.size() < limit; }
   bool HasLocal() const { return !local_.empty(); }
-  // The numbers of trains that were ever queued, and of those that were taken from the queue.
+  // Returns how many trains were ever queued. LocalTaken returns how many of them were taken from
+  // the queue.
   uint64_t LocalQueued() const { return local_taken_ + local_.size(); }
   uint64_t LocalTaken() const { return local_taken_; }
-  // Removes and returns the oldest local train. The caller returns the train with GiveBack.
+  // Removes and returns the oldest local train. The caller must return the train with GiveBack.
   std::unique_ptr<Train> TakeLocal();
   void GiveBack(std::unique_ptr<Train> train);
   // Records that the program owns a region's memory again. Requests in transit inside the host must
-  // not read the memory by its key. Nothing is recorded when no train is in transit (`any_on_way`
-  // false and an empty local queue).
+  // then not read the memory by its key. Records nothing when no train is in transit (`any_on_way`
+  // is false and the local queue is empty).
   void RegionEnded(uint32_t lkey, bool any_on_way);
   // Returns true when any region has ended since the train was queued.
   bool HasRegionEndedSince(const Train& train) const {
@@ -184,7 +185,8 @@ class Core {
   Fifo<std::unique_ptr<Train>> local_;
   uint64_t local_taken_ = 0;
   // Keys of the latest regions that ended while trains were in transit, oldest first. The last key
-  // has the number `regions_ended_`. Older keys are forgotten, so that they match any key.
+  // has the number `regions_ended_`. Older keys are deleted. HasEndedSince then returns true for
+  // any key.
   static constexpr size_t kMaxEndedRegions = 1024;
   std::deque<uint32_t> ended_regions_;
   uint64_t regions_ended_ = 0;

@@ -15,12 +15,12 @@ namespace rdmaemu::transport {
 struct DoorFlags {
   bool completions = false;
   bool packets = false;
-  bool memory = false;  // Memory must see every byte: no shortcuts
-  // The host has work to do between two steps of the engine. The engine returns soon.
+  bool memory = false;  // Memory must see every byte, so no payload takes a shortcut
+  // The host has work to do between two steps of the engine. The engine then returns soon.
   bool interrupts = false;
 };
 
-// A completion before it enters its queue. The entry of a failed completion has no opcode.
+// A completion that is about to enter its queue. The entry of a failed completion has no opcode.
 struct PassingCompletion {
   QueuePair& qp;
   bool is_send;
@@ -47,11 +47,11 @@ class Doors {
  public:
   explicit Doors(const DoorFlags& its_flags) : flags(its_flags) {}
   virtual ~Doors() = default;
-  // Pushes the completion unchanged, changed, later, several times or never. Returns false when its
-  // queue overran.
+  // Pushes the completion unchanged or changed, now or later, once, several times or never. Returns
+  // false when its queue overran.
   virtual bool Complete(Time now, PassingCompletion completion) = 0;
-  // Returns true when the packet continues unchanged. False: the packet is lost, or the door sends
-  // it later.
+  // Returns true when the packet continues unchanged. Returns false when the packet is lost, or
+  // when the door sends it later.
   virtual bool Passes(Time now, const PassingPacket& packet, const PacketBytes& bytes) = 0;
 
   const DoorFlags& flags;

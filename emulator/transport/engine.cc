@@ -101,7 +101,7 @@ class Engine::Impl final : public Receiver {
 
   void Deliver(Time now, Train& train) override { Deliver(now, train, nullptr); }
 
-  // `local`: the owner of the train, from which the train may be taken to wait.
+  // `local` owns the train. The function may take the train from it, when the train must wait.
   void Deliver(Time now, Train& train, std::unique_ptr<Train>* local) {
     if (train.headers.destination_qpn == wire::kMulticastQpn) {
       for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination, nullptr)) {
@@ -220,7 +220,7 @@ class Engine::Impl final : public Receiver {
     if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
   }
 
-  // A program that has ended a QP may reuse its buffers.
+  // Ends the payloads of an ended QP, because the program may reuse its buffers.
   void EndPayloads(QpContext& context) {
     parking_.Drop(context);
     core_.payloads.Quiesce(QpPayloads{*context.qp});
@@ -276,9 +276,9 @@ class Engine::Impl final : public Receiver {
     Deliver(now, from_wire_);
   }
 
-  // Handles the packets as one train. Returns false when they must be handled one by one. Until
-  // then only memory has changed that the packets will write again, and a receive may have been
-  // taken.
+  // Handles the packets as one train. Returns false when they must be handled one by one. In that
+  // case only two things may have changed: memory that the packets will write again, and a taken
+  // receive.
   bool ReceiveRun(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
     const wire::Packet& last = packets.back();
     QueuePair* qp = core_.env.verbs.FindQp(flow.destination, last.headers.destination_qpn);
@@ -385,8 +385,7 @@ class Engine::Impl final : public Receiver {
   void HandleLocal(Time now, std::unique_ptr<Train> train, bool may_park) {
     train->source_failed = false;
     QpContext* origin = train->info().request ? core_.Find(train->origin) : nullptr;
-    // The request's sender has flushed or forgotten the request. Its memory may have another use
-    // now.
+    // The request's sender has flushed or dropped the request. Its memory may have another use now.
     const bool stale =
         train->info().request && (origin == nullptr || origin->epoch != train->epoch);
     if (origin != nullptr && !stale && IsSourceEnded(*train, *origin)) {
@@ -418,8 +417,8 @@ class Engine::Impl final : public Receiver {
            });
   }
 
-  // Returns true when a READ response must not be delivered, because its memory was withdrawn after
-  // it was sent. The responding QP then sends a NAK.
+  // Returns true when a READ response must not be delivered, because the right to its memory was
+  // revoked after it was sent. The responding QP then sends a NAK.
   bool IsRevoked(Time now, const Train& train) {
     if (train.info().request || train.pieces.empty() || train.placed) return false;
     QpContext* const answerer = core_.Find(train.answerer);

@@ -1,6 +1,6 @@
 // The transports of one host: RC, UC and UD for all its QPs. Doorbells, packets and deadlines give
-// the engine work. Packets for other hosts go to a DatagramSink. Packets between two QPs of this
-// host stay trains (train.h) and are never serialised.
+// the engine work. The engine sends packets for other hosts to a DatagramSink. Packets between two
+// QPs of this host stay trains (train.h) and are never serialised.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ namespace rdmaemu::transport {
 class DatagramSink {
  public:
   virtual ~DatagramSink() = default;
-  // Returns a buffer for one UDP payload of `bytes`, 4 of them for the ICRC. Returns an empty span
-  // when the network is full. The packet is then lost, as in a full transmit queue.
+  // Returns a buffer for one UDP payload of `bytes`, of which 4 are for the ICRC. Returns an empty
+  // span when the network is full. The packet is then lost, as in a full transmit queue.
   virtual std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                         size_t bytes) = 0;
   // Allocates `rooms` for consecutive payloads of one flow, so that one read of program memory can
-  // fill all of them. Returns the number of payloads that fit now, counted from the first. 0: the
-  // network is full. `rooms` is as long as `bytes`.
+  // fill all of them. Returns how many payloads fit now, counted from the first one. 0: the network
+  // is full. `rooms` is as long as `bytes`.
   virtual size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
@@ -57,11 +57,12 @@ struct EngineCounters {
            dropped_no_link = 0;
 };
 
-// Gets the end of QPs that connection management may have connected.
+// Called at the end of QPs that connection management may have connected.
 class QpEndListener {
  public:
   virtual ~QpEndListener() = default;
-  // The QP moved to ERR or RESET, or is being destroyed. The engine has flushed its work.
+  // Called after the QP moved to ERR or RESET, or while it is being destroyed. The engine has
+  // flushed its work.
   virtual void QpEnded(Time now, QueuePair& qp) = 0;
 };
 
@@ -95,25 +96,25 @@ class Engine : public TransportHooks {
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     Receive(now, flow, {&packet, 1});
   }
-  // Handles a packet between two QPs of this host that a door delayed. A multicast packet is for
-  // the receivers on this host, which have not received it yet.
+  // Handles a packet between two QPs of this host that a door delayed. A multicast packet goes to
+  // the receivers on this host only. They have not received it yet.
   void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   void Expire(Time now);
-  // Returns the next deadline. It may be too early, because timers of answered requests stay armed.
-  // Call DropStaleDeadlines first for an exact one.
+  // Returns the next deadline. The returned deadline may be too early, because timers of answered
+  // requests stay armed. Call DropStaleDeadlines first for an exact one.
   std::optional<Time> NextDeadline() const;
   void DropStaleDeadlines();
-  // Returns true when a QP waits after an RNR NAK: its deadline depends on an application that must
-  // post a receive.
+  // Returns true when a QP waits after an RNR NAK. Its deadline then depends on an application that
+  // must post a receive.
   bool AwaitsApplication() const;
-  // Does a bounded amount of ready work: trains between local QPs, and sends into windows that
-  // opened. Returns true when work is left.
+  // Does a bounded amount of ready work: it delivers trains between local QPs, and sends requests
+  // into windows that have room again. Returns true when work is left.
   bool Work(Time now);
   // The two halves of Work. Take takes posted work from the queues, and returns true when Deliver
-  // has something to do. Deliver executes what is for QPs of this host. Returns as Work.
+  // has work. Deliver executes requests for QPs of this host. Deliver returns as Work does.
   bool Take(Time now);
   bool Deliver(Time now);
-  // Returns true while programs copy for this host. Their end makes no call, so the caller must
+  // Returns true while programs copy for this host. A copy's end makes no call, so the caller must
   // poll soon.
   bool AwaitsCopies() const;
 

@@ -27,8 +27,8 @@ void ExpectDone(Endpoint& e, size_t count) {
   }
 }
 
-// More requests than the queue between local QPs holds. Requests without room wait. None is lost,
-// and the order stays.
+// Posts more requests than the queue between local QPs holds. Requests without room wait. None is
+// lost, and the order is kept.
 TEST(LocalQueue, MoreRequestsThanItHoldsAllArriveInOrder) {
   constexpr size_t kPairs = 2 * kMaxLocalRequests / 63 + 1;
   World world(true);

@@ -1,5 +1,5 @@
-// A queue that reuses its slots. A slot keeps the memory that its element allocated, so that a
-// queue in a steady state allocates nothing. The queue grows by doubling. Callers must bound it.
+// A queue that reuses its slots. A slot keeps the memory that its element allocated, so a queue of
+// steady length allocates nothing. The queue grows by doubling. Callers must bound its length.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ class Fifo {
   T& front() { return (*this)[0]; }
   T& back() { return (*this)[size_ - 1]; }
 
-  // Appends an element with the old content of its slot. The caller must set every field.
+  // Appends an element and returns it. The element has the old content of its slot, so the caller
+  // must set every field.
   T& PushSlot() {
     if (size_ == slots_.size()) Grow();
     size_++;

@@ -1,5 +1,5 @@
 // The environment of the transport tests: verbs and transports of two hosts in one thread. The wire
-// between them drops and duplicates packets as the test says. Time is virtual.
+// between them drops and duplicates packets as the test requests. Time is virtual.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class Node final : public DatagramSink {
   std::deque<Datagram> out;
 };
 
-// The fate of a packet on the wire. A held packet arrives when Release is called.
+// The fate of a packet on the wire. A held packet arrives when the test calls Release.
 enum class Fate { kDeliver, kDrop, kDuplicate, kHold };
 
 // A packet that was sent over the wire, whether it arrived or not.
@@ -238,7 +238,7 @@ class World {
   }
 
   void Ring(Endpoint& e) { e.node->engine.Doorbell(now, *e.qp); }
-  // Runs until no work is left. Moves time to the next deadline, at most `limit` from now.
+  // Runs until no work is left. Advances time to the next deadline, at most `limit` from now.
   void Run(Duration limit = std::chrono::seconds(10)) {
     const Time end = now + limit;
     for (int steps = 0; steps < 1'000'000; ++steps) {

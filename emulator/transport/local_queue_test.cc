@@ -1,5 +1,5 @@
-// Trains wait between local QPs when one of the QPs changes. The tests use responses to an earlier
-// incarnation of a QP, READ responses whose region is withdrawn, and ACK timeouts.
+// Trains that wait between local QPs when one of the QPs changes. The tests use responses to an
+// earlier incarnation of a QP, READ responses whose region was deregistered, and ACK timeouts.
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -59,7 +59,7 @@ TEST_F(WaitingTrains, AnAnswerToAnEarlierLifeAcknowledgesNothing) {
   EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_RNR_RETRY_EXC_ERR});
 }
 
-// ibv_dereg_mr(3): after it returns, the device reads the memory no more.
+// ibv_dereg_mr(3): after it has returned, the device no longer reads the memory.
 TEST_F(WaitingTrains, AReadResponseDoesNotBringWhatARegionHeldAfterItsEnd) {
   for (const bool destroy : {false, true}) {
     for (int rounds = 1; rounds < 8; ++rounds) {

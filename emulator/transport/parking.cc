@@ -27,8 +27,8 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   return true;
 }
 
-// A train behind one without an offer is examined again when it is the first. Its destination may
-// depend on the train before it.
+// A train that is behind a train without an offer is examined again when it is first. Its
+// destination may depend on the train before it.
 void Parking::OfferAhead(Time now, QpContext& context, ParkedStream& stream) {
   while (stream.looked_at < stream.trains.size()) {
     const size_t at = stream.looked_at;

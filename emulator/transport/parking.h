@@ -1,6 +1,6 @@
-// Holds trains between local QPs while a program's thread copies their payload (copy_jobs.h). It
-// also holds the trains behind them, to keep the order. Trains are delivered in order when their
-// copies have ended. The host makes a copy that no thread made.
+// Holds trains between local QPs while a program's thread copies their payload (copy_jobs.h). Also
+// holds the trains behind them, to keep the order. Delivers trains in order when their copies have
+// ended. The host makes a copy that no thread made.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,14 @@ class Parking {
           std::function<void(Time, std::unique_ptr<Train>)> deliver)
       : core_(core), responder_(responder), completer_(completer), deliver_(std::move(deliver)) {}
 
-  // Takes a train that must wait. The train has just arrived for the context's QP, which may
-  // execute it. Returns false when the caller keeps the train and must deliver it now.
+  // Takes a train that must wait. The train has just arrived for the context's QP, whose state
+  // allows the QP to execute it. Returns false when the train need not wait. The caller then keeps
+  // the train and must deliver it now.
   bool Park(Time now, QpContext& context, std::unique_ptr<Train>& train);
-  // Delivers trains that need not wait any longer, at most `trains`. Returns true when it delivered
+  // Delivers trains that no longer need to wait, at most `trains`. Returns true when it delivered
   // any.
   bool Turn(Time now, uint32_t trains);
-  // Returns true while copies are in progress. Their end makes no call.
+  // Returns true while copies are in progress. A copy's end makes no call.
   bool AwaitsCopies() const { return !waiting_.empty(); }
   std::optional<Time> NextDeadline() const;
 

@@ -14,7 +14,7 @@ Placement Written(const Status& status) {
   return status.error().code == ESRCH ? Placement::kProcessEnded : Placement::kDestinationGone;
 }
 
-// The most polls of slots that program threads have claimed but not filled, for all slots of a
+// The most checks of slots that program threads have claimed but not filled, for all slots of a
 // queue together. A stopped thread, or a program that claims every slot, must not stop the host.
 constexpr int kMaxLooksAtPlacing = 100000;
 
@@ -119,7 +119,8 @@ void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
   waiting = {};
 }
 
-// The queue stays in its group's list. PlaceAll empties that list.
+// Places the payloads beside the queue's completions. The queue stays in its group's list, which
+// PlaceAll empties.
 void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
   if (!cq.has_waiting) return;
   const ProcessId process = cq.context->share->sole_process;
@@ -131,7 +132,8 @@ void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
       AwaitPlacing(slot, looks_left);
       continue;
     }
-    // The program may change the slot meanwhile, and thus only the destination of its own payload.
+    // The program may change the slot at the same time. It then changes only the destination of its
+    // own payload.
     std::array<MemoryRange, ReceiveSlot::kMaxPieces> to;
     size_t pieces = 0;
     uint64_t room = kSlabBytes;
@@ -140,7 +142,8 @@ void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
       room -= to[i].length;
       pieces++;
     }
-    // Memory that was unmapped meanwhile gets nothing, as pinned pages without a mapping would.
+    // Memory that was unmapped meanwhile gets no bytes. Pinned pages without a mapping would not be
+    // visible either.
     (void)memory_.Write(process, std::span(to).first(pieces),
                         std::span(slot.payload).first(kSlabBytes - room));
     slot.SetState(ReceiveSlot::kPlaced);

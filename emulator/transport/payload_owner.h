@@ -7,8 +7,8 @@
 // Quiesce moves every payload in a scope to program memory. Call Quiesce before every step that
 // reads, moves or frees memory. No other file of the host accesses the slabs or the offers.
 //
-// A group has no short paths when it has several processes or its host runs without shortcuts. Its
-// GroupShare::sole_process is then kNone.
+// A group uses no short path in two cases: it has several processes, or its host runs without
+// shortcuts. Its GroupShare::sole_process is then kNone.
 #pragma once
 
 #include <span>
@@ -27,9 +27,9 @@ enum class Placement : uint8_t {
   kPlaced,
   kSourceGone,
   kDestinationGone,
-  // Memory returned ESRCH, because the process of one side has ended. The host will soon detect the
-  // end and destroy the queue pair, or a forked child will replace the process. Until then the
-  // message counts as lost, without a response.
+  // Memory returned ESRCH, because the process of one side has ended. Either the host will soon
+  // detect the end and destroy the queue pair, or a forked child will replace the process. Until
+  // then the message counts as lost, without a response.
   kProcessEnded,
 };
 
@@ -46,9 +46,9 @@ class PayloadOwner {
   // Writes a train's payload to program memory. A failure names the side whose memory was missing,
   // because the two sides respond differently. `context` is the QP that owns `into`.
   Placement Place(QpContext& context, Train& train, const Pieces& into);
-  // Writes a SEND's payload for its receive, after `before` (a GRH or nothing). `into` is as long
-  // as both. A small message may stay in the slot of its completion. That completion must be the
-  // next one of the QP's receive queue.
+  // Writes a SEND's payload for its receive, behind `before` (a GRH or nothing). `into` is as long
+  // as both together. A small message may stay in the slot of its completion. That completion must
+  // be the next one of the QP's receive queue.
   Placement PlaceReceived(QpContext& context, Train& train, std::span<const std::byte> before,
                           const Pieces& into);
   // Moves payloads for this range from the slots of the QP's receive completions to memory. Call
@@ -63,10 +63,10 @@ class PayloadOwner {
                   const Pieces& to) {
     return jobs_.Offer(now, requester, other, from, to);
   }
-  // Returns the copy's outcome. An offer without a taker ends after a time limit (kOfferFor).
+  // Returns the copy's outcome. An offer that no thread takes ends after a time limit (kOfferFor).
   JobOutcome OutcomeOf(Time now, JobTicket ticket) { return jobs_.OutcomeOf(now, ticket); }
-  // Returns the time of the next OutcomeOf call. nullopt: a thread is copying and will ring when it
-  // has ended.
+  // Returns the time of the next OutcomeOf call. nullopt: a thread is copying and will ring a
+  // doorbell when it has ended.
   std::optional<Time> DeadlineOf(JobTicket ticket) { return jobs_.DeadlineOf(ticket); }
   // Withdraws the offer. Waits for a copy that has begun.
   void End(JobTicket ticket) { jobs_.End(ticket); }

@@ -23,16 +23,16 @@ class Pieces {
   void DropFront(uint64_t bytes);
   void Truncate(uint64_t bytes);
 
-  // All return EFAULT when a byte is unmapped, and ESRCH when a process has ended. Both payloads
-  // must have the same length.
+  // All return EFAULT when a byte is unmapped, and ESRCH when a process has ended. In a copy both
+  // payloads must have the same length.
   Status Read(Memory& memory, std::span<std::byte> to) const;
   Status ReadParts(Memory& memory, std::span<const std::span<std::byte>> to) const;
   Status WriteParts(Memory& memory, std::span<const std::span<const std::byte>> from) const;
   Status Write(Memory& memory, std::span<const std::byte> from) const;
   Status CopyTo(Memory& memory, const Pieces& to) const;
   bool Reachable(Memory& memory, bool write) const;
-  // Returns true when each range begins at its SGE's address, so that addresses and keys name the
-  // same bytes.
+  // Returns true when each range begins at its SGE's address. Addresses and keys then name the same
+  // bytes.
   bool IsAt(std::span<const rxe_sge> sges) const;
   // Returns the process of the first range.
   ProcessId process() const { return process_; }

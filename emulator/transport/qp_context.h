@@ -1,5 +1,6 @@
-// The engine's state of one QP. It holds the requester's window of requests, the responder's
-// position in the sequence of PSNs, and the links in the engine's round of QPs with work.
+// The engine's state of one QP: the requester's window of requests and the responder's position in
+// the sequence of PSNs. It also holds the links of the scheduling round (the list of QPs with
+// work).
 #pragma once
 
 #include <cstdint>
@@ -26,24 +27,24 @@ struct RequesterState {
   uint32_t consumer = 0;     // ring index of the oldest incomplete request
   uint32_t next_psn = 0;     // of the next packet, new or repeated
   uint32_t unacked_psn = 0;  // the oldest unacknowledged PSN
-  uint32_t highest_psn = 0;  // one past the highest PSN ever sent
+  uint32_t highest_psn = 0;  // the PSN after the highest one ever sent
   // Last PSNs of READ requests, atomics and ATOMIC WRITEs without a response, in order.
   Fifo<uint32_t> reads;
   SendWindow window;                 // towards another host
   uint32_t packets_without_ack = 0;  // sent since the last request for an ACK
   uint32_t retries_left = 0, rnr_retries_left = 0;
   bool retry_started = false;  // since the last progress
-  // Since the last progress or retry, how often an ACK timeout found trains in the local queue, and
-  // how many trains had been queued by then.
+  // Counted since the last progress or retry: how often an ACK timeout found trains in the local
+  // queue. `queued_by_then` is the number of trains that had been queued at that timeout.
   uint32_t queue_waits = 0;
   uint64_t queued_by_then = 0;
   bool waiting_rnr = false;
   // Set after an RNR wait for a QP of this host. The requester sends one burst, and sends the rest
-  // after the burst's ACK. A receiver that is still not ready would otherwise cost the host a whole
-  // window each time.
+  // after the burst's ACK. Without this limit, the host would spend a whole window on a receiver
+  // that is still not ready.
   bool probing = false;
   bool drained = false;         // SQD: SQ_DRAINED was raised
-  uint32_t awaited_copies = 0;  // of its trains, parked at the peer
+  uint32_t awaited_copies = 0;  // copies of its trains, which wait at the peer
 };
 
 // A READ, atomic, ATOMIC WRITE or FLUSH that a responder remembers in order to repeat its response
@@ -66,7 +67,7 @@ struct Response {
   uint32_t psn = 0;
   uint32_t msn = 0;
   uint64_t original = 0;
-  // kRead: the part that is not sent yet.
+  // kRead: describes the part that is not sent yet.
   bool begins = false;
   uint64_t address = 0;
   uint32_t rkey = 0;
@@ -83,15 +84,15 @@ struct WaitingBytes {
 struct ResponderState {
   uint64_t peer_epoch = 0;  // epoch of the latest local requester; 0: on another host
   uint32_t expected_psn = 0;
-  uint32_t ack_psn = 0;  // one past the last request but READs; bounds a repeated ACK
+  uint32_t ack_psn = 0;  // the PSN after the last request other than READs; bounds a repeated ACK
   uint32_t msn = 0;
   Message message = Message::kNone;  // message begun by a FIRST packet
-  bool nak_sent = false;             // a NAK for expected_psn was sent; send no second one
+  bool nak_sent = false;             // a NAK for expected_psn was sent, so no second one follows
   bool drop_message = false;         // UC: the rest of a broken message
   bool established = false;          // COMM_EST was raised
   std::optional<RecvWqe> receive;
   uint64_t received = 0;       // bytes of the message placed so far
-  bool payload_waits = false;  // of the message that completes next
+  bool payload_waits = false;  // the payload of the message that completes next
   WaitingBytes waiting;
   // The WRITE in progress.
   uint64_t write_address = 0;
@@ -111,7 +112,7 @@ struct ParkedTrain {
 };
 struct ParkedStream {
   Fifo<ParkedTrain> trains;
-  size_t looked_at = 0;  // leading trains that were offered for a copy or will not be
+  size_t looked_at = 0;  // number of leading trains that were offered for a copy, or never will be
 };
 
 struct QpContext final : TransportState {
@@ -126,8 +127,8 @@ struct QpContext final : TransportState {
   ParkedStream parked[2];  // requests, responses
   bool is_parking = false;
 
-  // `deadline` is when the QP must be handled. `armed` is the QP's entry in the timer queue, which
-  // may be earlier. Progress only changes `deadline`, and the timer queue is updated when `armed`
+  // `deadline` is when the engine must handle the QP. `armed` is the QP's entry in the timer queue,
+  // which may be earlier. Progress changes only `deadline`. The timer queue is updated when `armed`
   // expires.
   std::optional<Time> deadline;
   std::optional<Time> armed;

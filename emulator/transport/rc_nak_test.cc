@@ -246,7 +246,7 @@ TEST_F(RcNak, ALongWriteOutOfBoundsIsRefusedAtItsFirstPacket) {
   EXPECT_EQ(x.buffer[x.buffer.size() - 2048], std::byte{0});
 }
 
-// A key that is withdrawn during a message ends the message there.
+// A key that is invalidated during a message ends the message there.
 TEST_F(RcNak, AKeyThatGoesInTheMiddleOfAWriteIsARemoteAccessError) {
   Prepare();
   Hand(Remote(kWriteFirst, kPeerPsn, 0, 4096), full);

@@ -234,7 +234,7 @@ TEST_F(RcRecovery, ALongMessageOutlivesASilence) {
   EXPECT_TRUE(Same(y, 0, x, 0, 30'000));
 }
 
-// The wire stays broken. The oldest request fails, the others are flushed, and the peer sees no
+// The wire stays broken. The oldest request fails, the others are flushed, and the peer gets no
 // error.
 TEST_F(RcRecovery, ASilenceBeyondTheRetriesFailsTheOldestAndFlushesTheRest) {
   int sent = 0;

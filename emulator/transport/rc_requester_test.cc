@@ -430,7 +430,7 @@ TEST_F(RcRequester, ReadsAndAtomicsBeyondTheDepthWaitForAnAnswer) {
   EXPECT_EQ(PostRead(8, 1).size(), 1u);
   EXPECT_EQ(PostFetchAdd(2).size(), 1u);
   EXPECT_TRUE(PostRead(8, 3).empty());
-  EXPECT_TRUE(PostSends(1).empty());  // the order stays
+  EXPECT_TRUE(PostSends(1).empty());  // the order is kept
   EXPECT_EQ(Names(Say(Answer(kReadResponseOnly, kOwnPsn), std::span(full).first(8))),
             (Strings{"RC READ Request", "RC SEND Only"}));
 }

@@ -102,7 +102,7 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
   const ibv_wc_status resolved =
       core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
   // The library copied the payload from the addresses of the SGEs. The copy is valid only when the
-  // keys map to these addresses (they do not with ibv_reg_mr_iova).
+  // keys map to these addresses, which is not the case after ibv_reg_mr_iova.
   if (resolved == IBV_WC_SUCCESS && bytes > 0 && bytes <= request.data.size() &&
       train.pieces.IsAt(request.sges) && !core.doors.memory) {
     train.is_bytes = true;
@@ -219,14 +219,14 @@ Requester::Step Requester::SendData(Time now, QpContext& context, SendWqe& reque
 }
 
 Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& request, uint32_t room) {
-  // A long READ is sent as several requests of half a window each, so that its responses do not
+  // Sends a long READ as several requests of half a window each, so that its responses do not
   // overrun this side's receive buffers. A retransmission uses the same boundaries, because the
   // responder remembers each request by its PSNs.
   const TransportProfile& profile = context.qp->device->profile.rc;
   const uint32_t chunk = context.peer_is_local ? kLocalWindowPackets / 2
                                                : std::max(1u, profile.max_unacked_packets / 2);
   const uint32_t packets = std::min(request.packets - request.sent, chunk - request.sent % chunk);
-  // Send one request in any case. A small window would otherwise block all of them forever.
+  // Send one request in any case. A small window would otherwise block all requests forever.
   if (packets > room && context.requester.next_psn != context.requester.unacked_psn) {
     context.requester.window.NoteFull();
     return Step::kBlocked;

@@ -1,5 +1,6 @@
-// The requester of RC. It takes requests from the shared ring, assigns PSNs, and sends as far as
-// the window, responder resources and fences permit. It corresponds to the kernel's rxe_req.c.
+// The requester of RC. The requester takes requests from the shared ring, assigns PSNs, and sends
+// as far as the window, responder resources and fences permit. Counterpart in the kernel:
+// rxe_req.c.
 #pragma once
 
 #include "emulator/transport/completer.h"
@@ -11,8 +12,8 @@ class Requester {
  public:
   Requester(Core& core, Completer& completer) : core_(core), completer_(completer) {}
 
-  // Sends what may be sent, up to the limit of one turn. Returns true when it stopped at that
-  // limit.
+  // Sends as many packets as possible, up to the limit of one turn. Returns true when it stopped at
+  // that limit.
   bool Turn(Time now, QpContext& context);
 
  private:
@@ -33,8 +34,8 @@ class Requester {
   Train train_;  // reused for every train
 };
 
-// Returns the request at the cursor, or else the next request of the ring. nullptr: there is none
-// to send. In SQD, returns no request that has not begun.
+// Returns the request at the cursor, or else the next request of the ring. nullptr: there is no
+// request to send. In SQD, returns only requests that have begun.
 SendWqe* NextRequest(QpContext& context);
 // Assigns PSNs to a request that has none yet.
 void AssignPsns(QpContext& context, SendWqe& request);

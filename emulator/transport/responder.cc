@@ -23,8 +23,8 @@ constexpr ibv_event_type EventOf(wire::NakCode code) {
   }
 }
 
-// Kinds of packets in wc.sl, as mlx5 has them: bit 3 means a UDP header, the others the L3 header
-// (openucx/ucx, uct_ud_iface_check_grh, from the programmer's manual).
+// Kinds of packets in wc.sl, as mlx5 reports them. Bit 3 means a UDP header, the other bits the L3
+// header (openucx/ucx, uct_ud_iface_check_grh, from the programmer's manual).
 constexpr uint8_t kRoceV2Ipv6 = 9;
 constexpr uint8_t kRoceV2Ipv4 = 10;
 
@@ -190,7 +190,7 @@ void Responder::Duplicate(Time now, QpContext& context, const Train& train) {
                    .psn = train.headers.psn,
                    .msn = s.msn});
   }
-  // The request must repeat the same READ, or the rest of it.
+  // The request must repeat the same READ, or its rest.
   if (train.headers.rkey != resource->rkey || train.headers.remote_address < resource->address ||
       train.headers.dma_length > resource->length ||
       train.headers.remote_address - resource->address >
@@ -289,7 +289,7 @@ void Responder::HandleData(Time now, QpContext& context, Train& train) {
   Accept(now, context, train);
 }
 
-// Takes a receive. Returns false, after an RNR NAK to the sender, when there is none.
+// Takes a receive. When there is none, sends an RNR NAK and returns false.
 bool Responder::TakeReceive(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
   s.receive = core_.env.verbs.TakeReceive(*context.qp);
@@ -484,7 +484,7 @@ void Responder::SendCollectedAck(Time now, QpContext& context) {
 }
 
 void Responder::SendCollectedAcks(Time now) {
-  // Another response may already have sent a context's collected ACK.
+  // Another response may already have sent a QP's collected ACK.
   for (QpContext* context : owing_acks_) SendCollectedAck(now, *context);
   owing_acks_.clear();
   collecting_acks_ = false;
@@ -502,7 +502,7 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   train_.headers.syndrome = response.syndrome;
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;
-  // A response without room is lost. The requester sends its request again.
+  // A response that finds no room is lost. The requester sends its request again.
   if (!core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalTrains)) {
     core_.counters.dropped_answer_queue_full++;
   }
@@ -515,7 +515,7 @@ bool Responder::MayStillRead(const QpContext& context, const Train& train) const
       .has_value();
 }
 
-// The region ended while its READ was in progress.
+// Ends a READ whose region ended while the READ was in progress.
 void Responder::FailRead(Time now, QpContext& context, uint32_t psn) {
   context.responder.responses.Clear();
   Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);

@@ -1,6 +1,6 @@
-// The responder of RC. It checks requests, executes each once and in order, and responds. It
-// remembers READs and atomics in order to repeat their responses. It corresponds to the kernel's
-// rxe_resp.c.
+// The responder of RC. The responder checks requests, executes each once and in order, and
+// responds. It stores READs and atomics, so that it can repeat their responses. Counterpart in the
+// kernel: rxe_resp.c.
 #pragma once
 
 #include <optional>
@@ -17,21 +17,21 @@ class Responder {
   // Handles a request for the QP, which is in RTR, RTS or SQD.
   void Handle(Time now, QpContext& context, Train& train);
   // Executes several packets of a SEND or WRITE whose payload is in Train::parts. Returns false
-  // when they cannot all be executed. The caller must then handle them one by one. Until then only
-  // two things have changed: memory that the packets will write again, and a taken receive.
+  // when it cannot execute all of them. The caller must then handle them one by one. In that case
+  // only two things have changed: memory that the packets will write again, and a taken receive.
   bool HandleRun(Time now, QpContext& context, Train& train);
-  // While collecting, acknowledgements of a QP wait for SendCollectedAcks, which sends the last
-  // one.
+  // While collecting, a QP does not send acknowledgements. SendCollectedAcks sends the last one.
   void CollectAcks(bool collect) { collecting_acks_ = collect; }
   void SendCollectedAcks(Time now);
-  // Resolves the destination of a train's payload. The train is about to be handled, or will be
-  // handled right after the train that ends before PSN `after`. Takes the receive of a SEND.
-  // Returns false when the destination is unknown or may not be written.
+  // Resolves the destination of a train's payload. The train is handled next, or directly after the
+  // train that ends before PSN `after`. Takes the receive of a SEND. Returns false when the
+  // destination is unknown or may not be written.
   bool Target(QpContext& context, const Train& train, const uint32_t* after, Pieces& into);
   // Sends READ responses, up to the limit of one turn. Returns true when it stopped at that limit.
   bool Turn(Time now, QpContext& context);
   // Returns true when the peer may still read the memory of a READ response. ibv_dereg_mr and
-  // LOCAL_INV do not wait for responses in transit. FailRead sends a NAK instead of the response.
+  // LOCAL_INV do not wait for responses in transit. When this is false, FailRead sends a NAK
+  // instead of the response.
   bool MayStillRead(const QpContext& context, const Train& train) const;
   void FailRead(Time now, QpContext& context, uint32_t psn);
   // Completes every receive with WR_FLUSH_ERR. Receives of an SRQ stay.
@@ -58,12 +58,12 @@ class Responder {
   ResponderResource* Recall(QpContext& context, uint32_t psn, ResponderResource::Kind kind);
   void Nak(Time now, QpContext& context, wire::NakCode code, uint32_t psn);
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status);
-  // `event`: raised when no completion reports the error.
+  // `event` is raised when no completion reports the error.
   void Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t psn, ibv_wc_status status,
              std::optional<ibv_event_type> event);
   std::optional<ibv_event_type> EventOfRefusedWrite(const QpContext& context) const;
   void Answer(Time now, QpContext& context, const Response& response);
-  // Appends a response behind READ responses. The response is lost when there is no room.
+  // Appends a response behind READ responses. A response that finds no room is lost.
   void Enqueue(ResponderState& s, const Response& response);
   void SendCollectedAck(Time now, QpContext& context);
   void Emit(Time now, QpContext& context, const Response& response);
@@ -88,7 +88,7 @@ bool TakeWriteLength(QpContext& context, const Train& train);
 // empty, none above the path MTU (IBTA C9-92, C9-93).
 bool SendLengthFits(const QpContext& context, const Train& train);
 
-// Returns the status of a receive that cannot hold a message of `bytes` bytes, or whose memory
+// Returns the status of a receive that is too small for a message of `bytes` bytes, or whose memory
 // cannot be written.
 ibv_wc_status ReceiveError(const QpContext& context, uint64_t bytes);
 // Completes the context's receive and releases it. Returns false on a CQ overrun.

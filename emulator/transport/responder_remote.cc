@@ -57,8 +57,8 @@ int FlushAccess(const wire::PacketHeaders& headers) {
          ((headers.placement & kFlushPersistent) != 0 ? kAccessFlushPersistent : 0);
 }
 
-// IBTA annex A19; rxe's check_rkey and process_flush. The engine has written all bytes of earlier
-// requests when it handles a FLUSH, except those that wait beside a completion.
+// Follows IBTA annex A19, and rxe's check_rkey and process_flush. When the engine handles a FLUSH,
+// it has written all bytes of earlier requests except those that wait beside a completion.
 void Responder::HandleFlush(Time now, QpContext& context, const Train& train) {
   const QueuePair& qp = *context.qp;
   const wire::PacketHeaders& headers = train.headers;
@@ -76,7 +76,8 @@ void Responder::HandleFlush(Time now, QpContext& context, const Train& train) {
   AnswerEmptyRead(now, context, train);
 }
 
-// IBTA annex A19: oA19-28 and A19.4.2, in the order of rxe's check_rkey and rxe_mr_do_atomic_write.
+// Follows IBTA annex A19: oA19-28 and A19.4.2, in the order of rxe's check_rkey and
+// rxe_mr_do_atomic_write.
 void Responder::HandleAtomicWrite(Time now, QpContext& context, const Train& train) {
   const QueuePair& qp = *context.qp;
   const wire::PacketHeaders& headers = train.headers;
@@ -94,7 +95,7 @@ void Responder::HandleAtomicWrite(Time now, QpContext& context, const Train& tra
       range.address % word.size() != 0) {
     return refuse(wire::NakCode::kInvalidRequest);
   }
-  // One copy, because the bytes of a local sender are in memory that its program shares.
+  // Copy once, because the bytes of a local sender are in memory that its program shares.
   std::memcpy(word.data(), train.bytes.data(), word.size());
   core_.payloads.PlaceWaiting(context, range);
   const Status written = core_.env.memory.Write(target->process, {&range, 1}, word);

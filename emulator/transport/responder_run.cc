@@ -1,5 +1,5 @@
-// Handles runs of packets together. It resolves the destination of a packet before the packet is
-// handled, and executes several packets of one message at once.
+// Handles runs of packets together. The responder resolves the destination of a packet before it
+// handles the packet, and executes several packets of one message at once.
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {
@@ -46,7 +46,7 @@ bool Responder::Target(QpContext& context, const Train& train, const uint32_t* a
     core_.payloads.PlaceWaiting(context, into);
     return true;
   }
-  // A SEND continues where the train before it ended, which is not known yet.
+  // A SEND continues where the train before it ended. That position is not known yet.
   if (!info.send || after != nullptr) return false;
   if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
   const uint64_t offset = train.begins ? 0 : s.received;

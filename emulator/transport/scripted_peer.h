@@ -1,5 +1,5 @@
 // A QP whose peer is the test. The test writes each packet by hand and sees every packet of the QP.
-// It is for packets that two engines would never send to each other.
+// Use it for packets that two engines would never send to each other.
 #pragma once
 
 #include "emulator/transport/harness.h"
@@ -21,7 +21,7 @@ class ScriptedPeer : public ::testing::Test {
   // Makes a new connected QP. Its MTU is 1024 bytes unless the link says otherwise.
   void Begin(const Link& link = {}, ibv_qp_type type = IBV_QPT_RC, size_t buffer_bytes = 65536) {
     x = world.Make(world.a, type, buffer_bytes);
-    y = world.Make(*world.other, type, 4096);  // supplies a QP number and an address only
+    y = world.Make(*world.other, type, 4096);  // only supplies a QP number and an address
     world.Connect(x, y, link, kOwnPsn, kPeerPsn, true);
     own_class = type == IBV_QPT_RC ? wire::TransportClass::kRc : wire::TransportClass::kUc;
   }
@@ -97,8 +97,8 @@ class ScriptedPeer : public ::testing::Test {
     }
     return all;
   }
-  // Moves time from deadline to deadline until the QP sends packets, and returns them. Returns
-  // nothing when no deadline is left. A deadline that was moved may still wake the engine.
+  // Advances time from deadline to deadline until the QP sends packets, and returns them. Returns
+  // nothing when no deadline is left. A deadline that was moved may still wake up the engine.
   std::vector<Out> HearLater() {
     for (int i = 0; i < 1000; ++i) {
       const auto deadline = world.a.engine.NextDeadline();

@@ -1,6 +1,6 @@
 // Limits the packets that a sender may have in flight on the wire. The capacity of the peer's
-// socket is unknown. So the window grows without losses and halves after a loss, as TCP's window
-// does, but without a clock.
+// socket is unknown. The window therefore grows while nothing is lost, and halves after a loss.
+// TCP's window does the same, but with a clock.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace rdmaemu::transport {
 
 class SendWindow {
  public:
-  // With packets of 4 KiB, 2 MiB in flight keep both hosts busy while one of them does not run.
+  // With packets of 4 KiB, 2 MiB in flight keep both hosts busy while the scheduler does not run
+  // one of them.
   static constexpr uint32_t kMost = 512;
   static constexpr uint32_t kLeast = 8;
   // Growth per window after a loss. It is small, so that losses stay rare with a small socket
@@ -24,7 +25,7 @@ class SendWindow {
     is_full_ = false;
   }
   uint32_t packets() const { return packets_; }
-  // Records that the window stopped the sender. The window grows only then.
+  // Records that the window stopped the sender. Only a window that stops the sender grows.
   void NoteFull() { is_full_ = true; }
   // Records that the peer received `count` packets.
   void Acknowledged(uint32_t count) {
@@ -40,7 +41,7 @@ class SendWindow {
     credit_ = 0;
     packets_ = std::min(packets_ + kStep, most);
   }
-  // Records a loss, known by a response or by a missing response.
+  // Records a loss. A response, or a missing response, revealed it.
   void Lost() {
     packets_ = threshold_ = std::max(packets_ / 2, kLeast);
     credit_ = 0;

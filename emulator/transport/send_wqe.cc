@@ -46,7 +46,8 @@ ibv_wc_status CopyInline(const QueuePair& qp, const std::byte* slot, uint32_t le
   return IBV_WC_SUCCESS;
 }
 
-// The word is in the slot, where inline data is (rxe_dma_info::atomic_wr).
+// Copies the word of an ATOMIC WRITE. It is in the slot, at the place of inline data
+// (rxe_dma_info::atomic_wr).
 ibv_wc_status CopyWord(const QueuePair& qp, const std::byte* slot, uint32_t length, SendWqe& out) {
   const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
   if (length != sizeof(uint64_t) || length > room) return IBV_WC_LOC_QP_OP_ERR;

@@ -1,6 +1,6 @@
-// The host's copy of a send work request. The host copies it once from the ring that the program
-// shares, checks it, and never reads it there again. The ring's entry is an rxe_send_wqe
-// (rdma_user_rxe.h).
+// The host's copy of a send work request. The host copies it once from the ring that it shares with
+// the program, checks the copy, and never reads the ring's entry again. The ring's entry is an
+// rxe_send_wqe (rdma_user_rxe.h).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct SendWqe {
   std::span<const std::byte> data;
   // IBV_WC_SUCCESS, or the error with which the request will complete in its turn.
   ibv_wc_status status;
-  bool done;     // waits for nothing; may complete in its turn
+  bool done;     // needs nothing more, and completes when the requests before it have
   bool started;  // has PSNs
   uint32_t first_psn, last_psn;
   uint32_t packets;  // number of its PSNs
@@ -42,7 +42,8 @@ struct SendWqe {
   bool is_atomic_write() const { return wr.opcode == IBV_WR_ATOMIC_WRITE; }
   bool is_flush() const { return wr.opcode == kWrFlush; }
   bool is_local() const { return wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW; }
-  // The response is a READ response, which is empty unless this is a READ.
+  // Returns true when the response is a READ response. That response is empty unless this is a
+  // READ.
   bool needs_read_response() const { return is_read() || is_atomic_write() || is_flush(); }
   bool needs_response() const { return needs_read_response() || is_atomic(); }
 };

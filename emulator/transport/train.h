@@ -1,6 +1,6 @@
-// A train: consecutive packets of one message as one unit of work. It has one set of headers. Its
-// payload is bytes, or ranges of process memory. Packets between two QPs of a host are trains and
-// are never serialised. A packet from the wire is a train of one.
+// A train: consecutive packets of one message as one unit of work. A train has one set of headers.
+// Its payload is bytes, or ranges of process memory. Packets between two QPs of a host are trains
+// and are never serialised. A packet from the wire is a train of one packet.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace rdmaemu::transport {
 
 struct Train {
   // `operation` is that of the message as a single packet (SEND Only with Immediate, READ response
-  // Only). `psn` is that of the first packet. Fields of the message's first or last packet are set
-  // when the train has that packet.
+  // Only). `psn` is that of the first packet. Fields that only the message's first or last packet
+  // has are set when the train contains that packet.
   wire::PacketHeaders headers;
   NetAddress source, destination;
   uint8_t traffic_class = 0;
@@ -28,21 +28,21 @@ struct Train {
   uint32_t packets = 1;
   uint32_t mtu_bytes = wire::kMaxMtuBytes;  // payload bytes of each packet but the message's last
   bool is_bytes = false;
-  // With is_bytes: the bytes of a packet or of the sender's shared memory. Those stay valid while
-  // the sender waits for the response.
+  // With is_bytes: the bytes of a packet or of the sender's shared memory. The sender's bytes stay
+  // valid while the sender waits for the response.
   std::span<const std::byte> bytes;
   // The payloads of several received packets, instead of `bytes`. Only Engine::Receive makes such a
-  // train, and never passes the train to code that removes packets from it.
+  // train. It never passes the train to code that removes packets from it.
   std::span<const std::span<const std::byte>> parts;
   Pieces pieces;            // otherwise
   uint32_t sender_qpn = 0;  // set when this host is the sender
-  // Of a request: the local QP that owns the memory in `pieces`, and that QP's epoch
-  // (QpContext::epoch). Of a response: the epoch of the requesting QP. 0: from the wire, or from a
-  // fault rule.
+  // For a request: the local QP that owns the memory in `pieces`, and that QP's epoch
+  // (QpContext::epoch). For a response: the epoch of the requesting QP. 0: the train is from the
+  // wire, or from a fault rule.
   Handle origin = 0;
   uint64_t epoch = 0;
-  // Of a READ response: the local responding QP. The headers hold the key and address of `pieces`,
-  // which a response on the wire does not carry.
+  // For a READ response: the local responding QP. The headers hold the key and address of `pieces`,
+  // which a response on the wire does not contain.
   Handle answerer = 0;
   // The number of regions that had ended when the train was queued inside the host
   // (Core::RegionEnded).

@@ -1,5 +1,5 @@
-// UC with packets written by hand: nothing is acknowledged, and an incomplete message is dropped
-// with all its packets. Its receive serves the next message (IBTA 9.8.2, 9.8.3).
+// UC with packets written by hand. No packet is acknowledged. An incomplete message is dropped with
+// all its packets, and its receive serves the next message (IBTA 9.8.2, 9.8.3).
 #include "emulator/transport/scripted_peer.h"
 
 namespace rdmaemu::transport::testing {

@@ -83,7 +83,7 @@ bool Unreliable::Turn(Time now, QpContext& context) {
         request->status = is_ud ? SendUd(now, context, *request) : SendUc(now, context, *request);
       }
     }
-    // The receiver may be the sending QP itself, and may have failed it.
+    // The receiver may be the sending QP itself, and may have moved it to ERR.
     if (!IsSending(*context.qp)) return false;
     if (request->status != IBV_WC_SUCCESS) request->done = true;
     if (!request->done) continue;
@@ -174,7 +174,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   return Hand(now, *context.qp->device, core_.env.verbs.IsLocal(train_.destination));
 }
 
-// Sends to the wire and to every receiver on this host. The receivers include the sender if it
+// Sends to the wire and to every receiver on this host. The receivers include the sender if it has
 // joined the group.
 ibv_wc_status Unreliable::SendMulticast(Time now, QpContext& context) {
   train_.headers.destination_qpn = wire::kMulticastQpn;

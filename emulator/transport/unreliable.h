@@ -1,6 +1,6 @@
-// UC and UD, requester and responder. A request completes when it was sent. Nothing is
-// acknowledged, and the receiver drops packets that it cannot accept. Between QPs of one host, the
-// receiver runs within the send, so that the sender's buffer is free at the completion.
+// UC and UD, requester and responder. A request completes when it was sent. No packet is
+// acknowledged. The receiver drops packets that it cannot accept. Between QPs of one host, the
+// receiver runs within the send. The sender's buffer is therefore free at the completion.
 #pragma once
 
 #include "emulator/transport/completer.h"

@@ -1,6 +1,6 @@
-// Cuts a train into packets: bytes for the sink, or for a capture of local traffic. It reads the
+// Cuts a train into packets: bytes for the sink, or for a capture of local traffic. Reads the
 // payload from program memory in batches, because one call per packet costs more than the packet.
-// For the sink, it reads straight into the packets.
+// For the sink, reads directly into the packets.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace rdmaemu::transport {
 namespace {
 
 constexpr uint64_t kReadBatchBytes = 64 * 1024;
-// The most packets that one read fills: at least as many as a burst of the network.
+// The most packets that one read fills. At least as many as a burst of the network.
 constexpr uint32_t kMaxRunPackets = 32;
 
 wire::UdpFlow FlowOf(const Train& train) {
@@ -167,7 +167,7 @@ Status Core::CutToWire(Time now, const Train& train) {
     }
     const size_t count = env.sink.AllocateRun(
         flow, train.traffic_class, std::span(sizes).first(wanted), std::span(rooms).first(wanted));
-    // A full network also loses the packets that follow, because they would only arrive out of
+    // A full network also loses the packets behind this one, because they would only arrive out of
     // order.
     if (count == 0) return {};
     uint64_t bytes = 0;
@@ -198,7 +198,7 @@ void Core::NoteLocal(Time now, const Train& train) {
   if (!env.trace.wants_packets()) return;
   const wire::UdpFlow flow = FlowOf(train);
   std::vector<std::byte> datagram;
-  // A payload that cannot be read is missing in the capture, as on the wire.
+  // A payload that cannot be read is missing in the capture, as it is on the wire.
   (void)Cut(env.memory, train, wire_buffer_,
             [&](const wire::PacketHeaders& headers, std::span<const std::byte> payload) {
               datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});

@@ -1,5 +1,6 @@
-// Memory that a host shares with one group of processes. An arena cuts 64-byte aligned spans from a
-// few large segments. So a queue needs no file descriptor, and a program maps few segments.
+// Memory that a host shares with one group of processes. An arena allocates 64-byte aligned spans
+// from a few large segments. A queue therefore needs no file descriptor of its own, and a program
+// maps few segments.
 #pragma once
 
 #include <compare>
@@ -29,22 +30,23 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kSegmentBytes = size_t{1} << 20;
-  // The size of a new segment grows with the group's memory, at most to this. So a group's mappings
-  // and the host's descriptors stay few. Untouched pages cost no memory.
+  // The size of a new segment grows with the group's memory, up to this limit. A group therefore
+  // needs few mappings, and the host few descriptors. Untouched pages cost no memory.
   static constexpr size_t kMaxGrowthBytes = size_t{256} << 20;
-  // The arena keeps one empty segment of at most this size for the next queue. Programs never unmap
-  // a segment. Without a spare, a program that creates and destroys a queue in turn would map a new
-  // segment each time.
+  // The arena keeps one empty segment of at most this size for the next queue, because programs
+  // never unmap a segment. Without this spare segment, a program that alternately creates and
+  // destroys a queue would map a new segment each time.
   static constexpr size_t kMaxSpareBytes = size_t{32} << 20;
   static constexpr size_t kPageBytes = 4096;
-  // The most address space that one group may hold. It suffices for a queue pair at each doorbell,
-  // with queues of some thousand entries each. It also suffices for two hundred of the deepest
-  // queue pairs (4.5 GiB each on rxe).
+  // The most address space that one group may hold. This space suffices for a queue pair at each
+  // doorbell, with queues of some thousand entries each. It also suffices for two hundred of the
+  // deepest queue pairs (4.5 GiB each on rxe).
   static constexpr size_t kMaxBytes = size_t{1} << 40;
   // Offsets have 32 bits. The deepest send queue of rxe takes 2.5 GiB.
   static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;
   // Freeing a span of at least this many bytes returns its pages to the system, because programs
-  // keep segments mapped until they end. A shorter span is zeroed when it is allocated again.
+  // keep segments mapped until they end. The arena zeroes a shorter span when it allocates the span
+  // again.
   static constexpr size_t kDiscardBytes = size_t{256} << 10;
 
   explicit Arena(SharedMemory& memory) : memory_(memory) {}
@@ -67,7 +69,7 @@ class Arena {
     std::map<uint32_t, uint32_t> free;  // offset to length; neighbours are merged
     uint32_t touched = 0;               // bytes beyond were never allocated and still are zero
   };
-  // Ordered by length, to find the smallest hole that is large enough at once.
+  // Ordered by length. This order makes the search for the smallest sufficient hole fast.
   struct Hole {
     uint32_t length;
     SegmentId segment;

@@ -28,7 +28,7 @@ Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
 }
 
 void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& counters) {
-  // While the overflow holds events, later events go there, too, to keep the order.
+  // While the overflow holds events, later events are also put there, to keep the order.
   if (channel.overflow.empty() && !channel.ring.Full()) {
     const uint32_t at = channel.ring.Producer();
     channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie = cookie;
@@ -51,12 +51,12 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
   }
   *ring.SlotAs<CqEntry>(producer) = entry;
   producer = next;
-  // Disarms before the program can see the completion. When it has polled the completion, it may
+  // Disarm before the program can see the completion. A program that has polled the completion may
   // arm the queue for the next one.
   bool raises = channel != nullptr && Disarm(solicited, std::nullopt);
   ring.SetProducer(next);
   if (channel == nullptr) return true;
-  // The program may have armed the queue since, before it saw the completion.
+  // The program may have armed the queue meanwhile, before it saw the completion.
   if (Disarm(solicited, next)) raises = true;
   if (raises) RaiseChannel(*channel, cookie, *counters);
   return true;
@@ -65,7 +65,7 @@ bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
 // `polled` is the consumer index of a program that has polled everything. A queue that was armed at
 // this index stays armed.
 bool CompletionQueue::Disarm(bool solicited, std::optional<uint32_t> polled) {
-  // Pairs with the program's fence between arming and its last look at the ring. One of the two
+  // Pairs with the program's fence between arming and its last check of the ring. One of the two
   // sees the other's store. A read-modify-write acts as that fence, and TSan understands it.
   std::atomic_ref armed(control->armed);
   const uint32_t asked =
@@ -73,7 +73,7 @@ bool CompletionQueue::Disarm(bool solicited, std::optional<uint32_t> polled) {
   const uint32_t kind = ArmedKind(asked);
   if (kind != kCqArmedAny && !(kind == kCqArmedSolicited && solicited)) return false;
   if (polled && ArmedConsumer(asked) == *polled) return false;
-  // Another thread may change "solicited" to "any" meanwhile. This event serves both.
+  // Another thread may change "solicited" to "any" meanwhile. This event serves both of them.
   return armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
 }
 
@@ -124,7 +124,7 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
   const Result<CompletionChannel*> found = Find<CompletionChannel>(id, handle);
   if (!found) return Pass(found.error());
   CompletionChannel& channel = **found;
-  // The ring may have looked empty while ForgetChannelEvents had taken its events out.
+  // The ring may have been empty for a moment because ForgetChannelEvents had taken its events out.
   for (uint32_t tries = 0; tries <= channel.ring.usable() && !channel.ring.Empty(); tries++) {
     const uint32_t at = channel.ring.Consumer();
     const uint64_t cookie = channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie;
@@ -137,7 +137,7 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
 }
 
 // Removes the queue's events from its channel. The host takes all events out of the ring as a
-// consumer does, undisturbed by other readers, and puts back those of other queues. A reader that
+// consumer does, concurrently with other readers. It puts back those of other queues. A reader that
 // has already taken a count for an event of this queue finds an entry with cookie 0.
 static void ForgetChannelEvents(CompletionChannel& channel, uint64_t cookie,
                                 EventCounters& counters) {

@@ -32,8 +32,8 @@ uint64_t NodeGuid(const std::vector<HostAddress>& addresses) {
   return guid;
 }
 
-// Returns the path to the host with this LID. The host's IPv4 address has the upper 16 bits of the
-// device's own address, and the LID as its lower 16 bits.
+// Returns the path to the host with this LID. The host's IPv4 address consists of the upper 16 bits
+// of the device's own address and of the LID.
 Result<Path> PathToLid(const Device& device, uint16_t dlid) {
   constexpr uint32_t kSubnet = 0xffff0000;
   const std::optional<NetAddress> own =
@@ -175,7 +175,7 @@ ibv_port_attr Verbs::QueryPort(const Device& device) const {
   attr.active_mtu = device.active_mtu;
   // Each host has a subnet manager of its own, at its own LID.
   attr.lid = attr.sm_lid = device.Lid();
-  // ib_cm's cm_remove_one withdraws the flag. iw_cm does not.
+  // The kernel's ib_cm clears the flag (cm_remove_one). iw_cm does not.
   if (!device.present && device.profile.cm.manager == ConnectionManager::kIb) {
     attr.port_cap_flags &= ~static_cast<uint32_t>(IBV_PORT_CM_SUP);
   }

@@ -37,7 +37,7 @@ struct DeviceConfig {
   uint64_t node_guid = 0;  // big endian; 0: made from the addresses, or random without addresses
 };
 
-// X(name): what a port counts since its device was added, in the order and with the names of
+// X(name): a counter of a port since its device was added, in the order and with the names of
 // rdma_rxe (rxe_hw_counters.c). docs/filesystem.md explains each counter.
 #define RDMAEMU_PORT_COUNTERS(X) \
   X(sent_pkts)                   \

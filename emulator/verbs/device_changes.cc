@@ -144,7 +144,7 @@ void Verbs::SetPortState(Time now, Device& device, ibv_port_state state) {
   links_may_be_down_ = true;
   const ibv_event_type type = state == IBV_PORT_ACTIVE ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   RaiseOnDevice(device, {type, Device::kPort});
-  // siw_netdev_down, measured: connections end when the link that carries TCP goes down.
+  // siw_netdev_down, measured: connections end when the link that carries TCP is down.
   const bool is_rnic = device.profile.cm.manager == ConnectionManager::kIwarp;
   if (is_rnic && state != IBV_PORT_ACTIVE) FailQpsOf(now, device);
 }
@@ -181,7 +181,8 @@ Status Verbs::AddAddress(Device& device, const HostAddress& address) {
   const auto first = device.gids.begin() + 1;
   auto free = std::find(first, device.gids.end(), NetAddress{});
   if (free == device.gids.end()) {
-    // An RNIC's addresses are not in its GID table. HostDevices::kMaxAddresses limits their number.
+    // The addresses of an RNIC are not in its GID table. HostDevices::kMaxAddresses limits their
+    // number.
     if (device.profile.has_ip_gids &&
         device.gids.size() >= static_cast<size_t>(device.profile.port.gid_tbl_len)) {
       return Fail(ENOSPC);

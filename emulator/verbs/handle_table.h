@@ -1,5 +1,5 @@
 // The handles of a host: one table for all kinds of objects. Each handle contains a generation, so
-// that a stale or foreign handle finds no object. The table owns the objects.
+// a stale or foreign handle finds no object. The table owns the objects.
 #pragma once
 
 #include <array>

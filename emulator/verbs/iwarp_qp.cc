@@ -1,5 +1,5 @@
 // Queue pairs of a device whose connection manager is the kernel's iw_cm. The manager moves the QPs
-// (siw_accept, siw_connect, siw_qp_cm_drop). A program can only ask for INIT, RTR and ERR.
+// (siw_accept, siw_connect, siw_qp_cm_drop). A program can only request INIT, RTR and ERR.
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
@@ -23,8 +23,8 @@ Status Verbs::ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr
   switch (attr.qp_state) {
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:
-      // siw is idle in both states until there is a connection. A call after the manager has moved
-      // the QP changes nothing.
+      // In siw the QP is idle in both states until there is a connection. A call after the manager
+      // has moved the QP changes nothing.
       if (qp.state() == IBV_QPS_RESET) SetQpState(now, qp, IBV_QPS_INIT);
       return {};
     case IBV_QPS_RTS:
@@ -34,7 +34,7 @@ Status Verbs::ModifyIwarpQp(Time now, QueuePair& qp, int mask, const ibv_qp_attr
     case IBV_QPS_RESET:
       SetQpState(now, qp, IBV_QPS_RESET);
       return {};
-    default:  // siw's closing and terminating states end like an error
+    default:  // siw's closing and terminating states end as an error does
       if (qp.state() != IBV_QPS_ERR) SetQpState(now, qp, IBV_QPS_ERR);
       return {};
   }

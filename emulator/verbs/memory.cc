@@ -52,7 +52,7 @@ Result<uint32_t> Verbs::NewKey(KeyOwner owner) {
 
 Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access, uint64_t address,
                           uint64_t length, RegionPages pages) {
-  // Linux 6.12 knows all of them, and has EOPNOTSUPP for those that the device lacks.
+  // Linux 6.12 supports all these flags, and returns EOPNOTSUPP for those that the device lacks.
   const int flush_access = profile.flush_access();
   const int unused =
       profile.refuses_unused_access ? access & (kUnusedAccess | (kAccessFlush & ~flush_access)) : 0;
@@ -69,7 +69,7 @@ Status Verbs::CheckRegion(const Profile& profile, ProcessId process, int access,
   }
   if (length / kPageBytes >= kMostPages) return Fail(EINVAL);
   Memory& memory = environment_.memory;
-  // The page of an empty region is pinned, too.
+  // The kernel also pins the page of an empty region.
   const bool reachable = pages == RegionPages::kUnknown || length == 0
                              ? memory.Reachable(process, {address, std::max<uint64_t>(length, 1)},
                                                 NeedsWritablePages(access))

@@ -92,7 +92,7 @@ TEST_F(MemoryKeys, AFlushHasARangeOrAWholeRegionAndItsRight) {
   EXPECT_EQ(flush(window->rkey, 0, 0, true)->range.length, sizeof bytes) << "as in rxe";
 }
 
-// The library has checked the pages. All other checks come first.
+// The library has checked the pages. All other checks precede this check.
 TEST_F(MemoryKeys, WhatTheLibraryFoundOutIsBelieved) {
   memory.holes.push_back({{at() + 4096, 4096}, false});
   const auto error = [&](int access, RegionPages pages) {

@@ -59,8 +59,8 @@ struct TransportState {
 // State that a group of processes shares with its host besides objects.
 struct GroupShare {
   // The group's only process. kNone after several processes have run at the same time, and on a
-  // host without payload shortcuts. The program may place or copy payloads only while one process's
-  // memory is meant beyond doubt.
+  // host without payload shortcuts. The host may place or copy payloads only while it is certain
+  // whose memory an address means.
   ProcessId sole_process = ProcessId::kNone;
   bool awaits_process = true;  // no process has joined since the sole process ended
   JobPage* jobs = nullptr;
@@ -132,8 +132,8 @@ struct CompletionQueue {
   uint32_t users = 0;
 
   // Appends a completion. Raises the channel's event when the queue is armed for it. Returns false
-  // when the queue is full (CQ overrun) and the completion is lost. Then IBV_EVENT_CQ_ERR has been
-  // raised, and the caller moves its QP to ERR. Implemented in cq.cc, as rxe_cq_post.
+  // when the queue is full (CQ overrun). The completion is then lost, IBV_EVENT_CQ_ERR has been
+  // raised, and the caller must move its QP to ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
   EventCounters* counters;
@@ -252,7 +252,7 @@ const Device* DeviceOf(const Object& object) {
   return ContextOf(object).device;
 }
 
-// Decides about each asynchronous event before it is queued.
+// The fault rules' interface to asynchronous events. Called for each event before it is queued.
 struct AsyncEventDoor {
   virtual ~AsyncEventDoor() = default;
   // Returns false when the event must not be queued. May change the event.
@@ -277,9 +277,9 @@ struct TransportHooks {
   // ...).
   virtual void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) = 0;
   virtual void QpDestroyed(Time now, QueuePair& qp) = 0;
-  // Moves every payload of the scope to program memory, and ends all copies from or to the scope's
-  // memory on the host's behalf. Call this before any transition that moves or frees memory, or
-  // revokes the right to it.
+  // Moves every payload of the scope to program memory. Ends all copies on the host's behalf from
+  // or to the scope's memory. Call this before any step that moves or frees memory, or that revokes
+  // the right to it.
   virtual void Quiesce(const PayloadScope& scope) = 0;
 };
 
@@ -303,8 +303,8 @@ class VerbsDirectory : public AsyncEventRaiser {
   virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;
   // True when packets to the address stay in this host.
   virtual bool IsLocal(const NetAddress& address) = 0;
-  // Returns false when no packet can be sent or received at this address of the host. Then its
-  // device was removed, its port is down, or no device has the address any more.
+  // Returns false when no packet can be sent or received at this address of the host. In that case
+  // its device was removed, its port is down, or no device has the address any more.
   virtual bool Carries(const NetAddress& local) const = 0;
   // The same for a QP's device and the local address of its connection.
   virtual bool Carries(const QueuePair& qp) const = 0;

@@ -1,6 +1,6 @@
 // The payloads that TransportHooks::Quiesce moves to program memory. Small payloads may be in
-// shared memory (slab.h), and copies may be on offer to a program's threads (copy_jobs.h). Code
-// that changes or ends a payload's place calls Quiesce with the scope first.
+// shared memory (slab.h), and copies may be offered to a program's threads (copy_jobs.h). Code that
+// changes or ends a payload's place first calls Quiesce with the scope.
 #pragma once
 
 #include <variant>
@@ -25,15 +25,15 @@ struct QpPayloads {
 struct QueuePayloads {
   CompletionQueue& cq;
 };
-// All payloads in or for the region's memory. Used before the region is changed, or with `ends`,
-// before the region is deregistered or moved. After `ends`, the host no longer reads payloads to be
-// sent from the region.
+// All payloads in the region's memory, or on their way to it. Used before the region is changed.
+// Used with `ends` before the region is deregistered or moved. After `ends`, the host reads no more
+// payloads from the region.
 struct RegionPayloads {
   const MemoryRegion& region;
   bool ends = true;
 };
-// Copies by remote right to bytes of a region: a window's bytes, or all bytes of an invalidated
-// region.
+// Copies that a remote key permits to bytes of a region: a window's bytes, or all bytes of an
+// invalidated region.
 struct RemotePayloads {
   ProcessId process;
   MemoryRange range;
@@ -42,8 +42,8 @@ struct RemotePayloads {
 struct ProcessPayloads {
   ProcessId process;
 };
-// All payloads of the group's processes. Used before another process joins the group, or with
-// `ends`, after the last process has ended.
+// All payloads of the group's processes. Used before another process joins the group. Used with
+// `ends` after the last process has ended.
 struct GroupPayloads {
   GroupShare& share;
   bool ends = false;

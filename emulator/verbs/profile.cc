@@ -35,7 +35,7 @@ enum Presence : uint8_t { kRequired, kOptional };
 struct Key {
   std::string_view section, name;
   Presence presence;
-  // Reads the value, or returns what is wrong with it. A missing value is nullptr.
+  // Reads the value, or returns its error. A missing value is nullptr.
   Wrong (*read)(const toml::node*, Profile&);
   std::string (*write)(const Profile&);
 };
@@ -87,7 +87,7 @@ std::string ReadSection(const Layer& layer, std::string_view section, const toml
     known.insert(key.name);
     const std::string name = prefix + std::string(key.name);
     const toml::node* const node = table.get(key.name);
-    // A profile that has its base's name could not be chosen by its name.
+    // A profile with its base's name could not be selected by its name.
     const bool required = key.presence == kRequired && (!has_base || key.name == "name");
     if (node == nullptr && !required) continue;
     if (const Wrong wrong = key.read(node, to); !wrong.empty()) {
@@ -144,7 +144,7 @@ tl::expected<std::vector<Layer>, std::string> ReadChain(ProfileText text,
       if (found) {
         const bool is_cycle = std::ranges::any_of(
             chain, [&](const Layer& other) { return other.file == found->file; });
-        if (is_cycle) wrong = "leads back to itself: " + names + " -> " + found->file;
+        if (is_cycle) wrong = "contains itself: " + names + " -> " + found->file;
         text = std::move(*found);
       } else {
         wrong = "cannot be used: " + found.error();
@@ -154,7 +154,7 @@ tl::expected<std::vector<Layer>, std::string> ReadChain(ProfileText text,
   }
 }
 
-// Fills in what follows from the keys.
+// Fills in the members that follow from the keys.
 void Complete(Profile& profile) {
   ibv_device_attr_ex& device = profile.device;
   device.device_cap_flags_ex &= ~uint64_t{UINT32_MAX};

@@ -1,5 +1,6 @@
 // A device profile: every number and habit in which kinds of devices differ. Profiles are TOML data
-// (emulator/verbs/profiles/*.toml), parsed once. The code contains no constants of a device.
+// (emulator/verbs/profiles/*.toml), which the host parses once. The code contains no constants of a
+// device.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,11 +25,11 @@ struct TransportProfile {
   uint32_t lowest_qpn;
 };
 
-// The kernel's connection manager of a device's ids. It decides the steps of a connection and of
-// its queue pairs, and which events with which status the programs get.
+// The kernel's connection manager of a device's ids. The manager decides the steps of a connection
+// and of its queue pairs, and which events with which status the programs get.
 enum class ConnectionManager : uint8_t {
   kIb,     // ib_cm: the library moves the QP, and a REP waits for that
-  kIwarp,  // iw_cm: the device moves the QP; QP and connection end together
+  kIwarp,  // iw_cm: the device moves the QP; the QP and its connection end together
 };
 
 struct CmProfile {
@@ -41,8 +42,8 @@ struct CmProfile {
   uint32_t ud_qkey;             // 0x01234567
   ConnectionManager manager = ConnectionManager::kIb;
   // For kIwarp only.
-  Duration connect_timeout{};  // to learn whether a peer on another host listens
-  Duration reply_timeout{};    // from a connect to its accept; zero: as long as it is repeated
+  Duration connect_timeout{};  // time to find out whether a peer on another host listens
+  Duration reply_timeout{};    // from a connect to its accept; zero: while the peer repeats it
   uint8_t max_reply_private_data = 0;  // bytes of private data in an accept
 };
 
@@ -102,7 +103,7 @@ struct Profile {
   bool reports_qp_state;     // ibv_query_qp returns the state and the attributes of ibv_modify_qp
   bool has_ip_gids;          // the GID table has the addresses (RoCE); else one GID of the MAC
   bool marks_grh;            // IBV_WC_GRH in completions of connected receives
-  // True: a SEND or WRITE that the peer refuses completes with an error. False: it succeeds once it
+  // True: a SEND or WRITE that the peer refuses completes with an error. False: it succeeds when it
   // was sent, as over TCP, and the connection ends.
   bool tells_remote_errors;
   bool tells_receive_errors_apart;  // LOC_LEN_ERR, GENERAL_ERR; else always LOC_QP_OP_ERR
@@ -113,7 +114,7 @@ struct Profile {
   bool removal_flushes;
   bool raises_device_fatal;
   // True: a send without a route fails at once with LOC_QP_OP_ERR (measured on rxe). False: the
-  // send is lost, and its retries are exhausted.
+  // send is lost and exhausts its retries.
   bool fails_sends_without_link;
   // ibv_modify_qp refuses a pkey_index beyond the table (mlx5_ib_modify_qp). rxe does not.
   bool checks_pkey_index;
@@ -192,11 +193,11 @@ inline constexpr size_t kMaxProfileBytes = 12288;
 inline constexpr size_t kMaxProfileBases = 8;
 
 struct ProfileText {
-  std::string file;  // for messages, and to find a chain of bases that leads back to itself
+  std::string file;  // for messages, and to detect a chain of bases that contains itself
   std::string toml;
 };
-// Finds the text of a profile that the profile in `file` names as its base. The error text says
-// what to name instead.
+// Finds the text of the profile that the profile in `file` names as its base. The error text says
+// which name to use instead.
 using FindProfileText = std::function<tl::expected<ProfileText, std::string>(
     const std::string& base, const std::string& file)>;
 

@@ -1,4 +1,4 @@
-// How the value of a profile's key is read from TOML and written as TOML. A codec has
+// Codecs of profile values: how a key's value is read from TOML and written as TOML. A codec has
 //   Read(node, to)   changes `to`, or returns what would be right: "must be ..."
 //   Write(value)     returns the value as TOML
 //   Kind()           names the kind of value for the error that the key is missing
@@ -135,7 +135,7 @@ class Text {
   }
 };
 
-// A text in an array of characters, which is cut to its length.
+// A text in an array of characters. A longer text is cut to the array's length.
 class FixedText {
  public:
   static const char* Kind() { return Text::Kind(); }

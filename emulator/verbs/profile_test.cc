@@ -158,7 +158,7 @@ TEST(ProfileBase, ThatLeadsBackToTheProfileIsAnError) {
   const auto find = In({{"a", "name = \"a\"\nbase = \"b\""}, {"b", "name = \"b\"\nbase = \"a\""}});
   const auto parsed = ParseProfile("name = \"mine\"\nbase = \"a\"", "mine.toml", find);
   ASSERT_FALSE(parsed);
-  EXPECT_EQ(parsed.error(), "b:2:8: base leads back to itself: mine.toml -> a -> b -> a");
+  EXPECT_EQ(parsed.error(), "b:2:8: base contains itself: mine.toml -> a -> b -> a");
 }
 
 TEST(ProfileBase, IsAtMostEightProfilesAway) {

@@ -33,7 +33,7 @@ Status CheckCap(const Profile& profile, const ibv_qp_cap& cap, bool has_srq) {
   return {};
 }
 
-// Returns 0, or the errno for a type that the device does not serve. The kernel has more types.
+// Returns 0, or the errno for a type that the device does not support. The kernel has more types.
 int CheckType(const Profile& profile, int type) {
   switch (type) {
     case IBV_QPT_RC:
@@ -381,7 +381,7 @@ QueuePair* Verbs::FindQp(const NetAddress& local, uint32_t qpn) {
   QueuePair** found = qps_.Find(qpn);
   if (found == nullptr) return nullptr;
   QueuePair* qp = *found;
-  // A connected QP mostly uses its own address. UD and others accept any address of the device.
+  // Most connected QPs use their own address. UD and others accept any address of the device.
   if (qp->path.source == local && !links_may_be_down_) return qp;
   return OwnerOf(local) == qp->device ? qp : nullptr;
 }

@@ -1,5 +1,5 @@
-// The values that move a QP to RTS when the device's connection manager (iw_cm) does so, instead of
-// the program's ibv_modify_qp.
+// The values that move a QP to RTS when the device's connection manager (iw_cm) connects it. The
+// program's ibv_modify_qp supplies these values on other devices.
 #pragma once
 
 #include <cstdint>

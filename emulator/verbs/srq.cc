@@ -6,8 +6,7 @@
 namespace rdmaemu {
 namespace {
 
-// A malformed receive is taken, too. The operation that uses the receive fails, as one with a bad
-// key does.
+// Makes a receive from a malformed entry. The operation that uses it fails, as with a bad key.
 RecvWqe Malformed(uint64_t wr_id) {
   RecvWqe wqe;
   wqe.wr_id = wr_id;

@@ -11,8 +11,8 @@ namespace rdmaemu {
 Verbs::Verbs(Environment environment)
     : environment_(environment), handles_(environment.ids), qpns_(environment.random) {}
 
-// Frees the objects without calls to the transports, which may be destroyed already. Arenas free
-// their segments. Counters are file descriptors, which no other code closes.
+// Frees the objects without calls to the transports, which may be destroyed already. The arenas
+// free their segments. Counters are file descriptors that no other code closes.
 Verbs::~Verbs() {
   for (const auto& [id, group] : groups_) {
     for (const Handle handle : group->handles[static_cast<size_t>(ObjectKind::kChannel)]) {
@@ -123,7 +123,7 @@ void Verbs::ProcessEnded(GroupId id, ProcessId process) {
 
 template <class T, class IsFree, class Remove>
 void Verbs::EndOrphansOf(GroupId id, const Survivors& survivors, IsFree is_free, Remove remove) {
-  // A copy, because removal changes the set.
+  // Copy the set, because removal changes it.
   const std::set<Handle> all = GroupOf(id).handles[static_cast<size_t>(KindOf<T>::kKind)];
   for (const Handle handle : all) {
     T* const object = handles_.Find<T>(id, handle);
@@ -133,7 +133,7 @@ void Verbs::EndOrphansOf(GroupId id, const Survivors& survivors, IsFree is_free,
 }
 
 // Destroys objects as CloseContext does. A process may guess handles and use another process's
-// objects. Such used objects remain until their context is closed.
+// objects. Objects in such use remain until their context is closed.
 void Verbs::EndOrphans(Time now, GroupId id, const Survivors& survivors) {
   if (!groups_.contains(id)) return;
   const auto always = [](const auto&) { return true; };
@@ -216,7 +216,7 @@ Result<Context*> Verbs::FindContext(GroupId group, Handle handle) {
 void Verbs::CloseContext(Time now, Context& context) {
   const GroupId id = context.group;
   HandlesByKind& handles = GroupOf(id).handles;
-  // Copies, because removal changes the sets.
+  // Copy the sets, because removal changes them.
   const auto each = [&]<class T>(auto&& context_of, auto&& remove) {
     const std::set<Handle> all = handles[static_cast<size_t>(KindOf<T>::kKind)];
     for (const Handle handle : all) {

@@ -106,12 +106,12 @@ class Verbs final : public VerbsDirectory {
 
   // Call this before the first QP changes its state. `transport` is not owned.
   void SetTransport(TransportHooks* transport) { transport_ = transport; }
-  // `door` is not owned. Without a door every asynchronous event is queued.
+  // `door` is not owned. Without a door, every asynchronous event is queued.
   void SetAsyncEventDoor(AsyncEventDoor* door) { async_door_ = door; }
 
   // ---- devices
   Device& AddDevice(DeviceConfig config);
-  // Removes a device. Existing objects keep answering, as after `rdma link del` while a process
+  // Removes a device. Existing objects still serve calls, as after `rdma link del` while a process
   // holds the device. No packet is sent or received any more, and no new context can open the
   // device. The profile decides whether queue pairs are flushed and contexts get
   // IBV_EVENT_DEVICE_FATAL. `habits` overrides the profile. The device is destroyed with its last
@@ -161,15 +161,14 @@ class Verbs final : public VerbsDirectory {
   void SetMaker(const Maker& maker) { maker_ = maker; }
   // From now on, calls find only objects of this context. 0: all objects of the group.
   void SetScope(Handle context) { scope_ = context; }
-  // Destroys the objects that no process owns any more. Gives regions of ended processes to the
-  // processes that replace them. Call this after a process of the group has ended or was
-  // added.
+  // Destroys the objects that no process owns any more. Transfers regions of ended processes to the
+  // processes that replace them. Call this after a process of the group has ended or was added.
   void EndOrphans(Time now, GroupId group, const Survivors& survivors);
   // Destroys all objects of a group after its last process has ended: QPs first, contexts last.
   void GroupGone(Time now, GroupId group);
   ObjectCounts Counts(GroupId group) const;
   // Returns the host's objects of a kind (QueuePair, MemoryRegion, CompletionQueue), group by
-  // group, in the order of their handles. At most `limit` of them.
+  // group, in the order of their handles. Returns at most `limit` objects.
   template <class T>
   std::vector<const T*> All(size_t limit) const;
   // Returns the process that created an object. The handle must be live.
@@ -189,12 +188,12 @@ class Verbs final : public VerbsDirectory {
   Result<AsyncEvent> TakeAsyncEvent(Time now, GroupId group, Handle context);
   // Returns true while the context and the event's object still exist.
   bool CanQueueAsync(GroupId group, Handle context, const AsyncEvent& event);
-  // Queues an event that the door held, unless its context or object was destroyed meanwhile.
+  // Queues an event that the door held. Drops it if its context or object was destroyed meanwhile.
   void QueueHeldAsync(GroupId group, Handle context, const AsyncEvent& event);
   // Raises the event on the queue pair, on its queues or on the contexts of its device, depending
   // on the event's type. Returns false when there is no such queue pair.
   bool RaiseOf(GroupId group, Handle qp, ibv_event_type type);
-  // Raises the event on every object of the device that it can belong to. These are queue pairs,
+  // Raises the event on every object of the device that can have it. These are queue pairs,
   // completion queues, shared receive queues or contexts.
   void RaiseOnAll(const Device& device, ibv_event_type type);
 
@@ -206,7 +205,8 @@ class Verbs final : public VerbsDirectory {
   // An error leaves the region unchanged. EBUSY while a window is bound.
   Result<MemoryRegion*> ReregMr(GroupId group, ProcessId process, Handle mr,
                                 const ReregRequest& request);
-  // Returns the order of the process's first region that contains some of the bytes, if any.
+  // Returns the order of the process's first region that contains some of the bytes. Returns
+  // nothing when there is none.
   std::optional<uint32_t> RegionOrderOf(ProcessId process, const MemoryRange& range) const;
   Status DeregMr(GroupId group, Handle mr);  // EINVAL while a window is bound, as rxe
   Result<MemoryWindow*> AllocMw(GroupId group, Handle pd, int type);
@@ -243,9 +243,9 @@ class Verbs final : public VerbsDirectory {
   // to RTS. EINVAL when there is no QP of that number, or it has been connected before.
   Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn);
   Status ConnectQp(Time now, GroupId group, uint32_t qpn, const QpConnection& connection);
-  // Moves the QP to ERR and flushes it after its connection has ended. A missing QP is ignored.
+  // Moves the QP to ERR and flushes it after its connection has ended. Ignores a missing QP.
   void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn);
-  // Acts as VerbsDirectory::FailQp. A missing QP is ignored.
+  // Acts as VerbsDirectory::FailQp. Ignores a missing QP.
   void FailQp(Time now, GroupId group, Handle qp);
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp. Its `cap` is the capacity of the rings.
@@ -318,7 +318,7 @@ class Verbs final : public VerbsDirectory {
   // the host has no free handle.
   template <class T>
   Result<T*> Adopt(Context& context, int64_t limit, std::unique_ptr<T> object);
-  // Uncounts the object and destroys it.
+  // Subtracts the object from the counts and destroys it.
   template <class T>
   void Drop(Context& context, T& object);
 
@@ -337,8 +337,7 @@ class Verbs final : public VerbsDirectory {
   size_t ContextsOf(const Device& device) const;
 
   void CloseContext(Time now, Context& context);
-  // Calls remove(object) for each of the group's objects without a surviving owner and without a
-  // user.
+  // Calls remove(object) for each of the group's objects that has no surviving owner and no user.
   template <class T, class IsFree, class Remove>
   void EndOrphansOf(GroupId group, const Survivors& survivors, IsFree is_free, Remove remove);
   void PushAsync(Context& context, AsyncEvent event);
@@ -393,15 +392,15 @@ class Verbs final : public VerbsDirectory {
   std::map<uint32_t, Device> devices_;  // by index; a device keeps its address in memory
   uint32_t next_device_index_ = 0;
   std::unordered_map<NetAddress, Device*> by_address_;
-  // Set once a device was removed, a port went down or an address was removed. While false, every
-  // packet is carried and Carries needs no lookup.
+  // Set when a device was removed, a port was set down or an address was removed. While false, the
+  // host carries every packet, and Carries needs no lookup.
   bool links_may_be_down_ = false;
   HandleTable handles_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;
   std::map<std::pair<uint32_t, ObjectKind>, int64_t> device_counts_;  // by device index
   FlatMap<KeyOwner> keys_;                                            // by the upper 24 bits
   FlatMap<QueuePair*> qps_;  // by QPN, which is unique in the host
-  // Uses all numbers before it repeats one, so that late packets find no QP.
+  // Assigns all numbers before it repeats one, so that late packets find no QP.
   ScrambledSequence qpns_;
   uint32_t next_srq_number_ = 1;
   MulticastGroups multicast_;

@@ -1,4 +1,4 @@
-// How class Verbs finds, stores and drops its objects. For its own .cc files only.
+// How class Verbs finds, stores and destroys its objects. For its own .cc files only.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ inline uint8_t RoundedReads(uint8_t depth) {
   return static_cast<uint8_t>(depth == 0 ? 0 : std::min(std::bit_ceil(unsigned{depth}), 128u));
 }
 
-// For functions that return an error of another function.
+// Returns the error of another function. For functions that call it.
 inline tl::unexpected<Error> Pass(const Error& error) { return tl::make_unexpected(error); }
 
 }  // namespace rdmaemu

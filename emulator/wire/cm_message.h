@@ -136,8 +136,8 @@ struct CmMessage {
   uint64_t transaction_id = 0;
   uint32_t attribute_modifier = 0;  // ECE's attr_mod in REQ and REP
   CmBody body;
-  // Private data that does not fit into the MAD, of devices whose connection manager is iw_cm. It
-  // follows the MAD on the wire. Only such devices send and accept these packets.
+  // Private data that does not fit into the MAD, of devices whose connection manager is iw_cm. This
+  // data follows the MAD on the wire. Only such devices send and accept these packets.
   std::vector<uint8_t> more_private_data = {};
 };
 

@@ -1,5 +1,6 @@
-// The invariant CRC of RoCEv2 (IBTA A17.3.3). It covers the pseudo IP and UDP headers, with the
-// variant fields set to ones, then the BTH and the rest. The reference is the kernel's rxe_icrc.c.
+// The invariant CRC of RoCEv2 (IBTA A17.3.3). The CRC covers the pseudo IP and UDP headers, with
+// the variant fields set to ones, then the BTH and the rest. The reference is the kernel's
+// rxe_icrc.c.
 #pragma once
 
 #include <cstdint>

@@ -139,8 +139,8 @@ tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
     return tl::make_unexpected(ParseError::kTooShort);
   }
   const size_t padded = udp_payload.size() - info.header_bytes - kIcrcBytes;
-  // The transport checks the length of a First or Middle packet against the path MTU. It answers a
-  // wrong length with a NAK, which needs the QP.
+  // The transport checks the length of a First or Middle packet against the path MTU. For a wrong
+  // length it sends a NAK, which needs the QP.
   if (padded % 4 != 0 || (!info.payload && padded != 0)) {
     return tl::make_unexpected(ParseError::kBadLength);
   }

@@ -109,11 +109,11 @@ struct PacketHeaders {
   uint64_t original = 0;    // AtomicAckETH
   uint32_t qkey = 0;        // DETH
   uint32_t source_qpn = 0;  // DETH, 24 bits
-  // A bit in the reserved byte of DETH, which receivers ignore. It means that the sender named both
-  // ends by their link-local GIDs. Emulated hosts send such packets between the addresses in these
-  // GIDs (LinkLocalOf), and the receiver's GRH contains the GIDs.
+  // A bit in the reserved byte of DETH, which receivers ignore. The bit means that the sender named
+  // both ends by their link-local GIDs. Emulated hosts send such packets between the addresses in
+  // these GIDs (LinkLocalOf). The receiver's GRH contains the GIDs.
   bool by_link_local = false;
-  // Another bit there: the sender named the receiver by its LID, without a GRH.
+  // Another bit in that byte: the sender named the receiver by its LID, without a GRH.
   bool by_lid = false;
   uint32_t immediate = 0;        // ImmDt as on the wire (big endian: ibv_wc::imm_data)
   uint32_t invalidate_rkey = 0;  // IETH
@@ -130,8 +130,8 @@ struct Packet {
 enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
 
 // Parses a UDP payload with its ICRC, which VerifyIcrc (icrc.h) has checked. The payload has at
-// most kMaxMtuBytes. The transport checks the payload length against the path MTU, because it must
-// send a NAK for a wrong length.
+// most kMaxMtuBytes. The transport checks the payload length against the path MTU, because a wrong
+// length needs a NAK.
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
 
 // Writes the headers to `out` (at least kMaxHeaderBytes). Returns their length, or 0 for an opcode

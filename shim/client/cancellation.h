@@ -5,9 +5,9 @@
 
 namespace rdmaemu::client {
 
-// Holds off cancellation. Functions that open, close, read or write files are cancellation points.
-// A thread that was cancelled in one would keep the locks that it holds, and lose the event that it
-// has fetched. May be nested.
+// Holds off cancellation of the calling thread. Functions that open, close, read or write files are
+// cancellation points. A thread that was cancelled in such a function would keep its locks, and
+// lose the event that it has fetched. May be nested.
 class CancellationHeld {
  public:
   CancellationHeld() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

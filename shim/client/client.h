@@ -1,6 +1,6 @@
-// The process's connection to its host, as shim/verbs uses it besides client_abi.h: typed calls,
-// shared memory, doorbells and the host's state. A process has one connection, which the first call
-// makes. A forked child makes a new one.
+// The process's connection to its host, for shim/verbs. Adds to client_abi.h typed calls, shared
+// memory, doorbells and the host's state. A process has one connection, which its first call makes.
+// A forked child makes a new one.
 #pragma once
 
 #include <cstddef>
@@ -54,16 +54,16 @@ void JobsDone();
 bool DriveEmbedded();
 bool IsEmbedded();
 
-// Joins a forked child to its parent's group. Does nothing in other processes. Calls join first,
-// and so do IsWatched and HostIsGone with a handle, one of which runs first in every post and poll.
-// Before it has joined, a child must not access what it shares with its parent.
+// Joins a forked child to its parent's group. Does nothing in other processes. Calls join first. So
+// do IsWatched and HostIsGone with a handle, one of which runs first in every post and poll. Before
+// a child has joined, it must not access memory that it shares with its parent.
 void JoinIfForked();
-// Returns true in a forked child that has not joined. It shares queues with its parent, and only
-// the parent may consume from them.
+// Returns true in a forked child that has not joined. The child shares queues with its parent, and
+// only the parent may consume from them.
 bool HasToJoin();
 
 // Returns true after the host has ended. Calls then return EIO, counters are readable, and queues
-// do not change.
+// no longer change.
 bool HostIsGone();
 // Returns true if the host of this handle's object has ended, or if a child cannot join.
 bool HostIsGone(uint32_t handle);

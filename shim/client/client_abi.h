@@ -1,5 +1,5 @@
 // A process's one connection to its host, as C functions. libibverbs.so.1 exports them in the
-// version node RDMAEMU_PRIVATE for librdmacm.so.1, which has no connection of its own.
+// version node RDMAEMU_PRIVATE for librdmacm.so.1, which has no separate connection.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +22,7 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
 // now belongs to another file.
 int rdmaemu_client_wait(int counter_fd);
 
-// Adds one to a counter again, if the count was for an event that another thread got.
+// Adds one to a counter again. Call this if another thread fetched the event of this count.
 void rdmaemu_client_put_back(int counter_fd);
 
 // Closes a counter's descriptor. Does nothing if the program has closed it and uses its number for
@@ -33,17 +33,17 @@ void rdmaemu_client_close_counter(int counter_fd);
 // created the objects. librdmacm refuses such objects with EACCES, as the kernel does.
 int rdmaemu_client_is_forked_from(uint32_t owner_pid);
 
-// The functions of a host inside this process (librdmaemu.so), which replace a connection. Any
+// The functions of a host inside this process (librdmaemu.so), which replaces a connection. Any
 // thread may call them at any time. After the host was closed they return EIO.
 struct rdmaemu_embedded_host {
   // Works as rdmaemu_client_call.
   int (*call)(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
               uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
-  // Called after a doorbell was rung.
+  // Call this after ringing a doorbell.
   void (*ring)(void);
-  // Works as rdmaemu_client_wait. The caller drives the host until the counter is raised.
+  // Works as rdmaemu_client_wait. The caller runs the host until the counter is raised.
   int (*wait)(int counter_fd);
-  // Called after a poll that found no completion, so that the host can do work.
+  // Call this after a poll that found no completion, so that the host can do work.
   void (*idle)(void);
 };
 
@@ -52,19 +52,19 @@ struct rdmaemu_embedded_host {
 // positive errno. EBUSY: the process is a client of a host already.
 int rdmaemu_client_embed(const struct rdmaemu_embedded_host* host);
 
-// Greets a host that was added to those inside this process, by its number (IdSpace). The calling
-// thread is on that host. Returns 0 or a positive errno.
+// Sends a Hello to the host with this number (IdSpace), which was added to those inside this
+// process. The calling thread is on that host. Returns 0 or a positive errno.
 int rdmaemu_client_join(uint32_t number);
 // Records that one of the hosts inside this process has ended. Takes no lock.
 void rdmaemu_client_host_ended(uint32_t number);
 
-// Works as ibv_get_device_list(3), for the host that has or had the device with this index. That
-// may be another host inside this process than the calling thread's.
+// Works as ibv_get_device_list(3), for the host that has or had the device with this index. This
+// may be another host inside this process than the calling thread's host.
 struct ibv_device;
 struct ibv_device** rdmaemu_client_devices_beside(uint32_t index, int* count);
 
-// Returns a number that changes with each rdmaemu_client_embed. Stored state of an older host is
-// invalid.
+// Returns a number that changes with each rdmaemu_client_embed. State that was stored under another
+// number belongs to an older host and is invalid.
 uint32_t rdmaemu_client_host_generation(void);
 
 #ifdef __cplusplus

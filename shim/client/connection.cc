@@ -1,5 +1,5 @@
-// The connection: calls, shared segments, doorbells, fork, and the thread that detects the host's
-// end.
+// The connection to the host: calls, shared segments, doorbells, fork, and the thread that detects
+// the host's end.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,30 +40,30 @@ static_assert(IdSpace::kMaxParts <= 32);
 
 namespace {
 
-constexpr int kStartAttempts = 3;  // a host may end between being found and being greeted
+constexpr int kStartAttempts = 3;  // a host may end between its discovery and the Hello
 
 struct Connection {
-  // Serialises calls. It is held while a host answers, so fork() does not wait for it. A forked
-  // child starts with a new mutex, whatever its parent's threads were doing.
+  // Serialises calls. A thread holds it while a host answers, so fork() does not wait for it. A
+  // forked child starts with a new mutex, whatever its parent's threads were doing.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  // Taken after `mutex`, for a few instructions. State that a forked child must find consistent is
-  // changed under both.
+  // Taken after `mutex`, for a few instructions. Code holds both to change state that a forked
+  // child must find consistent.
   pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER;
 
   int socket = -1;
   FileId socket_id;  // of `socket`, or of `inherited_socket`
   FileId doorbell_id;
   bool watched = false;        // a thread waits for the end of `socket`
-  bool has_waited_on = false;  // some descriptor needs the thread, also in a forked child
-  // The parent's socket. A forked child keeps it until it has its own. While it is open, objects
-  // that the parent made before the fork live, even after the parent has ended.
+  bool has_waited_on = false;  // some descriptor needs the thread; also set in a forked child
+  // The parent's socket. A forked child keeps it until the child has its own. While it is open,
+  // objects that the parent created before the fork live, even after the parent has ended.
   int inherited_socket = -1;
   std::atomic<uint32_t> generation{0};
   HostPlace place{};
   uint8_t token[16] = {};
   uint32_t host_pid = 0;
   uint32_t process = 0;                 // HelloOut::process
-  ProcessPage* process_page = nullptr;  // this process's own
+  ProcessPage* process_page = nullptr;  // the page of this process
   uint32_t this_fork = 0;               // number of the fork in progress
   // In a forked child without its own connection: its parent process, and the number of the
   // parent's fork.
@@ -71,10 +71,11 @@ struct Connection {
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
-  // This process's own page. nullptr: calls use the socket.
+  // The page of this process. nullptr: calls use the socket.
   std::atomic<CallPage*> page{nullptr};
 
-  // For a host process only the first. For hosts inside this process one each.
+  // For a host process only the first entry is used. Each host inside this process has its own
+  // entry.
   std::atomic<DoorbellPage*> doorbells[IdSpace::kMaxParts] = {};
   std::atomic<int> doorbell_fd{-1};
   Segments segments;
@@ -89,11 +90,11 @@ class ForkMutexLock {
   ForkMutexLock& operator=(const ForkMutexLock&) = delete;
 
  private:
-  CancellationHeld held_;  // as long as the lock
+  CancellationHeld held_;  // held as long as the lock
 };
 
-// Returns true if the program has not closed the connection's descriptors or reused their numbers.
-// A child that has not rejoined has no socket.
+// Returns true if the connection's descriptors are open and their numbers not reused by the
+// program. A child that has not rejoined has no socket.
 bool OwnsDescriptors() {
   const Connection& c = g_connection;
   return (c.socket < 0 || FileIdOf(c.socket) == c.socket_id) &&
@@ -104,21 +105,22 @@ void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
   if (OwnsDescriptors()) {
     Complain(Complaint::kGone,
-             "host '%s' (process %u) has gone, and its devices with it; look for the reason with "
-             "`rdmaemu hosts`, and start this program again",
+             "host '%s' (process %u) has ended, and its devices no longer work; look for the "
+             "reason with `rdmaemu hosts`, and start this program again",
              g_connection.place.name, g_connection.host_pid);
   } else {
-    Complain(Complaint::kGone,
-             "this program has closed descriptors that it did not open (closefrom?), and with them "
-             "the connection to host '%s': all calls fail with EIO; open devices after that",
-             g_connection.place.name);
+    Complain(
+        Complaint::kGone,
+        "this program has closed the connection to host '%s' together with other descriptors that "
+        "it did not open (closefrom?), so all calls fail with EIO; open devices after closefrom",
+        g_connection.place.name);
     DoubtCounters();
   }
   FillCounters();
   if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
 }
 
-// Without a page, the process makes its calls by the socket.
+// Requests a page for calls. Without a page, the process makes its calls by the socket.
 CallPage* ShareCallPage(int socket) {
   const Nothing in{};
   Buffer nothing{nullptr, 0, 0};
@@ -152,7 +154,7 @@ int Connect(const HostPlace& place) {
   return -1;
 }
 
-// `token` names the group that the process joins. Zero: a new group.
+// Sends a Hello. `token` names the group that the process joins. Zero: a new group.
 int Greet(int socket, const uint8_t (&token)[16], HelloOut& out, int& doorbell_fd) {
   HelloIn in{};
   in.version = kCallVersion;
@@ -184,7 +186,7 @@ bool WakeHost() {
   return true;
 }
 
-// Starts the thread that wakes waiters on counters when the host ends.
+// Starts the thread that wakes up threads that wait on counters when the host ends.
 int EnsureWatched() {
   Connection& c = g_connection;
   if (c.watched) return 0;
@@ -246,14 +248,14 @@ int MapDoorbells(int socket, const HelloOut& hello, uint32_t number = 0) {
   return 0;
 }
 
-// Applies the reply to Hello: lets the host access our memory, and maps the shared pages. When this
-// returns 0, `socket` is the connection and an inherited socket is closed.
+// Applies the reply to Hello: permits the host to access our memory, and maps the shared pages.
+// After success (0), `socket` is the connection and an inherited socket is closed.
 int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   Connection& c = g_connection;
   if (hello.version != kCallVersion || hello.process_page.length < sizeof(ProcessPage)) {
     return EPROTO;
   }
-  // Fails without Yama, and is not needed then.
+  // Fails without Yama, where it is not needed.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(hello.host_pid), 0, 0, 0);
   const int error = MapDoorbells(socket, hello);
   if (error != 0) return error;
@@ -291,12 +293,12 @@ int GreetAndSettle(int socket, const uint8_t (&token)[16]) {
 
 constexpr uint8_t kNewGroup[16] = {};
 
-// Connects a forked child to its parent's host. It never uses another host.
+// Connects a forked child to its parent's host. A child never uses another host.
 int Rejoin() {
   Connection& c = g_connection;
   const int socket = Connect(c.place);
   int error = socket >= 0 ? GreetAndSettle(socket, c.token) : errno;
-  // The child's parents have ended and it has closed the inherited socket, so it starts a new
+  // The child's ancestors have ended and it has closed the inherited socket, so it starts a new
   // group.
   if (socket >= 0 && error == EACCES) error = GreetAndSettle(socket, kNewGroup);
   if (error == 0) return 0;
@@ -311,8 +313,8 @@ int Rejoin() {
   return EIO;
 }
 
-// fork() waits for no host and for no call of another thread. The child joins its parent's group at
-// its first use of the library. The count of forks shows the host which objects the child
+// fork() waits for no host and for no call of another thread. The child joins its parent's group
+// when it first uses the library. From the count of forks the host computes which objects the child
 // inherited.
 void PrepareFork() {
   Connection& c = g_connection;
@@ -332,15 +334,15 @@ void AfterForkInChild() {
   pthread_mutex_init(&c.mutex, nullptr);
   pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork locked it
   g_fork_generation.fetch_add(1);
-  // A host inside the parent belongs to the parent: its queues are shared, and the child's copy of
-  // its state is dead.
+  // A host inside the parent belongs to the parent. Its queues are shared, and the child's copy of
+  // its state is unusable.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
   // The page belongs to the parent.
   if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
   c.watched = false;
   if (c.socket < 0) return;
-  // The parent's doorbell is not closed, because its number may already be an eventfd of the
-  // program, which looks the same.
+  // Do not close the parent's doorbell. Its number may already belong to an eventfd of the program,
+  // which looks the same.
   c.doorbell_fd = -1;
   c.doorbell_id = {};
   c.parent = c.process;
@@ -378,15 +380,14 @@ int FirstConnect() {
   }
   if (error == EPROTO) {
     Complain(Complaint::kUnreachable,
-             "no RDMA devices: host '%s' is of another version of rdmaemu; end it with `rdmaemu "
+             "no RDMA devices: host '%s' runs another version of rdmaemu; end it with `rdmaemu "
              "stop %s` and try again",
              c.place.name, c.place.name);
   } else if (error == EMFILE) {
-    Complain(
-        Complaint::kUnreachable,
-        "no RDMA devices: this process may open no more descriptors, and the connection to host "
-        "'%s' needs some; raise the limit (ulimit -n)",
-        c.place.name);
+    Complain(Complaint::kUnreachable,
+             "no RDMA devices: this process has reached its limit of descriptors, and the "
+             "connection to host '%s' needs some; raise the limit (ulimit -n)",
+             c.place.name);
   } else {
     Complain(Complaint::kUnreachable,
              "no RDMA devices: host '%s' at %s does not answer (%s); end it with `rdmaemu stop %s` "
@@ -396,8 +397,8 @@ int FirstConnect() {
   return ENODEV;
 }
 
-// Greets a host inside this process. Such a host needs a ring for each post, because it never scans
-// by itself.
+// Sends a Hello to a host inside this process. Such a host needs a ring for each post, because it
+// never scans by itself.
 int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
   HelloIn in{};
   in.version = kCallVersion;
@@ -507,7 +508,7 @@ bool IsWatched(CallOp op, uint32_t handle) {
          (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
 }
 
-// Hosts inside this process copy alone and offer no jobs.
+// Hosts inside this process make their copies themselves and offer no jobs.
 JobPage* Jobs() {
   DoorbellPage* page = g_connection.doorbells[0].load(std::memory_order_relaxed);
   return page == nullptr ? nullptr : &page->jobs;
@@ -585,7 +586,7 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
     }
   }
   pthread_mutex_unlock(&c.mutex);
-  if (host == nullptr) FillCounters();  // waiting threads return
+  if (host == nullptr) FillCounters();  // waiting threads then return
   return error;
 }
 

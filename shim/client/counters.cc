@@ -23,12 +23,13 @@ constexpr size_t kMaxDescriptors = size_t{1} << 20;  // limits descriptor number
 constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than any program reads
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
-// By descriptor: one more than the kernel's eventfd id from /proc/self/fdinfo. 0: not one of our
-// counters.
+// One entry per descriptor: the kernel's eventfd id from /proc/self/fdinfo plus one. 0: not one of
+// our counters.
 long* g_eventfd_ids = nullptr;
 size_t g_room = 0;
 
-// The inode of all eventfds, once there is one. On a 64-bit system an inode has only one number.
+// The inode of all eventfds, stored at the first counter. On a 64-bit system all eventfds have the
+// same inode.
 std::atomic<uint64_t> g_eventfd_inode{0};
 
 // Returns the kernel's id of an eventfd. Returns -1 for another file, or without /proc.
@@ -45,16 +46,17 @@ long EventfdId(int fd) {
   return id == nullptr ? -1 : strtol(id + strlen("eventfd-id:"), nullptr, 10);
 }
 
-// The program has closed descriptors that it did not open. A host then closes its ends, and the
-// kernel gives the ids of the counters to new eventfds of the program.
+// True when the program has closed descriptors that it did not open. A host then closes its ends,
+// and the kernel may give the ids of the counters to new eventfds of the program.
 std::atomic<bool> g_may_be_programs{false};
 
-// Marks the file behind a counter: SIGIO in place of 0, which means SIGIO too (F_SETSIG of
+// Marks the file behind a counter: SIGIO in place of 0, which also means SIGIO (F_SETSIG of
 // fcntl(2)). An eventfd of the program has no mark.
 void Mark(int fd) { (void)syscall(SYS_fcntl, fd, F_SETSIG, SIGIO); }
 bool IsMarked(int fd) { return syscall(SYS_fcntl, fd, F_GETSIG) == SIGIO; }
 
-// Returns whether the counter remembered for this number is still behind it. Hold the lock.
+// Returns whether the counter that was registered for this number is still behind it. The caller
+// must hold the lock.
 bool IsRemembered(int fd, long id) {
   return id >= 0 && id + 1 == g_eventfd_ids[fd] && (!g_may_be_programs || IsMarked(fd));
 }
@@ -122,8 +124,8 @@ void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }
 
 extern "C" {
 
-// A cancellation point, as read(2) is: programs cancel threads that wait here. No lock is held, and
-// nothing on the stack needs cleaning up.
+// A cancellation point, as read(2) is, because programs cancel threads that wait here. No lock is
+// held, and nothing on the stack needs cleaning up.
 int rdmaemu_client_wait(int counter_fd) {
   using namespace rdmaemu::client;
   if (!IsCounter(counter_fd)) return EBADF;

@@ -1,5 +1,5 @@
-// A host inside this process replaces the connection (rdmaemu_client_embed). This pointer is read
-// where a message would be sent.
+// The host inside this process that replaces the connection (rdmaemu_client_embed). The library
+// reads this pointer at each place where it would send a message.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// A lock for a few instructions that spins, yields and survives fork. If another thread of the
-// parent held the lock, a child takes it over. Zeroed memory is an unlocked lock.
+// A lock that is held for a few instructions. The lock spins, yields and survives fork. If another
+// thread of the parent held the lock, a forked child takes it over. Zeroed memory is an unlocked
+// lock.
 #pragma once
 
 #include <sched.h>

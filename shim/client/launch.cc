@@ -53,7 +53,7 @@ bool IsHostName(const char* name) {
          strchr(name, '/') == nullptr;
 }
 
-// Returns the folder of this library's file. Returns false if the loader does not know the file.
+// Returns the folder of this library's file. Returns false if the loader does not find the file.
 bool LibraryFolder(char (&folder)[PATH_MAX]) {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&FindHostPlace), &info) == 0 ||
@@ -86,8 +86,8 @@ void FindCommand(char (&command)[PATH_MAX]) {
   snprintf(command, sizeof command, "rdmaemu");
 }
 
-// Copies the environment without LD_PRELOAD. Libraries preloaded into a program (rsockets over
-// sockets, this library) must not be loaded into the host.
+// Copies the environment without LD_PRELOAD. Libraries that are preloaded into a program (rsockets
+// over sockets, this library) must not be loaded into the host.
 char** EnvironmentForHost() {
   size_t count = 0;
   while (environ != nullptr && environ[count] != nullptr && count < kMaxEnvironment) count++;
@@ -167,8 +167,8 @@ int FindHostPlace(HostPlace& place) {
   struct stat status;
   if (lstat(directory, &status) == 0 && !IsOwnDirectory(directory)) {
     Complain(Complaint::kUnreachable,
-             "no RDMA devices: %s is not a directory of this user, so its hosts are not to be "
-             "trusted; set RDMAEMU_DIR to one that is",
+             "no RDMA devices: %s is not a directory of this user, so its hosts cannot be trusted; "
+             "set RDMAEMU_DIR to a directory of this user",
              directory);
     return EACCES;
   }
@@ -199,7 +199,7 @@ bool StartHost(const HostPlace& place) {
   do {
     waited = waitpid(pid, &status, 0);
   } while (waited < 0 && errno == EINTR);
-  // A program that ignores SIGCHLD, or waits for any child, consumes the exit status.
+  // A program that ignores SIGCHLD, or waits for any child, may have reaped the command.
   if (waited < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return true;
   // The command has printed the reason to stderr.
   Complain(Complaint::kUnreachable, "no RDMA devices: host '%s' could not be started by %s",

@@ -18,7 +18,7 @@ struct HostPlace {
 int FindHostPlace(HostPlace& place);
 
 // Runs `rdmaemu host --name NAME --daemonize`, which returns when the host listens. Returns true on
-// success, or if another waiter took the exit status. Prints the reason otherwise.
+// success, or if other code of the program reaped the command. Prints the reason otherwise.
 bool StartHost(const HostPlace& place);
 
 // Prints "rdmaemu: ..." to stderr, once per process for each kind of message.

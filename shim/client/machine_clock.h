@@ -1,5 +1,5 @@
 // The C library's clock_gettime(2) and syscall(2). Another library may replace these functions in
-// the program with ones of another time (librdmaemu.so.1 in program time, libfaketime).
+// the program by functions that show another time (librdmaemu.so.1 in program time, libfaketime).
 #pragma once
 
 #include <dlfcn.h>
@@ -10,8 +10,8 @@
 
 namespace rdmaemu::client {
 
-// Returns the C library's function of that name. It is looked up once and stored in `known`.
-// Thread-safe.
+// Returns the C library's function of that name. The function is looked up once and stored in
+// `known`. Thread-safe.
 template <class Function>
 Function OfLibc(std::atomic<Function>& known, const char* name, Function otherwise) {
   Function function = known.load(std::memory_order_relaxed);

@@ -31,8 +31,8 @@ size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]
   return count;
 }
 
-// Checks that the process has room for `wanted` descriptors. If a reply's descriptors do not fit,
-// the host has already done the call, and nobody can undo it. Returns 0 or EMFILE.
+// Checks that the process has room for `wanted` descriptors. When a reply's descriptors do not fit,
+// the host has already executed the call, and nobody can undo it. Returns 0 or EMFILE.
 int FindRoom(int socket, uint32_t wanted) {
   int spare[kMaxReplyDescriptors];
   uint32_t found = 0;

@@ -1,4 +1,4 @@
-// One call and its reply as messages on the socket to a host process.
+// Sends one call to a host process and receives its reply, as messages on the socket.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace rdmaemu::client {
 
 // Sends one call with header.size bytes at `in`. Receives its reply with `wanted` descriptors,
-// which the caller owns. Returns the reply's errno, EPROTO for another number of descriptors,
+// which the caller then owns. Returns the reply's errno, EPROTO for another number of descriptors,
 // EMFILE without room for them, or EIO if the connection has broken.
 int Exchange(int socket, CallHeader header, const void* in, Buffer& out, int* descriptors,
              uint32_t wanted);

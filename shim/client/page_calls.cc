@@ -13,11 +13,12 @@
 namespace rdmaemu::client {
 namespace {
 
-// A host that is awake on another processor answers most calls within the spins. A host that waits
+// A host that is awake on another processor answers most calls during the spins. A host that waits
 // for this processor runs during the yields.
 constexpr int kSpins = 40;
 constexpr int kYields = 100;
-constexpr long kLookForHostNanoseconds = 100'000'000;  // checks the host, if its end went unnoticed
+constexpr long kLookForHostNanoseconds =
+    100'000'000;  // how often to check the host, in case its end was not noticed
 
 bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 
@@ -35,7 +36,7 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
-    // The time-out is in the machine's time, also in program time.
+    // The time-out counts the machine's time, even in program time.
     if (MachineSyscall()(SYS_futex, &page.state, FUTEX_WAIT, state, &limit, nullptr, 0) != 0 &&
         errno == ETIMEDOUT && caller.host_has_ended()) {
       break;

@@ -36,7 +36,7 @@ inline bool FitsPage(uint32_t in_size, uint32_t out_size, uint32_t descriptor_co
 int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
                    const PageCaller& caller);
 
-// Wakes a thread that waits for an answer, so that it checks whether the host has ended.
+// Wakes up a thread that waits for a reply, so that it checks whether the host has ended.
 void WakeCaller(CallPage& page);
 
 }  // namespace rdmaemu::client

@@ -1,7 +1,7 @@
 // Annotations for ThreadSanitizer (tsan_interface.h). ThreadSanitizer sees a program's memory
-// accesses, but not this library's locks. It also misses the order that a device guarantees: a post
-// happens before the poll of its completion. These functions do nothing unless the program was
-// built with -fsanitize=thread.
+// accesses, but not this library's locks. ThreadSanitizer also misses the order that a device
+// guarantees: a post happens before the poll of its completion. These functions do nothing unless
+// the program was built with -fsanitize=thread.
 #pragma once
 
 extern "C" {
@@ -11,7 +11,7 @@ void __tsan_release(void* address) __attribute__((weak));
 
 namespace rdmaemu::client {
 
-// Orders the thread's next actions after all actions before ReleaseTo of this address.
+// Orders the thread's next actions after all actions before a ReleaseTo of this address.
 inline void AcquireFrom(const void* address) {
   if (__tsan_acquire != nullptr) __tsan_acquire(const_cast<void*>(address));
 }
@@ -19,9 +19,9 @@ inline void ReleaseTo(const void* address) {
   if (__tsan_release != nullptr) __tsan_release(const_cast<void*>(address));
 }
 
-// The whole device is one address. Posts and calls release to it, and completions and replies
-// acquire from it. It cannot be split by queue, because a message orders threads that share no
-// queue.
+// The one address that represents the whole device. Posts and calls release to it. Completions and
+// replies acquire from it. One address per queue is not enough, because a message orders threads
+// that share no queue.
 extern const char g_device_order;
 inline void AcquireFromDevice() { AcquireFrom(&g_device_order); }
 inline void ReleaseToDevice() { ReleaseTo(&g_device_order); }

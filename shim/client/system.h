@@ -1,9 +1,10 @@
 // System calls without the C library's wrappers. Programs such as librspreload interpose socket(),
 // poll() and similar functions, but calls from here must reach the kernel.
 //
-// A descriptor that only this library knows is used and closed by these calls alone. Otherwise
-// ThreadSanitizer would see its use but not its end, and report a race with the thread that gets
-// the same number next. A descriptor that the program also uses is closed by close(2).
+// A descriptor that only this library uses must be used and closed by these calls alone. Otherwise
+// ThreadSanitizer would see its use but not its close. ThreadSanitizer would then report a race
+// with the thread that gets the same number next. A descriptor that the program also uses is closed
+// by close(2).
 #pragma once
 
 #include <errno.h>
@@ -59,8 +60,8 @@ inline void* SysMapShared(int fd, size_t length) {
   return reinterpret_cast<void*>(
       syscall(SYS_mmap, nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t{0}));
 }
-// write(2) to an eventfd writes eight bytes or nothing, and fails with EINTR only if it would
-// block.
+// Adds to an eventfd. write(2) to an eventfd writes eight bytes or nothing, and fails with EINTR
+// only if it would block.
 inline void SysAddToEventfd(int fd, uint64_t count) {
   while (syscall(SYS_write, fd, &count, sizeof count) < 0 && errno == EINTR) {
   }

@@ -6,11 +6,12 @@
 
 namespace rdmaemu::client {
 
-// A rule that interrupts every call must not block the program forever.
+// The limit of repetitions. A rule that interrupts every call must not block the program forever.
 inline constexpr int kMaxRepeats = 100;
 
-// Repeats a step after EINTR if the program cannot repeat it: an earlier step of the same call has
-// taken effect, or the function cannot report errors. `step` returns 0 or a positive errno.
+// Repeats a step after EINTR. Use this where the program cannot repeat the step: an earlier step of
+// the same call has taken effect, or the function cannot report errors. `step` returns 0 or a
+// positive errno.
 template <class Step>
 int Uninterrupted(const Step& step) {
   int error = step();

@@ -1,4 +1,4 @@
-// Detects Valgrind, which does not support everything that this library does.
+// Detects Valgrind, which does not support all system calls of this library.
 #pragma once
 
 // Valgrind preloads a library with this function into the programs that it runs.

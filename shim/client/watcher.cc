@@ -27,9 +27,9 @@ struct Watched {
 };
 
 // Valgrind reports the memory of a thread as lost if the thread still runs when the process ends.
-// So under Valgrind the thread ends first.
+// Under Valgrind the thread therefore ends first.
 struct Ending {
-  pid_t process;  // process that has the thread; its forked children do not
+  pid_t process;  // process that has the thread; its forked children do not have it
   pthread_t thread;
   int stop_fd;
 };

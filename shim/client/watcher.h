@@ -1,4 +1,4 @@
-// The thread that waits for the end of the connection to a host process.
+// The thread that waits for a host process to close the connection.
 #pragma once
 
 namespace rdmaemu::client {

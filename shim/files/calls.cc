@@ -1,5 +1,5 @@
 // The C library's file calls, which find a host's files below the paths of kFilesPrefixes. A call
-// for another path goes to the next library unchanged.
+// for another path is passed to the next library unchanged.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,8 +44,8 @@ struct Name {
   char text[kBytes];
 };
 
-// The next library's function of a name. It is found when this library is loaded, because dlsym
-// may allocate memory and takes locks. Only the calls of earlier constructors find it themselves.
+// The next library's function of a name. It is looked up when this library is loaded, because dlsym
+// may allocate memory and takes locks. Only calls of earlier constructors look it up themselves.
 template <Name kName>
 struct Following {
   static void* Find() {
@@ -59,7 +59,7 @@ struct Following {
 
 template <Name kName>
 void* Next() {
-  (void)&Following<kName>::at_load;  // so that it is made
+  (void)&Following<kName>::at_load;  // so that the compiler instantiates it
   void* const known = Following<kName>::known.load(std::memory_order_acquire);
   return known != nullptr ? known : Following<kName>::Find();
 }
@@ -67,7 +67,7 @@ void* Next() {
 // Returns 0, or the errno with which opening the file must fail. The host's files are read-only.
 int WhyNotOpened(const Place& place, bool is_written) {
   if (place.file.error == ENOENT && is_written) return EACCES;
-  if (place.file.error != 0) return 0;  // the call on the copy says it
+  if (place.file.error != 0) return 0;  // the call on the copy reports the error
   if (is_written || place.file.is_device != 0) return EACCES;
   return place.file.read_error;
 }
@@ -115,7 +115,7 @@ int StatAt(int (*next)(int, const char*, Stat*, int), int directory, const char*
 using Fstatat = int(int, const char*, struct stat*, int);
 using Fstatat64 = int(int, const char*, struct stat64*, int);
 
-// C libraries before 2.33 have stat and others by these names alone.
+// C libraries before 2.33 have stat and similar functions by these names alone.
 int OldFstatat(int directory, const char* path, struct stat* out, int flags) {
   return NEXT(int(int, int, const char*, struct stat*, int), "__fxstatat")(1, directory, path, out,
                                                                            flags);
@@ -156,7 +156,7 @@ FILE* Reopen(FILE* (*next)(const char*, const char*, FILE*), const char* path, c
   const bool is_written = mode[0] != 'r' || strchr(mode, '+') != nullptr;
   const int error = found == Found::kFailed ? errno : WhyNotOpened(place, is_written);
   if (error == 0) return next(place.path, mode, stream);
-  fclose(stream);  // as freopen does when it fails
+  fclose(stream);  // as freopen does on failure
   errno = error;
   return nullptr;
 }
@@ -221,8 +221,8 @@ char* RealPath(const char* path, char* out) {
   return out == nullptr ? strdup(real) : strcpy(out, real);
 }
 
-// Returns the current directory's path as the program knows it. `out` may be null: the caller frees
-// the result.
+// Returns the current directory's path as the program knows it. If `out` is null, the caller must
+// free the result.
 char* CurrentDirectory(char* out, size_t bytes) {
   const auto next = NEXT(char*(char*, size_t), "getcwd");
   if (!IsInTree()) return next(out, bytes);
@@ -388,7 +388,7 @@ EXPORT ssize_t __readlinkat_chk(int directory, const char* path, char* out, size
 
 EXPORT char* realpath(const char* path, char* out) noexcept { return RealPath(path, out); }
 EXPORT char* __realpath_chk(const char* path, char* out, size_t room) {
-  if (room < PATH_MAX) abort();  // as the C library's
+  if (room < PATH_MAX) abort();  // as the C library's function
   return RealPath(path, out);
 }
 EXPORT char* canonicalize_file_name(const char* path) noexcept { return RealPath(path, nullptr); }
@@ -427,7 +427,7 @@ EXPORT DIR* opendir(const char* path) {
   return opened;
 }
 
-// A path's file system and extended attributes.
+// Functions for a path's file system and extended attributes.
 #define FORWARD(type, name, path, ...)         \
   Place place;                                 \
   const char* const at = PathFor(path, place); \
@@ -477,7 +477,7 @@ EXPORT int scandir64(const char* path, dirent64*** out, int (*filter)(const dire
   return at == nullptr ? -1 : NEXT(Scan<dirent64>, "scandir64")(at, out, filter, order);
 }
 
-// The results have the names that the program knows, because the C library calls ours.
+// The results have the names that the program knows, because the C library calls our functions.
 EXPORT int glob(const char* pattern, int flags, int (*failed)(const char*, int),
                 glob_t* out) noexcept {
   const auto next = NEXT(int(const char*, int, int (*)(const char*, int), glob_t*), "glob");

@@ -1,5 +1,5 @@
 // The protocol between the library of the preload door and the server of `rdmaemu run`. The
-// variable kFilesVariable names a private directory. The directory has the server's socket
+// variable kFilesVariable names a private directory. The directory contains the server's socket
 // (SOCK_SEQPACKET) and a tree of ordinary files. The library sends a path, such as
 // "/sys/class/infiniband". The server updates the tree's copy of the path and sends a FilesReply.
 #pragma once
@@ -13,7 +13,7 @@ inline constexpr char kFilesSocket[] = "/socket";
 inline constexpr char kFilesTree[] = "/tree";
 inline constexpr int kFilesTimeoutSeconds = 10;
 
-// The file at the path, after links.
+// Describes the file at the path, after all links.
 struct FilesReply {
   int32_t error;          // positive errno of finding the file, or 0
   int32_t read_error;     // positive errno of reading a text file, or 0
@@ -24,7 +24,8 @@ struct FilesReply {
   uint32_t reserved;
 };
 
-// The paths whose files are the host's. Nothing of the machine is below them.
+// The paths below which the program sees only the host's files. The program sees none of the
+// machine's files there.
 inline constexpr const char* kFilesPrefixes[] = {
     "/sys/class/infiniband",
     "/sys/class/infiniband_cm",

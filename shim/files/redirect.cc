@@ -17,7 +17,7 @@
 namespace rdmaemu::files {
 namespace {
 
-// The program may change its environment, so that the first call copies the variable.
+// The first call copies the variable, because the program may change its environment later.
 const char* Base() {
   enum : int { kNew, kCopying, kReady };
   static std::atomic<int> state = kNew;
@@ -66,8 +66,8 @@ bool Normalise(const char* path, char (&out)[PATH_MAX]) {
   return true;
 }
 
-// Returns the length of the tree's own path, with which a path of the tree begins. 0: it is
-// another path.
+// Returns the length of the tree's own path if `path` begins with it. 0: the path is not in the
+// tree.
 size_t TreeLength(const char* path) {
   const char* const base = Base();
   const size_t length = strlen(base);
@@ -79,7 +79,7 @@ size_t TreeLength(const char* path) {
 }
 
 std::atomic<bool> is_in_tree = false;
-std::atomic<bool> has_directories = false;  // the program may have open directories of the tree
+std::atomic<bool> has_directories = false;  // the program may hold open directories of the tree
 
 // Reads the path of an open directory, or of the current one, without this library's readlink.
 // Returns false when it cannot be read.
@@ -97,8 +97,8 @@ bool NamesOurs(const char* path) {
   return strstr(path, "infiniband") != nullptr || strstr(path, "rdma_cm") != nullptr;
 }
 
-// Decides about an absolute path. `out` is the path for the server or, of the machine, the path to
-// use.
+// Decides about an absolute path. `out` gets the path for the server or, for a path of the machine,
+// the path to use.
 Found Decide(const char* path, char (&out)[PATH_MAX]) {
   if (!Normalise(path, out)) return Found::kElsewhere;
   if (!IsOurs(out)) return IsOurs(path) ? Found::kMachines : Found::kElsewhere;
@@ -109,7 +109,7 @@ Found Decide(const char* path, char (&out)[PATH_MAX]) {
 
 // Writes the path as the program means it.
 Found SystemPath(int directory, const char* path, char (&out)[PATH_MAX]) {
-  // The next library finds out about pointers to nothing.
+  // Let the next library report invalid pointers.
   constexpr uintptr_t kLeastPointer = 4096;
   if (reinterpret_cast<uintptr_t>(path) < kLeastPointer || path[0] == '\0') {
     return Found::kElsewhere;
@@ -130,12 +130,13 @@ Found SystemPath(int directory, const char* path, char (&out)[PATH_MAX]) {
   strcat(whole, "/");
   strcat(whole, path);
   const Found found = Decide(whole, out);
-  // In the tree, a path that leads out of it is the machine's.
+  // A path that leads out of the tree is the machine's.
   return found == Found::kElsewhere && tree != 0 ? Found::kMachines : found;
 }
 
-// Returns 0 or an errno. ENOENT, ECONNREFUSED: the server has ended. EIO: it does not answer. The
-// library's functions would be points of cancellation, and known to sanitizers.
+// Returns 0 or an errno. ENOENT, ECONNREFUSED: the server has ended. EIO: the server does not
+// reply. Makes system calls directly, because the C library's functions would be cancellation
+// points and visible to sanitizers.
 int Ask(const char* base, const char* path, FilesReply& reply) {
   const long fd = syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
@@ -161,7 +162,7 @@ int Ask(const char* base, const char* path, FilesReply& reply) {
   return got == sizeof reply ? 0 : EIO;
 }
 
-// A program that was started in a directory of the tree.
+// Handles a program that was started in a directory of the tree.
 __attribute__((constructor)) void NoteFirstDirectory() {
   if (Base()[0] != '\0') NoteFchdir();
 }

@@ -1,7 +1,7 @@
 // Whose code made a call: the program's, the layer's or that of the libraries behind the layer.
 // Users of the layer chain, so the return address of an inner user's function is in the layer. Each
-// function of a user therefore begins with a Caller, which remembers the outermost return address
-// of the thread. A signal handler's calls change it only while they run.
+// function of a user therefore begins with a Caller. A Caller stores the outermost return address
+// of the thread. A signal handler's calls change this address only while they run.
 #pragma once
 
 #define RDMAEMU_LAYER_SHARED extern __attribute__((visibility("default")))
@@ -39,10 +39,10 @@ class Caller {
   const void* outer_;
 };
 
-// The call that the thread is in, as one user of the layer sees it. Some functions of the libraries
-// end with a jump to another public function: ibv_reg_mr to ibv_reg_mr_iova2, rdma_destroy_ep to
-// rdma_destroy_id. The return address of the second one is the user's own. `User`: any type of the
-// user's.
+// The call that the thread is in, from the view of one user of the layer. Some functions of the
+// libraries end with a jump to another public function. For example, ibv_reg_mr jumps to
+// ibv_reg_mr_iova2, and rdma_destroy_ep to rdma_destroy_id. The return address of the second
+// function is then in the user's own code. `User`: any type of the user.
 template <class User>
 class PresentCall {
  public:

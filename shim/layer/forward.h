@@ -1,7 +1,7 @@
-// A forwarding library has the name and the exports of a library that programs link, and forwards
-// each call to that library, the library behind it. forwards.py generates each export as one jump
-// through a slot. Users of the layer (trace, device filter) put functions of their own into slots.
-// A slot without a user costs only the jump.
+// A forwarding library has the name and the exports of a library that programs link. A forwarding
+// library forwards each call to that library, which is called the library behind. forwards.py
+// generates each export as one jump through a slot. Users of the layer (trace, device filter) put
+// their own functions into slots. A slot without a user costs only the jump.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace rdmaemu::layer {
 struct Forward {
   const char* name;
   const char* version;
-  bool is_default;  // name@@version, which a linker and dlsym(3) take
+  bool is_default;  // name@@version, which a linker and dlsym(3) use
 };
 extern const Forward kForwards[];
 extern const unsigned kForwardCount;

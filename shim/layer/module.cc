@@ -11,9 +11,9 @@
 namespace rdmaemu::layer {
 namespace {
 
-// Each contains the path of a module. Calls reach the last one first.
+// Each variable contains the path of a module. Calls reach the last module first.
 constexpr const char* kVariables[] = {"RDMAEMU_LAYER_FAULTS", "RDMAEMU_LAYER_CHECKS"};
-// As a shell's for a command that cannot be run.
+// The exit status of a shell for a command that cannot be run.
 constexpr int kNoModule = 127;
 
 void Install(const char* path, const char* function) {

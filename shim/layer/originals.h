@@ -1,6 +1,6 @@
 // Inline functions of verbs.h call function pointers in an object, its operations. A user of the
-// layer replaces an object's operations when a call returns the object to the program, and keeps
-// what was there. Users chain: the operation that one user keeps may be another user's function.
+// layer replaces an object's operations when a call returns the object to the program. The user
+// stores the previous operations. Users chain: a stored operation may be another user's function.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -54,7 +54,7 @@ class EntryMemory {
 template <class User, class Table>
 class Originals {
  public:
-  // Returns the entry of an object, or nullptr when the object was never adopted.
+  // Returns the entry of an object. Returns nullptr when the object was never adopted.
   static Table* Find(const void* object) {
     for (Entry* each = Bucket(object).load(std::memory_order_acquire); each != nullptr;
          each = each->next) {
@@ -92,11 +92,13 @@ class Originals {
 };
 
 // Stores `function` in `original`, then `replacement` in `function`. In this order another thread
-// never calls `replacement` before it has its original. Does nothing when the object does not have
-// the operation, or already has the replacement. ibv_qp_to_qp_ex returns the same object at each
-// call: its operation may then be the replacement of an outer user, which calls this user's. An
-// inner user's replacement is the stored original. A new object at the address has the library's
-// operation or the inner user's.
+// never calls `replacement` before its original is stored. Does nothing when the object does not
+// have the operation, or already has the replacement.
+//
+// ibv_qp_to_qp_ex returns the same object at each call. The object's operation may then be the
+// replacement of an outer user, which calls this user's replacement. An inner user's replacement is
+// the stored original. A new object at the address has the operation of the library or of the inner
+// user.
 template <class F>
 void Replace(F& function, F& original, F replacement) {
   if (function == nullptr || function == replacement) return;
@@ -108,9 +110,9 @@ void Replace(F& function, F& original, F replacement) {
   __atomic_store_n(&function, replacement, __ATOMIC_RELEASE);
 }
 
-// Returns whether a table has the member at `offset`. Only verbs_context varies: an older library
-// has fewer members than our header, and a newer library has more. New members are at the front, so
-// `sz` decides.
+// Returns whether a table has the member at `offset`. Only the length of verbs_context varies. An
+// older library has fewer members than our header, and a newer library has more. New members are at
+// the front, so `sz` decides.
 template <class Table>
 bool HasMember(const Table&, size_t) {
   return true;

@@ -13,11 +13,14 @@
 namespace rdmaemu::layer {
 namespace {
 
-// Fails with ENOSYS, and prints a note at the first call. Slots point here for functions that the
-// library behind lacks. When the library behind is not loaded, all slots point here.
+// Fails with ENOSYS, and prints a note at the first call. Slots of functions that the library
+// behind lacks point to this function. When the library behind is not loaded, all slots do.
 intptr_t Missing() {
   static bool is_said;
-  if (!is_said) fprintf(stderr, "rdmaemu: a call that the librdmacm.so.1 behind does not have\n");
+  if (!is_said)
+    fprintf(
+        stderr,
+        "rdmaemu: the program called a function that the librdmacm.so.1 behind the layer lacks\n");
   is_said = true;
   errno = ENOSYS;
   return -1;

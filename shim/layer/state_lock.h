@@ -12,10 +12,12 @@
 
 namespace rdmaemu::layer {
 
-// A thread owns the state while a StateLock exists. The lock is false, and the caller must not
-// touch the state, in two cases: a signal handler interrupted a StateLock of its own thread;
-// _Fork(3) or clone(2) made the process, and may have copied the state in the middle of a change.
-// Never exists across a call of the library behind. `User` is any type of the user.
+// A thread owns the state while a StateLock exists. In two cases the lock is false, and the caller
+// must not touch the state:
+// - A signal handler interrupted a StateLock of its own thread.
+// - _Fork(3) or clone(2) created the process, and may have copied the state during a change.
+//
+// A StateLock must not exist during a call of the library behind. `User` is any type of the user.
 template <class User>
 class StateLock {
  public:

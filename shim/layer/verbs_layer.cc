@@ -15,8 +15,8 @@
 
 #undef ibv_get_device_list
 
-// Providers read this variable. The library behind sets a variable of its own while it lists
-// devices. GetDeviceList copies that value into this one.
+// Providers read this variable. The library behind sets its own variable while it lists devices.
+// GetDeviceList copies that value into this variable.
 extern "C" {
 extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
@@ -30,11 +30,14 @@ const bool* g_allow_behind;
 void (*g_at_exit)();
 decltype(::ibv_get_device_list)* g_next_list;
 
-// Fails with ENOSYS, and prints a note at the first call. Slots point here for functions that the
-// library behind lacks. When the library behind is not loaded, all slots point here.
+// Fails with ENOSYS, and prints a note at the first call. Slots of functions that the library
+// behind lacks point to this function. When the library behind is not loaded, all slots do.
 void* Missing() {
   static bool is_said;
-  if (!is_said) fprintf(stderr, "rdmaemu: a call that the libibverbs.so.1 behind does not have\n");
+  if (!is_said)
+    fprintf(
+        stderr,
+        "rdmaemu: the program called a function that the libibverbs.so.1 behind the layer lacks\n");
   is_said = true;
   errno = ENOSYS;
   return nullptr;

@@ -1,5 +1,5 @@
-// Tests the built library: exported names against the list that programs were linked with, texts
-// and rates against the values of the real library.
+// Tests the built library. Its exported names must agree with the list that programs were linked
+// with. Its texts and rates must equal the values of the real library.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>

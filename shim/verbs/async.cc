@@ -1,5 +1,5 @@
-// Asynchronous events: fetched from the host, acknowledged in this library. When the host dies,
-// every open context gets one IBV_EVENT_DEVICE_FATAL.
+// Asynchronous events. The library fetches them from the host and handles acknowledgements itself.
+// When the host dies, every open context gets one IBV_EVENT_DEVICE_FATAL.
 
 #include "emulator/base/nothing_queued.h"
 #include "shim/verbs/objects.h"
@@ -76,7 +76,7 @@ RDMAEMU_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
       SetElement(*event, reply.cookie);
       return 0;
     }
-    // The event's object was destroyed after the counter was raised: wait for the next event.
+    // The event's object was destroyed after the counter was raised. Wait for the next event.
     if (error == kNothingQueued) continue;
     if (client::HostIsGone(Of(context)->handle) && Of(context)->fatal_reported.exchange(1) == 0) {
       event->event_type = IBV_EVENT_DEVICE_FATAL;

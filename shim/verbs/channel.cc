@@ -1,4 +1,5 @@
-// Completion channels: a counter to wait on, and a ring with the queue of each count.
+// Completion channels: a counter on which threads wait, and a ring that names the queue of each
+// count.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -9,7 +10,8 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A wake-up through the kernel costs as much as ten yields, so yielding first shortens short waits.
+// A wake-up through the kernel costs as much as ten yields. Yielding first therefore shortens short
+// waits.
 constexpr int kYieldsBeforeBlocking = 100;
 
 void YieldWhileEmpty(const Channel& channel) {
@@ -19,9 +21,9 @@ void YieldWhileEmpty(const Channel& channel) {
   for (int i = 0; i < kYieldsBeforeBlocking && channel.ring.Empty(); i++) sched_yield();
 }
 
-// Returns the queue of the event taken from the counter, and counts the event for it. Returns
-// nullptr if the queue has been destroyed since. Processes that share the channel through fork
-// compete for entries.
+// Returns the queue of the event that was taken from the counter, and counts the event for that
+// queue. Returns nullptr if the queue has been destroyed meanwhile. Processes that share the
+// channel through fork compete for entries.
 CompletionQueue* TakeEntry(Channel& channel) {
   ForkLockGuard guard(channel.lock);
   uint64_t cookie = 0;

@@ -1,7 +1,7 @@
 // The functions of version IBVERBS_1.0, from before 2007. Their structs have another layout, and no
-// current program uses them (none of 91 examined programs). ibv_get_device_list fails, and without
-// a device the other functions cannot get valid arguments. Each fails in the way that its result
-// type allows.
+// current program uses them (none of 91 examined programs). ibv_get_device_list fails. Without a
+// device the other functions cannot get valid arguments. Each function fails as its result type
+// allows.
 
 #include "shim/verbs/objects.h"
 

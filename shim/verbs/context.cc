@@ -133,7 +133,8 @@ int QueryGid(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry&
   return IsEmpty(entry) ? ENODATA : 0;
 }
 
-// Returns true if the descriptor is /dev/null, and not another file after the program closed ours.
+// Returns true if the descriptor is /dev/null. Returns false if the program has closed ours and
+// opened another file with the same number.
 bool IsNull(int fd) {
   struct stat status;
   return fd >= 0 && fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) &&
@@ -251,14 +252,14 @@ RDMAEMU_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
 RDMAEMU_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   ibv_gid_entry entry{};
   const int error = QueryGid(context, port, static_cast<uint32_t>(index), entry);
-  // An empty entry is a zero GID here, but an error in the extended call.
+  // An empty entry is a zero GID here. In the extended call, an empty entry is an error.
   if (error != 0 && error != ENODATA) return MinusOneWith(error);
   *gid = entry.gid;
   return 0;
 }
 
-// In the private version nodes, for ibv_devinfo. Type 0: IB, RoCE v1 and empty entries. Type 1:
-// RoCE v2.
+// Returns a GID's type. Exported in the private version nodes, for ibv_devinfo. Type 0: IB, RoCE v1
+// and empty entries. Type 1: RoCE v2.
 RDMAEMU_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index,
                                       int* type) {
   ibv_gid_entry entry{};

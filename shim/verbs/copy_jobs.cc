@@ -38,7 +38,7 @@ bool CopyBatch::Take() {
   uint32_t idle = 0;
   if (!busy.compare_exchange_strong(idle, 1, std::memory_order_acquire)) return false;
   uint32_t at = next.load(std::memory_order_relaxed);
-  // Offers older than the ring's length have been replaced.
+  // Newer offers have replaced those that are older than the ring's length.
   if (offered - at > JobPage::kSlots) at = offered - JobPage::kSlots;
   for (; at != offered && bytes_ < kMaxBytesAPoll; at++) {
     CopyJob& job = page_->jobs[at % JobPage::kSlots];
@@ -51,7 +51,8 @@ bool CopyBatch::Take() {
   return count_ > 0;
 }
 
-// The host retries a failed copy, because it can tell whose memory is missing.
+// Makes the copies. The host retries a failed copy, because it can find out whose memory is
+// missing.
 void CopyBatch::Run() {
   const int before = errno;
   const ssize_t moved = CopyWithProcess(static_cast<pid_t>(jobs_[0]->pid), jobs_[0]->pull != 0,

@@ -1,4 +1,4 @@
-// Copies that a thread does for its host while it polls (emulator/abi/copy_jobs.h).
+// Copies that a thread makes for its host while the thread polls (emulator/abi/copy_jobs.h).
 #pragma once
 
 #include <sys/uio.h>
@@ -9,14 +9,15 @@
 
 namespace rdmaemu::shim {
 
-// Jobs that one system call can do: with one other process, in one direction. The same thread calls
-// Take and Run. While a batch is taken, other threads of the process take none, because a later job
-// may write to the memory of an earlier one.
+// The jobs of one system call: they copy from or to one other process, in one direction. The same
+// thread calls Take and Run. While a thread holds a batch, other threads of the process take none.
+// A later job may write to the memory of an earlier one.
 class CopyBatch {
  public:
-  // Takes offered jobs, up to a limit. Returns false if there are none. Run must follow a true.
+  // Takes offered jobs, up to a limit. Returns false if there are none. After true the caller must
+  // call Run.
   bool Take();
-  // Copies, and reports the result to the host.
+  // Makes the copies, and reports the result to the host.
   void Run();
 
  private:
@@ -35,7 +36,7 @@ class CopyBatch {
   uint64_t bytes_ = 0;
 };
 
-// Does jobs that the host has offered, up to a limit. Returns true if there were any. Counts the
+// Makes copies that the host has offered, up to a limit. Returns true if there were any. Counts the
 // poll, which shows the host that a thread polls.
 bool DoCopyJobs();
 

@@ -1,5 +1,5 @@
-// Completion queues: created by calls, polled from the shared ring, armed by a word next to the
-// ring.
+// Completion queues. Calls create them. The program polls them from the shared ring, and arms them
+// by a word next to the ring.
 
 #include <sched.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A spinning program yields early, because its host could not run otherwise on few cores. 100 empty
-// polls before a yield already starve the host.
+// A spinning program yields early. Otherwise its host could not run if there are few cores. 100
+// empty polls before a yield already starve the host.
 constexpr unsigned kEmptyPollsBeforeYield = 4;
 
 static_assert(sizeof(ib_uverbs_wc) == sizeof(ibv_wc) &&
@@ -102,8 +102,8 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   return taken;
 }
 
-// Follows mlx5_cq_clean: moves the other entries towards the producer, so that the host, which
-// writes behind the producer, is not disturbed.
+// Follows mlx5_cq_clean: moves the other entries towards the producer. The host writes behind the
+// producer, so this does not disturb it.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
   const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
@@ -155,7 +155,7 @@ RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (entries <= 0) return ErrnoWith(EINVAL);
   CompletionQueue& cq = *Of(base);
-  ForkLockGuard guard(cq.lock);  // no thread polls the old ring while the host moves it
+  ForkLockGuard guard(cq.lock);  // no thread polls the old ring while the host moves the queue
   ForgetBeforeFork(cq);
   CqOut reply{};
   int error = client::Call(

@@ -1,5 +1,5 @@
-// Extended polling: ibv_start_poll, ibv_next_poll and the reader functions. The lock is held from
-// start to end, as in rxe.
+// Extended polling: ibv_start_poll, ibv_next_poll and the reader functions. As in rxe, the lock is
+// held from start to end.
 
 #include <string.h>
 #include <time.h>
@@ -48,7 +48,8 @@ int StartPoll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
         return error;
       },
       [&](int error) {
-        if (started && !cq.single_threaded) cq.lock.Unlock();  // a failed start has no ibv_end_poll
+        if (started && !cq.single_threaded)
+          cq.lock.Unlock();  // ibv_end_poll is not called after a failed start
         return error;
       });
 }
@@ -82,8 +83,9 @@ uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
   return TicksOf(*Of(cq->context), Of(cq)->current.timestamp_ns);
 }
 
-// Returns how far CLOCK_REALTIME is before CLOCK_MONOTONIC, on which hosts count their time. As a
-// device's clock it is not set again while the program runs.
+// Returns the difference between CLOCK_REALTIME and CLOCK_MONOTONIC, in which hosts count their
+// time. The difference is computed once, because a device's clock is not set while the program
+// runs.
 uint64_t NsToWallclock() {
   static std::atomic<uint64_t> known = 0;
   uint64_t offset = known.load(std::memory_order_relaxed);
@@ -103,8 +105,8 @@ uint64_t ReadCompletionWallclockNs(ibv_cq_ex* cq) {
 
 }  // namespace
 
-// Follows mlx5_query_rt_values of libmlx5: the ticks are in tv_nsec, whatever their number. As rxe,
-// a device without a clock fails with EOPNOTSUPP for any argument.
+// Follows mlx5_query_rt_values of libmlx5: tv_nsec gets the ticks, whatever their number. As on
+// rxe, a device without a clock fails with EOPNOTSUPP for any argument.
 int QueryRtValues(ibv_context* context, ibv_values_ex* values) {
   if (Of(context)->clock_khz == 0) return EOPNOTSUPP;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;

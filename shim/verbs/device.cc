@@ -8,9 +8,9 @@
 namespace rdmaemu::shim {
 namespace {
 
-// Every device that was ever listed. A device pointer that a program holds stays valid, and each
-// listing returns the same pointer for the same device. A device that returns after its removal is
-// a new device.
+// The most devices that the library stores. The library stores every device that it ever listed. A
+// device pointer that a program holds therefore stays valid, and each listing returns the same
+// pointer for the same device. A device that returns after its removal is a new device.
 constexpr size_t kMaxKnownDevices = 1024;
 Device* g_known[kMaxKnownDevices];
 size_t g_known_count = 0;
@@ -64,7 +64,7 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
   ListDevicesOut reply{};
   const int error = client::Call(CallOp::kListDevices, of, reply);
   if (error != 0) {
-    if (error == EINTR) {  // the program can retry after NULL; an empty list would look final
+    if (error == EINTR) {  // after NULL the program can retry; an empty list would look final
       free(list);
       list = nullptr;
     }
@@ -82,8 +82,8 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
 
 }  // namespace
 
-// Follows ibv_get_device_list(3). If the host is unreachable, the list is empty, errno is set, and
-// the reason has been printed.
+// Follows ibv_get_device_list(3). If the host is unreachable, prints the reason, sets errno and
+// returns an empty list.
 RDMAEMU_EXPORT ibv_device** ibv_get_device_list(int* count_out) {
   return ListDevices({}, count_out);
 }

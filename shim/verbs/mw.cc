@@ -28,7 +28,7 @@ int DeallocMw(ibv_mw* mw) {
   return ErrnoWith(error);
 }
 
-// Binds type 1 windows (ibv_bind_mw(3)). The new rkey is known when the request is posted.
+// Binds type 1 windows (ibv_bind_mw(3)). The new rkey is known at the post.
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   const ibv_mw_bind_info& info = bind->bind_info;
   if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) return ErrnoWith(EINVAL);

@@ -1,11 +1,11 @@
 // The additions of rdma-core 57 to 65 to verbs.h, for builds with older headers: the functions of
-// the nodes IBVERBS_1.15 to 1.18 and the layouts of the structs that their callers fill.
+// the nodes IBVERBS_1.15 to 1.18, and the layouts of the structs that their callers fill.
 //
-// A header of rdma-core 65 may be included too: the structs of verbs.h are only declared here, and
-// the layouts have names of their own. struct verbs_context grew at its front, by six operations
+// A header of rdma-core 65 may also be included: this file only declares the structs of verbs.h,
+// and gives the layouts other names. struct verbs_context grew at its front, by six operations
 // (alloc_dmah to free_buf). Only libibverbs itself calls them, through functions of these nodes.
-// The contexts of this library are as long as the header of the build says (`sz`), so that
-// verbs_get_ctx_op() of a newer program answers that a context lacks the six.
+// The contexts of this library are as long as the header of the build says (`sz`).
+// verbs_get_ctx_op() of a newer program therefore reports that a context lacks the six operations.
 //
 // Source of each layout: sizes and offsets of infiniband/verbs.h of rdma-core 65.0 (libibverbs-dev
 // 65.0-1.1 of Debian). Source of the behaviour: ibv_alloc_buf(3) and ibv_reg_mr(3) of that package.
@@ -66,7 +66,7 @@ inline constexpr uint64_t kHasDmaHandle = 1 << 4;
 inline constexpr uint64_t kHasBuffer = 1 << 5;
 inline constexpr uint64_t kKnownFields = (1 << 6) - 1;
 
-// The layout of struct ibv_mr_init_attr. A program of rdma-core 57 to 64 has a shorter struct: read
+// The layout of struct ibv_mr_init_attr. A program of rdma-core 57 to 64 has a shorter struct. Read
 // a field only if its bit is set.
 struct RegisterMr {
   size_t length;

@@ -49,7 +49,7 @@ struct Context {
 struct Channel {
   ibv_comp_channel base;
   uint32_t handle;
-  ForkLock lock;  // held from taking an entry until it is counted for its queue
+  ForkLock lock;  // held while a thread takes an entry and counts it for its queue
   Ring ring;
 };
 
@@ -94,9 +94,9 @@ struct QueuePair {
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
-  std::byte* slab;       // kSlabBytes per entry of send_ring; nullptr: not used by the host
+  std::byte* slab;       // kSlabBytes per entry of send_ring; nullptr: the host uses no slab
   ProgramMemory memory;  // cached checks for taking payloads
-  bool has_fence;        // a fence may be in the send queue, the last one at `last_fence`
+  bool has_fence;        // a fence may be in the send queue; the last one is at `last_fence`
   uint32_t last_fence;
   uint32_t next_ssn;
   // Between wr_start and wr_complete, under send_lock.
@@ -156,8 +156,8 @@ inline int ErrnoWith(int error) {
   return error;
 }
 
-// Returns the ring at the end of a span, after `before` bytes of control data. Returns an empty
-// ring with EPROTO if the host's numbers are inconsistent.
+// Returns the ring at the end of a span, behind `before` bytes of control data. Returns an empty
+// ring and sets EPROTO if the host's numbers are inconsistent.
 inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint32_t slots,
                    uint32_t slot_bytes) {
   const bool fits = std::has_single_bit(slots) && std::has_single_bit(slot_bytes) &&
@@ -171,8 +171,8 @@ inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint
   return Ring(bytes + before, slots, slot_bytes);
 }
 
-// Waits until the program has acknowledged its events, as destroying an object requires. A host
-// that has ended reports 0 events.
+// Waits until the program has acknowledged its events, as the destruction of an object requires. A
+// host that has ended reports 0 events.
 inline void WaitForAcks(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed,
                         uint32_t reported) {
   pthread_mutex_lock(&mutex);
@@ -191,8 +191,8 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
 int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
-// Removes the completions of a QP from the queue. The host adds none for this QP any more. Takes
-// the queue's lock.
+// Removes the completions of a QP from the queue. The host adds no more completions for this QP.
+// Takes the queue's lock.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn);
 int RequestNotify(ibv_cq* cq, int solicited_only);
 int QueryRtValues(ibv_context* context, ibv_values_ex* values);
@@ -206,7 +206,7 @@ int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 // failure.
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
                                        ibv_comp_channel* channel, uint32_t vector);
-// Runs after a poll that found nothing: does copies for the host, or yields.
+// Called after a poll that found no completion. Makes copies for the host, or yields.
 void AfterEmptyPoll();
 // Sets the reader functions of ibv_cq_ex that wc_flags requests.
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags);

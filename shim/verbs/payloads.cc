@@ -6,8 +6,8 @@
 namespace rdmaemu::shim {
 namespace {
 
-// How often fork() yields to a thread or host that places a payload of at most kSlabBytes. If that
-// thread was stopped, fork() must still continue.
+// How often fork() yields to a thread or host that places a payload of at most kSlabBytes. fork()
+// must also continue if that thread has been stopped.
 constexpr int kMaxYieldsForPlacing = 1000;
 
 bool IsFence(const rxe_send_wr& wr) {
@@ -16,7 +16,8 @@ bool IsFence(const rxe_send_wr& wr) {
 }
 
 // Returns true if a fence is in the send queue at or before `index`. Such a request starts only
-// when earlier READs and atomics have written their results, which may be its payload.
+// after earlier READs and atomics have written their results. The request's payload may contain
+// these results.
 bool IsBehindFence(QueuePair& qp, uint32_t index, const rxe_send_wr& wr) {
   if (IsFence(wr)) {
     qp.has_fence = true;
@@ -48,12 +49,12 @@ void Place(ReceiveSlot& slot, ProgramMemory& memory) {
   slot.SetState(ReceiveSlot::kPlaced);
 }
 
-// Queues whose payloads fork() places. No thread calls the host while it holds the mutex.
+// The queues whose payloads fork() places. No thread calls the host while it holds this mutex.
 pthread_mutex_t g_forkable_mutex = PTHREAD_MUTEX_INITIALIZER;
 CompletionQueue* g_forkable = nullptr;
 
 void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
-  // This does not take the queue's lock, because the forking thread may be between start_poll and
+  // Do not take the queue's lock, because the forking thread may be between start_poll and
   // end_poll.
   const uint32_t producer = cq.ring.Producer();
   for (uint32_t at = cq.ring.Consumer(); at != producer; at = cq.ring.Next(at)) {
@@ -119,7 +120,8 @@ void TakePayload(QueuePair& qp, uint32_t index) {
   std::byte* to = qp.slab + size_t{index} * kSlabBytes;
   const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
   for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
-    if (!qp.memory.Read(to, sges[i].addr, sges[i].length)) return;  // the host detects the error
+    if (!qp.memory.Read(to, sges[i].addr, sges[i].length))
+      return;  // the host will detect the error
     to += sges[i].length;
   }
   wqe.state = kPayloadTaken;
@@ -127,7 +129,7 @@ void TakePayload(QueuePair& qp, uint32_t index) {
 
 void FetchPayload(CompletionQueue& cq, uint32_t index) {
   ReceiveSlot& slot = cq.slots[index];
-  if (slot.Claim()) Place(slot, cq.memory);  // else the host has placed it already
+  if (slot.Claim()) Place(slot, cq.memory);  // otherwise the host has placed it already
 }
 
 void PlaceBeforeFork(CompletionQueue& cq) {

@@ -1,34 +1,34 @@
 // Moves the payloads of messages on the program's side. Small payloads are transferred through
-// shared memory (emulator/abi/slab.h). They are taken from program memory when work is posted, and
-// fetched into program memory when a completion is polled. No other file of the library accesses
-// the slabs.
+// shared memory (emulator/abi/slab.h). The library takes them from program memory when work is
+// posted. The library moves them into program memory when a completion is polled. No other file of
+// the library accesses the slabs.
 #pragma once
 
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
 
-// Takes the payload of the send request at ring index `index` into its slab slot. Does nothing if
-// the payload is too large, or if program memory may not hold the bytes to send yet. Call this
+// Copies the payload of the send request at ring index `index` into its slab slot. Does nothing if
+// the payload is too large, or if program memory may not yet hold the bytes to send. Call this
 // after the request and its SGEs are complete, before the producer index is published. The caller
-// holds the QP's send lock and has called qp.memory.Begin().
+// must hold the QP's send lock and have called qp.memory.Begin().
 void TakePayload(QueuePair& qp, uint32_t index);
 
-// Places the payload of the completion at ring index `index` in program memory, unless the host did
-// so. Call this before the consumer index moves past the completion. The caller holds the CQ's lock
-// and has called cq.memory.Begin().
+// Places the payload of the completion at ring index `index` in program memory, unless the host has
+// done so. Call this before the consumer index moves past the completion. The caller must hold the
+// CQ's lock and have called cq.memory.Begin().
 void FetchPayload(CompletionQueue& cq, uint32_t index);
 
 // Makes fork() place the payloads of all published completions of a queue in program memory. The
-// child, which may be the process that polls, gets a copy of that memory. This holds from
+// child may be the process that polls, and gets a copy of that memory. This holds from
 // PlaceBeforeFork until ForgetBeforeFork. Call ForgetBeforeFork before the host may free or move
-// the queue's memory. Forgetting an unknown queue, or forgetting a queue twice, does nothing.
+// the queue's memory. A call for an unknown queue, or a second call for a queue, does nothing.
 void PlaceBeforeFork(CompletionQueue& cq);
 // Places the payloads of all published completions of these queues, or of the queues of one
 // context, as the fork handler does. Thread-safe. Needs no lock of a queue.
 void PlacePublishedPayloads(const ibv_context* only = nullptr);
 void ForgetBeforeFork(CompletionQueue& cq);
-// Forgets all queues of a context that is being closed.
+// Calls ForgetBeforeFork for all queues of a context that is being closed.
 void ForgetBeforeFork(const ibv_context* context);
 
 }  // namespace rdmaemu::shim

@@ -29,7 +29,8 @@ RDMAEMU_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   return ErrnoWith(error);
 }
 
-// All registration functions end here. Optional access flags are hints, which rxe ignores.
+// The common implementation of all registration functions. Optional access flags are hints, which
+// rxe ignores.
 RDMAEMU_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                         unsigned access) {
   ibv_mr* mr = New<ibv_mr>();

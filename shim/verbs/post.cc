@@ -240,8 +240,8 @@ int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     ForkLockGuard guard(qp.recv_lock);
     error = PostReceives(qp.recv_ring, qp.recv_entries, qp.max_recv_sge, wr, bad);
   }
-  // The host finds receives when a packet arrives. In ERR no packet arrives, but some devices flush
-  // late receives, so the host must be notified.
+  // The host finds receives when a packet arrives. In ERR no packet arrives. Some devices flush
+  // late receives in ERR, so the host must be notified.
   if (StateOf(qp) == IBV_QPS_ERR) client::RingQueue(base->handle, qp.doorbell);
   return error;
 }

@@ -1,8 +1,8 @@
 // The private nodes, IBVERBS_PRIVATE_34 to 65. Provider libraries (libmlx5, libefa) are linked
-// against one of them with BIND_NOW, so a program that loads them needs these names. No provider
-// ever runs here. All functions except the registration therefore fail, and do not check their
-// arguments. Source of the names: the exports of libibverbs1 65.0-1.1 (Debian) and the imports of
-// its providers.
+// against one of them with BIND_NOW. A program that loads such a library therefore needs these
+// names. No provider ever runs here. All functions except the registration therefore fail, and do
+// not check their arguments. Source of the names: the exports of libibverbs1 65.0-1.1 (Debian) and
+// the imports of its providers.
 
 #include "shim/verbs/objects.h"
 #include "shim/verbs/private_nodes.h"
@@ -16,8 +16,7 @@ bool verbs_allow_disassociate_destroy = false;
 }
 RDMAEMU_IN_ALL_NODES(verbs_allow_disassociate_destroy)
 
-// libmlx5 and libefa register themselves in their constructors.
-// The name tells the release.
+// libmlx5 and libefa register themselves in their constructors. The name contains the release.
 RDMAEMU_EXPORT void verbs_register_driver_34(const void*) {}
 RDMAEMU_EXPORT void verbs_register_driver_57(const void*) {}
 RDMAEMU_EXPORT void verbs_register_driver_59(const void*) {}
@@ -112,8 +111,8 @@ RDMAEMU_REFUSE(ibv_cmd_req_notify_cq)
 RDMAEMU_REFUSE(ibv_cmd_rereg_mr)
 RDMAEMU_REFUSE(ibv_cmd_resize_cq)
 
-// After rdma-core 56. The functions of DMA-buf heaps return a pointer, an errno or nothing. Their
-// callers check the first two for failure.
+// Functions that are newer than rdma-core 56. Those of DMA-buf heaps return a pointer, an errno or
+// nothing. Their callers check the first two for failure.
 #define RDMAEMU_REFUSE_NEWER(result, name, answer) \
   RDMAEMU_EXPORT result name() { return answer; }  \
   RDMAEMU_IN_NODES_FROM_57(name)

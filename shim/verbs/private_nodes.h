@@ -5,13 +5,13 @@
 #pragma once
 
 // Uses the assembler, because only GCC has an attribute for symbol versions. Each later node gets a
-// symbol of its own, because clang's assembler allows one version per symbol.
+// separate symbol, because clang's assembler allows one version per symbol.
 #define RDMAEMU_IN_NODE(name, node)                                                      \
   __asm__(".globl rdmaemu_" #name "_" #node "\n.set rdmaemu_" #name "_" #node ", " #name \
           "\n.symver rdmaemu_" #name "_" #node ", " #name "@IBVERBS_PRIVATE_" #node);
 
-// The linker does not take the default version from libibverbs.map when the name has other
-// versions in the same file. "@@@" renames the symbol itself.
+// Sets the default version of a name. The linker does not take it from libibverbs.map when the name
+// has other versions in the same file. "@@@" renames the symbol itself.
 #define RDMAEMU_DEFAULT_NODE(name, node) \
   __asm__(".symver " #name ", " #name "@@@IBVERBS_PRIVATE_" #node);
 

@@ -19,11 +19,13 @@ constexpr uintptr_t kPageBytes = 4096;
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
-// The size of getcpu's result. The kernel writes it to check whether a page is writable.
+// The size of getcpu's result. The kernel writes the result, which shows whether a page is
+// writable.
 constexpr size_t kProbeBytes = sizeof(unsigned);
 
-// Valgrind warns about the system call in CanRead, and about uninitialised bytes. This call costs
-// five times as much, but does not read the bytes of the page (Linux 5.14).
+// A check for use under Valgrind, which warns about the system call in CanRead and about
+// uninitialised bytes. This call costs five times as much, but does not read the bytes of the page
+// (Linux 5.14).
 bool CanReadUnderValgrind(uintptr_t address) {
   const int before = errno;
   void* const page = reinterpret_cast<void*>(address & ~(kPageBytes - 1));
@@ -45,7 +47,7 @@ bool CanRead(uintptr_t address) {
   return readable;
 }
 
-// The caller overwrites the probe's bytes immediately.
+// The caller must overwrite the probe's bytes immediately.
 bool CanWrite(uintptr_t address) {
   const int before = errno;
   const bool writable = syscall(SYS_getcpu, address, nullptr, nullptr) == 0;
@@ -53,7 +55,7 @@ bool CanWrite(uintptr_t address) {
   return writable;
 }
 
-// Checks fewer bytes than getcpu writes.
+// Checks ranges that are shorter than getcpu's result.
 bool CanWriteFew(uintptr_t address, size_t bytes) {
   const int before = errno;
   const bool writable = syscall(SYS_getrandom, address, bytes, 0) == static_cast<long>(bytes);

@@ -1,6 +1,6 @@
-// Copies between shared memory and buffers of the program, which may be unmapped. A device must not
-// crash the program in this case. A system call that returns EFAULT instead of faulting checks each
-// page. The result is trusted for a short time.
+// Copies between shared memory and buffers of the program. The buffers may be unmapped, which must
+// not crash the program. The library therefore checks each page by a system call that returns
+// EFAULT instead of faulting. The library trusts the result for a short time.
 //
 // The library accesses memory by address only through this file and region_check.h. The simulator
 // links the rest of the library with its own memory (tests/sim/library_seams.cc).
@@ -15,11 +15,11 @@
 
 namespace rdmaemu::shim {
 
-// Cached page checks of one queue. All zero at first. Not thread-safe: it is used under the queue's
-// lock.
+// The stored results of page checks for one queue. All zero at first. Not thread-safe: it is used
+// under the queue's lock.
 class ProgramMemory {
  public:
-  // Each library call calls this once before the functions below.
+  // Call this once in each library call, before the functions below.
   void Begin();
   // Returns false if the bytes cannot be read. `to` may then hold some of them.
   bool Read(void* to, uint64_t address, size_t bytes);
@@ -28,8 +28,8 @@ class ProgramMemory {
 
  private:
   static constexpr size_t kPages = 32;
-  // A message takes a fraction of this time. A person who unmaps memory under a device needs far
-  // longer.
+  // How long a check is trusted, in ns. A message takes a fraction of this time. A program that
+  // unmaps memory under a device by mistake takes far longer.
   static constexpr uint64_t kBelievedFor_ns = 100'000;
   struct Page {
     uintptr_t address;  // 0: none

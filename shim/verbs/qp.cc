@@ -44,7 +44,7 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
 }  // namespace
 
 QueuePair* CreateQueuePair(ibv_pd* pd, const ibv_qp_init_attr& attr, ibv_qp_cap& cap) {
-  // The real library crashes here.
+  // The real library crashes in this case.
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return NullWith(EINVAL);
   QueuePair* qp = New<QueuePair>();
   if (qp == nullptr) return nullptr;
@@ -109,7 +109,7 @@ ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   }
   const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if (extended && (Of(context)->missing & kMissingExtendedCalls) != 0) return NullWith(EOPNOTSUPP);
-  // rdma-core 44 accepts no other operation. Newer ones are accepted only for a device that has
+  // rdma-core 44 accepts no other operations. Newer operations are accepted only if the device has
   // them.
   const uint32_t missing = Of(context)->missing;
   const uint64_t newer_ops =
@@ -193,7 +193,7 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
 }
 
 // A device without enhanced connection establishment: it offers no ECE and accepts none. As in
-// libibverbs, ibv_query_ece leaves errno unchanged.
+// libibverbs, ibv_query_ece does not change errno.
 RDMAEMU_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 RDMAEMU_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
   return ErrnoWith(ece->vendor_id == 0 ? EINVAL : EOPNOTSUPP);

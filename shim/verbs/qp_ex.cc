@@ -1,5 +1,5 @@
-// Extended posting: ibv_wr_start, one builder per request, setters, ibv_wr_complete. The send lock
-// is held from start to complete or abort. The host sees nothing before complete.
+// Extended posting: ibv_wr_start, one builder per request, setters, ibv_wr_complete. A thread holds
+// the send lock from start to complete or abort. The host sees nothing before complete.
 
 #include <string.h>
 
@@ -28,8 +28,8 @@ int CompleteNow(QueuePair& qp) {
   if (error == 0 && is_early) error = EINVAL;
   const bool posted = error == 0 && qp.next_slot != qp.started_at;
   if (posted) {
-    // Payloads are read now and not in ibv_wr_set_sge, because the program may write its memory
-    // until now.
+    // Read payloads here and not in ibv_wr_set_sge, because the program may write its memory until
+    // this call.
     qp.memory.Begin();
     for (uint32_t at = qp.started_at; at != qp.next_slot; at = qp.send_ring.Next(at)) {
       TakePayload(qp, at);
@@ -119,7 +119,7 @@ void FetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t add) {
   Atomic(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
 }
 
-// The 8 bytes are copied now, behind the request, where inline data would be.
+// Copy the 8 bytes now, behind the request, where inline data would be.
 void AtomicWrite(ibv_qp_ex* base, uint32_t rkey, uint64_t address, const void* word) {
   Rdma(base, IBV_WR_ATOMIC_WRITE, rkey, address, 0);
   rxe_send_wqe* wqe = Of(base)->building;

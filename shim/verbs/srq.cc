@@ -63,7 +63,7 @@ RDMAEMU_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 RDMAEMU_EXPORT int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int mask) {
   SharedReceiveQueue& srq = *Of(base);
   const ModifySrqIn in{base->handle, mask, attr->max_wr, attr->srq_limit, HandleOf(base->context)};
-  ForkLockGuard guard(srq.lock);  // no thread posts to the old ring meanwhile
+  ForkLockGuard guard(srq.lock);  // no thread posts to the old ring while the host moves the queue
   SrqOut reply{};
   uint32_t filled = 0;
   int error = rdmaemu_client_call(static_cast<uint32_t>(CallOp::kModifySrq), &in, sizeof in, &reply,

@@ -14,7 +14,7 @@ const char* NameOf(const char* const (&names)[N], int value) {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gbit/s; -1: none
+  int multiple;  // multiple of 2.5 Gbit/s; -1: none
   int mbps;
 };
 constexpr Rate kRates[] = {{IBV_RATE_2_5_GBPS, 1, 2500},      {IBV_RATE_5_GBPS, 2, 5000},

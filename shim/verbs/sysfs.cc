@@ -1,5 +1,5 @@
-// Emulates the files under /sys that programs read about a device, for devices without an entry
-// there.
+// Emulates the files under /sys that programs read about a device. Used for devices that have no
+// entry there.
 
 #include <endian.h>
 #include <fcntl.h>
@@ -61,8 +61,8 @@ RDMAEMU_EXPORT const char* ibv_get_sysfs_path() {
   return path == nullptr || path[0] == '\0' ? "/sys" : path;
 }
 
-// Returns the length without a newline, or -1. Files outside the InfiniBand class are read from
-// disk.
+// Returns the length without a newline, or -1. Reads files outside the InfiniBand class from the
+// real file system.
 RDMAEMU_EXPORT int ibv_read_sysfs_file(const char* folder, const char* file, char* out,
                                        size_t bytes) {
   int length = -1;

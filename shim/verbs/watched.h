@@ -1,5 +1,6 @@
 // Posting and polling as the program calls them. They make no call to the host, unless a fault rule
-// exists for one of them (DoorbellPage::watched_calls). Then the host is asked first.
+// exists for one of them (DoorbellPage::watched_calls). In that case the library asks the host
+// first.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,8 +10,8 @@
 
 namespace rdmaemu::shim {
 
-// Returns the result of `act`. If a rule says so, returns an errno by `refuse` instead of `act` or
-// after it, or delays the call.
+// Calls `act` and returns its result. If a fault rule says so, returns an errno by `refuse` instead
+// of `act` or after it, or delays the call.
 template <class Act, class Refuse>
 int Watched(CallOp op, uint32_t handle, Act&& act, Refuse&& refuse) {
   if (!client::IsWatched(op, handle)) [[likely]]

@@ -102,7 +102,8 @@ TEST_F(StallTest, DISABLED_OfAnEventLoop) {
   EXPECT_EQ(epoll_wait(loop, &readable, 1, -1), 1);
   dup2(own_stderr, STDERR_FILENO);
   waitpid(child, nullptr, 0);
-  EXPECT_THAT(rdmaemu::Timeline(), HasSubstr("\": epoll_wait) and time stands: nothing is due"));
+  EXPECT_THAT(rdmaemu::Timeline(),
+              HasSubstr("\": epoll_wait) and time cannot advance: nothing is due"));
 }
 
 Ran RunStall(const std::string& name) {
@@ -113,7 +114,7 @@ TEST(Stall, IsExplainedOnceOnStderrAndInTheTimeline) {
   const Ran ran = RunStall("OfTwoWaits");
   EXPECT_EQ(ran.status, 0) << ran.shown;
   EXPECT_EQ(CountOf(kStall, ran.shown), 1u) << ran.shown;
-  EXPECT_THAT(ran.shown, HasSubstr("\": an RDMA event) and time stands: nothing is due"));
+  EXPECT_THAT(ran.shown, HasSubstr("\": an RDMA event) and time cannot advance: nothing is due"));
 }
 
 TEST(Stall, NamesWhatEachThreadWaitsFor) {

@@ -30,10 +30,9 @@ namespace fs = std::filesystem;
 using trace_tools::Trace;
 
 constexpr const char* kAddressWord = "{address}";
-constexpr const char* kHostName = "ab";  // the emulated host, in a registry of its own
+constexpr const char* kHostName = "ab";  // the emulated host, in a separate registry
 
-// A directory for traces. The directory is the user's, or a temporary one that the destructor
-// removes.
+// A directory for traces: the user's, or a temporary one that the destructor removes.
 class TraceDirectory {
  public:
   static runtime::OrMessage<TraceDirectory> Make(const std::string& keep) {
@@ -154,7 +153,7 @@ class SideRunner {
                           "): " + why);
   }
 
-  // Returns `run` with the options of the backend. On the emulator, the test has a host of its own
+  // Returns `run` with the options of the backend. On the emulator, the test has its own host
   // (--private).
   std::vector<std::string> RunOptions() const {
     std::vector<std::string> run = {BinaryPath(), "run", "--backend", side_.backend};
@@ -192,7 +191,7 @@ class SideRunner {
     return programs;
   }
 
-  // Runs `ab-programs` within a `run` that has the host, and on both backends the rules.
+  // Runs `ab-programs` inside a `run`, which has the host and the rules.
   std::vector<std::string> ProgramsCommand() const {
     const std::vector<std::string> programs = {BinaryPath(), "ab-programs", File(".request")};
     if (side_.backend == "system" && request_.scenario.empty()) return programs;
@@ -241,7 +240,7 @@ runtime::OrMessage<std::vector<fault::Program>> ProgramsOf(const AbRequest& requ
   return request.test.empty() ? std::move(*read) : programs;
 }
 
-// Returns the first reason why the scenario's rules cannot apply, or nothing.
+// Returns the first reason why the scenario's rules cannot apply. Returns nothing if they can.
 std::optional<std::string> WrongRules(const AbRequest& request) {
   if (request.scenario.empty()) return std::nullopt;
   const auto rules = runtime::ReadScenario(request.scenario);
@@ -283,11 +282,10 @@ std::optional<std::string> Mistake(const AbRequest& request,
        {std::pair(&request.a, "--a-address"), std::pair(&request.b, "--b-address")}) {
     if (side == &request.b && !runs_b) continue;
     if (!has_address || side->backend == "emulator" || !side->address.empty()) continue;
-    return std::string("{address} stands for nothing; give ") + option +
-           " the address of the device";
+    return std::string("{address} has no value; give ") + option + " the address of the device";
   }
   if (!runs_b && (!request.b.device.empty() || !request.b.address.empty())) {
-    return "--b-trace is an earlier run; leave --b-device and --b-address out";
+    return "--b-trace is an earlier run; omit --b-device and --b-address";
   }
   return std::nullopt;
 }
@@ -295,7 +293,7 @@ std::optional<std::string> Mistake(const AbRequest& request,
 }  // namespace
 
 int Ab(const AbRequest& request) {
-  // Ab reads files before the test runs, so that it reports an unreadable file at once.
+  // Reads the files before the test runs, so that an unreadable file is reported at once.
   const auto programs = ProgramsOf(request);
   if (!programs) return Fail(kRunFailed, programs.error());
   if (const auto mistake = Mistake(request, *programs)) return Fail(kUsage, *mistake);

@@ -18,11 +18,12 @@ struct AbSide {
 struct AbRequest {
   AbSide a{"emulator", "", ""}, b{"system", "", ""};
   std::string b_trace;  // of an earlier run, instead of side b
-  // A file with fault rules and, if nothing else is to run, with programs (docs/ab.md).
+  // A file with fault rules. If the request names no other programs to run, the file must also have
+  // programs (docs/ab.md).
   std::string scenario;
   std::string server, client;
   std::vector<std::string> test;  // instead of a server and a client
-  std::string timeout = "10s";    // for the server to listen, and to end after the client
+  std::string timeout = "10s";    // for the server to listen; for it to end after the client
   std::string keep;               // directory for the traces; empty: none
   bool hashes_payloads = false;
   CompareOptions compare;

@@ -38,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kFirstLook = std::chrono::milliseconds(2);
 constexpr auto kLongestLook = std::chrono::milliseconds(100);
 
-// The time between two signals to a program that must end.
+// The interval between two signals to a program that must end.
 constexpr auto kStopInterval = std::chrono::seconds(1);
 
 // Calls `holds` until it returns true or the time is `end`. Returns the last result of `holds`.
@@ -53,7 +53,7 @@ bool LookUntil(Clock::time_point end, Holds holds) {
   return true;
 }
 
-// Returns how many ids listen on the host of RDMAEMU_HOST.
+// Returns how many ids listen on the host that RDMAEMU_HOST names.
 size_t ListenersOnHost() {
   const char* const name = std::getenv("RDMAEMU_HOST");
   const auto registry = runtime::Registry::Open();
@@ -65,14 +65,15 @@ size_t ListenersOnHost() {
   return json.is_object() ? json.value("listeners", nlohmann::json::array()).size() : 0;
 }
 
-// How many SIGTERM a program gets before SIGKILL.
+// The number of SIGTERM signals that a program gets before SIGKILL.
 constexpr int kMostStops = 5;
 
-// The programs that a `run` has started. A descriptor means the same process for ever, also after
-// its shell has ended and its number belongs to another process.
+// The programs that a `run` has started. A pidfd names the same process forever, even after the
+// process has ended and its pid belongs to another process.
 class Started {
  public:
-  // Adds the present programs. `run` ends when its program ends, so it is added only when alone.
+  // Adds the current programs. Adds `run` itself only if it has started no program, because `run`
+  // ends when its program ends.
   void Look(pid_t run) {
     std::vector<pid_t> tree = ProcessTree(run);
     if (tree.size() > 1) tree.erase(tree.begin());
@@ -84,7 +85,7 @@ class Started {
   void Send(int number) const {
     for (const auto& [pid, process] : processes_) {
       if (!process) {
-        kill(pid, number);  // the system has no descriptors of processes
+        kill(pid, number);  // the system has no pidfds
       } else {
         (void)syscall(SYS_pidfd_send_signal, process.get(), number, nullptr, 0);
       }
@@ -101,10 +102,10 @@ class Started {
   std::map<pid_t, runtime::UniqueFd> processes_;
 };
 
-// Sends SIGTERM to all programs that a `run` has started, until they and the `run` have ended. A
-// shell need not forward signals, so each program gets the signal. A `run` that prepares its
-// program gets the signal for processes that help it, and starts the program afterwards: therefore
-// again and again. A program that ignores the signals gets SIGKILL.
+// Sends SIGTERM to all programs that a `run` has started, until they and the `run` have ended. Each
+// program gets the signal, because a shell need not forward it. A `run` that is preparing its
+// program starts the program after the signal, so the signal is repeated. A program that ignores
+// the signals gets SIGKILL.
 void StopRun(pid_t run) {
   Started started;
   bool run_has_ended = false;
@@ -134,7 +135,7 @@ class ProgramsRunner {
       }
       if (is_over_) break;
     }
-    // A server that ended before it listened has ended the test.
+    // The test is over if a server ended before it listened.
     if (!is_over_) AwaitAll();
     return End();
   }
@@ -146,8 +147,8 @@ class ProgramsRunner {
     std::optional<int> end = {};  // its wait status
   };
 
-  // Starts a program and waits as the program says. Sets is_over_ when the next program must not
-  // start.
+  // Starts a program and waits for the condition that it names. Sets is_over_ if the next program
+  // must not start.
   int Start(const fault::Program& program) {
     const bool is_host = request_.backend == "emulator";
     const size_t listeners = is_host ? ListenersOnHost() : 0;
@@ -189,7 +190,8 @@ class ProgramsRunner {
     return run;
   }
 
-  // Waits without limit for the programs that do not listen. Then gives the others time to end.
+  // Waits without a limit for the programs that do not listen. Then waits a limited time for the
+  // others.
   void AwaitAll() {
     for (Running& each : running_) {
       if (each.program->until == fault::Until::kStarted) each.end = WaitFor(each.process);

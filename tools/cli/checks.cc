@@ -37,7 +37,7 @@ std::unique_ptr<format::Control> ReadControl(const fs::path& path) {
 
 using Json = nlohmann::ordered_json;
 
-// Prints a finding. The members of a line are those that section.cc writes.
+// Prints a finding. section.cc writes the members of its line.
 void Print(const Json& finding) {
   const auto member = [&](const char* name) { return finding.value(name, std::string()); };
   std::string text = "rdmaemu check: " + member("rule") + ": " + member("title") +
@@ -57,7 +57,8 @@ void Print(const Json& finding) {
   fputs(text.c_str(), stderr);
 }
 
-// A program that a signal ended has this status plus the signal (docs/command.md).
+// The status of a program that a signal ended is this number plus the signal's number
+// (docs/command.md).
 constexpr int kSignalled = 128;
 
 struct Rule {
@@ -65,7 +66,7 @@ struct Rule {
   uint64_t places = 0, times = 0;
 };
 
-// `status`: that of the program.
+// `status` is that of the program.
 void Print(const std::map<std::string, Rule>& rules, const format::Control& control, int status) {
   if (control.processes == 0) {
     fprintf(stderr,
@@ -176,7 +177,7 @@ Checks::Result Checks::End(int status) {
     json << finding.dump() << "\n";
   }
   json.close();
-  // A program that was not started has printed why.
+  // If the program was not started, the reason has been printed.
   if (status != kNotExecutable && status != kNotFound) Print(rules, *control, status);
   if (found < wanted) {
     result.errors.push_back(

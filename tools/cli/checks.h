@@ -25,17 +25,17 @@ class Checks {
   Checks& operator=(Checks&&) = delete;
   ~Checks();
 
-  // Returns the value of RDMAEMU_LAYER_CHECKS_DIRECTORY.
+  // Returns the value of RDMAEMU_LAYER_CHECKS_DIRECTORY for the program.
   const std::string& directory() const { return directory_; }
 
-  // Prints the findings that are new.
+  // Prints the new findings.
   void Look();
 
   struct Result {
     bool has_findings = false;
     std::vector<std::string> errors;  // reasons why findings are lost
   };
-  // Prints how often each rule was broken, and writes the file of --check-json. Call it when the
+  // Prints how often each rule was broken, and writes the file of --check-json. Call it after the
   // program has ended. `status`: the program's exit status.
   Result End(int status);
 

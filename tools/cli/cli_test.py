@@ -306,7 +306,7 @@ def rules_of_a_running_host_are_added_listed_and_removed():
                      "50ms"), 124, 'rule "no memory" has not fired 2 times within 50ms')
         expect(fault(emulator, "wait", "--host", "h", "nobody"), 1, "no rule called")
         expect(fault(emulator, "wait", "--host", "h", "no memory", "--timeout", "soon"), 2,
-               "not a length of time")
+               "not a duration")
         expect(fault(emulator, "remove", "--host", "h", "no memory"), 0)
         expect(fault(emulator, "remove", "--host", "h", "no memory"), 1, "no rule")
         expect(run(emulator, "ibv_devinfo", options=()), 0)
@@ -349,7 +349,7 @@ def the_clock_of_a_running_host_is_shown_and_moved():
                         "awaits_application": False}, shown)
         for wrong in ("5", "s", "0s", "-1s", "1.5s", "5 s", "9223372036854775807h", "367d"):
             expect(emulator.rdmaemu("clock", "advance", wrong, "--host", "h"), 2,
-                   "is not a length of time")
+                   "is not a duration")
         let_go(held)
 
 
@@ -358,7 +358,7 @@ def a_clock_that_runs_by_itself_cannot_be_moved():
         for mode in ("real", "virtual", "scaled:4"):
             held = hold(emulator, host=mode.replace(":", ""), options=("--clock", mode))
             expect(emulator.rdmaemu("clock", "advance", "5s", "--host", mode.replace(":", "")), 1,
-                   "cannot be moved; start it with --clock manual")
+                   "cannot be advanced; start the host with --clock manual")
             let_go(held)
 
 

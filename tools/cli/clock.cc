@@ -41,16 +41,19 @@ class ClockOfHost {
       case EOPNOTSUPP:
         // Each clock of an emulated host can be shown.
         if (!client_.Clock({static_cast<uint32_t>(ClockAction::kShow), 0, 0})) {
-          return tl::unexpected(Fail(kFailed, "host " + host_ +
-                                                  " is of rdmaemu run --backend system, and its"
-                                                  " time is the machine's"));
+          return tl::unexpected(
+              Fail(kFailed, "host " + host_ +
+                                " belongs to rdmaemu run --backend system, so its time is the "
+                                "machine's and cannot be changed"));
         }
-        return tl::unexpected(Fail(kFailed, "the clock of host " + host_ +
-                                                " cannot be moved; start it with --clock manual"));
+        return tl::unexpected(
+            Fail(kFailed, "the clock of host " + host_ +
+                              " cannot be advanced; start the host with --clock manual"));
       case EINVAL:
-        return tl::unexpected(Fail(kFailed, "host " + host_ +
-                                                " does not move its time so far; start it anew, or"
-                                                " move it less"));
+        return tl::unexpected(
+            Fail(kFailed,
+                 "host " + host_ +
+                     " cannot advance its time so far; advance it by less, or restart the host"));
       case ETIMEDOUT:
         return tl::unexpected(Fail(kFailed, HungMessage(host_, client_.host_pid())));
       default:
@@ -58,7 +61,7 @@ class ClockOfHost {
     }
   }
 
-  // Tells the host to move its time, and waits until the move is complete.
+  // Makes the host advance its time, and waits until time has reached its target.
   int Move(ClockAction action, Duration by) {
     auto out = Ask(action, by);
     while (out && out->moving != 0) {
@@ -67,7 +70,7 @@ class ClockOfHost {
     }
     if (!out) return out.error();
     printf("%s s%s\n", Seconds(out->now_ns).c_str(),
-           out->awaits_application != 0 ? "; a program is awaited" : "");
+           out->awaits_application != 0 ? "; the hosts wait for a program" : "");
     return 0;
   }
 
@@ -94,7 +97,7 @@ int ClockShow(const std::string& host, bool json) {
     printf("%s\n", text.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
     printf("%s: %s s%s\n", out->mode, Seconds(out->now_ns).c_str(),
-           out->awaits_application != 0 ? "; a program is awaited" : "");
+           out->awaits_application != 0 ? "; the hosts wait for a program" : "");
   }
   return 0;
 }

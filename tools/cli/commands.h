@@ -12,10 +12,10 @@
 
 namespace rdmaemu::cli {
 
-// The status of an error in `run` itself, not in its program (as env(1) and timeout(1)).
+// The exit status for an error in `run` itself and not in its program, as in env(1) and timeout(1).
 inline constexpr int kRunFailed = 125;
-// Statuses of `run` when the program succeeded but its run failed a check. docs/command.md has the
-// table of all exit statuses.
+// Exit statuses of `run` when the program succeeded but its run failed a check. docs/command.md has
+// the table of all exit statuses.
 inline constexpr int kCheckFailed = 121;     // with --check=error
 inline constexpr int kRunDeparted = 122;     // the run departed from the trace of --replay
 inline constexpr int kRuleNeverFired = 123;  // with --strict
@@ -32,14 +32,14 @@ struct ProgramTraceRequest {
 
 // How a program finds its host's devices under /sys and /dev (docs/filesystem.md).
 enum class SysfsDoor {
-  kAuto,  // by FUSE where the system allows it, else by the preload library
+  kAuto,  // by FUSE if the system allows it, else by the preload library
   kFuse,
   kPreload,
   kOff,
 };
 
 // Runs a program on a host. Exits with the program's status, or with 128 + n if signal n ended the
-// program. Prints the host's seed if the status is not 0.
+// program. Prints the host's seed unless the status is 0.
 struct RunRequest {
   runtime::HostOptions options;
   bool strict = false;  // a rule of the host that never fired turns success into failure
@@ -53,11 +53,11 @@ struct RunRequest {
 };
 int Run(const RunRequest& request);
 // Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
-// one. Of `options`, only the devices, the name, the scenario and the seed apply. Without a
-// trace, checks and `has_rules` the program replaces this process.
+// one. Of `options`, only the devices, the name, the scenario and the seed apply. Without a trace,
+// checks and rules, the program replaces this process.
 struct SystemRequest {
   runtime::HostOptions options;
-  bool has_rules = false;  // a host is started, which takes fault rules
+  bool has_rules = false;  // starts a host that accepts fault rules
   bool strict = false;     // as in RunRequest
   ProgramTraceRequest program_trace = {};
   ChecksRequest checks = {};
@@ -91,8 +91,8 @@ int FaultClear(const std::string& host);
 // time.
 int FaultWait(const std::string& host, const std::string& name, uint64_t times,
               const std::string& timeout);
-// Waits until the host answers and all given conditions hold. Returns kTimedOut after `timeout`
-// ("10s") of real time. The host may start later.
+// Waits until the host replies and all given conditions hold. Returns kTimedOut after `timeout`
+// ("10s") of real time. The host may start after this call.
 struct WaitRequest {
   std::string host;
   std::optional<uint16_t> listening;  // a port on which a program listens with rdma_listen
@@ -105,20 +105,21 @@ struct WaitRequest {
 int Wait(const WaitRequest& request);
 // Copies the binary, the libraries and their files below a prefix.
 int Install(const std::string& prefix);
-// Show and change the clock of a running host (docs/time.md). The last two move the time of all
-// hosts with a manual clock, and return when the move is complete. `by` is a number and its unit,
-// as in "250ms".
+// Show and change the clock of a running host (docs/time.md). The last two advance the time of all
+// hosts with a manual clock. They return when time has reached its target. `by` is a number and its
+// unit, as in "250ms".
 int ClockShow(const std::string& host, bool json);
 int ClockAdvance(const std::string& host, const std::string& by);
 int ClockRunUntilIdle(const std::string& host);
-// Mounts the running hosts as files on a directory (docs/mount.md). Returns when they are mounted,
-// and a process in the background serves them. `is_foreground`: serves them itself, until they are
-// unmounted or a signal ends it.
+// Mounts the running hosts as files on a directory (docs/mount.md). Returns when they are mounted.
+// A process in the background then serves the files. With `is_foreground`, this process serves them
+// itself, until they are unmounted or a signal arrives.
 int Mount(const std::string& directory, bool is_foreground);
-// Removes the mount. `is_lazy`: also while programs use it.
+// Removes the mount. `is_lazy`: also while programs use the mount.
 int Unmount(const std::string& directory, bool is_lazy);
 // Runs a host: in the foreground until it is stopped, or as a daemon until its last client
-// detaches. With `daemonize`, returns when the host accepts connections, also if it runs already.
+// detaches. With `daemonize`, returns when the host accepts connections. The host may have run
+// already.
 int HostMain(const runtime::HostOptions& options, bool daemonize);
 
 // Prints "error: " and the message as one line on stderr. Returns `status`.

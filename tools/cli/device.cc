@@ -34,7 +34,7 @@ OrMessage<Json> DevicesOf(runtime::HostClient& client, const std::string& host) 
   return json.value("devices", Json::array());
 }
 
-// Explains an errno of the host for this request, and what to do.
+// Explains an errno of the host for this request, and what the user can do.
 std::string Reason(int error, const std::string& host, const std::string& device,
                    const std::string& address, const Json& devices) {
   switch (error) {
@@ -42,28 +42,29 @@ std::string Reason(int error, const std::string& host, const std::string& device
       return "host " + host + " has no device " + device + "; it has: " + NamesOf(devices);
     case EEXIST:
       return address.empty()
-                 ? "device " + device + " is there already; remove it first, or choose another name"
+                 ? "device " + device + " exists already; remove it first, or choose another name"
                  : "host " + host + " has the address " + address +
-                       " already; to give it to another device: rdmaemu address move";
+                       " already; to move it to another device, use: rdmaemu address move";
     case EALREADY:
-      return "the address " + address + " is device " + device + "'s already";
+      return "device " + device + " has the address " + address + " already";
     case EADDRNOTAVAIL:
       return "the address " + address +
-             " is not there: neither has this host it, nor has an interface of this machine; see"
-             " rdmaemu device list and `ip address`";
+             " exists neither on this host nor on an interface of this machine; see rdmaemu device "
+             "list and `ip address`";
     case EADDRINUSE:
       return "UDP port 4791 of " + address +
-             " is in use; stop the host that has it, or choose"
-             " another address";
+             " is in use; stop the host that uses it, or choose another address";
     case EINVAL:
-      return "a device that host " + host + " never had needs a profile, as in " + device +
-             "=rxe; profiles: " + BuiltInProfileNames() + ", or a file, as in ./my-nic.toml";
+      return "device " + device + " is new on host " + host + "; name its profile, as in " +
+             device + "=rxe; profiles: " + BuiltInProfileNames() +
+             ", or a file, as in ./my-nic.toml";
     case ENOSPC:
-      return "host " + host + " has as many devices or addresses as it can; remove one first";
+      return "host " + host + " has the maximum number of devices or addresses; remove one first";
     case ENOSYS:
-      return "host " + host + " is of an older version; stop it with: rdmaemu stop " + host;
+      return "host " + host + " runs an older version of rdmaemu; stop it with: rdmaemu stop " +
+             host;
     default:
-      return "host " + host + " could not: " + std::string(std::strerror(error));
+      return "host " + host + " could not make the change: " + std::string(std::strerror(error));
   }
 }
 
@@ -169,7 +170,7 @@ OrMessage<void> Apply(runtime::HostClient& client, const DeviceRequest& request)
 
 int ChangeDevices(const DeviceRequest& given) {
   DeviceRequest request = given;
-  // The addresses after '@' are those of --address.
+  // The addresses after '@' act as --address.
   if (const size_t at = given.device.find('@');
       at != std::string::npos && given.change == DeviceChange::kAddDevice) {
     auto device = runtime::ParseDeviceOption(given.device);

@@ -22,7 +22,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Returns LD_PRELOAD without our library, wherever it is.
+// Returns LD_PRELOAD without our library, at any position.
 std::string OtherPreloads() {
   const std::string all = Variable("LD_PRELOAD");
   std::string others;
@@ -35,8 +35,8 @@ std::string OtherPreloads() {
   return others;
 }
 
-// A program enters a namespace with the path of its current directory, into which a parent of
-// another user may not let it.
+// Returns whether a program can enter its current directory. In a namespace it must do so by path,
+// and a parent directory of another user may not permit that.
 bool CanEnterCurrentDirectory() {
   std::error_code error;
   const auto path = std::filesystem::current_path(error);
@@ -50,7 +50,7 @@ std::string Why(const std::string& reason) {
 }  // namespace
 
 runtime::OrMessage<DeviceFiles> DeviceFiles::Open(SysfsDoor door, const std::string& socket_path) {
-  constexpr const char* kWithout = "; --sysfs off does without";
+  constexpr const char* kWithout = "; --sysfs off runs the program without these files";
   DeviceFiles files;
   std::string refused;
   if (door == SysfsDoor::kAuto || door == SysfsDoor::kFuse) {
@@ -82,7 +82,7 @@ runtime::OrMessage<DeviceFiles> DeviceFiles::Open(SysfsDoor door, const std::str
 Environment DeviceFiles::environment() const {
   const std::string others = OtherPreloads();
   if (!copies_) return {{kFilesVariable, ""}, {"LD_PRELOAD", others}};
-  // AddressSanitizer's library ends a program in which another library is preloaded before it.
+  // AddressSanitizer's library ends a program if another library is preloaded before it.
   const std::string asan = Variable("ASAN_OPTIONS");
   return {{kFilesVariable, copies_->directory()},
           {"LD_PRELOAD", others.empty() ? library_ : library_ + ":" + others},

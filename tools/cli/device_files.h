@@ -1,5 +1,4 @@
-// How a program of `rdmaemu run` finds its host's devices under /sys and /dev
-// (docs/filesystem.md).
+// Shows a host's devices under /sys and /dev to a program of `rdmaemu run` (docs/filesystem.md).
 #pragma once
 
 #include <optional>
@@ -15,8 +14,8 @@ namespace rdmaemu::cli {
 
 class DeviceFiles {
  public:
-  // Opens a door to the files of the host with this socket. kAuto takes FUSE, else the preload
-  // library, else none. Call it with a single thread. On failure returns the reason.
+  // Opens a door to the files of the host with this socket. kAuto uses FUSE, else the preload
+  // library, else no door. Call it with a single thread. On failure returns the reason.
   static runtime::OrMessage<DeviceFiles> Open(SysfsDoor door, const std::string& socket_path);
 
   // Returns the changes to the program's environment. An empty value unsets the variable.
@@ -27,7 +26,7 @@ class DeviceFiles {
  private:
   std::optional<MountNamespace> mounts_;
   std::optional<PreloadDoor> copies_;
-  std::string library_;  // to preload, with copies_
+  std::string library_;  // preloaded by the program, with copies_
 };
 
 }  // namespace rdmaemu::cli

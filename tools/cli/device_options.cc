@@ -35,17 +35,20 @@ void DeviceOptions::AddName(CLI::App* command, const char* help) {
 void DeviceOptions::AddDeviceCommands(CLI::App& app) {
   CLI::App* const device = Group(app, "device", "List, remove and add devices of a running host",
                                  "rdmaemu device remove rxe0 --host a");
-  CLI::App* const list = device->add_subcommand("list", "What the host has, removed devices too");
+  CLI::App* const list =
+      device->add_subcommand("list", "List the host's devices, including removed ones");
   AddCommon(*list, "rdmaemu device list --host a --json");
-  AddName(Command(*device, "remove", "As `rdma link del`, but at once, whoever holds the device",
-                  DeviceChange::kRemoveDevice, "rdmaemu device remove rxe0 --host a"),
-          "The device; its ids get DEVICE_REMOVAL");
-  CLI::App* const add = Command(*device, "add", "Bring a removed device back, or make a new one",
+  AddName(
+      Command(*device, "remove",
+              "Remove a device as `rdma link del` does, but at once, even while programs hold it",
+              DeviceChange::kRemoveDevice, "rdmaemu device remove rxe0 --host a"),
+      "The device. Its ids get DEVICE_REMOVAL");
+  CLI::App* const add = Command(*device, "add", "Add a removed device again, or create a new one",
                                 DeviceChange::kAddDevice, "rdmaemu device add rxe0 --host a");
   AddName(add,
-          "NAME[=PROFILE][@IP[/BITS]...], a profile's name or file; a removed one comes back as it "
-          "was, with its addresses");
-  add->add_option("--address", request_.addresses, "More addresses for it")
+          "NAME[=PROFILE][@IP[/BITS]...], where PROFILE is a profile's name or file. A removed "
+          "device returns unchanged, with its addresses");
+  add->add_option("--address", request_.addresses, "More addresses of the device")
       ->type_name("IP[/BITS][,...]")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -53,14 +56,14 @@ void DeviceOptions::AddDeviceCommands(CLI::App& app) {
 
 void DeviceOptions::AddPortCommands(CLI::App& app) {
   CLI::App* const port =
-      Group(app, "port", "Take a device's port down and up again, as `ip link set` does",
+      Group(app, "port", "Set a device's port down or up, as `ip link set` does",
             "rdmaemu port down rxe0 --host a; sleep 1; rdmaemu port up rxe0 --host a");
-  AddName(Command(*port, "down", "Nothing passes any more", DeviceChange::kPortDown,
-                  "rdmaemu port down rxe0 --host a"),
+  AddName(Command(*port, "down", "Set the port down: it sends and receives no packets",
+                  DeviceChange::kPortDown, "rdmaemu port down rxe0 --host a"),
           "The device");
-  AddName(
-      Command(*port, "up", "Back to work", DeviceChange::kPortUp, "rdmaemu port up rxe0 --host a"),
-      "The device");
+  AddName(Command(*port, "up", "Set the port up", DeviceChange::kPortUp,
+                  "rdmaemu port up rxe0 --host a"),
+          "The device");
 }
 
 void DeviceOptions::AddAddressCommands(CLI::App& app) {
@@ -71,7 +74,7 @@ void DeviceOptions::AddAddressCommands(CLI::App& app) {
     return command;
   };
   const auto add_device = [this](CLI::App* command) {
-    command->add_option("--device", request_.device, "The device that gets it")
+    command->add_option("--device", request_.device, "The new device of the address")
         ->type_name("NAME")
         ->required();
   };
@@ -79,15 +82,15 @@ void DeviceOptions::AddAddressCommands(CLI::App& app) {
       Group(app, "address", "Add, remove and move addresses of a running host",
             "rdmaemu address add 127.0.1.9 --device rxe0 --host a");
   add_device(
-      add_address(Command(*address, "add", "A new address for a device", DeviceChange::kAddAddress,
+      add_address(Command(*address, "add", "Add an address to a device", DeviceChange::kAddAddress,
                           "rdmaemu address add 127.0.1.9 --device rxe0 --host a")));
-  add_address(Command(*address, "remove", "Takes it from its device and off the network",
+  add_address(Command(*address, "remove", "Remove an address from its device and from the network",
                       DeviceChange::kRemoveAddress, "rdmaemu address remove 127.0.1.9 --host a"));
-  add_device(add_address(Command(*address, "move",
-                                 "To another device of the host, as after a bond's failover: ids"
-                                 " that are bound to it get ADDR_CHANGE",
-                                 DeviceChange::kMoveAddress,
-                                 "rdmaemu address move 127.0.1.9 --device rxe1 --host a")));
+  add_device(add_address(Command(
+      *address, "move",
+      "Move an address to another device of the host, as after a failover of a bond. Ids that are "
+      "bound to the address get ADDR_CHANGE",
+      DeviceChange::kMoveAddress, "rdmaemu address move 127.0.1.9 --device rxe1 --host a")));
 }
 
 void DeviceOptions::AddPkeyCommands(CLI::App& app) {
@@ -96,12 +99,14 @@ void DeviceOptions::AddPkeyCommands(CLI::App& app) {
                                "Change the P_Key table of a device, as a subnet"
                                " manager does",
                                example);
-  CLI::App* const set = Command(*pkey, "set", "Its programs get IBV_EVENT_PKEY_CHANGE",
-                                DeviceChange::kSetPkey, example);
+  CLI::App* const set =
+      Command(*pkey, "set", "Set one entry of the table. Programs get IBV_EVENT_PKEY_CHANGE",
+              DeviceChange::kSetPkey, example);
   AddName(set, "The device");
-  set->add_option("INDEX", request_.pkey_index, "Entry of the table, from 0 on")->required();
-  set->add_option("PKEY", request_.pkey,
-                  "16 bits, such as 0x8001; the top bit is full membership; 0: no partition")
+  set->add_option("INDEX", request_.pkey_index, "Index of the entry, from 0")->required();
+  set->add_option(
+         "PKEY", request_.pkey,
+         "A number of 16 bits, such as 0x8001. The top bit means full membership. 0: no partition")
       ->required();
 }
 

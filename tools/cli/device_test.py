@@ -32,7 +32,7 @@ def devices_go_and_return():
         expect(result, 0)
         check(result.stdout == "rxe0 (rxe, removed): %s\n" % ADDRESS, result.stdout)
         check(devices(emulator, "device", "add", "rxe0") == [there], "back")
-        expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "is there already")
+        expect(emulator.rdmaemu("device", "add", "rxe0", "--host", "h"), 1, "exists already")
         expect(emulator.rdmaemu("device", "add", "new", "--host", "h"), 1, "new=rxe")
         expect(emulator.rdmaemu("device", "add", "new=rxe", "--address", ADDRESS, "--host",
                                 "h"), 1, ADDRESS)
@@ -126,7 +126,7 @@ def addresses_come_go_and_move():
         expect(emulator.rdmaemu("address", "add", OTHER, "--device", "two", "--host", "h"), 1,
                "UDP port 4791 of " + OTHER + " is in use")
         expect(emulator.rdmaemu("address", "add", "203.0.113.1", "--device", "two", "--host", "h"),
-               1, "nor has an interface")
+               1, "nor on an interface")
         expect(emulator.rdmaemu("address", "add", "224.0.0.1", "--device", "two", "--host", "h"),
                1, "not the address of one host")
         let_go(holder)

@@ -25,9 +25,8 @@ std::optional<Duration> ParseDuration(std::string_view text) {
 
 std::string NotADuration(std::string_view text) {
   return "\"" + std::string(text) +
-         "\" is not a length of time: give a number from 1 on and its unit, ns, us, ms, s, min or "
-         "h,"
-         " up to a year, as in 250ms";
+         "\" is not a duration; give a number from 1 and its unit (ns, us, ms, s, min or h), at "
+         "most a year, as in 250ms";
 }
 
 }  // namespace rdmaemu::cli

@@ -21,7 +21,7 @@ int Env(const runtime::HostOptions& options) {
   if (!registry) return Fail(kFailed, registry.error());
   auto environment = ProgramEnvironment(*registry, options);
   if (!environment) return Fail(kFailed, environment.error());
-  // The first call of a program starts the host, which needs these options.
+  // The program's first call starts the host, which needs these options.
   for (const auto& variable : OptionEnvironment(options)) environment->push_back(variable);
   for (const auto& [name, value] : *environment) {
     printf("export %s=%s\n", name.c_str(), Quoted(value).c_str());

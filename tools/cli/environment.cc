@@ -102,7 +102,7 @@ std::string Normal(const std::string& path) {
   return normal;
 }
 
-// Our own directories: what a `run` or `env` around this one has put into LD_LIBRARY_PATH.
+// Returns our own directories. An outer `run` or `env` has put them into LD_LIBRARY_PATH.
 std::vector<std::string> OwnDirectories(const std::string& binary) {
   std::vector<std::string> own;
   if (const auto libraries = LibraryDirectories(binary)) own = *libraries;
@@ -115,7 +115,8 @@ bool IsIn(const std::vector<std::string>& directories, const std::string& direct
       directories, [&](const std::string& each) { return Normal(each) == Normal(directory); });
 }
 
-// The path of the machine's own library, also where ours stand before it. "": there is none.
+// Returns the path of the machine's own library, even if our directories are searched before it.
+// Returns "" if there is none.
 std::string MachineLibrary(const char* soname, const std::vector<std::string>& own) {
   const std::string found = LoadedLibrary(soname);
   if (!found.empty()) return found;
@@ -137,8 +138,8 @@ std::string LibraryIn(const std::vector<std::string>& directories, const char* s
   return "";
 }
 
-// Returns the variables that tell the layer its task and the libraries behind it. One library may
-// be missing. `directory` is the layer's, and of its modules.
+// Returns the variables with the tasks of the layer and the libraries behind it. One library may be
+// missing. `directory` contains the layer and its modules.
 Environment LayerEnvironment(const Layer& layer, const std::string& directory,
                              const std::string& verbs, const std::string& rdmacm) {
   return {{"RDMAEMU_LAYER_VERBS", verbs},
@@ -153,7 +154,7 @@ Environment LayerEnvironment(const Layer& layer, const std::string& directory,
           {"RDMAEMU_LAYER_CHECKS_DIRECTORY", layer.checks}};
 }
 
-// The variables of the layer, all taken away.
+// Returns changes that unset all variables of the layer.
 Environment WithoutLayer() {
   Environment variables = LayerEnvironment({}, "", "", "");
   for (auto& variable : variables) variable.second.clear();
@@ -281,7 +282,7 @@ runtime::OrMessage<Environment> SystemEnvironment(const Layer& wanted) {
         {"RDMAEMU_HOST", ""}, {kFilesVariable, ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
     for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
   }
-  // Remove our libraries from the path, where an outer `run` or `env` has added them.
+  // Remove our libraries from the path, if an outer `run` or `env` has added them.
   const std::string binary = BinaryPath();
   const std::vector<std::string> own = OwnDirectories(binary);
   std::vector<std::string> path = Split(Variable("LD_LIBRARY_PATH"), ':');

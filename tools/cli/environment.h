@@ -1,4 +1,4 @@
-// The environment with which a program finds our libraries and its host.
+// The environment by which a program finds our libraries and its host.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path);
 runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
                                             const std::string& package, const std::string& name);
 
-// What a program's layer does. When all are empty, the layer is not loaded.
+// The tasks of a program's layer. When all members are empty, the layer is not loaded.
 struct Layer {
   std::string device = {};     // the only device that the program sees
   std::string recording = {};  // directory of a recording of what the program saw
@@ -38,15 +38,15 @@ struct Layer {
   }
 };
 
-// Makes changes to this process's environment. An empty value unsets the variable.
+// Applies changes to this process's environment. An empty value unsets the variable.
 void Apply(const Environment& changes);
 
-// The value of --clock for programs that live in the time of their hosts.
+// The value of --clock for programs whose clocks show the time of their hosts.
 inline constexpr const char* kProgramClock = "program";
 
-// Returns RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH, in which our directories
-// precede the old value. With kProgramClock also adds librdmaemu.so.1 to LD_PRELOAD, which gives
-// the program its hosts' time.
+// Returns RDMAEMU_HOST, RDMAEMU_DIR, RDMAEMU_BIN and LD_LIBRARY_PATH. In the last one our
+// directories precede the old value. With kProgramClock also adds librdmaemu.so.1 to LD_PRELOAD.
+// librdmaemu.so.1 makes the hosts' time the program's time.
 runtime::OrMessage<Environment> ProgramEnvironment(const runtime::Registry& registry,
                                                    const runtime::HostOptions& host,
                                                    const Layer& layer = {});
@@ -57,11 +57,12 @@ Environment OptionEnvironment(const runtime::HostOptions& options);
 // Returns the names of all these variables.
 std::vector<std::string> OptionVariables();
 // Returns the changes to the environment of a program that must not run on our host. An empty value
-// unsets the variable. The machine's own libraries, or the layer before them, are preloaded,
-// because a program linked with rdmaemu would load ours. The variable RDMAEMU_SYSTEM_LIBRARIES
-// (DIR:DIR) names the directories of other libraries to use as the machine's own. Tests use it with
-// the emulator's libraries, whose host the program then keeps. A layer without fault rules keeps
-// those of an outer `run`.
+// unsets the variable. The changes preload the machine's own libraries, or the layer before them,
+// because a program linked with rdmaemu would load ours.
+//
+// RDMAEMU_SYSTEM_LIBRARIES (DIR:DIR) names directories of other libraries to use as the machine's
+// own. Tests set it to the emulator's libraries, whose host the program then keeps. A layer without
+// fault rules keeps the rules of an outer `run`.
 runtime::OrMessage<Environment> SystemEnvironment(const Layer& layer);
 // Returns whether RDMAEMU_SYSTEM_LIBRARIES is set.
 bool HasSystemLibraries();

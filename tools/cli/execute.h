@@ -6,11 +6,12 @@
 
 namespace rdmaemu::cli {
 
-// The exit statuses if the program could not run.
+// The exit statuses of a program that could not be run.
 inline constexpr int kNotFound = 127, kNotExecutable = 126;
 
-// Call this first. A process that inherits an ignored SIGCHLD cannot learn how its children ended.
-// Execute ignores it again for the program.
+// Restores the default action of SIGCHLD. Call this first, because a process with an ignored
+// SIGCHLD cannot get the exit statuses of its children. Execute ignores the signal again for the
+// program.
 void HearOfChildren();
 
 // Works as execvp(3). On failure prints the reason and exits with one of these statuses, as a shell

@@ -151,7 +151,7 @@ bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
   const SortedJson list = left ? SortedJson::parse(*left, nullptr, false) : SortedJson();
   if (!list.is_array()) {
     if (!expects_host) return true;
-    fprintf(stderr, "%s: the host has gone, and which rules fired with it\n", severity);
+    fprintf(stderr, "%s: the host has ended, so it is unknown which rules fired\n", severity);
     return false;
   }
   bool all_fired = true;

@@ -20,8 +20,8 @@ size_t SizeOf(const std::string& path) {
   return error ? 0 : static_cast<size_t>(size);
 }
 
-// True when the host ended without writing its files. A host that ends by itself removes its
-// record; a host that a fault rule ends writes a crash file.
+// Returns true if the host ended without writing its files. A host that ends by itself removes its
+// record. A host that a fault rule ends writes a crash file.
 bool WasKilled(pid_t host, const runtime::Registry& registry, const std::string& name) {
   // The host's sockets close before its record is removed.
   if (!AwaitEnd(registry, name, host)) return false;
@@ -79,8 +79,8 @@ bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
         !WasKilled(client.host_pid(), registry, options.name)) {
       return !log.HasError();
     }
-    fprintf(stderr, "error: %s may miss its end: host %s was killed; run it again\n", lost.c_str(),
-            options.name.c_str());
+    fprintf(stderr, "error: %s may lack its last records: host %s was killed; run it again\n",
+            lost.c_str(), options.name.c_str());
     return false;
   }
   bool is_whole = true;

@@ -34,7 +34,7 @@ class HostLog {
 };
 
 // Prints on stderr which traces and captures of the host lack records because a write failed.
-// Returns true if none does. A host that has ended cannot be asked. Its files count as complete
+// Returns true if none does. A host that has ended cannot be queried. Its files count as complete
 // unless it was killed.
 bool ReportCutFiles(runtime::HostClient& client, const HostLog& log,
                     const runtime::Registry& registry, const runtime::HostOptions& options);

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns null if nobody listens (a dead host left its socket) or answers.
+// Returns null if nobody listens (a dead host left its socket), or if the host does not reply.
 Json AskHost(const runtime::Registry& registry, const std::string& name) {
   auto client = runtime::HostClient::Connect(registry.SocketPath(name));
   if (!client) return {};
@@ -24,7 +24,7 @@ Json AskHost(const runtime::Registry& registry, const std::string& name) {
   }
   Json json = Json::parse(*status, nullptr, false);
   if (!json.is_object()) return {};
-  // A connection that only asks, such as ours, is not a client.
+  // A connection that only makes queries, such as ours, is not a client.
   Json clients = Json::array();
   for (const Json& each : json.value("clients", Json::array())) {
     if (each.value("group", 0u) != 0) clients.push_back(each);

@@ -31,7 +31,7 @@ runtime::OrMessage<fs::path> Source(const fs::path& binary) {
                         " bazel build --config=opt //tools/install:tree");
 }
 
-// Reads the manifest, or says what is wrong with it. No path may leave the prefix.
+// Reads the manifest, or returns its error. No path may leave the prefix.
 runtime::OrMessage<std::vector<fs::path>> ReadManifest(const fs::path& file) {
   std::ifstream stream(file);
   std::vector<fs::path> paths;
@@ -46,7 +46,7 @@ runtime::OrMessage<std::vector<fs::path>> ReadManifest(const fs::path& file) {
   return paths;
 }
 
-// Copies under another name first, so that a library in use is replaced atomically.
+// Copies under another name first. A library that is in use is then replaced atomically.
 std::error_code Replace(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to.parent_path(), error);

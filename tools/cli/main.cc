@@ -32,57 +32,60 @@ constexpr const char* kRunExample =
     "A failure when the program uses the libraries wrongly:\n"
     "  rdmaemu run --check=error -- ./my_test\n"
     "A CI job that no other job of the same user can disturb:\n"
-    "  rdmaemu run --private -- ./ci.sh\n"
-    "Exits with CMD's status, 128+n when signal n ended it, 127 when there is no CMD, 126 when it"
-    " cannot be executed, 125 when rdmaemu itself failed or a trace or capture was cut, 123 when "
-    "CMD"
-    " succeeded and a rule never fired (--strict), 122 when CMD succeeded and the run left the "
-    "trace"
-    " of --replay. docs/command.md has the statuses of all commands.\n"
-    "Hosts are found in the directory RDMAEMU_DIR; default $XDG_RUNTIME_DIR/rdmaemu, else"
+    "  rdmaemu run --private -- ./ci.sh\n\n"
+    "Exit status: that of CMD, or 128+n if signal n ended CMD. Other statuses:\n"
+    "  121  with --check=error, CMD succeeded and there are findings\n"
+    "  122  CMD succeeded and the run departed from the trace of --replay\n"
+    "  123  with --strict, CMD succeeded and a rule never fired\n"
+    "  125  rdmaemu itself failed, or a trace or capture was cut\n"
+    "  126  CMD cannot be executed\n"
+    "  127  there is no CMD\n"
+    "docs/command.md has the statuses of all commands.\n\n"
+    "Commands find hosts in the directory RDMAEMU_DIR. Default: $XDG_RUNTIME_DIR/rdmaemu, else"
     " /tmp/rdmaemu-UID.";
 
-// Refuses the value of an unset shell variable, which would otherwise mean the default.
+// Refuses an empty value, for example of an unset shell variable. An empty value would otherwise
+// mean the default.
 CLI::Validator IsNotEmpty() {
   return CLI::Validator(
       [](const std::string& text) {
-        return text.empty() ? "the value is empty; give one, or leave the option out" : "";
+        return text.empty() ? "the value is empty; give a value, or omit the option" : "";
       },
       "");
 }
 
 void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string>& profiles) {
-  // Each option takes one value each time, so that it never takes CMD as a value.
+  // Each option takes one value at a time, so that it never takes CMD as a value.
   app.add_option(
          "--address", options.addresses,
-         "Addresses of the host on the network (UDP port 4791), with the prefixes of their"
-         " networks, which are the host's routes; without BITS: as on the machine's"
-         " interface, else 127.0.0.0/8, /24 (IPv4) or /64 (IPv6); default 127.0.0.1 and ::1,"
-         " and inside the host the machine's own others")
+         "Addresses of the host on the network (UDP port 4791), with the prefixes of their "
+         "networks. The networks are the host's routes. Without BITS, the prefix is that of the "
+         "machine's interface, else 127.0.0.0/8, /24 (IPv4) or /64 (IPv6). Default: 127.0.0.1 and "
+         "::1 on the network, and the machine's other addresses inside the host only")
       ->type_name("IP[/BITS][,...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--device", options.devices,
-                 "RDMA devices; one with @IP has exactly those addresses, the others get those of"
-                 " --address in turn; default rxe0=rxe")
+                 "RDMA devices. A device with @IP has exactly these addresses. The addresses of "
+                 "--address are assigned to the other devices in turn. Default: rxe0=rxe")
       ->type_name("NAME[=PROFILE][@IP[/BITS]...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--profile", profiles,
-                 "A device with the habits of PROFILE, named after it: rxe, rxe-6.12, siw, "
-                 "mlx5-roce, mlx5-ib, minimal, or a file in TOML"
-                 " (docs/profiles.md); the same as --device NAME0=PROFILE")
+                 "A device that behaves as PROFILE, with a name made from the profile's: rxe, "
+                 "rxe-6.12, siw, mlx5-roce, mlx5-ib, minimal, or a TOML file (docs/profiles.md). "
+                 "Same as --device NAME0=PROFILE")
       ->type_name("PROFILE")
       ->allow_extra_args(false);
   app.add_option("--silent-net", options.silent_nets,
-                 "Networks in which nobody answers: resolving an address there ends in"
-                 " RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT, when its time is up")
+                 "Networks in which no address answers. Resolving such an address ends with "
+                 "RDMA_CM_EVENT_ADDR_ERROR, status -ETIMEDOUT, at the time-out")
       ->type_name("IP/BITS[,...]")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--gateway", options.gateways,
-                 "Neighbours by way of which the host reaches what is in none of its networks;"
-                 " without one, rdma_resolve_addr answers ENETUNREACH there")
+                 "Next hops for destinations outside the host's networks. Without a gateway, "
+                 "rdma_resolve_addr returns ENETUNREACH for such a destination")
       ->type_name("IP[,IP...]")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -90,24 +93,24 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--trace", options.trace_path,
-                 "Write what happens to FILE (one JSON object a line)")
+                 "Write the host's trace to FILE (one JSON object per line)")
       ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--scenario", options.scenario_path, "Fault rules (TOML, docs/faults.md)")
       ->check(IsNotEmpty())
       ->type_name("FILE");
   app.add_option("--clock", options.clock,
-                 "How time passes: real, scaled:K (K times as fast), virtual (jumps to what is due"
-                 " next), manual (moves by `rdmaemu clock`), program (virtual with --program-time);"
-                 " default real (docs/time.md)")
+                 "The host's clock: real, scaled:K (K times as fast), virtual (jumps to the next "
+                 "deadline), manual (advanced by `rdmaemu clock`), program (virtual with "
+                 "--program-time). Default: real (docs/time.md)")
       ->type_name("MODE");
   app.add_option("--payload-shortcuts", options.payload_shortcuts,
-                 "off: every payload is copied when it is posted and delivered; slower, otherwise"
-                 " the same; default on")
+                 "off: the host copies every payload when it is posted and delivered. This is "
+                 "slower and makes no other difference. Default: on")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--seed", options.seed,
-                 "Fixes what the host chooses at random: keys, numbers, draws of rules")
+                 "Seed of the host's random choices: keys, numbers, random decisions of rules")
       ->check(IsNotEmpty())
       ->type_name("N");
 }
@@ -128,7 +131,7 @@ std::string DefaultHostName() {
   return name == nullptr || *name == '\0' ? "default" : name;
 }
 
-// A daemon has another working directory.
+// A daemon has another working directory, so paths must be absolute.
 void MakePathsAbsolute(HostOptions& options) {
   for (std::string* path : {&options.pcap_path, &options.trace_path, &options.scenario_path}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
@@ -161,8 +164,8 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   }
   if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
     return "\"" + options.seed +
-           "\" is not a seed: use a number from 0 to 18446744073709551615, or the one that"
-           " `rdmaemu run` has printed";
+           "\" is not a seed; use a number from 0 to 18446744073709551615, or the seed that "
+           "`rdmaemu run` printed";
   }
   if (const auto clock = runtime::ParseClockOption(options.clock); !clock) return clock.error();
   if (!options.scenario_path.empty()) {
@@ -182,14 +185,14 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
   }
   rest.insert(rest.end(), command.begin(), command.end());
   if (rest.empty()) {
-    return tl::unexpected(
-        std::string("no program is given; put it behind --, as in: rdmaemu run -- rping -s"));
+    return tl::unexpected(std::string(
+        "no program is given; put the program after --, as in: rdmaemu run -- rping -s"));
   }
   return rest;
 }
 
 // Returns whether an option is about fault rules. On the system backend such an option starts a
-// host that takes them.
+// host that accepts rules.
 bool IsForRules(const std::string& option) {
   return option == "--host" || option == "--scenario" || option == "--strict" || option == "--seed";
 }
@@ -212,8 +215,8 @@ std::optional<std::string> NeedsEmulator(const CLI::App& run) {
       continue;
     }
     return name +
-           " needs the emulator; with --backend system a program gets the machine's own"
-           " devices as they are";
+           " needs the emulator; with --backend system a program gets the machine's own devices "
+           "unchanged";
   }
   return std::nullopt;
 }
@@ -228,17 +231,19 @@ class FaultCommand {
         "Example:\n"
         "  rdmaemu fault add --host a 'at = \"cm.req\", nth = 3, reject = 28'\n"
         "  rdmaemu fault list --host a");
-    add_ = Add("add", "Add a rule behind the others: the keys of one [[fault]] (docs/faults.md)");
+    add_ = Add("add", "Append a rule: the keys of one [[fault]] table (docs/faults.md)");
     add_->add_option("RULE", text_, "Such as: at = \"cm.req\", nth = 3, reject = 28")->required();
-    list_ = Add("list", "Show the rules, how often each matched and how often it fired");
+    list_ = Add("list", "List the rules, with the number of matches and firings of each");
     list_->add_flag("--json", json_, "For a program");
     remove_ = Add("remove", "Remove one rule");
     remove_->add_option("NAME", text_, "Name of the rule")->required();
-    release_ = Add("release", "Let go of what a rule with hold = true has held so far");
+    release_ = Add("release", "Release everything that a rule with hold = true holds now");
     release_->add_option("NAME", text_, "Name of the rule")->required();
-    wait_ = Add("wait", "Return when a rule has fired, for a test that needs to know");
+    wait_ = Add("wait", "Wait until a rule has fired");
     wait_->add_option("NAME", text_, "Name of the rule")->required();
-    wait_->add_option("--times", times_, "When it has fired so often since it was added; default 1")
+    wait_
+        ->add_option("--times", times_,
+                     "Number of firings to wait for, counted since the rule was added; default 1")
         ->type_name("N");
     wait_
         ->add_option("--timeout", timeout_,
@@ -273,7 +278,7 @@ class FaultCommand {
 class ClockCommand {
  public:
   explicit ClockCommand(CLI::App& app)
-      : clock_(app.add_subcommand("clock", "Show and move the time of a running host")) {
+      : clock_(app.add_subcommand("clock", "Show and advance the time of a running host")) {
     clock_->require_subcommand(1);
     clock_->footer(
         "Example:\n"
@@ -281,10 +286,12 @@ class ClockCommand {
         "  rdmaemu clock advance 5s --host a");
     show_ = Add("show", "Print the mode and the time");
     show_->add_flag("--json", json_, "For a program");
-    advance_ = Add("advance", "Move the time of all hosts whose clock is manual, moment by moment");
+    advance_ =
+        Add("advance", "Advance the time of all hosts with a manual clock, deadline by deadline");
     advance_->add_option("TIME", by_, "A number and ns, us, ms, s, min or h, as in 250ms")
         ->required();
-    Add("run-until-idle", "The same, until nothing is due any more, or a program is awaited");
+    Add("run-until-idle",
+        "Advance the time until no deadline is left, or a host waits for a program");
   }
   bool given() const { return clock_->parsed(); }
   int Do() const {
@@ -311,7 +318,7 @@ CLI::Validator IsPort() {
         uint16_t port = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
         if (error == std::errc() && end == text.data() + text.size() && port != 0) return "";
-        return "give a port from 1 to 65535";
+        return "the port must be a number from 1 to 65535";
       },
       "");
 }
@@ -320,20 +327,26 @@ CLI::Validator IsPort() {
 class WaitCommand {
  public:
   explicit WaitCommand(CLI::App& app)
-      : wait_(app.add_subcommand("wait", "Return when a host has what a test needs")) {
+      : wait_(app.add_subcommand("wait", "Wait until a host has reached a given state")) {
     request_.host = DefaultHostName();
-    wait_->add_option("--host", request_.host, "Name of the host, which may start later")
+    wait_->add_option("--host", request_.host, "Name of the host; the host may start later")
         ->type_name("NAME");
-    wait_->add_option("--listening", request_.listening, "Until a program listens by rdma_listen")
+    wait_
+        ->add_option("--listening", request_.listening,
+                     "Wait until a program listens on PORT with rdma_listen")
         ->check(IsPort())
         ->type_name("PORT");
-    wait_->add_option("--device", request_.device, "Until the device is there and its port active")
+    wait_
+        ->add_option("--device", request_.device,
+                     "Wait until the device is present and its port is active")
         ->type_name("NAME");
     wait_
         ->add_option("--event", request_.event,
-                     "Until a program got the RDMA CM event, such as ESTABLISHED")
+                     "Wait until a program got the RDMA CM event, such as ESTABLISHED")
         ->type_name("EVENT");
-    wait_->add_option("--times", request_.times, "So often since the host's start; default 1")
+    wait_
+        ->add_option("--times", request_.times,
+                     "Number of events to wait for, counted since the host's start; default 1")
         ->check(CLI::PositiveNumber)
         ->type_name("N");
     wait_
@@ -342,7 +355,9 @@ class WaitCommand {
         ->type_name("TIME");
     wait_->add_flag("--json", request_.json, "Print the host's status at the end, for a program");
     wait_->footer(
-        "Without a condition it returns when the host answers; several must all hold.\n\n"
+        "Without a condition, waits until the host replies. If there are several conditions, waits "
+        "until all hold.\n"
+        "\n"
         "Example, a client that starts when its server listens:\n"
         "  rdmaemu run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 3 &\n"
         "  rdmaemu wait --host a --listening 7174\n"
@@ -362,13 +377,15 @@ class MountCommands {
   explicit MountCommands(CLI::App& app)
       : mount_(app.add_subcommand("mount", "Show the running hosts as files below a directory")),
         unmount_(app.add_subcommand("unmount", "Remove a mount of `rdmaemu mount`")) {
-    mount_->add_option("DIR", directory_, "Where; a directory that exists")->required();
-    mount_->add_flag("-f,--foreground", is_foreground_,
-                     "Stay in the foreground until DIR is unmounted, or a signal ends it");
+    mount_->add_option("DIR", directory_, "An existing directory")->required();
+    mount_->add_flag(
+        "-f,--foreground", is_foreground_,
+        "Serve the files in the foreground, until DIR is unmounted or a signal arrives");
     mount_->footer(
-        "Returns when DIR shows the hosts. A process in the background serves the files to this"
-        " user alone. When this process ends, DIR is unmounted. Errors of the mount go to the"
-        " standard error, later ones to RDMAEMU_DIR/mount-log (docs/mount.md).\n\n"
+        "Returns when DIR shows the hosts. A process in the background serves the files to this "
+        "user alone. When this process ends, DIR is unmounted. Errors of mounting are printed to "
+        "standard error, later errors are written to RDMAEMU_DIR/mount-log (docs/mount.md).\n"
+        "\n"
         "Example:\n"
         "  mkdir -p hosts && rdmaemu mount hosts\n"
         "  echo 'at = \"cm.req\", name = \"lost\", drop = true' > hosts/a/faults/new\n"
@@ -376,8 +393,9 @@ class MountCommands {
         "  tail -f hosts/a/trace.jsonl\n"
         "  rdmaemu unmount hosts");
     unmount_->add_option("DIR", directory_, "The directory of `rdmaemu mount`")->required();
-    unmount_->add_flag("--lazy", is_lazy_,
-                       "Also while programs use the files; the mount is gone for all others");
+    unmount_->add_flag(
+        "--lazy", is_lazy_,
+        "Unmount even while programs use the files. All other programs no longer see the mount");
     unmount_->footer("Example:\n  rdmaemu unmount hosts");
   }
   bool given() const { return mount_->parsed() || unmount_->parsed(); }
@@ -391,7 +409,7 @@ class MountCommands {
   bool is_foreground_ = false, is_lazy_ = false;
 };
 
-// Says what is wrong with the command line, and which help to read.
+// Returns the mistake in the command line, and the help to read.
 std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   std::string path = app.get_name();
@@ -419,11 +437,13 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
   app.footer(
-      "rdmaemu COMMAND --help says more about one, with an example. docs/ in what it says is"
-      " share/doc/rdmaemu/ of an installed rdmaemu's prefix.\n\n"
-      "RDMAEMU_DIR names the directory in which hosts are found; default $XDG_RUNTIME_DIR/rdmaemu,"
-      " else /tmp/rdmaemu-UID. Commands with different directories do not see each other's hosts.\n"
-      "RDMAEMU_HOST names the host of commands that are given none; default \"default\".");
+      "rdmaemu COMMAND --help describes one command, with an example. Its docs/ is "
+      "share/doc/rdmaemu/ below the prefix of an installed rdmaemu.\n"
+      "\n"
+      "RDMAEMU_DIR names the directory in which commands find hosts. Default: "
+      "$XDG_RUNTIME_DIR/rdmaemu, else /tmp/rdmaemu-UID. Commands with different directories do not "
+      "find each other's hosts.\n"
+      "RDMAEMU_HOST names the host of commands without a host's name. Default: \"default\".");
 
   HostOptions options;
   options.name = DefaultHostName();
@@ -433,40 +453,42 @@ int Main(int argc, char** argv) {
 
   CLI::App* const run = app.add_subcommand(
       "run", "Run a program on an emulated host: rdmaemu run [OPTIONS] -- CMD ARGS...");
-  run->add_option("--host", options.name, "Name of the host; started when it does not run")
+  run->add_option("--host", options.name,
+                  "Name of the host. `run` starts the host if it does not run")
       ->type_name("NAME");
   AddHostOptions(*run, options, profiles);
   run->add_option("--backend", backend,
-                  "emulator (default), or system: the machine's own rdma-core and device, of which"
-                  " --device chooses one")
+                  "emulator (default), or system: the machine's own rdma-core and device. --device "
+                  "selects one of the machine's devices")
       ->check(CLI::IsMember({"emulator", "system"}))
       ->type_name("NAME");
   run->add_flag("--strict", strict,
-                "Fail with status 123 when CMD succeeded and a fault rule of the host never fired");
+                "Fail with status 123 if CMD succeeded and a fault rule of the host never fired");
   std::string replay;
-  run->add_option("--replay", replay,
-                  "Run with the seed of TRACE, say at which of its records this run left it, and"
-                  " fail with status 122 when CMD succeeded and the run left it")
+  run->add_option(
+         "--replay", replay,
+         "Use the seed of TRACE and compare this run with TRACE. Print the record at which the run "
+         "departs from TRACE, and fail with status 122 if CMD succeeded and the run departed")
       ->type_name("TRACE");
   ProgramTraceRequest program_trace{.limit_bytes = kMaxRecordingBytes};
   run->add_option("--program-trace", program_trace.path,
-                  "Write each call, event and completion that CMD and its children saw, on either"
-                  " backend, as JSON lines (docs/trace.md)")
+                  "Write each call, event and completion of CMD and its children as JSON lines, on "
+                  "either backend (docs/trace.md)")
       ->type_name("FILE");
   run->add_option("--program-trace-limit", program_trace.limit_bytes,
-                  "Record at most so many bytes for it, such as 500M; default 4G. What does not fit"
-                  " is lost, and run fails with status 125")
+                  "Limit of the recording for --program-trace, such as 500M; default 4G. Records "
+                  "beyond the limit are lost, and `run` fails with status 125")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
   run->add_flag("--payload-hashes", program_trace.hashes_payloads,
-                "Put a hash of the bytes that each request sends, and of the bytes that arrived,"
-                " into the trace (docs/trace.md)")
+                "Add to the trace a hash of the bytes that each request sends, and of the received "
+                "bytes (docs/trace.md)")
       ->needs("--program-trace");
   std::string check;
   run->add_flag("--check{report}", check,
-                "Check the use of libibverbs and librdmacm by CMD and its children, on either"
-                " backend, and print each finding with its place (docs/checks.md). With"
-                " --check=error, fail with status 121 when CMD succeeded and there are findings")
+                "Check how CMD and its children use libibverbs and librdmacm, on either backend. "
+                "Print each finding with its place (docs/checks.md). With --check=error, fail with "
+                "status 121 if CMD succeeded and there are findings")
       ->check(CLI::IsMember({"report", "error"}));
   ChecksRequest checks;
   run->add_option("--check-json", checks.json_path,
@@ -475,18 +497,18 @@ int Main(int argc, char** argv) {
       ->needs("--check");
   bool program_time = false;
   const auto add_program_time = [&](CLI::App& command) {
-    command.add_flag("--program-time", program_time,
-                     "The program lives in the time of its hosts, whose clock must be virtual: its"
-                     " clocks, timers and time-outs follow it, and it passes only while all"
-                     " programs wait (docs/time.md)");
+    command.add_flag(
+        "--program-time", program_time,
+        "Make the hosts' virtual time the program's time. The program's clocks, timers and "
+        "time-outs follow that time. Time advances only while all programs wait (docs/time.md)");
   };
   add_program_time(*run);
   SysfsDoor sysfs = SysfsDoor::kAuto;
-  run->add_option("--sysfs", sysfs,
-                  "How CMD finds the devices under /sys and /dev (docs/filesystem.md): fuse, by a"
-                  " mount that only CMD and its children see; preload, by a library that redirects"
-                  " file calls; off; default auto, which is fuse where the system allows it, else"
-                  " preload")
+  run->add_option(
+         "--sysfs", sysfs,
+         "How CMD finds the devices under /sys and /dev (docs/filesystem.md). fuse: a mount that "
+         "only CMD and its children see. preload: a library that redirects file calls. off: not at "
+         "all. auto (default): fuse if the system allows it, else preload")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, SysfsDoor>{{"auto", SysfsDoor::kAuto},
                                                                    {"fuse", SysfsDoor::kFuse},
@@ -497,8 +519,8 @@ int Main(int argc, char** argv) {
       ->option_text("auto|fuse|preload|off");
   bool is_private = false;
   run->add_flag("--private", is_private,
-                "Hosts that no other command finds, in a network namespace of their own where the"
-                " kernel allows one; commands that CMD starts share them");
+                "Use hosts that no other command can find, in a private network namespace if the "
+                "kernel allows it. Commands that CMD starts use the same hosts");
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -511,7 +533,7 @@ int Main(int argc, char** argv) {
 
   CLI::App* const hosts = app.add_subcommand("hosts", "List running hosts");
   std::string listed;
-  hosts->add_option("--host", listed, "Name of the only host to list")->type_name("NAME");
+  hosts->add_option("--host", listed, "List only this host")->type_name("NAME");
   hosts->add_flag("--json", json, "For a program, with all counters");
   hosts->footer("Example:\n  rdmaemu hosts --json | jq '.[].counters'");
 
@@ -527,24 +549,26 @@ int Main(int argc, char** argv) {
   const TraceOptions trace(app);
   AbOptions ab(app);
 
-  CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
+  CLI::App* const host = app.add_subcommand("host", "Run a host until it is stopped");
   host->add_option("--name,--host", options.name, "Name of the host")->type_name("NAME");
   AddHostOptions(*host, options, profiles);
-  host->add_flag("--daemonize", daemonize,
-                 "Go into the background; return when programs can connect; end after the last"
-                 " program");
+  host->add_flag(
+      "--daemonize", daemonize,
+      "Run in the background. Return when programs can connect. End after the last program");
   host->footer(
-      "Options that are not given are taken from RDMAEMU_ADDRESS, RDMAEMU_DEVICE,"
-      " RDMAEMU_SILENT_NET, RDMAEMU_GATEWAY, RDMAEMU_PCAP, RDMAEMU_TRACE, RDMAEMU_SCENARIO, "
-      "RDMAEMU_CLOCK,"
-      " RDMAEMU_SEED and RDMAEMU_PAYLOAD_SHORTCUTS, as "
-      "`rdmaemu env` sets them.\n\n"
-      "Example:\n  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
+      "Options that are not given come from the environment variables RDMAEMU_ADDRESS, "
+      "RDMAEMU_DEVICE, RDMAEMU_SILENT_NET, RDMAEMU_GATEWAY, RDMAEMU_PCAP, RDMAEMU_TRACE, "
+      "RDMAEMU_SCENARIO, RDMAEMU_CLOCK, RDMAEMU_SEED and RDMAEMU_PAYLOAD_SHORTCUTS, which `rdmaemu "
+      "env` sets.\n"
+      "\n"
+      "Example:\n"
+      "  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");
 
   CLI::App* const install = app.add_subcommand(
       "install", "Copy the command, its libraries, man pages and scenarios below a prefix");
   std::string prefix;
-  install->add_option("--prefix", prefix, "Such as /usr/local, or a directory of your own")
+  install
+      ->add_option("--prefix", prefix, "The prefix, such as /usr/local or a directory of your own")
       ->type_name("DIR")
       ->required();
   install->footer("Example:\n  rdmaemu install --prefix ~/.local");
@@ -571,7 +595,8 @@ int Main(int argc, char** argv) {
   }
 
   if (*hosts) return Hosts(listed, json);
-  if (*stop && stopped.empty()) return Fail(kUsage, "name the host, as in: rdmaemu stop a");
+  if (*stop && stopped.empty())
+    return Fail(kUsage, "the host's name is missing; name the host, as in: rdmaemu stop a");
   if (*stop) return Stop(stopped);
   if (*install) return Install(prefix);
   if (const DeviceRequest* request = devices.Chosen()) return ChangeDevices(*request);
@@ -614,8 +639,8 @@ int Main(int argc, char** argv) {
 }
 
 // Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the
-// number of a stream, and messages would be written there. A program that is run still finds them
-// closed.
+// number of a stream, and messages would be written to it. A program that is run still has these
+// streams closed.
 void FillClosedStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // open(2) takes the lowest free number.

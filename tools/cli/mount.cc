@@ -16,7 +16,7 @@
 namespace rdmaemu::cli {
 namespace {
 
-// Returns why nothing can be mounted on the directory, if anything.
+// Returns the reason why nothing can be mounted on the directory, if there is one.
 std::string WhyNot(const std::string& directory) {
   struct stat found;
   if (MountOn(directory)) {
@@ -50,7 +50,7 @@ int Mount(const std::string& given, bool is_foreground) {
   if (!registry) return Fail(kFailed, registry.error());
   const std::string directory = AbsoluteDirectory(given);
   if (const std::string why = WhyNot(directory); !why.empty()) return Fail(kFailed, why);
-  // No host's file has a name without an extension.
+  // The file of a host always has an extension, so this name is free.
   const std::string log = registry->directory() + "/mount-log";
   runtime::ReadyNotice notice;
   if (!is_foreground) {
@@ -94,7 +94,8 @@ int Unmount(const std::string& given, bool is_lazy) {
   const std::string why = RemoveMount(directory, is_lazy);
   if (why.empty()) return 0;
   return Fail(kFailed, "cannot unmount " + directory + ": " + why +
-                           "; end the programs that have files open or are in it, or add --lazy");
+                           "; end the programs that have files open there or use it as their "
+                           "current directory, or add --lazy");
 }
 
 }  // namespace rdmaemu::cli

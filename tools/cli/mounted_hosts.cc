@@ -33,7 +33,7 @@ class HostStream final : public Stream {
   Result<size_t> Read(uint64_t offset, std::span<char> out) override {
     Result<size_t> got = ReadOnce(offset, out);
     if (!got || *got > 0 || out.empty() || is_running_()) return got;
-    got = ReadOnce(offset, out);  // the host's last writes
+    got = ReadOnce(offset, out);  // reads the host's last writes
     if (!got || *got > 0) return got;
     return Fail(ENODEV);
   }
@@ -67,7 +67,8 @@ std::vector<std::string> MountedHosts::Names() {
 bool MountedHosts::IsRunning(std::string_view host) {
   const std::string name(host);
   if (runtime::CheckHostName(name)) return false;
-  // A connection would cost the host a turn, and a call would be a record in its trace.
+  // Makes no connection and no call. A connection would cost the host a turn, and a call would be a
+  // record in its trace.
   return access(registry_.SocketPath(name).c_str(), F_OK) == 0 && registry_.IsLocked(name);
 }
 

@@ -18,8 +18,8 @@ namespace rdmaemu::cli {
 
 class MountedHosts final : public HostAnswers {
  public:
-  // A call fails with ETIMEDOUT after this time. For kSilence after that, each call to the same
-  // process fails at once, so that a walk over the files of a host that hangs ends soon.
+  // A call fails with ETIMEDOUT after this time. During kSilence afterwards, each call to the same
+  // process fails at once. A walk over the files of a host that hangs therefore ends soon.
   static constexpr std::chrono::seconds kAnswerLimit{2};
   static constexpr std::chrono::seconds kSilence{1};
   static constexpr std::chrono::seconds kMoveLimit{10};  // of MoveClock
@@ -36,7 +36,7 @@ class MountedHosts final : public HostAnswers {
   Result<std::unique_ptr<Stream>> OpenStream(std::string_view host, StreamKind kind) override;
 
  private:
-  // Calls to one host are made one after the other: a host takes few connections of a process.
+  // Calls to one host are serialised, because a host accepts few connections of one process.
   struct OneHost {
     std::mutex calling;
     pid_t silent_pid = 0;

@@ -87,7 +87,7 @@ runtime::OrMessage<PrivateRegistry> PrivateRegistry::Make(const runtime::HostOpt
   if (directory.empty()) {
     return tl::unexpected(std::string("cannot make a private directory in /tmp: ") +
                           std::strerror(errno) +
-                          "; leave --private out and set RDMAEMU_DIR to a directory of your own");
+                          "; omit --private and set RDMAEMU_DIR to a directory of your own");
   }
   setenv("RDMAEMU_DIR", directory.c_str(), 1);
   const bool on_loopback = std::ranges::all_of(options.addresses, [](const std::string& text) {
@@ -96,8 +96,8 @@ runtime::OrMessage<PrivateRegistry> PrivateRegistry::Make(const runtime::HostOpt
   });
   if (!on_loopback) {
     fprintf(stderr,
-            "note: --private shares the machine's network, because a host asks for an address that"
-            " is not a loopback address\n");
+            "note: --private shares the machine's network, because a host has an address that is "
+            "not a loopback address\n");
   } else if (!EnterNetworkNamespace()) {
     fprintf(stderr,
             "note: --private shares the machine's network, because the kernel refuses a network"

@@ -7,8 +7,8 @@
 
 namespace rdmaemu::cli {
 
-// A directory of hosts for one run, in $XDG_RUNTIME_DIR or /tmp. RDMAEMU_DIR names it for this
-// process and its children.
+// A directory of hosts for one run, in $XDG_RUNTIME_DIR or /tmp. RDMAEMU_DIR contains its path for
+// this process and its children.
 class PrivateRegistry {
  public:
   // Creates the directory. Enters a network namespace with only a loopback interface if the kernel

@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
 
-// Time for the host to notice the end of the program's processes, and for processes that outlive
-// it.
+// The time for the host to detect the end of the program's processes, and for processes that
+// outlive the program.
 constexpr auto kEndOfProgram = std::chrono::seconds(2);
 constexpr auto kTracePollInterval = std::chrono::milliseconds(2);
-// How long messages of other hosts may take to arrive when the programs have ended, and how often
-// the trace is read meanwhile.
+// The time for messages of other hosts to arrive after the programs have ended, and the interval at
+// which the trace is read meanwhile.
 constexpr auto kLastMessages = std::chrono::seconds(2);
 constexpr auto kTraceReadInterval = std::chrono::milliseconds(20);
 
@@ -72,7 +72,7 @@ std::optional<std::string> Contradiction(const std::string& path, const std::str
   const auto asked = runtime::ParseSeed(options.seed);
   if (options.seed.empty() || (asked && runtime::SeedText(*asked) == seed)) return std::nullopt;
   return "--seed " + options.seed + " is not the seed of " + path + ", which is " + seed +
-         "; --replay takes it from there, so leave --seed out";
+         "; --replay takes it from there, so omit --seed";
 }
 
 std::string Who(uint32_t process) {
@@ -90,10 +90,9 @@ runtime::OrMessage<Replay> Replay::Open(const std::string& path, const runtime::
   auto earlier = ReadRun(path);
   if (!earlier) return tl::unexpected(earlier.error());
   if (earlier->seed.empty()) {
-    return tl::unexpected("the trace " + path +
-                          " names no seed, so that its run cannot be repeated; make it with"
-                          " --seed N --trace " +
-                          path);
+    return tl::unexpected(
+        "the trace " + path +
+        " names no seed, so its run cannot be repeated; record it with --seed N --trace " + path);
   }
   if (const auto wrong = Contradiction(path, earlier->seed, options)) return tl::unexpected(*wrong);
   options.seed = earlier->seed;
@@ -164,7 +163,7 @@ bool Replay::Report(runtime::HostClient& client) const {
       return false;
     }
     departure = trace::FirstDeparture(earlier_, *later);
-    // A message of another host may still be on its way.
+    // A message of another host may still be in flight.
     if (!departure || !departure->later.empty() || Clock::now() >= end) break;
     std::this_thread::sleep_for(kTraceReadInterval);
   }

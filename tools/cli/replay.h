@@ -24,11 +24,11 @@ class Replay {
   Replay& operator=(Replay&& other) noexcept;
   ~Replay();  // removes a temporary trace
 
-  // Reads the new records of the host's trace while the program runs. Prints on stderr, once, that
-  // the run has departed from the earlier one.
+  // Reads the new records of the host's trace while the program runs. When the run has departed
+  // from the earlier one, prints so on stderr, once.
   void Look();
-  // Call this after the program has ended. Prints on stderr where its run departed from the earlier
-  // one. Returns true if it did not.
+  // Call this after the program has ended. If its run departed from the earlier one, prints where
+  // on stderr. Returns true if it did not.
   bool Report(runtime::HostClient& client) const;
 
  private:
@@ -39,7 +39,7 @@ class Replay {
 
   std::string path_, new_path_, removed_;
   trace::Run earlier_;
-  std::optional<trace::RunFollower> follower_;  // until it reports something, or fails
+  std::optional<trace::RunFollower> follower_;  // until it reports a departure, or fails
   size_t looked_at_ = 0;                        // bytes read from the new trace, in whole lines
 };
 

@@ -71,8 +71,8 @@ def an_idle_host_that_holds_the_address_is_ended_with_a_note():
     with Emulator() as emulator:
         expect(emulator.rdmaemu("host", "--name", "idle", "--address", ADDRESS, "--daemonize"), 0)
         pid = emulator.host("idle")["pid"]
-        expect(run(emulator, "true"), 0, "note: host idle (pid %d), which nobody used, was ended" % pid,
-               "it held the address %s, which host h asks for" % ADDRESS)
+        expect(run(emulator, "true"), 0, "note: host idle (pid %d) was idle and has been stopped" % pid,
+               "it used the address %s, which host h needs" % ADDRESS)
         check(emulator.host("idle") is None, "it still runs")
 
 

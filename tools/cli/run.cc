@@ -23,7 +23,7 @@
 namespace rdmaemu::cli {
 namespace {
 
-// A host may end between being found and accepting us as a client.
+// A host may end between its discovery and our Hello.
 constexpr int kStartAttempts = 5;
 
 std::vector<std::string> HostArguments(const std::string& binary,
@@ -50,7 +50,7 @@ bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) 
   fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    unsetenv("LD_PRELOAD");  // it is for the program, not for the host
+    unsetenv("LD_PRELOAD");  // LD_PRELOAD is for the program, not for the host
     Execute(HostArguments(binary, options));
   }
   int status = 0;
@@ -85,7 +85,7 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
                                              "; is a limit reached (ulimit -n, -v)?"));
 }
 
-// Prints the seed of the host that the program was on. Another host may have its name by now.
+// Prints the seed of the host on which the program ran. Another host may have its name now.
 void PrintSeed(const runtime::Registry& registry, const std::string& name,
                const runtime::HostClient& client) {
   const auto record = registry.ReadRecord(name);
@@ -160,7 +160,7 @@ int Run(const RunRequest& request) {
       !program_trace || PrintErrors(program_trace->End(ended->process, ended->wait_status));
   const Checks::Result checked = checks ? checks->End(status) : Checks::Result{};
   const bool is_checked = PrintErrors(checked.errors);
-  // Reports rules that others added, too. If the host has ended, its rules are unknown. That is
+  // Also reports rules that others added. If the host has ended, its rules are unknown. This is
   // reported only if rules were requested.
   const bool all_fired =
       ReportUnfired(*registry, options.name, *client,

@@ -64,13 +64,13 @@ def help_tells_the_statuses_of_a_program_that_did_not_start():
     with Emulator() as emulator:
         said = " ".join(emulator.rdmaemu("run", "--help").stdout.split())
         for status, why, command, options in (
-                (127, "when there is no CMD", "/nosuch/program", ("--address", ADDRESS)),
-                (126, "when it cannot be executed", "/etc/passwd", ("--address", ADDRESS)),
-                (125, "when rdmaemu itself failed", "true", ("--clock", "fast"))):
+                (127, "there is no CMD", "/nosuch/program", ("--address", ADDRESS)),
+                (126, "CMD cannot be executed", "/etc/passwd", ("--address", ADDRESS)),
+                (125, "rdmaemu itself failed", "true", ("--clock", "fast"))):
             check("%d %s" % (status, why) in said, said)
             expect(run(emulator, command, options=options), status)
-        check("123 when CMD succeeded and a rule never fired" in said, said)
-        check("122 when CMD succeeded and the run left the trace" in said, said)
+        check("123 with --strict, CMD succeeded and a rule never fired" in said, said)
+        check("122 CMD succeeded and the run departed from the trace" in said, said)
         check("RDMAEMU_DIR" in said, said)
 
 
@@ -101,7 +101,7 @@ def a_host_without_rules_that_has_gone_is_no_news_but_with_strict():
         expect(result, 0)
         check(result.stderr == "", result.stderr)
         expect(run(emulator, *stop, options=("--address", ADDRESS, "--strict")), 123,
-               "error: the host has gone")
+               "error: the host has ended")
 
 
 def closed_streams_stay_closed_for_the_program_and_get_no_messages():
@@ -145,7 +145,7 @@ def a_trace_whose_host_was_killed_fails_the_run():
         os.kill(emulator.host("h")["pid"], signal.SIGKILL)
         program.process.stdin.close()
         check(program.wait(30) == 125, program.describe())
-        check("may miss its end: host h was killed" in program.output, program.describe())
+        check("may lack its last records: host h was killed" in program.output, program.describe())
 
 
 def run_under(*rules):
@@ -192,8 +192,8 @@ def a_host_that_nobody_uses_is_ended_with_a_note_that_says_why():
         pid = start_daemon(emulator)
         result = run(emulator, "true", options=("--address", OTHER))
         expect(result, 0)
-        check(result.stderr == "note: host h (pid %d), which nobody used, was ended, and its rules and "
-              "state are gone: it ran with address %s instead of %s\n" % (pid, ADDRESS, OTHER),
+        check(result.stderr == "note: host h (pid %d) was idle and has been stopped, because it ran with "
+              "address %s instead of %s; its rules and state are lost\n" % (pid, ADDRESS, OTHER),
               result.stderr)
 
 

@@ -105,7 +105,7 @@ RunningState ParseState(const std::string& status) {
   return state;
 }
 
-// Returns how somebody uses the host. Returns "" if nobody does.
+// Returns how the host is used. Returns "" if it is unused.
 std::string WhoseHost(const RunningState& state, const std::optional<runtime::HostRecord>& record,
                       runtime::HostClient& client) {
   if (state.clients > 0) return "is in use by " + state.client_names;
@@ -116,7 +116,7 @@ std::string WhoseHost(const RunningState& state, const std::optional<runtime::Ho
   return list.is_array() && list.size() > record->scenario_rules ? "has rules of `fault add`" : "";
 }
 
-// Stops a host that runs differently, or returns why it must not be stopped.
+// Stops a host that runs with other options, or returns why it must not be stopped.
 runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::string& name,
                                   const RunningState& state,
                                   const std::optional<runtime::HostRecord>& record,
@@ -131,10 +131,11 @@ runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::
   }
   const runtime::OrMessage<void> stopped = StopAndWait(registry, name, client);
   if (!stopped) return stopped;
-  fprintf(stderr, "note: %s, which nobody used, was ended, and its rules and state are gone: %s\n",
+  fprintf(stderr,
+          "note: %s was idle and has been stopped, because %s; its rules and state are lost\n",
           who.c_str(),
           state.same_version ? ("it ran with " + Joined(differences, ", ")).c_str()
-                             : "it was of another version of rdmaemu");
+                             : "it ran another version of rdmaemu");
   return {};
 }
 
@@ -231,11 +232,10 @@ runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
     }
     const pid_t pid = client->host_pid();
     if (const auto stopped = StopAndWait(registry, name, *client); !stopped) return stopped;
-    fprintf(
-        stderr,
-        "note: host %s (pid %d), which nobody used, was ended, and its rules and state are gone:"
-        " it held the address %s, which host %s asks for\n",
-        name.c_str(), static_cast<int>(pid), held->c_str(), options.name.c_str());
+    fprintf(stderr,
+            "note: host %s (pid %d) was idle and has been stopped, because it used the address %s, "
+            "which host %s needs; its rules and state are lost\n",
+            name.c_str(), static_cast<int>(pid), held->c_str(), options.name.c_str());
   }
   return {};
 }
@@ -249,7 +249,7 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
       if (!status && status.error().code == ETIMEDOUT) {
         return tl::unexpected(HungMessage(name, client->host_pid()));
       }
-      if (!status) continue;  // it ended just now
+      if (!status) continue;  // it ended in between
       const RunningState state = ParseState(*status);
       if (state.is_of_system) return tl::unexpected(OfSystemMessage(name, client->host_pid()));
       const auto record = registry.ReadRecord(name);
@@ -273,10 +273,10 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
   }
   const auto record = registry.ReadRecord(name);
   if (record && record->pid > 0) return tl::unexpected(HungMessage(name, record->pid));
-  return tl::unexpected("host " + name +
-                        " is being started by another process, and is not ready; "
-                        "find that process with: fuser " +
-                        registry.LockPath(name));
+  return tl::unexpected(
+      "host " + name +
+      " is being started by another process and is not ready; find that process with: fuser " +
+      registry.LockPath(name));
 }
 
 }  // namespace rdmaemu::cli

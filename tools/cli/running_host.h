@@ -15,9 +15,10 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
                                      const runtime::HostRecord& running);
 
 // The result of FindOrLock. If the host runs as requested, `running` is true. If no host runs,
-// `lock` is held and the caller must start the host. FindOrLock stops an unused host that runs
-// differently, and prints a note on stderr. A differing host that is in use is an error. In use
-// means: it has clients, got rules while it ran, or was started by `rdmaemu host`.
+// `lock` is held and the caller must start the host. FindOrLock stops an unused host that has other
+// options, and prints a note on stderr. A host with other options that is in use is an error. A
+// host is in use when it has clients, when rules were added while it ran, or when `rdmaemu host`
+// started it.
 struct Decision {
   bool running = false;
   runtime::UniqueFd lock;
@@ -28,11 +29,13 @@ runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);
 
 // Stops unused hosts of other names that hold an address of `options`, and prints a note on stderr.
-// Does not stop hosts that are in use. Opening their port fails later, with the owner's name.
+// Does not stop hosts that are in use. Opening their port fails later. The error of that port names
+// the owner.
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options);
 
-// Waits until the process of the host has ended, at most 10 s. False: the process still runs.
+// Waits until the process of the host has ended, at most 10 s. Returns false if the process still
+// runs.
 bool AwaitEnd(const runtime::Registry& registry, const std::string& name, pid_t pid);
 // Stops the host and waits until its process has ended.
 runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const std::string& name,
@@ -47,8 +50,8 @@ std::string HungMessage(const std::string& name, pid_t pid);
 
 // Prints on stderr which rules of the host never fired, as errors or as warnings. Returns true if
 // all fired, or if there are none. If a rule ended the host, reads the rules by
-// Registry::ReadCrash. `expects_host`: prints that the host has ended and its rules are lost, and
-// returns false then.
+// Registry::ReadCrash. With `expects_host`, a host that ended otherwise is an error: prints that
+// the host has ended and its rules are lost, and returns false.
 bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
                    runtime::HostClient& client, bool expects_host, bool is_error);
 

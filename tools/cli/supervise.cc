@@ -17,7 +17,7 @@ namespace rdmaemu::cli {
 namespace {
 
 // Signals that `run` forwards to the program when a process sends them. The kernel sends a
-// terminal's signals (Ctrl-C) to the whole foreground group, so the program already gets those.
+// terminal's signals (Ctrl-C) to the whole foreground group, so the program gets those itself.
 constexpr int kPassedOn[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                              SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
 
@@ -70,9 +70,10 @@ tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& comma
   if (child == 0) {
     if (const int error = enter ? enter() : 0; error != 0) {
       _exit(Fail(kRunFailed, std::string("cannot enter the namespace with the devices: ") +
-                                 std::strerror(error) + "; --sysfs off does without"));
+                                 std::strerror(error) +
+                                 "; --sysfs off runs the program without these files"));
     }
-    // SIGKILL to `run` must also end the program. Namespaces reset this.
+    // SIGKILL to `run` must also end the program. Entering namespaces resets this setting.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kRunFailed);
     sigprocmask(SIG_SETMASK, &before, nullptr);

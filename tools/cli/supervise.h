@@ -20,9 +20,9 @@ struct EndedProgram {
 };
 
 // Starts the program, forwards signals to it and waits for its end. Calls `look` (may be empty) at
-// least every 50 ms meanwhile. First calls `enter` (may be empty) in the new process; it returns 0
-// or an errno. Leaves SIGCHLD and the forwarded signals blocked. When the program cannot be
-// started, prints an error and returns the exit status.
+// least every 50 ms meanwhile. First calls `enter` (may be empty) in the new process. `enter`
+// returns 0 or an errno. Leaves SIGCHLD and the forwarded signals blocked. When the program cannot
+// be started, prints an error and returns the exit status.
 tl::expected<EndedProgram, int> Supervised(const std::vector<std::string>& command,
                                            const std::function<void()>& look,
                                            const std::function<int()>& enter = {});

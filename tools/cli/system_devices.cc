@@ -48,7 +48,7 @@ std::string Names(const std::vector<SystemDevice>& devices, bool with_state) {
   return names;
 }
 
-// Returns why a program cannot open the device. Empty if it can.
+// Returns the reason why a program cannot open the device. Empty if it can.
 std::string WhyNot(const SystemRoots& roots, const SystemDevice& device) {
   if (device.verbs_node.empty()) {
     return "device " + device.name + " has no entry in " + roots.sys +
@@ -57,10 +57,10 @@ std::string WhyNot(const SystemRoots& roots, const SystemDevice& device) {
   const std::string node = roots.dev + "/infiniband/" + device.verbs_node;
   if (device.accessible) return "";
   return "cannot open " + node + " of device " + device.name +
-         (fs::exists(node) ? ": permission denied; its group or mode must admit you (rdma-core's"
-                             " udev rules set 0666)"
-                           : ": it is not there; is this a container? hand it in (docker run"
-                             " --device=" +
+         (fs::exists(node) ? ": permission denied; add your user to its group, or change its mode "
+                             "(rdma-core's udev rules set 0666)"
+                           : ": it does not exist; if this is a container, pass the device in "
+                             "(docker run --device=" +
                                  node + ")");
 }
 

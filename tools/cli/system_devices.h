@@ -24,8 +24,9 @@ struct SystemRoots {
 
 std::vector<SystemDevice> FindSystemDevices(const SystemRoots& roots);
 
-// Checks what a program on the device `wanted` (empty: any) needs. The error says what is missing,
-// where it was searched, and how to set it up. The result lists warnings about optional parts.
+// Checks the devices that a program on the device `wanted` (empty: any) needs. The error says what
+// is missing, which directory was searched, and how to set it up. The result lists warnings about
+// optional parts.
 runtime::OrMessage<std::vector<std::string>> CheckSystemDevices(const SystemRoots& roots,
                                                                 const std::string& wanted);
 

@@ -79,8 +79,8 @@ TEST_F(SystemDevices, WhatAProgramCannotOpenIsNamedWithTheRemedy) {
   AddDevice("rxe0", "4: ACTIVE", "uverbs0");
   fs::remove(root_ / "dev/infiniband/uverbs0");
   EXPECT_EQ(Error(), "cannot open " + roots_.dev +
-                         "/infiniband/uverbs0 of device rxe0: it is not there; is this a "
-                         "container? hand it in (docker run --device=" +
+                         "/infiniband/uverbs0 of device rxe0: it does not exist; if this is a "
+                         "container, pass the device in (docker run --device=" +
                          roots_.dev + "/infiniband/uverbs0)");
 }
 

@@ -112,7 +112,7 @@ def a_profile_file_names_its_base():
         eventually("the host's end", lambda: emulator.hosts() == [])
         far = write("base/far.toml", 'name = "far"\nbase = "../mine.toml"\n')
         expect(run(emulator, "true", options=("--profile", mine)), 125,
-               far + ":2:8: base leads back to itself: " + mine + " -> ")
+               far + ":2:8: base contains itself: " + mine + " -> ")
         write("base/far.toml", 'name = "far"\nbase = "./none.toml"\n')
         expect(run(emulator, "true", options=("--profile", mine)), 125, far + ":2:8: base",
                "base/none.toml: there is no such file")

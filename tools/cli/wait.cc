@@ -70,12 +70,12 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
     if (port.empty()) {
       return "has no device " + *request.device + "; it has: " + (names.empty() ? "none" : names);
     }
-    if (port != "active") return "has device " + *request.device + " with its port " + port;
+    if (port != "active") return "has device " + *request.device + ", whose port is " + port;
   }
   if (!event.empty()) {
     const auto count = status.value("events", Json::object()).value(event, uint64_t{0});
     if (count < request.times.value_or(1)) {
-      return "has had " + event + " " + std::to_string(count) + " of " +
+      return "delivered " + event + " " + std::to_string(count) + " of " +
              std::to_string(request.times.value_or(1)) + " times";
     }
   }
@@ -83,7 +83,7 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
 }
 
 struct Look {
-  Json status;            // null: no host runs, or it does not answer
+  Json status;            // null: no host runs, or it does not reply
   std::string condition;  // the first one that does not hold; empty when all hold
 };
 
@@ -105,8 +105,8 @@ int Wait(const WaitRequest& request) {
   const std::optional<Duration> limit = ParseDuration(request.timeout);
   if (!limit) return Fail(kUsage, NotADuration(request.timeout));
   if (request.device && request.device->empty()) {
-    // An unset variable of a script must not make this an unconditional wait.
-    return Fail(kUsage, "--device is empty; name a device, or leave the option away");
+    // An unset variable of a script must not turn this into an unconditional wait.
+    return Fail(kUsage, "--device is empty; name a device, or omit the option");
   }
   const std::string event = request.event ? EventOfName(*request.event) : "";
   if (event.empty() && request.event) {

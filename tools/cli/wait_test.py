@@ -79,7 +79,7 @@ def a_time_out_says_what_was_there_instead():
                "host a has no program that listens on port 7175; it has listeners on: 7174")
         expect(wait(emulator, "--device", "rxe1", *SHORT), 124, "host a has no device rxe1; it has: rxe0")
         expect(wait(emulator, "--event", "established", *SHORT), 124,
-               "host a has had RDMA_CM_EVENT_ESTABLISHED 0 of 1 times")
+               "host a delivered RDMA_CM_EVENT_ESTABLISHED 0 of 1 times")
         server.end()
 
 
@@ -88,7 +88,7 @@ def a_device_is_there_when_its_port_is_active():
         holder = hold(emulator, "a", SERVER)
         expect(wait(emulator, "--device", "rxe0"), 0)
         expect(emulator.rdmaemu("port", "down", "rxe0", "--host", "a"), 0)
-        expect(wait(emulator, "--device", "rxe0", *SHORT), 124, "device rxe0 with its port down")
+        expect(wait(emulator, "--device", "rxe0", *SHORT), 124, "device rxe0, whose port is down")
         waiting = start_wait(emulator, "--device", "rxe0", "--timeout", "60s")
         expect(emulator.rdmaemu("port", "up", "rxe0", "--host", "a"), 0)
         check(waiting.wait(60) == 0, waiting.describe())

@@ -1,5 +1,5 @@
-// Replaces the clocks of the C library. They show the machine's time unless the hosts' time is the
-// program's.
+// Replaces the clocks of the C library. They show the hosts' time in program time, and otherwise
+// the machine's time.
 #include <sys/time.h>
 #include <time.h>
 
@@ -8,7 +8,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// A program that reads the clock again and again waits for time.
+// Reads a clock. A program that reads the clock in a loop waits for time.
 Duration Read(clockid_t clock) {
   if (DomainTime::MayHaveMoved() && !HostsMutex::IsMine()) ProcessHost::Get().Resume();
   if (ProgramClock::IsOfHosts() && ProgramClock::IsSpin() && !HostsMutex::IsMine()) {

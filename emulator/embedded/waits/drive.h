@@ -19,14 +19,14 @@
 
 namespace rdmaemu::embedded {
 
-// Returns true if the wait is the program's own, and there are hosts to run.
+// Returns true if the program itself waits (not this library), and there are hosts to run.
 inline bool DrivesHosts() { return ProcessHost::HasHosts() && !HostsMutex::IsMine(); }
 
 inline bool IsValid(const timespec& time) {
   return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
 }
 inline Duration ToDuration(const timespec& time) {
-  constexpr time_t kMaxSeconds = 8'000'000'000;  // fits into a Duration, with room to add one
+  constexpr time_t kMaxSeconds = 8'000'000'000;  // fits into a Duration, with room to add another
   return std::chrono::seconds(std::min(time.tv_sec, kMaxSeconds)) +
          std::chrono::nanoseconds(time.tv_nsec);
 }
@@ -35,14 +35,15 @@ inline std::optional<Duration> FromMilliseconds(int timeout_ms) {
   return std::chrono::milliseconds(timeout_ms);
 }
 
-// Returns what the clock shows to the program.
+// Returns the time that the clock shows to the program.
 inline Duration ProgramNow(clockid_t clock) {
   if (ProgramClock::Covers(clock)) return ProgramClock::Now(clock);
   timespec now{};
   Libc().clock_gettime(clock, &now);
   return ToDuration(now);
 }
-// Returns the current time in which the program's waits end: the machine's, or the hosts'.
+// Returns the current time of the clock that counts the program's time-outs: the machine's or the
+// hosts'.
 inline Time WaitNow() {
   return ProgramClock::IsOfHosts() ? Time(ProgramClock::Now(CLOCK_MONOTONIC)) : runtime::RealNow();
 }
@@ -54,7 +55,7 @@ inline timespec ToMachine(clockid_t clock, const timespec& until) {
   return ToTimespec(ToDuration(now) + ToDuration(until) - ProgramClock::Now(clock));
 }
 
-// Restores errno after a wait that succeeds.
+// Restores errno after a successful wait.
 class KeepsErrno {
  public:
   int Answer(int result) const {
@@ -66,15 +67,15 @@ class KeepsErrno {
   const int before_ = errno;
 };
 
-// Waits for descriptors. `look(timeout)` is the C library's function with that time-out. A null
-// pointer waits forever.
+// Waits for descriptors. `look(timeout)` calls the C library's function with that time-out. A null
+// pointer means no time-out.
 template <class Look>
 int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const Look& look) {
   const timespec at_once = {0, 0};
   const Time until = limit ? WaitNow() + *limit : Time::max();
   ProcessHost& hosts = ProcessHost::Get();
   hosts.Look(/*found_nothing=*/false);
-  // Start with the whole limit, so that virtual time passes by exactly that much.
+  // Start with the whole limit, so that virtual time advances by exactly that much.
   for (std::optional<Duration> left = limit;;) {
     const int found = look(&at_once);
     if (found != 0) return found;
@@ -84,7 +85,7 @@ int DriveUntilReady(const WaitsFor& what, std::optional<Duration> limit, const L
     }
     switch (hosts.DriveWait(what, left)) {
       case ProcessHost::WaitEnd::kReady:
-        // Another thread may take the event first.
+        // Another thread may have taken the event already.
         if (limit) left = std::max(Duration::zero(), until - WaitNow());
         continue;
       case ProcessHost::WaitEnd::kTimedOut:

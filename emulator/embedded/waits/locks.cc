@@ -1,5 +1,5 @@
-// Waits for a condition variable, a semaphore or a futex. The hosts cannot wake such a wait. The
-// last thread that begins to wait runs the hosts until another thread has work.
+// Replaces waits for a condition variable, a semaphore or a futex. The hosts cannot wake up such a
+// wait. The last thread that begins to wait runs the hosts until another thread has work.
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -17,8 +17,8 @@ std::optional<Duration> LeftUntil(clockid_t clock, const timespec* until) {
   return std::max(Duration::zero(), ToDuration(*until) - ProgramNow(clock));
 }
 
-// `wait(left)` is the C library's wait with a relative time-out of the machine's time, or none. The
-// wait is cut into pieces, because hosts with a running clock must be driven on time. In program
+// `wait(left)` calls the C library's wait with a relative time-out of the machine's time, or none.
+// The wait is cut into pieces, because hosts with a running clock must be run on time. In program
 // time, the machine's time limits only the pieces.
 template <class Wait>
 int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, const Wait& wait) {
@@ -37,7 +37,7 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     const ProcessHost::LockWait begun = hosts.BeginLockWait(what, left, goes_on);
     End end{hosts};  // the thread may be cancelled in the wait
     if (begun.has_expired) {
-      const int error = wait(Duration::zero());  // releases the mutex once, as any wait
+      const int error = wait(Duration::zero());  // releases the mutex once, as any wait does
       end.has_timed_out = error == ETIMEDOUT;
       return keeps.Answer(error);
     }
@@ -45,8 +45,8 @@ int DriveLockWait(const WaitsFor& what, clockid_t clock, const timespec* until, 
     const int error = wait(is_cut ? begun.machine : left);
     if (error == ETIMEDOUT && is_cut) {
       end.is_ended = true;
-      // The C library may have removed the thread from the condition variable before the signal. So
-      // the caller must check its condition. A wake-up without a signal is allowed.
+      // The C library may have removed the thread from the condition variable before the signal.
+      // The caller must therefore check its condition. POSIX allows a wake-up without a signal.
       if (what.condition == nullptr || !hosts.IsLockSignalled()) continue;
       return keeps.Answer(hosts.EndLockWait(false) ? ETIMEDOUT : 0);
     }
@@ -152,7 +152,7 @@ long DriveFutexWait(uint32_t* word, int operation, uint32_t value, const timespe
       (operation & FUTEX_CLOCK_REALTIME) != 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC;
   const timespec until = is_absolute ? *time : ToTimespec(ProgramNow(clock) + ToDuration(*time));
   const int private_flag = operation & FUTEX_PRIVATE_FLAG;
-  // A wrong value or a bad pointer ends the wait before any time passes.
+  // A wrong value or a bad pointer must end the wait before time passes.
   const timespec no_time{};
   const long checked =
       Libc().syscall(SYS_futex, word, FUTEX_WAIT | private_flag, value, &no_time, nullptr, 0u);

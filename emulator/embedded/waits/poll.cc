@@ -18,11 +18,11 @@ int DrivePoll(pollfd* fds, nfds_t count, std::optional<Duration> limit, const si
   const auto look = [&](const timespec* timeout) {
     return Libc().ppoll(fds, count, timeout, mask);
   };
-  // The kernel checks the arguments before any code here reads them.
+  // Let the kernel check the arguments before any code here reads them.
   const timespec at_once = {0, 0};
   ProcessHost::Get().Look(/*found_nothing=*/false);
   if (const int found = look(&at_once); found != 0) return keeps.Answer(found);
-  // The copy protects the program's `revents`. The kernel's count has 32 bits.
+  // The copy protects the program's `revents`. The kernel reads 32 bits of the count.
   std::vector<pollfd> copy(fds, fds + static_cast<uint32_t>(count));
   return keeps.Answer(DriveUntilReady(
       {.fds = copy, .mask = mask, .is_foreign = true, .what = "poll"}, limit, look));
@@ -117,7 +117,7 @@ RDMAEMU_WAIT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
   return ppoll(fds, count, timeout, mask);
 }
 
-// A program may use larger sets than those of the headers. Only the C library handles them.
+// A program may use larger sets than those of the headers. Only the C library can handle them.
 RDMAEMU_WAIT int select(int count, fd_set* in, fd_set* out, fd_set* except, timeval* timeout) {
   if (!DrivesHosts() || count < 0 || count > FD_SETSIZE ||
       (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {

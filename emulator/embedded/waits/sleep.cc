@@ -8,8 +8,8 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// The end of a sleep: error 0, or EINTR with the time left. If not `is_driven`, the C library must
-// sleep for `left`.
+// The result of a sleep: error 0, or EINTR with the time left. If not `is_driven`, the C library
+// must sleep for `left`.
 struct SleepEnd {
   bool is_driven;
   int error;
@@ -30,7 +30,7 @@ SleepEnd DriveSleep(Duration time) {
 int SleepFor(Duration time, timespec* left) {
   const KeepsErrno keeps;
   if (time <= Duration::zero() && ProgramClock::IsOfHosts()) {
-    // A loop around it waits for time, as a loop that reads a clock.
+    // A loop of such sleeps waits for time, like a loop that reads a clock.
     if (ProgramClock::IsSpin()) ProcessHost::Get().SpinOnClock();
     return keeps.Answer(0);
   }

@@ -1,6 +1,6 @@
-// Replaces syscall(2). The C++ library waits for futures by it, and some programs use it for
-// everything. Only waits and clocks in program time are handled. The C library makes all other
-// calls.
+// Replaces syscall(2). The C++ library waits for futures by syscall(2), and some programs use it
+// for all system calls. This file handles only waits, and clocks in program time. The C library
+// makes all other calls.
 #include <linux/futex.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -33,8 +33,8 @@ bool IsTimedFutexWait(const long (&arguments)[6]) {
 
 using namespace rdmaemu::embedded;
 
-// Defined by its symbol. A function of six arguments finds them where callers of the variadic
-// function put them, however few they pass.
+// Exported under the name of its symbol. A function of six arguments finds them where callers of
+// the variadic function put them, even if they pass fewer.
 RDMAEMU_WAIT long RdmaemuSyscall(long number, long a0, long a1, long a2, long a3, long a4,
                                  long a5) __asm__("syscall");
 

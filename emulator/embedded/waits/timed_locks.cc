@@ -1,6 +1,6 @@
-// Time-outs of locks, joins and signals in program time. No event of the program says when a lock
-// is free, so the thread tries again in between. The C library's functions are called without a
-// sanitizer's interceptors, because these count the caller's own calls.
+// Time-outs of locks, joins and signals in program time. No event reports when a lock is free, so
+// the thread tries again at intervals. The C library's functions are called without a sanitizer's
+// interceptors, because these count the caller's own calls.
 #include <pthread.h>
 #include <signal.h>
 #include <threads.h>
@@ -10,7 +10,7 @@
 namespace rdmaemu::embedded {
 namespace {
 
-// `take` returns EBUSY while there is nothing to take. Any other value is the result.
+// `take` returns EBUSY while the object cannot be taken. Any other value is the result.
 template <class Take>
 int DriveUntilTaken(const char* what, clockid_t clock, const timespec& until, const Take& take) {
   const KeepsErrno keeps;

@@ -1,5 +1,5 @@
 // Replaces timerfd_create(2), timer_create(2), alarm(2) and setitimer(2). In program time, timers
-// expire when the hosts' time reaches them. Otherwise they are the C library's.
+// expire when the hosts' time reaches their deadlines. Otherwise the timers are the C library's.
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -115,7 +115,7 @@ RDMAEMU_WAIT int timerfd_gettime(int fd, itimerspec* setting) noexcept {
 }
 
 RDMAEMU_WAIT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noexcept {
-  // The kernel checks the arguments, and its timer, which is never armed, provides the id.
+  // The kernel checks the arguments. Its timer is never armed and only provides the id.
   const int result = Libc().timer_create(clock, event, id);
   if (result != 0 || !IsProgramTime() || !ProgramClock::Covers(clock)) return result;
   sigevent meant{};

@@ -18,7 +18,8 @@ struct Reply {
   int error = 0;                             // positive errno
   std::vector<std::byte> body;               // Out of calls.h; empty on error
   std::vector<ReplyDescriptor> descriptors;  // in the order of calls.h
-  // A fault rule delays the reply. Send nothing until Host::TakeLateReply returns it.
+  // A fault rule delays the reply. The caller must send nothing until Host::TakeLateReply returns
+  // the reply.
   bool is_late = false;
 };
 

@@ -1,6 +1,6 @@
-// Posts and polls whose callers a rule delays after they have taken effect. The program executes
-// them itself (calls.h, AskIn). So the host returns a number, and the program waits with a second
-// call that contains the number.
+// Posts and polls that a rule delays after they have taken effect. The program executes posts and
+// polls itself (calls.h, AskIn). The host therefore returns a number. The program then waits by a
+// second call that contains the number.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace rdmaemu {
 
 class AskedCalls {
  public:
-  // Delayed calls of a host. Further calls are not delayed.
+  // Limit of the delayed calls of a host. Further calls are not delayed.
   static constexpr size_t kMaxAsked = 4096;
   bool HasRoom() const { return asked_.size() < kMaxAsked; }
 
@@ -22,8 +22,8 @@ class AskedCalls {
   // Ends the call's delay. Returns true when the program is already waiting and must get its reply
   // now.
   bool End(uint32_t number);
-  // Registers that the program waits. True: the program must wait for End. False: there is nothing
-  // left to wait for.
+  // Records that the program waits for the call with this number. Returns true when the program
+  // must wait for End, and false when the delay is over.
   bool Come(ProcessId process, uint32_t number);
   void Forget(ProcessId process);
 

@@ -10,7 +10,7 @@ namespace rdmaemu {
 
 class AsyncFaults final : public AsyncEventDoor {
  public:
-  // Delayed and held events. Further ones are lost.
+  // Limit of the delayed and held events. Further events are lost.
   static constexpr size_t kMaxDelayed = 4096;
 
   AsyncFaults(HostFaults& faults, Verbs& verbs, const Programs& programs)

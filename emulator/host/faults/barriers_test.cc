@@ -1,4 +1,4 @@
-// Barriers at every point: they hold all arrivals until the release, which keeps their order.
+// Barriers at every point. They hold all events until the release, which keeps their order.
 // Released items do not affect objects that were destroyed meanwhile.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 class BarriersTest : public FaultQps {
  protected:
-  // Releases a barrier and does the work that is due now. No work may need a later time.
+  // Releases a barrier and does the work that is due now. No work may be due later.
   void LetGo(Client& client, const std::string& rule = "gate") {
     EXPECT_EQ(AskFaults(client, CallOp::kFaultRelease, rule), "{\"name\":\"" + rule + "\"}");
     DoWhatIsDue();

@@ -14,7 +14,7 @@ CallOp OpOf(std::span<const std::byte> message) {
   return CallOp{header.op};
 }
 
-// Returns the number with which a program waits for its earlier call. 0: the call is new.
+// Returns the number by which a program waits for its earlier call. 0: the call is new.
 uint32_t AskedAgain(std::span<const std::byte> message) {
   AskIn in;
   if (!IsAsked(OpOf(message)) || message.size() != sizeof(CallHeader) + sizeof in) return 0;
@@ -54,7 +54,7 @@ Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
       faults_.Decide(moment, process,
                      target.qp == nullptr ? FaultTarget{} : FaultTarget{group, target.qp->handle});
   if (rule == nullptr) return call_(now, process, message);
-  // A copy of the rule's action, because a call may change the rules.
+  // Copy the rule's action, because a call may change the rules.
   const fault::Action action = rule->action;
   if (const auto* fail = std::get_if<fault::FailCall>(&action)) {
     if (fail->takes_effect && IsAsked(CallOp{op})) return AskReply({fail->errno_value, 0});
@@ -66,7 +66,7 @@ Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
   const auto* const hold = std::get_if<fault::Hold>(&action);
   if (hold == nullptr) return Postpone(now, std::get<fault::Delay>(action), process, message);
   if (!HasRoom()) return call_(now, process, message);
-  // A copy, because Take may execute the call, which may change the rules.
+  // Copy the name, because Take may execute the call, which may change the rules.
   const std::string name = rule->name;
   Delayed waiting = Take(now, hold->takes_effect, process, message);
   Reply answer = AnswerNow(waiting);

@@ -1,5 +1,5 @@
-// The door of calls: calls fail, or their replies are delayed, before or after the calls take
-// effect. The host continues meanwhile.
+// The door of calls. Rules make calls fail, or delay their replies, before or after the calls take
+// effect. The host does other work meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace rdmaemu {
 
 class CallFaults {
  public:
-  // Delayed and held calls. Further calls get their replies at once.
+  // Limit of the delayed and held calls. Further calls get their replies at once.
   static constexpr size_t kMaxDelayed = 4096;
 
   // Executes a call, including its header, of a connected process.
@@ -32,7 +32,7 @@ class CallFaults {
         call_(std::move(call)),
         deferred_(kMaxDelayed, faults.counters().delayed_calls_full) {}
 
-  // Executes the call as the rules decide.
+  // Executes, fails or delays the call, as the rules decide.
   Reply Call(Time now, ProcessId process, GroupId group, uint32_t op,
              std::span<const std::byte> message);
   // Delays the call independently of the rules.
@@ -42,7 +42,7 @@ class CallFaults {
   void Forget(ProcessId process);
   struct Late {
     LateReply reply;
-    uint32_t op;  // 0: the reply was sent before, and this one only ends the program's wait
+    uint32_t op;  // 0: the reply was sent before, and this reply only ends the program's wait
   };
   std::optional<Late> TakeLate();
 
@@ -54,7 +54,7 @@ class CallFaults {
   struct Delayed {
     ProcessId process;
     uint32_t op;
-    std::vector<std::byte> message;  // to be executed; empty: it has been executed
+    std::vector<std::byte> message;  // the call to execute; empty: it was executed already
     Reply reply;
     uint32_t asked = 0;  // number of a call that the program has executed itself
   };

@@ -15,21 +15,21 @@
 
 namespace rdmaemu {
 
-// ENODEV when the host has no device of that name, or the device is removed.
+// Functions return ENODEV when the host has no device of that name, or the device is removed.
 class ChangingDevices {
  public:
   virtual ~ChangingDevices() = default;
   // Names of the devices that are not removed.
   virtual std::vector<std::string> PresentNames() const = 0;
-  // Returns the device that has the address, including removed devices. Empty when no device has
-  // it.
+  // Returns the device that has the address, even if the device is removed. Empty when no device
+  // has the address.
   virtual std::optional<std::pair<std::string, HostAddress>> OwnerOf(
       const NetAddress& address) const = 0;
 
   // Without habits, the device's profile decides about side effects.
   virtual Status Remove(Time now, const std::string& name,
                         std::optional<RemovalHabits> habits = {}) = 0;
-  // Returns a removed device to its previous state. EEXIST when the device is not removed.
+  // Adds a removed device again, in its previous state. EEXIST when the device is not removed.
   virtual Status Return(const std::string& name) = 0;
   virtual Status SetPort(Time now, const std::string& name, bool up) = 0;
   // EEXIST when a device of this host has the address. ENOSPC when a table is full. Else an errno

@@ -86,7 +86,7 @@ Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
 
 void CmFaults::PassLink(Time now, Delayed passing) {
   const cm::CmRoute& route = passing.route;
-  // Between two addresses of this host, the link applies on the sending side.
+  // Between two addresses of this host, a link applies on the sending side.
   const bool has_passed =
       passing.direction == Direction::kReceive && !device_name_(route.source).empty();
   LinkFaults::Verdict verdict;
@@ -139,8 +139,8 @@ void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& pass
     answer.body = std::move(rep);
     AnswerRequest(now, std::move(answer), passing);
   } else if (const auto* rep = std::get_if<wire::CmRep>(&message.body)) {
-    // The active side gets a REJ instead of the REP, and the passive side gets a REJ of its REP. So
-    // neither side is left waiting.
+    // The active side gets a REJ instead of the REP, and the passive side gets a REJ of its REP.
+    // Both sides therefore stop waiting.
     wire::CmMessage back = answer;
     back.body = RejOf(reject, wire::CmMessageType::kRep, rep->remote_comm_id, rep->local_comm_id);
     answer.body = RejOf(reject, wire::CmMessageType::kReq, rep->local_comm_id, rep->remote_comm_id);
@@ -153,7 +153,8 @@ void CmFaults::Reject(Time now, const fault::Reject& reject, const Delayed& pass
 }
 
 void CmFaults::AnswerRequest(Time now, wire::CmMessage answer, const Delayed& request) {
-  // When the rule stopped an outgoing request, its sender is on this host and still sending.
+  // When the rule stopped an outgoing request, the sender is on this host and its call has not
+  // returned.
   if (request.direction == Direction::kSend) {
     deferred_.Delay(now, {Direction::kReceive, Back(request.route), std::move(answer)});
   } else {

@@ -14,7 +14,7 @@ namespace rdmaemu {
 
 class CmFaults {
  public:
-  // Delayed and held messages. Further ones are lost.
+  // Limit of the delayed and held messages. Further messages are lost.
   static constexpr size_t kMaxDelayed = 65536;
 
   // The next receiver of a message: the fabric, or the connection manager.
@@ -29,12 +29,12 @@ class CmFaults {
         device_name_(std::move(device_name)),
         deferred_(kMaxDelayed, faults.counters().delayed_messages_full) {}
 
-  // Applies the rules to an outgoing or incoming message: passes it on, or delays, duplicates,
-  // changes or drops it. Returns an errno when the message cannot be sent and its sender must be
-  // notified.
+  // Applies the rules to an outgoing or incoming message: forwards, delays, duplicates, changes or
+  // drops the message. Returns an errno when the message cannot be sent and the host must notify
+  // its sender.
   Status Pass(Time now, fault::Direction direction, const cm::CmRoute& route,
               const wire::CmMessage& message);
-  // Applies the rules to an event that a program is about to get.
+  // Applies the rules to an event that a program is about to fetch.
   void AtEvent(Time now, ProcessId process, std::string_view program, rdma_ucm_event_resp& event);
 
   // Returns the reason that hides an event from the program. Call this before the event is queued.

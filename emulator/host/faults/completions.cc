@@ -5,7 +5,7 @@
 namespace rdmaemu {
 namespace {
 
-// Reduces an entry to an error completion's contents: its status and request (measured).
+// Reduces an entry to the contents of an error completion: its status and request (measured).
 void ToError(transport::PassingCompletion& completion, uint32_t status) {
   CqEntry& entry = completion.entry;
   const VendorErrors& errors = completion.qp.device->profile.vendor_errors;

@@ -14,8 +14,8 @@ namespace rdmaemu {
 
 class CompletionFaults {
  public:
-  // Delayed and held completions. A further one is delivered at once, together with those that
-  // precede it on its queue.
+  // Limit of the delayed and held completions. A further completion is delivered at once, after the
+  // pending completions before it on its queue.
   static constexpr size_t kMaxDelayed = 65536;
 
   CompletionFaults(HostFaults& faults, Verbs& verbs, const Programs& programs)
@@ -26,7 +26,7 @@ class CompletionFaults {
 
   // Acts as transport::Doors.
   bool Complete(Time now, transport::PassingCompletion completion);
-  // Records that the QP has moved to ERR.
+  // Records that the QP is now in ERR.
   void Failed(Handle qp) { failing_.erase(qp); }
 
   // Drops the pending completions of destroyed queue pairs, because a later QP may have the same
@@ -46,8 +46,9 @@ class CompletionFaults {
     bool solicited;
   };
 
-  // Pushes the completion, queues it behind earlier ones of its line, or defers it: for `delay`, or
-  // until the rule `barrier` is released. Returns false when the queue overran.
+  // Pushes the completion, queues it behind earlier ones of its line, or defers it. A deferred
+  // completion waits for `delay`, or for the release of the rule `barrier`. Returns false when the
+  // queue overran.
   bool Deliver(Time now, const transport::PassingCompletion& completion, Duration delay,
                std::string_view barrier = {});
   void Change(const fault::ChangeCompletion& change, transport::PassingCompletion& completion);
@@ -57,7 +58,7 @@ class CompletionFaults {
   Verbs& verbs_;
   const Programs& programs_;
   Deferred<Delayed, Line> deferred_;
-  std::set<Handle> failing_;  // QPs that reported an error and are about to move to ERR
+  std::set<Handle> failing_;  // QPs that reported an error and will be moved to ERR
 };
 
 }  // namespace rdmaemu

@@ -12,8 +12,8 @@
 
 namespace rdmaemu {
 
-// The owner of what rules hold: an emulated host's doors, or the decision server of the system
-// backend.
+// The owner of the items that rules hold: an emulated host's doors, or the decision server of the
+// system backend.
 struct FaultHolder {
   std::function<void(Time now, const fault::Release&)> release;
   std::function<void(fault::HeldCounts&)> count_held;

@@ -75,7 +75,7 @@ Status FaultDeeds::Act(Time now, const ObjectDeed&, const fault::MoveAddress& wh
 Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& what) {
   Status all;
   for (const std::string& name : DevicesOf(deed, what.device)) {
-    // Checks for room, because a P_Key may change again while earlier returns are pending.
+    // Check for room, because a P_Key may change again while earlier changes back are pending.
     if (what.return_after && !returns_.HasRoom()) return Fail(ENOSPC);
     const std::optional<uint16_t> before = devices_.PkeyOf(name, what.index);
     const Status done = devices_.SetPkey(name, what.index, what.pkey);
@@ -88,8 +88,8 @@ Status FaultDeeds::Act(Time now, const ObjectDeed& deed, const fault::SetPkey& w
   return all;
 }
 
-// Raises the event on the moment's own queue pair, its queues or its device. Else raises it on all
-// objects of the devices.
+// Raises the event on the moment's own queue pair, its queues or its device. Otherwise raises it on
+// all objects of the devices.
 Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& what) {
   const auto type = static_cast<ibv_event_type>(what.type);
   if (verbs_.RaiseOf(deed.target.group, deed.target.qp, type)) return {};
@@ -102,8 +102,8 @@ Status FaultDeeds::Act(Time, const ObjectDeed& deed, const fault::RaiseAsync& wh
 }
 
 void FaultDeeds::Later(Time now, const std::optional<Duration>& after, Return what) {
-  // At most one per device, port or address of the host, because a removed object cannot be removed
-  // again.
+  // There is at most one entry per device, port or address of the host, because a removed object
+  // cannot be removed again.
   if (after) returns_.Put(now + *after, std::move(what));
 }
 

@@ -1,5 +1,5 @@
 // The effects of fault rules on a host's objects. The host applies them after the moment at which
-// the rule fired, never in its middle.
+// the rule fired, never during the moment.
 #pragma once
 
 #include <optional>
@@ -19,16 +19,17 @@ namespace rdmaemu {
 
 class FaultDeeds {
  public:
-  // Pending returns of changed objects. Without room for its return, a P_Key is not changed.
+  // Limit of the pending changes back to an earlier state. Without room for its change back, a
+  // P_Key is not changed.
   static constexpr size_t kMaxReturns = 4096;
 
   FaultDeeds(ChangingDevices& devices, Verbs& verbs, trace::Sink& trace)
       : devices_(devices), verbs_(verbs), trace_(trace), returns_(kMaxReturns, refused_returns_) {}
 
-  // Executes the deed. A deed that is impossible, for example on a removed device, is only traced.
+  // Executes the deed. An impossible deed, for example on a removed device, is only traced.
   void Do(Time now, const ObjectDeed& deed);
 
-  // Executes the returns that are due.
+  // Changes objects back whose time is due.
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return returns_.NextDeadline(); }
 

@@ -226,7 +226,7 @@ class RemovalIn : public ::testing::TestWithParam<std::tuple<Removal, bool>> {
     }
     if (until(kAccept)) {
       rdma_ucm_conn_param parameters = CmProgram::Parameters();
-      parameters.qp_num++;  // on one host the other side uses this one
+      parameters.qp_num++;  // on one host the other side uses this number
       server.Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, parameters, child, 0, {}});
       world.Settle();
     }

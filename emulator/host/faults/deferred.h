@@ -24,9 +24,9 @@ struct NoLine {
   auto operator<=>(const NoLine&) const = default;
 };
 
-// Delayed items are due in the order of time, and of arrival for the same time. Held items wait for
-// the release of the rule that holds them. With a Line (`T::line`), items of one line keep their
-// order. An item that arrives behind a held item waits for that item.
+// Delayed items become due in the order of their times. For equal times, the order of their arrival
+// counts. Held items wait for the release of the rule that holds them. With a Line (`T::line`),
+// items of one line keep their order. An item that arrives behind a held item waits for that item.
 template <class T, class Line = NoLine>
 class Deferred {
  public:
@@ -197,7 +197,7 @@ class Deferred {
     });
     TakeHeld(wanted, taken);
   }
-  // Removing only the held item itself leaves its line blocked. Remove whole lines.
+  // Removing only a held item would leave its line blocked, so remove whole lines.
   template <class Wanted>
   void TakeHeld(const Wanted& wanted, std::deque<T>& taken) {
     std::erase_if(held_, [&](Held& each) {

@@ -38,7 +38,7 @@ struct FaultDoors {
   AsyncFaults async;
   PacketFaults packets;
 
-  // Held items continue with the next Expire.
+  // Releases a barrier's held items. They continue at the next Expire.
   void Release(Time now, const fault::Release& release) {
     EachQueue(*this, [&](auto& queue) { queue.Release(now, release); });
   }

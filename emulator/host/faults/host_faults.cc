@@ -28,8 +28,8 @@ std::string FiredText(const fault::RuleState& state) {
   return Answer({{"name", state.rule.name}, {"matched", state.matched}, {"fired", state.fired}});
 }
 
-// Returns what happened at the door of a rule that matched nothing: at its own places, then at the
-// most frequent other places.
+// Returns which events happened at the door of a rule that matched nothing. Lists the rule's own
+// places first, then the most frequent other places.
 Json SeenAt(const fault::Rules& rules, const fault::Rule& rule) {
   constexpr size_t kMostSeen = 3;  // keeps the list of all rules within one reply
   std::vector<std::pair<uint64_t, std::string_view>> others;
@@ -128,7 +128,7 @@ void HostFaults::Clear() {
 }
 
 std::string HostFaults::AddText(std::string_view rule) {
-  // Skips numbers that named rules have already, for example a scenario's.
+  // Skip numbers that named rules have already, for example rules of a scenario.
   do {
     rules_made_++;
   } while (rules_.Find(fault::UnnamedRule(rules_made_)) != nullptr);
@@ -151,7 +151,7 @@ std::string HostFaults::AddText(std::string_view rule) {
                                ? "there is a rule called \"" + name +
                                      "\" already; remove it first, or choose another name"
                                : "the host has " + std::to_string(fault::Rules::kMaxRules) +
-                                     " rules, and takes no more; remove some"}});
+                                     " rules, the maximum; remove some"}});
 }
 
 std::string HostFaults::RemoveText(std::string_view name) {
@@ -165,8 +165,9 @@ std::string HostFaults::ReleaseText(std::string_view name) const {
   const fault::RuleState* const state = rules_.Find(name);
   if (state == nullptr) return UnknownRule(name);
   if (!std::holds_alternative<fault::Hold>(state->rule.action)) {
-    return Answer({{"error", "the rule \"" + std::string(name) + "\" holds nothing; it does: " +
-                                 fault::ActionText(state->rule.action)}});
+    return Answer(
+        {{"error", "the rule \"" + std::string(name) + "\" holds nothing; its action is: " +
+                       fault::ActionText(state->rule.action)}});
   }
   return Answer({{"name", std::string(name)}});
 }
@@ -178,7 +179,7 @@ std::optional<std::string> HostFaults::WaitText(ProcessId process, std::string_v
   if (state->fired >= times) return FiredText(*state);
   if (waits_.Add(process, name, times)) return std::nullopt;
   return Answer({{"error", std::to_string(FaultWaits::kMaxWaits) +
-                               " wait for rules of this host already, and no more may"}});
+                               " clients wait for rules of this host already, the maximum"}});
 }
 
 std::optional<HostFaults::LateText> HostFaults::TakeLateText() {
@@ -189,7 +190,7 @@ std::optional<HostFaults::LateText> HostFaults::TakeLateText() {
                   state != nullptr
                       ? FiredText(*state)
                       : Answer({{"error", "the rule \"" + ended->rule +
-                                              "\" was removed before it had fired so often"}})};
+                                              "\" was removed before it had fired that often"}})};
 }
 
 std::string HostFaults::ListText(const fault::HeldCounts& held) const {

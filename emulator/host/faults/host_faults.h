@@ -1,6 +1,6 @@
 // The fault rules of a host. HostFaults decides about the moments at the doors, and implements the
 // calls of the host's control. The doors (the other headers in this folder) describe each event as
-// a fault::Moment, and execute the rule's action. Every firing is traced.
+// a fault::Moment, and execute the rule's action. HostFaults traces every firing.
 #pragma once
 
 #include <deque>
@@ -23,9 +23,9 @@ namespace rdmaemu {
 // Returns the names of everything that a rule can name.
 const fault::Vocabulary& FaultVocabulary();
 
-// Counts deferred things that did not fit. `fault_no_room` in the host's status shows the sum.
+// Counts deferred items that found no room. `fault_no_room` in the host's status shows the sum.
 struct FaultCounters {
-  uint64_t delayed_calls_full = 0;        // answered at once
+  uint64_t delayed_calls_full = 0;        // replies sent at once
   uint64_t delayed_messages_full = 0;     // lost
   uint64_t delayed_completions_full = 0;  // delivered at once
   uint64_t delayed_async_events_full = 0, kept_packets_full = 0, deeds_full = 0;  // lost
@@ -41,7 +41,7 @@ struct FaultTarget {
 struct FailQpDeed {
   FaultTarget target;
 };
-// A rule's deed that is executed after its moment, with the moment's target.
+// A deed of a rule, with the moment's target. The host executes it after the moment.
 struct ObjectDeed {
   fault::Deed what;
   FaultTarget target;
@@ -51,7 +51,7 @@ using FaultDeed = std::variant<FailQpDeed, ObjectDeed>;
 
 class HostFaults {
  public:
-  // Pending deeds of the current moment. Further ones are lost.
+  // Limit of the pending deeds of the current moment. Further deeds are lost.
   static constexpr size_t kMaxDeeds = 4096;
 
   HostFaults(const RandomSeed& seed, std::string host_name, trace::Sink& trace)
@@ -69,16 +69,16 @@ class HostFaults {
   bool Watches(fault::Point point, std::string_view subject) const {
     return rules_.Watches(point, subject);
   }
-  // Returns the rule that decides about the moment, after tracing it. nullptr: nothing changes at
-  // the door. That includes rules whose deed affects the host, which is then queued.
+  // Returns the rule that decides about the moment, after tracing it. nullptr: the door changes
+  // nothing. A rule whose deed affects the host also gives nullptr. Its deed is then queued.
   const fault::Rule* Decide(const fault::Moment& moment, ProcessId process = ProcessId::kNone,
                             FaultTarget target = {});
   double Draw(const fault::Rule& rule, const fault::Moment& moment) {
     return rules_.Draw(rule.name, moment);
   }
-  // Fires the rules that are due.
+  // Fires the rules whose time is due.
   void Expire(Time now);
-  // Returns true when an ended wait has a reply to send at once.
+  // Returns true when a wait has ended whose reply can be sent now.
   bool AnyWaitEnded() const { return waits_.any_ended(); }
   std::optional<Time> NextDeadline() const {
     return AnyWaitEnded() ? std::optional(now_) : rules_.NextTime();
@@ -102,8 +102,8 @@ class HostFaults {
   std::string ListText(const fault::HeldCounts& held = {}) const;
   void Clear();
 
-  // Returns the reply when the rule has fired `times` times. Else returns nothing, and TakeLateText
-  // returns the reply later.
+  // Returns the reply when the rule has already fired `times` times. Otherwise returns nothing, and
+  // TakeLateText returns the reply later.
   std::optional<std::string> WaitText(ProcessId process, std::string_view name, uint64_t times);
   struct LateText {
     ProcessId process;
@@ -114,7 +114,7 @@ class HostFaults {
   void Forget(ProcessId process) { waits_.Forget(process); }
 
   const transport::DoorFlags& flags() const { return flags_; }
-  // Returns the WatchBits of the posts and polls for which there is a rule.
+  // Returns the WatchBits of the posts and polls that have a rule.
   uint32_t watched_calls() const { return watched_calls_; }
   FaultCounters& counters() { return counters_; }
   const FaultCounters& counters() const { return counters_; }

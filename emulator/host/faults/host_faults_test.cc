@@ -97,7 +97,7 @@ TEST_F(FaultsTest, WhatABarrierHoldsComesWhenItLetsGo) {
 TEST_F(FaultsTest, OnlyBarriersLetGo) {
   OnServer("name = \"lossy\", at = \"cm.req\", drop = true");
   EXPECT_EQ(Fault(server_client_, CallOp::kFaultRelease, "lossy"),
-            "{\"error\":\"the rule \\\"lossy\\\" holds nothing; it does: drop = true\"}");
+            "{\"error\":\"the rule \\\"lossy\\\" holds nothing; its action is: drop = true\"}");
   EXPECT_NE(Fault(server_client_, CallOp::kFaultRelease, "nobody").find("no rule called"),
             std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Links between hosts with fault rules: cut, slow, narrow or lossy. A link is one pipe for each
+// Links between hosts with fault rules: cut, slow, narrow or lossy. A link has one pipe for each
 // pair of addresses and each direction that a rule selects. A pipe keeps the order of its contents.
 #pragma once
 
@@ -15,7 +15,8 @@ namespace rdmaemu {
 
 class LinkFaults {
  public:
-  // Pipes with a state. Beyond this number, a link delays and loses, but has no rate limit.
+  // Limit of the pipes with a state. Beyond this number, a link delays and drops packets, but has
+  // no rate limit.
   static constexpr size_t kMaxPipes = 4096;
 
   explicit LinkFaults(HostFaults& faults) : faults_(faults) {}
@@ -36,7 +37,8 @@ class LinkFaults {
     std::deque<Time> departures;  // departure times of queued contents
   };
   using PipeKey = std::tuple<std::string, NetAddress, NetAddress>;
-  // Returns when the bytes leave a pipe of this rate, or nothing when its queue is full.
+  // Returns when the bytes leave a pipe of this rate. Returns nothing when the pipe's queue is
+  // full.
   static std::optional<Time> Leaves(Time now, const fault::Link& link, uint64_t bytes, Pipe& pipe);
 
   HostFaults& faults_;

@@ -31,7 +31,7 @@ class MemoryFaults final : public Memory {
   bool Admits(ProcessId process, uint64_t address) override {
     return memory_.Admits(process, address);
   }
-  // Programs copy for themselves only while no rule watches memory.
+  // Returns 0 while a rule watches memory, so that programs do not copy for the host then.
   uint32_t PidFor(ProcessId taker, ProcessId owner) override {
     return IsWatched() ? 0 : memory_.PidFor(taker, owner);
   }
@@ -50,7 +50,8 @@ class MemoryFaults final : public Memory {
   HostFaults& faults_;
   const Verbs& verbs_;
   const Programs& programs_;
-  // The latest refused range. Asking which side of a copy failed then gets the same answer.
+  // The latest refused range. When the caller then checks which side of a copy failed, that check
+  // gets the same result.
   std::optional<Refused> refused_;
 };
 

@@ -1,6 +1,6 @@
 // The door of packets: every packet that a queue pair of this host sends or receives, including
-// packets within the host. Rules drop, delay, duplicate, reorder or damage packets. Packets pass
-// through links, too.
+// packets within the host. Rules drop, delay, duplicate, reorder or damage packets. The rules of
+// links also apply to packets.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ namespace rdmaemu {
 
 class PacketFaults {
  public:
-  // Packets that are delayed, held or reordered. Further ones are lost.
+  // Limit of the packets that are delayed, held or reordered. Further packets are lost.
   static constexpr size_t kMaxKept = 65536;
   static constexpr size_t kMaxKeptBytes = 64 << 20;
-  // Flows with numbered packets. Further flows share one number.
+  // Limit of the flows with numbered packets. Further flows share one number.
   static constexpr size_t kMaxFlows = 65536;
   // The longest time that a reordered packet waits for the packets behind it.
   static constexpr Duration kReorderWait = std::chrono::milliseconds(10);
@@ -41,7 +41,8 @@ class PacketFaults {
     uint32_t qpn;
     std::optional<NetAddress> at;  // own address of arrival; nothing: any
   };
-  // Delivers a deferred packet to its queue pair here. Other packets are sent to the network.
+  // Delivers a deferred packet to its queue pair on this host. PacketExit sends the other packets
+  // to the network.
   using Deliver = std::function<void(Time, const Kept&, const wire::Packet&)>;
   PacketFaults(HostFaults& faults, LinkFaults& links, Verbs& verbs, const Programs& programs,
                PacketExit& exit, Deliver deliver)
@@ -58,8 +59,8 @@ class PacketFaults {
   bool Passes(Time now, const transport::PassingPacket& packet,
               const transport::PacketBytes& bytes);
 
-  // Drops the held packets of destroyed queue pairs. Delayed packets have been sent, so they
-  // arrive.
+  // Drops the held packets of destroyed queue pairs. Delayed packets have already been sent, so
+  // they still arrive.
   void ForgetGone();
   bool IsDue(Time now) const { return kept_.IsDue(now) || overtaken_.IsDue(now); }
   void Expire(Time now);
@@ -72,7 +73,7 @@ class PacketFaults {
   using Flow = std::tuple<fault::Direction, NetAddress, NetAddress, uint32_t, bool>;
   struct Overtaken {
     Flow flow;
-    uint64_t by;  // how many more packets must pass
+    uint64_t by;  // number of packets that must still overtake it
     Kept kept;
   };
 
@@ -101,8 +102,9 @@ class PacketFaults {
   Deliver deliver_;
   std::map<Flow, uint64_t> numbers_;
   Deferred<Kept> kept_;
-  Deferred<Overtaken> overtaken_;  // until kReorderWait or enough packets have passed
-  size_t kept_bytes_ = 0;          // of all deferred packets
+  Deferred<Overtaken>
+      overtaken_;          // until kReorderWait has passed, or enough packets have overtaken them
+  size_t kept_bytes_ = 0;  // of all deferred packets
 };
 
 }  // namespace rdmaemu

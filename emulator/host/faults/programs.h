@@ -10,9 +10,9 @@ namespace rdmaemu {
 class Programs {
  public:
   virtual ~Programs() = default;
-  // The program that began the group. Empty when the group has ended.
+  // Returns the program that began the group. Empty when the group has ended.
   virtual std::string_view ProgramOf(GroupId group) const = 0;
-  // Empty when no such process is connected.
+  // Returns the program of a process. Empty when no such process is connected.
   virtual std::string_view ProgramOf(ProcessId process) const = 0;
 };
 

@@ -14,8 +14,8 @@ namespace rdmaemu {
 
 class FaultWaits {
  public:
-  // Waits of all processes together. A process has one connection, and waits for one reply at a
-  // time.
+  // Limit of the waits of all processes together. A process has one connection, and waits for one
+  // reply at a time.
   static constexpr size_t kMaxWaits = 4096;
 
   struct Ended {
@@ -23,12 +23,12 @@ class FaultWaits {
     std::string rule;
   };
 
-  // Returns false when there are too many waits.
+  // Adds a wait. Returns false when there are too many waits.
   bool Add(ProcessId process, std::string_view rule, uint64_t times);
   // Ends the waits that this number of firings satisfies.
   void Fired(std::string_view rule, uint64_t times);
-  // Ends the waits for a removed rule, or (nothing) for all rules, so that no process waits in
-  // vain.
+  // Ends the waits for a removed rule, because it will not fire again. nullopt: ends the waits for
+  // all rules.
   void Removed(std::optional<std::string_view> rule);
   void Forget(ProcessId process);
 

@@ -11,7 +11,8 @@
 
 namespace rdmaemu {
 
-// Returns true for a call of a program, not of the host's control or of the connection itself.
+// Returns true for a call of a program. Returns false for calls of the host's control or of the
+// connection itself.
 bool CanFail(uint32_t op);
 std::string CallSubject(uint32_t op);
 std::string MessageSubject(const wire::CmBody& body);

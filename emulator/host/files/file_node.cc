@@ -18,7 +18,7 @@ Result<Node> Find(const LazyDirectory& root, std::string_view path) {
     Directory listed = (*directory)();
     const auto entry = std::ranges::find(listed.entries, name, &Directory::Entry::name);
     if (entry == listed.entries.end()) return Fail(ENOENT);
-    // The directory that the node is from must live until the node has been moved out.
+    // The directory of the node must live until the node has been moved out of it.
     Node next = std::move(entry->node);
     found = std::move(next);
   }

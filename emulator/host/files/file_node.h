@@ -1,5 +1,5 @@
-// Files that a host shows to programs, and a lazy tree of them. A directory lists its entries only
-// when somebody looks into it, so that a look costs what is on its path.
+// Files that a host shows to programs, as a lazy tree. A directory creates its entries only when a
+// caller looks it up. The cost of a lookup is therefore that of the directories on its path.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ struct CharacterDevice {
   uint32_t major, minor;
   uint16_t mode;  // permission bits
 };
-// Makes the directory that its name stands for.
+// Makes a directory when a caller looks it up.
 using LazyDirectory = std::function<Directory()>;
-// Makes the text of a read-only file. A directory of many objects lists them without their texts.
+// Makes the text of a read-only file. A directory of many objects can list them without making
+// their texts.
 using LazyText = std::function<std::string()>;
 using Node = std::variant<LazyDirectory, TextFile, Link, CharacterDevice, LazyText>;
 

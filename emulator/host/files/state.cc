@@ -21,13 +21,14 @@ class Lines {
     text_.append(name).append(": ").append(value).append("\n");
   }
   void Add(std::string_view name, uint64_t value) { Add(name, std::to_string(value)); }
-  // A handle of 0 stands for no object.
+  // Adds a handle. A handle of 0 means that there is no object.
   void AddHandle(std::string_view name, Handle handle) {
     if (handle == 0) return Add(name, "none");
     Add(name, handle);
   }
   void AddHex(std::string_view name, uint64_t value) { Add(name, HexText(value)); }
-  // The program that created the object. It chose its name, so control characters are replaced.
+  // Adds the program that created the object. The program chose its own name, so control characters
+  // are replaced.
   void AddOwner(const Owner& owner) {
     if (owner.pid == 0 && owner.program.empty()) return;
     std::string program = owner.program;

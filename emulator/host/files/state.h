@@ -12,19 +12,19 @@
 
 namespace rdmaemu::files {
 
-// Objects of one kind that are listed. This keeps a directory within one reply. A file named "more"
-// then says that there are others.
+// The most listed objects of one kind, so that a directory fits into one reply. A file named "more"
+// shows that there are others.
 inline constexpr size_t kMaxListedObjects = 8192;
 
-// The process that created an object. pid 0: it is not connected any more.
+// The process that created an object. pid 0: the process is no longer connected.
 struct Owner {
   uint32_t pid = 0;
   std::string program = {};
 };
 using OwnerOf = std::function<Owner(ProcessId)>;
 
-// Returns the directory of the host's objects. `verbs` and `cm` must live as long as the
-// directories that it makes. The files of a directory are valid until the host changes.
+// Returns the directory of the host's objects. `verbs` and `cm` must outlive the directories that
+// it makes. The files of a directory are valid until the host changes.
 LazyDirectory StateFiles(Verbs& verbs, const cm::Cm& cm, OwnerOf owner);
 
 }  // namespace rdmaemu::files

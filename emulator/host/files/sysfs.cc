@@ -16,7 +16,7 @@ constexpr uint32_t kInfinibandMajor = 231;
 constexpr uint32_t kFirstUverbsMinor = 192;
 constexpr uint32_t kFirstIssmMinor = 64;
 constexpr uint32_t kMiscMajor = 10;
-// A dynamic number in the kernel; there it differs from boot to boot.
+// The kernel assigns this number dynamically, so it differs from boot to boot.
 constexpr uint32_t kRdmaCmMinor = 124;
 
 // Versions that libraries compare (ib_user_verbs.h, ib_user_mad.h, rdma_user_cm.h).
@@ -117,7 +117,7 @@ TextFile Line(const std::string& line) { return {line + "\n"}; }
 TextFile WritableLine(const std::string& line) { return {line + "\n", true}; }
 TextFile Unreadable(int error) { return {{}, false, error}; }
 
-// A directory of files named 0 to count - 1.
+// Returns a directory of files named 0 to count - 1.
 template <class Make>
 LazyDirectory Numbered(size_t count, Make make) {
   return [count, make] {
@@ -197,7 +197,7 @@ Directory PortDirectory(Verbs& verbs, const Device& device) {
   return directory;
 }
 
-// The link of a device to its class.
+// Returns the link from a device to its class.
 Link Subsystem(const std::string& name) { return {"../../../../class/" + name}; }
 
 Directory DeviceDirectory(Verbs& verbs, const Device& device) {
@@ -332,7 +332,7 @@ Directory DeviceNodes(const Devices& devices) {
   return directory;
 }
 
-// A directory with one entry.
+// Returns a directory with one entry.
 LazyDirectory Only(std::string name, LazyDirectory inner) {
   return [name = std::move(name), inner = std::move(inner)] {
     Directory directory;
@@ -343,7 +343,7 @@ LazyDirectory Only(std::string name, LazyDirectory inner) {
 
 using ByClass = std::vector<std::pair<std::string, LazyDirectory>>;
 
-// A class's directory has a link to each of its devices.
+// Returns the directory of a class, which has a link to each of its devices.
 Directory Classes(const ByClass& by_class) {
   Directory classes;
   for (const auto& [name, devices] : by_class) {
@@ -368,7 +368,7 @@ Directory Classes(const ByClass& by_class) {
 uint32_t DeviceNumber(const Device& device) { return device.index & IdSpace::Part(0).last(); }
 
 LazyDirectory SystemFiles(Verbs& verbs, std::vector<Device*> devices) {
-  // The devices of each class. The kernel has no parent of these devices, so that they are virtual.
+  // The devices of each class. In the kernel these devices have no parent, so they are virtual.
   const ByClass by_class = {
       {"infiniband", [&verbs, devices] { return InfinibandDevices(verbs, devices); }},
       {"infiniband_mad", [devices] { return MadDevices(devices); }},

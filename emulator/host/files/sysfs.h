@@ -1,9 +1,9 @@
-// What Linux shows programs of RDMA devices under /sys and /dev: /sys/class/infiniband,
-// infiniband_verbs, infiniband_mad and misc/rdma_cm, and /dev/infiniband.
+// The files under /sys and /dev by which Linux shows RDMA devices to programs:
+// /sys/class/infiniband, infiniband_verbs, infiniband_mad and misc/rdma_cm, and /dev/infiniband.
 //
 // Names, formats and modes are the kernel's (drivers/infiniband/core/sysfs.c, uverbs_main.c,
-// user_mad.c, cm.c) and were compared with the files of rdma_rxe and siw in a virtual machine.
-// docs/filesystem.md lists what differs.
+// user_mad.c, cm.c). They were compared with the files of rdma_rxe and siw in a virtual machine.
+// docs/filesystem.md lists the differences.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace rdmaemu::files {
 
-// Returns the root directory of the files of these devices. The devices must live as long as the
+// Returns the root directory of the files of these devices. The devices must outlive the
 // directories that it makes.
 LazyDirectory SystemFiles(Verbs& verbs, std::vector<Device*> devices);
 

@@ -1,5 +1,5 @@
-// A program that uses RDMA CM ids through the commands of rdma_user_cm.h, as librdmacm does. It has
-// one event channel, and functions for the steps of a connection.
+// A program that uses RDMA CM ids through the commands of rdma_user_cm.h, as librdmacm does. The
+// program has one event channel, and functions for the steps of a connection.
 #pragma once
 
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ class CmProgram {
     Do(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, backlog});
     return id;
   }
-  // Resolves and connects. Afterwards the REQ or SIDR_REQ is in flight.
+  // Resolves and connects. Afterwards a REQ or SIDR_REQ is in flight.
   uint32_t Connect(uint16_t port_space, const std::string& address, uint16_t port) {
     const uint32_t id = CreateId(port_space);
     Do(RDMA_USER_CM_CMD_RESOLVE_IP, rdma_ucm_resolve_ip{{}, Ipv4Socket(address, port), id, 2000});

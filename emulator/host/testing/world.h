@@ -1,5 +1,5 @@
 // Hosts and their clients in one process. The network delivers in order under virtual time. Clients
-// use calls.h and write rings, as the shim does. World shows how to drive an embedded Host.
+// use calls.h and write rings, as the shim does. World is an example of a driver of Host.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace rdmaemu::testing {
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Returns the wr_ids of completions, in their order.
+// Returns the wr_ids of completions, in the order of the completions.
 inline std::vector<uint64_t> IdsOf(const std::vector<ib_uverbs_wc>& completions) {
   std::vector<uint64_t> ids;
   for (const ib_uverbs_wc& wc : completions) ids.push_back(wc.wr_id);
@@ -45,7 +45,7 @@ class World {
   // Adds a host with that configuration.
   Host& AddHost(HostConfig config);
   // Runs one round: every host polls its doorbells and works once, and datagrams in flight arrive.
-  // Returns true when there was something to do. Time does not advance.
+  // Returns true when any of these had work. Time does not advance.
   bool Step();
   // Runs rounds until no work is ready.
   void Settle() {
@@ -57,7 +57,7 @@ class World {
   bool RunUntil(const std::function<bool()>& done, Duration limit);
   void SetFilter(Filter filter) { filter_ = std::move(filter); }
 
-  // Datagrams that fit into the network until its next delivery.
+  // Limit of the datagrams that the network accepts until its next delivery.
   size_t network_room = SIZE_MAX;
   // Addresses that a running host cannot open.
   std::set<NetAddress> taken_addresses;
@@ -88,7 +88,7 @@ class Client {
   // The two halves of Fork: the process forks, and that fork's child connects.
   uint32_t CountFork();
   std::unique_ptr<Client> Forked(uint32_t fork);
-  // Ends the process. A child that has not connected holds its connection.
+  // Ends the process. A child that has not connected holds the process's connection.
   void End();
   // Ends the connection, as SIGKILL does.
   void Kill();

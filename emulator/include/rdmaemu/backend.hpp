@@ -1,6 +1,6 @@
-// The RDMA device on which a test runs, as the environment variable RDMAEMU_BACKEND selects it, and
-// the devices and addresses that the test finds there. Header only. docs/embedding.md shows the
-// use.
+// The RDMA device on which a test runs, and the devices and addresses that the test finds there.
+// The environment variable RDMAEMU_BACKEND selects the device. Header only. docs/embedding.md has
+// examples.
 #pragma once
 
 #include <arpa/inet.h>

@@ -63,8 +63,8 @@ inline std::ostream& operator<<(std::ostream& out, const Event& event) {
   return out << Describe(event);
 }
 
-// Returns true when the event or completion matches. Without a status or an opcode, any one
-// matches.
+// Returns true when the event or completion matches. Without a status or an opcode, every value of
+// it matches.
 inline bool Is(const Event& event, rdma_cm_event_type type,
                std::optional<int> status = std::nullopt) {
   return event && event->event == type && (!status || event->status == *status);
@@ -80,7 +80,7 @@ namespace detail {
 
 inline std::string LimitText() { return std::to_string(WaitLimit_ms()) + " ms"; }
 
-// A host process and a machine's device deliver events in their own time.
+// A host process and a machine's device deliver events at times of their own.
 inline bool AwaitReadable(int fd) {
   if (CurrentBackend() == Backend::kEmbedded) return true;  // rdma_get_cm_event detects EDEADLK
   pollfd waits{fd, POLLIN, 0};

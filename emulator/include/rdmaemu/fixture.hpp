@@ -39,10 +39,9 @@ void WithFault(const std::string& rule, Body&& body) {
 // How many lines of the timeline a failed test's message shows. A file holds all lines.
 inline constexpr size_t kTimelineLines = 60;
 
-// Writes the text to a file of its own, named after the running test. A test that runs several
-// times
-// (--gtest_repeat, a section of Catch2) writes several files. Returns the file's path, or "" when
-// the file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
+// Writes the text to a new file that is named after the running test. A test that runs several
+// times (--gtest_repeat, a section of Catch2) writes several files. Returns the file's path, or ""
+// when the file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
 inline std::string WriteTimelineFile(const std::string& text) {
   const char* directory = nullptr;
   for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
@@ -91,8 +90,8 @@ struct FailureTimeline {
   size_t byte;
 };
 
-// Joins the timelines of two moments: the failure, and now. The hosts keep their latest records
-// only, so the beginning of the first timeline may be missing in the second one.
+// Joins the timelines at two times: at the failure, and now. The hosts keep only their latest
+// records, so the beginning of the first timeline may be missing in the second one.
 inline FailureTimeline JoinTimelines(const std::string& at_failure, const std::string& now) {
   size_t dropped = 0;  // bytes at the beginning of `at_failure` that `now` lacks
   while (dropped < at_failure.size() &&
@@ -106,7 +105,7 @@ inline FailureTimeline JoinTimelines(const std::string& at_failure, const std::s
           at_failure.size()};
 }
 
-// Remembers the rules of one moment, to remove rules that are added later.
+// Stores the rules that exist now, so that rules that are added later can be removed.
 class RulesBefore {
  public:
   RulesBefore() {

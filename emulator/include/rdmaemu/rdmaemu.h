@@ -121,11 +121,11 @@ int rdmaemu_advance(uint64_t time_ns);
  * only, else returns -EOPNOTSUPP. -ELOOP when new work becomes due without end. */
 int rdmaemu_run_until_idle(void);
 
-/* Blocks until something happens on the hosts of this process, and runs the hosts meanwhile. A
- * program that polls for a completion calls this between two polls. Returns 0 after the hosts
- * did something. -ETIMEDOUT when nothing happened for timeout_ms of the machine's time. Another
- * thread may have acted meanwhile. -EDEADLK when every thread of the program waits and no work
- * is due on any host. -ENOENT when this process has no embedded host. */
+/* Runs the hosts of this process until something happens on them. A program that polls for a
+ * completion calls this between two polls. Returns 0 after the hosts did something. -ETIMEDOUT when
+ * nothing happened for timeout_ms of the machine's time. Another thread may have acted meanwhile.
+ * -EDEADLK when every thread of the program waits and no work is due on any host. -ENOENT when this
+ * process has no embedded host. */
 int rdmaemu_wait(uint64_t timeout_ms);
 
 /* ---- fault rules, in the language of docs/faults.md */
@@ -134,23 +134,24 @@ int rdmaemu_wait(uint64_t timeout_ms);
  *
  * Appends a rule to the rules of the thread's host, or of the host that the rule names (host =
  * "b"). Example: "at = \"cm.req\", nth = 3, reject = 28". Writes the rule's name ("rule N" for a
- * rule without a name) to `name`, cut to name_bytes. `name` may be NULL. -EINVAL when the text
- * is wrong. In a program of `rdmaemu run --backend system` with rules, the functions act on the
- * rules of that run. -EOPNOTSUPP for a rule that only the emulator can apply; rdmaemu_last_error
- * tells what to use instead. */
+ * rule without a name) to `name`, cut to name_bytes. `name` may be NULL. -EINVAL when the text is
+ * wrong. In a program of `rdmaemu run --backend system` with rules, the functions act on the rules
+ * of that run. -EOPNOTSUPP for a rule that only the emulator can apply; rdmaemu_last_error() says
+ * what to use instead. */
 int rdmaemu_rule_add(const char* rule, char* name, size_t name_bytes);
 int rdmaemu_rule_remove(const char* name); /* -ENOENT */
 int rdmaemu_rules_clear(void);
-/* Releases a barrier. A rule with `hold = true` holds everything that reaches its point until
- * this call, or until the rule is removed. `fired` counts the arrivals at the point. The rule
- * remains and holds the next arrivals. -ENOENT when there is no rule of that name, or the rule
- * never holds anything. */
+/* Releases a barrier. A rule with `hold = true` holds every event at its point until this call, or
+ * until the rule is removed. `fired` counts the events that the rule has held. The rule remains and
+ * holds the next events. -ENOENT when there is no rule of that name, or the rule never holds
+ * anything. */
 int rdmaemu_rule_release(const char* name);
 
-/* Blocks until the rule has fired `times` times since it was added, at most for timeout_ms of
- * the machine's time. A test that uses a barrier waits here until the barrier holds something.
- * Runs the host meanwhile. A timeout of 0 only checks. -ETIMEDOUT. -ENOENT when there is no rule
- * of that name. -EDEADLK when the program has one thread and no work is due. */
+/* Blocks until the rule has fired `times` times since the rule was added, at most for timeout_ms of
+ * the machine's time. A test that uses a barrier calls this to wait until the barrier holds
+ * something. Runs the hosts meanwhile. A timeout of 0 only checks. -ETIMEDOUT when the rule fired
+ * less often. -ENOENT when there is no rule of that name. -EDEADLK when the program has one thread
+ * and no work is due. */
 int rdmaemu_rule_wait(const char* name, uint64_t times, uint64_t timeout_ms);
 
 struct rdmaemu_rule {

@@ -161,8 +161,8 @@ inline std::string Timeline() {
 }
 
 // Returns the rule of that name. When the rule's host has ended (a rule with `crash = true`), only
-// the count of firings is known, and `matched` is the same number. Nothing when there is no such
-// rule, or the rule ended with its host and never fired.
+// the count of firings is known, and `matched` is the same number. Returns nothing when there is no
+// such rule, or when the rule ended with its host and never fired.
 inline std::optional<rdmaemu_rule> FindRule(const std::string& name) {
   std::vector<rdmaemu_rule> rules(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
   rdmaemu_rules(rules.data(), rules.size());
@@ -207,7 +207,7 @@ class Fault {
   Fault& operator=(const Fault&) = delete;
 
   const std::string& name() const { return name_; }
-  // Releases what a rule with hold = true has held so far.
+  // Releases everything that a rule with hold = true holds now.
   void Release() { Checked(rdmaemu_rule_release(name_.c_str())); }
   // Blocks until the rule has fired `times` times. Throws ETIMEDOUT after `timeout` of the
   // machine's time.

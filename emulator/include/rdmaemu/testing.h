@@ -1,6 +1,6 @@
-// GoogleTest for programs that use RDMA: a fixture with its own hosts, and matchers that describe
-// events and completions. The message of a failed test shows the host's timeline. Header only.
-// <gmock/gmock.h> provides EXPECT_THAT for the matchers.
+// GoogleTest support for programs that use RDMA: a fixture with its own hosts, and matchers that
+// describe events and completions. The message of a failed test shows the host's timeline. Header
+// only. <gmock/gmock.h> provides EXPECT_THAT for the matchers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -74,8 +74,7 @@ inline auto CompletionIs(ibv_wc_status status, std::optional<ibv_wc_opcode> opco
 
 namespace detail {
 
-// GoogleTest ignores its AssertionException, because a failure or a skip was recorded before the
-// throw.
+// GoogleTest ignores its own AssertionException: the failure or skip was recorded before the throw.
 [[noreturn]] inline void SkipInGoogleTest(const std::string& reason) {
   constexpr auto kSkip = ::testing::TestPartResult::kSkip;
   ::testing::internal::AssertHelper(kSkip, __FILE__, __LINE__, reason.c_str()) =
@@ -113,7 +112,7 @@ inline const bool kUsesGoogleTest = UseGoogleTest();
 
 }  // namespace detail
 
-// A test with its own host. Fixture lists what the test can use.
+// A test with its own host. See Fixture for the members that a test can use.
 class EmbeddedTest : public ::testing::Test, protected Fixture {
  protected:
   explicit EmbeddedTest(const EmbeddingOptions& options = {}) : Fixture(options) {}

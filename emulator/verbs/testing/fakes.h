@@ -1,5 +1,5 @@
 // Fakes of a host's environment for tests, on the heap of this process. They are shared segments,
-// counters that tests can read, memory of the test itself, and a trace that is kept or ignored.
+// counters that tests can read, memory of the test itself, and traces that keep or ignore records.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,8 +19,8 @@
 
 namespace rdmaemu::testing {
 
-// Mappings like the runtime's. Untouched pages cost no memory, and no page is mapped before or
-// behind, so that an access out of bounds is a fault.
+// Mappings like the runtime's. Untouched pages cost no memory. The pages before and behind a
+// mapping are not mapped, so an access out of bounds is a fault.
 class FakeSharedMemory final : public SharedMemory {
  public:
   Result<Segment> CreateSegment(size_t bytes) override {
@@ -94,7 +94,7 @@ class FakeCounters final : public EventCounters {
     value -= taken;
     return taken;
   }
-  // Acts as a program's read: returns false where the read would block.
+  // Acts as a program's read. Returns false when the read would block.
   bool Take(CounterId counter) { return Remove(counter, 1) == 1; }
   uint64_t value(CounterId counter) const { return values_.at(counter); }
   size_t live() const { return values_.size(); }

@@ -1,4 +1,4 @@
-// Builds a whole UDP payload with its ICRC, as any stranger can. For tests that forge packets.
+// Builds a whole UDP payload with its ICRC. For tests that forge packets as any stranger can.
 #pragma once
 
 #include <cstring>

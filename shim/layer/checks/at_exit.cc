@@ -1,4 +1,4 @@
-// Reports what is left when the program calls exit(3) or returns from main.
+// Reports the remaining objects when the program calls exit(3) or returns from main.
 #include <map>
 
 #include "shim/layer/checks/install.h"
@@ -7,14 +7,14 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-// librdmacm makes the queue pair of rdma_create_qp, and the program destroys it.
+// librdmacm creates the queue pair of rdma_create_qp, and the program destroys it.
 bool IsPrograms(const Object& object) { return object.is_programs; }
 bool IsPrograms(const Qp& qp) {
   return qp.is_programs || std::string_view(qp.made_by).starts_with("rdma_create_qp");
 }
 
-// Reports the objects of a type, once for each place that made some. `rule_of` returns the rule of
-// an object.
+// Reports the objects of a type, once for each place that created some. `rule_of` returns the rule
+// of an object.
 template <class T, class RuleOf>
 void CheckLeft(RuleOf rule_of) {
   struct Left {

@@ -53,7 +53,7 @@ struct DestroyEventChannel : DestroyCheck<EventChannel> {
   }
 };
 
-// Records what an event says about its ids.
+// Records the facts about ids that an event reveals.
 void Learn(const rdma_cm_event& event) {
   Id* const id = All<Id>().FindAlive(event.id);
   if (id == nullptr) return;
@@ -140,7 +140,8 @@ struct AckCmEvent : Check {
       return false;
     }
     if (!pthread_equal(object->taker, pthread_self())) g_has_acknowledging_threads = true;
-    // Before the call: its memory may be the next event's before the call returns.
+    // Mark the event before the call. Its memory may belong to the next event before the call
+    // returns.
     object->life = Life::kEnded;
     return true;
   }

@@ -10,7 +10,8 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-// The reserved header of RDMA CM in the private data of IB CM messages is already subtracted.
+// The most bytes of private data, without the header of RDMA CM in the private data of IB CM
+// messages.
 constexpr uint8_t kConnectBytes = 56, kAcceptBytes = 196, kRejectBytes = 148;
 constexpr uint8_t kUdConnectBytes = 180, kUdAnswerBytes = 136;
 
@@ -57,8 +58,8 @@ bool IsOnInfiniBand(const rdma_cm_id* id) {
   return id->verbs != nullptr && id->verbs->device->transport_type == IBV_TRANSPORT_IB;
 }
 
-// Reports private data that is too long for an id whose address is of the Internet. Ids of AF_IB
-// have no header of RDMA CM.
+// Reports private data that is too long for an id with an IP address. Ids of AF_IB have no header
+// of RDMA CM.
 void CheckPrivateData(const IdCheck& check, const char* call, const rdma_cm_id* id, uint8_t length,
                       uint8_t limit, uint8_t ud_limit) {
   if (!check.is_programs || check.id == nullptr || !IsOnInfiniBand(id)) return;
@@ -97,7 +98,7 @@ void CheckQpNumber(const IdCheck& check, const char* call, const rdma_cm_id* id,
 const char* EventName(int type) { return CmEventName(static_cast<uint32_t>(type)); }
 
 // Reports a call that failed because the id's connection attempt had failed before. Returns whether
-// it did.
+// that was the reason.
 bool CheckFailedId(const IdCheck& check, const char* call, int result, int error) {
   if (!check.Failed(result, error) || check.id->failed < 0) return false;
   Report(Rule::kCM_008, call, check.id, nullptr, nullptr, "the id got %s before",
@@ -105,7 +106,8 @@ bool CheckFailedId(const IdCheck& check, const char* call, int result, int error
   return true;
 }
 
-// librdmacm makes the channel of a synchronous id, and the program can see it in the id.
+// Forgets the channel of a synchronous id. librdmacm creates the channel, and the program can see
+// it in the id.
 void ForgetOwnChannel(const rdma_cm_id* id) {
   const Section section;
   if (section) All<EventChannel>().Forget(id->channel);
@@ -141,8 +143,8 @@ struct CreateEp : Check {
   }
 };
 
-// Reports events of the id that this thread holds. When another thread acknowledges events, the
-// acknowledgement may come from there.
+// Reports events of the id that this thread has taken and not acknowledged. If another thread
+// acknowledges events, that thread may still acknowledge these.
 void CheckEvents(const char* call, Rule rule, Rule listener_rule, const Id& id) {
   if (HasAcknowledgingThreads()) return;
   All<Event>().ForEachAlive([&](const Event& event) {
@@ -199,7 +201,7 @@ struct MigrateId : IdCheck {
   }
 };
 
-// Calls that only must not use a destroyed id.
+// Checks of calls that only require an id that was not destroyed.
 #define RDMAEMU_CHECK_USES_ID(name, function)                   \
   template <class... A>                                         \
   struct name##Uses : IdCheck {                                 \
@@ -425,7 +427,7 @@ struct GetRequest : IdCheck {
       ForgetOwnChannel(*out);
       Made<Id>(*this, kCall, *out, [&](Id& made) {
         made.is_request = made.has_address = true;
-        made.initiator_depth = UINT8_MAX;  // its event is not seen
+        made.initiator_depth = UINT8_MAX;  // the event with its value is not seen
       });
       return;
     }
@@ -438,7 +440,7 @@ struct GetRequest : IdCheck {
   }
 };
 
-// rdma_create_qp and rdma_create_qp_ex. libibverbs makes the queue pair in it.
+// Checks rdma_create_qp and rdma_create_qp_ex. libibverbs creates the queue pair inside the call.
 template <const char* kName, class Attr>
 struct CreatesQp : IdCheck {
   static constexpr const char* kCall = kName;

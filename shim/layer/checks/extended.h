@@ -9,7 +9,7 @@ namespace rdmaemu::layer::checks {
 // Replaces the operations of a context that create extended queues.
 void AdoptExtended(ibv_context* context, verbs_context& extended);
 
-// Replaces the operations of an extended queue. Do nothing for nullptr.
+// Replace the operations of an extended queue. Do nothing for nullptr.
 void AdoptQp(ibv_qp_ex* qp);
 void AdoptCq(ibv_cq_ex* cq);
 

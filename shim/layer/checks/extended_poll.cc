@@ -8,7 +8,7 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-// Takes the completion that the CQ shows.
+// Records the completion that the CQ shows as taken.
 void CompleteCurrent(ibv_cq_ex* cq, const char* call, bool is_programs) {
   const ibv_cq_ex* const original = TablesOf<ibv_cq_ex>::Find(cq);
   if (cq->read_qp_num == nullptr) return;
@@ -70,7 +70,7 @@ struct EndPoll : Check {
   }
 };
 
-// Functions that read what a failed completion does not have.
+// Reader functions of fields that a failed completion does not have.
 #define READS(name, function)                                                      \
   struct name : Check {                                                            \
     static constexpr const char* kCall = #function;                                \

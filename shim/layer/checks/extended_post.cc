@@ -1,5 +1,5 @@
-// Posting by ibv_wr_*. The work requests between ibv_wr_start and ibv_wr_complete are put together
-// as a list, and checked and recorded like a list of ibv_post_send.
+// Checks of posting by ibv_wr_*. The work requests between ibv_wr_start and ibv_wr_complete form a
+// list. The list is checked and recorded like a list of ibv_post_send.
 #include <pthread.h>
 
 #include "shim/layer/checks/extended.h"
@@ -9,14 +9,14 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-// What a thread posts between ibv_wr_start and ibv_wr_complete. The provider's lock, which is held
-// between them, is that of the batch as well.
+// The work requests that a thread posts between ibv_wr_start and ibv_wr_complete. The provider
+// holds its lock between the two calls. This lock also guards the batch.
 class Batch {
  public:
   static constexpr size_t kMaxWrs = 65536;
 
   bool is_open() const { return is_open_; }
-  // Returns whether the present thread has opened it.
+  // Returns whether the current thread has opened the batch.
   bool IsMine() const { return is_open_ && pthread_equal(opener_, pthread_self()); }
   bool is_empty() const { return wrs_.empty(); }
 
@@ -31,9 +31,9 @@ class Batch {
   ibv_send_wr& Add(ibv_wr_opcode opcode, unsigned flags) {
     ibv_send_wr wr{};
     wr.opcode = opcode;
-    // The flag belongs to the setters here.
+    // The setters set this flag.
     wr.send_flags = flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
-    // A batch beyond any queue: the last work request stands for the others.
+    // A batch that is longer than any queue. The last work request replaces the one before it.
     if (wrs_.size() == kMaxWrs) wrs_.pop_back();
     wrs_.push_back(wr);
     return wrs_.back();
@@ -74,7 +74,7 @@ Batch* BatchOf(const ibv_qp_ex* qp) {
   return entry->batch;
 }
 
-// ibv_wr_* in an order that loses work or blocks.
+// Reports ibv_wr_* calls in an order that loses work or blocks.
 void ReportOrder(const char* call, const ibv_qp_ex* qp, const char* what) {
   const Section section;
   if (!section) return;

@@ -1,9 +1,9 @@
-// The replacement of a library's function by a check of its calls.
+// Replaces a library's function by a check of its calls.
 //
-// A check is a struct that is made for one call. Its functions Before and After take the call's
-// arguments, After the result first. Before returns false when the call must not be made, because
-// the library would use freed memory. Checks see the libraries' own calls as well, with
-// `is_programs` false, and must not report these.
+// A check is a struct that is made for one call. Its functions Before and After get the call's
+// arguments. After also gets the result, as its first argument. Before returns false when the call
+// must not be made, because the library would use freed memory. Checks also see the libraries' own
+// calls, with `is_programs` false, and must not report these.
 #pragma once
 
 #include <errno.h>
@@ -20,7 +20,8 @@ namespace rdmaemu::layer::checks {
 struct Checks;
 using CheckedCall = PresentCall<Checks>;
 
-// While it exists, calls of the thread are the module's own: neither recorded nor given to a rule.
+// While an OwnCall exists, calls of the thread are the module's own. They are neither recorded nor
+// checked by rules.
 class OwnCall {
  public:
   OwnCall() : outer_(rdmaemu_layer_caller) {
@@ -44,7 +45,7 @@ struct Check {
   void After(A...) {}
 };
 
-// The result of a call that is not made.
+// The result that a check returns instead of making the call.
 template <class R>
 R RefusedResult(std::string_view call) {
   errno = EINVAL;
@@ -97,14 +98,15 @@ void Install(SlotOfName slot_of) {
   InterceptBy(slot_of, OneCheck::kCall, &TheHook::Call, &TheHook::next);
 }
 
-// The function that the layer would call: of the modules and the library behind this one.
+// The function that the layer would call. This function belongs to a module or to the library
+// behind this one.
 template <class F>
 F* Next(SlotOfName slot_of, const char* name) {
   void** const slot = slot_of(name);
   return slot == nullptr ? nullptr : reinterpret_cast<F*>(*slot);
 }
 
-// Makes an object of the table after the call that made it. The call's Section must not exist.
+// Creates an object in the table after the call that created it. The caller must hold no Section.
 template <class T, class Function>
 void Made(const Check& check, const char* call, const void* address, Function set) {
   if (address == nullptr) return;
@@ -117,9 +119,9 @@ void Made(const Check& check, const char* call, const void* address) {
   Made<T>(check, call, address, [](T&) {});
 }
 
-// A verbs object may be made by a function that the layer does not see (mlx5dv_create_qp), at the
-// address of a destroyed one. The object's first member then is an open device again, where a freed
-// object has the allocator's link.
+// Returns whether a function that the layer does not see (mlx5dv_create_qp) may have created a
+// verbs object at the address of a destroyed one. The first member of a live object is an open
+// device. In a freed object the allocator's link is in this place.
 template <class T>
 bool SeemsRemade(const T* object) {
   if constexpr (requires { object->context; }) {
@@ -136,7 +138,7 @@ struct DestroyCheck : Check {
   T* object = nullptr;
   uint32_t serial = 0;
 
-  // Returns false when the object was destroyed already, after a report of `rule`.
+  // Reports `rule` and returns false when the object was destroyed before.
   template <class Address>
   bool Begin(Rule rule, const char* call, const Address* address) {
     object = All<T>().Find(address);
@@ -159,7 +161,7 @@ struct DestroyCheck : Check {
     object->life = Life::kEnding;
     return true;
   }
-  // Returns whether the object has ended.
+  // Returns whether the object was destroyed.
   bool End(bool is_success) {
     if (object == nullptr || object->serial != serial) return false;
     object->life = is_success ? Life::kEnded : Life::kAlive;

@@ -21,7 +21,7 @@ void Adopt(ibv_context* context);
 // Section.
 bool HasAcknowledgingThreads();
 
-// Reports the objects that are left. Call it once, at exit(3).
+// Reports the objects that were not destroyed. Call it once, at exit(3).
 void CheckAtExit();
 
 }  // namespace rdmaemu::layer::checks

@@ -1,7 +1,8 @@
-// operator new and delete of the module. The module must not use the program's malloc: a signal
-// handler may interrupt malloc, and a leak checker would count the module's memory. Memory comes
-// from mappings, in blocks of powers of two, and freed blocks are reused. Callers are inside a
-// Section or in a constructor; the lock is for findings, which are stored after the Section.
+// operator new and delete of the module. The module must not use the program's malloc, because a
+// signal handler may interrupt malloc, and a leak checker would count the module's memory. Memory
+// is from mappings, in blocks of powers of two, and freed blocks are reused. Most callers are
+// inside a Section or in a constructor. The lock is for findings, which are stored after the
+// Section.
 #include <sched.h>
 #include <sys/mman.h>
 

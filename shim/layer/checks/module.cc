@@ -8,7 +8,7 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-// Both libraries install the module. A program may have only one of them.
+// Both libraries install the module, but a program may have only one of them.
 void OpenOnce() {
   static bool is_open;
   if (is_open) return;

@@ -22,7 +22,7 @@ bool IsRemotelyWritable(uint64_t address) {
   return is_writable;
 }
 
-// Reports a send whose memory is not that of the post.
+// Reports a send whose memory differs from that at the post.
 void CheckSample(const Qp& qp, const Work& work) {
   for (int i = 0; i < work.count; i++) {
     const Mr& mr = *work.uses[i].mr;
@@ -52,7 +52,7 @@ void CountDown(Cq* cq) {
   if (cq != nullptr && cq->in_flight > 0) cq->in_flight--;
 }
 
-// Returns whether the front was signalled. `checks`: its sample is compared.
+// Removes the first send. Returns whether it was signalled. `checks`: also compares its sample.
 bool PopSend(Qp& qp, bool checks) {
   if (checks && qp.sends.front().sample != nullptr) CheckSample(qp, qp.sends.front());
   const bool is_signalled = qp.sends.front().is_signalled;

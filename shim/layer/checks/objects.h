@@ -1,4 +1,4 @@
-// The table of a program's objects. Only a thread that has a Section may use it.
+// The table of a program's objects. Only a thread that has a Section may use the table.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,7 +29,7 @@ struct Object {
   uint32_t number = 0;  // of its kind, from 1
   uint32_t serial = 0;  // unique among all objects
   uint32_t generation = 0;
-  bool is_programs = false;  // the program made it, not a library
+  bool is_programs = false;  // the program created it, not a library
   Life life = Life::kAlive;
   Site site;
 };
@@ -39,7 +39,7 @@ class Waiters {
  public:
   void Add() { threads_.push_back(gettid()); }
   void Remove() { std::erase(threads_, gettid()); }
-  // Does not count threads that ended in the call (pthread_cancel).
+  // Returns the number of threads. Does not count threads that ended in the call (pthread_cancel).
   int Count() const {
     return static_cast<int>(std::ranges::count_if(
         threads_, [](pid_t thread) { return tgkill(getpid(), thread, 0) == 0; }));
@@ -69,7 +69,7 @@ struct Mr : Object {
   const void* pd = nullptr;
   const void* context = nullptr;
   uint32_t lkey = 0;
-  // Whether `begin`, `length` and `access` are known: ibv_reg_mr made the region.
+  // True when `begin`, `length` and `access` are known, because ibv_reg_mr created the region.
   bool is_plain = false;
   bool is_direct = false;  // plain, and its addresses are those of the program's memory
   uint64_t begin = 0, length = 0;
@@ -87,13 +87,13 @@ struct Cq : Object {
   uint64_t taken = 0, acked = 0;  // completion events
   pthread_t taker = {};           // thread that took the last event
   uint64_t polls = 0, signalled = 0;
-  uint32_t in_flight = 0;   // completions that posted work may have
-  uint32_t size = 0;        // completions that fit
+  uint32_t in_flight = 0;   // the most completions that posted work may still produce
+  uint32_t size = 0;        // the queue's capacity
   bool is_polling = false;  // between ibv_start_poll and ibv_end_poll
   pthread_t poller = {};    // thread of the last ibv_start_poll
   bool is_polled_since_event = false;
-  // The last ibv_req_notify_cq followed a poll while work was in flight, and nothing happened
-  // since.
+  // The program called ibv_req_notify_cq last after a poll, while work was in flight, and nothing
+  // has happened since then.
   bool is_armed_late = false;
 };
 struct Srq : Object {
@@ -106,7 +106,7 @@ struct Ah : Object {
   const void* pd = nullptr;
 };
 
-// Work that is posted and not known to be completed.
+// Work that was posted and is not known to be completed.
 struct Work {
   static constexpr int kMaxMrs = 3;
   struct Use {
@@ -157,13 +157,13 @@ struct Qp : Object {
   ibv_qp_cap cap{};
   bool has_caps = false;
   bool signals_all = false;
-  // All posts and completions are seen, and none has failed.
+  // True while all posts and completions are seen, and none has failed.
   bool is_tracked = false;
   bool could_be_tracked = false;
   int max_rd_atomic = -1;      // -1: unknown
   uint64_t unsignalled = 0;    // in `sends`
-  uint64_t sends_seen = 0;     // that could be sampled
-  uint64_t receives_seen = 0;  // that could be watched
+  uint64_t sends_seen = 0;     // sends that could be sampled
+  uint64_t receives_seen = 0;  // receives that could be watched
   bool has_posted_receives = false;
   bool is_accepted_without_receives = false;
   WorkRing sends, receives;
@@ -193,8 +193,9 @@ struct Event : Object {
 
 uint32_t NextSerial();
 
-// Objects of one type by address. An object stays until another one is made at its address, so that
-// the use of a destroyed object is known. Pointers to objects stay valid.
+// Objects of one type by address. An object stays in the table until another object is created at
+// its address. The checks thus detect the use of a destroyed object. Pointers to objects stay
+// valid.
 template <class T>
 class Table {
  public:
@@ -204,7 +205,7 @@ class Table {
     if (found == objects_.end() || found->second.life == Life::kUnseen) return nullptr;
     return &found->second;
   }
-  // A library has made an object at this address.
+  // Records that a library has created an object at this address.
   void Forget(const void* address) {
     if (T* const found = Find(address)) found->life = Life::kUnseen;
   }
@@ -251,14 +252,15 @@ inline std::string NameOf(const Object& object) {
 MrsByLkey& MrsOf(const void* context);
 QpsByNumber& QpsOf(const void* context);
 
-// Forgets the posted work of a queue pair. The queue pair is not tracked any more.
+// StopTracking ends the tracking of a queue pair. ForgetWork drops the queue pair's posted work.
 void StopTracking(Qp& qp);
 void ForgetWork(Qp& qp);
-// Records that a send, or all sends before a signalled one, or a receive is completed.
-// `is_programs`: changes of the sends' memory and accesses to the receives' are reported.
+// CompleteSend records that a send is completed, or all sends before a signalled one.
+// CompleteReceive records that a receive is completed. `is_programs`: also reports changes of the
+// sends' memory and accesses to the receives' memory.
 void CompleteSend(Qp& qp, bool is_programs);
 void CompleteReceive(Qp& qp, bool is_programs);
-// Takes back the last recorded work, which was not posted.
+// Remove the last recorded work, which was not posted.
 void UndoSend(Qp& qp);
 void UndoReceive(Qp& qp);
 

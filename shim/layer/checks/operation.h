@@ -1,5 +1,5 @@
-// The replacement of the operations in a table of an object by checks. Inline functions of verbs.h
-// call through these tables.
+// Replaces the operations in a table of an object by checks. Inline functions of verbs.h call
+// through these tables.
 #pragma once
 
 #include <infiniband/verbs.h>

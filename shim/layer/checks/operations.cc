@@ -18,7 +18,7 @@ size_t CountWrs(const Wr* first, const Wr* end) {
   return count;
 }
 
-// Takes back the last `count` receives of a call that did not post them.
+// Removes the last `count` receives of a call that did not post them.
 void TakeBackReceives(Qp& qp, size_t count) {
   for (; count > 0 && !qp.receives.is_empty(); count--) UndoReceive(qp);
 }

@@ -191,7 +191,7 @@ struct ModifyQp : Check {
     return true;
   }
 
-  // Returns the port's active MTU when that of the path is larger, otherwise 0.
+  // Returns the port's active MTU if the path's MTU is larger, otherwise 0.
   int MtuBelow(const ibv_qp* qp, const ibv_qp_attr& attr, int mask) const {
     if (!is_programs || (mask & IBV_QP_PATH_MTU) == 0 || (mask & IBV_QP_AV) == 0) return 0;
     {
@@ -237,7 +237,7 @@ struct ModifyQp : Check {
     }
   }
 
-  // Reports why a call failed with EINVAL, when a rule says it.
+  // Reports the reason why a call failed with EINVAL, if a rule covers it.
   void Explain(ibv_qp* qp, const ibv_qp_attr& attr, int mask) const {
     ibv_device_attr device{};
     const bool has_device = QueryDevice(qp->context, device);
@@ -289,7 +289,7 @@ void MadeQp(const Check& check, const char* call, ibv_qp* qp, const ibv_pd* pd,
     made.qp_num = qp->qp_num;
     made.type = qp->qp_type;
     made.cap = cap;
-    // The library's caller learns the caps later (rdma_create_qp).
+    // The library's caller gets the caps later (rdma_create_qp).
     made.has_caps = check.is_programs;
     made.signals_all = signals_all;
     const bool is_simple =

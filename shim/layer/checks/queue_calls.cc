@@ -133,8 +133,8 @@ struct AckCqEvents : Check {
     const Section section;
     Cq* const object = section ? All<Cq>().FindAlive(cq) : nullptr;
     if (object == nullptr) return true;
-    // A thread that took an event may not be back in GetCqEvent::After yet; then it cannot know of
-    // the event either.
+    // A thread that took an event may not have returned to GetCqEvent::After yet. It then does not
+    // know the event either.
     if (is_programs && object->generation == Generation() &&
         object->acked + count > object->taken) {
       Report(Rule::kCQ_005, kCall, object, nullptr, nullptr,

@@ -1,4 +1,5 @@
-// Samples of the memory that a posted send reads, to detect a change before its completion.
+// Samples of the memory that a posted send reads. They detect a change before the send's
+// completion.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,14 +9,15 @@
 
 namespace rdmaemu::layer::checks {
 
-// The bytes of a send's buffers when it was posted: all of a short message, and words spread over a
-// long one. The memory is read by process_vm_readv(2), so memory that is gone is no crash.
+// The bytes of a send's buffers at the time of the post: all bytes of a short message, and words
+// spread over a long one. The memory is read by process_vm_readv(2), so unmapped memory causes no
+// crash.
 class Sample {
  public:
   static constexpr int kMaxRanges = 3;
   static constexpr size_t kWordBytes = 8, kWords = 16;
 
-  // Returns nullptr when the memory cannot be read, or there is none.
+  // Returns nullptr when the memory cannot be read, or there are no bytes.
   static Sample* Take(const ibv_sge* sges, int count);
   // Returns the address of a byte that has changed since, or 0.
   uint64_t Changed() const;

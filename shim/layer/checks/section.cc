@@ -29,15 +29,15 @@ namespace {
 
 constexpr int kMaxFrames = 48;
 
-// In static TLS, for which dlopen has a small surplus.
+// In static TLS, of which dlopen has a small surplus.
 thread_local bool t_is_inside;
 thread_local bool t_is_in_handler;
 
 std::atomic<bool> g_is_locked;
 Control* g_control;
 char g_findings_path[PATH_MAX];
-// 1 while the state is whole. The kernel clears it in a child of _Fork(3) or clone(2), which may
-// have copied the state in the middle of a change; the handler of fork() sets it again.
+// 1 while the state is consistent. The kernel clears this word in a child of _Fork(3) or clone(2),
+// which may have copied the state during a change. The handler of fork() sets it again.
 std::atomic<uint32_t>* g_is_whole;
 uint32_t g_generation;
 
@@ -63,7 +63,7 @@ struct Finding {
   std::vector<Described> objects;
 };
 
-// Made in the current Section, stored at its end.
+// The findings of the current Section, which are stored at its end.
 std::vector<Finding>& Pending() {
   static auto* const pending = new std::vector<Finding>;
   return *pending;
@@ -95,7 +95,8 @@ _Unwind_Reason_Code WalkFrame(_Unwind_Context* context, void* data) {
   auto& walk = *static_cast<Walk*>(data);
   int is_exact = 0;
   auto address = static_cast<uintptr_t>(_Unwind_GetIPInfo(context, &is_exact));
-  // The frame of a function that a signal interrupted has an exact address, not a return address.
+  // The frame of a function that a signal interrupted has an exact address instead of a return
+  // address.
   if (is_exact != 0 && walk.frames > 0) walk.is_in_handler = true;
   if (++walk.frames > kMaxFrames) return _URC_END_OF_STACK;
   if (address == 0) return _URC_END_OF_STACK;
@@ -191,7 +192,7 @@ void Store(const Finding& finding) {
   close(fd);
 }
 
-// Each call of the kernel here is a cancellation point.
+// Stores findings. Each system call here is a cancellation point.
 void Emit(const std::vector<Finding>& findings) {
   int before = 0;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
@@ -207,7 +208,7 @@ void Add(Rule rule, const char* call, const void* place, uint64_t times, const c
     g_control->times[known->second].fetch_add(times, std::memory_order_relaxed);
     return;
   }
-  // The first finding beyond the limit is counted as lost, and fails the run.
+  // The first finding beyond the limit counts as lost, and fails the run.
   if (g_control->findings.load() > kMaxFindings) return;
   const uint32_t number = g_control->findings.fetch_add(1);
   if (number >= kMaxFindings) return;
@@ -285,8 +286,8 @@ Site CallSite() {
 }
 
 void CheckHandler(const char* call) {
-  // A place that is not in the table yet has one walk of the stack. Two places that share an entry
-  // have one at each call at worst.
+  // A place that is not in the table yet needs one walk of the stack. Two places that share an
+  // entry need one walk at each call at worst.
   static std::atomic<const void*> seen[1024];
   const void* const place = rdmaemu_layer_caller;
   const auto number = reinterpret_cast<uintptr_t>(place);
@@ -370,7 +371,8 @@ void OpenFindings() {
       mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || word == MAP_FAILED) {
     fprintf(stderr,
-            "rdmaemu: no checks: cannot open the directory of the findings; start the program by "
+            "rdmaemu: the usage checks are off: cannot open the directory of the findings; start "
+            "the program by "
             "rdmaemu run\n");
     _exit(127);
   }

@@ -70,7 +70,7 @@ struct AllocPd : Check {
   void After(ibv_pd* pd, ibv_context*) { Made<Pd>(*this, kCall, pd); }
 };
 
-// The first object that uses a protection domain.
+// Returns the first object that uses a protection domain.
 const Object* UserOf(const ibv_pd* pd) {
   const Object* user = nullptr;
   const auto take = [&](const auto& each) {
@@ -102,8 +102,8 @@ struct DeallocPd : DestroyCheck<Pd> {
 
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Makes the object of a region. `begin`: its first address in SGEs; nullptr: not known. `memory`:
-// the program's memory.
+// Creates the object of a region. `begin` is its first address in SGEs, nullptr if it is unknown.
+// `memory` is the program's memory.
 void MadeMr(const Check& check, const char* call, ibv_mr* mr, const ibv_pd* pd,
             const uint64_t* begin, const void* memory, uint64_t length, unsigned access) {
   if (mr == nullptr) return;

@@ -20,17 +20,17 @@
 namespace rdmaemu::layer::checks {
 namespace {
 
-constexpr int kStackWords = 32;  // of the stack, in an access
+constexpr int kStackWords = 32;  // words of the stack in the record of an access
 
 std::atomic<int> g_error;
-std::atomic<bool> g_is_tried;  // whether AreIgnored was asked
+std::atomic<bool> g_is_tried;  // true after AreIgnored was called
 
 size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 int ThisThread() {
   static thread_local int thread;
   static thread_local uint32_t generation;
-  // A forked child has another number.
+  // A forked child has another thread id.
   if (thread == 0 || generation != Generation()) {
     thread = static_cast<int>(syscall(SYS_gettid));
     generation = Generation();
@@ -65,7 +65,7 @@ long OpenBreakpoint(uint64_t address, uint32_t length) {
 }
 
 // Returns whether the processor ignores breakpoints. Some virtual machines accept a breakpoint and
-// never report an access. Returns false when a trial is impossible: Open then has the error.
+// never report an access. Returns false when a trial is impossible. Open then reports the error.
 bool AreIgnored() {
   alignas(8) static volatile uint64_t word;
   const long fd =
@@ -83,7 +83,8 @@ const void* BaseOf(const void* code) {
   return dladdr(code, &info) == 0 ? nullptr : info.dli_fbase;
 }
 
-// Returns whether a host is inside this process. Such a host writes to receive buffers in any wait.
+// Returns whether a host is inside this process. Such a host may write to receive buffers during
+// any wait.
 bool IsEmbedded() { return dlsym(RTLD_DEFAULT, "rdmaemu_open") != nullptr; }
 
 }  // namespace
@@ -168,7 +169,7 @@ void Watch::Read(uint64_t at, void* out, size_t size) const {
   for (size_t i = 0; i < size; i++) static_cast<char*>(out)[i] = data[(at + i) % PageSize()];
 }
 
-// The C library's function that accesses the memory has the address of its caller on the stack.
+// The C library's function that accesses the memory has its caller's address on the stack.
 void Watch::Collect(uint64_t until) {
   struct {
     perf_event_header header;

@@ -1,8 +1,8 @@
-// Watches of the memory of posted receives by breakpoints of the processor (perf_event_open(2)), to
-// find the program's accesses before the completion.
+// Watches the memory of posted receives by breakpoints of the processor (perf_event_open(2)). A
+// watch finds the program's accesses before the completion.
 //
-// A watch covers up to eight bytes, and the accesses of the thread that posted the receive. It
-// keeps no descriptor. Use Begin and End only within a Section.
+// A watch covers up to eight bytes, and the accesses of the thread that posted the receive. A watch
+// holds no descriptor open. Use Begin and End only within a Section.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,19 +14,19 @@ namespace rdmaemu::layer::checks {
 
 class Watch {
  public:
-  // A processor has four breakpoints for each thread; a debugger wants some of them.
+  // A processor has four breakpoints for each thread. A debugger needs some of them.
   static constexpr int kMaxWatches = 2;
 
-  // Watches the first bytes of the buffers after `skipped` bytes. Returns nullptr when all watches
+  // Watches the first bytes of the buffers behind `skipped` bytes. Returns nullptr when all watches
   // are in use, when there are no such bytes, or when the system has no breakpoints.
   static Watch* Begin(const ibv_sge* sges, int count, uint32_t skipped);
-  // Returns the code of the program's first access, or nullptr.
+  // Returns the address of the code of the program's first access, or nullptr.
   const void* End();
 
   uint64_t address() const { return address_; }
   const void* place = nullptr;  // of the call that posted the receive
 
-  // Whether a thread has watches. LibraryAccesses then has work.
+  // Returns whether any thread has watches. Without watches, LibraryAccesses does nothing.
   static bool Exist() { return exist_.load(std::memory_order_relaxed); }
 
  private:
@@ -52,7 +52,7 @@ class Watch {
   const void* first_ = nullptr;
 };
 
-// While it exists, accesses of the thread are those of the libraries.
+// While a LibraryAccesses exists, accesses of the thread count as the libraries'.
 class LibraryAccesses {
  public:
   LibraryAccesses() {
@@ -67,11 +67,11 @@ class LibraryAccesses {
  private:
   void Begin();
   void End();
-  // The ends of the rings before the libraries' accesses. 0: not a watch of this thread.
+  // The ends of the rings before the libraries' accesses. 0: the watch is not one of this thread.
   uint64_t before_[Watch::kMaxWatches] = {};
 };
 
-// Returns why this process has no breakpoints: an errno, kBreakpointsIgnored, or 0.
+// Returns the reason why this process has no breakpoints: an errno, kBreakpointsIgnored, or 0.
 int WatchError();
 
 }  // namespace rdmaemu::layer::checks

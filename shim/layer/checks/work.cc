@@ -16,8 +16,8 @@ bool WritesRemote(const ibv_send_wr& wr) {
 }
 bool IsInline(const ibv_send_wr& wr) { return (wr.send_flags & IBV_SEND_INLINE) != 0; }
 
-// Returns how many SGEs of a work request may be read: none of a list longer than the queue allows,
-// which the library refuses without reading the list.
+// Returns how many SGEs of a work request may be read. Returns 0 for a list that is longer than the
+// queue allows, because the library refuses such a list without reading it.
 int SgeCount(int count, uint32_t most) {
   return count < 0 || static_cast<uint32_t>(count) > most ? 0 : count;
 }
@@ -137,7 +137,7 @@ bool ArePrivate(const Qp& qp, const ibv_sge* sges, int count) {
   return true;
 }
 
-// Returns whether the memory of a send is to be compared at its completion.
+// Returns whether the memory of a send must be compared at its completion.
 bool IsSampled(Qp& qp, const ibv_send_wr& wr, int count) {
   constexpr uint64_t kFirst = 64, kEach = 16;
   if (ReadsRemote(wr) || !ArePrivate(qp, wr.sg_list, count)) return false;
@@ -145,7 +145,7 @@ bool IsSampled(Qp& qp, const ibv_send_wr& wr, int count) {
   return number < kFirst || number % kEach == 0;
 }
 
-// Returns whether the memory of a receive is to be watched. A watch costs two system calls.
+// Returns whether the memory of a receive must be watched. A watch costs two system calls.
 bool IsWatched(Qp& qp, const ibv_recv_wr& wr, int count) {
   constexpr uint64_t kFirst = 16, kEach = 256;
   if (WatchError() != 0 || !ArePrivate(qp, wr.sg_list, count)) return false;

@@ -21,7 +21,7 @@ const DoorsPage* g_doors;
 
 namespace {
 
-// As a shell's for a command that cannot be run.
+// The exit status of a shell for a command that cannot be run.
 constexpr int kNoServer = 127;
 
 sockaddr_un g_server;
@@ -30,7 +30,7 @@ void SayOnce(const char* why) {
   static std::atomic<bool> is_said;
   if (is_said.exchange(true)) return;
   dprintf(STDERR_FILENO,
-          "rdmaemu: the fault rules of this run do not apply any more: the process of rdmaemu run"
+          "rdmaemu: the fault rules of this run no longer apply: the process of rdmaemu run"
           " does not answer (%s)\n",
           why);
 }

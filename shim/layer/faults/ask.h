@@ -1,6 +1,6 @@
-// Asks the decision server (`rdmaemu run --backend system`) what happens at a watched door. Each
-// moment has a connection of its own, so forks, closefrom(3) and ended threads cannot share or lose
-// one. All functions preserve errno and are thread-safe.
+// Asks the decision server (`rdmaemu run --backend system`) for its decision at a watched door.
+// Each moment has its own connection. Forks, closefrom(3) and ended threads therefore cannot share
+// or lose a connection. All functions preserve errno and are thread-safe.
 #pragma once
 
 #include "shim/layer/faults/protocol.h"
@@ -8,10 +8,10 @@
 
 namespace rdmaemu::layer::faults {
 
-// nullptr: no door is watched, now or later.
+// nullptr: no door is watched now, and none will be.
 extern const DoorsPage* g_doors;
 
-// Maps the page of watched doors. Ends the process with status 127 when that fails.
+// Maps the page of watched doors. On failure ends the process with status 127.
 void OpenDoors();
 
 inline bool IsWatched(CallNumber call) {
@@ -21,8 +21,8 @@ inline bool IsWatched(std::atomic<uint8_t> DoorsPage::*door) {
   return g_doors != nullptr && (g_doors->*door).load(std::memory_order_relaxed) != 0;
 }
 
-// One moment at a door. When the server cannot be reached, prints an error once, and the answer is
-// kProceed.
+// The decision about one moment at a door. When the server cannot be reached, prints an error once,
+// and decides kProceed.
 class Asked {
  public:
   explicit Asked(const MomentIn& moment);
@@ -32,14 +32,14 @@ class Asked {
 
   const AnswerOut& answer() const { return answer_; }
   Does does() const { return static_cast<Does>(answer_.does); }
-  // For kWaitBefore, and for kWaitAfter after the call's effect: blocks until the delay or barrier
-  // has ended.
+  // Blocks until the delay or barrier has ended. Call it for kWaitBefore before the call's effect,
+  // and for kWaitAfter after it.
   void Await();
-  // For kWaitBefore: begins to wait and returns the socket that is readable when the wait has
-  // ended, or when the server has ended. The caller closes it. Returns -1 when there is nothing to
-  // wait for.
+  // For kWaitBefore: begins to wait and returns a socket. The socket becomes readable when the wait
+  // or the server has ended. The caller must close it. Returns -1 when there is nothing to wait
+  // for.
   int TakeWait();
-  // Writes the rule's name into the program trace, unless the answer is kProceed.
+  // Writes the rule's name into the program trace, unless the decision is kProceed.
   void Mark(Injected what, uint32_t index = 0) const {
     if (does() != Does::kProceed) rdmaemu_layer_mark_injected(answer_.rule, what, index);
   }

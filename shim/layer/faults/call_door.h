@@ -1,4 +1,4 @@
-// The door of calls: a call fails, or waits before or after its effect, as the rules decide.
+// The door of calls. The rules decide whether a call fails, or waits before or after its effect.
 #pragma once
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 namespace rdmaemu::layer::faults {
 
-// How a function reports an errno: verbs return it (kErrno), others return -1 (kMinus).
+// How a function reports an errno: verbs return it (kErrno), other functions return -1 (kMinus).
 enum class Report : uint8_t { kErrno, kMinus };
 
 template <class R>
@@ -26,14 +26,15 @@ R FailedBy(Report report, int error) {
   }
 }
 
-// Does what a call without effect still does.
+// Does the part of a call that the program expects even when the call fails. For most calls there
+// is none.
 template <class... A>
 void Refuse(const A&...) {}
-// A refused post names its first work request.
+// A refused post stores its first work request in *bad.
 template <class Object, class Wr, class Next>
 requires std::is_same_v<Wr, ibv_send_wr> || std::is_same_v<Wr, ibv_recv_wr>
 void Refuse(Object*, Wr* list, Wr** bad, Next) { *bad = list; }
-// A refused ibv_wr_complete drops the requests and ends what ibv_wr_start began.
+// A refused ibv_wr_complete drops the requests and ends the list that ibv_wr_start began.
 void Refuse(ibv_qp_ex* qp);
 
 template <class First, class... Rest>
@@ -88,8 +89,9 @@ R Decided(CallNumber call, Report report, R (*next)(A...), A... arguments) {
   }
 }
 
-// Returns whether a call of the program fails with ENXIO, as the kernel's do on an id that got
-// DEVICE_REMOVAL. Such an id can be destroyed and moved to another channel.
+// Returns whether a call of the program fails with ENXIO because its id got DEVICE_REMOVAL. The
+// kernel's calls fail in the same way. Such an id can still be destroyed and moved to another
+// channel.
 template <CallNumber kCall, class First, class... Rest>
 bool IsRemoved(const Caller& caller, First first, Rest...) {
   if constexpr (std::is_same_v<First, rdma_cm_id*> && kCall != kCall_rdma_destroy_id &&

@@ -16,7 +16,7 @@ void FailQp(ibv_qp* qp) {
   g_next_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-// What becomes of a completion.
+// The fate of a completion.
 enum class Fate : uint8_t { kDelivered, kLost, kKept };
 
 // Reduces a completion to that of a failed request, as on the emulator.
@@ -27,7 +27,8 @@ void ToError(ibv_wc& completion, ibv_wc_status status) {
 }
 
 // Applies the rules at `wc` to a completion, the program's `index`-th one of this poll. A delayed
-// or held one is kept, or waited for here when it cannot be taken from the library's queue.
+// or held completion is kept. If it cannot be taken from the library's queue, this function waits
+// for it instead.
 Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   MomentIn moment{};
   moment.door = static_cast<uint32_t>(Door::kCompletion);
@@ -72,7 +73,7 @@ Fate Pass(ibv_cq* cq, ibv_wc& completion, uint32_t index, bool can_keep) {
   return Fate::kDelivered;
 }
 
-// Acts as Pass, and keeps a completion that is behind a kept one.
+// Acts as Pass. Also keeps a completion that is behind a kept one.
 Fate PassInOrder(ibv_cq* cq, ibv_wc& completion, uint32_t index) {
   const bool is_behind = IsBehindKept(cq, completion);
   const Fate fate = Pass(cq, completion, index, true);
@@ -87,7 +88,7 @@ struct ExtendedCq {
   decltype(ibv_cq_ex::next_poll) next_poll;
   decltype(ibv_cq_ex::end_poll) end_poll;
   decltype(ibv_cq_ex::read_opcode) read_opcode;
-  decltype(ibv_cq_ex::read_qp_num) read_qp_num;      // nullptr: the program did not ask for it
+  decltype(ibv_cq_ex::read_qp_num) read_qp_num;      // nullptr: the program did not request it
   decltype(ibv_cq_ex::read_byte_len) read_byte_len;  // nullptr: as read_qp_num
 };
 using ExtendedCqs = Originals<ExtendedCq, ExtendedCq>;
@@ -103,7 +104,7 @@ bool KeepsCurrent(const ExtendedCq& original, ibv_cq_ex* cq) {
   return fate == Fate::kDelivered;
 }
 
-// Skips lost completions. `error`: the result of the poll that read the present completion.
+// Skips lost completions. `error` is the result of the poll that read the current completion.
 int SkipLost(const ExtendedCq& original, ibv_cq_ex* cq, int error) {
   if (!IsWatched(&DoorsPage::completions)) return error;
   while (error == 0 && !KeepsCurrent(original, cq)) error = original.next_poll(cq);
@@ -114,7 +115,7 @@ int StartKept(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   const ExtendedCq& original = *ExtendedCqs::Find(cq);
   const int begun = original.start_poll(cq, attr);
   const int error = SkipLost(original, cq, begun);
-  // A program ends only a poll that has begun.
+  // A program calls ibv_end_poll only for a poll that has begun.
   if (begun == 0 && error != 0) original.end_poll(cq);
   return error;
 }
@@ -137,8 +138,8 @@ int NextPoll(ibv_cq_ex* cq) {
   return caller.IsProgram() ? NextKept(cq) : ExtendedCqs::Find(cq)->next_poll(cq);
 }
 
-// Returns how many completions the program gets, or a negative errno. `taken`: how many the library
-// had.
+// Returns how many completions the program gets, or a negative errno. `taken` gets the number that
+// the library returned.
 int PollOnce(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next, int& taken) {
   const PollTurn turn(cq);
   int passed = TakeKept(cq, count, out);
@@ -155,7 +156,7 @@ int PollOnce(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next, int& taken
 
 }  // namespace
 
-// Polls again while all completions that a poll took are lost or kept: a program that gets 0 would
+// Polls again while all completions that a poll took are lost or kept. A program that got 0 would
 // wait for an event that the library has already sent.
 int PollKept(ibv_cq* cq, int count, ibv_wc* out, PollCqFunction next) {
   if (!IsWatched(&DoorsPage::completions) && !HasKept(cq)) return next(cq, count, out);

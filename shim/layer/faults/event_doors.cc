@@ -59,7 +59,7 @@ int GetAsyncEvent(ibv_context* context, ibv_async_event* event) {
 
 // ---- RDMA CM events
 
-// Returns whether the program cannot get this event any more, because a rule ended the connection.
+// Returns whether the program can no longer get this event, because a rule ended the connection.
 bool IsSwallowed(const rdma_cm_event& event) {
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return false;
   const IdState* const state = IdStates::Find(event.id);
@@ -67,8 +67,8 @@ bool IsSwallowed(const rdma_cm_event& event) {
          (event.event == RDMA_CM_EVENT_DISCONNECTED || event.event == RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 
-// Returns the event's number in rules. The kernel's event for the active side is CONNECT_RESPONSE,
-// from which librdmacm makes ESTABLISHED, except for UDP and iWARP.
+// Returns the event's number in rules. The kernel's event for the active side is CONNECT_RESPONSE.
+// librdmacm converts it to ESTABLISHED, except for UDP and iWARP.
 uint32_t NumberOf(const rdma_cm_event& event) {
   if (event.event != RDMA_CM_EVENT_ESTABLISHED || event.id->ps == RDMA_PS_UDP) return event.event;
   const ibv_context* const verbs = event.id->verbs;
@@ -78,15 +78,15 @@ uint32_t NumberOf(const rdma_cm_event& event) {
                                               : RDMA_CM_EVENT_ESTABLISHED;
 }
 
-// Ends a connection that a rule has taken from the program.
+// Ends a connection whose event a rule has dropped.
 void EndConnection(rdma_cm_id* id) {
   IdState* const state = IdStates::FindOrMake(id);
   if (state != nullptr) state->is_ended = true;
   g_next_disconnect(id);
 }
 
-// The private data of a rule, in an event. By the event's address, because librdmacm frees the
-// event when the program acknowledges it.
+// The private data of a rule, in an event. Stored by the event's address, because librdmacm frees
+// the event when the program acknowledges it.
 struct EventData {
   uint8_t bytes[sizeof AnswerOut::private_data];
 };
@@ -99,8 +99,8 @@ void SetPrivateData(rdma_cm_event& event, const AnswerOut& answer) {
   event.param.conn.private_data_len = static_cast<uint8_t>(answer.private_data_bytes);
 }
 
-// A rule that makes CONNECT_RESPONSE of a CONNECT_RESPONSE leaves the ESTABLISHED that librdmacm
-// has made of it.
+// Changes an event's type. A rule that changes CONNECT_RESPONSE to CONNECT_RESPONSE does not change
+// the ESTABLISHED that librdmacm has made of it.
 void ChangeType(rdma_cm_event& event, uint32_t type) {
   if (type == NumberOf(event)) return;
   event.event = static_cast<rdma_cm_event_type>(type);
@@ -119,7 +119,8 @@ void Change(rdma_cm_event& event, const AnswerOut& answer) {
   if (is_up && has_failed) EndConnection(event.id);
 }
 
-// Acknowledges an event that the program does not get. Nobody else destroys a request's id.
+// Acknowledges an event that the program does not get. Also destroys the id of a connection
+// request, because nobody else does.
 void Lose(rdma_cm_event* event) {
   rdma_cm_id* const request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->id : nullptr;
   g_next_ack(event);
@@ -168,7 +169,7 @@ int Accept(rdma_cm_id* id, rdma_conn_param* param) {
   return g_next_accept(id, param);
 }
 
-// Another id may get the address.
+// Forget a destroyed id, because another id may get its address.
 void Forget(rdma_cm_id* id) {
   if (IdState* const state = IdStates::Find(id)) state->is_removed = false;
 }

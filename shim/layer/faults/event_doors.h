@@ -1,5 +1,5 @@
-// The doors of RDMA CM events and asynchronous events: an event changes, waits or is lost between
-// the library and the program.
+// The doors of RDMA CM events and asynchronous events. Between the library and the program, rules
+// change, delay or drop events.
 #pragma once
 
 #include <infiniband/verbs.h>

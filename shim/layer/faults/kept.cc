@@ -16,19 +16,19 @@ namespace {
 struct Kept {
   const ibv_cq* cq;  // nullptr: the entry is free
   ibv_wc completion;
-  int wait;        // the socket on which the end of its wait comes; -1: it is only behind another
+  int wait;  // becomes readable at the end of the wait; -1: it only waits behind another completion
   uint64_t order;  // of keeping
   char rule[sizeof AnswerOut::rule];
 };
 
-// One lock for all queues. It is held for a few memory accesses only.
+// One lock for all queues. A thread holds it for a few memory accesses only.
 class Lock {
  public:
   Lock() {
     while (g_taken.exchange(true, std::memory_order_acquire)) sched_yield();
     const pid_t process = getpid();
     if (g_process == process) return;
-    // A forked child: the waits belong to the parent.
+    // In a forked child, the waits belong to the parent.
     if (g_process != 0) {
       for (Kept& each : g_kept) Free(each);
     }
@@ -58,7 +58,7 @@ struct Armed {
 };
 using ArmedQueues = Originals<Armed, Armed>;
 
-// A failed completion has no valid opcode, so that it counts as both kinds.
+// A failed completion has no valid opcode, so it counts as both kinds.
 bool IsSameLine(const ibv_wc& one, const ibv_wc& other) {
   if (one.qp_num != other.qp_num) return false;
   if (one.status != IBV_WC_SUCCESS || other.status != IBV_WC_SUCCESS) return true;
@@ -74,8 +74,8 @@ bool IsOver(const Kept& kept) {
   return is_over;
 }
 
-// Returns the oldest completion kept on the queue whose wait and those before it in its line are
-// over. nullptr: none.
+// Returns the oldest kept completion of the queue that is due: its own wait and those before it in
+// its line are over. nullptr: none is due.
 Kept* FindDue(const ibv_cq* cq) {
   Kept* due = nullptr;
   for (Kept& each : Lock::g_kept) {
@@ -90,7 +90,7 @@ Kept* FindDue(const ibv_cq* cq) {
   return due;
 }
 
-// How long a poll waits for kept completions before it looks for new ones in the queue.
+// How long a poll waits for kept completions before it checks the queue for new ones.
 constexpr int kNextPoll_ms = 1;
 
 void SayFull() {
@@ -203,7 +203,7 @@ PollTurn::PollTurn(const ibv_cq* cq) {
   clock_gettime(CLOCK_MONOTONIC, &begin);
   for (;;) {
     uint64_t owner = state->poller;
-    if (owner == self) return;  // the turn of the call that this one interrupts
+    if (owner == self) return;  // this call interrupts the call that has the turn
     const bool is_free = owner == 0 || (owner >> 32 << 32) != process;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t waited_ms =

@@ -1,6 +1,6 @@
 // Completions that rules delay or hold, between the library and the program. Completions of one
-// queue pair and one kind (send or receive) keep their order. Thread-safe. A forked child has none
-// of its parent's.
+// queue pair and one kind (send or receive) keep their order. Thread-safe. A forked child does not
+// inherit its parent's completions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,12 +12,12 @@
 
 namespace rdmaemu::layer::faults {
 
-// Completions that a process keeps at most. A further one is delivered at once, which is said on
-// stderr.
+// The most completions that a process keeps. A further completion is delivered at once, with a note
+// on stderr.
 inline constexpr size_t kMaxKept = 1024;
 
-// Keeps a completion until the wait of `asked` has ended, or behind an earlier one (nullptr).
-// Returns false when there is no room.
+// Keeps a completion until the wait of `asked` has ended. With nullptr, keeps it behind an earlier
+// completion of its line. Returns false when there is no room.
 bool Keep(const ibv_cq* cq, const ibv_wc& completion, Asked* asked);
 // Returns whether an earlier completion of the same queue pair and kind is kept.
 bool IsBehindKept(const ibv_cq* cq, const ibv_wc& completion);
@@ -25,22 +25,23 @@ bool IsBehindKept(const ibv_cq* cq, const ibv_wc& completion);
 int TakeKept(const ibv_cq* cq, int count, ibv_wc* out);
 bool HasKept(const ibv_cq* cq);
 
-// A program that has armed the queue waits for an event, which the library has already sent when
-// a completion is kept. AwaitKept waits until the first of them is due, but not long, because
-// others may come into the queue. Returns false without waiting when none is kept, or the queue is
-// not armed.
+// A program that has armed the queue waits for an event. The library has already sent this event
+// when a completion is kept. AwaitKept therefore waits until the first kept completion is due, but
+// only briefly, because other completions may enter the queue. Returns false without waiting when
+// none is kept, or the queue is not armed.
 void SetArmed(const ibv_cq* cq, bool is_armed);
 bool AwaitKept(const ibv_cq* cq);
 
-// The queue was destroyed.
+// Drops the completions of a destroyed completion queue.
 void ForgetKept(const ibv_cq* cq);
-// The queue pair was destroyed.
+// Drops the completions of a destroyed queue pair.
 void ForgetKept(const ibv_context* context, uint32_t qp_num);
 
-// One thread at a time polls a queue whose completions are watched, because completions that
-// another thread has taken and not yet kept would be overtaken. A signal handler that interrupts
-// its own thread's turn has it too. A thread that left its turn by longjmp(3), and the threads of a
-// forked child's parent, lose it.
+// Lets one thread at a time poll a queue whose completions are watched. Otherwise completions that
+// another thread has polled, but not yet kept, would be overtaken. A signal handler that interrupts
+// its own thread's turn shares the turn. A forked child ignores the turns of its parent's threads.
+// After kMostTurn_ms another thread takes over the turn, because its owner may have left it by
+// longjmp(3).
 class PollTurn {
  public:
   explicit PollTurn(const ibv_cq* cq);
@@ -49,7 +50,7 @@ class PollTurn {
   PollTurn& operator=(const PollTurn&) = delete;
 
  private:
-  // Another thread's turn ends after this time, in ms: its questions to the server take less.
+  // How long a thread waits for another thread's turn. The requests of a turn take less time.
   static constexpr int64_t kMostTurn_ms = 1000;
   std::atomic<uint64_t>* owner_ = nullptr;
 };

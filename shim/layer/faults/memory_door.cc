@@ -50,8 +50,8 @@ ibv_sge Outside(std::span<const ibv_sge> sges, const ibv_sge& removed) {
   return {(UINT64_MAX - length) & ~(kPage - 1), static_cast<uint32_t>(length), removed.lkey};
 }
 
-// Asks for each SGE. Returns true when a rule removes bytes, and then writes to `out` what replaces
-// the SGEs.
+// Asks the server about each SGE. When a rule removes bytes, returns true and writes the
+// replacement of the SGEs to `out`.
 bool Replaces(const ibv_context* context, const Bytes& bytes, ibv_sge& out) {
   for (const ibv_sge& each : bytes.sges) {
     if (!IsRemoved(context, each, bytes.access)) continue;
@@ -86,7 +86,7 @@ Bytes BytesOf(const ibv_send_wr& wr) {
   }
 }
 
-// Return how many SGEs the queue takes in one request.
+// Return the most SGEs of one request on the queue.
 int MostSges(ibv_qp* qp, const ibv_send_wr&) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
@@ -119,7 +119,7 @@ int PostOneByOne(Object* object, Wr* first, Wr* end, Wr** bad, int (*next)(Objec
   return 0;
 }
 
-// The caller's list stays as it is. A list without removed bytes is posted as one.
+// Does not change the caller's list. Posts a list without removed bytes in one call.
 template <class Object, class Wr>
 int Post(Object* object, Wr* list, Wr** bad, int (*next)(Object*, Wr*, Wr**)) {
   if (!IsWatched(&DoorsPage::memory)) return next(object, list, bad);
@@ -148,7 +148,7 @@ int Post(Object* object, Wr* list, Wr** bad, int (*next)(Object*, Wr*, Wr**)) {
 
 struct ExtendedQp {
   ibv_qp_ex original;
-  Access access;  // of the request that the program puts together; the provider's lock guards it
+  Access access;  // access of the request under construction; the provider's lock guards it
 };
 using ExtendedQps = Originals<ExtendedQp, ExtendedQp>;
 
@@ -231,7 +231,7 @@ ibv_qp_ex* ToQpEx(ibv_qp* qp) {
   return extended;
 }
 
-// ---- regions, whoever registers them
+// ---- regions, of all registering functions
 
 template <auto kFunction, class F>
 struct Registers;

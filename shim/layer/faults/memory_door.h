@@ -1,13 +1,14 @@
-// The door of memory: when a rule removes bytes of a request, the request is posted with an address
-// outside its region. The device then fails the request itself, with the effects that it always
-// has. Thread-safe.
+// The door of memory. When a rule removes bytes of a request, the layer posts the request with an
+// address outside its region. The device then fails the request itself, with all effects of such a
+// failure. Thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 namespace rdmaemu::layer::faults {
 
-// ibv_post_send, ibv_post_recv and ibv_post_srq_recv of the program. `next` posts.
+// Post requests of the program: ibv_post_send, ibv_post_recv and ibv_post_srq_recv. They call
+// `next` to post.
 int PostChecked(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad,
                 int (*next)(ibv_qp*, ibv_send_wr*, ibv_send_wr**));
 int PostChecked(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad,

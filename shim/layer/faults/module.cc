@@ -21,12 +21,13 @@
 namespace rdmaemu::layer::faults {
 namespace {
 
-// librdmacm reports -1, libibverbs an errno, except where it waits for an event.
+// librdmacm reports -1, libibverbs an errno. Functions of libibverbs that wait for an event are an
+// exception.
 constexpr Report ReportOf(const char* function, CallNumber call) {
   return function[0] == 'r' || call == kCall_ibv_get_async_event ? Report::kMinus : Report::kErrno;
 }
 
-// Adopts what a function creates, whoever calls it.
+// Adopts an object that a function creates, for any caller.
 decltype(::ibv_open_device)* g_next_open;
 decltype(::ibv_create_qp)* g_next_create_qp;
 decltype(::ibv_destroy_qp)* g_next_destroy_qp;

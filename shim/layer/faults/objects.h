@@ -1,6 +1,6 @@
-// Tables of the program's objects, which the doors fill and read: the order of queue pairs and
-// regions, which ids connected actively, and whose connection a rule ended. Entries are never
-// freed. Thread-safe.
+// Tables of the program's objects, which the doors fill and read. They hold the order of queue
+// pairs and regions, the ids that connected actively, and the connections that a rule ended.
+// Entries are never freed. Thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,14 +12,15 @@
 
 namespace rdmaemu::layer::faults {
 
-// Numbers of queue pairs and keys of regions are those of a device. Contexts are numbered from 1.
+// The number of a context, from 1. Queue pair numbers and keys of regions are unique only within a
+// device.
 struct ContextState {
   std::atomic<uint32_t> number;
 };
 using ContextStates = Originals<ContextState, ContextState>;
 
-// Returns the key of a queue pair's number or a region's lkey in tables by address. It is odd, so
-// no object has this address.
+// Returns the key of a queue pair's number or a region's lkey in tables by address. The key is odd,
+// so no object has this address.
 inline const void* NumberKey(const ibv_context* context, uint32_t number) {
   static std::atomic<uint32_t> contexts;
   ContextState* const state = ContextStates::FindOrMake(context);
@@ -49,7 +50,7 @@ inline void Created(ibv_qp* qp) {
 }
 template <class T>
 void Created(const T&) {}
-// A destroyed QP's completions may still be in a CQ.
+// The completions of a destroyed QP may still be in a CQ.
 inline void Destroyed(const ibv_qp* qp, const ibv_context* context, uint32_t number) {
   QpState* const entry = QpStates::Find(NumberKey(context, number));
   if (entry != nullptr && entry->qp == qp) entry->qp = nullptr;
@@ -61,14 +62,15 @@ struct RegionState {
 };
 using RegionStates = Originals<RegionState, RegionState>;  // by NumberKey of the lkey
 
-// One registration may pass several functions.
+// Does nothing when the region is already known, because one registration may pass several
+// functions.
 inline void Registered(const ibv_mr* mr) {
   static std::atomic<uint32_t> orders;
   if (mr == nullptr) return;
   RegionState* const entry = RegionStates::FindOrMake(NumberKey(mr->context, mr->lkey));
   if (entry != nullptr && entry->mr != mr) *entry = {++orders, mr};
 }
-// ibv_rereg_mr gave the region another lkey.
+// Records that ibv_rereg_mr gave the region another lkey.
 inline void Renamed(const ibv_mr* mr, uint32_t old_lkey) {
   RegionState* const old = RegionStates::Find(NumberKey(mr->context, old_lkey));
   RegionState* const entry = RegionStates::FindOrMake(NumberKey(mr->context, mr->lkey));
@@ -79,7 +81,7 @@ inline void Renamed(const ibv_mr* mr, uint32_t old_lkey) {
 
 struct IdState {
   std::atomic<bool> is_active;  // the program called rdma_connect
-  // A rule ended the connection. The kernel's later events of the connection are not delivered.
+  // A rule ended the connection. The layer drops the kernel's later events of this connection.
   std::atomic<bool> is_ended;
   std::atomic<bool> is_removed;  // a rule gave the id DEVICE_REMOVAL
 };
@@ -95,8 +97,8 @@ inline void SetQp(MomentIn& moment, const ibv_qp* qp) {
   moment.qp_order = state->order;
 }
 
-// Describe the object of a call: its first argument. The parameters have the types of the calls:
-// the template is a better match than one with `const`.
+// Describe the object of a call, which is its first argument. The parameters have the non-const
+// types of the calls, because the template would match better than an overload with `const`.
 inline void SetObject(MomentIn& moment, ibv_device* device) { SetDevice(moment, device); }
 inline void SetObject(MomentIn& moment, ibv_context* context) {
   SetDevice(moment, context->device);

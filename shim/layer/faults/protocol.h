@@ -1,6 +1,6 @@
-// What the faults module and the decision server of `rdmaemu run --backend system` exchange. The
-// module maps the page of watched doors. It opens one connection for each moment at a watched door,
-// on the host's Unix socket, with the headers of emulator/abi/calls.h.
+// The protocol between the faults module and the decision server of `rdmaemu run --backend system`.
+// The module maps the page of watched doors. For each moment at a watched door, the module opens
+// one connection to the host's Unix socket. The headers are those of emulator/abi/calls.h.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace rdmaemu::layer::faults {
 
-// The module's calls: CallHeader::op. No call of emulator/abi/call_table.h has these numbers.
-// kAskMoment sends a MomentIn and gets an AnswerOut. After kWaitBefore and kWaitAfter, kAwaitMoment
-// sends nothing and gets an empty reply when the delay or barrier has ended.
+// The module's calls: values of CallHeader::op. No call of emulator/abi/call_table.h has these
+// numbers. kAskMoment sends a MomentIn and gets an AnswerOut. After kWaitBefore and kWaitAfter,
+// kAwaitMoment sends nothing and gets an empty reply when the delay or barrier has ended.
 inline constexpr uint32_t kAskMoment = 0x46410001;
 inline constexpr uint32_t kAwaitMoment = 0x46410002;
 
@@ -65,10 +65,10 @@ struct MomentIn {
 
 enum class Does : uint32_t {
   kProceed,
-  kFail,        // the call returns the errno `value` and has no effect; memory: unmapped
-  kFailAfter,   // the call has its effect and returns the errno `value`
-  kWaitBefore,  // kAwaitMoment, then the call has its effect
-  kWaitAfter,   // the call has its effect, then kAwaitMoment
+  kFail,        // the call returns the errno `value` without effect; memory: unmapped
+  kFailAfter,   // the call takes effect and returns the errno `value`
+  kWaitBefore,  // kAwaitMoment, then the call takes effect
+  kWaitAfter,   // the call takes effect, then kAwaitMoment
   kChange,      // `type` and `value` (status) replace those of an event or completion
   kDrop,
 };

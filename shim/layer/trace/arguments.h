@@ -1,6 +1,6 @@
 // Visits the arguments and results of calls by their C++ types. The same functions write a
 // recording and read it. A row of calls.inc or operations.inc describes each argument by a text:
-//   "name"          the program gives it to the call
+//   "name"          the program passes it to the call
 //   ">name"         the call fills it in
 //   "*name"         an object that the call changes; its members are recorded after the call
 //   "name:flags"    an integer of named flags (`FlagSetOf`)
@@ -68,7 +68,7 @@ inline constexpr bool kIsBytes =
     kIs<std::remove_pointer_t<T>, void> || kIs<std::remove_pointer_t<T>, char> ||
     kIs<std::remove_pointer_t<T>, uint8_t>;
 
-// Visits an argument that the program gives.
+// Visits an argument that the program passes.
 template <class V, class T>
 void Given(V& v, const ArgumentSpec& spec, T& value) {
   using Target = std::remove_pointer_t<T>;
@@ -171,7 +171,7 @@ template <size_t I, class... A>
 inline constexpr bool kIsCount = IsCount<I, A...>();
 
 // Visits the arguments of a call. With kOutputs, visits those that the call filled in or changed.
-// Without kOutputs, visits those that the program gave.
+// Without kOutputs, visits those that the program passed.
 template <bool kOutputs, class V, class... A>
 void VisitArguments(V& v, const ArgumentSpec* specs, std::tuple<A...>& arguments) {
   const auto visit = [&]<size_t I>(std::integral_constant<size_t, I>) {

@@ -1,3 +1,4 @@
+// Installs the recording functions of librdmacm.
 #include "shim/layer/trace/install.h"
 #include "shim/layer/trace/wrap.h"
 

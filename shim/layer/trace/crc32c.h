@@ -40,7 +40,8 @@ __attribute__((target("sse4.2"))) inline uint32_t Crc32cBySse(uint32_t state, co
 }
 #endif
 
-// Returns the CRC of some bytes followed by `bytes`. `crc`: of the bytes before, 0 for none.
+// Returns the CRC of the bytes before, followed by `bytes`. `crc` is the CRC of the bytes before.
+// 0: there are none.
 inline uint32_t Crc32c(uint32_t crc, const void* bytes, size_t count) {
   uint32_t state = ~crc;
   const auto* at = static_cast<const uint8_t*>(bytes);

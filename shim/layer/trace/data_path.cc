@@ -64,7 +64,7 @@ int PutCompletions(Record& record, ibv_wc* completions, int count,
   return taken;
 }
 
-// The hashes of the completions that one record may have.
+// The hashes of the completions in one record.
 class Hashes {
  public:
   Hashes(const ibv_context* context, const ibv_wc* completions, int count) {

@@ -7,8 +7,8 @@ namespace rdmaemu::layer::trace {
 
 enum class HashState : uint8_t {
   kHashed,
-  kNothing,  // no bytes of the program are sent or have arrived
-  // The layer cannot read the bytes, or does not know where they are.
+  kNothing,  // no bytes of the program were sent or received
+  // The layer cannot read the bytes, or does not know their address.
   kDeviceMemory,
   kNullMr,
   kZeroBased,

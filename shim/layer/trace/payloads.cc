@@ -23,16 +23,16 @@ using Memory = EntryMemory<State>;
 
 // A work request with more SGEs has no hash.
 constexpr size_t kMaxSges = 62;
-// The oldest work requests of a queue are forgotten when more wait for their completions. Some
-// never have one: unsignalled READs.
+// The most work requests of one queue that wait for their completions. The oldest ones are dropped
+// beyond this number. Unsignalled READs never have a completion.
 constexpr size_t kMaxWork = 65536;
-// Requests of one post. The rest have no hash.
+// The most requests of one post with hashes. The rest have no hash.
 constexpr size_t kMaxRequests = 4096;
 // Hashes in one record.
 constexpr size_t kHashesPerRecord = 32;
 // The bytes before the payload in a UD receive.
 constexpr uint64_t kGrhBytes = 40;
-// Small, because a program's thread may have a small stack.
+// The buffer is small, because a program's thread may have a small stack.
 constexpr size_t kChunkBytes = 4096;
 
 // Copies memory of the program. Returns false when the memory is not mapped.
@@ -47,7 +47,7 @@ bool CopyFromProgram(const void* from, void* to, size_t bytes) {
 
 // The SGEs of one work request.
 struct Sges {
-  HashState state = HashState::kHashed;  // otherwise why there are none
+  HashState state = HashState::kHashed;  // kHashed, or the reason why there are no SGEs
   size_t count = 0;
   ibv_sge list[kMaxSges];
 
@@ -58,7 +58,7 @@ struct Sges {
   }
 };
 
-// Copies without a fault, because the library may refuse the request and its list.
+// Copies SGEs without a fault, because the library may refuse the request and its invalid list.
 void CopySges(const ibv_sge* from, int count, Sges& to) {
   if (count < 0 || static_cast<size_t>(count) > kMaxSges) {
     to.state = HashState::kTooManySges;
@@ -147,7 +147,7 @@ class WorkQueue {
     return true;
   }
   // Takes a work with this wr_id. In a shared receive queue, completions have another order than
-  // posts, so several works with one wr_id cannot be told apart.
+  // posts. Several works with one wr_id therefore cannot be distinguished.
   bool TakeInAnyOrder(uint64_t wr_id, Sges& to) {
     Work** at = &first_;
     while (*at != nullptr && (*at)->wr_id != wr_id) at = &(*at)->next;
@@ -246,7 +246,7 @@ struct Qp {
   const ibv_srq* srq = nullptr;
   bool is_datagram = false;
   WorkQueue receives, reads;
-  // Of the builder, whose calls are made by one thread at a time.
+  // The state of the builder. One thread at a time makes its calls.
   Builds builds = Builds::kOther;
   uint64_t build_begin = 0;
 };
@@ -572,7 +572,7 @@ void BuildInline(CallId id, const ibv_qp_ex*, const ibv_data_buf* buffers, size_
       sges.state = HashState::kUnreadable;
     }
   }
-  // An inline buffer may be longer than the length of an SGE. The library then refuses it.
+  // An inline buffer may be longer than an SGE can describe. The library then refuses it.
   for (size_t i = 0; i < sges.count; i++) {
     if (copies[i].length > UINT32_MAX) sges.state = HashState::kUnreadable;
     sges.list[i] = {reinterpret_cast<uint64_t>(copies[i].addr),

@@ -1,7 +1,7 @@
-// Hashes of payloads (`rdmaemu run --payload-hashes`): of what a post sends, taken before the call,
-// and of what a completion brought, taken before the program gets the completion. Remembers posted
-// receives and READs until their completions. All functions are thread-safe. A call in a signal
-// handler that interrupts one of them gets no hash.
+// Hashes of payloads (`rdmaemu run --payload-hashes`). The hash of posted bytes is computed before
+// the post. The hash of received bytes is computed before the program gets the completion. Stores
+// posted receives and READs until their completions. All functions are thread-safe. A call in a
+// signal handler that interrupts one of them gets no hash.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,9 +16,9 @@
 
 namespace rdmaemu::layer::trace {
 
-// Whether hashes are wanted. Set once, by OpenPayloads.
+// True when hashes are requested. OpenPayloads sets it once.
 extern bool g_hashes_payloads;
-// Call it in a constructor when the recording wants hashes.
+// Call this in a constructor when the recording requests hashes.
 void OpenPayloads();
 
 // ---- objects
@@ -33,16 +33,16 @@ void ForgetMr(const ibv_mr* mr);
 
 // ---- posts
 
-// The work that a post made known.
+// The work of one post.
 struct PostTicket {
   uint64_t first = 0;  // serial number
   uint32_t count = 0;
 };
-// Call them before the post. They write the records of the hashes.
+// Call these before the post. They write the records of the hashes.
 PostTicket BeforePost(CallId id, const ibv_qp* qp, const ibv_send_wr* wr);
 PostTicket BeforePost(CallId id, const ibv_qp* qp, const ibv_recv_wr* wr);
 PostTicket BeforePost(CallId id, const ibv_srq* srq, const ibv_recv_wr* wr);
-// Call them after a post that refused `bad` and the requests after it.
+// Call these after a post that refused `bad` and the requests behind it.
 void AfterFailedPost(PostTicket ticket, const ibv_qp* qp, const ibv_send_wr* wr,
                      const ibv_send_wr* bad);
 void AfterFailedPost(PostTicket ticket, const ibv_qp* qp, const ibv_recv_wr* wr,
@@ -57,7 +57,7 @@ void BuildStart(const ibv_qp_ex* qp);
 void Build(const ibv_qp_ex* qp, Builds what);
 void BuildSges(CallId id, const ibv_qp_ex* qp, const ibv_sge* sges, size_t count);
 void BuildInline(CallId id, const ibv_qp_ex* qp, const ibv_data_buf* buffers, size_t count);
-// The builder's requests since BuildStart were not posted.
+// Drops the builder's requests since BuildStart, because they were not posted.
 void BuildDropped(const ibv_qp_ex* qp);
 
 // ---- completions
@@ -169,7 +169,7 @@ PostTicket BeforeWork(First first, A... arguments) {
   }
   return {};
 }
-// Forgets what a failed data-path call did not post.
+// Drops the work that a failed data-path call did not post.
 template <CallId kId, class First, class... A>
 void AfterFailedWork(PostTicket ticket, First first, A... arguments) {
   if constexpr (kId == CallId::k_ibv_qp_ex_wr_complete) {

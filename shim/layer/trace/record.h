@@ -23,22 +23,23 @@ inline constexpr const char* kControlFile = "control";
 
 inline constexpr const char* kWindowSuffix = ".window";
 inline constexpr const char* kLogSuffix = ".log";
-// A process that cannot open the recording creates a symbolic link PID.unopened in its directory,
-// whose target is the reason. A link needs no file descriptor. When the process cannot do that
-// either (it is in a chroot, or has another user id), it sends "PID REASON" to the datagram socket
-// that `run` has bound (RecordingSocket).
+// A process that cannot open the recording creates a symbolic link PID.unopened in its directory.
+// The link's target is the reason. A link needs no file descriptor. The process may be unable to
+// create the link, because it is in a chroot or has another user id. In this case the process sends
+// "PID REASON" to the datagram socket that `run` has bound (RecordingSocket).
 inline constexpr const char* kUnopenedSuffix = ".unopened";
 
 // Includes the WindowHeader. A window of this size stays in a processor's cache.
 inline constexpr size_t kWindowBytes = 64 << 10;
-// The largest record. Longer lists, byte strings and C strings are cut, and record that they were.
+// The largest record, in bytes. Longer lists, byte strings and C strings are cut. The record then
+// says that they were cut.
 inline constexpr size_t kMaxRecordBytes = 8 << 10;
 // Flag in the count before an array: the array had more elements.
 inline constexpr uint16_t kArrayIsCut = 0x8000;
 // Flag in the length before a C string: the string was longer.
 inline constexpr uint16_t kTextIsCut = 0x8000;
-// A list is cut when no more than this space remains in the record. The fields after the list need
-// that space.
+// A list is cut when at most this space, in bytes, remains in the record. The fields behind the
+// list need that space.
 inline constexpr size_t kListReserveBytes = 2 << 10;
 inline constexpr size_t kMaxTextBytes = 256;
 inline constexpr size_t kMaxArgumentBytes = 3 << 10;  // of the program's command line
@@ -54,7 +55,7 @@ enum class Clock : uint32_t {
   kMonotonic,  // clock_gettime(CLOCK_MONOTONIC), nanoseconds
 };
 
-// Why records are lost.
+// The reasons why records are lost.
 enum class Loss : uint32_t {
   kLimit,    // the recording would exceed Control::limit_bytes
   kDisk,     // the file system is full, or the file would exceed RLIMIT_FSIZE
@@ -103,8 +104,8 @@ struct WindowHeader {
   uint32_t image;    // from Control::images; each exec begins a new image of the process
   uint32_t thread;   // number in the process, from 1
   uint32_t unused;
-  // The length of the log: bytes behind it are no records. With the flag kIsInLog, the log contains
-  // the window's records already.
+  // The length of the log. Bytes beyond it are not records. The flag kIsInLog says that the log
+  // already contains the window's records.
   uint64_t position;
   uint64_t reserved[4];
 };
@@ -115,18 +116,19 @@ enum class RecordKind : uint8_t {
   kFork,       // the first record of a forked child: ForkRecord
   kEnd,        // exit handlers have run
   kInputs,     // a call starts: CallRecord, then its arguments
-  // A call returns: CallRecord, errno, result, whether it succeeded, then its outputs if it did.
+  // A call returns: CallRecord, errno, result, whether the call succeeded. On success the outputs
+  // follow.
   kOutputs,
   // A whole data-path call: result, errno if it failed, arguments. A poll: result, errno if the
-  // result is negative, CQ, wanted entries, completions. A byte is before each completion: 1, or 2
-  // when a PayloadHash is behind it.
+  // result is negative, CQ, wanted entries, completions. Before each completion there is a byte.
+  // Its value is 2 if a PayloadHash is behind the completion, else 1.
   kCall,
   kEmptyPolls,   // consecutive polls without a completion: EmptyPollsRecord
-  kCompletions,  // more work completions of the call before: CQ, completions
-  // A fault rule acted in the thread's present call, whose kOutputs or kCall follows:
+  kCompletions,  // more work completions of the previous call: CQ, completions
+  // A fault rule acted in the thread's current call, whose kOutputs or kCall follows:
   // InjectedRecord, then the rule's name.
   kInjected,
-  // The hashes of the work requests that the thread's present call posts, before its kCall record:
+  // The hashes of the work requests that the thread's current call posts, before its kCall record:
   // their number, PayloadHash of each.
   kPayloads,
 };

@@ -22,7 +22,7 @@ constexpr size_t kMaxPathBytes = 4096;
 // (kBusy).
 constexpr uint64_t kNone = 0, kBusy = 1;
 
-// Of a call that signals interrupt.
+// The most attempts of a system call that signals interrupt.
 constexpr int kMaxAttempts = 1000;
 
 Control* g_control;
@@ -39,7 +39,7 @@ std::atomic<uint32_t> g_threads;
 uint64_t g_fork_time;
 pthread_key_t g_thread_end;
 
-// In static TLS, for which dlopen has a surplus of 512 bytes.
+// In static TLS, of which dlopen has a surplus of 512 bytes.
 thread_local Thread t_thread;
 static_assert(sizeof(Thread) <= 72);
 
@@ -90,8 +90,8 @@ bool Reserve(uint64_t bytes) {
 
 void Unreserve(uint64_t bytes) { g_control->used_bytes.fetch_sub(bytes); }
 
-// Reserves the blocks of a window, because a write to a mapping of a full file system is a SIGBUS.
-// tmpfs gives up when a signal arrives.
+// Reserves the blocks of a window, because a write to a mapping of a full file system raises
+// SIGBUS. On tmpfs the call ends early when a signal arrives.
 bool ReserveBlocks(int fd) {
   int error = EINTR;
   for (int attempt = 0; error == EINTR && attempt < kMaxAttempts; attempt++) {
@@ -132,7 +132,7 @@ bool MakeWindow(Thread& thread) {
     thread.attempt_in = kRecordsBetweenAttempts;
     return Lose(thread.why_not), false;
   }
-  // pthread calls EndThread only when the value is not null.
+  // pthread calls EndThread only if the value is not null.
   pthread_setspecific(g_thread_end, &thread);
   new (window) WindowHeader{kMagic, g_process, g_image, thread.number, 0, 0, {}};
   thread.begin = window;
@@ -151,7 +151,7 @@ uint64_t RecordsIn(const Thread& thread) {
 }
 
 // Appends the window's records to the log. On failure returns false, with the reason in `why`. The
-// log may then have a part of the records behind `position`. Readers ignore that part, and the next
+// log may then have a part of the records beyond `position`. Readers ignore that part, and the next
 // append overwrites it.
 bool AppendToLog(const Thread& thread, const char* records, size_t bytes, Loss& why) {
   why = Loss::kLimit;
@@ -183,7 +183,8 @@ void EmptyWindow(Thread& thread) {
   Loss why;
   if (AppendToLog(thread, records, bytes, why)) {
     thread.position += bytes;
-    // In this order no record is lost or repeated when the process ends between any two steps.
+    // With this order of stores, no record is lost or repeated when the process ends between any
+    // two of them.
     __atomic_store_n(&header->position, thread.position | kIsInLog, __ATOMIC_RELEASE);
   } else {
     Lose(why, RecordsIn(thread));
@@ -216,7 +217,7 @@ void PutText(Record& record, const char* text, size_t bytes, bool is_cut = false
   record.PutBytes(text, bytes);
 }
 
-// Puts the path with symbolic links resolved, because that path ends with the library's version.
+// Appends the path with symbolic links resolved, because that path ends with the library's version.
 void PutRealPath(Record& record, const char* path) {
   char real[PATH_MAX];
   const bool is_found = path != nullptr && realpath(path, real) != nullptr;
@@ -247,8 +248,8 @@ void PutFork(uint32_t parent, uint32_t parent_image) {
   record.Put(parent_image);
 }
 
-// Begins the recording of a process or forked child, and records its start or fork. When another
-// thread is doing that, waits for the new generation instead. Returns the generation.
+// Begins the recording of a process or forked child, and records its start or fork. If another
+// thread is doing this, waits for the new generation instead. Returns the generation.
 uint64_t BeginProcess() {
   uint64_t generation = kNone;
   if (!g_generation->compare_exchange_strong(generation, kBusy)) {
@@ -261,7 +262,8 @@ uint64_t BeginProcess() {
   g_threads.store(0, std::memory_order_relaxed);
   generation = ++g_generations;
   g_generation->store(generation, std::memory_order_release);
-  // The start or fork must be this thread's first record, so allow the thread to begin a record.
+  // The start or fork must be this thread's first record. Therefore permit the thread to begin a
+  // record.
   t_thread.is_writing = false;
   if (parent == 0) {
     PutStart();
@@ -272,8 +274,8 @@ uint64_t BeginProcess() {
   return generation;
 }
 
-// Makes room for a record when the thread has none: no window, a full window, or the window of
-// another generation. Returns false when the record is lost. Preserves errno.
+// Makes room for a record when the thread has no window, a full window, or the window of another
+// generation. Returns false when the record is lost. Preserves errno.
 __attribute__((noinline)) bool MakeRoom(Thread& thread) {
   const int before = errno;
   uint64_t generation = g_generation->load(std::memory_order_acquire);
@@ -317,11 +319,11 @@ Control* MapControl() {
   close(fd);
   if (memory == MAP_FAILED) return nullptr;
   auto* const control = static_cast<Control*>(memory);
-  errno = EPROTO;  // of another build
+  errno = EPROTO;  // a recording of another build
   return control->magic == kMagic ? control : nullptr;
 }
 
-// Tells `run` that this process is not in the trace (kUnopenedSuffix). Prints the reason as well.
+// Reports to `run` that this process is not in the trace (kUnopenedSuffix). Also prints the reason.
 void TellUnopened(const char* directory, const char* reason) {
   fprintf(stderr, "rdmaemu: no trace of process %d: cannot open the recording %s: %s\n", getpid(),
           directory, reason);

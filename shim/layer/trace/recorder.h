@@ -1,6 +1,6 @@
-// Appends records to the window of the calling thread. All functions are thread-safe, except that
-// OpenRecording is for the constructor of the layer's libibverbs. A
-// signal handler may record, too. Its record is lost when it interrupts a record of its own thread.
+// Appends records to the window of the calling thread. All functions are thread-safe, except
+// OpenRecording, which is for the constructor of the layer's libibverbs. A signal handler may also
+// record. Its record is lost when it interrupts a record of its own thread.
 #pragma once
 
 #include <time.h>
@@ -45,16 +45,16 @@ RDMAEMU_LAYER_SHARED uint64_t rdmaemu_layer_time();
 
 namespace rdmaemu::layer::trace {
 
-// Opens the recording in the directory that RDMAEMU_LAYER_TRACE contains, if it is set. On failure
-// prints an error, tells `run` (kUnopenedSuffix) and records nothing. `is_emulator`: the library
-// behind is the emulator's.
+// Opens the recording in the directory that RDMAEMU_LAYER_TRACE names, if the variable is set. On
+// failure prints an error, reports it to `run` (kUnopenedSuffix) and records nothing.
+// `is_emulator`: the library behind is the emulator's.
 void OpenRecording(bool is_emulator);
 
 // Returns the time in units of the recording's clock (Control::clock).
 inline uint64_t Now() { return rdmaemu_layer_time(); }
 
 // A record under construction. The destructor commits the record. The object is false when the
-// record is lost, and then only operator bool and the destructor may be called.
+// record is lost. Then only operator bool and the destructor may be called.
 class Record {
  public:
   Record(RecordKind kind, uint16_t what, uint64_t time)

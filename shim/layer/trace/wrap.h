@@ -29,7 +29,7 @@ auto Make(R (*function)(A...), A... arguments) {
   }
 }
 
-// Whether a result is an object. Such calls are recorded even when a library makes them, because
+// True when a result is an object. Such calls are recorded even when a library makes them, because
 // they give the object its name.
 template <class R>
 inline constexpr bool kMakesObject = std::is_pointer_v<R>&& kIsObject<std::remove_pointer_t<R>>;

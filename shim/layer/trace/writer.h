@@ -1,6 +1,6 @@
 // The visitor that writes arguments into a record (describe.h). With kNumbers, it writes after each
-// object the numbers that the device chose for it (ObjectNumbers). It reads them from the object.
-// Use kNumbers only for objects that a library has just returned.
+// object the numbers that the device chose for it (ObjectNumbers). The visitor reads the numbers
+// from the object. Use kNumbers only for objects that a library has just returned.
 #pragma once
 
 #include <netinet/in.h>

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Appends the parts of a path in reverse order. Leaves "" and "." out.
+// Appends the parts of a path in reverse order. Omits "" and ".".
 void AddParts(std::string_view path, std::vector<std::string>& left) {
   std::vector<std::string> parts;
   while (!path.empty()) {
@@ -34,8 +34,8 @@ bool IsName(std::string_view name) {
          name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
-// Removes what is at the path unless it is of this type (S_IFREG and others). Returns whether it
-// is.
+// Removes the file at the path unless it has this type (S_IFREG and others). Returns whether it
+// has.
 bool KeepIf(const std::string& path, mode_t type) {
   struct stat found;
   if (lstat(path.c_str(), &found) != 0) return false;
@@ -204,7 +204,7 @@ int FileCopies::CopyEntries(const std::string& path, const HostFile& directory) 
       error = MakeDirectory(copy);
     } else if (kind == FileKind::kLink) {
       const Result<HostFile> link = files_.At(entry);
-      if (!link && link.error().code == ENOENT) continue;  // it has just been removed
+      if (!link && link.error().code == ENOENT) continue;  // it was removed in between
       error = link ? Copy(entry, *link) : link.error().code;
     } else if (!KeepIf(copy, S_IFREG)) {
       error = CopyText(copy, "", 0444);  // its text follows when it is opened

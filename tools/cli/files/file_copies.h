@@ -12,7 +12,7 @@
 
 namespace rdmaemu::cli {
 
-// One thread may use it. The names and contents of the tree may be anything.
+// For one thread. The names and contents of the tree may be anything.
 class FileCopies {
  public:
   static constexpr int kMaxLinks = 40;  // as the kernel (MAXSYMLINKS)
@@ -22,22 +22,22 @@ class FileCopies {
   // `directory`: an existing, empty directory, which belongs to this class.
   FileCopies(const FileTree& files, std::string directory);
 
-  // Brings the copies on the path up to date, and those that the path's directory lists. A file is
-  // replaced in one step, so that no reader sees a part. Follows links as the kernel does. Errors
-  // are in the reply: those of FileTree::At, ELOOP, EIO for a name that no file can have, and those
-  // of writing the copy.
+  // Updates the copies on the path, and those in the path's directory. A copy is replaced in one
+  // step, so no reader sees a part of a file. Follows links as the kernel does. Errors are in the
+  // reply: those of FileTree::At, ELOOP, EIO for a name that no file can have, and those of writing
+  // the copy.
   FilesReply Update(std::string_view path);
 
  private:
-  // Where a walk along a path is.
+  // The position of a walk along a path.
   struct Walk {
     std::string at;                 // resolved, without links; "" is the root
-    std::vector<std::string> left;  // the last is the next
+    std::vector<std::string> left;  // parts to walk; the last element is the next part
     int links = 0;
   };
 
-  // Finds the file at a path without asking for each of its directories, by means of links_.
-  // Resolves the path. Returns nothing when the path must be walked.
+  // Finds the file at a path by links_, without a query for each of its directories. Resolves the
+  // path. Returns nothing when the caller must walk the path.
   std::optional<HostFile> Jump(std::string& path);
   // Makes the directories before the path's last part. Returns false when one cannot be made.
   bool MakeParents(const std::string& path);

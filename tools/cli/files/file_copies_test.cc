@@ -1,4 +1,4 @@
-// Copies of a tree whose server changes its mind, and whose names are hostile.
+// Copies of a tree whose contents change and whose names are hostile.
 #include "tools/cli/files/file_copies.h"
 
 #include <gtest/gtest.h>

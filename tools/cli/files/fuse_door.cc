@@ -28,11 +28,11 @@ struct OpenFile {
   std::string path;
   HostFile file;
   std::unique_ptr<Stream> stream;
-  std::atomic<uint64_t> read_to = 0;  // of a stream: the end of what has been read
+  std::atomic<uint64_t> read_to = 0;  // of a stream: how far it has been read
 };
 
-// What one mount serves. The open streams are listed, so that a program can read the rest of a
-// stream whose host has ended: fstat(2) asks by path.
+// The contents of one mount. Open streams are listed, because fstat(2) asks by path. A program can
+// thus read the rest of a stream whose host has ended.
 struct Served {
   FileTree& files;
   std::mutex mutex;
@@ -57,7 +57,7 @@ mode_t TypeOf(FileKind kind) {
 }
 
 void* Begin(fuse_conn_info*, fuse_config* config) {
-  // Devices come and go, so that nothing may be cached.
+  // Devices are added and removed, so nothing may be cached.
   config->attr_timeout = 0;
   config->entry_timeout = 0;
   config->negative_timeout = 0;
@@ -66,7 +66,7 @@ void* Begin(fuse_conn_info*, fuse_config* config) {
   return fuse_get_context()->private_data;
 }
 
-// Returns the length of an open stream of which somebody has not read everything yet.
+// Returns the length of an open stream that some program has not read completely.
 std::optional<uint64_t> UnreadStream(const char* path) {
   Served& all = All();
   const std::lock_guard lock(all.mutex);
@@ -153,7 +153,7 @@ int ReadStream(OpenFile& open, char* out, size_t bytes, off_t offset) {
   return static_cast<int>(*got);
 }
 
-// The text is that of the time of a read from the file's beginning, as in sysfs.
+// Reads from the text of the latest read at the file's beginning, as in sysfs.
 int Read(const char* path, char* out, size_t bytes, off_t offset, fuse_file_info* info) {
   OpenFile& open = *OpenOf(info);
   const std::lock_guard lock(open.mutex);
@@ -171,13 +171,13 @@ int Read(const char* path, char* out, size_t bytes, off_t offset, fuse_file_info
   return static_cast<int>(length);
 }
 
-// Each write(2) is one command, at whatever offset.
+// Executes one command per write(2), at any offset.
 int Write(const char* path, const char* text, size_t bytes, off_t, fuse_file_info*) {
   const Status done = Files().Write(path, {text, bytes});
   return done ? static_cast<int>(bytes) : -done.error().code;
 }
 
-// The > of a shell. A file that takes commands has nothing to cut off.
+// Supports the > of a shell. A file that takes commands has no contents to truncate.
 int Truncate(const char* path, off_t, fuse_file_info*) {
   const Result<HostFile> file = Files().At(path);
   if (!file) return -file.error().code;

@@ -8,16 +8,16 @@
 
 namespace rdmaemu::cli {
 
-// Serves a mount whose /dev/fuse is `fuse_fd` until it is unmounted. Takes the descriptor. The
-// files belong to this process's user. Returns false when libfuse refuses.
+// Serves a mount whose /dev/fuse is `fuse_fd` until it is unmounted. Takes ownership of the
+// descriptor. The files belong to this process's user. Returns false when libfuse refuses.
 bool ServeFuse(int fuse_fd, FileTree& files);
 
 // The source of the mounts that MountFuse makes, in /proc/mounts. Their type is fuse.rdmaemu.
 inline constexpr const char* kMountSource = "rdmaemu-hosts";
 
-// Mounts the tree on a directory, calls `mounted`, and serves the mount with several threads until
-// it is unmounted, or until SIGTERM, SIGINT or SIGHUP. Unmounts it then. Only this process's user
-// has access. Returns what failed, or an empty text.
+// Mounts the tree on a directory, calls `mounted`, and serves the mount with several threads. Stops
+// when the mount is removed, or at SIGTERM, SIGINT or SIGHUP, and then unmounts. Only this
+// process's user has access. Returns the failure, or an empty text.
 std::string MountFuse(const std::string& directory, FileTree& files,
                       const std::function<void()>& mounted);
 

@@ -15,15 +15,15 @@ namespace rdmaemu::cli {
 class HostFiles final : public FileTree {
  public:
   explicit HostFiles(std::string socket_path) : socket_path_(std::move(socket_path)) {}
-  // Returns the file at an absolute path. ENOENT, ENOTDIR, ENAMETOOLONG from the host. EIO when the
-  // host has ended, does not answer within HostClient::kTimeout, or answers something else than a
+  // Returns the file at an absolute path. ENOENT, ENOTDIR, ENAMETOOLONG from the host. EIO in three
+  // cases: the host has ended, it does not reply within HostClient::kTimeout, or its reply is not a
   // file.
   Result<HostFile> At(std::string_view path) const override;
 
  private:
   static constexpr size_t kMaxIdle = 8;
 
-  // Returns a connection that no other thread uses. Makes one when all are in use.
+  // Returns a connection that no other thread uses. Opens a new one when all are in use.
   Result<runtime::HostClient> Take() const;
 
   std::string socket_path_;

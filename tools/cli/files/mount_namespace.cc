@@ -79,7 +79,7 @@ UniqueFd ReceiveDescriptor(int socket) {
 
 struct Server {
   pid_t process;
-  UniqueFd socket;  // at which it awaits /dev/fuse; empty: it was not started
+  UniqueFd socket;  // receives /dev/fuse; empty: the server was not started
 };
 
 // Starts the server in a child process.
@@ -122,7 +122,7 @@ std::string Build(int server, const std::string& scratch) {
   return tree.Show();
 }
 
-// A directory to cover while the tree is made. Nothing that is shown may be in it.
+// Finds a directory that may be covered while the tree is made. No shown directory may be in it.
 std::string ScratchDirectory() {
   for (const char* const path : {"/tmp", "/var/tmp", "/mnt"}) {
     if (access(path, F_OK) == 0) return path;
@@ -149,11 +149,12 @@ runtime::OrMessage<MountNamespace> MountNamespace::Make(const std::string& socke
   if (builder == 0) {
     ours.Reset();
     const std::string why = Build(server.socket.get(), scratch);
-    // An empty message would be the same as the end of the connection.
+    // An empty message would look like the end of the connection.
     const std::string answer = why.empty() ? "ready" : why;
     (void)send(theirs.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
     char byte;
-    (void)recv(theirs.get(), &byte, 1, 0);  // the namespace lives until the caller has it
+    (void)recv(theirs.get(), &byte, 1,
+               0);  // the namespace must live until the caller has entered it
     _exit(0);
   }
   theirs.Reset();

@@ -14,10 +14,10 @@ namespace rdmaemu::cli {
 
 class MountNamespace {
  public:
-  // Makes the namespace. The files are served by a process of its own, which ends when the last
-  // process in the namespace has ended. An ordinary user gets a user namespace too, in which only
-  // the own user and group have a name. Call this with a single thread. On failure returns the
-  // reason, and nothing remains.
+  // Makes the namespace. A separate process serves the files, and ends when the last process in the
+  // namespace has ended. An ordinary user also gets a user namespace, in which only the own user
+  // and group have a name. Call this with a single thread. On failure returns the reason, and
+  // nothing remains.
   static runtime::OrMessage<MountNamespace> Make(const std::string& socket_path);
 
   MountNamespace(MountNamespace&& other) noexcept
@@ -25,16 +25,17 @@ class MountNamespace {
         mount_(std::move(other.mount_)),
         server_(std::exchange(other.server_, 0)) {}
   MountNamespace& operator=(MountNamespace&&) = delete;
-  // Leaves the namespace to the processes in it. Call this in the process that called Make.
+  // Closes this process's handle to the namespace. The namespace remains while processes are in it.
+  // Call this in the process that called Make.
   ~MountNamespace();
 
-  // Moves this process, which must have a single thread, into the namespace. It keeps its current
-  // directory. Returns 0 or an errno.
+  // Moves this process, which must have a single thread, into the namespace. The process keeps its
+  // current directory. Returns 0 or an errno.
   int Join() const;
 
  private:
-  // The server ends so soon after the namespace's last process. Processes that the program left
-  // behind keep it.
+  // The longest wait for the server's end, in ms. It ends this soon after the namespace's last
+  // process. Processes that the program left behind keep the server running.
   static constexpr int kServerEndMs = 100;
 
   MountNamespace(runtime::UniqueFd user, runtime::UniqueFd mount, pid_t server)

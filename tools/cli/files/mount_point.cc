@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Replaces \040 and others of mountinfo by their characters.
+// Replaces \040 and other escapes of mountinfo by their characters.
 std::string WithoutEscapes(const std::string& text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); i++) {
@@ -63,7 +63,7 @@ std::vector<Mount> AllMounts() {
   return mounts;
 }
 
-// Returns the errno-like text of fusermount3, which is allowed to unmount for ordinary users.
+// Unmounts by fusermount3, which ordinary users may do. Returns its error text.
 std::string AskFusermount(const std::string& directory, bool is_lazy) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return std::strerror(errno);

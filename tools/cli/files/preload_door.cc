@@ -27,8 +27,8 @@ namespace {
 
 using runtime::UniqueFd;
 
-// Programs that have connected and whose path has not come yet. More wait until one of them is
-// answered.
+// The most programs that have connected and not yet sent a path. More programs wait until one of
+// them is answered.
 constexpr size_t kMaxWaiting = 256;
 constexpr int kBacklog = 256;
 constexpr char kReady = 1;
@@ -40,7 +40,8 @@ UniqueFd Listen(const std::string& directory) {
   if (path.size() >= sizeof address.sun_path) return {};
   std::strcpy(address.sun_path, path.c_str());
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The program may have changed its user: whoever knows the directory's name may ask.
+  // The program may have changed its user. Every user who has the directory's name may therefore
+  // send paths.
   if (!listener ||
       bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       chmod(path.c_str(), 0666) != 0 || listen(listener.get(), kBacklog) != 0) {
@@ -49,7 +50,7 @@ UniqueFd Listen(const std::string& directory) {
   return listener;
 }
 
-// Answers the one path that the program sent.
+// Answers the one path that a program has sent.
 void Answer(int program, FileCopies& copies) {
   std::array<char, PATH_MAX> path;
   const ssize_t got = recv(program, path.data(), path.size(), MSG_DONTWAIT);
@@ -154,7 +155,7 @@ PreloadDoor::~PreloadDoor() {
   while (server_ > 0 && waitpid(server_, nullptr, 0) < 0 && errno == EINTR) {
   }
   std::error_code error;
-  std::filesystem::remove_all(directory_, error);  // where the server was killed
+  std::filesystem::remove_all(directory_, error);  // in case the server was killed
 }
 
 }  // namespace rdmaemu::cli

@@ -1,6 +1,5 @@
-// A host's devices under /sys and /dev without a mount: a library that the program preloads
-// (shim/files) redirects its file calls to copies. docs/filesystem.md describes what the program
-// sees.
+// A host's devices under /sys and /dev without a mount. The program preloads a library (shim/files)
+// that redirects its file calls to copies. docs/filesystem.md describes what the program sees.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +14,9 @@ namespace rdmaemu::cli {
 
 class PreloadDoor {
  public:
-  // Makes a directory for the copies, and starts the process that keeps them up to date. Both end
-  // with this object and with this process. Call this with a single thread. On failure returns the
-  // reason, and nothing remains.
+  // Makes a directory for the copies, and starts the process that updates them. Both end with this
+  // object, or at the latest with this process. Call this with a single thread. On failure returns
+  // the reason, and nothing remains.
   static runtime::OrMessage<PreloadDoor> Make(const std::string& socket_path);
 
   PreloadDoor(PreloadDoor&& other) noexcept

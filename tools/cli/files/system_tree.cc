@@ -18,13 +18,13 @@
 namespace rdmaemu::cli {
 namespace {
 
-// Entries of /sys/class and /sys/devices/virtual that are ours alone. A class that the host does
-// not have is hidden, because it is of the machine's own devices.
+// The entries of /sys/class and /sys/devices/virtual that show only our devices. A class that the
+// host does not have is hidden, because it describes the machine's own devices.
 constexpr const char* kOurClasses[] = {"infiniband", "infiniband_mad", "infiniband_verbs"};
 constexpr const char* kHiddenClasses[] = {"infiniband", "infiniband_cm", "infiniband_mad",
                                           "infiniband_verbs", "misc"};
 
-// The machine's /dev, for what must be opened there.
+// The machine's /dev, for files that must be opened there.
 constexpr const char* kHiddenNodes = ".machine";
 
 std::string Failed(const std::string& what) { return what + ": " + std::strerror(errno); }
@@ -45,7 +45,7 @@ std::vector<std::string> NamesIn(const std::string& path) {
   return names;
 }
 
-// Shows `from` at `to` as well: a link is copied, anything else bound.
+// Shows `from` also at `to`. Copies a link, and binds any other file.
 std::string ShowAlso(const std::string& from, const std::string& to) {
   struct stat found {};
   if (lstat(from.c_str(), &found) != 0) return errno == ENOENT ? "" : Failed(from);
@@ -63,10 +63,10 @@ std::string ShowAlso(const std::string& from, const std::string& to) {
     close(file);
   }
   if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0) return {};
-  return errno == ENOENT ? "" : Failed("bind " + from);  // it has just been removed
+  return errno == ENOENT ? "" : Failed("bind " + from);  // it was removed in between
 }
 
-// Shows all entries of a directory in another one, but for those of a list.
+// Shows all entries of a directory in another directory, except those of a list.
 template <class Names>
 std::string ShowAll(const std::string& from, const std::string& to, const Names& but) {
   for (const std::string& name : NamesIn(from)) {
@@ -78,7 +78,8 @@ std::string ShowAll(const std::string& from, const std::string& to, const Names&
   return {};
 }
 
-// Shows the directory at its place. Nobody can add entries, which the machine would not see.
+// Shows the directory at its place, read-only. The machine would not see entries that are added
+// here.
 std::string Place(const std::string& made, const std::string& at) {
   if (mount(made.c_str(), at.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
     return Failed("bind " + at);
@@ -88,7 +89,7 @@ std::string Place(const std::string& made, const std::string& at) {
                                                                       : Failed("remount " + at);
 }
 
-// The kernel looks for the terminals in "pts" beside the file that was opened as /dev/ptmx. It
+// The kernel searches for the terminals in "pts" beside the file that was opened as /dev/ptmx. It
 // finds nothing beside a node that is bound alone.
 std::string ShowTerminals(const std::string& machine, const std::string& made) {
   const std::string node = machine + "/ptmx", shown = made + "/ptmx";
@@ -98,7 +99,8 @@ std::string ShowTerminals(const std::string& machine, const std::string& made) {
   if (mknod(shown.c_str(), found.st_mode, found.st_rdev) == 0) {
     return chmod(shown.c_str(), found.st_mode & 0777) == 0 ? "" : Failed(shown);
   }
-  // An ordinary user cannot make a node. A hidden directory shows the machine's with its neighbour.
+  // An ordinary user cannot create a node. A hidden directory therefore shows the machine's node
+  // together with its neighbour.
   const std::string hidden = made + "/" + kHiddenNodes;
   if (mkdir(hidden.c_str(), 0755) != 0 ||
       mount(machine.c_str(), hidden.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
@@ -111,9 +113,9 @@ std::string ShowTerminals(const std::string& machine, const std::string& made) {
 }  // namespace
 
 std::string SystemTree::MountFuse(int fuse_fd) {
-  // What the machine mounts later appears here, too. What is mounted here stays here.
+  // Later mounts of the machine also appear here. Mounts of this namespace do not appear outside.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return Failed("mount /");
-  // The mode is that of /dev. 1777, the default, makes the kernel refuse O_CREAT on /dev/null.
+  // The mode is that of /dev. The default of 1777 makes the kernel refuse O_CREAT on /dev/null.
   if (mount("rdmaemu", scratch_.c_str(), "tmpfs", MS_NOSUID, "mode=755") != 0) {
     return Failed("mount tmpfs");
   }
@@ -159,7 +161,7 @@ std::string SystemTree::Show() {
   if (const std::string why = ShowClasses("/sys/class", scratch_ + "/class"); !why.empty()) {
     return why;
   }
-  // The links in a class lead there.
+  // The links in a class lead to this directory.
   if (const std::string why = ShowClasses("/sys/devices/virtual", scratch_ + "/virtual");
       !why.empty()) {
     return why;

@@ -1,4 +1,4 @@
-// /sys/class, /sys/devices/virtual and /dev with the machine's own entries and a host's, made of
+// /sys/class, /sys/devices/virtual and /dev with the entries of the machine and of a host, made of
 // bind mounts.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace rdmaemu::cli {
 
-// Works in a mount namespace of this process alone. Each function returns what failed, or an empty
+// Works in a mount namespace of this process alone. Each function returns its failure, or an empty
 // text.
 class SystemTree {
  public:
@@ -15,7 +15,8 @@ class SystemTree {
   explicit SystemTree(std::string scratch) : scratch_(std::move(scratch)) {}
   // Mounts the FUSE file system of a host's files (HostFiles) on the descriptor of /dev/fuse.
   std::string MountFuse(int fuse_fd);
-  // Makes the directories and mounts them in their places. The file system must be served.
+  // Makes the directories and mounts them at their places. The FUSE file system must be served
+  // already.
   std::string Show();
 
  private:

@@ -52,7 +52,8 @@ AnswerOut Answer(Does does, uint32_t flags = 0, uint32_t type = 0, int32_t value
   return {static_cast<uint32_t>(does), flags, type, value, {}, 0, {}};
 }
 
-// What to use in place of a point that this backend does not have. nullptr: it has the point.
+// Returns what to use in place of a point that this backend does not have. nullptr: it has the
+// point.
 const char* InsteadOf(Point point) {
   switch (point) {
     case Point::kCmMessage:
@@ -68,7 +69,7 @@ const char* InsteadOf(Point point) {
   }
 }
 
-// What to use in place of an action on the host.
+// The replacements for actions on the host.
 struct InsteadOfDeed {
   const char* operator()(const fault::RemoveDevice&) const {
     return "rdma link delete DEVICE, or event = \"device_removal\" at an event";
@@ -163,7 +164,7 @@ AnswerOut Decisions::Ask(Time now, uint32_t connection, const std::string& progr
 
 const fault::Rule* Decisions::Decide(fault::Moment& moment) {
   if (moment.point == Point::kCmEvent) {
-    // An event's first moment counts the event, and decides whether it is lost.
+    // The event's first moment counts the event, and decides whether it is lost.
     moment.is_before_queue = true;
     if (const fault::Rule* const loses = faults_.Decide(moment)) return loses;
     moment.is_before_queue = false;

@@ -1,5 +1,5 @@
-// The fault rules of a host on the system backend: decides about the moments that programs ask
-// about, and keeps the connections whose moments wait. Pure: no I/O, no clock. Not thread-safe.
+// The fault rules of a host on the system backend. Decides about the moments that programs ask
+// about, and stores the connections whose moments wait. Pure: no I/O, no clock. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ std::optional<std::string> WhyNotOnSystem(const fault::Rule& rule);
 
 class Decisions {
  public:
-  // Moments that wait at one time. Further moments are not delayed.
+  // Limit of the moments that wait at one time. Further moments are not delayed.
   static constexpr size_t kMaxWaiting = 4096;
 
   Decisions(const RandomSeed& seed, const std::string& host_name);
@@ -36,13 +36,14 @@ class Decisions {
   // Decides about a moment. A connection has at most one moment.
   layer::faults::AnswerOut Ask(Time now, uint32_t connection, const std::string& program,
                                const layer::faults::MomentIn& in);
-  // The connection awaits the end of its moment's delay or barrier. Returns true when the wait is
-  // over. Otherwise TakeReady returns the connection later.
+  // Records that the connection waits for the end of its moment's delay or barrier. Returns true
+  // when the wait is over. Otherwise TakeReady returns the connection later.
   bool Await(uint32_t connection);
-  // Executes a kFault* call. A late reply is one of TakeLate, whose process is the connection.
+  // Executes a kFault* call. TakeLate returns delayed replies. LateReply's process is the
+  // connection.
   Reply Control(Time now, uint32_t connection, CallOp op, std::span<const std::byte> body);
   std::optional<LateReply> TakeLate() { return control_.TakeLate(); }
-  // Drops what the connection waits for.
+  // Cancels the connection's wait.
   void Forget(uint32_t connection);
 
   void Expire(Time now);

@@ -125,7 +125,7 @@ SystemHost::~SystemHost() {
     thread_.join();
   }
   if (doors_ != nullptr) {
-    // Programs that still run have mapped the page.
+    // Reset the page and keep it mapped, because programs that still run have mapped it.
     new (doors_) layer::faults::DoorsPage{};
     munmap(doors_, sizeof *doors_);
     unlink(doors_path_.c_str());
@@ -214,7 +214,7 @@ std::optional<Reply> SystemHost::AnswerTo(uint32_t number, const Connection& con
     case CallOp::kHostStatus:
       return StatusReply();
     default:
-      // The calls of an emulated host's programs, and of commands such as `rdmaemu stop`.
+      // Programs of an emulated host make these calls, and so do commands such as `rdmaemu stop`.
       return ErrorReply(EOPNOTSUPP);
   }
 }

@@ -1,6 +1,6 @@
 // The host of a run on the system backend: a thread of `rdmaemu run` that owns the fault rules of
-// the run's programs. It has a name and a socket in the registry, and answers `rdmaemu fault` as an
-// emulated host does. It has no devices and no clients of its own.
+// the run's programs. This host has a name and a socket in the registry, and serves `rdmaemu fault`
+// as an emulated host does. It has no devices and no clients.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class SystemHost {
   // Reads the scenario of `options`, takes the host's name and starts the thread.
   static runtime::OrMessage<std::unique_ptr<SystemHost>> Start(const runtime::Registry& registry,
                                                                const runtime::HostOptions& options);
-  // Ends the thread. Programs that still run go on without rules.
+  // Ends the thread. Programs that still run continue without rules.
   ~SystemHost();
   SystemHost(const SystemHost&) = delete;
   SystemHost& operator=(const SystemHost&) = delete;
@@ -44,7 +44,7 @@ class SystemHost {
   void Serve();
   void Accept();
   bool Read(uint32_t number, Connection& connection);
-  // Returns the reply, or nothing when it is late.
+  // Returns the reply, or nothing when the reply is delayed.
   std::optional<Reply> AnswerTo(uint32_t number, const Connection& connection,
                                 std::span<const std::byte> message);
   void SendReady();

@@ -28,12 +28,13 @@ struct HostFile {
   bool is_stream = false;  // a text file whose contents FileTree::OpenStream reads
 };
 
-// A file that grows while it is open. One thread at a time calls Read. Any thread may call bytes.
+// A file that grows while it is open. Only one thread at a time may call Read. Any thread may call
+// bytes.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Reads at most `out.size()` bytes. Returns 0 at the present end, and ENODEV at the end when no
-  // more bytes can follow because the host has ended. ETIMEDOUT: the host does not answer.
+  // Reads at most `out.size()` bytes. Returns 0 at the current end. ENODEV at the end when the host
+  // has ended, so that no more bytes can follow. ETIMEDOUT when the host does not reply.
   virtual Result<size_t> Read(uint64_t offset, std::span<char> out) = 0;
   // Returns the length so far.
   virtual uint64_t bytes() const = 0;
@@ -43,10 +44,10 @@ class Stream {
 class FileTree {
  public:
   virtual ~FileTree() = default;
-  // Returns the file at the path. Fails with ENOENT, ENOTDIR, ENAMETOOLONG, and with the reason why
-  // the host cannot be asked.
+  // Returns the file at the path. Fails with ENOENT, ENOTDIR, ENAMETOOLONG, or the error of a host
+  // that cannot be queried.
   virtual Result<HostFile> At(std::string_view path) const = 0;
-  // Executes what one write(2) to the file asks for.
+  // Executes the command that one write(2) writes to the file.
   virtual Status Write(std::string_view, std::string_view) { return Fail(EACCES); }
   virtual Status Remove(std::string_view) { return Fail(EPERM); }
   virtual Result<std::unique_ptr<Stream>> OpenStream(std::string_view) { return Fail(EINVAL); }

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint32_t kDirectoryMode = 0700, kReadMode = 0400, kWriteMode = 0600;
 constexpr size_t kMaxNameBytes = 255;  // NAME_MAX
 
-// Where the host itself has the files of a directory.
+// The place of a directory's files in the host's own tree.
 struct Source {
   std::string_view directory, path;
 };
@@ -74,7 +74,7 @@ HostFile TextOf(std::string text, uint32_t mode = kReadMode) {
   return file;
 }
 
-// The host's programs chose some texts, so that control characters are replaced.
+// Returns a line. Programs chose some of the texts, so control characters are replaced.
 std::string LineOf(std::string_view name, std::string value) {
   for (char& each : value) {
     if (static_cast<unsigned char>(each) < ' ' || each == '\x7f') each = '?';
@@ -82,7 +82,7 @@ std::string LineOf(std::string_view name, std::string value) {
   return std::string(name) + ": " + value + "\n";
 }
 
-// Returns the errno of a call for the files of a mount.
+// Converts the errno of a call for the files of a mount.
 int ErrorOf(int error) {
   switch (error) {
     case ENOENT:
@@ -214,7 +214,7 @@ Result<HostFile> MountTree::HostDirectory(std::string_view host) const {
                       {"trace.jsonl", FileKind::kText}});
 }
 
-// This file can be read of a host that does not answer, too.
+// This file is readable even if the host does not reply.
 Result<HostFile> MountTree::StatusFile(std::string_view host) const {
   const Result<Json> status = JsonOf(hosts_.Call(host, CallOp::kHostStatus, {}));
   if (!status && status.error().code == ENOENT) return Fail(ENOENT);
@@ -222,7 +222,7 @@ Result<HostFile> MountTree::StatusFile(std::string_view host) const {
   if (!status || !status->is_object()) return TextOf(text + LineOf("answers", "no"));
   text += LineOf("answers", "yes") + LineOf("pid", NumberOf(*status, "pid"));
   for (const Json& client : status->value("clients", Json::array())) {
-    if (client.value("group", 0u) == 0) continue;  // it only asks
+    if (client.value("group", 0u) == 0) continue;  // it only makes queries
     text += LineOf("client", TextIn(client, "program") + " " + NumberOf(client, "pid"));
   }
   return TextOf(text);
@@ -287,7 +287,7 @@ Result<HostFile> MountTree::FaultFile(std::string_view host, std::string_view na
   return DirectoryOf(std::move(entries));
 }
 
-// Leaves out links, which lead to places that only /sys has. Nobody but the owner may look.
+// Omits links, because they lead to places that only /sys has. Only the owner has access.
 Result<HostFile> MountTree::FileOfHost(std::string_view host, const std::string& path) const {
   const Result<std::string> answer = hosts_.Call(host, CallOp::kReadFile, path);
   if (!answer) return Fail(ErrorOf(answer.error().code));

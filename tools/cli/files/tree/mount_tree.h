@@ -1,5 +1,5 @@
 // The files of `rdmaemu mount`: one directory for each running host (docs/mount.md). This class
-// does no I/O. It asks HostAnswers, and keeps nothing between two calls.
+// does no I/O. MountTree calls HostAnswers, and stores nothing between two calls.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace rdmaemu::cli {
 // The growing files of a host.
 enum class StreamKind { kTrace, kPackets };
 
-// What the tree knows of the hosts. Each function returns within a limit and may be called by
-// several threads. Fails with ENOENT when the host is not running, with ETIMEDOUT when it does not
-// answer, and with EIO when its answer is broken.
+// The tree's source of facts about the hosts. Each function returns within a time limit, and
+// several threads may call it. Functions fail with ENOENT when the host is not running, with
+// ETIMEDOUT when it does not reply, and with EIO when its reply is malformed.
 class HostAnswers {
  public:
   virtual ~HostAnswers() = default;
@@ -27,11 +27,12 @@ class HostAnswers {
   virtual bool IsRunning(std::string_view host) = 0;
   // Makes a call that needs no Hello. Also returns the errno of the reply.
   virtual Result<std::string> Call(std::string_view host, CallOp op, std::string_view body) = 0;
-  // Moves the host's time by a duration ("250ms"), or until the hosts are idle ("run-until-idle").
-  // Returns when the move is complete. EINVAL: no such text. EOPNOTSUPP: the clock moves by itself.
-  // ETIMEDOUT: the move takes longer than the limit, and goes on.
+  // Advances the host's time by a duration ("250ms"), or until the hosts are idle
+  // ("run-until-idle"). Returns when time has reached its target. EINVAL: another text. EOPNOTSUPP:
+  // the clock runs by itself. ETIMEDOUT: this takes longer than the limit, and continues.
   virtual Status MoveClock(std::string_view host, std::string_view how) = 0;
-  // The text of `faults/error`: why the last write about rules was refused; empty after a success.
+  // The text of `faults/error`: the reason why the last write about rules was refused. Empty after
+  // a success.
   virtual std::string Refusal(std::string_view host) = 0;
   virtual void SetRefusal(std::string_view host, std::string text) = 0;
   // Returns the length of the stream so far. EOPNOTSUPP: the host has no such stream.
@@ -59,17 +60,17 @@ class MountTree final : public FileTree {
   Result<HostFile> FaultFile(std::string_view host, std::string_view name) const;
   Result<HostFile> FileOfHost(std::string_view host, const std::string& path) const;
   Result<HostFile> StreamFile(std::string_view host, StreamKind kind) const;
-  // Makes a call about rules. Keeps the host's reason for a refusal. Returns EINVAL for a refusal.
+  // Makes a call about rules. Stores the host's reason for a refusal, and returns EINVAL.
   Status ChangeRules(std::string_view host, CallOp op, std::string_view text);
 
   HostAnswers& hosts_;
 };
 
-// Returns the file name of a rule: '/' and '%' are written as "%2F" and "%25". The first letter is
-// written so, too, where the name would be "new", "error", "." or "..". Returns an empty name for a
-// rule whose name cannot be a file's.
+// Returns the file name of a rule. The file name has "%2F" and "%25" in place of '/' and '%'. The
+// first letter is also replaced by its code when the name would otherwise be "new", "error", "." or
+// "..". Returns an empty name for a rule whose name cannot be a file's.
 std::string RuleFileName(std::string_view rule);
-// Returns the rule's name again.
+// Returns the rule's name, the inverse of RuleFileName.
 std::string RuleOfFileName(std::string_view name);
 
 }  // namespace rdmaemu::cli
