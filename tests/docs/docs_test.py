@@ -29,7 +29,7 @@ INSTALL_LIMIT_S = 120
 AT_ONCE = 4
 # Debian's programs that pages run. A page with one that is not installed is skipped.
 PROGRAMS = ("rdma_server", "rdma_client", "ucmatose", "udaddy", "ibv_devinfo", "ibv_devices",
-            "ib_write_bw", "tshark", "pkg-config", "c++")
+            "ib_write_bw", "tshark", "pkg-config", "c++", "cmake")
 
 ATTRIBUTES = {"sh": {"skip"}}  # every other language may have "file"
 
