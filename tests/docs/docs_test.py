@@ -18,7 +18,9 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "tests", "support"), os.path.join(ROOT, "tools", "lib")]
+sys.path[:0] = [os.path.join(ROOT, *each.split("/")) for each in (
+    "tests/docs", "tests/support", "tools/lib")]
+import ci_files  # noqa: E402
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
 from markdown_text import FENCE, LINK, anchors_of, links_of, plain_lines  # noqa: E402
@@ -286,15 +288,24 @@ def every_function_of_the_c_api_is_on_its_page():
         raise Failure("of %d functions docs/c-api.md lacks %s" % (len(functions), ", ".join(missing)))
 
 
+def files_for_ci_are_well_formed():
+    ci_files.check(ROOT, blocks_of(os.path.join(ROOT, "docs", "ci.md")))
+
+
+def the_action_runs_commands(installed):
+    ci_files.run_action(ROOT, installed, own_network())
+
+
 def main():
     wanted = sys.argv[1:]
     checks = [] if wanted else [(check.__name__, check) for check in (
         blocks_follow_the_convention, links_lead_somewhere, every_page_is_in_the_index,
-        every_function_of_the_c_api_is_on_its_page)]
+        every_function_of_the_c_api_is_on_its_page, files_for_ci_are_well_formed)]
     with Installed() as installed:
         if not wanted:
             checks += [(check.__name__, functools.partial(check, installed)) for check in (
-                a_page_fails_by_its_first_wrong_command, the_recipes_are_rules)]
+                a_page_fails_by_its_first_wrong_command, the_recipes_are_rules,
+                the_action_runs_commands)]
         cases = [(page, functools.partial(run_page, installed, page))
                  for page in wanted or pages("*.md", "docs/*.md")
                  if any(map(is_executed, blocks_of(os.path.join(ROOT, page))))]
