@@ -218,7 +218,8 @@ def commands_of_the_compose_file():
         link.close()
 
 
-CASES = [("rping", rping), ("commands_of_the_compose_file", commands_of_the_compose_file), ("multicast", multicast),
+CASES = [("rping", rping), ("commands_of_the_compose_file", commands_of_the_compose_file),
+         ("multicast", multicast),
          ("multicast_of_loopback_only", multicast_of_loopback_only), ("ib_write_bw", ib_write_bw),
          ("loopback_only_unless_told", loopback_only_unless_told)]
 
