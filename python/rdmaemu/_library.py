@@ -107,12 +107,15 @@ def library_directory() -> pathlib.Path:
     """Returns the directory of rdmaemu's libraries.
 
     The environment variable RDMAEMU_LIBRARY_DIR names it. Without the variable it is lib/rdmaemu of
-    the prefix that contains this package.
+    the prefix that contains this package, in lib/python3 or lib/python3/dist-packages.
     """
     named = os.environ.get(DIRECTORY_VARIABLE)
     if named:
         return pathlib.Path(named)
-    return pathlib.Path(__file__).resolve().parents[2] / "rdmaemu"
+    lib = pathlib.Path(__file__).resolve().parents[2]
+    if not (lib / "rdmaemu" / LIBRARY).exists() and (lib.parent / "rdmaemu" / LIBRARY).exists():
+        lib = lib.parent
+    return lib / "rdmaemu"
 
 
 def is_preloaded() -> bool:

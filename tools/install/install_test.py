@@ -76,7 +76,9 @@ def all_files_are_there_and_listed():
 NEEDED_GLIBC = {"bin/rdmaemu": 35, "lib/rdmaemu/librdmaemu.so.1": 35,
                 "lib/rdmaemu/libibverbs.so.1": 34, "lib/rdmaemu/librdmacm.so.1": 34,
                 "lib/rdmaemu/layer/libibverbs.so.1": 34,
-                "lib/rdmaemu/layer/librdmacm.so.1": 34}
+                "lib/rdmaemu/layer/librdmacm.so.1": 34,
+                "lib/rdmaemu/layer/librdmaemu_checks.so": 35,
+                "lib/rdmaemu/layer/librdmaemu_faults.so": 34, "lib/rdmaemu/librdmaemu-files.so": 34}
 BUILT_WITH_GLIBC = 36
 
 
@@ -146,8 +148,8 @@ def every_command_has_a_man_page():
             for one in subcommands(command):
                 below += 1
                 with open(prefix.path("share/man/man1/rdmaemu-%s-%s.1" % (command, one))) as page:
-                    check("rdmaemu %s %s" % (command, one) in page.read().replace("\\-", "-"),
-                          command + " " + one)
+                    # man finds the page by the name before the dash.
+                    check("\nrdmaemu-%s-%s \\- " % (command, one) in page.read(), command + " " + one)
         check(below >= 15, below)
 
 

@@ -3,10 +3,13 @@
 # tools/quickstart source this file. BAZEL_STARTUP_OPTIONS and BAZEL_OPTIONS are passed to Bazel, as
 # in tools/test. The defaults are the same, because other startup options would restart the server.
 
+# shellcheck source=tools/lib/cache.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/cache.sh"
+
 # rdmaemu_build_targets ROOT WHAT TARGET...: builds targets that are not up to date. Prints one
 # line, and errors. Results are under ROOT/bazel-opt-bin.
 rdmaemu_build_targets() {
-  local root=$1 what=$2 startup options log status=0
+  local root=$1 what=$2 startup options cache log status=0
   shift 2
   read -ra startup <<<"${BAZEL_STARTUP_OPTIONS:---host_jvm_args=-Xmx1g}"
   read -ra options <<<"${BAZEL_OPTIONS:-}"
@@ -15,11 +18,12 @@ rdmaemu_build_targets() {
       "missing, or: apt-get install bazel-bootstrap" >&2
     return 1
   fi
+  cache_options
   echo "building $what, optimised ..." >&2
   log=$(mktemp)
   # A separate prefix is used because bazel-bin changes with every build of another configuration.
   (cd "$root" && bazel "${startup[@]}" build --config=opt --symlink_prefix=bazel-opt- \
-    --show_result=0 "${options[@]}" "$@") >"$log" 2>&1 || status=1
+    --show_result=0 "${cache[@]}" "${options[@]}" "$@") >"$log" 2>&1 || status=1
   if ((status)); then
     cat "$log" >&2
     echo "error: the build failed, see above" >&2

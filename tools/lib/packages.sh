@@ -19,6 +19,8 @@ packages_test=(
 
 # Needed by `tools/rdmaemu install` for its man pages.
 packages_install=(help2man)
+# Needed by tools/package.
+packages_package=(binutils libisal2)
 packages_fuzz=(clang libclang-rt-dev lld llvm)
 packages_softroce=(qemu-system-x86 ibverbs-providers rdmacm-utils perftest iproute2 xz-utils)
 # Needed by the siw module, for tools/softroce --siw, its benchmark and its test.
