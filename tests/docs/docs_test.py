@@ -16,22 +16,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import unicodedata
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, *each.split("/")) for each in (
+    "tests/docs", "tests/support", "tools/lib")]
+import ci_files  # noqa: E402
 import emulated  # noqa: E402
 from emulated import Failure  # noqa: E402
+from markdown_text import FENCE, LINK, anchors_of, links_of, plain_lines  # noqa: E402
 
 BINARY = os.environ.get("RDMA_TEST_BINARY") or os.path.realpath("tools/cli/rdmaemu")
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PAGE_LIMIT_S = 240  # a page takes seconds; other tests may share the machine
 INSTALL_LIMIT_S = 120
 AT_ONCE = 4
 # Debian's programs that pages run. A page with one that is not installed is skipped.
 PROGRAMS = ("rdma_server", "rdma_client", "ucmatose", "udaddy", "ibv_devinfo", "ibv_devices",
-            "ib_write_bw", "tshark", "pkg-config", "c++")
+            "ib_write_bw", "tshark", "pkg-config", "c++", "cmake")
 
-FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ ]*([^`]*)$")
 ATTRIBUTES = {"sh": {"skip"}}  # every other language may have "file"
 
 
@@ -252,57 +253,18 @@ def blocks_follow_the_convention():
         raise Failure("\n".join(wrong))
 
 
-LINK = re.compile(r"\]\(([^)\s]+)\)")
-HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
-
-
-def plain_lines(path):
-    """Yields (number, line) of a page's lines outside code blocks."""
-    fence = None
-    with open(path) as page:
-        for number, line in enumerate(page, 1):
-            matched = FENCE.match(line.rstrip("\n"))
-            if fence is None and matched:
-                fence = matched.group(1)
-            elif fence and matched and matched.group(1).startswith(fence) and not matched.group(2):
-                fence = None
-            elif fence is None:
-                yield number, line
-
-
-@functools.lru_cache(maxsize=None)
-def anchors_of(path):
-    """Returns the anchors of a page's headings, as GitHub and GitLab make them."""
-    found = set()
-    for _, line in plain_lines(path):
-        found.update(re.findall(r'<a (?:id|name)="([^"]+)"', line))
-        matched = HEADING.match(line)
-        if not matched:
-            continue
-        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", matched.group(2)).replace("`", "").lower()
-        kept = "".join(c for c in text if c in " -_" or unicodedata.category(c)[0] in "LN")
-        anchor, again = kept.replace(" ", "-"), 0
-        while anchor + ("-%d" % again if again else "") in found:
-            again += 1
-        found.add(anchor + ("-%d" % again if again else ""))
-    return found
-
-
 def links_lead_somewhere():
     broken, checked = [], 0
     for page in pages("*.md", "docs/**/*.md", "tools/**/*.md"):
-        for number, line in plain_lines(os.path.join(ROOT, page)):
-            for link in LINK.findall(re.sub(r"`[^`]*`", "", line)):
-                if re.match(r"[a-z]+:", link):
-                    continue
-                checked += 1
-                path, _, anchor = link.partition("#")
-                target = os.path.normpath(os.path.join(ROOT, os.path.dirname(page), path)) \
-                    if path else os.path.join(ROOT, page)
-                if not os.path.exists(target):
-                    broken.append("%s:%d: there is no %s" % (page, number, path))
-                elif anchor and anchor not in anchors_of(target):
-                    broken.append("%s:%d: %s has no #%s" % (page, number, path or page, anchor))
+        for number, link in links_of(os.path.join(ROOT, page)):
+            checked += 1
+            path, _, anchor = link.partition("#")
+            target = os.path.normpath(os.path.join(ROOT, os.path.dirname(page), path)) \
+                if path else os.path.join(ROOT, page)
+            if not os.path.exists(target):
+                broken.append("%s:%d: there is no %s" % (page, number, path))
+            elif anchor and anchor not in anchors_of(target):
+                broken.append("%s:%d: %s has no #%s" % (page, number, path or page, anchor))
     if broken or not checked:
         raise Failure("\n".join(broken) or "no links found")
 
@@ -326,15 +288,24 @@ def every_function_of_the_c_api_is_on_its_page():
         raise Failure("of %d functions docs/c-api.md lacks %s" % (len(functions), ", ".join(missing)))
 
 
+def files_for_ci_are_well_formed():
+    ci_files.check(ROOT, blocks_of(os.path.join(ROOT, "docs", "ci.md")))
+
+
+def the_action_runs_commands(installed):
+    ci_files.run_action(ROOT, installed, own_network())
+
+
 def main():
     wanted = sys.argv[1:]
     checks = [] if wanted else [(check.__name__, check) for check in (
         blocks_follow_the_convention, links_lead_somewhere, every_page_is_in_the_index,
-        every_function_of_the_c_api_is_on_its_page)]
+        every_function_of_the_c_api_is_on_its_page, files_for_ci_are_well_formed)]
     with Installed() as installed:
         if not wanted:
             checks += [(check.__name__, functools.partial(check, installed)) for check in (
-                a_page_fails_by_its_first_wrong_command, the_recipes_are_rules)]
+                a_page_fails_by_its_first_wrong_command, the_recipes_are_rules,
+                the_action_runs_commands)]
         cases = [(page, functools.partial(run_page, installed, page))
                  for page in wanted or pages("*.md", "docs/*.md")
                  if any(map(is_executed, blocks_of(os.path.join(ROOT, page))))]

@@ -5,7 +5,9 @@ The test enters a user namespace of its own, which works for an ordinary user as
 two network namespaces inside and runs everything there.
 """
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -188,7 +190,36 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     sender.sendto(b"from outside", (group, port))
 """
 
-CASES = [("rping", rping), ("multicast", multicast),
+def commands_of_the_compose_file():
+    """The services of docs/examples/ci/compose.yaml with this link's addresses. Each side has a
+    registry of its own, as each container has."""
+    emulated.need("rdma_server")
+    with open("docs/examples/ci/compose.yaml") as file:
+        text = file.read().replace("10.77.0.2", LEFT).replace("10.77.0.3", RIGHT)
+    server, client = (each.split() for each in re.findall(r"^    command: (.*)$", text, re.MULTILINE))
+    check = json.loads(re.search(r"test: (\[.*\])", text).group(1))[1:]
+    link = Link()
+    try:
+        with Emulator() as left, Emulator() as right:
+            for each in left, right:
+                each.env["PATH"] = os.path.dirname(emulated.RDMAEMU) + ":" + each.env["PATH"]
+            serving = left.start_outside(server)
+            healthy = False
+            for _ in range(30):  # Docker repeats the check, too
+                if left.start_outside(check).wait(60) == 0:
+                    healthy = True
+                    break
+            if not healthy:
+                raise Failure("the server is not healthy\n" + serving.describe())
+            asking = right.start_outside([*link.enter, *client], right.env)
+            if asking.wait(90) != 0 or serving.wait(30) != 0:
+                raise Failure("ended badly\n%s\n%s" % (asking.describe(), serving.describe()))
+    finally:
+        link.close()
+
+
+CASES = [("rping", rping), ("commands_of_the_compose_file", commands_of_the_compose_file),
+         ("multicast", multicast),
          ("multicast_of_loopback_only", multicast_of_loopback_only), ("ib_write_bw", ib_write_bw),
          ("loopback_only_unless_told", loopback_only_unless_told)]
 

@@ -304,20 +304,30 @@ def a_private_run_shares_no_host_and_leaves_nothing():
         check(holder.wait(30) == 0, holder.describe())
 
 
-def commands_inside_a_private_run_share_its_hosts():
-    emulated.need("rping")
-    script = ("%(cli)s run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 3 & server=$!;"
-              " %(cli)s wait --host a --listening 7174 &&"
-              " %(cli)s run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 3 &&"
-              " wait $server" % {"cli": emulated.RDMAEMU})
+JOBS = 10
+
+
+def ten_private_runs_at_once_use_the_same_names_and_addresses():
+    """Commands inside each run share its hosts. All servers listen before the first client starts."""
+    emulated.need("rdma_server")
+    script = ("%(run)s --host a --address 127.0.1.1 -- rdma_server </dev/null & server=$!;"
+              " %(cli)s wait --host a --listening 7471 --timeout 120s && echo listening && read go &&"
+              " %(run)s --host b --address 127.0.1.2 -- rdma_client -s 127.0.1.1 && wait $server" %
+              {"cli": emulated.RDMAEMU, "run": emulated.RDMAEMU + " run --sysfs off"})
     with Emulator() as emulator:
         # Each run can use the same addresses if it has its own network namespace.
         if "shares" in emulator.rdmaemu("run", "--private", "--", "true").stderr:
             raise emulated.Skip("the kernel allows no network namespace")
-        runs = [emulator.start_outside([emulated.RDMAEMU, "run", "--private", "--", "sh", "-c", script],
-                                       emulator.env) for _ in range(3)]
-        for each in runs:
-            check(each.wait(60) == 0, each.describe())
+        jobs = [emulator.start_outside([emulated.RDMAEMU, "run", "--private", "--sysfs", "off", "--",
+                                        "sh", "-c", script], emulator.env) for _ in range(JOBS)]
+        for each in jobs:
+            check(each.wait_for_text("listening\n", 150), each.describe())
+        for each in jobs:
+            each.process.stdin.write(b"go\n")
+            each.process.stdin.flush()
+        for each in jobs:
+            check(each.wait(150) == 0, each.describe())
+            each.expect("^rdma_server: end 0$", "^rdma_client: end 0$")
         check(emulator.hosts() == [], "a host is left")
 
 
@@ -368,7 +378,7 @@ CASES = [
     a_limit_that_a_file_reaches_cuts_it_and_the_host_goes_on,
     two_hosts_do_not_write_one_file,
     a_private_run_shares_no_host_and_leaves_nothing,
-    commands_inside_a_private_run_share_its_hosts,
+    ten_private_runs_at_once_use_the_same_names_and_addresses,
     the_log_of_a_private_host_stays,
 ]
 

@@ -205,12 +205,67 @@ def pkg_config_links_what_a_program_needs_that_calls_no_verbs():
             check(opened.returncode == 0, opened.stdout)
 
 
+# Tests of rdmaemu_add_test: name, arguments, and whether the test passes.
+PAIRS = (
+    ("both", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 PORT 7471 TIMEOUT 50", True),
+    ("client", "SERVER rdma_server CLIENT sh -c \"exit 3\"", False),
+    ("server", "SERVER sh -c \"rdma_server && exit 3\" CLIENT rdma_client -s 127.0.1.1", False),
+    ("absent", "SERVER false CLIENT true", False),
+    ("late", "SERVER sh -c \"rdma_server && exec sleep 1000\" CLIENT rdma_client -s 127.0.1.1 "
+     "TIMEOUT 3", False),
+    ("stays", "SERVER sh -c \"rdma_server && exec sleep 1000\" CLIENT rdma_client -s 127.0.1.1 "
+     "SERVER_STAYS CLOCK virtual", True))
+
+
+def processes_with(text):
+    """Returns the commands of processes whose environment has the text."""
+    found = []
+    for path in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/environ" % path, "rb") as environment:
+                if text.encode() in environment.read():
+                    with open("/proc/%s/cmdline" % path) as command:
+                        found.append(command.read().replace("\0", " "))
+        except OSError:  # the process has ended, or belongs to another user
+            pass
+    return found
+
+
+def a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing():
+    for program in ("cmake", "rdma_server", "rdma_client"):
+        emulated.need(program)
+    with Prefix() as prefix, tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        temporary, hosts, build = (os.path.join(directory, name) for name in ("t", "h", "build"))
+        os.mkdir(temporary)
+        os.mkdir(hosts)
+        with open(os.path.join(directory, "CMakeLists.txt"), "w") as file:
+            file.write("cmake_minimum_required(VERSION 3.18)\nproject(pairs NONE)\nenable_testing()\n"
+                       "find_package(rdmaemu REQUIRED)\n")
+            file.writelines("rdmaemu_add_test(NAME %s %s)\n" % each[:2] for each in PAIRS)
+        env = dict(os.environ, TMPDIR=temporary, RDMAEMU_DIR=hosts)
+        made = run("cmake", "-S", directory, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix.directory,
+                   env=env)
+        check(made.returncode == 0 and "Warning" not in made.stdout, made.stdout)
+        done = run("ctest", "--test-dir", build, "-j", str(len(PAIRS)), "--output-on-failure", env=env)
+        results = dict(re.findall(r"Test +#\d+: (\w+) [.* ]*(Passed|Failed)", done.stdout))
+        for name, _, passes in PAIRS:
+            check(results.get(name) == ("Passed" if passes else "Failed"), name + ": " + done.stdout)
+        for said in ("the client ended with status 3", "the server ended with status 3",
+                     "the server ended with status 1 before it listened",
+                     " within 3 s"):
+            check(said in done.stdout, said + " is not in: " + done.stdout)
+        check(not os.listdir(temporary), os.listdir(temporary))
+        check(not os.listdir(hosts), os.listdir(hosts))
+        check(not processes_with("TMPDIR=" + temporary), processes_with("TMPDIR=" + temporary))
+
+
 CASES = [all_files_are_there_and_listed, no_file_needs_a_newer_glibc_than_documented,
          a_program_runs_on_the_installed_libraries,
          an_installed_tree_installs_itself_elsewhere, installing_again_replaces_what_is_in_use,
          what_cannot_be_written_is_said, every_command_has_a_man_page,
          every_document_that_is_named_is_there,
-         pkg_config_links_what_a_program_needs_that_calls_no_verbs]
+         pkg_config_links_what_a_program_needs_that_calls_no_verbs,
+         a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("install", [(case.__name__, case) for case in CASES]))

@@ -8,11 +8,13 @@ packages_build=(
   libexpected-dev libisal-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libfuse3-dev
 )
 packages_quickstart=(rdmacm-utils)
+packages_site=(mkdocs)
 packages_test=(
   libgtest-dev libgmock-dev catch2 doctest-dev libevent-dev libbenchmark-dev make cmake pkg-config
   rdmacm-utils ibverbs-utils perftest qperf tshark iproute2 clang-format help2man valgrind
-  python3-pytest python3-pyverbs python3-jsonschema
-  ucx-utils openmpi-bin libopenmpi-dev libfabric-bin infiniband-diags hwloc-nox
+  python3-pytest python3-pyverbs python3-jsonschema python3-yaml
+  ucx-utils openmpi-bin libopenmpi-dev libfabric-bin infiniband-diags hwloc-nox chromium
+  "${packages_site[@]}"
 )
 
 # Needed by `tools/rdmaemu install` for its man pages.
