@@ -71,8 +71,8 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
     // The result is the same for every requested state (measured).
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     // cma_ib_init_qp_attr: RoCE uses the default partition.
-    const auto pkey_index =
-        addresses_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
+    const uint16_t pkey = id.HasLids() ? id.address_pkey : wire::kDefaultPkey;
+    const auto pkey_index = addresses_.FindPkey(AddressOfGid(id.SourceGid()), pkey);
     if (!pkey_index) return Fail(ENOENT);
     out.pkey_index = *pkey_index;
     out.port_num = id.device->port;
