@@ -54,10 +54,14 @@ struct PathRecord {
 };
 
 struct Membership {
-  uint32_t handle;
-  uint64_t uid;
-  SocketAddress group;
-  bool receives;  // this membership makes the device a member of the group
+  uint32_t handle = 0;
+  uint64_t uid = 0;
+  NetAddress group;       // its GID
+  NetAddress wire_group;  // the IP group that carries it
+  NetAddress local;       // the address of the device that joins
+  uint16_t mlid = 0;      // on a port with LIDs
+  int status = 0;         // of the event of the join, negative
+  bool receives = false;  // this membership makes the device a member of the group
   uint32_t events_reported = 0;
 };
 

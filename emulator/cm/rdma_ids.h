@@ -101,7 +101,8 @@ class RdmaIds final : public IbCmUser {
     bool send_only;
   };
   // Returns the membership's handle. EINVAL for an id that is not UD, or neither just bound nor
-  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group. Else the error of JoinGroup.
+  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group of RoCE. EADDRNOTAVAIL for an id
+  // without an IPoIB interface, on a port with LIDs. Else the error of JoinGroup.
   Result<uint32_t> JoinMulticast(Time now, CmaId& id, const GroupRequest& request);
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
@@ -137,7 +138,8 @@ class RdmaIds final : public IbCmUser {
   Status ResolveLoopback(CmaId& id);
   Status ResolveGid(CmaId& id);
   Status ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms);
-  void SetDefaultQkey(CmaId& id);
+  // EADDRNOTAVAIL when the Q_Key is that of a broadcast group which the id's link does not have.
+  Status SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
   // Asks the subnet administrator for the id's path (rdma_ids_subnet.cc).
   void QueryPath(Time now, CmaId& id, uint32_t timeout_ms);
@@ -166,6 +168,9 @@ class RdmaIds final : public IbCmUser {
   Status AcceptUd(Time now, CmaId& id, Connection& connection,
                   const rdma_ucm_conn_param* parameters);
   PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
+  Result<Membership> RoceMembership(const CmaId& id, const GroupRequest& request) const;
+  Result<Membership> IbMembership(const CmaId& id, const GroupRequest& request) const;
+  NetAddress MgidFor(const CmaId& id, const SocketAddress& group, const NetAddress& local) const;
   // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
   bool StaysInHost(const CmaId& id) {
     return id.destination().IsAny() || addresses_.DeviceOf(id.destination().address) != nullptr;

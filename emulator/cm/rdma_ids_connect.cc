@@ -214,7 +214,7 @@ Status RdmaIds::AcceptRc(Time now, CmaId& id, Connection& connection,
 Status RdmaIds::AcceptUd(Time now, CmaId& id, Connection& connection,
                          const rdma_ucm_conn_param* parameters) {
   wire::CmSidrRep rep;
-  SetDefaultQkey(id);
+  if (const Status set = SetDefaultQkey(id); !set) return set;
   rep.status = static_cast<uint8_t>(SidrStatus::kSuccess);
   rep.qpn = id.qpn;
   rep.qkey = id.qkey;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/contract/support/af_ib.h"
+#include "tests/contract/support/multicast.h"
 #include "tests/contract/support/objects.h"
 #include "tests/contract/support/outside.h"
 
@@ -347,6 +348,140 @@ TEST_F(Partition, APathOfAPartitionThatThePortHasLostDoesNotConnect) {
   ASSERT_EQ(MakeQueues(active.get()), 0);
   TestDevice::SetPkey(1, 0);
   EXPECT_EQ(Connect(active, ""), ENOENT);
+}
+
+// ---- multicast and IPoIB's port space
+
+constexpr uint32_t kIpoibQkey = 0x0b1b;  // OpenSM's default
+
+ibv_gid GidAt(const char* text) {
+  ibv_gid gid{};
+  EXPECT_EQ(inet_pton(AF_INET6, text, gid.raw), 1);
+  return gid;
+}
+
+class SubnetGroups : public Partition {
+ protected:
+  CmId Bound(rdma_port_space space) {
+    CmId id = NewId(channel.get(), space);
+    EXPECT_EQ(BindTo(id.get(), here), 0);
+    return id;
+  }
+  static int Ask(const CmId& id, const std::string& group) {
+    sockaddr_storage address = SockaddrOf(group.c_str());
+    return ErrnoOf(rdma_join_multicast(id.get(), reinterpret_cast<sockaddr*>(&address), nullptr));
+  }
+  // Returns the event's parameters, which have no pointers.
+  rdma_ud_param Join(const CmId& id, const std::string& group) {
+    EXPECT_EQ(Ask(id, group), 0);
+    const CmEvent event = Expect(channel.get(), RDMA_CM_EVENT_MULTICAST_JOIN);
+    return event ? event->param.ud : rdma_ud_param{};
+  }
+};
+
+TEST_F(SubnetGroups, AGroupsMgidHasItsPortSpacesSignature) {
+  // cma_set_mgid.
+  const struct {
+    rdma_port_space space;
+    const char *group, *mgid;
+    uint32_t qkey;
+  } rows[] = {
+      {RDMA_PS_UDP, "239.1.2.3", "ff12:4001:ffff::f01:203", kQkey},
+      {RDMA_PS_IPOIB, "239.1.2.3", "ff12:401b:ffff::f01:203", kIpoibQkey},
+      {RDMA_PS_UDP, "ff02::1:2:3", "ff12:6001:ffff::1:2:3", kQkey},
+      {RDMA_PS_IPOIB, "ff02::1:2:3", "ff12:601b:ffff::1:2:3", kIpoibQkey},
+      {RDMA_PS_UDP, "ff12:a01b:ffff::7", "ff12:a01b:ffff::7", kQkey},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.mgid);
+    const CmId id = Bound(row.space);
+    const rdma_ud_param ud = Join(id, row.group);
+    EXPECT_TRUE(Same(ud.ah_attr.grh.dgid, GidAt(row.mgid)));
+    EXPECT_EQ(ud.ah_attr.is_global, 1);
+    EXPECT_GE(ud.ah_attr.dlid, 0xc000);
+    EXPECT_LT(ud.ah_attr.dlid, 0xffff);
+    EXPECT_EQ(ud.ah_attr.sl, 0);
+    EXPECT_EQ(ud.ah_attr.grh.sgid_index, 0);
+    EXPECT_EQ(ud.qp_num, kMulticastQpn);
+    EXPECT_EQ(ud.qkey, row.qkey);
+  }
+}
+
+TEST_F(SubnetGroups, TheZeroAddressGetsAGroupOfTheAdministrators) {
+  const CmId first = Bound(RDMA_PS_UDP), second = Bound(RDMA_PS_UDP);
+  const ibv_gid one = Join(first, "0.0.0.0").ah_attr.grh.dgid;
+  const ibv_gid other = Join(second, "::").ah_attr.grh.dgid;
+  EXPECT_EQ(memcmp(one.raw, GidAt("ff12:a01b:ffff::").raw, 6), 0);
+  EXPECT_FALSE(Same(one, other));
+}
+
+class SubnetGroup : public SubnetGroups, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Families, SubnetGroup, testing::Values("239.7.7.9", "ff02::7:7:9"),
+                         [](const auto& group) {
+                           return std::string(group.index == 0 ? "Ipv4" : "Ipv6");
+                         });
+
+TEST_P(SubnetGroup, CarriesDatagramsToItsMembers) {
+  active = Bound(RDMA_PS_UDP);  // rdma_post_ud_send has its Q_Key
+  passive = Bound(RDMA_PS_UDP);
+  ASSERT_EQ(MakeQueues(active.get()), 0);
+  ASSERT_EQ(MakeQueues(passive.get()), 0);
+  Join(passive, GetParam());
+  rdma_ud_param ud = Join(active, GetParam());
+  char sent[] = "to all", taken[kRouteBytes + sizeof sent] = {};
+  ibv_mr* const from = rdma_reg_msgs(active.get(), sent, sizeof sent);
+  ibv_mr* const to = rdma_reg_msgs(passive.get(), taken, sizeof taken);
+  ASSERT_TRUE(from != nullptr && to != nullptr);
+  const Ah ah(ibv_create_ah(active->pd, &ud.ah_attr));
+  ASSERT_TRUE(ah);
+  ASSERT_EQ(rdma_post_recv(passive.get(), nullptr, taken, sizeof taken, to), 0);
+  ASSERT_EQ(
+      rdma_post_ud_send(active.get(), nullptr, sent, sizeof sent, from, 0, ah.get(), ud.qp_num), 0);
+  ibv_wc wc{};
+  EXPECT_EQ(rdma_get_send_comp(active.get(), &wc), 1);
+  EXPECT_EQ(rdma_get_recv_comp(passive.get(), &wc), 1);
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(wc.byte_len, sizeof taken);
+  EXPECT_STREQ(taken + kRouteBytes, sent);
+  sockaddr_storage group = SockaddrOf(GetParam());
+  EXPECT_EQ(rdma_leave_multicast(passive.get(), reinterpret_cast<sockaddr*>(&group)), 0);
+  rdma_dereg_mr(from);
+  rdma_dereg_mr(to);
+}
+
+TEST_F(SubnetGroups, AnIdWithAGidKnowsNoBroadcastGroup) {
+  // ib_sa_get_mcmember_rec.
+  const CmId id = NewId(channel.get(), RDMA_PS_UDP);
+  ASSERT_EQ(Bind(id, Address(gid, RDMA_PS_UDP, 0)), 0);
+  EXPECT_EQ(Ask(id, "239.1.2.3"), EADDRNOTAVAIL);
+}
+
+TEST_F(SubnetGroups, AGroupInAPartitionThatThePortHasLostIsRefused) {
+  const CmId id = Bound(RDMA_PS_UDP);
+  TestDevice::SetPkey(0, 0x8006);
+  ASSERT_EQ(Ask(id, "239.1.2.3"), 0);
+  Expect(channel.get(), RDMA_CM_EVENT_MULTICAST_ERROR, -EINVAL);
+  TestDevice::SetPkey(0, 0xffff);
+  Join(id, "239.1.2.4");
+}
+
+TEST_F(SubnetGroups, DatagramsOfIpoibsPortSpaceHaveTheBroadcastGroupsQkey) {
+  // cma_set_default_qkey.
+  listener = Listener(passive_channel.get(), RDMA_PS_IPOIB);
+  active = Requesting(listener.get());
+  passive = NextRequest(passive_channel.get());
+  ASSERT_TRUE(passive);
+  ASSERT_EQ(MakeQueues(passive.get()), 0);
+  rdma_conn_param accepted{};
+  accepted.qp_num = passive->qp->qp_num;
+  ASSERT_EQ(ErrnoOf(rdma_accept(passive.get(), &accepted)), 0);
+  const CmEvent established = Expect(channel.get(), RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_TRUE(established);
+  EXPECT_EQ(established->param.ud.qkey, kIpoibQkey);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(passive->qp, &attr, IBV_QP_QKEY, &init), 0);
+  EXPECT_EQ(attr.qkey, kIpoibQkey);
 }
 
 }  // namespace
