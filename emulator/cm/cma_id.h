@@ -19,6 +19,7 @@ enum class IdState : uint8_t {
   kAddrQuery,  // waiting for a neighbour's answer
   kListen,
   kAddrResolved,
+  kRouteQuery,  // waiting for the subnet administrator's answer
   kRouteResolved,
   kConnect,
   kDisconnect,
@@ -53,10 +54,14 @@ struct PathRecord {
 };
 
 struct Membership {
-  uint32_t handle;
-  uint64_t uid;
-  SocketAddress group;
-  bool receives;  // this membership makes the device a member of the group
+  uint32_t handle = 0;
+  uint64_t uid = 0;
+  NetAddress group;       // its GID
+  NetAddress wire_group;  // the IP group that carries it
+  NetAddress local;       // the address of the device that joins
+  uint16_t mlid = 0;      // on a port with LIDs
+  int status = 0;         // of the event of the join, negative
+  bool receives = false;  // this membership makes the device a member of the group
   uint32_t events_reported = 0;
 };
 
@@ -77,8 +82,11 @@ struct CmaId {
   bool af_only_set = false;
   std::optional<BoundDevice> device;
   // As ib_addr_get_pkey: 0 for an Ethernet interface (measured). A device chosen for a loopback
-  // address gives the first entry of its P_Key table.
+  // address gives the first entry of its P_Key table. On a port with LIDs: the partition of the
+  // sockaddr_ib, or of the IPoIB interface.
   uint16_t address_pkey = 0;
+  // Both GIDs of an id that resolved a loopback address on a port with LIDs (cma_bind_loopback).
+  std::optional<NetAddress> loopback_gid;
   // The id got its device through an IP address, so that there is a link to route over.
   bool on_link = false;
   uint64_t attach_order = 0;  // the order in which ids got their devices
@@ -110,6 +118,14 @@ struct CmaId {
     return device && device->local.profile.manager == ConnectionManager::kIwarp;
   }
   bool IsUd() const { return qp_type == IBV_QPT_UD; }
+  bool HasLids() const { return device && device->has_lids; }
+  // True when the id's messages have no header with IP addresses (cma_user_data_offset).
+  bool IsAfIb() const { return source().family == AF_IB; }
+  // Returns the GIDs of the id's two ends (rdma_read_gids).
+  const NetAddress& SourceGid() const { return loopback_gid ? *loopback_gid : source().address; }
+  const NetAddress& DestinationGid() const {
+    return loopback_gid ? *loopback_gid : destination().address;
+  }
 };
 
 }  // namespace rdmaemu::cm

@@ -176,8 +176,8 @@ Filled QueryRoute(CommandContext& context, In in, Out out) {
     response.port_num = id.device->port;
     response.ibdev_index = id.device->index;
     PathRecord path;
-    path.dgid = id.destination().address;
-    path.sgid = id.source().address;
+    path.dgid = id.DestinationGid();
+    path.sgid = id.SourceGid();
     response.num_paths = HasPath(id) ? 1 : 0;
     response.ib_route[0] = ToUserPath(id.path.value_or(path));
   }
@@ -225,8 +225,8 @@ Filled QueryGid(const CmaId& id, Out out) {
     // and librdmacm does not ask for it then.
     source = MacGidOf(id.device->local.node_guid_be);
   } else if (id.device) {
-    source = id.source().address.ToGid();
-    destination = id.destination().address.ToGid();
+    source = id.SourceGid().ToGid();
+    destination = id.DestinationGid().ToGid();
   }
   response.src_size = emit(id.source(), source, response.src_addr);
   response.dst_size = emit(id.destination(), destination, response.dst_addr);

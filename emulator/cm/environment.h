@@ -35,6 +35,8 @@ struct CmDevice {
 struct CmRoute {
   NetAddress source, destination;
   uint8_t traffic_class = 0;
+  // The partition of the path, on a port with LIDs. RoCE paths use the default partition.
+  uint16_t pkey = wire::kDefaultPkey;
 };
 
 // The result of a route lookup (the kernel's rdma_resolve_ip).
@@ -63,6 +65,16 @@ class CmAddresses {
                           const std::optional<NetAddress>& from = {}) const = 0;
   // Returns the own address in the GID's subnet (cma_resolve_ib_dev), or nothing.
   virtual std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) const = 0;
+  // Returns entry 0 of the device's GID table, or nothing when there is no such device.
+  virtual std::optional<NetAddress> FirstGidOf(const CmDevice& device) const {
+    (void)device;
+    return std::nullopt;
+  }
+  // Returns false while the device's port is down.
+  virtual bool IsPortUp(uint32_t device_index) const {
+    (void)device_index;
+    return true;
+  }
   // Returns the first entry of the device's P_Key table.
   virtual uint16_t FirstPkeyOf(const CmDevice& device) const {
     (void)device;

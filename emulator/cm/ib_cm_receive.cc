@@ -53,7 +53,7 @@ void IbCm::IssueRej(Time now, const CmRoute& received, const wire::CmMessage& me
     rej.remote_comm_id = std::get<wire::CmReq>(message.body).local_comm_id;
   }
   rej.reason = static_cast<uint16_t>(reason);
-  Send(now, {received.destination, received.source, received.traffic_class}, 0,
+  Send(now, {received.destination, received.source, received.traffic_class, received.pkey}, 0,
        {message.transaction_id, 0, std::move(rej)});
 }
 
@@ -91,7 +91,8 @@ bool IbCm::AddressesAreValid(Time now, Connection& connection, const CmDevice& d
     return false;
   }
   connection.pkey_index = *pkey_index;
-  connection.route = {ours, AddressOfGid(req.primary.local_gid), req.primary.traffic_class};
+  connection.route = {ours, AddressOfGid(req.primary.local_gid), req.primary.traffic_class,
+                      req.pkey};
   if (req.alternate.local_lid != 0) {
     (void)SendRej(now, connection, RejectReason::kInvalidAlternateGid, ours.bytes, {});
     return false;
@@ -131,7 +132,7 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
   }
   Connection& connection = *made;
   connection.transaction_id = message.transaction_id;
-  connection.route = {route.destination, route.source, req.primary.traffic_class};
+  connection.route = {route.destination, route.source, req.primary.traffic_class, route.pkey};
   TakeRequest(req, device, connection);
   (void)InsertRemoteId(connection, req.local_ca_guid, req.local_comm_id);
   (void)InsertRemoteQpn(connection, req.local_ca_guid, req.local_qpn);
@@ -321,7 +322,7 @@ void IbCm::OnDreq(Time now, const CmRoute& route, const wire::CmMessage& message
   if (connection == nullptr) {
     // The connection ended long ago. The earlier answer was lost, and the peer waits for it.
     statistics_.duplicates++;
-    Send(now, {route.destination, route.source, route.traffic_class}, 0,
+    Send(now, {route.destination, route.source, route.traffic_class, route.pkey}, 0,
          {message.transaction_id, 0, wire::CmDrep{dreq.remote_comm_id, dreq.local_comm_id, {}}});
     return;
   }
@@ -368,7 +369,7 @@ void IbCm::OnSidrReq(Time now, const CmRoute& route, const CmDevice& device,
     statistics_.duplicates++;
     return;
   }
-  const CmRoute back{route.destination, route.source, route.traffic_class};
+  const CmRoute back{route.destination, route.source, route.traffic_class, route.pkey};
   if (!user_.Listens(device, req.service_id)) {
     wire::CmSidrRep rep;
     rep.request_id = req.request_id;

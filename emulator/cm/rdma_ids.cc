@@ -112,7 +112,7 @@ void RdmaIds::ReleaseResources(Time now, CmaId& id) {
   TellOutcome(now, id, -ECONNABORTED);
   ReleaseIwarpQp(now, id);
   EndAllMemberships(id);
-  neighbours_.Cancel(id.handle);
+  queries_.Cancel(id.handle);
   ReleasePort(id);
   id.device.reset();
 }
@@ -211,9 +211,23 @@ void RdmaIds::AttachTo(CmaId& id, const CmDevice& device) {
 Status RdmaIds::AttachDevice(CmaId& id, const NetAddress& local) {
   const CmDevice* device = addresses_.DeviceOf(local);
   if (device == nullptr) return Fail(addresses_.IsOwnAddress(local) ? ENODEV : EADDRNOTAVAIL);
-  if (id.port_space == RDMA_PS_IPOIB) return Fail(EINVAL);  // IPOIB exists on InfiniBand links only
+  const bool has_lids = device->profile->port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  if (id.port_space == RDMA_PS_IPOIB && !has_lids) return Fail(EINVAL);  // InfiniBand links only
   AttachTo(id, *device);
   id.on_link = true;
+  // An IPoIB interface is a full member of the partition in the first entry (ipoib_intf_init).
+  if (has_lids) id.address_pkey = addresses_.FirstPkeyOf(*device) | 0x8000;
+  return {};
+}
+
+// cma_translate_ib and cma_validate_port: only a port with LIDs has GIDs that are no IP addresses.
+Status RdmaIds::AttachByGid(CmaId& id, const NetAddress& gid, uint16_t pkey) {
+  const CmDevice* device = addresses_.DeviceOf(gid);
+  if (device == nullptr || device->profile->port.link_layer != IBV_LINK_LAYER_INFINIBAND) {
+    return Fail(ENODEV);
+  }
+  AttachTo(id, *device);
+  id.address_pkey = pkey;
   return {};
 }
 
@@ -266,8 +280,9 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
     return Fail(EINVAL);
   }
   if (!source.IsAny()) {
-    if (source.family == AF_IB) return Fail(ENODEV);  // a RoCE port has IP addresses
-    if (const Status attached = AttachDevice(id, source.address); !attached) return attached;
+    const Status attached = source.family == AF_IB ? AttachByGid(id, source.address, source.pkey)
+                                                   : AttachDevice(id, source.address);
+    if (!attached) return attached;
   }
   const PortBinding before = id.binding;
   id.binding.source = source;
@@ -291,6 +306,7 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
   const std::vector<const CmDevice*> devices = addresses_.Devices();
   if (devices.empty()) return Fail(ENODEV);
   AttachTo(id, *devices.front());
+  if (id.HasLids()) id.loopback_gid = addresses_.FirstGidOf(*devices.front());
   id.address_pkey = addresses_.FirstPkeyOf(*devices.front());
   SocketAddress& source = id.binding.source;
   source.address = *NetAddress::Parse(source.family == AF_INET ? "127.0.0.1" : "::1");
@@ -300,12 +316,13 @@ Status RdmaIds::ResolveLoopback(CmaId& id) {
 
 // cma_resolve_ib_dev: finds the device that has the GID, or a device in the same subnet.
 Status RdmaIds::ResolveGid(CmaId& id) {
+  if (id.device) return {};
   const SocketAddress& to = id.destination();
   const std::optional<NetAddress> local = addresses_.SourceInSubnet(to.address);
   const CmDevice* device = local ? addresses_.DeviceOf(*local) : nullptr;
   if (device == nullptr || !addresses_.FindPkey(*local, to.pkey)) return Fail(ENODEV);
-  if (id.device) return {};
   AttachTo(id, *device);
+  if (id.HasLids()) id.address_pkey = id.source().pkey;
   id.binding.source.address = *local;
   return {};
 }
@@ -348,7 +365,7 @@ Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
   if (reach.kind == Reach::Kind::kNone || is_broadcast) return Fail(ENETUNREACH);
   if (reach.kind == Reach::Kind::kSilent) {
     id.state = IdState::kAddrQuery;
-    neighbours_.Arm(id.handle, now + std::chrono::milliseconds(timeout_ms));
+    queries_.Arm(id.handle, now + std::chrono::milliseconds(timeout_ms));
     return {};
   }
   if (!id.device) {
@@ -364,10 +381,11 @@ Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
 }
 
 void RdmaIds::Expire(Time now) {
-  while (const std::optional<uint32_t> handle = neighbours_.PopExpired(now)) {
+  while (const std::optional<uint32_t> handle = queries_.PopExpired(now)) {
     CmaId& id = *Find(*handle);
-    id.state = IdState::kAddrBound;
-    Push(now, id, EventType::kAddrError, -ETIMEDOUT);
+    const bool asked_for_path = id.state == IdState::kRouteQuery;
+    id.state = asked_for_path ? IdState::kAddrResolved : IdState::kAddrBound;
+    Push(now, id, asked_for_path ? EventType::kRouteError : EventType::kAddrError, -ETIMEDOUT);
   }
 }
 
@@ -385,11 +403,14 @@ void RdmaIds::AddLids(const CmaId& id, PathRecord& path) const {
 
 PathRecord RdmaIds::MakePath(const CmaId& id) const {
   PathRecord path;
-  path.sgid = id.source().address;
+  path.sgid = id.SourceGid();
   // A wildcard destination means this host.
-  path.dgid = id.destination().IsAny() ? path.sgid : id.destination().address;
+  path.dgid = id.destination().IsAny() ? path.sgid : id.DestinationGid();
   AddLids(id, path);
-  path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
+  if (id.HasLids()) path.pkey = id.address_pkey;
+  if (path.dlid == 0) {
+    path.flow_label = (uint32_t{id.source().port} * 31 + id.destination().port) & 0xfffff;
+  }
   path.traffic_class = id.type_of_service.value_or(0);
   path.mtu = id.device->active_mtu;
   path.number_of_paths = 1;
@@ -401,6 +422,10 @@ PathRecord RdmaIds::MakePath(const CmaId& id) const {
 
 Status RdmaIds::ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms) {
   if (timeout_ms == 0 || id.state != IdState::kAddrResolved) return Fail(EINVAL);
+  if (id.HasLids()) {
+    QueryPath(now, id, timeout_ms);
+    return {};
+  }
   if (!id.on_link && !id.IsIwarp()) return Fail(ENODEV);
   id.path = MakePath(id);
   id.state = IdState::kRouteResolved;
@@ -410,7 +435,7 @@ Status RdmaIds::ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms) {
 
 Status RdmaIds::SetPath(Time now, CmaId& id, const PathRecord& path) {
   if (!id.device || id.state != IdState::kAddrResolved) return Fail(EINVAL);
-  if (!id.on_link && !id.IsIwarp()) return Fail(ENODEV);
+  if (!id.on_link && !id.IsIwarp() && !id.HasLids()) return Fail(ENODEV);
   id.path = path;
   if (!id.device->has_lids) id.path->slid = id.path->dlid = 0;
   id.state = IdState::kRouteResolved;

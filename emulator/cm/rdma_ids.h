@@ -62,7 +62,8 @@ class RdmaIds final : public IbCmUser {
 
   Status Bind(CmaId& id, const SocketAddress& address);
   // `timeout_ms` limits the wait for a neighbour that does not answer. Then the id gets ADDR_ERROR
-  // with -ETIMEDOUT (process_one_req of the kernel's addr.c), and may try again.
+  // with -ETIMEDOUT (process_one_req of the kernel's addr.c), and may try again. In ResolveRoute it
+  // limits the wait for the subnet administrator of a port with LIDs (ROUTE_ERROR).
   Status ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
                         const SocketAddress& destination, uint32_t timeout_ms);
   Status ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms);
@@ -100,7 +101,8 @@ class RdmaIds final : public IbCmUser {
     bool send_only;
   };
   // Returns the membership's handle. EINVAL for an id that is not UD, or neither just bound nor
-  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group. Else the error of JoinGroup.
+  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group of RoCE. EADDRNOTAVAIL for an id
+  // without an IPoIB interface, on a port with LIDs. Else the error of JoinGroup.
   Result<uint32_t> JoinMulticast(Time now, CmaId& id, const GroupRequest& request);
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
@@ -108,7 +110,7 @@ class RdmaIds final : public IbCmUser {
   void AddressMoved(Time now, const NetAddress& address, uint32_t to_device_index);
 
   void Expire(Time now);
-  std::optional<Time> NextDeadline() const { return neighbours_.Next(); }
+  std::optional<Time> NextDeadline() const { return queries_.Next(); }
 
   bool Listens(const CmDevice& device, uint64_t service_id) override;
   RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
@@ -129,19 +131,32 @@ class RdmaIds final : public IbCmUser {
                              const SocketAddress& destination);
   void AttachTo(CmaId& id, const CmDevice& device);
   Status AttachDevice(CmaId& id, const NetAddress& local);
+  // Attaches the id to the device with LIDs that has the GID. ENODEV when there is none.
+  Status AttachByGid(CmaId& id, const NetAddress& gid, uint16_t pkey);
   SocketAddress WithLoopback(SocketAddress address);
   Status BindPort(CmaId& id);
   Status ResolveLoopback(CmaId& id);
   Status ResolveGid(CmaId& id);
   Status ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms);
-  void SetDefaultQkey(CmaId& id);
+  // EADDRNOTAVAIL when the Q_Key is that of a broadcast group which the id's link does not have.
+  Status SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
+  // Asks the subnet administrator for the id's path (rdma_ids_subnet.cc).
+  void QueryPath(Time now, CmaId& id, uint32_t timeout_ms);
+  // Returns 0 when the administrator has the path, a negative status when it has no path. Returns
+  // nothing when no answer arrives.
+  std::optional<int> AdministratorStatus(const CmaId& id, const PathRecord& path) const;
   // Queues an event. Returns false when the id cannot get events yet or its channel is full.
   bool Push(Time now, const CmaId& id, EventType type, int status);
   bool Push(Time now, const CmaId& id, PendingEvent event);
   PendingEvent MakeEvent(const CmaId& id, EventType type, int status) const;
+  // Without a header the request is of an AF_IB id.
   CmaId* FindListener(const CmDevice& device, uint64_t service_id,
-                      const wire::RdmaCmHeader& header);
+                      const wire::RdmaCmHeader* header);
+  bool IsReachable(const CmDevice& device, const wire::RdmaCmHeader& header) const;
+  Status TakeAddresses(CmaId& id, const CmaId& listener, const Connection& connection,
+                       const wire::RdmaCmHeader* header, const wire::CmReq* req);
+  PathRecord PathOfRequest(const CmaId& id, const wire::CmReq& req) const;
   void IbEvent(Time now, CmaId& id, const Connection& connection, IbCmEventType type,
                const wire::CmMessage* message);
   void SidrReplied(Time now, CmaId& id, const Connection& connection,
@@ -153,6 +168,9 @@ class RdmaIds final : public IbCmUser {
   Status AcceptUd(Time now, CmaId& id, Connection& connection,
                   const rdma_ucm_conn_param* parameters);
   PendingEvent MakeJoinEvent(const CmaId& id, const Membership& membership) const;
+  Result<Membership> RoceMembership(const CmaId& id, const GroupRequest& request) const;
+  Result<Membership> IbMembership(const CmaId& id, const GroupRequest& request) const;
+  NetAddress MgidFor(const CmaId& id, const SocketAddress& group, const NetAddress& local) const;
   // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
   bool StaysInHost(const CmaId& id) {
     return id.destination().IsAny() || addresses_.DeviceOf(id.destination().address) != nullptr;
@@ -201,7 +219,8 @@ class RdmaIds final : public IbCmUser {
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
-  TimerQueue<uint32_t> neighbours_;               // by id: when its wait for a neighbour ends
+  // By id: when its wait for a neighbour or for the subnet administrator ends.
+  TimerQueue<uint32_t> queries_;
   const IdSpace handles_;
   uint32_t made_ = 0;
   uint32_t last_membership_ = 0;

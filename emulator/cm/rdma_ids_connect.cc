@@ -24,14 +24,22 @@ void FillHeader(const CmaId& id, const PathRecord& path, wire::PrivateData<N>& o
   wire::EmitRdmaCmHeader(header, out);
 }
 
+// Returns the offset of the user's private data in REQ and SIDR_REQ (cma_user_data_offset).
+size_t UserDataOffset(const CmaId& id) { return id.IsAfIb() ? 0 : wire::RdmaCmHeader::kBytes; }
+
 // EINVAL when the user's private data do not fit after the header.
 template <size_t N>
 Status FillPrivateData(const CmaId& id, const PathRecord& path,
                        const rdma_ucm_conn_param& parameters, wire::PrivateData<N>& out) {
-  constexpr size_t kHeader = wire::RdmaCmHeader::kBytes;
-  if (parameters.private_data_len > N - kHeader) return Fail(EINVAL);
-  FillHeader(id, path, out);
-  std::copy_n(parameters.private_data, parameters.private_data_len, out.begin() + kHeader);
+  const size_t offset = UserDataOffset(id);
+  if (parameters.private_data_len > N - offset) return Fail(EINVAL);
+  std::copy_n(parameters.private_data, parameters.private_data_len,
+              out.begin() + static_cast<ptrdiff_t>(offset));
+  if (offset != 0) {
+    FillHeader(id, path, out);
+  } else {
+    out[0] = 0;  // cma_format_hdr writes its version, 0, over the first byte of the user's data
+  }
   return {};
 }
 
@@ -57,6 +65,21 @@ void CopyPrivateData(const wire::PrivateData<N>& from, size_t skip, rdma_ucm_ud_
   to.private_data_len = static_cast<uint8_t>(N - skip);
 }
 
+// cma_set_req_event_data.
+void FillRequestEvent(const wire::CmReq& req, uint32_t ece_attr_mod, size_t user_data_at,
+                      rdma_ucm_event_resp& out) {
+  rdma_ucm_conn_param& conn = out.param.conn;
+  CopyPrivateData(req.private_data, user_data_at, conn);
+  conn.responder_resources = req.initiator_depth;
+  conn.initiator_depth = req.responder_resources;
+  conn.flow_control = req.end_to_end_flow_control ? 1 : 0;
+  conn.retry_count = req.retry_count;
+  conn.rnr_retry_count = req.rnr_retry_count;
+  conn.srq = req.srq ? 1 : 0;
+  conn.qp_num = req.local_qpn;
+  out.ece = {req.vendor_id, ece_attr_mod};
+}
+
 }  // namespace
 
 // ---- the active side
@@ -77,13 +100,13 @@ Status RdmaIds::Connect(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
 Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters) {
   if (id.qp_type != IBV_QPT_RC && id.qp_type != IBV_QPT_UC) return Fail(EOPNOTSUPP);
   const PathRecord& path = *id.path;
-  ConnectParameters connect{
-      .owner = id.handle,
-      .local = id.device->local,
-      .route = {AddressOfGid(id.source().address), AddressOfGid(path.dgid), path.traffic_class},
-      .req = {},
-      .packet_lifetime = path.packet_lifetime,
-      .ece_attr_mod = id.ece.attr_mod};
+  ConnectParameters connect{.owner = id.handle,
+                            .local = id.device->local,
+                            .route = {AddressOfGid(id.SourceGid()), AddressOfGid(path.dgid),
+                                      path.traffic_class, path.pkey},
+                            .req = {},
+                            .packet_lifetime = path.packet_lifetime,
+                            .ece_attr_mod = id.ece.attr_mod};
   wire::CmReq& req = connect.req;
   if (id.IsIwarp()) {
     FillHeader(id, path, req.private_data);
@@ -98,7 +121,7 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
   } else if (const Status fits = FillPrivateData(id, path, parameters, req.private_data); !fits) {
     return fits;
   }
-  req.service_id = id.ServiceId(id.destination().port);
+  req.service_id = id.ServiceId(id.destination());
   req.local_qpn = id.qpn;
   req.responder_resources = parameters.responder_resources;
   req.initiator_depth = parameters.initiator_depth;
@@ -127,16 +150,16 @@ Status RdmaIds::SendReq(Time now, CmaId& id, const rdma_ucm_conn_param& paramete
 
 Status RdmaIds::SendSidrReq(Time now, CmaId& id, const rdma_ucm_conn_param& parameters) {
   const PathRecord& path = *id.path;
-  SidrParameters sidr{
-      .owner = id.handle,
-      .local = id.device->local,
-      .route = {AddressOfGid(id.source().address), AddressOfGid(path.dgid), path.traffic_class},
-      .req = {},
-      .flow_label = path.flow_label};
+  SidrParameters sidr{.owner = id.handle,
+                      .local = id.device->local,
+                      .route = {AddressOfGid(id.SourceGid()), AddressOfGid(path.dgid),
+                                path.traffic_class, path.pkey},
+                      .req = {},
+                      .flow_label = path.flow_label};
   if (const Status fits = FillPrivateData(id, path, parameters, sidr.req.private_data); !fits) {
     return fits;
   }
-  sidr.req.service_id = id.ServiceId(id.destination().port);
+  sidr.req.service_id = id.ServiceId(id.destination());
   sidr.req.pkey = path.pkey;
   const Result<uint64_t> connection = ib_cm_.SendSidrReq(now, sidr);
   if (!connection) return tl::make_unexpected(connection.error());
@@ -191,7 +214,7 @@ Status RdmaIds::AcceptRc(Time now, CmaId& id, Connection& connection,
 Status RdmaIds::AcceptUd(Time now, CmaId& id, Connection& connection,
                          const rdma_ucm_conn_param* parameters) {
   wire::CmSidrRep rep;
-  SetDefaultQkey(id);
+  if (const Status set = SetDefaultQkey(id); !set) return set;
   rep.status = static_cast<uint8_t>(SidrStatus::kSuccess);
   rep.qpn = id.qpn;
   rep.qkey = id.qkey;
@@ -253,19 +276,75 @@ bool RdmaIds::Listens(const CmDevice& device, uint64_t service_id) {
   });
 }
 
+// cma_find_listener. A listener on a sockaddr_ib matches every request on a port with LIDs.
 CmaId* RdmaIds::FindListener(const CmDevice& device, uint64_t service_id,
-                             const wire::RdmaCmHeader& header) {
-  const uint16_t family = header.ip_version == 4 ? AF_INET : AF_INET6;
+                             const wire::RdmaCmHeader* header) {
+  const uint16_t family = header == nullptr ? AF_IB : header->ip_version == 4 ? AF_INET : AF_INET6;
   for (const PortBinding* binding :
        ports_.Owners(static_cast<uint16_t>(service_id >> 16), static_cast<uint16_t>(service_id))) {
     CmaId* id = Find(binding->id);
     if (id->state != IdState::kListen) continue;
     if (id->device && id->device->index != device.index) continue;
+    if (binding->source.family == AF_IB) return id;
+    if (header == nullptr) continue;
     if (binding->source.IsAny() && !binding->af_only) return id;
     if (binding->source.family != family) continue;
-    if (binding->source.IsAny() || binding->source.address == header.destination) return id;
+    if (binding->source.IsAny() || binding->source.address == header->destination) return id;
   }
   return nullptr;
+}
+
+bool RdmaIds::IsReachable(const CmDevice& device, const wire::RdmaCmHeader& header) const {
+  const CmDevice* owner = addresses_.DeviceOf(header.destination);
+  return owner != nullptr && owner->index == device.index &&
+         addresses_.FindRoute(header.source).kind != Reach::Kind::kNone;
+}
+
+// Sets the addresses and the device of a request's id (cma_save_net_info, cma_ib_acquire_dev).
+// `req` is nullptr for a SIDR_REQ. ENODEV when no device of the host has the address.
+Status RdmaIds::TakeAddresses(CmaId& id, const CmaId& listener, const Connection& connection,
+                              const wire::RdmaCmHeader* header, const wire::CmReq* req) {
+  SocketAddress& source = id.binding.source;
+  SocketAddress& destination = id.binding.destination;
+  if (!listener.IsAfIb()) {
+    const uint16_t family = header->ip_version == 4 ? AF_INET : AF_INET6;
+    source = {family, header->destination, static_cast<uint16_t>(connection.service_id), 0, 0};
+    destination = {family, header->source, header->source_port, 0, 0};
+    return AttachDevice(id, header->destination);
+  }
+  // A SIDR_REQ has no GIDs. The id then has the listener's address and no peer's.
+  source = listener.source();
+  destination.family = AF_IB;
+  if (req != nullptr) {
+    source.address = req->primary.remote_gid;
+    destination.address = req->primary.local_gid;
+    source.pkey = destination.pkey = req->pkey;
+    source.flow_info = destination.flow_info = htonl(req->primary.flow_label);
+  }
+  source.port = static_cast<uint16_t>(connection.service_id);
+  source.service_id = connection.service_id;
+  source.service_id_mask = ~uint64_t{0};
+  // The request of an IP id was received by the IPoIB interface, which gives the device.
+  if (header != nullptr) return AttachByGid(id, header->destination, source.pkey);
+  return AttachByGid(id, source.address, source.pkey);
+}
+
+PathRecord RdmaIds::PathOfRequest(const CmaId& id, const wire::CmReq& req) const {
+  PathRecord path;
+  path.service_id = req.service_id;
+  path.sgid = req.primary.remote_gid;
+  path.dgid = req.primary.local_gid;
+  AddLids(id, path);
+  path.flow_label = req.primary.flow_label;
+  path.traffic_class = req.primary.traffic_class;
+  path.service_level = req.primary.service_level;
+  path.mtu = req.path_mtu;
+  path.number_of_paths = 1;
+  path.rate = req.primary.packet_rate;
+  path.pkey = req.pkey;
+  path.packet_lifetime =
+      static_cast<uint8_t>(std::max(req.primary.local_ack_timeout, uint8_t{1}) - 1);
+  return path;
 }
 
 RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice& device,
@@ -275,19 +354,19 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
   const auto private_data = req != nullptr ? std::span<const uint8_t>(req->private_data)
                                            : std::span<const uint8_t>(sidr->private_data);
   const std::optional<wire::RdmaCmHeader> header = wire::ParseRdmaCmHeader(private_data);
-  if (!header) return RequestVerdict::kRefused;
-  const CmDevice* owner = addresses_.DeviceOf(header->destination);
-  const bool has_route = addresses_.FindRoute(header->source).kind != Reach::Kind::kNone;
-  if (owner == nullptr || owner->index != device.index || !has_route) {
+  // An AF_IB id's request has private data with the header's version and without an IP version
+  // (cma_ib_id_from_event).
+  const bool has_lids = device.profile->port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  if (header ? !IsReachable(device, *header) : !has_lids || private_data[0] != 0) {
     return RequestVerdict::kRefused;
   }
-  CmaId* listener = FindListener(device, connection.service_id, *header);
-  // A listener on a GID is found, but has no device for an IP address (cma_ib_acquire_dev).
-  if (listener != nullptr && listener->source().family == AF_IB) return RequestVerdict::kRefused;
+  CmaId* listener = FindListener(device, connection.service_id, header ? &*header : nullptr);
   const std::optional<ibv_qp_type> qp_type = req != nullptr ? QpTypeOf(*req) : IBV_QPT_UD;
   if (listener == nullptr || !qp_type || listener->qp_type != *qp_type) {
     return RequestVerdict::kRefused;
   }
+  // A listener on a GID is found, but has no device for an IP address (cma_ib_acquire_dev).
+  if (listener->IsAfIb() && !has_lids) return RequestVerdict::kRefused;
   const bool is_iwarp = device.profile->cm.manager == ConnectionManager::kIwarp;
   if (is_iwarp && (!req || !IsReceivable(message))) return RequestVerdict::kRefused;
   if (listener->backlog_left == 0) {
@@ -299,57 +378,29 @@ RequestVerdict RdmaIds::Request(Time now, Connection& connection, const CmDevice
                                      listener->port_space, *qp_type);
   if (!made) return RequestVerdict::kDropped;
   CmaId& id = **made;
-  const uint16_t family = header->ip_version == 4 ? AF_INET : AF_INET6;
-  id.binding.source = {family, header->destination, static_cast<uint16_t>(connection.service_id), 0,
-                       0};
-  id.binding.destination = {family, header->source, header->source_port, 0, 0};
+  const bool attached =
+      TakeAddresses(id, *listener, connection, header ? &*header : nullptr, req).has_value();
   id.connection = connection.key;
   id.state = IdState::kConnect;
   PendingEvent event = MakeEvent(*listener, EventType::kConnectRequest, 0);
   event.new_id = event.response.id = id.handle;
-  constexpr size_t kHeader = wire::RdmaCmHeader::kBytes;
+  const size_t offset = UserDataOffset(*listener);
   if (is_iwarp) {
     rdma_ucm_conn_param& conn = event.response.param.conn;
-    TakeCounted(message, req->private_data, kHeader, conn);
+    TakeCounted(message, req->private_data, offset, conn);
     conn.responder_resources = id.responder_resources = req->initiator_depth;
     conn.initiator_depth = id.initiator_depth = req->responder_resources;
   } else if (req != nullptr) {
-    rdma_ucm_conn_param& conn = event.response.param.conn;
-    CopyPrivateData(req->private_data, kHeader, conn);
-    conn.responder_resources = req->initiator_depth;
-    conn.initiator_depth = req->responder_resources;
-    conn.flow_control = req->end_to_end_flow_control ? 1 : 0;
-    conn.retry_count = req->retry_count;
-    conn.rnr_retry_count = req->rnr_retry_count;
-    conn.srq = req->srq ? 1 : 0;
-    conn.qp_num = req->local_qpn;
-    event.response.ece = {req->vendor_id, message.attribute_modifier};
+    FillRequestEvent(*req, message.attribute_modifier, offset, event.response);
   } else {
-    CopyPrivateData(sidr->private_data, kHeader, event.response.param.ud);
+    CopyPrivateData(sidr->private_data, offset, event.response.param.ud);
   }
-  const bool attached = AttachDevice(id, header->destination).has_value();
   if (!attached || !Push(now, *listener, std::move(event))) {
     id.connection = 0;
     Erase(now, id);
     return attached ? RequestVerdict::kDropped : RequestVerdict::kRefused;
   }
-  if (req != nullptr) {
-    PathRecord path;
-    path.service_id = req->service_id;
-    path.sgid = req->primary.remote_gid;
-    path.dgid = req->primary.local_gid;
-    AddLids(id, path);
-    path.flow_label = req->primary.flow_label;
-    path.traffic_class = req->primary.traffic_class;
-    path.service_level = req->primary.service_level;
-    path.mtu = req->path_mtu;
-    path.number_of_paths = 1;
-    path.rate = req->primary.packet_rate;
-    path.pkey = req->pkey;
-    path.packet_lifetime =
-        static_cast<uint8_t>(std::max(req->primary.local_ack_timeout, uint8_t{1}) - 1);
-    id.path = path;
-  }
+  if (req != nullptr) id.path = PathOfRequest(id, *req);
   listener->backlog_left--;
   connection.owner = id.handle;
   return RequestVerdict::kTaken;

@@ -10,6 +10,9 @@ namespace rdmaemu::cm {
 
 namespace {
 
+// The Q_Key of OpenSM's IPoIB broadcast group (OSM_IPOIB_BROADCAST_MGRP_QKEY).
+constexpr uint32_t kIpoibQkey = 0x0b1b;
+
 // Returns true in states where the remote end's values are known.
 bool KnowsRemote(IbCmState state) {
   switch (state) {
@@ -32,10 +35,15 @@ bool MayInit(IbCmState state) {
 
 }  // namespace
 
-void RdmaIds::SetDefaultQkey(CmaId& id) {
+// cma_set_default_qkey. The broadcast group is known to an id that has an IPoIB interface.
+Status RdmaIds::SetDefaultQkey(CmaId& id) {
   if (id.port_space == RDMA_PS_UDP || id.port_space == RDMA_PS_IB) {
     id.qkey = id.device->local.profile.ud_qkey;
+  } else if (id.port_space == RDMA_PS_IPOIB && id.HasLids()) {
+    if (!id.on_link) return Fail(EADDRNOTAVAIL);
+    id.qkey = kIpoibQkey;
   }
+  return {};
 }
 
 ib_uverbs_ah_attr RdmaIds::MakeAh(const CmaId& id, const NetAddress& local,
@@ -71,13 +79,13 @@ Result<ib_uverbs_qp_attr> RdmaIds::InitQpAttr(CmaId& id, ibv_qp_state state) {
     // The result is the same for every requested state (measured).
     out.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     // cma_ib_init_qp_attr: RoCE uses the default partition.
-    const auto pkey_index =
-        addresses_.FindPkey(AddressOfGid(id.source().address), wire::kDefaultPkey);
+    const uint16_t pkey = id.HasLids() ? id.address_pkey : wire::kDefaultPkey;
+    const auto pkey_index = addresses_.FindPkey(AddressOfGid(id.SourceGid()), pkey);
     if (!pkey_index) return Fail(ENOENT);
     out.pkey_index = *pkey_index;
     out.port_num = id.device->port;
     if (id.IsUd()) {
-      SetDefaultQkey(id);
+      if (const Status set = SetDefaultQkey(id); !set) return tl::make_unexpected(set.error());
       out.qkey = id.qkey;
       out.qp_attr_mask |= IBV_QP_QKEY;
     } else {

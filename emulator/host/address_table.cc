@@ -56,11 +56,27 @@ uint8_t AddressTable::GidIndexOf(const NetAddress& local) const {
   return entry == gids.end() ? 0 : static_cast<uint8_t>(entry - gids.begin());
 }
 
-uint16_t AddressTable::FirstPkeyOf(const cm::CmDevice& device) const {
+const Device* AddressTable::PresentDevice(uint32_t device_index) const {
   for (const HostDevice* each : devices_) {
-    if (&each->cm == &device && each->device != nullptr) return each->device->PkeyAt(0);
+    if (each->device != nullptr && each->cm.index == device_index) return each->device;
   }
-  return Device::kDefaultPkey;
+  return nullptr;
+}
+
+std::optional<NetAddress> AddressTable::FirstGidOf(const cm::CmDevice& device) const {
+  const Device* const present = PresentDevice(device.index);
+  if (present == nullptr || present->gids.empty()) return std::nullopt;
+  return present->gids[0];
+}
+
+bool AddressTable::IsPortUp(uint32_t device_index) const {
+  const Device* const present = PresentDevice(device_index);
+  return present != nullptr && present->port_state == IBV_PORT_ACTIVE;
+}
+
+uint16_t AddressTable::FirstPkeyOf(const cm::CmDevice& device) const {
+  const Device* const present = PresentDevice(device.index);
+  return present == nullptr ? Device::kDefaultPkey : present->PkeyAt(0);
 }
 
 std::optional<uint16_t> AddressTable::FindPkey(const NetAddress& local, uint16_t pkey) const {

@@ -59,6 +59,8 @@ class AddressTable final : public cm::CmAddresses {
   const cm::CmDevice* DeviceOf(const NetAddress& local) const override;
   std::vector<const cm::CmDevice*> Devices() const override;
   uint8_t GidIndexOf(const NetAddress& local) const override;
+  std::optional<NetAddress> FirstGidOf(const cm::CmDevice& device) const override;
+  bool IsPortUp(uint32_t device_index) const override;
   uint16_t FirstPkeyOf(const cm::CmDevice& device) const override;
   std::optional<uint16_t> FindPkey(const NetAddress& local, uint16_t pkey) const override;
   bool LivesOnLoopback(bool ipv4) const override;
@@ -80,6 +82,8 @@ class AddressTable final : public cm::CmAddresses {
   std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) const override;
 
  private:
+  // Returns nullptr for a device that was removed.
+  const Device* PresentDevice(uint32_t device_index) const;
   bool IsSilent(const NetAddress& destination) const;
   // Returns the own address whose network contains the destination. `by` limits the search to one
   // device.

@@ -36,10 +36,11 @@ bool HostCmTransport::TakesPkey(const NetAddress& local, uint16_t pkey) const {
 }
 
 // RoCE paths use the default partition, even after its entry in the P_Key table was removed.
-uint16_t HostCmTransport::PkeyOf(const NetAddress& local) const {
-  const Device* const device = addresses_.DeviceAt(local);
+uint16_t HostCmTransport::PkeyOf(const cm::CmRoute& route) const {
+  const Device* const device = addresses_.DeviceAt(route.source);
   if (device == nullptr) return Device::kDefaultPkey;
-  return device->PkeyAt(device->FindPkey(Device::kDefaultPkey).value_or(0));
+  const uint16_t partition = device->has_lids() ? route.pkey : Device::kDefaultPkey;
+  return device->PkeyAt(device->FindPkey(partition).value_or(0));
 }
 
 Status HostCmTransport::Send(Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
@@ -55,7 +56,7 @@ Status HostCmTransport::Send(Time now, const cm::CmRoute& route, const wire::CmM
 void HostCmTransport::SendMessage(Time now, const cm::CmRoute& route,
                                   const wire::CmMessage& message) {
   const AddressTable::Row* const destination = addresses_.Find(route.destination);
-  const uint16_t pkey = PkeyOf(route.source);
+  const uint16_t pkey = PkeyOf(route);
   if (Device* const device = addresses_.DeviceAt(route.source); device != nullptr) {
     Count(device->cm_sent, message);
     device->counters.sent_pkts++;  // a MAD is a SEND from QP 1

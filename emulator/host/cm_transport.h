@@ -32,8 +32,8 @@ class HostCmTransport final : public cm::CmTransport {
                                                const wire::Packet& packet);
 
  private:
-  // Returns the P_Key of messages that the address's device sends.
-  uint16_t PkeyOf(const NetAddress& local) const;
+  // Returns the P_Key of the messages on a route.
+  uint16_t PkeyOf(const cm::CmRoute& route) const;
 
   const AddressTable& addresses_;
   Fabric& fabric_;

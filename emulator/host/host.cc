@@ -520,7 +520,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     const auto message = cm_transport_.CheckReceived(flow, packet);
     if (!message) return;
-    const cm::CmRoute route{flow.source, flow.destination};
+    const cm::CmRoute route{flow.source, flow.destination, 0, packet.headers.pkey};
     (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
   }
 

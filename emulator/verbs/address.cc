@@ -1,7 +1,18 @@
 // Address handles and multicast groups.
+#include "emulator/verbs/mgid.h"
 #include "emulator/verbs/verbs_objects.h"
 
 namespace rdmaemu {
+
+namespace {
+
+// A queue pair of a port with LIDs is attached to an MGID. The wire has its IP group.
+NetAddress AttachedGroup(const QueuePair& qp, const ibv_gid& gid) {
+  const NetAddress group = NetAddress::FromGid(gid);
+  return qp.device->has_lids() ? WireGroupOf(group) : group;
+}
+
+}  // namespace
 
 Result<AddressHandle*> Verbs::CreateAh(GroupId id, Handle handle, const ibv_ah_attr& attr) {
   const Result<ProtectionDomain*> pd = Find<ProtectionDomain>(id, handle);
@@ -41,13 +52,13 @@ Status Verbs::AttachMcast(GroupId group, Handle handle, const ibv_gid& gid) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
   if ((*qp)->device->profile.device.orig_attr.max_mcast_grp == 0) return Fail(EOPNOTSUPP);
-  return multicast_.Attach(**qp, NetAddress::FromGid(gid));
+  return multicast_.Attach(**qp, AttachedGroup(**qp, gid));
 }
 
 Status Verbs::DetachMcast(GroupId group, Handle handle, const ibv_gid& gid) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
-  return multicast_.Detach(**qp, NetAddress::FromGid(gid));
+  return multicast_.Detach(**qp, AttachedGroup(**qp, gid));
 }
 
 std::vector<QueuePair*> Verbs::MulticastReceivers(const NetAddress& group, const NetAddress* at) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/verbs/mgid.h"
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu {
@@ -196,7 +197,7 @@ Result<Path> Verbs::ResolvePath(const Device& device, const ibv_ah_attr& attr) c
 
   Path path;
   path.source = AddressOfLinkLocal(source).value_or(source);
-  path.destination = destination;
+  path.destination = device.has_lids() ? WireGroupOf(destination) : destination;
   if (destination.IsLinkLocal()) {
     path.destination = AddressOfLinkLocal(destination).value_or(destination);
     path.by_link_local = path.destination != destination && source.IsLinkLocal();

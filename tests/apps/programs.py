@@ -24,9 +24,14 @@ LIMIT_S = 120
 ROUNDS = 100
 
 
+def gid_of(address):
+    """Returns entry 0 of the GID table of the device with this IPv4 address (LinkLocalOf)."""
+    return "fe80::%02xff:fe%02x:%02x%02x" % tuple(int(part) for part in address.split("."))
+
+
 class Case:
-    """A server and its client. `server` and `client` are argument lists with {server}, {client} and
-    {port}. Both must print `signs`; only one of them must print `server_signs` or
+    """A server and its client. `server` and `client` are argument lists with {server}, {client},
+    {server_gid}, {client_gid} and {port}. Both must print `signs`; only one of them must print `server_signs` or
     `client_signs`."""
 
     def __init__(self, name, server, client, signs=(), server_signs=(), client_signs=(),
@@ -60,7 +65,8 @@ class Case:
         if hosts == 1:
             addresses *= 2
         port = emulated.free_tcp_port()
-        fill = {"server": addresses[0], "client": addresses[1], "port": port}
+        fill = {"server": addresses[0], "client": addresses[1], "port": port,
+                "server_gid": gid_of(addresses[0]), "client_gid": gid_of(addresses[1])}
         names = ["one", "one"] if hosts == 1 else ["one", "two"]
         with Emulator() as emulator:
             server_argv = [a.format(**fill) for a in self.server]
@@ -296,6 +302,13 @@ def lids():
                        "rc_lat", "ud_lat", "quit"],
                       client_signs=[r"^rc_bw:$", r"^rc_lat:$", r"^ud_lat:$"], by_cm=False))
     cases += [case for case in rdmacm_utils() if case.name in ("rping", "udaddy", "rdma_server")]
+    # Both ends have AF_IB addresses: the GIDs of their ports.
+    for program, space in (("ucmatose", "tcp"), ("ucmatose", "ib"), ("udaddy", "udp")):
+        base = [program, "-f", "gid", "-P", space]
+        base += ["-p", "{port}"] if program == "ucmatose" else []
+        cases.append(Case("%s_gid_%s" % (program, space), [*base, "-b", "{server_gid}"],
+                          [*base, "-s", "{server_gid}", "-b", "{client_gid}"],
+                          signs=(r"^test complete$", r"^return status 0$")))
     cases.append(perftest_case("ib_write_bw", "ib_write_bw", ["-s", "1024"], [1024], 200, True,
                                "mlx5_0"))
     for case in cases:

@@ -26,7 +26,7 @@ std::optional<uint16_t> ServicePortOf(const wire::CmMessage& message) {
 }
 
 cm::CmRoute Back(const cm::CmRoute& route) {
-  return {route.destination, route.source, route.traffic_class};
+  return {route.destination, route.source, route.traffic_class, route.pkey};
 }
 
 template <class Field>

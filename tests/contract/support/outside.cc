@@ -137,6 +137,11 @@ void TestDevice::RemoveAddress(const std::string& address) {
   Must("ip address del " + address + "/24 dev " + NetdevOf(DeviceName()));
 }
 
+void TestDevice::SetPkey(int index, uint16_t pkey) {
+  Must(OnHost("pkey set " + DeviceName() + " " + std::to_string(index) + " " +
+              std::to_string(pkey)));
+}
+
 // ---- another device
 
 SecondDevice::SecondDevice() {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 namespace rdma_contract {
@@ -31,6 +32,8 @@ class TestDevice {
   // Adds a second address to the device.
   void AddAddress(const std::string& address);
   void RemoveAddress(const std::string& address);
+  // Sets an entry of the device's P_Key table, as a subnet manager does. On the emulator only.
+  static void SetPkey(int index, uint16_t pkey);
 
  private:
   pid_t removal_ = -1;  // the command that waits for the removal, on the kernel
