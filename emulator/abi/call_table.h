@@ -98,7 +98,7 @@ enum CallTrait : uint32_t {
   X(AttachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)                      \
   X(DetachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)
 
-// emulator/host/host.cc answers these. The runtime answers ShareCallPage and Clock.
+// emulator/host/host.cc answers these. The runtime answers ShareCallPage, Clock and ShareBuffers.
 #define RDMAEMU_OTHER_CALLS(X)                                                              \
   X(CmCreateChannel, CmCreateChannelIn, CmChannelOut, kNothing, kByChannel, kBringsCounter) \
   X(CmDestroyChannel, HandleIn, Nothing, kNothing, kByNumber, kDestroys)                    \
@@ -111,7 +111,8 @@ enum CallTrait : uint32_t {
   X(Clock, ClockIn, ClockOut, kNothing, kEntered, kOfHost)                                  \
   X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
   X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)                           \
-  X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)
+  X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)                                \
+  X(ShareBuffers, ShareBuffersIn, Nothing, kNothing, kEntered, kOfHost)
 
 // The program asks about these calls, but the host does not execute them (AskIn).
 #define RDMAEMU_ASKED_CALLS(X)                              \
