@@ -40,7 +40,9 @@ Buffer::Buffer(size_t bytes, Pages pages)
   std::memset(data_, 1, bytes_);
 }
 
-Buffer::~Buffer() { munmap(data_, bytes_); }
+Buffer::~Buffer() {
+  if (is_own_) munmap(data_, bytes_);
+}
 
 size_t Buffer::HugeBytes() const {
   std::ifstream maps("/proc/self/smaps");

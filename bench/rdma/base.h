@@ -30,6 +30,8 @@ enum class Pages { kOrdinary, kHuge };
 class Buffer {
  public:
   Buffer(size_t bytes, Pages pages);
+  // Memory that somebody else frees.
+  Buffer(std::byte* data, size_t bytes) : data_(data), bytes_(bytes), is_own_(false) {}
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -41,6 +43,7 @@ class Buffer {
  private:
   std::byte* data_;
   size_t bytes_;
+  bool is_own_ = true;
 };
 
 // Returns consecutive positions of messages in a working set, and starts again at its end.

@@ -31,7 +31,7 @@ class Client {
       : options_(options),
         seconds_(options.round_seconds),
         control_(Control::Connect(options.control_path)),
-        endpoint_(options.address, options.buffer_bytes(), options.pages()),
+        endpoint_(options),
         copy_(options.buffer_bytes(), options.pages()),
         server_(control_.Receive<ServerFacts>()) {}
 

@@ -1,9 +1,11 @@
 #include "bench/rdma/endpoint.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace rdma_bench {
 namespace {
@@ -26,6 +28,19 @@ void SetRnrTimer(ibv_qp* qp) {
   const int error = ibv_modify_qp(qp, &attributes, IBV_QP_MIN_RNR_TIMER);
   errno = error;
   Require(error == 0, "ibv_modify_qp(IBV_QP_MIN_RNR_TIMER)");
+}
+
+// The function is looked up, because libraries older than rdma-core 65 lack it. The memory exists
+// until the process ends.
+std::unique_ptr<Buffer> AllocBuf(ibv_pd* pd, size_t bytes) {
+  const auto alloc_buf = reinterpret_cast<void* (*)(ibv_pd*, size_t, void**)>(
+      dlvsym(RTLD_DEFAULT, "ibv_alloc_buf", "IBVERBS_1.17"));
+  if (alloc_buf == nullptr) throw Failure("libibverbs.so.1 is older than rdma-core 65");
+  void* handle = nullptr;
+  void* const memory = alloc_buf(pd, bytes, &handle);
+  Require(memory != nullptr, "ibv_alloc_buf");
+  std::memset(memory, 1, bytes);
+  return std::make_unique<Buffer>(static_cast<std::byte*>(memory), bytes);
 }
 
 }  // namespace
@@ -61,16 +76,17 @@ std::unique_ptr<rdma_cm_event, decltype(&rdma_ack_cm_event)> ExpectEvent(
   return owned;
 }
 
-Endpoint::Endpoint(const std::string& address, size_t buffer_bytes, Pages pages)
-    : buffer_(buffer_bytes, pages), address_(Ipv4Address(address, 0)) {
+Endpoint::Endpoint(const Options& options) : address_(Ipv4Address(options.address, 0)) {
   channel_ = rdma_create_event_channel();
   Require(channel_ != nullptr, "rdma_create_event_channel; is this run under `rdmaemu run`?");
   own_id_ = NewId();
   Require(rdma_bind_addr(own_id_, reinterpret_cast<sockaddr*>(&address_)) == 0,
-          "rdma_bind_addr to " + address);
+          "rdma_bind_addr to " + options.address);
   pd_ = ibv_alloc_pd(own_id_->verbs);
   Require(pd_ != nullptr, "ibv_alloc_pd");
-  mr_ = ibv_reg_mr(pd_, buffer_.data(), buffer_.size(),
+  buffer_ = options.alloc_buf ? AllocBuf(pd_, options.buffer_bytes())
+                              : std::make_unique<Buffer>(options.buffer_bytes(), options.pages());
+  mr_ = ibv_reg_mr(pd_, buffer_->data(), buffer_->size(),
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   Require(mr_ != nullptr, "ibv_reg_mr");
   completion_channel_ = ibv_create_comp_channel(own_id_->verbs);
@@ -163,7 +179,7 @@ void Endpoint::DestroyConnections() {
 
 void Endpoint::PostReceives(size_t message_bytes) {
   receive_bytes_ = message_bytes;
-  receive_walk_ = Walk(buffer_.size(), message_bytes);
+  receive_walk_ = Walk(buffer_->size(), message_bytes);
   const uint32_t depth = ReceiveDepth(qps());
   for (unsigned qp = 0; qp < qps(); qp++) {
     for (uint32_t done = 0; done < depth; done += kReceiveList) {
@@ -182,7 +198,7 @@ void Endpoint::PostReceiveList(unsigned qp_index, uint32_t count) {
   std::array<ibv_sge, kReceiveList> pieces;
   std::array<ibv_recv_wr, kReceiveList> requests;
   for (uint32_t i = 0; i < count; i++) {
-    pieces[i] = {reinterpret_cast<uint64_t>(buffer_.data() + receive_walk_.Next()),
+    pieces[i] = {reinterpret_cast<uint64_t>(buffer_->data() + receive_walk_.Next()),
                  static_cast<uint32_t>(receive_bytes_), mr_->lkey};
     requests[i] = {qp_index, i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
   }

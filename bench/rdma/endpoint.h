@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/rdma/base.h"
+#include "bench/rdma/options.h"
 
 namespace rdma_bench {
 
@@ -28,8 +29,8 @@ std::unique_ptr<rdma_cm_event, decltype(&rdma_ack_cm_event)> ExpectEvent(
 
 class Endpoint {
  public:
-  // Uses the device that has this IPv4 address.
-  Endpoint(const std::string& address, size_t buffer_bytes, Pages pages);
+  // Uses the device that has the IPv4 address of the options.
+  explicit Endpoint(const Options& options);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -59,7 +60,7 @@ class Endpoint {
 
   ibv_qp* qp(unsigned index) const { return ids_[index]->qp; }
   unsigned qps() const { return static_cast<unsigned>(ids_.size()); }
-  const Buffer& buffer() const { return buffer_; }
+  const Buffer& buffer() const { return *buffer_; }
   ibv_mr* mr() const { return mr_; }
   const char* device_name() const { return ibv_get_device_name(own_id_->verbs->device); }
 
@@ -67,7 +68,7 @@ class Endpoint {
   void PostReceiveList(unsigned qp, uint32_t count);
   void DestroyConnections();
 
-  Buffer buffer_;
+  std::unique_ptr<Buffer> buffer_;
   sockaddr_in address_;
   rdma_event_channel* channel_;
   rdma_cm_id* own_id_;  // bound to the address; the server listens on it

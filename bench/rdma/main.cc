@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
     side->add_option("--address", options.address, "own IPv4 address, of an RDMA device")
         ->required();
     side->add_flag("--huge-pages", options.huge_pages, "buffers in transparent huge pages");
+    side->add_flag("--alloc-buf", options.alloc_buf, "buffers of ibv_alloc_buf");
     side->add_option("--buffer-mib", options.buffer_mib, "each buffer: the working set")
         ->check(CLI::Range(2, 1024))
         ->capture_default_str();

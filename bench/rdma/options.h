@@ -11,6 +11,7 @@ namespace rdma_bench {
 struct Options {
   std::string control_path, address, peer;
   bool huge_pages = false;
+  bool alloc_buf = false;  // buffers of ibv_alloc_buf
   size_t buffer_mib = 16;
   unsigned rounds = 5;
   double round_seconds = 0.1;

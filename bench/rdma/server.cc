@@ -48,7 +48,7 @@ void Obey(Endpoint& endpoint, Control& control, const Order& order) {
 void RunServer(const Options& options) {
   // The references write to our memory. Some machines allow this only to a process's ancestors.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-  Endpoint endpoint(options.address, options.buffer_bytes(), options.pages());
+  Endpoint endpoint(options);
   endpoint.Listen();
   Control control = Control::Serve(options.control_path);
   control.Send(ServerFacts{getpid(), reinterpret_cast<uint64_t>(endpoint.buffer().data()),

@@ -103,7 +103,7 @@ enum CallTrait : uint32_t {
   X(AttachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)                      \
   X(DetachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)
 
-// emulator/host/host.cc answers these. The runtime answers ShareCallPage and Clock.
+// emulator/host/host.cc answers these. The runtime answers ShareCallPage, Clock and ShareBuffers.
 #define RDMAEMU_OTHER_CALLS(X)                                                              \
   X(CmCreateChannel, CmCreateChannelIn, CmChannelOut, kNothing, kByChannel, kBringsCounter) \
   X(CmDestroyChannel, HandleIn, Nothing, kNothing, kByNumber, kDestroys)                    \
@@ -116,7 +116,8 @@ enum CallTrait : uint32_t {
   X(Clock, ClockIn, ClockOut, kNothing, kEntered, kOfHost)                                  \
   X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
   X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)                           \
-  X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)
+  X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)                                \
+  X(ShareBuffers, ShareBuffersIn, Nothing, kNothing, kEntered, kOfHost)
 
 // Posts and polls that the program executes itself. The program asks the host about them first
 // (AskIn).

@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 8;
+inline constexpr uint32_t kCallVersion = 9;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -81,6 +81,13 @@ struct MapSegmentOut {
 // kShareCallPage returns a page for calls without the socket (call_page.h). The call has no In and
 // no Out, and must follow a Hello. Descriptors: the memfd of a CallPage. Only the socket's server
 // serves this call.
+
+// kShareBuffers makes the process's arena for ibv_alloc_buf (buffer_arena.h), which must not exist
+// yet (EALREADY). It has no Out, and needs a Hello before. Descriptors: the arena's memfd. Only the
+// socket's server answers it.
+struct ShareBuffersIn {
+  uint64_t address;  // at which the process maps the arena
+};
 
 // The calls of `rdmaemu fault` for the rules of a running host
 // (emulator/host/faults/host_faults.h). In: a rule's text (kFaultAdd), a rule's name (kFaultRemove,

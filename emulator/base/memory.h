@@ -43,6 +43,9 @@ class Memory {
   // Returns the pid with which threads of `taker` may access the memory of `owner` (the pid of
   // process_vm_writev). 0: they have no access.
   virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
+  // Returns true if a process shares some of the bytes with its host, which then copies them
+  // without a system call. No other process may access them by PidFor.
+  virtual bool IsShared(ProcessId, std::span<const MemoryRange>) { return false; }
   // Yields the processor. Call this while waiting for another process.
   virtual void LetOthersRun() = 0;
   // Returns true when the system permits the host to read this mapped byte. A program thus gets the

@@ -174,6 +174,9 @@ Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
   if (header.op == static_cast<uint32_t>(CallOp::kClock)) {
     return AskClock(message.subspan(sizeof header));
   }
+  if (header.op == static_cast<uint32_t>(CallOp::kShareBuffers)) {
+    return ShareBuffers(connection, message.subspan(sizeof header));
+  }
   Reply reply = parts_.host.Call(now, connection.process, message);
   if (header.op == static_cast<uint32_t>(CallOp::kHostStatus) && parts_.complete_status) {
     parts_.complete_status(reply);
@@ -211,6 +214,32 @@ Reply CallServer::SharePage(uint32_t number, const Connection& connection) {
   const Result<SegmentId> page = pages_.Share(number);
   if (!page) return {.error = page.error().code, .body = {}, .descriptors = {}};
   return {.error = 0, .body = {}, .descriptors = {*page}};
+}
+
+Reply CallServer::ShareBuffers(Connection& connection, std::span<const std::byte> body) {
+  const auto failed = [](int error) {
+    return Reply{.error = error, .body = {}, .descriptors = {}};
+  };
+  ShareBuffersIn in;
+  if (!connection.is_client) return failed(EPERM);
+  if (body.size() != sizeof in) return failed(EINVAL);
+  std::memcpy(&in, body.data(), sizeof in);
+  if (in.address > UINT64_MAX - BufferArena::kBytes) return failed(EINVAL);
+  if (connection.buffers) return failed(EALREADY);
+  const Result<Segment> segment = parts_.segments.CreateSegment(BufferArena::kBytes);
+  if (!segment) return failed(segment.error().code);
+  if (!parts_.memory.ShareBuffers(connection.process, in.address, segment->bytes)) {
+    parts_.segments.DestroySegment(segment->id);
+    return failed(EALREADY);
+  }
+  connection.buffers = segment->id;
+  return {.error = 0, .body = {}, .descriptors = {segment->id}};
+}
+
+void CallServer::ForgetBuffers(Connection& connection) {
+  if (!connection.buffers) return;
+  parts_.segments.DestroySegment(*connection.buffers);
+  connection.buffers.reset();
 }
 
 void CallServer::ServePage(Time now, uint32_t number) {
@@ -332,6 +361,7 @@ void CallServer::ProcessEnded(Time now, uint32_t number) {
   connection.pid = 0;
   connection.ended = true;
   parts_.memory.ProcessEnded(connection.process);
+  ForgetBuffers(connection);
   parts_.host.ProcessEnded(now, connection.process);
 }
 
@@ -345,6 +375,7 @@ void CallServer::Drop(Time now, uint32_t number) {
   if (it == connections_.end()) return;
   parts_.host.Detach(now, it->second.process);
   parts_.memory.RemoveProcess(it->second.process);
+  ForgetBuffers(it->second);
   if (it->second.is_client) clients_--;
   if (it->second.reads_files) readers_--;
   if (!it->second.ended) CountOut(it->second.pid);

@@ -96,6 +96,7 @@ class CallServer {
     bool reads_files = false;  // its last call was kReadFile
     bool page_waits = false;   // a call on its page waits for a delayed reply
     bool ended = false;        // its process has ended; a forked child holds the socket
+    std::optional<SegmentId> buffers = {};  // the arena of kShareBuffers
   };
 
   void Add(Time now, UniqueFd socket);
@@ -108,6 +109,9 @@ class CallServer {
                std::span<const std::byte> message);
   Reply AskClock(std::span<const std::byte> body);
   Reply SharePage(uint32_t number, const Connection& connection);
+  Reply ShareBuffers(Connection& connection, std::span<const std::byte> body);
+  // Ends the sharing. The process keeps its memory.
+  void ForgetBuffers(Connection& connection);
   bool SendLateReply(uint32_t number, Connection& connection, const Reply& reply);
   std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
   void DropBroken(Time now);

@@ -424,6 +424,9 @@ void HostProcess::CompleteStatus(Reply& reply) {
   }
   status["files"] = std::move(files);
   status["counters"]["dropped"]["socket_full"] = network_.queue_drops();
+  const ProcessMemory::SharedCounts shared = memory_.shared_counts();
+  status["counters"]["shared_buffers"] = {{"processes", shared.processes},
+                                          {"ordinary", shared.ordinary_buffers}};
   const std::string text = status.dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   reply.body.assign(bytes.begin(), bytes.end());

@@ -77,6 +77,15 @@ class Vectors {
       total_ += parts[i].size();
     }
   }
+  // The host's addresses of vectors that `buffers` hold.
+  Vectors(std::span<const iovec> vectors, const SharedBuffers& buffers) {
+    iovec* const out = Room(vectors.size());
+    for (size_t i = 0; i < vectors.size(); i++) {
+      const bool any = vectors[i].iov_len > 0;
+      out[i] = {any ? buffers.At(vectors[i].iov_base) : nullptr, vectors[i].iov_len};
+      total_ += vectors[i].iov_len;
+    }
+  }
   Vectors(const Vectors&) = delete;
   Vectors& operator=(const Vectors&) = delete;
 
@@ -111,6 +120,20 @@ bool SharesPidNamespace(pid_t pid) {
 bool IsRefusal(int error) { return error == EPERM || error == ENOSYS; }
 
 std::string MemoryPath(pid_t pid) { return "/proc/" + std::to_string(pid) + "/mem"; }
+
+// How often an access is repeated because a process changed its mappings. A process that changes
+// them so often has undefined bytes.
+constexpr int kMaxRepeats = 4;
+
+// Runs `access` while neither process changes its mappings. nullptr: the process shares nothing.
+template <class Body>
+Status WhileUnchanged(SharedBuffers* one, SharedBuffers* other, Body access) {
+  for (int repeats = 0;; repeats++) {
+    const SharedBuffers::Access first(one), second(other);
+    const Status status = access();
+    if (repeats == kMaxRepeats || (!first.WasInVain() && !second.WasInVain())) return status;
+  }
+}
 
 constexpr char kMemoryAdvice[] =
     "the program must run as the same user, in the same user namespace and be dumpable, "
@@ -151,6 +174,10 @@ void ProcessMemory::ProcessEnded(ProcessId process) {
   if (it == processes_.end()) return;
   files_.erase(it->second.pid);
   it->second.alive = false;
+  const auto shared = shared_.find(it->first);
+  if (shared == shared_.end()) return;
+  ordinary_buffers_ += shared->second.ordinary_buffers();
+  shared_.erase(shared);
 }
 
 void ProcessMemory::RemoveProcess(ProcessId process) {
@@ -164,47 +191,101 @@ pid_t ProcessMemory::PidOf(ProcessId process) const {
   return it->second.alive ? it->second.pid : kEnded;
 }
 
+bool ProcessMemory::ShareBuffers(ProcessId process, uint64_t address, std::span<std::byte> bytes) {
+  return shared_.try_emplace(static_cast<uint32_t>(process), address, bytes).second;
+}
+
+ProcessMemory::SharedCounts ProcessMemory::shared_counts() const {
+  SharedCounts counts{shared_.size(), ordinary_buffers_};
+  for (const auto& [process, buffers] : shared_) {
+    counts.ordinary_buffers += buffers.ordinary_buffers();
+  }
+  return counts;
+}
+
+SharedBuffers* ProcessMemory::BuffersOf(ProcessId process) {
+  if (shared_.empty()) return nullptr;
+  const auto it = shared_.find(static_cast<uint32_t>(process));
+  return it == shared_.end() ? nullptr : &it->second;
+}
+
+bool ProcessMemory::IsShared(ProcessId process, std::span<const MemoryRange> ranges) {
+  const SharedBuffers* const buffers = BuffersOf(process);
+  return buffers != nullptr && buffers->Touch(ranges);
+}
+
 Status ProcessMemory::Read(ProcessId process, std::span<const MemoryRange> from,
                            std::span<std::byte> to) {
   const Vectors remote(from);
   const iovec local{to.data(), to.size()};
-  return Move(Direction::kRead, PidOf(process), {&local, 1}, remote.view());
+  return MoveOf(Direction::kRead, process, {&local, 1}, remote.view());
 }
 
 Status ProcessMemory::Write(ProcessId process, std::span<const MemoryRange> to,
                             std::span<const std::byte> from) {
   const Vectors remote(to);
   const iovec local{const_cast<std::byte*>(from.data()), from.size()};
-  return Move(Direction::kWrite, PidOf(process), {&local, 1}, remote.view());
+  return MoveOf(Direction::kWrite, process, {&local, 1}, remote.view());
 }
 
 Status ProcessMemory::ReadParts(ProcessId process, std::span<const MemoryRange> from,
                                 std::span<const std::span<std::byte>> to) {
   const Vectors remote(from), local(to);
-  return Move(Direction::kRead, PidOf(process), local.view(), remote.view());
+  return MoveOf(Direction::kRead, process, local.view(), remote.view());
 }
 
 Status ProcessMemory::WriteParts(ProcessId process, std::span<const MemoryRange> to,
                                  std::span<const std::span<const std::byte>> from) {
   const Vectors remote(to), local(from);
-  return Move(Direction::kWrite, PidOf(process), local.view(), remote.view());
+  return MoveOf(Direction::kWrite, process, local.view(), remote.view());
+}
+
+Status ProcessMemory::MoveOf(Direction direction, ProcessId process, std::span<const iovec> local,
+                             std::span<const iovec> remote) {
+  SharedBuffers* const buffers = BuffersOf(process);
+  if (buffers == nullptr) return Move(direction, PidOf(process), local, remote);
+  return WhileUnchanged(buffers, nullptr, [&] {
+    if (!buffers->Hold(remote)) return Move(direction, PidOf(process), local, remote);
+    const Vectors mapped(remote, *buffers);
+    return direction == Direction::kRead ? CopyVectors(local, mapped.view())
+                                         : CopyVectors(mapped.view(), local);
+  });
 }
 
 Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
                            ProcessId destination, std::span<const MemoryRange> to) {
-  const pid_t source_pid = PidOf(source), destination_pid = PidOf(destination);
   const Vectors read(from), write(to);
+  SharedBuffers *const first = BuffersOf(source), *const second = BuffersOf(destination);
+  return WhileUnchanged(first, second, [&] {
+    const std::optional<Status> copied = CopyShared(source, read.view(), destination, write.view());
+    return copied ? *copied : CopyByBounce(source, read.view(), destination, write.view());
+  });
+}
+
+std::optional<Status> ProcessMemory::CopyShared(ProcessId source, std::span<const iovec> from,
+                                                ProcessId destination, std::span<const iovec> to) {
+  const SharedBuffers* buffers = BuffersOf(source);
+  if (buffers != nullptr && buffers->Hold(from)) {
+    return MoveOf(Direction::kWrite, destination, Vectors(from, *buffers).view(), to);
+  }
+  buffers = BuffersOf(destination);
+  if (buffers != nullptr && buffers->Hold(to)) {
+    return MoveOf(Direction::kRead, source, Vectors(to, *buffers).view(), from);
+  }
+  return std::nullopt;
+}
+
+Status ProcessMemory::CopyByBounce(ProcessId source, std::span<const iovec> from,
+                                   ProcessId destination, std::span<const iovec> to) {
+  const pid_t source_pid = PidOf(source), destination_pid = PidOf(destination);
   // If one side is this process, it is the local side of the call and needs no bounce buffer.
-  if (destination_pid == own_pid_) {
-    return Move(Direction::kRead, source_pid, write.view(), read.view());
-  }
-  if (source_pid == own_pid_) {
-    return Move(Direction::kWrite, destination_pid, read.view(), write.view());
-  }
-  VectorCursor sources(read.view()), destinations(write.view());
+  if (destination_pid == own_pid_) return Move(Direction::kRead, source_pid, to, from);
+  if (source_pid == own_pid_) return Move(Direction::kWrite, destination_pid, from, to);
+  VectorCursor sources(from), destinations(to);
   Pieces pieces;
-  for (size_t left = read.total_bytes(); left > 0;) {
+  for (;;) {
     const VectorCursor::Filled in = sources.Peek(pieces, kBounceBytes);
+    if (in.bytes == 0) return {};
     const iovec filled{bounce_.get(), in.bytes};
     const Status got = Move(Direction::kRead, source_pid, {&filled, 1}, {pieces.data(), in.count});
     if (!got) return got;
@@ -219,9 +300,7 @@ Status ProcessMemory::Copy(ProcessId source, std::span<const MemoryRange> from,
       given += out.bytes;
     }
     sources.Advance(in.bytes);
-    left -= in.bytes;
   }
-  return {};
 }
 
 bool ProcessMemory::Reachable(ProcessId process, MemoryRange range, bool write) {

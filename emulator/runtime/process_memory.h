@@ -1,6 +1,7 @@
 // Memory of other processes by process_vm_readv(2) and process_vm_writev(2), as a device accesses
 // registered pages. Where a sandbox refuses these calls, /proc/PID/mem (proc(5)) replaces them.
-// After a process has ended, access fails with ESRCH until RemoveProcess.
+// Memory that a process shares (shared_buffers.h) needs no call. After a process has ended, access
+// fails with ESRCH until RemoveProcess.
 #pragma once
 
 #include <sys/types.h>
@@ -12,12 +13,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "emulator/base/memory.h"
 #include "emulator/base/time.h"
+#include "emulator/runtime/shared_buffers.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
@@ -39,6 +42,15 @@ class ProcessMemory final : public Memory {
   // Marks the process as ended. Its pid may soon be reused.
   void ProcessEnded(ProcessId process);
   void RemoveProcess(ProcessId process);
+  // Records the arena that a process shares. `bytes` must exist until ProcessEnded or
+  // RemoveProcess. Returns false if the process has an arena.
+  bool ShareBuffers(ProcessId process, uint64_t address, std::span<std::byte> bytes);
+  // The processes that share an arena now, and the buffers that did not fit one since the start.
+  struct SharedCounts {
+    size_t processes = 0;
+    uint64_t ordinary_buffers = 0;
+  };
+  SharedCounts shared_counts() const;
 
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override;
@@ -55,6 +67,7 @@ class ProcessMemory final : public Memory {
   // Makes PidFor return 0, so that no program thread is asked to copy. The host takes back an
   // unclaimed copy after a timeout, but with some clocks time may not move.
   void CopyAlone() { copies_alone_ = true; }
+  bool IsShared(ProcessId process, std::span<const MemoryRange> ranges) override;
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
   void LetOthersRun() override;
 
@@ -79,6 +92,18 @@ class ProcessMemory final : public Memory {
   static constexpr pid_t kNobody = 0, kEnded = -1;
   // Returns the pid of the process, kEnded, or kNobody if the process is unknown.
   pid_t PidOf(ProcessId process) const;
+  // Returns nullptr if the process shares no memory.
+  SharedBuffers* BuffersOf(ProcessId process);
+  // Moves bytes between this process and another: by memcpy if the other shares all of them, else
+  // as Move does.
+  Status MoveOf(Direction direction, ProcessId process, std::span<const iovec> local,
+                std::span<const iovec> remote);
+  // Copies as Copy does, when one side is memory that its process shares. Returns nullopt if
+  // neither side is.
+  std::optional<Status> CopyShared(ProcessId source, std::span<const iovec> from,
+                                   ProcessId destination, std::span<const iovec> to);
+  Status CopyByBounce(ProcessId source, std::span<const iovec> from, ProcessId destination,
+                      std::span<const iovec> to);
   // Moves all bytes between `local` and `remote`, whose total lengths are equal. The lists may have
   // any length. Fails with EFAULT if a byte is not accessible, and with ESRCH if the process has
   // ended.
@@ -101,6 +126,8 @@ class ProcessMemory final : public Memory {
   bool copies_alone_ = false;
   pid_t own_pid_;
   std::unordered_map<uint32_t, Known> processes_;
+  std::unordered_map<uint32_t, SharedBuffers> shared_;
+  uint64_t ordinary_buffers_ = 0;  // of processes that have ended
   std::unordered_map<pid_t, UniqueFd> files_;
   std::array<Rights, 16> rights_;
   size_t next_rights_ = 0;

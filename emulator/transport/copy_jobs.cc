@@ -62,6 +62,10 @@ JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const QueuePair& reques
   JobBoard& board = BoardOf(share);
   const uint32_t slot = board.offered % JobPage::kSlots;
   if (board.refused || board.in_use[slot] || !IsPolling(now, share, board)) return {};
+  if (memory_.IsShared(from.process(), from.ranges()) ||
+      memory_.IsShared(to.process(), to.ranges())) {
+    return {};  // the host copies once, too
+  }
   const uint32_t pid = memory_.PidFor(share.sole_process, far.process());
   if (pid == 0) return {};
 

@@ -1,21 +1,21 @@
 // Buffers that the library allocates (ibv_alloc_buf(3) of rdma-core 65), and registration by a
-// struct of attributes (ibv_reg_mr_ex(3)). A buffer is ordinary memory, as on every device without
-// memory encryption.
+// struct of attributes (ibv_reg_mr_ex(3)). A buffer acts like ordinary memory, as on every device
+// without memory encryption. If it can, the library shares it with the host (shared_buffers.h).
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "shim/verbs/newer_abi.h"
 #include "shim/verbs/objects.h"
+#include "shim/verbs/shared_buffers.h"
 
 using namespace rdmaemu::shim;
 using newer::RegisterMr;
 
 // Opaque to programs.
 struct ibv_buf {
-  char* begin;
-  size_t bytes;         // as requested
-  size_t mapped_bytes;  // whole pages
+  SharedBuffer memory;
+  size_t bytes;  // as requested
   ibv_pd* pd;
 };
 
@@ -26,7 +26,7 @@ namespace {
 bool IsWithin(const ibv_buf& buffer, const ibv_pd* pd, const RegisterMr& request) {
   if (pd != buffer.pd || (request.fields & newer::kHasAddress) == 0) return false;
   if ((request.fields & (newer::kHasDescriptor | newer::kHasDescriptorOffset)) != 0) return false;
-  const uint64_t begin = CookieOf(buffer.begin), at = CookieOf(request.address);
+  const uint64_t begin = CookieOf(buffer.memory.begin), at = CookieOf(request.address);
   return at >= begin && at - begin <= buffer.bytes && request.length <= buffer.bytes - (at - begin);
 }
 
@@ -41,22 +41,25 @@ RDMAEMU_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) {
   ibv_buf* const buffer = New<ibv_buf>();
   if (buffer == nullptr) return nullptr;
   buffer->bytes = size;
-  buffer->mapped_bytes = (size + page - 1) / page * page;
   buffer->pd = pd;
-  void* const memory = mmap(nullptr, buffer->mapped_bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    free(buffer);
-    return NullWith(ENOMEM);
+  const size_t whole_pages = (size + page - 1) / page * page;
+  if (!AllocateShared(pd->handle, whole_pages, buffer->memory)) {
+    void* const memory =
+        mmap(nullptr, whole_pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      free(buffer);
+      return NullWith(ENOMEM);
+    }
+    buffer->memory.begin = static_cast<char*>(memory);
+    buffer->memory.bytes = whole_pages;
   }
-  buffer->begin = static_cast<char*>(memory);
   *buf = buffer;
-  return memory;
+  return buffer->memory.begin;
 }
 
 RDMAEMU_EXPORT void ibv_free_buf(ibv_buf* buf) {
   if (buf == nullptr) return;
-  munmap(buf->begin, buf->mapped_bytes);
+  FreeBuffer(buf->memory);
   free(buf);
 }
 

@@ -3,17 +3,50 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
 #include "tests/contract/support/command.h"
 #include "tests/contract/support/loopback.h"
+#include "tests/contract/support/newer_verbs.h"
 
 namespace rdma_contract {
 namespace {
 
 class HostDeath : public LoopbackTest {};
+
+// Memory of ibv_alloc_buf(3), which stays the program's, also in a forked child.
+class KeptBuffer {
+ public:
+  explicit KeptBuffer(ibv_pd* pd) {
+    if (verbs_.Find()) bytes_ = static_cast<char*>(verbs_.alloc_buf(pd, kBytes, &buffer_));
+    if (bytes_ != nullptr) std::fill_n(bytes_, kBytes, 'a');
+  }
+  bool Works() {
+    if (bytes_ == nullptr) return !verbs_.Find();
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool kept = std::count(bytes_, bytes_ + kBytes, 'a') == kBytes;
+      std::fill_n(bytes_, kBytes, 'b');
+      _exit(kept ? 0 : 1);
+    }
+    int status = -1;
+    const bool kept = waitpid(child, &status, 0) == child && status == 0 &&
+                      std::count(bytes_, bytes_ + kBytes, 'a') == kBytes;
+    verbs_.free_buf(buffer_);
+    return kept;
+  }
+
+ private:
+  static constexpr int kBytes = 10000;
+  newer::Library verbs_;
+  newer::Buffer* buffer_ = nullptr;
+  char* bytes_ = nullptr;
+};
 
 TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
   if (!OnTheEmulator()) GTEST_SKIP() << "only the emulator's host can die";
@@ -39,6 +72,7 @@ TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
     void* user = nullptr;
     cq_result = ibv_get_cq_event(cq_channel.get(), &cq, &user);
   });
+  KeptBuffer kept(pd.get());
   const pid_t host = ProcessOfHost("a");
   ASSERT_GT(host, 1) << HostsJson();
   ASSERT_EQ(kill(host, SIGKILL), 0);
@@ -55,6 +89,7 @@ TEST_F(HostDeath, IsADeviceFatalEventAndErrorsNeverAHang) {
   EXPECT_NE(ibv_query_port(context.get(), 1, &port), 0);
   EXPECT_EQ(ibv_alloc_pd(context.get()), nullptr);
   EXPECT_EQ(ibv_reg_mr(pd.get(), data.data, data.size, kAllAccess), nullptr);
+  EXPECT_TRUE(kept.Works());
   // Posted work may still be queued, but it never succeeds.
   (void)PostSend(a.get(), 1, IBV_SEND_SIGNALED);
   for (ibv_cq* cq : {send_cq.get(), receive_cq.get()}) {

@@ -94,6 +94,7 @@ def run_on_hosts(binary, hosts, kind, options, names):
                    RDMA_TEST_RDMAEMU=RDMAEMU, RDMA_TEST_RECORD="1",
                    RDMA_TEST_SILENT=nobody, RDMA_TEST_UNRESOLVED=UNRESOLVED,
                    RDMA_TEST_WITHOUT_RDMA=nobody,
+                   RDMA_TEST_SHARES_BUFFERS="no" if "--payload-shortcuts" in options else "yes",
                    RDMA_TEST_HOSTS=",".join(name for name, _ in machines))
         clock = clock_of(options)
         rate = rate_of(clock, kind)
