@@ -12,7 +12,7 @@ packages_test=(
   libgtest-dev libgmock-dev catch2 doctest-dev libevent-dev libbenchmark-dev make cmake pkg-config
   rdmacm-utils ibverbs-utils perftest qperf tshark iproute2 clang-format help2man valgrind
   python3-pytest python3-pyverbs python3-jsonschema
-  ucx-utils openmpi-bin libopenmpi-dev libfabric-bin infiniband-diags hwloc-nox
+  ucx-utils openmpi-bin libopenmpi-dev libfabric-bin infiniband-diags hwloc-nox chromium
 )
 
 # Needed by `tools/rdmaemu install` for its man pages.
