@@ -12,10 +12,12 @@
 #include "emulator/runtime/clock.h"
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/completion_options.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/program_trace/convert.h"
+#include "tools/cli/run_report.h"
 #include "tools/cli/trace_options.h"
 
 namespace rdmaemu::cli {
@@ -41,6 +43,18 @@ constexpr const char* kRunExample =
     " of --replay. docs/command.md has the statuses of all commands.\n"
     "Hosts are found in the directory RDMAEMU_DIR; default $XDG_RUNTIME_DIR/rdmaemu, else"
     " /tmp/rdmaemu-UID.";
+
+// The version, and the build: the compiler, and the version of the calls between a program and its
+// host.
+const std::string kVersion = "rdmaemu " RDMAEMU_VERSION "\nbuild: " __VERSION__
+                             ", "
+#ifdef NDEBUG
+                             "optimized"
+#else
+                             "with assertions"
+#endif
+                             ", calls version " +
+                             std::to_string(kCallVersion);
 
 // Refuses the value of an unset shell variable, which would otherwise mean the default.
 CLI::Validator IsNotEmpty() {
@@ -417,7 +431,7 @@ int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
                "rdmaemu");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
+  app.set_version_flag("--version", kVersion);
   app.footer(
       "rdmaemu COMMAND --help says more about one, with an example. docs/ in what it says is"
       " share/doc/rdmaemu/ of an installed rdmaemu's prefix.\n\n"
@@ -499,6 +513,8 @@ int Main(int argc, char** argv) {
   run->add_flag("--private", is_private,
                 "Hosts that no other command finds, in a network namespace of their own where the"
                 " kernel allows one; commands that CMD starts share them");
+  ReportRequest report{.version = kVersion};
+  AddReportOptions(*run, report);
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -526,6 +542,7 @@ int Main(int argc, char** argv) {
   const MountCommands mount(app);
   const TraceOptions trace(app);
   AbOptions ab(app);
+  const CompletionOptions completion(app);
 
   CLI::App* const host = app.add_subcommand("host", "Be a host, until stopped");
   host->add_option("--name,--host", options.name, "Name of the host")->type_name("NAME");
@@ -580,6 +597,7 @@ int Main(int argc, char** argv) {
   if (wait.given()) return wait.Do();
   if (mount.given()) return mount.Do();
   if (trace.given()) return trace.Do();
+  if (completion.given()) return completion.Do();
   if (ab.given()) return ab.Do(command);
   checks.is_wanted = !check.empty();
   checks.is_error = check == "error";
@@ -608,9 +626,9 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program
-             ? Run({options, strict, replay, is_private, program_trace, checks, sysfs, *program})
-             : Fail(kUsage, program.error());
+  return program ? RunAndReport({options, strict, replay, is_private, program_trace, checks, sysfs,
+                                 *program, report})
+                 : Fail(kUsage, program.error());
 }
 
 // Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the
