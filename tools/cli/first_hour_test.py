@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
-from cli_support import ADDRESS, check, expect, run  # noqa: E402
+from cli_support import ADDRESS, check, expect, hold, let_go, run  # noqa: E402
 from emulated import Emulator, Skip  # noqa: E402
 
 RULES = '[[fault]]\nname = "never"\nat = "cm.req"\ndrop = true\n'
@@ -119,6 +119,8 @@ def a_loopback_that_is_down_is_named():
         result = there("doctor")
         check(result.returncode == 1 and "FAIL    loopback " in result.stdout and
               "ip link set lo up" in result.stdout, result.stdout + result.stderr)
+        expect(there("run", "--host", "h", "--", "true"), 125,
+               "the loopback interface is down", "ip link set lo up")
 
 
 def completion_knows_each_command_and_option():
@@ -157,12 +159,34 @@ def the_version_names_the_build():
 # ---- messages
 
 
+def mistakes_in_rules_say_what_to_write():
+    with Emulator() as emulator:
+        held = hold(emulator)
+
+        def add(rule):
+            return emulator.rdmaemu("fault", "add", "--host", "h", rule)
+        expect(add("at = cm.req, drop = true"), 1, "rule:1:6: ", 'put a word in quotes, as in key = "word"',
+               "the line is: at = cm.req, drop = true\n")
+        expect(add('at = "wc.recv", status = "rnr"'), 1, 'did you mean "rnr_retry_exc_err"?')
+        let_go(held)
+
+
 def a_missing_option_names_the_help_of_its_command():
     with Emulator() as emulator:
         for words in (["device", "remove"], ["address", "move", "127.0.1.9"], ["pkey", "set"],
                       ["trace", "ladder"], ["install"], ["fault", "add"]):
             names = [word for word in words if not word[0].isdigit()]
             expect(emulator.rdmaemu(*words), 2, "required; see rdmaemu %s --help" % " ".join(names))
+
+
+def only_their_user_reads_the_files_of_a_host():
+    with Emulator() as emulator:
+        paths = [os.path.join(emulator.directory, name) for name in ("a.pcapng", "a.jsonl")]
+        os.umask(0o022)
+        emulator.start_host("h", ["--address", ADDRESS, "--pcap", paths[0], "--trace", paths[1]])
+        for path in paths:
+            check(stat.S_IMODE(os.stat(path).st_mode) == 0o600, path)
+        check(emulator.rdmaemu("stop", "h").returncode == 0, "stop")
 
 
 CASES = [
@@ -174,7 +198,9 @@ CASES = [
     a_loopback_that_is_down_is_named,
     completion_knows_each_command_and_option,
     the_version_names_the_build,
+    mistakes_in_rules_say_what_to_write,
     a_missing_option_names_the_help_of_its_command,
+    only_their_user_reads_the_files_of_a_host,
 ]
 
 if __name__ == "__main__":
