@@ -1,6 +1,8 @@
 #include "emulator/base/toml.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 namespace rdmaemu {
 namespace {
@@ -8,6 +10,29 @@ namespace {
 std::string Place(std::string_view file, size_t line, size_t column, uint32_t column_shift) {
   const size_t shown = column > column_shift ? column - column_shift : 1;
   return std::string(file) + ":" + std::to_string(line) + ":" + std::to_string(shown) + ": ";
+}
+
+// Returns the line of an error, without what the caller has put around the text of the first line.
+std::string LineOf(std::string_view text, size_t line, uint32_t column_shift) {
+  constexpr size_t kMaxShownBytes = 80;
+  for (size_t skipped = 1; skipped < line && text.find('\n') != text.npos; skipped++) {
+    text.remove_prefix(text.find('\n') + 1);
+  }
+  text = text.substr(0, text.find('\n'));
+  if (line == 1) text.remove_prefix(std::min<size_t>(column_shift, text.size()));
+  if (column_shift != 0 && text.ends_with(" }")) text.remove_suffix(2);
+  const bool is_long = text.size() > kMaxShownBytes;
+  std::string shown(text.substr(0, kMaxShownBytes));
+  // An error is one line.
+  std::ranges::replace_if(
+      shown, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
+  return shown + (is_long ? "..." : "");
+}
+
+// Says what to do about errors of the parser that do not say it.
+std::string Advice(std::string_view description) {
+  if (description.find("could not determine value type") == description.npos) return {};
+  return "; put a word in quotes, as in key = \"word\"";
 }
 
 }  // namespace
@@ -29,7 +54,8 @@ tl::expected<toml::table, std::string> ParseToml(std::string_view text, std::str
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
     return tl::make_unexpected(Place(file, at.line, at.column, column_shift) +
-                               std::string(error.description()));
+                               std::string(error.description()) + Advice(error.description()) +
+                               "; the line is: " + LineOf(text, at.line, column_shift));
   }
 }
 

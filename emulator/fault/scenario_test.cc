@@ -373,8 +373,7 @@ const Mistake kMistakes[] = {
     {"at = \"link\", loss = 0.1, jitter_ms = 5", "rule:1:38: jitter_ms belongs to latency_ms"},
     {"at = \"link\", rate_mbps = 0", "rule:1:26: rate_mbps must be an integer from 1 to 1000000"},
     {"at = \"packet.rc_send\", drop = true",
-     "rule:1:6: there is no \"packet.rc_send\"; it is one of: packet.rc_send_only, "
-     "packet.rc_acknowledge"},
+     "rule:1:6: there is no \"packet.rc_send\"; did you mean \"packet.rc_send_only\"?"},
     {"at = \"packet\", reorder = 0", "rule:1:26: reorder must be an integer from 1 to 65536"},
     {"at = \"memory\", length = 5, unmapped = true", "rule:1:25: length belongs to address"},
     {"at = \"memory\", drop = true",

@@ -57,7 +57,15 @@ std::optional<std::string> Nearest(std::string_view word, const std::vector<std:
   if (distance <= std::max<size_t>(2, word.size() / 4) && distance < word.size()) {
     return *nearest;
   }
-  return std::nullopt;
+  // The start of one word only, such as "rnr" of "rnr_retry_exc_err".
+  const auto begins = [&](const std::string& one) {
+    return one.starts_with(std::string(word) + "_");
+  };
+  const auto longer = std::ranges::find_if(words, begins);
+  if (word.empty() || longer == words.end() || std::any_of(longer + 1, words.end(), begins)) {
+    return std::nullopt;
+  }
+  return *longer;
 }
 
 std::string Instead(std::string_view word, const std::vector<std::string>& words) {

@@ -11,7 +11,8 @@ namespace rdmaemu::fault {
 
 std::string DidYouMean(std::string_view word);
 std::string OneOf(const std::vector<std::string>& words);
-// Returns the most similar word. Nothing: no word is similar enough.
+// Returns the most similar word, or the only word that continues this one after an underscore.
+// Nothing: there is no such word.
 std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& words);
 // Returns "did you mean X?" for a similar word, or else a list of all words.
 std::string Instead(std::string_view word, const std::vector<std::string>& words);

@@ -236,6 +236,12 @@ std::string BindFailure(const Registry& registry, const NetAddress& address, int
            FindPortOwner(registry, address).description +
            "; or choose another address with --address";
   }
+  constexpr uint32_t kLoopbackNet = 127;
+  if (error == EADDRNOTAVAIL && address.IsIpv4() && address.ToIpv4() >> 24 == kLoopbackNet) {
+    return "cannot use the address " + text +
+           ": the loopback interface is down, as in a new network namespace; bring it up with"
+           " `ip link set lo up`";
+  }
   if (error == EADDRNOTAVAIL) {
     return "cannot use the address " + text +
            ": no interface of this machine has it; use one that `ip address` shows, or any of"

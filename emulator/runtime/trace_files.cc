@@ -17,6 +17,10 @@ namespace {
 
 constexpr auto kLockRetry = std::chrono::milliseconds(10);
 
+// Traces and captures have the data of programs, so that only their user reads them. A host in the
+// background has a umask that makes the same files.
+constexpr mode_t kFileMode = 0600;
+
 // Refuses two kinds of files. A path to a descriptor (/dev/stdout) names another file in the host
 // process than in the caller. A pipe could block the host, because its reader may be missing or
 // slow.
@@ -57,7 +61,7 @@ Duration WallClockOffset(Time now) {
 }
 
 OrMessage<void> AppendFile::Create(const std::string& path, const char* option) {
-  fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kFileMode));
   path_ = path;
   if (!fd_) {
     return tl::unexpected("cannot write " + path + ": " + std::strerror(errno) + "; give " +

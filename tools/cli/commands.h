@@ -2,11 +2,13 @@
 // Each function returns the process's exit status and prints an error as one line.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "emulator/abi/calls.h"
+#include "emulator/runtime/host_client.h"
 #include "emulator/runtime/registry.h"
 #include "tools/cli/checks.h"
 
@@ -38,6 +40,13 @@ enum class SysfsDoor {
   kOff,
 };
 
+// --report and --report-always of `run` (run_report.h).
+struct ReportRequest {
+  std::string directory = {};  // "": none
+  bool is_always = false;      // also after success
+  std::string version = {};    // of this command
+};
+
 // Runs a program on a host. Exits with the program's status, or with 128 + n if signal n ended the
 // program. Prints the host's seed unless the status is 0.
 struct RunRequest {
@@ -50,6 +59,9 @@ struct RunRequest {
   ChecksRequest checks = {};
   SysfsDoor sysfs = SysfsDoor::kAuto;
   std::vector<std::string> command;
+  ReportRequest report = {};
+  // Called when the program has ended and the host still runs.
+  std::function<void(const runtime::Registry&, runtime::HostClient&)> at_end = {};
 };
 int Run(const RunRequest& request);
 // Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
@@ -103,6 +115,8 @@ struct WaitRequest {
   bool json = false;  // print the host's status at the end, as `hosts --json` does
 };
 int Wait(const WaitRequest& request);
+// Checks what this machine allows (docs/command.md). Returns 0 when all that is required works.
+int Doctor(bool json);
 // Copies the binary, the libraries and their files below a prefix.
 int Install(const std::string& prefix);
 // Show and change the clock of a running host (docs/time.md). The last two advance the time of all

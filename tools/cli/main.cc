@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -12,10 +11,13 @@
 #include "emulator/runtime/clock.h"
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/completion_options.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/program_trace/convert.h"
+#include "tools/cli/run_report.h"
+#include "tools/cli/running_host_options.h"
 #include "tools/cli/trace_options.h"
 
 namespace rdmaemu::cli {
@@ -43,6 +45,18 @@ constexpr const char* kRunExample =
     "docs/command.md has the statuses of all commands.\n\n"
     "Commands find hosts in the directory RDMAEMU_DIR. Default: $XDG_RUNTIME_DIR/rdmaemu, else"
     " /tmp/rdmaemu-UID.";
+
+// The version, and the build: the compiler, and the version of the calls between a program and its
+// host.
+const std::string kVersion = "rdmaemu " RDMAEMU_VERSION "\nbuild: " __VERSION__
+                             ", "
+#ifdef NDEBUG
+                             "optimized"
+#else
+                             "with assertions"
+#endif
+                             ", calls version " +
+                             std::to_string(kCallVersion);
 
 // Refuses an empty value, for example of an unset shell variable. An empty value would otherwise
 // mean the default.
@@ -124,11 +138,6 @@ std::optional<std::string> AddProfiles(const std::vector<std::string>& profiles,
     options.devices.push_back(*device);
   }
   return std::nullopt;
-}
-
-std::string DefaultHostName() {
-  const char* const name = std::getenv("RDMAEMU_HOST");
-  return name == nullptr || *name == '\0' ? "default" : name;
 }
 
 // A daemon has another working directory, so paths must be absolute.
@@ -221,194 +230,6 @@ std::optional<std::string> NeedsEmulator(const CLI::App& run) {
   return std::nullopt;
 }
 
-// `rdmaemu fault` and its subcommands.
-class FaultCommand {
- public:
-  explicit FaultCommand(CLI::App& app)
-      : fault_(app.add_subcommand("fault", "Change and show the fault rules of a running host")) {
-    fault_->require_subcommand(1);
-    fault_->footer(
-        "Example:\n"
-        "  rdmaemu fault add --host a 'at = \"cm.req\", nth = 3, reject = 28'\n"
-        "  rdmaemu fault list --host a");
-    add_ = Add("add", "Append a rule: the keys of one [[fault]] table (docs/faults.md)");
-    add_->add_option("RULE", text_, "Such as: at = \"cm.req\", nth = 3, reject = 28")->required();
-    list_ = Add("list", "List the rules, with the number of matches and firings of each");
-    list_->add_flag("--json", json_, "For a program");
-    remove_ = Add("remove", "Remove one rule");
-    remove_->add_option("NAME", text_, "Name of the rule")->required();
-    release_ = Add("release", "Release everything that a rule with hold = true holds now");
-    release_->add_option("NAME", text_, "Name of the rule")->required();
-    wait_ = Add("wait", "Wait until a rule has fired");
-    wait_->add_option("NAME", text_, "Name of the rule")->required();
-    wait_
-        ->add_option("--times", times_,
-                     "Number of firings to wait for, counted since the rule was added; default 1")
-        ->type_name("N");
-    wait_
-        ->add_option("--timeout", timeout_,
-                     "Give up after so much real time, with status 124; default 10s")
-        ->type_name("TIME");
-    Add("clear", "Remove all rules");
-  }
-  bool given() const { return fault_->parsed(); }
-  int Do() const {
-    if (add_->parsed()) return FaultAdd(host_, text_);
-    if (list_->parsed()) return FaultList(host_, json_);
-    if (remove_->parsed()) return FaultRemove(host_, text_);
-    if (release_->parsed()) return FaultRelease(host_, text_);
-    if (wait_->parsed()) return FaultWait(host_, text_, times_, timeout_);
-    return FaultClear(host_);
-  }
-
- private:
-  CLI::App* Add(const char* name, const char* what) {
-    CLI::App* const command = fault_->add_subcommand(name, what);
-    command->add_option("--host", host_, "Name of the host")->type_name("NAME");
-    return command;
-  }
-
-  CLI::App *fault_, *add_, *list_, *remove_, *release_, *wait_;
-  std::string host_ = DefaultHostName(), text_, timeout_ = "10s";
-  uint64_t times_ = 1;
-  bool json_ = false;
-};
-
-// `rdmaemu clock` and its subcommands.
-class ClockCommand {
- public:
-  explicit ClockCommand(CLI::App& app)
-      : clock_(app.add_subcommand("clock", "Show and advance the time of a running host")) {
-    clock_->require_subcommand(1);
-    clock_->footer(
-        "Example:\n"
-        "  rdmaemu run --host a --clock manual -- ./my_test &\n"
-        "  rdmaemu clock advance 5s --host a");
-    show_ = Add("show", "Print the mode and the time");
-    show_->add_flag("--json", json_, "For a program");
-    advance_ =
-        Add("advance", "Advance the time of all hosts with a manual clock, deadline by deadline");
-    advance_->add_option("TIME", by_, "A number and ns, us, ms, s, min or h, as in 250ms")
-        ->required();
-    Add("run-until-idle",
-        "Advance the time until no deadline is left, or a host waits for a program");
-  }
-  bool given() const { return clock_->parsed(); }
-  int Do() const {
-    if (show_->parsed()) return ClockShow(host_, json_);
-    if (advance_->parsed()) return ClockAdvance(host_, by_);
-    return ClockRunUntilIdle(host_);
-  }
-
- private:
-  CLI::App* Add(const char* name, const char* what) {
-    CLI::App* const command = clock_->add_subcommand(name, what);
-    command->add_option("--host", host_, "Name of the host")->type_name("NAME");
-    return command;
-  }
-
-  CLI::App *clock_, *show_, *advance_;
-  std::string host_ = DefaultHostName(), by_;
-  bool json_ = false;
-};
-
-CLI::Validator IsPort() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        uint16_t port = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-        if (error == std::errc() && end == text.data() + text.size() && port != 0) return "";
-        return "the port must be a number from 1 to 65535";
-      },
-      "");
-}
-
-// `rdmaemu wait`.
-class WaitCommand {
- public:
-  explicit WaitCommand(CLI::App& app)
-      : wait_(app.add_subcommand("wait", "Wait until a host has reached a given state")) {
-    request_.host = DefaultHostName();
-    wait_->add_option("--host", request_.host, "Name of the host; the host may start later")
-        ->type_name("NAME");
-    wait_
-        ->add_option("--listening", request_.listening,
-                     "Wait until a program listens on PORT with rdma_listen")
-        ->check(IsPort())
-        ->type_name("PORT");
-    wait_
-        ->add_option("--device", request_.device,
-                     "Wait until the device is present and its port is active")
-        ->type_name("NAME");
-    wait_
-        ->add_option("--event", request_.event,
-                     "Wait until a program got the RDMA CM event, such as ESTABLISHED")
-        ->type_name("EVENT");
-    wait_
-        ->add_option("--times", request_.times,
-                     "Number of events to wait for, counted since the host's start; default 1")
-        ->check(CLI::PositiveNumber)
-        ->type_name("N");
-    wait_
-        ->add_option("--timeout", request_.timeout,
-                     "Give up after so much real time, with status 124; default 10s")
-        ->type_name("TIME");
-    wait_->add_flag("--json", request_.json, "Print the host's status at the end, for a program");
-    wait_->footer(
-        "Without a condition, waits until the host replies. If there are several conditions, waits "
-        "until all hold.\n"
-        "\n"
-        "Example, a client that starts when its server listens:\n"
-        "  rdmaemu run --host a --address 127.0.1.1 -- rping -s -a 127.0.1.1 -C 3 &\n"
-        "  rdmaemu wait --host a --listening 7174\n"
-        "  rdmaemu run --host b --address 127.0.1.2 -- rping -c -a 127.0.1.1 -C 3");
-  }
-  bool given() const { return wait_->parsed(); }
-  int Do() const { return Wait(request_); }
-
- private:
-  CLI::App* wait_;
-  WaitRequest request_;
-};
-
-// `rdmaemu mount` and `rdmaemu unmount`.
-class MountCommands {
- public:
-  explicit MountCommands(CLI::App& app)
-      : mount_(app.add_subcommand("mount", "Show the running hosts as files below a directory")),
-        unmount_(app.add_subcommand("unmount", "Remove a mount of `rdmaemu mount`")) {
-    mount_->add_option("DIR", directory_, "An existing directory")->required();
-    mount_->add_flag(
-        "-f,--foreground", is_foreground_,
-        "Serve the files in the foreground, until DIR is unmounted or a signal arrives");
-    mount_->footer(
-        "Returns when DIR shows the hosts. A process in the background serves the files to this "
-        "user alone. When this process ends, DIR is unmounted. Errors of mounting are printed to "
-        "standard error, later errors are written to RDMAEMU_DIR/mount-log (docs/mount.md).\n"
-        "\n"
-        "Example:\n"
-        "  mkdir -p hosts && rdmaemu mount hosts\n"
-        "  echo 'at = \"cm.req\", name = \"lost\", drop = true' > hosts/a/faults/new\n"
-        "  cat hosts/a/faults/lost hosts/a/qps/*\n"
-        "  tail -f hosts/a/trace.jsonl\n"
-        "  rdmaemu unmount hosts");
-    unmount_->add_option("DIR", directory_, "The directory of `rdmaemu mount`")->required();
-    unmount_->add_flag(
-        "--lazy", is_lazy_,
-        "Unmount even while programs use the files. All other programs no longer see the mount");
-    unmount_->footer("Example:\n  rdmaemu unmount hosts");
-  }
-  bool given() const { return mount_->parsed() || unmount_->parsed(); }
-  int Do() const {
-    return mount_->parsed() ? Mount(directory_, is_foreground_) : Unmount(directory_, is_lazy_);
-  }
-
- private:
-  CLI::App *mount_, *unmount_;
-  std::string directory_;
-  bool is_foreground_ = false, is_lazy_ = false;
-};
-
 // Returns the mistake in the command line, and the help to read.
 std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
@@ -435,7 +256,7 @@ int Main(int argc, char** argv) {
   CLI::App app("An RDMA device made of software: runs RDMA programs on a machine that has none.",
                "rdmaemu");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "rdmaemu " RDMAEMU_VERSION);
+  app.set_version_flag("--version", kVersion);
   app.footer(
       "rdmaemu COMMAND --help describes one command, with an example. Its docs/ is "
       "share/doc/rdmaemu/ below the prefix of an installed rdmaemu.\n"
@@ -521,6 +342,8 @@ int Main(int argc, char** argv) {
   run->add_flag("--private", is_private,
                 "Use hosts that no other command can find, in a private network namespace if the "
                 "kernel allows it. Commands that CMD starts use the same hosts");
+  ReportRequest report{.version = kVersion};
+  AddReportOptions(*run, report);
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -548,6 +371,7 @@ int Main(int argc, char** argv) {
   const MountCommands mount(app);
   const TraceOptions trace(app);
   AbOptions ab(app);
+  const CompletionOptions completion(app);
 
   CLI::App* const host = app.add_subcommand("host", "Run a host until it is stopped");
   host->add_option("--name,--host", options.name, "Name of the host")->type_name("NAME");
@@ -605,6 +429,7 @@ int Main(int argc, char** argv) {
   if (wait.given()) return wait.Do();
   if (mount.given()) return mount.Do();
   if (trace.given()) return trace.Do();
+  if (completion.given()) return completion.Do();
   if (ab.given()) return ab.Do(command);
   checks.is_wanted = !check.empty();
   checks.is_error = check == "error";
@@ -633,9 +458,9 @@ int Main(int argc, char** argv) {
   if (*host) return HostMain(options, daemonize);
 
   const auto program = ProgramOf(*run, command);
-  return program
-             ? Run({options, strict, replay, is_private, program_trace, checks, sysfs, *program})
-             : Fail(kUsage, program.error());
+  return program ? RunAndReport({options, strict, replay, is_private, program_trace, checks, sysfs,
+                                 *program, report})
+                 : Fail(kUsage, program.error());
 }
 
 // Opens the standard streams that the caller has closed. Otherwise a lock or socket would get the

@@ -166,6 +166,7 @@ int Run(const RunRequest& request) {
       ReportUnfired(*registry, options.name, *client,
                     !options.scenario_path.empty() || request.strict, request.strict);
   const bool is_same = !replay || replay->Report(*client);
+  if (request.at_end) request.at_end(*registry, *client);
   const bool is_whole = ReportCutFiles(*client, log, *registry, options);
   const bool started = status != kNotFound && status != kNotExecutable;
   log.Print(status != 0 && started);

@@ -1,5 +1,6 @@
 #include "tools/cli/trace.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -11,6 +12,8 @@
 #include <utility>
 
 #include "tools/cli/commands.h"
+#include "tools/cli/ladder/page.h"
+#include "tools/trace/capture.h"
 #include "tools/trace/report.h"
 #include "tools/trace/select.h"
 #include "tools/trace/show.h"
@@ -73,15 +76,48 @@ runtime::OrMessage<Loaded> LoadAll(const std::vector<std::string>& files) {
     loaded.names.push_back(file);
     loaded.traces.push_back(std::move(*trace));
   }
+  for (Trace* trace : traces) {
+    if (trace->of_capture) trace_tools::AlignCapture(traces, *trace);
+  }
   loaded.merged = trace_tools::Merge(traces);
+  const bool has_wall_clock =
+      std::ranges::any_of(traces, [](const Trace* trace) { return !trace->has_own_clock; });
   for (const Trace* trace : traces) {
-    if (!trace->has_own_clock || traces.size() == 1) continue;
+    if (!trace->has_own_clock || !has_wall_clock) continue;
     fprintf(stderr,
             "note: the host of %s does not say when its time 0 was; the trace is shown from the"
             " first record of the others on\n",
             trace->name.c_str());
   }
   return loaded;
+}
+
+// Sets the times of a selection. Returns the error message, if any.
+std::optional<std::string> SetMoments(const std::optional<std::string>& from,
+                                      const std::optional<std::string>& to,
+                                      trace_tools::Selection& selection) {
+  for (const auto& [text, moment] :
+       {std::pair(&from, &selection.from_ns), std::pair(&to, &selection.to_ns)}) {
+    if (!*text) continue;
+    *moment = ParseMoment(**text);
+    if (*moment) continue;
+    return "\"" + **text +
+           "\" is not a moment: give a number and its unit, ns, us, ms, s, min or h, as in 1.5s";
+  }
+  return std::nullopt;
+}
+
+std::vector<LadderFile> LadderFilesOf(const Loaded& loaded) {
+  std::vector<LadderFile> files;
+  for (const auto& trace : loaded.traces) {
+    const bool is_capture = trace->of_capture;
+    files.push_back({trace->name,
+                     is_capture       ? "capture"
+                     : trace->of_host ? "host"
+                                      : "program",
+                     trace->records.size(), trace->is_cut, trace->has_own_clock});
+  }
+  return files;
 }
 
 std::set<std::string> SetOf(const std::vector<std::string>& words) {
@@ -98,11 +134,13 @@ runtime::OrMessage<std::unique_ptr<Trace>> LoadTrace(const std::string& path) {
   auto text = ReadText(path, trace_tools::kMaxTraceBytes, "1 GiB");
   if (!text) return tl::unexpected(text.error());
   auto trace = std::make_unique<Trace>();
-  if (const auto read = trace_tools::ReadTrace(path, std::move(*text), *trace); !read) {
-    return tl::unexpected(read.error());
-  }
+  const bool is_capture = trace_tools::IsCapture(*text);
+  const auto read = is_capture ? trace_tools::ReadCapture(path, *text, *trace)
+                               : trace_tools::ReadTrace(path, std::move(*text), *trace);
+  if (!read) return tl::unexpected(read.error());
   if (trace->is_cut) {
-    fprintf(stderr, "note: the last line of %s is cut, and left out\n", path.c_str());
+    fprintf(stderr, "note: the last %s of %s is cut, and left out\n",
+            is_capture ? "packet" : "line", path.c_str());
   }
   return trace;
 }
@@ -121,14 +159,8 @@ int TraceShow(const TraceShowRequest& request) {
                                    SetOf(request.processes),
                                    {},
                                    {}};
-  for (const auto& [text, moment] :
-       {std::pair(&request.from, &selection.from_ns), std::pair(&request.to, &selection.to_ns)}) {
-    if (!*text) continue;
-    *moment = ParseMoment(**text);
-    if (*moment) continue;
-    return Fail(kUsage, "\"" + **text +
-                            "\" is not a moment: give a number and its unit, ns, us, ms, s, min or"
-                            " h, as in 1.5s");
+  if (const auto wrong = SetMoments(request.from, request.to, selection)) {
+    return Fail(kUsage, *wrong);
   }
   const auto loaded = LoadAll(request.files);
   if (!loaded) return Fail(kFailed, loaded.error());
@@ -153,6 +185,29 @@ int TraceSummary(const std::vector<std::string>& files, bool json) {
     PrintJson(trace_tools::SummaryJson(summary, loaded->names));
   } else {
     fputs(trace_tools::SummaryText(summary, loaded->names).c_str(), stdout);
+  }
+  return 0;
+}
+
+int TraceLadder(const TraceLadderRequest& request) {
+  trace_tools::Selection selection;
+  if (const auto wrong = SetMoments(request.from, request.to, selection)) {
+    return Fail(kUsage, *wrong);
+  }
+  const auto loaded = LoadAll(request.files);
+  if (!loaded) return Fail(kFailed, loaded.error());
+  size_t left_out = 0;
+  const std::string page =
+      LadderPage(trace_tools::Select(loaded->merged, selection), LadderFilesOf(*loaded), left_out);
+  std::ofstream file(request.out, std::ios::binary);
+  file << page;
+  file.close();
+  if (!file) return Fail(kFailed, "cannot write " + request.out + ": " + std::strerror(errno));
+  if (left_out > 0) {
+    fprintf(stderr,
+            "note: %s lacks the last %zu records, because a page has at most %zu records and %zu"
+            " MiB; choose others with --from and --to\n",
+            request.out.c_str(), left_out, kMaxLadderRecords, kMaxLadderBytes >> 20);
   }
   return 0;
 }

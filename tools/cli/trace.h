@@ -1,6 +1,6 @@
-// Implements `rdmaemu trace`, which shows, summarizes and compares traces (tools/trace).
-// `TraceShow`, `TraceSummary` and `TraceDiff` return the process's exit status, and print an error
-// as one line.
+// Implements `rdmaemu trace`, which shows, summarizes, draws and compares traces (tools/trace).
+// `TraceShow`, `TraceSummary`, `TraceLadder` and `TraceDiff` return the process's exit status, and
+// print an error as one line.
 #pragma once
 
 #include <memory>
@@ -26,6 +26,14 @@ struct TraceShowRequest {
 int TraceShow(const TraceShowRequest& request);
 
 int TraceSummary(const std::vector<std::string>& files, bool json);
+
+struct TraceLadderRequest {
+  std::vector<std::string> files;
+  std::optional<std::string> from, to;  // "1.5s" since the first record
+  std::string out;
+};
+// Writes the page of docs/ladder.md.
+int TraceLadder(const TraceLadderRequest& request);
 
 struct CompareOptions {
   std::string accept, junit;  // files; empty: none

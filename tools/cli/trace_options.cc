@@ -21,7 +21,8 @@ void AddCompareOptions(CLI::App& command, CompareOptions& options) {
 }  // namespace
 
 TraceOptions::TraceOptions(CLI::App& app)
-    : trace_(app.add_subcommand("trace", "Show, sum up and compare traces of programs and hosts")) {
+    : trace_(app.add_subcommand("trace",
+                                "Show, sum up, draw and compare traces of programs and hosts")) {
   trace_->require_subcommand(1);
   trace_->footer(
       "Example:\n"
@@ -29,6 +30,7 @@ TraceOptions::TraceOptions(CLI::App& app)
       "  rdmaemu trace show a.jsonl --object qp1");
   AddShow();
   AddSummary();
+  AddLadder();
   AddDiff();
 }
 
@@ -66,6 +68,28 @@ void TraceOptions::AddSummary() {
   summary_->footer("Example:\n  rdmaemu trace summary a.jsonl");
 }
 
+void TraceOptions::AddLadder() {
+  ladder_ = trace_->add_subcommand("ladder", "Draw traces as a sequence chart, one HTML file");
+  ladder_
+      ->add_option("FILE", ladder_request_.files,
+                   "Traces of `run --trace` and `run --program-trace`, captures of `run --pcap`")
+      ->required();
+  ladder_->add_option("-o,--output", ladder_request_.out, "The page, which needs no network")
+      ->required()
+      ->type_name("FILE");
+  ladder_
+      ->add_option("--from", ladder_request_.from,
+                   "Only from this moment on, since the first"
+                   " record")
+      ->type_name("TIME");
+  ladder_->add_option("--to", ladder_request_.to, "Only up to this moment")->type_name("TIME");
+  ladder_->footer(
+      "Example:\n"
+      "  rdmaemu run --trace a.jsonl --program-trace p.jsonl --pcap a.pcapng -- ./my_test\n"
+      "  rdmaemu trace ladder a.jsonl p.jsonl a.pcapng -o run.html\n"
+      "docs/ladder.md says what the page shows.");
+}
+
 void TraceOptions::AddDiff() {
   diff_ = trace_->add_subcommand("diff", "Compare the traces of two runs of a program");
   diff_->add_option("A", a_, "Trace of the one run")->required();
@@ -82,6 +106,7 @@ void TraceOptions::AddDiff() {
 int TraceOptions::Do() const {
   if (show_->parsed()) return TraceShow(shown_);
   if (summary_->parsed()) return TraceSummary(summed_up_, summary_json_);
+  if (ladder_->parsed()) return TraceLadder(ladder_request_);
   return TraceDiff(a_, b_, compare_);
 }
 

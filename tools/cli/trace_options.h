@@ -19,13 +19,15 @@ class TraceOptions {
  private:
   void AddShow();
   void AddSummary();
+  void AddLadder();
   void AddDiff();
 
   CLI::App* trace_;
-  CLI::App *show_ = nullptr, *summary_ = nullptr, *diff_ = nullptr;
+  CLI::App *show_ = nullptr, *summary_ = nullptr, *ladder_ = nullptr, *diff_ = nullptr;
   TraceShowRequest shown_;
   std::vector<std::string> summed_up_;
   bool summary_json_ = false;
+  TraceLadderRequest ladder_request_;
   std::string a_, b_;
   CompareOptions compare_;
 };

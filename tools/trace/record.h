@@ -46,6 +46,7 @@ struct Trace {
   std::string text;
   std::vector<Record> records;
   bool of_host = false;
+  bool of_capture = false;  // its records are packets (capture.h)
   // true: the last line has no newline and is no record, because its writer was killed. The line is
   // left out.
   bool is_cut = false;

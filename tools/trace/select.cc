@@ -47,19 +47,18 @@ bool IsSelected(const Record& record, int64_t origin, const Selection& selection
 }  // namespace
 
 std::vector<Record> Merge(const std::vector<Trace*>& traces) {
-  int64_t first = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t first = kNone, first_own = kNone;  // on the wall clock, and on clocks of hosts
   for (const Trace* trace : traces) {
-    if (trace->has_own_clock) continue;
-    for (const Record& record : trace->records) first = std::min(first, record.time_ns);
+    int64_t& earliest = trace->has_own_clock ? first_own : first;
+    for (const Record& record : trace->records) earliest = std::min(earliest, record.time_ns);
   }
-  const bool has_wall_clock = first != std::numeric_limits<int64_t>::max();
+  const int64_t shift = first == kNone || first_own == kNone ? 0 : first - first_own;
   std::vector<Record> merged;
   for (size_t i = 0; i < traces.size(); i++) {
     for (Record record : traces[i]->records) {
       record.file = static_cast<uint32_t>(i);
-      if (traces[i]->has_own_clock && has_wall_clock) {
-        record.time_ns += first - traces[i]->records.front().time_ns;
-      }
+      if (traces[i]->has_own_clock) record.time_ns += shift;
       merged.push_back(std::move(record));
     }
   }

@@ -1,0 +1,198 @@
+// Rows: the items that the filters show, one row each, with bundles and collapsed times between them.
+
+const GAP_NS = 100e6;         // more time without a record is collapsed
+const VIRTUAL_GAP_NS = 1e6;   // on a clock that jumps
+
+// Kinds that end the bundles of packets at their host.
+const ENDS_PACKETS = new Set(["cm", "state", "error", "fault", "barrier"]);
+
+class Rows {
+  constructor(model) {
+    this.model = model;
+    this.shown = new Set(KINDS.map(([id]) => id).filter(id => !HIDDEN_AT_FIRST.has(id)));
+    this.object = "";
+    this.unfolded = new Set();
+    this.isAllUnfolded = false;
+    this.texts = null;
+  }
+
+  isBundled(item) {
+    return item.kind === "data" || (item.kind === "call" && !item.bad && !item.rule &&
+      (DATA_CALLS.has(item.title) || item.title.startsWith("wr_"))) ||
+      (item.kind === "completion" && !item.bad && !item.rule);
+  }
+  bundleKey(item) { return item.kind === "data" ? "d " + item.pair : "c " + item.lane.key; }
+
+  // All texts of an item, for the search.
+  textOf(id) {
+    if (!this.texts) this.texts = new Array(this.model.items.length);
+    if (this.texts[id] === undefined) {
+      const item = this.model.items[id];
+      this.texts[id] = [item.lane.label, item.kind, item.title, item.text, JSON.stringify(item.record)].join(" ");
+    }
+    return this.texts[id];
+  }
+
+  isAbout(item) {
+    if (!this.object) return true;
+    if (item.record.object === this.object) return true;
+    const text = JSON.stringify(item.record);
+    return text.includes('"' + this.object + '"') || text.includes('"' + this.object + ".");
+  }
+
+  build() {
+    const visible = this.model.items.filter(item => this.shown.has(item.kind) && this.isAbout(item));
+    this.bundleOf = this.findBundles(visible);
+    this.rows = [];
+    this.rowOf = new Map();   // item id -> row
+    this.arrows = [];
+    const lanes = new Set();
+    let before = null;
+    for (const item of visible) {
+      lanes.add(item.lane);
+      if (item.to) lanes.add(item.to);
+      const bundle = this.bundleOf.get(item.id);
+      const isFirst = bundle && bundle.items[0] === item;
+      if (bundle && !isFirst && !this.isUnfolded(bundle)) {
+        this.rowOf.set(item.id, bundle.row);
+        before = Math.max(before, item.t);
+        continue;
+      }
+      this.addGap(before, item.t);
+      before = item.t;
+      if (isFirst) {
+        bundle.row = this.rows.length;
+        this.rows.push({type: "bundle", t: item.t, item, bundle});
+        if (!this.isUnfolded(bundle)) {
+          this.rowOf.set(item.id, bundle.row);
+          continue;
+        }
+      }
+      this.addItem(item);
+    }
+    this.lanes = this.model.order.filter(lane => lanes.has(lane));
+    this.lanes.forEach((lane, index) => { lane.index = index; });
+    this.hidden = this.model.items.length - visible.length;
+    this.longest = this.arrows.reduce((most, each) => Math.max(most, each.to - each.from), 0);
+  }
+
+  addItem(item) {
+    const last = this.rows[this.rows.length - 1];
+    // A message that is received at once needs one row.
+    if (item.end === "receive" && item.mate && last && last.item === item.mate) {
+      last.arrow.to = last.arrow.from;
+      last.isWhole = true;
+      this.rowOf.set(item.id, this.rows.length - 1);
+      return;
+    }
+    const row = {type: "item", t: item.t, item};
+    this.rowOf.set(item.id, this.rows.length);
+    if (item.end === "receive" && item.mate && this.rowOf.has(item.mate.id)) {
+      const sent = this.rows[this.rowOf.get(item.mate.id)];
+      if (sent.arrow) sent.arrow.to = this.rows.length;
+    } else if (item.end === "send" && item.mate) {
+      row.arrow = {from: this.rows.length, to: this.rows.length, item, a: item.lane, b: item.mate.lane};
+      this.arrows.push(row.arrow);
+    } else if (item.to) {
+      row.arrow = {from: this.rows.length, to: this.rows.length, item, a: item.lane, b: item.to};
+      this.arrows.push(row.arrow);
+    }
+    this.rows.push(row);
+  }
+
+  addGap(before, t) {
+    const least = this.model.isVirtual ? VIRTUAL_GAP_NS : GAP_NS;
+    if (before === null || t - before < least) return;
+    this.rows.push({type: "gap", t: before, took: t - before});
+  }
+
+  isUnfolded(bundle) { return this.isAllUnfolded || this.unfolded.has(bundle.items[0].id); }
+
+  findBundles(visible) {
+    const open = new Map(), all = new Map();
+    this.bundles = [];
+    let before = null;
+    const least = this.model.isVirtual ? VIRTUAL_GAP_NS : GAP_NS;
+    for (const item of visible) {
+      if (before !== null && item.t - before >= least) open.clear();
+      before = item.t;
+      if (!this.isBundled(item)) {
+        open.delete("c " + item.lane.key);
+        if (!ENDS_PACKETS.has(item.kind)) continue;
+        for (const [key, bundle] of open) {
+          const first = bundle.items[0];
+          if (first.kind === "data" && (first.lane === item.lane || first.to === item.lane)) open.delete(key);
+        }
+        continue;
+      }
+      const key = this.bundleKey(item);
+      let bundle = open.get(key);
+      if (!bundle) {
+        bundle = {items: [], row: 0};
+        open.set(key, bundle);
+      }
+      bundle.items.push(item);
+      if (bundle.items.length !== 2) {
+        if (bundle.items.length > 2) all.set(item.id, bundle);
+        continue;
+      }
+      this.bundles.push(bundle);
+      for (const each of bundle.items) all.set(each.id, bundle);
+    }
+    return all;
+  }
+
+  // "24 packets  1.2 MB  SEND ×12": what a folded bundle shows.
+  describe(bundle) {
+    if (bundle.text) return bundle.text;
+    const counts = new Map();
+    let bytes = 0, lost = 0;
+    for (const item of bundle.items) {
+      const name = item.kind === "completion" ? "completion" :
+        item.kind === "data" ? item.title.replace(/ (First|Middle|Last|Only)\b.*/i, "") : item.title;
+      counts.set(name, (counts.get(name) || 0) + 1);
+      bytes += item.kind === "data" ? item.record.bytes || 0 : 0;
+      if (item.lost) lost++;
+    }
+    bundle.lost = lost;
+    bundle.isTwoWay = bundle.items.some(item => item.lane !== bundle.items[0].lane);
+    const took = bundle.items[bundle.items.length - 1].t - bundle.items[0].t;
+    const parts = [...counts].sort((a, b) => b[1] - a[1]).map(([name, count]) => name + " ×" + count);
+    const isData = bundle.items[0].kind === "data";
+    bundle.title = bundle.items.length + (isData ? " packets" : " data calls");
+    bundle.text = [isData ? showSize(bytes) : "", showTook(took), lost ? lost + " lost" : "", parts.join(", ")]
+      .filter(Boolean).join("  ");
+    return bundle.text;
+  }
+
+  // Returns the ids of the items with a text. A text without capital letters matches any case.
+  find(words) {
+    const sought = words.trim(), isExact = sought !== sought.toLowerCase();
+    if (!sought) return [];
+    const found = [];
+    for (const item of this.model.items) {
+      if (!this.shown.has(item.kind) || !this.isAbout(item)) continue;
+      const text = this.textOf(item.id);
+      if ((isExact ? text : text.toLowerCase()).includes(sought)) found.push(item.id);
+    }
+    return found;
+  }
+}
+
+function showTook(ns) {
+  for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
+    if (ns >= unit * 0.9995) return Number((ns / unit).toPrecision(3)) + " " + name;
+  }
+  return ns + " ns";
+}
+function showSize(bytes) {
+  for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (bytes >= unit) return Number((bytes / unit).toPrecision(3)) + " " + name;
+  }
+  return bytes + " B";
+}
+// Seconds with microseconds: "6.149 103".
+function showTime(ns) {
+  const text = (ns / 1e9).toFixed(6);
+  return text.slice(0, -3) + "\u2009" + text.slice(-3);
+}
