@@ -19,7 +19,7 @@ using rdmaemu::Fault;
 #ifdef __SANITIZE_THREAD__
 constexpr int kRuns = 20;  // each takes many times as long
 #else
-constexpr int kRuns = 1000;
+constexpr int kRuns = 250;
 #endif
 
 std::string ReadFile(const std::string& path) {

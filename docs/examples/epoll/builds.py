@@ -36,9 +36,11 @@ def make_builds_and_tests_it():
                      "./service_test", "--gtest_filter=" + QUICK_TESTS], epoll.sources)
 
 
-def cmake_builds_and_tests_it():
+def cmake_builds_it():
+    """The tests take half a minute to compile. make has compiled them, and //docs/examples/kv tests
+    what the CMake files of the installed prefix do."""
     with example.Example("epoll") as epoll:
-        epoll.cmake(QUICK_TESTS)
+        epoll.cmake("service")
 
 
 def bazel_builds_and_tests_it():
@@ -63,4 +65,4 @@ def bazel_builds_and_tests_it():
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("examples_epoll", [(case.__name__, case) for case in (
-        make_builds_and_tests_it, cmake_builds_and_tests_it, bazel_builds_and_tests_it)]))
+        make_builds_and_tests_it, cmake_builds_it, bazel_builds_and_tests_it)]))
