@@ -105,12 +105,25 @@ void AwaitHost() {
   }
 }
 
+// Gives access to private pages. A program may have lowered RLIMIT_DATA since the buffer was
+// allocated. As the pages only replace others, the soft limit is raised meanwhile.
+bool GiveAccess(char* spare, size_t bytes) {
+  if (mprotect(spare, bytes, PROT_READ | PROT_WRITE) == 0) return true;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (setrlimit(RLIMIT_DATA, &raised) != 0) return false;
+  const bool opened = mprotect(spare, bytes, PROT_READ | PROT_WRITE) == 0;
+  setrlimit(RLIMIT_DATA, &limit);
+  return opened;
+}
+
 // Replaces shared pages by private ones with the same bytes, for all threads at once.
 bool MakePrivate(char* shared, size_t bytes) {
   char* const spare = g_arena.spare + (shared - g_arena.begin);
   // After mlockall(2), giving access would copy the pages, and lose what threads write meanwhile.
   munlock(spare, bytes);
-  if (mprotect(spare, bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  if (!GiveAccess(spare, bytes)) return false;
   madvise(spare, bytes, MADV_DODUMP);
   return mremap(spare, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, shared) != MAP_FAILED;
 }
@@ -154,7 +167,9 @@ void MakeAllPrivate() {
   }
   while (g_arena.live != nullptr) {
     SharedBuffer& buffer = *g_arena.live;
-    MakePrivate(buffer.begin, buffer.bytes);
+    // A child must not write into its parent's pages, so without private ones it gets none.
+    if (!MakePrivate(buffer.begin, buffer.bytes))
+      madvise(buffer.begin, buffer.bytes, MADV_DONTFORK);
     buffer.is_shared = false;
     Unlink(buffer);
   }

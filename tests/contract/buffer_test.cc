@@ -2,6 +2,7 @@
 // this device does not support.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -323,6 +324,32 @@ TEST_F(BufferForkTest, ParentAndChildHaveTheirOwnBytesAndTheHostWritesTheParents
 }
 
 // The parent's buffers of after the fork, the child's, and a transfer between the two processes.
+// A soft limit that was lowered since must not make parent and child share pages.
+TEST_F(BufferForkTest, ALoweredLimitOfDataSharesNothing) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  constexpr size_t kSize = 1 << 20;
+  newer::Buffer* buffer = nullptr;
+  char* const memory = Alloc(kSize, &buffer);
+  ASSERT_NE(memory, nullptr);
+  Fill(memory, kSize, 1);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+  const rlimit low{4096, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &low), 0);
+  ASSERT_NO_FATAL_FAILURE(Start([&] {
+    if (!Has(memory, kSize, 1)) return 1;
+    Fill(memory, kSize, 7);
+    return Has(memory, kSize, 7) ? 0 : 2;
+  }));
+  rlimit since{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &since), 0);
+  EXPECT_EQ(since.rlim_cur, low.rlim_cur);
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+  ASSERT_NO_FATAL_FAILURE(Await());
+  EXPECT_TRUE(Has(memory, kSize, 1));
+  verbs.free_buf(buffer);
+}
+
 TEST_F(BufferForkTest, BuffersOfAfterTheForkMoveBytesBetweenTheProcesses) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   newer::Buffer* before = nullptr;
