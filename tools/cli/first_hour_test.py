@@ -46,6 +46,8 @@ def files_of(directory):
 def a_failed_run_leaves_a_report():
     with Emulator() as emulator:
         emulator.env["CI_TOKEN"] = "secret"
+        # A directory that exists already must not stay open to others.
+        os.makedirs(os.path.join(emulator.directory, "reports", "h"), mode=0o755)
         result, directory = report(emulator, "sh", "-c", "ibv_devinfo; exit 3")
         check(result.returncode == 3, result.stderr)
         check("note: the report of this run is in %s; open its ladder.html" % directory
@@ -171,6 +173,32 @@ def mistakes_in_rules_say_what_to_write():
         let_go(held)
 
 
+def lost_output_is_a_failure():
+    with Emulator() as emulator, open("/dev/full", "w") as full:
+        for arguments in (("--version",), ("env",), ("hosts",), ("completion", "bash")):
+            done = subprocess.run([emulated.RDMAEMU, *arguments], env=emulator.env, text=True,
+                                  stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            check(done.returncode == 1 and "cannot write to standard output" in done.stderr,
+                  (arguments, done))
+
+
+def a_page_does_not_replace_its_trace():
+    with Emulator() as emulator:
+        trace = os.path.join(emulator.directory, "a.jsonl")
+        with open(trace, "w") as file:
+            file.write("{}\n")
+        done = emulator.rdmaemu("trace", "ladder", trace, "-o", trace)
+        check(done.returncode == 2 and "would replace" in done.stderr, done)
+        check(os.path.getsize(trace) == 3, "the trace was changed")
+
+
+def an_empty_name_is_refused():
+    with Emulator() as emulator:
+        for option in ("--report", "--program-trace", "--trace"):
+            done = emulator.rdmaemu("run", option, "", "--", "true")
+            check(done.returncode == 2 and option in done.stderr, done)
+
+
 def a_missing_option_names_the_help_of_its_command():
     with Emulator() as emulator:
         for words in (["device", "remove"], ["address", "move", "127.0.1.9"], ["pkey", "set"],
@@ -199,6 +227,9 @@ CASES = [
     completion_knows_each_command_and_option,
     the_version_names_the_build,
     mistakes_in_rules_say_what_to_write,
+    lost_output_is_a_failure,
+    a_page_does_not_replace_its_trace,
+    an_empty_name_is_refused,
     a_missing_option_names_the_help_of_its_command,
     only_their_user_reads_the_files_of_a_host,
 ]

@@ -4,7 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -295,6 +298,7 @@ int Main(int argc, char** argv) {
   run->add_option("--program-trace", program_trace.path,
                   "Write each call, event and completion of CMD and its children as JSON lines, on "
                   "either backend (docs/trace.md)")
+      ->check(IsNotEmpty())
       ->type_name("FILE");
   run->add_option("--program-trace-limit", program_trace.limit_bytes,
                   "Limit of the recording for --program-trace, such as 500M; default 4G. Records "
@@ -344,6 +348,7 @@ int Main(int argc, char** argv) {
                 "kernel allows it. Commands that CMD starts use the same hosts");
   ReportRequest report{.version = kVersion};
   AddReportOptions(*run, report);
+  run->get_option("--report")->check(IsNotEmpty());
   run->prefix_command();
   run->footer(kRunExample);
 
@@ -473,11 +478,19 @@ void FillClosedStreams() {
   }
 }
 
+// Returns the status of the command. A command whose output was lost has failed.
+int FlushOutput(int status) {
+  if (fflush(stdout) == 0 && ferror(stdout) == 0) return status;
+  const int failed =
+      Fail(kFailed, std::string("cannot write to standard output: ") + std::strerror(errno));
+  return status == 0 ? failed : status;
+}
+
 }  // namespace
 }  // namespace rdmaemu::cli
 
 int main(int argc, char** argv) {
   rdmaemu::cli::FillClosedStreams();
   rdmaemu::cli::HearOfChildren();
-  return rdmaemu::cli::Main(argc, argv);
+  return rdmaemu::cli::FlushOutput(rdmaemu::cli::Main(argc, argv));
 }

@@ -78,7 +78,8 @@ runtime::OrMessage<RunReport> RunReport::Begin(const ReportRequest& request, Run
                           std::strerror(number) + "; name another directory with --report");
   };
   if (error) return failed(error.value());
-  if (mkdir(report.directory_.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+  if (mkdir(report.directory_.c_str(), kDirectoryMode) != 0 &&
+      (errno != EEXIST || chmod(report.directory_.c_str(), kDirectoryMode) != 0)) {
     return failed(errno);
   }
   report.lock_.Reset(open(report.directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -193,6 +194,12 @@ int TraceLadder(const TraceLadderRequest& request) {
   trace_tools::Selection selection;
   if (const auto wrong = SetMoments(request.from, request.to, selection)) {
     return Fail(kUsage, *wrong);
+  }
+  for (const std::string& file : request.files) {
+    std::error_code missing;
+    if (std::filesystem::equivalent(file, request.out, missing)) {
+      return Fail(kUsage, "-o " + request.out + " would replace " + file + "; name another file");
+    }
   }
   const auto loaded = LoadAll(request.files);
   if (!loaded) return Fail(kFailed, loaded.error());

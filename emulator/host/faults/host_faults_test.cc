@@ -195,8 +195,7 @@ TEST_F(FaultsTest, ARuleIsAfterOneThatTheHostHas) {
     return Fault(server_client_, CallOp::kFaultAdd, rule);
   };
   EXPECT_EQ(add("at = \"cm\", after = \"gate\", drop = true"),
-            "{\"error\":\"host \\\"server\\\" has no rule \\\"gate\\\"; there is no other to be "
-            "after\"}");
+            "{\"error\":\"host \\\"server\\\" has no rule \\\"gate\\\"; it has no other rule\"}");
   OnServer("name = \"gate\", at = \"cm.req\", host = \"server\"");
   EXPECT_EQ(add("at = \"cm\", after = \"gat\", drop = true"),
             "{\"error\":\"host \\\"server\\\" has no rule \\\"gat\\\"; did you mean "
@@ -284,8 +283,9 @@ TEST_F(FaultsTest, TheListOfTheMostAndLongestRulesFitsOneReply) {
     OnServer("name = \"" + name + "\", at = \"call.take_channel_overflow\", errno = " +
              "\"EPROTONOSUPPORT\", takes_effect = true");
   }
-  EXPECT_NE(Fault(server_client_, CallOp::kFaultAdd, "at = \"cm\", drop = true").find("no more"),
-            std::string::npos);
+  EXPECT_NE(
+      Fault(server_client_, CallOp::kFaultAdd, "at = \"cm\", drop = true").find("the maximum"),
+      std::string::npos);
   EXPECT_GT(Fault(server_client_, CallOp::kFaultList).size(), fault::Rules::kMaxRules * 128);
 }
 
