@@ -3,7 +3,7 @@
 # this file. Uses the variables work, out and version.
 # shellcheck disable=SC2154
 
-check_programs="rdmacm-utils,ibverbs-utils,libisal2,libstdc++6,iproute2,pkg-config,g++,libibverbs-dev,librdmacm-dev"
+check_programs="rdmacm-utils,ibverbs-utils,libisal2,libstdc++6,iproute2,pkg-config,g++,libibverbs-dev,librdmacm-dev,python3"
 
 # in_root COMMAND...: runs a command in the fresh root directory, in namespaces of its own.
 in_root() {
