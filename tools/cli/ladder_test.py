@@ -11,7 +11,8 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
-from emulated import Emulator, Failure, free_addresses  # noqa: E402
+from cli_support import check, expect  # noqa: E402
+from emulated import Emulator, free_addresses  # noqa: E402
 
 SERVER, CLIENT = free_addresses(2)
 RULES = """
@@ -25,18 +26,6 @@ HOSTILE = "</script><img src=x onerror=\"document.documentElement.dataset.owned=
 MOST_RECORDS = 250_000  # kMaxLadderRecords
 # Chromium starts in a second on an idle machine, and much later on a busy one.
 BROWSER_LIMIT_S = 200
-
-
-def check(holds, text):
-    if not holds:
-        raise Failure(text)
-
-
-def expect(result, status, *words):
-    check(result.returncode == status, "status %s instead of %s: %s%s" %
-          (result.returncode, status, result.stdout, result.stderr))
-    for word in words:
-        check(word in result.stderr, "%r is not in: %s" % (word, result.stderr))
 
 
 def open_page(page, fragment):

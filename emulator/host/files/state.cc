@@ -21,7 +21,7 @@ class Lines {
     text_.append(name).append(": ").append(value).append("\n");
   }
   void Add(std::string_view name, uint64_t value) { Add(name, std::to_string(value)); }
-  // Adds a handle. A handle of 0 means that there is no object.
+  // Adds a handle. Handle 0 names no object and becomes "none".
   void AddHandle(std::string_view name, Handle handle) {
     if (handle == 0) return Add(name, "none");
     Add(name, handle);

@@ -12,8 +12,8 @@
 
 namespace rdmaemu::files {
 
-// The most listed objects of one kind, so that a directory fits into one reply. A file named "more"
-// shows that there are others.
+// The most listed objects of one kind, so that a directory fits into one reply. If the host has
+// more, the directory also has a file named "more".
 inline constexpr size_t kMaxListedObjects = 8192;
 
 // The process that created an object. pid 0: the process is no longer connected.
