@@ -94,13 +94,13 @@ class Channels {
   // Drops all events of a channel that is about to be destroyed.
   void Clear(uint32_t handle);
 
-  // Barriers, as in class Cm.
+  // Barriers work as in class Cm.
   void SetDoor(EventDoor* door) { door_ = door; }
   void LetGo(const std::optional<std::string_view>& barrier);
   bool HoldsEvents() const;
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
-  // Shows the events whose delay has ended.
+  // Makes the events visible whose delay has ended.
   void Expire(Time now);
   std::optional<Time> NextDeadline() const {
     return timed_.empty() ? std::nullopt : std::optional(timed_.begin()->until);
@@ -115,7 +115,7 @@ class Channels {
     auto operator<=>(const Timed&) const = default;
   };
 
-  // Shows the events up to the first held one.
+  // Makes the events up to the first held one visible.
   void Show(Channel& channel);
   void Hide(Channel& channel, uint64_t from);
   // Removes the event's delay before the event itself is removed.

@@ -76,7 +76,7 @@ class Cm {
   // Executes one command of rdma_user_cm.h on a channel. `command` is RDMA_USER_CM_CMD_*, `in` is
   // its struct, and `out` gets the response. calls.h describes the structs where a pointer was
   // replaced. Ignores the structs' `response` members. Returns how many bytes of `out` were filled.
-  // GET_EVENT returns kNothingQueued when no event is queued, and the caller waits.
+  // GET_EVENT returns kNothingQueued when no event is queued. The caller must then wait.
   Result<size_t> Call(Time now, GroupId group, ProcessId process, uint32_t channel,
                       uint32_t command, std::span<const std::byte> in, std::span<std::byte> out);
   void Receive(Time now, const CmRoute& route, const wire::CmMessage& message);
@@ -85,7 +85,8 @@ class Cm {
   // Call this when a QP moved to ERR or RESET or is being destroyed. Ends the QP's connection if
   // its manager is iw_cm.
   void QpEnded(Time now, uint32_t qpn);
-  // Destroys all of the group's channels and ids, as when their descriptors are closed.
+  // Destroys all of the group's channels and ids, as the kernel does when their descriptors are
+  // closed.
   void GroupGone(Time now, GroupId group);
   // Destroys the group's channels that no process owns any more.
   void EndOrphans(Time now, GroupId group, const Survivors& survivors);
@@ -100,7 +101,8 @@ class Cm {
 
   // `door` is not owned. Without a door no event is held.
   void SetEventDoor(EventDoor* door);
-  // Delivers the events that the barrier of that name holds. Without a name, those of all barriers.
+  // Delivers the events that the barrier of that name holds. Without a name, delivers the events of
+  // all barriers.
   void LetGo(const std::optional<std::string_view>& barrier);
   // Returns true while a barrier holds an event. Delayed events do not count.
   bool HoldsEvents() const;

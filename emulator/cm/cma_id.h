@@ -81,9 +81,9 @@ struct CmaId {
   bool holds_port = false;
   bool af_only_set = false;
   std::optional<BoundDevice> device;
-  // As ib_addr_get_pkey: 0 for an Ethernet interface (measured). A device chosen for a loopback
-  // address gives the first entry of its P_Key table. On a port with LIDs: the partition of the
-  // sockaddr_ib, or of the IPoIB interface.
+  // The P_Key of ib_addr_get_pkey. It is 0 for an Ethernet interface (measured). For a loopback
+  // address it is the first entry of the chosen device's P_Key table. On a port with LIDs it is the
+  // partition of the sockaddr_ib, or of the IPoIB interface.
   uint16_t address_pkey = 0;
   // Both GIDs of an id that resolved a loopback address on a port with LIDs (cma_bind_loopback).
   std::optional<NetAddress> loopback_gid;
@@ -99,7 +99,7 @@ struct CmaId {
   uint32_t qkey = 0;
   rdma_ucm_ece ece = {};
   uint64_t connection = 0;  // IbCm's key; 0: none
-  // For ids whose manager is iw_cm.
+  // Only ids whose manager is iw_cm use the members up to responder_resources.
   bool established = false;
   uint32_t outcome_channel = 0;  // channel on which a blocked rdma_connect waits for its outcome
   bool reset_by_peer = false;    // the peer has withdrawn this id's request

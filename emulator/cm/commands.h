@@ -22,9 +22,9 @@ struct CommandContext {
 };
 
 // Executes command RDMA_USER_CM_CMD_* number `command`. Returns how many bytes of `out` were
-// filled. EINVAL for an unknown command or an input of another size. ENOSPC when the response does
-// not fit. ENOSYS for GET_OPTION, which has a number but no code in the kernel, and for the
-// InfiniBand services of newer kernels.
+// filled. Returns EINVAL for an unknown command or an input of another size. Returns ENOSPC when
+// the response does not fit. Returns ENOSYS for GET_OPTION, which has a number but no code in the
+// kernel, and for the InfiniBand services of newer kernels.
 Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<const std::byte> in,
                           std::span<std::byte> out);
 

@@ -324,7 +324,8 @@ TEST_F(CmTest, CommandsOfEveryWrongSizeAreRefusedAndChangeNothing) {
 }
 
 // Two programs send random commands for a few ids, on a network that drops and duplicates messages.
-// The host must not crash. After the programs have ended and time has passed, nothing must be left.
+// The host must not crash. After the programs have ended and all timers have expired, no id or
+// connection may remain.
 TEST(Hostile, RandomCommandsOnALossyNetworkLeaveNothingBehind) {
   for (uint64_t seed = 1; seed <= 40; seed++) {
     SCOPED_TRACE(seed);

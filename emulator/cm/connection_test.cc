@@ -215,7 +215,7 @@ TEST_F(CmTest, SilenceIsUnreachableAfterSixteenRequests) {
   EndAll();
 }
 
-// rxe's packet lifetime is 18. Measured: a REQ is given up after 99 s and a DREQ after 102 s.
+// rxe's packet lifetime is 18. Measured: a REQ times out after 99 s, and a DREQ after 102 s.
 TEST_F(CmTest, WithThePacketLifetimeOfRxeSilenceLasts98Seconds) {
   client_node.profile.cm.packet_lifetime = 18;
   Lose("REQ", 1000);

@@ -1,5 +1,5 @@
-// Destroying an id in each state sends the peer the state's message (ib_destroy_cm_id) once.
-// Nothing remains afterwards.
+// Tests that destroying an id in any state sends the peer the state's message (ib_destroy_cm_id)
+// once. Afterwards no connection remains.
 #include <endian.h>
 
 #include "emulator/cm/wire_peer_for_test.h"
@@ -92,8 +92,8 @@ TEST_F(DestroyTest, AReplyThatThePeerHoldsIsTakenBackWithReason28) {
   ExpectRej28(CmMessageType::kOther, true);
   ExpectTheEnd();
 }
-// The kernel sends its DREQ once. The emulator repeats it until it is answered, so that the peer
-// learns of the end on a lossy network, too (docs/design.md).
+// The kernel sends its DREQ once. The emulator retransmits the DREQ until the peer answers, so that
+// the peer gets the DREQ on a lossy network, too (docs/design.md).
 TEST_F(DestroyTest, AConnectionIsDisconnected) {
   EstablishToPeer();
   DestroyClient();
@@ -168,7 +168,7 @@ TEST_F(CmTest, BothMayConnectToEachOtherAtOnce) {
   ASSERT_EQ(client.Establish(active), 0);
   ASSERT_EQ(server.Establish(servers), 0);
   net.Settle();
-  // There are two connections. Neither has replaced the other.
+  // Both connections exist. Neither of them has replaced the other.
   EXPECT_EQ(client.Expect(EventType::kEstablished).id, of_server);
   EXPECT_EQ(server.Expect(EventType::kEstablished).id, passive);
   EXPECT_EQ(client.Destroy(back), 0);
@@ -199,7 +199,7 @@ TEST_F(CmTest, BothDisconnectsAtOnceAnswerEachOther) {
   net.Settle();
   client.Expect(EventType::kDisconnected);
   server.Expect(EventType::kDisconnected);
-  // Each now owes the other a DREP.
+  // Each side has received a DREQ and must answer with a DREP.
   ASSERT_EQ(client.Disconnect(active), 0);
   ASSERT_EQ(server.Disconnect(passive), 0);
   net.Run(1s);

@@ -1,5 +1,5 @@
-// Events of ids when their address moves (cma_netdev_change). Also the fate of messages that cannot
-// be sent because a port is down (cm_send_handler, cm_process_send_error). The statuses were
+// Tests the events of ids when their address moves (cma_netdev_change). Also tests messages that
+// cannot be sent because a port is down (cm_send_handler, cm_process_send_error). The statuses were
 // measured on rdma_rxe.
 #include "emulator/cm/network_for_test.h"
 

@@ -87,8 +87,8 @@ class CmAddresses {
     (void)local;
     return (pkey & 0x7fff) == 0x7fff ? std::optional<uint16_t>(0) : std::nullopt;
   }
-  // Returns true when devices of this host have loopback addresses of this family. Then other
-  // loopback addresses may be peers.
+  // Returns true when devices of this host have loopback addresses of this family. In this case
+  // other loopback addresses may be peers.
   virtual bool LivesOnLoopback(bool ipv4) const = 0;
   // Returns true for every own address. DeviceOf returns nullptr for an own address without an RDMA
   // device.
@@ -98,8 +98,8 @@ class CmAddresses {
 class CmTransport {
  public:
   virtual ~CmTransport() = default;
-  // Sends a message. Returns an errno only for a failure that the kernel learns at once, as for a
-  // MAD whose send fails. A message lost in flight is no error.
+  // Sends a message. Returns an errno only when the send itself fails, as for a failed MAD of the
+  // kernel. A message lost in flight is no error.
   virtual Status Send(Time now, const CmRoute& route, const wire::CmMessage& message) = 0;
 };
 
@@ -114,20 +114,21 @@ class CmGroups {
   virtual void LeaveGroup(uint32_t device_index, const NetAddress& group) = 0;
 };
 
-// The group's QP of a number at an address, for devices whose connection manager is iw_cm.
+// Finds a group's QP by its number and address, and moves it to another state. Only devices whose
+// connection manager is iw_cm need this interface.
 class CmQueuePairs {
  public:
   virtual ~CmQueuePairs() = default;
-  // EINVAL when there is no such QP, or it has been connected before.
+  // Returns EINVAL when there is no such QP, or when the QP has been connected before.
   virtual Status CheckConnectable(GroupId group, const NetAddress& local, uint32_t qpn) = 0;
-  // ConnectQp moves the QP to RTS, with EINVAL as above. DisconnectQp moves the QP to ERR and
-  // ignores a missing QP. Both may cause a call of QpEnded.
+  // ConnectQp moves the QP to RTS, and returns EINVAL as CheckConnectable does. DisconnectQp moves
+  // the QP to ERR and ignores a missing QP. Both may cause a call of QpEnded.
   virtual Status ConnectQp(Time now, GroupId group, uint32_t qpn,
                            const QpConnection& connection) = 0;
   virtual void DisconnectQp(Time now, GroupId group, const NetAddress& local, uint32_t qpn) = 0;
 };
 
-// Not owned.
+// The interfaces are not owned.
 struct CmEnvironment {
   CmAddresses& addresses;
   CmTransport& transport;

@@ -1,11 +1,12 @@
-// Every message in every state of a connection, on both sides: the answer of the kernel's handlers
-// in cm.c, and the application's event. Most of these messages are late or duplicates.
+// Tests every message in every state of a connection, on both sides. The expected answer is that of
+// the kernel's handlers in cm.c, with the application's event. Most of these messages are late or
+// duplicates.
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {
 namespace {
 
-// States as in cm.c. kRejected and kRefused are IDLE, and kGone has no id any more.
+// States as in cm.c. kRejected is IDLE. In kGone the id is destroyed.
 enum class State {
   kReqSent,
   kMraReqReceived,

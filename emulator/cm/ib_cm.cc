@@ -178,7 +178,7 @@ void IbCm::ResetToIdle(Connection& connection) {
   connection.state = IbCmState::kIdle;
 }
 
-// ENOENT when the path's partition is not in the device's table (cm_init_av_by_path).
+// Returns ENOENT when the path's partition is not in the device's table (cm_init_av_by_path).
 Result<uint64_t> IbCm::SendReq(Time now, const ConnectParameters& parameters) {
   const auto pkey_index = addresses_.FindPkey(parameters.route.source, parameters.req.pkey);
   if (!pkey_index) return Fail(ENOENT);
@@ -337,7 +337,8 @@ void IbCm::Withdraw(Time now, Connection& connection) {
 Status IbCm::SendDreq(Time now, Connection& connection) {
   if (connection.state != IbCmState::kEstablished) return Fail(EINVAL);
   wire::CmDreq dreq{connection.local_id, connection.remote_id, connection.remote_qpn, {}};
-  // A transaction id of its own, because the peer's tables may still hold the handshake's.
+  // The DREQ gets a new transaction id, because the peer's tables may still hold the handshake's
+  // id.
   const uint64_t transaction = uint64_t{random_.Next32()} << 32 | connection.local_id;
   SendUntilAnswered(now, connection, {transaction, 0, std::move(dreq)}, IbCmState::kDreqSent);
   return {};
@@ -373,8 +374,8 @@ Status IbCm::Establish(Time now, Connection& connection) {
   return {};
 }
 
-// Shortens the interval between DREQs. A peer may have asked for hours, but an id that was
-// destroyed must not remain for that long.
+// Shortens the interval between DREQs. A peer may have asked for an interval of hours, but the
+// connection of a destroyed id must not remain for hours.
 void IbCm::HurryDreq(Time now, Connection& connection) {
   const CmProfile& profile = connection.local.profile;
   const Duration ours =
@@ -429,7 +430,7 @@ void IbCm::Destroy(Time now, uint64_t key) {
 
 // ---- time
 
-// The peer repeats its message until its retries end.
+// Records until when the peer retransmits its message: until the peer's retries end.
 void IbCm::GiveToApplication(Time now, Connection& connection, IbCmState state) {
   connection.state = state;
   connection.held_until = now + (connection.max_retries + 1) * connection.response_timeout;
@@ -467,7 +468,7 @@ void IbCm::TellOwner(Time now, Connection& connection, IbCmEventType type,
     }
     return;
   }
-  // No application is left to answer a DREQ.
+  // The connection has no owner that could answer a DREQ.
   if (connection.state == IbCmState::kDreqReceived) (void)SendDrep(now, connection);
   DropIfOver(connection);
 }
@@ -501,8 +502,8 @@ void IbCm::RetransmitOrGiveUp(Time now, Connection& connection) {
   switch (connection.state) {
     case IbCmState::kReqSent:
     case IbCmState::kMraReqReceived:
-      // This side gives up at give_up_at and stops repeating the REQ. A later accept would be too
-      // late, so the REQ is withdrawn.
+      // At give_up_at this side stops retransmitting the REQ. A later accept would be too late, so
+      // this side withdraws the REQ.
       if (connection.give_up_at) Withdraw(now, connection);
       ResetToIdle(connection);
       TellOwner(now, connection, IbCmEventType::kReqError, nullptr);

@@ -67,7 +67,7 @@ enum class IbCmEventType : uint8_t {
   kSidrRepReceived,
 };
 
-// The local end: values of its device and path that a connection needs after the device was
+// The local end. A connection needs these values of its device and path after the device was
 // removed.
 struct LocalPort {
   uint64_t node_guid_be = 0;
@@ -77,7 +77,7 @@ struct LocalPort {
 
 struct Connection {
   uint64_t key = 0;    // never reused
-  uint32_t owner = 0;  // id handle; 0: no owner, only the protocol runs to its end
+  uint32_t owner = 0;  // id handle; 0: no owner, only the protocol continues to its end
   IbCmState state = IbCmState::kIdle;
   uint32_t local_id = 0, remote_id = 0;
   uint64_t transaction_id = 0;
@@ -118,8 +118,8 @@ enum class RequestVerdict : uint8_t {
   kRefused,  // REJ 28, or SIDR_REP with status 2
 };
 
-// The owner's immediate answer to a REP (kYes: RTU, kNo: REJ) or a DREQ (kYes: DREP). kLater: the
-// owner answers by a later call.
+// The owner's immediate answer to a REP (kYes: RTU, kNo: REJ) or a DREQ (kYes: DREP). With kLater
+// the owner answers by a later call.
 enum class EventAnswer : uint8_t { kLater, kYes, kNo };
 
 // The owner of the connections. None of its functions calls back into IbCm.
@@ -127,7 +127,8 @@ class IbCmUser {
  public:
   virtual ~IbCmUser() = default;
   virtual bool Listens(const CmDevice& device, uint64_t service_id) = 0;
-  // Handles a REQ or SIDR_REQ for a service id with a listener. kTaken: sets `connection.owner`.
+  // Handles a REQ or SIDR_REQ for a service id with a listener. Sets `connection.owner` when it
+  // returns kTaken.
   virtual RequestVerdict Request(Time now, Connection& connection, const CmDevice& device,
                                  const wire::CmMessage& message) = 0;
   // Handles an event of a connection with an owner. `message` caused the event, nullptr when no
@@ -145,8 +146,8 @@ struct ConnectParameters {
   uint32_t ece_attr_mod = 0;
   std::vector<uint8_t> more_private_data = {};
   Duration give_up_after{};  // despite repeats; zero: when the repeats end
-  // Limits the time from an MRA to the reply. On iWARP the MRA stands for TCP's answer to the REQ.
-  // Zero: give_up_after limits the reply.
+  // Limits the time from an MRA to the reply. On iWARP the MRA replaces TCP's answer to the REQ.
+  // When this value is zero, give_up_after limits the reply.
   Duration reply_after_mra{};
 };
 struct SidrParameters {
@@ -170,7 +171,7 @@ class IbCm {
         user_(user) {}
 
   Connection* Find(uint64_t key);
-  // ENOMEM when there are too many connections.
+  // Returns ENOMEM when there are kMaxConnections connections.
   Result<uint64_t> SendReq(Time now, const ConnectParameters& parameters);
   Result<uint64_t> SendSidrReq(Time now, const SidrParameters& parameters);
   // Fills in ids, GUID and ack delay. This and the next functions return EINVAL in a state where
@@ -186,8 +187,8 @@ class IbCm {
   Status SendDreq(Time now, Connection& connection);
   Status SendDrep(Time now, Connection& connection);
   Status SendSidrRep(Time now, Connection& connection, wire::CmSidrRep rep, uint32_t ece_attr_mod);
-  // Handles data that arrived before the RTU. EISCONN when established already, EINVAL in other
-  // states.
+  // Handles data that arrived before the RTU. Returns EISCONN when the connection is established
+  // already, EINVAL in other states.
   Status Establish(Time now, Connection& connection);
   // Ends the owner's use of a connection (ib_destroy_cm_id). Sends the peer the message that the
   // state requires. An established connection remains until its DREQ is answered or its retries
@@ -197,12 +198,13 @@ class IbCm {
   void Receive(Time now, const CmRoute& route, const CmDevice& device,
                const wire::CmMessage& message);
   // Handles ICMP port unreachable: no program listens at the peer's address. Ends requests that
-  // wait for TCP's answer. The IB CM ignores this, as the kernel does.
+  // wait for TCP's answer. The IB CM ignores the ICMP message, as the kernel does.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);
   void Expire(Time now);
   std::optional<Time> NextDeadline() const { return timers_.Next(); }
-  // Returns true while a peer's deadline runs against an application of this host. The application
-  // has not answered a REQ or SIDR_REQ. For a REP or DREQ, this ends when the peer stops repeating.
+  // Returns true while a peer's deadline runs against an application of this host. The deadline
+  // runs while the application has not answered a REQ or SIDR_REQ. For a REP or DREQ, the deadline
+  // ends when the peer stops retransmitting.
   bool AwaitsApplication(Time now) const;
 
   size_t connections() const { return connections_.size(); }
@@ -233,8 +235,8 @@ class IbCm {
   void TellOwner(Time now, Connection& connection, IbCmEventType type,
                  const wire::CmMessage* message);
   void DropIfOver(Connection& connection);
-  // Finds a connection by the local id (cm_acquire_id). The peer's id must match the known one,
-  // which is 0 while unknown.
+  // Finds a connection by the local id (cm_acquire_id). The peer's id must match the connection's
+  // remote id. The remote id is 0 while the peer's id is unknown.
   Connection* Acquire(uint32_t local_id, uint32_t remote_id);
   Connection* FindRejected(const wire::CmRej& rej);
   // Sends a REJ for a REQ or REP without a connection here (cm_issue_rej).

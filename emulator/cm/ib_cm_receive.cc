@@ -126,7 +126,7 @@ void IbCm::OnReq(Time now, const CmRoute& route, const CmDevice& device,
     return;
   }
   Connection* made = Create();
-  if (made == nullptr) {  // as when the kernel is out of memory: a repeat may succeed
+  if (made == nullptr) {  // as when the kernel is out of memory: a retransmission may succeed
     statistics_.dropped_no_room++;
     return;
   }
@@ -178,7 +178,7 @@ void IbCm::SendMra(Time now, const Connection& connection, CmMessageType message
 }
 
 void IbCm::OnMra(Time now, const wire::CmMra& mra) {
-  // While only a REQ was sent, the peer's id is unknown.
+  // Before the peer has answered the REQ, the connection has no remote id.
   Connection* connection = mra.message == CmMessageType::kReq
                                ? Acquire(mra.remote_comm_id, 0)
                                : Acquire(mra.remote_comm_id, mra.local_comm_id);
@@ -206,7 +206,7 @@ void IbCm::OnMra(Time now, const wire::CmMra& mra) {
 
 Connection* IbCm::FindRejected(const wire::CmRej& rej) {
   if (rej.reason == static_cast<uint16_t>(RejectReason::kTimeout)) {
-    // A peer that gave up before an answer does not know our id. Its GUID identifies the
+    // A peer that timed out before our answer does not have our id. The peer's GUID identifies the
     // connection.
     uint64_t guid_be;
     std::memcpy(&guid_be, rej.additional_info.data(), sizeof guid_be);
@@ -320,7 +320,8 @@ void IbCm::OnDreq(Time now, const CmRoute& route, const wire::CmMessage& message
                   const wire::CmDreq& dreq) {
   Connection* connection = Acquire(dreq.remote_comm_id, dreq.local_comm_id);
   if (connection == nullptr) {
-    // The connection ended long ago. The earlier answer was lost, and the peer waits for it.
+    // The connection ended long ago. Our earlier DREP was lost, and the peer still waits for a
+    // DREP.
     statistics_.duplicates++;
     Send(now, {route.destination, route.source, route.traffic_class, route.pkey}, 0,
          {message.transaction_id, 0, wire::CmDrep{dreq.remote_comm_id, dreq.local_comm_id, {}}});

@@ -1,5 +1,5 @@
-// Ids whose manager is iw_cm. Tests check their events, the peer's events after a failed step, the
-// common end of QP and connection, and lossy networks.
+// Tests ids whose manager is iw_cm: their events, the peer's events after a failed step, QPs that
+// end with their connection, and lossy networks.
 #include <infiniband/ib.h>
 
 #include <cstring>
@@ -104,7 +104,7 @@ TEST_F(Iwarp, TheAcceptItselfEstablishesThePassiveSideAndTheReplyTheActiveOne) {
   EndAll();
 }
 
-// Measured: connect {3, 5} and accept {6, 2} give both ends the depths they can serve.
+// Measured: after connect {3, 5} and accept {6, 2}, both ends have the depths that they support.
 TEST_F(Iwarp, TheDepthsAreNegotiated) {
   active = client.Resolved("10.0.0.2", 7000);
   rdma_ucm_conn_param asked = Program::Parameters(kClientQpn);
@@ -270,8 +270,8 @@ TEST_F(Iwarp, AConnectThatNobodyAcceptsIsUnreachableInTenSecondsAndTheAcceptCome
   EndAll();
 }
 
-// On one host the request is repeated meanwhile, and an MRA answers it. The MRA does not prolong
-// the time.
+// On one host the REQ is retransmitted, and an MRA answers each REQ. The MRA does not extend the
+// time-out.
 TEST_F(Iwarp, OnOneHostTheTimeIsTheSame) {
   client.Listener("10.0.0.1", 7000);
   active = client.Resolved("10.0.0.1", 7000);
@@ -286,7 +286,7 @@ TEST_F(Iwarp, OnOneHostTheTimeIsTheSame) {
   client_node.cm.GroupGone(net.now, client.group);
 }
 
-// As measured on siw: the QP is looked up first.
+// Measured on siw: the accept looks up the QP first.
 TEST_F(Iwarp, ALateAcceptWithoutAQpIsInvalidRatherThanReset) {
   Request();
   net.Run(10min);
@@ -357,7 +357,7 @@ TEST_F(Iwarp, NobodyListensOnAnotherHost) {
   EndAll();
 }
 
-// rdma_connect(3) blocks on an RNIC. The library waits on its own channel.
+// rdma_connect(3) blocks on an RNIC. The library waits on an event channel of its own.
 class IwarpBlocking : public Iwarp {
  protected:
   // Starts a connect. `waiting` gets the outcome.
@@ -414,7 +414,7 @@ TEST_F(IwarpBlocking, TimesOutWhenNobodyIsThereAfterTcpsTime) {
   EndAll();
 }
 
-// ICMP port unreachable, where TCP would send RST.
+// The peer sends ICMP port unreachable, where TCP would send RST.
 TEST_F(IwarpBlocking, IsRefusedWhereNobodyHasThePort) {
   net.filter = [](const wire::CmMessage&) { return Net::Fate{.lost = true}; };
   Begin(7000);
@@ -478,7 +478,7 @@ TEST_F(Iwarp, NobodyListensOnThisHost) {
   const uint32_t id = server.Resolved("10.0.0.2", 7001);
   EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), ECONNREFUSED);
   server.ExpectNothing();
-  // The failed connect changed nothing. A later connect succeeds once there is a listener.
+  // The failed connect did not change the id. A later connect succeeds when there is a listener.
   server.Listener("10.0.0.2", 7001);
   EXPECT_EQ(server.Connect(id, Program::Parameters(kServerQpn)), 0);
   EndAll();
@@ -547,7 +547,8 @@ TEST_F(Iwarp, AQpThatGoesWhileItConnectsTakesTheRequestBack) {
   EndAll();
 }
 
-// Measured (scenario removal): listener, passive DISCONNECTED, active, passive.
+// Measured (scenario removal). The order is DEVICE_REMOVAL of the listener, DISCONNECTED of the
+// passive id, DEVICE_REMOVAL of the active id, then of the passive id.
 TEST_F(Iwarp, ARemovedDeviceEndsItsConnectionsAndSaysSoOnce) {
   server_node.idle_qps = {kServerQpn, 24};
   active = server.Resolved("10.0.0.2", 7000);

@@ -1,5 +1,5 @@
-// Multicast groups of ids: which joins make the device a member, for how long, and which are
-// refused.
+// Tests the multicast groups of ids: which joins make the device a member, for how long, and which
+// joins fail.
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -92,8 +92,9 @@ TEST_F(Joining, ADeviceThatIsRemovedLeavesItsGroups) {
   EXPECT_EQ(client.Errno(RDMA_USER_CM_CMD_LEAVE_MCAST, leave), ENOENT);
 }
 
-// The natural cause of ROUTE_ERROR on RoCE. librdmacm fetches the event and asks for the path, but
-// the device was removed meanwhile. The same turns an ADDR_RESOLVED into an ADDR_ERROR.
+// This is the natural cause of ROUTE_ERROR on RoCE. librdmacm fetches the event and queries the
+// path, but the device was removed before the query. The same failure turns an ADDR_RESOLVED into
+// an ADDR_ERROR.
 TEST_F(CmTest, AResolutionThatIsFetchedAfterItsDeviceWentCannotBeRead) {
   const uint32_t id = client.Create();
   ASSERT_EQ(client.Resolve(id, "10.0.0.2", 7000), 0);

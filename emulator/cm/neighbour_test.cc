@@ -1,4 +1,4 @@
-// Addresses without an answering neighbour (process_one_req of the kernel's addr.c; scenario
+// Tests addresses without an answering neighbour (process_one_req of the kernel's addr.c; scenario
 // arpfail).
 #include "emulator/cm/network_for_test.h"
 

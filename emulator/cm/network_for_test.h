@@ -1,5 +1,6 @@
 // Connection managers of hosts on a network with virtual time, for tests. Each Node is a host with
-// one device. Messages take a millisecond. A filter may drop, duplicate or delay them.
+// one device. Each message is delivered after one millisecond. A filter may drop, duplicate or
+// delay them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -170,7 +171,7 @@ class Net {
       flying.emplace(now + fate.delay, std::pair(route, message));
     }
   }
-  // Runs until no event is left that is due by `until`.
+  // Processes all messages and timers that are due by `until`.
   void RunUntil(Time until) {
     for (;;) {
       std::optional<Time> next;
@@ -425,7 +426,7 @@ class CmTest : public testing::Test {
       return Net::Fate{.lost = wire::CmName(message.body) == name && count-- > 0};
     };
   }
-  // Ends both programs, and checks that nothing is left after all timers have expired.
+  // Ends both programs, and checks that no object remains after all timers have expired.
   void EndAll() {
     client_node.cm.GroupGone(net.now, client.group);
     server_node.cm.GroupGone(net.now, server.group);

@@ -15,9 +15,9 @@
 
 namespace rdmaemu::cm {
 
-// The data of an id that others on its port are checked against. The binding belongs to the id,
-// which may change it while bound: resolving the destination replaces a wildcard source by an
-// address.
+// The addresses of an id. Other ids on the same port are checked against them. The id owns the
+// binding and may change it while bound. For example, resolving the destination replaces a wildcard
+// source by an address.
 struct PortBinding {
   uint32_t id = 0;
   SocketAddress source, destination;
@@ -30,14 +30,15 @@ class PortSpaces {
   // The default of net.ipv4.ip_local_port_range.
   static constexpr uint16_t kFirstEphemeral = 32768, kLastEphemeral = 60999;
 
-  // Binds source.port, or an ephemeral port written to source.port when it is 0. The binding must
-  // keep its place in memory until Release. EADDRINUSE for the same address. EADDRNOTAVAIL when a
-  // wildcard is involved, or no ephemeral port is left.
+  // Binds source.port. When source.port is 0, chooses an ephemeral port and writes its number
+  // there. The binding must keep its address in memory until Release. Returns EADDRINUSE for the
+  // same address. Returns EADDRNOTAVAIL when a wildcard is involved, or when no ephemeral port is
+  // free.
   Status Bind(uint16_t port_space, PortBinding& binding, Random& random);
   // Checks whether the binding could hold its port without REUSEADDR, as a listen requires.
   Status CheckExclusive(uint16_t port_space, const PortBinding& binding) const;
   void Release(uint16_t port_space, const PortBinding& binding);
-  // Returns the bindings of a port, in the order in which they took the port.
+  // Returns the bindings of a port, in the order in which they were bound.
   std::span<const PortBinding* const> Owners(uint16_t port_space, uint16_t port) const;
 
  private:

@@ -83,8 +83,8 @@ Result<uint32_t> RdmaIds::Destroy(Time now, uint32_t channel, uint32_t handle) {
 }
 
 void RdmaIds::DestroyOfChannel(Time now, uint32_t channel) {
-  // Drops all events first, so that no id searches through them. Requests that were not fetched are
-  // ids of this channel, too.
+  // Drops all events first, so that no id searches through the events. Requests that were not
+  // fetched are ids of this channel, too.
   channels_.Clear(channel);
   for (auto it = by_channel_.lower_bound({channel, 0});
        it != by_channel_.end() && it->first == channel;
@@ -134,8 +134,8 @@ Result<uint32_t> RdmaIds::Migrate(uint32_t channel, uint32_t handle, uint32_t ne
   move(id);
   std::vector<PendingEvent> moved = channels_.Take(channel, handle);
   for (PendingEvent& event : moved) {
-    // The kernel leaves a request's id on the old channel, where no call finds the id. That is not
-    // copied.
+    // The kernel keeps a request's id on the old channel, where no call finds the id. The emulator
+    // moves the id instead.
     if (CmaId* requested = Find(event.new_id)) move(*requested);
     channels_.Move(new_channel, std::move(event));
   }
@@ -232,7 +232,7 @@ Status RdmaIds::AttachByGid(CmaId& id, const NetAddress& gid, uint16_t pkey) {
 }
 
 // A loopback address counts as a wildcard (cma_any_addr). On a host whose devices have loopback
-// addresses, it is an ordinary address, because other loopback addresses are peers.
+// addresses, a loopback address is an ordinary address, because other loopback addresses are peers.
 SocketAddress RdmaIds::WithLoopback(SocketAddress address) {
   address.is_loopback =
       address.address.IsLoopback() && !addresses_.LivesOnLoopback(address.address.IsIpv4());
@@ -404,7 +404,7 @@ void RdmaIds::AddLids(const CmaId& id, PathRecord& path) const {
 PathRecord RdmaIds::MakePath(const CmaId& id) const {
   PathRecord path;
   path.sgid = id.SourceGid();
-  // A wildcard destination means this host.
+  // A wildcard destination is an address of this host.
   path.dgid = id.destination().IsAny() ? path.sgid : id.DestinationGid();
   AddLids(id, path);
   if (id.HasLids()) path.pkey = id.address_pkey;

@@ -1,6 +1,6 @@
 // The RDMA CM ids of a host and their operations: bind, resolve, listen, connect, multicast,
-// migration, removal. They follow rdma_* of the kernel's cma.c, with the events and counts of
-// ucma.c.
+// migration, removal. The operations act as rdma_* of the kernel's cma.c. Their events and counts
+// are those of ucma.c.
 #pragma once
 
 #include <cstdint>
@@ -43,27 +43,28 @@ class RdmaIds final : public IbCmUser {
   std::vector<CmListener> Listeners() const;
   std::vector<const CmaId*> All(size_t limit) const;
 
-  // ENOMEM when there are too many ids.
+  // Returns ENOMEM when there are kMaxIdsPerGroup ids in the group.
   Result<CmaId*> Create(GroupId group, ProcessId process, uint32_t channel, uint64_t uid,
                         uint16_t port_space, ibv_qp_type qp_type);
-  // ENOENT when there is no such id, EINVAL when the id is on another channel, ENXIO when its
-  // device was removed.
+  // Returns ENOENT when there is no such id, EINVAL when the id is on another channel, ENXIO when
+  // its device was removed.
   Result<CmaId*> Get(uint32_t channel, uint32_t handle);
-  // Acts as Get for ids with a device. EINVAL for an id without a device.
+  // Acts as Get for ids with a device. Returns EINVAL for an id without a device.
   Result<CmaId*> GetWithDevice(uint32_t channel, uint32_t handle);
   // Returns how many of the id's events were reported.
   Result<uint32_t> Destroy(Time now, uint32_t channel, uint32_t handle);
   void DestroyOfChannel(Time now, uint32_t channel);
   // Moves the id with its pending events. A listener's unfetched requests move, too.
   Result<uint32_t> Migrate(uint32_t channel, uint32_t handle, uint32_t new_channel);
-  // Updates counts after a program has taken an event: the id's reported events and the listener's
-  // backlog.
+  // Updates counts after a program has fetched an event: the id's reported events and the
+  // listener's backlog.
   void EventReported(const PendingEvent& event);
 
   Status Bind(CmaId& id, const SocketAddress& address);
-  // `timeout_ms` limits the wait for a neighbour that does not answer. Then the id gets ADDR_ERROR
-  // with -ETIMEDOUT (process_one_req of the kernel's addr.c), and may try again. In ResolveRoute it
-  // limits the wait for the subnet administrator of a port with LIDs (ROUTE_ERROR).
+  // `timeout_ms` limits the wait for a neighbour that does not answer. After the time-out the id
+  // gets ADDR_ERROR with -ETIMEDOUT (process_one_req of the kernel's addr.c), and may try again. In
+  // ResolveRoute `timeout_ms` limits the wait for the subnet administrator of a port with LIDs
+  // (ROUTE_ERROR).
   Status ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
                         const SocketAddress& destination, uint32_t timeout_ms);
   Status ResolveRoute(Time now, CmaId& id, uint32_t timeout_ms);
@@ -73,24 +74,24 @@ class RdmaIds final : public IbCmUser {
   Status SetAfOnly(CmaId& id, bool af_only);
   Status SetAckTimeout(CmaId& id, uint8_t timeout);
 
-  // EINPROGRESS when the manager is iw_cm, the peer is on another host and `outcome_channel` is not
-  // 0. Then `outcome_channel` gets an event whose status is the outcome of the connect. Without
-  // that channel the id's own channel gets the outcome.
+  // Returns EINPROGRESS when the manager is iw_cm, the peer is on another host and
+  // `outcome_channel` is not 0. In this case `outcome_channel` gets an event whose status is the
+  // outcome of the connect. Without that channel the id's own channel gets the outcome.
   Status Connect(Time now, CmaId& id, const rdma_ucm_conn_param& parameters,
                  const rdma_ucm_ece& ece, uint32_t outcome_channel = 0);
-  // Without parameters: sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish). With
-  // parameters: answers the request. Afterwards the id's events carry `uid`.
+  // Without parameters, sends the RTU of an id that got CONNECT_RESPONSE (rdma_establish). With
+  // parameters, answers the request. Afterwards the id's events carry `uid`.
   Status Accept(Time now, CmaId& id, const rdma_ucm_conn_param* parameters, const rdma_ucm_ece& ece,
                 uint64_t uid);
   Status Reject(Time now, CmaId& id, RejectReason reason, std::span<const uint8_t> private_data);
   Status Disconnect(Time now, CmaId& id);
-  // rdma_notify. EINVAL for an event that the id's manager does not support.
+  // Acts as rdma_notify. Returns EINVAL for an event that the id's manager does not support.
   Status Notify(Time now, CmaId& id, uint32_t event);
   void QpEnded(Time now, uint32_t qpn);
   void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
     ib_cm_.Refused(now, local, remote);
   }
-  // Queues an event that the program wrote. ENOMEM when its channel is full.
+  // Queues an event that the program wrote. Returns ENOMEM when the id's channel is full.
   Status WriteEvent(Time now, CmaId& id, const CmWriteEvent& event);
   // Returns the attributes with which the id's QP enters `state` (rdma_init_qp_attr).
   Result<ib_uverbs_qp_attr> InitQpAttr(CmaId& id, ibv_qp_state state);
@@ -100,9 +101,10 @@ class RdmaIds final : public IbCmUser {
     uint64_t uid;
     bool send_only;
   };
-  // Returns the membership's handle. EINVAL for an id that is not UD, or neither just bound nor
-  // just resolved. The kernel's ENOTSUPP (524) for an IPv6 group of RoCE. EADDRNOTAVAIL for an id
-  // without an IPoIB interface, on a port with LIDs. Else the error of JoinGroup.
+  // Returns the membership's handle. Returns EINVAL for an id that is not UD, or is in another
+  // state than bound or resolved. Returns the kernel's ENOTSUPP (524) for an IPv6 group of RoCE. On
+  // a port with LIDs, returns EADDRNOTAVAIL for an id without an IPoIB interface. Otherwise returns
+  // the error of JoinGroup.
   Result<uint32_t> JoinMulticast(Time now, CmaId& id, const GroupRequest& request);
   Result<uint32_t> LeaveMulticast(uint32_t channel, uint32_t handle);
 
@@ -131,14 +133,16 @@ class RdmaIds final : public IbCmUser {
                              const SocketAddress& destination);
   void AttachTo(CmaId& id, const CmDevice& device);
   Status AttachDevice(CmaId& id, const NetAddress& local);
-  // Attaches the id to the device with LIDs that has the GID. ENODEV when there is none.
+  // Attaches the id to the device with LIDs that has the GID. Returns ENODEV when there is no such
+  // device.
   Status AttachByGid(CmaId& id, const NetAddress& gid, uint16_t pkey);
   SocketAddress WithLoopback(SocketAddress address);
   Status BindPort(CmaId& id);
   Status ResolveLoopback(CmaId& id);
   Status ResolveGid(CmaId& id);
   Status ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms);
-  // EADDRNOTAVAIL when the Q_Key is that of a broadcast group which the id's link does not have.
+  // Returns EADDRNOTAVAIL when the Q_Key belongs to a broadcast group that the id's link does not
+  // have.
   Status SetDefaultQkey(CmaId& id);
   PathRecord MakePath(const CmaId& id) const;
   // Asks the subnet administrator for the id's path (rdma_ids_subnet.cc).
@@ -150,7 +154,7 @@ class RdmaIds final : public IbCmUser {
   bool Push(Time now, const CmaId& id, EventType type, int status);
   bool Push(Time now, const CmaId& id, PendingEvent event);
   PendingEvent MakeEvent(const CmaId& id, EventType type, int status) const;
-  // Without a header the request is of an AF_IB id.
+  // A request without a header belongs to an AF_IB id.
   CmaId* FindListener(const CmDevice& device, uint64_t service_id,
                       const wire::RdmaCmHeader* header);
   bool IsReachable(const CmDevice& device, const wire::RdmaCmHeader& header) const;
@@ -171,7 +175,7 @@ class RdmaIds final : public IbCmUser {
   Result<Membership> RoceMembership(const CmaId& id, const GroupRequest& request) const;
   Result<Membership> IbMembership(const CmaId& id, const GroupRequest& request) const;
   NetAddress MgidFor(const CmaId& id, const SocketAddress& group, const NetAddress& local) const;
-  // Ids whose manager is iw_cm (rdma_ids_iwarp.cc).
+  // The next functions handle ids whose manager is iw_cm (rdma_ids_iwarp.cc).
   bool StaysInHost(const CmaId& id) {
     return id.destination().IsAny() || addresses_.DeviceOf(id.destination().address) != nullptr;
   }
@@ -203,7 +207,7 @@ class RdmaIds final : public IbCmUser {
   // Returns the address vector by LID for a path within the subnet, else the one with a GRH
   // (ib_init_ah_attr_from_path).
   static ib_uverbs_ah_attr AhOfPath(const CmaId& id, const ib_uverbs_ah_attr& global);
-  // Adds the LIDs on a device that has some, for a path within its subnet.
+  // Adds the LIDs to a path within the subnet, on a device that has LIDs.
   void AddLids(const CmaId& id, PathRecord& path) const;
 
   CmAddresses& addresses_;
@@ -219,7 +223,7 @@ class RdmaIds final : public IbCmUser {
   std::map<GroupId, size_t> per_group_;
   std::map<uint32_t, uint32_t> multicast_owner_;  // membership -> id
   std::map<uint32_t, uint32_t> by_qpn_;           // QPs of iw_cm ids -> id
-  // By id: when its wait for a neighbour or for the subnet administrator ends.
+  // For each id, the time at which its wait for a neighbour or the subnet administrator ends.
   TimerQueue<uint32_t> queries_;
   const IdSpace handles_;
   uint32_t made_ = 0;

@@ -27,7 +27,7 @@ void FillHeader(const CmaId& id, const PathRecord& path, wire::PrivateData<N>& o
 // Returns the offset of the user's private data in REQ and SIDR_REQ (cma_user_data_offset).
 size_t UserDataOffset(const CmaId& id) { return id.IsAfIb() ? 0 : wire::RdmaCmHeader::kBytes; }
 
-// EINVAL when the user's private data do not fit after the header.
+// Returns EINVAL when the user's private data do not fit after the header.
 template <size_t N>
 Status FillPrivateData(const CmaId& id, const PathRecord& path,
                        const rdma_ucm_conn_param& parameters, wire::PrivateData<N>& out) {
@@ -259,7 +259,7 @@ Status RdmaIds::Notify(Time now, CmaId& id, uint32_t event) {
   if (connection == nullptr) return Fail(EINVAL);
   if (event == IBV_EVENT_COMM_EST) return ib_cm_.Establish(now, *connection);
   // cm_migrate: there is no alternate path. The kernel then uses an empty path and can send no more
-  // messages of the connection. That is not copied.
+  // messages of the connection. The emulator does not copy this defect.
   const bool is_migration = event == IBV_EVENT_PATH_MIG;
   return is_migration && connection->state == IbCmState::kEstablished ? Status() : Fail(EINVAL);
 }
@@ -301,7 +301,7 @@ bool RdmaIds::IsReachable(const CmDevice& device, const wire::RdmaCmHeader& head
 }
 
 // Sets the addresses and the device of a request's id (cma_save_net_info, cma_ib_acquire_dev).
-// `req` is nullptr for a SIDR_REQ. ENODEV when no device of the host has the address.
+// `req` is nullptr for a SIDR_REQ. Returns ENODEV when no device of the host has the address.
 Status RdmaIds::TakeAddresses(CmaId& id, const CmaId& listener, const Connection& connection,
                               const wire::RdmaCmHeader* header, const wire::CmReq* req) {
   SocketAddress& source = id.binding.source;
@@ -312,7 +312,8 @@ Status RdmaIds::TakeAddresses(CmaId& id, const CmaId& listener, const Connection
     destination = {family, header->source, header->source_port, 0, 0};
     return AttachDevice(id, header->destination);
   }
-  // A SIDR_REQ has no GIDs. The id then has the listener's address and no peer's.
+  // A SIDR_REQ has no GIDs. Its id gets the listener's address as source, and a destination without
+  // an address.
   source = listener.source();
   destination.family = AF_IB;
   if (req != nullptr) {
@@ -324,7 +325,8 @@ Status RdmaIds::TakeAddresses(CmaId& id, const CmaId& listener, const Connection
   source.port = static_cast<uint16_t>(connection.service_id);
   source.service_id = connection.service_id;
   source.service_id_mask = ~uint64_t{0};
-  // The request of an IP id was received by the IPoIB interface, which gives the device.
+  // The IPoIB interface received the request of an IP id, so the id gets the device of this
+  // interface.
   if (header != nullptr) return AttachByGid(id, header->destination, source.pkey);
   return AttachByGid(id, source.address, source.pkey);
 }

@@ -1,6 +1,6 @@
 // Connections of ids whose manager is the kernel's iw_cm (cma_connect_iw, cma_accept_iw,
-// cma_iw_handler, iw_conn_req_handler; siw_cm.c). The device moves the QP. Each end learns of the
-// connection at once. QP and connection end together. The hosts exchange IB CM messages.
+// cma_iw_handler, iw_conn_req_handler; siw_cm.c). The device moves the QP. Each end gets
+// ESTABLISHED at once. QP and connection end together. The hosts exchange IB CM messages.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ Status RdmaIds::ConnectIwarp(Time now, CmaId& id, const rdma_ucm_conn_param& par
   if (id.IsUd()) return Fail(EOPNOTSUPP);
   const Status connectable = queue_pairs_.CheckConnectable(id.group, id.source().address, id.qpn);
   if (!connectable || by_qpn_.contains(id.qpn)) return Fail(EINVAL);
-  // TCP's answer before there is a connection.
+  // On this host, refuses a port without a listener at once, as TCP does.
   const CmDevice* peer = addresses_.DeviceOf(AddressOfGid(id.path->dgid));
   if (peer != nullptr && !Listens(*peer, id.ServiceId(id.destination().port))) {
     return Fail(ECONNREFUSED);
@@ -38,7 +38,7 @@ bool RdmaIds::TellOutcome(Time now, CmaId& id, int status) {
   PendingEvent event = MakeEvent(id, EventType::kEstablished, status);
   event.id = 0;  // no program acknowledges the event
   (void)channels_.Push(channel, std::move(event));
-  // When TCP has not connected, the connect has changed nothing.
+  // When TCP has not connected, the id and its QP are as before the call.
   if (status != 0) {
     ReleaseIwarpQp(now, id);
     id.state = IdState::kRouteResolved;
@@ -95,7 +95,7 @@ Status RdmaIds::AcceptIwarp(Time now, CmaId& id, Connection& connection,
   const Status sent = ib_cm_.SendRep(now, connection, std::move(rep), data.attribute_modifier,
                                      std::move(data.rest));
   if (!sent) return sent;
-  // No answer of the peer is awaited, because MPA's reply has been given to TCP.
+  // The accept does not wait for the peer, because TCP delivers MPA's reply.
   Push(now, id, IwarpEstablished(id));
   return {};
 }
@@ -184,7 +184,7 @@ void RdmaIds::QpEnded(Time now, uint32_t qpn) {
 EventAnswer RdmaIds::IwarpReply(Time now, CmaId& id, const Connection& connection,
                                 const wire::CmMessage& message) {
   const auto& rep = std::get<wire::CmRep>(message.body);
-  // siw_proc_mpareply takes the peer's values, even above the requested ones (measured).
+  // siw_proc_mpareply uses the peer's values, even above the requested ones (measured).
   id.initiator_depth = rep.responder_resources;
   id.responder_resources = rep.initiator_depth;
   if (!IsReceivable(message) || !StartIwarp(now, id, connection, rep.local_qpn, rep.starting_psn)) {
@@ -215,7 +215,7 @@ EventAnswer RdmaIds::IwarpRejected(Time now, CmaId& id, const wire::CmMessage& m
   }
   PendingEvent event =
       MakeEvent(id, EventType::kRejected, is_refused ? -ECONNREFUSED : -ECONNRESET);
-  // The CM's own rejections have no counted data.
+  // The CM's own REJs have no counted data.
   if (message.attribute_modifier != 0) {
     TakeCounted(message, rej.private_data, 0, event.response.param.conn);
   }

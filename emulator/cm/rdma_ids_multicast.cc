@@ -1,6 +1,6 @@
 // Multicast groups of ids (rdma_join_multicast, cma_iboe_join_multicast, cma_join_ib_multicast,
 // destroy_mc and ucma_leave_multicast of the kernel). A join needs no answer from the network. The
-// device is a member of the IP group until the id leaves or is destroyed.
+// device is a member of the IP group until rdma_leave_multicast, or until the id is destroyed.
 #include <utility>
 
 #include "emulator/cm/rdma_ids.h"
@@ -33,9 +33,9 @@ Result<Membership> RdmaIds::RoceMembership(const CmaId& id, const GroupRequest& 
 }
 
 // cma_join_ib_multicast. The administrator refuses a P_Key that the port lacks, and a GID that is
-// no multicast GID. It creates every other group.
+// no multicast GID. The administrator creates every other group.
 Result<Membership> RdmaIds::IbMembership(const CmaId& id, const GroupRequest& request) const {
-  // ib_sa_get_mcmember_rec knows the broadcast group of the IPoIB interface alone.
+  // ib_sa_get_mcmember_rec finds only the broadcast group of the IPoIB interface.
   if (!id.on_link) return Fail(EADDRNOTAVAIL);
   const CmDevice* const device = addresses_.DeviceOf(id.source().address);
   if (device == nullptr) return Membership{};  // its event is an error, as on RoCE
@@ -83,7 +83,7 @@ Result<uint32_t> RdmaIds::JoinMulticast(Time now, CmaId& id, const GroupRequest&
     const Status joined = groups_.JoinGroup(id.device->index, asked->local, asked->wire_group);
     if (!joined) return tl::make_unexpected(joined.error());
   }
-  if (id.qkey == 0) (void)SetDefaultQkey(id);  // an id with a link has one
+  if (id.qkey == 0) (void)SetDefaultQkey(id);  // cannot fail for an id with a link
   const uint32_t handle = ++last_membership_;
   Membership& membership = id.memberships[handle] = *asked;
   membership.handle = handle;
@@ -98,8 +98,8 @@ PendingEvent RdmaIds::MakeJoinEvent(const CmaId& id, const Membership& membershi
   event.multicast = membership.handle;
   event.response.uid = membership.uid;
   event.response.id = membership.handle;
-  // The address from which the id would send may have been removed since it was bound. The kernel
-  // leaves the status at 0 (cma_make_mc_event).
+  // The address from which the id would send may have been removed since it was bound. In this case
+  // the kernel does not change the status from 0 (cma_make_mc_event).
   if (membership.status != 0 || addresses_.DeviceOf(id.source().address) == nullptr) {
     event.response.event = static_cast<uint32_t>(EventType::kMulticastError);
     return event;

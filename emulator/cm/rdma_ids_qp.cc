@@ -13,7 +13,7 @@ namespace {
 // The Q_Key of OpenSM's IPoIB broadcast group (OSM_IPOIB_BROADCAST_MGRP_QKEY).
 constexpr uint32_t kIpoibQkey = 0x0b1b;
 
-// Returns true in states where the remote end's values are known.
+// Returns true in states where the connection has the remote end's values.
 bool KnowsRemote(IbCmState state) {
   switch (state) {
     case IbCmState::kReqReceived:
@@ -35,7 +35,7 @@ bool MayInit(IbCmState state) {
 
 }  // namespace
 
-// cma_set_default_qkey. The broadcast group is known to an id that has an IPoIB interface.
+// cma_set_default_qkey. Only an id with an IPoIB interface has a broadcast group.
 Status RdmaIds::SetDefaultQkey(CmaId& id) {
   if (id.port_space == RDMA_PS_UDP || id.port_space == RDMA_PS_IB) {
     id.qkey = id.device->local.profile.ud_qkey;

@@ -1,19 +1,19 @@
-// The subnet administrator of ports with LIDs (cma_query_ib_route of the kernel). It answers from
-// the host's own addresses and routes. A GID outside all networks of the host is unknown to it. A
-// silent network and a port that is down mean that no answer arrives.
+// The subnet administrator of ports with LIDs (cma_query_ib_route of the kernel). The administrator
+// answers from the host's own addresses and routes. It has no path to a GID outside all networks of
+// the host. No answer arrives from a silent network, or while the port is down.
 #include <chrono>
 
 #include "emulator/cm/rdma_ids.h"
 
 namespace rdmaemu::cm {
 
-// A query that the administrator refuses has -EINVAL, whatever the MAD's status says
+// A query that the administrator refuses has -EINVAL for every status of the MAD
 // (ib_sa_path_rec_callback, recv_handler of sa_query.c).
 std::optional<int> RdmaIds::AdministratorStatus(const CmaId& id, const PathRecord& path) const {
   if (!addresses_.IsPortUp(id.device->index)) return std::nullopt;
   const NetAddress own = AddressOfGid(path.sgid), peer = AddressOfGid(path.dgid);
-  // A port lacks the partition: its own one, or one of this host. The P_Key tables of other hosts
-  // are not known here.
+  // A port lacks the partition. Only the ports of this host are checked, because a host cannot read
+  // the P_Key tables of other hosts.
   if (!addresses_.FindPkey(own, path.pkey)) return -EINVAL;
   if (const CmDevice* device = addresses_.DeviceOf(peer)) {
     if (!addresses_.IsPortUp(device->index)) return -EINVAL;

@@ -1,5 +1,5 @@
-// Rejections and their reasons, and the effects on the peer of destroying an id or ending a
-// program.
+// Tests rejections and their reasons. Also tests what the peer gets when an id is destroyed or a
+// program ends.
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -153,7 +153,8 @@ class StrangerTest : public CmTest {
     header.source = req.primary.local_gid;
     header.destination = req.primary.remote_gid;
   }
-  // Returns the reason of the REJ that answers. 0: the request was taken. -1: silence.
+  // Returns the reason of the REJ that answers, 0 when the program gets an event, or -1 without an
+  // answer and an event.
   int Answer() {
     if (with_header) wire::EmitRdmaCmHeader(header, req.private_data);
     int reason = -1;

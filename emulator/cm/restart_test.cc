@@ -1,6 +1,6 @@
-// A host that restarts at once, while its peer still holds connections to the host's previous
-// incarnation. The host has the same address and GUID (both belong to a device, as with the
-// kernel's drivers), but new random ids.
+// Tests a host that restarts at once, while its peer still has connections to the host's previous
+// incarnation. The host has the same address and GUID, which belong to a device, as with the
+// kernel's drivers. Its random ids are new.
 #include "emulator/cm/ib_cm.h"
 #include "emulator/cm/network_for_test.h"
 
@@ -66,7 +66,7 @@ TEST_F(RestartTest, ConnectsAtOnceWithAnotherQueuePair) {
   server.ExpectNothing();  // the application must end the old connection itself
 }
 
-// Happens once in 2^24 times. The peer then learns that its old connection has ended (IBTA
+// A new QP gets the old QP's number once in 2^24 times. The peer then ends its old connection (IBTA
 // 12.9.8.3.1).
 TEST_F(RestartTest, TheSameNumberAgainEndsTheOldConnectionAndThenConnects) {
   uint32_t active = Connect(kOldQpn);

@@ -1,5 +1,5 @@
-// Which messages are repeated, how often and for how long (kernel.md, Timers). Each message follows
-// the timers of the profile and of the peer. An MRA prolongs them.
+// Tests which messages are retransmitted, how often and for how long (kernel.md, Timers). The
+// timers depend on the profile and on the peer. An MRA extends them.
 #include "emulator/abi/command_structs.h"
 #include "emulator/cm/wire_peer_for_test.h"
 
@@ -30,7 +30,7 @@ TEST_F(Retransmission, ARequestGoesSixteenTimesEveryTwoLifetimesAndAResponseTime
   net.Run(2h);
   EXPECT_EQ(TimesOf("REQ"), Every(2 * 256 + 4096, 16));
   client.Expect(EventType::kUnreachable, -ETIMEDOUT);
-  // All sixteen belong to one exchange, so that the peer takes them for one request.
+  // All sixteen have one transaction id, so that the peer handles them as one request.
   for (const Sent& one : said) {
     EXPECT_EQ(one.message.transaction_id, said[0].message.transaction_id);
     EXPECT_EQ(std::get<wire::CmReq>(one.message.body).local_comm_id, our_id);
@@ -95,8 +95,8 @@ TEST_F(Retransmission, ThePassiveSidesDisconnectGoesByTheRequest) {
   net.Run(2h);
   EXPECT_EQ(TimesOf("DREQ"), Every(512, 6));
   server.Expect(EventType::kDisconnected, -ETIMEDOUT);
-  // All have one transaction id, which differs from the handshake's. A peer that still holds the
-  // handshake's id would drop the message.
+  // All DREQs have one transaction id, which differs from the handshake's. A peer that still has
+  // the handshake's id would drop a DREQ with this id.
   for (const Sent& one : said) {
     if (one.name != "DREQ") continue;
     EXPECT_NE(one.message.transaction_id, kTransaction);
@@ -177,7 +177,8 @@ TEST_F(Retransmission, AReplyAfterAnMraStillConnects) {
   EXPECT_EQ(TimesOf("REQ").size(), 1u);
 }
 
-// An MRA answers each repeat of a message that the application holds, and nothing else is sent.
+// An MRA answers each repeat of a message that the application has not answered. No other message
+// is sent.
 TEST_F(Retransmission, EachRepeatOfAHeldRequestIsAnsweredByAnMra) {
   RequestFromPeer();
   EXPECT_TRUE(TakeSaid().empty());
@@ -209,7 +210,7 @@ TEST_F(Retransmission, EachRepeatOfAHeldReplyIsAnsweredByAnMra) {
   EXPECT_EQ(client.Establish(active), 0);
 }
 
-// After a lost RTU the peer repeats the reply. The same RTU answers each repeat.
+// After a lost RTU the peer retransmits the REP. The same RTU answers each REP.
 TEST_F(Retransmission, ARepeatedReplyGetsItsRtuAgain) {
   EstablishToPeer();
   for (int i = 0; i < 3; i++) ToClient(PeersRep());
@@ -219,7 +220,8 @@ TEST_F(Retransmission, ARepeatedReplyGetsItsRtuAgain) {
   client.ExpectNothing();
 }
 
-// The peer's own program decides. Like rdma_rxe, the emulator does not treat data as an RTU.
+// Like rdma_rxe, the emulator does not treat data as an RTU. Only the program can do so, with
+// rdma_notify.
 TEST_F(Retransmission, WithoutItsRtuAReplyIsRepeatedUntilItComes) {
   RequestFromPeer();
   ReplyToPeer();
@@ -297,7 +299,7 @@ TEST_F(Timewait, KeepsTheCommunicationIdThoughItsIdIsDestroyed) {
   EXPECT_EQ(client_node.cm.connections(), 1u);
   net.Run(512ms);
   EXPECT_EQ(client_node.cm.connections(), 0u);
-  client.ExpectNothing();  // no id is left to get an event
+  client.ExpectNothing();  // the id that would get an event was destroyed
 }
 
 TEST_F(Timewait, GivesTheIdNoSecondLife) {

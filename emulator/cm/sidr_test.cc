@@ -1,4 +1,4 @@
-// UD name resolution on the wire: the statuses of a SIDR_REP, duplicates, and Q_Keys
+// Tests UD name resolution on the wire: the statuses of a SIDR_REP, duplicates, and Q_Keys
 // (cm_sidr_req_handler, cm_sidr_rep_handler, cma_sidr_rep_handler of the kernel).
 #include "emulator/cm/wire_peer_for_test.h"
 
@@ -34,7 +34,8 @@ class Sidr : public WireTest {
   }
 };
 
-// 1 unsupported, 2 rejected, 3 no QP, 4 redirected, 5 version not supported, and unassigned values.
+// The statuses: 1 unsupported, 2 rejected, 3 no QP, 4 redirected, 5 version not supported, and
+// unassigned values.
 class SidrStatusOf : public Sidr, public testing::WithParamInterface<int> {};
 TEST_P(SidrStatusOf, TheAnswerIsThatOfUnreachable) {
   Ask();

@@ -18,10 +18,10 @@ struct SocketAddress {
   uint32_t flow_info = 0;  // as in sockaddr_in6
   uint32_t scope_id = 0;
 
-  // AF_IB alone, in host order (sockaddr_ib).
+  // The next members belong to AF_IB only, in host order (sockaddr_ib).
   uint16_t pkey = 0;
   uint64_t service_id = 0, service_id_mask = 0;
-  // A loopback address without a device. RDMA CM treats it as a wildcard.
+  // The address is a loopback address without a device, which RDMA CM treats as a wildcard.
   bool is_loopback = false;
 
   bool IsAny() const;  // cma_any_addr
@@ -33,8 +33,8 @@ struct SocketAddress {
 size_t SocketAddressBytes(uint16_t family);
 // Returns the family of a sockaddr of any kind, 0 when it has none.
 uint16_t FamilyOf(std::span<const std::byte> sockaddr);
-// EINVAL for a family that RDMA CM does not support, or a span that is too short. Family 0 returns
-// an address for which IsNone is true.
+// Returns EINVAL for a family that RDMA CM does not support, or for a span that is too short. For
+// family 0, returns an address for which IsNone is true.
 Result<SocketAddress> ParseSocketAddress(std::span<const std::byte> sockaddr);
 // Writes SocketAddressBytes(address.family) bytes and returns their number. Writes nothing for an
 // address without a family.

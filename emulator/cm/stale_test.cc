@@ -1,5 +1,5 @@
-// Matching of messages to connections. Requests and replies may name a QP of a live connection
-// (IBTA 12.9.8.3.1) or an id in use. Rejections must find their connection.
+// Tests how messages are matched to connections. A REQ or REP may name a QP of an existing
+// connection (IBTA 12.9.8.3.1) or an id in use. A REJ must be matched to its connection.
 #include "emulator/cm/wire_peer_for_test.h"
 
 namespace rdmaemu::cm {
@@ -54,7 +54,8 @@ TEST_F(Stale, TheRequestMayComeFromAnyAddress) {
   EXPECT_EQ(TakeSaid(), (std::vector<std::string>{"REJ", "DREQ"}));
 }
 
-// ib_send_cm_dreq returns EINVAL there: a connection must be established to be disconnected.
+// The old connection is not disconnected, because ib_send_cm_dreq returns EINVAL for a connection
+// that is not established.
 TEST_F(Stale, ARequestOfAQpThatIsStillConnectingIsRefusedAlone) {
   RequestFromPeer();
   ReplyToPeer();
@@ -107,12 +108,12 @@ TEST_F(Stale, AReplyOfALiveConnectionsQpIsRefusedAndTheOldConnectionEnded) {
   const wire::CmRej& rej = Last<wire::CmRej>();
   EXPECT_EQ(rej.reason, 10);
   EXPECT_EQ(rej.message, CmMessageType::kRep);
-  // The peer finds the refused connection by both ids.
+  // The peer finds its refused connection by both ids.
   EXPECT_EQ(rej.remote_comm_id, kPeersId + 1);
   EXPECT_EQ(rej.local_comm_id, our_id);
   EXPECT_EQ(Last<wire::CmDreq>().local_comm_id, old_id);
   client.ExpectNothing();
-  // The id keeps sending its request, and accepts a reply with another QP.
+  // The id still retransmits its REQ, and accepts a REP with another QP.
   net.Run(5s);
   EXPECT_EQ(Last<wire::CmReq>().local_comm_id, our_id);
   rep.local_qpn++;
@@ -135,7 +136,7 @@ TEST_F(Stale, TheRefusedReplysSenderIsToldSo) {
   EndAll();
 }
 
-// Two connections of a peer cannot share a communication id. The second reply is an error.
+// Two connections of a peer cannot share a communication id. The second REP is an error.
 TEST_F(Stale, AReplyWithAnIdOfALiveConnectionIsSilence) {
   EstablishToPeer();
   active = client.Resolved("10.0.0.9", 7000);
@@ -176,8 +177,8 @@ TEST_F(Stale, WhatNamesAnotherOfThePeersIdsIsOfNoConnection) {
   EXPECT_EQ(client_node.cm.statistics().dropped_no_match, 3u);
 }
 
-// A peer that gave up before an answer does not know our id. Its GUID and its own id identify the
-// request.
+// A peer that timed out before our answer does not have our id. The peer's GUID and the peer's own
+// id identify the request.
 TEST_F(Stale, ARequestThatWasGivenUpIsFoundByItsGuid) {
   RequestFromPeer();
   wire::CmRej rej = PeersRej(4, CmMessageType::kOther);

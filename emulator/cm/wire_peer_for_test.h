@@ -1,5 +1,5 @@
-// A peer that sends any message at any time to a real client or server. Tests use it for messages
-// that no well-behaved host sends, and for each message in every state.
+// A peer that sends any message at any time to a real client or server. Tests use this peer to send
+// messages that no correct host sends, and each message in every state.
 #pragma once
 
 #include <optional>
@@ -79,7 +79,7 @@ class WireTest : public CmTest {
   void ToClient(wire::CmBody body, uint64_t transaction = kTransaction) {
     Deliver(client_node, "10.0.0.1", std::move(body), transaction);
   }
-  // Makes the server hold the peer's request. The peer learns `our_id` only from an answer.
+  // Sends the peer's request, and does not answer. The peer gets `our_id` only from an answer.
   void RequestFromPeer() {
     ToServer(PeersReq());
     passive = server.Expect(EventType::kConnectRequest).id;
