@@ -1,5 +1,6 @@
 // Addresses by name (rdma_getaddrinfo(3)), through the C library's getaddrinfo. The ibacm service
-// would convert an IP address to an IB address. Without it, as here, the IP address is kept.
+// would convert an IP address to an IB address. rdmaemu has no such service, so the IP address is
+// kept.
 #include <endian.h>
 #include <netdb.h>
 
@@ -11,7 +12,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// Makes a copy that rdma_freeaddrinfo frees. Returns false without memory.
+// Makes a copy that rdma_freeaddrinfo frees. Returns false when there is no memory.
 bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to, socklen_t* to_length) {
   if (from == nullptr || length == 0) return true;
   *to = static_cast<sockaddr*>(std::calloc(1, length));

@@ -1,5 +1,5 @@
 // Event channels (rdma_create_event_channel(3)): a counter's descriptor, which works with poll and
-// epoll, and the host's handle. The function that calls the host is here too.
+// epoll, and the host's handle. Also contains the function that calls the host.
 #include <unistd.h>
 
 #include "shim/rdmacm/internal.h"
@@ -47,7 +47,8 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
   using namespace rdmaemu;
   if (channel == nullptr) return;
   rdmacm::Channel& ours = rdmacm::Private(channel);
-  // A forked child only closes its copy of the descriptor, because the channel is its parent's.
+  // A forked child only closes its copy of the descriptor, because the channel belongs to its
+  // parent.
   if (!rdmacm::IsForked(ours)) {
     HandleIn in = {ours.handle, 0};
     rdmacm::Uninterrupted([&] {

@@ -135,7 +135,7 @@ int rdma_listen(rdma_cm_id* id, int backlog) {
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LISTEN, command); error != 0) {
     return Fail(error);
   }
-  // An unbound id has a port now.
+  // An id that was unbound has a port after the listen.
   return ReturnErrno(Uninterrupted([&] { return QueryAddressesAndGids(ours); }));
 }
 
@@ -175,8 +175,8 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
   if (ours.device == nullptr || (ours.qp == nullptr && conn_param == nullptr)) return Fail(EINVAL);
   if (conn_param != nullptr && !DepthsFit(ours, *conn_param)) return Fail(EINVAL);
-  // If the caller leaves them open, both values stay those of the request (rdma_get_cm_event stored
-  // them), limited by the device.
+  // If the caller gives no values, both depths are those of the request, limited by the device.
+  // rdma_get_cm_event has stored the request's depths.
   ours.initiator_depth = conn_param != nullptr && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH
                              ? conn_param->initiator_depth
                              : std::min(ours.initiator_depth, ours.device->max_initiator_depth);
@@ -205,7 +205,7 @@ int rdma_establish(rdma_cm_id* id) {
   using namespace rdmaemu::rdmacm;
   if (id == nullptr || id->qp != nullptr) return Fail(EINVAL);
   Id& ours = Private(id);
-  rdma_ucm_accept command = {};  // without parameters: the RTU
+  rdma_ucm_accept command = {};  // a command without parameters sends the RTU
   command.uid = reinterpret_cast<uintptr_t>(&ours);
   command.id = ours.handle;
   return ReturnErrno(Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command));

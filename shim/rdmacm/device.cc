@@ -1,5 +1,5 @@
-// The devices of librdmacm (rdma_get_devices(3)). Each is opened once per process and stays open,
-// with one protection domain while ids use it.
+// The devices of librdmacm (rdma_get_devices(3)). Each device is opened once per process and
+// remains open. It has one protection domain while ids use the device.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ struct DeviceTable {
   Device* first = nullptr;  // never removed, because ids hold pointers
 };
 
-// Never destroyed: other threads may use their ids while the program exits.
+// The table is never destroyed, because other threads may use their ids while the program exits.
 constinit union DeviceStorage {
   constexpr DeviceStorage() : table() {}
   ~DeviceStorage() {}
@@ -55,8 +55,8 @@ Device* Find(DeviceTable& table, uint64_t node_guid, uint32_t index) {
   return nullptr;
 }
 
-// Closes a device of an embedded host that was closed. It answers no calls any more, and nobody
-// waits for its events.
+// Closes the descriptors of a device whose embedded host was closed. The host answers no more
+// calls, and no thread waits for its events.
 void GiveUp(Device& device) {
   if (device.generation == rdmaemu_client_host_generation() || device.given_up) return;
   device.given_up = true;
@@ -77,8 +77,8 @@ void OpenInto(DeviceTable& table, ibv_device* found) {
   *last = device.Release();
 }
 
-// Opens the listed devices that `wanted` selects and that are not open yet. errno says why one
-// failed.
+// Opens the listed devices that `wanted` selects and that are not open yet. Sets errno when a
+// device cannot be opened.
 template <class Wanted>
 void OpenMissing(DeviceTable& table, ibv_device** found, Wanted wanted) {
   for (Device* device = table.first; device != nullptr; device = device->next) GiveUp(*device);
@@ -121,7 +121,7 @@ void ReleaseDevice(Device* device) {
   MutexLock lock(Table().mutex);
   if (--device->users != 0 || device->generation != rdmaemu_client_host_generation()) return;
   if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
-  // A program that destroys its id before its memory regions keeps the domain busy. The next id
+  // When a program destroys its id before its memory regions, the domain is still busy. The next id
   // uses the same domain.
   if (device->pd != nullptr && ibv_dealloc_pd(device->pd) == 0) device->pd = nullptr;
 }

@@ -95,8 +95,8 @@ int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
     const int error = Uninterrupted(
         [&] { return rdma_create_qp(event->id, listen->pd, &attributes) == 0 ? 0 : errno; });
     if (error != 0) {
-      // The request cannot be served, and only this function has its id. Destroying the id rejects
-      // the peer.
+      // The endpoint cannot use the request, and only this function has the request's id.
+      // Destroying the id sends the peer a REJ.
       DestroyIdSurely(*event->id);
       rdma_ack_cm_event(event);
       return Fail(error);

@@ -1,6 +1,6 @@
 // Events (rdma_get_cm_event(3), rdma_ack_cm_event(3)) and librdmacm's handshake steps when an event
 // is fetched. An address event fills the id, a request creates an id, and a reply moves the QP to
-// RTS and sends the RTU. Programs, and their bugs, depend on these steps happening here.
+// RTS and sends the RTU. Programs, and their bugs, depend on when these steps happen.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -78,7 +78,7 @@ void FailStep(Event& event, int error, rdma_cm_event_type as) {
   event.status = -1;
 }
 
-// librdmacm queries GIDs and paths for InfiniBand and RoCE devices only. An id of an RNIC keeps the
+// librdmacm queries GIDs and paths for InfiniBand and RoCE devices only. An id of an RNIC has the
 // GIDs of its binding, and its route cannot fail here.
 bool IsRnics(const Id& id) {
   return id.verbs != nullptr && id.verbs->device->transport_type == IBV_TRANSPORT_IWARP;
@@ -92,8 +92,8 @@ int OnAddressResolved(Id& id) {
 
 int OnRouteResolved(Id& id) { return IsRnics(id) ? 0 : QueryPaths(id); }
 
-// Creates the id of a request. Its first events may arrive before it is accepted, when the host
-// does not have its address yet. The table of handles finds the id for them.
+// Creates the id of a request. The id's first events may arrive before the accept, when the host
+// does not have the id's address yet. For these events the table of handles finds the id.
 int OnConnectRequest(Event& event, const Response& response) {
   Id& listener = *event.owner;
   Id* id = NewId(listener.channel, listener.context, listener.ps, listener.qp_type);
@@ -160,8 +160,8 @@ bool IsMulticast(uint32_t event) {
   return event == RDMA_CM_EVENT_MULTICAST_JOIN || event == RDMA_CM_EVENT_MULTICAST_ERROR;
 }
 
-// Returns false for an event that a fault rule turned into one of another kind. It does not have
-// what the steps of its new type need: a membership, or an id that was not seen before.
+// Returns false for an event that a fault rule turned into an event of another kind. Such an event
+// lacks the object that the steps of its new type need: a membership, or a new id.
 bool HasItsSteps(uint32_t natural, uint32_t event) {
   return natural == event ||
          (IsMulticast(natural) == IsMulticast(event) && event != RDMA_CM_EVENT_CONNECT_REQUEST &&
@@ -241,14 +241,14 @@ bool Translate(const Response& response, Event& event) {
   return true;
 }
 
-// Works as rdma_get_cm_event(3). `is_step`: the calling function has taken effect already
-// (Uninterrupted).
+// Works as rdma_get_cm_event(3). `is_step` is true when the calling function has already changed
+// something (Uninterrupted).
 int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) {
   if (channel == nullptr || event == nullptr) return Fail(EINVAL);
   Channel& ours = Private(channel);
   if (IsForked(ours)) return Fail(EACCES);
   for (int repeats = 0;;) {
-    // A cancellation point: the thread holds no lock and no memory here.
+    // This call is a cancellation point. The thread holds no lock and no memory here.
     if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
     const client::CancellationHeld held;
     rdma_ucm_get_event command = {};
@@ -281,7 +281,7 @@ int Complete(Id& id) {
   const int status = id.event->status;
   if (status == 0) return 0;
   if (id.event->event == RDMA_CM_EVENT_REJECTED) return Fail(ECONNREFUSED);
-  // A positive status is that of a SIDR_REP. It is returned as errno, as in librdmacm.
+  // A positive status is the status of a SIDR_REP, which librdmacm, too, returns as errno.
   return Fail(std::abs(status));
 }
 

@@ -1,5 +1,5 @@
-// A host for the library's tests. It answers with events that a test scripted, and records the
-// commands. It replaces the client that libibverbs.so.1 exports.
+// A host for the library's tests. The host answers with events that a test scripted, and records
+// the commands. It replaces the client that libibverbs.so.1 exports.
 #pragma once
 
 #include <sys/eventfd.h>

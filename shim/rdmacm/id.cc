@@ -7,7 +7,8 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// Ids by the host's handle. An event of an id that was not accepted yet has only the handle.
+// The table of ids by the host's handle. An event of an id that was not accepted yet has only the
+// handle.
 constexpr uint32_t kBuckets = 4096;
 constinit union IdStorage {
   constexpr IdStorage() : table() {}
@@ -29,8 +30,8 @@ void Unregister(const Id* id) {
 }
 
 int MoveTo(Id& id, rdma_event_channel* channel, bool synchronous, uint32_t* events_reported) {
-  // A lookup's thread writes its event to the id's channel, so the channel must not change
-  // meanwhile.
+  // A lookup's thread writes its event to the id's channel, so the lookup's lock is held while the
+  // channel changes.
   std::optional<MutexLock> lookup;
   if (id.lookup != nullptr) lookup.emplace(id.lookup->mutex);
   rdma_ucm_migrate_id command = {};

@@ -1,6 +1,6 @@
 // Declarations shared by the files of librdmacm.so.1: the private parts of channels, ids and
-// events, the call to the host, and steps that several API functions need. There is no protocol
-// here. The host's connection management does what the kernel's ucma and cma do.
+// events, the call to the host, and steps that several API functions need. The library contains no
+// protocol. The host's connection management acts as the kernel's ucma and cma.
 #pragma once
 
 #include <cerrno>
@@ -23,8 +23,8 @@ struct Channel : rdma_event_channel {
   uint32_t owner_pid = 0;  // a forked child is refused (EACCES), as by the kernel
 };
 
-// A device that connection management has opened. It is opened once per process, and all ids share
-// it.
+// A device that connection management has opened. The process opens each device once, and all ids
+// share the device.
 struct Device {
   Device* next = nullptr;
   ibv_context* verbs = nullptr;
@@ -33,7 +33,7 @@ struct Device {
   verbs_context* opened = nullptr;
   uint64_t node_guid = 0;  // big endian
   uint32_t index = 0;
-  uint32_t generation = 0;   // of the host: another embedded host may follow
+  uint32_t generation = 0;   // of the host, because another embedded host may be created later
   ibv_pd* pd = nullptr;      // while ids use the device
   ibv_xrcd* xrcd = nullptr;  // created at the first use
   uint32_t users = 0;        // ids
@@ -55,7 +55,7 @@ struct Multicast {
   uint32_t events_completed = 0;  // under the id's mutex
   ibv_gid mgid = {};
   uint16_t mlid = 0;
-  bool send_only = false;  // receives nothing: the QP is not attached
+  bool send_only = false;  // the QP is not attached, so it receives no messages
   bool attached = false;   // to the id's QP, at MULTICAST_JOIN
 };
 
@@ -63,13 +63,14 @@ struct Id : rdma_cm_id {
   uint32_t handle = 0;
   Device* device = nullptr;
   bool synchronous = false;     // has a channel of its own, and each call waits for its event
-  bool connect_failed = false;  // CONNECT_ERROR was reported: later endings are no events
+  bool connect_failed = false;  // CONNECT_ERROR was reported, so a later end is no event
   uint8_t initiator_depth = 0;  // requested by the caller, or offered by the request
   uint8_t responder_resources = 0;
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
   std::optional<ibv_qp_init_attr> endpoint_qp;  // rdma_create_ep's, for rdma_get_request
-  // rdma_addrinfo's ai_connect. It precedes the caller's private data. One length byte covers both.
+  // rdma_addrinfo's ai_connect. These bytes precede the caller's private data. One length byte
+  // counts both.
   uint8_t connect_data[UINT8_MAX] = {};
   uint8_t connect_length = 0;
 
@@ -137,7 +138,7 @@ int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_p
 void RegisterId(Id* id);
 Id* FindId(uint32_t handle);
 void FreeId(Id* id);
-// Does rdma_destroy_id for callers that cannot report its error.
+// Acts as rdma_destroy_id, for callers that cannot report its error.
 void DestroyIdSurely(rdma_cm_id& id);
 int DestroyOnHost(const Channel& channel, uint32_t handle, uint32_t* events_reported);
 void WaitForAcknowledgements(Id& id, uint32_t events_reported);
@@ -149,16 +150,16 @@ int QueryAddressesAndGids(Id& id);
 int QueryPaths(Id& id);
 
 // addrinfo.cc: copies one entry for rdma_freeaddrinfo, without its route, connection data and
-// successors. Returns nullptr without memory.
+// successors. Returns nullptr when there is no memory.
 rdma_addrinfo* CopyAddrInfo(const rdma_addrinfo& from);
-// Copies a name. NULL stays NULL. Returns false without memory.
+// Copies a name. The copy of NULL is NULL. Returns false when there is no memory.
 bool CopyName(const char* from, char** to);
 
-// event.cc: on a synchronous id, waits for the event that ends the operation, and returns 0, or -1
-// and its error as errno. On other ids returns 0 at once.
+// event.cc: on a synchronous id, waits for the event that ends the operation. Returns 0, or -1 with
+// the event's error as errno. On other ids returns 0 at once.
 int Complete(Id& id);
 
-// init_qp_attr.cc: all return 0 or a positive errno.
+// init_qp_attr.cc: all functions return 0 or a positive errno.
 int InitQpAttributes(const Id& id, ibv_qp_state state, ibv_qp_attr* attributes, int* mask);
 int ModifyQpToReadyToReceive(Id& id, uint8_t responder_resources);
 int ModifyQpToReadyToSend(Id& id, uint8_t initiator_depth);

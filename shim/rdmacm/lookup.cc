@@ -42,7 +42,7 @@ void* LookUp(void* argument) {
     MutexLock lock(lookup->mutex);
     lookup->done = true;
     lookup->info = info;
-    // If the host has ended, the program learns it from the host's end itself.
+    // An error needs no report here. If the host has ended, the program's own calls fail, too.
     if (lookup->id != nullptr) {
       Uninterrupted([&] { return WriteEvent(*lookup->id, kEventInternal, error, 0); });
     }

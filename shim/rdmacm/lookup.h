@@ -1,6 +1,6 @@
 // An asynchronous rdma_getaddrinfo of an id (rdma_resolve_addrinfo(3)). A thread looks the names up
-// and reports the result by an INTERNAL event. The thread may outlive the id, so both hold the
-// lookup.
+// and reports the result by an INTERNAL event. The thread may run longer than the id exists, so the
+// thread and the id share the lookup.
 #pragma once
 
 #include "shim/rdmacm/sync.h"
@@ -12,7 +12,7 @@ struct Id;
 
 struct Lookup {
   Mutex mutex;
-  Id* id = nullptr;  // nullptr: destroyed, and nobody waits for the result
+  Id* id = nullptr;  // nullptr: the id was destroyed, and no caller waits for the result
   int holders = 0;
   bool done = false;
   char* node = nullptr;

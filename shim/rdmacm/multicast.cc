@@ -96,7 +96,7 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
   rdma_ucm_destroy_id_resp response = {};
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_LEAVE_MCAST, command, &response);
       error != 0) {
-    PutIn(ours, multicast);  // its events may still need acknowledgement
+    PutIn(ours, multicast);  // its events may not be acknowledged yet
     return Fail(error);
   }
   {

@@ -11,8 +11,8 @@
 namespace rdmaemu::rdmacm {
 
 // Values of rdma_cm_event_type. They are numbers because the enumeration of an older header ends at
-// 15: clang refuses a constant of that type above 15, and warns when a variable of that type is
-// compared with such a number.
+// 15. clang refuses a constant of that type above 15. clang also warns when a variable of that type
+// is compared with such a number.
 inline constexpr uint32_t kEventAddrinfoResolved = 16;
 inline constexpr uint32_t kEventAddrinfoError = 17;
 inline constexpr uint32_t kEventUser = kCmEventUser;
@@ -24,7 +24,7 @@ inline rdma_cm_event_type EventType(uint32_t event) {
 
 // rdma_addrinfo::ai_flags of rdma_resolve_addrinfo
 inline constexpr int kRaiSa = 0x10;   // use InfiniBand's subnet administrator
-inline constexpr int kRaiDns = 0x20;  // use the resolver, also the default without either flag
+inline constexpr int kRaiDns = 0x20;  // use the resolver; the default when neither flag is set
 
 // rdma_cm_event::param.arg
 inline void SetArgument(rdma_cm_event& event, uint64_t argument) {

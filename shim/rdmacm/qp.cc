@@ -1,5 +1,5 @@
 // Creates the queues of an id (rdma_create_qp(3), rdma_create_srq(3)) in the id's protection
-// domain. If the caller gives no completion queues, the id gets its own.
+// domain. If the caller gives no completion queues, the library creates them for the id.
 #include <algorithm>
 
 #include "shim/rdmacm/internal.h"
@@ -7,7 +7,7 @@
 namespace rdmaemu::rdmacm {
 namespace {
 
-// Creates a CQ with its own channel. Its context is the id (rdma_verbs.h checks that).
+// Creates a CQ with its own channel. Its context is the id, which rdma_verbs.h checks.
 ibv_cq* MakeCq(rdma_cm_id& id, uint32_t entries, ibv_comp_channel** channel) {
   *channel = ibv_create_comp_channel(id.verbs);
   if (*channel == nullptr) return nullptr;
@@ -70,7 +70,7 @@ int ToReadyDatagram(const Id& id, ibv_qp* qp) {
   return ModifyQp(qp, attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-// Fills attributes that the caller left open. Returns 0 or a positive errno.
+// Fills the attributes that the caller did not set. Returns 0 or a positive errno.
 int CompleteAttributes(Id& id, ibv_qp_init_attr_ex& attributes) {
   if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
     attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;

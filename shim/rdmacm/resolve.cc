@@ -175,7 +175,8 @@ int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, in
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_RESOLVE_ADDR, command); error != 0) {
     return Fail(error);
   }
-  // The event brings the resolved addresses. Until then the destination is the requested one.
+  // The resolved addresses are copied when the event is fetched. Until then the id's destination is
+  // the requested address.
   std::memcpy(&id->route.addr.dst_storage, dst_addr, AddressLength(dst_addr));
   return Complete(ours);
 }

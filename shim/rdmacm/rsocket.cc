@@ -1,5 +1,5 @@
 // Sockets over RDMA (rsocket(7)) are not supported. Every call fails with EOPNOTSUPP, so that a
-// program with a fallback uses it.
+// program with a fallback uses its fallback.
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 
@@ -36,7 +36,7 @@ ssize_t rwrite(int, const void*, size_t) { return Unsupported(); }
 ssize_t rwritev(int, const iovec*, int) { return Unsupported(); }
 
 int rpoll(pollfd*, nfds_t, int) { return Unsupported(); }
-// Of rdma-core 65.
+// rdma-core 65 added this function.
 int repoll_create(int flags);
 int repoll_ctl(int set, int operation, int socket, epoll_event* event);
 int repoll_wait(int set, epoll_event* events, int max_events, int timeout);

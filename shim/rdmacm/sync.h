@@ -1,5 +1,5 @@
-// Locks and memory without the C++ runtime. Every program loads this library, so it must not load a
-// C++ runtime: the program may have another one.
+// Locks and memory without the C++ runtime. Every program loads this library. The library must not
+// load a C++ runtime, because the program may have another one.
 #pragma once
 
 #include <pthread.h>
@@ -49,7 +49,7 @@ class Condition {
   Condition& operator=(const Condition&) = delete;
 
   void NotifyAll() { pthread_cond_broadcast(&condition_); }
-  // A cancellation point, which releases the mutex.
+  // This wait is a cancellation point. A cancelled thread releases the mutex.
   void Wait(MutexLock& lock) {
     pthread_mutex_t* const mutex = &lock.mutex_.mutex_;
     pthread_cleanup_push(Unlock, mutex);
@@ -65,7 +65,7 @@ class Condition {
   pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
 };
 
-// Creates an object in zeroed memory of the C library. Returns nullptr without memory.
+// Creates an object in zeroed memory of the C library. Returns nullptr when there is no memory.
 template <class T>
 T* Make() {
   void* memory = std::calloc(1, sizeof(T));
