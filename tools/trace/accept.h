@@ -22,7 +22,7 @@ struct Acceptance {
   std::string only;                // "a", "b": only this trace has the record; "both"
   std::vector<std::string> parts;  // a list of all parts that differ
   std::string a, b;                // text that this trace's record contains
-  bool sometimes = false;          // true: a race decides, so a run may lack the difference
+  bool sometimes = false;          // true: the difference depends on a race, so a run may lack it
   size_t line = 0;                 // in the file
   size_t used = 0;                 // differences that it accepted
 };

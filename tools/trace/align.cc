@@ -7,8 +7,8 @@ namespace {
 
 using Sequence = std::span<const uint32_t>;
 
-// Holds the furthest position in `a` on each diagonal, for each number of edits. On diagonal k, the
-// position in `a` minus the position in `b` is k.
+// Stores the furthest position in `a` on each diagonal, for each number of edits. On diagonal k,
+// the position in `a` minus the position in `b` is k.
 class FurthestPaths {
  public:
   // Returns the position after `edits` edits. The diagonals are -edits, -edits + 2, ... edits.
@@ -69,7 +69,8 @@ bool FindPath(Sequence a, Sequence b, std::vector<Step>& backwards) {
         x = paths.IsInsertion(edits, diagonal) ? paths.At(edits - 1, diagonal + 1)
                                                : paths.At(edits - 1, diagonal - 1) + 1;
       }
-      // Positions outside the sequences do not advance, because no path returns from them.
+      // Positions outside the sequences do not advance, because no path leads back into the
+      // sequences.
       while (x < size_a && x - diagonal < size_b && x - diagonal >= 0 &&
              a[static_cast<size_t>(x)] == b[static_cast<size_t>(x - diagonal)]) {
         x++;

@@ -10,8 +10,9 @@
 namespace rdmaemu::trace_tools {
 
 // The largest number of deletions and insertions that `Align` searches for. Memory grows with the
-// square of this number: 4000 edits take 32 MiB. When two sequences need more edits, `Align` keeps
-// their common start and their common end. All elements between them count as replaced.
+// square of this number: 4000 edits take 32 MiB. When two sequences need more edits, `Align`
+// matches only their common start and their common end. All elements between start and end count as
+// replaced.
 inline constexpr size_t kMaxEdits = 4000;
 
 struct Step {

@@ -66,7 +66,7 @@ bool HasHashes(const Trace& trace) {
 // Canonicalises the records of one trace, in the order in which they began.
 class Canonicalizer {
  public:
-  // `with_hashes`: hashes of payloads count.
+  // `with_hashes` is true when hashes of payloads count.
   Canonicalizer(const Trace& trace, const Processes& processes,
                 const std::vector<ThreadNumbers>& threads, const CanonicalOptions& options,
                 bool with_hashes, std::string_view side)
@@ -100,7 +100,7 @@ class Canonicalizer {
     image_ = processes_.of_record[index];
     const auto thread = threads_[image_].find(record.thread);
     thread_ = thread == threads_[image_].end() ? record.thread : thread->second;
-    // Records that do not count also name objects.
+    // Records that do not count also mention objects.
     MeetObjects(fields);
     if (!Counts(record, fields)) return;
     object_ = ObjectOf(record, fields);
@@ -112,7 +112,7 @@ class Canonicalizer {
     result_.streams[StreamOf(record, fields)].push_back(std::move(item));
   }
 
-  // Names each object that this record is the first to mention.
+  // Gives a name to each object that this record is the first to mention.
   void MeetObjects(const Json& value) {
     if (value.is_string()) ObjectName(value.get_ref<const std::string&>());
     if (!value.is_structured()) return;
@@ -181,12 +181,12 @@ class Canonicalizer {
   std::string TextOf(const Record& record, const Json& fields) {
     std::string text =
         record.kind + (record.what.empty() ? "" : " " + Printable(record.what)) + "\n";
-    // The program, its arguments and the versions belong to the backend.
+    // The program, its arguments and the versions depend on the backend.
     if (record.kind == "start") return text;
     // Two traces with lost records are never the same.
     if (record.kind == "lost") text += "trace=" + std::string(side_) + "\n";
     for (const auto& [key, value] : fields.items()) {
-      // Only the system backend marks what a fault rule changed.
+      // Only the system backend marks records that a fault rule changed.
       static constexpr std::array<std::string_view, 9> kNotParts = {
           "time", "took_ns", "process",   "thread",  "kind",
           "what", "object",  "arguments", "injected"};
@@ -251,8 +251,8 @@ class Canonicalizer {
     return JsonText(value);
   }
 
-  // Returns "address#1:port#1". Returns an empty text when `text` is no address. The unspecified
-  // address keeps its text.
+  // Returns "address#1:port#1". Returns an empty text when `text` is no address. Returns the
+  // unspecified address unchanged.
   std::string AddressOf(const std::string& text) {
     const auto [address, port] = SplitPort(text);
     const auto parsed = NetAddress::Parse(address);
@@ -263,7 +263,7 @@ class Canonicalizer {
     return shown + ":" + PortOf(port);
   }
 
-  // Returns "port#1". Programs often let the system choose a port, and send the port to their
+  // Returns "port#1". Programs often use a port that the system chooses, and send the port to their
   // peers.
   std::string PortOf(const std::string& text) {
     const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == text.npos;

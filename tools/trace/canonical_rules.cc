@@ -7,8 +7,8 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Calls that fetch something with a record of its own (an event, a completion), and calls by which
-// a program waits for completions. One event of the completion channel may announce several
+// Calls that fetch an event or a completion, which has a record of its own. Also calls by which a
+// program waits for completions. One event of the completion channel may announce several
 // completions. Completions may also be queued before the program waits.
 constexpr std::string_view kFetching[] = {
     "poll_cq",           "start_poll",    "next_poll",    "end_poll",      "get_async_event",
@@ -17,8 +17,8 @@ constexpr std::string_view kFetching[] = {
 // The readers of a completion that ibv_start_poll or ibv_next_poll found.
 constexpr std::string_view kReaderPrefix = "wc_read_";
 
-// The errno of a call that fetched nothing. ENOENT is the result of ibv_start_poll and
-// ibv_next_poll.
+// The errnos of a call that found no event or completion. ibv_start_poll and ibv_next_poll return
+// ENOENT.
 constexpr std::string_view kNothing[] = {"EAGAIN", "EWOULDBLOCK", "ENOENT", "EINTR"};
 
 constexpr std::string_view kOfMachine[] = {"get_device_name", "get_device_guid",

@@ -8,10 +8,10 @@
 
 namespace rdmaemu::trace_tools {
 
-// Returns whether the record must be in both runs. Returns false for polls, for calls that fetch or
-// wait for something with a record of its own, and for the acknowledgement of completion events.
-// The number of these calls depends on timing. Their failures count, unless the errno only means
-// that nothing was there.
+// Returns whether the record must be in both runs. Returns false for polls, and for the
+// acknowledgement of completion events. Also returns false for calls that fetch or wait for an
+// event or completion with a record of its own. The number of these calls depends on timing. Their
+// failures count, unless the errno only means that there was no event or completion.
 bool Counts(const Record& record, const Json& fields);
 
 // Returns whether the call's result is a port.

@@ -80,7 +80,7 @@ struct Datagram {
   std::span<const std::byte> payload;
 };
 
-// Returns the RoCE datagram in a packet, or nothing when the packet is something else.
+// Returns the RoCE datagram in a packet, or nullopt for any other packet.
 std::optional<Datagram> ParseDatagram(uint16_t link, std::span<const std::byte> bytes) {
   if (link == kLinkEthernet) {
     if (bytes.size() < kEthernetBytes) return std::nullopt;
@@ -114,8 +114,8 @@ std::optional<Datagram> ParseDatagram(uint16_t link, std::span<const std::byte> 
   return datagram;
 }
 
-// Returns the bytes as hexadecimal digits, without the zeros at the end. A message always has the
-// whole field, so the zeros are mostly padding.
+// Returns the bytes as hexadecimal digits, without the zeros at the end. A message always contains
+// the whole field, so the zeros are mostly padding.
 std::string HexOf(std::span<const uint8_t> bytes) {
   while (!bytes.empty() && bytes.back() == 0) bytes = bytes.first(bytes.size() - 1);
   constexpr std::string_view kDigits = "0123456789abcdef";

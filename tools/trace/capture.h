@@ -23,8 +23,9 @@ bool IsCapture(std::string_view bytes);
 // link type RAW or Ethernet. An error names the file and the packet: "a.pcapng: packet 7: ...".
 tl::expected<void, std::string> ReadCapture(std::string name, std::string_view bytes, Trace& trace);
 
-// Moves a capture of a host on a virtual or manual clock to the times of this host's trace. A CM
-// message that is in both gives the distance. Does nothing when `traces` have no such host.
+// Shifts a capture of a host on a virtual or manual clock to the times of this host's trace. A CM
+// message that is in both traces determines the distance. Does nothing when `traces` have no such
+// host.
 void AlignCapture(const std::vector<Trace*>& traces, Trace& capture);
 
 }  // namespace rdmaemu::trace_tools

@@ -11,7 +11,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Gives numbers to texts. Equal texts have equal numbers.
+// Maps texts to numbers. Equal texts have equal numbers.
 class Numbers {
  public:
   uint32_t Of(const std::string& text) {
@@ -50,7 +50,7 @@ std::vector<PartDifference> DifferentParts(const std::string& a, const std::stri
   for (const auto& [part, text] : in_b) {
     if (!of_a.contains(part)) parts.push_back({part, "", text});
   }
-  // No value differs, so parts of one name have another order.
+  // No value differs, so the parts of one name differ in their order.
   if (parts.empty()) parts.push_back({"", "in another order", ""});
   return parts;
 }

@@ -131,7 +131,7 @@ TEST(CompareTest, CompletionsOfOneQueuePairCountByDirectionWhicheverThreadPolls)
   TraceText a, b;
   completion(a, "SEND", 1), completion(a, "RECV", 2), completion(a, "SEND", 3);
   b.Thread(2), completion(b, "RECV", 2), completion(b, "SEND", 1), completion(b, "SEND", 3);
-  // Thread 1 polls in a, thread 2 in b. The thread alone is no difference.
+  // Thread 1 polls in a, thread 2 in b. A different thread alone does not count as a difference.
   EXPECT_EQ(Differences(a, b), "");
   TraceText c;
   completion(c, "SEND", 3), completion(c, "RECV", 2), completion(c, "SEND", 1);

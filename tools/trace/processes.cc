@@ -102,8 +102,8 @@ std::map<int64_t, int64_t> MatchThreads(const ProcessImage& a, const ProcessImag
     of_b[thread] = thread;
     taken.insert(thread);
   }
-  // The most similar pairs are first. Among equals, pairs of equal numbers are first, then pairs of
-  // the lowest numbers.
+  // The most similar pairs are first. Among equally similar pairs, pairs of equal numbers are
+  // first, then pairs of the lowest numbers.
   struct Pair {
     size_t likeness;
     int64_t a, b;

@@ -10,7 +10,7 @@ namespace rdmaemu::trace_tools {
 namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
-constexpr double kMaxSeconds = 4e9;  // the year 2096; keeps nanoseconds in 64 bits
+constexpr double kMaxSeconds = 4e9;  // the year 2096; nanoseconds fit in 64 bits
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 

@@ -47,11 +47,11 @@ struct Trace {
   std::vector<Record> records;
   bool of_host = false;
   bool of_capture = false;  // its records are packets (capture.h)
-  // true: the last line has no newline and is no record, because its writer was killed. The line is
-  // left out.
+  // True when the last line has no newline and is no record, because its writer was killed. The
+  // records lack this line.
   bool is_cut = false;
-  // true: the trace is of a host, and its times do not count from 1970. The host's clock is not the
-  // real one, or the host is of an older version.
+  // True when the trace is of a host, and its times do not count from 1970. The host's clock is not
+  // the real one, or the host is of an older version.
   bool has_own_clock = false;
 
   Trace() = default;

@@ -16,11 +16,11 @@ struct Report {
   std::string accept_file;  // empty: none
 
   size_t Open() const;    // differences that are not accepted
-  size_t Unused() const;  // acceptances of which IsUnused is true
+  size_t Unused() const;  // acceptances for which IsUnused is true
 };
 
-// Returns the first difference with its context, a table of all differences (equal ones in one
-// row), the unused acceptances, and a last line with the verdict.
+// Returns the first difference with its context, a table of all differences, the unused
+// acceptances, and a last line with the verdict. Equal differences share one row of the table.
 std::string ReportText(const Report& report);
 Json ReportJson(const Report& report);
 // Returns JUnit's XML, with a test case for each stream and for each acceptance.

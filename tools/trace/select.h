@@ -21,8 +21,9 @@ struct Selection {
 };
 
 // Returns the records of all traces, sorted by time. Records of the same time keep the order of
-// their files. Traces with clocks of their own keep the distances between them, because hosts on a
-// virtual clock share it. The earliest of them begins at the earliest time of the other traces.
+// their files. Traces with clocks of their own are shifted together, because hosts on a virtual
+// clock share this clock. The earliest of these traces begins at the earliest time of the other
+// traces.
 std::vector<Record> Merge(const std::vector<Trace*>& traces);
 
 // Returns the selected records. A record is about its object, and about each object that its

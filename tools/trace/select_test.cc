@@ -94,7 +94,7 @@ TEST(MergeTest, ATraceWithAClockOfItsOwnBeginsWithTheOthers) {
   const auto merged = Merge({&program, &host});
   EXPECT_EQ(Names(merged), "alloc_pd START LATER ");
   EXPECT_EQ(merged[2].time_ns - merged[0].time_ns, 2'000'000'000);
-  // Without another trace, the host's trace keeps its times.
+  // Without another trace, the times of the host's trace do not change.
   EXPECT_EQ(Merge({&host})[0].time_ns, 7'000'000'000);
 }
 

@@ -10,7 +10,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Column widths. A longer value moves the rest of its line to the right.
+// Column widths. A longer value shifts the rest of its line to the right.
 constexpr size_t kTimeColumn = 13, kProcessColumn = 9, kKindColumn = 10, kObjectColumn = 9;
 
 // Keys that have a fixed place in a line.

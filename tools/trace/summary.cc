@@ -31,9 +31,9 @@ class OpenObjects {
   void Take(const Record& record) {
     if (!record.host.empty()) return;
     if (record.kind == "start" || record.kind == "end") {
-      // A `start` record follows exec(3), which frees all objects of the image before. Those
-      // objects are forgotten. A process that has ended left its objects to the kernel. Those
-      // objects stay in the list.
+      // A `start` record follows exec(3), which frees all objects of the earlier image. The list
+      // drops these objects. The kernel frees the objects of a process that has ended. These
+      // objects remain in the list.
       if (record.kind == "start") Forget(record);
       return;
     }
@@ -72,8 +72,8 @@ class OpenObjects {
       return key.file == start.file && key.process == start.process;
     });
   }
-  // The call also names objects that exist. An object is new when no creating call of the process
-  // named it before.
+  // The call may also name existing objects. An object is new when no earlier creating call of the
+  // process named the object.
   void Create(const Record& record, const Json& fields, std::string_view kind) {
     const auto take = [&](const std::string& text) {
       if (KindOfName(text) != kind) return;
@@ -179,7 +179,7 @@ Summary Summarize(const std::vector<Record>& merged) {
     objects.Take(record);
     if (record.kind != "call") continue;
     const Json fields = FieldsOf(record);
-    // Consecutive polls that found nothing are one record.
+    // Consecutive polls that found no completion are one record.
     const auto times = fields.find("times");
     const bool is_several = times != fields.end() && times->is_number_unsigned();
     counts[record.what] += is_several ? times->get<uint64_t>() : 1;

@@ -6,7 +6,7 @@
 namespace rdmaemu::trace_tools {
 namespace {
 
-// Returns the objects that a trace leaves open, with the records that created them.
+// Returns the objects that a trace does not destroy, with the records that created them.
 std::string Left(const TraceText& text) {
   Trace trace;
   ReadInto(trace, text.text());

@@ -15,7 +15,7 @@ class TraceText {
  public:
   explicit TraceText(int64_t process = 100) : process_(process) {}
 
-  // Sets the thread of all records that follow.
+  // Sets the thread of all later records.
   TraceText& Thread(int64_t thread) {
     thread_ = thread;
     return *this;
@@ -28,7 +28,7 @@ class TraceText {
     took_ns_ = ns;
     return *this;
   }
-  // Adds a record. `more` has the keys after the others: R"("result":0)".
+  // Adds a record. `more` contains further keys: R"("result":0)".
   TraceText& Add(const std::string& kind, const std::string& what, const std::string& object,
                  const std::string& arguments = "{}", const std::string& more = "") {
     const std::string micros = std::to_string(++time_us_);
