@@ -43,7 +43,7 @@ int TraceDiff(const std::string& a, const std::string& b, const CompareOptions& 
 
 // ---- for `ab`
 
-// Reads a trace file. Prints a note to stderr when the last line is cut and left out.
+// Reads a trace file. Prints a note to stderr when the last line is cut and therefore omitted.
 runtime::OrMessage<std::unique_ptr<trace_tools::Trace>> LoadTrace(const std::string& path);
 
 // Reads the file of --accept. Returns no acceptances for an empty path.

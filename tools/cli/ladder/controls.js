@@ -17,7 +17,7 @@ function draw() {
   chart.draw();
   root.dataset.drawn = chart.drawn;
 }
-// Draws at once, because a new size clears the canvas.
+// Draws at once, because changing the size of the canvas clears it.
 function lay() {
   chart.layout();
   draw();
@@ -28,7 +28,7 @@ function drawSoon() {
   requestAnimationFrame(draw);
 }
 
-// Builds the rows again and keeps the selected record.
+// Builds the rows again. The selected record does not change.
 function rebuild() {
   const item = chart.chosen >= 0 && rows.rows ? (rows.rows[chart.chosen] || {}).item : null;
   rows.build();
@@ -73,7 +73,7 @@ function choose(number) {
   lay();
 }
 
-// The time of a record in its file. A number of JavaScript has too few digits for it.
+// The time of a record in its file. JavaScript's numbers have too few digits for this time.
 function absoluteTime(t) {
   const ns = (BigInt(model.data.origin_ns) + BigInt(Math.round(t))).toString().padStart(10, "0");
   return ns.slice(0, -9) + "." + ns.slice(-9);
@@ -220,7 +220,8 @@ function remember(name, value) {
   try {
     history.replaceState(null, "", "#" + state);
   } catch {
-    // A page without an origin of its own has no history. The state is then in the page only.
+    // A page without an origin of its own has no history. The state of such a page is in the page
+    // only.
   }
 }
 
@@ -255,7 +256,8 @@ function showNotes() {
   $("notes").hidden = notes.length === 0;
 }
 
-// Measures the time of a drawing step (`#measure=N`). Reading a pixel makes the browser finish it.
+// Measures the time of a drawing step (`#measure=N`). Reading a pixel makes the browser finish the
+// step.
 function measure(steps) {
   const most = chart.scroll.scrollHeight - chart.height;
   const times = [];
@@ -273,7 +275,8 @@ function measure(steps) {
   draw();
 }
 
-// Counts the colours on the canvas (`#check=1`), so that a test sees that something is drawn.
+// Counts the colours on the canvas (`#check=1`), so that a test can check that the canvas is not
+// empty.
 function countColours() {
   draw();
   const pixels = new Uint32Array(chart.context.getImageData(0, 0, chart.canvas.width, chart.canvas.height).data.buffer);

@@ -4,7 +4,7 @@
 const ROW_HEIGHTS = [6, 12, 20, 26, 34];
 const HEAD_HEIGHT = 46;
 const LABEL_HEIGHT = 18;   // smaller rows have no text
-const FAR_ROWS = 400;      // longer arrows are kept in a list of their own
+const FAR_ROWS = 400;      // longer arrows are in a list of their own
 
 class Chart {
   constructor(rows, canvas, scroll, spacer) {
@@ -54,7 +54,7 @@ class Chart {
   x(lane) { return this.axis + 22 + lane.index * this.lane - this.left; }
   y(row) { return HEAD_HEIGHT + row * this.rowHeight - this.top + this.rowHeight / 2; }
 
-  // The text, cut to a width in pixels. The font must be set.
+  // Returns the text, cut to a width in pixels. Set the font before the call.
   cut(text, width) {
     if (width < 12) return "";
     const key = this.context.font + Math.round(width) + "|" + text;
@@ -197,7 +197,7 @@ class Chart {
     else this.drawMark(row, this.y(number));
   }
 
-  // Writes a title and a fainter text. `width` is the room for both.
+  // Writes a title and a fainter text. Both together are at most `width` pixels wide.
   write(x, y, width, title, text, colour, isCentred) {
     const {context: c, colours} = this;
     if (this.rowHeight < LABEL_HEIGHT) return;

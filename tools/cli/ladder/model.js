@@ -1,5 +1,5 @@
 // The model: turns the records of the traces into items on lifelines, and joins the two ends of
-// messages. Texts of traces are data only. No function here makes markup of them.
+// messages. Texts of traces are data only. No function here makes markup of these texts.
 
 const KINDS = [
   ["cm", "CM messages"], ["data", "Packets"], ["event", "Events"], ["state", "State changes"],
@@ -8,7 +8,7 @@ const KINDS = [
   ["hostcall", "Calls at hosts"],
 ];
 const HIDDEN_AT_FIRST = new Set(["hostcall"]);
-// Calls that move data. Consecutive ones of a program are one bundle.
+// Calls that move data. Consecutive calls of one program are one bundle.
 const DATA_CALLS = new Set([
   "post_send", "post_recv", "post_srq_recv", "poll_cq", "start_poll", "next_poll", "end_poll",
   "get_cq_event", "ack_cq_events", "req_notify_cq"]);
@@ -187,7 +187,8 @@ class Model {
       mate.mate = item;
       item.mate = mate;
     }
-    // A message that nobody received goes to the other host of its exchange, else to the only other.
+    // The arrow of a lost message ends at the other host of its exchange, or else at the only other
+    // host.
     const hosts = [...this.lanes.values()].filter(lane => lane.kind === "host"), exchanges = new Map();
     for (const item of all) {
       if (!item.mate || item.end !== "send") continue;
@@ -269,7 +270,8 @@ class Model {
     return sends.length > 0;
   }
 
-  // Finds the host of each address: the sender of a CM message, or the capture that has a packet first.
+  // Finds the host of each address: the sender of a CM message, or the host whose capture has a
+  // packet first.
   findOwners(packets) {
     const owners = new Map(), seen = new Map();
     const vote = (address, host, weight) => {
@@ -295,7 +297,7 @@ class Model {
   }
 
   // Returns a function that names the QP pair of a packet. A REQ and its REP name both queue pairs.
-  // Else two hosts with one queue pair in each direction have one pair.
+  // Without a REQ and REP, one queue pair in each direction between two hosts makes a pair.
   findPairs(packets) {
     const asked = new Map(), peer = new Map(), flows = new Map();
     const addresses = r => [r.source, r.destination].sort().join(" ");
@@ -320,8 +322,8 @@ class Model {
 
   // ---- programs and their hosts
 
-  // Joins a program with the host's client that got the same events at the same times. The two are
-  // one lifeline then.
+  // Joins a program with the host's client that got the same events at the same times. Program and
+  // client become one lifeline.
   joinPrograms() {
     const names = new Map(), add = (lane, item, name) => {
       if (!names.has(lane)) names.set(lane, []);
@@ -355,7 +357,8 @@ class Model {
     }
   }
 
-  // A client without events, such as `rdmaemu wait`, matters as little as its calls.
+  // Counts a client without events, such as `rdmaemu wait`, as calls at hosts, which are hidden at
+  // first.
   hideTools() {
     const busy = new Set();
     for (const item of this.items) {
@@ -366,8 +369,9 @@ class Model {
     }
   }
 
-  // The lifelines from left to right: each host with its programs. Programs are outside of the first
-  // and the last host, so that messages cross nothing. Programs of unknown hosts come last.
+  // Returns the lifelines from left to right: each host with its programs. The programs of the
+  // first and the last host are outside, so that messages cross no lifeline. Programs of unknown
+  // hosts are last.
   orderLanes() {
     const lanes = [...this.lanes.values()].sort((a, b) => a.first - b.first);
     const hosts = lanes.filter(lane => lane.kind === "host");

@@ -15,8 +15,8 @@ std::string_view Source(std::string_view file_name) {
   return {};
 }
 
-// Appends JSON that cannot end the element that contains it. In JSON, "<" is in strings only, where
-// \u003c means the same.
+// Appends JSON that cannot end the element that contains it. In JSON, "<" occurs only in strings,
+// and \u003c means the same there.
 void AppendEscaped(const std::string& json, std::string& out) {
   for (const char c : json) {
     if (c == '<') {

@@ -12,8 +12,8 @@
 
 namespace rdmaemu::cli {
 
-// Limits of one page. A browser draws a page of this size without delay. Records behind a limit are
-// left out, and the page says how many.
+// Limits of one page. A browser draws a page of this size without delay. The page omits records
+// behind a limit, and shows their number.
 inline constexpr size_t kMaxLadderRecords = 250'000;
 inline constexpr size_t kMaxLadderBytes = size_t{256} << 20;
 
@@ -21,7 +21,7 @@ struct LadderFile {
   std::string name;
   std::string_view kind;  // "host", "program" or "capture"
   size_t records = 0;
-  bool is_cut = false;         // its last line was cut, and is left out
+  bool is_cut = false;         // the page omits its last line, which was cut
   bool has_own_clock = false;  // its times do not count from 1970
 };
 
@@ -32,7 +32,7 @@ struct LadderSource {
 const std::vector<LadderSource>& LadderSources();
 
 // Returns the page. `records` are merged, so sorted by time, and their `file` is an index of
-// `files`. `left_out` becomes the number of records behind a limit.
+// `files`. Sets `left_out` to the number of records behind a limit.
 std::string LadderPage(const std::vector<trace_tools::Record>& records,
                        const std::vector<LadderFile>& files, size_t& left_out);
 

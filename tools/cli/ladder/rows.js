@@ -1,4 +1,5 @@
-// Rows: the items that the filters show, one row each, with bundles and collapsed times between them.
+// Rows: the items that the filters show, one row each. Bundles and collapsed times are between the
+// items.
 
 const GAP_NS = 100e6;         // more time without a record is collapsed
 const VIRTUAL_GAP_NS = 1e6;   // on a clock that jumps
@@ -23,7 +24,7 @@ class Rows {
   }
   bundleKey(item) { return item.kind === "data" ? "d " + item.pair : "c " + item.lane.key; }
 
-  // All texts of an item, for the search.
+  // Returns all texts of an item, for the search.
   textOf(id) {
     if (!this.texts) this.texts = new Array(this.model.items.length);
     if (this.texts[id] === undefined) {
@@ -78,7 +79,7 @@ class Rows {
 
   addItem(item) {
     const last = this.rows[this.rows.length - 1];
-    // A message that is received at once needs one row.
+    // A message whose receive record follows at once needs only one row.
     if (item.end === "receive" && item.mate && last && last.item === item.mate) {
       last.arrow.to = last.arrow.from;
       last.isWhole = true;
@@ -142,7 +143,7 @@ class Rows {
     return all;
   }
 
-  // "24 packets  1.2 MB  SEND ×12": what a folded bundle shows.
+  // Returns the text of a folded bundle: "24 packets  1.2 MB  SEND ×12".
   describe(bundle) {
     if (bundle.text) return bundle.text;
     const counts = new Map();
@@ -191,7 +192,7 @@ function showSize(bytes) {
   }
   return bytes + " B";
 }
-// Seconds with microseconds: "6.149 103".
+// Returns seconds with microseconds: "6.149 103".
 function showTime(ns) {
   const text = (ns / 1e9).toFixed(6);
   return text.slice(0, -3) + "\u2009" + text.slice(-3);

@@ -15,7 +15,7 @@ struct Constant {
   std::string_view name;
 };
 
-// Returns "" when the value has no name.
+// Returns the value's name, or "" when the value has no name.
 std::string_view NameIn(std::span<const Constant> constants, uint64_t value);
 
 // Returns the constants of an enumeration. The result is empty when traces show the enumeration's

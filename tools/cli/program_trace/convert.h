@@ -14,13 +14,13 @@ namespace rdmaemu::cli {
 
 class Recording;
 
-// The default limit of a recording's size. The limit keeps a program that posts forever from
+// The default limit of a recording's size. The limit prevents a program that posts forever from
 // filling the disk.
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 
 // A recording that becomes a trace. The recording's directory is beside the trace. When programs
-// cannot map files there, the directory is in the temporary directory or /dev/shm. The destructor
-// removes the directory.
+// cannot map files there, the recording's directory is in the temporary directory or /dev/shm. The
+// destructor removes the directory.
 class ProgramTrace {
  public:
   // Creates the directory and the empty trace `path`. Returns an error message for the user when a
@@ -52,10 +52,10 @@ class ProgramTrace {
   static Moment Now(bool has_ticks);
 
   ProgramTrace() = default;
-  // Binds the socket to which processes send that they cannot open the recording. Without it only
-  // their links tell.
+  // Binds the socket to which processes report that they cannot open the recording. Without the
+  // socket, only the links of these processes report the failure.
   void BindSocket();
-  // Adds the processes that have sent so.
+  // Adds the processes that have reported a failure on the socket.
   void TakeUnopened(Recording& recording) const;
 
   std::string path_, directory_;

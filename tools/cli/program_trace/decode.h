@@ -32,7 +32,7 @@ struct CallDecoder {
   void (*whole)(RecordBytes&, ObjectNames&, DecodedCall&);  // RecordKind::kCall
   const char* version;                                      // as DecodedCall::version
 };
-// Returns nullptr when the table has no such row.
+// Returns the decoder of row `what`, or nullptr when the table has no such row.
 const CallDecoder* DecoderOf(uint16_t what);
 
 // Appends the completions of a poll or of a RecordKind::kCompletions record to `lines`. `cq` is the

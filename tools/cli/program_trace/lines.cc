@@ -33,7 +33,7 @@ std::string InjectedText(const std::string& rule) {
   return rule.empty() ? "" : ",\"injected\":" + Quoted(rule);
 }
 
-// As Rest, and the keys "version" and "injected" of a call that has them.
+// Returns the keys of Rest, and the keys "version" and "injected" of a call that has them.
 std::string CallRest(const DecodedCall& call) {
   std::string rest = Rest(call.object, call.arguments.text());
   if (call.version != nullptr) rest += ",\"version\":" + Quoted(call.version);

@@ -72,7 +72,7 @@ class TraceLines {
   void Completions(const RecordOfThread& record, Image& image);
   static void TakePayloads(const RecordOfThread& record, Image& image);
   void TakeInjected(const RecordOfThread& record, Image& image);
-  // Moves the marks of the thread's present call to the call.
+  // Moves the fault marks of the thread's present call into `call`.
   static void Mark(Image& image, uint32_t thread, DecodedCall& call);
   void End(uint32_t number, Image& image);
   void EndThoseBefore(uint64_t time);

@@ -46,8 +46,8 @@ class Recording {
  public:
   static tl::expected<Recording, std::string> Open(const std::string& directory);
 
-  // The processes that left a link with the reason in the directory
-  // (layer::trace::kUnopenedSuffix), and those that were added.
+  // Returns the processes that created a link with the reason in the directory
+  // (layer::trace::kUnopenedSuffix), and the processes of AddUnopened.
   const std::vector<UnopenedProcess>& unopened() const { return unopened_; }
   void AddUnopened(UnopenedProcess process) { unopened_.push_back(std::move(process)); }
 

@@ -72,7 +72,8 @@ TEST_F(RecordingTest, RecordsAreReadOnceBeforeAndAfterTheLogCounts) {
 }
 
 TEST_F(RecordingTest, APartOfAnAppendThatFailedIsNoRecord) {
-  // These records were lost: an append wrote a part of them. The window has later records.
+  // These records were lost, because an append wrote only a part of them. The window has later
+  // records.
   const std::string lost = RecordAt(2) + RecordAt(3).substr(0, 8);
   Write("1-1-1.log", RecordAt(1) + lost);
   WriteWindow(sizeof(format::RecordHeader), "");
