@@ -8,6 +8,7 @@ differences.py TABLE PAGE     fails when PAGE is not what would be printed
 
 import fnmatch
 import os
+import re
 import sys
 import tomllib
 
@@ -92,6 +93,8 @@ tools/softroce test
 tools/softroce test --on siw
 ```
 
+{contents}
+
 The runners expect exactly the failures of this page. A test that this page names and that passes
 fails the run. The [last part](#what-programs-see-differently-on-rxe) of this page is about tests
 that pass on both backends, and whose programs see something different.
@@ -138,6 +141,13 @@ def seen_differently(path):
     return text
 
 
+def contents(text):
+    """Returns a list of links to the page's sections. The anchors are those of GitHub and GitLab."""
+    return "".join("- [%s](#%s)\n" % (
+        heading, re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-"))
+        for heading in re.findall("^## (.*)$", text, re.MULTILINE))
+
+
 def page(table, accepted=()):
     text = HEAD
     for backend, name in BACKENDS.items():
@@ -155,7 +165,8 @@ def page(table, accepted=()):
                 meaning[0].upper() + meaning[1:])
             text += "".join("| `%s` `%s` | %s | %s |\n" % (
                 row.file, row.test, HOWS[row.how], row.what) for row in mine) + "\n"
-    return "\n".join([text.rstrip("\n") + "\n"] + [seen_differently(path) for path in accepted])
+    text = "\n".join([text.rstrip("\n") + "\n"] + [seen_differently(path) for path in accepted])
+    return text.replace("{contents}\n", contents(text))
 
 
 def accepted_tables(table):

@@ -129,22 +129,32 @@ Look up here what causes an RDMA CM event, and which contract test shows it. The
 event of rdma_get_cm_event(3) with its natural causes. For each backend it has the event's status in
 a test run and, if there is any, the length of its private data.
 
+- [Table of events](#table-of-events)
+- [Causes that do not exist](#causes-that-do-not-exist)
+- [Make this page again](#make-this-page-again)
+
+## Table of events
+
 `-` means that the test has no such event on that backend, or does not run there. siw has no
 datagrams and ends connections in its own way. The last three events belong to rdma-core 60, which
 the machine of the kernel's drivers does not have. The emulator lacks one cause: the MAC of an
 emulated neighbour is made from its address, and does not change.
 
-This page is generated from test runs: `tests/contract/events.py page > docs/events.md`. The script
-describes how to record a run. Each run of these tests fails when it gets other events, and a test
-fails when this page is stale.
-
 """
 
 TAIL = """
+## Causes that do not exist
+
 The kernel has no other causes of ADDR_ERROR, ROUTE_ERROR and MULTICAST_ERROR on RoCE and iWARP. It
 resolves a route without a query that could fail, and joins a group without a message to a subnet
 manager. A reply with another Q_Key than the id's is ADDR_ERROR -22. No other librdmacm can send
 such a reply, so the unit tests of `emulator/cm` check it.
+
+## Make this page again
+
+This page is generated from test runs: `tests/contract/events.py page > docs/events.md`. The script
+describes how to record a run. Each run of these tests fails when it gets other events, and a test
+fails when this page is stale.
 """
 
 

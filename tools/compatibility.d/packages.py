@@ -31,6 +31,11 @@ The table has every package of the distribution that depends on libibverbs1 or l
 To generate this page again, run `tools/compatibility > docs/packages.md`. The command downloads and
 unpacks the packages into a cache, and installs none of them.
 
+- [Columns](#columns)
+- [Packages](#packages)
+
+## Columns
+
 - **files**: executables and libraries of the package that name one of the two libraries as needed.
 - **loads**: `yes` if rdmaemu exports every name and version that these files import from the two
   libraries, and `ldd -r` resolves them. `not tried` if a library of another package is missing.
@@ -39,6 +44,8 @@ unpacks the packages into a cache, and installs none of them.
   that no test runs it.
 - **imports that are unsupported**: functions that [abi.md](abi.md) marks `unsupported`. They load.
   They fail with EOPNOTSUPP if the program calls them.
+
+## Packages
 
 """
 

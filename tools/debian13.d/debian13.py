@@ -56,6 +56,11 @@ To repeat the run, type `tools/debian13`. To make this page again, type
 `tools/debian13 --all --markdown > docs/debian13.md`. The command downloads the packages into a cache,
 unpacks them there and installs nothing.
 
+- [Cases](#cases)
+- [Results](#results)
+
+## Cases
+
 - **one_host**: both programs run on one emulated host.
 - **two_hosts**, **three_hosts**: the programs run on different hosts, which exchange RoCEv2 packets.
 - **loader**: the loader resolves each symbol of all programs of the packages.
@@ -64,6 +69,8 @@ unpacks them there and installs nothing.
   the number of names of each version node. `tools/debian13 --suite forky` does the same with
   rdma-core 65, whose private node is `IBVERBS_PRIVATE_65`.
 - A program's cases are those of `tests/apps`, with the same signs of success.
+
+## Results
 
 """
 
