@@ -162,7 +162,8 @@ inline constexpr uint32_t kMissingMisalignedAtomics = 32;  // refused when they 
 inline constexpr uint32_t kMissingEarlySends = 64;         // ibv_post_send before RTS
 inline constexpr uint32_t kMissingAtomicWrites = 256;
 inline constexpr uint32_t kMissingFlushes = 512;
-inline constexpr uint32_t kMissingPurge = 128;  // of a QP's completions, at RESET and destroy
+inline constexpr uint32_t kMissingPurge = 128;        // of a QP's completions, at RESET and destroy
+inline constexpr uint32_t kMissingRkeyAtBind = 1024;  // a posted BIND does not set ibv_mw::rkey
 struct OpenDeviceOut {
   uint32_t context;
   uint32_t completion_vectors;

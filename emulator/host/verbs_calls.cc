@@ -67,6 +67,7 @@ int OpenDevice(const Caller& caller, const OpenDeviceIn& in, OpenDeviceOut& out,
     out.missing |= kMissingAtomicWrites;
   if (!profile.purges_completions) out.missing |= kMissingPurge;
   if (!profile.accepts_early_sends) out.missing |= kMissingEarlySends;
+  if (!profile.sets_rkey_at_bind) out.missing |= kMissingRkeyAtBind;
   out.max_read_sges = static_cast<uint32_t>(profile.device.orig_attr.max_sge_rd);
   out.clock_khz = static_cast<uint32_t>(profile.device.hca_core_clock);
   out.clock_mask = profile.device.completion_timestamp_mask;

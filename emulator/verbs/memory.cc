@@ -251,7 +251,9 @@ tl::expected<MemoryRegion*, MemoryFault> Verbs::CheckBind(const QueuePair& qp,
   if (region == nullptr || region->lkey != bind.mr_lkey || region->pd != qp.pd) {
     return Fault(MemoryFault::kKey);
   }
-  if ((region->access & IBV_ACCESS_MW_BIND) == 0 || (region->access & IBV_ACCESS_ZERO_BASED) != 0) {
+  if ((region->access & IBV_ACCESS_MW_BIND) == 0) return Fault(MemoryFault::kAccess);
+  if ((region->access & IBV_ACCESS_ZERO_BASED) != 0 &&
+      !qp.device->profile.binds_zero_based_regions) {
     return Fault(MemoryFault::kAccess);
   }
   if ((access & kWritesFromAfar) != 0 && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {

@@ -134,11 +134,13 @@ struct Profile {
   bool reports_packet_kind = false;
 
   // Regions and local keys. rxe has none of these habits.
-  bool always_has_rkey = false;         // rkey = lkey, also without remote rights
-  bool tells_key_errors = false;        // LOC_PROT_ERR for every local key that fails its check
-  bool refuses_long_sends = false;      // REM_INV_REQ_ERR at the sender; rxe: REM_OP_ERR
-  bool bound_regions_are_busy = false;  // ibv_dereg_mr: EBUSY; rxe: EINVAL
-  bool checks_srq_pd = false;           // lkeys of an SRQ's receives; rxe: the PD of the QP
+  bool always_has_rkey = false;           // rkey = lkey, also without remote rights
+  bool tells_key_errors = false;          // LOC_PROT_ERR for every local key that fails its check
+  bool refuses_long_sends = false;        // REM_INV_REQ_ERR at the sender; rxe: REM_OP_ERR
+  bool bound_regions_are_busy = false;    // ibv_dereg_mr: EBUSY; rxe: EINVAL
+  bool sets_rkey_at_bind = false;         // a posted BIND of a type 2 window sets ibv_mw::rkey
+  bool binds_zero_based_regions = false;  // regions with IBV_ACCESS_ZERO_BASED; rxe: refused
+  bool checks_srq_pd = false;             // lkeys of an SRQ's receives; rxe: the PD of the QP
   // Posting. rxe refuses both with EINVAL.
   bool completes_misaligned_atomics = false;
   bool accepts_early_sends = false;   // before RTS

@@ -47,4 +47,9 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return ErrnoWith(error);
 }
 
+void SetRkeyAtBind(const ibv_qp& qp, ibv_mw& mw, uint32_t rkey) {
+  if (mw.type != IBV_MW_TYPE_2 || (Of(qp.context)->missing & kMissingRkeyAtBind) != 0) return;
+  mw.rkey = (mw.rkey & ~0xffu) | (rkey & 0xff);  // as the host does (Verbs::BindWindow)
+}
+
 }  // namespace rdmaemu::shim

@@ -190,6 +190,9 @@ int QueryDevice(ibv_context* context, const ibv_query_device_ex_input* input,
 ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
 int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+// Sets mw.rkey after a BIND of a type 2 window was posted to `qp`, if the device does so. `rkey` is
+// the request's. The caller holds the send lock of `qp`.
+void SetRkeyAtBind(const ibv_qp& qp, ibv_mw& mw, uint32_t rkey);
 int PollCq(ibv_cq* cq, int count, ibv_wc* out);
 // Removes the completions of a QP from the queue. The host adds no more completions for this QP.
 // Takes the queue's lock.

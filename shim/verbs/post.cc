@@ -142,6 +142,7 @@ int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
   if (error != 0) return error;
   if (qp.send_ring.Distance(qp.send_ring.Consumer(), producer) >= qp.send_entries) return ENOMEM;
   FillSend(qp, producer, wr, static_cast<uint32_t>(bytes));
+  if (wr.opcode == IBV_WR_BIND_MW) SetRkeyAtBind(qp.base, *wr.bind_mw.mw, wr.bind_mw.rkey);
   producer = qp.send_ring.Next(producer);
   return 0;
 }

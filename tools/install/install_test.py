@@ -252,7 +252,7 @@ def a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing():
             check(results.get(name) == ("Passed" if passes else "Failed"), name + ": " + done.stdout)
         for said in ("the client ended with status 3", "the server ended with status 3",
                      "the server ended with status 1 before it listened",
-                     " within 3 s"):
+                     " within 3 s"):  # of `late`
             check(said in done.stdout, said + " is not in: " + done.stdout)
         check(not os.listdir(temporary), os.listdir(temporary))
         check(not os.listdir(hosts), os.listdir(hosts))
