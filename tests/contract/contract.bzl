@@ -32,7 +32,7 @@ PAYLOAD_WAYS = {
     "watched": ["--scenario", "$(location watching.toml)"],
 }
 
-def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, layer = False, tags = []):
+def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, layer = False, sanitized = True, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.
     kernel: on which of the kernel's drivers it runs as well: "rxe", "siw".
@@ -47,6 +47,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
       runs other tests, and tests that wait, under the virtual clock alone.
     clocks: `clocks_test` runs it. False for a long product whose subject has no timers.
     exclusive: it changes devices or links, so that nothing else may run beside it on the kernel.
+    sanitized: it also runs with host and libraries sanitized, on one host with the habits of rxe.
     layer: it also runs under the layer (shim/layer), on one host, with the same verdicts.
     """
     cc_binary(
@@ -77,7 +78,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
                 ] + _HOST_OPTIONS[profile],
                 data = [":%s_binary" % name] + _RUNNER,
                 # On one host every path of the shim and the host is sanitized once (tools/test).
-                tags = tags + (["sanitized_too"] if kind == "common" and profile == "rxe" and count == 1 else []) +
+                tags = tags + (["sanitized_too"] if sanitized and kind == "common" and profile == "rxe" and count == 1 else []) +
                        (["manual"] if kind == "minutes" else []),
             )
 

@@ -9,8 +9,20 @@ load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
 _FILES_PER_UNIT = 8
 
+def _unity_source_impl(ctx):
+    ctx.actions.write(ctx.outputs.out, "".join(['#include "%s"\n' % file for file in ctx.attr.files]))
+
+# Bazel writes the file itself. A genrule would start a process for each unit.
+_unity_source = rule(
+    implementation = _unity_source_impl,
+    attrs = {
+        "files": attr.string_list(mandatory = True),
+        "out": attr.output(mandatory = True),
+    },
+)
+
 def _units(name, srcs, files_per_unit):
-    """Generates the units of `srcs`, and returns their names."""
+    """Declares the units of `srcs`, and returns their names."""
     package = native.package_name()
     srcs = sorted(srcs)
     count = (len(srcs) + files_per_unit - 1) // files_per_unit
@@ -19,10 +31,10 @@ def _units(name, srcs, files_per_unit):
         unit = "%s_unit%d.cc" % (name, index)
         # Files adjacent in the alphabet share headers, so they stay in one unit.
         files = srcs[index * len(srcs) // count:(index + 1) * len(srcs) // count]
-        native.genrule(
+        _unity_source(
             name = unit[:-3],
-            outs = [unit],
-            cmd = "printf '#include \"%%s\"\\n' %s >$@" % " ".join([package + "/" + one for one in files]),
+            files = [package + "/" + one for one in files],
+            out = unit,
         )
         units.append(unit)
     return units
