@@ -13,6 +13,7 @@ def fuzz_target(name, deps, options = []):
         name = name + "_target",
         testonly = 1,
         srcs = [name + "_fuzz.cc"],
+        tags = ["fuzz"],
         linkopts = select({
             ":fuzzing": ["-fsanitize=fuzzer"],
             "//conditions:default": [],
