@@ -125,8 +125,8 @@ def barriers_and_clock_jumps_are_drawn():
         check(state["gaps"] == "", state)
         state, _ = open_page(page, "check=1&search=gate%20released")
         check(state["matches"] == "1" and state["selected"] == "a gate released, 1 item", state)
-        check(re.search(r"clock jumps by [0-9.]+ s", state["gaps"]), state)
-        check("nothing" not in state["gaps"], state)
+        # The retransmission of the first REQ. While the barrier holds, time runs and does not jump.
+        check(re.search(r"clock jumps by [0-9.]+ s(\||,|$)", state["gaps"]), state)
 
 
 def moves_of_a_manual_clock_are_drawn():

@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 namespace rdmaemu::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns the clients that only make queries, such as the watching command.
-uint64_t QueryingClients(const Json& clients) {
-  return static_cast<uint64_t>(std::ranges::count_if(
-      clients, [](const Json& each) { return each.value("group", uint64_t{0}) == 0; }));
+// Returns the number of processes with clients. A status lists a limited number of clients. Each
+// other client counts as a process.
+uint64_t ProcessesOf(const Json& clients, uint64_t clients_total) {
+  std::set<uint64_t> pids;
+  for (const Json& client : clients) {
+    // A client without a group only makes queries, as the watching command does.
+    if (client.value("group", uint64_t{0}) != 0) pids.insert(client.value("pid", uint64_t{0}));
+  }
+  return pids.size() + clients_total - std::min(clients_total, uint64_t{clients.size()});
 }
 
 uint64_t SumOf(const Json& counters) {
@@ -53,8 +59,8 @@ std::optional<HostReply> ReplyOf(const std::string& status) try {
   HostReply reply{.status = ParseStatus(status)};
   if (!reply.status.is_object()) return std::nullopt;
   const Json clients = Json::parse(status).value("clients", Json::array());
-  const uint64_t total = reply.status.value("clients_total", uint64_t{clients.size()});
-  reply.processes = total - std::min(total, QueryingClients(clients));
+  reply.processes =
+      ProcessesOf(clients, reply.status.value("clients_total", uint64_t{clients.size()}));
   reply.qps = reply.status.value("qps", uint64_t{0});
   reply.ids = reply.status.value("ids", uint64_t{0});
   reply.connections = reply.status.value("connections", uint64_t{0});

@@ -34,7 +34,7 @@ struct Traffic {
 struct HostReply {
   nlohmann::ordered_json status = {};  // as ParseStatus returns it
   std::string devices = {};            // "rxe0 127.0.1.1; rxe1 (port down) 127.0.1.2"
-  uint64_t processes = 0;              // clients, also those that the status does not list
+  uint64_t processes = 0;
   uint64_t qps = 0, ids = 0, connections = 0;
   Traffic traffic = {};
   uint64_t dropped = 0;            // sum over all reasons
