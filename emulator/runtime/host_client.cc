@@ -14,11 +14,19 @@
 namespace rdmaemu::runtime {
 
 Result<HostClient> HostClient::Connect(const std::string& socket_path) {
+  return ConnectWith(socket_path, 0);
+}
+
+Result<HostClient> HostClient::ConnectWithoutBlocking(const std::string& socket_path) {
+  return ConnectWith(socket_path, SOCK_NONBLOCK);
+}
+
+Result<HostClient> HostClient::ConnectWith(const std::string& socket_path, int socket_flags) {
   sockaddr_un name{};
   if (socket_path.size() >= sizeof name.sun_path) return Fail(ENAMETOOLONG);
   name.sun_family = AF_UNIX;
   socket_path.copy(name.sun_path, sizeof name.sun_path - 1);
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | socket_flags, 0));
   if (!fd) return Fail(errno);
   const timeval timeout{kTimeout.count(), 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
@@ -45,13 +53,16 @@ rdmaemu::Status HostClient::AwaitAnswer(Duration limit) {
   }
 }
 
-Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body, Duration limit) {
+rdmaemu::Status HostClient::Send(CallOp op, std::span<const std::byte> body) {
   const CallHeader header{static_cast<uint32_t>(op), static_cast<uint32_t>(body.size())};
   std::string message(sizeof header + body.size(), '\0');
   std::memcpy(message.data(), &header, sizeof header);
   if (!body.empty()) std::memcpy(message.data() + sizeof header, body.data(), body.size());
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) < 0) return Fail(errno);
-  if (const auto there = AwaitAnswer(limit); !there) return Fail(there.error().code);
+  return {};
+}
+
+Result<std::string> HostClient::Receive() {
   const auto reply = std::make_unique_for_overwrite<char[]>(kMaxReplyBytes);
   // A reply may carry descriptors (Hello's does). The kernel closes them because recv(2) has no
   // room for control data.
@@ -63,6 +74,12 @@ Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body,
   if (answer.error != 0) return Fail(answer.error);
   if (answer.size != static_cast<size_t>(got) - sizeof answer) return Fail(EPROTO);
   return std::string(reply.get() + sizeof answer, answer.size);
+}
+
+Result<std::string> HostClient::Call(CallOp op, std::span<const std::byte> body, Duration limit) {
+  if (const auto sent = Send(op, body); !sent) return Fail(sent.error().code);
+  if (const auto there = AwaitAnswer(limit); !there) return Fail(there.error().code);
+  return Receive();
 }
 
 Result<std::string> HostClient::Status(Duration limit) {

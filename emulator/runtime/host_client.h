@@ -26,6 +26,18 @@ class HostClient {
 
   // Connects to a host's socket. Fails with ENOENT or ECONNREFUSED if no host listens there.
   static Result<HostClient> Connect(const std::string& socket_path);
+  // As Connect, but never blocks. Fails with EAGAIN if the host's queue of connections is full.
+  // Call only Send and Receive of the result.
+  static Result<HostClient> ConnectWithoutBlocking(const std::string& socket_path);
+
+  // Sends a call that needs no Hello, without waiting for its reply.
+  rdmaemu::Status Send(CallOp op, std::span<const std::byte> body = {});
+  // Receives the reply of the last Send. Call this when `fd` is readable, because it blocks
+  // otherwise. Returns the bytes of the reply, or the errno in the reply. Also fails with EPROTO or
+  // ECONNRESET.
+  Result<std::string> Receive();
+  // The socket, for poll(2). The client owns it.
+  int fd() const { return socket_.get(); }
 
   // Sends a call that needs no Hello. Returns the bytes of its reply, or the errno in the reply.
   // Also fails with EPROTO, ECONNRESET or ETIMEDOUT.
@@ -54,6 +66,7 @@ class HostClient {
   pid_t host_pid() const { return host_pid_; }
 
  private:
+  static Result<HostClient> ConnectWith(const std::string& socket_path, int socket_flags);
   rdmaemu::Status AwaitAnswer(Duration limit);
   HostClient(UniqueFd socket, pid_t host_pid) : socket_(std::move(socket)), host_pid_(host_pid) {}
   UniqueFd socket_;

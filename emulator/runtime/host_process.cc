@@ -162,6 +162,7 @@ OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
   auto domain = TimeDomain::Join(registry_, kind, options_.name, on_wire);
   if (!domain) return tl::unexpected(domain.error());
   domain_ = domain->get();
+  jumps_traced_ = domain_->jumped();
   clock_ = std::move(*domain);
   counted_network_.emplace(network_, *domain_);
   if (kind != TimeDomain::Kind::kVirtual) memory_.CopyAlone();
@@ -231,6 +232,7 @@ void HostProcess::Run() {
 }
 
 bool HostProcess::Scan(Time now) {
+  TraceJump();
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   found |= server_->ServePages(now);
@@ -265,6 +267,7 @@ bool HostProcess::PollDescriptors(Duration timeout) {
   const int ready = WaitForEvents(epoll_fd_.get(), events, timeout);
   if (domain_ != nullptr) {
     domain_->BecomeBusy();
+    TraceJump();
     ExpireIfDue(Now());  // time may have jumped during the sleep; the deadline precedes the events
   }
   bool found = false;
@@ -388,7 +391,26 @@ void HostProcess::EndIfUnused(Time real) {
   if (end && real >= *end && server_->Retire(clock_->At(real))) ended_ = true;
 }
 
+// Other hosts of the same time domain get no record. Their time moves, too.
+void HostProcess::TraceClock(Time now, const ClockIn& in) {
+  if (!trace_.wants_records()) return;
+  const bool is_advance = ClockAction{in.action} == ClockAction::kAdvance;
+  trace::Record record{
+      now, ProcessId::kNone, "clock", {}, is_advance ? "advance" : "run-until-idle", {}};
+  if (is_advance) record.fields.push_back({"by_ns", in.advance_ns});
+  trace_.Write(record);
+}
+
+void HostProcess::TraceJump() {
+  if (domain_ == nullptr || domain_->jumped() <= jumps_traced_) return;
+  const Duration by = domain_->jumped() - jumps_traced_;
+  jumps_traced_ = domain_->jumped();
+  if (!trace_.wants_records()) return;
+  trace_.Write({Now(), ProcessId::kNone, "clock", {}, "jump", {{"by_ns", int64_t{by.count()}}}});
+}
+
 Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
+  const Time before = Now();
   Status done;
   switch (ClockAction{in.action}) {
     case ClockAction::kShow:
@@ -403,6 +425,7 @@ Result<ClockOut> HostProcess::AskClock(const ClockIn& in) {
       done = Fail(EINVAL);
   }
   if (!done) return tl::make_unexpected(done.error());
+  if (ClockAction{in.action} != ClockAction::kShow) TraceClock(before, in);
   trace_.Flush();  // a client that reads the clock finds all earlier records in the trace
   const Time now = Now();
   ClockOut out{};

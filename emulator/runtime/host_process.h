@@ -61,6 +61,10 @@ class HostProcess {
   // Receives from a UDP port or a multicast group.
   void ReceiveFrom(Time now, EventKind kind, uint32_t number);
   void TraceStart();
+  void TraceClock(Time now, const ClockIn& in);
+  // Traces that time has jumped since the last call. Call this before the host does anything at a
+  // time that it has read again.
+  void TraceJump();
   OrMessage<void> OpenClock(const HostConfig& config);
   Time Now() const { return clock_->At(RealNow()); }
   // Reports ICMP port-unreachable errors to the host. Returns true if there was one.
@@ -102,6 +106,7 @@ class HostProcess {
   std::unique_ptr<Clock> clock_;
   bool did_work_ = true;          // since the host was idle
   TimeDomain* domain_ = nullptr;  // clock_ if hosts share the time, else nullptr
+  Duration jumps_traced_{};       // TimeDomain::jumped at the latest TraceJump
   std::optional<DomainTraffic> counted_network_;
   TraceFiles trace_;
   std::unique_ptr<Host> host_;

@@ -68,6 +68,8 @@ class TimeDomain final : public Clock {
 
   Time At(Time real) const override;
   Duration RealTime(Duration length) const override;
+  // The sum of all jumps of this domain's time that this member has read.
+  Duration jumped() const { return offset_; }
 
   // The state of a host that has no work and has sent all datagrams.
   struct Idle {

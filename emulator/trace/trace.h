@@ -23,9 +23,9 @@ struct Field {
 struct Record {
   Time time;
   ProcessId process = ProcessId::kNone;  // the calling process; kNone: the host itself
-  std::string_view kind;  // "host", "call", "fault", "cm.send", "cm.receive", "cm.event",
-                          // "qp.state", "qp.error", "rc.retry", "async", "wc.error",
-                          // "process"
+  std::string_view kind;  // "host", "clock", "call", "fault", "fault.release", "cm.send",
+                          // "cm.receive", "cm.event", "qp.state", "qp.error", "rc.retry",
+                          // "async", "wc.error", "process"
   std::string object;     // "qp 17", "id 3", "device rxe0"
   std::string what;       // "REQ", "ESTABLISHED", "RESET -> INIT"
   std::vector<Field> fields;

@@ -80,6 +80,9 @@ int RunOnSystem(const SystemRequest& request);
 int Env(const runtime::HostOptions& options);
 // Lists the hosts. A nonempty `host` selects one.
 int Hosts(const std::string& host, bool json);
+// Shows the hosts once per interval ("1s") until the user ends the command. Returns 0 after q. A
+// signal that ends the command ends the process.
+int HostsWatch(const std::string& host, const std::string& interval, bool json);
 int Stop(const std::string& name);
 // A request of `device`, `port` or `address` to a running host. Without `change`, lists the host's
 // devices.

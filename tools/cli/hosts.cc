@@ -1,11 +1,15 @@
-// `rdmaemu hosts`: lists running hosts by the status of each host's socket.
+// `rdmaemu hosts`: lists running hosts by the status of each host's socket, once or until the user
+// ends the command.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "emulator/runtime/host_client.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/device_text.h"
+#include "tools/cli/duration.h"
 #include "tools/cli/running_host.h"
+#include "tools/cli/watch/host_poll.h"
+#include "tools/cli/watch/watch.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -22,15 +26,7 @@ Json AskHost(const runtime::Registry& registry, const std::string& name) {
             static_cast<int>(client->host_pid()));
     return {};
   }
-  Json json = Json::parse(*status, nullptr, false);
-  if (!json.is_object()) return {};
-  // A connection that only makes queries, such as ours, is not a client.
-  Json clients = Json::array();
-  for (const Json& each : json.value("clients", Json::array())) {
-    if (each.value("group", 0u) != 0) clients.push_back(each);
-  }
-  json["clients"] = clients;
-  return json;
+  return ParseStatus(*status);
 }
 
 std::string Count(size_t number, const char* what) {
@@ -83,6 +79,18 @@ int Hosts(const std::string& only, bool json) {
   for (const Json& host : hosts) PrintHost(host);
   if (hosts.empty()) printf("no host is running in %s\n", registry->directory().c_str());
   return 0;
+}
+
+int HostsWatch(const std::string& only, const std::string& interval, bool json) {
+  const std::optional<Duration> parsed = ParseDuration(interval);
+  if (!parsed) return Fail(kUsage, NotADuration(interval));
+  if (*parsed < kMinWatchInterval || *parsed > kMaxWatchInterval) {
+    return Fail(kUsage, "--interval " + interval + " is outside the bounds; give 100ms to 1h");
+  }
+  const auto registry = runtime::Registry::Open();
+  if (!registry) return Fail(kFailed, registry.error());
+  const auto ended = WatchHosts(*registry, {only, *parsed, json});
+  return ended ? *ended : Fail(kFailed, ended.error());
 }
 
 }  // namespace rdmaemu::cli

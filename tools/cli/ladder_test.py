@@ -96,6 +96,75 @@ def a_real_run_is_drawn_searched_and_unfolded():
         check(state["lanes"] == "rping|a|b|rping", state)
 
 
+def barriers_and_clock_jumps_are_drawn():
+    """The first REQ is lost, so that virtual time jumps to its retransmission. A barrier holds the
+    second one."""
+    emulated.need("chromium")
+    emulated.need("rping")
+    with Emulator() as emulator:
+        rules = write(emulator, "rules.toml", RULES +
+                      '[[fault]]\nname = "gate"\nat = "cm.req"\nnth = 2\nhold = true\n')
+        traces = [os.path.join(emulator.directory, name + ".jsonl") for name in "ab"]
+        clock = ["--clock", "virtual", "--trace"]
+        server = emulator.start("a", SERVER, ["rping", "-s", "-a", SERVER, "-C", "1"],
+                                [*clock, traces[0], "--scenario", rules])
+        expect(emulator.rdmaemu("wait", "--host", "a", "--listening", "7174", "--timeout", "30s"), 0)
+        client = emulator.start("b", CLIENT, ["rping", "-c", "-a", SERVER, "-C", "1"],
+                                [*clock, traces[1]])
+        expect(emulator.rdmaemu("fault", "wait", "--host", "a", "gate", "--timeout", "30s"), 0)
+        expect(emulator.rdmaemu("fault", "release", "--host", "a", "gate"), 0)
+        for program in (client, server):
+            check(program.wait(60) == 0, program.describe())
+        page = os.path.join(emulator.directory, "run.html")
+        expect(emulator.rdmaemu("trace", "ladder", *traces, "-o", page), 0)
+        state, text = open_page(page, "check=1&kinds=barrier&filter=open&search=gate%20hold")
+        check(state["matches"] == "1" and state["selected"] == "a gate hold = true  at cm.req", state)
+        # The fired rule has its own colour, and the release that of barriers.
+        check("Barriers, clock 2" in text and state["drawn"] == state["rows"], state)
+        check({"fault", "barrier"} <= set(state["painted"].split("|")), state)
+        check("clock jumps" not in state["gaps"], state)
+        state, _ = open_page(page, "check=1&search=gate%20released")
+        check(state["matches"] == "1" and state["selected"] == "a gate released, 1 item", state)
+        # The retransmission of the first REQ. While the barrier holds, time runs and does not jump.
+        check(re.search(r"clock jumps by [0-9.]+ s(\||,|$)", state["gaps"]), state)
+
+
+def moves_of_a_manual_clock_are_drawn():
+    emulated.need("chromium")
+    with Emulator() as emulator:
+        trace = os.path.join(emulator.directory, "m.jsonl")
+        emulator.start_host("m", ["--address", SERVER, "--clock", "manual", "--trace", trace])
+        expect(emulator.rdmaemu("clock", "advance", "5s", "--host", "m"), 0)
+        expect(emulator.rdmaemu("clock", "run-until-idle", "--host", "m"), 0)
+        expect(emulator.rdmaemu("stop", "m"), 0)
+        page = os.path.join(emulator.directory, "m.html")
+        expect(emulator.rdmaemu("trace", "ladder", trace, "-o", page), 0)
+        state, _ = open_page(page, "check=1&kinds=barrier&search=clock%20advance")
+        check(state["matches"] == "1" and state["selected"] == "m clock advance by 5 s", state)
+        check(state["gaps"] == "clock jumps by 5 s" and state["rows"] == "3", state)
+        check("barrier" in state["painted"].split("|"), state)
+        state, _ = open_page(page, "check=1&kinds=process&search=run-until-idle")
+        check(state["matches"] == "0" and "barrier" not in state["painted"].split("|"), state)
+
+
+def a_clock_that_runs_does_not_jump():
+    emulated.need("chromium")
+    with Emulator() as emulator:
+        for clock, word in (("real", "nothing for 2 s"), ("scaled:2", "nothing for 2 s"),
+                            ("virtual", "clock jumps by 2 s")):
+            start = {"time": 1.0, "host": "a", "process": 0, "kind": "host", "object": "",
+                     "what": "START", "clock": clock}
+            if clock == "real":
+                start["time_0"] = "1700000000.0"
+            end = {"time": 3.0, "host": "a", "process": 1, "kind": "process", "object": "",
+                   "what": "END"}
+            trace = write(emulator, "t.jsonl", json.dumps(start) + "\n" + json.dumps(end) + "\n")
+            page = os.path.join(emulator.directory, "t.html")
+            expect(emulator.rdmaemu("trace", "ladder", trace, "-o", page), 0)
+            state, _ = open_page(page, "check=1&kinds=process,hostcall")
+            check(state["gaps"] == word, (clock, state))
+
+
 def hostile_text_is_no_markup_and_bundles_fold():
     emulated.need("chromium")
     with Emulator() as emulator:
@@ -151,6 +220,9 @@ def wrong_files_are_named():
 
 CASES = [
     a_real_run_is_drawn_searched_and_unfolded,
+    barriers_and_clock_jumps_are_drawn,
+    moves_of_a_manual_clock_are_drawn,
+    a_clock_that_runs_does_not_jump,
     hostile_text_is_no_markup_and_bundles_fold,
     a_page_says_what_it_lacks,
     wrong_files_are_named,

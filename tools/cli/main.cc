@@ -273,7 +273,7 @@ int Main(int argc, char** argv) {
   options.name = DefaultHostName();
   std::vector<std::string> profiles;
   std::string backend = "emulator";
-  bool daemonize = false, json = false, strict = false;
+  bool daemonize = false, strict = false;
 
   CLI::App* const run = app.add_subcommand(
       "run", "Run a program on an emulated host: rdmaemu run [OPTIONS] -- CMD ARGS...");
@@ -359,12 +359,7 @@ int Main(int argc, char** argv) {
   env->footer(
       "Example:\n  eval \"$(rdmaemu env --host a --address 127.0.1.1)\"; rping -s -a 127.0.1.1");
 
-  CLI::App* const hosts = app.add_subcommand("hosts", "List running hosts");
-  std::string listed;
-  hosts->add_option("--host", listed, "List only this host")->type_name("NAME");
-  hosts->add_flag("--json", json, "For a program, with all counters");
-  hosts->footer("Example:\n  rdmaemu hosts --json | jq '.[].counters'");
-
+  const HostsCommand hosts(app);
   CLI::App* const stop = app.add_subcommand("stop", "Stop a host, even one that is in use");
   std::string stopped;
   stop->add_option("NAME,--host", stopped, "Name of the host");
@@ -423,7 +418,7 @@ int Main(int argc, char** argv) {
     return Fail(kUsage, ParseMessage(app, error));
   }
 
-  if (*hosts) return Hosts(listed, json);
+  if (hosts.given()) return hosts.Do();
   if (*stop && stopped.empty())
     return Fail(kUsage, "the host's name is missing; name the host, as in: rdmaemu stop a");
   if (*stop) return Stop(stopped);

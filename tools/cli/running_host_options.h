@@ -1,5 +1,5 @@
-// The command lines of the commands that act on running hosts: `rdmaemu fault`, `clock`, `wait`,
-// `mount` and `unmount`. Only main.cc includes this file.
+// The command lines of the commands that act on running hosts: `rdmaemu hosts`, `fault`, `clock`,
+// `wait`, `mount` and `unmount`. Only main.cc includes this file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,6 +17,38 @@ inline std::string DefaultHostName() {
   const char* const name = std::getenv("RDMAEMU_HOST");
   return name == nullptr || *name == '\0' ? "default" : name;
 }
+
+// `rdmaemu hosts`.
+class HostsCommand {
+ public:
+  explicit HostsCommand(CLI::App& app) : hosts_(app.add_subcommand("hosts", "List running hosts")) {
+    hosts_->add_option("--host", host_, "List only this host")->type_name("NAME");
+    hosts_->add_flag("--json", json_,
+                     "For a program, with all counters. With --watch: one object per line");
+    hosts_->add_flag("--watch", is_watch_,
+                     "Show the hosts and their traffic once per interval, until q or Ctrl-C. If "
+                     "standard output is not a terminal, print one table after the other");
+    hosts_
+        ->add_option("--interval", interval_,
+                     "Time between two tables of --watch, from 100ms to 1h; default 1s")
+        ->type_name("TIME")
+        ->needs("--watch");
+    hosts_->footer(
+        "A signal that ends --watch is the command's status for a shell: 130 after Ctrl-C, 143 "
+        "after SIGTERM. NO_COLOR turns colours off.\n"
+        "\n"
+        "Example:\n"
+        "  rdmaemu hosts --json | jq '.[].counters'\n"
+        "  rdmaemu hosts --watch --interval 500ms");
+  }
+  bool given() const { return hosts_->parsed(); }
+  int Do() const { return is_watch_ ? HostsWatch(host_, interval_, json_) : Hosts(host_, json_); }
+
+ private:
+  CLI::App* hosts_;
+  std::string host_, interval_ = "1s";
+  bool json_ = false, is_watch_ = false;
+};
 
 // `rdmaemu fault` and its subcommands.
 class FaultCommand {

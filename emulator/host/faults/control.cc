@@ -33,13 +33,13 @@ Reply FaultControl::Call(Time now, ProcessId process, CallOp op, std::span<const
     case CallOp::kFaultAdd:
       return TextReply(faults_.AddText(text));
     case CallOp::kFaultRemove:
-      holder_.release(now, text);
+      Release(now, process, text);
       return TextReply(faults_.RemoveText(text));
     case CallOp::kFaultRelease:
-      holder_.release(now, text);
+      Release(now, process, text);
       return TextReply(faults_.ReleaseText(text));
     case CallOp::kFaultClear:
-      holder_.release(now, {});
+      Release(now, process, {});
       faults_.Clear();
       break;
     default:
@@ -48,6 +48,17 @@ Reply FaultControl::Call(Time now, ProcessId process, CallOp op, std::span<const
   fault::HeldCounts held;
   holder_.count_held(held);
   return TextReply(faults_.ListText(held));
+}
+
+void FaultControl::Release(Time now, ProcessId process, const fault::Release& release) {
+  fault::HeldCounts held;
+  holder_.count_held(held);
+  for (const auto& [rule, count] : held) {
+    if (count > 0 && (!release || *release == rule)) {
+      faults_.TraceRelease(now, process, rule, count);
+    }
+  }
+  holder_.release(now, release);
 }
 
 Reply FaultControl::Wait(ProcessId process, std::span<const std::byte> body) {

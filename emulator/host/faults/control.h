@@ -32,6 +32,8 @@ class FaultControl {
 
  private:
   Reply Wait(ProcessId process, std::span<const std::byte> body);
+  // Releases the items and traces one record for each rule that held items.
+  void Release(Time now, ProcessId process, const fault::Release& release);
 
   HostFaults& faults_;
   FaultHolder holder_;

@@ -216,6 +216,13 @@ void HostFaults::Fired(const fault::Moment& moment, ProcessId process, const fau
   if (!waits_.empty()) waits_.Fired(rule.name, rules_.Find(rule.name)->fired);
 }
 
+void HostFaults::TraceRelease(Time now, ProcessId process, std::string_view rule, uint64_t items) {
+  if (!trace_.wants_records()) return;
+  trace::Record record{now, process, "fault.release", std::string(rule), "release", {}};
+  record.fields.push_back({"items", items});
+  trace_.Write(record);
+}
+
 void HostFaults::Trace(const fault::Moment& moment, ProcessId process, const fault::Rule& rule) {
   if (!trace_.wants_records()) return;
   trace::Record record{moment.now, process, "fault", rule.name, fault::ActionText(rule.action), {}};

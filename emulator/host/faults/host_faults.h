@@ -100,6 +100,8 @@ class HostFaults {
   // Returns the reply only. The doors release the held items.
   std::string ReleaseText(std::string_view name) const;
   std::string ListText(const fault::HeldCounts& held = {}) const;
+  // Traces that a process releases the items of a barrier.
+  void TraceRelease(Time now, ProcessId process, std::string_view rule, uint64_t items);
   void Clear();
 
   // Returns the reply when the rule has already fired `times` times. Otherwise returns nothing, and

@@ -94,6 +94,43 @@ TEST_F(FaultsTest, WhatABarrierHoldsComesWhenItLetsGo) {
       << "a rule that is removed lets go";
 }
 
+TEST_F(FaultsTest, ATraceHasTheReleasesOfABarrierThatHoldsSomething) {
+  world_.trace.keep_records = true;
+  const auto releases = [&] {
+    std::vector<std::string> found;
+    for (const trace::Record& record : world_.trace.records) {
+      if (record.kind != "fault.release") continue;
+      EXPECT_EQ(record.what, "release");
+      EXPECT_EQ(record.fields.at(0).key, "items");
+      found.push_back(record.object + " " +
+                      std::to_string(std::get<uint64_t>(record.fields.at(0).value)));
+    }
+    return found;
+  };
+  const auto hold_requests = [&](int count) {
+    for (int i = 0; i < count; i++) client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort);
+    world_.Settle();
+  };
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  OnServer("name = \"gate\", at = \"cm.req\", hold = true");
+  Fault(server_client_, CallOp::kFaultRelease, "gate");
+  EXPECT_EQ(releases(), std::vector<std::string>{}) << "the barrier holds nothing";
+  hold_requests(2);
+  Fault(server_client_, CallOp::kFaultRelease, "other");
+  EXPECT_EQ(releases(), std::vector<std::string>{}) << "another rule is released";
+  Fault(server_client_, CallOp::kFaultRelease, "gate");
+  EXPECT_EQ(releases(), std::vector<std::string>{"gate 2"});
+  world_.Settle();
+  hold_requests(1);
+  Fault(server_client_, CallOp::kFaultRemove, "gate");
+  EXPECT_EQ(releases(), (std::vector<std::string>{"gate 2", "gate 1"}));
+  world_.Settle();
+  OnServer("name = \"next\", at = \"cm.req\", hold = true");
+  hold_requests(1);
+  Fault(server_client_, CallOp::kFaultClear, "");
+  EXPECT_EQ(releases(), (std::vector<std::string>{"gate 2", "gate 1", "next 1"}));
+}
+
 TEST_F(FaultsTest, OnlyBarriersLetGo) {
   OnServer("name = \"lossy\", at = \"cm.req\", drop = true");
   EXPECT_EQ(Fault(server_client_, CallOp::kFaultRelease, "lossy"),

@@ -48,7 +48,7 @@ function rebuild() {
 // ---- selection
 
 function describe(row) {
-  if (row.type === "gap") return "nothing for " + showTook(row.took);
+  if (row.type === "gap") return rows.describeGap(row);
   if (row.type === "bundle") return row.bundle.title + " " + rows.describe(row.bundle);
   return [row.item.lane.label, row.item.title, row.item.text].join(" ");
 }
@@ -275,12 +275,21 @@ function measure(steps) {
   draw();
 }
 
-// Counts the colours on the canvas (`#check=1`), so that a test can check that the canvas is not
-// empty.
-function countColours() {
+// Finds the colours on the canvas (`#check=1`), so that a test can check what the canvas shows.
+// `data-painted` has the kinds whose colour is there. `data-gaps` has the first collapsed times.
+function checkCanvas() {
   draw();
-  const pixels = new Uint32Array(chart.context.getImageData(0, 0, chart.canvas.width, chart.canvas.height).data.buffer);
-  root.dataset.colours = new Set(pixels).size;
+  const image = chart.context.getImageData(0, 0, chart.canvas.width, chart.canvas.height);
+  const colours = new Set(new Uint32Array(image.data.buffer));
+  // The bytes of a pixel are red, green, blue, alpha.
+  const isPainted = colour => {
+    const digits = colour.slice(1).match(/../g).map(each => parseInt(each, 16));
+    return colours.has(new Uint32Array(Uint8Array.from([...digits, 255]).buffer)[0]);
+  };
+  root.dataset.colours = colours.size;
+  root.dataset.painted = KINDS.map(([id]) => id).filter(id => isPainted(chart.colours[id])).join("|");
+  root.dataset.gaps = rows.rows.filter(row => row.type === "gap").slice(0, 20)
+    .map(gap => rows.describeGap(gap)).join("|");
 }
 
 const KEYS = {
@@ -340,5 +349,5 @@ if (state.has("measure")) chart.context.getImageData(0, 0, 1, 1);
 root.dataset.drawMs = (performance.now() - begun).toFixed(1);
 root.dataset.records = model.items.length;
 if (state.has("measure")) measure(Math.max(1, Math.min(1000, Number(state.get("measure")) || 100)));
-if (state.has("check")) countColours();
+if (state.has("check")) checkCanvas();
 root.dataset.ready = "1";

@@ -142,10 +142,9 @@ class Chart {
     c.setLineDash([]);
     if (this.rowHeight < LABEL_HEIGHT) return;
     c.font = "italic 12px " + this.family;
-    c.fillStyle = this.rows.model.isVirtual ? colours.barrier : colours.muted;
+    c.fillStyle = gap.jumped >= VIRTUAL_GAP_NS ? colours.barrier : colours.muted;
     c.textAlign = "left";
-    const text = (this.rows.model.isVirtual ? "clock jumps by " : "nothing for ") + showTook(gap.took);
-    c.fillText(text, this.axis + 34, y + 4);
+    c.fillText(this.rows.describeGap(gap), this.axis + 34, y + 4);
   }
 
   drawArrow(arrow) {

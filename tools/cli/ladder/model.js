@@ -12,7 +12,6 @@ const HIDDEN_AT_FIRST = new Set(["hostcall"]);
 const DATA_CALLS = new Set([
   "post_send", "post_recv", "post_srq_recv", "poll_cq", "start_poll", "next_poll", "end_poll",
   "get_cq_event", "ack_cq_events", "req_notify_cq"]);
-const BARRIER_CALLS = new Set(["FaultRelease", "ClockAdvance", "ClockRunUntilIdle"]);
 // Reasons of a REJ (IBTA table 110, enum ib_cm_rej_reason).
 const REASONS = {
   1: "no QP", 2: "no EEC", 3: "no resources", 4: "timeout", 5: "unsupported", 6: "invalid comm id",
@@ -51,9 +50,14 @@ class Model {
     this.lanes = new Map();
     this.items = [];
     this.isVirtual = data.files.some(file => file.own_clock);
+    this.jumps = new Map();  // host -> {times, sums}: times after jumps, and the sums of the jumps
     this.isCaptured = new Set();  // hosts with a capture
     const packets = [];
     for (const [file, line, t, record] of data.records) {
+      if (data.files[file].kind === "host" && record.kind === "clock" && record.what === "jump") {
+        this.addJump(record.host, t, record.by_ns);
+        continue;
+      }
       const item = {t, file, line, record, kind: "", lane: null, title: "", text: "", bad: false, to: null,
                     mate: null, id: this.items.length};
       if (data.files[file].kind === "capture") {
@@ -72,6 +76,29 @@ class Model {
     this.items.sort((a, b) => a.t - b.t || a.id - b.id);
     this.items.forEach((item, id) => { item.id = id; });
     this.order = this.orderLanes();
+  }
+
+  // Returns how far the clock jumped between two records. The hosts that share a clock record the
+  // same jumps.
+  jumpedBetween(before, after) {
+    if (this.jumps.size === 0) return this.isVirtual ? after - before : 0;  // of an embedded host
+    const sumUntil = ({times, sums}, t) => {
+      let low = 0, high = times.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (times[middle] <= t) low = middle + 1; else high = middle;
+      }
+      return low === 0 ? 0 : sums[low - 1];
+    };
+    let most = 0;
+    for (const all of this.jumps.values()) most = Math.max(most, sumUntil(all, after) - sumUntil(all, before));
+    return Math.min(most, after - before);
+  }
+  addJump(host, t, by) {
+    if (!this.jumps.has(host)) this.jumps.set(host, {times: [], sums: []});
+    const {times, sums} = this.jumps.get(host);
+    sums.push(by + (sums.length === 0 ? 0 : sums[sums.length - 1]));
+    times.push(t);
   }
 
   lane(key, label, kind, host) {
@@ -121,13 +148,16 @@ class Model {
       const isBarrier = /^hold\b/.test(what);
       this.add(item, isBarrier ? "barrier" : "fault", host, object, what + "  at " + showValue(rest.at ?? ""));
       item.rule = true;
+    } else if (kind === "fault.release") {
+      this.add(item, "barrier", host, object, "released, " + rest.items + (rest.items === 1 ? " item" : " items"));
+    } else if (kind === "clock") {
+      this.add(item, "barrier", host, "clock " + what, rest.by_ns ? "by " + showTook(rest.by_ns) : "");
     } else if (kind === "call") {
-      const isBarrier = BARRIER_CALLS.has(what);
-      const lane = isBarrier ? host : this.clientLane(r.host, process);
-      this.add(item, isBarrier ? "barrier" : "hostcall", lane, what, about + (rest.errno ? more : ""));
+      this.add(item, "hostcall", this.clientLane(r.host, process), what, about + (rest.errno ? more : ""));
       item.bad = Boolean(rest.errno);
     } else if (kind === "host" || kind === "process") {
-      if (rest.clock && rest.clock !== "real") this.isVirtual = true;
+      // A scaled clock has an origin of its own, and does not jump.
+      if (String(rest.clock).startsWith("scaled")) this.isVirtual = false;
       this.add(item, "process", kind === "host" ? host : this.clientLane(r.host, process), what, more);
     } else {
       this.add(item, "process", this.clientLane(r.host, process), kind + " " + what, about + more);

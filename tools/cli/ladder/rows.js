@@ -2,7 +2,7 @@
 // items.
 
 const GAP_NS = 100e6;         // more time without a record is collapsed
-const VIRTUAL_GAP_NS = 1e6;   // on a clock that jumps
+const VIRTUAL_GAP_NS = 1e6;   // if the clock jumps in it
 
 // Kinds that end the bundles of packets at their host.
 const ENDS_PACKETS = new Set(["cm", "state", "error", "fault", "barrier"]);
@@ -101,10 +101,23 @@ class Rows {
     this.rows.push(row);
   }
 
+  // Returns the gap between two records, or null if their distance is too short for a gap.
+  gapBetween(before, t) {
+    const took = t - before;
+    if (before === null || took < VIRTUAL_GAP_NS) return null;
+    const jumped = this.model.jumpedBetween(before, t);
+    return took >= GAP_NS || jumped >= VIRTUAL_GAP_NS ? {type: "gap", t: before, took, jumped} : null;
+  }
   addGap(before, t) {
-    const least = this.model.isVirtual ? VIRTUAL_GAP_NS : GAP_NS;
-    if (before === null || t - before < least) return;
-    this.rows.push({type: "gap", t: before, took: t - before});
+    const gap = this.gapBetween(before, t);
+    if (gap) this.rows.push(gap);
+  }
+
+  // Returns the text of a collapsed time.
+  describeGap({took, jumped}) {
+    if (jumped < VIRTUAL_GAP_NS) return "nothing for " + showTook(took);
+    const waited = took - jumped >= GAP_NS ? ", nothing for " + showTook(took - jumped) : "";
+    return "clock jumps by " + showTook(jumped) + waited;
   }
 
   isUnfolded(bundle) { return this.isAllUnfolded || this.unfolded.has(bundle.items[0].id); }
@@ -113,9 +126,8 @@ class Rows {
     const open = new Map(), all = new Map();
     this.bundles = [];
     let before = null;
-    const least = this.model.isVirtual ? VIRTUAL_GAP_NS : GAP_NS;
     for (const item of visible) {
-      if (before !== null && item.t - before >= least) open.clear();
+      if (this.gapBetween(before, item.t)) open.clear();
       before = item.t;
       if (!this.isBundled(item)) {
         open.delete("c " + item.lane.key);
