@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 from rdmaemu import _timeline
@@ -149,7 +150,11 @@ def test_failed_tests_leave_reports(run, tmp_path, monkeypatch):
             "timeline.txt"}
     rule, = json.loads((fails / "rules.json").read_text())
     assert (rule["name"], rule["matched"], rule["fired"]) == ("late", 1, 1)
-    assert "OpenDevice" in (fails / "embedded.jsonl").read_text()
+    rdmaemu = os.path.join(os.environ["RDMAEMU_TEST_PREFIX"], "bin/rdmaemu")
+    trace, capture = str(fails / "embedded.jsonl"), str(fails / "embedded.pcapng")
+    for command, said in (("show", "OpenDevice"), ("summary", "OpenDevice")):
+        assert said in subprocess.check_output([rdmaemu, "trace", command, trace, capture], text=True)
+    assert "\nsame\n" in subprocess.check_output([rdmaemu, "trace", "diff", trace, trace], text=True)
 
 
 def test_objects_that_a_failure_leaves_open_harm_no_later_test(run):

@@ -1,6 +1,7 @@
 """Tests each filter, form of output and exit status of `rdmaemu trace`, on traces written by hand
 and on a real trace of a host."""
 
+import functools
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
-ADDRESS, = free_addresses(1)
+ADDRESS, OTHER = free_addresses(2)
 
 
 def check(holds, text):
@@ -103,6 +104,32 @@ def a_hosts_trace_merges_with_a_programs():
         expect(traces.rdmaemu("trace", "show", own, early), 0, "note: the host of " + own)
 
 
+def traces_of_two_hosts_and_a_program_merge_and_compare():
+    emulated.need("rdma_server")
+    with Traces() as traces:
+        path = functools.partial(os.path.join, traces.directory)
+        for run in ("1", "2"):  # with other seeds
+            server = traces.start("a", ADDRESS, ["rdma_server"],
+                                  ["--seed", "1" + run, "--trace", path("a" + run)])
+            for _ in range(int(run)):  # watching a host makes no difference
+                expect(traces.rdmaemu("wait", "--host", "a", "--listening", "7471"), 0)
+            expect(traces.rdmaemu("run", "--host", "b", "--address", OTHER, "--trace", path("b" + run),
+                                  "--program-trace", path("saw" + run), "--", "rdma_client", "-s",
+                                  ADDRESS), 0)
+            check(server.wait(30) == 0, server.describe())
+        files = [path("a1"), path("b1"), path("saw1")]
+        names = traces.show(*files)
+        steps = ["rdma_connect", "REP", "rdma_disconnect", "DREP"]
+        in_order = [name for name in names if name in steps]
+        check([name for at, name in enumerate(in_order) if name not in in_order[:at]] ==
+              ["REP", "rdma_connect", "DREP", "rdma_disconnect"], in_order)
+        expect(traces.rdmaemu("trace", "summary", *files), 0, "RegMr", "rdma_connect", "cm.event ")
+        for name in ("a", "b", "saw"):
+            expect(traces.diff(path(name + "1"), path(name + "2")), 0, "\nsame\n")
+        expect(traces.diff(path("a1"), path("b1")), 122, "only in ")
+        expect(traces.diff(path("a1"), path("saw1")), 1, "a1 is the trace of a host, and ")
+
+
 def a_summary_is_text_or_json():
     with Traces() as traces:
         path = traces.connection("a.jsonl")
@@ -176,6 +203,7 @@ def wrong_traces_and_words_are_one_line():
 CASES = [
     filters_select,
     a_hosts_trace_merges_with_a_programs,
+    traces_of_two_hosts_and_a_program_merge_and_compare,
     a_summary_is_text_or_json,
     a_diff_has_a_status_of_its_own_for_each_outcome,
     a_diff_is_text_json_or_junit,
