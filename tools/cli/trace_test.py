@@ -1,9 +1,9 @@
 """Tests each filter, form of output and exit status of `rdmaemu trace`, on traces written by hand
 and on a real trace of a host."""
 
-import functools
 import json
 import os
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -104,30 +104,34 @@ def a_hosts_trace_merges_with_a_programs():
         expect(traces.rdmaemu("trace", "show", own, early), 0, "note: the host of " + own)
 
 
-def traces_of_two_hosts_and_a_program_merge_and_compare():
+def traces_of_two_hosts_and_a_program_merge():
     emulated.need("rdma_server")
     with Traces() as traces:
-        path = functools.partial(os.path.join, traces.directory)
-        for run in ("1", "2"):  # with other seeds
-            server = traces.start("a", ADDRESS, ["rdma_server"],
-                                  ["--seed", "1" + run, "--trace", path("a" + run)])
-            for _ in range(int(run)):  # watching a host makes no difference
-                expect(traces.rdmaemu("wait", "--host", "a", "--listening", "7471"), 0)
-            expect(traces.rdmaemu("run", "--host", "b", "--address", OTHER, "--trace", path("b" + run),
-                                  "--program-trace", path("saw" + run), "--", "rdma_client", "-s",
-                                  ADDRESS), 0)
-            check(server.wait(30) == 0, server.describe())
-        files = [path("a1"), path("b1"), path("saw1")]
-        names = traces.show(*files)
-        steps = ["rdma_connect", "REP", "rdma_disconnect", "DREP"]
-        in_order = [name for name in names if name in steps]
-        check([name for at, name in enumerate(in_order) if name not in in_order[:at]] ==
-              ["REP", "rdma_connect", "DREP", "rdma_disconnect"], in_order)
-        expect(traces.rdmaemu("trace", "summary", *files), 0, "RegMr", "rdma_connect", "cm.event ")
-        for name in ("a", "b", "saw"):
-            expect(traces.diff(path(name + "1"), path(name + "2")), 0, "\nsame\n")
-        expect(traces.diff(path("a1"), path("b1")), 122, "only in ")
-        expect(traces.diff(path("a1"), path("saw1")), 1, "a1 is the trace of a host, and ")
+        a, b, saw = files = [os.path.join(traces.directory, name) for name in ("a", "b", "saw")]
+        server = traces.start("a", ADDRESS, ["rdma_server"], ["--trace", a])
+        expect(traces.rdmaemu("wait", "--host", "a", "--listening", "7471"), 0)
+        expect(traces.rdmaemu("run", "--host", "b", "--address", OTHER, "--trace", b,
+                              "--program-trace", saw, "--", "rdma_client", "-s", ADDRESS), 0)
+        check(server.wait(30) == 0, server.describe())
+        for order in (files, files[::-1]):
+            names = [name for name in traces.show(*order) if name in ("REQ", "REP", "rdma_connect")]
+            check(names == ["REQ", "REQ", "REP", "REP", "rdma_connect"], names)
+        summary = expect(traces.rdmaemu("trace", "summary", *files), 0, "RegMr", "rdma_connect")
+        check(re.search(r"^ *cm[.]send REQ +1$", summary.stdout, re.MULTILINE), summary.stdout)
+        expect(traces.diff(a, saw), 1, a + " is the trace of a host, and " + saw + " that of a program")
+        expect(traces.diff(a, b), 122, "only in ")
+
+
+def traces_of_hosts_are_the_same_with_other_seeds_and_watchers():
+    with Traces() as traces:
+        for name, seed, command in (("one", "1", "ibv_devinfo"),
+                                    ("two", "2", "$RDMAEMU_BIN hosts; ibv_devinfo"),
+                                    ("three", "3", "ibv_devinfo; ibv_devinfo")):
+            expect(traces.rdmaemu("run", "--host", "a", "--address", ADDRESS, "--seed", seed, "--trace",
+                                  os.path.join(traces.directory, name), "--", "sh", "-c", command), 0)
+        one, two, three = (os.path.join(traces.directory, name) for name in ("one", "two", "three"))
+        expect(traces.diff(one, two), 0, "\nsame\n")
+        expect(traces.diff(one, three), 122, "a, calls of client 2", "only in three")
 
 
 def a_summary_is_text_or_json():
@@ -203,7 +207,8 @@ def wrong_traces_and_words_are_one_line():
 CASES = [
     filters_select,
     a_hosts_trace_merges_with_a_programs,
-    traces_of_two_hosts_and_a_program_merge_and_compare,
+    traces_of_two_hosts_and_a_program_merge,
+    traces_of_hosts_are_the_same_with_other_seeds_and_watchers,
     a_summary_is_text_or_json,
     a_diff_has_a_status_of_its_own_for_each_outcome,
     a_diff_is_text_json_or_junit,
