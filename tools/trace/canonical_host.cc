@@ -1,7 +1,7 @@
 #include "tools/trace/canonical_host.h"
 
 #include <algorithm>
-#include <iterator>
+#include <span>
 #include <utility>
 
 #include "tools/trace/canonical_rules.h"
@@ -18,9 +18,8 @@ constexpr std::string_view kUncounted[] = {"Hello",     "MapSegment", "HostStatu
 
 constexpr std::string_view kNotFields[] = {"time", "host", "process", "kind", "object", "what"};
 
-template <class List>
-bool Has(const List& list, std::string_view word) {
-  return std::ranges::find(list, word) != std::end(list);
+bool IsOneOf(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
 }
 
 class HostCanonicalizer {
@@ -54,7 +53,7 @@ class HostCanonicalizer {
   // A client that made no counted call is a command.
   bool IsCounted(const Record& record, const Json& fields) const {
     if (record.kind == "process") return clients_.contains({record.host, record.process});
-    if (record.kind != "call" || !Has(kUncounted, record.what)) return true;
+    if (record.kind != "call" || !IsOneOf(record.what, kUncounted)) return true;
     const auto error = fields.find("errno");
     return error != fields.end() && *error != 0;
   }
@@ -96,7 +95,7 @@ class HostCanonicalizer {
         record.kind + (record.what.empty() ? "" : " " + Printable(record.what)) + "\n";
     if (record.kind == "host") return text;  // its fields are the clock, the seed and the time
     for (const auto& [key, value] : fields.items()) {
-      if (Has(kNotFields, key) || RuleOf(key, value) == ValueRule::kDrop) continue;
+      if (IsOneOf(key, kNotFields) || RuleOf(key, value) == ValueRule::kDrop) continue;
       text += Printable(key) + "=" + ValueOf(key, value) + "\n";
     }
     return text;
