@@ -17,14 +17,14 @@ BUILD_LIMIT_S = 600  # compilers are slow while other tests use the machine
 RUN_LIMIT_S = 60
 
 
-def run(argv, directory, limit_s=BUILD_LIMIT_S, **extra_env):
-    """Runs a command that must succeed; returns what it printed."""
+def run(argv, directory, limit_s=BUILD_LIMIT_S, status=0, **extra_env):
+    """Runs a command that must end with the status; returns what it printed."""
     env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     env.update(extra_env)
     done = subprocess.run(argv, cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s)
-    if done.returncode != 0:
-        raise Failure("%s:\n%s" % (" ".join(argv), done.stdout[-4000:]))
+    if done.returncode != status:
+        raise Failure("%s: status %d\n%s" % (" ".join(argv), done.returncode, done.stdout[-4000:]))
     return done.stdout
 
 

@@ -66,6 +66,7 @@ runtime::OrMessage<EmbeddedOptions> TakeOptions(const rdmaemu_options& from,
   to.host.gateways = Split(from.gateways);
   to.host.payload_shortcuts = Or(from.payload_shortcuts, "");
   to.program_time = from.program_time != 0;
+  to.report_bytes = from.report_bytes;
   return to;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "emulator/embedded/call_routing.h"
@@ -63,6 +64,10 @@ runtime::OrMessage<std::unique_ptr<EmbeddedHost>> EmbeddedHost::Make(const Embed
   if (const auto opened = made->trace_.Open(options.host, now); !opened) {
     return tl::unexpected(opened.error());
   }
+  made->seed_ = options.host.seed;
+  if (options.report_bytes > 0) {
+    made->trace_.KeepReport(options.host.name, now, options.report_bytes);
+  }
   made->host_ = std::make_unique<Host>(
       std::move(*config), Host::Environment{made->memory_, made->segments_, made->counters_,
                                             *made->port_, made->trace_});
@@ -89,6 +94,13 @@ std::optional<int> EmbeddedHost::Call(Time now, CallBuffers& call) {
   std::vector<std::byte> message(sizeof header + call.in_size);
   std::memcpy(message.data(), &header, sizeof header);
   if (call.in_size > 0) std::memcpy(message.data() + sizeof header, call.in, call.in_size);
+  const bool ends_rules = call.op == static_cast<uint32_t>(CallOp::kFaultRemove) ||
+                          call.op == static_cast<uint32_t>(CallOp::kFaultClear);
+  if (HostReport* const report = trace_.report(); report != nullptr && ends_rules) {
+    const std::string_view name(static_cast<const char*>(call.in), call.in_size);
+    const bool ends_all = call.op == static_cast<uint32_t>(CallOp::kFaultClear);
+    report->AddEndedRules(RulesText(now), ends_all ? std::nullopt : std::optional(name));
+  }
   const Reply reply = host_->Call(now, process_, message);
   if (reply.is_late) {
     owes_reply_ = true;
@@ -191,7 +203,24 @@ void EmbeddedHost::ForgetFired(std::optional<std::string_view> rule) {
   std::erase_if(fired_until_end_, [&](const auto& each) { return !rule || each.first == *rule; });
 }
 
+std::string EmbeddedHost::RulesText(Time now) {
+  if (host_ == nullptr) return {};
+  const CallHeader header{static_cast<uint32_t>(CallOp::kFaultList), 0};
+  const Reply reply = host_->Call(now, process_, std::as_bytes(std::span(&header, 1)));
+  return {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()};
+}
+
+std::optional<EmbeddedHost::ReportPart> EmbeddedHost::Report(Time now) {
+  const HostReport* const report = trace_.report();
+  if (report == nullptr) return std::nullopt;
+  return ReportPart{
+      name_, seed_, has_ended(), report->Trace(), report->Capture(), report->Rules(RulesText(now))};
+}
+
 void EmbeddedHost::End() {
+  if (HostReport* const report = trace_.report()) {
+    report->AddEndedRules(host_->RulesJson(), std::nullopt);
+  }
   fired_until_end_ = Fired();
   std::erase_if(fired_until_end_, [](const auto& each) { return each.second == 0; });
   counters_.RaiseForGood();

@@ -40,6 +40,9 @@ struct EmbeddedOptions {
   std::vector<std::vector<std::string>> device_addresses;
   runtime::ClockOption clock;  // the clock of all hosts; only the first host's value counts
   bool program_time = false;   // also only the first host's
+  // Limit of the records, and of the packets, that each host keeps for a report. 0: the hosts keep
+  // none. Also only the first host's.
+  size_t report_bytes = 0;
 };
 
 class EmbeddedHost {
@@ -80,6 +83,15 @@ class EmbeddedHost {
   // Deletes the firing counts of an ended host: of one rule, or of all rules (nullopt).
   void ForgetFired(std::optional<std::string_view> rule);
 
+  // The host's part of a report. nullopt if the host keeps none.
+  struct ReportPart {
+    std::string host, seed;
+    bool has_ended;
+    HostReport::File trace, capture;
+    std::vector<std::string> rules;  // JSON objects
+  };
+  std::optional<ReportPart> Report(Time now);
+
   // Returns true if a rule crashed the host. The caller must then call End.
   bool has_crashed() const { return host_ != nullptr && host_->crashed(); }
   bool has_ended() const { return host_ == nullptr; }
@@ -93,6 +105,8 @@ class EmbeddedHost {
   EmbeddedHost(const std::string& name, uint32_t number, EmbeddedNetwork& network,
                RecentLines& lines);
   int Answer(const Reply& reply, CallBuffers& call);
+  // Returns the rules as JSON, with the number of held items. "" if the host has ended.
+  std::string RulesText(Time now);
   // Answers a call after the end: objects of the host can be destroyed without waiting.
   static int AnswerWithoutHost(CallBuffers& call);
   // Returns a descriptor for the program, or -1 and errno.
@@ -101,6 +115,7 @@ class EmbeddedHost {
 
   const std::string name_;
   const uint32_t number_;
+  std::string seed_;
   RecentTrace trace_;
   runtime::MemfdSegments segments_;
   runtime::EventfdCounters counters_;

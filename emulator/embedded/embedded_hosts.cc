@@ -30,6 +30,7 @@ runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> EmbeddedHosts::Open(
     const EmbeddedOptions& options, OnEnd on_end, ProgramTimers* timers) {
   std::unique_ptr<EmbeddedHosts> made(new EmbeddedHosts(options.clock, std::move(on_end), timers));
   made->first_seed_ = options.host.seed;
+  made->report_bytes_ = options.report_bytes;
   const auto first = made->Add(options);
   if (!first) return tl::unexpected(first.error());
   return made;
@@ -50,6 +51,7 @@ runtime::OrMessage<EmbeddedHost*> EmbeddedHosts::Add(EmbeddedOptions options) {
                           "\" already; choose another name, or remove that one first");
   }
   if (options.host.seed.empty()) options.host.seed = SeedOf(first_seed_, number);
+  options.report_bytes = report_bytes_;
   auto made = EmbeddedHost::Make(options, number, Now(), network_, lines_);
   if (!made) return tl::unexpected(made.error());
   hosts_.push_back(std::move(*made));
@@ -222,6 +224,14 @@ void EmbeddedHosts::Note(const std::string& text) {
   const std::string line = "rdmaemu: " + text + "\n";
   lines_.Next() = line;
   std::fputs(line.c_str(), stderr);
+}
+
+std::vector<EmbeddedHost::ReportPart> EmbeddedHosts::Report() {
+  std::vector<EmbeddedHost::ReportPart> parts;
+  for (const auto& host : hosts_) {
+    if (auto part = host->Report(Now())) parts.push_back(std::move(*part));
+  }
+  return parts;
 }
 
 std::string EmbeddedHosts::WhyTimeStands() const {

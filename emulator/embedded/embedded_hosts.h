@@ -107,6 +107,8 @@ class EmbeddedHosts final : public DrivenTime {
   // Adds a line to the timeline and prints it to stderr.
   void Note(const std::string& text) override;
   std::string TraceText() const { return lines_.Text(); }
+  // Returns the part of each host, by number. Empty if the hosts keep nothing for a report.
+  std::vector<EmbeddedHost::ReportPart> Report();
 
  private:
   EmbeddedHosts(runtime::ClockOption clock, OnEnd on_end, ProgramTimers* timers)
@@ -127,6 +129,7 @@ class EmbeddedHosts final : public DrivenTime {
   EmbeddedNetwork network_;
   std::vector<std::unique_ptr<EmbeddedHost>> hosts_;  // by number
   std::string first_seed_;
+  size_t report_bytes_ = 0;
   uint64_t rules_made_ = 0;
   uint32_t empty_looks_ = 0;  // consecutive
 };

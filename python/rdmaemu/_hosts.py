@@ -256,6 +256,15 @@ class Host(Machine):
         """
         return _timeline.read()
 
+    def report(self, directory: Union[str, os.PathLike[str]], name: str) -> str:
+        """Writes a report of all machines into a new directory below `directory`; returns its path.
+
+        The new directory is called `name`, or `name`-2 and so on where that exists. It has traces,
+        captures, the rules with their counts and the environment. Needs the option report_bytes:
+        raises Error with EINVAL without it.
+        """
+        return _timeline.write_report(os.fspath(directory), name)
+
 
 def open(options: Optional[Options] = None, *, require_preload: bool = True,  # noqa: A001
          **more: Any) -> Host:

@@ -93,6 +93,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "rdmaemu_address_remove": [_TEXT],
     "rdmaemu_address_move": [_TEXT, _TEXT],
     "rdmaemu_timeline": [_TEXT, _SIZE],
+    "rdmaemu_report": [_TEXT, _TEXT, _TEXT, _SIZE],
 }
 _RESULTS = {"rdmaemu_last_error": _TEXT, "rdmaemu_now": ctypes.c_int64}
 

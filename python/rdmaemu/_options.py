@@ -80,6 +80,8 @@ class Options:
     gateways           neighbours by which the host reaches what is in none of its networks
     program_time       the whole process lives in the hosts' time: time.monotonic, time.time, sleeps,
                        timers and time-outs
+    report_bytes       not 0: all machines keep their latest trace records and packets in memory for
+                       Host.report, at most so many bytes of each
     """
 
     # One line here is one member of the C struct, in the struct's order.
@@ -94,6 +96,7 @@ class Options:
     payload_shortcuts: Optional[str] = _option(None, ctypes.c_char_p, encoded)
     gateways: Optional[Addresses] = _option(None, ctypes.c_char_p, joined)
     program_time: bool = _option(False, ctypes.c_int, _flag)
+    report_bytes: int = _option(0, ctypes.c_size_t, unsigned)
 
     def _struct(self) -> OptionsStruct:
         struct = OptionsStruct(size=ctypes.sizeof(OptionsStruct))

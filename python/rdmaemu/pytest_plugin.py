@@ -1,4 +1,4 @@
-"""The pytest plugin: a host for each test, and its timeline in the report of a test that failed.
+"""The pytest plugin: a host for each test, and its timeline in the message of a test that failed.
 
 pytest finds the plugin by itself when rdmaemu is in PYTHONPATH. Start pytest with
 `python3 -m rdmaemu pytest ...`.
@@ -108,7 +108,11 @@ def rdmaemu_host(rdmaemu_options: dict[str, Any]) -> Iterator[Any]:
         yield process
         process.clear_rules()
     else:
-        with Host(**rdmaemu_options) as host:
+        options = dict(rdmaemu_options)
+        if _timeline.report_directory():
+            given = options.get("options") or Options()
+            options.setdefault("report_bytes", given.report_bytes or _timeline.REPORT_BYTES)
+        with Host(**options) as host:
             yield host
             gc.collect()  # collects pyverbs objects in reference cycles before their host is closed
 
@@ -164,11 +168,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()
     if not report.failed or backend() is not Backend.EMBEDDED:
         return
-    text = _timeline.of_failure(item.nodeid, call.excinfo.value if call.excinfo else None)
-    if text is None:
-        return
-    title = "rdmaemu timeline (seconds, host, process, kind, object)"
-    if hasattr(report.longrepr, "addsection"):  # shown with every value of --show-capture
-        report.longrepr.addsection(title, text)
-    else:
-        report.sections.append((title, text))
+    directory, said = _timeline.report_of_failure(item.nodeid)
+    text = _timeline.of_failure(item.nodeid, call.excinfo.value if call.excinfo else None, directory)
+    for title, shown in (("rdmaemu timeline (seconds, host, process, kind, object)", text),
+                         ("rdmaemu report", said)):
+        if not shown:
+            continue
+        if hasattr(report.longrepr, "addsection"):  # shown with every value of --show-capture
+            report.longrepr.addsection(title, shown)
+        else:
+            report.sections.append((title, shown))

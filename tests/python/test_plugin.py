@@ -1,7 +1,9 @@
 """The pytest plugin, tested by pytest's output and exit status."""
 
+import json
 import os
 import re
+import subprocess
 
 import pytest
 from rdmaemu import _timeline
@@ -112,6 +114,47 @@ def test_a_failure_that_was_expected_is_not_the_one_that_is_shown(run):
         r"\[lines (\d+) to (\d+) of (\d+);", result.stdout.str())]
     assert len(shown) == 2 == result.stdout.str().count("rdmaemu timeline")
     assert all(last == count for _, last, count in shown), shown
+
+
+def test_failed_tests_leave_reports(run, tmp_path, monkeypatch):
+    reports = tmp_path / "reports"
+    monkeypatch.setenv("RDMAEMU_REPORT", str(reports))
+    result = run("""
+    def test_fails(rdmaemu_host):
+        rdmaemu_host.fault(name="late", at="call.open_device", delay_ms=5)
+        work(1)
+        assert False
+
+    @pytest.fixture
+    def broken(rdmaemu_host):
+        raise KeyError
+
+    def test_has_a_broken_fixture(broken):
+        pass
+
+    def test_passes(rdmaemu_host):
+        work()
+
+    def test_has_no_report():
+        with rdmaemu.open():
+            assert False
+    """, "--show-capture=no")
+    result.assert_outcomes(failed=2, errors=1, passed=1)
+    fails, broken = sorted(reports.iterdir(), key=lambda each: each.name.endswith("fixture"))
+    assert fails.name.endswith(".py__test_fails")
+    assert broken.name.endswith(".py__test_has_a_broken_fixture")
+    for report in (fails, broken):
+        result.stdout.fnmatch_lines(["the report of this test is in %s; open its ladder.html" % report])
+        assert {each.name for each in report.iterdir()} == {
+            "embedded.jsonl", "embedded.pcapng", "environment.txt", "ladder.html", "rules.json",
+            "timeline.txt"}
+    rule, = json.loads((fails / "rules.json").read_text())
+    assert (rule["name"], rule["matched"], rule["fired"]) == ("late", 1, 1)
+    rdmaemu = os.path.join(os.environ["RDMAEMU_TEST_PREFIX"], "bin/rdmaemu")
+    trace, capture = str(fails / "embedded.jsonl"), str(fails / "embedded.pcapng")
+    for command, said in (("show", "OpenDevice"), ("summary", "OpenDevice")):
+        assert said in subprocess.check_output([rdmaemu, "trace", command, trace, capture], text=True)
+    assert "\nsame\n" in subprocess.check_output([rdmaemu, "trace", "diff", trace, trace], text=True)
 
 
 def test_objects_that_a_failure_leaves_open_harm_no_later_test(run):

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,14 +12,12 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "emulator/runtime/environment_text.h"
 #include "emulator/runtime/host_client.h"
 #include "tools/cli/trace.h"
-
-extern char** environ;  // NOLINT: unistd.h does not declare it everywhere
 
 namespace rdmaemu::cli {
 namespace {
@@ -36,19 +32,6 @@ constexpr const char* kFiles[] = {kTraceFile, kCaptureFile,     kProgramFile, kR
                                   kLogFile,   kEnvironmentFile, kLadderFile};
 constexpr size_t kMaxLogBytes = size_t{16} << 20;  // the last ones
 constexpr mode_t kDirectoryMode = 0700;            // captures have the data of programs
-
-// Environment variables whose value may be in a report. All others may be secrets of the CI.
-bool IsShown(std::string_view variable) {
-  return variable.starts_with("RDMAEMU_") || variable.starts_with("LD_") ||
-         variable.starts_with("XDG_RUNTIME_DIR=");
-}
-
-std::string LimitText(const char* name, decltype(RLIMIT_NOFILE) resource) {
-  rlimit limit{};
-  if (getrlimit(resource, &limit) != 0) return {};
-  return std::string(name) + " " +
-         (limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur)) + "\n";
-}
 
 // Reads the end of a file.
 std::string ReadEnd(const std::string& path) {
@@ -121,18 +104,7 @@ std::string RunReport::Environment(int status, const RunRequest& run) const {
   text += "\nversion " + version_ + "\nhost " + host_ + "\ntrace " + run.options.trace_path +
           "\ncapture " + run.options.pcap_path + "\nprogram trace " + run.program_trace.path + "\n";
   if (!run.options.scenario_path.empty()) text += "scenario " + run.options.scenario_path + "\n";
-  std::error_code error;
-  text += "directory " + fs::current_path(error).string() + "\n";
-  utsname system{};
-  if (uname(&system) == 0) {
-    text += std::string("system ") + system.sysname + " " + system.release + " " + system.machine +
-            "\n";
-  }
-  text += LimitText("open files", RLIMIT_NOFILE) + LimitText("locked bytes", RLIMIT_MEMLOCK);
-  for (char** variable = environ; *variable != nullptr; variable++) {
-    if (IsShown(*variable)) text += std::string(*variable) + "\n";
-  }
-  return text;
+  return text + runtime::EnvironmentText();
 }
 
 void RunReport::Remove() const {

@@ -3,6 +3,7 @@ and on a real trace of a host."""
 
 import json
 import os
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -11,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import emulated  # noqa: E402
 from emulated import Emulator, Failure, free_addresses  # noqa: E402
 
-ADDRESS, = free_addresses(1)
+ADDRESS, OTHER = free_addresses(2)
 
 
 def check(holds, text):
@@ -103,6 +104,36 @@ def a_hosts_trace_merges_with_a_programs():
         expect(traces.rdmaemu("trace", "show", own, early), 0, "note: the host of " + own)
 
 
+def traces_of_two_hosts_and_a_program_merge():
+    emulated.need("rdma_server")
+    with Traces() as traces:
+        a, b, saw = files = [os.path.join(traces.directory, name) for name in ("a", "b", "saw")]
+        server = traces.start("a", ADDRESS, ["rdma_server"], ["--trace", a])
+        expect(traces.rdmaemu("wait", "--host", "a", "--listening", "7471"), 0)
+        expect(traces.rdmaemu("run", "--host", "b", "--address", OTHER, "--trace", b,
+                              "--program-trace", saw, "--", "rdma_client", "-s", ADDRESS), 0)
+        check(server.wait(30) == 0, server.describe())
+        for order in (files, files[::-1]):
+            names = [name for name in traces.show(*order) if name in ("REQ", "REP", "rdma_connect")]
+            check(names == ["REQ", "REQ", "REP", "REP", "rdma_connect"], names)
+        summary = expect(traces.rdmaemu("trace", "summary", *files), 0, "RegMr", "rdma_connect")
+        check(re.search(r"^ *cm[.]send REQ +1$", summary.stdout, re.MULTILINE), summary.stdout)
+        expect(traces.diff(a, saw), 1, a + " is the trace of a host, and " + saw + " that of a program")
+        expect(traces.diff(a, b), 122, "only in ")
+
+
+def traces_of_hosts_are_the_same_with_other_seeds_and_watchers():
+    with Traces() as traces:
+        for name, seed, command in (("one", "1", "ibv_devinfo"),
+                                    ("two", "2", "$RDMAEMU_BIN hosts; ibv_devinfo"),
+                                    ("three", "3", "ibv_devinfo; ibv_devinfo")):
+            expect(traces.rdmaemu("run", "--host", "a", "--address", ADDRESS, "--seed", seed, "--trace",
+                                  os.path.join(traces.directory, name), "--", "sh", "-c", command), 0)
+        one, two, three = (os.path.join(traces.directory, name) for name in ("one", "two", "three"))
+        expect(traces.diff(one, two), 0, "\nsame\n")
+        expect(traces.diff(one, three), 122, "a, calls of client 2", "only in three")
+
+
 def a_summary_is_text_or_json():
     with Traces() as traces:
         path = traces.connection("a.jsonl")
@@ -176,6 +207,8 @@ def wrong_traces_and_words_are_one_line():
 CASES = [
     filters_select,
     a_hosts_trace_merges_with_a_programs,
+    traces_of_two_hosts_and_a_program_merge,
+    traces_of_hosts_are_the_same_with_other_seeds_and_watchers,
     a_summary_is_text_or_json,
     a_diff_has_a_status_of_its_own_for_each_outcome,
     a_diff_is_text_json_or_junit,

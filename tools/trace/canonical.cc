@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emulator/base/net_address.h"
+#include "tools/trace/canonical_host.h"
 #include "tools/trace/canonical_rules.h"
 #include "tools/trace/objects.h"
 #include "tools/trace/processes.h"
@@ -314,13 +315,15 @@ std::vector<ThreadNumbers> NumbersOf(const Processes& a, const Processes& b) {
 tl::expected<std::pair<CanonicalTrace, CanonicalTrace>, std::string> Canonicalize(
     const Trace& a, const Trace& b, const CanonicalOptions& options) {
   for (const Trace* trace : {&a, &b}) {
-    if (trace->of_host) {
-      return tl::unexpected(trace->name +
-                            " is the trace of a host; compare traces of programs"
-                            " (rdmaemu run --program-trace FILE)");
-    }
     if (trace->records.empty()) return tl::unexpected(trace->name + " has no records");
+    if (trace->of_capture) return tl::unexpected(trace->name + " is a capture; compare traces");
   }
+  if (a.of_host != b.of_host) {
+    return tl::unexpected((a.of_host ? a : b).name + " is the trace of a host, and " +
+                          (a.of_host ? b : a).name +
+                          " that of a program; compare two traces of one kind");
+  }
+  if (a.of_host) return std::pair(CanonicalizeHost(a), CanonicalizeHost(b));
   const Processes in_a = FindProcesses(a.records), in_b = FindProcesses(b.records);
   const bool hashes = HasHashes(a) && HasHashes(b);
   return std::pair(Canonicalizer(a, in_a, OwnNumbers(in_a), options, hashes, "a").Run(),

@@ -52,8 +52,9 @@ struct CanonicalOptions {
   bool with_timing = false;  // each call has a part "took", in decades: "1 ms to 10 ms"
 };
 
-// Canonicalises both traces. Threads that match get the same number in both results. Returns an
-// error of one sentence when a trace is a host's trace or has no records.
+// Canonicalises both traces, of programs or of hosts (canonical_host.h). Threads that match get the
+// same number in both results. Returns an error of one sentence when a trace has no records or is a
+// capture, or when the traces are of different kinds.
 tl::expected<std::pair<CanonicalTrace, CanonicalTrace>, std::string> Canonicalize(
     const Trace& a, const Trace& b, const CanonicalOptions& options);
 

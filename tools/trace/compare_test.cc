@@ -230,7 +230,7 @@ TEST(CompareTest, TheFirstDifferenceHasThreeEqualRecordsBeforeIt) {
   EXPECT_EQ(first->context_b, (std::vector<size_t>{3, 4, 5}));
 }
 
-TEST(CompareTest, TracesOfHostsAndEmptyTracesAreRefused) {
+TEST(CompareTest, TracesOfTwoKindsAndEmptyTracesAreRefused) {
   Trace program, host, empty;
   ReadInto(program, TraceText().Call("alloc_pd", "context1").text());
   ReadInto(host,
@@ -241,6 +241,61 @@ TEST(CompareTest, TracesOfHostsAndEmptyTracesAreRefused) {
   EXPECT_NE(Canonicalize(program, host, {}).error().find("h.jsonl is the trace of a host"),
             std::string::npos);
   EXPECT_EQ(Canonicalize(empty, program, {}).error(), "e.jsonl has no records");
+}
+
+// ---- traces of hosts
+
+// Returns the trace of a host whose client connects. Values that may differ between runs depend on
+// `n`. `first` is the number of the client.
+std::string HostTrace(int n, int first, const std::string& more = "") {
+  std::string text;
+  const auto add = [&](int process, const std::string& rest) {
+    text += "{\"time\":" + std::to_string(text.size()) +
+            ".0,\"host\":\"a\",\"process\":" + std::to_string(process) + "," + rest + "}\n";
+  };
+  const std::string number = std::to_string(n);
+  add(0, R"("kind":"host","object":"","what":"START","seed":")" + number + "\"");
+  for (int watcher = 1; watcher < first; watcher++) {
+    add(watcher, R"("kind":"call","object":"","what":"HostStatus","errno":0)");
+    add(watcher, R"("kind":"process","object":"","what":"END")");
+  }
+  add(first, R"("kind":"call","object":"","what":"CreateQp","errno":0)");
+  add(0, R"("kind":"qp.state","object":"qp )" + number + R"(","what":"RESET -> INIT")");
+  add(0, R"("kind":"cm.send","object":"id 3","what":"REQ","local_comm_id":)" + number +
+             R"(,"service_id":17)");
+  text += more;
+  add(first, R"("kind":"process","object":"","what":"END")");
+  return text;
+}
+
+std::string HostDifferences(const std::string& a, const std::string& b) {
+  Trace trace_a, trace_b;
+  ReadInto(trace_a, a, "a.jsonl");
+  ReadInto(trace_b, b, "b.jsonl");
+  const auto canonical = Canonicalize(trace_a, trace_b, {});
+  EXPECT_TRUE(canonical) << canonical.error();
+  return Differences(Compare(canonical->first, canonical->second));
+}
+
+TEST(CompareTest, HostsWithOtherSeedsNumbersAndWatchersAreTheSame) {
+  EXPECT_EQ(HostDifferences(HostTrace(17, 1), HostTrace(4711, 3)), "");
+}
+
+TEST(CompareTest, HostsDifferByRecordsValuesAndFailedCalls) {
+  const auto record = [](const std::string& rest) {
+    return R"({"time":9.5,"host":"a","process":1,)" + rest + "}\n";
+  };
+  const auto error = [&](const std::string& status) {
+    return record(R"("kind":"wc.error","object":"qp 17","what":")" + status + "\"");
+  };
+  EXPECT_EQ(HostDifferences(HostTrace(17, 1), HostTrace(17, 1, error("RETRY_EXC_ERR"))),
+            "a, qp#1: wc.error RETRY_EXC_ERR only in b\n");
+  const auto refused = [&](int number) {
+    return record(R"("kind":"call","object":"","what":"PollCq","errno":)" + std::to_string(number));
+  };
+  EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(5)), HostTrace(17, 1, refused(22))),
+            "a, calls of client 1: call PollCq errno:5|22\n");
+  EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(0)), HostTrace(17, 1)), "");
 }
 
 // ---- acceptances

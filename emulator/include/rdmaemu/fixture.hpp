@@ -2,6 +2,7 @@
 // GoogleTest, catch2.hpp and doctest.hpp connect the others. Header only.
 #pragma once
 
+#include <errno.h>
 #include <unistd.h>
 #include <rdmaemu/backend.hpp>
 #include <rdmaemu/completions.hpp>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <optional>
@@ -36,13 +38,61 @@ void WithFault(const std::string& rule, Body&& body) {
        " times and never fired");
 }
 
+// The directory below which a failed test leaves a report: RDMAEMU_REPORT, else a directory of its
+// own in Bazel's TEST_UNDECLARED_OUTPUTS_DIR. "": no test leaves a report.
+inline std::string ReportDirectory() {
+  if (const char* const named = std::getenv("RDMAEMU_REPORT")) return named;
+  const char* const outputs = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
+  return outputs == nullptr || *outputs == '\0' ? std::string()
+                                                : std::string(outputs) + "/rdmaemu-reports";
+}
+
+// The limit of each trace and of each capture in a report, in bytes. Hosts keep so much in memory.
+inline constexpr size_t kReportBytes = size_t{8} << 20;
+
+// Writes the report of the running test. Returns the report's directory, or "" when no test leaves
+// a report or the report cannot be written.
+inline std::string WriteReport() {
+  const std::string directory = ReportDirectory();
+  if (directory.empty()) return {};
+  constexpr size_t kMaxPathBytes = 4096;
+  std::string path(kMaxPathBytes, '\0');
+  const int length = rdmaemu_report(directory.c_str(), TheFramework().test_name().c_str(),
+                                    path.data(), path.size());
+  if (length < 0) {
+    std::fprintf(stderr, "rdmaemu: the test leaves no report: %s\n",
+                 length == -ENOENT ? "it has closed its hosts" : rdmaemu_last_error());
+    return {};
+  }
+  path.resize(std::strlen(path.c_str()));
+  return path;
+}
+
+// Returns the line that names a report.
+inline std::string ReportLine(const std::string& report) {
+  if (report.empty()) return {};
+  const bool is_drawn = access((report + "/ladder.html").c_str(), R_OK) == 0;
+  return "the report of this test is in " + report +
+         (is_drawn ? "; open its ladder.html\n"
+                   : "; draw it: cd " + report +
+                         " && rdmaemu trace ladder *.jsonl *.pcapng -o ladder.html\n");
+}
+
 // How many lines of the timeline a failed test's message shows. A file holds all lines.
 inline constexpr size_t kTimelineLines = 60;
 
-// Writes the text to a new file that is named after the running test. A test that runs several
-// times (--gtest_repeat, a section of Catch2) writes several files. Returns the file's path, or ""
-// when the file cannot be written. Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
-inline std::string WriteTimelineFile(const std::string& text) {
+// Writes the text to timeline.txt of the report. Without a report, writes the text to a new file
+// that is named after the running test. A test that runs several times (--gtest_repeat, a section
+// of Catch2) writes several files. Returns the file's path, or "" when the file cannot be written.
+// Bazel keeps the files in TEST_UNDECLARED_OUTPUTS_DIR.
+inline std::string WriteTimelineFile(const std::string& text, const std::string& report = {}) {
+  const auto write = [&](const std::string& path) {
+    std::ofstream out(path);
+    out << text;
+    out.close();
+    return out ? path : std::string();
+  };
+  if (!report.empty()) return write(report + "/timeline.txt");
   const char* directory = nullptr;
   for (const char* name : {"TEST_UNDECLARED_OUTPUTS_DIR", "TMPDIR"}) {
     if (directory == nullptr) directory = std::getenv(name);
@@ -55,27 +105,26 @@ inline std::string WriteTimelineFile(const std::string& text) {
   }
   constexpr size_t kMaxNameBytes = 150;
   static std::atomic<int> files{0};
-  const std::string path = std::string(directory == nullptr ? "/tmp" : directory) +
-                           "/rdmaemu-timeline-" + file.substr(0, kMaxNameBytes) + "-" +
-                           std::to_string(getpid()) + "-" + std::to_string(++files) + ".txt";
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  return out ? path : std::string();
+  return write(std::string(directory == nullptr ? "/tmp" : directory) + "/rdmaemu-timeline-" +
+               file.substr(0, kMaxNameBytes) + "-" + std::to_string(getpid()) + "-" +
+               std::to_string(++files) + ".txt");
 }
 
 // Returns kTimelineLines lines of the text around that byte, half of them on each side where
-// possible.
-inline std::string TimelineAround(const std::string& text, size_t byte) {
+// possible. A file has the whole text, if the text is longer or the test leaves a report.
+inline std::string TimelineAround(const std::string& text, size_t byte,
+                                  const std::string& report = {}) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line + "\n");
-  if (lines.size() <= kTimelineLines) return text;
+  const bool is_whole = lines.size() <= kTimelineLines;
+  const std::string path =
+      is_whole && report.empty() ? std::string() : WriteTimelineFile(text, report);
+  if (is_whole) return text;
   size_t at = 0;
   for (size_t begun = 0; at < lines.size() && begun < byte; at++) begun += lines[at].size();
   const size_t first = std::min(at < kTimelineLines / 2 ? 0 : at - kTimelineLines / 2,
                                 lines.size() - kTimelineLines);
-  const std::string path = WriteTimelineFile(text);
   std::string shown =
       "[lines " + std::to_string(first + 1) + " to " + std::to_string(first + kTimelineLines) +
       " of " + std::to_string(lines.size()) +
@@ -137,7 +186,9 @@ class TestHost {
     check_need = SkipWithout;
     skip_refused = [](const char* why) { Skip(why); };
     if (backend_ == Backend::kEmbedded) {
-      embedded_.emplace(options);
+      EmbeddingOptions kept = options;
+      if (kept.report_bytes == 0 && !ReportDirectory().empty()) kept.report_bytes = kReportBytes;
+      embedded_.emplace(kept);
       return;
     }
     detail::CheckBackend(backend_);
@@ -272,13 +323,14 @@ class Fixture {
     if (host.backend() != Backend::kEmbedded) return;
     const auto at_failure = FailureCount::Get().first_timeline();
     try {
+      const std::string report = WriteReport();
       const bool is_closed = at_failure && rdmaemu_timeline(nullptr, 0) < 0;  // by the test
       const std::string now = is_closed ? std::string() : Timeline();
       const FailureTimeline shown =
           at_failure ? JoinTimelines(*at_failure, now) : FailureTimeline{now, now.size()};
       TheFramework().tell(
           "what the host did, both sides (seconds, host, process, kind, object):\n" +
-          TimelineAround(shown.text, shown.byte));
+          TimelineAround(shown.text, shown.byte, report) + ReportLine(report));
     } catch (const std::exception& failure) {  // in a destructor
       std::fprintf(stderr, "rdmaemu: the timeline cannot be shown: %s\n", failure.what());
     }

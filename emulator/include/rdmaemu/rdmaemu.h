@@ -65,6 +65,9 @@ struct rdmaemu_options {
    * clock "virtual" or "manual". The environment variable RDMAEMU_PROGRAM_TIME=1 has the same
    * effect. */
   int program_time;
+  /* Not 0: all hosts of the process keep their latest trace records and packets in memory for
+   * rdmaemu_report, at most so many bytes of each. Only the first host's value counts. */
+  size_t report_bytes;
 };
 
 /* Opens this process's first host. NULL selects all defaults. Errors: -EBUSY when a host is
@@ -186,6 +189,17 @@ int rdmaemu_address_move(const char* address, const char* to_device);
  * terminating 0 included. Returns the text's length, as snprintf(3) does. A text that does not
  * fit loses its beginning. */
 int rdmaemu_timeline(char* text, size_t bytes);
+
+/* Writes a report of the hosts of this process into a new directory DIRECTORY/NAME, and creates
+ * DIRECTORY. If NAME exists, the new directory is NAME-2, NAME-3 and so on. Its files are
+ * HOST.jsonl and HOST.pcapng of each host, rules.json (also rules that were removed) and
+ * environment.txt. If the command rdmaemu is in the library's prefix, ladder.html is a sequence
+ * chart. In NAME, characters other than letters, digits, '.' and '-' are replaced by '_'.
+ *
+ * Writes the new directory's path to `path`, cut to `bytes`. Returns the path's length. -ENOENT
+ * when no embedded host is open. -EINVAL when the hosts were opened without report_bytes. Else
+ * the errno of the file system. */
+int rdmaemu_report(const char* directory, const char* name, char* path, size_t bytes);
 
 #ifdef __cplusplus
 }

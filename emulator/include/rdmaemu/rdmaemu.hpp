@@ -69,6 +69,7 @@ struct EmbeddingOptions {
               payload_shortcuts = {};
   std::string gateways = {};
   bool program_time = false;
+  size_t report_bytes = 0;
 };
 
 // A host that is added to others. The host needs a name, and devices with addresses of its own.
@@ -110,6 +111,7 @@ class Embedding {
   explicit Embedding(const EmbeddingOptions& options = {}) {
     Checked(WithPlainOptions(options, options.clock.c_str(), [&](rdmaemu_options& plain) {
       plain.program_time = options.program_time ? 1 : 0;
+      plain.report_bytes = options.report_bytes;
       return rdmaemu_open(&plain);
     }));
   }
