@@ -1,6 +1,7 @@
 // Reads a rule's places, and suggests a place when there is none of that name.
 #include <algorithm>
 
+#include "emulator/base/call_spelling.h"
 #include "emulator/fault/rule_reader.h"
 #include "emulator/fault/words.h"
 
@@ -24,6 +25,17 @@ std::vector<std::string> PlacesOf(const std::string& subject, const Vocabulary& 
     places.push_back(PlaceName(Point{static_cast<uint8_t>(i)}, subject));
   }
   return places;
+}
+
+// Returns what the word would be in the spelling of rules: reg_mr for "ibv_reg_mr" and "RegMr",
+// connect for "rdma_connect".
+std::string AsCall(std::string_view word) {
+  for (const std::string_view prefix : {"ibv_", "rdma_"}) {
+    if (word.starts_with(prefix)) word.remove_prefix(prefix.size());
+  }
+  std::string call;
+  SpellCall(word, [&](char letter) { call += letter; });
+  return call;
 }
 
 }  // namespace
@@ -84,7 +96,8 @@ bool RuleReader::ReadPlace(const toml::node& node) {
   const std::string wrong = "there is no " + Quoted(place) + "; ";
   if (words.empty()) {
     Wrong(node, wrong + DidYouMean(PointName(*known)));
-  } else if (const auto nearest = Nearest(subject, words)) {
+  } else if (const auto nearest =
+                 Nearest(*known == Point::kCall ? AsCall(subject) : subject, words)) {
     Wrong(node, wrong + DidYouMean(PlaceName(*known, *nearest)));
   } else {
     Wrong(node, wrong + OneOf(PlacesAt(*known, vocabulary_)));

@@ -28,29 +28,39 @@ TEST(Replay, TimesAndNumbersOfObjectsDoNotCount) {
 }
 
 TEST(Replay, NamesTheRecordAndBothDecisions) {
-  const auto departure = Departs(Call(1, "CREATE_ID") + Call(1, "BIND_IP"),
-                                 Call(1, "CREATE_ID") + Call(1, "BIND_IP", 98));
+  const auto departure = Departs(Call(1, "create_id") + Call(1, "bind_ip"),
+                                 Call(1, "create_id") + Call(1, "bind_ip", 98));
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 2u);
   EXPECT_EQ(departure->process, 1u);
-  EXPECT_EQ(departure->earlier, "call BIND_IP errno 0");
-  EXPECT_EQ(departure->later, "call BIND_IP errno 98");
+  EXPECT_EQ(departure->earlier, "call bind_ip errno 0");
+  EXPECT_EQ(departure->later, "call bind_ip errno 98");
+}
+
+TEST(Replay, ATraceWithTheNamesOfBeforeIsComparedByThePresentNames) {
+  EXPECT_FALSE(Departs(Call(1, "Hello") + Call(1, "RegMr") + Call(1, "BIND_IP"),
+                       Call(1, "hello") + Call(1, "reg_mr") + Call(1, "bind_ip")));
+  EXPECT_FALSE(Departs(Call(1, "DestroyQp") + Call(1, "GET_EVENT"),
+                       Call(1, "get_event") + Call(1, "destroy_qp")));
+  EXPECT_TRUE(Departs(Call(1, "RegMr"), Call(1, "dereg_mr")));
+  // Names of other kinds keep their letters.
+  EXPECT_TRUE(Departs(Line(1, "cm.event", "ESTABLISHED"), Line(1, "cm.event", "established")));
 }
 
 TEST(Replay, TheOrderOfProcessesAmongEachOtherDoesNotCount) {
-  EXPECT_FALSE(Departs(Call(1, "Hello") + Call(2, "Hello") + Call(1, "A") + Call(2, "B"),
-                       Call(1, "Hello") + Call(2, "Hello") + Call(2, "B") + Call(1, "A")));
+  EXPECT_FALSE(Departs(Call(1, "hello") + Call(2, "hello") + Call(1, "A") + Call(2, "B"),
+                       Call(1, "hello") + Call(2, "hello") + Call(2, "B") + Call(1, "A")));
 }
 
 TEST(Replay, ProcessesAreNumberedInTheOrderInWhichTheyConnected) {
   EXPECT_FALSE(
-      Departs(Call(1, "A") + Call(2, "B"), Call(4, "A") + Call(5, "HostStatus") + Call(7, "B")));
+      Departs(Call(1, "A") + Call(2, "B"), Call(4, "A") + Call(5, "host_status") + Call(7, "B")));
   EXPECT_TRUE(Departs(Call(1, "A") + Call(2, "B"), Call(1, "B") + Call(2, "A")));
 }
 
-// FaultWait is in the trace when the host answers at once, and is not when it waits.
+// fault_wait is in the trace when the host answers at once, and is not when it waits.
 TEST(Replay, WaitingForARuleIsNoDecision) {
-  EXPECT_FALSE(Departs(Call(1, "A") + Call(2, "FaultWait") + Call(3, "Clock") + Call(4, "B"),
+  EXPECT_FALSE(Departs(Call(1, "A") + Call(2, "fault_wait") + Call(3, "clock") + Call(4, "B"),
                        Call(1, "A") + Call(2, "B")));
 }
 
@@ -128,29 +138,29 @@ std::string Event(int process, const std::string& what) {
 std::string End(int process) { return Line(process, "process", "END", "", ""); }
 
 TEST(Replay, FetchesAreComparedApartFromOtherCalls) {
-  EXPECT_FALSE(Departs(Call(1, "GET_EVENT") + Call(1, "DestroyQp"),
-                       Call(1, "DestroyQp") + Call(1, "GET_EVENT")));
-  EXPECT_TRUE(Departs(Call(1, "GET_EVENT"), Call(1, "GET_EVENT", 4)));
-  EXPECT_FALSE(Departs(Call(1, "GET_EVENT") + End(1), Call(1, "GET_EVENT", EBADF) + End(1)));
+  EXPECT_FALSE(Departs(Call(1, "get_event") + Call(1, "destroy_qp"),
+                       Call(1, "destroy_qp") + Call(1, "get_event")));
+  EXPECT_TRUE(Departs(Call(1, "get_event"), Call(1, "get_event", 4)));
+  EXPECT_FALSE(Departs(Call(1, "get_event") + End(1), Call(1, "get_event", EBADF) + End(1)));
 }
 
 TEST(Replay, WhatReachesAProcessAfterItsEndInOneRunIsNotCompared) {
-  const std::string first = Call(1, "DISCONNECT"), event = Event(1, "DISCONNECTED");
-  const std::string fetched = first + event + Call(1, "GET_EVENT") + End(1);
+  const std::string first = Call(1, "disconnect"), event = Event(1, "DISCONNECTED");
+  const std::string fetched = first + event + Call(1, "get_event") + End(1);
   EXPECT_FALSE(Departs(fetched, first + End(1)));
   EXPECT_FALSE(Departs(first + End(1), fetched));
   EXPECT_EQ(DepartsAt(first + End(1), {first, event}).first, 0u);
 }
 
 TEST(Replay, AProcessThatStillRunsMissesAnEvent) {
-  const std::string first = Call(1, "DISCONNECT"), event = Event(1, "DISCONNECTED");
+  const std::string first = Call(1, "disconnect"), event = Event(1, "DISCONNECTED");
   EXPECT_TRUE(Departs(first + event + End(1), first));
   EXPECT_TRUE(Departs(first, first + event + End(1)));
   EXPECT_EQ(DepartsAt(first, {first, event}).first, 2u);
 }
 
 TEST(Replay, TheHostsMessagesAfterTheEndOfAllProcessesAreNotCompared) {
-  const std::string before = Call(1, "DISCONNECT"), message = Line(0, "cm.receive", "DREP");
+  const std::string before = Call(1, "disconnect"), message = Line(0, "cm.receive", "DREP");
   EXPECT_FALSE(Departs(before + message + End(1), before + End(1)));
   EXPECT_EQ(DepartsAt(before + End(1), {before, message}).first, 0u);
   EXPECT_TRUE(Departs(before + message + End(1), before));
@@ -159,7 +169,7 @@ TEST(Replay, TheHostsMessagesAfterTheEndOfAllProcessesAreNotCompared) {
 
 TEST(Replay, OtherEventsOrCallsBeforeTheEndAreCompared) {
   EXPECT_TRUE(Departs(Event(1, "ESTABLISHED") + End(1), Event(1, "REJECTED") + End(1)));
-  EXPECT_TRUE(Departs(Call(1, "DISCONNECT") + End(1), End(1)));
+  EXPECT_TRUE(Departs(Call(1, "disconnect") + End(1), End(1)));
 }
 
 TEST(Replay, FindsTheSeed) {
