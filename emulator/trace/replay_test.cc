@@ -48,20 +48,20 @@ TEST(Replay, ATraceWithTheNamesOfBeforeIsComparedByThePresentNames) {
 }
 
 TEST(Replay, TheOrderOfProcessesAmongEachOtherDoesNotCount) {
-  EXPECT_FALSE(Departs(Call(1, "hello") + Call(2, "hello") + Call(1, "A") + Call(2, "B"),
-                       Call(1, "hello") + Call(2, "hello") + Call(2, "B") + Call(1, "A")));
+  EXPECT_FALSE(Departs(Call(1, "hello") + Call(2, "hello") + Call(1, "a") + Call(2, "b"),
+                       Call(1, "hello") + Call(2, "hello") + Call(2, "b") + Call(1, "a")));
 }
 
 TEST(Replay, ProcessesAreNumberedInTheOrderInWhichTheyConnected) {
   EXPECT_FALSE(
-      Departs(Call(1, "A") + Call(2, "B"), Call(4, "A") + Call(5, "host_status") + Call(7, "B")));
-  EXPECT_TRUE(Departs(Call(1, "A") + Call(2, "B"), Call(1, "B") + Call(2, "A")));
+      Departs(Call(1, "a") + Call(2, "b"), Call(4, "a") + Call(5, "host_status") + Call(7, "b")));
+  EXPECT_TRUE(Departs(Call(1, "a") + Call(2, "b"), Call(1, "b") + Call(2, "a")));
 }
 
 // fault_wait is in the trace when the host answers at once, and is not when it waits.
 TEST(Replay, WaitingForARuleIsNoDecision) {
-  EXPECT_FALSE(Departs(Call(1, "A") + Call(2, "fault_wait") + Call(3, "clock") + Call(4, "B"),
-                       Call(1, "A") + Call(2, "B")));
+  EXPECT_FALSE(Departs(Call(1, "a") + Call(2, "fault_wait") + Call(3, "clock") + Call(4, "b"),
+                       Call(1, "a") + Call(2, "b")));
 }
 
 TEST(Replay, AFaultIsItsRule) {
@@ -74,23 +74,23 @@ TEST(Replay, AFaultIsItsRule) {
 }
 
 TEST(Replay, ARunThatEndsEarlierLeavesWhereItsRecordsEnd) {
-  const auto departure = Departs(Call(1, "A") + Call(1, "B"), Call(1, "A"));
+  const auto departure = Departs(Call(1, "a") + Call(1, "b"), Call(1, "a"));
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 2u);
   EXPECT_EQ(departure->later, "");
 }
 
 TEST(Replay, ARunThatGoesOnLeavesAtTheEnd) {
-  const auto departure = Departs(Call(1, "A"), Call(1, "A") + Call(1, "B"));
+  const auto departure = Departs(Call(1, "a"), Call(1, "a") + Call(1, "b"));
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 0u);
   EXPECT_EQ(departure->earlier, "");
-  EXPECT_EQ(departure->later, "call B errno 0");
+  EXPECT_EQ(departure->later, "call b errno 0");
 }
 
 TEST(Replay, TheFirstDepartureIsTheEarlierTraces) {
-  const auto departure = Departs(Call(1, "A") + Call(2, "B") + Call(1, "C"),
-                                 Call(1, "A") + Call(2, "X") + Call(1, "Y"));
+  const auto departure = Departs(Call(1, "a") + Call(2, "b") + Call(1, "c"),
+                                 Call(1, "a") + Call(2, "X") + Call(1, "Y"));
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 2u);
 }
@@ -109,27 +109,27 @@ std::pair<size_t, std::optional<Departure>> DepartsAt(const std::string& earlier
 
 TEST(Follower, TellsAtTheLineThatIsOtherwise) {
   const auto [line, departure] =
-      DepartsAt(Call(1, "A") + Call(2, "B") + Call(1, "C"),
-                {Call(7, "A"), Call(7, "C", 12), Call(9, "B"), Call(7, "D")});
+      DepartsAt(Call(1, "a") + Call(2, "b") + Call(1, "c"),
+                {Call(7, "a"), Call(7, "c", 12), Call(9, "b"), Call(7, "d")});
   EXPECT_EQ(line, 2u);
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 3u);
-  EXPECT_EQ(departure->earlier, "call C errno 0");
-  EXPECT_EQ(departure->later, "call C errno 12");
+  EXPECT_EQ(departure->earlier, "call c errno 0");
+  EXPECT_EQ(departure->later, "call c errno 12");
 }
 
 TEST(Follower, TellsAtTheLineThatIsOneMore) {
   const auto [line, departure] =
-      DepartsAt(Call(1, "A") + Call(1, "B"), {Call(1, "A"), Call(1, "B"), Call(1, "C")});
+      DepartsAt(Call(1, "a") + Call(1, "b"), {Call(1, "a"), Call(1, "b"), Call(1, "c")});
   EXPECT_EQ(line, 3u);
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->line, 0u);
-  EXPECT_EQ(departure->later, "call C errno 0");
+  EXPECT_EQ(departure->later, "call c errno 0");
 }
 
 TEST(Follower, SaysNothingOfWhatMayStillCome) {
-  EXPECT_EQ(DepartsAt(Call(1, "A") + Call(2, "B"), {Call(1, "A")}).first, 0u);
-  EXPECT_EQ(DepartsAt(Call(1, "A") + Call(2, "B"), {Call(1, "A"), Call(2, "B")}).first, 0u);
+  EXPECT_EQ(DepartsAt(Call(1, "a") + Call(2, "b"), {Call(1, "a")}).first, 0u);
+  EXPECT_EQ(DepartsAt(Call(1, "a") + Call(2, "b"), {Call(1, "a"), Call(2, "b")}).first, 0u);
 }
 
 std::string Event(int process, const std::string& what) {
@@ -174,11 +174,11 @@ TEST(Replay, OtherEventsOrCallsBeforeTheEndAreCompared) {
 
 TEST(Replay, FindsTheSeed) {
   EXPECT_EQ(ParseRun(Line(0, "host", "START", ",\"seed\":\"7\""))->seed, "7");
-  EXPECT_EQ(ParseRun(Call(1, "A"))->seed, "");
+  EXPECT_EQ(ParseRun(Call(1, "a"))->seed, "");
 }
 
 TEST(Replay, WhatIsNoTraceIsNamedByItsLine) {
-  EXPECT_EQ(ParseRun(Call(1, "A") + "nonsense\n").error(), "line 2 is not a record of a trace");
+  EXPECT_EQ(ParseRun(Call(1, "a") + "nonsense\n").error(), "line 2 is not a record of a trace");
   EXPECT_EQ(ParseRun("{\"kind\":7}\n").error(), "line 1 lacks the keys of a trace's record");
   EXPECT_EQ(ParseRun("[]").error(), "line 1 is not a record of a trace");
 }

@@ -3,8 +3,8 @@
 iser      tgt's iSER target and libiscsi's initiator: login, inquiry, capacity, reads, writes
 librpma   a program on librpma: connection, write, flush, read, atomic write, messages
 
-Each runs on one host and on two. Packages: tgt, libiscsi-bin, librpma-dev, gcc. The command installs none
-of them. A case whose programs are missing is skipped.
+Each runs on one host and on two. Packages: tgt, libiscsi-bin, librpma-dev, gcc. The command installs
+none of them. It skips a case whose programs are missing.
 """
 
 import argparse
@@ -94,7 +94,8 @@ def librpma(hosts):
         program = os.path.join(directory, "rpma_copy")
         emulated.need("gcc")
         built = subprocess.run(
-            ["gcc", "-O2", "-o", program, os.path.join(HERE, "rpma_copy.c"), "-lrpma", "-libverbs"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            ["gcc", "-O2", "-o", program, os.path.join(HERE, "rpma_copy.c"), "-lrpma", "-libverbs"],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if "librpma.h" in built.stdout or "-lrpma" in built.stdout:
             raise Skip("librpma-dev is not installed")
         if built.returncode:

@@ -1,5 +1,5 @@
-// Copies memory between two processes with librpma. tools/compatibility --run librpma compiles and
-// runs this program.
+// Copies memory between two processes with librpma. `tools/compatibility run librpma` compiles
+// and runs this program.
 //
 //   rpma_copy server ADDRESS PORT    exposes 64 KiB of memory to one client
 //   rpma_copy client ADDRESS PORT    writes, flushes and reads this memory
