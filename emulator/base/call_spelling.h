@@ -6,8 +6,8 @@
 
 namespace rdmaemu {
 
-// Calls `append` with each character of a call's name as rules and traces spell the name: RegMr
-// becomes reg_mr, RESOLVE_ADDR becomes resolve_addr. A name in this spelling stays as it is.
+// Calls `append` with each character of a name as rules and traces spell the name: RegMr becomes
+// reg_mr, RESOLVE_ADDR becomes resolve_addr. A name in this spelling stays as it is.
 template <class Append>
 constexpr void SpellCall(std::string_view name, Append append) {
   bool after_small = false;

@@ -8,6 +8,7 @@
 
 #include "emulator/abi/call_table.h"
 #include "emulator/base/async_events.h"
+#include "emulator/base/call_spelling.h"
 
 namespace rdmaemu::fault {
 namespace {
@@ -181,9 +182,7 @@ std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject
 
 std::string SubjectOf(std::string_view name) {
   std::string subject;
-  for (const char letter : name) {
-    subject += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  }
+  SpellCall(name, [&](char letter) { subject += letter; });
   return subject;
 }
 

@@ -12,7 +12,7 @@ const HIDDEN_AT_FIRST = new Set(["hostcall"]);
 const DATA_CALLS = new Set([
   "post_send", "post_recv", "post_srq_recv", "poll_cq", "start_poll", "next_poll", "end_poll",
   "get_cq_event", "ack_cq_events", "req_notify_cq"]);
-const BARRIER_CALLS = new Set(["fault_release", "clock"]);
+const BARRIER_CALLS = new Set(["fault_release"]);
 // Reasons of a REJ (IBTA table 110, enum ib_cm_rej_reason).
 const REASONS = {
   1: "no QP", 2: "no EEC", 3: "no resources", 4: "timeout", 5: "unsupported", 6: "invalid comm id",
