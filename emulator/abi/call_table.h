@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "emulator/base/call_spelling.h"
+
 namespace rdmaemu {
 
 // The object of a call, if a fault rule can name the object.
@@ -174,17 +176,18 @@ enum class CallOp : uint32_t {
 };
 
 struct CallInfo {
-  const char* name;  // "CreateQp", "CONNECT"
+  CallSpelling name;  // "create_qp", "connect"
   CallAbout about;
   CallRoute route;
   uint32_t traits;  // CallTrait
 };
 
 #define RDMAEMU_INFO(name, in, out, about, route, traits) \
-  {#name, CallAbout::about, CallRoute::route, traits},
+  {CallSpelling(#name), CallAbout::about, CallRoute::route, traits},
 inline constexpr CallInfo kCallTable[] = {RDMAEMU_ALL_CALLS(RDMAEMU_INFO)};
 #undef RDMAEMU_INFO
-#define RDMAEMU_INFO(name, traits) {#name, CallAbout::kNothing, CallRoute::kByNumber, traits},
+#define RDMAEMU_INFO(name, traits) \
+  {CallSpelling(#name), CallAbout::kNothing, CallRoute::kByNumber, traits},
 inline constexpr CallInfo kCmCommandTable[] = {RDMAEMU_CM_COMMANDS(RDMAEMU_INFO)};
 #undef RDMAEMU_INFO
 

@@ -8,6 +8,7 @@
 
 #include "emulator/abi/call_table.h"
 #include "emulator/base/async_events.h"
+#include "emulator/base/call_spelling.h"
 
 namespace rdmaemu::fault {
 namespace {
@@ -45,7 +46,7 @@ CallAbout AboutOf(std::string_view subject) {
   for (const std::span<const CallInfo> table :
        {std::span<const CallInfo>(kCallTable), std::span<const CallInfo>(kCmCommandTable)}) {
     const auto found = std::ranges::find_if(
-        table, [&](const CallInfo& call) { return SubjectOf(call.name) == subject; });
+        table, [&](const CallInfo& call) { return call.name.text() == subject; });
     if (found != table.end()) return found->about;
   }
   return CallAbout::kNothing;
@@ -181,13 +182,7 @@ std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject
 
 std::string SubjectOf(std::string_view name) {
   std::string subject;
-  bool after_small = false;
-  for (const char letter : name) {
-    const auto code = static_cast<unsigned char>(letter);
-    if (after_small && std::isupper(code)) subject += '_';
-    after_small = std::islower(code);
-    subject += static_cast<char>(std::tolower(code));
-  }
+  SpellCall(name, [&](char letter) { subject += letter; });
   return subject;
 }
 

@@ -56,7 +56,7 @@ bool CanStand(const Key& key, Point point, std::string_view subject = {});
 // Returns the names of the keys with this role that are allowed there.
 std::vector<std::string> KeysAt(Point point, Role role, std::string_view subject = {});
 
-// Converts a name such as "RegMr" or "RESOLVE_ADDR" to the words of rules: reg_mr, resolve_addr.
+// Converts a name such as "SIDR_REQ" or "RC CmpSwap" to the words of rules: sidr_req, rc cmp_swap.
 std::string SubjectOf(std::string_view name);
 
 // Returns a point's word before the dot, such as "cm".

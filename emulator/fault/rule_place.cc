@@ -1,6 +1,9 @@
 // Reads a rule's places, and suggests a place when there is none of that name.
 #include <algorithm>
+#include <array>
+#include <utility>
 
+#include "emulator/base/call_spelling.h"
 #include "emulator/fault/rule_reader.h"
 #include "emulator/fault/words.h"
 
@@ -24,6 +27,31 @@ std::vector<std::string> PlacesOf(const std::string& subject, const Vocabulary& 
     places.push_back(PlaceName(Point{static_cast<uint8_t>(i)}, subject));
   }
   return places;
+}
+
+// Functions whose names are not near those of their host's calls. docs/trace.md has this table.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kOtherNames = {{
+    {"get_device_list", "list_devices"},
+    {"create_comp_channel", "create_channel"},
+    {"destroy_comp_channel", "destroy_channel"},
+    {"create_event_channel", "cm_create_channel"},
+    {"destroy_event_channel", "cm_destroy_channel"},
+    {"bind_addr", "bind"},
+    {"join_multicast", "join_mcast"},
+    {"leave_multicast", "leave_mcast"},
+}};
+
+// Returns what the word would be in the spelling of rules: reg_mr for "ibv_reg_mr" and "RegMr",
+// connect for "rdma_connect", bind for "rdma_bind_addr".
+std::string AsCall(std::string_view word) {
+  for (const std::string_view prefix : {"ibv_", "rdma_"}) {
+    if (word.starts_with(prefix)) word.remove_prefix(prefix.size());
+  }
+  std::string call;
+  SpellCall(word, [&](char letter) { call += letter; });
+  const auto other =
+      std::ranges::find(kOtherNames, call, [](const auto& row) { return row.first; });
+  return other == kOtherNames.end() ? call : std::string(other->second);
 }
 
 }  // namespace
@@ -84,7 +112,8 @@ bool RuleReader::ReadPlace(const toml::node& node) {
   const std::string wrong = "there is no " + Quoted(place) + "; ";
   if (words.empty()) {
     Wrong(node, wrong + DidYouMean(PointName(*known)));
-  } else if (const auto nearest = Nearest(subject, words)) {
+  } else if (const auto nearest =
+                 Nearest(*known == Point::kCall ? AsCall(subject) : subject, words)) {
     Wrong(node, wrong + DidYouMean(PlaceName(*known, *nearest)));
   } else {
     Wrong(node, wrong + OneOf(PlacesAt(*known, vocabulary_)));

@@ -209,6 +209,12 @@ const Mistake kMistakes[] = {
      "rule:1:17: at must be a place, such as \"cm.req\", or a list of places"},
     {"at = [\"cm.req\", \"cm.repp\"], drop = true",
      "rule:1:17: there is no \"cm.repp\"; did you mean \"cm.rep\"?"},
+    {"at = \"call.ibv_reg_mr\", errno = 12",
+     "rule:1:6: there is no \"call.ibv_reg_mr\"; did you mean \"call.reg_mr\"?"},
+    {"at = \"call.RegMr\", errno = 12",
+     "rule:1:6: there is no \"call.RegMr\"; did you mean \"call.reg_mr\"?"},
+    {"at = \"call.rdma_connect\", errno = 12",
+     "rule:1:6: there is no \"call.rdma_connect\"; did you mean \"call.connect\"?"},
     {"at = [\"cm.req\", \"wc.send\"], drop = true",
      "rule:1:17: all places of a rule are of one point, here \"cm\"; write another rule for this "
      "one"},

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "emulator/base/call_spelling.h"
+
 namespace rdmaemu::trace {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr std::array<const char*, 4> kFields = {"errno", "status", "reason", "at
 
 // Kinds of records about events for a process, whether or not the process fetches them.
 constexpr std::array<std::string_view, 3> kArrivals = {kFetch, "cm.event", "async"};
-constexpr std::array<std::string_view, 2> kFetchCalls = {"GET_EVENT", "GetAsyncEvent"};
+constexpr std::array<std::string_view, 2> kFetchCalls = {"get_event", "get_async_event"};
 
 template <class List, class Value>
 bool Contains(const List& list, const Value& value) {
@@ -27,8 +29,18 @@ bool Contains(const List& list, const Value& value) {
 
 // Returns true for calls that tools make to observe a host.
 bool IsOfATool(const std::string& kind, const std::string& what) {
-  return kind == "call" && (what == "HostStatus" || what == "FaultList" || what == "FaultWait" ||
-                            what == "Clock" || what == "HostStop");
+  return kind == "call" && (what == "host_status" || what == "fault_list" || what == "fault_wait" ||
+                            what == "clock" || what == "host_stop");
+}
+
+// Before the spelling of rules, traces named calls "RegMr" and "CONNECT". A trace of such a run is
+// compared with a new one by the present names.
+std::string WhatOf(const Json& record, const std::string& kind) {
+  std::string what = record.at("what").get<std::string>();
+  if (kind != "call") return what;
+  std::string name;
+  SpellCall(what, [&](char letter) { name += letter; });
+  return name;
 }
 
 std::string ValueText(const Json& value) {
@@ -95,7 +107,7 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
   if (!record.is_object()) return wrong("is not a record of a trace");
   try {
     const std::string kind = record.at("kind").get<std::string>();
-    const std::string what = record.at("what").get<std::string>();
+    const std::string what = WhatOf(record, kind);
     const auto process = record.at("process").get<int64_t>();
     if (kind == "process" && what == "END") {
       if (const auto it = numbers_.find(process); it != numbers_.end()) ended_.insert(it->second);
@@ -108,7 +120,7 @@ tl::expected<std::optional<Decision>, std::string> RunReader::Take(std::string_v
     const bool is_fetch = kind == "call" && Contains(kFetchCalls, what);
     // The program destroyed the channel while one of its threads was about to fetch.
     if (is_fetch && record.value("errno", 0) == EBADF) return std::nullopt;
-    if (kind != "call" || what != "Hello") active_.insert(number);
+    if (kind != "call" || what != "hello") active_.insert(number);
     const bool disconnects = kind.starts_with("cm.") && (what == "DREQ" || what == "DREP");
     return Decision{lines_, number,
                     std::string(is_fetch      ? kFetch

@@ -34,7 +34,7 @@ struct Decision {
   size_t line = 0;       // in the trace, from 1
   uint32_t process = 0;  // 0: the host itself; others from 1, in the order of connection
   std::string kind;      // of the record; or kFetch, or kDisconnects
-  std::string text;      // "call CREATE_ID errno 0"
+  std::string text;      // "call create_id errno 0"
 };
 
 // The calls that fetch an event, and the CM messages that end a connection.

@@ -168,7 +168,7 @@ def start_debians(name, emulator, address, rules):
     if WITHOUT_CM[0] in PROGRAMS[name][2]:
         emulated.wait_for_tcp_listener(port, server)
     else:
-        emulated.wait_for_calls([trace], *(("JOIN_MCAST", 8) if name == "mckey" else ("LISTEN", 1)))
+        emulated.wait_for_calls([trace], *(("join_mcast", 8) if name == "mckey" else ("listen", 1)))
     return server, emulator.start_outside(client, emulator.env)
 
 

@@ -34,7 +34,7 @@ def mckey(hosts, connections=1, sender_options=()):
         receivers = [start(i % hosts) for i in range(2)]
         # mckey prints its output only when it ends.
         try:
-            emulated.wait_for_calls(traces, "AttachMcast", 2 * connections)
+            emulated.wait_for_calls(traces, "attach_mcast", 2 * connections)
         except Failure as failure:
             raise Failure("\n".join([str(failure)] + [one.describe() for one in receivers]))
         sender = start(2 % hosts, "-s", *sender_options)

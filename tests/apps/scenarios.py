@@ -70,7 +70,7 @@ class Hosts:
     def listen(self, *argv, options=()):
         program = self.start("server", *argv, options=options)
         self.listeners += 1
-        emulated.wait_for_calls([self.trace], "LISTEN", self.listeners)
+        emulated.wait_for_calls([self.trace], "listen", self.listeners)
         return program
 
     def rping(self, *more):
@@ -134,7 +134,7 @@ def slow_accept():
         hosts.ping_through()
         with open(hosts.trace) as lines:
             records = [json.loads(line) for line in lines]
-        accepted = next(r["time"] for r in records if r["kind"] == "call" and r["what"] == "ACCEPT")
+        accepted = next(r["time"] for r in records if r["kind"] == "call" and r["what"] == "accept")
         made = next(r["time"] for r in records if r["kind"] == "cm.receive" and r["what"] == "RTU")
         if made - accepted < 20:
             raise Failure("the answer took %f s" % (made - accepted))

@@ -292,7 +292,7 @@ TEST_F(ApiTest, TheTimelineIsCutAtItsBeginning) {
   ASSERT_GT(length, 20);
   std::string whole(static_cast<size_t>(length) + 1, '\0');
   ASSERT_EQ(rdmaemu_timeline(whole.data(), whole.size()), length);
-  EXPECT_THAT(whole, HasSubstr("ListDevices"));
+  EXPECT_THAT(whole, HasSubstr("list_devices"));
   char end[11];
   ASSERT_EQ(rdmaemu_timeline(end, sizeof end), length);
   EXPECT_EQ(std::string(end), whole.substr(whole.size() - 11, 10));

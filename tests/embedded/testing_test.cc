@@ -89,7 +89,7 @@ TEST(Failures, ShowTheTimeline) {
   const Ran ran = RunSelf("--gtest_also_run_disabled_tests --gtest_filter='*DISABLED_Fails'");
   EXPECT_NE(ran.status, 0);
   EXPECT_THAT(ran.shown, HasSubstr("what the host did"));
-  EXPECT_THAT(ran.shown, HasSubstr("ListDevices"));
+  EXPECT_THAT(ran.shown, HasSubstr("list_devices"));
 }
 
 constexpr int kMoreThanAMessage = 100;     // the message has 60 lines
@@ -114,7 +114,7 @@ TEST_F(WordsTest, DISABLED_FailsAfterMuch) {
 TEST(Failures, ShowTheRecordsBeforeThemHoweverManyFollow) {
   const Ran ran =
       RunSelf("--gtest_also_run_disabled_tests --gtest_filter='*DISABLED_FailsBeforeMuchMore'");
-  EXPECT_THAT(ran.shown, HasSubstr("CmDestroyChannel"));
+  EXPECT_THAT(ran.shown, HasSubstr("cm_destroy_channel"));
 }
 
 // Returns the paths of the files that the output names.

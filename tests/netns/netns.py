@@ -144,7 +144,7 @@ def multicast():
                     return emulator.start(name, address, argv, ["--trace", traces[end]],
                                           prefix=link.enter if prefix is None else prefix)
                 receivers = [start(end) for end in (0, 1)]
-                emulated.wait_for_calls(traces, "AttachMcast", 2)
+                emulated.wait_for_calls(traces, "attach_mcast", 2)
                 programs = [start(sender, "-s"), *receivers]
                 for program in programs:
                     if program.wait(60) != 0:
@@ -170,7 +170,7 @@ def multicast_of_loopback_only():
             trace = os.path.join(emulator.directory, "private.trace")
             emulator.start("private", "127.0.0.1", ["mckey", "-m", group, "-b", "127.0.0.1"],
                            ["--trace", trace])
-            emulated.wait_for_calls([trace], "AttachMcast", 1)
+            emulated.wait_for_calls([trace], "attach_mcast", 1)
             run(*link.enter, sys.executable, "-c", SEND_TO_GROUP, group, RIGHT,
                 str(emulated.ROCE_PORT))
             if member.recv(100) != b"from outside":

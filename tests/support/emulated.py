@@ -294,7 +294,7 @@ class Emulator:
         while time.monotonic() < until:
             if os.path.exists(trace):
                 with open(trace) as lines:
-                    if any('"LISTEN"' in line and '"errno":0' in line for line in lines):
+                    if any('"listen"' in line and '"errno":0' in line for line in lines):
                         return program
             if program.process.poll() is not None:
                 raise Failure("the server ended before its client came\n" + program.describe())

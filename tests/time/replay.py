@@ -116,7 +116,7 @@ def a_seed_fixes_every_number():
             # The first record has the seed. The result may depend on whether `stop` still found the
             # host.
             traces.append([record for record in records(path)
-                           if record["kind"] != "host" and record["what"] != "HostStop"])
+                           if record["kind"] != "host" and record["what"] != "host_stop"])
     if traces[0] != traces[1]:
         raise Failure("one seed, two runs:\n%s\n%s" % (traces[0], traces[1]))
     numbers = [[record["local_comm_id"] for record in trace if record["what"] == "REQ"]

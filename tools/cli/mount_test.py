@@ -104,7 +104,7 @@ def streams_follow_a_host_until_its_end():
         with open(emulator.path("a", "packets.pcapng"), "rb") as packets:
             check(packets.read(4) == b"\n\r\r\n", "no capture")
             expect(emulator.rdmaemu("hosts"), 0)
-            check(tail.wait_for_text("HostStatus", 30), tail.describe())
+            check(tail.wait_for_text("host_status", 30), tail.describe())
             host.process.kill()
             host.process.wait()
             eventually("the end of the host", lambda: not os.listdir(emulator.root))

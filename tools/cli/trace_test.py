@@ -116,7 +116,7 @@ def traces_of_two_hosts_and_a_program_merge():
         for order in (files, files[::-1]):
             names = [name for name in traces.show(*order) if name in ("REQ", "REP", "rdma_connect")]
             check(names == ["REQ", "REQ", "REP", "REP", "rdma_connect"], names)
-        summary = expect(traces.rdmaemu("trace", "summary", *files), 0, "RegMr", "rdma_connect")
+        summary = expect(traces.rdmaemu("trace", "summary", *files), 0, "reg_mr", "rdma_connect")
         check(re.search(r"^ *cm[.]send REQ +1$", summary.stdout, re.MULTILINE), summary.stdout)
         expect(traces.diff(a, saw), 1, a + " is the trace of a host, and " + saw + " that of a program")
         expect(traces.diff(a, b), 122, "only in ")

@@ -4,6 +4,8 @@ For each package of the distribution that depends on libibverbs1 or librdmacm1, 
 and unpacks the package into a cache, without installing it. It compares the functions that the
 package's files import with the functions that rdmaemu's libraries export. Then `ldd -r` resolves every
 symbol of each file. The command prints a Markdown page. Progress goes to stderr.
+
+`tools/compatibility run` runs programs that no test runs. See its --help.
 """
 
 import argparse
@@ -40,8 +42,8 @@ unpacks the packages into a cache, and installs none of them.
 - **loads**: `yes` if rdmaemu exports every name and version that these files import from the two
   libraries, and `ldd -r` resolves them. `not tried` if a library of another package is missing.
   `no` names what is missing.
-- **runs**: the test that runs programs of the package, or programs that use its library. `-` means
-  that no test runs it.
+- **runs**: the test or the command that runs programs of the package, or programs that use its
+  library. `-` means that neither does.
 - **imports that are unsupported**: functions that [abi.md](abi.md) marks `unsupported`. They load.
   They fail with EOPNOTSUPP if the program calls them.
 

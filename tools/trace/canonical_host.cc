@@ -12,9 +12,9 @@ namespace {
 
 // Calls whose number depends on timing: those of commands such as `rdmaemu wait`, and those that
 // fetch an event or a completion.
-constexpr std::string_view kUncounted[] = {"Hello",     "MapSegment", "HostStatus",   "HostStop",
-                                           "Clock",     "ReadFile",   "FaultList",    "FaultWait",
-                                           "GET_EVENT", "PollCq",     "GetAsyncEvent"};
+constexpr std::string_view kUncounted[] = {
+    "hello",      "map_segment", "host_status", "host_stop", "clock",          "read_file",
+    "fault_list", "fault_wait",  "get_event",   "poll_cq",   "get_async_event"};
 
 constexpr std::string_view kNotFields[] = {"time", "host", "process", "kind", "object", "what"};
 

@@ -256,10 +256,10 @@ std::string HostTrace(int n, int first, const std::string& more = "") {
   const std::string number = std::to_string(n);
   add(0, R"("kind":"host","object":"","what":"START","seed":")" + number + "\"");
   for (int watcher = 1; watcher < first; watcher++) {
-    add(watcher, R"("kind":"call","object":"","what":"HostStatus","errno":0)");
+    add(watcher, R"("kind":"call","object":"","what":"host_status","errno":0)");
     add(watcher, R"("kind":"process","object":"","what":"END")");
   }
-  add(first, R"("kind":"call","object":"","what":"CreateQp","errno":0)");
+  add(first, R"("kind":"call","object":"","what":"create_qp","errno":0)");
   add(0, R"("kind":"qp.state","object":"qp )" + number + R"(","what":"RESET -> INIT")");
   add(0, R"("kind":"cm.send","object":"id 3","what":"REQ","local_comm_id":)" + number +
              R"(,"service_id":17)");
@@ -291,7 +291,7 @@ TEST(CompareTest, HostsDifferByRecordsValuesAndFailedCalls) {
   EXPECT_EQ(HostDifferences(HostTrace(17, 1), HostTrace(17, 1, error("RETRY_EXC_ERR"))),
             "a, qp#1: wc.error RETRY_EXC_ERR only in b\n");
   const auto refused = [&](int number) {
-    return record(R"("kind":"call","object":"","what":"PollCq","errno":)" + std::to_string(number));
+    return record(R"("kind":"call","object":"","what":"poll_cq","errno":)" + std::to_string(number));
   };
   EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(5)), HostTrace(17, 1, refused(22))),
             "a, calls of client 1: call PollCq errno:5|22\n");

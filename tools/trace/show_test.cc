@@ -36,8 +36,8 @@ TEST(ShowTest, OtherKeysAndInjectionsAreShown) {
 
 TEST(ShowTest, AHostsRecordHasTheHostAndTheClient) {
   EXPECT_EQ(LineOf(R"({"time":2.0,"host":"a","process":3,"kind":"call","object":"id 3",)"
-                   R"("what":"LISTEN","errno":0,"backlog":8})"),
-            "  1.500000000  a p3       call        id 3       LISTEN  errno=0  backlog=8\n");
+                   R"("what":"listen","errno":0,"backlog":8})"),
+            "  1.500000000  a p3       call        id 3       listen  errno=0  backlog=8\n");
 }
 
 TEST(ShowTest, ARecordStaysOnOneLineAndCannotControlATerminal) {

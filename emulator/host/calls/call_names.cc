@@ -6,7 +6,7 @@ namespace rdmaemu {
 
 const char* CallName(uint32_t op) {
   const CallInfo* const info = InfoOf(op);
-  return info == nullptr ? "unknown" : info->name;
+  return info == nullptr ? "unknown" : info->name.text();
 }
 
 }  // namespace rdmaemu

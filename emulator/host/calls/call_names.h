@@ -1,4 +1,4 @@
-// Names of calls for the trace: "CreateQp", "CONNECT".
+// Names of calls for traces and fault rules: "create_qp", "connect".
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ TEST_F(CallFaultsTest, ADelayedCallIsInTheTraceWhenItIsAnswered) {
   world_.trace.keep_records = true;
   const auto traced = [&] {
     return std::ranges::count_if(world_.trace.records, [](const trace::Record& record) {
-      return record.kind == "call" && record.what == "ListDevices";
+      return record.kind == "call" && record.what == "list_devices";
     });
   };
   EXPECT_TRUE(Call(CallOp::kListDevices).is_late);

@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "emulator/abi/calls.h"
 #include "emulator/fault/grammar.h"
 #include "emulator/fault/programs.h"
+#include "emulator/fault/scenario.h"
 #include "emulator/host/faults/host_faults.h"
 #include "emulator/host/faults/words.h"
 
@@ -124,6 +126,28 @@ TEST(Grammar, KnowsWhichCallsHaveADevice) {
     known.insert(subject);
   }
   EXPECT_EQ(known, SetOf(FaultVocabulary()[calls]));
+}
+
+TEST(Grammar, SuggestsTheCallOfAFunction) {
+  const std::pair<std::string, std::string> kFunctions[] = {
+      {"ibv_reg_mr", "reg_mr"},
+      {"RegMr", "reg_mr"},
+      {"ibv_get_device_list", "list_devices"},
+      {"create_comp_channel", "create_channel"},
+      {"rdma_create_event_channel", "cm_create_channel"},
+      {"rdma_bind_addr", "bind"},
+      {"rdma_join_multicast", "join_mcast"},
+      {"rdma_leave_multicast", "leave_mcast"},
+      {"rdma_get_cm_event", "get_event"},
+      {"rdma_connect", "connect"},
+  };
+  for (const auto& [function, call] : kFunctions) {
+    const auto rule = fault::ParseRule("at = \"call." + function + "\", errno = \"ENOMEM\"", 1,
+                                       FaultVocabulary());
+    ASSERT_FALSE(rule) << function;
+    EXPECT_EQ(rule.error(), "rule:1:6: there is no \"call." + function +
+                                "\"; did you mean \"call." + call + "\"?");
+  }
 }
 
 }  // namespace

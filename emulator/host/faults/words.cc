@@ -84,7 +84,7 @@ fault::Vocabulary MakeVocabulary() {
 
 bool CanFail(uint32_t op) { return !HasTrait(op, kOfHost); }
 
-std::string CallSubject(uint32_t op) { return SubjectOf(CallName(op)); }
+std::string CallSubject(uint32_t op) { return CallName(op); }
 std::string MessageSubject(const wire::CmBody& body) { return SubjectOf(wire::CmName(body)); }
 std::string EventSubject(uint32_t event) {
   return WithoutPrefix(CmEventName(event), "RDMA_CM_EVENT_");
