@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <string_view>
 
 #include "emulator/base/call_spelling.h"
 
@@ -190,6 +191,24 @@ inline constexpr CallInfo kCallTable[] = {RDMAEMU_ALL_CALLS(RDMAEMU_INFO)};
   {CallSpelling(#name), CallAbout::kNothing, CallRoute::kByNumber, traits},
 inline constexpr CallInfo kCmCommandTable[] = {RDMAEMU_CM_COMMANDS(RDMAEMU_INFO)};
 #undef RDMAEMU_INFO
+
+// A function, without its prefix, that has another name than its call. Messages about fault rules
+// suggest the call. docs/trace.md has these names, too.
+struct FunctionOfCall {
+  std::string_view function, call;
+};
+
+inline constexpr FunctionOfCall kFunctionsOfCalls[] = {
+    {"get_device_list", "list_devices"},
+    {"create_comp_channel", "create_channel"},
+    {"destroy_comp_channel", "destroy_channel"},
+    {"create_event_channel", "cm_create_channel"},
+    {"destroy_event_channel", "cm_destroy_channel"},
+    {"bind_addr", "bind"},
+    {"join_multicast", "join_mcast"},
+    {"leave_multicast", "leave_mcast"},
+    {"get_cm_event", "get_event"},
+};
 
 // Returns the table's entry for any number. nullptr: no call has this number.
 constexpr const CallInfo* InfoOf(uint32_t op) {

@@ -1,8 +1,8 @@
 // Reads a rule's places, and suggests a place when there is none of that name.
 #include <algorithm>
-#include <array>
-#include <utility>
+#include <iterator>
 
+#include "emulator/abi/call_table.h"
 #include "emulator/base/call_spelling.h"
 #include "emulator/fault/rule_reader.h"
 #include "emulator/fault/words.h"
@@ -29,18 +29,6 @@ std::vector<std::string> PlacesOf(const std::string& subject, const Vocabulary& 
   return places;
 }
 
-// Functions whose names are not near those of their host's calls. docs/trace.md has this table.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kOtherNames = {{
-    {"get_device_list", "list_devices"},
-    {"create_comp_channel", "create_channel"},
-    {"destroy_comp_channel", "destroy_channel"},
-    {"create_event_channel", "cm_create_channel"},
-    {"destroy_event_channel", "cm_destroy_channel"},
-    {"bind_addr", "bind"},
-    {"join_multicast", "join_mcast"},
-    {"leave_multicast", "leave_mcast"},
-}};
-
 // Returns what the word would be in the spelling of rules: reg_mr for "ibv_reg_mr" and "RegMr",
 // connect for "rdma_connect", bind for "rdma_bind_addr".
 std::string AsCall(std::string_view word) {
@@ -49,9 +37,8 @@ std::string AsCall(std::string_view word) {
   }
   std::string call;
   SpellCall(word, [&](char letter) { call += letter; });
-  const auto other =
-      std::ranges::find(kOtherNames, call, [](const auto& row) { return row.first; });
-  return other == kOtherNames.end() ? call : std::string(other->second);
+  const auto* const other = std::ranges::find(kFunctionsOfCalls, call, &FunctionOfCall::function);
+  return other == std::end(kFunctionsOfCalls) ? call : std::string(other->call);
 }
 
 }  // namespace
