@@ -102,9 +102,18 @@ TEST_CASE("a failure says its reason") {
 }
 
 TEST_CASE("each section that fails names a file of its own on one line") {
-  const std::string shown = RunSelf("'in two sections'").shown;
+  const std::string shown = RunSelf("'in two sections'", "RDMAEMU_REPORT=").shown;
   CHECK(Has(shown, "-1.txt]\n"));
   CHECK(Has(shown, "-2.txt]\n"));
+}
+
+TEST_CASE("each section that fails leaves a report") {
+  const std::string shown =
+      RunSelf("'in two sections'",
+              "TEST_UNDECLARED_OUTPUTS_DIR=\"${TEST_TMPDIR:-${TMPDIR:-/tmp}}\"")
+          .shown;
+  CHECK(Has(shown, "/rdmaemu-reports/in_two_sections; draw it: cd "));
+  CHECK(Has(shown, "/rdmaemu-reports/in_two_sections-2; draw it: cd "));
 }
 
 TEST_CASE("a report for a CI system has the timeline") {

@@ -78,7 +78,9 @@ TEST_SUITE("fails" * doctest::skip()) {
   }
 }
 
-Ran RunTest(const std::string& name) { return RunSelf("--no-skip --test-case='" + name + "'"); }
+Ran RunTest(const std::string& name, const std::string& environment = "") {
+  return RunSelf("--no-skip --test-case='" + name + "'", environment);
+}
 
 bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -104,9 +106,17 @@ TEST_CASE("a failure says its reason") {
 }
 
 TEST_CASE("each subcase that fails names a file of its own") {
-  const std::string shown = RunTest("in two subcases").shown;
+  const std::string shown = RunTest("in two subcases", "RDMAEMU_REPORT=").shown;
   CHECK(Has(shown, "-1.txt]\n"));
   CHECK(Has(shown, "-2.txt]\n"));
+}
+
+TEST_CASE("each subcase that fails leaves a report") {
+  const std::string shown =
+      RunTest("in two subcases", "TEST_UNDECLARED_OUTPUTS_DIR=\"${TEST_TMPDIR:-${TMPDIR:-/tmp}}\"")
+          .shown;
+  CHECK(Has(shown, "/rdmaemu-reports/in_two_subcases; draw it: cd "));
+  CHECK(Has(shown, "/rdmaemu-reports/in_two_subcases-2; draw it: cd "));
 }
 
 TEST_CASE("a test that passes shows no timeline") {

@@ -131,7 +131,7 @@ def traces_of_hosts_are_the_same_with_other_seeds_and_watchers():
                                   os.path.join(traces.directory, name), "--", "sh", "-c", command), 0)
         one, two, three = (os.path.join(traces.directory, name) for name in ("one", "two", "three"))
         expect(traces.diff(one, two), 0, "\nsame\n")
-        expect(traces.diff(one, three), 122, "a, calls of client 2", "only in three")
+        expect(traces.diff(one, three), 122, "a, calls of client 2", "only in b")
 
 
 def a_summary_is_text_or_json():

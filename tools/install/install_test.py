@@ -64,7 +64,8 @@ def all_files_are_there_and_listed():
                        "share/doc/rdmaemu/examples/epoll/Makefile",
                        "share/doc/rdmaemu/examples/kv/Makefile", "share/man/man1/rdmaemu.1",
                        "share/man/man1/rdmaemu-run.1", "lib/python3/rdmaemu/__init__.py",
-                       "share/doc/rdmaemu/examples/pyverbs/echo.py"):
+                       "share/doc/rdmaemu/examples/pyverbs/echo.py", "share/rdmaemu/run-pair",
+                       "share/rdmaemu/rdmaemu_test.bzl"):
             check(wanted in listed, wanted + " is missing")
         for name in listed:
             mode = os.lstat(prefix.path(name)).st_mode
