@@ -152,7 +152,7 @@ def test_failed_tests_leave_reports(run, tmp_path, monkeypatch):
     assert (rule["name"], rule["matched"], rule["fired"]) == ("late", 1, 1)
     rdmaemu = os.path.join(os.environ["RDMAEMU_TEST_PREFIX"], "bin/rdmaemu")
     trace, capture = str(fails / "embedded.jsonl"), str(fails / "embedded.pcapng")
-    for command, said in (("show", "OpenDevice"), ("summary", "OpenDevice")):
+    for command, said in (("show", "open_device"), ("summary", "open_device")):
         assert said in subprocess.check_output([rdmaemu, "trace", command, trace, capture], text=True)
     assert "\nsame\n" in subprocess.check_output([rdmaemu, "trace", "diff", trace, trace], text=True)
 

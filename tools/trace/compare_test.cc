@@ -291,7 +291,8 @@ TEST(CompareTest, HostsDifferByRecordsValuesAndFailedCalls) {
   EXPECT_EQ(HostDifferences(HostTrace(17, 1), HostTrace(17, 1, error("RETRY_EXC_ERR"))),
             "a, qp#1: wc.error RETRY_EXC_ERR only in b\n");
   const auto refused = [&](int number) {
-    return record(R"("kind":"call","object":"","what":"poll_cq","errno":)" + std::to_string(number));
+    return record(R"("kind":"call","object":"","what":"poll_cq","errno":)" +
+                  std::to_string(number));
   };
   EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(5)), HostTrace(17, 1, refused(22))),
             "a, calls of client 1: call PollCq errno:5|22\n");
