@@ -125,17 +125,18 @@ std::string FindCommand() {
 }
 
 // Draws the ladder in another process, with its messages suppressed. The report is complete without
-// a ladder, so errors are ignored.
+// a ladder, so errors are ignored. A page that was not written whole is removed.
 void DrawLadder(const std::string& directory, const std::vector<std::string>& files) {
   const std::string command = FindCommand();
   if (command.empty()) return;
   std::vector<std::string> words = {command, "trace", "ladder"};
   words.insert(words.end(), files.begin(), files.end());
-  words.insert(words.end(), {"-o", directory + "/" + kLadderFile});
+  const std::string page = directory + "/" + kLadderFile;
+  words.insert(words.end(), {"-o", page});
   std::vector<char*> arguments, variables;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  for (char** variable = environ; *variable != nullptr; variable++) {
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; variable++) {
     if (!std::string_view(*variable).starts_with("LD_PRELOAD=")) variables.push_back(*variable);
   }
   variables.push_back(nullptr);
@@ -149,8 +150,12 @@ void DrawLadder(const std::string& directory, const std::vector<std::string>& fi
       posix_spawn(&pid, command.c_str(), &actions, nullptr, arguments.data(), variables.data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return;
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  int status = -1;
+  while (waitpid(pid, &status, 0) < 0) {
+    // Where SIGCHLD is ignored there is no status.
+    if (errno != EINTR) return;
   }
+  if (status != 0) unlink(page.c_str());
 }
 
 // Writes the files. Returns 0 or a negative errno.

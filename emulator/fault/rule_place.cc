@@ -100,7 +100,7 @@ bool RuleReader::ReadPlace(const toml::node& node) {
   if (words.empty()) {
     Wrong(node, wrong + DidYouMean(PointName(*known)));
   } else if (const auto nearest =
-                 Nearest(*known == Point::kCall ? AsCall(subject) : subject, words)) {
+                 Nearest(*known == Point::kCall ? AsCall(subject) : SubjectOf(subject), words)) {
     Wrong(node, wrong + DidYouMean(PlaceName(*known, *nearest)));
   } else {
     Wrong(node, wrong + OneOf(PlacesAt(*known, vocabulary_)));

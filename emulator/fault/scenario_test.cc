@@ -209,6 +209,7 @@ const Mistake kMistakes[] = {
      "rule:1:17: at must be a place, such as \"cm.req\", or a list of places"},
     {"at = [\"cm.req\", \"cm.repp\"], drop = true",
      "rule:1:17: there is no \"cm.repp\"; did you mean \"cm.rep\"?"},
+    {"at = \"cm.REQ\", drop = true", "rule:1:6: there is no \"cm.REQ\"; did you mean \"cm.req\"?"},
     {"at = \"call.ibv_reg_mr\", errno = 12",
      "rule:1:6: there is no \"call.ibv_reg_mr\"; did you mean \"call.reg_mr\"?"},
     {"at = \"call.RegMr\", errno = 12",

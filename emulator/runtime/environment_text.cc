@@ -34,7 +34,8 @@ std::string EnvironmentText() {
             "\n";
   }
   text += LimitText("open files", RLIMIT_NOFILE) + LimitText("locked bytes", RLIMIT_MEMLOCK);
-  for (char** variable = environ; *variable != nullptr; variable++) {
+  // clearenv(3) sets environ to nullptr.
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; variable++) {
     if (IsShown(*variable)) text += std::string(*variable) + "\n";
   }
   return text;

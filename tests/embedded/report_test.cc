@@ -220,8 +220,8 @@ TEST(ReportFunction, DropsTheOldestAboveTheLimit) {
   const std::string trace = Read(report / "embedded.jsonl");
   EXPECT_GT(trace.size(), kLimit / 8);
   EXPECT_LE(trace.size(), kLimit);
-  EXPECT_THAT(trace, HasSubstr("ListDevices"));
-  EXPECT_THAT(trace, Not(HasSubstr("CmResolveAddr")));
+  EXPECT_THAT(trace, HasSubstr("list_devices"));
+  EXPECT_THAT(trace, Not(HasSubstr("resolve_addr")));
   EXPECT_THAT(Read(report / "environment.txt"), HasSubstr("older records that the trace lacks "));
 }
 
@@ -237,6 +237,19 @@ TEST(ReportFunction, KeepsTheRulesOfAHostThatHasEnded) {
   EXPECT_THAT(NamesIn(reports.path() / "t"),
               testing::IsSupersetOf({"b.jsonl", "b-2.jsonl", "b-2.pcapng"}));
   EXPECT_THAT(Read(reports.path() / "t" / "environment.txt"), HasSubstr("host b (ended)\n"));
+}
+
+// clearenv(3) leaves no environ at all.
+TEST(ReportFunction, NeedsNoEnvironment) {
+  const Reports reports;
+  EXPECT_EXIT(
+      {
+        const Embedding host({.report_bytes = 1 << 20});
+        clearenv();
+        _exit(rdmaemu_report(reports.path().c_str(), "t", nullptr, 0) > 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(fs::exists(reports.path() / "t" / "environment.txt"));
 }
 
 TEST(ReportFunction, HasNoHostsInAForkedChild) {

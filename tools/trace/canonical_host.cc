@@ -52,6 +52,7 @@ class HostCanonicalizer {
 
   // A client that made no counted call is a command.
   bool IsCounted(const Record& record, const Json& fields) const {
+    if (record.kind == "clock" && record.what == "jump") return false;  // jumps depend on timing
     if (record.kind == "process") return clients_.contains({record.host, record.process});
     if (record.kind != "call" || !IsOneOf(record.what, kUncounted)) return true;
     const auto error = fields.find("errno");

@@ -259,6 +259,7 @@ std::string HostTrace(int n, int first, const std::string& more = "") {
     add(watcher, R"("kind":"call","object":"","what":"host_status","errno":0)");
     add(watcher, R"("kind":"process","object":"","what":"END")");
   }
+  add(0, R"("kind":"clock","object":"","what":"jump","by_ns":)" + number);
   add(first, R"("kind":"call","object":"","what":"create_qp","errno":0)");
   add(0, R"("kind":"qp.state","object":"qp )" + number + R"(","what":"RESET -> INIT")");
   add(0, R"("kind":"cm.send","object":"id 3","what":"REQ","local_comm_id":)" + number +
@@ -295,7 +296,7 @@ TEST(CompareTest, HostsDifferByRecordsValuesAndFailedCalls) {
                   std::to_string(number));
   };
   EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(5)), HostTrace(17, 1, refused(22))),
-            "a, calls of client 1: call PollCq errno:5|22\n");
+            "a, calls of client 1: call poll_cq errno:5|22\n");
   EXPECT_EQ(HostDifferences(HostTrace(17, 1, refused(0)), HostTrace(17, 1)), "");
 }
 

@@ -90,6 +90,7 @@ inline std::string WriteTimelineFile(const std::string& text, const std::string&
     std::ofstream out(path);
     out << text;
     out.close();
+    if (!out) std::remove(path.c_str());
     return out ? path : std::string();
   };
   if (!report.empty()) return write(report + "/timeline.txt");
