@@ -199,6 +199,10 @@ TEST_P(Mistakes, GetsAMessageThatSaysWhereAndWhatWouldBeRight) {
 }
 
 const Mistake kMistakes[] = {
+    {"at = \"cm.req\", drop",
+     "rule:1:21: drop needs a value, as in key = true; the line is: at = \"cm.req\", drop"},
+    {"at = \"cm.req\", drop true",
+     "rule:1:21: drop needs a value, as in key = true; the line is: at = \"cm.req\", drop true"},
     {"drop = true", "rule:1:1: at is missing: name the place of the rule, such as \"cm.req\""},
     {"at = 5, drop = true",
      "rule:1:6: at must be a place, such as \"cm.req\", or a list of places"},
@@ -487,6 +491,10 @@ TEST(Scenario, AFilesMistakesHaveItsNameLineAndColumn) {
   EXPECT_EQ(BadFile("[[fault]]\nname = \"rule 2\"\nat = \"cm\"\n[[fault]]\nat = \"cm\"\n"),
             "s.toml:4:1: two rules are called \"rule 2\"; the other is in line 2");
   EXPECT_TRUE(BadFile("[[fault]\n").starts_with("s.toml:1:"));
+  EXPECT_EQ(BadFile("[[fault]]\nat = \"cm\"\ndrop\nnth = 1\n"),
+            "s.toml:3:5: drop needs a value, as in key = true; the line is: drop");
+  EXPECT_EQ(BadFile("[[fault]]\nat = \"cm\"\ndrop"),
+            "s.toml:3:5: drop needs a value, as in key = true; the line is: drop");
   EXPECT_EQ(BadFile(std::string(kMaxScenarioBytes + 1, '#')), "s.toml: is larger than 1 MiB");
 }
 

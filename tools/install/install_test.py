@@ -206,6 +206,22 @@ def pkg_config_links_what_a_program_needs_that_calls_no_verbs():
             check(opened.returncode == 0, opened.stdout)
 
 
+# The scenario of the tests in PAIRS. `lucky` fires on one of its two hosts.
+PAIR_RULES = """
+[[fault]]
+name = "lucky"
+at = "cm.req"
+delay_ms = 1
+"""
+NEVER = """
+[[fault]]
+host = "client"
+name = "unlucky"
+at = "wc.recv"
+nth = 20
+status = "general_err"
+"""
+
 # Tests of rdmaemu_add_test: name, arguments, and whether the test passes.
 PAIRS = (
     ("both", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 PORT 7471 TIMEOUT 50", True),
@@ -215,7 +231,12 @@ PAIRS = (
     ("late", "SERVER sh -c \"rdma_server && exec sleep 1000\" CLIENT rdma_client -s 127.0.1.1 "
      "TIMEOUT 3", False),
     ("stays", "SERVER sh -c \"rdma_server && exec sleep 1000\" CLIENT rdma_client -s 127.0.1.1 "
-     "SERVER_STAYS CLOCK virtual", True))
+     "SERVER_STAYS CLOCK virtual", True),
+    ("fires", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 SCENARIO fires.toml STRICT "
+     "REPORT reports", True),
+    ("warns", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 SCENARIO never.toml", True),
+    ("strict", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 SCENARIO never.toml STRICT "
+     "REPORT reports", False))
 
 
 def processes_with(text):
@@ -243,6 +264,9 @@ def a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing():
             file.write("cmake_minimum_required(VERSION 3.18)\nproject(pairs NONE)\nenable_testing()\n"
                        "find_package(rdmaemu REQUIRED)\n")
             file.writelines("rdmaemu_add_test(NAME %s %s)\n" % each[:2] for each in PAIRS)
+        for name, rules in (("fires.toml", PAIR_RULES), ("never.toml", PAIR_RULES + NEVER)):
+            with open(os.path.join(directory, name), "w") as file:
+                file.write(rules)
         env = dict(os.environ, TMPDIR=temporary, RDMAEMU_DIR=hosts)
         made = run("cmake", "-S", directory, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix.directory,
                    env=env)
@@ -253,8 +277,21 @@ def a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing():
             check(results.get(name) == ("Passed" if passes else "Failed"), name + ": " + done.stdout)
         for said in ("the client ended with status 3", "the server ended with status 3",
                      "the server ended with status 1 before it listened",
-                     " within 3 s"):  # of `late`
+                     " within 3 s",  # of `late`
+                     'error: host client: rule "unlucky" never fired; it matched ',
+                     "run-pair: a fault rule never fired"):
             check(said in done.stdout, said + " is not in: " + done.stdout)
+        check("the seed of host run-pair" not in done.stdout, done.stdout)
+        # CTest prints the output of failed tests only. Its log has the others.
+        with open(os.path.join(build, "Testing", "Temporary", "LastTest.log")) as file:
+            log = file.read()
+        check('warning: host client: rule "unlucky" never fired; it matched ' in log, log)
+        check('"lucky"' not in log, log)
+        # Only a test that failed leaves a report.
+        reports = os.path.join(build, "reports")
+        check(os.listdir(reports) == ["strict"], os.listdir(reports))
+        for part in ("ladder.html", "server/rules.json", "client/rules.json", "client/trace.jsonl"):
+            check(os.path.isfile(os.path.join(reports, "strict", part)), part + " is missing")
         check(not os.listdir(temporary), os.listdir(temporary))
         check(not os.listdir(hosts), os.listdir(hosts))
         check(not processes_with("TMPDIR=" + temporary), processes_with("TMPDIR=" + temporary))

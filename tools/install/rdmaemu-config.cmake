@@ -18,13 +18,15 @@ set(rdmaemu_RUN_PAIR "${_rdmaemu_prefix}/share/rdmaemu/run-pair")
 unset(_rdmaemu_prefix)
 
 # rdmaemu_add_test(NAME name SERVER program [arg...] CLIENT program [arg...]
-#                  [PORT port] [SCENARIO file] [CLOCK mode] [TIMEOUT seconds] [SERVER_STAYS])
+#                  [PORT port] [SCENARIO file] [STRICT] [CLOCK mode] [TIMEOUT seconds]
+#                  [SERVER_STAYS] [REPORT directory])
 # adds a test that runs two programs, or targets of this project, on two emulated hosts: the server
 # on host `server` (127.0.1.1), the client on host `client` (127.0.1.2). share/rdmaemu/run-pair has
-# the options and statuses.
+# the options and statuses. Every word after SERVER or CLIENT that is not a keyword is an argument of
+# the program.
 function(rdmaemu_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "SERVER_STAYS" "NAME;PORT;SCENARIO;CLOCK;TIMEOUT"
-    "SERVER;CLIENT")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "SERVER_STAYS;STRICT"
+    "NAME;PORT;SCENARIO;CLOCK;TIMEOUT;REPORT" "SERVER;CLIENT")
   if(arg_UNPARSED_ARGUMENTS OR arg_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "rdmaemu_add_test does not understand: "
       "${arg_UNPARSED_ARGUMENTS} ${arg_KEYWORDS_MISSING_VALUES}")
@@ -57,6 +59,13 @@ function(rdmaemu_add_test)
   endif()
   if(arg_SERVER_STAYS)
     list(APPEND options --server-stays)
+  endif()
+  if(arg_STRICT)
+    list(APPEND options --strict)
+  endif()
+  if(DEFINED arg_REPORT)
+    get_filename_component(reports "${arg_REPORT}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
+    list(APPEND options --report "${reports}/${arg_NAME}")
   endif()
   add_test(NAME "${arg_NAME}" COMMAND bash "${rdmaemu_RUN_PAIR}" ${options}
     -- ${arg_SERVER} ::: ${arg_CLIENT})

@@ -3,7 +3,14 @@ is on host `server` (127.0.1.1), the client on host `client` (127.0.1.2). docs/u
 example, and docs/embedding.md the lines of the WORKSPACE file."""
 
 _SCRIPT = """#!/usr/bin/env bash
-exec bash {words}
+report=()
+{report}exec bash {run_pair} "${{report[@]}}" {words}
+"""
+
+# The outputs of a failed test are in bazel-testlogs/.../test.outputs.
+_REPORT = """if [[ -n ${TEST_UNDECLARED_OUTPUTS_DIR:-} ]]; then
+  report=(--report "$TEST_UNDECLARED_OUTPUTS_DIR/rdmaemu-report")
+fi
 """
 
 def _quote(word):
@@ -24,17 +31,23 @@ def _rdmaemu_test_impl(ctx):
         options += ["--clock", ctx.attr.clock]
     if ctx.attr.server_stays:
         options.append("--server-stays")
+    if ctx.attr.strict:
+        options.append("--strict")
     files = ctx.files._command + ctx.files.data
     if ctx.file.scenario:
         options += ["--scenario", ctx.file.scenario.short_path]
         files.append(ctx.file.scenario)
-    words = [run_pair.short_path] + options + ["--"] + \
+    words = options + ["--"] + \
             _words(ctx, ctx.executable.server, ctx.attr.server_args) + [":::"] + \
             _words(ctx, ctx.executable.client, ctx.attr.client_args)
     script = ctx.actions.declare_file(ctx.label.name)
     ctx.actions.write(
         script,
-        _SCRIPT.format(words = " ".join([_quote(word) for word in words])),
+        _SCRIPT.format(
+            report = _REPORT if ctx.attr.report else "",
+            run_pair = _quote(run_pair.short_path),
+            words = " ".join([_quote(word) for word in words]),
+        ),
         is_executable = True,
     )
     runfiles = ctx.runfiles(files + [ctx.executable.server, ctx.executable.client])
@@ -51,10 +64,12 @@ rdmaemu_test = rule(
         "clock": attr.string(doc = "The clock of both hosts, as of `rdmaemu run`"),
         "data": attr.label_list(allow_files = True, doc = "Files that the programs read"),
         "port": attr.int(doc = "Start the client when the server listens on this port. 0: any port"),
+        "report": attr.bool(default = True, doc = "A failed test leaves a report of both hosts in its undeclared outputs"),
         "scenario": attr.label(allow_single_file = True, doc = "Fault rules of both hosts"),
         "server": attr.label(mandatory = True, executable = True, cfg = "target", allow_files = True, doc = "The program or script on host `server`"),
         "server_args": attr.string_list(doc = "Its arguments. $(location) of data is expanded"),
         "server_stays": attr.bool(doc = "The server does not end by itself. It gets SIGTERM when the client has ended, and its status does not count"),
+        "strict": attr.bool(doc = "The test fails when a rule of the scenario fires on neither host"),
         "time_limit_s": attr.int(default = 60, doc = "The test fails after so many seconds of real time"),
         "_command": attr.label(default = "//:command"),
     },

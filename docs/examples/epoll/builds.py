@@ -48,6 +48,7 @@ PAIR_FILES = {
     "server.sh": "exec rdma_server\n",
     "client.sh": "exec rdma_client -s \"$1\"\n",
     "is_refused.sh": "test \"$1\" = 'a  b' && grep -q reject \"$2\" && ! rdma_client -s 127.0.1.1\n",
+    "never.toml": "[[fault]]\nat = \"wc.recv\"\nnth = 20\nstatus = \"general_err\"\n",
     "refused.toml": "[[fault]]\nhost = \"server\"\nat = \"cm.req\"\nreject = 28\n",
 }
 PAIRS = """
@@ -55,7 +56,9 @@ rdmaemu_test(name = "connects_test", server = "server.sh", client = "client.sh",
              client_args = ["127.0.1.1"], port = 7471)
 rdmaemu_test(name = "refused_test", server = "server.sh", client = "is_refused.sh",
              client_args = ["a  b", "$(location refused.toml)"], data = ["refused.toml"],
-             scenario = "refused.toml", clock = "virtual", server_stays = True)
+             scenario = "refused.toml", strict = True, clock = "virtual", server_stays = True)
+rdmaemu_test(name = "never_test", server = "server.sh", client = "client.sh",
+             client_args = ["127.0.1.1"], scenario = "never.toml", strict = True, report = False)
 rdmaemu_test(name = "fails_test", server = "server.sh", client = "is_refused.sh", time_limit_s = 50)
 """
 SOME_TESTS_FAILED = 3  # an exit status of Bazel
@@ -87,9 +90,11 @@ def bazel_builds_and_tests_it():
             HOME=epoll.directory)
         results = dict(re.findall(r"^//:(\w+) +(?:\(cached\) )?(PASSED|FAILED)", shown, re.MULTILINE))
         if results != {"service_test": "PASSED", "asks_test": "PASSED", "connects_test": "PASSED",
-                       "refused_test": "PASSED", "fails_test": "FAILED"}:
+                       "refused_test": "PASSED", "fails_test": "FAILED", "never_test": "FAILED"}:
             raise Failure("%s\n%s" % (results, shown))
-        for said in ("[  PASSED  ]", "run-pair: the client ended with status 1", "HELLO\n"):
+        for said in ("[  PASSED  ]", "run-pair: the client ended with status 1", "HELLO\n",
+                     "run-pair: a fault rule never fired",
+                     "/rdmaemu-report; open its ladder.html"):
             if said not in shown:
                 raise Failure("%r is not in: %s" % (said, shown))
 
