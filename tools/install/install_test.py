@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
@@ -232,6 +233,7 @@ PAIRS = (
      "TIMEOUT 3", False),
     ("stays", "SERVER sh -c \"rdma_server && exec sleep 1000\" CLIENT rdma_client -s 127.0.1.1 "
      "SERVER_STAYS CLOCK virtual", True),
+    ("leaves", "SERVER sh -c \"sleep 1000 & rdma_server\" CLIENT rdma_client -s 127.0.1.1", True),
     ("fires", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 SCENARIO fires.toml STRICT "
      "REPORT reports", True),
     ("warns", "SERVER rdma_server CLIENT rdma_client -s 127.0.1.1 SCENARIO never.toml", True),
@@ -297,13 +299,39 @@ def a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing():
         check(not processes_with("TMPDIR=" + temporary), processes_with("TMPDIR=" + temporary))
 
 
+def wait_until(condition, limit_s=60):
+    """Returns whether the condition held in time."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def a_signal_ends_a_pair_and_its_programs():
+    with Prefix() as prefix, tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        pair = subprocess.Popen(
+            ["bash", prefix.path("share/rdmaemu/run-pair"), "--", "sleep", "1000", ":::", "true"],
+            env=dict(os.environ, RDMAEMU_DIR=directory, TMPDIR=directory), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        mine = "TMPDIR=" + directory
+        check(wait_until(
+            lambda: [each for each in processes_with(mine) if each.startswith("sleep 1000")]),
+              "the server did not start")
+        pair.terminate()
+        check(pair.wait(60) in (128 + 15, -15), pair.returncode)
+        check(wait_until(lambda: not processes_with(mine)), processes_with(mine))
+
+
 CASES = [all_files_are_there_and_listed, no_file_needs_a_newer_glibc_than_documented,
          a_program_runs_on_the_installed_libraries,
          an_installed_tree_installs_itself_elsewhere, installing_again_replaces_what_is_in_use,
          what_cannot_be_written_is_said, every_command_has_a_man_page,
          every_document_that_is_named_is_there,
          pkg_config_links_what_a_program_needs_that_calls_no_verbs,
-         a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing]
+         a_ctest_test_of_two_programs_fails_with_either_and_leaves_nothing,
+         a_signal_ends_a_pair_and_its_programs]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("install", [(case.__name__, case) for case in CASES]))
