@@ -160,7 +160,6 @@ void BindWindow(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info
   wqe->wr.wr.mw.mw_rkey = mw->rkey;
   wqe->wr.wr.mw.rkey = rkey;
   wqe->wr.wr.mw.access = info->mw_access_flags;
-  SetRkeyAtBind(Of(qp)->base, *mw, rkey);
 }
 
 void SetUdAddress(ibv_qp_ex* base, ibv_ah* ah, uint32_t qpn, uint32_t qkey) {
