@@ -50,7 +50,8 @@ function rebuild() {
 function describe(row) {
   if (row.type === "gap") return rows.describeGap(row);
   if (row.type === "bundle") return row.bundle.title + " " + rows.describe(row.bundle);
-  return [row.item.lane.label, row.item.title, row.item.text].join(" ");
+  const {item} = row;
+  return [item.lane.label, item.title, item.text, item.lost ? "not received" : ""].filter(Boolean).join(" ");
 }
 
 function addField(name, value) {
@@ -90,7 +91,7 @@ function fill(row) {
   }
   addField("at", showTime(item.t) + " s");
   if (item.mate) addField(item.end === "send" ? "received at" : "sent at", showTime(item.mate.t) + " s");
-  if (item.arrived !== undefined) addField("received at", showTime(item.arrived) + " s");
+  if (item.arrived !== undefined && !item.mate) addField("received at", showTime(item.arrived) + " s");
   if (item.lost) addField("received", "no");
   if (item.privateData) addField("private data", showBytes(item.privateData));
   for (const [key, value] of Object.entries(item.record)) {
@@ -98,7 +99,7 @@ function fill(row) {
     addField(key, value && typeof value === "object" ? JSON.stringify(value, null, 1) : showValue(value));
   }
   const file = model.data.files[item.file];
-  addField("time", absoluteTime(item.t));
+  addField("time", absoluteTime(item.t - item.shift));
   addField("from", file.name + (file.kind === "capture" ? " packet " : ":") + item.line);
 }
 
@@ -312,7 +313,8 @@ function switchTheme() {
 
 function listen() {
   $("scroll").addEventListener("scroll", drawSoon, {passive: true});
-  new ResizeObserver(lay).observe($("scroll"));
+  // Not at once: a new layout within the observer's call would be an error of the page.
+  new ResizeObserver(() => requestAnimationFrame(lay)).observe($("scroll"));
   $("scroll").addEventListener("click", event => {
     const row = chart.rowAt(event.clientY - $("scroll").getBoundingClientRect().top);
     if (row < 0) return;
