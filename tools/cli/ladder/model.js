@@ -231,6 +231,7 @@ class Model {
     const before = this.messages.filter(item => item.end === "send" && isOfFault(item) && item.t <= fault.t + this.captures.slack);
     const inFlight = before.some(send => send.mate && send.mate.lane === fault.lane && send.mate.end && send.mate.t >= fault.t);
     if (inFlight && !/\b(drop|reject)\b/.test(what)) return;
+    this.orderFault(fault, name, what);
     const open = before.filter(item => !item.mate && !item.fault);
     const isThere = item => !item.same || [fault.lane.label, undefined].includes(this.captures.owner(item.same.record.destination));
     const send = open.filter(item => item.lane !== fault.lane && isThere(item)).pop();
@@ -241,7 +242,7 @@ class Model {
     }
     send.fault = fault;
     send.to = fault.lane;
-    fault.after = [send];
+    fault.after = [...(fault.after || []), send];
     if (drops) return;
     send.mate = fault;
     fault.mate = send;
@@ -252,6 +253,24 @@ class Model {
     if (!answer || !/\breject\b/.test(what)) return;
     answer.from = fault.lane;
     answer.after = [fault];
+  }
+
+  // Puts a fault behind the captured message that it took, and before the answer of the host to it.
+  orderFault(fault, name, what) {
+    const near = (item, start) => !item.same && String(item.record.what).startsWith(start) &&
+      Math.abs(fault.t - item.t) <= SKEW_NS;
+    const packets = this.captures.byHost.get(fault.record.host) || [];
+    const distance = item => Math.abs(fault.t - item.t);
+    const taken = packets.filter(item => near(item, "CM " + name) && !item.takenBy)
+      .reduce((best, item) => best && distance(best) <= distance(item) ? best : item, null);
+    if (!taken) return;
+    taken.takenBy = fault;
+    fault.after = [taken];
+    if (!/\breject\b/.test(what)) return;
+    const answer = packets.find(item => near(item, "CM ") && /^CM (REJ|SIDR_REP)$/.test(item.record.what) && !item.after &&
+      item.id > taken.id && (taken.record.local_comm_id !== undefined ?
+        item.record.remote_comm_id === taken.record.local_comm_id : item.record.request_id === taken.record.request_id));
+    if (answer) answer.after = [fault];
   }
 
   // Decides about the messages without a receive record. A message is lost if its receiver is a host
@@ -332,7 +351,7 @@ class Model {
       for (const [sent, arrival] of pairUp(sends, arrivals)) {
         sent.arrived = Math.max(arrival.t, sent.t);
         arrival.sentBy = sent;
-        arrival.after = [sent];
+        arrival.after = [...(arrival.after || []), sent];
       }
     }
   }
