@@ -277,7 +277,8 @@ function measure(steps) {
 }
 
 // Finds the colours on the canvas (`#check=1`), so that a test can check what the canvas shows.
-// `data-painted` has the kinds whose colour is there. `data-gaps` has the first collapsed times.
+// `data-painted` has the kinds whose colour is there. `data-gaps` has the first collapsed times,
+// `data-shown` the first rows with the ends of their arrows.
 function checkCanvas() {
   draw();
   const image = chart.context.getImageData(0, 0, chart.canvas.width, chart.canvas.height);
@@ -291,6 +292,8 @@ function checkCanvas() {
   root.dataset.painted = KINDS.map(([id]) => id).filter(id => isPainted(chart.colours[id])).join("|");
   root.dataset.gaps = rows.rows.filter(row => row.type === "gap").slice(0, 20)
     .map(gap => rows.describeGap(gap)).join("|");
+  const ends = ({arrow}) => arrow ? arrow.a.label + " to " + (arrow.b ? arrow.b.label : "?") + ": " : "";
+  root.dataset.shown = rows.rows.slice(0, 100).map(row => ends(row) + describe(row)).join("|").replace(/[<>]/g, "");
 }
 
 const KEYS = {

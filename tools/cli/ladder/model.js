@@ -72,6 +72,7 @@ class Model {
     }
     this.messages = this.items.filter(item => item.end);
     this.captures = new Captures(packets, this.messages, this.cmKey, this.packetKey, this.isVirtual);
+    this.beginAtZero(sequences);
     this.joinCm();
     this.addPackets();
     this.endCm();
@@ -81,6 +82,17 @@ class Model {
     this.items = mergeByCause(sequences).filter(item => shown.has(item));
     this.items.forEach((item, id) => { item.id = id; });
     this.order = this.orderLanes();
+  }
+
+  // An aligned capture may begin before the other files.
+  beginAtZero(sequences) {
+    const first = sequences.reduce((least, [item]) => item ? Math.min(least, item.t) : least, 0);
+    if (first === 0) return;
+    for (const item of sequences.flat()) {
+      item.t -= first;
+      item.shift -= first;
+    }
+    for (const {times} of this.jumps.values()) times.forEach((t, n) => { times[n] = t - first; });
   }
 
   // Returns how far the clock jumped between two records. The hosts that share a clock record the
