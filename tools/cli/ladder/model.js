@@ -323,7 +323,8 @@ class Model {
       const owner = captures.owner(address);
       if (owner === undefined) {
         const lane = this.lane("a:" + address, address, "host", address);
-        if (this.isCaptured.size < 2 || !this.isShared(address)) lane.sub = "no trace of this host";
+        const isGroup = /^(22[4-9]|23\d)\.|^ff/.test(address);
+        if (!isGroup && (this.isCaptured.size < 2 || !this.isShared(address))) lane.sub = "no trace of this host";
         return lane;
       }
       const lane = this.hostLane(owner);
@@ -389,7 +390,7 @@ class Model {
   }
 
   // Puts what a captured CM message says into the record of its host, or of the other host. Returns
-  // false if no host has a record of the message.
+  // false if neither has a record of the message.
   enrich(packet, from, to) {
     const r = packet.record;
     let item = packet.same;
@@ -397,8 +398,9 @@ class Model {
       const group = this.messagesOf(this.cmKey(r.what.slice(3), r));
       const near = group.filter(each => !each.same || each.same.sentBy === packet || packet.sentBy === each.same);
       const isArrival = this.captures.owner(r.destination) === r.host;
-      item = near.filter(each => each.end === (isArrival ? "send" : "receive") && !each.other).shift();
-      if (!item) return group.length > 0;
+      const isOther = each => each.end === (isArrival ? "send" : "receive");
+      item = near.find(each => isOther(each) && !each.other);
+      if (!item) return group.some(isOther);
       item.other = packet;
       if (item.end === "receive") (item.after = item.after || []).push(packet);
       else {
