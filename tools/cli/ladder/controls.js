@@ -49,7 +49,10 @@ function rebuild() {
 
 function describe(row) {
   if (row.type === "gap") return rows.describeGap(row);
-  if (row.type === "bundle") return row.bundle.title + " " + rows.describe(row.bundle);
+  if (row.type === "bundle") {
+    const text = rows.describe(row.bundle);   // sets the title, too
+    return row.bundle.title + " " + text;
+  }
   const {item} = row;
   return [item.lane.label, item.title, item.text, item.lost ? "not received" : ""].filter(Boolean).join(" ");
 }
