@@ -103,6 +103,8 @@ void AppendFile::Flush() {
 }
 
 OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
+  // At once: time passes while the files are created.
+  const Duration wall_offset = WallClockOffset(now);
   if (const auto file = RefuseFile(options.trace_path, "--trace"); !file) return file;
   if (const auto file = RefuseFile(options.pcap_path, "--pcap"); !file) return file;
   if (!options.trace_path.empty()) {
@@ -111,7 +113,7 @@ OrMessage<void> TraceFiles::Open(const HostOptions& options, Time now) {
   }
   if (!options.pcap_path.empty()) {
     if (const auto made = pcap_file_.Create(options.pcap_path, "--pcap"); !made) return made;
-    pcap_.emplace(WallClockOffset(now), options.name);
+    pcap_.emplace(wall_offset, options.name);
     pcap_->AppendStart(pcap_file_.buffer());
     pcap_file_.Flush();  // a capture without packets can be opened, too
   }

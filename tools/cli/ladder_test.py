@@ -4,6 +4,7 @@ headless Chromium. The state of a page is in the attributes of <html> (tools/cli
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ def open_page(page, fragment):
     browser = emulated.need("chromium")
     with tempfile.TemporaryDirectory() as profile:
         done = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
              "--user-data-dir=" + profile, "--window-size=1280,800", "--dump-dom",
              "file://%s#%s" % (page, fragment)],
             env=dict(os.environ, HOME=profile), text=True, stdin=subprocess.DEVNULL,
@@ -165,6 +166,177 @@ def a_clock_that_runs_does_not_jump():
             check(state["gaps"] == word, (clock, state))
 
 
+def draw(emulator, files, fragment):
+    """Returns the attributes of a page of the files, and the first rows of its chart."""
+    page = os.path.join(emulator.directory, "page.html")
+    expect(emulator.rdmaemu("trace", "ladder", *files, "-o", page), 0)
+    state, _ = open_page(page, "check=1&" + fragment)
+    return state, state["shown"].split("|")
+
+
+def host_trace(emulator, host, *records):
+    """Writes the trace of a host. A record is (seconds, kind, what, more fields)."""
+    records = ((0, "host", "START", {"clock": "real", "time_0": "1700000000.000000000"}), *records)
+    return write(emulator, host + ".jsonl", "".join(
+        json.dumps({"time": time, "host": host, "process": int(kind == "call"), "kind": kind,
+                    "object": "", "what": what, **more}) + "\n"
+        for time, kind, what, more in records))
+
+
+def blocks_of(capture):
+    """Returns the blocks of a capture: the header of two blocks, then the packets."""
+    with open(capture, "rb") as file:
+        rest = file.read()
+    blocks = []
+    while rest:
+        size = struct.unpack_from("<I", rest, 4)[0]
+        blocks.append(rest[:size])
+        rest = rest[size:]
+    return blocks[:2], blocks[2:]
+
+
+def later(block, ns):
+    """Returns a packet block with a later time."""
+    high, low = struct.unpack_from("<II", block, 12)
+    time = (high << 32 | low) + ns
+    return block[:12] + struct.pack("<II", time >> 32, time & 0xffffffff) + block[20:]
+
+
+def is_send_to(block, address):
+    """Returns whether the packet is an RC SEND Only to an IPv4 address."""
+    ip = block[28:]
+    return ip[16:20] == bytes(map(int, address.split("."))) and ip[28] == 0x04
+
+
+def write_capture(emulator, name, header, packets):
+    return write(emulator, name, b"".join(header + packets))
+
+
+def count(rows, text):
+    return sum(text in row for row in rows)
+
+
+def before(rows, first, then):
+    """Checks that both rows are there, in this order."""
+    at = [next((n for n, row in enumerate(rows) if text in row), None) for text in (first, then)]
+    check(None not in at and at[0] < at[1], (first, then, rows))
+
+
+def captures_of_two_epochs_are_joined():
+    """The captures of two embedded hosts: the same packets, of which one capture has later times."""
+    emulated.need("chromium")
+    emulated.need("rping")
+    with Emulator() as emulator:
+        a, _, a_capture, b, _, b_capture = traced_rping(emulator)
+        header, packets = blocks_of(a_capture)
+        other = blocks_of(b_capture)[0]
+        for shift in (459_000, -459_000):
+            late = write_capture(emulator, "late.pcapng", other,
+                                 [later(each, shift) for each in packets])
+            state, rows = draw(emulator, [a_capture, late], "search=not%20received&unfold=all")
+            check(state["matches"] == "0" and int(state["records"]) == len(packets), state)
+            check(count(rows, " REP") == 1 and count(rows, " REQ") == 2, rows)
+            # With the traces, the only loss is the REQ that the rule drops.
+            state, rows = draw(emulator, [a, b, a_capture, late],
+                               "kinds=cm,data,event,fault&search=not%20received")
+            check(state["matches"] == "1" and "b to a: b REQ not received" in rows, state)
+            check(state["selected"] == "b REQ not received" and count(rows, ": b REQ") == 2, state)
+            before(rows, "b to a: b REQ not received", "lost request drop = true")
+            before(rows, "a to b: a REP", "CONNECT_RESPONSE")
+            before(rows, "b to a: b RTU", "b to a: b DREQ")
+        # A packet that the receiver's capture lacks is lost.
+        lost = [each for each in packets if is_send_to(each, SERVER)][-1]
+        few = write_capture(emulator, "few.pcapng", header,
+                            [each for each in packets if each is not lost])
+        for files in ([few, b_capture], [a, b, few, b_capture]):
+            state, rows = draw(emulator, files, "kinds=data&search=lost")
+            check(state["matches"] == "1" and "RC SEND Only" in state["selected"] and
+                  state["selected"].endswith("not received"), state)
+            check(count(rows, "1 lost") == 1, rows)
+
+
+def a_rejected_request_has_arrived():
+    emulated.need("chromium")
+    req = {"local_comm_id": 7, "service_id": 1}
+    with Emulator() as emulator:
+        a = host_trace(emulator, "a", (1, "call", "listen", {"errno": 0}),
+                       (2, "fault", "reject = 28", {"object": "busy", "at": "cm.req"}))
+        b = host_trace(emulator, "b", (2, "cm.send", "REQ", req),
+                       (2, "cm.receive", "REJ", {"local_comm_id": 0, "remote_comm_id": 7, "reason": 28}),
+                       (2, "cm.event", "RDMA_CM_EVENT_REJECTED", {"status": 28}))
+        for files in ([a, b], [b, a]):
+            state, rows = draw(emulator, files, "kinds=cm,fault,event&search=not%20received")
+            check(state["matches"] == "0", state)
+            check([row.split(":")[0] for row in rows] ==
+                  ["b to a", "a busy reject = 28  at cm.req", "a to b", "b to b"], rows)
+            check("REQ" in rows[0] and "REJ reason 28" in rows[2] and "REJECTED" in rows[3], rows)
+        # A rule that drops the request loses it.
+        a = host_trace(emulator, "a", (1, "call", "listen", {"errno": 0}),
+                       (2, "fault", "drop = true", {"object": "gone", "at": "cm.req"}))
+        b = host_trace(emulator, "b", (2, "cm.send", "REQ", req))
+        state, rows = draw(emulator, [b, a], "kinds=cm,fault&search=not%20received")
+        check(state["matches"] == "1" and rows[0] == "b to a: b REQ not received", rows)
+        check("gone drop = true" in rows[1] and len(rows) == 2, rows)
+
+
+def messages_to_a_host_without_a_trace_are_not_lost():
+    emulated.need("chromium")
+    emulated.need("rping")
+    from_c, to_c = ({"local_comm_id": 50, "service_id": 1},
+                    {"local_comm_id": 60, "remote_comm_id": 50})
+    with Emulator() as emulator:
+        a = host_trace(emulator, "a", (1, "call", "listen", {"errno": 0}),
+                       (2, "cm.receive", "REQ", from_c), (3, "cm.send", "REP", to_c))
+        # Host b sends a request that its only listener does not get.
+        b = host_trace(emulator, "b", (2, "cm.send", "REQ", {"local_comm_id": 7, "service_id": 1}))
+        state, rows = draw(emulator, [a, b], "kinds=cm&search=not%20received")
+        check(state["matches"] == "1" and "b to a: b REQ not received" in rows, state)
+        check("a to ?: a REP no trace of this host" in rows, rows)
+        # The capture has the address of the other host.
+        trace, _, capture, *_ = traced_rping(emulator)
+        header, packets = blocks_of(capture)
+        late = write_capture(emulator, "late.pcapng", header,
+                             [later(each, 101_550) for each in packets])
+        for each in (capture, late):
+            state, rows = draw(emulator, [trace, each],
+                               "kinds=cm,event,fault&search=no%20trace%20of%20this%20host")
+            check(count(rows, "not received") == 0 and int(state["matches"]) > 0, state)
+            check(CLIENT in state["lanes"].split("|"), state)
+            check(count(rows, CLIENT + " to a: ") == 4 and count(rows, " REP") == 1, rows)
+            check(count(rows, "a to %s: a REP" % CLIENT) == 1, rows)
+            before(rows, " REQ", "lost request")
+            before(rows, "lost request", CLIENT + " to a: a REQ")
+            before(rows, CLIENT + " to a: a REQ", "CONNECT_REQUEST")
+            before(rows, "CONNECT_REQUEST", "a REP")
+            before(rows, "RTU", "ESTABLISHED")
+            before(rows, "DREQ", "DISCONNECTED")
+
+
+def causes_are_before_effects():
+    """Records at one time, and a receiver whose clock is 5 ms behind."""
+    emulated.need("chromium")
+    req, rep = {"local_comm_id": 7, "service_id": 1}, {"local_comm_id": 9, "remote_comm_id": 7}
+    with Emulator() as emulator:
+        for skew in (0, 0.005):
+            a = host_trace(emulator, "a", (2 - skew, "cm.receive", "REQ", req),
+                           (2 - skew, "cm.event", "RDMA_CM_EVENT_CONNECT_REQUEST", {"status": 0}),
+                           (2 - skew, "cm.send", "REP", rep))
+            b = host_trace(emulator, "b", (2, "cm.event", "RDMA_CM_EVENT_ROUTE_RESOLVED", {"status": 0}),
+                           (2, "cm.send", "REQ", req), (2, "cm.receive", "REP", rep),
+                           (2, "cm.event", "RDMA_CM_EVENT_CONNECT_RESPONSE", {"status": 0}))
+            for files in ([a, b], [b, a]):
+                state, rows = draw(emulator, files, "kinds=cm,event&search=not%20received")
+                check(state["matches"] == "0", state)
+                check([row.split(": ")[1].split()[1] for row in rows] ==
+                      ["ROUTE_RESOLVED", "REQ", "CONNECT_REQUEST", "REP", "CONNECT_RESPONSE"], rows)
+        # A retransmitted message: the receiver got the second one.
+        a = host_trace(emulator, "a", (6, "cm.receive", "REQ", req))
+        b = host_trace(emulator, "b", (2, "cm.send", "REQ", req), (6, "cm.send", "REQ", req))
+        state, rows = draw(emulator, [a, b], "kinds=cm&search=not%20received")
+        check(state["matches"] == "1" and rows[0] == "b to a: b REQ not received", rows)
+        check(rows[2:] == ["b to a: b REQ"], rows)
+
+
 def hostile_text_is_no_markup_and_bundles_fold():
     emulated.need("chromium")
     with Emulator() as emulator:
@@ -223,6 +395,10 @@ CASES = [
     barriers_and_clock_jumps_are_drawn,
     moves_of_a_manual_clock_are_drawn,
     a_clock_that_runs_does_not_jump,
+    captures_of_two_epochs_are_joined,
+    a_rejected_request_has_arrived,
+    messages_to_a_host_without_a_trace_are_not_lost,
+    causes_are_before_effects,
     hostile_text_is_no_markup_and_bundles_fold,
     a_page_says_what_it_lacks,
     wrong_files_are_named,

@@ -49,8 +49,12 @@ function rebuild() {
 
 function describe(row) {
   if (row.type === "gap") return rows.describeGap(row);
-  if (row.type === "bundle") return row.bundle.title + " " + rows.describe(row.bundle);
-  return [row.item.lane.label, row.item.title, row.item.text].join(" ");
+  if (row.type === "bundle") {
+    const text = rows.describe(row.bundle);   // sets the title, too
+    return row.bundle.title + " " + text;
+  }
+  const {item} = row;
+  return [item.lane.label, item.title, item.text, item.lost ? "not received" : ""].filter(Boolean).join(" ");
 }
 
 function addField(name, value) {
@@ -90,7 +94,7 @@ function fill(row) {
   }
   addField("at", showTime(item.t) + " s");
   if (item.mate) addField(item.end === "send" ? "received at" : "sent at", showTime(item.mate.t) + " s");
-  if (item.arrived !== undefined) addField("received at", showTime(item.arrived) + " s");
+  if (item.arrived !== undefined && !item.mate) addField("received at", showTime(item.arrived) + " s");
   if (item.lost) addField("received", "no");
   if (item.privateData) addField("private data", showBytes(item.privateData));
   for (const [key, value] of Object.entries(item.record)) {
@@ -98,7 +102,7 @@ function fill(row) {
     addField(key, value && typeof value === "object" ? JSON.stringify(value, null, 1) : showValue(value));
   }
   const file = model.data.files[item.file];
-  addField("time", absoluteTime(item.t));
+  addField("time", absoluteTime(item.t - item.shift));
   addField("from", file.name + (file.kind === "capture" ? " packet " : ":") + item.line);
 }
 
@@ -276,7 +280,8 @@ function measure(steps) {
 }
 
 // Finds the colours on the canvas (`#check=1`), so that a test can check what the canvas shows.
-// `data-painted` has the kinds whose colour is there. `data-gaps` has the first collapsed times.
+// `data-painted` has the kinds whose colour is there. `data-gaps` has the first collapsed times,
+// `data-shown` the first rows with the ends of their arrows.
 function checkCanvas() {
   draw();
   const image = chart.context.getImageData(0, 0, chart.canvas.width, chart.canvas.height);
@@ -290,6 +295,8 @@ function checkCanvas() {
   root.dataset.painted = KINDS.map(([id]) => id).filter(id => isPainted(chart.colours[id])).join("|");
   root.dataset.gaps = rows.rows.filter(row => row.type === "gap").slice(0, 20)
     .map(gap => rows.describeGap(gap)).join("|");
+  const ends = ({arrow}) => arrow ? arrow.a.label + " to " + (arrow.b ? arrow.b.label : "?") + ": " : "";
+  root.dataset.shown = rows.rows.slice(0, 100).map(row => ends(row) + describe(row)).join("|").replace(/[<>]/g, "");
 }
 
 const KEYS = {
@@ -312,7 +319,8 @@ function switchTheme() {
 
 function listen() {
   $("scroll").addEventListener("scroll", drawSoon, {passive: true});
-  new ResizeObserver(lay).observe($("scroll"));
+  // Not at once: a new layout within the observer's call would be an error of the page.
+  new ResizeObserver(() => requestAnimationFrame(lay)).observe($("scroll"));
   $("scroll").addEventListener("click", event => {
     const row = chart.rowAt(event.clientY - $("scroll").getBoundingClientRect().top);
     if (row < 0) return;

@@ -52,6 +52,11 @@ class Chart {
   }
 
   x(lane) { return this.axis + 22 + lane.index * this.lane - this.left; }
+  // The ends of an arrow. An arrow to a host without a lifeline ends beside its own lifeline.
+  ends({a, b}) {
+    const x = this.x(a);
+    return [x, b ? this.x(b) : x + this.lane * 0.8 * (a.index > 0 && a.index === this.rows.lanes.length - 1 ? -1 : 1)];
+  }
   y(row) { return HEAD_HEIGHT + row * this.rowHeight - this.top + this.rowHeight / 2; }
 
   // Returns the text, cut to a width in pixels. Set the font before the call.
@@ -149,7 +154,7 @@ class Chart {
 
   drawArrow(arrow) {
     const {context: c, colours} = this, {item} = arrow;
-    let x1 = this.x(arrow.a), x2 = this.x(arrow.b);
+    let [x1, x2] = this.ends(arrow);
     const dip = this.rowHeight >= LABEL_HEIGHT ? this.rowHeight * 0.26 : 0;
     const y1 = this.y(arrow.from) + dip, y2 = this.y(arrow.to) + dip;
     c.strokeStyle = c.fillStyle = item.lost || item.bad ? colours.fault : colours[item.kind];
@@ -164,6 +169,7 @@ class Chart {
     x1 += side * 2;
     x2 -= side * 2;
     if (item.lost) x2 = x1 + (x2 - x1) * 0.72;
+    else if (item.isOpen) x2 -= side * 6;
     c.setLineDash(item.lost ? [5, 4] : item.kind === "event" ? [2, 3] : []);
     c.beginPath();
     c.moveTo(x1, y1);
@@ -177,6 +183,11 @@ class Chart {
         c.lineTo(x2 + 5, y2 + 5 * slope);
       }
       c.lineWidth = 2;
+      c.stroke();
+      return;
+    }
+    if (item.isOpen) {
+      c.arc(x2 + side * 4, y2, 4, 0, 7);
       c.stroke();
       return;
     }
@@ -223,8 +234,9 @@ class Chart {
 
   drawArrowText(row, y) {
     const {item, arrow} = row, {colours} = this;
-    const x1 = this.x(arrow.a), x2 = this.x(arrow.b);
-    const took = item.mate ? showTook(item.mate.t - item.t) : item.arrived !== undefined ? showTook(item.arrived - item.t) : "";
+    const [x1, x2] = this.ends(arrow);
+    const end = item.mate ? item.mate.t : item.arrived;
+    const took = end === undefined ? "" : showTook(Math.max(0, end - item.t));
     const text = [item.text, item.lost ? "not received" : took].filter(Boolean).join("  ");
     const colour = item.lost || item.bad ? colours.fault : colours[item.kind];
     this.setGround(item, row);
@@ -272,8 +284,7 @@ class Chart {
     c.stroke();
     c.fill();
     this.setGround(item, row);
-    const title = item.end === "receive" ? item.title + " received" : item.title;
-    this.write(x + 12, y + 4, this.lane - 26, title, item.text,
+    this.write(x + 12, y + 4, this.lane - 26, this.rows.titleOf(item), item.text,
                item.kind === "call" && !item.bad ? colours.ink : colour, false);
   }
 

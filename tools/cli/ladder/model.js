@@ -22,7 +22,6 @@ const REASONS = {
   28: "consumer defined", 29: "invalid RNR retry", 30: "duplicate local comm id", 31: "invalid class version",
   32: "invalid flow label", 33: "invalid alt flow label",
 };
-const SEND_MANY = 1000;  // the weight of a CM message against the times of two captures
 
 // Bytes as text when all are printable, else as hexadecimal digits.
 function showBytes(hex) {
@@ -52,14 +51,16 @@ class Model {
     this.isVirtual = data.files.some(file => file.own_clock);
     this.jumps = new Map();  // host -> {times, sums}: times after jumps, and the sums of the jumps
     this.isCaptured = new Set();  // hosts with a capture
-    const packets = [];
+    const packets = [], sequences = data.files.map(() => []);
+    let count = 0;
     for (const [file, line, t, record] of data.records) {
       if (data.files[file].kind === "host" && record.kind === "clock" && record.what === "jump") {
         this.addJump(record.host, t, record.by_ns);
         continue;
       }
       const item = {t, file, line, record, kind: "", lane: null, title: "", text: "", bad: false, to: null,
-                    mate: null, id: this.items.length};
+                    mate: null, id: count++, shift: 0};
+      sequences[file].push(item);
       if (data.files[file].kind === "capture") {
         this.isCaptured.add(record.host);
         packets.push(item);
@@ -69,13 +70,29 @@ class Model {
         this.addProgramRecord(item);
       }
     }
+    this.messages = this.items.filter(item => item.end);
+    this.captures = new Captures(packets, this.messages, this.cmKey, this.packetKey, this.isVirtual);
+    this.beginAtZero(sequences);
     this.joinCm();
-    this.addPackets(packets);
+    this.addPackets();
+    this.endCm();
     this.joinPrograms();
     this.hideTools();
-    this.items.sort((a, b) => a.t - b.t || a.id - b.id);
+    const shown = new Set(this.items);
+    this.items = mergeByCause(sequences).filter(item => shown.has(item));
     this.items.forEach((item, id) => { item.id = id; });
     this.order = this.orderLanes();
+  }
+
+  // An aligned capture may begin before the other files.
+  beginAtZero(sequences) {
+    const first = sequences.reduce((least, [item]) => item ? Math.min(least, item.t) : least, 0);
+    if (first === 0) return;
+    for (const item of sequences.flat()) {
+      item.t -= first;
+      item.shift -= first;
+    }
+    for (const {times} of this.jumps.values()) times.forEach((t, n) => { times[n] = t - first; });
   }
 
   // Returns how far the clock jumped between two records. The hosts that share a clock record the
@@ -109,7 +126,11 @@ class Model {
     }
     return lane;
   }
-  hostLane(name) { return this.lane("h:" + name, name, "host", name); }
+  hostLane(name) {
+    const lane = this.lane("h:" + name, name, "host", name);
+    lane.isKnown = true;   // the page has its trace or its capture
+    return lane;
+  }
   clientLane(name, process) {
     return process ? this.lane("c:" + name + ":" + process, "client " + process, "client", name)
                    : this.hostLane(name);
@@ -199,74 +220,155 @@ class Model {
 
   cmKey(what, r) { return [what, r.local_comm_id, r.remote_comm_id, r.request_id].join("|"); }
 
-  // Joins each cm.receive with the latest cm.send of the same message before it.
+  // Joins the two records of each message, and the faults with the messages that they took.
   joinCm() {
-    this.sends = new Map();
-    const all = this.items.filter(item => item.end);
-    for (const item of all) {
-      if (item.end !== "send") continue;
-      const key = this.cmKey(item.title, item.record);
-      if (!this.sends.has(key)) this.sends.set(key, []);
-      this.sends.get(key).push(item);
-    }
-    for (const item of all) {
-      if (item.end !== "receive") continue;
-      const sends = this.sends.get(this.cmKey(item.title, item.record)) || [];
-      const mate = sends.filter(each => each.mate === null && each.t <= item.t).pop();
-      if (!mate) continue;
-      mate.mate = item;
-      item.mate = mate;
-    }
-    // The arrow of a lost message ends at the other host of its exchange, or else at the only other
-    // host.
-    const hosts = [...this.lanes.values()].filter(lane => lane.kind === "host"), exchanges = new Map();
-    for (const item of all) {
-      if (!item.mate || item.end !== "send") continue;
-      for (const id of [item.record.local_comm_id, item.record.remote_comm_id]) {
-        if (id !== undefined) exchanges.set(id, [item.lane, item.mate.lane]);
+    for (const [, group] of groupBy(this.messages, item => this.cmKey(item.title, item.record))) {
+      const [sends, receives] = ["send", "receive"].map(end => group.filter(item => item.end === end));
+      for (const [send, receive] of pairUp(sends, receives)) {
+        send.mate = receive;
+        receive.mate = send;
+        receive.after = [send];
       }
     }
-    for (const item of all) {
+    for (const item of this.items) {
+      if (item.record.kind === "fault" && /^cm(\.|$)/.test(item.record.at || "")) this.joinFault(item);
+    }
+  }
+
+  // A fault at the receiver of a message without a receive record took this message. The message
+  // has arrived, except if the rule drops it.
+  joinFault(fault) {
+    const {at, what} = fault.record, name = at.slice(3).toUpperCase(), drops = /\bdrop\b/.test(what);
+    const isOfFault = item => (name === "" || item.title === name) && Math.abs(fault.t - item.t) <= SKEW_NS;
+    const before = this.messages.filter(item => item.end === "send" && isOfFault(item) && item.t <= fault.t + this.captures.slack);
+    const inFlight = before.some(send => send.mate && send.mate.lane === fault.lane && send.mate.end && send.mate.t >= fault.t);
+    if (inFlight && !/\b(drop|reject)\b/.test(what)) return;
+    this.orderFault(fault, name, what);
+    const open = before.filter(item => !item.mate && !item.fault);
+    const isThere = item => !item.same || [fault.lane.label, undefined].includes(this.captures.owner(item.same.record.destination));
+    const send = open.filter(item => item.lane !== fault.lane && isThere(item)).pop();
+    if (!send) {
+      const own = drops ? open.filter(item => item.lane === fault.lane).pop() : null;
+      if (own) own.fault = fault;
+      return;
+    }
+    send.fault = fault;
+    send.to = fault.lane;
+    fault.after = [...(fault.after || []), send];
+    if (drops) return;
+    send.mate = fault;
+    fault.mate = send;
+    const id = send.record.local_comm_id;
+    const answer = this.messages.find(item => item.end === "receive" && !item.mate && !item.from &&
+      /^(REJ|SIDR_REP)$/.test(item.title) && item.lane === send.lane && item.t >= send.t &&
+      (id !== undefined ? item.record.remote_comm_id === id : item.record.request_id === send.record.request_id));
+    if (!answer || !/\breject\b/.test(what)) return;
+    answer.from = fault.lane;
+    answer.after = [fault];
+  }
+
+  // Puts a fault behind the captured message that it took, and before the answer of the host to it.
+  orderFault(fault, name, what) {
+    const near = (item, start) => !item.same && String(item.record.what).startsWith(start) &&
+      Math.abs(fault.t - item.t) <= SKEW_NS;
+    const packets = this.captures.byHost.get(fault.record.host) || [];
+    const distance = item => Math.abs(fault.t - item.t);
+    const taken = packets.filter(item => near(item, "CM " + name) && !item.takenBy)
+      .reduce((best, item) => best && distance(best) <= distance(item) ? best : item, null);
+    if (!taken) return;
+    taken.takenBy = fault;
+    fault.after = [taken];
+    if (!/\breject\b/.test(what)) return;
+    const answer = packets.find(item => near(item, "CM ") && /^CM (REJ|SIDR_REP)$/.test(item.record.what) && !item.after &&
+      item.id > taken.id && (taken.record.local_comm_id !== undefined ?
+        item.record.remote_comm_id === taken.record.local_comm_id : item.record.request_id === taken.record.request_id));
+    if (answer) answer.after = [fault];
+  }
+
+  // Decides about the messages without a receive record. A message is lost if its receiver is a host
+  // of the page. Nothing is known of other receivers.
+  endCm() {
+    const hosts = [...this.lanes.values()].filter(lane => lane.kind === "host" && lane.isKnown);
+    const exchanges = new Map(), strangers = new Set();
+    const ids = item => [item.record.local_comm_id, item.record.remote_comm_id, item.record.request_id].filter(Boolean);
+    for (const item of this.messages) {
+      const other = item.end === "send" ? item.mate && item.mate.lane : item.mate ? item.mate.lane : item.from;
+      for (const id of ids(item)) {
+        if (other) exchanges.set(id, [item.lane, other]);
+        else if (item.end === "receive") strangers.add(id);
+      }
+    }
+    const listens = new Set(this.items.filter(item => item.record.kind === "call" && item.title === "listen")
+      .map(item => item.record.host));
+    for (const item of this.messages) {
       if (item.mate || item.end !== "send") continue;
-      const ends = exchanges.get(item.record.local_comm_id) || (hosts.length === 2 ? hosts : []);
-      item.to = ends.find(lane => lane !== item.lane) || null;
-      item.lost = item.to !== null;
+      const exchange = ids(item).map(id => exchanges.get(id)).find(Boolean) || [];
+      const others = hosts.filter(lane => lane !== item.lane && listens.has(lane.label));
+      if (!item.to) item.to = exchange.find(lane => lane !== item.lane) || null;
+      if (!item.to && others.length === 1 && !ids(item).some(id => strangers.has(id))) item.to = others[0];
+      const isDropped = item.fault !== undefined;
+      item.lost = isDropped || (item.to !== null && item.to.isKnown && item.arrived === undefined);
+      if (!item.to) {
+        item.isOpen = true;
+        item.text = [item.text, "no trace of this host"].filter(Boolean).join("  ");
+      }
     }
   }
 
   // ---- packets of captures
 
-  addPackets(packets) {
-    const owners = this.findOwners(packets);
+  addPackets() {
+    const captures = this.captures, packets = captures.packets;
     const laneOf = address => {
-      const votes = owners.get(address);
-      if (!votes || votes.size === 0) return this.lane("a:" + address, address, "host", address);
-      const lane = this.hostLane([...votes.entries()].sort((a, b) => b[1] - a[1])[0][0]);
+      const owner = captures.owner(address);
+      if (owner === undefined) {
+        const lane = this.lane("a:" + address, address, "host", address);
+        const isGroup = /^(22[4-9]|23\d)\.|^ff/.test(address);
+        if (!isGroup && (this.isCaptured.size < 2 || !this.isShared(address))) lane.sub = "no trace of this host";
+        return lane;
+      }
+      const lane = this.hostLane(owner);
       if (!lane.sub.includes(address)) lane.sub += (lane.sub ? " " : "") + address;
       return lane;
     };
     const pairs = this.findPairs(packets);
-    const waiting = new Map();
+    this.joinPackets(packets);
     for (const item of packets) {
-      const r = item.record;
-      if (r.source === undefined) continue;
-      const from = laneOf(r.source), to = laneOf(r.destination);
+      const r = item.record, from = laneOf(r.source), to = laneOf(r.destination);
       const cm = String(r.what).startsWith("CM ");
-      if (cm && this.enrich(item)) continue;
-      const key = this.packetKey(r), isArrival = to.label === r.host && from !== to;
-      const earlier = waiting.get(key) || [];
-      const sent = isArrival ? earlier.filter(each => each.arrived === undefined && each.t <= item.t).pop() : null;
-      if (sent) {
-        sent.arrived = item.t;
-        sent.lost = false;
-        continue;
-      }
+      if (cm && this.enrich(item, from, to)) continue;
+      if (item.sentBy) continue;
       this.addPacket(item, from, to, cm);
       item.pair = pairs(r);
-      item.lost = !isArrival && from !== to && this.isCaptured.has(to.label);
-      if (!isArrival) waiting.set(key, earlier.concat(item));
+      const isArrival = captures.owner(r.destination) === r.host && from !== to;
+      const isSeen = this.isCaptured.has(to.label) || (!captures.owner(r.destination) && this.isShared(r.destination));
+      item.lost = item.arrived === undefined && !isArrival && from !== to && isSeen;
     }
   }
+
+  // Joins the packets of the sender's capture with those of the receiver's.
+  joinPackets(packets) {
+    this.shared = new Map();  // address -> hosts whose captures have its packets
+    for (const {record: r} of packets) {
+      for (const address of [r.source, r.destination]) {
+        if (!this.shared.has(address)) this.shared.set(address, new Set());
+        this.shared.get(address).add(r.host);
+      }
+    }
+    for (const [, group] of groupBy(packets, ({record}) => this.packetKey(record))) {
+      const byHost = groupBy(group, ({record}) => record.host);
+      if (byHost.size < 2) continue;
+      const source = this.captures.owner(group[0].record.source), destination = this.captures.owner(group[0].record.destination);
+      const sends = byHost.get(byHost.has(source) ? source : [...byHost.keys()].find(host => host !== destination));
+      const arrivals = [...byHost.values()].find(each => each !== sends);
+      for (const [sent, arrival] of pairUp(sends, arrivals)) {
+        sent.arrived = Math.max(arrival.t, sent.t);
+        arrival.sentBy = sent;
+        arrival.after = [...(arrival.after || []), sent];
+      }
+    }
+  }
+  isShared(address) { return this.shared.has(address) && this.shared.get(address).size > 1; }
 
   addPacket(item, from, to, cm) {
     const r = item.record;
@@ -287,43 +389,38 @@ class Model {
     return [r.source, r.destination, r.destination_qpn, r.psn, r.what, r.syndrome, r.bytes, r.local_comm_id].join("|");
   }
 
-  // Puts a captured CM message's private data into the record of its host. Returns false if no host
-  // has a record of the message.
-  enrich(item) {
-    const r = item.record, sends = this.sends.get(this.cmKey(r.what.slice(3), r)) || [];
+  // Puts what a captured CM message says into the record of its host, or of the other host. Returns
+  // false if neither has a record of the message.
+  enrich(packet, from, to) {
+    const r = packet.record;
+    let item = packet.same;
+    if (!item) {
+      const group = this.messagesOf(this.cmKey(r.what.slice(3), r));
+      const near = group.filter(each => !each.same || each.same.sentBy === packet || packet.sentBy === each.same);
+      const isArrival = this.captures.owner(r.destination) === r.host;
+      const isOther = each => each.end === (isArrival ? "send" : "receive");
+      item = near.find(each => isOther(each) && !each.other);
+      if (!item) return group.some(isOther);
+      item.other = packet;
+      if (item.end === "receive") (item.after = item.after || []).push(packet);
+      else {
+        (packet.after = packet.after || []).push(item);
+        item.arrived = Math.max(packet.t, item.t);
+      }
+    }
+    if (item.end === "send" && !item.mate && !item.to) item.to = to;
+    if (item.end === "receive" && !item.mate && from !== to) item.from = from;
     const data = showBytes(r.private_data);
-    for (const send of sends) {
-      if (send.privateData !== undefined) continue;
-      send.privateData = r.private_data || "";
-      if (data) send.text = [send.text, data].filter(Boolean).join("  ");
+    for (const each of [item, item.end === "receive" ? item.mate : null]) {
+      if (!each || each.privateData) continue;
+      each.privateData = r.private_data || "";
+      if (data && (each.end === "send" || each.from)) each.text = [each.text, data].filter(Boolean).join("  ");
     }
-    return sends.length > 0;
+    return true;
   }
-
-  // Finds the host of each address: the sender of a CM message, or the host whose capture has a
-  // packet first.
-  findOwners(packets) {
-    const owners = new Map(), seen = new Map();
-    const vote = (address, host, weight) => {
-      if (!owners.has(address)) owners.set(address, new Map());
-      const votes = owners.get(address);
-      votes.set(host, (votes.get(host) || 0) + weight);
-    };
-    for (const {t, record: r} of packets) {
-      if (r.source === undefined) continue;
-      if (String(r.what).startsWith("CM ")) {
-        const sends = this.sends.get(this.cmKey(r.what.slice(3), r)) || [];
-        for (const send of sends) vote(r.source, send.lane.label, SEND_MANY);
-      }
-      const key = this.packetKey(r), first = seen.get(key);
-      if (!first) {
-        seen.set(key, {t, host: r.host});
-      } else if (first.host !== r.host && first.t < t) {
-        vote(r.source, first.host, 1);
-        vote(r.destination, r.host, 1);
-      }
-    }
-    return owners;
+  messagesOf(key) {
+    if (!this.byKey) this.byKey = groupBy(this.messages, item => this.cmKey(item.title, item.record));
+    return this.byKey.get(key) || [];
   }
 
   // Returns a function that names the QP pair of a packet. A REQ and its REP name both queue pairs.

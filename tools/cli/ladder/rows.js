@@ -29,10 +29,13 @@ class Rows {
     if (!this.texts) this.texts = new Array(this.model.items.length);
     if (this.texts[id] === undefined) {
       const item = this.model.items[id];
-      this.texts[id] = [item.lane.label, item.kind, item.title, item.text, JSON.stringify(item.record)].join(" ");
+      this.texts[id] = [item.lane.label, item.kind, this.titleOf(item), item.text, JSON.stringify(item.record),
+                         item.lost ? "lost, not received" : "", item.to ? item.to.sub : ""].join(" ");
     }
     return this.texts[id];
   }
+
+  titleOf(item) { return item.end === "receive" && !item.from ? item.title + " received" : item.title; }
 
   isAbout(item) {
     if (!this.object) return true;
@@ -51,7 +54,7 @@ class Rows {
     let before = null;
     for (const item of visible) {
       lanes.add(item.lane);
-      if (item.to) lanes.add(item.to);
+      for (const lane of [item.to, item.from]) if (lane) lanes.add(lane);
       const bundle = this.bundleOf.get(item.id);
       const isFirst = bundle && bundle.items[0] === item;
       if (bundle && !isFirst && !this.isUnfolded(bundle)) {
@@ -60,7 +63,7 @@ class Rows {
         continue;
       }
       this.addGap(before, item.t);
-      before = item.t;
+      before = Math.max(before, item.t);
       if (isFirst) {
         bundle.row = this.rows.length;
         this.rows.push({type: "bundle", t: item.t, item, bundle});
@@ -88,15 +91,20 @@ class Rows {
     }
     const row = {type: "item", t: item.t, item};
     this.rowOf.set(item.id, this.rows.length);
-    if (item.end === "receive" && item.mate && this.rowOf.has(item.mate.id)) {
+    const draw = (a, b) => {
+      row.arrow = {from: this.rows.length, to: this.rows.length, item, a, b};
+      this.arrows.push(row.arrow);
+    };
+    // The message of a fault ends at the fault, as it ends at its receive record.
+    if (item.end !== "send" && item.mate && this.rowOf.has(item.mate.id)) {
       const sent = this.rows[this.rowOf.get(item.mate.id)];
       if (sent.arrow) sent.arrow.to = this.rows.length;
     } else if (item.end === "send" && item.mate) {
-      row.arrow = {from: this.rows.length, to: this.rows.length, item, a: item.lane, b: item.mate.lane};
-      this.arrows.push(row.arrow);
-    } else if (item.to) {
-      row.arrow = {from: this.rows.length, to: this.rows.length, item, a: item.lane, b: item.to};
-      this.arrows.push(row.arrow);
+      draw(item.lane, item.mate.lane);
+    } else if (item.from) {
+      draw(item.from, item.lane);
+    } else if (item.to || item.isOpen) {
+      draw(item.lane, item.to);
     }
     this.rows.push(row);
   }
@@ -128,7 +136,7 @@ class Rows {
     let before = null;
     for (const item of visible) {
       if (this.gapBetween(before, item.t)) open.clear();
-      before = item.t;
+      before = Math.max(before, item.t);
       if (!this.isBundled(item)) {
         open.delete("c " + item.lane.key);
         if (!ENDS_PACKETS.has(item.kind)) continue;
