@@ -94,8 +94,8 @@ function fill(row) {
   }
   addField("at", showTime(item.t) + " s");
   if (item.mate) addField(item.end === "send" ? "received at" : "sent at", showTime(item.mate.t) + " s");
-  if (item.arrived !== undefined && !item.mate) addField("received at", showTime(item.arrived) + " s");
-  if (item.lost) addField("received", "no");
+  if (item.lost) addField("received", item.fault ? "no, dropped by " + item.fault.title : "no");
+  else if (item.arrived !== undefined && !item.mate) addField("received at", showTime(item.arrived) + " s");
   if (item.privateData) addField("private data", showBytes(item.privateData));
   for (const [key, value] of Object.entries(item.record)) {
     if (key === "time" || value === "" || (value && typeof value === "object" && Object.keys(value).length === 0)) continue;

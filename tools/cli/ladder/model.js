@@ -231,7 +231,8 @@ class Model {
       }
     }
     for (const item of this.items) {
-      if (item.record.kind === "fault" && /^cm(\.|$)/.test(item.record.at || "")) this.joinFault(item);
+      const {kind, at} = item.record;
+      if (item.rule && kind === "fault" && typeof at === "string" && /^cm(\.|$)/.test(at)) this.joinFault(item);
     }
   }
 

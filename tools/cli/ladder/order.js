@@ -15,13 +15,13 @@ function median(numbers) {
 // latest send before it, because the earlier sends of the message were lost.
 function pairUp(sends, receives) {
   if (sends.length === receives.length) return receives.map((receive, n) => [sends[n], receive]);
-  const free = new Set(sends), pairs = [];
+  const open = [], pairs = [];
+  let next = 0;
   for (const receive of receives) {
-    const before = [...free].filter(send => send.t <= receive.t + SKEW_NS);
-    const send = before.filter(each => each.t <= receive.t).pop() || before[0];
-    if (!send) continue;
-    free.delete(send);
-    pairs.push([send, receive]);
+    while (next < sends.length && sends[next].t <= receive.t) open.push(sends[next++]);
+    const isSkewed = open.length === 0 && next < sends.length && sends[next].t <= receive.t + SKEW_NS;
+    const send = isSkewed ? sends[next++] : open.pop();
+    if (send) pairs.push([send, receive]);
   }
   return pairs;
 }
