@@ -55,7 +55,7 @@ documents_of() {
 finish_deb() {
   local directory=$work/$1
   (cd "$directory" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
-  find "$directory/usr" -type f ! -path '*/usr/bin/*' -exec chmod 644 {} +
+  find "$directory/usr" -type f ! -path '*/usr/bin/*' ! -name run-pair -exec chmod 644 {} +
   chmod -R u+rwX,go+rX,go-w "$directory"
   dpkg-deb --root-owner-group --build "$directory" "$out/${1}_${version}_amd64.deb" >/dev/null
 }
