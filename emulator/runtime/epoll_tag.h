@@ -15,6 +15,7 @@ enum class EventKind : uint32_t {
   kDoorbell,    // a call on the connection's page, or queue doorbells in shared memory
   kUdpPort,     // number: index of the port
   kGroupPort,   // number: the group's number in UdpNetwork
+  kRings,       // another host has written to a ring and woken up this host
   kSignal,
   kWake,  // time that is shared with other hosts has advanced
 };

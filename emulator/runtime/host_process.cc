@@ -112,6 +112,7 @@ OrMessage<void> HostProcess::Open() {
   if (!network) return tl::unexpected(network.error());
   network_ = std::move(*network);
   network_.ShareQueues(registry_.directory());
+  if (options_.wire != "udp") network_.ShareRings();
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
   TraceStart();
@@ -239,7 +240,7 @@ bool HostProcess::Scan(Time now) {
   if (host_->Take(now)) HearEnds(now);
   found |= host_->Deliver(now);
   found |= ExpireIfDue(now);
-  found |= network_.ReceiveStaged(ReceiveHandler(now));
+  found |= network_.ReceiveShared(ReceiveHandler(now));
   network_.Flush();
   // Polling the descriptors is a system call and costs more than the rest of an empty scan.
   scans_since_poll_ += found ? 1 : 2;
@@ -300,6 +301,9 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
       ReceiveFrom(now, KindOf(event), number);
       if ((event.events & EPOLLERR) != 0) HearRefusals(now);
       break;
+    case EventKind::kRings:
+      network_.TakeRingWake();
+      return false;
     case EventKind::kSignal:
       ended_ = true;
       break;
@@ -352,15 +356,18 @@ bool HostProcess::HearRefusals(Time now) {
 
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
+  network_.PrepareRingsForSleep(true);
   // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
   // be handled before time may jump over them.
-  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now())) {
+  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now()) &&
+      !network_.HasUnreadInRings()) {
     trace_.Flush();
     // Return the memory of destroyed objects to the system now, because the host has no work.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
     PollDescriptors(SleepTime());
   }
   host_->PrepareSleep(false);
+  network_.PrepareRingsForSleep(false);
   policy_.Woke();
 }
 

@@ -18,7 +18,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr uint64_t kQueueMagic = 0x72646d6165317175;
+constexpr uint64_t kQueueMagic = 0x72646d6165327175;
 constexpr size_t kPageBytes = 4096;
 constexpr int kQueueSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
@@ -32,6 +32,12 @@ constexpr uint64_t kUsableOf4 = 3;
 uint64_t NetworkInode() {
   struct stat status;
   return stat("/proc/self/ns/net", &status) == 0 ? status.st_ino : 0;
+}
+
+// Identifies the memory of one page: no two memfds that exist have the same inode.
+uint64_t MemoryId(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
 std::string QueuePath(const std::string& directory, const NetAddress& address) {
@@ -74,6 +80,7 @@ std::unique_ptr<OwnQueue> OwnQueue::Publish(const std::string& directory, const 
   page->magic = kQueueMagic;
   std::memcpy(page->address, address.bytes.data(), sizeof page->address);
   page->network = NetworkInode();
+  page->id = MemoryId(memory.get());
   page->capacity = static_cast<uint64_t>(buffer) * kUsableOf4 / 4;
 
   const std::string path = QueuePath(directory, address), made = path + ".new";
@@ -106,7 +113,7 @@ void OwnQueue::Emptied(uint64_t sent_before) {
   }
 }
 
-QueueMapping PeerQueues::Open(const NetAddress& peer) const {
+QueueMapping PeerQueues::Map(const NetAddress& peer) const {
   std::ifstream file(QueuePath(directory_, peer));
   std::string where;
   if (!std::getline(file, where) || !where.starts_with("/proc/")) return {};
@@ -116,7 +123,7 @@ QueueMapping PeerQueues::Open(const NetAddress& peer) const {
       (fcntl(memory.get(), F_GET_SEALS) & kQueueSeals) != kQueueSeals) {
     return {};
   }
-  QueueMapping page = Map(memory.get());
+  QueueMapping page = runtime::Map(memory.get());
   // The file may belong to a dead host, and its descriptor number may have been reused.
   if (!page || page->magic != kQueueMagic || page->network != NetworkInode() ||
       std::memcmp(page->address, peer.bytes.data(), sizeof page->address) != 0) {
@@ -125,33 +132,63 @@ QueueMapping PeerQueues::Open(const NetAddress& peer) const {
   return page;
 }
 
+// Hosts that reuse an address have a page of their own each.
+void PeerQueues::Open(const NetAddress& address, Peer& peer) const {
+  QueueMapping page = Map(address);
+  const bool is_same = page && peer.page != nullptr && page->id == (*peer.page)->id;
+  if (is_same) return;
+  peer.page = page ? std::make_shared<QueueMapping>(std::move(page)) : nullptr;
+  peer.refuses_rings = false;
+}
+
 PeerQueues::Peer* PeerQueues::Find(const NetAddress& address) {
   if (directory_.empty()) return nullptr;
   const auto found = peers_.find(address);
-  if (found != peers_.end() && found->second.page &&
-      found->second.page->is_ended.load(std::memory_order_acquire) == 0) {
+  if (found != peers_.end() && found->second.page != nullptr &&
+      (*found->second.page)->is_ended.load(std::memory_order_acquire) == 0) {
     return &found->second;
   }
   const Time now = RealNow();
   if (found != peers_.end() && now < found->second.look_again) return nullptr;
   if (peers_.size() >= kMaxPeers) peers_.clear();
   Peer& peer = peers_[address];
-  peer.page = Open(address);
+  Open(address, peer);
   peer.look_again = now + kLookAgain;
   peer.is_full = false;
-  return peer.page ? &peer : nullptr;
+  return peer.page != nullptr ? &peer : nullptr;
+}
+
+std::shared_ptr<QueueMapping> PeerQueues::PageForRing(const NetAddress& address) {
+  Peer* const peer = Find(address);
+  if (peer == nullptr) return nullptr;
+  if (peer->refuses_rings) {
+    // The page may belong to a dead host, whose address another host has taken.
+    const Time now = RealNow();
+    if (now < peer->look_again) return nullptr;
+    peer->look_again = now + kLookAgain;
+    Open(address, *peer);
+    if (peer->page == nullptr || peer->refuses_rings) return nullptr;
+  }
+  return (*peer->page)->rings.pid != 0 ? peer->page : nullptr;
+}
+
+void PeerQueues::RefuseRings(const NetAddress& address) {
+  if (const auto found = peers_.find(address); found != peers_.end()) {
+    found->second.refuses_rings = true;
+  }
 }
 
 bool PeerQueues::Fits(const NetAddress& address, uint64_t before, uint64_t charge) {
   Peer* const peer = Find(address);
   if (peer == nullptr) return true;
-  const uint64_t taken = peer->page->taken.load(std::memory_order_acquire);
-  const uint64_t sent = peer->page->sent.load(std::memory_order_acquire);
+  const QueuePage& page = **peer->page;
+  const uint64_t taken = page.taken.load(std::memory_order_acquire);
+  const uint64_t sent = page.sent.load(std::memory_order_acquire);
   const auto queued =
       static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(sent - taken)));
   const uint64_t used = queued + before;
   // An empty queue accepts one burst whatever its capacity is.
-  if (used == 0 || used + charge <= peer->page->capacity) {
+  if (used == 0 || used + charge <= page.capacity) {
     peer->is_full = false;
     return true;
   }
@@ -162,16 +199,16 @@ bool PeerQueues::Fits(const NetAddress& address, uint64_t before, uint64_t charg
   }
   if (now - peer->taken_at < kCheckAfter) return false;
   if (now >= peer->look_again) {
-    peer->page = Open(address);  // the same queue, or that of a new host
-    peer->look_again = now + (peer->page ? kCheckAfter : kLookAgain);
-    if (!peer->page) return true;
+    Open(address, *peer);  // the same queue, or that of a new host
+    peer->look_again = now + (peer->page != nullptr ? kCheckAfter : kLookAgain);
+    if (peer->page == nullptr) return true;
   }
   return now - peer->taken_at >= kDeafAfter;
 }
 
 void PeerQueues::Sent(const NetAddress& address, uint64_t charge) {
   Peer* const peer = Find(address);
-  if (peer != nullptr) peer->page->sent.fetch_add(charge, std::memory_order_acq_rel);
+  if (peer != nullptr) (*peer->page)->sent.fetch_add(charge, std::memory_order_acq_rel);
 }
 
 }  // namespace rdmaemu::runtime

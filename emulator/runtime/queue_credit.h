@@ -14,6 +14,7 @@
 
 #include "emulator/base/net_address.h"
 #include "emulator/base/time.h"
+#include "emulator/runtime/ring_door.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
@@ -23,16 +24,19 @@ namespace rdmaemu::runtime {
 // (UDP_SEGMENT). Sender and receiver compute the same value.
 uint64_t QueueCharge(size_t bytes, size_t datagrams);
 
-// The shared page. Any process of the same user can write it, so hosts do not trust its numbers.
-// Because of wrong numbers a sender does not wait, or waits for at most PeerQueues::kDeafAfter.
+// The shared page of a port. Any process of the same user can write it, so hosts do not trust its
+// numbers. Because of wrong numbers a sender does not wait, or waits for at most
+// PeerQueues::kDeafAfter.
 struct QueuePage {
   uint64_t magic;
   uint8_t address[16];
   uint64_t network;                // inode of the network namespace
+  uint64_t id;                     // inode of the page's memory
   uint64_t capacity;               // charge that the queue accepts without drops
   std::atomic<uint64_t> sent;      // total charge that senders gave to the kernel
   std::atomic<uint64_t> taken;     // total charge that was received or dropped
   std::atomic<uint32_t> is_ended;  // the port is closed
+  RingDoor rings;                  // how other hosts avoid the socket
 };
 
 // One page of mapped shared memory. The memory is sealed against shrinking, so that an access
@@ -46,6 +50,7 @@ class QueueMapping {
   ~QueueMapping();
   explicit operator bool() const { return page_ != nullptr; }
   QueuePage* operator->() const { return page_; }
+  QueuePage& operator*() const { return *page_; }
 
  private:
   QueuePage* page_ = nullptr;
@@ -60,6 +65,7 @@ class OwnQueue {
                                            int socket_fd);
   ~OwnQueue();
 
+  QueuePage& page() const { return *page_; }
   // Returns the charge sent so far. Read it before receiving. Pass it to Emptied if there was no
   // datagram.
   uint64_t sent() const { return page_->sent.load(std::memory_order_acquire); }
@@ -98,9 +104,15 @@ class PeerQueues {
   // Records that the kernel accepted datagrams of this charge for the peer.
   void Sent(const NetAddress& peer, uint64_t charge);
 
+  // Returns the page of a peer that takes rings. nullptr: there is none, or RefuseRings was called.
+  std::shared_ptr<QueueMapping> PageForRing(const NetAddress& peer);
+  // Makes PageForRing return nullptr until another page appears at this address.
+  void RefuseRings(const NetAddress& peer);
+
  private:
   struct Peer {
-    QueueMapping page;
+    std::shared_ptr<QueueMapping> page;  // nullptr: the peer publishes none
+    bool refuses_rings = false;
     Time look_again{};
     // While the queue is full: the last seen value of `taken`, and when it changed.
     bool is_full = false;
@@ -108,7 +120,8 @@ class PeerQueues {
     Time taken_at{};
   };
   Peer* Find(const NetAddress& peer);
-  QueueMapping Open(const NetAddress& peer) const;
+  void Open(const NetAddress& address, Peer& peer) const;
+  QueueMapping Map(const NetAddress& peer) const;
 
   std::string directory_;
   std::unordered_map<NetAddress, Peer> peers_;

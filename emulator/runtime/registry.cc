@@ -134,6 +134,7 @@ std::optional<HostRecord> ParseRecord(std::string_view name, std::string_view te
     record.options.clock = json.value("clock", std::string());
     record.options.seed = json.value("seed", std::string());
     record.options.payload_shortcuts = json.value("payload_shortcuts", std::string());
+    record.options.wire = json.value("wire", std::string());
     record.seed = json.value("seed_in_use", std::string());
     record.scenario_mark = json.value("scenario_mark", std::string());
     record.scenario_rules = json.value("scenario_rules", uint64_t{0});
@@ -174,6 +175,7 @@ bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {
                      {"clock", record.options.clock},
                      {"seed", record.options.seed},
                      {"payload_shortcuts", record.options.payload_shortcuts},
+                     {"wire", record.options.wire},
                      {"seed_in_use", record.seed},
                      {"scenario_mark", record.scenario_mark},
                      {"scenario_rules", record.scenario_rules},

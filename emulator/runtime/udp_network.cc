@@ -9,6 +9,7 @@
 
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/socket_options.h"
+#include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
 
@@ -22,6 +23,17 @@ void UdpNetwork::ShareQueues(const std::string& directory) {
   peers_ = std::make_unique<PeerQueues>(directory);
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr) Publish(*port);
+  }
+}
+
+void UdpNetwork::ShareRings() {
+  own_rings_ = OwnRings::Create();
+  if (own_rings_ == nullptr || peers_ == nullptr) return;
+  peer_rings_ = std::make_unique<PeerRings>(*peers_);
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr && port->queue != nullptr) {
+      own_rings_->Open(port->socket.address(), port->queue->page());
+    }
   }
 }
 
@@ -49,6 +61,9 @@ void UdpNetwork::Publish(Port& port) {
   if (peers_ == nullptr) return;
   port.socket.WaitFor(*peers_);
   port.queue = OwnQueue::Publish(directory_, port.socket.address(), port.socket.fd());
+  if (own_rings_ != nullptr && port.queue != nullptr) {
+    own_rings_->Open(port.socket.address(), port.queue->page());
+  }
 }
 
 uint64_t UdpNetwork::queue_drops() const {
@@ -80,6 +95,9 @@ Status UdpNetwork::Watch(int epoll_fd) {
   for (uint32_t i = 0; i < ports_.size(); i++) {
     if (const Status watched = WatchPort(i); !watched) return watched;
   }
+  if (own_rings_ == nullptr) return {};
+  epoll_event event = EventFor(EventKind::kRings, 0);
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, own_rings_->wake_fd(), &event) != 0) return Fail(errno);
   return {};
 }
 
@@ -103,6 +121,8 @@ void UdpNetwork::Close(const NetAddress& address) {
     if (allocated_ == &port->socket) allocated_ = nullptr;
     port->socket.Flush();  // datagrams sent before the address was removed
     WaitForPeer(port->socket);
+    FlushRings();
+    if (own_rings_ != nullptr) own_rings_->Close(address);
     drops_of_closed_ += SocketDrops(port->socket.fd());
     port.reset();
   }
@@ -110,6 +130,9 @@ void UdpNetwork::Close(const NetAddress& address) {
 
 void UdpNetwork::CloseAll() {
   allocated_ = nullptr;
+  allocated_ring_ = nullptr;
+  if (peer_rings_ != nullptr) peer_rings_->Clear();
+  own_rings_.reset();
   ports_.clear();
   groups_.clear();
 }
@@ -187,7 +210,7 @@ bool UdpNetwork::ReceiveStaged(const Handler& handler) {
 
 // Stages one batch of each port. It uses separate buffers, because the caller may still be handling
 // a batch in the other buffers.
-void UdpNetwork::Stage() {
+bool UdpNetwork::Stage() {
   if (staging_receiver_ == nullptr) staging_receiver_ = std::make_unique<UdpReceiver>();
   const Handler stage = [&](const wire::UdpFlow& flow,
                             std::span<const std::span<const std::byte>> udp_payloads,
@@ -199,10 +222,23 @@ void UdpNetwork::Stage() {
     }
     staged_bytes_ += staged.bytes.size();
   };
-  for (const std::unique_ptr<Port>& port : ports_) {
-    if (staged_bytes_ >= kMaxStagedBytes) return;
-    if (port != nullptr) ReceiveFrom(*port, *staging_receiver_, stage);
+  const auto stage_ports = [&] {
+    bool found = false;
+    for (const std::unique_ptr<Port>& port : ports_) {
+      if (staged_bytes_ >= kMaxStagedBytes) return false;
+      if (port != nullptr) found |= ReceiveFrom(*port, *staging_receiver_, stage);
+    }
+    return found;
+  };
+  bool found = stage_ports();
+  if (own_rings_ == nullptr || staged_bytes_ >= kMaxStagedBytes) return found;
+  if (own_rings_->HasOffers()) {
+    // The writer of a new ring may have sent datagrams to the socket before.
+    while (stage_ports()) {
+    }
+    own_rings_->TakeOffers();
   }
+  return own_rings_->Receive(stage) || found;
 }
 
 // The peer may be waiting for this host. This host therefore receives the peer's datagrams
@@ -213,6 +249,68 @@ void UdpNetwork::WaitForPeer(UdpPort& port) {
     sched_yield();
     port.Flush();
   }
+}
+
+PeerRing* UdpNetwork::RingTo(UdpPort& port, const NetAddress& peer) {
+  if (peer_rings_ == nullptr || peer.IsMulticast()) return nullptr;
+  if (PeerRing* const ring = peer_rings_->Find(peer)) return ring;
+  if (!peer_rings_->MayOffer(peer)) return nullptr;
+  // The peer reads its socket before it reads a new ring.
+  port.Flush();
+  return port.blocked() ? nullptr : peer_rings_->FindOrOffer(peer);
+}
+
+size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                  std::span<const size_t> bytes,
+                                  std::span<std::span<std::byte>> rooms) {
+  // A handler of OwnRings must not wait: its ring could not be released, and its writer may wait
+  // for this host.
+  const bool may_overflow = own_rings_->is_receiving();
+  while (PeerRing* const ring = peer_rings_->Find(flow.destination)) {
+    const size_t count = ring->AllocateRun(flow, traffic_class, bytes, rooms, may_overflow);
+    if (count > 0) allocated_ring_ = ring;
+    if (count > 0 || may_overflow || ring->is_deaf()) return count;
+    Stage();
+    sched_yield();
+    FlushRings();  // may remove the ring
+  }
+  return 0;
+}
+
+void UdpNetwork::FlushRings() {
+  if (peer_rings_ == nullptr) return;
+  peer_rings_->Flush([this](const NetAddress& peer, const RingDatagram& datagram) {
+    SendBySocket(peer, datagram);
+  });
+}
+
+void UdpNetwork::SendBySocket(const NetAddress& peer, const RingDatagram& datagram) {
+  UdpPort* const port = PortOf(datagram.flow.source);
+  if (port == nullptr) return;
+  wire::UdpFlow flow = datagram.flow;
+  flow.destination = peer;
+  flow.destination_port = wire::kRoceUdpPort;
+  const std::span<std::byte> room =
+      port->Allocate(flow, datagram.traffic_class, datagram.bytes.size());
+  if (room.size() != datagram.bytes.size()) return;  // lost, as in a full queue
+  std::ranges::copy(datagram.bytes, room.begin());
+  port->Commit();
+}
+
+bool UdpNetwork::ReceiveShared(const Handler& handler) {
+  if (own_rings_ == nullptr) return ReceiveStaged(handler);
+  if (own_rings_->HasOffers()) Stage();
+  return ReceiveStaged(handler) || own_rings_->Receive(handler);
+}
+
+void UdpNetwork::PrepareRingsForSleep(bool asleep) {
+  if (own_rings_ != nullptr) own_rings_->PrepareSleep(asleep);
+}
+
+void UdpNetwork::TakeRingWake() { own_rings_->TakeWake(); }
+
+bool UdpNetwork::HasUnreadInRings() const {
+  return own_rings_ != nullptr && (own_rings_->HasUnread() || own_rings_->HasOffers());
 }
 
 bool UdpNetwork::ReceiveGroup(uint32_t number, const Handler& handler) {
@@ -233,8 +331,13 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                                std::span<const size_t> bytes,
                                std::span<std::span<std::byte>> rooms) {
   allocated_ = nullptr;
+  allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
   if (port == nullptr) return 0;
+  if (RingTo(*port, flow.destination) != nullptr) {
+    const size_t in_ring = AllocateInRing(flow, traffic_class, bytes, rooms);
+    if (in_ring > 0 || peer_rings_->Find(flow.destination) != nullptr) return in_ring;
+  }
   size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
   if (count == 0 && port->awaits_peer()) {
     WaitForPeer(*port);
@@ -246,10 +349,13 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
 
 void UdpNetwork::Commit() {
   if (allocated_ != nullptr) allocated_->Commit();
+  if (allocated_ring_ != nullptr) allocated_ring_->Commit();
   allocated_ = nullptr;
+  allocated_ring_ = nullptr;
 }
 
 void UdpNetwork::Flush() {
+  FlushRings();
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr && port->socket.has_pending()) port->socket.Flush();
   }
@@ -260,9 +366,16 @@ void UdpNetwork::FlushAll() {
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr) WaitForPeer(port->socket);
   }
+  // Readers keep the rings' memory. Only what is not in a ring yet needs this host.
+  while (peer_rings_ != nullptr && peer_rings_->HaveOverflow()) {
+    Stage();
+    sched_yield();
+    FlushRings();
+  }
 }
 
 bool UdpNetwork::blocked() const {
+  if (peer_rings_ != nullptr && peer_rings_->AwaitReaders()) return true;
   return std::ranges::any_of(
       ports_, [](const auto& port) { return port != nullptr && port->socket.blocked(); });
 }

@@ -11,6 +11,7 @@
 
 #include "emulator/host/host.h"
 #include "emulator/runtime/group_port.h"
+#include "emulator/runtime/peer_rings.h"
 #include "emulator/runtime/queue_credit.h"
 #include "emulator/runtime/udp_port.h"
 #include "emulator/runtime/udp_receiver.h"
@@ -28,13 +29,18 @@ class UdpNetwork final : public Network {
   // losing datagrams to the kernel. A send may then block, for at most PeerQueues::kDeafAfter
   // without progress.
   void ShareQueues(const std::string& directory);
+  // Hosts that have called ShareQueues with the same directory, and this function, send each other
+  // no datagrams, but the same bytes by shared memory (peer_ring.h). Call this after ShareQueues
+  // and before Watch. Does nothing if the system has no pipe left.
+  void ShareRings();
   // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
 
   // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
   // so the loop calls Flush.
   void Add(UdpPort port);
-  // Adds all sockets to the epoll descriptor, as kUdpPort and kGroupPort with their numbers.
+  // Adds all sockets to the epoll descriptor, as kUdpPort and kGroupPort with their numbers, and
+  // the wake-ups by other hosts, as kRings.
   // Sockets of later addresses and groups are added, too. Fails with an errno of epoll_ctl(2).
   Status Watch(int epoll_fd);
 
@@ -73,8 +79,14 @@ class UdpNetwork final : public Network {
   // datagram, the port is closed, or the host has left the group.
   bool ReceivePort(uint32_t number, const Handler& handler);
   bool ReceiveGroup(uint32_t number, const Handler& handler);
-  // Delivers the datagrams that were received while a send waited. Returns true if there were any.
-  bool ReceiveStaged(const Handler& handler);
+  // Delivers the datagrams that were received while a send waited, and then those in rings. Returns
+  // true if there were any.
+  bool ReceiveShared(const Handler& handler);
+  // Tells other hosts whether they must wake up this host, and acknowledges a wake-up (kRings).
+  // After PrepareRingsForSleep(true), check HasUnreadInRings before sleeping.
+  void PrepareRingsForSleep(bool asleep);
+  void TakeRingWake();
+  bool HasUnreadInRings() const;
 
   // Gives all pending datagrams to the kernel.
   void Flush();
@@ -97,11 +109,19 @@ class UdpNetwork final : public Network {
     std::vector<size_t> sizes;
   };
 
+  bool ReceiveStaged(const Handler& handler);
   bool Receive(int fd, NetAddress destination, NetAddress at, const Handler& handler);
   bool ReceiveFrom(const Port& port, UdpReceiver& receiver, const Handler& handler);
   void Publish(Port& port);
-  void Stage();
+  bool Stage();
   void WaitForPeer(UdpPort& port);
+  // Returns the ring to a peer, or nullptr when the datagrams must use the port's socket.
+  PeerRing* RingTo(UdpPort& port, const NetAddress& peer);
+  // Waits until the ring has room. Returns false if the reader does not read.
+  size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class,
+                        std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
+  void FlushRings();
+  void SendBySocket(const NetAddress& peer, const RingDatagram& datagram);
   Status WatchPort(uint32_t number);
   UdpPort* PortOf(const NetAddress& address) const;  // nullptr: there is none
 
@@ -113,6 +133,9 @@ class UdpNetwork final : public Network {
   int epoll_fd_ = -1;  // not owned
   UdpReceiver receiver_;
   UdpPort* allocated_ = nullptr;
+  PeerRing* allocated_ring_ = nullptr;
+  std::unique_ptr<PeerRings> peer_rings_;  // nullptr: without rings, as own_rings_
+  std::unique_ptr<OwnRings> own_rings_;
   std::unique_ptr<UdpReceiver> staging_receiver_;  // created at the first use
   std::deque<Staged> staged_;
   size_t staged_bytes_ = 0;

@@ -25,6 +25,7 @@ constexpr const char* kScenarioVariable = "RDMAEMU_SCENARIO";
 constexpr const char* kClockVariable = "RDMAEMU_CLOCK";
 constexpr const char* kSeedVariable = "RDMAEMU_SEED";
 constexpr const char* kPayloadShortcutsVariable = "RDMAEMU_PAYLOAD_SHORTCUTS";
+constexpr const char* kWireVariable = "RDMAEMU_WIRE";
 constexpr const char* kFaultsSocketVariable = "RDMAEMU_LAYER_FAULTS_SOCKET";
 constexpr const char* kFaultsDoorsVariable = "RDMAEMU_LAYER_FAULTS_DOORS";
 constexpr const char* kSystemLibrariesVariable = "RDMAEMU_SYSTEM_LIBRARIES";
@@ -63,7 +64,8 @@ Environment AllOptions(const runtime::HostOptions& options) {
           {kScenarioVariable, options.scenario_path},
           {kClockVariable, options.clock},
           {kSeedVariable, options.seed},
-          {kPayloadShortcutsVariable, options.payload_shortcuts}};
+          {kPayloadShortcutsVariable, options.payload_shortcuts},
+          {kWireVariable, options.wire}};
 }
 
 // Returns the path at which the loader finds a library. Returns "" if it finds none, or finds ours.
@@ -332,6 +334,7 @@ void ReadOptionEnvironment(runtime::HostOptions& options) {
   if (options.payload_shortcuts.empty()) {
     options.payload_shortcuts = Variable(kPayloadShortcutsVariable);
   }
+  if (options.wire.empty()) options.wire = Variable(kWireVariable);
 }
 
 }  // namespace rdmaemu::cli

@@ -126,6 +126,12 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
                  "slower and makes no other difference. Default: on")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option(
+         "--wire", options.wire,
+         "udp: every packet to another host is a datagram of a socket. shared: packets to "
+         "other hosts of the same user on this machine are in shared memory. Default: shared")
+      ->type_name("shared|udp")
+      ->check(CLI::IsMember({"shared", "udp"}));
   app.add_option("--seed", options.seed,
                  "Seed of the host's random choices: keys, numbers, random decisions of rules")
       ->check(IsNotEmpty())

@@ -42,6 +42,7 @@ std::vector<std::string> HostArguments(const std::string& binary,
   add("--clock", options.clock);
   add("--seed", options.seed);
   add("--payload-shortcuts", options.payload_shortcuts);
+  add("--wire", options.wire);
   return arguments;
 }
 

@@ -165,6 +165,9 @@ std::vector<std::string> Differences(const runtime::HostOptions& asked,
     CompareFiles("payload-shortcuts", asked.payload_shortcuts, running.payload_shortcuts,
                  differences);
   }
+  if (asked.wire != "shared" || !running.wire.empty()) {
+    CompareFiles("wire", asked.wire, running.wire, differences);
+  }
   return differences;
 }
 

@@ -1,0 +1,159 @@
+#include "emulator/runtime/peer_ring.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr uint64_t kRingMagic = 0x72646d6165726e67;
+constexpr size_t kMappedBytes = kRingDataOffset + kRingBytes;
+constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+static_assert(sizeof(RingHeader) <= kRingDataOffset && sizeof(RingEntry) <= kRingAlignment);
+static_assert(kRingBytes % kRingAlignment == 0);
+
+size_t EntryBytes(size_t datagram_bytes) {
+  return (sizeof(RingEntry) + datagram_bytes + kRingAlignment - 1) / kRingAlignment *
+         kRingAlignment;
+}
+
+size_t BytesToEnd(uint64_t position) { return kRingBytes - position % kRingBytes; }
+
+// Reads the entry at `position`, and moves `position` behind the entry. `end` is the position of
+// the first unwritten byte. Returns nothing when there is no entry. Sets `broken` for impossible
+// numbers.
+std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& position, uint64_t end,
+                                      bool& broken) {
+  while (position != end) {
+    const uint64_t left = end - position;
+    if (left > kRingBytes || left < kRingAlignment || left % kRingAlignment != 0) break;
+    RingEntry entry;  // the writer may change its own copy at any time
+    std::memcpy(&entry, memory.At(position, sizeof entry).data(), sizeof entry);
+    if (entry.bytes == kRingSkip) {
+      const size_t skipped = BytesToEnd(position);
+      if (skipped > left) break;
+      position += skipped;
+      continue;
+    }
+    if (entry.bytes > kMaxRingDatagram) break;
+    const size_t bytes = EntryBytes(entry.bytes);
+    if (bytes > left || bytes > BytesToEnd(position)) break;
+    RingDatagram datagram;
+    std::copy(std::begin(entry.source), std::end(entry.source), datagram.flow.source.bytes.begin());
+    datagram.flow.source_port = entry.source_port;
+    datagram.traffic_class = entry.traffic_class;
+    datagram.bytes = memory.At(position, bytes).subspan(sizeof entry, entry.bytes);
+    position += bytes;
+    return datagram;
+  }
+  broken = position != end;
+  return std::nullopt;
+}
+
+}  // namespace
+
+RingMapping RingMapping::Map(int fd) {
+  RingMapping mapping;
+  struct stat status;
+  if (fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(kMappedBytes) ||
+      (fcntl(fd, F_GET_SEALS) & kRingSeals) != kRingSeals) {
+    return mapping;
+  }
+  void* const memory = mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory != MAP_FAILED) mapping.header_ = static_cast<RingHeader*>(memory);
+  return mapping;
+}
+
+RingMapping::~RingMapping() {
+  if (header_ != nullptr) munmap(header_, kMappedBytes);
+}
+
+RingWriter RingWriter::Create() {
+  RingWriter writer;
+  UniqueFd fd(memfd_create("rdmaemu-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ftruncate(fd.get(), kMappedBytes) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, kRingSeals) != 0) {
+    return writer;
+  }
+  writer.memory_ = RingMapping::Map(fd.get());
+  if (!writer.memory_) return writer;
+  writer.fd_ = std::move(fd);
+  writer.memory_->magic = kRingMagic;
+  writer.memory_->data_bytes = kRingBytes;
+  return writer;
+}
+
+RingWriter::~RingWriter() {
+  if (memory_) memory_->is_ended.store(1, std::memory_order_release);
+}
+
+size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                               std::span<const size_t> bytes,
+                               std::span<std::span<std::byte>> rooms) {
+  allocated_ = written_;
+  for (size_t i = 0; i < bytes.size(); i++) {
+    const auto room = Allocate(flow, traffic_class, bytes[i]);
+    if (!room) return i;
+    rooms[i] = *room;
+  }
+  return bytes.size();
+}
+
+std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& flow,
+                                                         uint8_t traffic_class, size_t bytes) {
+  if (bytes == 0 || bytes > kMaxRingDatagram) return std::nullopt;
+  const size_t needed = EntryBytes(bytes);
+  const size_t to_end = BytesToEnd(allocated_);
+  const size_t skipped = to_end < needed ? to_end : 0;
+  // A wrong number of the reader gives less room, or bytes that the reader has not read.
+  const uint64_t used = allocated_ - released();
+  if (used > kRingBytes || kRingBytes - used < skipped + needed) return std::nullopt;
+  RingEntry entry{kRingSkip, 0, 0, 0, {}};
+  if (skipped > 0) {
+    std::memcpy(memory_.At(allocated_, sizeof entry).data(), &entry, sizeof entry);
+    allocated_ += skipped;
+  }
+  entry.bytes = static_cast<uint32_t>(bytes);
+  entry.source_port = flow.source_port;
+  entry.traffic_class = traffic_class;
+  std::ranges::copy(flow.source.bytes, entry.source);
+  const std::span<std::byte> room = memory_.At(allocated_, needed);
+  std::memcpy(room.data(), &entry, sizeof entry);
+  allocated_ += needed;
+  return room.subspan(sizeof entry, bytes);
+}
+
+void RingWriter::Commit() {
+  written_ = allocated_;
+  memory_->written.store(written_, std::memory_order_release);
+}
+
+std::vector<RingDatagram> RingWriter::Unread() const {
+  std::vector<RingDatagram> unread;
+  uint64_t position = released();
+  bool broken = false;
+  while (const auto next = ReadEntry(memory_, position, written_, broken)) unread.push_back(*next);
+  return unread;
+}
+
+RingReader RingReader::Open(int fd) {
+  RingReader reader;
+  RingMapping memory = RingMapping::Map(fd);
+  if (memory && memory->magic == kRingMagic && memory->data_bytes == kRingBytes) {
+    reader.memory_ = std::move(memory);
+  }
+  return reader;
+}
+
+std::optional<RingDatagram> RingReader::Next() {
+  if (broken_) return std::nullopt;
+  return ReadEntry(memory_, read_, memory_->written.load(std::memory_order_acquire), broken_);
+}
+
+}  // namespace rdmaemu::runtime

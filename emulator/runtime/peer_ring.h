@@ -1,0 +1,142 @@
+// A ring of datagrams in shared memory: from one host to one port of another host of the same user
+// on the same machine. One process writes and one process reads. The ring replaces the socket
+// between the two hosts. Its datagrams have the bytes of the UDP payloads.
+//
+// Any process of the same user can write the memory. Both sides therefore check every number that
+// they read from it, and end the ring when a number is impossible.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "emulator/runtime/unique_fd.h"
+#include "emulator/wire/icrc.h"
+
+namespace rdmaemu::runtime {
+
+// The beginning of the shared memory. Positions count bytes since the ring's creation, and are
+// multiples of kRingAlignment.
+struct RingHeader {
+  uint64_t magic;
+  uint64_t data_bytes;                         // kRingBytes
+  alignas(64) std::atomic<uint64_t> written;   // by the writer
+  alignas(64) std::atomic<uint64_t> released;  // by the reader: the writer may reuse the bytes
+  alignas(64) std::atomic<uint32_t> is_ended;  // the writer writes no more
+};
+
+// Precedes each datagram. `bytes` is kRingSkip where the rest of the memory is too short for the
+// next datagram.
+struct RingEntry {
+  uint32_t bytes;
+  uint16_t source_port;
+  uint8_t traffic_class;
+  uint8_t reserved;
+  uint8_t source[16];
+};
+
+inline constexpr size_t kRingBytes = size_t{1} << 20;
+inline constexpr size_t kRingDataOffset = 4096;
+inline constexpr size_t kRingAlignment = 64;
+inline constexpr uint32_t kRingSkip = UINT32_MAX;
+// The largest UDP payload.
+inline constexpr size_t kMaxRingDatagram = 65507;
+
+// A mapped ring. The memory is sealed against shrinking, so that an access cannot fault.
+class RingMapping {
+ public:
+  RingMapping() = default;
+  // Maps the memory of the descriptor. Empty if the descriptor is no ring.
+  static RingMapping Map(int fd);
+  RingMapping(RingMapping&& other) noexcept : header_(std::exchange(other.header_, nullptr)) {}
+  RingMapping& operator=(RingMapping&& other) noexcept {
+    std::swap(header_, other.header_);
+    return *this;
+  }
+  ~RingMapping();
+  explicit operator bool() const { return header_ != nullptr; }
+  RingHeader* operator->() const { return header_; }
+  // Returns the bytes at a position. They do not wrap: `position` must leave room for `bytes`
+  // before the end of the memory.
+  std::span<std::byte> At(uint64_t position, size_t bytes) const {
+    return {reinterpret_cast<std::byte*>(header_) + kRingDataOffset + position % kRingBytes, bytes};
+  }
+
+ private:
+  friend class RingWriter;
+  RingHeader* header_ = nullptr;
+};
+
+// A datagram in a ring, as both sides read it.
+struct RingDatagram {
+  wire::UdpFlow flow;  // without the destination
+  uint8_t traffic_class = 0;
+  std::span<const std::byte> bytes;
+};
+
+class RingWriter {
+ public:
+  // Creates a ring. Returns an empty writer if the system refuses the memory.
+  static RingWriter Create();
+  RingWriter() = default;
+  RingWriter(RingWriter&&) = default;
+  RingWriter& operator=(RingWriter&&) = default;
+  ~RingWriter();
+  explicit operator bool() const { return bool{memory_}; }
+  int fd() const { return fd_.get(); }
+
+  // Allocates rooms for consecutive datagrams of one flow. Returns how many datagrams got one. An
+  // allocation without a Commit is discarded.
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                     std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
+  // Shows the allocated datagrams to the reader.
+  void Commit();
+  // Returns true if the reader has released all datagrams.
+  bool empty() const { return released() == written_; }
+  // Returns the position up to which the reader has released the bytes.
+  uint64_t released() const { return memory_->released.load(std::memory_order_acquire); }
+  // Returns the datagrams that the reader has not released. The spans are in the ring.
+  std::vector<RingDatagram> Unread() const;
+
+ private:
+  std::optional<std::span<std::byte>> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                               size_t bytes);
+
+  UniqueFd fd_;
+  RingMapping memory_;
+  uint64_t written_ = 0;    // as published
+  uint64_t allocated_ = 0;  // written_ or above
+};
+
+class RingReader {
+ public:
+  // Empty if the descriptor is no ring.
+  static RingReader Open(int fd);
+  RingReader() = default;
+  explicit operator bool() const { return bool{memory_}; }
+
+  // Returns true if Next would return a datagram, or if the ring is broken.
+  bool has_unread() const { return memory_->written.load(std::memory_order_acquire) != read_; }
+  // Returns the next datagram, which is valid until Release. Returns nothing when there is none,
+  // or when the ring is broken.
+  std::optional<RingDatagram> Next();
+  // Gives the bytes of all returned datagrams back to the writer.
+  void Release() { memory_->released.store(read_, std::memory_order_release); }
+  // Returns true when the writer's numbers were impossible. Nothing more is read then.
+  bool broken() const { return broken_; }
+  // Returns true when no further datagram comes.
+  bool ended() const {
+    return broken_ || (memory_->is_ended.load(std::memory_order_acquire) != 0 && !has_unread());
+  }
+
+ private:
+  RingMapping memory_;
+  uint64_t read_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace rdmaemu::runtime

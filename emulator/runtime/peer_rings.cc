@@ -1,0 +1,352 @@
+#include "emulator/runtime/peer_rings.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "emulator/runtime/clock.h"
+#include "emulator/wire/packet.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+// Opens a descriptor of another process anew.
+UniqueFd OpenOf(uint32_t pid, uint32_t fd, int flags) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+  return UniqueFd(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));
+}
+
+bool IsPipe(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+}  // namespace
+
+// ---- to other hosts
+
+std::unique_ptr<PeerRing> PeerRing::Offer(std::shared_ptr<QueueMapping> page) {
+  RingDoor& door = (*page)->rings;
+  const uint32_t pid = door.pid, wake_fd = door.wake_fd;
+  if (pid == 0) return nullptr;
+  UniqueFd wake = OpenOf(pid, wake_fd, O_WRONLY);
+  if (!wake || !IsPipe(wake.get())) return nullptr;
+  RingWriter writer = RingWriter::Create();
+  if (!writer) return nullptr;
+  const RingOffer offer{static_cast<uint32_t>(getpid()), static_cast<uint32_t>(writer.fd())};
+  std::unique_ptr<PeerRing> ring(new PeerRing(std::move(page), std::move(writer), std::move(wake)));
+  ring->offered_ = offer.word();
+  for (uint32_t slot = 0; slot < kMaxRingsToPort; slot++) {
+    uint64_t free = 0;
+    if (!door.slots[slot].compare_exchange_strong(free, offer.word())) continue;
+    ring->slot_ = slot;
+    door.offers.fetch_add(1);
+    ring->Wake();
+    return ring;
+  }
+  return nullptr;
+}
+
+// The reader frees the slot when it has read the rest.
+PeerRing::~PeerRing() = default;
+
+size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+                             std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
+                             bool may_overflow) {
+  while (overflow_.size() > overflow_committed_) {  // allocated, and never committed
+    overflow_bytes_ -= overflow_.back().bytes.size();
+    overflow_.pop_back();
+  }
+  if (!overflow_.empty()) Flush();
+  size_t count = 0;
+  is_allocated_in_ring_ = overflow_.empty();
+  if (is_allocated_in_ring_) count = writer_.AllocateRun(flow, traffic_class, bytes, rooms);
+  if (count == 0 && may_overflow) count = Overflow(flow, traffic_class, bytes, rooms);
+  allocated_bytes_ = 0;
+  for (size_t i = 0; i < count; i++) allocated_bytes_ += bytes[i];
+  return count;
+}
+
+size_t PeerRing::Overflow(const wire::UdpFlow& flow, uint8_t traffic_class,
+                          std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
+  is_allocated_in_ring_ = false;
+  for (size_t i = 0; i < bytes.size(); i++) {
+    if (overflow_bytes_ + bytes[i] > kMaxOverflowBytes || bytes[i] > kMaxRingDatagram) return i;
+    overflow_.push_back({flow, traffic_class, std::vector<std::byte>(bytes[i])});
+    overflow_bytes_ += bytes[i];
+    rooms[i] = overflow_.back().bytes;
+  }
+  return bytes.size();
+}
+
+void PeerRing::Commit() {
+  if (!is_allocated_in_ring_) {
+    overflow_committed_ = overflow_.size();
+    return;
+  }
+  writer_.Commit();
+  unannounced_bytes_ += allocated_bytes_;
+  if (unannounced_bytes_ >= kWakeBytes) Wake();
+}
+
+void PeerRing::Flush() {
+  while (overflow_committed_ > 0) {
+    const Waiting& next = overflow_.front();
+    const size_t bytes = next.bytes.size();
+    std::span<std::byte> room;
+    if (writer_.AllocateRun(next.flow, next.traffic_class, {&bytes, 1}, {&room, 1}) == 0) break;
+    std::ranges::copy(next.bytes, room.begin());
+    writer_.Commit();
+    unannounced_bytes_ += bytes;
+    overflow_bytes_ -= bytes;
+    overflow_.pop_front();
+    overflow_committed_--;
+  }
+  if (unannounced_bytes_ > 0) Wake();
+}
+
+// The reader sets `asleep` and then looks for datagrams. This host has published its datagrams
+// before it reads `asleep`. One of the two sees the other.
+void PeerRing::Wake() {
+  unannounced_bytes_ = 0;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (door().asleep.load(std::memory_order_relaxed) == 0 || door().asleep.exchange(0) == 0) return;
+  // A full pipe has woken up the reader. EPIPE: IsDead finds that the reader is dead.
+  (void)!write(wake_.get(), "", 1);
+}
+
+bool PeerRing::IsDead(Time now) {
+  if (!has_unread()) {
+    is_waiting_ = is_deaf_ = false;
+    return false;
+  }
+  const uint64_t released = writer_.released();
+  if (!std::exchange(is_waiting_, true) || released != released_) {
+    released_ = released;
+    released_at_ = now;
+    is_deaf_ = false;
+    return false;
+  }
+  if (now - released_at_ < kCheckAfter) return false;
+  is_deaf_ = now - released_at_ >= PeerQueues::kDeafAfter;
+  pollfd pipe{wake_.get(), 0, 0};
+  const bool has_no_reader = poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLERR) != 0;
+  return has_no_reader || door().slots[slot_].load(std::memory_order_acquire) != offered_;
+}
+
+void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) const {
+  for (const RingDatagram& datagram : writer_.Unread()) send(datagram);
+  for (size_t i = 0; i < overflow_committed_; i++) {
+    const Waiting& waiting = overflow_[i];
+    send({waiting.flow, waiting.traffic_class, waiting.bytes});
+  }
+}
+
+PeerRing* PeerRings::Find(const NetAddress& peer) {
+  const auto found = rings_.find(peer);
+  if (found == rings_.end()) return nullptr;
+  if (!found->second->is_closed()) return found->second.get();
+  rings_.erase(found);
+  return nullptr;
+}
+
+bool PeerRings::MayOffer(const NetAddress& peer) {
+  if (rings_.size() >= kMaxRings) return false;
+  return queues_.PageForRing(peer) != nullptr;
+}
+
+PeerRing* PeerRings::FindOrOffer(const NetAddress& peer) {
+  if (PeerRing* const ring = Find(peer)) return ring;
+  if (!MayOffer(peer)) return nullptr;
+  std::unique_ptr<PeerRing> ring = PeerRing::Offer(queues_.PageForRing(peer));
+  if (ring == nullptr) {
+    queues_.RefuseRings(peer);
+    return nullptr;
+  }
+  return (rings_[peer] = std::move(ring)).get();
+}
+
+void PeerRings::Flush(const Abandoned& abandoned) {
+  for (auto each = rings_.begin(); each != rings_.end();) {
+    PeerRing& ring = *each->second;
+    if (!ring.has_unread()) {
+      (void)ring.IsDead({});
+      ++each;
+      continue;
+    }
+    ring.Flush();
+    if (ring.is_closed()) {
+      each = rings_.erase(each);
+    } else if (ring.IsDead(RealNow())) {
+      const NetAddress peer = each->first;
+      const std::unique_ptr<PeerRing> dead = std::move(each->second);
+      each = rings_.erase(each);
+      queues_.RefuseRings(peer);
+      dead->TakeUnread([&](const RingDatagram& datagram) { abandoned(peer, datagram); });
+    } else {
+      ++each;
+    }
+  }
+}
+
+bool PeerRings::AwaitReaders() const {
+  return std::ranges::any_of(rings_, [](const auto& each) { return each.second->awaits_reader(); });
+}
+
+bool PeerRings::HaveOverflow() const {
+  return std::ranges::any_of(rings_, [](const auto& each) {
+    return each.second->has_overflow() && !each.second->is_deaf();
+  });
+}
+
+// ---- from other hosts
+
+std::unique_ptr<OwnRings> OwnRings::Create() {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return nullptr;
+  return std::unique_ptr<OwnRings>(new OwnRings(UniqueFd(ends[0]), UniqueFd(ends[1])));
+}
+
+void OwnRings::Open(const NetAddress& port, QueuePage& page) {
+  page.rings.wake_fd = static_cast<uint32_t>(wake_write_.get());
+  page.rings.pid = static_cast<uint32_t>(getpid());
+  ports_.push_back({port, &page});
+}
+
+void OwnRings::Close(const NetAddress& port) {
+  for (const std::shared_ptr<Ring>& ring : rings_) ring->is_closed |= ring->port == port;
+  std::erase_if(rings_, [](const auto& ring) { return ring->is_closed; });
+  std::erase_if(ports_, [&](const Port& each) { return each.address == port; });
+}
+
+void OwnRings::TakeWake() {
+  std::array<char, 256> bytes;
+  (void)!read(wake_read_.get(), bytes.data(), bytes.size());
+}
+
+void OwnRings::PrepareSleep(bool asleep) {
+  for (const Port& port : ports_) port.page->rings.asleep.store(asleep ? 1 : 0);
+}
+
+bool OwnRings::HasOffers() const {
+  return std::ranges::any_of(ports_, [](const Port& port) {
+    return port.page->rings.offers.load(std::memory_order_acquire) != port.offers_seen;
+  });
+}
+
+void OwnRings::TakeOffers() {
+  DropEnded();
+  for (Port& port : ports_) TakeOffersOf(port);
+}
+
+void OwnRings::TakeOffersOf(Port& port) {
+  RingDoor& door = port.page->rings;
+  port.offers_seen = door.offers.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < kMaxRingsToPort; slot++) {
+    const uint64_t word = door.slots[slot].load(std::memory_order_acquire);
+    if (word == 0) continue;
+    const bool is_known = std::ranges::any_of(rings_, [&](const std::shared_ptr<Ring>& ring) {
+      return ring->port == port.address && ring->slot == slot;
+    });
+    if (is_known) continue;
+    const RingOffer offer = RingOffer::Of(word);
+    const UniqueFd memory = OpenOf(offer.pid, offer.fd, O_RDWR);
+    auto ring = std::make_shared<Ring>(Ring{port.address, slot, offer, {}});
+    if (memory) ring->reader = RingReader::Open(memory.get());
+    if (ring->reader) {
+      rings_.push_back(std::move(ring));
+    } else {
+      FreeSlot(*ring);  // the writer sees it, and sends to the socket
+    }
+  }
+}
+
+void OwnRings::FreeSlot(const Ring& ring) {
+  for (const Port& port : ports_) {
+    if (port.address != ring.port) continue;
+    uint64_t word = ring.offer.word();
+    port.page->rings.slots[ring.slot].compare_exchange_strong(word, 0);
+  }
+}
+
+// A killed writer cannot end its rings.
+void OwnRings::DropEnded() {
+  std::erase_if(rings_, [this](const std::shared_ptr<Ring>& ring) {
+    const bool is_dead = kill(static_cast<pid_t>(ring->offer.pid), 0) != 0 && errno == ESRCH;
+    if (ring->in_use || !(ring->reader.ended() || (is_dead && !ring->reader.has_unread()))) {
+      return false;
+    }
+    FreeSlot(*ring);
+    return true;
+  });
+}
+
+bool OwnRings::HasUnread() const {
+  return std::ranges::any_of(rings_, [](const auto& ring) { return ring->reader.has_unread(); });
+}
+
+bool OwnRings::Receive(const Handler& handler) {
+  bool found = false, any_ended = false;
+  // The handler may close a port, and thus change the list.
+  for (size_t i = 0; i < rings_.size(); i++) {
+    const std::shared_ptr<Ring> ring = rings_[i];
+    if (ring->in_use) continue;
+    if (ring->reader.has_unread()) found |= ReceiveFrom(*ring, handler);
+    any_ended |= ring->reader.ended();
+  }
+  if (any_ended) DropEnded();
+  return found;
+}
+
+bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
+  // A nested call needs buffers of its own.
+  Buffers& buffers = buffers_[receiving_ == 0 ? 0 : 1];
+  if (buffers.copies == nullptr) {
+    buffers.copies = std::make_unique_for_overwrite<std::byte[]>(kMaxAtOnce * kCopiedBytes);
+  }
+  std::span free_copies(buffers.copies.get(), kMaxAtOnce * kCopiedBytes);
+  std::vector<std::span<const std::byte>>& payloads = buffers.payloads;
+  const NetAddress at = ring.port;
+  wire::UdpFlow flow{};
+  flow.destination = at;
+  flow.destination_port = wire::kRoceUdpPort;
+  const auto hand_over = [&] {
+    if (!payloads.empty() && !ring.is_closed) handler(flow, payloads, at);
+    payloads.clear();
+  };
+  ring.in_use = true;
+  receiving_++;
+  size_t count = 0;
+  for (; count < kMaxAtOnce && !ring.is_closed; count++) {
+    const std::optional<RingDatagram> next = ring.reader.Next();
+    if (!next) break;
+    if (next->flow.source != flow.source || next->flow.source_port != flow.source_port) {
+      hand_over();
+      flow.source = next->flow.source;
+      flow.source_port = next->flow.source_port;
+    }
+    std::span<const std::byte> bytes = next->bytes;
+    if (bytes.size() <= kCopiedBytes) {
+      std::ranges::copy(bytes, free_copies.begin());
+      bytes = free_copies.first(bytes.size());
+      free_copies = free_copies.subspan(bytes.size());
+    }
+    payloads.push_back(bytes);
+  }
+  hand_over();
+  ring.reader.Release();
+  receiving_--;
+  ring.in_use = false;
+  return count > 0;
+}
+
+}  // namespace rdmaemu::runtime
