@@ -47,6 +47,9 @@ class Case:
                    "slow" if self.waits else self.kind, "--clock", self.clock]
         if self.profile != "rxe":
             command += ["--profile", self.profile]
+        if self.clock == "virtual":
+            # The other tests of two hosts use the default, shared memory.
+            command += ["--wire", "udp"]
         result = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, timeout=LIMIT_S)
         if result.returncode != 0:

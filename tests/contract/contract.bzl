@@ -1,4 +1,4 @@
-"""A contract test: one source file, run on one emulated host, on two over UDP, and by `tools/softroce
+"""A contract test: one source file, run on one emulated host, on two, and by `tools/softroce
 test` on the kernel's own drivers."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
@@ -66,7 +66,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
     for profile in habits:
         for count in hosts:
             native.sh_test(
-                name = name + ("" if profile == "rxe" else "_" + profile) + ("" if count == 1 else "_over_udp"),
+                name = name + ("" if profile == "rxe" else "_" + profile) + ("" if count == 1 else "_two_hosts"),
                 size = "large" if kind == "minutes" else "medium",
                 srcs = ["//tests/support:python_test.sh"],
                 args = [
@@ -101,7 +101,7 @@ def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways
     for way, options in ways.items():
         for count in hosts:
             native.sh_test(
-                name = name + "_" + way + ("" if count == 1 else "_over_udp"),
+                name = name + "_" + way + ("" if count == 1 else "_two_hosts"),
                 size = "medium",
                 srcs = ["//tests/support:python_test.sh"],
                 args = [
