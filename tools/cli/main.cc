@@ -21,6 +21,7 @@
 #include "tools/cli/program_trace/convert.h"
 #include "tools/cli/run_report.h"
 #include "tools/cli/running_host_options.h"
+#include "tools/cli/sweep_options.h"
 #include "tools/cli/trace_options.h"
 
 namespace rdmaemu::cli {
@@ -377,6 +378,7 @@ int Main(int argc, char** argv) {
   const MountCommands mount(app);
   const TraceOptions trace(app);
   AbOptions ab(app);
+  SweepOptions sweep(app);
   const CompletionOptions completion(app);
 
   CLI::App* const host = app.add_subcommand("host", "Run a host until it is stopped");
@@ -437,6 +439,7 @@ int Main(int argc, char** argv) {
   if (trace.given()) return trace.Do();
   if (completion.given()) return completion.Do();
   if (ab.given()) return ab.Do(command);
+  if (sweep.given()) return sweep.Do(command);
   checks.is_wanted = !check.empty();
   checks.is_error = check == "error";
   if (backend == "system") {

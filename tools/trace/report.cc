@@ -1,4 +1,5 @@
 #include "tools/trace/report.h"
+#include "tools/trace/junit.h"
 
 #include <algorithm>
 #include <map>
@@ -123,32 +124,7 @@ Json DifferenceJson(const Difference& difference) {
   return json;
 }
 
-// Escapes text for XML. '?' replaces control characters, which XML 1.0 forbids, and bytes beyond
-// ASCII, which may not be UTF-8.
-std::string Xml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c == '\n' || (c >= ' ' && c <= '~') ? c : '?';
-    }
-  }
-  return out;
-}
-
-std::string JunitCase(const std::string& name, const char* verdict, const std::string& text) {
-  std::string out = "<testcase classname=\"rdmaemu trace diff\" name=\"" + Xml(name) + "\"";
-  if (text.empty()) return out + "/>\n";
-  return out + "><" + verdict + " message=\"" + Xml(text.substr(0, text.find('\n'))) + "\">" +
-         Xml(text) + "</" + verdict + "></testcase>\n";
-}
+constexpr const char* kJunitClass = "rdmaemu trace diff";
 
 }  // namespace
 
@@ -236,19 +212,16 @@ std::string ReportJunit(const Report& report) {
     const bool fails = !of.open.empty();
     failures += fails ? 1 : 0;
     skipped += !fails && !of.accepted.empty() ? 1 : 0;
-    cases +=
-        JunitCase(StreamText(stream), fails ? "failure" : "skipped", fails ? of.open : of.accepted);
+    cases += JunitCase(kJunitClass, StreamText(stream), fails ? "failure" : "skipped",
+                       fails ? of.open : of.accepted);
   }
   for (const Acceptance& each : report.acceptances) {
     failures += IsUnused(each) ? 1 : 0;
-    cases += JunitCase(report.accept_file + ":" + std::to_string(each.line), "failure",
+    cases += JunitCase(kJunitClass, report.accept_file + ":" + std::to_string(each.line), "failure",
                        !IsUnused(each) ? "" : "no difference needs this acceptance; remove it");
   }
-  const std::string tests = std::to_string(texts.size() + report.acceptances.size());
-  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"" +
-         Xml(report.name_a + " | " + report.name_b) + "\" tests=\"" + tests + "\" failures=\"" +
-         std::to_string(failures) + "\" skipped=\"" + std::to_string(skipped) + "\">\n" + cases +
-         "</testsuite>\n</testsuites>\n";
+  return JunitReport(report.name_a + " | " + report.name_b,
+                     texts.size() + report.acceptances.size(), failures, skipped, cases);
 }
 
 }  // namespace rdmaemu::trace_tools

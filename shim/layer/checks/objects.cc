@@ -110,6 +110,7 @@ void UndoSend(Qp& qp) {
   const Work& work = qp.sends.back();
   Release(work);
   if (work.is_signalled) {
+    if (qp.send_cq != nullptr) qp.send_cq->signalled--;
     CountDown(qp.send_cq);
   } else {
     qp.unsignalled--;

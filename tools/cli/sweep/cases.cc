@@ -1,0 +1,97 @@
+#include "tools/cli/sweep/cases.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace rdmaemu::cli {
+namespace {
+
+constexpr std::string_view kAnd = " + ";
+
+bool MatchesAny(const std::vector<std::string>& patterns, std::string_view text) {
+  return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
+           return MatchesPattern(pattern, text);
+         });
+}
+
+std::optional<SweepFaultAt> ParseFaultAt(std::string_view text) {
+  const size_t hash = text.find('#'), colon = text.find(": ");
+  if (hash == text.npos || colon == text.npos || hash > colon) return std::nullopt;
+  SweepFaultAt parsed;
+  parsed.moment.place = text.substr(0, hash);
+  const std::string_view number = text.substr(hash + 1, colon - hash - 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), parsed.moment.nth);
+  if (error != std::errc() || end != number.data() + number.size() || parsed.moment.nth == 0) {
+    return std::nullopt;
+  }
+  for (const SweepFault& fault : FaultsAt(parsed.moment.place)) {
+    if (fault.name != text.substr(colon + 2)) continue;
+    parsed.fault = fault;
+    return parsed;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string SweepCase::Id() const {
+  std::string id;
+  for (const SweepFaultAt& each : faults) {
+    if (!id.empty()) id += kAnd;
+    id += each.ToString();
+  }
+  return id;
+}
+
+std::string SweepCase::Rules() const {
+  std::string rules;
+  for (size_t i = 0; i < faults.size(); i++) {
+    const SweepFaultAt& each = faults[i];
+    std::string keys = each.fault.keys;
+    // One key on each line.
+    for (size_t at = 0; (at = keys.find(", ", at)) != keys.npos;) keys.replace(at, 2, "\n");
+    rules += "[[fault]]\nname = \"" + std::string(kCaseRule) + "." + std::to_string(i + 1) +
+             "\"\nat = \"" + each.moment.place + "\"\nnth = " + std::to_string(each.moment.nth) +
+             "\n" + keys + "\n";
+  }
+  return rules;
+}
+
+std::optional<SweepCase> ParseCase(std::string_view id) {
+  SweepCase parsed;
+  while (true) {
+    const size_t end = id.find(kAnd);
+    const auto fault = ParseFaultAt(id.substr(0, end));
+    if (!fault) return std::nullopt;
+    parsed.faults.push_back(*fault);
+    if (end == id.npos) return parsed;
+    id.remove_prefix(end + kAnd.size());
+  }
+}
+
+std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options) {
+  struct Ranked {
+    int rank;
+    SweepCase one;
+  };
+  std::vector<Ranked> ranked;
+  for (const Site& site : sites) {
+    if (!MatchesAny(options.points, site.place)) continue;
+    for (const uint64_t nth : ChosenMoments(site.moments, options.per_site)) {
+      const int rank = nth == 1 ? 0 : nth == site.moments ? 1 : 2;
+      for (const SweepFault& fault : FaultsAt(site.place)) {
+        if (!MatchesAny(options.faults, fault.name)) continue;
+        ranked.push_back({rank, {{{{site.place, nth}, fault}}}});
+      }
+    }
+  }
+  std::ranges::stable_sort(ranked, {}, &Ranked::rank);
+  std::vector<SweepCase> plan;
+  for (size_t i = options.shard; i < ranked.size(); i += options.shards) {
+    plan.push_back(std::move(ranked[i].one));
+  }
+  return plan;
+}
+
+}  // namespace rdmaemu::cli

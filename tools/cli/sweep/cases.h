@@ -1,0 +1,49 @@
+// The cases of a sweep: which fault happens at which moment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/sweep/fault_table.h"
+#include "tools/cli/sweep/sites.h"
+
+namespace rdmaemu::cli {
+
+// The names of a case's rules begin with this word.
+inline constexpr std::string_view kCaseRule = "sweep.case";
+
+struct SweepFaultAt {
+  Moment moment;
+  SweepFault fault;
+
+  // "call.reg_mr#1: errno=ENOMEM"
+  std::string ToString() const { return moment.ToString() + ": " + fault.name; }
+};
+
+// One run of the test, with one fault or several.
+struct SweepCase {
+  std::vector<SweepFaultAt> faults;
+
+  // The id of the case, by which --case selects it: "call.reg_mr#1: errno=ENOMEM". The ids of
+  // several faults are joined by " + ".
+  std::string Id() const;
+  // The case as a scenario (TOML), without the witnesses.
+  std::string Rules() const;
+};
+// Parses an id. Returns nothing if the text is no id of the fault table.
+std::optional<SweepCase> ParseCase(std::string_view id);
+
+struct PlanOptions {
+  std::vector<std::string> points = {};  // patterns of places; empty: all
+  std::vector<std::string> faults = {};  // patterns of names of faults; empty: all
+  uint64_t per_site = 3;                 // moments; 0: all
+  uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
+};
+// Returns the cases in the order in which a sweep runs them: first the first moment of each site,
+// then the last ones, then those between. The same sites give the same plan.
+std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options);
+
+}  // namespace rdmaemu::cli

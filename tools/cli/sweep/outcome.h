@@ -1,0 +1,62 @@
+// The outcomes of a sweep, and the files that show them.
+#pragma once
+
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/cli/sweep/verdict.h"
+
+namespace rdmaemu::cli {
+
+struct Outcome {
+  std::string id;  // SweepCase::Id
+  Verdict verdict = Verdict::kNotRun;
+  std::string reason;
+  Duration took{};
+  // Of a finding.
+  std::string command;  // shows the case again
+  std::string report;   // a directory below the sweep's; empty: none
+  std::string rules;    // TOML
+  std::vector<std::string> details;
+  std::string known;  // the reason of the baseline; empty: a new finding
+
+  bool is_new_finding() const { return IsFinding(verdict) && known.empty(); }
+};
+
+// One line of results.jsonl, by which --resume continues.
+std::string OutcomeLine(const Outcome& outcome);
+// Reads results.jsonl. A cut last line is left out.
+std::vector<Outcome> ReadOutcomes(const std::string& path);
+
+// What a sweep has done in all.
+struct SweepResults {
+  std::vector<std::string> test;  // the words of the test, or its two lines
+  std::string seed;
+  uint64_t sites = 0, planned = 0;
+  double took_s = 0;
+  std::vector<Outcome> outcomes;
+  std::vector<std::string> stale;  // ids of the baseline that are no findings any more
+
+  uint64_t Count(Verdict verdict) const;
+  uint64_t NewFindings() const;
+};
+void PrintText(const SweepResults& results, const std::string& directory, std::ostream& out);
+std::string ToJson(const SweepResults& results);
+std::string ToJunit(const SweepResults& results);
+// A page without references to other files than the reports: a table of sites by faults.
+std::string ToHtml(const SweepResults& results);
+
+// Known findings: a TOML file with [[known]] tables, each with the keys case (an id, which may have
+// '*'), verdict (may be absent: any) and reason.
+struct KnownFinding {
+  std::string id, verdict, reason;
+  bool is_used = false;
+};
+tl::expected<std::vector<KnownFinding>, std::string> ReadBaseline(const std::string& path);
+// Sets Outcome::known, and marks the entry as used.
+void Compare(Outcome& outcome, std::vector<KnownFinding>& known);
+
+}  // namespace rdmaemu::cli

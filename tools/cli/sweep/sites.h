@@ -1,0 +1,52 @@
+// The places of a test at which faults are possible, as a run without faults shows them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace rdmaemu::cli {
+
+// A moment of a run: the nth one at a place of docs/faults.md, such as the third "call.reg_mr".
+struct Moment {
+  std::string place;
+  uint64_t nth = 1;
+
+  auto operator<=>(const Moment&) const = default;
+  std::string ToString() const { return place + "#" + std::to_string(nth); }
+};
+
+// What the trace of one run's host tells.
+struct HostRecords {
+  std::vector<Moment> moments;            // in the order in which they happened
+  std::map<std::string, uint64_t> count;  // moments by place
+  std::set<std::string> fired;            // rules of the sweep's cases
+  size_t moments_before_fault = 0;        // before the first of these rules fired
+  // Without those that were flushed, which have a place of their own, and those of rules.
+  uint64_t failed_completions = 0;
+};
+
+// Returns the rules that make a host record every moment. They change nothing. They must be before
+// all other rules of the scenario. Polls and arming are left out, because a program may make
+// millions of these calls.
+std::string WitnessRules();
+
+// Reads a trace of `run --trace`. Returns a message for the user if the file is not such a trace.
+tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path);
+
+// All moments at one place.
+struct Site {
+  std::string place;
+  uint64_t moments = 0;
+};
+// Returns the places in the order of their first moments.
+std::vector<Site> SitesOf(const HostRecords& records);
+
+// Returns at most `most` of a site's moments: the first, the last, and others at equal distances.
+// 0: all.
+std::vector<uint64_t> ChosenMoments(uint64_t moments, uint64_t most);
+
+}  // namespace rdmaemu::cli

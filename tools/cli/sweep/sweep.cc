@@ -1,0 +1,172 @@
+#include "tools/cli/sweep/sweep.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+
+#include "emulator/runtime/clock.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/duration.h"
+#include "tools/cli/sweep/outcome.h"
+#include "tools/cli/sweep/random_cases.h"
+#include "tools/cli/sweep/runner.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kInterrupted = 130;  // as a shell's program that SIGINT has ended
+
+class SweepCommand {
+ public:
+  explicit SweepCommand(const SweepRequest& request)
+      : request_(request), runner_(request, fs::absolute(request.directory).string()) {}
+
+  int Do() {
+    if (const auto mistake = Mistake()) return Fail(kUsage, *mistake);
+    if (!request_.baseline.empty()) {
+      auto known = ReadBaseline(request_.baseline);
+      if (!known) return Fail(kUsage, known.error());
+      known_ = std::move(*known);
+    }
+    if (const auto made = MakeDirectory(); !made) return Fail(kRunFailed, made.error());
+    const Time began = runtime::RealNow();
+    if (const auto ready = runner_.RunWithoutFaults(); !ready) {
+      return Fail(kRunFailed, ready.error());
+    }
+    if (const int status = RunCases(); status != 0) return status;
+    results_.took_s = std::chrono::duration<double>(runtime::RealNow() - began).count();
+    return Finish();
+  }
+
+ private:
+  std::string File(const char* name) const { return runner_.directory() + "/" + name; }
+
+  std::optional<std::string> Mistake() const {
+    const SweptTest& test = request_.test;
+    if (test.server.empty() != test.client.empty()) return "--server and --client need each other";
+    if (test.is_pair() != test.command.empty()) {
+      return "give either a test behind --, as in: rdmaemu sweep -- ./my_test; or --server and "
+             "--client";
+    }
+    if (request_.time_budget != "0" && !ParseDuration(request_.time_budget)) {
+      return NotADuration(request_.time_budget);
+    }
+    if (!request_.limit.empty() && !ParseDuration(request_.limit)) {
+      return NotADuration(request_.limit);
+    }
+    for (const std::string& id : request_.cases) {
+      if (!ParseCase(id)) {
+        return "there is no case \"" + id +
+               "\"; a case is PLACE#N: FAULT, as the sweep prints it, such as \"call.reg_mr#1: "
+               "errno=ENOMEM\"";
+      }
+    }
+    return std::nullopt;
+  }
+
+  tl::expected<void, std::string> MakeDirectory() {
+    std::error_code error;
+    fs::create_directories(runner_.directory(), error);
+    if (error) {
+      return tl::unexpected("cannot make the directory " + runner_.directory() + ": " +
+                            error.message());
+    }
+    if (request_.is_resumed) {
+      results_.outcomes = ReadOutcomes(File("results.jsonl"));
+      runner_.SetFindings(results_.outcomes);
+    } else {
+      fs::remove(File("results.jsonl"), error);
+    }
+    log_.open(File("results.jsonl"), std::ios::app);
+    if (!log_) return tl::unexpected("cannot write " + File("results.jsonl"));
+    return {};
+  }
+
+  int RunCases() {
+    const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
+    results_.sites = sites.size();
+    std::vector<SweepCase> plan = MakePlan(sites, request_.plan);
+    const auto add = [this](Outcome outcome) { Add(std::move(outcome)); };
+    if (request_.is_random) {
+      runner_.SetBudget(std::chrono::duration_cast<Duration>(
+          std::chrono::duration<double>(request_.minutes * 60)));
+      RandomCases random(runner_, std::move(plan), request_);
+      random.Run(add);
+      results_.planned = results_.outcomes.size();
+      return 0;
+    }
+    if (!request_.cases.empty()) {
+      plan.clear();
+      for (const std::string& id : request_.cases) plan.push_back(*ParseCase(id));
+    } else if (plan.empty()) {
+      return Fail(kRunFailed,
+                  "there is nothing to sweep: the test passed " + std::to_string(sites.size()) +
+                      " places, and none has a fault that --points and --faults select");
+    }
+    results_.planned = plan.size();
+    std::set<std::string> done;
+    for (const Outcome& each : results_.outcomes) done.insert(each.id);
+    std::erase_if(plan, [&](const SweepCase& one) { return done.contains(one.Id()); });
+    const auto budget = ParseDuration(request_.time_budget);
+    if (budget && request_.cases.empty()) runner_.SetBudget(*budget);
+    runner_.RunAll(plan, request_.max_runs, add);
+    return 0;
+  }
+
+  void Add(Outcome outcome) {
+    log_ << OutcomeLine(outcome) << std::flush;
+    results_.outcomes.push_back(std::move(outcome));
+  }
+
+  bool Write(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) Fail(kRunFailed, "cannot write " + path + ": " + std::strerror(errno));
+    return bool(file);
+  }
+
+  int Finish() {
+    const SweptTest& test = request_.test;
+    results_.test =
+        test.is_pair() ? std::vector<std::string>{test.server, test.client} : test.command;
+    results_.seed = test.seed;
+    for (Outcome& each : results_.outcomes) Compare(each, known_);
+    for (const KnownFinding& entry : known_) {
+      if (!entry.is_used) results_.stale.push_back(entry.id);
+    }
+    bool is_whole = bool(log_) && Write(File("results.json"), ToJson(results_)) &&
+                    Write(File("index.html"), ToHtml(results_));
+    if (!request_.junit.empty()) is_whole &= Write(request_.junit, ToJunit(results_));
+    if (request_.is_json) {
+      std::cout << ToJson(results_) << std::flush;
+    } else {
+      PrintText(results_, runner_.directory(), std::cout);
+      std::cout << "page: " << File("index.html") << std::endl;
+    }
+    if (runner_.is_interrupted()) return kInterrupted;
+    if (!is_whole || !std::cout || results_.Count(Verdict::kNotRun) > 0) return kRunFailed;
+    return results_.NewFindings() > 0 ? kFailed : 0;
+  }
+
+  const SweepRequest& request_;
+  SweepRunner runner_;
+  SweepResults results_;
+  std::vector<KnownFinding> known_;
+  std::ofstream log_;
+};
+
+}  // namespace
+
+int Sweep(const SweepRequest& request) { return SweepCommand(request).Do(); }
+
+}  // namespace rdmaemu::cli

@@ -1,0 +1,247 @@
+#include "tools/cli/sweep/test_run.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "emulator/runtime/clock.h"
+#include "tools/cli/ab.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/environment.h"
+#include "tools/cli/execute.h"
+#include "tools/cli/spawn.h"
+#include "tools/cli/sweep/threads.h"
+
+namespace rdmaemu::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kHost = "sweep";
+
+bool WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return bool(file);
+}
+
+// Starts a program whose output is a file, and whose end follows that of this process.
+pid_t StartInto(const std::string& output, const std::vector<std::string>& command) {
+  const pid_t parent = getpid(), child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(kRunFailed);
+  const int in = open("/dev/null", O_RDONLY);
+  const int out = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (in < 0 || out < 0) _exit(kRunFailed);
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(out, STDERR_FILENO);
+  Execute(command);
+}
+
+std::string Tail(const std::string& path, size_t bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const auto size = static_cast<size_t>(file.tellg());
+  file.seekg(static_cast<std::streamoff>(size > bytes ? size - bytes : 0));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<CheckFinding> ReadFindings(const std::string& path) {
+  std::vector<CheckFinding> findings;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("rule")) continue;
+    CheckFinding finding;
+    finding.rule = json.value("rule", "");
+    finding.title = json.value("title", "");
+    finding.place = json.value("place", "");
+    finding.text = finding.rule + ": " + finding.title;
+    if (!finding.place.empty()) {
+      finding.text += ", at " + finding.place;
+    }
+    for (const Json& object : json.value("objects", Json::array())) {
+      finding.text += "; " + object.value("name", "") + " of " + object.value("made_by", "");
+      const Json sites = object.value("created_at", Json::array());
+      if (!sites.empty()) finding.text += " at " + sites[0].get<std::string>();
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::string Quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + Quoted(word);
+  return line;
+}
+
+// The words of `run` that every run of a sweep has.
+std::vector<std::string> RunWords(const SweptTest& test, const std::string& binary) {
+  std::vector<std::string> words = {binary,    "run",     "--private", "--host", kHost,
+                                    "--clock", "virtual", "--seed",    test.seed};
+  words.insert(words.end(), test.host_options.begin(), test.host_options.end());
+  return words;
+}
+
+void SetEnd(RunResult& result, int wait_status, const std::string& of) {
+  int status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+  const std::string who = of.empty() ? "" : of + ": ";
+  // A shell, and `run`, exit with 128 + n when signal n ended their program.
+  const bool is_signal = status > 128 && status < 128 + NSIG;
+  result.end = is_signal ? RunResult::End::kSignal : RunResult::End::kStatus;
+  result.status = is_signal ? status - 128 : status;
+  result.why = who + (is_signal ? "signal " : "exit status ") + std::to_string(result.status);
+}
+
+// The statuses of a server and a client, as AbPrograms writes them. The worse one counts.
+bool SetEndOfPair(RunResult& result, const std::string& path) {
+  std::ifstream file(path);
+  const Json statuses = Json::parse(file, nullptr, false);
+  if (!statuses.is_array()) return false;
+  SetEnd(result, 0, "");
+  for (const Json& each : statuses) {
+    const std::string name = each.at(0), text = each.at(1);
+    RunResult of = result;
+    if (text == "stopped") {
+      of.end = RunResult::End::kTimeLimit;
+      of.why = "the " + name + " did not end after the others";
+    } else if (text.starts_with("signal ")) {
+      SetEnd(of, std::stoi(text.substr(7)), name);
+    } else if (text != "not started" && text != "0") {
+      SetEnd(of, std::stoi(text) << 8, name);
+    }
+    const bool is_worse = of.end > result.end || (of.end == result.end && result.status == 0);
+    if (is_worse) result = of;
+  }
+  return true;
+}
+
+}  // namespace
+
+tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const SweepCase& one,
+                                                  const std::string& directory, Duration limit,
+                                                  const std::string& report) {
+  std::error_code error;
+  fs::remove_all(directory, error);
+  fs::create_directories(directory, error);
+  TestRun run;
+  run.test_ = test;
+  run.directory_ = directory;
+  if (error || !WriteFile(run.File("rules.toml"), WitnessRules() + one.Rules())) {
+    return tl::unexpected("cannot write " + run.File("rules.toml") + ": " + std::strerror(errno) +
+                          "; give --report a directory that can be written");
+  }
+  std::vector<std::string> words = RunWords(test, BinaryPath());
+  words.insert(words.end(),
+               {"--scenario", run.File("rules.toml"), "--trace", run.File("host.jsonl")});
+  if (test.has_checks) {
+    words.insert(words.end(), {"--check", "--check-json", run.File("checks.jsonl")});
+  }
+  if (!report.empty()) words.insert(words.end(), {"--report", report, "--report-always"});
+  words.push_back("--");
+  if (test.is_pair()) {
+    const AbProgramsRequest programs{.backend = "emulator",
+                                     .device = "",
+                                     .timeout = test.listen_timeout,
+                                     .traces = run.File("pair"),
+                                     .hashes_payloads = false,
+                                     .programs = {{"server", test.server, fault::Until::kListens},
+                                                  {"client", test.client, fault::Until::kEnded}}};
+    if (!WriteRequest(programs, run.File("pair.request"))) {
+      return tl::unexpected("cannot write " + run.File("pair.request"));
+    }
+    words.insert(words.end(), {BinaryPath(), "ab-programs", run.File("pair.request")});
+  } else {
+    words.insert(words.end(), test.command.begin(), test.command.end());
+  }
+  fflush(nullptr);
+  run.process_ = StartInto(run.File("output"), words);
+  if (run.process_ < 0) {
+    return tl::unexpected(std::string("cannot start a process: ") + std::strerror(errno));
+  }
+  run.pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, run.process_, 0)));
+  run.began_ = runtime::RealNow();
+  run.deadline_ = run.began_ + limit;
+  return run;
+}
+
+std::optional<RunResult> TestRun::Look(Time now) {
+  int status = 0;
+  if (waitpid(process_, &status, WNOHANG) == process_) return Result(status, now);
+  if (now >= deadline_) EndPrograms(now);
+  return std::nullopt;
+}
+
+// `run` must end by itself, because it stops its host and removes its files. Its programs get
+// SIGTERM, then SIGKILL. `run` gets SIGKILL if that does not help.
+void TestRun::EndPrograms(Time now) {
+  std::vector<pid_t> programs = ProcessTree(process_);
+  std::erase(programs, process_);
+  if (ends_asked_++ == 0) threads_ = WaitingThreads(programs);
+  const int number = ends_asked_ == 1 ? SIGTERM : SIGKILL;
+  for (const pid_t program : programs) kill(program, number);
+  if (ends_asked_ > 2 || (ends_asked_ == 1 && programs.empty())) kill(process_, number);
+  deadline_ = now + kEndWithin;
+}
+
+RunResult TestRun::Result(int wait_status, Time now) const {
+  RunResult result;
+  result.took = now - began_;
+  result.output = Tail(File("output"), kMaxOutputBytes);
+  result.threads = threads_;
+  result.findings = ReadFindings(File("checks.jsonl"));
+  if (auto records = ReadHostRecords(File("host.jsonl"))) result.host = std::move(*records);
+  SetEnd(result, wait_status, "");
+  const bool not_run = result.end == RunResult::End::kStatus &&
+                       (result.status == kRunFailed || result.status == kNotFound ||
+                        result.status == kNotExecutable);
+  if (ends_asked_ > 0) {
+    result.end = RunResult::End::kTimeLimit;
+    result.why = "it did not end in time";
+  } else if (not_run || (test_.is_pair() && !SetEndOfPair(result, File("pair.status")))) {
+    result.end = RunResult::End::kNotRun;
+    result.why = "the test could not be run (status " + std::to_string(result.status) + ")";
+  }
+  return result;
+}
+
+std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
+                             const std::string& rules_path) {
+  if (test.is_pair()) {
+    return Joined(
+        {"rdmaemu", "sweep", "--case", one.Id(), "--server", test.server, "--client", test.client});
+  }
+  std::vector<std::string> words = RunWords(test, "rdmaemu");
+  if (test.has_checks) words.push_back("--check");
+  words.insert(words.end(), {"--scenario", rules_path, "--"});
+  words.insert(words.end(), test.command.begin(), test.command.end());
+  return Joined(words);
+}
+
+}  // namespace rdmaemu::cli

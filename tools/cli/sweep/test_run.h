@@ -1,0 +1,95 @@
+// Runs a test once, on a private host, with the rules of one case.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "emulator/base/time.h"
+#include "emulator/runtime/unique_fd.h"
+#include "tools/cli/sweep/cases.h"
+#include "tools/cli/sweep/sites.h"
+
+namespace rdmaemu::cli {
+
+// The test: a command, or a server and a client as lines for a shell.
+struct SweptTest {
+  std::vector<std::string> command;
+  std::string server, client;
+  std::string listen_timeout = "10s";     // for the server to listen, and to end after the client
+  std::vector<std::string> host_options;  // of `run`, such as --device
+  std::string seed = "1";
+  bool has_checks = true;
+
+  bool is_pair() const { return !server.empty(); }
+};
+
+// A finding of the usage checks (docs/checks.md).
+struct CheckFinding {
+  std::string rule, title, place;
+  std::string text;  // for people: title, place, and the objects with their creation sites
+
+  bool operator==(const CheckFinding& other) const {
+    return rule == other.rule && place == other.place;
+  }
+};
+
+struct RunResult {
+  enum class End { kStatus, kSignal, kTimeLimit, kNotRun };
+  End end = End::kNotRun;
+  int status = 0;   // or the number of the signal
+  std::string why;  // the end as text: "exit status 3", "server: signal 11"
+  HostRecords host;
+  std::vector<CheckFinding> findings;
+  std::string output;                // the last kMaxOutputBytes
+  std::vector<std::string> threads;  // at the time limit: what each thread waited for
+  Duration took{};
+};
+
+class TestRun {
+ public:
+  static constexpr size_t kMaxOutputBytes = 64 * 1024;
+  // How long the programs have to end after SIGTERM, and `run` after that.
+  static constexpr Duration kEndWithin = std::chrono::seconds(2);
+
+  // Starts the test in the directory, which it makes. A `report` directory gets what `run --report`
+  // leaves. Fails if no process can be started.
+  static tl::expected<TestRun, std::string> Start(const SweptTest& test, const SweepCase& one,
+                                                  const std::string& directory, Duration limit,
+                                                  const std::string& report = {});
+  TestRun(TestRun&&) = default;
+  TestRun& operator=(TestRun&&) = default;
+
+  // A descriptor that is readable when the run has ended.
+  int fd() const { return pidfd_.get(); }
+  // Returns when Look must be called again.
+  Time deadline() const { return deadline_; }
+  // Ends the programs if the time limit has passed. Returns the result when the run has ended.
+  std::optional<RunResult> Look(Time now);
+  // Ends the programs now.
+  void Stop(Time now) { EndPrograms(now); }
+
+ private:
+  TestRun() = default;
+  void EndPrograms(Time now);
+  RunResult Result(int wait_status, Time now) const;
+  std::string File(const char* name) const { return directory_ + "/" + name; }
+
+  SweptTest test_;
+  std::string directory_;
+  pid_t process_ = 0;
+  runtime::UniqueFd pidfd_;
+  Time began_, deadline_;
+  int ends_asked_ = 0;  // how often EndPrograms was called
+  std::vector<std::string> threads_;
+};
+
+// Returns the words of a command line that shows the case again, quoted for a shell.
+std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
+                             const std::string& rules_path);
+
+}  // namespace rdmaemu::cli

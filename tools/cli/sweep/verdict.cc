@@ -1,0 +1,143 @@
+#include "tools/cli/sweep/verdict.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rdmaemu::cli {
+namespace {
+
+constexpr std::array<const char*, 10> kNames = {"survived", "failed", "not-reached", "not-run",
+                                                "crashed",  "hung",   "sanitizer",   "wrong-result",
+                                                "misused",  "leaked"};
+static_assert(kNames.size() == static_cast<size_t>(kLastVerdict) + 1);
+
+// The first line that a sanitizer or valgrind has written.
+std::string SanitizerLine(const std::string& output) {
+  constexpr std::string_view kMarks[] = {"ERROR: AddressSanitizer",  "ERROR: LeakSanitizer",
+                                         "WARNING: ThreadSanitizer", "WARNING: MemorySanitizer",
+                                         ": runtime error: ",        "== Invalid read of size",
+                                         "== Invalid write of size"};
+  for (const std::string_view mark : kMarks) {
+    const size_t at = output.find(mark);
+    if (at == output.npos) continue;
+    const size_t newline = output.rfind('\n', at);
+    const size_t begin = newline == output.npos ? 0 : newline + 1;
+    return output.substr(begin, output.find('\n', at) - begin);
+  }
+  return {};
+}
+
+bool IsCrash(int number) {
+  constexpr int kCrashes[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  return std::ranges::find(kCrashes, number) != std::end(kCrashes);
+}
+
+bool IsLeak(const CheckFinding& finding) {
+  return finding.rule.starts_with("RDMAEMU-EXIT-") || finding.rule == "RDMAEMU-CM-009";
+}
+
+// The first finding that the dry run has not.
+const CheckFinding* NewFinding(const RunResult& run, const DryRun& dry, bool leaks) {
+  for (const CheckFinding& finding : run.findings) {
+    if (IsLeak(finding) != leaks) continue;
+    if (std::ranges::find(dry.result.findings, finding) == dry.result.findings.end()) {
+      return &finding;
+    }
+  }
+  return nullptr;
+}
+
+struct Done {
+  uint64_t completions = 0, connections = 0;
+};
+
+Done DoneIn(const HostRecords& host, const SweepCase& one) {
+  Done done;
+  for (const auto& [place, count] : host.count) {
+    if (place.starts_with("wc.") && place != "wc.flushed") done.completions += count;
+    if (place == "event.established" || place == "event.connect_response") {
+      done.connections += count;
+    }
+  }
+  done.completions -= std::min(done.completions, host.failed_completions);
+  if (host.fired.empty()) return done;
+  for (const SweepFaultAt& each : one.faults) {
+    if (each.moment.place.starts_with("wc.") && each.fault.name.starts_with("status=")) {
+      done.completions -= std::min<uint64_t>(done.completions, 1);
+    }
+    const bool is_event =
+        each.moment.place == "event.established" || each.moment.place == "event.connect_response";
+    if (is_event && each.fault.name.starts_with("event=")) {
+      done.connections -= std::min<uint64_t>(done.connections, 1);
+    }
+  }
+  return done;
+}
+
+std::string WhyWrong(const SweepCase& one, const RunResult& run, const DryRun& dry) {
+  if (!dry.counts_repeat) return {};
+  const Done now = DoneIn(run.host, one), before = DoneIn(dry.result.host, {});
+  const auto less = [&](const char* what, uint64_t a, uint64_t b) {
+    return run.why + ", but " + std::to_string(a) + " of " + std::to_string(b) + " " + what +
+           " succeeded";
+  };
+  if (now.completions < before.completions) {
+    return less("completions", now.completions, before.completions);
+  }
+  if (now.connections < before.connections) {
+    return less("connection events", now.connections, before.connections);
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* VerdictName(Verdict verdict) { return kNames.at(static_cast<size_t>(verdict)); }
+
+std::optional<Verdict> VerdictOf(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Verdict>(found - kNames.begin());
+}
+
+Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
+             const JudgeOptions& options) {
+  using End = RunResult::End;
+  const auto is_accepted = [&](Verdict verdict) {
+    return std::ranges::find(options.accepted, verdict) != options.accepted.end();
+  };
+  if (run.end == End::kNotRun) return {Verdict::kNotRun, run.why};
+  if (run.end == End::kTimeLimit && !is_accepted(Verdict::kHung)) return {Verdict::kHung, run.why};
+  if (const std::string line = SanitizerLine(run.output);
+      !line.empty() && !is_accepted(Verdict::kSanitizer)) {
+    return {Verdict::kSanitizer, line};
+  }
+  if (run.end == End::kSignal && IsCrash(run.status) && !is_accepted(Verdict::kCrashed)) {
+    return {Verdict::kCrashed, run.why};
+  }
+  if (const CheckFinding* const misuse = NewFinding(run, dry, false);
+      misuse != nullptr && !is_accepted(Verdict::kMisused)) {
+    return {Verdict::kMisused, misuse->text};
+  }
+  const bool is_success =
+      run.end == End::kStatus &&
+      (run.status == dry.result.status ||
+       std::ranges::find(options.expected, run.status) != options.expected.end());
+  if (is_success && !is_accepted(Verdict::kWrongResult)) {
+    if (const std::string why = WhyWrong(one, run, dry); !why.empty()) {
+      return {Verdict::kWrongResult, why};
+    }
+  }
+  if (const CheckFinding* const leak = NewFinding(run, dry, true);
+      leak != nullptr && !is_accepted(Verdict::kLeaked)) {
+    return {Verdict::kLeaked, leak->text};
+  }
+  if (run.host.fired.size() < one.faults.size()) {
+    return {Verdict::kNotReached, "the fault did not happen"};
+  }
+  return {is_success ? Verdict::kSurvived : Verdict::kFailed, run.why};
+}
+
+}  // namespace rdmaemu::cli
