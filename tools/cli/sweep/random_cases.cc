@@ -57,9 +57,10 @@ std::optional<SweepCase> RandomCases::Draw(const SweepRunner::Done& done) {
   if (after == nullptr || after->is_finding || after->moments.empty()) return std::nullopt;
   const size_t more = 1 + Below(kMaxFaults - 1);
   for (size_t i = 0; i < more; i++) {
-    // The smaller of two numbers: moments soon after the fault are more likely.
+    // The handling of a fault is soon after it.
     const size_t count = after->moments.size();
-    const Moment& moment = after->moments[std::min(Below(count), Below(count))];
+    const Moment& moment =
+        after->moments[Below(Below(2) == 0 ? count : std::min(count, kSoonMoments))];
     std::vector<SweepFault> faults = FaultsAt(moment.place);
     std::erase_if(
         faults, [&](const SweepFault& fault) { return !IsSelected(request_.plan, moment, fault); });
@@ -72,7 +73,11 @@ std::optional<SweepCase> RandomCases::Draw(const SweepRunner::Done& done) {
 
 void RandomCases::Report(const SweepCase& found, const SweepRunner::Judgement& judgement,
                          const SweepRunner::Done& done) {
-  if (!reported_.insert(found.Id()).second) return;
+  // A finding of the checks names its place in the program. Other cases may lead to that place.
+  const Verdict verdict = judgement.judged.verdict;
+  const bool has_place =
+      verdict == Verdict::kMisused || verdict == Verdict::kLeaked || verdict == Verdict::kSanitizer;
+  if (!reported_.insert(has_place ? judgement.judged.reason : found.Id()).second) return;
   findings_++;
   done(runner_.Finish(found, judgement));
 }

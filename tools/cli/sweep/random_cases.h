@@ -19,13 +19,16 @@ class RandomCases {
  public:
   // The most faults of one combination.
   static constexpr size_t kMaxFaults = 3;
+  // Half of the further faults are at one of this many moments after the first fault.
+  static constexpr size_t kSoonMoments = 6;
   // Draws that gave a known combination. Above this number there is nothing new to draw.
   static constexpr uint64_t kMaxVainDraws = 10'000;
 
   RandomCases(SweepRunner& runner, std::vector<SweepCase> plan, const SweepRequest& request);
 
   // Runs combinations until the runner's budget is used up. A finding is reduced to the fewest
-  // faults that show the same verdict.
+  // faults that show the same verdict. Of the findings of a usage check at one place of the
+  // program, only the first is reported.
   void Run(const SweepRunner::Done& done);
 
  private:

@@ -20,7 +20,7 @@ namespace rdmaemu::cli {
 struct SweptTest {
   std::vector<std::string> command;
   std::string server, client;
-  std::string listen_timeout = "10s";     // for the server to listen, and to end after the client
+  std::string listen_timeout = "3s";      // for the server to listen, and to end after the client
   std::vector<std::string> host_options;  // of `run`, such as --device
   std::string seed = "1";
   bool has_checks = true;

@@ -40,7 +40,7 @@ std::vector<std::string> WaitingThreads(const std::vector<pid_t>& processes) {
   std::vector<std::string> lines;
   for (const pid_t process : processes) {
     const fs::path directory = "/proc/" + std::to_string(process);
-    if (FirstLine(directory / "comm") == "rdmaemu") continue;
+    if (FirstLine(directory / "comm").starts_with("rdmaemu")) continue;
     std::error_code error;
     for (const auto& thread : fs::directory_iterator(directory / "task", error)) {
       if (lines.size() >= kMaxLines) return lines;
