@@ -60,7 +60,7 @@ void SweepOptions::AddTest() {
   sweep_
       ->add_option("--timeout", request_.test.listen_timeout,
                    "How long the server may take to listen, and to end after the client. "
-                   "Default: 10s")
+                   "Default: 3s")
       ->type_name("TIME");
   sweep_->add_option("--address", addresses_, "As for `run`")->type_name("ADDRESS");
   sweep_->add_option("--device", devices_, "As for `run`")->type_name("NAME[=PROFILE]");
