@@ -34,6 +34,7 @@ int Ab(const AbRequest& request);
 // statuses to `traces`.status: a JSON array of pairs, name and status.
 struct AbProgramsRequest {
   std::string backend, device, timeout, traces;
+  std::string end_timeout = {};  // for the server to end after the client; empty: `timeout`
   bool hashes_payloads = false;
   std::vector<fault::Program> programs;
 };

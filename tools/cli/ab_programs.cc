@@ -123,8 +123,8 @@ void StopRun(pid_t run) {
 // Starts the programs in their order, waits for them, and stops the servers.
 class ProgramsRunner {
  public:
-  ProgramsRunner(const AbProgramsRequest& request, Duration limit)
-      : request_(request), limit_(limit) {}
+  ProgramsRunner(const AbProgramsRequest& request, Duration limit, Duration end_limit)
+      : request_(request), limit_(limit), end_limit_(end_limit) {}
 
   // Returns the exit status of `ab-programs`.
   int Run() {
@@ -196,7 +196,7 @@ class ProgramsRunner {
     for (Running& each : running_) {
       if (each.program->until == fault::Until::kStarted) each.end = WaitFor(each.process);
     }
-    LookUntil(Clock::now() + limit_, [&] {
+    LookUntil(Clock::now() + end_limit_, [&] {
       return std::ranges::all_of(running_, [](Running& each) { return HasEndedNow(each); });
     });
   }
@@ -229,7 +229,7 @@ class ProgramsRunner {
   }
 
   const AbProgramsRequest& request_;
-  const Duration limit_;
+  const Duration limit_, end_limit_;
   std::deque<Running> running_;
   bool is_over_ = false;
 };
@@ -237,11 +237,10 @@ class ProgramsRunner {
 }  // namespace
 
 bool WriteRequest(const AbProgramsRequest& request, const std::string& path) {
-  nlohmann::json json = {{"backend", request.backend},
-                         {"device", request.device},
-                         {"timeout", request.timeout},
-                         {"traces", request.traces},
-                         {"hashes_payloads", request.hashes_payloads}};
+  nlohmann::json json = {
+      {"backend", request.backend}, {"device", request.device},
+      {"timeout", request.timeout}, {"end_timeout", request.end_timeout},
+      {"traces", request.traces},   {"hashes_payloads", request.hashes_payloads}};
   for (const fault::Program& each : request.programs) {
     json["programs"].push_back({each.name, each.command, fault::UntilName(each.until)});
   }
@@ -259,6 +258,7 @@ int AbPrograms(const std::string& path) {
     json.at("backend").get_to(request.backend);
     json.at("device").get_to(request.device);
     json.at("timeout").get_to(request.timeout);
+    json.at("end_timeout").get_to(request.end_timeout);
     json.at("traces").get_to(request.traces);
     json.at("hashes_payloads").get_to(request.hashes_payloads);
     for (const auto& each : json.at("programs")) {
@@ -270,7 +270,10 @@ int AbPrograms(const std::string& path) {
   }
   const std::optional<Duration> limit = ParseDuration(request.timeout);
   if (!limit) return Fail(kUsage, NotADuration(request.timeout));
-  return ProgramsRunner(request, *limit).Run();
+  const std::string& end_timeout = request.end_timeout;
+  const auto end_limit = end_timeout.empty() ? limit : ParseDuration(end_timeout);
+  if (!end_limit) return Fail(kUsage, NotADuration(end_timeout));
+  return ProgramsRunner(request, *limit, *end_limit).Run();
 }
 
 }  // namespace rdmaemu::cli

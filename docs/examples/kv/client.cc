@@ -1,6 +1,9 @@
 #include "client.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
+
+#include <cerrno>
 
 namespace kv {
 namespace {
@@ -91,8 +94,24 @@ Response Client::AwaitResponse() {
       end_->PostReceive(completion.wr_id);
       return response;
     }
-    end_->TakeNotice();
+    AwaitNotice();
     end_->Arm();
+  }
+}
+
+// A server may end the connection instead of answering. No completion shows that.
+void Client::AwaitNotice() {
+  pollfd fds[] = {{end_->descriptor(), POLLIN, 0}, {events_->fd, POLLIN, 0}};
+  if (poll(fds, 2, -1) < 0) {
+    if (errno == EINTR) return;
+    throw RdmaError("poll", errno);
+  }
+  if (fds[0].revents != 0) return end_->TakeNotice();  // the answer may precede the end
+  rdma_cm_event* raw = nullptr;
+  Check(rdma_get_cm_event(events_.get(), &raw), "rdma_get_cm_event");
+  const Event event(raw);
+  if (event->event == RDMA_CM_EVENT_DISCONNECTED || event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+    throw RdmaError(std::string("the connection has ended: ") + rdma_event_str(event->event));
   }
 }
 

@@ -29,6 +29,8 @@ class Client {
   void Expect(rdma_cm_event_type wanted);
   Response Ask(Operation operation, std::string_view key, std::string_view value);
   Response AwaitResponse();
+  // Waits until completions may be available. Throws when the connection has ended.
+  void AwaitNotice();
 
   EventChannel events_;
   std::unique_ptr<Endpoint> end_;

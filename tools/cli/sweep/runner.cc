@@ -69,7 +69,10 @@ struct SweepRunner::Slot {
 };
 
 SweepRunner::SweepRunner(const SweepRequest& request, std::string directory)
-    : request_(request), directory_(std::move(directory)), has_terminal_(isatty(2) == 1) {
+    : request_(request),
+      test_(request.test),
+      directory_(std::move(directory)),
+      has_terminal_(isatty(2) == 1) {
   struct sigaction action {};
   action.sa_handler = Interrupt;
   for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
@@ -78,7 +81,7 @@ SweepRunner::SweepRunner(const SweepRequest& request, std::string directory)
 tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
   if (const auto given = ParseDuration(request_.limit)) limit_ = *given;
   for (int i = 0; i < 2; i++) {
-    auto started = TestRun::Start(request_.test, {}, directory_ + "/without-faults", limit_);
+    auto started = TestRun::Start(test_, {}, directory_ + "/without-faults", limit_);
     if (!started) return tl::unexpected(started.error());
     std::optional<RunResult> result = Await(std::move(*started));
     if (!result) return tl::unexpected(std::string("interrupted"));
@@ -94,6 +97,7 @@ tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
       }
       return tl::unexpected(message);
     }
+    if (result->server_was_stopped) test_.end_timeout = kServerEndsWithin;
     if (i > 0) dry_.counts_repeat = result->host.count == dry_.result.host.count;
     // A program may break a rule of the checks in one of several orders of its threads.
     std::vector<CheckFinding> findings = std::move(dry_.result.findings);
@@ -134,7 +138,7 @@ std::optional<RunResult> SweepRunner::Await(TestRun run) {
 }
 
 std::optional<SweepRunner::Judgement> SweepRunner::RunOne(const SweepCase& one) {
-  auto started = TestRun::Start(request_.test, one, directory_ + "/run-0", limit_);
+  auto started = TestRun::Start(test_, one, directory_ + "/run-0", limit_);
   if (!started) return Judgement{{}, {Verdict::kNotRun, started.error()}};
   std::optional<RunResult> result = Await(std::move(*started));
   if (!result) return std::nullopt;
@@ -171,8 +175,8 @@ void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs,
         }
       }
       if (!slot && next < end && !IsOver()) {
-        auto started = TestRun::Start(request_.test, cases[next],
-                                      directory_ + "/run-" + std::to_string(i), limit_);
+        auto started =
+            TestRun::Start(test_, cases[next], directory_ + "/run-" + std::to_string(i), limit_);
         if (started) {
           slot.emplace(Slot{next, std::move(*started)});
         } else {
@@ -219,7 +223,7 @@ void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outco
     const std::string report = directory_ + "/" + name;
     std::error_code error;
     fs::remove_all(report, error);
-    auto again = TestRun::Start(request_.test, one, directory_ + "/run-again", limit_, report);
+    auto again = TestRun::Start(test_, one, directory_ + "/run-again", limit_, report);
     const std::optional<RunResult> result =
         again ? Await(std::move(*again)) : std::optional<RunResult>();
     if (result) {
@@ -239,7 +243,7 @@ void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outco
       outcome.details.push_back("| " + line);
     }
   }
-  outcome.command = ReproduceCommand(request_.test, one, rules_path);
+  outcome.command = ReproduceCommand(test_, one, rules_path);
 }
 
 void SweepRunner::ShowProgress(uint64_t runs, uint64_t planned, uint64_t findings) {

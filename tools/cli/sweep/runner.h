@@ -22,6 +22,8 @@ class SweepRunner {
   static constexpr Duration kMostLimit = std::chrono::seconds(60);
   // Each new finding is run once more for its report, up to this many.
   static constexpr uint64_t kMaxReports = 100;
+  // A server that does not end by itself gets this long after its client.
+  static constexpr const char* kServerEndsWithin = "200ms";
   static constexpr Duration kProgressEvery = std::chrono::seconds(10);  // without a terminal
 
   SweepRunner(const SweepRequest& request, std::string directory);
@@ -59,6 +61,7 @@ class SweepRunner {
   void Report(const SweepCase& one, const Judgement& judgement, Outcome& outcome);
 
   const SweepRequest& request_;
+  SweptTest test_;  // of the request
   std::string directory_;
   Duration limit_ = kDryLimit;
   DryRun dry_;

@@ -131,11 +131,11 @@ bool SetEndOfPair(RunResult& result, const std::string& path) {
   for (const Json& each : statuses) {
     const std::string name = each.at(0), text = each.at(1);
     RunResult of = result;
-    if (text == "stopped" && may_wait) continue;
     if (text == "stopped") {
-      of.end = RunResult::End::kTimeLimit;
-      of.why = "the " + name + " did not end after the others";
-    } else if (text.starts_with("signal ")) {
+      result.server_was_stopped = !may_wait;
+      continue;
+    }
+    if (text.starts_with("signal ")) {
       SetEnd(of, std::stoi(text.substr(7)), name);
     } else if (text != "not started" && text != "0") {
       SetEnd(of, std::stoi(text) << 8, name);
@@ -174,6 +174,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
                                      .device = "",
                                      .timeout = test.listen_timeout,
                                      .traces = run.File("pair"),
+                                     .end_timeout = test.end_timeout,
                                      .hashes_payloads = false,
                                      .programs = {{"server", test.server, fault::Until::kListens},
                                                   {"client", test.client, fault::Until::kEnded}}};

@@ -22,6 +22,8 @@ struct SweptTest {
   std::string server, client;
   std::string listen_timeout = "3s";      // for the server to listen, and to end after the client
   std::vector<std::string> host_options;  // of `run`, such as --device
+  // How long the server may take to end after the client; empty: listen_timeout.
+  std::string end_timeout = {};
   std::string seed = "1";
   bool has_checks = true;
 
@@ -41,8 +43,9 @@ struct CheckFinding {
 struct RunResult {
   enum class End { kStatus, kSignal, kTimeLimit, kNotRun };
   End end = End::kNotRun;
-  int status = 0;   // or the number of the signal
-  std::string why;  // the end as text: "exit status 3", "server: signal 11"
+  int status = 0;                   // or the number of the signal
+  bool server_was_stopped = false;  // a pair's server did not end by itself after the client
+  std::string why;                  // the end as text: "exit status 3", "server: signal 11"
   HostRecords host;
   std::vector<CheckFinding> findings;
   std::string output;                // the last kMaxOutputBytes

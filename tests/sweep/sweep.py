@@ -1,0 +1,259 @@
+"""Tests `rdmaemu sweep` with planted.c: each planted mistake is found, and nothing else."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import emulated  # noqa: E402
+from emulated import Emulator, Failure  # noqa: E402
+
+PLANTED = os.path.join(HERE, "planted")
+
+# mistake: (the cases that may show it, a case that does, its verdict). The first pattern keeps a
+# sweep short: faults at other places are those of `none`.
+MISTAKES = {
+    "leak-on-reject": ("cm.*,event.connect_response", "cm.req#1: reject=28", ("leaked", "misused")),
+    "no-ack": ("event.addr_resolved", "event.addr_resolved#1: event=ADDR_ERROR", ("hung",)),
+    "wait-on-flush": ("wc.recv", "wc.recv#1: status=WR_FLUSH_ERR", ("hung",)),
+    "double-free": ("call.create_*", "call.create_qp#1: errno=ENOMEM", ("misused",)),
+    "ignored-wc": ("wc.*", "wc.send#2: status=RETRY_EXC_ERR", ("wrong-result",)),
+    "null-mr": ("call.reg_mr", "call.reg_mr#1: errno=ENOMEM", ("crashed",)),
+    "ignored-post": ("call.post_*", "call.post_send#1: errno=ENOMEM", ("hung",)),
+    "used-id": ("event.connect_response", "event.connect_response#1: event=UNREACHABLE",
+                ("misused",)),
+    "false-success": ("event.route_resolved", "event.route_resolved#1: event=ROUTE_ERROR",
+                      ("wrong-result",)),
+    "leak-cq": ("call.create_*", "call.create_qp#1: errno=ENOMEM", ("leaked",)),
+}
+# mistake: (places, a word of each of the two faults, its verdict)
+PAIRS = {
+    "pair-retry": ("cm.req,call.resolve_addr,call.alloc_pd", ("reject=28", "call."),
+                   ("misused", "leaked")),
+    "pair-region": ("call.reg_mr,call.alloc_pd,call.create_cq", ("call.reg_mr", "call.reg_mr"),
+                    ("crashed",)),
+    "pair-cleanup": ("wc.*,call.disconnect,call.dereg_mr", ("wc.", "call.disconnect"), ("hung",)),
+}
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def sweep(emulator, name, *words, test=None, status=None):
+    """Runs a sweep. Returns its results as of --json."""
+    report = os.path.join(emulator.directory, name)
+    result = emulator.rdmaemu("sweep", "--report", report, "--json", *words,
+                              *(["--", *test] if test else []))
+    said = result.stdout + result.stderr
+    check(status is None or result.returncode == status,
+          "status %s instead of %s: %s" % (result.returncode, status, said))
+    try:
+        return json.loads(result.stdout), report
+    except ValueError:
+        raise Failure("no results: " + said)
+
+
+def findings(results):
+    return [case for case in results["cases"] if case["verdict"] in
+            ("crashed", "hung", "sanitizer", "wrong-result", "misused", "leaked", "not-run")]
+
+
+def a_correct_program_has_no_finding():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "none", test=[PLANTED, "none"], status=0)
+        check(findings(results) == [], "findings: %s" % findings(results))
+        check(results["planned"] == len(results["cases"]) > 100, "too few cases")
+        check(results["counts"]["survived"] > 20 and results["counts"]["failed"] > 20,
+              "the faults do nothing: %s" % results["counts"])
+
+
+def each_planted_mistake_is_found(name):
+    points, case, verdicts = MISTAKES[name]
+    with Emulator() as emulator:
+        results, report = sweep(emulator, name, "--points", points,
+                               *(["--faults", case.split(": ")[1], "--limit", "1s"]
+                                 if "hung" in verdicts else []),
+                               test=[PLANTED, name], status=1)
+        found = findings(results)
+        check([one for one in found if one["case"] == case and one["verdict"] in verdicts],
+              "not found: %s" % found)
+        others = [one for one in found if one["verdict"] not in verdicts]
+        check(not others, "other verdicts: %s" % others)
+        one = next(one for one in found if one["case"] == case)
+        check(os.path.exists(os.path.join(report, one["report"], "rules.toml")), "no report")
+
+
+def the_printed_command_shows_a_crash_again():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "again", "--points", "call.reg_mr", "--per-site", "1",
+                           test=[PLANTED, "null-mr"], status=1)
+        command = findings(results)[0]["command"].split()
+        check(command[0] == "rdmaemu", "the command is %s" % command)
+        again = emulator.rdmaemu(*command[1:])
+        check(again.returncode == 128 + signal.SIGSEGV, "status %s" % again.returncode)
+
+
+def two_faults_are_found_and_reduced(name):
+    points, words, verdicts = PAIRS[name]
+    with Emulator() as emulator:
+        alone, _ = sweep(emulator, "alone", "--points", points, test=[PLANTED, name], status=0)
+        check(findings(alone) == [], "one fault shows it: %s" % findings(alone))
+        results, _ = sweep(emulator, "random", "--random", "--minutes", "0.5", "--points", points,
+                           "--max-runs", "400", "--seed", "7", "--limit", "1s",
+                           "--faults", "reject=28,errno=*,status=*",
+                           test=[PLANTED, name], status=1)
+        found = findings(results)
+        for one in found:
+            check(one["case"].count(" + ") == 1, "not two faults: %s" % one["case"])
+            check(one["verdict"] in verdicts, "another verdict: %s" % one)
+        check(any(all(word in one["case"] for word in words) for one in found),
+              "not the planted faults: %s" % [one["case"] for one in found])
+
+
+def the_same_seed_draws_the_same_cases():
+    with Emulator() as emulator:
+        drawn = []
+        for name in ("a", "b"):
+            results, _ = sweep(emulator, name, "--random", "--max-runs", "25", "--seed", "3",
+                               test=[PLANTED, "none"], status=0)
+            drawn.append([case["case"] for case in results["cases"]])
+        check(drawn[0] == drawn[1] != [], "%s\n%s" % tuple(drawn))
+
+
+def shards_together_are_the_whole():
+    with Emulator() as emulator:
+        words = ["--points", "call.*", "--faults", "errno=ENOMEM"]
+        whole, _ = sweep(emulator, "whole", *words, test=[PLANTED, "none"], status=0)
+        parts = []
+        for shard in ("1/2", "2/2"):
+            part, _ = sweep(emulator, "part", *words, "--shard", shard, test=[PLANTED, "none"],
+                            status=0)
+            parts += [case["case"] for case in part["cases"]]
+        check(sorted(parts) == sorted(case["case"] for case in whole["cases"]), "%s" % parts)
+        check(len(parts) == len(set(parts)), "a case is in two shards")
+
+
+def an_interrupted_sweep_is_resumed():
+    with Emulator() as emulator:
+        words = ["--points", "event.*"]
+        first, report = sweep(emulator, "resumed", *words, "--max-runs", "5",
+                              test=[PLANTED, "none"], status=0)
+        check(len(first["cases"]) == 5 < first["planned"], "%s" % first["planned"])
+        second, _ = sweep(emulator, "resumed", *words, "--resume", test=[PLANTED, "none"], status=0)
+        check(len(second["cases"]) == second["planned"] == first["planned"], "%s" % second)
+        check(second["cases"][:5] == first["cases"], "cases were run again")
+
+
+def a_baseline_accepts_known_findings():
+    with Emulator() as emulator:
+        path = os.path.join(emulator.directory, "known.toml")
+        words = ["--points", "call.reg_mr", "--per-site", "1", "--baseline", path]
+        with open(path, "w") as file:
+            file.write('[[known]]\ncase = "call.reg_mr#*"\nverdict = "crashed"\nreason = "bug 1"\n'
+                       '[[known]]\ncase = "call.never#1: drop"\nreason = "bug 2"\n')
+        results, _ = sweep(emulator, "known", *words, test=[PLANTED, "null-mr"], status=0)
+        check(results["new_findings"] == 0 and results["counts"]["crashed"] > 0, "%s" % results)
+        check(results["stale"] == ["call.never#1: drop"], "%s" % results["stale"])
+        with open(path, "w") as file:
+            file.write('[[known]]\ncase = "call.reg_mr#*"\n')
+        wrong = emulator.rdmaemu("sweep", *words, "--", PLANTED)
+        check(wrong.returncode == 2 and "reason" in wrong.stderr, wrong.stderr)
+
+
+def a_failing_test_is_not_swept():
+    with Emulator() as emulator:
+        report = os.path.join(emulator.directory, "fails")
+        result = emulator.rdmaemu("sweep", "--report", report, "--", "sh", "-c", "echo why; exit 4")
+        check(result.returncode == 125, "status %s" % result.returncode)
+        for word in ("fails without a fault", "exit status 4", "why", "--expect"):
+            check(word in result.stderr, "%r is not in %s" % (word, result.stderr))
+        result = emulator.rdmaemu("sweep", "--report", report, "--", "true")
+        check(result.returncode == 125 and "nothing to sweep" in result.stderr, result.stderr)
+
+
+def a_server_and_its_client():
+    emulated.need("rping")
+    with Emulator() as emulator:
+        results, report = sweep(
+            emulator, "pair", "--server", "rping -s -C 1 -a 127.0.0.1", "--client",
+            "rping -c -C 1 -a 127.0.0.1", "--points", "event.connect_response", "--faults",
+            "event=*", "--limit", "20s")
+        check(len(results["cases"]) == 3, "%s" % results["cases"])
+        check(all(case["verdict"] != "not-run" for case in results["cases"]), "%s" % results)
+        case = results["cases"][0]["case"]
+        one, _ = sweep(emulator, "one", "--case", case, "--server", "rping -s -C 1 -a 127.0.0.1",
+                       "--client", "rping -c -C 1 -a 127.0.0.1", "--limit", "20s")
+        check([each["case"] for each in one["cases"]] == [case], "%s" % one["cases"])
+
+
+def the_pages_have_every_case():
+    with Emulator() as emulator:
+        junit = os.path.join(emulator.directory, "junit.xml")
+        results, report = sweep(emulator, "pages", "--points", "call.create_qp", "--junit", junit,
+                                test=[PLANTED, "leak-cq"], status=1)
+        with open(junit) as file:
+            text = file.read()
+        check(text.count("<testcase ") == len(results["cases"]), text)
+        check(text.count("<failure ") == len(findings(results)), text)
+        with open(os.path.join(report, "index.html")) as file:
+            page = file.read()
+        check(len(re.findall(r'href="#case\d+"', page)) == len(results["cases"]), page)
+        check("http" not in page, "the page refers to another site")
+
+
+def mistakes_in_the_command_are_explained():
+    with Emulator() as emulator:
+        for words, said in (
+                (["--server", "x", "--", "true"], "--server and --client"),
+                (["--server", "x", "--client", "y", "--", "true"], "either a test"),
+                ([], "either a test"),
+                (["--case", "call.reg_mr", "--", "true"], "PLACE#N: FAULT"),
+                (["--shard", "3/2", "--", "true"], "I/N"),
+                (["--accept", "survived", "--", "true"], "no verdict"),
+                (["--time-budget", "fast", "--", "true"], "not a duration")):
+            result = emulator.rdmaemu("sweep", *words)
+            check(result.returncode == 2 and said in result.stderr,
+                  "%s: %s %s" % (words, result.returncode, result.stderr))
+
+
+def an_interrupt_ends_the_programs_and_keeps_the_results():
+    with Emulator() as emulator:
+        report = os.path.join(emulator.directory, "interrupted")
+        process = subprocess.Popen(
+            [emulated.RDMAEMU, "sweep", "--report", report, "--points", "call.post_send", "--limit",
+             "60s", "--", PLANTED, "ignored-post"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=emulator.env)
+        log = os.path.join(report, "run-0", "rules.toml")
+        until = time.monotonic() + 30
+        while not os.path.exists(log) and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[0]
+        check(process.returncode == 130, "status %s: %s" % (process.returncode, said))
+        check(os.path.exists(os.path.join(report, "index.html")), said)
+
+
+def main():
+    cases = [(each.__name__, each) for each in (
+        a_correct_program_has_no_finding, the_printed_command_shows_a_crash_again,
+        the_same_seed_draws_the_same_cases, shards_together_are_the_whole,
+        an_interrupted_sweep_is_resumed, a_baseline_accepts_known_findings,
+        a_failing_test_is_not_swept, a_server_and_its_client, the_pages_have_every_case,
+        mistakes_in_the_command_are_explained,
+        an_interrupt_ends_the_programs_and_keeps_the_results)]
+    cases += [("finds_" + name, lambda name=name: each_planted_mistake_is_found(name))
+              for name in MISTAKES]
+    cases += [("finds_" + name, lambda name=name: two_faults_are_found_and_reduced(name))
+              for name in PAIRS]
+    return emulated.run_cases("sweep", cases, at_once=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
