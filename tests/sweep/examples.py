@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
-EXAMPLES = os.path.join(HERE, "..", "..", "docs", "examples")
+EXAMPLES = os.path.abspath("docs/examples")
 
 
 def is_clean(words):
@@ -30,16 +30,39 @@ def is_clean(words):
             raise Failure("only %d cases were run" % len(results["cases"]))
 
 
+# The server ends by SIGTERM. The test fails if the server ends before it listens.
+TEST = """
+$1 & server=$!
+until "$3" wait --host sweep --listening 7471 --timeout 100ms 2>/dev/null; do
+  kill -0 $server || exit 9
+done
+$2
+status=$?
+kill $server
+wait $server
+exit $status
+"""
+
+
+def is_pair_clean(server, client):
+    is_clean(["--program-time", "--per-site", "1", "--jobs", "2", "--time-budget", "0", "--", "sh",
+              "-c", TEST, "sh", server, client, emulated.RDMAEMU])
+
+
 def the_key_value_example_is_clean():
-    server = os.path.join(EXAMPLES, "kv", "kv_server")
-    client = os.path.join(EXAMPLES, "kv", "kv_client")
-    is_clean(["--server", "%s 7471" % server, "--client",
-              "%s 127.0.0.1 7471 put name value" % client, "--time-budget", "50s"])
+    binaries = os.path.join(EXAMPLES, "kv")
+    is_pair_clean("%s/kv_server 7471" % binaries,
+                  "%s/kv_client 127.0.0.1 7471 put name value" % binaries)
+
+
+def the_event_driven_example_is_clean():
+    service = os.path.join(EXAMPLES, "epoll", "service")
+    is_pair_clean("%s serve 7471" % service, "%s ask 127.0.0.1 7471 hello" % service)
 
 
 def main():
     return emulated.run_cases("sweep.examples", [(each.__name__, each) for each in (
-        the_key_value_example_is_clean,)])
+        the_key_value_example_is_clean, the_event_driven_example_is_clean)])
 
 
 if __name__ == "__main__":

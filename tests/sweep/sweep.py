@@ -105,8 +105,8 @@ def two_faults_are_found_and_reduced(name):
     with Emulator() as emulator:
         alone, _ = sweep(emulator, "alone", "--points", points, test=[PLANTED, name], status=0)
         check(findings(alone) == [], "one fault shows it: %s" % findings(alone))
-        results, _ = sweep(emulator, "random", "--random", "--minutes", "0.5", "--points", points,
-                           "--max-runs", "400", "--seed", "7", "--limit", "1s",
+        results, _ = sweep(emulator, "random", "--random", "--minutes", "0.4", "--points", points,
+                           "--max-runs", "250", "--seed", "7", "--limit", "1s",
                            "--faults", "reject=28,errno=*,status=*",
                            test=[PLANTED, name], status=1)
         found = findings(results)

@@ -65,6 +65,8 @@ void SweepOptions::AddTest() {
   sweep_->add_option("--address", addresses_, "As for `run`")->type_name("ADDRESS");
   sweep_->add_option("--device", devices_, "As for `run`")->type_name("NAME[=PROFILE]");
   sweep_->add_option("--profile", profiles_, "As for `run`")->type_name("PROFILE");
+  sweep_->add_flag("--program-time", has_program_time_,
+                   "As for `run`: the test's timers and time-outs follow the virtual clock");
   sweep_
       ->add_option("--seed", request_.test.seed,
                    "Seed of the hosts and of the random combinations. Default: 1")
@@ -201,6 +203,7 @@ int SweepOptions::Do(const std::vector<std::string>& command) {
   pass_on("--address", addresses_);
   pass_on("--device", devices_);
   pass_on("--profile", profiles_);
+  if (has_program_time_) request_.test.host_options.push_back("--program-time");
   return Sweep(request_);
 }
 

@@ -26,7 +26,7 @@ class SweepOptions {
   SweepRequest request_;
   std::vector<std::string> devices_, addresses_, profiles_, accepted_;
   std::string shard_;
-  bool has_no_checks_ = false;
+  bool has_no_checks_ = false, has_program_time_ = false;
 };
 
 }  // namespace rdmaemu::cli

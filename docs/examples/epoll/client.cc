@@ -54,6 +54,7 @@ void Client::Connect() {
   parameters.private_data_len = static_cast<uint8_t>(kHello.size());
   parameters.retry_count = parameters.rnr_retry_count = kRetries;
   Check(rdma_connect(id_.get(), &parameters), "rdma_connect");
+  connection_->HasBegun();
 }
 
 void Client::OnCmEvent(const CmEvent& event) {

@@ -108,8 +108,13 @@ class Connection {
   void Send(uint64_t sequence, std::string_view text);
   // Handles all completions without calling OnProgress.
   void TakeCompletions();
+  // Call this after rdma_connect or rdma_accept has succeeded. Only then there is a connection to
+  // end.
+  void HasBegun() { has_begun_ = true; }
   // Sends a DREQ. This side gets DISCONNECTED when the peer has answered.
-  void Disconnect() { rdma_disconnect(id_); }
+  void Disconnect() {
+    if (has_begun_) rdma_disconnect(id_);
+  }
   // Marks the connection as failed. error() keeps the first reason: later errors are its
   // consequences.
   void Fail(const std::string& why);
@@ -122,6 +127,7 @@ class Connection {
 
   Context& context_;
   rdma_cm_id* const id_;
+  bool has_begun_ = false;
   Owner& owner_;
   std::string error_;
   std::array<Message, 2 * kDepth> messages_;  // receives, then sends; wr_id is the index

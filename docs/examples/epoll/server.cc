@@ -59,6 +59,7 @@ void Server::Accept(const CmEvent& request) {
     rdma_conn_param parameters = {};
     parameters.rnr_retry_count = 3;
     Check(rdma_accept(id, &parameters), "rdma_accept");
+    peer.connection->HasBegun();
   } catch (const std::runtime_error& error) {
     return Reject(id, error.what());
   }

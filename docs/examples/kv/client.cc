@@ -4,11 +4,28 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <iterator>
 
 namespace kv {
 namespace {
 
 constexpr int kResolve_ms = 2000;
+
+// Takes an asynchronous event of the device. The event may be an old one, so the port's state
+// counts.
+void CheckDevice(rdma_cm_id* id) {
+  ibv_context* const device = id->verbs;
+  ibv_async_event event;
+  Check(ibv_get_async_event(device, &event), "ibv_get_async_event");
+  const ibv_event_type type = event.event_type;
+  ibv_ack_async_event(&event);
+  ibv_port_attr port = {};
+  const bool is_up =
+      ibv_query_port(device, id->port_num, &port) == 0 && port.state == IBV_PORT_ACTIVE;
+  if (!is_up || type == IBV_EVENT_DEVICE_FATAL) {
+    throw RdmaError(std::string("the connection has ended: ") + ibv_event_type_str(type));
+  }
+}
 
 // The extra memory of an endpoint: the request to send, and the received value.
 struct Exchange {
@@ -99,14 +116,17 @@ Response Client::AwaitResponse() {
   }
 }
 
-// A server may end the connection instead of answering. No completion shows that.
+// A server may end the connection instead of answering, or the link may be down. No completion
+// shows that.
 void Client::AwaitNotice() {
-  pollfd fds[] = {{end_->descriptor(), POLLIN, 0}, {events_->fd, POLLIN, 0}};
-  if (poll(fds, 2, -1) < 0) {
-    if (errno == EINTR) return;
-    throw RdmaError("poll", errno);
-  }
+  rdma_cm_id* const id = end_->id();
+  pollfd fds[] = {
+      {end_->descriptor(), POLLIN, 0}, {events_->fd, POLLIN, 0}, {id->verbs->async_fd, POLLIN, 0}};
+  const int ready = poll(fds, std::size(fds), -1);
+  if (ready < 0 && errno == EINTR) return;
+  if (ready < 0) throw RdmaError("poll", errno);
   if (fds[0].revents != 0) return end_->TakeNotice();  // the answer may precede the end
+  if (fds[2].revents != 0) return CheckDevice(id);
   rdma_cm_event* raw = nullptr;
   Check(rdma_get_cm_event(events_.get(), &raw), "rdma_get_cm_event");
   const Event event(raw);

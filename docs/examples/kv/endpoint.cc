@@ -20,14 +20,14 @@ Endpoint::Endpoint(Id id, size_t receive_bytes, size_t extra_bytes)
   attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
   attributes.qp_type = IBV_QPT_RC;
   Check(rdma_create_qp(id_.get(), id_->pd, &attributes), "rdma_create_qp");
+  queue_pair_.reset(id_.get());
   for (uint64_t slot = 0; slot < kReceives; slot++) PostReceive(slot);
   Arm();
 }
 
 Endpoint::~Endpoint() {
-  // Destroys the queue pair first because it uses all the other objects.
-  if (id_->qp != nullptr) rdma_destroy_qp(id_.get());
   // The device may have been removed. All objects of the device must be destroyed before the id.
+  queue_pair_.reset();
   memory_.reset();
   queue_.reset();
   channel_.reset();

@@ -48,6 +48,7 @@ class Endpoint {
   CompletionChannel channel_;
   CompletionQueue queue_;
   Memory memory_;
+  QueuePair queue_pair_;  // uses all of the above
 };
 
 }  // namespace kv

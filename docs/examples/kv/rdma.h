@@ -39,6 +39,8 @@ struct Ends {
 };
 using EventChannel = std::unique_ptr<rdma_event_channel, Ends<rdma_destroy_event_channel>>;
 using Id = std::unique_ptr<rdma_cm_id, Ends<rdma_destroy_id>>;
+// Of an id that has a queue pair. The id outlives it.
+using QueuePair = std::unique_ptr<rdma_cm_id, Ends<rdma_destroy_qp>>;
 using Event = std::unique_ptr<rdma_cm_event, Ends<rdma_ack_cm_event>>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Ends<ibv_destroy_comp_channel>>;
 using CompletionQueue = std::unique_ptr<ibv_cq, Ends<ibv_destroy_cq>>;

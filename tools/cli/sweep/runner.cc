@@ -214,7 +214,6 @@ Outcome SweepRunner::Finish(const SweepCase& one, const Judgement& judgement) {
 
 void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outcome& outcome) {
   outcome.rules = one.Rules();
-  outcome.details = judgement.run.threads;
   std::string rules_path = "rules.toml";
   if (reports_ < kMaxReports && !is_interrupted()) {
     char name[32];
@@ -227,6 +226,7 @@ void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outco
     const std::optional<RunResult> result =
         again ? Await(std::move(*again)) : std::optional<RunResult>();
     if (result) {
+      outcome.details = result->threads;
       const Judged judged = Judge(one, *result, dry_, request_.judge);
       if (judged.verdict != outcome.verdict) {
         outcome.details.push_back(std::string("a second run: ") + VerdictName(judged.verdict) +

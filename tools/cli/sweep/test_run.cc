@@ -156,6 +156,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   fs::create_directories(directory, error);
   TestRun run;
   run.test_ = test;
+  run.wants_threads_ = !report.empty();
   run.directory_ = directory;
   if (error || !WriteFile(run.File("rules.toml"), WitnessRules() + one.Rules())) {
     return tl::unexpected("cannot write " + run.File("rules.toml") + ": " + std::strerror(errno) +
@@ -208,7 +209,7 @@ std::optional<RunResult> TestRun::Look(Time now) {
 void TestRun::EndPrograms(Time now) {
   std::vector<pid_t> programs = ProcessTree(process_);
   std::erase(programs, process_);
-  if (ends_asked_++ == 0) threads_ = WaitingThreads(programs);
+  if (ends_asked_++ == 0 && wants_threads_) threads_ = WaitingThreads(programs);
   const int number = ends_asked_ == 1 ? SIGTERM : SIGKILL;
   for (const pid_t program : programs) kill(program, number);
   if (ends_asked_ > 2 || (ends_asked_ == 1 && programs.empty())) kill(process_, number);

@@ -60,7 +60,8 @@ class TestRun {
   static constexpr Duration kEndWithin = std::chrono::seconds(2);
 
   // Starts the test in the directory, which it makes. A `report` directory gets what `run --report`
-  // leaves. Fails if no process can be started.
+  // leaves, and the result then has the threads at the time limit. Fails if no process can be
+  // started.
   static tl::expected<TestRun, std::string> Start(const SweptTest& test, const SweepCase& one,
                                                   const std::string& directory, Duration limit,
                                                   const std::string& report = {});
@@ -87,6 +88,7 @@ class TestRun {
   pid_t process_ = 0;
   runtime::UniqueFd pidfd_;
   Time began_, deadline_;
+  bool wants_threads_ = false;
   int ends_asked_ = 0;  // how often EndPrograms was called
   std::vector<std::string> threads_;
 };
