@@ -235,6 +235,7 @@ void OwnRings::TakeWake() {
 
 void OwnRings::PrepareSleep(bool asleep) {
   for (const Port& port : ports_) port.page->rings.asleep.store(asleep ? 1 : 0);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // PeerRing::Wake has the other
 }
 
 bool OwnRings::HasOffers() const {

@@ -193,6 +193,15 @@ def a_server_and_its_client():
         check([each["case"] for each in one["cases"]] == [case], "%s" % one["cases"])
 
 
+def a_crash_of_docs_found(program):
+    emulated.need(program)
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, program, "--case", "call.reg_mr#1: errno=ENOMEM", "--server",
+                           program + " -b 127.0.0.1", "--client", program + " -s 127.0.0.1")
+        check([case["verdict"] for case in results["cases"]] == ["crashed"],
+              "it does not crash, mend docs/found.md: %s" % results["cases"])
+
+
 def the_pages_have_every_case():
     with Emulator() as emulator:
         junit = os.path.join(emulator.directory, "junit.xml")
@@ -248,6 +257,8 @@ def main():
         a_failing_test_is_not_swept, a_server_and_its_client, the_pages_have_every_case,
         mistakes_in_the_command_are_explained,
         an_interrupt_ends_the_programs_and_keeps_the_results)]
+    cases += [("found_in_" + name, lambda name=name: a_crash_of_docs_found(name))
+              for name in ("ucmatose", "udaddy")]
     cases += [("finds_" + name, lambda name=name: each_planted_mistake_is_found(name))
               for name in MISTAKES]
     cases += [("finds_" + name, lambda name=name: two_faults_are_found_and_reduced(name))

@@ -36,6 +36,7 @@ struct AbProgramsRequest {
   std::string backend, device, timeout, traces;
   std::string end_timeout = {};  // for the server to end after the client; empty: `timeout`
   bool hashes_payloads = false;
+  bool has_checks = false;  // findings of the usage checks are in `traces`.NAME.checks
   std::vector<fault::Program> programs;
 };
 // Writes the request to a file for AbPrograms, which runs in a process on the backend. Returns

@@ -186,6 +186,10 @@ class ProgramsRunner {
     }
     run.insert(run.end(), {"--program-trace", request_.traces + "." + program.name});
     if (request_.hashes_payloads) run.push_back("--payload-hashes");
+    if (request_.has_checks) {
+      run.insert(run.end(),
+                 {"--check", "--check-json", request_.traces + "." + program.name + ".checks"});
+    }
     run.insert(run.end(), {"--", "/bin/sh", "-c", program.command});
     return run;
   }
@@ -238,9 +242,10 @@ class ProgramsRunner {
 
 bool WriteRequest(const AbProgramsRequest& request, const std::string& path) {
   nlohmann::json json = {
-      {"backend", request.backend}, {"device", request.device},
-      {"timeout", request.timeout}, {"end_timeout", request.end_timeout},
-      {"traces", request.traces},   {"hashes_payloads", request.hashes_payloads}};
+      {"backend", request.backend},      {"device", request.device},
+      {"timeout", request.timeout},      {"end_timeout", request.end_timeout},
+      {"traces", request.traces},        {"hashes_payloads", request.hashes_payloads},
+      {"has_checks", request.has_checks}};
   for (const fault::Program& each : request.programs) {
     json["programs"].push_back({each.name, each.command, fault::UntilName(each.until)});
   }
@@ -261,6 +266,7 @@ int AbPrograms(const std::string& path) {
     json.at("end_timeout").get_to(request.end_timeout);
     json.at("traces").get_to(request.traces);
     json.at("hashes_payloads").get_to(request.hashes_payloads);
+    json.at("has_checks").get_to(request.has_checks);
     for (const auto& each : json.at("programs")) {
       request.programs.push_back(
           {each.at(0), each.at(1), fault::UntilOf(each.at(2).get<std::string>()).value()});

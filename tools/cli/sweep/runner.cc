@@ -29,13 +29,23 @@ int ToPollTimeout(Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
 }
 
+// Lines of `run` that say nothing about the test.
+bool IsOfRun(std::string_view line) {
+  constexpr std::string_view kBegins[] = {"warning: rule \"sweep.", "note: the seed of host ",
+                                          "note: host sweep ", "note: the usage checks found"};
+  return std::ranges::any_of(kBegins,
+                             [&](std::string_view each) { return line.starts_with(each); });
+}
+
 // The last lines of a text.
 std::vector<std::string> LastLines(const std::string& text, size_t most) {
   std::vector<std::string> lines;
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
+    if (std::string line = text.substr(begin, end - begin); !IsOfRun(line)) {
+      lines.push_back(std::move(line));
+    }
     begin = end + 1;
   }
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(most));
@@ -106,6 +116,10 @@ tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
   }
   if (request_.limit.empty()) {
     limit_ = std::clamp(dry_.result.took * kLimitFactor, kLeastLimit, kMostLimit);
+    // A server that its client has left is no hung run until its own time is over.
+    const std::string& server_ends =
+        test_.end_timeout.empty() ? test_.listen_timeout : test_.end_timeout;
+    if (test_.is_pair()) limit_ += ParseDuration(server_ends).value_or(Duration());
   }
   return {};
 }

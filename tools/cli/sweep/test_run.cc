@@ -62,8 +62,7 @@ std::string Tail(const std::string& path, size_t bytes) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::vector<CheckFinding> ReadFindings(const std::string& path) {
-  std::vector<CheckFinding> findings;
+void ReadFindings(const std::string& path, std::vector<CheckFinding>& findings) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, false);
@@ -83,7 +82,6 @@ std::vector<CheckFinding> ReadFindings(const std::string& path) {
     }
     findings.push_back(std::move(finding));
   }
-  return findings;
 }
 
 std::string Quoted(const std::string& word) {
@@ -165,7 +163,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   std::vector<std::string> words = RunWords(test, BinaryPath());
   words.insert(words.end(),
                {"--scenario", run.File("rules.toml"), "--trace", run.File("host.jsonl")});
-  if (test.has_checks) {
+  if (test.has_checks && !test.is_pair()) {
     words.insert(words.end(), {"--check", "--check-json", run.File("checks.jsonl")});
   }
   if (!report.empty()) words.insert(words.end(), {"--report", report, "--report-always"});
@@ -177,6 +175,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
                                      .traces = run.File("pair"),
                                      .end_timeout = test.end_timeout,
                                      .hashes_payloads = false,
+                                     .has_checks = test.has_checks,
                                      .programs = {{"server", test.server, fault::Until::kListens},
                                                   {"client", test.client, fault::Until::kEnded}}};
     if (!WriteRequest(programs, run.File("pair.request"))) {
@@ -221,7 +220,9 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   result.took = now - began_;
   result.output = Tail(File("output"), kMaxOutputBytes);
   result.threads = threads_;
-  result.findings = ReadFindings(File("checks.jsonl"));
+  for (const char* const file : {"checks.jsonl", "pair.server.checks", "pair.client.checks"}) {
+    ReadFindings(File(file), result.findings);
+  }
   if (auto records = ReadHostRecords(File("host.jsonl"))) result.host = std::move(*records);
   SetEnd(result, wait_status, "");
   const bool not_run = result.end == RunResult::End::kStatus &&
