@@ -13,6 +13,7 @@
 #include "emulator/embedded/last_error.h"
 #include "emulator/embedded/process_host.h"
 #include "emulator/fault/grammar.h"
+#include "emulator/fault/likely_faults.h"
 #include "emulator/fault/scenario.h"
 #include "emulator/host/faults/host_faults.h"
 #include "rdmaemu/rdmaemu.h"
@@ -285,5 +286,17 @@ int rdmaemu_rule_places(const char* point, char* text, size_t bytes) {
     }
     if (text != nullptr && bytes > 0) text[places.copy(text, bytes - 1)] = '\0';
     return static_cast<int>(places.size());
+  });
+}
+
+int rdmaemu_rule_faults(const char* place, char* text, size_t bytes) {
+  return AtDoor([&] {
+    if (place == nullptr) return NoText("place");
+    std::string faults;
+    for (const fault::LikelyFault& each : fault::LikelyFaultsAt(place)) {
+      faults += each.name + "\t" + each.keys + "\n";
+    }
+    if (text != nullptr && bytes > 0) text[faults.copy(text, bytes - 1)] = '\0';
+    return static_cast<int>(faults.size());
   });
 }

@@ -86,6 +86,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "rdmaemu_rule_wait": [_TEXT, _U64, _U64],
     "rdmaemu_rules": [ctypes.POINTER(RuleStruct), _SIZE],
     "rdmaemu_rule_places": [_TEXT, _TEXT, _SIZE],
+    "rdmaemu_rule_faults": [_TEXT, _TEXT, _SIZE],
     "rdmaemu_device_remove": [_TEXT],
     "rdmaemu_device_add": [_TEXT, _TEXT],
     "rdmaemu_port_set": [_TEXT, ctypes.c_int],
@@ -101,7 +102,7 @@ _RESULTS = {"rdmaemu_last_error": _TEXT, "rdmaemu_now": ctypes.c_int64}
 _MAX_WAIT_S = 86_400  # one day, as in the library
 
 # The functions that need neither a host nor devices.
-_OF_LIBRARY_ALONE = {"rdmaemu_rule_places"}
+_OF_LIBRARY_ALONE = {"rdmaemu_rule_places", "rdmaemu_rule_faults"}
 
 
 def library_directory() -> pathlib.Path:

@@ -41,12 +41,12 @@ SweepOptions::SweepOptions(CLI::App& app)
   AddChoice();
   AddResults();
   sweep_->footer(
-      "Examples:\n"
+      "Exit status: 0 without new findings, 1 with some, 125 if the test could not be run.\n"
+      "\n"
+      "Example:\n"
       "  rdmaemu sweep -- ./my_test\n"
       "  rdmaemu sweep --server 'rping -s -C 3' --client 'rping -c -C 3 -a 127.0.0.1'\n"
-      "  rdmaemu sweep --random --minutes 10 --seed 7 -- ./my_test\n"
-      "\n"
-      "Exit status: 0 without new findings, 1 with some, 125 if the test could not be run.");
+      "  rdmaemu sweep --random --minutes 10 --seed 7 -- ./my_test");
 }
 
 void SweepOptions::AddTest() {

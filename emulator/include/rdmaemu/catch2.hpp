@@ -21,6 +21,7 @@
 
 #include <rdmaemu/fault_points.hpp>
 #include <rdmaemu/fixture.hpp>
+#include <rdmaemu/sweep_faults.hpp>
 
 #include <iostream>
 #include <memory>

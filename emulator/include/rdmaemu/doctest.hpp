@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 #include <rdmaemu/fault_points.hpp>
 #include <rdmaemu/fixture.hpp>
+#include <rdmaemu/sweep_faults.hpp>
 
 #include <cstdio>
 #include <map>

@@ -171,6 +171,10 @@ int rdmaemu_rules(struct rdmaemu_rule* rules, size_t capacity);
  * at most `bytes`, the terminating 0 included. Returns the text's length, as snprintf(3) does.
  * -EINVAL when there is no such point. */
 int rdmaemu_rule_places(const char* point, char* text, size_t bytes);
+/* Writes the faults that make sense at a place such as "call.reg_mr", one per line: a name, a tab,
+ * and the keys of a rule: "errno=ENOMEM\terrno = \"ENOMEM\"\n...". Nothing for a place without
+ * likely faults. Needs no host. Writes and returns as rdmaemu_rule_places. */
+int rdmaemu_rule_faults(const char* place, char* text, size_t bytes);
 
 /* ---- devices, ports, addresses: as `rdmaemu device|port|address` */
 

@@ -8,6 +8,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdmaemu/fault_points.hpp>
 #include <rdmaemu/fixture.hpp>
+#include <rdmaemu/sweep_faults.hpp>
 
 #include <memory>
 #include <optional>

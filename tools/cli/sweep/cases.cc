@@ -10,7 +10,7 @@ constexpr std::string_view kAnd = " + ";
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view text) {
   return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
-           return MatchesPattern(pattern, text);
+           return fault::MatchesPattern(pattern, text);
          });
 }
 
@@ -25,7 +25,7 @@ std::optional<SweepFaultAt> ParseFaultAt(std::string_view text) {
   if (error != std::errc() || end != number.data() + number.size() || parsed.moment.nth == 0) {
     return std::nullopt;
   }
-  for (const SweepFault& fault : FaultsAt(parsed.moment.place)) {
+  for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(parsed.moment.place)) {
     if (fault.name != text.substr(colon + 2)) continue;
     parsed.fault = fault;
     return parsed;
@@ -80,7 +80,7 @@ std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOption
     if (!MatchesAny(options.points, site.place)) continue;
     for (const uint64_t nth : ChosenMoments(site.moments, options.per_site)) {
       const int rank = nth == 1 ? 0 : nth == site.moments ? 1 : 2;
-      for (const SweepFault& fault : FaultsAt(site.place)) {
+      for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(site.place)) {
         if (!MatchesAny(options.faults, fault.name)) continue;
         ranked.push_back({rank, {{{{site.place, nth}, fault}}}});
       }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/cli/sweep/fault_table.h"
+#include "emulator/fault/likely_faults.h"
 #include "tools/cli/sweep/sites.h"
 
 namespace rdmaemu::cli {
@@ -17,7 +17,7 @@ inline constexpr std::string_view kCaseRule = "sweep.case";
 
 struct SweepFaultAt {
   Moment moment;
-  SweepFault fault;
+  fault::LikelyFault fault;
 
   // "call.reg_mr#1: errno=ENOMEM"
   std::string ToString() const { return moment.ToString() + ": " + fault.name; }

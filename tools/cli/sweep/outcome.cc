@@ -166,7 +166,7 @@ void Compare(Outcome& outcome, std::vector<KnownFinding>& known) {
   outcome.known.clear();
   if (!IsFinding(outcome.verdict)) return;
   for (KnownFinding& entry : known) {
-    if (!MatchesPattern(entry.id, outcome.id)) continue;
+    if (!fault::MatchesPattern(entry.id, outcome.id)) continue;
     if (!entry.verdict.empty() && entry.verdict != VerdictName(outcome.verdict)) continue;
     entry.is_used = true;
     outcome.known = entry.reason;

@@ -15,10 +15,10 @@ uint64_t HashOf(const std::string& text) {
   return hash;
 }
 
-bool IsSelected(const PlanOptions& options, const Moment& moment, const SweepFault& fault) {
+bool IsSelected(const PlanOptions& options, const Moment& moment, const fault::LikelyFault& fault) {
   const auto matches = [](const std::vector<std::string>& patterns, const std::string& text) {
     return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
-             return MatchesPattern(pattern, text);
+             return fault::MatchesPattern(pattern, text);
            });
   };
   return matches(options.points, moment.place) && matches(options.faults, fault.name);
@@ -61,9 +61,10 @@ std::optional<SweepCase> RandomCases::Draw(const SweepRunner::Done& done) {
     const size_t count = after->moments.size();
     const Moment& moment =
         after->moments[Below(Below(2) == 0 ? count : std::min(count, kSoonMoments))];
-    std::vector<SweepFault> faults = FaultsAt(moment.place);
-    std::erase_if(
-        faults, [&](const SweepFault& fault) { return !IsSelected(request_.plan, moment, fault); });
+    std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(moment.place);
+    std::erase_if(faults, [&](const fault::LikelyFault& fault) {
+      return !IsSelected(request_.plan, moment, fault);
+    });
     if (faults.empty()) continue;
     drawn.faults.push_back({moment, faults[Below(faults.size())]});
   }

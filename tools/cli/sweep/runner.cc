@@ -142,7 +142,7 @@ std::optional<RunResult> SweepRunner::Await(TestRun run) {
   while (true) {
     const Time now = runtime::RealNow();
     if (is_interrupted() && !std::exchange(is_stopped, true)) run.Stop(now);
-    if (std::optional<RunResult> result = run.Look(now)) {
+    if (std::optional<RunResult> result = run.Poll(now)) {
       if (is_stopped) return std::nullopt;
       return result;
     }
@@ -153,11 +153,14 @@ std::optional<RunResult> SweepRunner::Await(TestRun run) {
 
 std::optional<SweepRunner::Judgement> SweepRunner::RunOne(const SweepCase& one) {
   auto started = TestRun::Start(test_, one, directory_ + "/run-0", limit_);
-  if (!started) return Judgement{{}, {Verdict::kNotRun, started.error()}};
+  std::optional<Judgement> judgement(std::in_place);
+  judgement->judged.reason = started ? "" : started.error();
+  if (!started) return judgement;
   std::optional<RunResult> result = Await(std::move(*started));
   if (!result) return std::nullopt;
-  const Judged judged = Judge(one, *result, dry_, request_.judge);
-  return Judgement{std::move(*result), judged};
+  judgement->judged = Judge(one, *result, dry_, request_.judge);
+  judgement->run = std::move(*result);
+  return judgement;
 }
 
 void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs, const Done& done) {
@@ -178,7 +181,7 @@ void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs,
     for (size_t i = 0; i < slots.size(); i++) {
       std::optional<Slot>& slot = slots[i];
       if (slot) {
-        if (std::optional<RunResult> result = slot->run.Look(now)) {
+        if (std::optional<RunResult> result = slot->run.Poll(now)) {
           const SweepCase& one = cases[slot->index];
           slot.reset();
           if (is_stopped) continue;

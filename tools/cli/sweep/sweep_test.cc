@@ -89,12 +89,12 @@ TEST(SweepFaults, AreRulesThatAHostAccepts) {
       "event.device_removal", "cm.dreq",         "wc.recv",
       "wc.local_inv",         "async.qp_fatal",  "packet.rc_send_only"};
   std::set<std::string> places = places_of_patterns;
-  for (const std::string_view place : FaultPlaces()) {
+  for (const std::string_view place : fault::PlacesOfLikelyFaults()) {
     if (place.find('*') == place.npos) places.emplace(place);
   }
   const std::string path = testing::TempDir() + "/rules.toml";
   for (const std::string& place : places) {
-    for (const SweepFault& fault : FaultsAt(place)) {
+    for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(place)) {
       const SweepCase one{{{{place, 2}, fault}}};
       std::ofstream(path) << WitnessRules() << one.Rules();
       const auto rules = runtime::ReadScenario(path);

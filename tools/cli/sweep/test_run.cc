@@ -196,10 +196,20 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   return run;
 }
 
-std::optional<RunResult> TestRun::Look(Time now) {
+std::optional<RunResult> TestRun::Poll(Time now) {
   int status = 0;
   if (waitpid(process_, &status, WNOHANG) == process_) return Result(status, now);
-  if (now >= deadline_) EndPrograms(now);
+  const bool is_late = now >= deadline_;
+  std::error_code error;
+  for (const char* const name : {"output", "host.jsonl"}) {
+    const uintmax_t bytes = fs::file_size(File(name), error);
+    if (error || bytes <= kMaxFileBytes || ends_asked_ > 0) continue;
+    why_ended_ = std::string("it wrote more than ") + std::to_string(kMaxFileBytes >> 20) +
+                 " MiB: " + (name == std::string("output") ? "output" : "calls and events");
+    EndPrograms(now);
+    return std::nullopt;
+  }
+  if (is_late) EndPrograms(now);
   return std::nullopt;
 }
 
@@ -230,7 +240,7 @@ RunResult TestRun::Result(int wait_status, Time now) const {
                         result.status == kNotExecutable);
   if (ends_asked_ > 0) {
     result.end = RunResult::End::kTimeLimit;
-    result.why = "it did not end in time";
+    result.why = why_ended_.empty() ? "it did not end in time" : why_ended_;
   } else if (not_run || (test_.is_pair() && !SetEndOfPair(result, File("pair.status")))) {
     result.end = RunResult::End::kNotRun;
     result.why = "the test could not be run (status " + std::to_string(result.status) + ")";

@@ -56,6 +56,9 @@ struct RunResult {
 class TestRun {
  public:
   static constexpr size_t kMaxOutputBytes = 64 * 1024;
+  // Limit of the file of the output, and of the host's trace. A test that exceeds the limit is
+  // ended.
+  static constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
   // How long the programs have to end after SIGTERM, and `run` after that.
   static constexpr Duration kEndWithin = std::chrono::seconds(2);
 
@@ -70,10 +73,11 @@ class TestRun {
 
   // A descriptor that is readable when the run has ended.
   int fd() const { return pidfd_.get(); }
-  // Returns when Look must be called again.
+  // Returns when Poll must be called again.
   Time deadline() const { return deadline_; }
-  // Ends the programs if the time limit has passed. Returns the result when the run has ended.
-  std::optional<RunResult> Look(Time now);
+  // Ends the programs if the time limit has passed, or if they have written too much. Returns the
+  // result when the run has ended.
+  std::optional<RunResult> Poll(Time now);
   // Ends the programs now.
   void Stop(Time now) { EndPrograms(now); }
 
@@ -90,6 +94,7 @@ class TestRun {
   Time began_, deadline_;
   bool wants_threads_ = false;
   int ends_asked_ = 0;  // how often EndPrograms was called
+  std::string why_ended_;
   std::vector<std::string> threads_;
 };
 

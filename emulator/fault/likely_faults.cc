@@ -1,8 +1,8 @@
-#include "tools/cli/sweep/fault_table.h"
+#include "emulator/fault/likely_faults.h"
 
 #include <span>
 
-namespace rdmaemu::cli {
+namespace rdmaemu::fault {
 namespace {
 
 struct Row {
@@ -103,8 +103,8 @@ bool MatchesPattern(std::string_view pattern, std::string_view text) {
   return false;
 }
 
-std::vector<SweepFault> FaultsAt(std::string_view place) {
-  std::vector<SweepFault> faults;
+std::vector<LikelyFault> LikelyFaultsAt(std::string_view place) {
+  std::vector<LikelyFault> faults;
   for (const Row& row : kRows) {
     if (MatchesPattern(row.places, place)) {
       faults.push_back({std::string(row.name), std::string(row.keys)});
@@ -113,10 +113,10 @@ std::vector<SweepFault> FaultsAt(std::string_view place) {
   return faults;
 }
 
-std::vector<std::string_view> FaultPlaces() {
+std::vector<std::string_view> PlacesOfLikelyFaults() {
   std::vector<std::string_view> places;
   for (const Row& row : kRows) places.push_back(row.places);
   return places;
 }
 
-}  // namespace rdmaemu::cli
+}  // namespace rdmaemu::fault
