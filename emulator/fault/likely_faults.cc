@@ -60,7 +60,7 @@ constexpr Row kRows[] = {
     {"event.*", "device removed", "remove_device = true"},
     {"event.connect_response", "port down", "port = \"down\""},
     {"event.established", "port down", "port = \"down\""},
-    // CM messages. One loss is repaired by the protocol, all losses are not.
+    // CM messages. The protocol repairs one loss.
     {"cm.req", "reject=28", "reject = 28"},
     {"cm.req", "unreachable", "unreachable = -110"},
     {"cm.rep", "reject=28", "reject = 28"},

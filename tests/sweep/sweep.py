@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,10 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 PLANTED = os.path.join(HERE, "planted")
+
+# For runs that end by themselves: planted.c waits for a second several times.
+PATIENT = ["--limit", "30s"]
+LIMIT_S = 250  # of one sweep, on a busy machine
 
 # mistake: (the cases that may show it, a case that does, its verdict). The first pattern keeps a
 # sweep short: faults at other places are those of `none`.
@@ -37,7 +42,7 @@ PAIRS = {
                    ("misused", "leaked")),
     "pair-region": ("call.reg_mr,call.alloc_pd,call.create_cq", ("call.reg_mr", "call.reg_mr"),
                     ("crashed",)),
-    "pair-cleanup": ("wc.*,call.disconnect,call.dereg_mr", ("wc.", "call.disconnect"), ("hung",)),
+    "pair-cleanup": ("wc.send,call.disconnect", ("wc.", "call.disconnect"), ("hung",)),
 }
 
 
@@ -49,8 +54,11 @@ def check(holds, text):
 def sweep(emulator, name, *words, test=None, status=None):
     """Runs a sweep. Returns its results as of --json."""
     report = os.path.join(emulator.directory, name)
-    result = emulator.rdmaemu("sweep", "--report", report, "--json", *words,
-                              *(["--", *test] if test else []))
+    patience = [] if "--limit" in words else PATIENT
+    result = subprocess.run(
+        [emulated.RDMAEMU, "sweep", "--report", report, "--json", "--time-budget", "0", *words,
+         *patience, *(["--", *test] if test else [])], env=emulator.env, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S)
     said = result.stdout + result.stderr
     check(status is None or result.returncode == status,
           "status %s instead of %s: %s" % (result.returncode, status, said))
@@ -105,8 +113,9 @@ def two_faults_are_found_and_reduced(name):
     with Emulator() as emulator:
         alone, _ = sweep(emulator, "alone", "--points", points, test=[PLANTED, name], status=0)
         check(findings(alone) == [], "one fault shows it: %s" % findings(alone))
-        results, _ = sweep(emulator, "random", "--random", "--minutes", "0.4", "--points", points,
-                           "--max-runs", "250", "--seed", "7", "--limit", "1s",
+        results, _ = sweep(emulator, "random", "--random", "--minutes", "10", "--points", points,
+                           "--seed", "7", *(["--limit", "6s", "--max-runs", "8"]
+                                            if "hung" in verdicts else ["--max-runs", "250"]),
                            "--faults", "reject=28,errno=*,status=*",
                            test=[PLANTED, name], status=1)
         found = findings(results)
@@ -138,6 +147,18 @@ def shards_together_are_the_whole():
             parts += [case["case"] for case in part["cases"]]
         check(sorted(parts) == sorted(case["case"] for case in whole["cases"]), "%s" % parts)
         check(len(parts) == len(set(parts)), "a case is in two shards")
+        empty, _ = sweep(emulator, "empty", "--points", "call.listen", "--shard", "9/9",
+                         test=[PLANTED, "none"], status=0)
+        check(empty["cases"] == [], "%s" % empty["cases"])
+
+
+def the_test_does_not_see_the_shard_of_the_sweep():
+    with Emulator() as emulator:
+        emulator.env.update(TEST_SHARD_INDEX="0", TEST_TOTAL_SHARDS="2")
+        test = "test -z \"$TEST_TOTAL_SHARDS\" && exec \"$0\" none"
+        results, _ = sweep(emulator, "shard", "--points", "call.reg_mr", "--per-site", "1",
+                           test=["sh", "-c", test, PLANTED], status=0)
+        check(0 < len(results["cases"]) < 4, "%s" % results["cases"])
 
 
 def an_interrupted_sweep_is_resumed():
@@ -149,6 +170,8 @@ def an_interrupted_sweep_is_resumed():
         second, _ = sweep(emulator, "resumed", *words, "--resume", test=[PLANTED, "none"], status=0)
         check(len(second["cases"]) == second["planned"] == first["planned"], "%s" % second)
         check(second["cases"][:5] == first["cases"], "cases were run again")
+        other = emulator.rdmaemu("sweep", "--report", report, "--resume", "--", PLANTED, "null-mr")
+        check(other.returncode == 125 and "another test" in other.stderr, other.stderr)
 
 
 def a_baseline_accepts_known_findings():
@@ -176,6 +199,12 @@ def a_failing_test_is_not_swept():
             check(word in result.stderr, "%r is not in %s" % (word, result.stderr))
         result = emulator.rdmaemu("sweep", "--report", report, "--", "true")
         check(result.returncode == 125 and "nothing to sweep" in result.stderr, result.stderr)
+        result = emulator.rdmaemu("sweep", "--report", report, "--random", "--points", "call.regmr",
+                                  "--", PLANTED)
+        check(result.returncode == 125 and "nothing to sweep" in result.stderr, result.stderr)
+        result = emulator.rdmaemu("sweep", "--report", report, "--", "sh", "-c",
+                                  "echo 'x.c:1: runtime error: y'; exec " + PLANTED)
+        check(result.returncode == 125 and "runtime error" in result.stderr, result.stderr)
 
 
 def a_server_and_its_client():
@@ -191,6 +220,22 @@ def a_server_and_its_client():
         one, _ = sweep(emulator, "one", "--case", case, "--server", "rping -s -C 1 -a 127.0.0.1",
                        "--client", "rping -c -C 1 -a 127.0.0.1", "--limit", "20s")
         check([each["case"] for each in one["cases"]] == [case], "%s" % one["cases"])
+
+
+def the_printed_command_of_a_pair_keeps_the_results():
+    emulated.need("ucmatose")
+    with Emulator() as emulator:
+        results, report = sweep(
+            emulator, "pair", "--case", "call.reg_mr#1: errno=ENOMEM", "--seed", "5", "--server",
+            "ucmatose -b 127.0.0.1", "--client", "ucmatose -s 127.0.0.1", status=1)
+        with open(os.path.join(report, "results.jsonl")) as file:
+            before = file.read()
+        words = shlex.split(results["cases"][0]["command"])
+        again = emulator.rdmaemu(*words[1:])
+        check(again.returncode == 1 and "crashed" in again.stdout, again.stdout + again.stderr)
+        check(words[words.index("--seed") + 1] == "5", "%s" % words)
+        with open(os.path.join(report, "results.jsonl")) as file:
+            check(file.read() == before, "the results were replaced")
 
 
 def a_crash_of_docs_found(program):
@@ -253,6 +298,8 @@ def main():
     cases = [(each.__name__, each) for each in (
         a_correct_program_has_no_finding, the_printed_command_shows_a_crash_again,
         the_same_seed_draws_the_same_cases, shards_together_are_the_whole,
+        the_test_does_not_see_the_shard_of_the_sweep,
+        the_printed_command_of_a_pair_keeps_the_results,
         an_interrupted_sweep_is_resumed, a_baseline_accepts_known_findings,
         a_failing_test_is_not_swept, a_server_and_its_client, the_pages_have_every_case,
         mistakes_in_the_command_are_explained,

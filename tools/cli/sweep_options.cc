@@ -188,6 +188,11 @@ int SweepOptions::Do(const std::vector<std::string>& command) {
   request_.test.command = command;
   request_.test.has_checks = !has_no_checks_;
   if (const std::string wrong = ReadShard(); !wrong.empty()) return Fail(kUsage, wrong);
+  // The shard is the sweep's. Each run of the test is whole.
+  for (const char* const name : {"TEST_SHARD_INDEX", "TEST_TOTAL_SHARDS", "TEST_SHARD_STATUS_FILE",
+                                 "GTEST_SHARD_INDEX", "GTEST_TOTAL_SHARDS"}) {
+    unsetenv(name);
+  }
   for (const std::string& name : accepted_) {
     const auto verdict = VerdictOf(name);
     if (!verdict || !IsFinding(*verdict)) {

@@ -43,9 +43,16 @@ uint64_t SweepResults::NewFindings() const {
 
 std::string OutcomeLine(const Outcome& outcome) { return Dump(JsonOf(outcome), -1) + "\n"; }
 
-std::vector<Outcome> ReadOutcomes(const std::string& path) {
+std::string HeadLine(const std::vector<std::string>& test, const std::string& seed,
+                     const std::vector<std::string>& host_options) {
+  return Dump({{"test", test}, {"seed", seed}, {"host_options", host_options}}, -1) + "\n";
+}
+
+std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head) {
   std::vector<Outcome> outcomes;
   std::ifstream file(path);
+  std::getline(file, head);
+  head += "\n";
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("case") || !json.contains("verdict")) continue;
@@ -53,7 +60,7 @@ std::vector<Outcome> ReadOutcomes(const std::string& path) {
       Outcome outcome;
       outcome.id = json.at("case").get<std::string>();
       const auto verdict = VerdictOf(json.at("verdict").get<std::string>());
-      if (!verdict) continue;
+      if (!verdict || *verdict == Verdict::kNotRun) continue;
       outcome.verdict = *verdict;
       outcome.reason = json.value("reason", "");
       outcome.took = Duration(json.value("took_ms", int64_t{0}) * 1'000'000);

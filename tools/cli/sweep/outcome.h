@@ -28,8 +28,12 @@ struct Outcome {
 
 // One line of results.jsonl, by which --resume continues.
 std::string OutcomeLine(const Outcome& outcome);
-// Reads results.jsonl. A cut last line is left out.
-std::vector<Outcome> ReadOutcomes(const std::string& path);
+// The first line of results.jsonl, which says what was swept.
+std::string HeadLine(const std::vector<std::string>& test, const std::string& seed,
+                     const std::vector<std::string>& host_options);
+// Reads results.jsonl. A cut last line is left out, and so are cases that could not be run. Sets
+// `head` to the first line.
+std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head);
 
 // What a sweep has done in all.
 struct SweepResults {

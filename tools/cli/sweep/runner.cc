@@ -99,9 +99,11 @@ tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
     const bool passes =
         result->end == RunResult::End::kStatus &&
         (result->status == 0 || std::ranges::find(expected, result->status) != expected.end());
-    if (!passes) {
-      std::string message = "the test fails without a fault: " + result->why +
-                            "; mend it first, or allow its status with --expect. Its output:";
+    const std::string sanitizer = SanitizerLine(result->output);
+    if (!passes || !sanitizer.empty()) {
+      std::string message =
+          "the test fails without a fault: " + (passes ? sanitizer : result->why) +
+          "; mend it first, or allow its status with --expect. Its output:";
       for (const std::string& line : LastLines(result->output, kOutputLines)) {
         message += "\n  " + line;
       }
@@ -231,12 +233,12 @@ Outcome SweepRunner::Finish(const SweepCase& one, const Judgement& judgement) {
 
 void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outcome& outcome) {
   outcome.rules = one.Rules();
-  std::string rules_path = "rules.toml";
+  std::string report;
   if (reports_ < kMaxReports && !is_interrupted()) {
     char name[32];
     snprintf(name, sizeof name, "finding-%03llu", static_cast<unsigned long long>(++reports_));
     outcome.report = name;
-    const std::string report = directory_ + "/" + name;
+    report = directory_ + "/" + name;
     std::error_code error;
     fs::remove_all(report, error);
     auto again = TestRun::Start(test_, one, directory_ + "/run-again", limit_, report);
@@ -251,8 +253,7 @@ void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outco
       }
     }
     for (std::string& call : UnfinishedCalls(report)) outcome.details.push_back(std::move(call));
-    rules_path = report + "/rules.toml";
-    std::ofstream(rules_path) << outcome.rules;
+    std::ofstream(report + "/rules.toml") << outcome.rules;
     std::ofstream(report + "/output.txt") << judgement.run.output;
   }
   if (outcome.verdict != Verdict::kLeaked && outcome.verdict != Verdict::kMisused) {
@@ -260,7 +261,7 @@ void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outco
       outcome.details.push_back("| " + line);
     }
   }
-  outcome.command = ReproduceCommand(test_, one, rules_path);
+  outcome.command = ReproduceCommand(request_.test, one, report);
 }
 
 void SweepRunner::ShowProgress(uint64_t runs, uint64_t planned, uint64_t findings) {

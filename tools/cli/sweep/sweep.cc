@@ -80,20 +80,40 @@ class SweepCommand {
       return tl::unexpected("cannot make the directory " + runner_.directory() + ": " +
                             error.message());
     }
-    if (request_.is_resumed) {
-      results_.outcomes = ReadOutcomes(File("results.jsonl"));
+    const std::string own_head = HeadLine(Words(), request_.test.seed, request_.test.host_options);
+    if (request_.is_resumed && fs::exists(File("results.jsonl"))) {
+      std::string head;
+      results_.outcomes = ReadOutcomes(File("results.jsonl"), head);
+      if (head != own_head) {
+        return tl::unexpected(File("results.jsonl") +
+                              " has the results of another test, seed or options; omit --resume, "
+                              "or give --report another directory");
+      }
       runner_.SetFindings(results_.outcomes);
-    } else {
-      fs::remove(File("results.jsonl"), error);
     }
-    log_.open(File("results.jsonl"), std::ios::app);
-    if (!log_) return tl::unexpected("cannot write " + File("results.jsonl"));
+    log_.open(File("results.jsonl"), std::ios::trunc);
+    log_ << own_head;
+    for (const Outcome& each : results_.outcomes) log_ << OutcomeLine(each);
+    if (!log_.flush()) return tl::unexpected("cannot write " + File("results.jsonl"));
     return {};
+  }
+
+  std::vector<std::string> Words() const {
+    const SweptTest& test = request_.test;
+    return test.is_pair() ? std::vector<std::string>{test.server, test.client} : test.command;
   }
 
   int RunCases() {
     const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
     results_.sites = sites.size();
+    PlanOptions whole = request_.plan;
+    whole.shard = 0;
+    whole.shards = 1;
+    if (request_.cases.empty() && MakePlan(sites, whole).empty()) {
+      return Fail(kRunFailed,
+                  "there is nothing to sweep: the test passed " + std::to_string(sites.size()) +
+                      " places, and none has a fault that --points and --faults select");
+    }
     std::vector<SweepCase> plan = MakePlan(sites, request_.plan);
     const auto add = [this](Outcome outcome) { Add(std::move(outcome)); };
     if (request_.is_random) {
@@ -107,10 +127,6 @@ class SweepCommand {
     if (!request_.cases.empty()) {
       plan.clear();
       for (const std::string& id : request_.cases) plan.push_back(*ParseCase(id));
-    } else if (plan.empty()) {
-      return Fail(kRunFailed,
-                  "there is nothing to sweep: the test passed " + std::to_string(sites.size()) +
-                      " places, and none has a fault that --points and --faults select");
     }
     results_.planned = plan.size();
     std::set<std::string> done;
@@ -136,10 +152,8 @@ class SweepCommand {
   }
 
   int Finish() {
-    const SweptTest& test = request_.test;
-    results_.test =
-        test.is_pair() ? std::vector<std::string>{test.server, test.client} : test.command;
-    results_.seed = test.seed;
+    results_.test = Words();
+    results_.seed = request_.test.seed;
     for (Outcome& each : results_.outcomes) Compare(each, known_);
     for (const KnownFinding& entry : known_) {
       if (!entry.is_used) results_.stale.push_back(entry.id);

@@ -249,15 +249,27 @@ RunResult TestRun::Result(int wait_status, Time now) const {
 }
 
 std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
-                             const std::string& rules_path) {
-  if (test.is_pair()) {
-    return Joined(
-        {"rdmaemu", "sweep", "--case", one.Id(), "--server", test.server, "--client", test.client});
+                             const std::string& report) {
+  if (!test.is_pair() && !report.empty()) {
+    std::vector<std::string> words = RunWords(test, "rdmaemu");
+    if (test.has_checks) words.push_back("--check");
+    words.insert(words.end(), {"--scenario", report + "/rules.toml", "--"});
+    words.insert(words.end(), test.command.begin(), test.command.end());
+    return Joined(words);
   }
-  std::vector<std::string> words = RunWords(test, "rdmaemu");
-  if (test.has_checks) words.push_back("--check");
-  words.insert(words.end(), {"--scenario", rules_path, "--"});
-  words.insert(words.end(), test.command.begin(), test.command.end());
+  // The results that the case is from must stay.
+  std::vector<std::string> words = {
+      "rdmaemu", "sweep",   "--case",   one.Id(),
+      "--seed",  test.seed, "--report", (report.empty() ? "rdmaemu-sweep" : report) + "-again"};
+  if (!test.has_checks) words.push_back("--no-check");
+  words.insert(words.end(), test.host_options.begin(), test.host_options.end());
+  if (test.is_pair()) {
+    words.insert(words.end(), {"--timeout", test.listen_timeout, "--server", test.server,
+                               "--client", test.client});
+  } else {
+    words.push_back("--");
+    words.insert(words.end(), test.command.begin(), test.command.end());
+  }
   return Joined(words);
 }
 

@@ -98,8 +98,9 @@ class TestRun {
   std::vector<std::string> threads_;
 };
 
-// Returns the words of a command line that shows the case again, quoted for a shell.
+// Returns a command line that shows the case again, quoted for a shell. `report` is the absolute
+// directory of the case's report, with its rules.toml. Empty: there is none.
 std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
-                             const std::string& rules_path);
+                             const std::string& report);
 
 }  // namespace rdmaemu::cli

@@ -13,22 +13,6 @@ constexpr std::array<const char*, 10> kNames = {"survived", "failed", "not-reach
                                                 "misused",  "leaked"};
 static_assert(kNames.size() == static_cast<size_t>(kLastVerdict) + 1);
 
-// The first line that a sanitizer or valgrind has written.
-std::string SanitizerLine(const std::string& output) {
-  constexpr std::string_view kMarks[] = {"ERROR: AddressSanitizer",  "ERROR: LeakSanitizer",
-                                         "WARNING: ThreadSanitizer", "WARNING: MemorySanitizer",
-                                         ": runtime error: ",        "== Invalid read of size",
-                                         "== Invalid write of size"};
-  for (const std::string_view mark : kMarks) {
-    const size_t at = output.find(mark);
-    if (at == output.npos) continue;
-    const size_t newline = output.rfind('\n', at);
-    const size_t begin = newline == output.npos ? 0 : newline + 1;
-    return output.substr(begin, output.find('\n', at) - begin);
-  }
-  return {};
-}
-
 bool IsCrash(int number) {
   constexpr int kCrashes[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
   return std::ranges::find(kCrashes, number) != std::end(kCrashes);
@@ -103,6 +87,22 @@ std::string WhyWrong(const SweepCase& one, const RunResult& run, const DryRun& d
 
 }  // namespace
 
+std::string SanitizerLine(const std::string& output) {
+  constexpr std::string_view kMarks[] = {
+      "ERROR: AddressSanitizer",       "ERROR: LeakSanitizer",     "WARNING: ThreadSanitizer",
+      "WARNING: MemorySanitizer",      ": runtime error: ",        "== Invalid read of size",
+      "== Invalid write of size",      "== Invalid free()",        "== Conditional jump or move",
+      "== Use of uninitialised value", "ERROR: HWAddressSanitizer"};
+  for (const std::string_view mark : kMarks) {
+    const size_t at = output.find(mark);
+    if (at == output.npos) continue;
+    const size_t newline = output.rfind('\n', at);
+    const size_t begin = newline == output.npos ? 0 : newline + 1;
+    return output.substr(begin, output.find('\n', at) - begin);
+  }
+  return {};
+}
+
 const char* VerdictName(Verdict verdict) { return kNames.at(static_cast<size_t>(verdict)); }
 
 std::optional<Verdict> VerdictOf(std::string_view name) {
@@ -137,7 +137,9 @@ Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
       run.end == End::kStatus &&
       (run.status == dry.result.status ||
        std::ranges::find(options.expected, run.status) != options.expected.end());
-  if (is_success && !is_accepted(Verdict::kWrongResult)) {
+  // An expected status may be the one by which the test reports the fault.
+  const bool is_as_before = run.end == End::kStatus && run.status == dry.result.status;
+  if (is_as_before && !is_accepted(Verdict::kWrongResult)) {
     if (const std::string why = WhyWrong(one, run, dry); !why.empty()) {
       return {Verdict::kWrongResult, why};
     }

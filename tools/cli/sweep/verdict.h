@@ -31,6 +31,9 @@ constexpr bool IsFinding(Verdict verdict) { return verdict >= kFirstFinding; }
 const char* VerdictName(Verdict verdict);
 std::optional<Verdict> VerdictOf(std::string_view name);
 
+// Returns the first line that a sanitizer or valgrind has written. Empty: none.
+std::string SanitizerLine(const std::string& output);
+
 struct Judged {
   Verdict verdict = Verdict::kNotRun;
   std::string reason;  // one line
