@@ -66,9 +66,12 @@ std::vector<std::pair<std::string, uint64_t>> PassedPlaces(const SweepOptions& o
   }
   reason = WhyBodyFails(body);
   std::vector<std::pair<std::string, uint64_t>> places;
-  for (const auto& [place, rule] : rules) {
-    const auto now = FindRule(rule);
-    if (now && now->fired > 0) places.push_back({place, now->fired});
+  std::vector<rdmaemu_rule> counted(static_cast<size_t>(std::max(rdmaemu_rules(nullptr, 0), 0)));
+  rdmaemu_rules(counted.data(), counted.size());
+  for (const auto& [place, name] : rules) {
+    const auto rule = std::find_if(counted.begin(), counted.end(),
+                                   [&name = name](const auto& each) { return each.name == name; });
+    if (rule != counted.end() && rule->fired > 0) places.push_back({place, rule->fired});
   }
   return places;
 }
