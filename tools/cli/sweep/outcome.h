@@ -35,7 +35,7 @@ std::string HeadLine(const std::vector<std::string>& test, const std::string& se
 // `head` to the first line.
 std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head);
 
-// What a sweep has done in all.
+// The results of a whole sweep.
 struct SweepResults {
   std::vector<std::string> test;  // the words of the test, or its two lines
   std::string seed;

@@ -32,7 +32,7 @@ class RandomCases {
   void Run(const SweepRunner::Done& done);
 
  private:
-  // What happens after a first fault.
+  // The moments after a first fault.
   struct After {
     bool is_finding = false;
     std::vector<Moment> moments;

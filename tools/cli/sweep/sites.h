@@ -19,7 +19,7 @@ struct Moment {
   std::string ToString() const { return place + "#" + std::to_string(nth); }
 };
 
-// What the trace of one run's host tells.
+// The records of one run's host.
 struct HostRecords {
   std::vector<Moment> moments;            // in the order in which they happened
   std::map<std::string, uint64_t> count;  // moments by place

@@ -1,4 +1,4 @@
-// What the threads of processes wait for.
+// Describes the threads of processes, and their waits.
 #pragma once
 
 #include <sys/types.h>

@@ -39,7 +39,7 @@ struct Judged {
   std::string reason;  // one line
 };
 
-// What a run without faults did.
+// The result of the run without faults.
 struct DryRun {
   RunResult result;
   bool counts_repeat = false;  // a second run had the same moments
