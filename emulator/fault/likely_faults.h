@@ -20,7 +20,7 @@ std::vector<LikelyFault> LikelyFaultsAt(std::string_view place);
 // Returns all places of the table, for tests. They may have '*'.
 std::vector<std::string_view> PlacesOfLikelyFaults();
 
-// Returns true if `pattern` matches the text. '*' stands for any characters.
+// Returns true if `pattern` matches the text. '*' matches any characters.
 bool MatchesPattern(std::string_view pattern, std::string_view text);
 
 }  // namespace rdmaemu::fault

@@ -3,7 +3,8 @@
 // between the two hosts. Its datagrams have the bytes of the UDP payloads.
 //
 // Any process of the same user can write the memory. Both sides therefore check every number that
-// they read from it, and end the ring when a number is impossible.
+// they read from it. After an impossible number, the reader ends the ring, and the writer gets no
+// room.
 #pragma once
 
 #include <atomic>

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kQueueMagic = 0x72646d6165327175;
 constexpr size_t kPageBytes = 4096;
+static_assert(sizeof(QueuePage) <= kPageBytes);
 constexpr int kQueueSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 // The bytes of a single datagram share a power of two with its headers, alignment and struct

@@ -117,7 +117,8 @@ class UdpNetwork final : public Network {
   void WaitForPeer(UdpPort& port);
   // Returns the ring to a peer, or nullptr when the datagrams must use the port's socket.
   PeerRing* RingTo(UdpPort& port, const NetAddress& peer);
-  // Waits until the ring has room. Returns false if the reader does not read.
+  // Waits until the ring has room. Returns how many datagrams got one. Returns 0 if the reader does
+  // not read, or if there is no ring any more.
   size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class,
                         std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
   void FlushRings();

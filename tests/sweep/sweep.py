@@ -3,11 +3,11 @@
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -271,6 +271,7 @@ def mistakes_in_the_command_are_explained():
                 (["--case", "call.reg_mr", "--", "true"], "PLACE#N: FAULT"),
                 (["--shard", "3/2", "--", "true"], "I/N"),
                 (["--accept", "survived", "--", "true"], "no verdict"),
+                (["--timeout", "soon", "--", "true"], "not a duration"),
                 (["--time-budget", "fast", "--", "true"], "not a duration")):
             result = emulator.rdmaemu("sweep", *words)
             check(result.returncode == 2 and said in result.stderr,
@@ -280,16 +281,22 @@ def mistakes_in_the_command_are_explained():
 def an_interrupt_ends_the_programs_and_keeps_the_results():
     with Emulator() as emulator:
         report = os.path.join(emulator.directory, "interrupted")
+        begun = os.path.join(emulator.directory, "begun")
+        os.mkfifo(begun)
+        fifo = os.open(begun, os.O_RDWR)
+        test = "echo >%s; exec %s ignored-post" % (begun, PLANTED)
         process = subprocess.Popen(
             [emulated.RDMAEMU, "sweep", "--report", report, "--points", "call.post_send", "--limit",
-             "60s", "--", PLANTED, "ignored-post"], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=emulator.env)
-        log = os.path.join(report, "run-0", "rules.toml")
-        until = time.monotonic() + 30
-        while not os.path.exists(log) and time.monotonic() < until:
-            time.sleep(0.02)
+             "60s", "--", "sh", "-c", test], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env=emulator.env)
+        # Two runs without a fault, and the first one with a fault, which hangs.
+        runs = b""
+        while len(runs) < 3 and select.select([fifo], [], [], 30)[0]:
+            runs += os.read(fifo, 3 - len(runs))
+        os.close(fifo)
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=30)[0]
+        check(len(runs) == 3, "%d runs: %s" % (len(runs), said))
         check(process.returncode == 130, "status %s: %s" % (process.returncode, said))
         check(os.path.exists(os.path.join(report, "index.html")), said)
 

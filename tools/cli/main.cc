@@ -390,7 +390,8 @@ int Main(int argc, char** argv) {
   host->footer(
       "Options that are not given come from the environment variables RDMAEMU_ADDRESS, "
       "RDMAEMU_DEVICE, RDMAEMU_SILENT_NET, RDMAEMU_GATEWAY, RDMAEMU_PCAP, RDMAEMU_TRACE, "
-      "RDMAEMU_SCENARIO, RDMAEMU_CLOCK, RDMAEMU_SEED and RDMAEMU_PAYLOAD_SHORTCUTS, which `rdmaemu "
+      "RDMAEMU_SCENARIO, RDMAEMU_CLOCK, RDMAEMU_SEED, RDMAEMU_PAYLOAD_SHORTCUTS and RDMAEMU_WIRE, "
+      "which `rdmaemu "
       "env` sets.\n"
       "\n"
       "Example:\n"

@@ -70,6 +70,11 @@ std::optional<SweepCase> ParseCase(std::string_view id) {
   }
 }
 
+bool IsSelected(const PlanOptions& options, std::string_view place,
+                const fault::LikelyFault& fault) {
+  return MatchesAny(options.points, place) && MatchesAny(options.faults, fault.name);
+}
+
 std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options) {
   struct Ranked {
     int rank;
@@ -77,11 +82,10 @@ std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOption
   };
   std::vector<Ranked> ranked;
   for (const Site& site : sites) {
-    if (!MatchesAny(options.points, site.place)) continue;
     for (const uint64_t nth : ChosenMoments(site.moments, options.per_site)) {
       const int rank = nth == 1 ? 0 : nth == site.moments ? 1 : 2;
       for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(site.place)) {
-        if (!MatchesAny(options.faults, fault.name)) continue;
+        if (!IsSelected(options, site.place, fault)) continue;
         ranked.push_back({rank, {{{{site.place, nth}, fault}}}});
       }
     }

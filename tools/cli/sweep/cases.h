@@ -42,6 +42,9 @@ struct PlanOptions {
   uint64_t per_site = 3;                 // moments; 0: all
   uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
 };
+// Returns true if the options select this fault at this place.
+bool IsSelected(const PlanOptions& options, std::string_view place,
+                const fault::LikelyFault& fault);
 // Returns the cases in the order in which a sweep runs them: first the first moment of each site,
 // then the last ones, then those between. The same sites give the same plan.
 std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options);

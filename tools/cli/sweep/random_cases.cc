@@ -15,15 +15,6 @@ uint64_t HashOf(const std::string& text) {
   return hash;
 }
 
-bool IsSelected(const PlanOptions& options, const Moment& moment, const fault::LikelyFault& fault) {
-  const auto matches = [](const std::vector<std::string>& patterns, const std::string& text) {
-    return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
-             return fault::MatchesPattern(pattern, text);
-           });
-  };
-  return matches(options.points, moment.place) && matches(options.faults, fault.name);
-}
-
 }  // namespace
 
 RandomCases::RandomCases(SweepRunner& runner, std::vector<SweepCase> plan,
@@ -63,7 +54,7 @@ std::optional<SweepCase> RandomCases::Draw(const SweepRunner::Done& done) {
         after->moments[Below(Below(2) == 0 ? count : std::min(count, kSoonMoments))];
     std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(moment.place);
     std::erase_if(faults, [&](const fault::LikelyFault& fault) {
-      return !IsSelected(request_.plan, moment, fault);
+      return !IsSelected(request_.plan, moment.place, fault);
     });
     if (faults.empty()) continue;
     drawn.faults.push_back({moment, faults[Below(faults.size())]});

@@ -63,6 +63,7 @@ class SweepCommand {
     if (!request_.limit.empty() && !ParseDuration(request_.limit)) {
       return NotADuration(request_.limit);
     }
+    if (!ParseDuration(test.listen_timeout)) return NotADuration(test.listen_timeout);
     for (const std::string& id : request_.cases) {
       if (!ParseCase(id)) {
         return "there is no case \"" + id +
