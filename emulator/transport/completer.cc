@@ -197,14 +197,17 @@ void Completer::Progress(Time now, QpContext& context, uint32_t count) {
   core_.MakeReady(context);
 }
 
-bool Completer::Target(QpContext& context, const Train& train, Pieces& into) {
-  const RequesterState& s = context.requester;
-  if (s.requests.empty() || train.headers.psn != s.unacked_psn) return false;
-  const SendWqe& request = s.requests[0];
-  if (!request.is_read() || request.done || !HoldsPsn(request, train.headers.psn) ||
-      !HoldsPsn(request, train.last_psn())) {
+bool Completer::Target(QpContext& context, const Train& train, const ParkedTrain* before,
+                       Pieces& into) {
+  const uint32_t next =
+      before != nullptr ? PsnAdd(before->train->last_psn(), 1) : context.requester.unacked_psn;
+  if (train.headers.psn != next) return false;
+  const SendWqe* const found = RequestOf(context, next);
+  if (found == nullptr || (before == nullptr && found != &context.requester.requests[0])) {
     return false;
   }
+  const SendWqe& request = *found;
+  if (!request.is_read() || !HoldsPsn(request, train.last_psn())) return false;
   const uint64_t offset =
       uint64_t{static_cast<uint32_t>(PsnDiff(train.headers.psn, request.first_psn))} *
       context.mtu_bytes;

@@ -18,9 +18,9 @@ class Completer {
   // they are not the next expected packets. The caller must then handle them one by one. In that
   // case only memory has changed that the packets will write again.
   bool HandleRun(Time now, QpContext& context, Train& train);
-  // Resolves the destination of a READ response that is about to be handled. Returns false when the
-  // destination is unknown.
-  bool Target(QpContext& context, const Train& train, Pieces& into);
+  // Resolves the destination of a READ response that is handled next, or directly after the parked
+  // response `before`. Returns false when the destination is unknown.
+  bool Target(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into);
   // Handles the expired ACK timeout or RNR timer.
   void Expire(Time now, QpContext& context);
   // Completes the oldest requests that have their responses or need none. The first failed request

@@ -30,6 +30,8 @@ uint32_t Fill(CopyRange (&out)[CopyJob::kMaxRanges], std::span<const MemoryRange
 
 CopyJob& JobOf(const JobOffer& offer) { return offer.share->jobs->jobs[offer.slot]; }
 
+}  // namespace
+
 JobSide SideOf(const Pieces& pieces) {
   uint64_t low = UINT64_MAX, high = 0;
   for (const MemoryRange& range : pieces.ranges()) {
@@ -39,15 +41,19 @@ JobSide SideOf(const Pieces& pieces) {
   return {pieces.process(), {low, high - low}};
 }
 
-}  // namespace
-
 JobTicket CopyJobs::Offer(Time now, const QueuePair& requester, const QueuePair& other,
-                          const Pieces& from, const Pieces& to) {
+                          const Pieces& from, const Pieces& to, JobTicket behind) {
   if (from.length() < kMinJobBytes || from.ranges().size() > CopyJob::kMaxRanges ||
       to.ranges().size() > CopyJob::kMaxRanges) {
     return {};
   }
   GroupShare &first = requester.share(), &second = other.share();
+  if (behind) {
+    const GroupShare* const same = Of(behind).withdrawn ? nullptr : Of(behind).share;
+    if (same == &first) return OfferTo(now, first, requester, other, from, to);
+    if (same == &second) return OfferTo(now, second, requester, other, from, to);
+    return {};
+  }
   const JobTicket ticket = OfferTo(now, first, requester, other, from, to);
   return ticket || &first == &second ? ticket : OfferTo(now, second, requester, other, from, to);
 }

@@ -46,6 +46,7 @@ struct JobSide {
            bounds.address < range.address + range.length;
   }
 };
+JobSide SideOf(const Pieces& pieces);
 // An offered copy. The owner of its train has not read the outcome yet.
 struct JobOffer {
   GroupShare* share = nullptr;  // the receiver; nullptr: the group has ended, or the entry is free
@@ -74,7 +75,7 @@ class CopyJobs {
 
   // Acts as PayloadOwner::Offer. Returns no ticket when the host can make the copy more cheaply.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
-                  const Pieces& to);
+                  const Pieces& to, JobTicket behind);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
   void End(JobTicket ticket);

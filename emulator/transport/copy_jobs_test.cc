@@ -2,6 +2,7 @@
 // offer, the order of effects, and copies that no thread makes.
 #include "emulator/transport/copy_jobs.h"
 
+#include "emulator/transport/core.h"
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -19,8 +20,15 @@ class CopyJobsTest : public ::testing::Test {
     x = world.Make(world.a, IBV_QPT_RC, 4 * kSize);
     y = world.Make(world.a, IBV_QPT_RC, 4 * kSize);
     world.Join(x, y);
-    FillPattern(x.buffer, 1);
+    FillBlocks(x.buffer);
     FillPattern(y.buffer, 200);
+  }
+  // Fills each block of kSize bytes differently. FillPattern repeats itself after 64 KiB.
+  static void FillBlocks(std::span<std::byte> bytes) {
+    for (size_t at = 0; at < bytes.size(); at += kSize) {
+      FillPattern(bytes.subspan(at, std::min<size_t>(kSize, bytes.size() - at)),
+                  static_cast<uint32_t>(1 + at / kSize));
+    }
   }
   void Write(uint64_t wr_id, size_t at) {
     x.Post(RdmaWr(IBV_WR_RDMA_WRITE, wr_id, y, at), {x.Sge(at, kSize)});
@@ -195,6 +203,186 @@ TEST_F(CopyJobsTest, SendsAndReadsAreCopiedTheSameWay) {
   Work();
   ExpectSent({2});
   EXPECT_TRUE(Arrived(2 * kSize));
+}
+
+TEST_F(CopyJobsTest, SendsAreOfferedTogetherEachForItsReceive) {
+  Poll();
+  for (uint32_t i = 0; i < 3; i++) y.PostReceive(10 + i, {y.Sge(i * kSize, kSize)});
+  for (uint32_t i = 0; i < 3; i++) x.Post(SendWr(IBV_WR_SEND, i), {x.Sge(i * kSize, kSize)});
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 3u);
+  for (uint32_t i = 0; i < 3; i++) Take(i);
+  for (const uint32_t i : {2, 1, 0}) {
+    EXPECT_TRUE(y.Received().empty());
+    Do(i);
+    if (i > 0) Work();
+  }
+  Work();
+  ExpectSent({0, 1, 2});
+  const auto received = y.Received();
+  ASSERT_EQ(received.size(), 3u);
+  for (uint32_t i = 0; i < 3; i++) {
+    EXPECT_EQ(received[i].wr_id, 10 + i);
+    EXPECT_TRUE(Arrived(i * kSize));
+  }
+}
+
+// A SEND of several trains goes to one receive. A WRITE with immediate data takes the receive
+// between two SENDs.
+TEST_F(CopyJobsTest, LongSendsAndImmediatesAreCountedInTheReceives) {
+  constexpr uint32_t kLong = kMaxTrainBytes + 2 * kSize;
+  Endpoint from = world.Make(world.a, IBV_QPT_RC, 2 * kLong + kSize);
+  Endpoint to = world.Make(world.a, IBV_QPT_RC, 2 * kLong + kSize);
+  world.Join(from, to);
+  FillBlocks(from.buffer);
+  Poll();
+  to.PostReceive(1, {to.Sge(0, kSize), to.Sge(kSize, kLong - kSize)});
+  to.PostReceive(2, {});
+  to.PostReceive(3, {to.Sge(kLong + kSize, kLong)});
+  from.Post(SendWr(IBV_WR_SEND, 1), {from.Sge(0, kLong)});
+  from.Post(RdmaWr(IBV_WR_RDMA_WRITE_WITH_IMM, 2, to, kLong), {from.Sge(kLong, kSize)});
+  from.Post(SendWr(IBV_WR_SEND, 3), {from.Sge(kLong + kSize, kLong)});
+  world.Ring(from);
+  Work();
+  ASSERT_EQ(jobs->offered, 5u);
+  // The first train has two ranges at the receiver, so the test leaves the copies to the host.
+  world.Run();
+  const auto received = to.Received();
+  ASSERT_EQ(received.size(), 3u);
+  for (uint32_t i = 0; i < 3; i++) EXPECT_EQ(received[i].wr_id, i + 1);
+  EXPECT_EQ(received[2].byte_len, kLong);
+  EXPECT_EQ(from.buffer, to.buffer);
+
+  Poll();
+  to.PostReceive(4, {to.Sge(0, 2 * kLong)});
+  to.PostReceive(5, {to.Sge(2 * kLong, kSize)});
+  std::ranges::fill(to.buffer, std::byte{});
+  from.Post(SendWr(IBV_WR_SEND, 4), {from.Sge(0, 2 * kLong)});
+  from.Post(SendWr(IBV_WR_SEND, 5), {from.Sge(2 * kLong, kSize)});
+  world.Ring(from);
+  for (uint32_t done = 5; done < 9; done++) {
+    Work();
+    ASSERT_GT(jobs->offered, done);
+    Take(done);
+    Do(done);
+  }
+  Work();
+  EXPECT_EQ(to.Received().size(), 2u);
+  EXPECT_EQ(from.buffer, to.buffer);
+}
+
+TEST_F(CopyJobsTest, ASendWithoutAReceiveIsNotOffered) {
+  Poll();
+  y.PostReceive(9, {y.Sge(0, kSize)});
+  for (uint32_t i = 0; i < 2; i++) x.Post(SendWr(IBV_WR_SEND, i), {x.Sge(i * kSize, kSize)});
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 1u);
+  Take(0);
+  Do(0);
+  Work();
+  EXPECT_EQ(y.Received().size(), 1u);
+  EXPECT_EQ(world.a.engine.counters().rnr_naks, 1u);
+  y.PostReceive(10, {y.Sge(kSize, kSize)});
+  world.Run();
+  ExpectSent({0, 1});
+  EXPECT_TRUE(Arrived(0));
+  EXPECT_TRUE(Arrived(kSize));
+}
+
+// Another queue pair may take the receive that is next now.
+TEST_F(CopyJobsTest, SendsToASharedQueueAreOfferedOneByOne) {
+  SharedReceiveQueue* srq = *world.a.verbs.CreateSrq(kGroup, {world.a.pd->handle, 8, 1, 0, 4});
+  Endpoint to = world.Make(world.a, IBV_QPT_RC, 2 * kSize, 63, 255, srq->handle);
+  Endpoint from = world.Make(world.a, IBV_QPT_RC, 2 * kSize);
+  world.Join(from, to);
+  FillBlocks(from.buffer);
+  Poll();
+  for (uint32_t i = 0; i < 2; i++) {
+    PostReceiveTo(srq->ring, i, {to.Sge(i * kSize, kSize)});
+    from.Post(SendWr(IBV_WR_SEND, i), {from.Sge(i * kSize, kSize)});
+  }
+  world.Ring(from);
+  for (uint32_t i = 0; i < 2; i++) {
+    Work();
+    ASSERT_EQ(jobs->offered, i + 1);
+    Take(i);
+    Do(i);
+  }
+  Work();
+  EXPECT_EQ(to.Received().size(), 2u);
+  EXPECT_EQ(from.buffer, to.buffer);
+}
+
+TEST_F(CopyJobsTest, ReadsAreOfferedTogether) {
+  Poll();
+  for (uint32_t i = 0; i < 3; i++) {
+    x.Post(RdmaWr(IBV_WR_RDMA_READ, i, y, i * kSize), {x.Sge(i * kSize, kSize)});
+  }
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 3u);
+  for (const uint32_t i : {0, 1, 2}) Take(i);
+  for (const uint32_t i : {1, 2, 0}) Do(i);
+  Work();
+  ExpectSent({0, 1, 2});
+  for (uint32_t i = 0; i < 3; i++) EXPECT_TRUE(Arrived(i * kSize));
+}
+
+// What follows may need the right that the SEND ends.
+TEST_F(CopyJobsTest, NothingIsOfferedBehindAnInvalidation) {
+  MemoryRegion* const region =
+      *world.a.verbs.RegMr(kGroup, kProcess,
+                           {world.a.pd->handle, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                            y.At(0), kSize, y.At(0)});
+  Poll();
+  y.PostReceive(9, {y.Sge(kSize, kSize)});
+  rxe_send_wr send = SendWr(IBV_WR_SEND_WITH_INV, 1);
+  send.ex.invalidate_rkey = region->rkey;
+  x.Post(send, {x.Sge(kSize, kSize)});
+  rxe_send_wr write = RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 0);
+  write.wr.rdma.rkey = region->rkey;
+  x.Post(write, {x.Sge(0, kSize)});
+  world.Ring(x);
+  Work();
+  ASSERT_EQ(jobs->offered, 1u);
+  Take(0);
+  Do(0);
+  Work();
+  EXPECT_EQ(jobs->offered, 1u);
+  EXPECT_FALSE(Arrived(0));
+}
+
+// IBTA 9.5: the WRITE that was posted last is executed last.
+TEST_F(CopyJobsTest, OfTwoWritesToTheSameBytesTheLastOneStays) {
+  for (const CopyJob::State end : {CopyJob::kFailed, CopyJob::kOffered}) {
+    SCOPED_TRACE(static_cast<int>(end));
+    Poll();
+    const uint32_t first = jobs->offered;
+    for (uint32_t i = 0; i < 3; i++) {
+      const size_t at = i == 2 ? 3 * kSize : 0;
+      x.Post(RdmaWr(IBV_WR_RDMA_WRITE, i, y, at), {x.Sge(i * kSize, kSize)});
+    }
+    world.Ring(x);
+    Work();
+    ASSERT_EQ(jobs->offered, first + 3);
+    if (end != CopyJob::kOffered) {
+      Take(first);
+      Job(first).Set(end);
+    }
+    // The thread skips the first copy, because the host makes that copy at the same time.
+    Take(first + 1);
+    Do(first + 1);
+    Take(first + 2);
+    Do(first + 2);
+    world.now += kOfferFor;
+    Work();
+    ExpectSent({0, 1, 2});
+    EXPECT_TRUE(
+        std::equal(x.buffer.begin() + kSize, x.buffer.begin() + 2 * kSize, y.buffer.begin()));
+    std::ranges::fill(y.buffer, std::byte{});
+  }
 }
 
 TEST_F(CopyJobsTest, ACopyThatFailedIsTheHostsToTryAgain) {

@@ -73,13 +73,11 @@ ibv_wc_status Core::ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sg
   return ResolveIn(*qp.pd, sges, offset, length, access, out);
 }
 
-ibv_wc_status Core::ResolveReceive(const QpContext& context, uint64_t offset, uint64_t length,
-                                   Pieces& out) {
-  const QueuePair& qp = *context.qp;
-  const auto& sges = context.responder.receive->sges;
+ibv_wc_status Core::ResolveReceive(const QueuePair& qp, const RecvWqe& receive, uint64_t offset,
+                                   uint64_t length, Pieces& out) {
   const bool by_srq = qp.srq != nullptr && qp.device->profile.checks_srq_pd;
-  return ResolveIn(by_srq ? *qp.srq->pd : *qp.pd, {sges.data(), sges.size()}, offset, length,
-                   IBV_ACCESS_LOCAL_WRITE, out);
+  return ResolveIn(by_srq ? *qp.srq->pd : *qp.pd, {receive.sges.data(), receive.sges.size()},
+                   offset, length, IBV_ACCESS_LOCAL_WRITE, out);
 }
 
 ibv_wc_status Core::ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sge> sges,

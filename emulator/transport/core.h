@@ -121,9 +121,9 @@ class Core {
   ibv_wc_status ResolveSges(const QueuePair& qp, std::span<const rxe_sge> sges, uint64_t offset,
                             uint64_t length, int access, Pieces& out);
 
-  // Does the same for the receive that the QP has taken from its queue or from its SRQ.
-  ibv_wc_status ResolveReceive(const QpContext& context, uint64_t offset, uint64_t length,
-                               Pieces& out);
+  // Does the same for a receive of the QP's queue or of its SRQ.
+  ibv_wc_status ResolveReceive(const QueuePair& qp, const RecvWqe& receive, uint64_t offset,
+                               uint64_t length, Pieces& out);
 
   // Sends a train to the local queue, or cuts it into packets for the sink. EFAULT: the payload
   // could not be read. EAGAIN: the local queue holds `limit` trains.

@@ -8,7 +8,7 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   ParkedStream& stream = context.parked[train->info().request ? 0 : 1];
   const bool behind = !stream.trains.empty();
   if (!behind && (train->is_bytes || train->length() < kMinJobBytes)) return false;
-  stream.trains.Push({std::move(train), {}});
+  stream.trains.Push({.train = std::move(train)});
   OfferAhead(now, context, stream);
   if (!behind && !stream.trains.front().ticket) {
     train = std::move(stream.trains.front().train);
@@ -40,8 +40,9 @@ void Parking::OfferAhead(Time now, QpContext& context, ParkedStream& stream) {
 
 bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, size_t at) {
   ParkedTrain& parked = stream.trains[at];
+  const ParkedTrain* const before = at == 0 ? nullptr : &stream.trains[at - 1];
   const Train& train = *parked.train;
-  if (train.is_bytes || train.length() < kMinJobBytes) return false;
+  if (parked.is_hosts || train.is_bytes || train.length() < kMinJobBytes) return false;
   QpContext* requester = &context;
   QpContext* other = nullptr;
   if (train.info().request) {
@@ -55,12 +56,13 @@ bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, size_t a
   }
   Pieces into;
   if (train.info().request) {
-    const uint32_t after = at == 0 ? 0 : PsnAdd(stream.trains[at - 1].train->last_psn(), 1);
-    if (!responder_.Target(context, train, at == 0 ? nullptr : &after, into)) return false;
-  } else if (at > 0 || !completer_.Target(context, train, into)) {
+    if (!responder_.Target(context, train, before, into, parked.behind)) return false;
+  } else if (!completer_.Target(context, train, before, into)) {
     return false;
   }
-  parked.ticket = core_.payloads.Offer(now, *requester->qp, *other->qp, train.pieces, into);
+  parked.to = SideOf(into);
+  parked.ticket = core_.payloads.Offer(now, *requester->qp, *other->qp, train.pieces, into,
+                                       before == nullptr ? JobTicket{} : before->ticket);
   return static_cast<bool>(parked.ticket);
 }
 
@@ -90,6 +92,19 @@ bool Parking::Turn(Time now, uint32_t trains) {
   return any;
 }
 
+// Ends the offers behind the first train that are for the same bytes as `to`, the destination of a
+// copy that the host will make. The host makes these copies, too. So the copy that is to be made
+// last is made last.
+void Parking::TakeBack(ParkedStream& stream, const JobSide& to) {
+  for (size_t i = 1; i < stream.looked_at; i++) {
+    ParkedTrain& parked = stream.trains[i];
+    if (!parked.ticket || !parked.to.Touches(to.process, to.bounds)) continue;
+    core_.payloads.End(parked.ticket);
+    parked.ticket = {};
+    parked.is_hosts = true;
+  }
+}
+
 // Delivers the first train of the stream if the train is ready.
 bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
   if (stream.trains.empty()) return false;
@@ -99,6 +114,7 @@ bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
       front.ticket ? core_.payloads.OutcomeOf(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;
   front.train->placed = outcome == JobOutcome::kCopied;
+  if (!front.train->placed) TakeBack(stream, front.to);
   std::unique_ptr<Train> train = std::move(front.train);
   stream.trains.PopFront();
   stream.looked_at--;

@@ -58,10 +58,12 @@ class PayloadOwner {
     for (const MemoryRange& range : into.ranges()) PlaceWaiting(context, range);
   }
 
-  // Offers a copy between the memory of two programs, first to `requester`, then to `other`.
+  // Offers a copy between the memory of two programs, first to `requester`, then to `other`. A copy
+  // that must follow the offered copy `behind` is offered to the same program only, because only
+  // one thread of a program makes copies.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
-                  const Pieces& to) {
-    return jobs_.Offer(now, requester, other, from, to);
+                  const Pieces& to, JobTicket behind) {
+    return jobs_.Offer(now, requester, other, from, to, behind);
   }
   // Returns the copy's outcome. An offer that no thread takes ends after a time limit (kOfferFor).
   JobOutcome OutcomeOf(Time now, JobTicket ticket) { return jobs_.OutcomeOf(now, ticket); }

@@ -105,10 +105,20 @@ struct ResponderState {
   std::optional<Response> collected_ack;  // during one Engine::Receive
 };
 
+// Says where the bytes of the next SEND go: directly after the trains in front of it, which have
+// not been delivered yet.
+struct ReceiveCursor {
+  bool known = false;   // false: a SEND must wait until it is first
+  uint32_t index = 0;   // of the receive in the QP's own ring; unused for an SRQ
+  uint64_t offset = 0;  // bytes of the receive that a message in progress has filled
+};
 // A train that waits for a copy, or behind a train that waits (parking.h).
 struct ParkedTrain {
   std::unique_ptr<Train> train;
-  JobTicket ticket;
+  JobTicket ticket{};
+  JobSide to{};            // where an offered copy goes
+  ReceiveCursor behind{};  // for a request with a ticket: where the next SEND goes
+  bool is_hosts = false;   // the host makes the copy, and offers it no more
 };
 struct ParkedStream {
   Fifo<ParkedTrain> trains;

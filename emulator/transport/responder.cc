@@ -331,7 +331,7 @@ Placement Responder::WriteToReceive(QpContext& context, Train& train) {
   const uint64_t bytes = train.length();
   Pieces into;
   if (!s.receive || s.received + bytes > s.receive->length ||
-      core_.ResolveReceive(context, s.received, bytes, into) != IBV_WC_SUCCESS) {
+      core_.ResolveReceive(*context.qp, *s.receive, s.received, bytes, into) != IBV_WC_SUCCESS) {
     return Placement::kDestinationGone;
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, {}, into);

@@ -24,9 +24,10 @@ class Responder {
   void CollectAcks(bool collect) { collecting_acks_ = collect; }
   void SendCollectedAcks(Time now);
   // Resolves the destination of a train's payload. The train is handled next, or directly after the
-  // train that ends before PSN `after`. Takes the receive of a SEND. Returns false when the
-  // destination is unknown or may not be written.
-  bool Target(QpContext& context, const Train& train, const uint32_t* after, Pieces& into);
+  // parked train `before`. Takes the receive of a SEND that is handled next. Returns false when the
+  // destination is unknown or may not be written. `behind` is set to the place of the next SEND.
+  bool Target(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into,
+              ReceiveCursor& behind);
   // Sends READ responses, up to the limit of one turn. Returns true when it stopped at that limit.
   bool Turn(Time now, QpContext& context);
   // Returns true when the peer may still read the memory of a READ response. ibv_dereg_mr and
@@ -48,6 +49,10 @@ class Responder {
   void AnswerEmptyRead(Time now, QpContext& context, const Train& train);
   void HandleData(Time now, QpContext& context, Train& train);
   bool TakeReceive(Time now, QpContext& context, Train& train);
+  bool TargetSend(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into,
+                  ReceiveCursor& behind);
+  bool TargetWrite(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into,
+                   ReceiveCursor& behind);
   bool PlaceSend(Time now, QpContext& context, Train& train);
   bool PlaceWrite(Time now, QpContext& context, Train& train);
   Placement WriteToReceive(QpContext& context, Train& train);

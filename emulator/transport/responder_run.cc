@@ -29,32 +29,81 @@ bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   return true;
 }
 
-bool Responder::Target(QpContext& context, const Train& train, const uint32_t* after,
-                       Pieces& into) {
+// Returns where the receive that a QP takes next is.
+static ReceiveCursor NextReceive(const QueuePair& qp) {
+  if (!qp.recv_ring) return {};
+  return {.known = true, .index = qp.recv_ring.Consumer(), .offset = 0};
+}
+
+bool Responder::Target(QpContext& context, const Train& train, const ParkedTrain* before,
+                       Pieces& into, ReceiveCursor& behind) {
+  const ResponderState& s = context.responder;
+  const wire::OpcodeInfo& info = train.info();
+  if (before == nullptr) {
+    if (train.headers.psn != s.expected_psn || !InSequence(context, train)) return false;
+  } else {
+    const Train& previous = *before->train;
+    // The invalidation may end the right to the destination.
+    if (train.headers.psn != PsnAdd(previous.last_psn(), 1) || previous.info().ieth) return false;
+    if (train.begins != previous.ends || (!train.begins && info.send != previous.info().send)) {
+      return false;
+    }
+  }
+  const bool known = info.write  ? TargetWrite(context, train, before, into, behind)
+                     : info.send ? TargetSend(context, train, before, into, behind)
+                                 : false;
+  if (known) core_.payloads.PlaceWaiting(context, into);
+  return known;
+}
+
+bool Responder::TargetWrite(QpContext& context, const Train& train, const ParkedTrain* before,
+                            Pieces& into, ReceiveCursor& behind) {
+  const QueuePair& qp = *context.qp;
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
+  const auto target =
+      core_.env.verbs.ResolveRemote(qp, train.headers.rkey, train.headers.remote_address,
+                                    train.length(), IBV_ACCESS_REMOTE_WRITE);
+  if (!target) return false;
+  into.Add(*target);
+  behind = before != nullptr           ? before->behind
+           : context.responder.receive ? ReceiveCursor{}
+                                       : NextReceive(qp);
+  if (behind.known && train.info().imm && train.ends) {
+    behind.known = core_.env.verbs.PeekReceive(qp, behind.index).has_value();
+    behind.index = qp.recv_ring.Next(behind.index);
+  }
+  return true;
+}
+
+bool Responder::TargetSend(QpContext& context, const Train& train, const ParkedTrain* before,
+                           Pieces& into, ReceiveCursor& behind) {
   ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
-  const wire::OpcodeInfo& info = train.info();
-  if (train.headers.psn != (after != nullptr ? *after : s.expected_psn)) return false;
-  if (after == nullptr && !InSequence(context, train)) return false;
-  const uint64_t bytes = train.length();
-  if (info.write) {
-    if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return false;
-    const auto target = core_.env.verbs.ResolveRemote(
-        qp, train.headers.rkey, train.headers.remote_address, bytes, IBV_ACCESS_REMOTE_WRITE);
-    if (!target) return false;
-    into.Add(*target);
-    core_.payloads.PlaceWaiting(context, into);
-    return true;
+  if (before == nullptr) {
+    if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
+    behind = NextReceive(qp);
+    if (behind.known) behind.index = qp.recv_ring.Previous(behind.index);
+    behind.known = true;
+    behind.offset = train.begins ? 0 : s.received;
+  } else {
+    behind = before->behind;
+    if (!behind.known) return false;
   }
-  // A SEND continues where the train before it ended. That position is not known yet.
-  if (!info.send || after != nullptr) return false;
-  if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
-  const uint64_t offset = train.begins ? 0 : s.received;
-  if (!s.receive || offset + bytes > s.receive->length ||
-      core_.ResolveReceive(context, offset, bytes, into) != IBV_WC_SUCCESS) {
+  // The receive of a message in progress may have been taken since the cursor was set.
+  const std::optional<RecvWqe> posted = core_.env.verbs.PeekReceive(qp, behind.index);
+  if (before != nullptr && train.begins && !posted) return false;
+  const RecvWqe* const receive = before != nullptr && posted ? &*posted
+                                 : s.receive                 ? &*s.receive
+                                                             : nullptr;
+  const uint64_t bytes = train.length();
+  if (receive == nullptr || behind.offset + bytes > receive->length ||
+      core_.ResolveReceive(qp, *receive, behind.offset, bytes, into) != IBV_WC_SUCCESS) {
     return false;
   }
-  core_.payloads.PlaceWaiting(context, into);
+  behind.offset += bytes;
+  if (!train.ends) return true;
+  if (qp.recv_ring) behind.index = qp.recv_ring.Next(behind.index);
+  behind.offset = 0;
   return true;
 }
 

@@ -206,7 +206,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
   }
   Pieces into;
   if (bytes > s.receive->length ||
-      core_.ResolveReceive(context, 0, bytes, into) != IBV_WC_SUCCESS) {
+      core_.ResolveReceive(*context.qp, *s.receive, 0, bytes, into) != IBV_WC_SUCCESS) {
     return FailReceive(now, context, ReceiveError(context, bytes));
   }
   const Placement placed = core_.payloads.PlaceReceived(context, train, MakeGrh(train), into);
@@ -269,7 +269,7 @@ bool Unreliable::PlaceUcSend(Time now, QpContext& context, Train& train) {
   const uint64_t bytes = train.length();
   Pieces into;
   if (s.received + bytes > s.receive->length ||
-      core_.ResolveReceive(context, s.received, bytes, into) != IBV_WC_SUCCESS) {
+      core_.ResolveReceive(*context.qp, *s.receive, s.received, bytes, into) != IBV_WC_SUCCESS) {
     FailReceive(now, context, ReceiveError(context, s.received + bytes));
     return false;
   }

@@ -335,6 +335,10 @@ class VerbsDirectory : public AsyncEventRaiser {
   // Takes the next receive of the QP's own queue or its SRQ out of shared memory. Returns nothing
   // when there is none (RNR). A malformed entry becomes a receive with length 0 and a bad key.
   virtual std::optional<RecvWqe> TakeReceive(QueuePair& qp) = 0;
+  // Returns the receive in slot `index` of the QP's own receive ring, as TakeReceive will return it
+  // later. Returns nothing when that slot holds no posted receive, and for an SRQ, whose receives
+  // other QPs may take.
+  virtual std::optional<RecvWqe> PeekReceive(const QueuePair& qp, uint32_t index) = 0;
   virtual bool HasReceive(const QueuePair& qp) = 0;
   // Returns the address handle of a UD send, nullptr when it does not belong to the QP's PD.
   virtual const AddressHandle* FindAh(const QueuePair& qp, Handle ah) = 0;

@@ -127,6 +127,19 @@ TEST_F(Queues, AReceiveIsCopiedOutAndItsLengthAddedUp) {
   EXPECT_FALSE(verbs.HasReceive(*qp));
 }
 
+TEST_F(Queues, AReceiveIsSeenBeforeItIsTaken) {
+  QueuePair* qp = Qp(IBV_QPT_RC);
+  const uint32_t first = qp->recv_ring.Consumer(), second = qp->recv_ring.Next(first);
+  EXPECT_FALSE(verbs.PeekReceive(*qp, first));
+  for (const uint64_t wr_id : {77, 78}) PostReceive(qp->recv_ring, wr_id, {{0x1000, 100, 5}});
+  EXPECT_EQ(verbs.PeekReceive(*qp, first)->wr_id, 77u);
+  EXPECT_EQ(verbs.PeekReceive(*qp, second)->wr_id, 78u);
+  EXPECT_FALSE(verbs.PeekReceive(*qp, qp->recv_ring.Next(second))) << "nothing is posted there";
+  EXPECT_EQ(verbs.TakeReceive(*qp)->wr_id, 77u);
+  EXPECT_FALSE(verbs.PeekReceive(*qp, first)) << "it was taken";
+  EXPECT_EQ(verbs.PeekReceive(*qp, second)->wr_id, 78u);
+}
+
 TEST_F(Queues, AReceiveThatLiesAboutItsSizeHasABadKeyInstead) {
   QueuePair* qp = Qp(IBV_QPT_RC);
   PostReceive(qp->recv_ring, 78, {}, 3);

@@ -67,6 +67,18 @@ std::optional<RecvWqe> Verbs::TakeReceive(QueuePair& qp) {
   return wqe;
 }
 
+std::optional<RecvWqe> Verbs::PeekReceive(const QueuePair& qp, uint32_t index) {
+  const Ring& ring = qp.recv_ring;
+  if (qp.srq != nullptr || !ring) return std::nullopt;
+  const uint32_t consumer = ring.Consumer();
+  if (ring.Distance(consumer, index) >= ring.Distance(consumer, ring.Producer())) {
+    return std::nullopt;
+  }
+  std::optional<RecvWqe> wqe(std::in_place);
+  CopyReceive(ring, index, qp.cap.max_recv_sge, *wqe);
+  return wqe;
+}
+
 bool Verbs::HasReceive(const QueuePair& qp) {
   const Ring& ring = qp.srq != nullptr ? qp.srq->ring : qp.recv_ring;
   return ring && !ring.Empty();

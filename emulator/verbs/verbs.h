@@ -283,6 +283,7 @@ class Verbs final : public VerbsDirectory {
   tl::expected<void, MemoryFault> Invalidate(QueuePair& qp, uint32_t rkey) override;
   tl::expected<void, MemoryFault> BindWindow(QueuePair& qp, const rxe_send_wr& wr) override;
   std::optional<RecvWqe> TakeReceive(QueuePair& qp) override;
+  std::optional<RecvWqe> PeekReceive(const QueuePair& qp, uint32_t index) override;
   bool HasReceive(const QueuePair& qp) override;
   const AddressHandle* FindAh(const QueuePair& qp, Handle ah) override;
   void FailQp(Time now, QueuePair& qp) override;
