@@ -1,10 +1,14 @@
 """Checks that the benchmarks finish and print every row. Speeds are not judged."""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+import tempfile
 
+import history
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
@@ -54,6 +58,69 @@ def unknown_row():
         raise Failure("status %d: %s" % (done.returncode, done.stderr))
 
 
+def module():
+    loader = importlib.machinery.SourceFileLoader("bench_table", TABLE)
+    loaded = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_table", loader))
+    loader.exec_module(loaded)
+    return loaded
+
+
+def quantiles():
+    rounds = [{"ours": n, "one": 1} for n in range(21)]
+    for given, expected in ((rounds, [1, 19]), (rounds[3:4], [3, 3])):
+        quantiles = module().quantiles_of(given, "one")
+        if quantiles != expected:
+            raise Failure("%s instead of %s" % (quantiles, expected))
+
+
+def a_third_is_the_limit():
+    for ratio, recorded, is_latency, fell in (
+            (0.68, 1, False, False), (0.66, 1, False, True), (9, 1, False, False),
+            (1.49, 1, True, False), (1.51, 1, True, True), (0.1, 1, True, False)):
+        if history.has_fallen(ratio, recorded, is_latency) != fell:
+            raise Failure("%s after %s" % (ratio, recorded))
+
+
+def a_slower_row_fails_the_check():
+    row, other = "one_host_write_4KiB_ordinary", "one_host_latency_poll"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "history.json")
+        for ratio, latency, status in ((0.001, 1000, 0), (1000, 1000, 1), (0.001, 0.001, 1)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"main": [row], "guarded": [row, other], "versions": [
+                    {"version": "1", "date": "2026-01-01", "ratios": {row: 5, other: 5}},
+                    {"version": "2", "date": "2026-01-02", "ratios": {row: ratio, other: latency}},
+                ]}, file)
+            done = subprocess.run(
+                [sys.executable, TABLE, "--binaries", ".", *TINY, "--check", "--history-file", path],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            slow = row if ratio == 1000 else other
+            if done.returncode != status or (status == 1 and slow not in done.stderr):
+                raise Failure("%s, %s: status %d\n%s%s" % (ratio, latency, done.returncode,
+                                                           done.stdout, done.stderr))
+        table(*TINY, "--only", row, "--record", "3", "--history-file", path)
+        lines = table("--history", "--history-file", path).splitlines()
+        if lines[0] != "| ratio | 1 | 2 | 3 |" or "WRITE 4 KiB" not in lines[2]:
+            raise Failure("the history: %s" % lines)
+
+
+def the_documentation_has_the_history():
+    with open("docs/performance.md", encoding="utf-8") as file:
+        if table("--history").strip() not in file.read():
+            raise Failure("docs/performance.md lacks the output of bench/table --history")
+
+
+def guarded_rows_are_recorded():
+    all_history = history.load()
+    names = table("--list").split()
+    recorded = history.latest(all_history)
+    for name in all_history["main"] + all_history["guarded"]:
+        if name not in names or name not in recorded:
+            raise Failure("%s is no row, or was never recorded" % name)
+    if not all_history["guarded"]:
+        raise Failure("no row is guarded")
+
+
 def calls_bench():
     with emulated.Emulator() as emulator:
         [address] = emulated.free_addresses(1)
@@ -69,5 +136,10 @@ if __name__ == "__main__":
         ("every_row", every_row),
         ("markdown_of_one_row", markdown_of_one_row),
         ("unknown_row", unknown_row),
+        ("quantiles", quantiles),
+        ("a_third_is_the_limit", a_third_is_the_limit),
+        ("a_slower_row_fails_the_check", a_slower_row_fails_the_check),
+        ("the_documentation_has_the_history", the_documentation_has_the_history),
+        ("guarded_rows_are_recorded", guarded_rows_are_recorded),
         ("calls_bench", calls_bench),
     ]))

@@ -42,7 +42,7 @@ bool Parking::Offer(Time now, QpContext& context, ParkedStream& stream, size_t a
   ParkedTrain& parked = stream.trains[at];
   const ParkedTrain* const before = at == 0 ? nullptr : &stream.trains[at - 1];
   const Train& train = *parked.train;
-  if (parked.is_hosts || train.is_bytes || train.length() < kMinJobBytes) return false;
+  if (parked.host_copies || train.is_bytes || train.length() < kMinJobBytes) return false;
   QpContext* requester = &context;
   QpContext* other = nullptr;
   if (train.info().request) {
@@ -95,13 +95,13 @@ bool Parking::Turn(Time now, uint32_t trains) {
 // Ends the offers behind the first train that are for the same bytes as `to`, the destination of a
 // copy that the host will make. The host makes these copies, too. So the copy that is to be made
 // last is made last.
-void Parking::TakeBack(ParkedStream& stream, const JobSide& to) {
+void Parking::EndOverlappingOffers(ParkedStream& stream, const JobSide& to) {
   for (size_t i = 1; i < stream.looked_at; i++) {
     ParkedTrain& parked = stream.trains[i];
     if (!parked.ticket || !parked.to.Touches(to.process, to.bounds)) continue;
     core_.payloads.End(parked.ticket);
     parked.ticket = {};
-    parked.is_hosts = true;
+    parked.host_copies = true;
   }
 }
 
@@ -114,7 +114,7 @@ bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
       front.ticket ? core_.payloads.OutcomeOf(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;
   front.train->placed = outcome == JobOutcome::kCopied;
-  if (!front.train->placed) TakeBack(stream, front.to);
+  if (!front.train->placed) EndOverlappingOffers(stream, front.to);
   std::unique_ptr<Train> train = std::move(front.train);
   stream.trains.PopFront();
   stream.looked_at--;

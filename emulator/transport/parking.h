@@ -38,7 +38,7 @@ class Parking {
   // Offers the copies whose destination is already determined.
   void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
   bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);
-  void TakeBack(ParkedStream& stream, const JobSide& to);
+  void EndOverlappingOffers(ParkedStream& stream, const JobSide& to);
   bool TurnStream(Time now, QpContext& context, ParkedStream& stream);
 
   Core& core_;

@@ -116,9 +116,9 @@ struct ReceiveCursor {
 struct ParkedTrain {
   std::unique_ptr<Train> train;
   JobTicket ticket{};
-  JobSide to{};            // where an offered copy goes
-  ReceiveCursor behind{};  // for a request with a ticket: where the next SEND goes
-  bool is_hosts = false;   // the host makes the copy, and offers it no more
+  JobSide to{};              // where an offered copy goes
+  ReceiveCursor behind{};    // for a request with a ticket: where the next SEND goes
+  bool host_copies = false;  // the host makes the copy and does not offer it again
 };
 struct ParkedStream {
   Fifo<ParkedTrain> trains;
