@@ -1,10 +1,14 @@
 #include "emulator/fault/likely_faults.h"
 
-#include <span>
+#include <algorithm>
+#include <iterator>
 
 namespace rdmaemu::fault {
 namespace {
 
+struct Fault {
+  std::string_view name, keys;
+};
 struct Row {
   std::string_view places;  // a pattern
   std::string_view name, keys;
@@ -85,9 +89,30 @@ constexpr Row kRows[] = {
     {"wc.*", "async=QP_FATAL", "async = \"qp_fatal\""},
     // Asynchronous events.
     {"async.*", "async delay", "delay_ms = 100"},
+    // Memory that the program unmapped too early.
+    {"memory.*", "unmapped", "unmapped = true"},
     // Packets. The transport repairs each of these.
     {"packet.*", "drop", "drop = true"},
     {"packet.*", "duplicate", "duplicate = 1"},
+};
+
+// Each of these asynchronous events is raised on the objects of these moments, or on every object
+// that can have it.
+constexpr std::string_view kAsyncPlaces[] = {"event.established", "call.post_send"};
+constexpr Fault kAsyncEvents[] = {
+    {"async=QP_FATAL", "async = \"qp_fatal\""},
+    {"async=QP_ACCESS_ERR", "async = \"qp_access_err\""},
+    {"async=QP_LAST_WQE_REACHED", "async = \"qp_last_wqe_reached\""},
+    {"async=CQ_ERR", "async = \"cq_err\""},
+    {"async=SRQ_ERR", "async = \"srq_err\""},
+    {"async=SRQ_LIMIT_REACHED", "async = \"srq_limit_reached\""},
+    {"async=DEVICE_FATAL", "async = \"device_fatal\""},
+    {"async=PORT_ERR", "async = \"port_err\""},
+    {"async=GID_CHANGE", "async = \"gid_change\""},
+    {"async=PKEY_CHANGE", "async = \"pkey_change\""},
+    {"async=LID_CHANGE", "async = \"lid_change\""},
+    {"async=SM_CHANGE", "async = \"sm_change\""},
+    {"async=CLIENT_REREGISTER", "async = \"client_reregister\""},
 };
 
 }  // namespace
@@ -110,12 +135,18 @@ std::vector<LikelyFault> LikelyFaultsAt(std::string_view place) {
       faults.push_back({std::string(row.name), std::string(row.keys)});
     }
   }
+  if (std::ranges::find(kAsyncPlaces, place) != std::end(kAsyncPlaces)) {
+    for (const Fault& event : kAsyncEvents) {
+      faults.push_back({std::string(event.name), std::string(event.keys)});
+    }
+  }
   return faults;
 }
 
 std::vector<std::string_view> PlacesOfLikelyFaults() {
   std::vector<std::string_view> places;
   for (const Row& row : kRows) places.push_back(row.places);
+  for (const std::string_view place : kAsyncPlaces) places.push_back(place);
   return places;
 }
 

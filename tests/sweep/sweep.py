@@ -68,6 +68,26 @@ def sweep(emulator, name, *words, test=None, status=None):
         raise Failure("no results: " + said)
 
 
+def every_moment_is_counted_once():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "posts", "--points", "call.post_*,call.create_*", "--faults",
+                           "errno=ENOMEM", "--per-site", "0", test=[PLANTED, "none"], status=0)
+        missed = [one["case"] for one in results["cases"] if one["verdict"] == "not-reached"]
+        check(results["cases"] and not missed, "moments that do not exist: %s" % missed)
+
+
+def memory_that_is_gone_and_asynchronous_events_are_faults():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "memory", "--points", "memory.*,event.established", "--faults",
+                           "unmapped,async=*", test=[PLANTED, "none"], status=0)
+        verdicts = {one["case"]: one["verdict"] for one in results["cases"]}
+        for case, expected in (("memory.read#1: unmapped", "failed"),
+                               ("memory.write#1: unmapped", "failed"),
+                               ("event.established#1: async=QP_FATAL", "survived"),
+                               ("event.established#1: async=GID_CHANGE", "survived")):
+            check(verdicts.get(case) == expected, "%s: %s" % (case, verdicts.get(case)))
+
+
 def findings(results):
     return [case for case in results["cases"] if case["verdict"] in
             ("crashed", "hung", "sanitizer", "wrong-result", "misused", "leaked", "not-run")]
@@ -303,7 +323,9 @@ def an_interrupt_ends_the_programs_and_keeps_the_results():
 
 def main():
     cases = [(each.__name__, each) for each in (
-        a_correct_program_has_no_finding, the_printed_command_shows_a_crash_again,
+        a_correct_program_has_no_finding, every_moment_is_counted_once,
+        memory_that_is_gone_and_asynchronous_events_are_faults,
+        the_printed_command_shows_a_crash_again,
         the_same_seed_draws_the_same_cases, shards_together_are_the_whole,
         the_test_does_not_see_the_shard_of_the_sweep,
         the_printed_command_of_a_pair_keeps_the_results,
