@@ -22,12 +22,13 @@ from rdmaemu._matrix import (FaultMatrix, FaultOutcome, calls_fail, cm_messages_
                              completions_fail, for_each_fault, points_at)
 from rdmaemu._options import Device, Options
 from rdmaemu._rules import Fault, NeverFired, Rule, rule_text
+from rdmaemu._sweep import sweep_points
 
 __all__ = [
     "Backend", "Device", "Error", "Fault", "FaultMatrix", "FaultOutcome", "Host", "Machine",
     "NeverFired", "Options", "Rule", "attach", "backend", "calls_fail", "cm_messages_lost",
     "completions_fail", "for_each_fault", "is_preloaded", "library_directory", "open", "points_at",
-    "rule_text",
+    "rule_text", "sweep_points",
 ]
 
 if backend() is not Backend.SYSTEM:

@@ -15,7 +15,7 @@ pytest finds the plugin by itself when rdmaemu is in PYTHONPATH. Start pytest wi
 from __future__ import annotations
 
 import gc
-from typing import Any, Iterator, NoReturn
+from typing import Any, Callable, Iterator, NoReturn
 
 import pytest
 
@@ -26,6 +26,7 @@ from rdmaemu._library import BACKEND_VARIABLE, Backend, backend, is_preloaded
 from rdmaemu._matrix import named_points
 from rdmaemu._options import Options
 from rdmaemu._rules import Fault, RuleLike
+from rdmaemu._sweep import sweep_points
 
 
 _MUST_FIRE = pytest.StashKey[bool]()
@@ -42,6 +43,15 @@ def faults(*rules: RuleLike, must_fire: bool = True, **named: RuleLike) -> pytes
     return pytest.mark.parametrize(
         "rdmaemu_fault", [pytest.param((text, must_fire), id=name) for name, text in points],
         indirect=True)
+
+
+def sweep(body: Callable[[Host], Any], **keys: Any) -> pytest.MarkDecorator:
+    """Runs the test once under each fault that `body` can meet (rdmaemu.sweep_points).
+
+    `body` gets a host, does what the test does, and must succeed. It runs once, when pytest collects
+    the test. A test that did not meet its fault is skipped.
+    """
+    return faults(must_fire=False, **sweep_points(body, **keys))
 
 
 def _skip(what: str) -> NoReturn:

@@ -317,6 +317,30 @@ def test_points_are_the_places_of_a_point():
             host.fault(rule).remove()
 
 
+def test_sweep_points_are_the_faults_that_a_body_can_meet():
+    def body(_host, _fault=None):
+        with Context(name="rxe0") as context:
+            for _ in range(5):
+                PD(context).close()
+
+    points = rdmaemu.sweep_points(body, points=["call.*_pd"], faults=["errno=ENO*"])
+    assert list(points) == ["call.alloc_pd#%d: errno=ENOMEM" % nth for nth in (1, 3, 5)]
+    matrix = rdmaemu.for_each_fault(points, body)
+    assert matrix.failed == list(points)
+
+    def count(**keys):
+        return len(rdmaemu.sweep_points(body, points=["call.alloc_pd"], **keys))
+
+    assert (count(per_site=0), count(per_site=1), count(per_site=0, max_runs=2)) == (5, 1, 2)
+    with pytest.raises(ValueError, match="nothing to sweep: the body met 0 places"):
+        rdmaemu.sweep_points(body, points=["cm.*"])
+
+    def failing(_host):
+        raise KeyError("a mistake of the body")
+    with pytest.raises(KeyError):
+        rdmaemu.sweep_points(failing)
+
+
 def test_waiting_runs_the_host(rdmaemu_host):
     with rdmaemu_host.expect_fault(at="time", at_ms=5000, port="down"):
         assert rdmaemu_host.wait()

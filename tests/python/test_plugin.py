@@ -216,6 +216,29 @@ def test_faults_runs_a_test_under_each_fault(run):
                                  "*NeverFired: the rule * matched 0 times and never fired*"])
 
 
+def test_sweep_runs_a_test_under_each_fault_that_it_meets(run):
+    result = run("""
+    from pyverbs.pd import PD
+    from pyverbs.pyverbs_error import PyverbsRDMAError
+    from rdmaemu.pytest_plugin import sweep
+
+    def body(host):
+        with Context(name="rxe0") as context:
+            PD(context).close()
+
+    @sweep(body, points=["call.alloc_pd", "call.open_device"])
+    def test_fails_cleanly(rdmaemu_host, rdmaemu_fault):
+        with pytest.raises(PyverbsRDMAError):
+            body(rdmaemu_host)
+
+    @sweep(body, points=["call.alloc_pd"])
+    def test_does_less_than_the_body(rdmaemu_host, rdmaemu_fault):
+        work(1)
+    """, "-v")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*call.alloc_pd#1: errno=ENOMEM*"])
+
+
 def test_faults_of_all_calls_skip_those_that_the_test_never_makes(run):
     result = run("""
     from rdmaemu.pytest_plugin import faults

@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, uint64_t>> PassedPlaces(const SweepOptions& o
   const std::set<std::string> left_out = {"call.poll_cq", "call.req_notify_cq"};
   const Embedding hosts(options.hosts);
   std::vector<std::pair<std::string, std::string>> rules;  // of a place
-  for (const char* point : {"call", "cm", "event", "wc", "packet"}) {
+  for (const char* point : {"call", "cm", "event", "wc", "packet", "memory"}) {
     for (const FaultPoint& each : PointsAt(point, "")) {
       if (left_out.count(each.name) > 0 || !IsChosen(options.points, each.name)) continue;
       if (Checked(rdmaemu_rule_faults(each.name.c_str(), nullptr, 0)) == 0) continue;
