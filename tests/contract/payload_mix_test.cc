@@ -1,0 +1,118 @@
+// Many requests of different kinds and sizes are outstanding on one queue pair. Their effects are
+// those of their order of posting (IBTA 9.5, 10.8.3.3): receives are used in order, completions
+// are in order, and of two WRITEs to the same bytes the last one stays.
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "tests/contract/support/payload.h"
+
+namespace rdma_contract {
+namespace {
+
+constexpr uint32_t kRequests = 24;
+constexpr uint32_t kSizes[] = {1, 255, 256, 257, 4095, 4096, 4097, 12288, 65536, 262144, 266241};
+constexpr uint32_t kSlot = 320 * 1024;  // the bytes of one request at each side
+constexpr uint32_t kSeeds = 6;
+constexpr ibv_wr_opcode kOpcodes[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                      IBV_WR_RDMA_READ};
+
+using PayloadMix = PayloadTest;
+
+struct Request {
+  ibv_wr_opcode opcode;
+  uint32_t size;
+  size_t here, there;  // offsets
+  bool takes_receive() const {
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
+};
+
+// Half of the WRITEs go to one slot. No READ is from there.
+std::vector<Request> Draw(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](size_t limit) { return random() % limit; };
+  // Even seeds: mostly large messages of one kind, which a device may batch.
+  const ibv_wr_opcode usual = kOpcodes[below(std::size(kOpcodes))];
+  std::vector<Request> drawn;
+  for (uint32_t i = 0; i < kRequests; i++) {
+    const bool is_usual = seed % 2 == 0 && below(4) != 0;
+    Request one{};
+    one.opcode = is_usual ? usual : kOpcodes[below(std::size(kOpcodes))];
+    one.size = kSizes[is_usual ? 5 + below(std::size(kSizes) - 5) : below(std::size(kSizes))];
+    one.here = one.there = size_t{i + 1} * kSlot;
+    const bool is_write =
+        one.opcode == IBV_WR_RDMA_WRITE || one.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    if (is_write && below(2) == 0) one.there = 0;
+    drawn.push_back(one);
+  }
+  return drawn;
+}
+
+// Splits the bytes of a receive into at most three pieces.
+WorkRequest ReceiveFor(const PayloadPair& p, uint64_t wr_id, const Request& request) {
+  WorkRequest receive{.wr_id = wr_id};
+  if (request.opcode != IBV_WR_SEND) return receive;
+  const auto pieces = static_cast<uint32_t>(1 + wr_id % 3);
+  const uint32_t most = request.size / pieces + 1;
+  for (uint32_t at = 0; at < request.size; at += most) {
+    receive.Add(p.there.address() + request.there + at, std::min(most, request.size - at),
+                p.to.lkey);
+  }
+  return receive;
+}
+
+void PostAll(PayloadPair& p, const std::vector<Request>& requests) {
+  for (uint32_t i = 0; i < requests.size(); i++) {
+    if (!requests[i].takes_receive()) continue;
+    ASSERT_EQ(p.remote.PostReceive(p.pair.remote, ReceiveFor(p, i, requests[i])), 0);
+  }
+  for (uint32_t i = 0; i < requests.size(); i++) {
+    WorkRequest send{.wr_id = i, .opcode = requests[i].opcode};
+    send.remote_address = p.there.address() + requests[i].there;
+    send.rkey = p.to.rkey;
+    send.Add(p.here.address() + requests[i].here, requests[i].size, p.from.lkey);
+    ASSERT_EQ(p.local.PostSend(p.pair.local, send), 0);
+  }
+}
+
+TEST_P(PayloadMix, EffectsAreInTheOrderOfPosting) {
+  for (uint32_t seed = 0; seed < kSeeds; seed++) {
+    SCOPED_TRACE(seed);
+    PayloadPair p(GetParam(), (kRequests + 1) * kSlot);
+    const std::vector<Request> requests = Draw(seed);
+    std::vector<uint8_t> here(p.here.bytes().begin(), p.here.bytes().end());
+    std::vector<uint8_t> there(p.there.bytes().begin(), p.there.bytes().end());
+    for (const Request& one : requests) {
+      if (one.opcode == IBV_WR_RDMA_READ) {
+        std::copy_n(there.data() + one.there, one.size, here.data() + one.here);
+      } else {
+        std::copy_n(here.data() + one.here, one.size, there.data() + one.there);
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(PostAll(p, requests));
+    for (uint32_t i = 0; i < requests.size(); i++) {
+      const Completion sent = p.local.Poll(p.pair.local, Queue::kSend);
+      ASSERT_TRUE(sent.found) << i;
+      ASSERT_EQ(sent.wc.status, IBV_WC_SUCCESS) << i << ": " << Describe(sent);
+      ASSERT_EQ(sent.wc.wr_id, i);
+    }
+    for (uint32_t i = 0; i < requests.size(); i++) {
+      if (!requests[i].takes_receive()) continue;
+      const Completion received = p.remote.Poll(p.pair.remote, Queue::kReceive);
+      ASSERT_TRUE(received.found) << i;
+      ASSERT_EQ(received.wc.status, IBV_WC_SUCCESS) << i << ": " << Describe(received);
+      EXPECT_EQ(received.wc.wr_id, i);
+      EXPECT_EQ(received.wc.byte_len, requests[i].size);
+    }
+    EXPECT_TRUE(std::equal(here.begin(), here.end(), p.here.bytes().begin()));
+    EXPECT_TRUE(std::equal(there.begin(), there.end(), p.there.bytes().begin()));
+    EXPECT_TRUE(GuardsIntact());
+    if (IsSkipped()) return;
+  }
+}
+
+EACH_WAY_OF_SIDES(PayloadMix);
+
+}  // namespace
+}  // namespace rdma_contract
