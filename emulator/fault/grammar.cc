@@ -86,6 +86,7 @@ const std::vector<Key>& AllKeys() {
       {"repeat_ms", Role::kMatch, Shape::kInteger, kTimes},
 
       {"nth", Role::kFrequency, Shape::kInteger, kEverywhere},
+      {"onward", Role::kFrequency, Shape::kFlag, kEverywhere},
       {"every", Role::kFrequency, Shape::kInteger, kEverywhere},
       {"first", Role::kFrequency, Shape::kInteger, kEverywhere},
       {"times", Role::kFrequency, Shape::kInteger, kEverywhere},

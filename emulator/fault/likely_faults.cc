@@ -64,12 +64,13 @@ constexpr Row kRows[] = {
     {"event.*", "device removed", "remove_device = true"},
     {"event.connect_response", "port down", "port = \"down\""},
     {"event.established", "port down", "port = \"down\""},
-    // CM messages. The protocol repairs one loss.
+    // CM messages. The protocol repairs one loss, and reports the loss of all.
     {"cm.req", "reject=28", "reject = 28"},
     {"cm.req", "unreachable", "unreachable = -110"},
     {"cm.rep", "reject=28", "reject = 28"},
     {"cm.sidr_req", "reject=1", "reject = 1"},
     {"cm.*", "drop", "drop = true"},
+    {"cm.*", "drop all", "drop = true, onward = true"},
     {"cm.*", "delay", "delay_ms = 100"},
     {"cm.*", "duplicate", "duplicate = 1"},
     // Completions.

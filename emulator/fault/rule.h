@@ -79,9 +79,10 @@ struct Match {
 
 // Counters over the matching moments.
 struct Frequency {
-  uint64_t nth = 0;    // fires at this one only, from 1
-  uint64_t every = 0;  // fires at every n-th
-  uint64_t first = 0;  // fires at the first n
+  uint64_t nth = 0;     // fires at this one only, from 1
+  bool onward = false;  // fires at the nth one and at all later ones
+  uint64_t every = 0;   // fires at every n-th
+  uint64_t first = 0;   // fires at the first n
   double probability = 1;
   uint64_t times = 0;  // fires at most this many times; 0: no limit
 };

@@ -250,6 +250,11 @@ void RuleReader::ReadFrequency() {
     to = ReadNumber(key, 1, kMostCount).value_or(to);
   };
   read("nth", often.nth);
+  if (Get("onward") != nullptr) {
+    ReadTrue("onward");
+    if (often.nth == 0) WrongAt("onward", "onward belongs to nth");
+    often.onward = true;
+  }
   read("every", often.every);
   read("first", often.first);
   read("times", often.times);

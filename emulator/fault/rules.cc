@@ -206,7 +206,7 @@ bool Rules::HasFired(std::string_view name) const {
 bool Rules::IsDue(RuleState& state, const Moment& moment) {
   const Frequency& often = state.rule.frequency;
   const uint64_t count = state.matched;
-  if (often.nth != 0 && count != often.nth) return false;
+  if (often.nth != 0 && (often.onward ? count < often.nth : count != often.nth)) return false;
   if (often.every != 0 && count % often.every != 0) return false;
   if (often.first != 0 && count > often.first) return false;
   // Draw even after the last allowed firing. Later draws then do not depend on the limit.

@@ -31,6 +31,7 @@ std::vector<int> Firings(const Frequency& often, uint64_t seed = 1) {
 
 TEST(Rules, FrequenciesCountTheMomentsThatMatch) {
   EXPECT_EQ(Firings({.nth = 3}), (std::vector<int>{3}));
+  EXPECT_EQ(Firings({.nth = 8, .onward = true}), (std::vector<int>{8, 9, 10, 11, 12}));
   EXPECT_EQ(Firings({.every = 5}), (std::vector<int>{5, 10}));
   EXPECT_EQ(Firings({.first = 2}), (std::vector<int>{1, 2}));
   EXPECT_EQ(Firings({.every = 2, .times = 3}), (std::vector<int>{2, 4, 6}));

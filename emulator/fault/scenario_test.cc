@@ -386,6 +386,7 @@ const Mistake kMistakes[] = {
     {"at = \"packet.rc_send\", drop = true",
      "rule:1:6: there is no \"packet.rc_send\"; did you mean \"packet.rc_send_only\"?"},
     {"at = \"packet\", reorder = 0", "rule:1:26: reorder must be an integer from 1 to 65536"},
+    {"at = \"cm.req\", onward = true, drop = true", "rule:1:25: onward belongs to nth"},
     {"at = \"memory\", length = 5, unmapped = true", "rule:1:25: length belongs to address"},
     {"at = \"memory\", drop = true",
      "rule:1:23: drop is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
