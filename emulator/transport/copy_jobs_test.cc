@@ -63,6 +63,13 @@ class CopyJobsTest : public ::testing::Test {
     }
     job.Set(CopyJob::kDone);
   }
+  // Runs the host's work, and makes the copy that it has offered.
+  void CopyNext(uint32_t number) {
+    Work();
+    ASSERT_GT(jobs->offered, number);
+    Take(number);
+    Do(number);
+  }
   void ExpectSent(std::vector<uint64_t> wr_ids, ibv_wc_status status = IBV_WC_SUCCESS) {
     const auto sent = x.Sent();
     ASSERT_EQ(sent.size(), wr_ids.size());
@@ -261,12 +268,7 @@ TEST_F(CopyJobsTest, LongSendsAndImmediatesAreCountedInTheReceives) {
   from.Post(SendWr(IBV_WR_SEND, 4), {from.Sge(0, 2 * kLong)});
   from.Post(SendWr(IBV_WR_SEND, 5), {from.Sge(2 * kLong, kSize)});
   world.Ring(from);
-  for (uint32_t done = 5; done < 9; done++) {
-    Work();
-    ASSERT_GT(jobs->offered, done);
-    Take(done);
-    Do(done);
-  }
+  for (uint32_t done = 5; done < 9; done++) CopyNext(done);
   Work();
   EXPECT_EQ(to.Received().size(), 2u);
   EXPECT_EQ(from.buffer, to.buffer);
@@ -277,10 +279,8 @@ TEST_F(CopyJobsTest, ASendWithoutAReceiveIsNotOffered) {
   y.PostReceive(9, {y.Sge(0, kSize)});
   for (uint32_t i = 0; i < 2; i++) x.Post(SendWr(IBV_WR_SEND, i), {x.Sge(i * kSize, kSize)});
   world.Ring(x);
-  Work();
-  ASSERT_EQ(jobs->offered, 1u);
-  Take(0);
-  Do(0);
+  CopyNext(0);
+  EXPECT_EQ(jobs->offered, 1u);
   Work();
   EXPECT_EQ(y.Received().size(), 1u);
   EXPECT_EQ(world.a.engine.counters().rnr_naks, 1u);
@@ -305,10 +305,8 @@ TEST_F(CopyJobsTest, SendsToASharedQueueAreOfferedOneByOne) {
   }
   world.Ring(from);
   for (uint32_t i = 0; i < 2; i++) {
-    Work();
-    ASSERT_EQ(jobs->offered, i + 1);
-    Take(i);
-    Do(i);
+    CopyNext(i);
+    EXPECT_EQ(jobs->offered, i + 1);
   }
   Work();
   EXPECT_EQ(to.Received().size(), 2u);
@@ -330,7 +328,7 @@ TEST_F(CopyJobsTest, ReadsAreOfferedTogether) {
   for (uint32_t i = 0; i < 3; i++) EXPECT_TRUE(Arrived(i * kSize));
 }
 
-// What follows may need the right that the SEND ends.
+// The next request may use the key that the SEND invalidates.
 TEST_F(CopyJobsTest, NothingIsOfferedBehindAnInvalidation) {
   MemoryRegion* const region =
       *world.a.verbs.RegMr(kGroup, kProcess,

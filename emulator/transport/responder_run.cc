@@ -3,6 +3,15 @@
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {
+namespace {
+
+// Returns the position of the receive that the QP takes next. Unknown for an SRQ.
+ReceiveCursor NextReceive(const QueuePair& qp) {
+  if (!qp.recv_ring) return {};
+  return {.known = true, .index = qp.recv_ring.Consumer(), .offset = 0};
+}
+
+}  // namespace
 
 bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   ResponderState& s = context.responder;
@@ -27,12 +36,6 @@ bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   s.nak_sent = false;
   Accept(now, context, train);
   return true;
-}
-
-// Returns where the receive that a QP takes next is.
-static ReceiveCursor NextReceive(const QueuePair& qp) {
-  if (!qp.recv_ring) return {};
-  return {.known = true, .index = qp.recv_ring.Consumer(), .offset = 0};
 }
 
 bool Responder::Target(QpContext& context, const Train& train, const ParkedTrain* before,
@@ -79,6 +82,7 @@ bool Responder::TargetSend(QpContext& context, const Train& train, const ParkedT
                            Pieces& into, ReceiveCursor& behind) {
   ResponderState& s = context.responder;
   const QueuePair& qp = *context.qp;
+  std::optional<RecvWqe> posted;
   if (before == nullptr) {
     if (train.begins && !s.receive) s.receive = core_.env.verbs.TakeReceive(*context.qp);
     behind = NextReceive(qp);
@@ -88,15 +92,13 @@ bool Responder::TargetSend(QpContext& context, const Train& train, const ParkedT
   } else {
     behind = before->behind;
     if (!behind.known) return false;
+    posted = core_.env.verbs.PeekReceive(qp, behind.index);
+    if (train.begins && !posted) return false;
   }
   // The receive of a message in progress may have been taken since the cursor was set.
-  const std::optional<RecvWqe> posted = core_.env.verbs.PeekReceive(qp, behind.index);
-  if (before != nullptr && train.begins && !posted) return false;
-  const RecvWqe* const receive = before != nullptr && posted ? &*posted
-                                 : s.receive                 ? &*s.receive
-                                                             : nullptr;
+  const auto& receive = posted ? posted : s.receive;
   const uint64_t bytes = train.length();
-  if (receive == nullptr || behind.offset + bytes > receive->length ||
+  if (!receive || behind.offset + bytes > receive->length ||
       core_.ResolveReceive(qp, *receive, behind.offset, bytes, into) != IBV_WC_SUCCESS) {
     return false;
   }

@@ -391,8 +391,7 @@ int Main(int argc, char** argv) {
       "Options that are not given come from the environment variables RDMAEMU_ADDRESS, "
       "RDMAEMU_DEVICE, RDMAEMU_SILENT_NET, RDMAEMU_GATEWAY, RDMAEMU_PCAP, RDMAEMU_TRACE, "
       "RDMAEMU_SCENARIO, RDMAEMU_CLOCK, RDMAEMU_SEED, RDMAEMU_PAYLOAD_SHORTCUTS and RDMAEMU_WIRE, "
-      "which `rdmaemu "
-      "env` sets.\n"
+      "which `rdmaemu env` sets.\n"
       "\n"
       "Example:\n"
       "  rdmaemu host --name a --address 127.0.1.1 --pcap a.pcapng");

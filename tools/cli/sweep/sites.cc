@@ -16,24 +16,18 @@ namespace {
 constexpr std::string_view kWitness = "sweep.witness";
 
 // Each is a rule of its own. A program asks its host before a post only if a rule names the post.
-// The rule at "call" then fires, too.
+// The rule at "call" then fires, too, so two rules count the same moments.
 constexpr std::array<std::string_view, 8> kWitnessed = {
     R"("call")",   R"(["call.post_send", "call.post_recv", "call.post_srq_recv"])",
     R"("cm")",     R"("event")",
     R"("wc")",     R"("async")",
     R"("packet")", R"("memory")"};
 
-constexpr std::string_view kPosts = "call.post_";
-
 // Calls that programs do not make by themselves: the libraries' own, and those of tools.
 constexpr std::array<std::string_view, 12> kOwnCalls = {
     "call.hello",     "call.read_file", "call.map_segment", "call.host_status",
     "call.host_stop", "call.clock",     "call.fault_list",  "call.fault_wait",
     "call.fault_add", "call.query",     "call.poll_cq",     "call.req_notify_cq"};
-
-std::string NameOfWitness(size_t index) {
-  return std::string(kWitness) + "." + std::to_string(index);
-}
 
 void Add(const nlohmann::json& record, HostRecords& records) {
   const std::string kind = record.value("kind", std::string());
@@ -49,7 +43,8 @@ void Add(const nlohmann::json& record, HostRecords& records) {
   if (!rule.starts_with(kWitness)) return;
   const std::string place = record.value("at", std::string());
   if (std::ranges::find(kOwnCalls, place) != kOwnCalls.end()) return;
-  if (place.starts_with(kPosts) && rule == NameOfWitness(0)) return;
+  const std::string& counting = records.counting.try_emplace(place, rule).first->second;
+  if (rule != counting) return;
   records.moments.push_back({place, ++records.count[place]});
 }
 
@@ -58,8 +53,8 @@ void Add(const nlohmann::json& record, HostRecords& records) {
 std::string WitnessRules() {
   std::string rules;
   for (size_t i = 0; i < kWitnessed.size(); i++) {
-    rules +=
-        "[[fault]]\nname = \"" + NameOfWitness(i) + "\"\nat = " + std::string(kWitnessed[i]) + "\n";
+    rules += "[[fault]]\nname = \"" + std::string(kWitness) + "." + std::to_string(i) +
+             "\"\nat = " + std::string(kWitnessed[i]) + "\n";
   }
   return rules;
 }

@@ -21,10 +21,11 @@ struct Moment {
 
 // The records of one run's host.
 struct HostRecords {
-  std::vector<Moment> moments;            // in the order in which they happened
-  std::map<std::string, uint64_t> count;  // moments by place
-  std::set<std::string> fired;            // rules of the sweep's cases
-  size_t moments_before_fault = 0;        // before the first of these rules fired
+  std::vector<Moment> moments;                  // in the order in which they happened
+  std::map<std::string, uint64_t> count;        // moments by place
+  std::map<std::string, std::string> counting;  // the rule whose firings are counted, by place
+  std::set<std::string> fired;                  // rules of the sweep's cases
+  size_t moments_before_fault = 0;              // before the first of these rules fired
   // Without those that were flushed, which have a place of their own, and those of rules.
   uint64_t failed_completions = 0;
 };
