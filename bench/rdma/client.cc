@@ -74,10 +74,14 @@ class Client {
     switch (figure.measure) {
       case Measure::kBandwidth: {
         const Buffer& own = endpoint_.buffer();
-        if (options_.over_udp) return {{"udp", UdpFor(own, control_, seconds_)}};
         const bool write = figure.opcode != IBV_WR_RDMA_READ;
-        return {{"memcpy", MemcpyFor(own, copy_, figure.bytes, seconds_)},
-                {"process_vm", ProcessVmFor(own, server_, write, figure.bytes, seconds_)}};
+        const double process_vm = ProcessVmFor(own, server_, write, figure.bytes, seconds_);
+        if (!options_.over_udp) {
+          return {{"memcpy", MemcpyFor(own, copy_, figure.bytes, seconds_)},
+                  {"process_vm", process_vm}};
+        }
+        const UdpEnds ends{options_.address, options_.peer, options_.udp_payload};
+        return {{"udp", UdpFor(own, control_, ends, seconds_)}, {"process_vm", process_vm}};
       }
       case Measure::kMessageRate:
         return Json::object();
@@ -88,7 +92,7 @@ class Client {
         return {{name, Quantile(times, 0.5)}, {name + "_p99", Quantile(times, 0.99)}};
       }
       case Measure::kConnections:
-        return {{"tcp", TcpConnectFor(control_, seconds_)}};
+        return {{"tcp", TcpConnectFor(control_, options_.peer, seconds_)}};
     }
     return {};
   }

@@ -24,7 +24,12 @@ int main(int argc, char** argv) {
   }
   client->add_option("--peer", options.peer, "the server's IPv4 address")->required();
   client->add_flag("--over-udp", options.over_udp,
-                   "the server is on another host: UDP is the reference");
+                   "the server is on another host: UDP is a reference, too");
+  client
+      ->add_option("--udp-payload", options.udp_payload,
+                   "payload bytes of each packet of the reference over UDP")
+      ->check(CLI::Range(256, 4096))
+      ->capture_default_str();
   client->add_flag("--ours-only", options.ours_only, "no references (for a profile)");
   client->add_option("--rounds", options.rounds, "pairs of references and ours")
       ->capture_default_str();

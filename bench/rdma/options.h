@@ -16,6 +16,7 @@ struct Options {
   unsigned rounds = 5;
   double round_seconds = 0.1;
   bool over_udp = false;
+  uint32_t udp_payload = 4096;  // payload bytes of each packet of the reference over UDP
   bool ours_only = false;
   std::vector<std::string> figures;
 

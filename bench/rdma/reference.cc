@@ -1,5 +1,6 @@
 #include "bench/rdma/reference.h"
 
+#include <arpa/inet.h>
 #include <sched.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -84,6 +85,14 @@ void Wake(int event) {
 }
 
 }  // namespace
+
+sockaddr_in SocketAddress(const std::string& address, uint16_t port) {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_port = htons(port);
+  Require(inet_pton(AF_INET, address.c_str(), &result.sin_addr) == 1, "an IPv4 address");
+  return result;
+}
 
 double MemcpyFor(const Buffer& from, const Buffer& to, size_t message_bytes, double seconds) {
   return RateFor(from.size(), message_bytes, seconds, [&](size_t place) {

@@ -2,6 +2,9 @@
 // figure is given as a ratio to one of these references.
 #pragma once
 
+#include <netinet/in.h>
+
+#include <string>
 #include <vector>
 
 #include "bench/rdma/base.h"
@@ -9,16 +12,24 @@
 
 namespace rdma_bench {
 
+// The address of a socket. `address` is an IPv4 address, `port` is in host order.
+sockaddr_in SocketAddress(const std::string& address, uint16_t port);
+
 // Returns bytes per second. Messages are consecutive in working sets, as in the benchmark.
 double MemcpyFor(const Buffer& from, const Buffer& to, size_t message_bytes, double seconds);
 // Uses one process_vm_writev (or readv) per message, between our buffer and the server's.
 double ProcessVmFor(const Buffer& own, const ServerFacts& server, bool write, size_t message_bytes,
                     double seconds);
-// Uses UDP_SEGMENT and UDP_GRO on loopback. Packets have 4200 bytes, of which 4096 are payload.
-// Both sides compute a CRC of each packet. Returns payload bytes per second.
-double UdpFor(const Buffer& own, Control& control, double seconds);
-// Returns TCP connections per second on loopback. They are made one at a time, accepted and reset.
-double TcpConnectFor(Control& control, double seconds);
+// Uses UDP_SEGMENT and UDP_GRO between these IPv4 addresses. Packets have 104 bytes more than their
+// payload. Both sides compute a CRC of each packet. Returns payload bytes per second.
+struct UdpEnds {
+  std::string own, peer;
+  uint32_t payload_bytes;
+};
+double UdpFor(const Buffer& own, Control& control, const UdpEnds& ends, double seconds);
+// Returns TCP connections per second to this IPv4 address. They are made one at a time, accepted
+// and reset.
+double TcpConnectFor(Control& control, const std::string& peer, double seconds);
 
 // The ping-pongs return one-way times in microseconds, sorted. Each is half of a round trip.
 // Two processes on one processor that yield to each other.
@@ -29,7 +40,7 @@ std::vector<double> WakePingPongFor(Control& control, double seconds);
 // The server's sides of the references.
 void YieldPong(Control& control);
 void WakePong(Control& control);
-void UdpSink(Control& control, const Buffer& own);
-void TcpAcceptAll(Control& control);
+void UdpSink(Control& control, const Buffer& own, const std::string& address, size_t payload_bytes);
+void TcpAcceptAll(Control& control, const std::string& own);
 
 }  // namespace rdma_bench

@@ -1,5 +1,4 @@
-// The cost of a connection without RDMA: TCP on loopback.
-#include <netinet/in.h>
+// The cost of a connection without RDMA: TCP.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,19 +14,11 @@ int NewSocket() {
   return fd;
 }
 
-sockaddr_in Loopback(uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return address;
-}
-
 }  // namespace
 
-double TcpConnectFor(Control& control, double seconds) {
+double TcpConnectFor(Control& control, const std::string& peer, double seconds) {
   control.Send(Order{.task = Task::kTcpAcceptAll});
-  const sockaddr_in address = Loopback(control.Receive<Report>().port);
+  const sockaddr_in address = SocketAddress(peer, control.Receive<Report>().port);
   // Connections are reset instead of closed, so that no port stays in TIME_WAIT.
   const linger reset{1, 0};
   uint64_t connections = 0;
@@ -48,9 +39,9 @@ double TcpConnectFor(Control& control, double seconds) {
   return static_cast<double>(connections) / (now - begin);
 }
 
-void TcpAcceptAll(Control& control) {
+void TcpAcceptAll(Control& control, const std::string& own) {
   const int listener = NewSocket();
-  sockaddr_in address = Loopback(0);
+  sockaddr_in address = SocketAddress(own, 0);
   socklen_t bytes = sizeof address;
   Require(bind(listener, reinterpret_cast<sockaddr*>(&address), bytes) == 0, "bind");
   Require(listen(listener, 1) == 0, "listen");

@@ -1,6 +1,5 @@
 // Plain UDP sockets at full speed: the kernel segments and coalesces, isa-l computes a CRC.
 #include <isa-l.h>
-#include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,19 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "bench/rdma/reference.h"
 
 namespace rdma_bench {
 namespace {
 
-constexpr size_t kHeaderBytes = 100;  // so that a packet has 4200 bytes in all
-constexpr size_t kPayloadBytes = 4096;
+constexpr size_t kHeaderBytes = 100;
 constexpr size_t kCrcBytes = 4;
-constexpr size_t kPacketBytes = kHeaderBytes + kPayloadBytes + kCrcBytes;
-static_assert(kPacketBytes == 4200);
-constexpr size_t kBurstPackets = 15;  // 63,000 bytes; the limit of a burst is 65,507
-constexpr size_t kBurstBytes = kBurstPackets * kPacketBytes;
+constexpr size_t kMaxBurstPackets = 64;  // UDP_MAX_SEGMENTS of Linux 6.1
+constexpr size_t kMaxBurstBytes = 65507;
 // Limit of unacknowledged bursts. A larger limit is not faster, and this one fits into the receive
 // buffer of an ordinary user.
 constexpr uint64_t kWindowBursts = 4;
@@ -28,13 +25,19 @@ constexpr int kSocketBufferBytes = 4 << 20;
 constexpr size_t kMessageBytes = size_t{1} << 20;
 constexpr timeval kPatience{5, 0};
 
+// The packets of one measurement, in bytes.
+struct Shape {
+  explicit Shape(size_t payload) : payload(payload) {}
+  const size_t payload;
+  const size_t packet = kHeaderBytes + payload + kCrcBytes;
+  const size_t burst_packets = std::min(kMaxBurstPackets, kMaxBurstBytes / packet);
+};
+
 class UdpSocket {
  public:
-  UdpSocket() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  explicit UdpSocket(const std::string& own) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     Require(fd_ >= 0, "socket");
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in address = SocketAddress(own, 0);
     Require(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
     const int bytes = kSocketBufferBytes;
     // Requests the largest buffers. Only CAP_NET_ADMIN allows more than the system's limit.
@@ -52,11 +55,8 @@ class UdpSocket {
   void SetOption(int name, int value) {
     Require(setsockopt(fd_, SOL_UDP, name, &value, sizeof value) == 0, "a UDP option");
   }
-  void ConnectTo(uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
+  void ConnectTo(const std::string& peer, uint16_t port) {
+    sockaddr_in address = SocketAddress(peer, port);
     Require(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "connect");
   }
   uint16_t port() const {
@@ -74,8 +74,8 @@ class UdpSocket {
 // A burst whose payload stays in the message, with separate headers and CRCs.
 class Burst {
  public:
-  Burst() {
-    for (size_t i = 0; i < kBurstPackets; i++) {
+  explicit Burst(const Shape& shape) : shape_(shape) {
+    for (size_t i = 0; i < kMaxBurstPackets; i++) {
       headers_[i].fill(static_cast<unsigned char>(i));
       pieces_[3 * i] = {headers_[i].data(), kHeaderBytes};
       pieces_[3 * i + 2] = {&crcs_[i], kCrcBytes};
@@ -84,20 +84,21 @@ class Burst {
   }
   void Send(int fd, std::byte* payload, size_t packets) {
     for (size_t i = 0; i < packets; i++) {
-      std::byte* const here = payload + i * kPayloadBytes;
-      pieces_[3 * i + 1] = {here, kPayloadBytes};
+      std::byte* const here = payload + i * shape_.payload;
+      pieces_[3 * i + 1] = {here, shape_.payload};
       const uint32_t crc = crc32_gzip_refl(0, headers_[i].data(), kHeaderBytes);
-      crcs_[i] = crc32_gzip_refl(crc, reinterpret_cast<unsigned char*>(here), kPayloadBytes);
+      crcs_[i] = crc32_gzip_refl(crc, reinterpret_cast<unsigned char*>(here), shape_.payload);
     }
     header_.msg_iovlen = 3 * packets;
-    Require(sendmsg(fd, &header_, 0) == static_cast<ssize_t>(packets * kPacketBytes),
+    Require(sendmsg(fd, &header_, 0) == static_cast<ssize_t>(packets * shape_.packet),
             "sendmsg of a burst");
   }
 
  private:
-  std::array<std::array<unsigned char, kHeaderBytes>, kBurstPackets> headers_;
-  std::array<uint32_t, kBurstPackets> crcs_;
-  std::array<iovec, 3 * kBurstPackets> pieces_;
+  const Shape shape_;
+  std::array<std::array<unsigned char, kHeaderBytes>, kMaxBurstPackets> headers_;
+  std::array<uint32_t, kMaxBurstPackets> crcs_;
+  std::array<iovec, 3 * kMaxBurstPackets> pieces_;
   msghdr header_{};
 };
 
@@ -110,25 +111,26 @@ uint64_t ReceivePackets(int fd) {
 
 }  // namespace
 
-double UdpFor(const Buffer& own, Control& control, double seconds) {
-  UdpSocket socket;
-  socket.SetOption(UDP_SEGMENT, static_cast<int>(kPacketBytes));
-  control.Send(Order{.task = Task::kUdpSink});
-  socket.ConnectTo(control.Receive<Report>().port);
-  Burst burst;
+double UdpFor(const Buffer& own, Control& control, const UdpEnds& ends, double seconds) {
+  const Shape shape(ends.payload_bytes);
+  UdpSocket socket(ends.own);
+  socket.SetOption(UDP_SEGMENT, static_cast<int>(shape.packet));
+  control.Send(Order{.task = Task::kUdpSink, .message_bytes = ends.payload_bytes});
+  socket.ConnectTo(ends.peer, control.Receive<Report>().port);
+  Burst burst(shape);
   Walk messages(own.size(), kMessageBytes);
   uint64_t sent = 0, acknowledged = 0, bytes = 0;
   const double begin = NowSeconds();
   while (NowSeconds() - begin < seconds) {
     std::byte* const message = own.data() + messages.Next();
     for (size_t done = 0; done < kMessageBytes;) {
-      const size_t packets = std::min(kBurstPackets, (kMessageBytes - done) / kPayloadBytes);
-      while (sent + packets - acknowledged > kWindowBursts * kBurstPackets) {
+      const size_t packets = std::min(shape.burst_packets, (kMessageBytes - done) / shape.payload);
+      while (sent + packets - acknowledged > kWindowBursts * shape.burst_packets) {
         acknowledged = ReceivePackets(socket.fd());
       }
       burst.Send(socket.fd(), message + done, packets);
       sent += packets;
-      done += packets * kPayloadBytes;
+      done += packets * shape.payload;
     }
     bytes += kMessageBytes;
   }
@@ -140,25 +142,27 @@ double UdpFor(const Buffer& own, Control& control, double seconds) {
   return rate;
 }
 
-void UdpSink(Control& control, const Buffer& own) {
-  UdpSocket socket;
+void UdpSink(Control& control, const Buffer& own, const std::string& address,
+             size_t payload_bytes) {
+  const Shape shape(payload_bytes);
+  UdpSocket socket(address);
   socket.SetOption(UDP_GRO, 1);
   control.Send(Report{.port = socket.port()});
-  Walk places(own.size(), kBurstBytes);
+  Walk places(own.size(), kMaxBurstBytes);
   uint64_t packets = 0;
   for (;;) {
     std::byte* const place = own.data() + places.Next();
     sockaddr_in sender{};
     socklen_t sender_bytes = sizeof sender;
-    const ssize_t got = recvfrom(socket.fd(), place, kBurstBytes, 0,
+    const ssize_t got = recvfrom(socket.fd(), place, kMaxBurstBytes, 0,
                                  reinterpret_cast<sockaddr*>(&sender), &sender_bytes);
     Require(got > 0, "receiving a burst");
     if (got == 1) break;
-    for (ssize_t done = 0; done < got; done += kPacketBytes, packets++) {
+    for (ssize_t done = 0; done < got; done += shape.packet, packets++) {
       auto* const packet = reinterpret_cast<unsigned char*>(place + done);
       uint32_t stated;
-      std::memcpy(&stated, packet + kPacketBytes - kCrcBytes, kCrcBytes);
-      if (crc32_gzip_refl(0, packet, kPacketBytes - kCrcBytes) != stated) {
+      std::memcpy(&stated, packet + shape.packet - kCrcBytes, kCrcBytes);
+      if (crc32_gzip_refl(0, packet, shape.packet - kCrcBytes) != stated) {
         throw Failure("a packet of the UDP reference has a wrong CRC");
       }
     }

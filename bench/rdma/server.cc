@@ -10,7 +10,7 @@
 namespace rdma_bench {
 namespace {
 
-void Obey(Endpoint& endpoint, Control& control, const Order& order) {
+void Obey(Endpoint& endpoint, Control& control, const Order& order, const Options& options) {
   switch (order.task) {
     case Task::kConnect:
       endpoint.Accept(order.qps);
@@ -33,9 +33,9 @@ void Obey(Endpoint& endpoint, Control& control, const Order& order) {
     case Task::kWakePingPong:
       return WakePong(control);
     case Task::kUdpSink:
-      return UdpSink(control, endpoint.buffer());
+      return UdpSink(control, endpoint.buffer(), options.address, order.message_bytes);
     case Task::kTcpAcceptAll:
-      return TcpAcceptAll(control);
+      return TcpAcceptAll(control, options.address);
     case Task::kStop:
     case Task::kQuit:
       break;
@@ -56,7 +56,7 @@ void RunServer(const Options& options) {
   for (;;) {
     const Order order = control.Receive<Order>();
     if (order.task == Task::kQuit) return;
-    Obey(endpoint, control, order);
+    Obey(endpoint, control, order, options);
   }
 }
 

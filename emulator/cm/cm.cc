@@ -100,13 +100,11 @@ void Cm::Expire(Time now) {
 }
 
 std::optional<Time> Cm::NextDeadline() const {
-  std::optional<Time> next;
-  for (const std::optional<Time>& each :
-       {impl_->ids.NextDeadline(), impl_->ids.ib_cm().NextDeadline(),
-        impl_->channels.NextDeadline()}) {
-    if (each && (!next || *each < *next)) next = each;
-  }
-  return next;
+  Earliest next;
+  next.Note(impl_->ids.NextDeadline());
+  next.Note(impl_->ids.ib_cm().NextDeadline());
+  next.Note(impl_->channels.NextDeadline());
+  return next.deadline();
 }
 
 bool Cm::AwaitsApplication(Time now) const { return impl_->ids.ib_cm().AwaitsApplication(now); }

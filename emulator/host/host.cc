@@ -255,12 +255,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   std::optional<Time> NextDeadline() const {
     if (crashed_) return std::nullopt;
     if (pause_.active()) return faults_.AnyWaitEnded() ? faults_.now() : pause_.until();
-    std::optional<Time> next = doors_.NextDeadline();
-    for (const std::optional<Time>& other : {engine_.NextDeadline(), cm_.NextDeadline(),
-                                             faults_.NextDeadline(), deeds_.NextDeadline()}) {
-      if (other && (!next || *other < *next)) next = other;
-    }
-    return next;
+    Earliest next;
+    next.Note(doors_.NextDeadline());
+    next.Note(engine_.NextDeadline());
+    next.Note(cm_.NextDeadline());
+    next.Note(faults_.NextDeadline());
+    next.Note(deeds_.NextDeadline());
+    return next.deadline();
   }
 
   void DropStaleDeadlines() { engine_.DropStaleDeadlines(); }

@@ -111,8 +111,9 @@ OrMessage<void> HostProcess::Open() {
   OrMessage<UdpNetwork> network = OpenNetwork(registry_, options_, *config);
   if (!network) return tl::unexpected(network.error());
   network_ = std::move(*network);
+  if (options_.wire == "udp-single") network_.SendPacketsSingly();
   network_.ShareQueues(registry_.directory());
-  if (options_.wire != "udp") network_.ShareRings();
+  if (options_.wire.empty() || options_.wire == "shared") network_.ShareRings();
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
   TraceStart();
@@ -211,7 +212,7 @@ OrMessage<void> HostProcess::WatchDescriptors() {
 void HostProcess::Run() {
   while (!ended_) {
     const Time real = RealNow();
-    const bool found = Scan(clock_->At(real));
+    const bool found = Scan(real);
     did_work_ |= found;
     switch (policy_.Next(found, real)) {
       case IdlePolicy::Step::kScan:
@@ -232,7 +233,8 @@ void HostProcess::Run() {
   ShutDown();
 }
 
-bool HostProcess::Scan(Time now) {
+bool HostProcess::Scan(Time real) {
+  const Time now = clock_->At(real);
   TraceJump();
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
@@ -243,15 +245,11 @@ bool HostProcess::Scan(Time now) {
   found |= network_.ReceiveShared(ReceiveHandler(now));
   network_.Flush();
   // Polling the descriptors is a system call and costs more than the rest of an empty scan.
-  scans_since_poll_ += found ? 1 : 2;
-  if (scans_since_poll_ >= kScansPerPoll) {
-    scans_since_poll_ = 0;
-    if (PollDescriptors(Duration::zero())) {
-      found = true;
-      scans_since_poll_ = kScansPerPoll;  // more events are likely
-    }
-  }
-  return found;
+  if (real - polled_at_ < kPollAfter) return found;
+  polled_at_ = real;
+  if (!PollDescriptors(Duration::zero())) return found;
+  polled_at_ = {};
+  return true;
 }
 
 bool HostProcess::ExpireIfDue(Time now) {

@@ -27,8 +27,9 @@ class HostProcess {
   // How long a host with pending work (a DREQ to retransmit) still runs after its last client
   // detached.
   static constexpr Duration kLinger = std::chrono::seconds(3);
-  // While there is work: scans of shared memory between two polls of the descriptors.
-  static constexpr int kScansPerPoll = 8;
+  // How long an awake host goes without a poll of the descriptors, except after a poll that found
+  // something: more events are likely then.
+  static constexpr Duration kPollAfter = std::chrono::microseconds(4);
   static constexpr int kMaxReceivesPerTurn = 4;  // batches received from one port per turn
   static constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
 
@@ -47,7 +48,7 @@ class HostProcess {
 
   OrMessage<void> Open();
   OrMessage<void> WatchDescriptors();
-  bool Scan(Time now);
+  bool Scan(Time real);
   bool ExpireIfDue(Time now);
   // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
   // event.
@@ -96,7 +97,7 @@ class HostProcess {
   size_t clients_before_ = 0;
   bool heap_may_shrink_ = false;  // a client has detached since the host last slept
   bool ended_ = false;
-  int scans_since_poll_ = 0;
+  Time polled_at_{};  // real
   UniqueFd epoll_fd_, signal_fd_;
 
   MemfdSegments segments_;

@@ -494,8 +494,10 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
     return tl::unexpected("payload shortcuts are \"on\" or \"off\", not \"" + shortcuts + "\"");
   }
   config.payload_shortcuts = shortcuts != "off";
-  if (!options.wire.empty() && options.wire != "shared" && options.wire != "udp") {
-    return tl::unexpected("the wire is \"shared\" or \"udp\", not \"" + options.wire + "\"");
+  if (!options.wire.empty() && options.wire != "shared" && options.wire != "udp" &&
+      options.wire != "udp-single") {
+    return tl::unexpected("the wire is \"shared\", \"udp\" or \"udp-single\", not \"" +
+                          options.wire + "\"");
   }
   for (const std::string& text : options.silent_nets) {
     const OrMessage<NetPrefix> net = ParseSilentNetOption(text);

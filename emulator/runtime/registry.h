@@ -43,7 +43,7 @@ struct HostOptions {
   std::string clock = {};              // real, scaled:K, virtual, manual; empty: real
   std::string seed = {};               // as ParseSeed reads it; empty: the kernel's randomness
   std::string payload_shortcuts = {};  // on, off; empty: on
-  std::string wire = {};               // shared, udp; empty: shared
+  std::string wire = {};               // shared, udp, udp-single; empty: shared
 };
 
 // The contents of a lock file.

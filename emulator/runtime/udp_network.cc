@@ -57,6 +57,8 @@ std::vector<UdpNetwork::Refused> UdpNetwork::TakeRefused() {
 }
 
 void UdpNetwork::Publish(Port& port) {
+  port.socket.SendBurstsTo(*emulators_);
+  if (!sends_bursts_) port.socket.SendSingly();
   if (reports_refusals_) port.socket.ReportRefusals();
   if (peers_ == nullptr) return;
   port.socket.WaitFor(*peers_);
@@ -178,6 +180,7 @@ bool UdpNetwork::ReceiveFrom(const Port& port, UdpReceiver& receiver, const Hand
   const bool found = receiver.Receive(
       port.socket.fd(), address,
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads) {
+        emulators_->NoteReceived(flow, udp_payloads.front());
         handler(flow, udp_payloads, address);
       });
   if (queue == nullptr) return found;

@@ -33,6 +33,8 @@ class UdpNetwork final : public Network {
   // no datagrams, but the same bytes by shared memory (peer_ring.h). Call this after ShareQueues
   // and before Watch. Does nothing if the system has no pipe left.
   void ShareRings();
+  // Sends each packet as a datagram of its own, without bursts. Call this before ShareQueues.
+  void SendPacketsSingly() { sends_bursts_ = false; }
   // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
 
@@ -126,6 +128,8 @@ class UdpNetwork final : public Network {
   Status WatchPort(uint32_t number);
   UdpPort* PortOf(const NetAddress& address) const;  // nullptr: there is none
 
+  bool sends_bursts_ = true;
+  std::unique_ptr<EmulatorPeers> emulators_ = std::make_unique<EmulatorPeers>();
   std::string directory_;                     // directory of the published queues
   std::unique_ptr<PeerQueues> peers_;         // nullptr: sends never wait for a peer
   std::vector<std::unique_ptr<Port>> ports_;  // by number; nullptr: free

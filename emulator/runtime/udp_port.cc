@@ -181,12 +181,18 @@ void UdpPort::Commit() {
   if (waiting_.back().offset + waiting_.back().bytes >= kFlushBytes) Flush();
 }
 
+// The kernel does not split a burst on loopback. On other links it may, and then gives the packets
+// consecutive IP IDs, which the ICRC of an emulator's packets does not have. rdma_rxe drops such
+// packets. IPv6 has no IP ID.
+bool UdpPort::AcceptsBursts(const NetAddress& destination) const {
+  if (!segmentation_) return false;
+  if (destination.IsLoopback() || !destination.IsIpv4()) return true;
+  return emulators_ != nullptr && emulators_->Contains(destination);
+}
+
 size_t UdpPort::BurstLength(size_t first) const {
   const Waiting& head = waiting_[first];
-  // Bursts are used on loopback only, where the kernel does not split them. On other links the
-  // kernel would give the packets consecutive IP IDs. A remote rdma_rxe would find that they do not
-  // match this ICRC.
-  if (!segmentation_ || !head.destination.IsLoopback()) return 1;
+  if (!AcceptsBursts(head.destination)) return 1;
   size_t count = 1, total = head.bytes;
   for (size_t i = first + 1; i < waiting_.size() && count < kMaxSegments; i++, count++) {
     const Waiting& next = waiting_[i];

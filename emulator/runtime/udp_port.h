@@ -13,6 +13,7 @@
 
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
+#include "emulator/runtime/emulator_peers.h"
 #include "emulator/runtime/queue_credit.h"
 #include "emulator/runtime/unique_fd.h"
 #include "emulator/wire/icrc.h"
@@ -37,6 +38,11 @@ class UdpPort {
   const NetAddress& address() const { return address_; }
   uint32_t interface_index() const { return interface_index_; }
 
+  // Sends bursts (UDP_SEGMENT) not only on loopback and over IPv6, but also to these peers.
+  // `emulators` is not owned.
+  void SendBurstsTo(const EmulatorPeers& emulators) { emulators_ = &emulators; }
+  // Sends each datagram by itself from now on.
+  void SendSingly() { segmentation_ = false; }
   // Makes datagrams wait until the peer's receive queue has room for them. `peers` is not owned.
   void WaitFor(PeerQueues& peers) { peers_ = &peers; }
 
@@ -74,6 +80,7 @@ class UdpPort {
   };
 
   UdpPort(UniqueFd fd, const NetAddress& address, uint32_t interface_index);
+  bool AcceptsBursts(const NetAddress& destination) const;
   // Returns how many pending datagrams, from `first` on, can be sent as one burst.
   size_t BurstLength(size_t first) const;
   sockaddr_storage SocketAddress(const NetAddress& address, uint16_t port, socklen_t& size) const;
@@ -81,10 +88,11 @@ class UdpPort {
   UniqueFd fd_;
   NetAddress address_;
   uint32_t interface_index_;
-  bool segmentation_ = true;  // until the kernel refuses UDP_SEGMENT
+  bool segmentation_ = true;  // until SendSingly, or until the kernel refuses UDP_SEGMENT
   bool reports_refusals_ = false;
   bool blocked_ = false;
   bool awaits_peer_ = false;
+  const EmulatorPeers* emulators_ = nullptr;
   PeerQueues* peers_ = nullptr;
   std::unique_ptr<std::byte[]> buffer_;  // kSendBufferBytes, unwritten
   std::vector<Waiting> waiting_;

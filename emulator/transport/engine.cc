@@ -126,8 +126,10 @@ class Engine::Impl final : public Receiver {
   }
 
   std::optional<Time> NextDeadline() const {
-    const std::optional<Time> timer = core_.NextDeadline(), copy = parking_.NextDeadline();
-    return timer && copy ? std::min(*timer, *copy) : timer ? timer : copy;
+    Earliest next;
+    next.Note(core_.NextDeadline());
+    next.Note(parking_.NextDeadline());
+    return next.deadline();
   }
   void DropStaleDeadlines() { core_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return parking_.AwaitsCopies(); }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kReadBatchBytes = 64 * 1024;
 // The most packets that one read fills. At least as many as a burst of the network.
-constexpr uint32_t kMaxRunPackets = 32;
+constexpr uint32_t kMaxRunPackets = 64;
 
 wire::UdpFlow FlowOf(const Train& train) {
   return {train.source, train.destination, wire::kRoceUdpPort, wire::kRoceUdpPort};

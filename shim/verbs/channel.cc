@@ -5,20 +5,28 @@
 #include <sched.h>
 
 #include "shim/client/uninterrupted.h"
+#include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
 namespace {
 
 // A wake-up through the kernel costs as much as ten yields. Yielding first therefore shortens short
-// waits.
+// waits. Meanwhile the thread makes copies that the host offers, as a polling thread does.
 constexpr int kYieldsBeforeBlocking = 100;
 
 void YieldWhileEmpty(const Channel& channel) {
   if (!channel.ring.Empty() || client::IsEmbedded()) return;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
-  for (int i = 0; i < kYieldsBeforeBlocking && channel.ring.Empty(); i++) sched_yield();
+  for (int yields = 0; yields < kYieldsBeforeBlocking && channel.ring.Empty();) {
+    if (DoCopyJobs()) {
+      yields = 0;
+      continue;
+    }
+    sched_yield();
+    yields++;
+  }
 }
 
 // Returns the queue of the event that was taken from the counter, and counts the event for that

@@ -15,46 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
 from emulated import Emulator, Failure, Skip  # noqa: E402
-
-LEFT, RIGHT = "10.250.1.1", "10.250.1.2"
-
-
-NOT_HERE = ("not permitted", "not supported", "Unknown device type", "No such file")
-
-
-def run(*argv):
-    done = subprocess.run(argv, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=30)
-    if done.returncode != 0:
-        said = "%s: %s" % (" ".join(argv), done.stdout.strip())
-        if any(text in said for text in NOT_HERE):
-            raise Skip("this machine does not let us: " + said)
-        raise Failure(said)
-
-
-class Link:
-    """This process's namespace is the left end. A sleeping process keeps the right one."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(
-            ["unshare", "-n", "sh", "-c", "echo ready; exec cat"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self.holder.stdout.readline().strip() != b"ready":
-            raise Skip("no second network namespace (unshare -n)")
-        self.enter = ["nsenter", "--net=/proc/%d/ns/net" % self.holder.pid, "--"]
-        run("ip", "link", "add", "left", "type", "veth", "peer", "name", "right",
-            "netns", str(self.holder.pid))
-        run("ip", "link", "set", "lo", "up")
-        run("ip", "addr", "add", LEFT + "/24", "dev", "left")
-        run("ip", "link", "set", "left", "up")
-        run(*self.enter, "ip", "link", "set", "lo", "up")
-        run(*self.enter, "ip", "addr", "add", RIGHT + "/24", "dev", "right")
-        run(*self.enter, "ip", "link", "set", "right", "up")
-
-    def close(self):
-        run("ip", "link", "delete", "left")  # deletes both ends at once
-        self.holder.stdin.close()
-        self.holder.wait(10)
+from veth import LEFT, RIGHT, Link, run  # noqa: E402
 
 
 def pair(server, client, signs, client_signs):
@@ -218,7 +179,57 @@ def commands_of_the_compose_file():
         link.close()
 
 
-CASES = [("rping", rping), ("commands_of_the_compose_file", commands_of_the_compose_file),
+def longest_frames(wire):
+    """Transfers 1 MiB messages between two hosts that share only the link. Returns the lengths of
+    the longest frames that each end has sent, in bytes. A frame longer than the link's MTU is a
+    burst (UDP_SEGMENT)."""
+    emulated.need("ib_write_bw")
+    eth_p_all, packet_outgoing = 3, 4
+    longest = {True: 0, False: 0}  # by whether this end sent it
+    link = Link()
+    try:
+        with Emulator() as left, Emulator(prefix=link.enter) as right, \
+                socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(eth_p_all)) as frames:
+            frames.bind(("left", eth_p_all))
+            frames.settimeout(0.2)
+            base = ["ib_write_bw", "-d", "rxe0", "-F", "-R", "-p", "18953", "-s", "1048576", "-n", "20"]
+            options = ["--wire", wire]
+            server = left.start_listening("left", LEFT, base, options)
+            client = right.start("right", RIGHT, [*base, LEFT], options)
+            while client.process.poll() is None or server.process.poll() is None:
+                try:
+                    frame, address = frames.recvfrom(65536)
+                except TimeoutError:
+                    continue
+                sent = address[2] == packet_outgoing
+                longest[sent] = max(longest[sent], len(frame))
+            if client.wait(60) != 0 or server.wait(30) != 0:
+                raise Failure("ended badly\n%s\n%s" % (client.describe(), server.describe()))
+            client.expect(r"^ 1048576 +20 ")
+    finally:
+        link.close()
+    return longest[True], longest[False]
+
+
+MTU = 1500
+
+
+def bursts_between_emulators():
+    """An emulator sends bursts over a link to another emulator, as soon as it knows the peer."""
+    from_left, from_right = longest_frames("shared")
+    if from_right <= MTU:
+        raise Failure("the data was sent in single packets of at most %d bytes" % from_right)
+
+
+def no_bursts_on_request():
+    """With --wire udp-single each packet is a frame of its own."""
+    sent = longest_frames("udp-single")
+    if max(sent) > MTU:
+        raise Failure("frames of %d bytes" % max(sent))
+
+
+CASES = [("rping", rping), ("bursts_between_emulators", bursts_between_emulators),
+         ("no_bursts_on_request", no_bursts_on_request), ("commands_of_the_compose_file", commands_of_the_compose_file),
          ("multicast", multicast),
          ("multicast_of_loopback_only", multicast_of_loopback_only), ("ib_write_bw", ib_write_bw),
          ("loopback_only_unless_told", loopback_only_unless_told)]

@@ -129,10 +129,11 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option(
          "--wire", options.wire,
-         "udp: every packet to another host is a datagram of a socket. shared: packets to "
-         "other hosts of the same user on this machine are in shared memory. Default: shared")
-      ->type_name("shared|udp")
-      ->check(CLI::IsMember({"shared", "udp"}));
+         "shared: packets to other hosts of the same user on this machine are in shared memory. "
+         "udp: every packet to another host is a datagram of a socket. udp-single: as udp, without "
+         "bursts (UDP_SEGMENT). Default: shared")
+      ->type_name("shared|udp|udp-single")
+      ->check(CLI::IsMember({"shared", "udp", "udp-single"}));
   app.add_option("--seed", options.seed,
                  "Seed of the host's random choices: keys, numbers, random decisions of rules")
       ->check(IsNotEmpty())

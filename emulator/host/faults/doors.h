@@ -65,12 +65,10 @@ struct FaultDoors {
     packets.Expire(now);
   }
   std::optional<Time> NextDeadline() const {
-    std::optional<Time> next = packets.overtaken().NextDeadline();
-    EachQueue(*this, [&](const auto& queue) {
-      const std::optional<Time> each = queue.NextDeadline();
-      if (each && (!next || *each < *next)) next = each;
-    });
-    return next;
+    Earliest next;
+    next.Note(packets.overtaken().NextDeadline());
+    EachQueue(*this, [&](const auto& queue) { next.Note(queue.NextDeadline()); });
+    return next.deadline();
   }
 
  private:

@@ -36,6 +36,7 @@ struct QpSpec {
   int srq = -1;         // index, -1: none
   bool signal_all = false;
   bool one_cq = false;        // send and receive queue share one CQ
+  bool sleeps = false;        // Poll blocks in ibv_get_cq_event, without a limit
   uint64_t extended_ops = 0;  // IBV_QP_EX_WITH_*: create by ibv_create_qp_ex
 };
 

@@ -35,16 +35,23 @@ int OpenStep(State& state, const int&) {
   return state.pd ? 0 : errno;
 }
 
-ibv_cq* MakeCq(State& state, int cqe) {
-  return ibv_create_cq(state.context, cqe, nullptr, nullptr, 0);
+void Check(int error, const char* what) {
+  if (error != 0) throw std::runtime_error(std::string(what) + ": " + strerror(error));
+}
+
+ibv_cq* MakeCq(State& state, int cqe, bool with_channel) {
+  ibv_comp_channel* const channel = with_channel ? ibv_create_comp_channel(state.context) : nullptr;
+  if (with_channel && channel == nullptr) return nullptr;
+  return ibv_create_cq(state.context, cqe, nullptr, channel, 0);
 }
 
 int CreateQpStep(State& state, const QpSpec& spec) {
   QueuePair pair;
-  pair.send_cq = MakeCq(state, spec.cqe);
+  pair.send_cq = MakeCq(state, spec.cqe, spec.sleeps);
   if (pair.send_cq == nullptr) return -errno;
   pair.receive_cq =
-      spec.one_cq ? pair.send_cq : MakeCq(state, spec.receive_cqe ? spec.receive_cqe : spec.cqe);
+      spec.one_cq ? pair.send_cq
+                  : MakeCq(state, spec.receive_cqe ? spec.receive_cqe : spec.cqe, spec.sleeps);
   if (pair.receive_cq == nullptr) return -errno;
   ibv_qp_init_attr_ex init{};
   init.send_cq = pair.send_cq;
@@ -251,6 +258,22 @@ struct PollOrder {
   Queue queue;
   int limit_ms;
 };
+// Blocks until the queue has an event. Returns at once if a completion came before the queue was
+// armed.
+Completion SleepUntilCompletion(ibv_cq* cq) {
+  Completion completion;
+  for (;;) {
+    Check(ibv_req_notify_cq(cq, 0), "arm a CQ");
+    const int got = ibv_poll_cq(cq, 1, &completion.wc);
+    completion.found = got > 0;
+    if (got != 0) return completion;
+    ibv_cq* which = nullptr;
+    void* context = nullptr;
+    Check(ibv_get_cq_event(cq->channel, &which, &context) == 0 ? 0 : errno, "wait for an event");
+    ibv_ack_cq_events(which, 1);
+  }
+}
+
 Completion PollStep(State& state, const PollOrder& order) {
   const QueuePair& pair = state.qps[static_cast<size_t>(order.qp)];
   ibv_cq* cq = order.queue == Queue::kSend ? pair.send_cq : pair.receive_cq;
@@ -262,6 +285,7 @@ Completion PollStep(State& state, const PollOrder& order) {
       completion.found = got > 0;
       return completion;
     }
+    if (cq->channel != nullptr) return SleepUntilCompletion(cq);
     if (Clock::now() >= until) return completion;
     sched_yield();
   }
@@ -317,10 +341,6 @@ int AsyncStep(State& state, const int& limit_ms) {
   if (ibv_get_async_event(state.context, &event) != 0) return -1;
   ibv_ack_async_event(&event);
   return static_cast<int>(event.event_type);
-}
-
-void Check(int error, const char* what) {
-  if (error != 0) throw std::runtime_error(std::string(what) + ": " + strerror(error));
 }
 
 }  // namespace

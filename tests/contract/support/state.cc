@@ -19,7 +19,11 @@ State::~State() {
   }
   for (ibv_srq* srq : srqs)
     if (srq != nullptr) ibv_destroy_srq(srq);
-  for (ibv_cq* cq : cqs) ibv_destroy_cq(cq);
+  for (ibv_cq* cq : cqs) {
+    ibv_comp_channel* const channel = cq->channel;
+    ibv_destroy_cq(cq);
+    if (channel != nullptr) ibv_destroy_comp_channel(channel);
+  }
   for (ibv_ah* ah : ahs)
     if (ah != nullptr) ibv_destroy_ah(ah);
   for (ibv_mw* mw : mws)
