@@ -149,11 +149,39 @@ def two_faults_are_found_and_reduced(name):
 def the_same_seed_draws_the_same_cases():
     with Emulator() as emulator:
         drawn = []
-        for name in ("a", "b"):
+        for name, jobs in (("one", "1"), ("again", "1"), ("four", "4")):
             results, _ = sweep(emulator, name, "--random", "--max-runs", "25", "--seed", "3",
-                               test=[PLANTED, "none"], status=0)
+                               "--jobs", jobs, test=[PLANTED, "none"], status=0)
             drawn.append([case["case"] for case in results["cases"]])
-        check(drawn[0] == drawn[1] != [], "%s\n%s" % tuple(drawn))
+        check(drawn[0] == drawn[1] == drawn[2] != [], "%s\n%s\n%s" % tuple(drawn))
+
+
+def random_findings_have_the_same_order_for_any_number_of_jobs():
+    with Emulator() as emulator:
+        found = []
+        for jobs in ("1", "4"):
+            results, report = sweep(
+                emulator, "jobs" + jobs, "--random", "--max-runs", "40", "--seed", "5", "--points",
+                "call.reg_mr,call.alloc_pd,call.create_*", "--faults", "errno=*", "--jobs", jobs,
+                test=[PLANTED, "null-mr"], status=1)
+            found.append([(case["case"], case["verdict"], case["report"])
+                          for case in findings(results)])
+            for _, _, name in found[-1]:
+                check(os.path.exists(os.path.join(report, name, "rules.toml")), "no report")
+        check(found[0] == found[1] and len(found[0]) > 1, "%s\n%s" % tuple(found))
+
+
+def a_second_run_of_a_finding_does_not_stop_the_others():
+    """One job runs the case that hangs twice, for 6 s. The other job runs the others meanwhile."""
+    cases = [moment + ": errno=ENOMEM" for moment in
+             ("call.post_send#1", "call.alloc_pd#1", "call.alloc_pd#2", "call.create_cq#1")]
+    with Emulator() as emulator:
+        words = [word for case in cases for word in ("--case", case)]
+        results, _ = sweep(emulator, "slow", *words, "--limit", "3s", "--jobs", "2",
+                           test=["sh", "-c", "sleep 1.3; exec \"$0\" ignored-post", PLANTED],
+                           status=1)
+        check([case["case"] for case in results["cases"]] == cases[1:] + cases[:1],
+              "the order is %s" % results["cases"])
 
 
 def shards_together_are_the_whole():
@@ -326,7 +354,9 @@ def main():
         a_correct_program_has_no_finding, every_moment_is_counted_once,
         memory_that_is_gone_and_asynchronous_events_are_faults,
         the_printed_command_shows_a_crash_again,
-        the_same_seed_draws_the_same_cases, shards_together_are_the_whole,
+        the_same_seed_draws_the_same_cases,
+        random_findings_have_the_same_order_for_any_number_of_jobs,
+        a_second_run_of_a_finding_does_not_stop_the_others, shards_together_are_the_whole,
         the_test_does_not_see_the_shard_of_the_sweep,
         the_printed_command_of_a_pair_keeps_the_results,
         an_interrupted_sweep_is_resumed, a_baseline_accepts_known_findings,

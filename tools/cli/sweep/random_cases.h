@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
-#include <random>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +16,11 @@ namespace rdmaemu::cli {
 
 // Draws a first fault from the plan. Draws the further ones from the moments that a run with the
 // first fault passes after it, because mistakes that need two faults are mostly in the handling of
-// the first. The same seed draws the same combinations.
+// the first.
+//
+// A draw depends on its number, on the seed and on the runs that it needs. The draws are committed
+// in the order of their numbers. The same seed therefore gives the same combinations and outcomes
+// for any number of runs side by side.
 class RandomCases {
  public:
   // The most faults of one combination.
@@ -23,6 +29,8 @@ class RandomCases {
   static constexpr size_t kSoonMoments = 6;
   // Draws that gave a known combination. Above this number there is nothing new to draw.
   static constexpr uint64_t kMaxVainDraws = 10'000;
+  // Draws that are evaluated before the first of them is committed, for each job.
+  static constexpr size_t kDrawsAhead = 4;
 
   RandomCases(SweepRunner& runner, std::vector<SweepCase> plan, const SweepRequest& request);
 
@@ -32,24 +40,48 @@ class RandomCases {
   void Run(const SweepRunner::Done& done);
 
  private:
-  // The moments after a first fault.
-  struct After {
-    bool is_finding = false;
-    std::vector<Moment> moments;
+  // What is kept of a run.
+  struct Known {
+    bool is_running = true;
+    bool is_counted = false;  // by a committed draw
+    SweepRunner::Judgement judgement;
+    std::vector<Moment> after;  // the moments after a case's only fault
   };
-  const After* AfterFault(const SweepCase& first, const SweepRunner::Done& done);
-  std::optional<SweepCase> Draw(const SweepRunner::Done& done);
-  size_t Below(size_t bound) { return static_cast<size_t>(random_() % bound); }
-  void Report(const SweepCase& found, const SweepRunner::Judgement& judgement,
-              const SweepRunner::Done& done);
+  // The state of a draw, as far as the known runs allow.
+  struct Draw {
+    uint64_t number = 0;
+    std::optional<SweepCase> missing = {};  // a run that the draw waits for
+    std::vector<std::string> needed = {};   // ids of the runs that were used
+    std::string combination = {};           // id; empty: the draw is in vain
+    // To be finished: the combination, or what it was reduced to, or the first fault if that one
+    // alone is a finding.
+    std::optional<SweepCase> outcome = {};
+  };
+  const Known* Find(const SweepCase& one, Draw& draw) const;
+  Draw Evaluate(uint64_t number) const;
+  // Commits draws in their order, up to the first one that waits for a run.
+  void CommitDraws();
+  void Commit(const Draw& draw);
+  // After the budget: drops the draws that wait for a run that was not started. A finding that is
+  // being reduced stays.
+  void DropUnbegunDraws();
+  void Finish(const SweepCase& one);
+  // Passes outcomes on in the order in which their draws were committed.
+  void PassOutcomes();
+  std::optional<SweepRunner::Job> NextJob();
+  void End(const SweepCase& one, std::optional<RunResult> run);
 
   SweepRunner& runner_;
   std::vector<SweepCase> plan_;
   const SweepRequest& request_;
-  std::mt19937_64 random_;
-  std::map<std::string, After> after_;
+  const uint64_t seed_;
+  const SweepRunner::Done* done_ = nullptr;
+  std::map<std::string, Known> known_;  // by the ids of cases
+  std::deque<Draw> draws_;              // that are not committed
   std::set<std::string> tried_, reported_;
-  uint64_t runs_ = 0, findings_ = 0;
+  std::deque<std::shared_ptr<std::optional<Outcome>>> outcomes_;  // not passed on yet
+  uint64_t next_number_ = 0, runs_ = 0, findings_ = 0, vain_ = 0;
+  bool is_over_ = false;
 };
 
 }  // namespace rdmaemu::cli

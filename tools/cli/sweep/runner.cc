@@ -74,7 +74,7 @@ std::vector<std::string> UnfinishedCalls(const std::string& directory) {
 }  // namespace
 
 struct SweepRunner::Slot {
-  size_t index;
+  Job job;
   TestRun run;
 };
 
@@ -153,23 +153,42 @@ std::optional<RunResult> SweepRunner::Await(TestRun run) {
   }
 }
 
-std::optional<SweepRunner::Judgement> SweepRunner::RunOne(const SweepCase& one) {
-  auto started = TestRun::Start(test_, one, directory_ + "/run-0", limit_);
-  std::optional<Judgement> judgement(std::in_place);
-  judgement->judged.reason = started ? "" : started.error();
-  if (!started) return judgement;
-  std::optional<RunResult> result = Await(std::move(*started));
-  if (!result) return std::nullopt;
-  judgement->judged = Judge(one, *result, dry_, request_.judge);
-  judgement->run = std::move(*result);
-  return judgement;
+std::optional<SweepRunner::Job> SweepRunner::NextOf(const NextJob& next) {
+  if (is_interrupted()) return std::nullopt;
+  if (!report_jobs_.empty()) {
+    Job job = std::move(report_jobs_.front());
+    report_jobs_.pop_front();
+    return job;
+  }
+  return next();
 }
 
-void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs, const Done& done) {
-  const size_t end = max_runs == 0 ? cases.size() : std::min<size_t>(cases.size(), max_runs);
+void SweepRunner::Fill(std::optional<Slot>& slot, const std::string& directory,
+                       const NextJob& next) {
+  while (!slot) {
+    std::optional<Job> job = NextOf(next);
+    if (!job) return;
+    auto started = TestRun::Start(test_, job->one, directory, limit_, job->report);
+    if (started) {
+      slot.emplace(Slot{std::move(*job), std::move(*started)});
+      return;
+    }
+    RunResult failed;
+    failed.why = started.error();
+    job->ended(std::move(failed));
+  }
+}
+
+void SweepRunner::EndReports() {
+  while (!report_jobs_.empty()) {
+    const Job job = std::move(report_jobs_.front());
+    report_jobs_.pop_front();
+    job.ended(std::nullopt);
+  }
+}
+
+void SweepRunner::RunJobs(const NextJob& next) {
   std::vector<std::optional<Slot>> slots(std::max(1u, request_.jobs));
-  size_t next = 0, finished = 0;
-  uint64_t findings = 0;
   bool is_stopped = false;
   while (true) {
     const Time now = runtime::RealNow();
@@ -178,90 +197,104 @@ void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs,
         if (slot) slot->run.Stop(now);
       }
     }
+    // The end of a job may add others. The slots are therefore filled afterwards.
+    for (std::optional<Slot>& slot : slots) {
+      std::optional<RunResult> result = slot ? slot->run.Poll(now) : std::nullopt;
+      if (!result) continue;
+      const Job job = std::move(slot->job);
+      slot.reset();
+      if (is_stopped) result.reset();
+      job.ended(std::move(result));
+    }
     std::vector<pollfd> fds;
     Duration wait = kLongestPoll;
     for (size_t i = 0; i < slots.size(); i++) {
-      std::optional<Slot>& slot = slots[i];
-      if (slot) {
-        if (std::optional<RunResult> result = slot->run.Poll(now)) {
-          const SweepCase& one = cases[slot->index];
-          slot.reset();
-          if (is_stopped) continue;
-          const Judged judged = Judge(one, *result, dry_, request_.judge);
-          findings += IsFinding(judged.verdict) ? 1 : 0;
-          done(Finish(one, {std::move(*result), judged}));
-          ShowProgress(++finished, end, findings);
-        }
-      }
-      if (!slot && next < end && !IsOver()) {
-        auto started =
-            TestRun::Start(test_, cases[next], directory_ + "/run-" + std::to_string(i), limit_);
-        if (started) {
-          slot.emplace(Slot{next, std::move(*started)});
-        } else {
-          Outcome outcome;
-          outcome.id = cases[next].Id();
-          outcome.reason = started.error();
-          done(std::move(outcome));
-        }
-        next++;
-      }
-      if (!slot) continue;
-      fds.push_back({slot->run.fd(), POLLIN, 0});
-      wait = std::min<Duration>(wait, slot->run.deadline() - now);
+      Fill(slots[i], directory_ + "/run-" + std::to_string(i), next);
+      if (!slots[i]) continue;
+      fds.push_back({slots[i]->run.fd(), POLLIN, 0});
+      wait = std::min<Duration>(wait, slots[i]->run.deadline() - now);
     }
-    if (fds.empty() && (next >= end || IsOver())) break;
+    if (fds.empty()) break;
     poll(fds.data(), fds.size(), ToPollTimeout(wait));
   }
+  EndReports();
   if (has_terminal_) fprintf(stderr, "\r\033[K");
 }
 
-Outcome SweepRunner::Finish(const SweepCase& one, const Judgement& judgement) {
+SweepRunner::Judgement SweepRunner::JudgementOf(const SweepCase& one, RunResult run) const {
+  const Judged judged = Judge(one, run, dry_, request_.judge);
+  return {std::move(run), judged};
+}
+
+void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs, const Done& done) {
+  const size_t end = max_runs == 0 ? cases.size() : std::min<size_t>(cases.size(), max_runs);
+  size_t begun = 0;
+  uint64_t finished = 0, findings = 0;
+  RunJobs([&]() -> std::optional<Job> {
+    if (begun == end || IsOver()) return std::nullopt;
+    const size_t index = begun++;
+    return Job{.one = cases[index], .ended = [&, index](std::optional<RunResult> run) {
+                 if (!run) return;
+                 const SweepCase& one = cases[index];
+                 const Judgement judgement = JudgementOf(one, std::move(*run));
+                 findings += IsFinding(judgement.judged.verdict) ? 1 : 0;
+                 Finish(one, judgement, done);
+                 ShowProgress(++finished, end, findings);
+               }};
+  });
+}
+
+void SweepRunner::Finish(const SweepCase& one, const Judgement& judgement, const Done& done) {
   Outcome outcome;
   outcome.id = one.Id();
   outcome.verdict = judgement.judged.verdict;
   outcome.reason = judgement.judged.reason;
   outcome.took = judgement.run.took;
+  const std::vector<std::string> last_lines = LastLines(judgement.run.output, kOutputLines);
   if (outcome.verdict == Verdict::kNotRun) {
-    for (const std::string& line : LastLines(judgement.run.output, kOutputLines)) {
-      outcome.reason += "; " + line;
-    }
+    for (const std::string& line : last_lines) outcome.reason += "; " + line;
   }
-  if (IsFinding(outcome.verdict)) Report(one, judgement, outcome);
-  return outcome;
-}
-
-void SweepRunner::Report(const SweepCase& one, const Judgement& judgement, Outcome& outcome) {
+  if (!IsFinding(outcome.verdict)) return done(std::move(outcome));
   outcome.rules = one.Rules();
-  std::string report;
-  if (reports_ < kMaxReports && !is_interrupted()) {
-    char name[32];
-    snprintf(name, sizeof name, "finding-%03llu", static_cast<unsigned long long>(++reports_));
-    outcome.report = name;
-    report = directory_ + "/" + name;
-    std::error_code error;
-    fs::remove_all(report, error);
-    auto again = TestRun::Start(test_, one, directory_ + "/run-again", limit_, report);
-    const std::optional<RunResult> result =
-        again ? Await(std::move(*again)) : std::optional<RunResult>();
-    if (result) {
-      outcome.details = result->threads;
-      const Judged judged = Judge(one, *result, dry_, request_.judge);
-      if (judged.verdict != outcome.verdict) {
-        outcome.details.push_back(std::string("a second run: ") + VerdictName(judged.verdict) +
-                                  ": " + judged.reason);
-      }
-    }
-    for (std::string& call : UnfinishedCalls(report)) outcome.details.push_back(std::move(call));
-    std::ofstream(report + "/rules.toml") << outcome.rules;
-    std::ofstream(report + "/output.txt") << judgement.run.output;
-  }
+  std::vector<std::string> output;
   if (outcome.verdict != Verdict::kLeaked && outcome.verdict != Verdict::kMisused) {
-    for (const std::string& line : LastLines(judgement.run.output, kOutputLines)) {
-      outcome.details.push_back("| " + line);
-    }
+    for (const std::string& line : last_lines) output.push_back("| " + line);
   }
+  if (reports_ == kMaxReports || is_interrupted()) {
+    outcome.details = std::move(output);
+    outcome.command = ReproduceCommand(request_.test, one, {});
+    return done(std::move(outcome));
+  }
+  char name[32];
+  snprintf(name, sizeof name, "finding-%03llu", static_cast<unsigned long long>(++reports_));
+  outcome.report = name;
+  const std::string report = directory_ + "/" + name;
   outcome.command = ReproduceCommand(request_.test, one, report);
+  std::error_code error;
+  fs::remove_all(report, error);
+  report_jobs_.push_back(
+      {.one = one,
+       .report = report,
+       .ended = [this, one, report, outcome, output, whole = judgement.run.output,
+                 done](const std::optional<RunResult>& run) mutable {
+         if (run) {
+           outcome.details = run->threads;
+           const Judged judged = Judge(one, *run, dry_, request_.judge);
+           if (judged.verdict != outcome.verdict) {
+             outcome.details.push_back(std::string("a second run: ") + VerdictName(judged.verdict) +
+                                       ": " + judged.reason);
+           }
+         }
+         for (std::string& call : UnfinishedCalls(report)) {
+           outcome.details.push_back(std::move(call));
+         }
+         std::error_code failed;
+         fs::create_directories(report, failed);
+         std::ofstream(report + "/rules.toml") << outcome.rules;
+         std::ofstream(report + "/output.txt") << whole;
+         outcome.details.insert(outcome.details.end(), output.begin(), output.end());
+         done(std::move(outcome));
+       }});
 }
 
 void SweepRunner::ShowProgress(uint64_t runs, uint64_t planned, uint64_t findings) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -41,24 +43,41 @@ class SweepRunner {
   // Numbers the reports behind those of earlier outcomes.
   void SetFindings(const std::vector<Outcome>& earlier);
 
+  // One run of the test.
+  struct Job {
+    SweepCase one;
+    std::string report = {};  // a directory that gets the report of the run; empty: no report
+    // Called at the end of the run. Gets nothing if the sweep was interrupted.
+    std::function<void(std::optional<RunResult>)> ended;
+  };
+  // Returns the next job. Returns nothing if there is none now: the end of a running job may then
+  // add another.
+  using NextJob = std::function<std::optional<Job>()>;
+  // Runs jobs side by side, as many as the request says. Returns when no job runs and `next` has
+  // none. The runs for reports (Finish) are started first. `next` respects the budget (IsOver).
+  void RunJobs(const NextJob& next);
+
   using Done = std::function<void(Outcome)>;
-  // Runs the cases in their order, as many side by side as the request says.
+  // Runs the cases in their order, by RunJobs. Calls `done` in the order in which cases are done.
   void RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs, const Done& done);
 
   struct Judgement {
     RunResult run;
     Judged judged;
   };
-  // Runs one case. Returns nothing if the sweep was interrupted.
-  std::optional<Judgement> RunOne(const SweepCase& one);
-  // Makes the outcome of a judged case. Runs a finding once more, for its report.
-  Outcome Finish(const SweepCase& one, const Judgement& judgement);
+  Judgement JudgementOf(const SweepCase& one, RunResult run) const;
+  // Makes the outcome of a judged case, and calls `done` with it. A finding is run once more for
+  // its report, as a job of the present RunJobs. `done` is called after that run.
+  void Finish(const SweepCase& one, const Judgement& judgement, const Done& done);
   void ShowProgress(uint64_t runs, uint64_t planned, uint64_t findings);
 
  private:
   struct Slot;
   std::optional<RunResult> Await(TestRun run);
-  void Report(const SweepCase& one, const Judgement& judgement, Outcome& outcome);
+  std::optional<Job> NextOf(const NextJob& next);
+  // Fills a slot with the next job. Leaves it empty if there is none.
+  void Fill(std::optional<Slot>& slot, const std::string& directory, const NextJob& next);
+  void EndReports();
 
   const SweepRequest& request_;
   SweptTest test_;  // of the request
@@ -67,6 +86,7 @@ class SweepRunner {
   DryRun dry_;
   std::optional<Time> end_;
   uint64_t reports_ = 0;
+  std::deque<Job> report_jobs_;  // to be started
   Time progress_at_{};
   bool has_terminal_;
 };
